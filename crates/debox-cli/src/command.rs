@@ -1,0 +1,173 @@
+//! Starts the command so that monitoring can begin exactly at its `execve`.
+
+use std::ffi::{CString, OsStr, OsString};
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+/// The command cannot be started, for a reason that is the user's.
+#[derive(Debug)]
+pub struct CannotStart {
+    command: String,
+    error: io::Error,
+}
+
+impl CannotStart {
+    fn new(command: &OsStr, error: io::Error) -> CannotStart {
+        CannotStart { command: command.to_string_lossy().into_owned(), error }
+    }
+
+    /// 127 when there is no such program, 126 when it cannot be executed.
+    pub fn status(&self) -> u8 {
+        if self.error.kind() == io::ErrorKind::NotFound {
+            127
+        } else {
+            126
+        }
+    }
+}
+
+impl fmt::Display for CannotStart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.status() {
+            127 => write!(f, "{}: no such program", self.command),
+            _ => write!(f, "{}: cannot be executed: {}", self.command, self.error),
+        }
+    }
+}
+
+impl std::error::Error for CannotStart {}
+
+/// A child that waits at a gate right before its `execve`.
+pub struct Command {
+    pub pid: libc::pid_t,
+    gate: Option<File>,
+    failure: File,
+    name: OsString,
+}
+
+impl Command {
+    /// Forks; the child waits for [`Command::release`].
+    pub fn prepare(argv: &[OsString], environment: &[(&str, OsString)]) -> Result<Command> {
+        let path = find(&argv[0])?;
+        let path = CString::new(path.into_os_string().into_vec()).context("zero byte in the path")?;
+        let mut strings = Vec::new();
+        for argument in argv {
+            strings.push(CString::new(argument.as_bytes()).context("zero byte in an argument")?);
+        }
+        let mut pointers: Vec<*const libc::c_char> = strings.iter().map(|s| s.as_ptr()).collect();
+        pointers.push(std::ptr::null());
+        for (name, value) in environment {
+            std::env::set_var(name, value);
+        }
+
+        let (gate_out, gate_in) = pipe()?;
+        let (failure_out, failure_in) = pipe()?;
+        // SAFETY: debox is single-threaded here, and the child calls only async-signal-safe
+        // functions until it executes the command.
+        let pid = unsafe { libc::fork() };
+        match pid {
+            -1 => Err(io::Error::last_os_error()).context("cannot fork"),
+            0 => {
+                // SAFETY: as above; the pointers outlive the calls.
+                unsafe {
+                    libc::close(gate_in.as_raw_fd());
+                    // Rust ignores SIGPIPE in debox itself; the command gets the default back.
+                    libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+                    let mut go = 0u8;
+                    if libc::read(gate_out.as_raw_fd(), (&raw mut go).cast(), 1) != 1 {
+                        libc::_exit(super::FAILED.into()); // debox is gone
+                    }
+                    libc::execv(path.as_ptr(), pointers.as_ptr());
+                    let errno = *libc::__errno_location();
+                    libc::write(failure_in.as_raw_fd(), (&raw const errno).cast(), 4);
+                    libc::_exit(126);
+                }
+            }
+            _ => Ok(Command {
+                pid,
+                gate: Some(File::from(gate_in)),
+                failure: File::from(failure_out),
+                name: argv[0].clone(),
+            }),
+        }
+    }
+
+    /// Lets the child execute the command; an error if that fails.
+    pub fn release(&mut self) -> Result<()> {
+        let mut gate = self.gate.take().expect("a command is released once");
+        gate.write_all(&[1]).context("the command's process is gone")?;
+        let mut errno = [0u8; 4];
+        // The other end closes on execve: nothing to read means that it worked.
+        if self.failure.read_exact(&mut errno).is_ok() {
+            let error = io::Error::from_raw_os_error(i32::from_ne_bytes(errno));
+            self.wait();
+            return Err(CannotStart::new(&self.name, error).into());
+        }
+        Ok(())
+    }
+
+    /// The exit status (128+n for signal n) if the command has ended.
+    pub fn try_wait(&self) -> Option<i32> {
+        let mut status = 0;
+        // SAFETY: `status` is valid for writing.
+        let ended = unsafe { libc::waitpid(self.pid, &mut status, libc::WNOHANG) };
+        (ended == self.pid).then(|| shell_status(status))
+    }
+
+    fn wait(&self) {
+        // SAFETY: a null status pointer is allowed.
+        unsafe { libc::waitpid(self.pid, std::ptr::null_mut(), 0) };
+    }
+}
+
+fn shell_status(status: i32) -> i32 {
+    if libc::WIFSIGNALED(status) {
+        128 + libc::WTERMSIG(status)
+    } else {
+        libc::WEXITSTATUS(status)
+    }
+}
+
+fn pipe() -> Result<(OwnedFd, OwnedFd)> {
+    let mut fds = [0; 2];
+    // SAFETY: `fds` has room for two descriptors, which are owned by nobody else afterwards.
+    unsafe {
+        if libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC) != 0 {
+            return Err(io::Error::last_os_error()).context("cannot make a pipe");
+        }
+        Ok((OwnedFd::from_raw_fd(fds[0]), OwnedFd::from_raw_fd(fds[1])))
+    }
+}
+
+/// What `execvp` would execute, found beforehand so that the command's first call is its `execve`.
+fn find(name: &OsStr) -> Result<PathBuf, CannotStart> {
+    let not_found = || CannotStart::new(name, io::Error::from(io::ErrorKind::NotFound));
+    if name.as_bytes().contains(&b'/') {
+        let path = Path::new(name);
+        return match path.metadata() {
+            Err(error) => Err(CannotStart::new(name, error)),
+            Ok(metadata) if metadata.is_dir() => {
+                Err(CannotStart::new(name, io::Error::from_raw_os_error(libc::EISDIR)))
+            }
+            Ok(_) => Ok(path.to_path_buf()),
+        };
+    }
+    let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into());
+    let mut denied = None;
+    for directory in std::env::split_paths(&path) {
+        let candidate = directory.join(name);
+        let Ok(metadata) = candidate.metadata() else { continue };
+        if metadata.is_file() && metadata.permissions().mode() & 0o111 != 0 {
+            return Ok(candidate);
+        }
+        denied = Some(CannotStart::new(name, io::Error::from_raw_os_error(libc::EACCES)));
+    }
+    Err(denied.unwrap_or_else(not_found))
+}

@@ -1,0 +1,34 @@
+//! `debox`: shows where every nanosecond of a program's system calls went.
+
+mod attach;
+mod command;
+mod options;
+mod output;
+mod run;
+mod table;
+mod units;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::options::{Cli, Subcommand};
+
+/// Exit status when debox itself failed, as with `env` and `timeout`.
+const FAILED: u8 = 125;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let done = match cli.subcommand {
+        Subcommand::Run(arguments) => run::run(arguments),
+        Subcommand::Attach(arguments) => attach::attach(arguments),
+    };
+    match done {
+        Ok(status) => ExitCode::from(status),
+        Err(error) => {
+            eprintln!("debox: {error:#}");
+            let status = error.downcast_ref::<command::CannotStart>().map(|cannot| cannot.status());
+            ExitCode::from(status.unwrap_or(FAILED))
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! The command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, ValueEnum};
+use debox::{Detail, Options, Tap};
+
+#[derive(Parser)]
+#[command(name = "debox", version, about, max_term_width = 100)]
+#[command(about = "Shows where every nanosecond of a program's system calls went")]
+pub struct Cli {
+    #[command(subcommand)]
+    pub subcommand: Subcommand,
+}
+
+#[derive(clap::Subcommand)]
+pub enum Subcommand {
+    /// Run a command and report on its system calls when it ends
+    #[command(after_help = "Example:\n  debox run -- tar czf /tmp/etc.tar.gz /etc\n\n\
+        Exit status: that of the command; 128+n if signal n ended it; 125 if debox failed, \
+        126 if the command cannot be executed, 127 if it is not found, 2 for a usage error.")]
+    Run(Run),
+    /// Report on a process that is already running
+    #[command(after_help = "Example:\n  debox attach -p $(pidof -s nginx) --for 10s\n\n\
+        Ends with the process, after --for, or with Ctrl-C.")]
+    Attach(Attach),
+}
+
+#[derive(Args)]
+pub struct Run {
+    #[command(flatten)]
+    pub measure: Measure,
+    /// The command and its arguments
+    #[arg(last = true, required = true, num_args = 1.., value_name = "CMD")]
+    pub command: Vec<std::ffi::OsString>,
+}
+
+#[derive(Args)]
+pub struct Attach {
+    #[command(flatten)]
+    pub measure: Measure,
+    /// The process to monitor, all its threads and the children it starts from now on
+    #[arg(short, long)]
+    pub pid: u32,
+    /// How long, such as 500ms, 10s or 2m; without it until the process ends or Ctrl-C
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
+    pub duration: Option<Duration>,
+}
+
+#[derive(Args)]
+pub struct Measure {
+    /// How calls are seen: by tracepoints in the kernel, or by stamps in the program (cheaper,
+    /// for dynamically linked programs)
+    #[arg(long, value_enum, default_value_t = TapName::Kernel)]
+    pub tap: TapName,
+    /// What to measure beyond budgets and faults; more costs more
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "sleeps", value_name = "LIST")]
+    pub detail: Vec<DetailName>,
+    /// How to print the report
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub format: Format,
+    /// Where to write the report instead of standard error
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Show all rows of each table
+    #[arg(long)]
+    pub all: bool,
+    /// Threads monitored at the same time, at most (600 bytes of memory each)
+    #[arg(long, default_value_t = 16384, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=4_194_304))]
+    pub max_threads: u32,
+}
+
+impl Measure {
+    pub fn session_options(&self) -> Options {
+        let has = |name| self.detail.contains(&name);
+        Options {
+            tap: match self.tap {
+                TapName::Kernel => Tap::Kernel,
+                TapName::User => Tap::User,
+            },
+            detail: Detail {
+                // What is asked of sleeps needs the sleeps.
+                sleeps: has(DetailName::Sleeps) || has(DetailName::Callsites),
+                callsites: has(DetailName::Callsites),
+                irq: has(DetailName::Irq),
+                io: has(DetailName::Io),
+            },
+            max_threads: self.max_threads,
+            ..Options::default()
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum TapName {
+    Kernel,
+    User,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum DetailName {
+    /// Budgets and faults only (always measured)
+    Basic,
+    /// Where calls sleep, on what, and who wakes them
+    Sleeps,
+    /// User stacks of every call
+    Callsites,
+    /// Interrupts apart from CPU time
+    Irq,
+    /// Bytes fetched from and sent to storage
+    Io,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    Table,
+    Json,
+}
+
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let seconds: f64 = number.parse().map_err(|_| "expected a number and a unit, as in 10s")?;
+    let scale = match unit {
+        "ms" => 1e-3,
+        "s" | "" => 1.0,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        _ => return Err("the unit must be ms, s, m or h".to_string()),
+    };
+    Duration::try_from_secs_f64(seconds * scale).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_have_units() {
+        assert_eq!(parse_duration("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(parse_duration("10"), Ok(Duration::from_secs(10)));
+        assert_eq!(parse_duration("1.5m"), Ok(Duration::from_secs(90)));
+        for bad in ["", "s", "10d", "-1s", "1e400h", "99999999999999999999999999h"] {
+            assert!(parse_duration(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,90 @@
+//! Where the report goes. Standard output belongs to the command.
+
+use std::fs::File;
+use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use debox::report::Report;
+
+use crate::options::{Format, Measure};
+use crate::table::{self, TableOptions};
+
+pub struct Output {
+    format: Format,
+    file: Option<(File, PathBuf)>,
+    all: bool,
+}
+
+impl Output {
+    /// Opens the file first: a report must not be lost because there is nowhere to put it.
+    pub fn prepare(measure: &Measure) -> Result<Output> {
+        let file = match &measure.output {
+            None => None,
+            Some(path) => {
+                let file = File::create(path)
+                    .with_context(|| format!("cannot write the report to {}", path.display()))?;
+                Some((file, path.clone()))
+            }
+        };
+        Ok(Output { format: measure.format, file, all: measure.all })
+    }
+
+    pub fn write(&self, report: &Report) -> Result<()> {
+        let Some((file, path)) = &self.file else {
+            let stderr = io::stderr();
+            let color = stderr.is_terminal() && std::env::var_os("NO_COLOR").is_none();
+            return Ok(self.format_to(&mut stderr.lock(), report, color)?);
+        };
+        let mut bytes = Vec::new();
+        self.format_to(&mut bytes, report, false)?;
+        let written = (&mut &*file).write_all(&bytes).and_then(|()| file.sync_data_if_regular());
+        if let Err(error) = written {
+            // The measurement is worth more than the order that standard error is kept in.
+            io::stderr().write_all(&bytes)?;
+            return Err(error).with_context(|| {
+                format!("cannot write the report to {} (it is printed above)", path.display())
+            });
+        }
+        Ok(())
+    }
+
+    fn format_to(&self, out: &mut impl Write, report: &Report, color: bool) -> io::Result<()> {
+        match self.format {
+            Format::Json => {
+                serde_json::to_writer_pretty(&mut *out, report)?;
+                writeln!(out)
+            }
+            Format::Table => {
+                let options = TableOptions { color, width: terminal_width(), all: self.all };
+                table::print(out, report, &options)
+            }
+        }
+    }
+}
+
+trait SyncIfRegular {
+    fn sync_data_if_regular(&self) -> io::Result<()>;
+}
+
+impl SyncIfRegular for File {
+    /// Delayed allocation can put off "no space left" until the data is written back.
+    fn sync_data_if_regular(&self) -> io::Result<()> {
+        if self.metadata()?.is_file() {
+            self.sync_data()?;
+        }
+        Ok(())
+    }
+}
+
+fn terminal_width() -> usize {
+    // SAFETY: the ioctl fills in the structure it is given.
+    let mut size: libc::winsize = unsafe { std::mem::zeroed() };
+    // SAFETY: as above.
+    let known = unsafe { libc::ioctl(2, libc::TIOCGWINSZ, &mut size) } == 0;
+    if known && size.ws_col > 0 {
+        usize::from(size.ws_col)
+    } else {
+        100
+    }
+}

@@ -1,0 +1,77 @@
+//! `debox run`: a command under DeBox from its first instruction to its last.
+
+use std::ffi::OsString;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{bail, Result};
+use debox::{Outcome, Session};
+
+use crate::command::Command;
+use crate::options::Run;
+use crate::output::Output;
+
+/// Names the session in the environment of what runs under it.
+const SESSION_VARIABLE: &str = "DEBOX_SESSION";
+
+/// Often enough for the ring buffer to hold the ends of threads in between.
+const POLL: Duration = Duration::from_millis(20);
+
+/// The last switch of a thread comes shortly after its parent can know of its end.
+const LAST_SWITCH: Duration = Duration::from_millis(500);
+
+pub fn run(arguments: Run) -> Result<u8> {
+    if let Some(outer) = std::env::var_os(SESSION_VARIABLE) {
+        bail!(
+            "already running under debox (process {}): a session inside a session would measure \
+             the other one; start one `debox run` around the whole",
+            outer.to_string_lossy()
+        );
+    }
+    let output = Output::prepare(&arguments.measure)?;
+    let session_name: OsString = std::process::id().to_string().into();
+    let mut command = Command::prepare(&arguments.command, &[(SESSION_VARIABLE, session_name)])?;
+    let mut session = Session::open(arguments.measure.session_options())?;
+    pass_signals_to(command.pid);
+    session.enrol(command.pid as u32, true)?;
+    command.release()?;
+
+    let status = loop {
+        session.poll(POLL)?;
+        if let Some(status) = command.try_wait() {
+            break status;
+        }
+    };
+    let deadline = Instant::now() + LAST_SWITCH;
+    while session.threads_alive(command.pid as u32)? > 0 && Instant::now() < deadline {
+        session.poll(Duration::from_millis(1))?;
+    }
+
+    let report = session.finish(Outcome {
+        command: arguments.command.iter().map(|a| a.to_string_lossy().into_owned()).collect(),
+        exit_status: Some(status),
+    })?;
+    output.write(&report)?;
+    Ok(status as u8)
+}
+
+static COMMAND: AtomicI32 = AtomicI32::new(0);
+
+extern "C" fn pass_on(signal: libc::c_int) {
+    // SAFETY: kill is async-signal-safe.
+    unsafe { libc::kill(COMMAND.load(Ordering::Relaxed), signal) };
+}
+
+/// As with `time`: what the terminal sends reaches the command by itself and debox lives on to
+/// report; what is sent to debox alone is passed on.
+fn pass_signals_to(pid: libc::pid_t) {
+    COMMAND.store(pid, Ordering::Relaxed);
+    let handler = pass_on as extern "C" fn(libc::c_int) as libc::sighandler_t;
+    // SAFETY: the handler does nothing but kill.
+    unsafe {
+        libc::signal(libc::SIGINT, libc::SIG_IGN);
+        libc::signal(libc::SIGQUIT, libc::SIG_IGN);
+        libc::signal(libc::SIGTERM, handler);
+        libc::signal(libc::SIGHUP, handler);
+    }
+}

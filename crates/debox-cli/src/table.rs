@@ -1,0 +1,116 @@
+//! The report for people: what `debox run` and `debox attach` print on a terminal.
+//!
+//! The order is the order of a reader's questions: how long and where did the time go (summary),
+//! in which calls, why did they sleep, in which thread, from where in the program, what still
+//! runs, and what could not be seen. Each section is a file; each prints nothing when it has
+//! nothing to say.
+
+mod calls;
+pub mod doctor;
+mod grid;
+mod sleeps;
+mod summary;
+mod threads;
+mod unseen;
+
+#[cfg(test)]
+mod sample;
+#[cfg(test)]
+mod tests;
+
+use std::io::{self, Write};
+
+use anstyle::Style;
+use debox::report::Report;
+
+/// How a report is to be printed.
+#[derive(Debug, Clone, Copy)]
+pub struct TableOptions {
+    /// Whether the reader's terminal understands colours.
+    pub color: bool,
+    /// Columns of the reader's terminal.
+    pub width: usize,
+    /// Every row, where otherwise each section has its longest rows only.
+    pub all: bool,
+}
+
+/// Prints the whole report.
+pub fn print(out: &mut impl Write, report: &Report, options: &TableOptions) -> io::Result<()> {
+    summary::print(out, report, options)?;
+    // Whoever attaches asks first what the process is doing now.
+    let attached = report.command.is_empty();
+    if attached {
+        threads::print_in_flight(out, report, options)?;
+    }
+    calls::print(out, report, options)?;
+    sleeps::print_labels(out, report, options)?;
+    sleeps::print_sites(out, report, options)?;
+    threads::print(out, report, options)?;
+    sleeps::print_call_sites(out, report, options)?;
+    calls::print_call_sites(out, report, options)?;
+    if !attached {
+        threads::print_in_flight(out, report, options)?;
+    }
+    unseen::print_untapped(out, report, options)?;
+    unseen::print(out, report, options)?;
+    unseen::print_conditions(out, report, options)
+}
+
+/// The title of a section, set off by an empty line.
+fn heading(out: &mut impl Write, text: &str, options: &TableOptions) -> io::Result<()> {
+    writeln!(out)?;
+    line(out, text, Style::new().bold(), options)
+}
+
+/// A line of prose, styled when the reader wants colours.
+fn line(out: &mut impl Write, text: &str, style: Style, options: &TableOptions) -> io::Result<()> {
+    if options.color {
+        writeln!(out, "{style}{text}{style:#}")
+    } else {
+        writeln!(out, "{text}")
+    }
+}
+
+/// How many of `rows` to show: all, or `limit`; a single row more is shown and not counted out.
+fn shown(rows: usize, limit: usize, options: &TableOptions) -> usize {
+    if options.all || rows <= limit + 1 {
+        rows
+    } else {
+        limit
+    }
+}
+
+/// `label (class)`.
+fn label_and_class(label: &str, class: &str) -> String {
+    if class.is_empty() {
+        label.to_string()
+    } else {
+        format!("{label} ({class})")
+    }
+}
+
+/// A kernel function. Its offset tells a person nothing, so only the full report has it.
+fn kernel_frame(frame: &str, options: &TableOptions) -> String {
+    match frame.split_once("+0x") {
+        Some((function, offset)) if !options.all => {
+            let place = offset.trim_start_matches(|digit: char| digit.is_ascii_hexdigit());
+            format!("{function}{place}")
+        }
+        _ => frame.to_string(),
+    }
+}
+
+/// The innermost frames of a stack in one line, callee first.
+fn stack(frames: &[String], options: &TableOptions) -> String {
+    /// Enough to tell most call sites apart.
+    const FRAMES: usize = 3;
+    if frames.is_empty() {
+        return "unknown".to_string();
+    }
+    let shown = shown(frames.len(), FRAMES, options);
+    let mut text = frames[..shown].join(" < ");
+    if shown < frames.len() {
+        text.push_str(" < …");
+    }
+    text
+}

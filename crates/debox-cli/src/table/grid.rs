@@ -1,0 +1,327 @@
+//! A table without lines that fits the reader's terminal.
+//!
+//! comfy-table lays the cells out; what is added here is what a report needs: columns that show
+//! themselves only when they have something to say, columns that give way when the terminal is
+//! narrow (and are then named below the table), and cells that carry their meaning (`zero`,
+//! `not measured`, `idle`) as a tone rather than a colour.
+
+use std::io::{self, Write};
+
+use comfy_table::{
+    Attribute, CellAlignment, Color, ColumnConstraint, ContentArrangement, Table, TableStyle, Width,
+};
+
+use super::TableOptions;
+use crate::units;
+
+/// Tables stand this far in from the headings.
+const INDENT: usize = 2;
+/// Columns of running text wrap rather than push others out; words up to this width stay whole.
+const WORD_MAX: usize = 28;
+
+/// What a cell means to the reader's eye.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tone {
+    Plain,
+    /// Present for completeness: zeros, idle waits.
+    Quiet,
+    /// Worth a look.
+    Warn,
+}
+
+pub struct Cell {
+    text: String,
+    tone: Tone,
+    /// Zero, not measured or blank: a column of such cells has nothing to say.
+    empty: bool,
+}
+
+impl Cell {
+    /// Names and stacks come from the monitored programs, so whatever could steer a terminal
+    /// is shown as an escape.
+    pub fn text(text: impl AsRef<str>) -> Self {
+        let text = printable(text.as_ref());
+        let empty = text.is_empty();
+        Self {
+            text,
+            tone: Tone::Plain,
+            empty,
+        }
+    }
+
+    pub fn blank() -> Self {
+        Self::text("")
+    }
+
+    pub fn number(n: u64) -> Self {
+        Self::measured(n, units::count)
+    }
+
+    pub fn time(ns: u64) -> Self {
+        Self::measured(ns, units::time)
+    }
+
+    /// `-` stands for "not measured", which is not zero.
+    pub fn time_if(ns: Option<u64>) -> Self {
+        ns.map_or_else(Self::unmeasured, Self::time)
+    }
+
+    pub fn bytes_if(size: Option<u64>) -> Self {
+        size.map_or_else(Self::unmeasured, |size| Self::measured(size, units::bytes))
+    }
+
+    /// A process or thread number, which has no separators.
+    pub fn id(id: u32) -> Self {
+        Self::text(id.to_string())
+    }
+
+    pub fn unmeasured() -> Self {
+        Self {
+            text: "-".to_string(),
+            tone: Tone::Quiet,
+            empty: true,
+        }
+    }
+
+    pub fn tone(mut self, tone: Tone) -> Self {
+        // A zero is quiet, whatever its row is.
+        if !self.empty {
+            self.tone = tone;
+        }
+        self
+    }
+
+    fn measured(value: u64, show: impl Fn(u64) -> String) -> Self {
+        let tone = if value == 0 { Tone::Quiet } else { Tone::Plain };
+        // In a column, the space inside a number would look like the gap between two.
+        let text = show(value).replace(' ', "");
+        Self {
+            text,
+            tone,
+            empty: value == 0,
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Name,
+    Number,
+    Text,
+}
+
+pub struct Column {
+    head: String,
+    kind: Kind,
+    when_used: bool,
+    /// Columns with a higher rank give way first; rank 0 stays.
+    gives_way: u8,
+}
+
+/// A column of names: left-aligned, never wrapped.
+pub fn name(head: &str) -> Column {
+    Column {
+        head: head.to_string(),
+        kind: Kind::Name,
+        when_used: false,
+        gives_way: 0,
+    }
+}
+
+/// A column of numbers: right-aligned, never wrapped.
+pub fn number(head: &str) -> Column {
+    Column {
+        kind: Kind::Number,
+        ..name(head)
+    }
+}
+
+/// A column of running text: left-aligned, wrapped.
+pub fn text(head: &str) -> Column {
+    Column {
+        kind: Kind::Text,
+        ..name(head)
+    }
+}
+
+impl Column {
+    /// Hidden when no cell has anything to say.
+    pub fn when_used(mut self) -> Self {
+        self.when_used = true;
+        self
+    }
+
+    pub fn gives_way(mut self, rank: u8) -> Self {
+        self.gives_way = rank;
+        self
+    }
+}
+
+pub struct Grid {
+    columns: Vec<Column>,
+    rows: Vec<Vec<Cell>>,
+}
+
+impl Grid {
+    pub fn new(columns: impl Into<Vec<Column>>) -> Self {
+        Self {
+            columns: columns.into(),
+            rows: Vec::new(),
+        }
+    }
+
+    pub fn row(&mut self, cells: impl Into<Vec<Cell>>) {
+        let cells = cells.into();
+        debug_assert_eq!(cells.len(), self.columns.len());
+        self.rows.push(cells);
+    }
+
+    pub fn quiet_row(&mut self, cells: impl Into<Vec<Cell>>) {
+        let cells = cells.into().into_iter().map(|cell| cell.tone(Tone::Quiet));
+        self.row(cells.collect::<Vec<_>>());
+    }
+
+    pub fn print(&self, out: &mut impl Write, options: &TableOptions) -> io::Result<()> {
+        let (columns, left_out, gap) = self.fit(options);
+        let mut table = self.lay_out(&columns, gap, options);
+        if options.color {
+            table.enforce_styling();
+        } else {
+            table.force_no_tty();
+        }
+        for row in table.lines() {
+            writeln!(out, "{:INDENT$}{}", "", row.trim_end())?;
+        }
+        if left_out.is_empty() {
+            return Ok(());
+        }
+        let left_out = left_out.join(", ");
+        note(
+            out,
+            &format!("left out to fit {} columns: {left_out}", options.width),
+            options,
+        )
+    }
+
+    /// The columns to show, the heads of those that had to go, and the gap between columns.
+    fn fit(&self, options: &TableOptions) -> (Vec<usize>, Vec<&str>, usize) {
+        let used = |column: usize| self.rows.iter().any(|row| !row[column].empty);
+        let mut columns: Vec<usize> = (0..self.columns.len())
+            .filter(|&column| !self.columns[column].when_used || used(column))
+            .collect();
+        let mut left_out = Vec::new();
+        loop {
+            for gap in [2, 1] {
+                if self.least_width(&columns, gap) <= options.width {
+                    return (columns, left_out, gap);
+                }
+            }
+            // What is zero throughout goes first: its absence loses nothing.
+            let next = columns
+                .iter()
+                .enumerate()
+                .filter(|(_, &column)| self.columns[column].gives_way > 0)
+                .max_by_key(|(_, &column)| (!used(column), self.columns[column].gives_way));
+            let Some((position, _)) = next else {
+                return (columns, left_out, 1);
+            };
+            left_out.push(self.columns[columns.remove(position)].head.as_str());
+        }
+    }
+
+    fn least_width(&self, columns: &[usize], gap: usize) -> usize {
+        let content: usize = self.least_widths(columns).iter().sum();
+        INDENT + content + gap * columns.len().saturating_sub(1)
+    }
+
+    /// The whole content of names and numbers, and the longest word of a text.
+    fn least_widths(&self, columns: &[usize]) -> Vec<usize> {
+        let widths = |show: fn(&str) -> String| {
+            self.bare(columns, show)
+                .column_max_content_widths()
+                .into_iter()
+                .map(usize::from)
+        };
+        let whole = widths(str::to_string);
+        let words = widths(|text| text.replace(' ', "\n"));
+        let least =
+            |((&column, whole), word): ((&usize, usize), usize)| match self.columns[column].kind {
+                Kind::Text => word.min(WORD_MAX),
+                Kind::Name | Kind::Number => whole,
+            };
+        columns.iter().zip(whole).zip(words).map(least).collect()
+    }
+
+    fn lay_out(&self, columns: &[usize], gap: usize, options: &TableOptions) -> Table {
+        let mut table = self.bare(columns, str::to_string);
+        let width = options.width.saturating_sub(INDENT).max(1);
+        table
+            .set_content_arrangement(ContentArrangement::Dynamic)
+            .set_width(u16::try_from(width).unwrap_or(u16::MAX));
+        let last = columns.len().saturating_sub(1);
+        let least = self.least_widths(columns);
+        // On a terminal too narrow for everything, breaking a word is better than a line.
+        let fits = self.least_width(columns, gap) <= options.width;
+        for (position, &column) in columns.iter().enumerate() {
+            let layout = table.column_mut(position).expect("each column has a head");
+            let padding = if position == last { 0 } else { gap as u16 };
+            layout.set_padding((0, padding));
+            if self.columns[column].kind == Kind::Number {
+                layout.set_cell_alignment(CellAlignment::Right);
+            }
+            layout.set_constraint(match self.columns[column].kind {
+                Kind::Text if fits => {
+                    let width = u16::try_from(least[position]).unwrap_or(u16::MAX);
+                    ColumnConstraint::LowerBoundary(Width::Fixed(width.saturating_add(padding)))
+                }
+                Kind::Text => continue,
+                Kind::Name | Kind::Number => ColumnConstraint::ContentWidth,
+            });
+        }
+        table
+    }
+
+    /// The cells of some columns, not yet laid out.
+    fn bare(&self, columns: &[usize], show: fn(&str) -> String) -> Table {
+        let mut table = Table::new();
+        table.load_style(TableStyle::new());
+        table.style_text_only();
+        let head = |&column: &usize| {
+            comfy_table::Cell::new(&self.columns[column].head).add_attribute(Attribute::Dim)
+        };
+        if self.columns.iter().any(|column| !column.head.is_empty()) {
+            table.set_header(columns.iter().map(head).collect::<Vec<_>>());
+        }
+        for row in &self.rows {
+            let cells = columns.iter().map(|&column| {
+                let cell = comfy_table::Cell::new(show(&row[column].text));
+                match row[column].tone {
+                    Tone::Plain => cell,
+                    Tone::Quiet => cell.add_attribute(Attribute::Dim),
+                    Tone::Warn => cell.fg(Color::Yellow),
+                }
+            });
+            table.add_row(cells.collect::<Vec<_>>());
+        }
+        table
+    }
+}
+
+/// A sentence below a table, wrapped and quiet.
+pub fn note(out: &mut impl Write, sentence: &str, options: &TableOptions) -> io::Result<()> {
+    let mut grid = Grid::new([text("")]);
+    grid.quiet_row([Cell::text(sentence)]);
+    grid.print(out, options)
+}
+
+fn printable(text: &str) -> String {
+    let mut clean = String::with_capacity(text.len());
+    for character in text.chars() {
+        if character.is_control() {
+            clean.extend(character.escape_default());
+        } else {
+            clean.push(character);
+        }
+    }
+    clean
+}

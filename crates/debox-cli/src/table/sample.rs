@@ -1,0 +1,320 @@
+//! Reports made by hand, for tests.
+
+use debox::report::*;
+
+const MS: u64 = 1_000_000;
+
+fn strings(texts: &[&str]) -> Vec<String> {
+    texts.iter().map(|text| text.to_string()).collect()
+}
+
+/// A session that saw nothing.
+pub fn empty() -> Report {
+    Report {
+        schema: SCHEMA.to_string(),
+        command: strings(&["true"]),
+        kernel: "6.12.0".to_string(),
+        tap: "kernel".to_string(),
+        detail: strings(&["basic", "sleeps"]),
+        duration_ns: 0,
+        exit_status: Some(0),
+        totals: Totals::default(),
+        steal_ns: None,
+        lost: Lost::default(),
+        syscalls: Vec::new(),
+        sleeps: Vec::new(),
+        call_sites: Vec::new(),
+        threads: Vec::new(),
+        in_flight: Vec::new(),
+        untapped: Vec::new(),
+        unseen: Vec::new(),
+    }
+}
+
+/// One thread, 12.3 ms.
+pub fn short() -> Report {
+    let totals = Totals {
+        wall_ns: 12_300_000,
+        user_cpu_ns: 6_100_000,
+        kernel_cpu_ns: 2_000_000,
+        blocked_ns: 4_100_000,
+        runqueue_ns: 90_000,
+        preempted_ns: 10_000,
+        ..Totals::default()
+    };
+    let thread = Thread {
+        pid: 77,
+        tid: 77,
+        comm: "true".to_string(),
+        calls: 31,
+        totals: totals.clone(),
+    };
+    Report {
+        duration_ns: 12_300_000,
+        exit_status: Some(3),
+        totals,
+        syscalls: vec![
+            call("(user)", 0, 6_200_000, 0),
+            call("openat", 1, 4_200_000, 4_100_000),
+            call("mmap", 30, 1_900_000, 0),
+        ],
+        sleeps: vec![Sleep {
+            count: 1,
+            max_ns: 4_100_000,
+            ..sleep("openat", "inode read", "disk", 4_100_000)
+        }],
+        threads: vec![thread],
+        ..empty()
+    }
+}
+
+/// A threaded server with a slow disk, every list filled and every optional number measured.
+pub fn rich() -> Report {
+    let mut syscalls = vec![
+        call("(user)", 0, 24_400 * MS, 300 * MS),
+        call("epoll_wait", 48_120, 9_100 * MS, 9_050 * MS),
+        call("pread64", 91_004, 4_200 * MS, 3_890 * MS),
+        call("openat", 12_611, 1_700 * MS, 1_610 * MS),
+        call("futex", 3_204, 650 * MS, 600 * MS),
+        call("write", 1_204_113, 210 * MS, 0),
+    ];
+    syscalls[0].faults_minor = 20_311;
+    syscalls[0].faults_major = 3;
+    syscalls[3].errors = 17;
+    syscalls[4].restarts = 2;
+    syscalls[4].spin_ns = Some(40_000);
+    syscalls[2].read_bytes = Some(372_736_000);
+    syscalls[2].write_bytes = Some(0);
+    for nth in 0..14 {
+        syscalls.push(call(
+            &format!("syscall_{}", 500 + nth),
+            10,
+            1_000 * (100 - nth),
+            0,
+        ));
+    }
+    Report {
+        command: strings(&["server", "-t", "4"]),
+        kernel: "6.12.0".to_string(),
+        detail: strings(&["basic", "sleeps", "callsites", "irq", "io"]),
+        duration_ns: 10_200 * MS,
+        exit_status: Some(130),
+        totals: Totals {
+            wall_ns: 40_300 * MS,
+            user_cpu_ns: 23_900 * MS,
+            kernel_cpu_ns: 650 * MS,
+            blocked_ns: 15_450 * MS,
+            runqueue_ns: 160 * MS,
+            preempted_ns: 40 * MS,
+            irq_ns: Some(100 * MS),
+            outside_ns: None,
+        },
+        steal_ns: Some(330 * MS),
+        syscalls,
+        sleeps: rich_sleeps(),
+        call_sites: vec![CallSite {
+            syscall: "pread64".to_string(),
+            frames: strings(&[
+                "read_block+0x52 (store.c:210)",
+                "serve+0x1ce (server.c:88)",
+                "worker+0x3f (server.c:140)",
+                "start_thread+0x2f5 (libc.so.6)",
+                "clone3+0x2c (libc.so.6)",
+            ]),
+            calls: 90_900,
+            wall_ns: 4_190 * MS,
+            blocked_ns: 3_885 * MS,
+        }],
+        threads: rich_threads(),
+        in_flight: vec![
+            InFlight {
+                pid: 800,
+                tid: 801,
+                comm: "worker".to_string(),
+                syscall: "pread64".to_string(),
+                for_ns: 21 * MS,
+                at_least: false,
+                label: "page read".to_string(),
+                class: "disk".to_string(),
+                frames: strings(&["folio_wait_bit_common+0x142", "filemap_get_pages+0x3b1"]),
+            },
+            InFlight {
+                pid: 800,
+                tid: 800,
+                comm: "server".to_string(),
+                syscall: "epoll_wait".to_string(),
+                for_ns: 10_200 * MS,
+                at_least: true,
+                label: "epoll".to_string(),
+                class: "idle".to_string(),
+                frames: strings(&["ep_poll+0x38a"]),
+            },
+        ],
+        untapped: vec![Untapped {
+            syscall: "fsync".to_string(),
+            label: "journal commit".to_string(),
+            count: 4,
+            blocked_ns: 81 * MS,
+        }],
+        unseen: strings(&[
+            "The kernel has no debug information here, so sites have no file and line.",
+        ]),
+        ..empty()
+    }
+}
+
+/// The rich session with something of every kind lost.
+pub fn lossy() -> Report {
+    let lost = Lost {
+        records: 1,
+        sleeps: 1_204,
+        stacks: 7,
+        threads: 2,
+        rows: 33,
+        probe_misses: 5,
+    };
+    Report { lost, ..rich() }
+}
+
+/// A build: a few long-lived processes and many short ones of two names.
+pub fn build() -> Report {
+    let mut threads = vec![thread(10, 10, "make", 5_000 * MS)];
+    threads.extend((0..120).map(|nth| thread(100 + nth, 100 + nth, "sh", 10 * MS)));
+    threads.extend((0..60).map(|nth| thread(300 + nth, 300 + nth, "cc1", 60 * MS)));
+    threads.extend((0..2).map(|nth| thread(400 + nth, 400 + nth, "ld", 200 * MS)));
+    Report {
+        duration_ns: 5_000 * MS,
+        threads,
+        ..empty()
+    }
+}
+
+fn call(name: &str, calls: u64, wall_ns: u64, blocked_ns: u64) -> Syscall {
+    // The time between calls has no distribution, and no count of its own.
+    let is_call = name != "(user)";
+    let mean_ns = if is_call {
+        wall_ns / calls.max(1)
+    } else {
+        wall_ns / 1_000
+    };
+    Syscall {
+        name: name.to_string(),
+        calls,
+        wall_ns,
+        cpu_ns: (wall_ns - blocked_ns) / 10 * 9,
+        blocked_ns,
+        runqueue_ns: (wall_ns - blocked_ns) / 10,
+        p50_ns: is_call.then_some(mean_ns / 2),
+        p99_ns: is_call.then_some(mean_ns * 3),
+        max_ns: mean_ns * 12,
+        ..Syscall::default()
+    }
+}
+
+fn sleep(syscall: &str, label: &str, class: &str, blocked_ns: u64) -> Sleep {
+    Sleep {
+        syscall: syscall.to_string(),
+        label: label.to_string(),
+        class: class.to_string(),
+        site: "io_schedule+0x46".to_string(),
+        count: 843,
+        blocked_ns,
+        max_ns: blocked_ns / 100,
+        frames: strings(&["io_schedule+0x46"]),
+        wakers: vec![waker("softirq", None, 1)],
+        ..Sleep::default()
+    }
+}
+
+fn waker(kind: &str, task: Option<(&str, u32)>, count: u64) -> Waker {
+    Waker {
+        kind: kind.to_string(),
+        comm: task.map(|(comm, _)| comm.to_string()),
+        tid: task.map(|(_, tid)| tid),
+        count,
+    }
+}
+
+fn thread(pid: u32, tid: u32, comm: &str, wall_ns: u64) -> Thread {
+    let part = wall_ns / 10;
+    let totals = Totals {
+        wall_ns,
+        user_cpu_ns: part * 6,
+        kernel_cpu_ns: part,
+        blocked_ns: part * 2,
+        runqueue_ns: part,
+        ..Totals::default()
+    };
+    Thread {
+        pid,
+        tid,
+        comm: comm.to_string(),
+        calls: 100,
+        totals,
+    }
+}
+
+fn rich_sleeps() -> Vec<Sleep> {
+    vec![
+        Sleep {
+            site: "ep_poll+0x38a (fs/eventpoll.c:2095)".to_string(),
+            count: 48_120,
+            wakers: vec![
+                waker("task", Some(("worker", 801)), 40_000),
+                waker("softirq", None, 8_000),
+                waker("hardirq", None, 100),
+                waker("unknown", None, 20),
+            ],
+            ..sleep("epoll_wait", "epoll", "idle", 9_050 * MS)
+        },
+        Sleep {
+            site: "folio_wait_bit_common+0x142 (mm/filemap.c:1312)".to_string(),
+            wakers: vec![waker("softirq", None, 840), waker("hardirq", None, 3)],
+            call_sites: vec![SleepCallSite {
+                frames: strings(&["read_block+0x52 (store.c:210)"]),
+                count: 840,
+                blocked_ns: 3_885 * MS,
+            }],
+            ..sleep("pread64", "page read", "disk", 3_890 * MS)
+        },
+        Sleep {
+            count: 160,
+            ..sleep("openat", "inode read", "disk", 1_200 * MS)
+        },
+        Sleep {
+            site: "rwsem_down_write_slowpath+0x2a1".to_string(),
+            count: 28,
+            wakers: vec![
+                waker("task", Some(("worker", 803)), 27),
+                waker("unknown", None, 1),
+            ],
+            waiters_entry_max: Some(4),
+            waiters_exit_max: Some(3),
+            waiters_scope: Some("all".to_string()),
+            ..sleep("openat", "inode lock", "lock", 410 * MS)
+        },
+        Sleep {
+            site: "futex_wait_queue+0x60".to_string(),
+            count: 1_100,
+            wakers: vec![waker("task", Some(("worker", 802)), 1_100)],
+            waiters_entry_max: Some(2),
+            waiters_exit_max: Some(1),
+            waiters_scope: Some("monitored".to_string()),
+            ..sleep("futex", "futex", "lock", 600 * MS)
+        },
+        Sleep {
+            count: 3,
+            ..sleep("(user)", "page read", "disk", 300 * MS)
+        },
+    ]
+}
+
+fn rich_threads() -> Vec<Thread> {
+    let mut threads = vec![thread(800, 800, "server", 10_200 * MS)];
+    threads
+        .extend((1..4).map(|nth| thread(800, 800 + nth, "worker", (10_100 - u64::from(nth)) * MS)));
+    threads
+        .iter_mut()
+        .for_each(|thread| thread.totals.irq_ns = Some(25 * MS));
+    threads
+}

@@ -1,0 +1,133 @@
+//! The first lines: how long it ran, what it did meanwhile, and what it slept on most.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Write};
+
+use anstyle::Style;
+use debox::report::{Report, Sleep};
+
+use super::{line, TableOptions};
+use crate::units::{self, Scale};
+
+pub fn print(out: &mut impl Write, report: &Report, options: &TableOptions) -> io::Result<()> {
+    let scale = Scale::of(report.duration_ns);
+    line(out, &ran(report, scale), Style::new().bold(), options)?;
+    let plain = Style::new();
+    if let Some(classes) = classes(report, scale) {
+        line(out, &classes, plain, options)?;
+    }
+    if let Some(most) = most(report) {
+        line(out, &most, plain, options)?;
+    }
+    if let Some(steal_ns) = report.steal_ns.filter(|&ns| scale.shows(ns)) {
+        let steal = units::time(steal_ns);
+        let text = format!("the hypervisor took {steal} from this machine's CPUs meanwhile");
+        line(out, &text, plain, options)?;
+    }
+    if let Some(end) = end(report) {
+        line(out, &end, plain, options)?;
+    }
+    Ok(())
+}
+
+/// Where the time went, all in one unit. The parts add up to the sum of the threads' lives.
+fn ran(report: &Report, scale: Scale) -> String {
+    let totals = &report.totals;
+    let mut text = format!(
+        "ran {} {}: {} user CPU, {} kernel CPU, {} asleep, {} waiting for a CPU",
+        scale.show(report.duration_ns),
+        scale.unit,
+        scale.show(totals.user_cpu_ns),
+        scale.show(totals.kernel_cpu_ns),
+        scale.show(totals.blocked_ns),
+        scale.show(totals.runqueue_ns.saturating_add(totals.preempted_ns)),
+    );
+    if let Some(irq_ns) = totals.irq_ns {
+        text.push_str(&format!(", {} in interrupts", scale.show(irq_ns)));
+    }
+    if let Some(outside_ns) = totals.outside_ns {
+        text.push_str(&format!(", {} outside", scale.show(outside_ns)));
+    }
+    let processes: BTreeSet<u32> = report.threads.iter().map(|thread| thread.pid).collect();
+    let threads = match (report.threads.len(), processes.len()) {
+        (0 | 1, _) => return text,
+        (threads, 1) => format!("{} threads", units::count(threads as u64)),
+        (threads, processes) => format!(
+            "{} threads in {} processes",
+            units::count(threads as u64),
+            units::count(processes as u64)
+        ),
+    };
+    let together = scale.show(totals.wall_ns);
+    text.push_str(&format!(
+        "; {threads} lived {together} {} together",
+        scale.unit
+    ));
+    text
+}
+
+/// The sleep by class, idle last: `asleep: 2.1 disk, 0.4 lock, 0.9 idle`.
+fn classes(report: &Report, scale: Scale) -> Option<String> {
+    let mut by_class: BTreeMap<&str, u64> = BTreeMap::new();
+    for sleep in &report.sleeps {
+        *by_class.entry(&sleep.class).or_default() += sleep.blocked_ns;
+    }
+    let known: u64 = by_class.values().sum();
+    let mut parts: Vec<(&str, u64)> = by_class.into_iter().collect();
+    parts.sort_by_key(|&(class, ns)| (class == "idle", std::cmp::Reverse(ns)));
+    // Parts that round to nothing would only make the line longer.
+    parts.retain(|&(_, ns)| scale.shows(ns));
+    if parts.is_empty() {
+        return None;
+    }
+    let siteless = report.totals.blocked_ns.saturating_sub(known);
+    if scale.shows(siteless) {
+        parts.push(("without a site", siteless));
+    }
+    let parts: Vec<_> = parts
+        .iter()
+        .map(|&(class, ns)| format!("{} {class}", scale.show(ns)))
+        .collect();
+    Some(format!("asleep: {}", parts.join(", ")))
+}
+
+/// The one label and call that cost most, idle waits aside.
+fn most(report: &Report) -> Option<String> {
+    let mut by_call: BTreeMap<(&str, &str), (u64, u64, u64)> = BTreeMap::new();
+    let harmful = |sleep: &&Sleep| sleep.class != "idle" && sleep.blocked_ns > 0;
+    for sleep in report.sleeps.iter().filter(harmful) {
+        let entry = by_call.entry((&sleep.label, &sleep.syscall)).or_default();
+        entry.0 += sleep.blocked_ns;
+        entry.1 += sleep.count;
+        entry.2 = entry.2.max(sleep.max_ns);
+    }
+    let ((label, syscall), (blocked_ns, count, max_ns)) = by_call
+        .into_iter()
+        .max_by_key(|(_, (blocked_ns, ..))| *blocked_ns)?;
+    let place = if syscall == "(user)" {
+        "between calls"
+    } else {
+        &format!("in {syscall}")
+    };
+    let sleeps = if count == 1 { "sleep" } else { "sleeps" };
+    Some(format!(
+        "slept most, idle aside: {label} {place}, {} in {} {sleeps}, longest {}",
+        units::time(blocked_ns),
+        units::count(count),
+        units::time(max_ns),
+    ))
+}
+
+/// How the command ended, unless it simply succeeded.
+fn end(report: &Report) -> Option<String> {
+    match report.exit_status {
+        Some(0) => None,
+        Some(status) if status > 128 => Some(format!(
+            "the command ended with status {status} (128 + signal {})",
+            status - 128
+        )),
+        Some(status) => Some(format!("the command ended with status {status}")),
+        None if report.command.is_empty() => None,
+        None => Some("the command still runs".to_string()),
+    }
+}

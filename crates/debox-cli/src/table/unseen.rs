@@ -1,0 +1,116 @@
+//! What could not be seen: without it, the rest of the report could be taken for everything.
+
+use std::cmp::Reverse;
+use std::io::{self, Write};
+
+use anstyle::Style;
+use debox::report::{Lost, Report};
+
+use super::grid::{name, number, text, Cell, Grid, Tone};
+use super::{heading, line, TableOptions};
+use crate::units;
+
+/// Calls that slept and that the user tap did not see.
+pub fn print_untapped(
+    out: &mut impl Write,
+    report: &Report,
+    options: &TableOptions,
+) -> io::Result<()> {
+    if report.untapped.is_empty() {
+        return Ok(());
+    }
+    heading(out, "Slept unseen by the user tap", options)?;
+    let mut calls: Vec<_> = report.untapped.iter().collect();
+    calls.sort_by_key(|call| Reverse(call.blocked_ns));
+    let mut grid = Grid::new([
+        name("call"),
+        name("label"),
+        number("sleeps"),
+        number("time"),
+    ]);
+    for call in calls {
+        grid.row([
+            Cell::text(&call.syscall),
+            Cell::text(&call.label),
+            Cell::number(call.count),
+            Cell::time(call.blocked_ns),
+        ]);
+    }
+    grid.print(out, options)
+}
+
+/// The engine's own sentences, and what it saw but could not keep.
+pub fn print(out: &mut impl Write, report: &Report, options: &TableOptions) -> io::Result<()> {
+    let losses = losses(&report.lost);
+    if report.unseen.is_empty() && losses.is_empty() {
+        return Ok(());
+    }
+    heading(out, "What could not be seen", options)?;
+    let mut grid = Grid::new([text("")]);
+    for loss in losses {
+        grid.row([Cell::text(loss).tone(Tone::Warn)]);
+    }
+    for sentence in &report.unseen {
+        grid.row([Cell::text(sentence)]);
+    }
+    grid.print(out, options)
+}
+
+/// Under which conditions all this was measured: whoever reads a pasted report needs it.
+pub fn print_conditions(
+    out: &mut impl Write,
+    report: &Report,
+    options: &TableOptions,
+) -> io::Result<()> {
+    let mut text = format!(
+        "Linux {}, {} tap, detail {}",
+        report.kernel,
+        report.tap,
+        report.detail.join(", ")
+    );
+    if report.totals.irq_ns.is_none() {
+        text.push_str("; interrupts count as CPU time");
+    }
+    writeln!(out)?;
+    line(out, &text, Style::new().dimmed(), options)
+}
+
+fn losses(lost: &Lost) -> Vec<String> {
+    let kinds = [
+        (lost.records, "record was", "records were", "not written"),
+        (
+            lost.sleeps,
+            "sleep has",
+            "sleeps have",
+            "no site here; the time is in the calls",
+        ),
+        (lost.stacks, "stack was", "stacks were", "not taken"),
+        (
+            lost.threads,
+            "thread was",
+            "threads were",
+            "not watched, or ended without totals",
+        ),
+        (
+            lost.rows,
+            "row of a table",
+            "rows of a table",
+            "(wakers, call sites) did not fit",
+        ),
+        (
+            lost.probe_misses,
+            "time",
+            "times",
+            "the kernel skipped a probe",
+        ),
+    ];
+    let sentence = |(count, one, many, what): (u64, &str, &str, &str)| {
+        let noun = if count == 1 { one } else { many };
+        format!("lost: {} {noun} {what}", units::count(count))
+    };
+    kinds
+        .into_iter()
+        .filter(|kind| kind.0 > 0)
+        .map(sentence)
+        .collect()
+}

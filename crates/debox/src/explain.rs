@@ -1,0 +1,107 @@
+//! From stacks to sites, labels and call sites, for people.
+
+use std::collections::HashMap;
+
+use anyhow::Result;
+use libbpf_rs::{MapCore, MapFlags};
+
+use crate::calls;
+use crate::labels::Labels;
+use crate::process::Processes;
+use crate::session::Session;
+use crate::symbols::{Frame, Symbols};
+use crate::tables::{self, types};
+
+/// A sleep, in words.
+pub(crate) struct Explained {
+    pub label: String,
+    pub class: String,
+    pub site: String,
+    pub frames: Vec<String>,
+}
+
+/// Looks up the session's stacks.
+pub(crate) struct Explainer<'a> {
+    symbols: Symbols,
+    processes: &'a Processes,
+    kernel_stacks: HashMap<u64, Vec<u64>>,
+    user_stacks: HashMap<u64, types::user_stack>,
+}
+
+impl<'a> Explainer<'a> {
+    pub fn new(session: &Session, processes: &'a Processes) -> Result<Explainer<'a>> {
+        let maps = &session.skel.maps;
+        let mut kernel_stacks = HashMap::new();
+        for key in maps.kernel_stacks.keys() {
+            let Some(name) = tables::read_value::<u64>(&key) else { continue };
+            let Some(bytes) = maps.kernel_stacks.lookup(&key, MapFlags::ANY)? else { continue };
+            let Some(stack) = tables::read_value::<types::kernel_stack>(&bytes) else { continue };
+            let frames = stack.frames.iter().copied().take_while(|frame| *frame != 0).collect();
+            kernel_stacks.insert(name, frames);
+        }
+        let mut user_stacks = HashMap::new();
+        for key in maps.user_stacks.keys() {
+            let Some(name) = tables::read_value::<u64>(&key) else { continue };
+            let Some(bytes) = maps.user_stacks.lookup(&key, MapFlags::ANY)? else { continue };
+            let Some(stack) = tables::read_value::<types::user_stack>(&bytes) else { continue };
+            user_stacks.insert(name, stack);
+        }
+        Ok(Explainer { symbols: Symbols::default(), processes, kernel_stacks, user_stacks })
+    }
+
+    /// A sleep in `call` at the kernel stack of that name.
+    pub fn sleep(&self, call: u32, stack: u64, lock_flags: u32) -> Explained {
+        let addresses = self.kernel_stacks.get(&stack).map(Vec::as_slice).unwrap_or_default();
+        self.stack(call, addresses, lock_flags)
+    }
+
+    /// The same for the addresses themselves, innermost first.
+    pub fn stack(&self, call: u32, addresses: &[u64], lock_flags: u32) -> Explained {
+        let frames: Vec<Frame> = addresses.iter().map(|a| self.symbols.kernel(*a)).collect();
+        let mut functions: Vec<&str> = lock_frame(lock_flags).into_iter().collect();
+        let before = functions.len();
+        functions.extend(frames.iter().map(|frame| frame.function.as_str()));
+        let explained = Labels::builtin().explain(&calls::name(call), None, &functions);
+        let site = explained
+            .site_index
+            .and_then(|index| index.checked_sub(before))
+            .and_then(|index| frames.get(index))
+            .or(frames.first())
+            .map_or_else(|| "unknown".to_string(), Frame::to_string);
+        Explained {
+            label: explained.label,
+            class: explained.class.to_string(),
+            site,
+            frames: frames.iter().map(Frame::to_string).collect(),
+        }
+    }
+
+    /// The user stack of that name, innermost first.
+    pub fn user_stack(&self, name: u64) -> Vec<String> {
+        let Some(stack) = self.user_stacks.get(&name) else { return Vec::new() };
+        let depth = (stack.depth as usize).min(stack.frames.len());
+        let name = |(index, address): (usize, &u64)| {
+            self.symbols.user(self.processes, stack.tgid, *address, index > 0)
+        };
+        stack.frames[..depth].iter().enumerate().map(name).collect()
+    }
+}
+
+/// The kernel leaves its lock functions out of a sleeping task's stack; the contention events tell
+/// which kind of lock it was, and the rules want to see it.
+fn lock_frame(flags: u32) -> Option<&'static str> {
+    let is = |flag: u32| flags & flag != 0;
+    Some(if is(tables::LOCK_MUTEX) {
+        "mutex_lock"
+    } else if is(tables::LOCK_PERCPU) {
+        "percpu_rwsem_wait"
+    } else if is(tables::LOCK_RT) {
+        "rt_mutex_slowlock"
+    } else if is(tables::LOCK_WRITE) {
+        "rwsem_down_write_slowpath"
+    } else if is(tables::LOCK_READ) {
+        "rwsem_down_read_slowpath"
+    } else {
+        return None;
+    })
+}

@@ -1,0 +1,167 @@
+//! What the running kernel allows.
+
+use std::fs;
+
+use anyhow::{bail, Result};
+
+use crate::session::Options;
+
+/// `uname -r`.
+pub fn release() -> String {
+    fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_string()
+}
+
+/// Time the hypervisor has taken from all CPUs since boot, where the kernel tells.
+pub fn steal_ns() -> Option<u64> {
+    use procfs::{CurrentSI, KernelStats};
+    let ticks = KernelStats::current().ok()?.total.steal?;
+    // /proc/stat counts in USER_HZ, which is 100 on every architecture that Linux runs DeBox on.
+    Some(ticks * 10_000_000)
+}
+
+/// Fails, in words, if the session cannot be opened here.
+pub(crate) fn require(options: &Options) -> Result<()> {
+    let _ = options;
+    if !cfg!(target_arch = "x86_64") {
+        bail!("DeBox reads call numbers from x86-64 registers; other machines are not done yet");
+    }
+    if !has_bpf_privilege() {
+        bail!(
+            "loading probes needs root (or CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE): \
+             run it with sudo"
+        );
+    }
+    if !std::path::Path::new("/sys/kernel/btf/vmlinux").exists() {
+        bail!(
+            "this kernel has no BTF (/sys/kernel/btf/vmlinux), so the probes cannot find its \
+             fields; a kernel built with CONFIG_DEBUG_INFO_BTF=y is needed, as Debian's are"
+        );
+    }
+    Ok(())
+}
+
+fn has_bpf_privilege() -> bool {
+    const CAP_SYS_ADMIN: u64 = 21;
+    const CAP_PERFMON: u64 = 38;
+    const CAP_BPF: u64 = 39;
+    let Ok(status) = procfs::process::Process::myself().and_then(|me| me.status()) else {
+        return false;
+    };
+    let has = |capability: u64| status.capeff & (1 << capability) != 0;
+    has(CAP_SYS_ADMIN) || (has(CAP_BPF) && has(CAP_PERFMON))
+}
+
+/// libbpf's own messages go nowhere unless asked for: errors come back as results.
+pub(crate) fn silence_libbpf() {
+    fn show(_: libbpf_rs::PrintLevel, message: String) {
+        eprint!("{message}");
+    }
+    if std::env::var_os("DEBOX_VERBOSE").is_some() {
+        libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Debug, show)));
+    } else {
+        libbpf_rs::set_print(None);
+    }
+}
+
+/// How often the kernel skipped a program because it was already running on that CPU.
+pub(crate) fn recursion_misses(program_fd: i32) -> Result<u64> {
+    let mut info = libbpf_rs::libbpf_sys::bpf_prog_info::default();
+    let mut size = std::mem::size_of_val(&info) as u32;
+    // SAFETY: `info` and `size` are valid for writing and `size` is the size of `info`.
+    let failed = unsafe {
+        libbpf_rs::libbpf_sys::bpf_obj_get_info_by_fd(
+            program_fd,
+            std::ptr::from_mut(&mut info).cast(),
+            &mut size,
+        )
+    };
+    if failed != 0 {
+        bail!("cannot ask for a probe's statistics: {}", std::io::Error::last_os_error());
+    }
+    Ok(info.recursion_misses)
+}
+
+/// Fails, in words, if the process cannot be monitored.
+pub fn require_process(pid: u32) -> Result<()> {
+    const PF_KTHREAD: u32 = 0x0020_0000;
+    let stat = procfs::process::Process::new(pid as i32).and_then(|process| process.stat());
+    match stat {
+        Err(_) => bail!("there is no process {pid}"),
+        Ok(stat) if stat.flags & PF_KTHREAD != 0 => bail!(
+            "process {pid} ({}) is a kernel thread: it makes no system calls",
+            stat.comm
+        ),
+        Ok(stat) if stat.state == 'Z' => bail!("process {pid} ({}) has ended", stat.comm),
+        Ok(_) => Ok(()),
+    }
+}
+
+/// Where some variables are in the per-CPU area.
+pub(crate) struct PerCpuArea {
+    pub runqueues: u64,
+    pub current_task: u64,
+    pub preempt_count: u64,
+}
+
+/// Reads the places from the kernel's BTF. The preemption counter and the current task are
+/// variables of their own up to 6.1 and from 6.15, and inside `pcpu_hot` between (commit
+/// 64701838bf05 and the series that undid it).
+pub(crate) fn per_cpu_area() -> Option<PerCpuArea> {
+    use libbpf_rs::btf::types::{DataSec, Struct, Var};
+    use libbpf_rs::btf::Btf;
+
+    let btf = Btf::from_vmlinux().ok()?;
+    let section: DataSec = btf.type_by_name(".data..percpu")?;
+    let offset_of = |wanted: &str| {
+        section.iter().find_map(|entry| {
+            let var: Var = btf.type_by_id(entry.ty)?;
+            (var.name()? == wanted).then_some(u64::from(entry.offset))
+        })
+    };
+    let in_hot = |wanted: &str| {
+        let start = offset_of("pcpu_hot")?;
+        let hot: Struct = btf.type_by_name("pcpu_hot")?;
+        // The members are in an anonymous struct in an anonymous union.
+        member_offset(&btf, &hot, wanted).map(|offset| start + offset)
+    };
+    Some(PerCpuArea {
+        runqueues: offset_of("runqueues")?,
+        current_task: offset_of("current_task").or_else(|| in_hot("current_task"))?,
+        preempt_count: offset_of("__preempt_count").or_else(|| in_hot("preempt_count"))?,
+    })
+}
+
+/// The byte offset of a member, looked for in anonymous members too.
+fn member_offset(
+    btf: &libbpf_rs::btf::Btf<'_>,
+    composite: &libbpf_rs::btf::types::Struct<'_>,
+    wanted: &str,
+) -> Option<u64> {
+    use libbpf_rs::btf::types::{MemberAttr, Struct, Union};
+    let bytes = |attr: MemberAttr| match attr {
+        MemberAttr::Normal { offset } | MemberAttr::BitField { offset, .. } => {
+            u64::from(offset) / 8
+        }
+    };
+    for member in composite.iter() {
+        if member.name.is_some_and(|name| name == wanted) {
+            return Some(bytes(member.attr));
+        }
+        if member.name.is_some_and(|name| !name.is_empty()) {
+            continue;
+        }
+        if let Some(inner) = btf.type_by_id::<Struct>(member.ty) {
+            if let Some(offset) = member_offset(btf, &inner, wanted) {
+                return Some(bytes(member.attr) + offset);
+            }
+        } else if let Some(union) = btf.type_by_id::<Union>(member.ty) {
+            for inside in union.iter() {
+                let Some(inner) = btf.type_by_id::<Struct>(inside.ty) else { continue };
+                if let Some(offset) = member_offset(btf, &inner, wanted) {
+                    return Some(bytes(member.attr) + bytes(inside.attr) + offset);
+                }
+            }
+        }
+    }
+    None
+}

@@ -1,0 +1,152 @@
+//! Reads rule files. Whatever is wrong with one is said with its name and the rule's number.
+
+use anyhow::{anyhow, bail};
+use serde::Deserialize;
+
+use super::{Class, Labels};
+
+/// A pattern for a name: `*` stands for any characters, none included.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub(super) struct Glob(String);
+
+impl Glob {
+    pub(super) fn matches(&self, name: &str) -> bool {
+        let mut parts = self.0.split('*');
+        let first = parts.next().unwrap_or_default();
+        let Some(mut rest) = name.strip_prefix(first) else {
+            return false;
+        };
+        let Some(last) = parts.next_back() else {
+            return rest.is_empty();
+        };
+        // Each part may be taken at its first place: that leaves most for those that follow.
+        for part in parts {
+            match rest.find(part) {
+                Some(place) => rest = &rest[place + part.len()..],
+                None => return false,
+            }
+        }
+        rest.ends_with(last)
+    }
+}
+
+impl TryFrom<String> for Glob {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Glob, String> {
+        if text.is_empty() || text.contains(char::is_whitespace) {
+            return Err(format!("`{text}` is not a pattern for a function name"));
+        }
+        Ok(Glob(text))
+    }
+}
+
+/// A test of one argument word.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ArgTest {
+    /// Which argument: 0, 1 or 2.
+    pub(super) index: usize,
+    #[serde(default = "all_bits")]
+    pub(super) mask: u64,
+    pub(super) values: Vec<u64>,
+}
+
+fn all_bits() -> u64 {
+    u64::MAX
+}
+
+/// One rule, as it is written.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Rule {
+    pub(super) label: String,
+    pub(super) class: Class,
+    #[serde(default)]
+    pub(super) site: Vec<Glob>,
+    #[serde(default)]
+    pub(super) within: Vec<Glob>,
+    #[serde(default)]
+    pub(super) within_all: Vec<Glob>,
+    #[serde(default)]
+    pub(super) wait: Vec<Glob>,
+    #[serde(default)]
+    pub(super) calls: Vec<Glob>,
+    pub(super) args: Option<ArgTest>,
+    /// A stack that this rule explains, innermost frame first; a test holds the rule to it.
+    #[serde(default)]
+    #[cfg_attr(not(test), allow(dead_code))]
+    pub(super) example: Vec<String>,
+    /// The call and the arguments of the example, where the rule asks for them.
+    #[cfg_attr(not(test), allow(dead_code))]
+    pub(super) example_call: Option<String>,
+    #[cfg_attr(not(test), allow(dead_code))]
+    pub(super) example_args: Option<[u64; 3]>,
+}
+
+impl Rule {
+    fn check(&self) -> anyhow::Result<()> {
+        if self.label.trim().is_empty() {
+            bail!("the label is empty");
+        }
+        let patterns = [
+            &self.site,
+            &self.within,
+            &self.within_all,
+            &self.wait,
+            &self.calls,
+        ];
+        if patterns.iter().all(|globs| globs.is_empty()) && self.args.is_none() {
+            bail!("it would match every sleep: give `site`, `within`, `wait`, `calls` or `args`");
+        }
+        if let Some(test) = &self.args {
+            if test.index > 2 {
+                bail!(
+                    "args.index is {}, but only arguments 0, 1 and 2 are known",
+                    test.index
+                );
+            }
+            if test.values.is_empty() {
+                bail!("args.values is empty: no call would pass");
+            }
+            if let Some(value) = test.values.iter().find(|value| **value & !test.mask != 0) {
+                bail!(
+                    "args.values has {value:#x}, which args.mask {:#x} never lets by",
+                    test.mask
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    primitives: Vec<Glob>,
+    #[serde(default)]
+    rule: Vec<toml::Table>,
+}
+
+/// Appends what one file says to `labels`.
+pub(super) fn file(name: &str, text: &str, labels: &mut Labels) -> anyhow::Result<()> {
+    let file: File =
+        toml::from_str(text).map_err(|error| anyhow!("{name} is not a rule file: {error}"))?;
+    labels.primitives.extend(file.primitives);
+    for (index, table) in file.rule.into_iter().enumerate() {
+        let label = table
+            .get("label")
+            .and_then(|label| label.as_str())
+            .unwrap_or("no label");
+        let place = format!("{name}: rule {} ({label})", index + 1);
+        let rule: Rule = table.try_into().map_err(|error: toml::de::Error| {
+            // Lines count from the rule's own start here and would mislead.
+            anyhow!("{place}: {}", error.message())
+        })?;
+        rule.check().map_err(|error| anyhow!("{place}: {error}"))?;
+        labels.rules.push(rule);
+    }
+    Ok(())
+}

@@ -1,0 +1,24 @@
+//! The DeBox engine: load the probes, enrol tasks, read records, explain sites.
+//!
+//! A [`Session`] is the probes at work; [`Session::finish`] turns what they measured into a
+//! [`report::Report`].
+
+pub mod calls;
+mod collect;
+mod explain;
+pub mod kernel;
+pub mod labels;
+mod process;
+pub mod report;
+pub mod session;
+pub mod symbols;
+mod tables;
+mod unwind;
+
+#[allow(clippy::all, unused_imports)]
+mod skeleton {
+    include!(concat!(env!("OUT_DIR"), "/debox.skel.rs"));
+}
+
+pub use collect::Outcome;
+pub use session::{Detail, Options, Session, Tap};

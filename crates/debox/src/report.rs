@@ -1,0 +1,199 @@
+//! The report of a session: `debox.report/1`, as it is written to JSON.
+//!
+//! Every time is in integer nanoseconds. `None` (JSON `null`) means "not measured", never zero.
+//! `schema/report-1.json` is the checked-in JSON Schema of this structure.
+
+use serde::{Deserialize, Serialize};
+
+/// The value of [`Report::schema`].
+pub const SCHEMA: &str = "debox.report/1";
+
+/// Everything one session found out.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// Always [`SCHEMA`].
+    pub schema: String,
+    /// The command as it was given; empty for `debox attach`.
+    pub command: Vec<String>,
+    /// `uname -r` of the kernel that was measured.
+    pub kernel: String,
+    /// `kernel` or `user`.
+    pub tap: String,
+    /// The parts of the engine that were loaded: `basic`, `sleeps`, `callsites`, `irq`, `io`.
+    pub detail: Vec<String>,
+    /// From the start of monitoring to its end.
+    pub duration_ns: u64,
+    /// How the command ended: its exit status, or 128+n for signal n; null when it still runs.
+    pub exit_status: Option<i32>,
+    pub totals: Totals,
+    /// Time the hypervisor took from all CPUs during the session (`steal` of `/proc/stat`).
+    pub steal_ns: Option<u64>,
+    pub lost: Lost,
+    pub syscalls: Vec<Syscall>,
+    pub sleeps: Vec<Sleep>,
+    pub call_sites: Vec<CallSite>,
+    pub threads: Vec<Thread>,
+    pub in_flight: Vec<InFlight>,
+    pub untapped: Vec<Untapped>,
+    /// Sentences about what could not be seen, for people.
+    pub unseen: Vec<String>,
+}
+
+/// A thread's (or all threads') life: calls and `(user)` together.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Totals {
+    /// Sum of the threads' wall times.
+    pub wall_ns: u64,
+    /// On CPU between calls.
+    pub user_cpu_ns: u64,
+    /// On CPU inside calls.
+    pub kernel_cpu_ns: u64,
+    pub blocked_ns: u64,
+    pub runqueue_ns: u64,
+    pub preempted_ns: u64,
+    /// Null unless detail `irq` was asked for; the time is then inside the CPU times.
+    pub irq_ns: Option<u64>,
+    /// Null under the kernel tap, whose stamps enclose nothing but the call.
+    pub outside_ns: Option<u64>,
+}
+
+/// What was seen but not kept. All zero in a complete report.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Lost {
+    /// Records that could not be written.
+    pub records: u64,
+    /// Sleeps whose site or row is missing; their time is in `syscalls`.
+    pub sleeps: u64,
+    /// Kernel or user stacks that could not be taken.
+    pub stacks: u64,
+    /// Threads that were not monitored, or whose totals did not arrive.
+    pub threads: u64,
+    /// Table rows that did not fit (wakers, call sites).
+    pub rows: u64,
+    /// Times a probe was skipped by the kernel (recursion).
+    pub probe_misses: u64,
+}
+
+/// One row per system call; `(user)` is the time between calls.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Syscall {
+    pub name: String,
+    /// Calls that ended, each restarted piece included.
+    pub calls: u64,
+    /// Calls that returned an error to the program (restarted pieces are not errors).
+    pub errors: u64,
+    /// Pieces of restarted calls among `calls` (the kernel returned -512..-516).
+    pub restarts: u64,
+    pub wall_ns: u64,
+    pub cpu_ns: u64,
+    pub blocked_ns: u64,
+    pub runqueue_ns: u64,
+    pub preempted_ns: u64,
+    pub irq_ns: Option<u64>,
+    pub outside_ns: Option<u64>,
+    pub faults_minor: u64,
+    pub faults_major: u64,
+    /// Wall time of one call: upper edge of the histogram bucket, at most 12.5 % too high.
+    /// Null for `(user)`.
+    pub p50_ns: Option<u64>,
+    pub p99_ns: Option<u64>,
+    pub max_ns: u64,
+    /// CPU time spent spinning on contended locks, where the kernel's events show it (inside
+    /// `cpu_ns`); null when not measured.
+    pub spin_ns: Option<u64>,
+    /// Bytes the call fetched from or sent to storage; null unless detail `io`.
+    pub read_bytes: Option<u64>,
+    pub write_bytes: Option<u64>,
+}
+
+/// One kernel site where one system call slept.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Sleep {
+    pub syscall: String,
+    pub label: String,
+    /// `idle`, `disk`, `lock`, `memory`, `cpu`, `network`, `process` or `other`.
+    pub class: String,
+    /// `function+0xOFF`, with file and line where the kernel has debug information.
+    pub site: String,
+    pub count: u64,
+    pub blocked_ns: u64,
+    pub max_ns: u64,
+    /// The kernel stack, innermost first.
+    pub frames: Vec<String>,
+    pub wakers: Vec<Waker>,
+    /// Most waiters when a sleep began, the sleeper included; null when not counted.
+    pub waiters_entry_max: Option<u64>,
+    /// Most waiters left when a sleep ended, the sleeper not included.
+    pub waiters_exit_max: Option<u64>,
+    /// `all` (contended kernel locks: over all tasks) or `monitored`; null when not counted.
+    pub waiters_scope: Option<String>,
+    pub call_sites: Vec<SleepCallSite>,
+}
+
+/// Who ended sleeps.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Waker {
+    /// `task`, `hardirq`, `softirq` or `unknown`.
+    pub kind: String,
+    /// Null unless `kind` is `task`: an interrupted bystander is not a waker.
+    pub comm: Option<String>,
+    pub tid: Option<u32>,
+    pub count: u64,
+}
+
+/// Where in the program a sleeping call was made.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct SleepCallSite {
+    /// User stack, innermost first.
+    pub frames: Vec<String>,
+    pub count: u64,
+    pub blocked_ns: u64,
+}
+
+/// Where in the program calls were made (detail `callsites`).
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct CallSite {
+    pub syscall: String,
+    pub frames: Vec<String>,
+    pub calls: u64,
+    pub wall_ns: u64,
+    pub blocked_ns: u64,
+}
+
+/// One thread's life.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Thread {
+    pub pid: u32,
+    pub tid: u32,
+    pub comm: String,
+    /// Calls that this thread made.
+    pub calls: u64,
+    #[serde(flatten)]
+    pub totals: Totals,
+}
+
+/// A call that had not returned when the report was made.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct InFlight {
+    pub pid: u32,
+    pub tid: u32,
+    pub comm: String,
+    pub syscall: String,
+    /// Since the call began, or since monitoring began if the call is older (`at_least`).
+    pub for_ns: u64,
+    pub at_least: bool,
+    /// What it waits on now; `running` or `waiting for a CPU` when it does not sleep.
+    pub label: String,
+    pub class: String,
+    /// The kernel stack, innermost first.
+    pub frames: Vec<String>,
+}
+
+/// A call that slept and that the user tap did not see.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Untapped {
+    pub syscall: String,
+    pub label: String,
+    pub count: u64,
+    pub blocked_ns: u64,
+}

@@ -1,0 +1,331 @@
+//! A session: the probes loaded and attached, tasks enrolled, events taken in.
+
+use std::cell::RefCell;
+use std::io::Read;
+use std::mem::MaybeUninit;
+use std::rc::Rc;
+use std::time::Duration;
+
+use anyhow::{bail, Context, Result};
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{Iter, Link, MapCore, MapFlags, OpenObject, RingBuffer, RingBufferBuilder};
+
+use crate::kernel;
+use crate::process::Processes;
+use crate::skeleton::{DeboxSkel, DeboxSkelBuilder, OpenDeboxSkel};
+use crate::tables::{self, types};
+
+/// How the start and the end of a call are seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tap {
+    /// The `sys_enter` and `sys_exit` tracepoints.
+    Kernel,
+    /// Stamps taken in user space.
+    User,
+}
+
+/// How much a session asks for. `basic` (budgets and faults) is always there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Detail {
+    /// Where calls sleep, who wakes them, who else waits.
+    pub sleeps: bool,
+    /// User stacks of every call.
+    pub callsites: bool,
+    /// Interrupts measured apart from CPU time.
+    pub irq: bool,
+    /// Bytes that calls fetched from or sent to storage.
+    pub io: bool,
+}
+
+impl Detail {
+    /// The names of the parts, as in the report.
+    pub fn names(&self) -> Vec<String> {
+        let parts = [
+            (true, "basic"),
+            (self.sleeps, "sleeps"),
+            (self.callsites, "callsites"),
+            (self.irq, "irq"),
+            (self.io, "io"),
+        ];
+        parts.iter().filter(|(on, _)| *on).map(|(_, name)| name.to_string()).collect()
+    }
+}
+
+/// What to load.
+#[derive(Debug, Clone)]
+pub struct Options {
+    pub tap: Tap,
+    pub detail: Detail,
+    /// Threads monitored at the same time, at most.
+    pub max_threads: u32,
+    /// Threads that can read their records, at most; 0: records are not written.
+    pub max_records: u32,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            tap: Tap::Kernel,
+            detail: Detail { sleeps: true, ..Detail::default() },
+            max_threads: 16384,
+            max_records: 0,
+        }
+    }
+}
+
+/// Threads whose end is kept one by one; later ones are added up.
+const MAX_ENDED_THREADS: usize = 100_000;
+
+/// What came through the ring buffer.
+#[derive(Default)]
+pub(crate) struct Events {
+    pub ended: Vec<types::thread>,
+    /// Ended threads beyond [`MAX_ENDED_THREADS`].
+    pub ended_unlisted: Vec<types::thread>,
+    pub processes: Processes,
+    /// Call sites seen for the first time, to be looked up.
+    pub call_sites: Vec<(u32, u64)>,
+}
+
+impl Events {
+    fn take(&mut self, bytes: &[u8]) {
+        let Some(kind) = tables::read_value::<u32>(bytes) else { return };
+        match kind {
+            tables::EVENT_THREAD_ENDED => {
+                if let Some(event) = tables::read_value::<types::thread_ended>(bytes) {
+                    if self.ended.len() < MAX_ENDED_THREADS {
+                        self.ended.push(event.thread);
+                    } else {
+                        add_up(&mut self.ended_unlisted, &event.thread);
+                    }
+                }
+            }
+            tables::EVENT_CALL_SITE => {
+                if let Some(event) = tables::read_value::<types::call_site_seen>(bytes) {
+                    self.call_sites.push((event.tgid, event.ip));
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Adds a thread's life to the single entry that stands for all unlisted ones.
+fn add_up(unlisted: &mut Vec<types::thread>, thread: &types::thread) {
+    let Some(sum) = unlisted.first_mut() else {
+        unlisted.push(*thread);
+        return;
+    };
+    for part in 0..tables::PARTS {
+        sum.between[part] += thread.between[part];
+        sum.in_calls[part] += thread.in_calls[part];
+    }
+    sum.calls += thread.calls;
+    sum.call_faults_minor += thread.call_faults_minor;
+    sum.call_faults_major += thread.call_faults_major;
+    sum.end_faults_minor += thread.end_faults_minor - thread.birth_faults_minor;
+    sum.end_faults_major += thread.end_faults_major - thread.birth_faults_major;
+    sum.between_max_ns = sum.between_max_ns.max(thread.between_max_ns);
+}
+
+/// The probes, loaded and attached. Dropping it takes everything out of the kernel again.
+pub struct Session {
+    links: Vec<Link>,
+    ring: RingBuffer<'static>,
+    pub(crate) events: Rc<RefCell<Events>>,
+    pub(crate) skel: DeboxSkel<'static>,
+    // The object that `skel` borrows from; declared, and so dropped, after it.
+    _object: Box<MaybeUninit<OpenObject>>,
+    pub(crate) options: Options,
+    pub(crate) started_ns: u64,
+    pub(crate) steal_at_start: Option<u64>,
+}
+
+impl Session {
+    /// Loads and attaches what `options` asks for. Nothing is monitored until it is enrolled.
+    pub fn open(options: Options) -> Result<Session> {
+        kernel::require(&options)?;
+        kernel::silence_libbpf();
+        let mut object = Box::new(MaybeUninit::uninit());
+        // SAFETY: the box is kept, unmoved, in the session for as long as the skeleton lives, and
+        // is dropped after it.
+        let storage: &'static mut MaybeUninit<OpenObject> =
+            unsafe { &mut *std::ptr::from_mut(object.as_mut()) };
+        let mut open = DeboxSkelBuilder::default().open(storage).context("cannot open the probes")?;
+        configure(&mut open, &options)?;
+        let skel = open.load().context(
+            "the kernel did not accept the probes; `debox doctor` says what it allows",
+        )?;
+
+        let events = Rc::new(RefCell::new(Events::default()));
+        let sink = Rc::clone(&events);
+        let mut builder = RingBufferBuilder::new();
+        builder.add(&skel.maps.events, move |bytes| {
+            sink.borrow_mut().take(bytes);
+            0
+        })?;
+        let ring = builder.build().context("cannot read the probes' events")?;
+
+        let mut session = Session {
+            links: Vec::new(),
+            ring,
+            events,
+            skel,
+            _object: object,
+            options,
+            started_ns: monotonic_ns(),
+            steal_at_start: kernel::steal_ns(),
+        };
+        session.attach()?;
+        Ok(session)
+    }
+
+    /// Attaches the scheduler's side before the tap's, so that no call is seen without its parts.
+    fn attach(&mut self) -> Result<()> {
+        let progs = &mut self.skel.progs;
+        let detail = self.options.detail;
+        let mut wanted = vec![&mut progs.on_switch, &mut progs.on_wakeup, &mut progs.on_fork];
+        if detail.sleeps {
+            wanted.push(&mut progs.on_waking);
+            wanted.push(&mut progs.on_contention_begin);
+            wanted.push(&mut progs.on_contention_end);
+        }
+        if self.options.tap == Tap::Kernel {
+            wanted.push(&mut progs.on_sys_exit);
+            wanted.push(&mut progs.on_sys_enter);
+        }
+        for prog in wanted {
+            let name = prog.name().to_string_lossy().into_owned();
+            let link = prog.attach().with_context(|| format!("cannot attach the probe {name}"))?;
+            self.links.push(link);
+        }
+        Ok(())
+    }
+
+    /// Brings the threads of a process under monitoring, now or (`armed`) from their next `execve`
+    /// on. Returns how many threads are monitored in all.
+    pub fn enrol(&mut self, tgid: u32, armed: bool) -> Result<u32> {
+        // A thread that starts while the tasks are walked may be missed once: walk until nothing
+        // is found any more.
+        let mut before = None;
+        for _ in 0..10 {
+            let bss = self.skel.maps.bss_data.as_deref_mut().context("no .bss in the probes")?;
+            bss.enrol_tgid = tgid;
+            bss.enrol_tid = 0;
+            bss.enrol_armed = armed;
+            let link = self.skel.progs.enrol_tasks.attach().context("cannot walk the tasks")?;
+            let mut nothing = Vec::new();
+            Iter::new(&link)?.read_to_end(&mut nothing)?;
+            let enrolled = self.threads_given_out();
+            if before == Some(enrolled) {
+                break;
+            }
+            before = Some(enrolled);
+        }
+        match before {
+            Some(0) | None => bail!("process {tgid} has no thread that can be monitored"),
+            Some(enrolled) => Ok(enrolled),
+        }
+    }
+
+    /// Entries of the table of threads that have been used so far.
+    pub(crate) fn threads_given_out(&self) -> u32 {
+        self.skel.maps.bss_data.as_deref().map_or(0, |bss| bss.next_fresh)
+    }
+
+    /// Takes in events for up to `timeout`, and looks up what they name while it is there.
+    pub fn poll(&mut self, timeout: Duration) -> Result<()> {
+        let raw = self.ring.poll_raw(timeout);
+        if raw < 0 && raw != -libc::EINTR {
+            bail!("cannot read the probes' events: {}", std::io::Error::from_raw_os_error(-raw));
+        }
+        // Ends of threads come without a wake-up (they are sent from inside the scheduler).
+        self.ring.consume().context("cannot read the probes' events")?;
+        self.look_up_call_sites();
+        Ok(())
+    }
+
+    /// A descriptor that is readable when events wait.
+    pub fn events_fd(&self) -> i32 {
+        self.ring.epoll_fd()
+    }
+
+    fn look_up_call_sites(&mut self) {
+        let mut events = self.events.borrow_mut();
+        let events = &mut *events;
+        for (tgid, ip) in events.call_sites.drain(..) {
+            let Some(wrapper) = events.processes.learn(tgid, ip) else { continue };
+            let key = types::wrapper_key { ip, tgid, reserved: 0 };
+            let value = types::wrapper { offset: wrapper.offset, rule: wrapper.rule };
+            // Best effort: without it the report shows the wrapper instead of its caller.
+            let _ = self.skel.maps.wrappers.update(
+                tables::bytes_of(&key),
+                tables::bytes_of(&value),
+                MapFlags::ANY,
+            );
+        }
+    }
+
+    /// How many threads of a process are still monitored.
+    pub fn threads_alive(&self, tgid: u32) -> Result<usize> {
+        let mut alive = 0;
+        for index in 0..self.threads_given_out() {
+            let bytes = self.skel.maps.threads.lookup(&index.to_ne_bytes(), MapFlags::ANY)?;
+            let thread = bytes.as_deref().and_then(tables::read_value::<types::thread>);
+            alive += usize::from(thread.is_some_and(|thread| {
+                thread.tgid == tgid && thread.state == tables::THREAD_LIVE
+            }));
+        }
+        Ok(alive)
+    }
+
+    /// Stops monitoring; what was measured stays in the tables. Returns the time of the stop.
+    pub(crate) fn stop(&mut self) -> Result<u64> {
+        self.links.clear();
+        let now = monotonic_ns();
+        self.ring.consume().context("cannot read the probes' last events")?;
+        self.look_up_call_sites();
+        Ok(now)
+    }
+}
+
+fn configure(open: &mut OpenDeboxSkel, options: &Options) -> Result<()> {
+    let rodata = open.maps.rodata_data.as_deref_mut().context("no .rodata in the probes")?;
+    rodata.want_sleeps = options.detail.sleeps;
+    rodata.want_callsites = options.detail.callsites;
+    rodata.want_irq = options.detail.irq;
+    rodata.want_io = options.detail.io;
+    rodata.want_records = options.max_records > 0;
+    rodata.user_tap = options.tap == Tap::User;
+    rodata.max_threads = options.max_threads;
+    rodata.max_records = options.max_records;
+    if let Some(area) = kernel::per_cpu_area() {
+        rodata.runqueues_offset = area.runqueues;
+        rodata.current_task_offset = area.current_task;
+        rodata.preempt_count_offset = area.preempt_count;
+    }
+    open.maps.threads.set_max_entries(options.max_threads)?;
+    open.maps.free_threads.set_max_entries(options.max_threads)?;
+    open.maps.slots.set_max_entries(options.max_records.max(1))?;
+    if !options.detail.sleeps {
+        // Tables of what is not asked for need not take memory.
+        open.maps.sleep_rows.set_max_entries(1)?;
+        open.maps.waker_rows.set_max_entries(1)?;
+        open.maps.kernel_stacks.set_max_entries(1)?;
+    }
+    let progs = &mut open.progs;
+    progs.on_waking.set_autoload(options.detail.sleeps);
+    progs.on_contention_begin.set_autoload(options.detail.sleeps);
+    progs.on_contention_end.set_autoload(options.detail.sleeps);
+    progs.on_sys_enter.set_autoload(options.tap == Tap::Kernel);
+    progs.on_sys_exit.set_autoload(options.tap == Tap::Kernel);
+    Ok(())
+}
+
+/// The clock of every stamp.
+pub fn monotonic_ns() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `now` is a valid timespec, and CLOCK_MONOTONIC always exists.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}

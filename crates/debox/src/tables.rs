@@ -1,0 +1,109 @@
+//! The probes' tables as Rust sees them. The layouts are generated from the probes' own BTF, so
+//! they cannot drift; what C keeps in macros is repeated here.
+
+pub(crate) use crate::skeleton::types;
+
+/// Added to the numbers of 32-bit calls.
+pub const CALL_IA32: u32 = 0x10000;
+/// The thread is between calls.
+pub const CALL_NONE: u32 = 0xff_ffff;
+
+pub(crate) const ROWS: u32 = 512;
+
+pub(crate) const PART_CPU: usize = 0;
+pub(crate) const PART_BLOCKED: usize = 1;
+pub(crate) const PART_RUNQUEUE: usize = 2;
+pub(crate) const PART_PREEMPTED: usize = 3;
+pub(crate) const PART_IRQ: usize = 4;
+pub(crate) const PART_OUTSIDE: usize = 5;
+pub(crate) const PARTS: usize = 6;
+
+pub(crate) const MODE_BLOCKED: u32 = 1;
+pub(crate) const MODE_RUNQUEUE: u32 = 2;
+pub(crate) const MODE_PREEMPTED: u32 = 3;
+pub(crate) const MODE_IRQ: u32 = 4;
+
+pub(crate) const THREAD_LIVE: u32 = 2;
+pub(crate) const THREAD_PARTIAL: u32 = 1 << 1;
+
+pub(crate) const EVENT_THREAD_ENDED: u32 = 1;
+pub(crate) const EVENT_CALL_SITE: u32 = 2;
+
+pub(crate) const WAITERS_MONITORED: u32 = 1;
+pub(crate) const WAITERS_ALL: u32 = 2;
+
+pub(crate) const LOCK_READ: u32 = 1 << 1;
+pub(crate) const LOCK_WRITE: u32 = 1 << 2;
+pub(crate) const LOCK_RT: u32 = 1 << 3;
+pub(crate) const LOCK_PERCPU: u32 = 1 << 4;
+pub(crate) const LOCK_MUTEX: u32 = 1 << 5;
+
+const SUB_BUCKET_BITS: u32 = 3;
+const BUCKET_LOW_BITS: u32 = 5;
+
+/// The highest value that falls into a bucket of the probes' histogram (`bucket_of` in C).
+pub(crate) fn bucket_upper_edge(bucket: usize) -> u64 {
+    if bucket == 0 {
+        return (1 << BUCKET_LOW_BITS) - 1;
+    }
+    let bucket = bucket as u64 - 1;
+    let log = (bucket >> SUB_BUCKET_BITS) + u64::from(BUCKET_LOW_BITS);
+    let sub = bucket & ((1 << SUB_BUCKET_BITS) - 1);
+    let width = 1u64 << (log - u64::from(SUB_BUCKET_BITS));
+    (1u64 << log) + (sub + 1) * width - 1
+}
+
+/// A value (a plain C struct from the probes) out of the bytes of a map.
+pub(crate) fn read_value<T: Copy>(bytes: &[u8]) -> Option<T> {
+    if bytes.len() < std::mem::size_of::<T>() {
+        return None;
+    }
+    // SAFETY: T is a plain C struct of integers, any bytes are a valid value, and there are enough.
+    Some(unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast()) })
+}
+
+/// The bytes of a key for a map.
+pub(crate) fn bytes_of<T: Copy>(value: &T) -> &[u8] {
+    // SAFETY: T is a plain C struct of integers without padding, alive as long as the slice.
+    unsafe { std::slice::from_raw_parts((value as *const T).cast(), std::mem::size_of::<T>()) }
+}
+
+/// A task's name, up to its terminating zero.
+pub(crate) fn comm(bytes: &[i8]) -> String {
+    let bytes: Vec<u8> = bytes.iter().map(|b| *b as u8).take_while(|b| *b != 0).collect();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `bucket_of` of probe/calls.h, to check its inverse.
+    fn bucket_of(ns: u64) -> usize {
+        let log = 63 - ns.max(1).leading_zeros();
+        if log < BUCKET_LOW_BITS {
+            return 0;
+        }
+        (((log - BUCKET_LOW_BITS) << SUB_BUCKET_BITS) as usize)
+            + ((ns >> (log - SUB_BUCKET_BITS)) & 7) as usize
+            + 1
+    }
+
+    #[test]
+    fn upper_edges_hold_their_bucket_within_the_stated_error() {
+        for ns in (0..1000).chain((1..40).flat_map(|b| [(1 << b) - 1, 1 << b, (1 << b) + 1])) {
+            let edge = bucket_upper_edge(bucket_of(ns));
+            assert!(edge >= ns, "{ns} is above its bucket's edge {edge}");
+            assert_eq!(bucket_of(edge), bucket_of(ns), "{ns} and its edge {edge}");
+            if ns >= 32 {
+                assert!(edge as f64 <= ns as f64 * 1.125, "{ns}: {edge}");
+            }
+        }
+    }
+
+    #[test]
+    fn short_values_are_refused() {
+        assert!(read_value::<u64>(&[0; 7]).is_none());
+        assert_eq!(read_value::<u64>(&[1, 0, 0, 0, 0, 0, 0, 0]), Some(1));
+    }
+}

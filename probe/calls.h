@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0 */
+/*
+ * calls.h: opening and closing a call, and the time between calls.
+ *
+ * A thread is always in exactly one of the two; closing one opens the other with the same stamp, so
+ * that calls and time between them add up to the thread's life.
+ */
+#ifndef PROBE_CALLS_H
+#define PROBE_CALLS_H
+
+#include "state.h"
+#include "record.h"
+#include "sites.h"
+
+static __always_inline int floor_log2(__u64 value)
+{
+	int bits = 0;
+
+	if (value >> 32) {
+		bits += 32;
+		value >>= 32;
+	}
+	if (value >> 16) {
+		bits += 16;
+		value >>= 16;
+	}
+	if (value >> 8) {
+		bits += 8;
+		value >>= 8;
+	}
+	if (value >> 4) {
+		bits += 4;
+		value >>= 4;
+	}
+	if (value >> 2) {
+		bits += 2;
+		value >>= 2;
+	}
+	return bits + (value >> 1);
+}
+
+/* Log-linear, as in HdrHistogram: SUB_BUCKET_BITS below the leading bit. */
+static __always_inline __u32 bucket_of(__u64 ns)
+{
+	int log = floor_log2(ns);
+	__u32 bucket;
+
+	if (log < BUCKET_LOW_BITS)
+		return 0;
+	bucket = ((log - BUCKET_LOW_BITS) << SUB_BUCKET_BITS) +
+		 ((ns >> (log - SUB_BUCKET_BITS)) & ((1 << SUB_BUCKET_BITS) - 1)) + 1;
+	return bucket < BUCKETS ? bucket : BUCKETS - 1;
+}
+
+static __always_inline struct row *row_of(__u32 call)
+{
+	struct row *row, *empty;
+	__u32 zero = 0;
+
+	if (call < ROWS)
+		return bpf_map_lookup_elem(&rows, &call);
+	row = bpf_map_lookup_elem(&odd_rows, &call);
+	if (row)
+		return row;
+	empty = bpf_map_lookup_elem(&empty_row, &zero);
+	if (!empty)
+		return 0;
+	bpf_map_update_elem(&odd_rows, &call, empty, BPF_NOEXIST);
+	return bpf_map_lookup_elem(&odd_rows, &call);
+}
+
+static __always_inline __u32 call_number(struct task_struct *task, long id)
+{
+	if (task->thread_info.status & TS_COMPAT)
+		return ((__u32)id & 0xffff) | CALL_IA32;
+	return (unsigned long)id < 0xffff ? id : 0xffff; /* no such call: shown as one row */
+}
+
+/* The task's own counters at the start of a call or a life. */
+static __always_inline void snapshot(struct thread *thread, struct task_struct *task)
+{
+	thread->faults_minor = task->min_flt;
+	thread->faults_major = task->maj_flt;
+	if (want_io) {
+		thread->read_bytes = task->ioac.read_bytes;
+		thread->write_bytes = task->ioac.write_bytes;
+	}
+}
+
+static __always_inline void clear_parts(struct thread *thread)
+{
+	for (int i = 0; i < PARTS; i++)
+		thread->parts[i] = 0;
+	thread->spin_ns = 0;
+	thread->slept_used = 0;
+	thread->parted = 0;
+}
+
+/* Closes the time between calls. The open part has been closed by the caller if there is one. */
+static __always_inline void close_between(struct thread *thread, void *ctx, __u64 now)
+{
+	__u64 wall = now - thread->begin_ns;
+
+	if (!thread->parted) {
+		thread->between[PART_CPU] += wall;
+	} else {
+		for (int i = 0; i < PARTS; i++)
+			thread->between[i] += thread->parts[i];
+		thread->between_spin_ns += thread->spin_ns;
+		if (want_sleeps && thread->slept_used)
+			write_slept_sites(ctx, thread);
+		clear_parts(thread);
+	}
+	if (wall > thread->between_max_ns)
+		thread->between_max_ns = wall;
+	thread->begin_ns = now;
+}
+
+/* Closes the open call: into its row, the thread's totals and the thread's record. */
+static __always_inline void close_call(struct thread *thread, __u32 index,
+				       struct task_struct *task, struct pt_regs *regs, void *ctx,
+				       __u64 now, long ret)
+{
+	__u64 minor = task->min_flt - thread->faults_minor;
+	__u64 major = task->maj_flt - thread->faults_major;
+	__u64 wall = now - thread->begin_ns;
+	__u32 call = thread->call;
+	struct row *row = row_of(call);
+	__u32 bucket = bucket_of(wall);
+
+	if (call == 15) /* rt_sigreturn "returns" the interrupted call's register */
+		ret = 0;
+	if (row) {
+		row->calls++;
+		if (is_error(ret)) {
+			if (is_restart(ret))
+				row->restarts++;
+			else
+				row->errors++;
+		}
+		row->faults_minor += minor;
+		row->faults_major += major;
+		if (wall > row->max_ns)
+			row->max_ns = wall;
+		if (bucket < BUCKETS)
+			row->histogram[bucket]++;
+		if (want_io) {
+			row->read_bytes += task->ioac.read_bytes - thread->read_bytes;
+			row->write_bytes += task->ioac.write_bytes - thread->write_bytes;
+		}
+		if (!thread->parted) {
+			row->parts[PART_CPU] += wall;
+		} else {
+			for (int i = 0; i < PARTS; i++)
+				row->parts[i] += thread->parts[i];
+			row->spin_ns += thread->spin_ns;
+		}
+	} else {
+		COUNT_LOST(rows);
+	}
+	thread->calls++;
+	thread->call_faults_minor += minor;
+	thread->call_faults_major += major;
+	if (want_callsites && ctx)
+		write_call_site(ctx, thread, wall);
+	if (want_records)
+		complete_record(thread, index, regs, wall, ret, minor, major);
+	if (!thread->parted) {
+		thread->in_calls[PART_CPU] += wall;
+	} else {
+		for (int i = 0; i < PARTS; i++)
+			thread->in_calls[i] += thread->parts[i];
+		if (want_sleeps && thread->slept_used)
+			write_slept_sites(ctx, thread);
+		clear_parts(thread);
+	}
+	thread->flags &= ~THREAD_PARTIAL;
+	thread->call = CALL_NONE;
+	thread->begin_ns = now;
+}
+
+#endif

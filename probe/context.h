@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0 */
+/*
+ * context.h: whether a probe runs in a task's own context or in an interrupt on top of it.
+ *
+ * The kernel keeps that in a per-CPU counter whose address it gives to BPF only if it was built with
+ * all symbols. Its place in the per-CPU area is in the kernel's BTF, though, and so is that of the
+ * CPU's run queue, to which the current task points: from one follows the other. The current task's
+ * own per-CPU pointer is read the same way and must agree, else the context is unknown.
+ */
+#ifndef PROBE_CONTEXT_H
+#define PROBE_CONTEXT_H
+
+#include "kernel.h"
+
+/* Offsets in the per-CPU area, from the kernel's BTF; all zero when they are not there. */
+const volatile __u64 runqueues_offset;
+const volatile __u64 current_task_offset;
+const volatile __u64 preempt_count_offset;
+
+/* include/linux/preempt.h: fields of the counter. */
+#define SERVING_SOFTIRQ 0x000100
+#define HARDIRQ_OR_NMI 0xff0000
+
+/* The current CPU's preemption counter, or -1. */
+static __always_inline int preempt_count(struct task_struct *current)
+{
+	__u64 area, task;
+	int count;
+
+	if (!runqueues_offset || !bpf_core_field_exists(current->se.cfs_rq))
+		return -1;
+	area = (__u64)BPF_CORE_READ(current, se.cfs_rq, rq) - runqueues_offset;
+	if (bpf_probe_read_kernel(&task, sizeof(task), (void *)(area + current_task_offset)) ||
+	    task != (__u64)bpf_get_current_task())
+		return -1;
+	if (bpf_probe_read_kernel(&count, sizeof(count), (void *)(area + preempt_count_offset)))
+		return -1;
+	return count;
+}
+
+#endif

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0 */
+/*
+ * debox.bpf.c: all that runs inside the kernel, one file per purpose.
+ *
+ *   kernel.h   kernel types        calls.h   closing a call       switch.h  the parts of a call
+ *   shared.h   tables' layouts     record.h  the thread's record  locks.h   contended locks
+ *   state.h    maps and settings   sites.h   where calls sleep    waiters.h who waits for the same
+ *   tap.h      the kernel tap      life.h    enrolment and end    context.h interrupt or task
+ */
+#include "kernel.h"
+#include "shared.h"
+#include "state.h"
+#include "tap.h"
+#include "switch.h"
+#include "locks.h"
+#include "life.h"

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0 */
+/*
+ * life.h: how threads come under monitoring (enrolment, fork) and how they end.
+ */
+#ifndef PROBE_LIFE_H
+#define PROBE_LIFE_H
+
+#include "calls.h"
+
+static __always_inline void begin_life(struct thread *thread, struct task_struct *task, __u64 now,
+				       enum mode mode)
+{
+	thread->state = THREAD_LIVE;
+	thread->birth_ns = now;
+	thread->begin_ns = now;
+	thread->mode = mode;
+	thread->birth_faults_minor = task->min_flt;
+	thread->birth_faults_major = task->maj_flt;
+	snapshot(thread, task);
+}
+
+/* Gives the task an entry in `threads`, cleared. */
+static __always_inline struct thread *new_thread(struct task_struct *task, __u32 *index_out)
+{
+	__u32 zero = 0, index;
+	struct thread *thread;
+	__u32 *stored;
+
+	if (bpf_map_pop_elem(&free_threads, &index)) {
+		index = __sync_fetch_and_add(&next_fresh, 1);
+		if (index >= max_threads) {
+			__sync_fetch_and_add(&next_fresh, -1);
+			goto none;
+		}
+	}
+	thread = thread_at(index);
+	if (!thread)
+		goto none;
+	stored = bpf_task_storage_get(&task_index, task, &zero, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!stored) {
+		bpf_map_push_elem(&free_threads, &index, 0);
+		goto none;
+	}
+	__builtin_memset(thread, 0, sizeof(*thread));
+	thread->tid = task->pid;
+	thread->tgid = task->tgid;
+	thread->call = CALL_NONE;
+	copy_comm(thread->comm, task);
+	if (want_records)
+		begin_slot(thread, index);
+	*stored = index + 1;
+	*index_out = index;
+	return thread;
+none:
+	COUNT_LOST(threads);
+	return 0;
+}
+
+/* The thread has left the CPU for the last time: whatever is open ends here. */
+static __always_inline void end_life(struct thread *thread, struct task_struct *task, void *ctx,
+				     __u64 now)
+{
+	__u32 index = index_of(task) - 1;
+	struct thread_ended *event;
+
+	if (thread->call == CALL_NONE)
+		close_between(thread, 0, now);
+	else
+		close_call(thread, index, task, 0, 0, now, 0); /* exit never returns */
+	thread->tid = task->pid;
+	copy_comm(thread->comm, task);
+	thread->end_ns = now;
+	thread->end_faults_minor = task->min_flt;
+	thread->end_faults_major = task->maj_flt;
+	thread->state = THREAD_ENDED;
+	event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
+	if (event) {
+		event->kind = EVENT_THREAD_ENDED;
+		event->reserved = 0;
+		__builtin_memcpy(&event->thread, thread, sizeof(*thread));
+		/* No wake-up from inside the scheduler: the engine polls. */
+		bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
+	} else {
+		struct lost *counts = lost();
+
+		if (counts) {
+			counts->threads++;
+			counts->calls += thread->calls;
+			counts->faults_minor += task->min_flt - thread->birth_faults_minor -
+						thread->call_faults_minor;
+			counts->faults_major += task->maj_flt - thread->birth_faults_major -
+						thread->call_faults_major;
+			for (int i = 0; i < PARTS; i++) {
+				counts->between[i] += thread->between[i];
+				counts->in_calls[i] += thread->in_calls[i];
+			}
+		}
+	}
+	thread->state = THREAD_FREE;
+	bpf_map_push_elem(&free_threads, &index, 0);
+}
+
+/*
+ * seccomp refused the call before the entry tracepoint, so only its return is seen. It counts as a
+ * call, without time: that stays in the time between calls.
+ */
+static __always_inline void refused_call(struct thread *thread, struct task_struct *task,
+					 struct pt_regs *regs, long ret, __u64 now)
+{
+	long id = regs->orig_ax;
+	struct row *row = row_of(call_number(task, id));
+
+	if (!row)
+		return;
+	row->calls++;
+	if (is_error(ret))
+		row->errors++;
+	row->histogram[0]++;
+	thread->calls++;
+}
+
+SEC("tp_btf/sched_process_fork")
+int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
+{
+	struct thread *of_parent = thread_of(parent);
+	struct thread *thread;
+	__u32 index;
+
+	if (!of_parent || of_parent->state != THREAD_LIVE)
+		return 0;
+	thread = new_thread(child, &index);
+	if (!thread)
+		return 0;
+	begin_life(thread, child, bpf_ktime_get_ns(), MODE_RUNQUEUE);
+	thread->flags |= THREAD_BORN;
+	return 0;
+}
+
+/*
+ * Enrols the tasks that the engine named. A task that is inside a call gets that call opened as
+ * partial, so that what it waits on is known from the start.
+ */
+SEC("iter/task")
+int enrol_tasks(struct bpf_iter__task *ctx)
+{
+	struct task_struct *task = ctx->task;
+	struct thread *thread;
+	struct pt_regs *regs;
+	__u32 index;
+	enum mode mode;
+
+	if (!task || task->tgid != enrol_tgid || task->exit_state)
+		return 0;
+	if (enrol_tid && task->pid != enrol_tid)
+		return 0;
+	if (index_of(task))
+		return 0;
+	thread = new_thread(task, &index);
+	if (!thread)
+		return 0;
+	if (enrol_armed) {
+		thread->state = THREAD_ARMED;
+		return 0;
+	}
+	mode = task->on_cpu ? MODE_RUNNING : task->__state ? MODE_BLOCKED : MODE_RUNQUEUE;
+	regs = (struct pt_regs *)bpf_task_pt_regs(task);
+	if (regs && (long)regs->orig_ax >= 0 && (long)regs->ax == -ENOSYS) {
+		thread->call = call_number(task, regs->orig_ax);
+		thread->flags |= THREAD_PARTIAL;
+	}
+	begin_life(thread, task, bpf_ktime_get_ns(), mode);
+	return 0;
+}
+
+/* Prints each monitored task with the kernel stack it sleeps at, for calls still in flight. */
+SEC("iter/task")
+int show_tasks(struct bpf_iter__task *ctx)
+{
+	struct task_struct *task = ctx->task;
+	struct in_flight out = {};
+	long bytes;
+
+	if (!task)
+		return 0;
+	out.index = index_of(task);
+	if (!out.index)
+		return 0;
+	if (!task->on_cpu) {
+		bytes = bpf_get_task_stack(task, out.frames, sizeof(out.frames), 0);
+		if (bytes > 0)
+			out.depth = bytes / sizeof(__u64);
+	}
+	bpf_seq_write(ctx->meta->seq, &out, sizeof(out));
+	return 0;
+}
+
+#endif

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0 */
+/*
+ * locks.h: contended kernel locks: which one a sleep waits for, how many wait, how long was spun.
+ *
+ * contention_begin (5.19) comes again without an end when a mutex goes from spinning to sleeping
+ * and back, so the lock that a task contends for is kept with the task. All tasks are followed, to
+ * count waiters that are not monitored.
+ */
+#ifndef PROBE_LOCKS_H
+#define PROBE_LOCKS_H
+
+#include "state.h"
+#include "waiters.h"
+
+struct contended {
+	__u64 lock;
+	__u32 flags;
+	__u32 waiters; /* when this task joined, itself included */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct contended);
+} contended_lock SEC(".maps");
+
+/* The lock that the task is waiting for, if any. */
+static __always_inline struct contended *contended_of(struct task_struct *task)
+{
+	struct contended *contended = bpf_task_storage_get(&contended_lock, task, 0, 0);
+
+	return contended && contended->lock ? contended : 0;
+}
+
+SEC("tp_btf/contention_begin")
+int BPF_PROG(on_contention_begin, void *lock, unsigned int flags)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct contended *contended;
+	struct thread *thread;
+
+	/* Spinning locks are taken in interrupts too and never sleep: their time is CPU time. */
+	if (!(flags & (LCB_F_MUTEX | LCB_F_RT | LCB_F_PERCPU | LCB_F_READ | LCB_F_WRITE)))
+		return 0;
+	if ((flags & LCB_F_SPIN) && !(flags & LCB_F_MUTEX))
+		return 0;
+	thread = thread_of(task);
+	if (thread && thread->state == THREAD_LIVE) {
+		__u64 now = bpf_ktime_get_ns();
+
+		if (flags & LCB_F_SPIN) {
+			thread->spin_begin_ns = now;
+		} else if (thread->spin_begin_ns) {
+			if (!thread->parted)
+				close_part(thread, PART_CPU, now);
+			thread->spin_ns += now - thread->spin_begin_ns;
+			thread->spin_begin_ns = 0;
+		}
+	}
+	contended = bpf_task_storage_get(&contended_lock, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!contended)
+		return 0;
+	if (contended->lock != (__u64)lock) {
+		contended->lock = (__u64)lock;
+		contended->waiters = add_waiter((__u64)lock);
+	}
+	contended->flags = flags & ~LCB_F_SPIN;
+	return 0;
+}
+
+SEC("tp_btf/contention_end")
+int BPF_PROG(on_contention_end, void *lock, int ret)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct contended *contended;
+	struct thread *thread;
+
+	if (!task->bpf_storage)
+		return 0;
+	contended = contended_of(task);
+	if (!contended || contended->lock != (__u64)lock)
+		return 0;
+	contended->lock = 0;
+	remove_waiter((__u64)lock);
+	thread = thread_of(task);
+	if (thread && thread->spin_begin_ns) {
+		__u64 now = bpf_ktime_get_ns();
+
+		if (!thread->parted)
+			close_part(thread, PART_CPU, now);
+		thread->spin_ns += now - thread->spin_begin_ns;
+		thread->spin_begin_ns = 0;
+	}
+	return 0;
+}
+
+#endif

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0 */
+/*
+ * record.h: writes the record of a call where its thread can read it.
+ *
+ * Only the kernel tap completes records here; under the user tap the thread does so itself and the
+ * probes add sleeps and parts.
+ */
+#ifndef PROBE_RECORD_H
+#define PROBE_RECORD_H
+
+#include "state.h"
+
+static __always_inline struct debox_slot *slot_at(__u32 index)
+{
+	return bpf_map_lookup_elem(&slots, &index);
+}
+
+static __always_inline struct debox_record *open_record(struct debox_slot *slot)
+{
+	return &slot->history[slot->completed % DEBOX_HISTORY_MAX];
+}
+
+static __always_inline void begin_slot(struct thread *thread, __u32 index)
+{
+	struct debox_slot *slot = slot_at(index);
+
+	if (!slot)
+		return;
+	slot->version = DEBOX_VERSION;
+	slot->size = sizeof(*slot);
+	slot->tid = thread->tid;
+	slot->tgid = thread->tgid;
+	slot->paused = 0;
+	slot->max_sleeps = DEBOX_SLEEPS_MAX;
+	slot->max_trace = 0;
+	slot->completed = 0;
+	slot->tap_call = 0;
+	slot->tap_touched = 0;
+	for (int i = 0; i < DEBOX_HISTORY_MAX; i++) {
+		slot->history[i].sequence = 0;
+		slot->history[i].number = 0;
+		slot->history[i].sleeps_used = 0;
+		slot->history[i].sleeps_lost = 0;
+	}
+}
+
+/* Odd while the record is being written. */
+static __always_inline void begin_write(struct debox_record *record)
+{
+	if (!(record->sequence & 1)) {
+		record->sequence++;
+		record->sleeps_used = 0;
+		record->sleeps_lost = 0;
+	}
+	barrier();
+}
+
+/* Adds the sleep that has just ended to the open record. */
+static __always_inline void record_sleep(struct thread *thread, __u32 index, __u64 stack,
+					 __u64 site, __u32 waiters_exit)
+{
+	struct debox_slot *slot = slot_at(index);
+	struct debox_record *record;
+	struct debox_sleep *sleep;
+	__u32 used, limit;
+
+	if (!slot || slot->paused || thread->call == CALL_NONE)
+		return;
+	record = open_record(slot);
+	begin_write(record);
+	used = record->sleeps_used;
+	limit = slot->max_sleeps < DEBOX_SLEEPS_MAX ? slot->max_sleeps : DEBOX_SLEEPS_MAX;
+	for (__u32 i = 0; i < DEBOX_SLEEPS_MAX; i++) {
+		if (i >= limit) {
+			record->sleeps_lost++;
+			return;
+		}
+		sleep = &record->sleeps[i];
+		if (i >= used) {
+			__builtin_memset(sleep, 0, sizeof(*sleep));
+			sleep->site = site;
+			sleep->stack = stack;
+			record->sleeps_used = i + 1;
+		} else if (sleep->stack != stack) {
+			continue;
+		}
+		sleep->count++;
+		sleep->blocked_ns += thread->sleep_ns;
+		if (thread->sleep_ns > sleep->longest_ns)
+			sleep->longest_ns = thread->sleep_ns;
+		sleep->resource = thread->resource;
+		sleep->waker_kind = thread->waker_kind;
+		sleep->waker_tid = thread->waker_tid;
+		__builtin_memcpy(sleep->waker_comm, thread->waker_comm, DEBOX_COMM_LEN);
+		if (thread->flags & (THREAD_LOCK | THREAD_COUNTED)) {
+			if (thread->waiters_entry > sleep->waiters_entry)
+				sleep->waiters_entry = thread->waiters_entry;
+			if (waiters_exit > sleep->waiters_exit)
+				sleep->waiters_exit = waiters_exit;
+			sleep->waiters_scope = thread->flags & THREAD_LOCK ?
+						       DEBOX_WAITERS_ALL :
+						       DEBOX_WAITERS_MONITORED;
+		}
+		return;
+	}
+	record->sleeps_lost++;
+}
+
+static __always_inline void complete_record(struct thread *thread, __u32 index,
+					    struct pt_regs *regs, __u64 wall, long ret,
+					    __u64 minor, __u64 major)
+{
+	struct debox_slot *slot = slot_at(index);
+	struct debox_record *record;
+	__u16 flags = 0;
+
+	if (!slot || slot->paused || !regs)
+		return;
+	record = open_record(slot);
+	begin_write(record);
+	record->version = DEBOX_VERSION;
+	record->size = sizeof(*record);
+	record->call = thread->call & 0xffff;
+	record->abi = thread->call & CALL_IA32 ? DEBOX_ABI_IA32 : DEBOX_ABI_X86_64;
+	if (is_error(ret) && is_restart(ret))
+		flags |= DEBOX_RESTARTED;
+	if (thread->flags & THREAD_PARTIAL)
+		flags |= DEBOX_PARTIAL;
+	if (want_irq)
+		flags |= DEBOX_IRQ_MEASURED;
+	record->flags = flags;
+	record->ret = ret;
+	record->args[0] = regs->di;
+	record->args[1] = regs->si;
+	record->args[2] = regs->dx;
+	record->start_ns = thread->begin_ns;
+	record->wall_ns = wall;
+	record->budget.cpu_ns = thread->parted ? thread->parts[PART_CPU] : wall;
+	record->budget.blocked_ns = thread->parts[PART_BLOCKED];
+	record->budget.runqueue_ns = thread->parts[PART_RUNQUEUE];
+	record->budget.preempted_ns = thread->parts[PART_PREEMPTED];
+	record->budget.irq_ns = thread->parts[PART_IRQ];
+	record->budget.outside_ns = 0;
+	record->faults_minor = minor;
+	record->faults_major = major;
+	record->trace_used = 0;
+	record->number = ++thread->record_number;
+	barrier();
+	record->sequence++;
+	barrier();
+	slot->completed++;
+}
+
+#endif

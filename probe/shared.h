@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0 */
+/*
+ * shared.h: what the probes keep in maps and the engine reads back.
+ *
+ * crates/debox/src/tables.rs holds the same layouts; the sizes are asserted on both sides.
+ */
+#ifndef PROBE_SHARED_H
+#define PROBE_SHARED_H
+
+#include "../include/debox.h"
+
+#define ROWS 512            /* x86-64 call numbers; the tables end below 480 today */
+#define CALL_IA32 0x10000   /* added to the numbers of 32-bit calls */
+#define CALL_NONE 0xffffffu /* the thread is between calls */
+#define STACK_DEPTH 24
+#define USER_STACK_DEPTH 32
+#define SLEPT_MAX 4
+#define SUB_BUCKET_BITS 3 /* 8 buckets an octave: a bucket's upper edge is at most 12.5 % high */
+#define BUCKET_LOW_BITS 5 /* all below 32 ns is one bucket */
+#define BUCKETS 296       /* up to 2^41 ns, 36 minutes; longer calls go to the last one */
+
+enum part {
+	PART_CPU,
+	PART_BLOCKED,
+	PART_RUNQUEUE,
+	PART_PREEMPTED,
+	PART_IRQ,
+	PART_OUTSIDE,
+	PARTS,
+};
+
+enum mode {
+	MODE_RUNNING,
+	MODE_BLOCKED,
+	MODE_RUNQUEUE,
+	MODE_PREEMPTED,
+	MODE_IRQ, /* running, an interrupt on top */
+};
+
+enum thread_state {
+	THREAD_FREE,
+	THREAD_ARMED, /* enrolled; its life begins with its next execve */
+	THREAD_LIVE,
+	THREAD_ENDED,
+};
+
+enum thread_flag {
+	THREAD_BORN = 1 << 0,    /* a child that has yet to leave the kernel for the first time */
+	THREAD_PARTIAL = 1 << 1, /* the open call began before monitoring */
+	THREAD_LOCK = 1 << 2,    /* the open sleep is on a contended lock: waiters over all tasks */
+	THREAD_COUNTED = 1 << 3, /* the open sleep is counted in the table of waiters */
+};
+
+/* A site where the open call has slept, for the call-site rows written when it ends. */
+struct slept {
+	__u64 stack;
+	__u64 ip; /* between calls: the instruction that faulted */
+	__u64 blocked_ns;
+	__u64 count;
+};
+
+/* Everything the probes know of one monitored thread. */
+struct thread {
+	__u32 tid, tgid;
+	char comm[DEBOX_COMM_LEN];
+	__u32 state; /* enum thread_state */
+	__u32 flags; /* enum thread_flag */
+	__u32 mode;  /* enum mode */
+	__u32 call;  /* number, + CALL_IA32, or CALL_NONE */
+
+	/* The open call, or the open time between calls. */
+	__u64 begin_ns;
+	__u64 stamp_ns;    /* end of the last closed part; begin_ns while parted is 0 */
+	__u64 parts[PARTS];
+	__u32 parted;      /* anything was added to parts[] or the fields below */
+	__u32 slept_used;
+	__u64 faults_minor, faults_major; /* the task's counters when it began */
+	__u64 read_bytes, write_bytes;    /* likewise */
+	__u64 spin_ns, spin_begin_ns;
+	struct slept slept[SLEPT_MAX];
+
+	/* The open or last sleep. */
+	__u64 sleep_ns;
+	__u64 resource; /* what the waiters are counted for */
+	__u64 lock;
+	__u32 lock_flags;
+	__u32 waiters_entry;
+	__u32 waker_kind, waker_tid;
+	char waker_comm[DEBOX_COMM_LEN];
+
+	/* Since the thread's monitoring began. */
+	__u64 birth_ns;
+	__u64 calls;
+	__u64 between[PARTS];  /* time between calls */
+	__u64 in_calls[PARTS]; /* time in calls */
+	__u64 between_max_ns;
+	__u64 birth_faults_minor, birth_faults_major;
+	__u64 call_faults_minor, call_faults_major;
+	__u64 end_ns;
+	__u64 end_faults_minor, end_faults_major;
+	__u64 between_spin_ns;
+	__u64 record_number;
+	__u64 reserved[3];
+};
+
+/* All completed calls of one number on one CPU. */
+struct row {
+	__u64 calls, errors, restarts;
+	__u64 parts[PARTS];
+	__u64 faults_minor, faults_major;
+	__u64 max_ns;
+	__u64 spin_ns;
+	__u64 read_bytes, write_bytes;
+	__u64 histogram[BUCKETS];
+};
+
+struct sleep_key {
+	__u64 stack;
+	__u32 call;
+	__u32 lock_flags;
+};
+
+struct sleep_row {
+	__u64 count, blocked_ns, max_ns;
+	__u32 waiters_entry, waiters_exit;
+	__u32 waiters_scope;
+	__u32 reserved;
+};
+
+struct waker_key {
+	__u64 stack;
+	__u32 call;
+	__u32 lock_flags;
+	__u32 kind, tid;
+};
+
+struct waker_row {
+	__u64 count;
+	char comm[DEBOX_COMM_LEN];
+};
+
+/* Where in a program: stack 0 for all calls (detail "callsites"), else sleeps at that stack. */
+struct site_key {
+	__u64 stack, user_stack;
+	__u32 call, lock_flags;
+};
+
+struct site_row {
+	__u64 count, blocked_ns, wall_ns;
+};
+
+struct kernel_stack {
+	__u64 frames[STACK_DEPTH];
+};
+
+struct user_stack {
+	__u32 tgid, depth;
+	__u64 frames[USER_STACK_DEPTH];
+};
+
+struct lost {
+	__u64 records, sleeps, stacks, threads, rows;
+	/* The lives of threads whose end could not be reported. */
+	__u64 between[PARTS], in_calls[PARTS];
+	__u64 calls, faults_minor, faults_major;
+};
+
+enum event_kind {
+	EVENT_THREAD_ENDED = 1,
+	EVENT_CALL_SITE = 2, /* a call site not seen before: look up its process while it lives */
+};
+
+struct thread_ended {
+	__u32 kind, reserved;
+	struct thread thread;
+};
+
+struct call_site_seen {
+	__u32 kind, tgid;
+	__u64 ip;
+};
+
+/* One enrolled task, as the in-flight iterator prints it. */
+struct in_flight {
+	__u32 index, depth;
+	__u64 frames[STACK_DEPTH];
+};
+
+_Static_assert(sizeof(struct thread) == 560, "thread layout");
+_Static_assert(sizeof(struct row) == 120 + 8 * BUCKETS, "row layout");
+_Static_assert(sizeof(struct lost) == 160, "lost layout");
+
+#endif

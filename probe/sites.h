@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0 */
+/*
+ * sites.h: tables of where calls sleep: kernel stacks, wakers, and the places in the program.
+ *
+ * A stack is named by a hash of its frames. Rows are kept in hash maps of fixed size; what does not
+ * fit is counted in `lost`.
+ */
+#ifndef PROBE_SITES_H
+#define PROBE_SITES_H
+
+#include "state.h"
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__type(key, __u64);
+	__type(value, struct kernel_stack);
+} kernel_stacks SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct sleep_key);
+	__type(value, struct sleep_row);
+} sleep_rows SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 32768);
+	__type(key, struct waker_key);
+	__type(value, struct waker_row);
+} waker_rows SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 32768);
+	__type(key, __u64);
+	__type(value, struct user_stack);
+} user_stacks SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 32768);
+	__type(key, struct site_key);
+	__type(value, struct site_row);
+} site_rows SEC(".maps");
+
+/*
+ * Where the return address of a system call wrapper lies, by process and instruction pointer: the
+ * engine reads it from the unwinding tables when a call site is first seen.
+ */
+struct wrapper_key {
+	__u64 ip;
+	__u32 tgid, reserved;
+};
+struct wrapper {
+	__s32 offset; /* from the stack pointer, or the frame pointer */
+	__u32 rule;   /* 0: not known (yet), 1: from sp, 2: from bp */
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct wrapper_key);
+	__type(value, struct wrapper);
+} wrappers SEC(".maps");
+
+/* Too large for the BPF stack; probes do not nest on one CPU within one map. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct kernel_stack);
+} kernel_stack_scratch SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct user_stack);
+} user_stack_scratch SEC(".maps");
+
+static __always_inline __u64 mix(__u64 hash, __u64 word)
+{
+	hash ^= word;
+	hash *= 0x9e3779b97f4a7c15ULL;
+	return hash ^ (hash >> 29);
+}
+
+/* Takes the kernel stack of a task that is not running and returns its name, 0 if it was not had. */
+static __always_inline __u64 take_kernel_stack(struct task_struct *task, __u64 *site)
+{
+	struct kernel_stack *stack;
+	__u64 hash = 1;
+	__u32 zero = 0;
+	long bytes;
+
+	stack = bpf_map_lookup_elem(&kernel_stack_scratch, &zero);
+	if (!stack)
+		return 0;
+	bytes = bpf_get_task_stack(task, stack->frames, sizeof(stack->frames), 0);
+	if (bytes <= 0) {
+		COUNT_LOST(stacks);
+		return 0;
+	}
+	for (int i = 0; i < STACK_DEPTH; i++) {
+		if (i * (long)sizeof(__u64) >= bytes)
+			stack->frames[i] = 0;
+		else
+			hash = mix(hash, stack->frames[i]);
+	}
+	*site = stack->frames[0];
+	if (!bpf_map_lookup_elem(&kernel_stacks, &hash) &&
+	    bpf_map_update_elem(&kernel_stacks, &hash, stack, BPF_NOEXIST) == -7 /* E2BIG */)
+		COUNT_LOST(stacks);
+	return hash;
+}
+
+static __always_inline void add_waker(struct thread *thread, struct sleep_key *sleep)
+{
+	struct waker_key key = {
+		.stack = sleep->stack,
+		.call = sleep->call,
+		.lock_flags = sleep->lock_flags,
+		.kind = thread->waker_kind,
+		.tid = thread->waker_tid,
+	};
+	struct waker_row *row = bpf_map_lookup_elem(&waker_rows, &key);
+	struct waker_row fresh = {.count = 1};
+
+	if (row) {
+		__sync_fetch_and_add(&row->count, 1);
+		return;
+	}
+	__builtin_memcpy(fresh.comm, thread->waker_comm, sizeof(fresh.comm));
+	if (!bpf_map_update_elem(&waker_rows, &key, &fresh, BPF_NOEXIST))
+		return;
+	row = bpf_map_lookup_elem(&waker_rows, &key); /* another CPU was first, or it is full */
+	if (row)
+		__sync_fetch_and_add(&row->count, 1);
+	else
+		COUNT_LOST(rows);
+}
+
+static __always_inline void add_slept(struct thread *thread, struct task_struct *task, __u64 stack,
+				      __u64 ns)
+{
+	__u32 used = thread->slept_used;
+	struct pt_regs *regs;
+	__u64 ip = 0;
+
+	if (thread->call == CALL_NONE) {
+		regs = (struct pt_regs *)bpf_task_pt_regs(task);
+		if (regs)
+			ip = regs->ip;
+	}
+
+	for (__u32 i = 0; i < SLEPT_MAX; i++) {
+		if (i == used || i == SLEPT_MAX - 1) {
+			if (i == used) {
+				thread->slept[i].stack = stack;
+				thread->slept[i].ip = ip;
+				thread->slept[i].blocked_ns = 0;
+				thread->slept[i].count = 0;
+				thread->slept_used = used + 1;
+			} else if (thread->slept[i].stack != stack || thread->slept[i].ip != ip) {
+				COUNT_LOST(rows);
+				return;
+			}
+		} else if (thread->slept[i].stack != stack || thread->slept[i].ip != ip) {
+			continue;
+		}
+		thread->slept[i].blocked_ns += ns;
+		thread->slept[i].count++;
+		return;
+	}
+}
+
+static __always_inline void update_max(__u64 *max, __u64 value)
+{
+	if (value > *max)
+		*max = value;
+}
+
+/* Adds the sleep that has just ended to the tables. */
+static __always_inline __u64 add_sleep(struct thread *thread, struct task_struct *task,
+				       __u32 waiters_exit, __u64 *site)
+{
+	struct sleep_key key = {.call = thread->call, .lock_flags = thread->lock_flags};
+	struct sleep_row fresh = {.count = 1, .blocked_ns = thread->sleep_ns};
+	struct sleep_row *row;
+
+	key.stack = take_kernel_stack(task, site);
+	row = bpf_map_lookup_elem(&sleep_rows, &key);
+	if (!row) {
+		fresh.max_ns = thread->sleep_ns;
+		fresh.waiters_entry = thread->waiters_entry;
+		fresh.waiters_exit = waiters_exit;
+		fresh.waiters_scope = thread->flags & THREAD_LOCK ? DEBOX_WAITERS_ALL :
+				      thread->flags & THREAD_COUNTED ? DEBOX_WAITERS_MONITORED :
+								       DEBOX_WAITERS_UNKNOWN;
+		if (bpf_map_update_elem(&sleep_rows, &key, &fresh, BPF_NOEXIST)) {
+			row = bpf_map_lookup_elem(&sleep_rows, &key);
+			if (!row) {
+				COUNT_LOST(sleeps);
+				return key.stack;
+			}
+		}
+	}
+	if (row) {
+		__sync_fetch_and_add(&row->count, 1);
+		__sync_fetch_and_add(&row->blocked_ns, thread->sleep_ns);
+		update_max(&row->max_ns, thread->sleep_ns);
+		if (thread->waiters_entry > row->waiters_entry)
+			row->waiters_entry = thread->waiters_entry;
+		if (waiters_exit > row->waiters_exit)
+			row->waiters_exit = waiters_exit;
+	}
+	add_waker(thread, &key);
+	add_slept(thread, task, key.stack, thread->sleep_ns);
+	return key.stack;
+}
+
+static __always_inline void add_site(struct site_key *key, __u64 count, __u64 blocked, __u64 wall)
+{
+	struct site_row fresh = {.count = count, .blocked_ns = blocked, .wall_ns = wall};
+	struct site_row *row = bpf_map_lookup_elem(&site_rows, key);
+
+	if (!row && bpf_map_update_elem(&site_rows, key, &fresh, BPF_NOEXIST) == 0)
+		return;
+	row = bpf_map_lookup_elem(&site_rows, key);
+	if (!row) {
+		COUNT_LOST(rows);
+		return;
+	}
+	__sync_fetch_and_add(&row->count, count);
+	__sync_fetch_and_add(&row->blocked_ns, blocked);
+	__sync_fetch_and_add(&row->wall_ns, wall);
+}
+
+static __always_inline void announce(__u32 tgid, __u64 ip)
+{
+	struct call_site_seen *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
+
+	if (!event) {
+		COUNT_LOST(stacks);
+		return;
+	}
+	event->kind = EVENT_CALL_SITE;
+	event->tgid = tgid;
+	event->ip = ip;
+	bpf_ringbuf_submit(event, 0);
+}
+
+/*
+ * The immediate call site: the instruction that made the call, and the caller of the wrapper it is
+ * in if the engine has told where that wrapper keeps its return address.
+ */
+static __always_inline __u64 take_immediate_site(struct thread *thread, struct user_stack *stack,
+						 struct pt_regs *regs)
+{
+	struct wrapper_key key = {.ip = regs->ip, .tgid = thread->tgid};
+	struct wrapper *wrapper = bpf_map_lookup_elem(&wrappers, &key);
+	struct wrapper unknown = {};
+	__u64 at, hash;
+
+	stack->frames[0] = regs->ip;
+	stack->frames[1] = 0;
+	stack->depth = 1;
+	if (!wrapper) {
+		bpf_map_update_elem(&wrappers, &key, &unknown, BPF_NOEXIST);
+		announce(thread->tgid, regs->ip);
+	} else if (wrapper->rule) {
+		at = (wrapper->rule == 1 ? regs->sp : regs->bp) + wrapper->offset;
+		if (!bpf_probe_read_user(&stack->frames[1], sizeof(__u64), (void *)at))
+			stack->depth = 2;
+		else
+			stack->frames[1] = 0;
+	}
+	hash = mix(mix(mix(2, stack->frames[0]), stack->frames[1]), thread->tgid);
+	return hash;
+}
+
+/* Stores the stack under its name unless it is there already. */
+static __always_inline bool keep_user_stack(__u64 hash, struct user_stack *stack)
+{
+	if (bpf_map_lookup_elem(&user_stacks, &hash))
+		return false;
+	if (bpf_map_update_elem(&user_stacks, &hash, stack, BPF_NOEXIST) == -7 /* E2BIG */)
+		COUNT_LOST(stacks);
+	return true;
+}
+
+/* A fault in user code: the instruction itself is the call site. */
+static __always_inline __u64 take_fault_site(struct thread *thread, __u64 ip)
+{
+	struct user_stack *stack;
+	__u32 zero = 0;
+	__u64 hash;
+
+	stack = bpf_map_lookup_elem(&user_stack_scratch, &zero);
+	if (!stack)
+		return 0;
+	stack->tgid = thread->tgid;
+	stack->depth = 1;
+	stack->frames[0] = ip;
+	hash = mix(mix(4, ip), thread->tgid);
+	if (keep_user_stack(hash, stack))
+		announce(thread->tgid, ip);
+	return hash;
+}
+
+static __always_inline __u64 take_user_stack(void *ctx, struct thread *thread, bool deep)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
+	struct user_stack *stack;
+	__u64 hash = 3;
+	__u32 zero = 0;
+	long bytes;
+
+	stack = bpf_map_lookup_elem(&user_stack_scratch, &zero);
+	if (!stack || !regs)
+		return 0;
+	stack->tgid = thread->tgid;
+	if (!deep) {
+		hash = take_immediate_site(thread, stack, regs);
+	} else {
+		bytes = bpf_get_stack(ctx, stack->frames, sizeof(stack->frames), BPF_F_USER_STACK);
+		if (bytes <= 0) {
+			COUNT_LOST(stacks);
+			return 0;
+		}
+		for (int i = 0; i < USER_STACK_DEPTH; i++) {
+			if (i * (long)sizeof(__u64) < bytes)
+				hash = mix(hash, stack->frames[i]);
+		}
+		hash = mix(hash, thread->tgid);
+		stack->depth = bytes / sizeof(__u64);
+	}
+	if (keep_user_stack(hash, stack) && deep)
+		announce(thread->tgid, stack->frames[0]);
+	return hash;
+}
+
+/* The places in the program where the call that ends now was made, for each site it slept at. */
+static __always_inline void write_slept_sites(void *ctx, struct thread *thread)
+{
+	struct site_key key = {.call = thread->call};
+
+	if (!ctx)
+		return;
+	if (thread->call != CALL_NONE)
+		key.user_stack = take_user_stack(ctx, thread, want_callsites);
+	for (__u32 i = 0; i < SLEPT_MAX && i < thread->slept_used; i++) {
+		key.stack = thread->slept[i].stack;
+		if (thread->call == CALL_NONE)
+			key.user_stack = take_fault_site(thread, thread->slept[i].ip);
+		add_site(&key, thread->slept[i].count, thread->slept[i].blocked_ns, 0);
+	}
+}
+
+static __always_inline void write_call_site(void *ctx, struct thread *thread, __u64 wall)
+{
+	struct site_key key = {.call = thread->call};
+
+	key.user_stack = take_user_stack(ctx, thread, true);
+	add_site(&key, 1, thread->parts[PART_BLOCKED], wall);
+}
+
+#endif

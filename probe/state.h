@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0 */
+/*
+ * state.h: the session's maps and settings, and how a task's state is found.
+ *
+ * A monitored task carries the index of its entry in `threads` in task storage. For everyone else
+ * the test of task->bpf_storage ends each probe before it calls any helper.
+ */
+#ifndef PROBE_STATE_H
+#define PROBE_STATE_H
+
+#include "kernel.h"
+#include "shared.h"
+
+/* What the session asked for; constants by the time the verifier sees them. */
+const volatile bool want_sleeps = true;
+const volatile bool want_callsites = false;
+const volatile bool want_irq = false;
+const volatile bool want_io = false;
+const volatile bool want_records = false; /* write records where the threads can read them */
+const volatile bool user_tap = false;
+const volatile __u32 max_threads = 1;
+const volatile __u32 max_records = 1;
+
+/* Set by the engine before it runs the enrolment iterator. */
+__u32 enrol_tgid;
+__u32 enrol_tid; /* 0: every thread of the process */
+bool enrol_armed;
+__u32 next_fresh; /* entries of `threads` given out so far */
+
+/* Names the types of events, so that the skeleton generated from BTF has them. */
+struct {
+	struct thread_ended thread_ended;
+	struct call_site_seen call_site_seen;
+	struct in_flight in_flight;
+} event_types;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, __u32); /* index + 1 */
+} task_index SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct thread);
+} threads SEC(".maps");
+
+/* Entries of `threads` whose task has ended, to be used again. */
+struct {
+	__uint(type, BPF_MAP_TYPE_QUEUE);
+	__uint(max_entries, 1);
+	__type(value, __u32);
+} free_threads SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct debox_slot);
+} slots SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, ROWS);
+	__type(key, __u32);
+	__type(value, struct row);
+} rows SEC(".maps");
+
+/* Calls whose number is outside `rows`: 32-bit programs, numbers that do not exist. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1024);
+	__type(key, __u32);
+	__type(value, struct row);
+} odd_rows SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct row);
+} empty_row SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct lost);
+} lost_counts SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4 << 20);
+} events SEC(".maps");
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";
+
+static __always_inline struct lost *lost(void)
+{
+	__u32 zero = 0;
+	return bpf_map_lookup_elem(&lost_counts, &zero);
+}
+
+#define COUNT_LOST(what)                                                                           \
+	do {                                                                                       \
+		struct lost *counts_ = lost();                                                     \
+		if (counts_)                                                                       \
+			counts_->what++;                                                           \
+	} while (0)
+
+static __always_inline struct thread *thread_at(__u32 index)
+{
+	return bpf_map_lookup_elem(&threads, &index);
+}
+
+/* The task's index + 1, or 0 when it is not monitored. */
+static __always_inline __u32 index_of(struct task_struct *task)
+{
+	__u32 *index;
+
+	if (!task->bpf_storage)
+		return 0;
+	index = bpf_task_storage_get(&task_index, task, 0, 0);
+	return index ? *index : 0;
+}
+
+static __always_inline struct thread *thread_of(struct task_struct *task)
+{
+	__u32 index = index_of(task);
+
+	return index ? thread_at(index - 1) : 0;
+}
+
+static __always_inline void copy_comm(char *to, struct task_struct *task)
+{
+	BPF_CORE_READ_STR_INTO((char(*)[DEBOX_COMM_LEN])to, task, comm);
+}
+
+static __always_inline bool is_restart(long ret)
+{
+	return ret == -ERESTARTSYS || ret == -ERESTARTNOINTR || ret == -ERESTARTNOHAND ||
+	       ret == -ERESTART_RESTARTBLOCK;
+}
+
+static __always_inline bool is_error(long ret)
+{
+	return ret < 0 && ret >= -4095;
+}
+
+/* Ends the part that has been open since the last stamp, and opens the next one. */
+static __always_inline void close_part(struct thread *thread, enum part part, __u64 now)
+{
+	__u64 from = thread->parted ? thread->stamp_ns : thread->begin_ns;
+
+	thread->parts[part] += now - from;
+	thread->stamp_ns = now;
+	thread->parted = 1;
+}
+
+#endif

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0 */
+/*
+ * switch.h: the scheduler's events, which end and begin the parts of a call.
+ *
+ *   running --switch out--> blocked --wake-up--> runqueue --switch in--> running
+ *                      \--> preempted --------------------------------/
+ *
+ * The waker is noted at sched_waking, in its own context; the sleep ends at sched_wakeup, which may
+ * come later on another CPU. sched_wakeup is ordered with the switch by the run queue's lock, while
+ * sched_waking may come before the sleeper's switch is seen.
+ */
+#ifndef PROBE_SWITCH_H
+#define PROBE_SWITCH_H
+
+#include "calls.h"
+#include "context.h"
+#include "life.h"
+#include "locks.h"
+#include "waiters.h"
+
+#define NR_SCHED_YIELD 24
+
+/* What the call waits on, as far as its arguments tell; the name under which waiters are counted. */
+static __always_inline __u64 resource_of(struct thread *thread, struct task_struct *task)
+{
+	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
+	struct files_struct *files;
+	struct fdtable *table;
+	struct file **open_files, *file;
+	unsigned int max_fds;
+	__u64 argument;
+
+	if (!regs)
+		return 0;
+	argument = regs->di;
+	switch (thread->call) {
+	case 202: /* futex: the same word of the same address space */
+		return argument ^ ((__u64)BPF_CORE_READ(task, mm) << 1);
+	case 0: case 1:             /* read, write */
+	case 17: case 18:           /* pread64, pwrite64 */
+	case 19: case 20:           /* readv, writev */
+	case 42: case 43: case 288: /* connect, accept, accept4 */
+	case 44: case 45: case 46: case 47: /* sendto, recvfrom, sendmsg, recvmsg */
+	case 72: case 73:           /* fcntl, flock */
+	case 74: case 75:           /* fsync, fdatasync */
+	case 232: case 281:         /* epoll_wait, epoll_pwait */
+		files = task->files;
+		if (!files)
+			return 0;
+		table = BPF_CORE_READ(files, fdt);
+		max_fds = BPF_CORE_READ(table, max_fds);
+		if (argument >= max_fds)
+			return 0;
+		open_files = BPF_CORE_READ(table, fd);
+		if (bpf_probe_read_kernel(&file, sizeof(file), open_files + argument) || !file)
+			return 0;
+		return (__u64)BPF_CORE_READ(file, f_inode) ^ ((__u64)thread->call << 48);
+	}
+	return 0;
+}
+
+static __always_inline void begin_sleep(struct thread *thread, struct task_struct *task)
+{
+	struct contended *contended;
+
+	thread->flags &= ~(THREAD_LOCK | THREAD_COUNTED);
+	thread->lock_flags = 0;
+	thread->waiters_entry = 0;
+	contended = contended_of(task);
+	if (contended) {
+		thread->resource = contended->lock;
+		thread->lock_flags = contended->flags;
+		thread->waiters_entry = contended->waiters;
+		thread->flags |= THREAD_LOCK;
+		return;
+	}
+	thread->resource = resource_of(thread, task);
+	if (thread->resource) {
+		thread->waiters_entry = add_waiter(thread->resource);
+		if (thread->waiters_entry)
+			thread->flags |= THREAD_COUNTED;
+	}
+}
+
+/* How many waiters the sleep that ended leaves behind. */
+static __always_inline __u32 leave_waiters(struct thread *thread)
+{
+	__u32 left;
+
+	if (thread->flags & THREAD_COUNTED)
+		return remove_waiter(thread->resource);
+	if (thread->flags & THREAD_LOCK) {
+		/* Still counted until contention_end: leave the sleeper itself out. */
+		left = count_waiters(thread->resource);
+		return left ? left - 1 : 0;
+	}
+	return 0;
+}
+
+static __always_inline void switch_out(void *ctx, struct task_struct *task, bool preempt,
+				       unsigned int state, __u64 now)
+{
+	struct thread *thread = thread_of(task);
+
+	if (!thread || thread->state != THREAD_LIVE)
+		return;
+	close_part(thread, PART_CPU, now);
+	if (state & TASK_DEAD) {
+		end_life(thread, task, ctx, now);
+		return;
+	}
+	/* On the way back to user mode `preempt` is false: the state alone tells a sleep. */
+	if (state == 0 || preempt) {
+		thread->mode = thread->call == NR_SCHED_YIELD ? MODE_RUNQUEUE : MODE_PREEMPTED;
+		return;
+	}
+	thread->mode = MODE_BLOCKED;
+	thread->sleep_ns = 0;
+	if (want_sleeps)
+		begin_sleep(thread, task);
+}
+
+static __always_inline void end_sleep(struct thread *thread, struct task_struct *task)
+{
+	__u32 waiters_exit = leave_waiters(thread);
+	__u64 site = 0, stack;
+
+	stack = add_sleep(thread, task, waiters_exit, &site);
+	if (want_records)
+		record_sleep(thread, index_of(task) - 1, stack, site, waiters_exit);
+	thread->waker_kind = DEBOX_WAKER_UNKNOWN;
+	thread->waker_tid = 0;
+	thread->waker_comm[0] = 0;
+}
+
+static __always_inline void switch_in(struct task_struct *task, __u64 now)
+{
+	struct thread *thread = thread_of(task);
+	bool slept;
+
+	if (!thread || thread->state != THREAD_LIVE)
+		return;
+	switch (thread->mode) {
+	case MODE_BLOCKED: /* the wake-up was not seen */
+		thread->sleep_ns = now - (thread->parted ? thread->stamp_ns : thread->begin_ns);
+		close_part(thread, PART_BLOCKED, now);
+		slept = true;
+		break;
+	case MODE_PREEMPTED:
+		close_part(thread, PART_PREEMPTED, now);
+		slept = false;
+		break;
+	case MODE_RUNQUEUE:
+		close_part(thread, PART_RUNQUEUE, now);
+		slept = thread->sleep_ns != 0;
+		break;
+	default: /* running when it was enrolled, and not seen since */
+		close_part(thread, PART_CPU, now);
+		slept = false;
+	}
+	thread->mode = MODE_RUNNING;
+	if (want_sleeps && slept)
+		end_sleep(thread, task);
+	thread->sleep_ns = 0;
+}
+
+SEC("tp_btf/sched_switch")
+int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next,
+	     unsigned int prev_state)
+{
+	__u64 now;
+
+	if (!prev->bpf_storage && !next->bpf_storage)
+		return 0;
+	now = bpf_ktime_get_ns();
+	if (prev->bpf_storage)
+		switch_out(ctx, prev, preempt, prev_state, now);
+	if (next->bpf_storage)
+		switch_in(next, now);
+	return 0;
+}
+
+SEC("tp_btf/sched_waking")
+int BPF_PROG(on_waking, struct task_struct *task)
+{
+	struct thread *thread = thread_of(task);
+	struct task_struct *waker;
+	int count;
+
+	if (!thread || thread->state != THREAD_LIVE)
+		return 0;
+	waker = bpf_get_current_task_btf();
+	count = preempt_count(waker);
+	thread->waker_tid = 0;
+	thread->waker_comm[0] = 0;
+	if (count == -1) {
+		thread->waker_kind = DEBOX_WAKER_UNKNOWN;
+	} else if (count & HARDIRQ_OR_NMI) {
+		thread->waker_kind = DEBOX_WAKER_HARDIRQ;
+	} else if (count & SERVING_SOFTIRQ) {
+		thread->waker_kind = DEBOX_WAKER_SOFTIRQ;
+	} else {
+		thread->waker_kind = DEBOX_WAKER_TASK;
+		thread->waker_tid = waker->pid;
+		copy_comm(thread->waker_comm, waker);
+	}
+	return 0;
+}
+
+SEC("tp_btf/sched_wakeup")
+int BPF_PROG(on_wakeup, struct task_struct *task)
+{
+	struct thread *thread = thread_of(task);
+	__u64 now;
+
+	if (!thread || thread->state != THREAD_LIVE || thread->mode != MODE_BLOCKED)
+		return 0;
+	now = bpf_ktime_get_ns();
+	thread->sleep_ns = now - (thread->parted ? thread->stamp_ns : thread->begin_ns);
+	if (!thread->sleep_ns)
+		thread->sleep_ns = 1; /* woken within the clock's resolution: still a sleep */
+	close_part(thread, PART_BLOCKED, now);
+	thread->mode = MODE_RUNQUEUE;
+	return 0;
+}
+
+#endif
