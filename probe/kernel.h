@@ -19,7 +19,6 @@
 
 struct bpf_local_storage;
 struct mm_struct;
-struct inode;
 
 /* x86-64: arguments in di, si, dx; orig_ax is the call number, -1 when user mode was interrupted. */
 struct pt_regs {
@@ -30,8 +29,35 @@ struct thread_info {
 	__u32 status;
 } CORE;
 
+struct super_block {
+	__u32 s_dev;
+} CORE;
+
+struct inode {
+	unsigned long i_ino;
+	struct super_block *i_sb;
+} CORE;
+
+struct qstr {
+	const unsigned char *name;
+} CORE;
+
+struct dentry {
+	struct qstr d_name;
+} CORE;
+
+struct path {
+	struct dentry *dentry;
+} CORE;
+
 struct file {
 	struct inode *f_inode;
+	struct path f_path;
+} CORE;
+
+struct vm_area_struct {
+	unsigned long vm_start, vm_end, vm_pgoff;
+	struct file *vm_file;
 } CORE;
 
 struct fdtable {

@@ -153,6 +153,8 @@ struct kernel_stack {
 	__u64 frames[STACK_DEPTH];
 };
 
+#define RAW_STACK 0x100 /* user_stack.depth: frames[1..] are words of the stack, not frames */
+
 struct user_stack {
 	__u32 tgid, depth;
 	__u64 frames[USER_STACK_DEPTH];
@@ -178,6 +180,10 @@ struct thread_ended {
 struct call_site_seen {
 	__u32 kind, tgid;
 	__u64 ip;
+	/* What is mapped there, for when the process is gone before it can be read; 0: not had. */
+	__u64 start, end, page_offset, inode;
+	__u32 device, reserved;
+	char name[64]; /* last component of the file's path */
 };
 
 /* One enrolled task, as the in-flight iterator prints it. */

@@ -53,9 +53,15 @@ struct wrapper_key {
 	__u64 ip;
 	__u32 tgid, reserved;
 };
+enum wrapper_rule {
+	WRAPPER_UNKNOWN, /* no unwinding information there */
+	WRAPPER_FROM_SP,
+	WRAPPER_FROM_BP,
+	WRAPPER_ASKED, /* the engine has yet to answer */
+};
 struct wrapper {
 	__s32 offset; /* from the stack pointer, or the frame pointer */
-	__u32 rule;   /* 0: not known (yet), 1: from sp, 2: from bp */
+	__u32 rule;   /* enum wrapper_rule */
 };
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -237,47 +243,69 @@ static __always_inline void add_site(struct site_key *key, __u64 count, __u64 bl
 	__sync_fetch_and_add(&row->wall_ns, wall);
 }
 
+static long note_mapping(struct task_struct *task, struct vm_area_struct *vma,
+			 struct call_site_seen *seen)
+{
+	struct file *file = vma->vm_file;
+
+	seen->start = vma->vm_start;
+	seen->end = vma->vm_end;
+	seen->page_offset = vma->vm_pgoff;
+	if (file) {
+		seen->inode = BPF_CORE_READ(file, f_inode, i_ino);
+		seen->device = BPF_CORE_READ(file, f_inode, i_sb, s_dev);
+		bpf_probe_read_kernel_str(seen->name, sizeof(seen->name),
+					  BPF_CORE_READ(file, f_path.dentry, d_name.name));
+	}
+	return 0;
+}
+
+/* Tells the engine of a call site, and what is mapped there, while its process lives. */
 static __always_inline void announce(__u32 tgid, __u64 ip)
 {
-	struct call_site_seen *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
+	struct call_site_seen seen = {.kind = EVENT_CALL_SITE, .tgid = tgid, .ip = ip};
 
-	if (!event) {
+	bpf_find_vma(bpf_get_current_task_btf(), ip, note_mapping, &seen, 0);
+	if (bpf_ringbuf_output(&events, &seen, sizeof(seen), 0))
 		COUNT_LOST(stacks);
-		return;
-	}
-	event->kind = EVENT_CALL_SITE;
-	event->tgid = tgid;
-	event->ip = ip;
-	bpf_ringbuf_submit(event, 0);
 }
 
 /*
  * The immediate call site: the instruction that made the call, and the caller of the wrapper it is
- * in if the engine has told where that wrapper keeps its return address.
+ * in. While the engine has yet to tell where that wrapper keeps its return address, words of the
+ * stack are kept, and the engine finds the caller in them later.
  */
 static __always_inline __u64 take_immediate_site(struct thread *thread, struct user_stack *stack,
 						 struct pt_regs *regs)
 {
 	struct wrapper_key key = {.ip = regs->ip, .tgid = thread->tgid};
 	struct wrapper *wrapper = bpf_map_lookup_elem(&wrappers, &key);
-	struct wrapper unknown = {};
-	__u64 at, hash;
+	struct wrapper unknown = {.rule = WRAPPER_ASKED};
+	__u64 at, hash = mix(mix(2, regs->ip), thread->tgid);
 
 	stack->frames[0] = regs->ip;
-	stack->frames[1] = 0;
 	stack->depth = 1;
 	if (!wrapper) {
 		bpf_map_update_elem(&wrappers, &key, &unknown, BPF_NOEXIST);
 		announce(thread->tgid, regs->ip);
-	} else if (wrapper->rule) {
-		at = (wrapper->rule == 1 ? regs->sp : regs->bp) + wrapper->offset;
-		if (!bpf_probe_read_user(&stack->frames[1], sizeof(__u64), (void *)at))
-			stack->depth = 2;
-		else
-			stack->frames[1] = 0;
 	}
-	hash = mix(mix(mix(2, stack->frames[0]), stack->frames[1]), thread->tgid);
-	return hash;
+	if (!wrapper || wrapper->rule == WRAPPER_ASKED) {
+		if (bpf_probe_read_user(&stack->frames[1],
+					sizeof(stack->frames) - sizeof(stack->frames[0]),
+					(void *)regs->sp))
+			return hash;
+		stack->depth = RAW_STACK;
+		for (int i = 1; i < USER_STACK_DEPTH; i++)
+			hash = mix(hash, stack->frames[i]);
+		return hash;
+	}
+	if (wrapper->rule == WRAPPER_UNKNOWN)
+		return hash;
+	at = (wrapper->rule == WRAPPER_FROM_SP ? regs->sp : regs->bp) + wrapper->offset;
+	if (bpf_probe_read_user(&stack->frames[1], sizeof(__u64), (void *)at))
+		return hash;
+	stack->depth = 2;
+	return mix(hash, stack->frames[1]);
 }
 
 /* Stores the stack under its name unless it is there already. */

@@ -158,7 +158,7 @@ impl Session {
             kernel: kernel::release(),
             tap: if outside { "user" } else { "kernel" }.to_string(),
             detail: self.options.detail.names(),
-            duration_ns: measured.stopped_ns - self.started_ns,
+            duration_ns: self.duration(&measured),
             exit_status: outcome.exit_status,
             totals,
             steal_ns: kernel::steal_ns()
@@ -180,6 +180,19 @@ impl Session {
             untapped: Vec::new(),
             unseen: self.unseen(&measured),
         })
+    }
+
+    /// From the birth of the first thread to the end of the command's process, or to the stop.
+    fn duration(&self, measured: &Measured) -> u64 {
+        let first = measured.threads.iter().min_by_key(|thread| thread.birth_ns);
+        let Some(first) = first else { return measured.stopped_ns - self.started_ns };
+        let of_process = measured.threads.iter().filter(|thread| thread.tgid == first.tgid);
+        let alive = of_process.clone().any(|thread| thread.end_ns == 0);
+        let end = match of_process.map(|thread| thread.end_ns).max() {
+            Some(end) if !alive => end,
+            _ => measured.stopped_ns,
+        };
+        end - first.birth_ns
     }
 
     fn syscall(&self, call: u32, row: &types::row) -> Syscall {

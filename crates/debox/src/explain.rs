@@ -1,5 +1,6 @@
 //! From stacks to sites, labels and call sites, for people.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 
 use anyhow::Result;
@@ -23,13 +24,13 @@ pub(crate) struct Explained {
 /// Looks up the session's stacks.
 pub(crate) struct Explainer<'a> {
     symbols: Symbols,
-    processes: &'a Processes,
+    processes: &'a RefCell<Processes>,
     kernel_stacks: HashMap<u64, Vec<u64>>,
     user_stacks: HashMap<u64, types::user_stack>,
 }
 
 impl<'a> Explainer<'a> {
-    pub fn new(session: &Session, processes: &'a Processes) -> Result<Explainer<'a>> {
+    pub fn new(session: &Session, processes: &'a RefCell<Processes>) -> Result<Explainer<'a>> {
         let maps = &session.skel.maps;
         let mut kernel_stacks = HashMap::new();
         for key in maps.kernel_stacks.keys() {
@@ -79,11 +80,26 @@ impl<'a> Explainer<'a> {
     /// The user stack of that name, innermost first.
     pub fn user_stack(&self, name: u64) -> Vec<String> {
         let Some(stack) = self.user_stacks.get(&name) else { return Vec::new() };
-        let depth = (stack.depth as usize).min(stack.frames.len());
-        let name = |(index, address): (usize, &u64)| {
-            self.symbols.user(self.processes, stack.tgid, *address, index > 0)
+        let name = |(index, address): (usize, u64)| {
+            self.symbols.user(&self.processes.borrow(), stack.tgid, address, index > 0)
         };
-        stack.frames[..depth].iter().enumerate().map(name).collect()
+        self.user_frames(stack).into_iter().enumerate().map(name).collect()
+    }
+
+    /// The addresses of a user stack; of words of the stack, the one that is the return address.
+    fn user_frames(&self, stack: &types::user_stack) -> Vec<u64> {
+        if stack.depth != tables::RAW_STACK {
+            return stack.frames[..(stack.depth as usize).min(stack.frames.len())].to_vec();
+        }
+        let ip = stack.frames[0];
+        let words = &stack.frames[1..];
+        let wrapper = self.processes.borrow_mut().wrapper(stack.tgid, ip).unwrap_or_default();
+        let caller = match wrapper.rule {
+            tables::WRAPPER_FROM_SP => usize::try_from(wrapper.offset / 8).ok(),
+            _ => None,
+        };
+        let caller = caller.and_then(|index| words.get(index)).copied();
+        [ip].into_iter().chain(caller).collect()
     }
 }
 

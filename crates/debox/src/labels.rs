@@ -156,7 +156,11 @@ impl Labels {
 
     /// The first rule that matches a sleep, as an index into `self.rules`.
     fn rule(&self, sleep: &Sleep<'_>) -> Option<usize> {
-        let first = |primitives| self.rules.iter().position(|rule| rule.matches(sleep, primitives));
+        let first = |primitives| {
+            self.rules
+                .iter()
+                .position(|rule| rule.matches(sleep, primitives))
+        };
         first(Primitives::Seen).or_else(|| {
             // The kernel leaves its scheduler and lock functions out of the stacks of tasks that
             // are not running. Then it cannot be seen what the site slept on, and a rule that
@@ -259,7 +263,10 @@ impl Rule {
 
 /// Whether one of the names matches one of the patterns. No patterns ask for nothing.
 fn one_of(globs: &[Glob], names: &[&str]) -> bool {
-    globs.is_empty() || names.iter().any(|name| globs.iter().any(|glob| glob.matches(name)))
+    globs.is_empty()
+        || names
+            .iter()
+            .any(|name| globs.iter().any(|glob| glob.matches(name)))
 }
 
 impl ArgTest {

@@ -4,15 +4,17 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::rc::Rc;
 
 use procfs::process::{MMapPath, MMPermissions, Process};
 
+use crate::tables::{self, types};
 use crate::unwind;
 
 /// Where a wrapper around a system call keeps its return address.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Wrapper {
     pub offset: i32,
     /// 1: from the stack pointer, 2: from the frame pointer, 0: not known.
@@ -64,6 +66,8 @@ impl Mappings {
     }
 }
 
+const PAGE_SIZE: u64 = 4096;
+
 /// Limits on what is kept, so that a session's memory is bounded.
 const MAX_PROCESSES: usize = 20_000;
 const MAX_MODULES: usize = 1_000;
@@ -73,23 +77,59 @@ pub(crate) struct Processes {
     /// By process: an exec replaces its mappings, and both generations may be asked for.
     mappings: HashMap<u32, Vec<Mappings>>,
     modules: HashMap<(u64, u64), Option<Rc<Module>>>,
-    wrappers: HashMap<(u64, u64, u64), Wrapper>,
+    wrappers: HashMap<(usize, u64), Wrapper>,
 }
 
 impl Processes {
-    /// Reads the process's mappings if `ip` is not known yet; returns the unwinding rule there.
-    pub fn learn(&mut self, tgid: u32, ip: u64) -> Option<Wrapper> {
+    /// Reads the process's mappings if the call site is not known yet; returns the unwinding rule
+    /// there. A process that is gone already leaves what the probe saw.
+    pub fn learn(&mut self, seen: &types::call_site_seen) -> Wrapper {
+        let (tgid, ip) = (seen.tgid, seen.ip);
         if self.find(tgid, ip).is_none() && self.mappings.len() < MAX_PROCESSES {
             self.read_mappings(tgid);
+            if self.find(tgid, ip).is_none() {
+                self.add_seen(seen);
+            }
         }
+        self.wrapper(tgid, ip).unwrap_or_default()
+    }
+
+    /// The unwinding rule at an address of a process.
+    pub fn wrapper(&mut self, tgid: u32, ip: u64) -> Option<Wrapper> {
         let located = self.find(tgid, ip)?;
         let module = located.module?;
-        let key = (Rc::as_ptr(&module) as u64, located.file_offset, 0);
-        let wrapper = self.wrappers.entry(key).or_insert_with(|| {
-            unwind::return_address(&module.open_path(), located.file_offset)
-                .unwrap_or(Wrapper { offset: 0, rule: 0 })
+        let key = (Rc::as_ptr(&module) as usize, located.file_offset);
+        Some(*self.wrappers.entry(key).or_insert_with(|| {
+            unwind::return_address(&module.open_path(), located.file_offset).unwrap_or_default()
+        }))
+    }
+
+    fn add_seen(&mut self, seen: &types::call_site_seen) {
+        if seen.end == 0 {
+            return;
+        }
+        let name = tables::comm(&seen.name);
+        // The kernel's dev_t has 20 bits of minor number.
+        let device = u64::from(seen.device >> 20) << 32 | u64::from(seen.device & 0xf_ffff);
+        let id = (device, seen.inode);
+        let module = if seen.inode == 0 {
+            None
+        } else if let Some(known) = self.modules.get(&id) {
+            known.clone()
+        } else {
+            let found = find_by_identity(&name, id);
+            self.modules.insert(id, found.clone());
+            found
+        };
+        self.mappings.entry(seen.tgid).or_default().push(Mappings {
+            executable: vec![Mapping {
+                start: seen.start,
+                end: seen.end,
+                offset: seen.page_offset * PAGE_SIZE,
+                module,
+                name,
+            }],
         });
-        Some(*wrapper)
     }
 
     pub fn find(&self, tgid: u32, ip: u64) -> Option<Located> {
@@ -137,4 +177,23 @@ impl Processes {
         self.modules.insert(id, module.clone());
         module
     }
+}
+
+/// A file known only by its name and identity: looked for where programs and libraries are.
+fn find_by_identity(name: &str, (device, inode): (u64, u64)) -> Option<Rc<Module>> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let libraries = ["/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib", "."];
+    let directories = std::env::split_paths(&path).chain(libraries.iter().map(PathBuf::from));
+    for directory in directories {
+        let path = directory.join(name);
+        let Ok(metadata) = path.metadata() else { continue };
+        let found = u64::from(libc::major(metadata.dev())) << 32
+            | u64::from(libc::minor(metadata.dev()));
+        if metadata.ino() == inode && found == device {
+            let file = File::open(&path).ok()?;
+            let path = path.canonicalize().unwrap_or(path);
+            return Some(Rc::new(Module { path, file }));
+        }
+    }
+    None
 }

@@ -82,9 +82,9 @@ pub(crate) struct Events {
     pub ended: Vec<types::thread>,
     /// Ended threads beyond [`MAX_ENDED_THREADS`].
     pub ended_unlisted: Vec<types::thread>,
-    pub processes: Processes,
+    pub processes: RefCell<Processes>,
     /// Call sites seen for the first time, to be looked up.
-    pub call_sites: Vec<(u32, u64)>,
+    pub call_sites: Vec<types::call_site_seen>,
 }
 
 impl Events {
@@ -102,7 +102,7 @@ impl Events {
             }
             tables::EVENT_CALL_SITE => {
                 if let Some(event) = tables::read_value::<types::call_site_seen>(bytes) {
-                    self.call_sites.push((event.tgid, event.ip));
+                    self.call_sites.push(event);
                 }
             }
             _ => {}
@@ -253,9 +253,9 @@ impl Session {
     fn look_up_call_sites(&mut self) {
         let mut events = self.events.borrow_mut();
         let events = &mut *events;
-        for (tgid, ip) in events.call_sites.drain(..) {
-            let Some(wrapper) = events.processes.learn(tgid, ip) else { continue };
-            let key = types::wrapper_key { ip, tgid, reserved: 0 };
+        for seen in events.call_sites.drain(..) {
+            let wrapper = events.processes.borrow_mut().learn(&seen);
+            let key = types::wrapper_key { ip: seen.ip, tgid: seen.tgid, reserved: 0 };
             let value = types::wrapper { offset: wrapper.offset, rule: wrapper.rule };
             // Best effort: without it the report shows the wrapper instead of its caller.
             let _ = self.skel.maps.wrappers.update(

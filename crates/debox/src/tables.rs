@@ -29,6 +29,10 @@ pub(crate) const THREAD_PARTIAL: u32 = 1 << 1;
 pub(crate) const EVENT_THREAD_ENDED: u32 = 1;
 pub(crate) const EVENT_CALL_SITE: u32 = 2;
 
+pub(crate) const RAW_STACK: u32 = 0x100;
+pub(crate) const WRAPPER_FROM_SP: u32 = 1;
+pub(crate) const WRAPPER_FROM_BP: u32 = 2;
+
 pub(crate) const WAITERS_MONITORED: u32 = 1;
 pub(crate) const WAITERS_ALL: u32 = 2;
 

@@ -14,6 +14,7 @@ use gimli::{
 use object::{Object, ObjectSection, ObjectSegment};
 
 use crate::process::Wrapper;
+use crate::tables;
 
 type Slice<'a> = EndianSlice<'a, LittleEndian>;
 
@@ -61,8 +62,8 @@ where
     let CfaRule::RegisterAndOffset { register, offset: cfa } = *row.cfa() else { return None };
     let Some(RegisterRule::Offset(at)) = row.register(X86_64::RA) else { return None };
     let rule = match register {
-        Register(7) => 1, // rsp
-        Register(6) => 2, // rbp
+        Register(7) => tables::WRAPPER_FROM_SP, // rsp
+        Register(6) => tables::WRAPPER_FROM_BP, // rbp
         _ => return None,
     };
     Some(Wrapper { offset: i32::try_from(cfa + at).ok()?, rule })

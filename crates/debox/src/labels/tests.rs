@@ -81,13 +81,20 @@ const HIDDEN: &[&str] = &[
 
 #[test]
 fn real_sleeps_are_explained_without_their_primitives() {
-    let hidden = HIDDEN.iter().map(|text| parse::Glob::try_from(text.to_string()).unwrap());
+    let hidden = HIDDEN
+        .iter()
+        .map(|text| parse::Glob::try_from(text.to_string()).unwrap());
     let hidden: Vec<parse::Glob> = hidden.collect();
     for known in REAL {
         let shown = |name: &&str| !hidden.iter().any(|glob| glob.matches(name));
         let stack: Vec<&str> = known.stack.split_whitespace().filter(shown).collect();
         let (_, label, class) = explain(known.call, &stack.join(" "));
-        assert_eq!((&*label, class), (known.label, known.class), "{}: {stack:?}", known.call);
+        assert_eq!(
+            (&*label, class),
+            (known.label, known.class),
+            "{}: {stack:?}",
+            known.call
+        );
     }
 }
 
@@ -254,7 +261,7 @@ fn the_first_rule_that_matches_wins() {
 #[test]
 fn every_condition_must_hold() {
     let text = r#"
-        primitives = ["sleep_on"]
+        primitives = ["sleep_on", "doze"]
         [[rule]]
         label = "all of {site}"
         class = "lock"
@@ -274,10 +281,42 @@ fn every_condition_must_hold() {
     assert!(!matches("write", args, &frames));
     assert!(!matches("read", None, &frames));
     assert!(!matches("read", Some([0, 7, 0]), &frames));
-    assert!(!matches("read", args, &["a", "b", "cc"]));
+    assert!(!matches("read", args, &["doze", "a", "b", "cc"]));
     assert!(!matches("read", args, &["sleep_on", "a", "cc"]));
     assert!(!matches("read", args, &["sleep_on", "a", "b"]));
     assert!(!matches("read", args, &["sleep_on", "b", "a", "cc"]));
+}
+
+#[test]
+fn hidden_primitives_are_taken_to_be_what_the_rules_say() {
+    let text = r#"
+        primitives = ["lock_slow"]
+        [[rule]]
+        label = "lock of a"
+        class = "lock"
+        site = ["a"]
+        wait = ["lock_slow"]
+        [[rule]]
+        label = "some lock"
+        class = "lock"
+        wait = ["lock_slow"]
+        [[rule]]
+        label = "lock of b"
+        class = "lock"
+        site = ["b"]
+        wait = ["lock_slow"]
+        [[rule]]
+        label = "data of b"
+        class = "disk"
+        site = ["b"]
+    "#;
+    let labels = Labels::parse(&[("hidden.toml", text)]).unwrap();
+    let label = |frames: &[&str]| labels.explain("read", None, frames).label;
+    assert_eq!(label(&["lock_slow", "a"]), "lock of a");
+    assert_eq!(label(&["a"]), "lock of a");
+    assert_eq!(label(&["lock_slow", "b"]), "some lock");
+    assert_eq!(label(&["b"]), "data of b");
+    assert_eq!(label(&["c"]), "c");
 }
 
 #[test]
