@@ -18,7 +18,6 @@
 #define CORE __attribute__((preserve_access_index))
 
 struct bpf_local_storage;
-struct mm_struct;
 
 /* x86-64: arguments in di, si, dx; orig_ax is the call number, -1 when user mode was interrupted. */
 struct pt_regs {
@@ -71,6 +70,11 @@ struct files_struct {
 
 struct task_io_accounting {
 	__u64 read_bytes, write_bytes;
+} CORE;
+
+struct mm_struct {
+	unsigned long start_code, end_code;
+	struct file *exe_file;
 } CORE;
 
 struct rq;

@@ -97,6 +97,8 @@ static __always_inline void end_life(struct thread *thread, struct task_struct *
 		}
 	}
 	thread->state = THREAD_FREE;
+	if (want_records)
+		end_slot(index);
 	bpf_map_push_elem(&free_threads, &index, 0);
 }
 

@@ -28,7 +28,6 @@ static __always_inline void begin_slot(struct thread *thread, __u32 index)
 		return;
 	slot->version = DEBOX_VERSION;
 	slot->size = sizeof(*slot);
-	slot->tid = thread->tid;
 	slot->tgid = thread->tgid;
 	slot->paused = 0;
 	slot->max_sleeps = DEBOX_SLEEPS_MAX;
@@ -37,11 +36,23 @@ static __always_inline void begin_slot(struct thread *thread, __u32 index)
 	slot->tap_call = 0;
 	slot->tap_touched = 0;
 	for (int i = 0; i < DEBOX_HISTORY_MAX; i++) {
-		slot->history[i].sequence = 0;
+		/* A reader of the slot's last thread must notice: the sequence never goes back. */
+		slot->history[i].sequence = (slot->history[i].sequence | 1) + 1;
 		slot->history[i].number = 0;
 		slot->history[i].sleeps_used = 0;
 		slot->history[i].sleeps_lost = 0;
 	}
+	barrier();
+	slot->tid = thread->tid; /* last: who finds it reads the rest */
+}
+
+/* The thread has ended: its id may come again, and must not be found here. */
+static __always_inline void end_slot(__u32 index)
+{
+	struct debox_slot *slot = slot_at(index);
+
+	if (slot)
+		slot->tid = 0;
 }
 
 /* Odd while the record is being written. */
@@ -88,7 +99,11 @@ static __always_inline void record_sleep(struct thread *thread, __u32 index, __u
 		sleep->blocked_ns += thread->sleep_ns;
 		if (thread->sleep_ns > sleep->longest_ns)
 			sleep->longest_ns = thread->sleep_ns;
-		sleep->resource = thread->resource;
+		if (thread->flags & THREAD_LOCK) {
+			sleep->resource = thread->resource;
+			sleep->resource_kind = DEBOX_RESOURCE_LOCK;
+			sleep->lock_flags = thread->lock_flags;
+		}
 		sleep->waker_kind = thread->waker_kind;
 		sleep->waker_tid = thread->waker_tid;
 		__builtin_memcpy(sleep->waker_comm, thread->waker_comm, DEBOX_COMM_LEN);
@@ -104,6 +119,46 @@ static __always_inline void record_sleep(struct thread *thread, __u32 index, __u
 		return;
 	}
 	record->sleeps_lost++;
+}
+
+/* What the call's arguments say it waits on, for sleeps that were not on a kernel lock. */
+static __always_inline __u32 resource_kind_of(__u32 call)
+{
+	switch (call) {
+	case 202: /* futex */
+		return DEBOX_RESOURCE_FUTEX;
+	case 35: /* nanosleep */
+	case 230: /* clock_nanosleep */
+		return DEBOX_RESOURCE_TIMER;
+	case 61: /* wait4 */
+		return DEBOX_RESOURCE_CHILD;
+	case 0: case 1:             /* read, write */
+	case 17: case 18:           /* pread64, pwrite64 */
+	case 19: case 20:           /* readv, writev */
+	case 42: case 43: case 288: /* connect, accept, accept4 */
+	case 44: case 45: case 46: case 47: /* sendto, recvfrom, sendmsg, recvmsg */
+	case 72: case 73:           /* fcntl, flock */
+	case 74: case 75:           /* fsync, fdatasync */
+	case 232: case 281:         /* epoll_wait, epoll_pwait */
+		return DEBOX_RESOURCE_FD;
+	}
+	return DEBOX_RESOURCE_NONE;
+}
+
+static __always_inline void name_resources(struct debox_record *record, __u32 call,
+					   struct pt_regs *regs)
+{
+	__u32 kind = resource_kind_of(call);
+
+	if (kind == DEBOX_RESOURCE_NONE)
+		return;
+	for (__u32 i = 0; i < DEBOX_SLEEPS_MAX && i < record->sleeps_used; i++) {
+		if (record->sleeps[i].resource_kind != DEBOX_RESOURCE_NONE)
+			continue;
+		record->sleeps[i].resource_kind = kind;
+		if (kind != DEBOX_RESOURCE_TIMER)
+			record->sleeps[i].resource = regs->di;
+	}
 }
 
 static __always_inline void complete_record(struct thread *thread, __u32 index,
@@ -144,6 +199,8 @@ static __always_inline void complete_record(struct thread *thread, __u32 index,
 	record->faults_minor = minor;
 	record->faults_major = major;
 	record->trace_used = 0;
+	if (record->sleeps_used)
+		name_resources(record, thread->call, regs);
 	record->number = ++thread->record_number;
 	barrier();
 	record->sequence++;

@@ -177,13 +177,18 @@ struct thread_ended {
 	struct thread thread;
 };
 
-struct call_site_seen {
-	__u32 kind, tgid;
-	__u64 ip;
-	/* What is mapped there, for when the process is gone before it can be read; 0: not had. */
+/* A mapping of a file, for when the process is gone before it can be read; end 0: not had. */
+struct mapped_file {
 	__u64 start, end, page_offset, inode;
 	__u32 device, reserved;
 	char name[64]; /* last component of the file's path */
+};
+
+struct call_site_seen {
+	__u32 kind, tgid;
+	__u64 ip;
+	struct mapped_file at_ip;
+	struct mapped_file program; /* start and end of its code; page_offset is not known */
 };
 
 /* One enrolled task, as the in-flight iterator prints it. */

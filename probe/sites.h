@@ -243,20 +243,24 @@ static __always_inline void add_site(struct site_key *key, __u64 count, __u64 bl
 	__sync_fetch_and_add(&row->wall_ns, wall);
 }
 
+static __always_inline void note_file(struct mapped_file *mapped, struct file *file)
+{
+	mapped->inode = BPF_CORE_READ(file, f_inode, i_ino);
+	mapped->device = BPF_CORE_READ(file, f_inode, i_sb, s_dev);
+	bpf_probe_read_kernel_str(mapped->name, sizeof(mapped->name),
+				  BPF_CORE_READ(file, f_path.dentry, d_name.name));
+}
+
 static long note_mapping(struct task_struct *task, struct vm_area_struct *vma,
 			 struct call_site_seen *seen)
 {
 	struct file *file = vma->vm_file;
 
-	seen->start = vma->vm_start;
-	seen->end = vma->vm_end;
-	seen->page_offset = vma->vm_pgoff;
-	if (file) {
-		seen->inode = BPF_CORE_READ(file, f_inode, i_ino);
-		seen->device = BPF_CORE_READ(file, f_inode, i_sb, s_dev);
-		bpf_probe_read_kernel_str(seen->name, sizeof(seen->name),
-					  BPF_CORE_READ(file, f_path.dentry, d_name.name));
-	}
+	seen->at_ip.start = vma->vm_start;
+	seen->at_ip.end = vma->vm_end;
+	seen->at_ip.page_offset = vma->vm_pgoff;
+	if (file)
+		note_file(&seen->at_ip, file);
 	return 0;
 }
 
@@ -264,8 +268,18 @@ static long note_mapping(struct task_struct *task, struct vm_area_struct *vma,
 static __always_inline void announce(__u32 tgid, __u64 ip)
 {
 	struct call_site_seen seen = {.kind = EVENT_CALL_SITE, .tgid = tgid, .ip = ip};
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct mm_struct *mm = BPF_CORE_READ(task, mm);
+	struct file *program;
 
-	bpf_find_vma(bpf_get_current_task_btf(), ip, note_mapping, &seen, 0);
+	bpf_find_vma(task, ip, note_mapping, &seen, 0);
+	if (mm) {
+		seen.program.start = BPF_CORE_READ(mm, start_code);
+		seen.program.end = BPF_CORE_READ(mm, end_code);
+		program = BPF_CORE_READ(mm, exe_file);
+		if (program)
+			note_file(&seen.program, program);
+	}
 	if (bpf_ringbuf_output(&events, &seen, sizeof(seen), 0))
 		COUNT_LOST(stacks);
 }

@@ -105,31 +105,42 @@ impl Processes {
     }
 
     fn add_seen(&mut self, seen: &types::call_site_seen) {
-        if seen.end == 0 {
-            return;
-        }
-        let name = tables::comm(&seen.name);
-        // The kernel's dev_t has 20 bits of minor number.
-        let device = u64::from(seen.device >> 20) << 32 | u64::from(seen.device & 0xf_ffff);
-        let id = (device, seen.inode);
-        let module = if seen.inode == 0 {
-            None
-        } else if let Some(known) = self.modules.get(&id) {
-            known.clone()
-        } else {
-            let found = find_by_identity(&name, id);
-            self.modules.insert(id, found.clone());
-            found
-        };
-        self.mappings.entry(seen.tgid).or_default().push(Mappings {
-            executable: vec![Mapping {
-                start: seen.start,
-                end: seen.end,
-                offset: seen.page_offset * PAGE_SIZE,
+        let mut executable = Vec::new();
+        for (mapped, is_program) in [(&seen.at_ip, false), (&seen.program, true)] {
+            if mapped.end == 0 {
+                continue;
+            }
+            let name = tables::comm(&mapped.name);
+            let module = self.module_by_identity(&name, mapped);
+            let offset = if is_program {
+                let code = module.as_ref().and_then(|m| unwind::first_code_offset(&m.open_path()));
+                let Some(offset) = code else { continue };
+                offset
+            } else {
+                mapped.page_offset * PAGE_SIZE
+            };
+            executable.push(Mapping {
+                start: mapped.start,
+                end: mapped.end,
+                offset,
                 module,
                 name,
-            }],
-        });
+            });
+        }
+        if !executable.is_empty() {
+            self.mappings.entry(seen.tgid).or_default().push(Mappings { executable });
+        }
+    }
+
+    fn module_by_identity(&mut self, name: &str, mapped: &types::mapped_file) -> Option<Rc<Module>> {
+        if mapped.inode == 0 {
+            return None;
+        }
+        // The kernel's dev_t has 20 bits of minor number.
+        let device = u64::from(mapped.device >> 20) << 32 | u64::from(mapped.device & 0xf_ffff);
+        let id = (device, mapped.inode);
+        let find = || find_by_identity(name, id);
+        self.modules.entry(id).or_insert_with(find).clone()
     }
 
     pub fn find(&self, tgid: u32, ip: u64) -> Option<Located> {

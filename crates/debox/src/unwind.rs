@@ -47,6 +47,21 @@ pub(crate) fn return_address(path: &Path, file_offset: u64) -> Option<Wrapper> {
     rule_at(&frames, &bases, address)
 }
 
+/// The file offset where the first executable segment's code begins, as the kernel's `start_code`
+/// names it in memory.
+pub(crate) fn first_code_offset(path: &Path) -> Option<u64> {
+    use object::SegmentFlags;
+    let file = File::open(path).ok()?;
+    let cache = object::ReadCache::new(file);
+    let elf = object::File::parse(&cache).ok()?;
+    let executable = |flags: SegmentFlags| match flags {
+        SegmentFlags::Elf { p_flags, .. } => p_flags.0 & object::elf::PF_X.0 != 0,
+        _ => false,
+    };
+    let code = elf.segments().filter(|segment| executable(segment.flags()));
+    code.map(|segment| segment.file_range().0).min()
+}
+
 fn slice<'a>(data: &'a Cow<'_, [u8]>) -> Slice<'a> {
     EndianSlice::new(data, LittleEndian)
 }

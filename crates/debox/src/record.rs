@@ -1,0 +1,400 @@
+//! The record of one system call, as `include/debox.h` defines it.
+//!
+//! These types are the C structs of the header, field by field; the assertions at the end hold
+//! them to the header's numbers and to the layout that the probes were compiled with.
+
+use std::fmt;
+
+/// Layout version of the record and the slot.
+pub const VERSION: u16 = 1;
+/// Distinct sites kept in one record.
+pub const SLEEPS_MAX: usize = 8;
+/// Records kept for one thread; a power of two.
+pub const HISTORY_MAX: usize = 8;
+/// Trace entries kept for one thread.
+pub const TRACE_MAX: usize = 256;
+/// Length of a task's name in the kernel, with its terminating zero.
+pub const COMM_LEN: usize = 16;
+/// The pseudo-call `(user)`: a thread's time between calls.
+pub const CALL_USER: i32 = -1;
+
+/// [`Record::abi`]: the x86-64 table of call numbers.
+pub const ABI_X86_64: u16 = 0;
+/// [`Record::abi`]: the 32-bit table (`int 0x80` and 32-bit programs).
+pub const ABI_IA32: u16 = 1;
+
+/// [`Record::flags`]: a piece of a call that the kernel restarts; it returned -512 to -516.
+pub const RESTARTED: u16 = 1 << 0;
+/// [`Record::flags`]: the call began before monitoring did, so its start is a lower bound.
+pub const PARTIAL: u16 = 1 << 1;
+/// [`Record::flags`]: stamps were taken in user space, and `outside_ns` means something.
+pub const USER_TAP: u16 = 1 << 2;
+/// [`Record::flags`]: made by a signal handler inside another call.
+pub const NESTED: u16 = 1 << 3;
+/// [`Record::flags`]: `irq_ns` is measured; without this flag it is inside `cpu_ns`.
+pub const IRQ_MEASURED: u16 = 1 << 4;
+
+/// Where a call's wall time went. The parts add up to it: each is measured from its own stamps.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Budget {
+    /// Running, in this call.
+    pub cpu_ns: u64,
+    /// Asleep: from leaving the CPU to the wake-up.
+    pub blocked_ns: u64,
+    /// Woken, waiting for a CPU.
+    pub runqueue_ns: u64,
+    /// Pushed off the CPU while it could have run.
+    pub preempted_ns: u64,
+    /// Interrupts on top of it, if [`IRQ_MEASURED`].
+    pub irq_ns: u64,
+    /// User tap only: inside the stamps but not inside the call.
+    pub outside_ns: u64,
+}
+
+impl Budget {
+    /// The sum of the parts, which is the call's wall time.
+    pub fn total_ns(&self) -> u64 {
+        self.cpu_ns
+            + self.blocked_ns
+            + self.runqueue_ns
+            + self.preempted_ns
+            + self.irq_ns
+            + self.outside_ns
+    }
+}
+
+/// The parts of [`Budget::outside_ns`].
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Outside {
+    /// Signal handlers.
+    pub handler_ns: u64,
+    /// SIGSTOP, ptrace.
+    pub stopped_ns: u64,
+    /// Work on the way back to user mode: deferred closes, task work.
+    pub exit_work_ns: u64,
+    /// Pushed off the CPU between a stamp and the instruction.
+    pub preempted_ns: u64,
+    /// Anything else seen there.
+    pub other_ns: u64,
+}
+
+/// What ended a sleep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Waker {
+    Unknown,
+    /// A task; its id is [`Sleep::waker_tid`], its name [`Sleep::waker_comm`].
+    Task,
+    HardIrq,
+    SoftIrq,
+}
+
+/// What [`Sleep::resource`] is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ResourceKind {
+    None,
+    /// A file descriptor of the calling process.
+    Fd,
+    /// The address of a futex word in the calling process.
+    Futex,
+    /// The call's own timeout.
+    Timer,
+    /// A contended kernel lock; the value is its address.
+    Lock,
+    /// A process waited for, as the call's argument names it.
+    Child,
+}
+
+/// One place where the call slept; sleeps at the same site are one entry.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Sleep {
+    /// Kernel address of the site, 0 when its stack was not had.
+    pub site: u64,
+    /// Names the whole kernel stack in the session's table.
+    pub stack: u64,
+    /// In total.
+    pub blocked_ns: u64,
+    /// The longest one.
+    pub longest_ns: u64,
+    /// What was waited on; [`Sleep::resource_kind`] tells what it is.
+    pub resource: u64,
+    pub resource_kind_raw: u32,
+    /// How many sleeps.
+    pub count: u32,
+    /// Most waiters when a sleep began, the sleeper included.
+    pub waiters_entry: u32,
+    /// Most waiters left when one ended, the sleeper not included.
+    pub waiters_exit: u32,
+    /// 0: not counted, 1: over the session's tasks, 2: over all tasks.
+    pub waiters_scope: u32,
+    /// Of the last sleep; see [`Sleep::waker`].
+    pub waker_kind: u32,
+    /// 0 unless the waker is a task.
+    pub waker_tid: u32,
+    /// Who held the resource, 0 when not known.
+    pub owner_tid: u32,
+    pub waker_comm_raw: [u8; COMM_LEN],
+    pub owner_comm_raw: [u8; COMM_LEN],
+    /// 0: no owner is known.
+    pub owner_certainty: u32,
+    /// Which kind of contended lock it was (`LCB_F_*` of the kernel), 0 for anything else.
+    pub lock_flags: u32,
+    pub reserved: [u32; 4],
+}
+
+impl Sleep {
+    /// What ended the last sleep here.
+    pub fn waker(&self) -> Waker {
+        match self.waker_kind {
+            1 => Waker::Task,
+            2 => Waker::HardIrq,
+            3 => Waker::SoftIrq,
+            _ => Waker::Unknown,
+        }
+    }
+
+    /// The name of the task that ended the last sleep here; empty if it was not a task.
+    pub fn waker_comm(&self) -> String {
+        comm(&self.waker_comm_raw)
+    }
+
+    /// What [`Sleep::resource`] is.
+    pub fn resource_kind(&self) -> ResourceKind {
+        match self.resource_kind_raw {
+            1 => ResourceKind::Fd,
+            2 => ResourceKind::Futex,
+            3 => ResourceKind::Timer,
+            4 => ResourceKind::Lock,
+            5 => ResourceKind::Child,
+            _ => ResourceKind::None,
+        }
+    }
+}
+
+/// One kernel function entered during a call (detail `trace`).
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TraceEntry {
+    pub function: u64,
+    pub delta_ns: u32,
+    pub depth: u16,
+    pub reserved: u16,
+}
+
+/// The record of one call.
+#[repr(C)]
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct Record {
+    /// Odd while the record is being written.
+    pub sequence: u32,
+    /// [`VERSION`].
+    pub version: u16,
+    /// The size of this struct as the writer knew it.
+    pub size: u16,
+    /// Call number, or [`CALL_USER`].
+    pub call: i32,
+    /// [`ABI_X86_64`] or [`ABI_IA32`].
+    pub abi: u16,
+    /// [`RESTARTED`], [`PARTIAL`], [`USER_TAP`], [`NESTED`], [`IRQ_MEASURED`].
+    pub flags: u16,
+    /// As the kernel returned it: `-errno` on error.
+    pub ret: i64,
+    /// The first argument words.
+    pub args: [u64; 3],
+    /// On `CLOCK_MONOTONIC`.
+    pub start_ns: u64,
+    pub wall_ns: u64,
+    pub budget: Budget,
+    pub faults_minor: u32,
+    pub faults_major: u32,
+    /// Entries of `sleeps` that are filled; see [`Record::sleeps`].
+    pub sleeps_used: u16,
+    pub trace_used: u16,
+    /// Sleeps that did not fit; their time is still in the budget.
+    pub sleeps_lost: u32,
+    /// Ordinal of this call on this thread, from 1.
+    pub number: u64,
+    pub trace_lost: u32,
+    /// Index of the first trace entry in the thread's ring.
+    pub trace_first: u32,
+    pub outside: Outside,
+    pub reserved: [u64; 9],
+    pub sleep_entries: [Sleep; SLEEPS_MAX],
+}
+
+impl Record {
+    /// Where the call slept.
+    pub fn sleeps(&self) -> &[Sleep] {
+        &self.sleep_entries[..usize::from(self.sleeps_used).min(SLEEPS_MAX)]
+    }
+
+    /// The call's name, such as `read`.
+    pub fn call_name(&self) -> String {
+        crate::calls::name(self.table_number())
+    }
+
+    /// The error that the call returned, if it did.
+    pub fn errno(&self) -> Option<i32> {
+        (-4095..0).contains(&self.ret).then(|| -(self.ret as i32))
+    }
+
+    /// The number under which the probes' tables and [`crate::calls::name`] know the call.
+    pub(crate) fn table_number(&self) -> u32 {
+        match (self.call, self.abi) {
+            (CALL_USER, _) => crate::tables::CALL_NONE,
+            (call, ABI_IA32) => call as u32 | crate::tables::CALL_IA32,
+            (call, _) => call as u32,
+        }
+    }
+}
+
+impl fmt::Debug for Record {
+    /// Only what is filled.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Record")
+            .field("number", &self.number)
+            .field("call", &self.call_name())
+            .field("ret", &self.ret)
+            .field("args", &self.args)
+            .field("flags", &self.flags)
+            .field("start_ns", &self.start_ns)
+            .field("wall_ns", &self.wall_ns)
+            .field("budget", &self.budget)
+            .field("faults_minor", &self.faults_minor)
+            .field("faults_major", &self.faults_major)
+            .field("sleeps", &self.sleeps())
+            .field("sleeps_lost", &self.sleeps_lost)
+            .finish()
+    }
+}
+
+/// What one thread shares with the probes: its controls and its last records.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Slot {
+    pub version: u32,
+    /// The size of this struct.
+    pub size: u32,
+    /// Thread id; 0 when the slot is free.
+    pub tid: u32,
+    /// Process id.
+    pub tgid: u32,
+    /// Not 0 while no records are wanted; written by the thread.
+    pub paused: u32,
+    /// At most this many entries in [`Record::sleeps`]; written by the thread.
+    pub max_sleeps: u32,
+    /// Written by the thread.
+    pub max_trace: u32,
+    pub reserved0: u32,
+    /// Records completed; the last is `history[(completed - 1) % HISTORY_MAX]`.
+    pub completed: u64,
+    pub tap_call: u32,
+    pub tap_touched: u32,
+    pub tap_first_out_ns: u64,
+    pub tap_last_in_ns: u64,
+    pub tap_start_ns: u64,
+    pub reserved1: [u64; 55],
+    pub history: [Record; HISTORY_MAX],
+    pub trace: [TraceEntry; TRACE_MAX],
+    pub reserved2: [u64; 192],
+}
+
+/// A task's name, up to its terminating zero.
+fn comm(bytes: &[u8; COMM_LEN]) -> String {
+    let length = bytes.iter().position(|byte| *byte == 0).unwrap_or(COMM_LEN);
+    String::from_utf8_lossy(&bytes[..length]).into_owned()
+}
+
+/// The header's numbers, and the layouts that the compiler of the probes gave to the same structs.
+mod layout {
+    use std::mem::{offset_of, size_of};
+
+    use super::{Budget, Outside, Record, Sleep, Slot, TraceEntry};
+    use crate::skeleton::types;
+
+    macro_rules! same {
+        ($rust:ty, $c:ty, $size:literal, { $($field:ident = $c_field:ident @ $offset:literal),* $(,)? }) => {
+            const _: () = assert!(size_of::<$rust>() == $size && size_of::<$c>() == $size);
+            $(const _: () = assert!(
+                offset_of!($rust, $field) == $offset && offset_of!($c, $c_field) == $offset
+            );)*
+        };
+    }
+
+    same!(Budget, types::debox_budget, 48, {
+        cpu_ns = cpu_ns @ 0, blocked_ns = blocked_ns @ 8, runqueue_ns = runqueue_ns @ 16,
+        preempted_ns = preempted_ns @ 24, irq_ns = irq_ns @ 32, outside_ns = outside_ns @ 40,
+    });
+    same!(Outside, types::debox_outside, 40, {
+        handler_ns = handler_ns @ 0, stopped_ns = stopped_ns @ 8,
+        exit_work_ns = exit_work_ns @ 16, preempted_ns = preempted_ns @ 24,
+        other_ns = other_ns @ 32,
+    });
+    same!(TraceEntry, types::debox_trace_entry, 16, {
+        function = function @ 0, delta_ns = delta_ns @ 8, depth = depth @ 12,
+        reserved = reserved @ 14,
+    });
+    same!(Sleep, types::debox_sleep, 128, {
+        site = site @ 0, stack = stack @ 8, blocked_ns = blocked_ns @ 16,
+        longest_ns = longest_ns @ 24, resource = resource @ 32,
+        resource_kind_raw = resource_kind @ 40, count = count @ 44,
+        waiters_entry = waiters_entry @ 48, waiters_exit = waiters_exit @ 52,
+        waiters_scope = waiters_scope @ 56, waker_kind = waker_kind @ 60,
+        waker_tid = waker_tid @ 64, owner_tid = owner_tid @ 68,
+        waker_comm_raw = waker_comm @ 72, owner_comm_raw = owner_comm @ 88,
+        owner_certainty = owner_certainty @ 104, lock_flags = lock_flags @ 108,
+        reserved = reserved @ 112,
+    });
+    same!(Record, types::debox_record, 1280, {
+        sequence = sequence @ 0, version = version @ 4, size = size @ 6, call = call @ 8,
+        abi = abi @ 12, flags = flags @ 14, ret = ret @ 16, args = args @ 24,
+        start_ns = start_ns @ 48, wall_ns = wall_ns @ 56, budget = budget @ 64,
+        faults_minor = faults_minor @ 112, faults_major = faults_major @ 116,
+        sleeps_used = sleeps_used @ 120, trace_used = trace_used @ 122,
+        sleeps_lost = sleeps_lost @ 124, number = number @ 128, trace_lost = trace_lost @ 136,
+        trace_first = trace_first @ 140, outside = outside @ 144, reserved = reserved @ 184,
+        sleep_entries = sleeps @ 256,
+    });
+    same!(Slot, types::debox_slot, 16384, {
+        version = version @ 0, size = size @ 4, tid = tid @ 8, tgid = tgid @ 12,
+        paused = paused @ 16, max_sleeps = max_sleeps @ 20, max_trace = max_trace @ 24,
+        reserved0 = reserved0 @ 28, completed = completed @ 32, tap_call = tap_call @ 40,
+        tap_touched = tap_touched @ 44, tap_first_out_ns = tap_first_out_ns @ 48,
+        tap_last_in_ns = tap_last_in_ns @ 56, tap_start_ns = tap_start_ns @ 64,
+        reserved1 = reserved1 @ 72, history = history @ 512, trace = trace @ 10752,
+        reserved2 = reserved2 @ 14848,
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_told_from_values() {
+        let record = |ret| Record { ret, ..Record::default() };
+        assert_eq!(record(0).errno(), None);
+        assert_eq!(record(-9).errno(), Some(9));
+        assert_eq!(record(-4095).errno(), Some(4095));
+        assert_eq!(record(-4096).errno(), None);
+        assert_eq!(record(1 << 40).errno(), None);
+    }
+
+    #[test]
+    fn names_stop_at_their_zero() {
+        let mut sleep = Sleep::default();
+        assert_eq!(sleep.waker_comm(), "");
+        sleep.waker_comm_raw[..3].copy_from_slice(b"abc");
+        assert_eq!(sleep.waker_comm(), "abc");
+        sleep.waker_comm_raw = [b'x'; COMM_LEN];
+        assert_eq!(sleep.waker_comm().len(), COMM_LEN);
+    }
+
+    #[test]
+    fn more_sleeps_than_there_is_room_for_are_not_believed() {
+        let record = Record { sleeps_used: 99, ..Record::default() };
+        assert_eq!(record.sleeps().len(), SLEEPS_MAX);
+    }
+}
