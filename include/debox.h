@@ -98,7 +98,8 @@ struct debox_sleep {
 	char waker_comm[DEBOX_COMM_LEN];
 	char owner_comm[DEBOX_COMM_LEN];
 	__u32 owner_certainty; /* 0: none */
-	__u32 reserved[5];
+	__u32 lock_flags;      /* the kernel's LCB_F_* of a contended lock, 0 for anything else */
+	__u32 reserved[4];
 };
 
 /* One kernel function entered during the call (detail "trace"). */
@@ -156,12 +157,19 @@ struct debox_slot {
 	__u64 completed;  /* tap: records completed; the last is history[(completed - 1) % MAX] */
 
 	/* The user tap's own words; see debox_tap.h. */
-	__u32 tap_call;    /* thread: call number + 1 between the stamps, else 0 */
-	__u32 tap_touched; /* kernel: counts what it added to the open record */
-	__u64 tap_first_out_ns; /* kernel: when the open call first left the CPU */
-	__u64 tap_last_in_ns;   /* kernel: when it last came back */
-	__u64 tap_start_ns;     /* thread */
-	__u64 reserved1[55];
+	__u32 tap_call;     /* thread: call number + 1 between the stamps, else 0 */
+	__u32 tap_touched;  /* kernel: not 0 once it added to the open record; thread: cleared */
+	__u32 tap_foreign;  /* kernel: processes that share this memory (vfork): no stamps then */
+	__u32 tap_handler;  /* kernel: a signal handler runs inside the open call */
+	__u64 tap_first_out_ns; /* kernel: when the open call was first interrupted */
+	__u64 tap_last_in_ns;   /* kernel: when it last went on */
+	__u64 tap_frame;    /* thread: stack frame of the open call, to tell nested from abandoned */
+	__u32 tap_faults;   /* kernel: faults taken in kernel mode since the slot began */
+	__u32 tap_abandoned; /* thread: calls left by longjmp or cancellation */
+	__u64 tap_calls;    /* thread: calls completed */
+	__u64 tap_totals_ns[6]; /* thread: their budgets, summed */
+	__u64 tap_caller;   /* thread: where the program made the open call */
+	__u64 reserved1[45];
 
 	struct debox_record history[DEBOX_HISTORY_MAX];
 	struct debox_trace_entry trace[DEBOX_TRACE_MAX];
@@ -182,6 +190,130 @@ DEBOX_ASSERT(__builtin_offsetof(struct debox_record, sleeps) == 256, "record lay
 DEBOX_ASSERT(sizeof(struct debox_record) == 1280, "record layout");
 DEBOX_ASSERT(__builtin_offsetof(struct debox_slot, history) == 512, "slot layout");
 DEBOX_ASSERT(sizeof(struct debox_slot) == 16384, "slot layout");
+
+#ifndef __bpf__
+/*
+ * The C interface: a program reads the records of its own calls. Link with -ldebox.
+ *
+ * debox_enable() loads the probes and enrols the calling process: all its threads, and from then on
+ * new threads and children. Then each thread finds the record of its last call with debox_last().
+ *
+ * A thread sees its own calls only, those of its signal handlers and of the C library included. The
+ * library's own calls are left out; their ordinals (debox_record.number) are not given to others.
+ * Calls that stay in user space (the vDSO's clock_gettime and the like) are no calls.
+ *
+ * fork(): the child is monitored and has records of its own; there the same functions read those.
+ * A child made by a raw clone() reads nothing until it enables DeBox itself; one made by vfork()
+ * shares its parent's memory and must not use the library. Monitoring lasts as long as a process
+ * that has the session open: the one that enabled it, or a fork of it that neither disabled it nor
+ * executed another program.
+ *
+ * Functions return 0 or a count, or a negative enum debox_error. All may be called from any thread;
+ * those marked "signal-safe" from a signal handler too.
+ */
+enum debox_error {
+	DEBOX_ERROR_PRIVILEGE = -1,     /* the process may not load probes */
+	DEBOX_ERROR_UNSUPPORTED = -2,   /* the kernel lacks what the probes need */
+	DEBOX_ERROR_ENABLED = -3,       /* enabled already */
+	DEBOX_ERROR_NOT_ENABLED = -4,   /* not enabled */
+	DEBOX_ERROR_NOT_MONITORED = -5, /* more threads than debox_options.max_threads */
+	DEBOX_ERROR_NO_THREAD = -6,     /* no such thread is monitored */
+	DEBOX_ERROR_ARGUMENT = -7,      /* an argument is out of its range */
+	DEBOX_ERROR_SYSTEM = -8,        /* anything else; debox_last_error_text() says what */
+};
+
+/* debox_options.detail; budgets and faults are always there */
+enum debox_detail {
+	DEBOX_DETAIL_SLEEPS = 1 << 0, /* where calls sleep, who wakes them, who else waits */
+	DEBOX_DETAIL_IRQ = 1 << 1,    /* interrupts measured apart from CPU time */
+};
+
+struct debox_options {
+	__u32 size;        /* sizeof(struct debox_options) */
+	__u32 max_threads; /* threads monitored at the same time; 17 KB of memory each; 0: 1024 */
+	__u32 detail;      /* enum debox_detail */
+	__u32 reserved[5]; /* 0 */
+};
+
+/* What a sleep means; strings that are too long are cut. */
+struct debox_explanation {
+	char label[48];     /* what a person would call the wait: "page read" */
+	char wait_class[16]; /* idle, disk, lock, memory, cpu, network, process, other */
+	char function[64];  /* the kernel function that decided to wait */
+	__u64 offset;       /* where in it */
+	char file[120];     /* source file, "" where the kernel has no debug information */
+	__u32 line;         /* 0 likewise */
+	__u32 reserved;
+};
+
+/*
+ * Loads the probes and enrols this process. NULL means 1024 threads and DEBOX_DETAIL_SLEEPS. Needs
+ * root, or CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE. Takes some tenths of a second.
+ * Errors: PRIVILEGE, UNSUPPORTED, ENABLED, ARGUMENT, SYSTEM.
+ */
+int debox_enable(const struct debox_options *options);
+
+/* Ends monitoring and takes the probes out of the kernel. Errors: NOT_ENABLED. */
+int debox_disable(void);
+
+/*
+ * This thread's last call, or NULL: before its first one, while nothing is enabled, on a thread that
+ * is not monitored. Plain loads and signal-safe; the first use on a thread makes one gettid, which is
+ * not shown. The record is the kernel's own: it holds until this thread's eighth call after it
+ * (DEBOX_HISTORY_MAX), and the memory stays readable for good.
+ */
+const struct debox_record *debox_last(void);
+
+/*
+ * Copies up to `n` of this thread's last calls, the newest first; returns how many. Signal-safe.
+ * Errors: NOT_ENABLED, NOT_MONITORED, ARGUMENT.
+ */
+int debox_history(struct debox_record *out, int n);
+
+/*
+ * The same for another monitored thread, of this process or of its children. Each record is whole;
+ * one that its thread overwrites faster than it can be read is left out. Signal-safe.
+ * Errors: NOT_ENABLED, NO_THREAD, ARGUMENT.
+ */
+int debox_history_of(int tid, struct debox_record *out, int n);
+
+/*
+ * No records of this thread's calls, and records again. Calls in between are still counted in
+ * debox_record.number. Signal-safe. Errors: NOT_ENABLED, NOT_MONITORED.
+ */
+int debox_pause(void);
+int debox_resume(void);
+
+/*
+ * Limits this thread's next records to `max_sleeps` sites (at first DEBOX_SLEEPS_MAX) and
+ * `max_trace` trace entries (at first 0); more than a record holds means all of it. What does not
+ * fit is counted in sleeps_lost. Signal-safe. Errors: NOT_ENABLED, NOT_MONITORED.
+ */
+int debox_set_limits(unsigned int max_sleeps, unsigned int max_trace);
+
+/*
+ * Explains record->sleeps[index] (the label depends on the call, hence the whole record). This
+ * thread's records are paused meanwhile, so `record` may be what debox_last() gave. Reads the
+ * kernel's symbols the first time a site is seen, and remembers; not signal-safe.
+ * Errors: NOT_ENABLED, ARGUMENT, SYSTEM.
+ */
+int debox_explain(const struct debox_record *record, int index, struct debox_explanation *out);
+
+/* A call's name, such as "read"; "syscall_N" if it has none. Lives for good; not signal-safe. */
+const char *debox_call_name(int call, int abi);
+
+/* What an error code means, in general. Lives for good; signal-safe. */
+const char *debox_strerror(int error);
+
+/*
+ * What this thread's last error was, in detail: "" if there was none. Lives until the thread's next
+ * error. Not signal-safe, and signal-safe functions leave it as it is.
+ */
+const char *debox_last_error_text(void);
+
+DEBOX_ASSERT(sizeof(struct debox_options) == 32, "options layout");
+DEBOX_ASSERT(sizeof(struct debox_explanation) == 264, "explanation layout");
+#endif /* __bpf__ */
 
 #ifdef __cplusplus
 }

@@ -11,6 +11,7 @@
 #include "state.h"
 #include "record.h"
 #include "sites.h"
+#include "usertap.h"
 
 static __always_inline int floor_log2(__u64 value)
 {
@@ -76,6 +77,26 @@ static __always_inline __u32 call_number(struct task_struct *task, long id)
 	return (unsigned long)id < 0xffff ? id : 0xffff; /* no such call: shown as one row */
 }
 
+/* Ends the part that has been open since the last stamp, and opens the next one. */
+static __always_inline void close_part(struct thread *thread, enum part part, __u64 now)
+{
+	__u64 from = thread->parted ? thread->stamp_ns : thread->begin_ns;
+
+	if (user_tap) {
+		close_tapped_part(thread, part, now);
+		return;
+	}
+	thread->parts[part] += now - from;
+	thread->stamp_ns = now;
+	thread->parted = 1;
+}
+
+/* When the open part began. */
+static __always_inline __u64 part_began(struct thread *thread)
+{
+	return user_tap || thread->parted ? thread->stamp_ns : thread->begin_ns;
+}
+
 /* The task's own counters at the start of a call or a life. */
 static __always_inline void snapshot(struct thread *thread, struct task_struct *task)
 {
@@ -85,6 +106,19 @@ static __always_inline void snapshot(struct thread *thread, struct task_struct *
 		thread->read_bytes = task->ioac.read_bytes;
 		thread->write_bytes = task->ioac.write_bytes;
 	}
+}
+
+static __always_inline void begin_life(struct thread *thread, struct task_struct *task, __u64 now,
+				       enum mode mode)
+{
+	thread->state = THREAD_LIVE;
+	thread->birth_ns = now;
+	thread->begin_ns = now;
+	thread->stamp_ns = now;
+	thread->mode = mode;
+	thread->birth_faults_minor = task->min_flt;
+	thread->birth_faults_major = task->maj_flt;
+	snapshot(thread, task);
 }
 
 static __always_inline void clear_parts(struct thread *thread)

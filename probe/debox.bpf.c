@@ -6,6 +6,7 @@
  *   shared.h   tables' layouts     record.h  the thread's record  locks.h   contended locks
  *   state.h    maps and settings   sites.h   where calls sleep    waiters.h who waits for the same
  *   tap.h      the kernel tap      life.h    enrolment and end    context.h interrupt or task
+ *   usertap.h  the kernel's side of the user tap
  */
 #include "kernel.h"
 #include "shared.h"

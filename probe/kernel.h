@@ -102,6 +102,14 @@ struct task_struct {
 	struct bpf_local_storage *bpf_storage;
 } CORE;
 
+struct sigaction {
+	void *sa_handler;
+} CORE;
+
+struct k_sigaction {
+	struct sigaction sa;
+} CORE;
+
 struct seq_file;
 struct bpf_iter_meta {
 	struct seq_file *seq;

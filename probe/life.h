@@ -6,18 +6,7 @@
 #define PROBE_LIFE_H
 
 #include "calls.h"
-
-static __always_inline void begin_life(struct thread *thread, struct task_struct *task, __u64 now,
-				       enum mode mode)
-{
-	thread->state = THREAD_LIVE;
-	thread->birth_ns = now;
-	thread->begin_ns = now;
-	thread->mode = mode;
-	thread->birth_faults_minor = task->min_flt;
-	thread->birth_faults_major = task->maj_flt;
-	snapshot(thread, task);
-}
+#include "usertap.h"
 
 /* Gives the task an entry in `threads`, cleared. */
 static __always_inline struct thread *new_thread(struct task_struct *task, __u32 *index_out)
@@ -45,6 +34,7 @@ static __always_inline struct thread *new_thread(struct task_struct *task, __u32
 	thread->tid = task->pid;
 	thread->tgid = task->tgid;
 	thread->call = CALL_NONE;
+	thread->index = index;
 	copy_comm(thread->comm, task);
 	if (want_records)
 		begin_slot(thread, index);
@@ -63,7 +53,9 @@ static __always_inline void end_life(struct thread *thread, struct task_struct *
 	__u32 index = index_of(task) - 1;
 	struct thread_ended *event;
 
-	if (thread->call == CALL_NONE)
+	if (user_tap)
+		close_tapped_life(thread);
+	else if (thread->call == CALL_NONE)
 		close_between(thread, 0, now);
 	else
 		close_call(thread, index, task, 0, 0, now, 0); /* exit never returns */
@@ -135,6 +127,25 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 		return 0;
 	begin_life(thread, child, bpf_ktime_get_ns(), MODE_RUNQUEUE);
 	thread->flags |= THREAD_BORN;
+	if (user_tap)
+		lend_memory(of_parent, thread, parent, child);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exec")
+int BPF_PROG(on_exec, struct task_struct *task)
+{
+	struct thread *thread = thread_of(task);
+	struct debox_slot *slot;
+
+	if (!thread || thread->state == THREAD_FREE)
+		return 0;
+	return_memory(thread);
+	slot = slot_at(thread->index);
+	if (slot)
+		slot->tap_call = 0; /* the image that opened it is gone */
+	if (thread->state == THREAD_ARMED)
+		begin_life(thread, task, bpf_ktime_get_ns(), MODE_RUNNING);
 	return 0;
 }
 

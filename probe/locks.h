@@ -9,7 +9,7 @@
 #ifndef PROBE_LOCKS_H
 #define PROBE_LOCKS_H
 
-#include "state.h"
+#include "calls.h"
 #include "waiters.h"
 
 struct contended {
@@ -52,7 +52,7 @@ int BPF_PROG(on_contention_begin, void *lock, unsigned int flags)
 		if (flags & LCB_F_SPIN) {
 			thread->spin_begin_ns = now;
 		} else if (thread->spin_begin_ns) {
-			if (!thread->parted)
+			if (!user_tap && !thread->parted)
 				close_part(thread, PART_CPU, now);
 			thread->spin_ns += now - thread->spin_begin_ns;
 			thread->spin_begin_ns = 0;
@@ -87,7 +87,7 @@ int BPF_PROG(on_contention_end, void *lock, int ret)
 	if (thread && thread->spin_begin_ns) {
 		__u64 now = bpf_ktime_get_ns();
 
-		if (!thread->parted)
+		if (!user_tap && !thread->parted)
 			close_part(thread, PART_CPU, now);
 		thread->spin_ns += now - thread->spin_begin_ns;
 		thread->spin_begin_ns = 0;

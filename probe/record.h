@@ -20,12 +20,23 @@ static __always_inline struct debox_record *open_record(struct debox_slot *slot)
 	return &slot->history[slot->completed % DEBOX_HISTORY_MAX];
 }
 
+static __always_inline void name_slot(__u32 index, __u32 tid)
+{
+	__u32 *named = bpf_map_lookup_elem(&slot_tids, &index);
+
+	if (named)
+		*named = tid;
+}
+
 static __always_inline void begin_slot(struct thread *thread, __u32 index)
 {
 	struct debox_slot *slot = slot_at(index);
 
-	if (!slot)
+	if (!slot) {
+		COUNT_LOST(records);
 		return;
+	}
+	name_slot(index, thread->tid);
 	slot->version = DEBOX_VERSION;
 	slot->size = sizeof(*slot);
 	slot->tgid = thread->tgid;
@@ -35,6 +46,13 @@ static __always_inline void begin_slot(struct thread *thread, __u32 index)
 	slot->completed = 0;
 	slot->tap_call = 0;
 	slot->tap_touched = 0;
+	slot->tap_foreign = 0;
+	slot->tap_handler = 0;
+	slot->tap_faults = 0;
+	slot->tap_abandoned = 0;
+	slot->tap_calls = 0;
+	for (int i = 0; i < PARTS; i++)
+		slot->tap_totals_ns[i] = 0;
 	for (int i = 0; i < DEBOX_HISTORY_MAX; i++) {
 		/* A reader of the slot's last thread must notice: the sequence never goes back. */
 		slot->history[i].sequence = (slot->history[i].sequence | 1) + 1;
@@ -201,7 +219,7 @@ static __always_inline void complete_record(struct thread *thread, __u32 index,
 	record->trace_used = 0;
 	if (record->sleeps_used)
 		name_resources(record, thread->call, regs);
-	record->number = ++thread->record_number;
+	record->number = thread->calls;
 	barrier();
 	record->sequence++;
 	barrier();

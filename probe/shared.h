@@ -11,6 +11,7 @@
 
 #define ROWS 512            /* x86-64 call numbers; the tables end below 480 today */
 #define CALL_IA32 0x10000   /* added to the numbers of 32-bit calls */
+#define CALL_UNTAPPED 0x20000 /* added to the numbers of calls that the user tap did not see */
 #define CALL_NONE 0xffffffu /* the thread is between calls */
 #define STACK_DEPTH 24
 #define USER_STACK_DEPTH 32
@@ -42,6 +43,17 @@ enum thread_state {
 	THREAD_ARMED, /* enrolled; its life begins with its next execve */
 	THREAD_LIVE,
 	THREAD_ENDED,
+};
+
+/* What a thread under the user tap was in when it left the CPU. */
+enum tap_where {
+	TAP_BETWEEN,   /* no stamps open, in user mode */
+	TAP_UNTAPPED,  /* in a call that the tap does not see */
+	TAP_IN_CALL,
+	TAP_HANDLER,   /* the rest: inside the stamps, outside the call */
+	TAP_STOPPED,
+	TAP_EXIT_WORK,
+	TAP_PREEMPTED, /* in user mode, between a stamp and the instruction */
 };
 
 enum thread_flag {
@@ -100,7 +112,13 @@ struct thread {
 	__u64 end_faults_minor, end_faults_major;
 	__u64 between_spin_ns;
 	__u64 record_number;
-	__u64 reserved[3];
+	__u32 index; /* of this entry */
+
+	/* User tap: where the thread left the CPU, and what of its life was outside its calls. */
+	__u32 tap_where; /* enum tap_where */
+	__u64 outside[PARTS];
+	__u32 lender;    /* index + 1 of the thread whose memory this vfork child runs in */
+	__u32 reserved;
 };
 
 /* All completed calls of one number on one CPU. */
@@ -197,7 +215,7 @@ struct in_flight {
 	__u64 frames[STACK_DEPTH];
 };
 
-_Static_assert(sizeof(struct thread) == 560, "thread layout");
+_Static_assert(sizeof(struct thread) == 600, "thread layout");
 _Static_assert(sizeof(struct row) == 120 + 8 * BUCKETS, "row layout");
 _Static_assert(sizeof(struct lost) == 160, "lost layout");
 

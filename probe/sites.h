@@ -401,6 +401,35 @@ static __always_inline void write_slept_sites(void *ctx, struct thread *thread)
 	}
 }
 
+/*
+ * Under the user tap the thread itself has noted who made the call, and the place is written when
+ * the sleep ends: there is no probe at the end of the call.
+ */
+static __always_inline void write_tapped_site(struct thread *thread, struct task_struct *task,
+					      __u64 kernel_stack, __u64 caller)
+{
+	struct site_key key = {.stack = kernel_stack, .call = thread->call};
+	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
+	struct call_site_seen seen = {.kind = EVENT_CALL_SITE, .tgid = thread->tgid};
+	struct user_stack *stack;
+	__u32 zero = 0;
+
+	stack = bpf_map_lookup_elem(&user_stack_scratch, &zero);
+	if (!stack || !regs)
+		return;
+	stack->tgid = thread->tgid;
+	stack->frames[0] = regs->ip;
+	stack->frames[1] = caller;
+	stack->depth = caller ? 2 : 1;
+	key.user_stack = mix(mix(mix(5, regs->ip), caller), thread->tgid);
+	if (keep_user_stack(key.user_stack, stack)) {
+		seen.ip = regs->ip;
+		if (bpf_ringbuf_output(&events, &seen, sizeof(seen), 0))
+			COUNT_LOST(stacks);
+	}
+	add_site(&key, 1, thread->sleep_ns, 0);
+}
+
 static __always_inline void write_call_site(void *ctx, struct thread *thread, __u64 wall)
 {
 	struct site_key key = {.call = thread->call};

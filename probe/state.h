@@ -64,6 +64,15 @@ struct {
 	__type(value, struct debox_slot);
 } slots SEC(".maps");
 
+/* The thread id of each entry of `slots`, close together, for threads that look for theirs. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} slot_tids SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, ROWS);
@@ -151,16 +160,6 @@ static __always_inline bool is_restart(long ret)
 static __always_inline bool is_error(long ret)
 {
 	return ret < 0 && ret >= -4095;
-}
-
-/* Ends the part that has been open since the last stamp, and opens the next one. */
-static __always_inline void close_part(struct thread *thread, enum part part, __u64 now)
-{
-	__u64 from = thread->parted ? thread->stamp_ns : thread->begin_ns;
-
-	thread->parts[part] += now - from;
-	thread->stamp_ns = now;
-	thread->parted = 1;
 }
 
 #endif

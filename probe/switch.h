@@ -109,6 +109,8 @@ static __always_inline void switch_out(void *ctx, struct task_struct *task, bool
 		end_life(thread, task, ctx, now);
 		return;
 	}
+	if (user_tap)
+		tap_out(thread, task, preempt ? 0 : state, now);
 	/* On the way back to user mode `preempt` is false: the state alone tells a sleep. */
 	if (state == 0 || preempt) {
 		thread->mode = thread->call == NR_SCHED_YIELD ? MODE_RUNQUEUE : MODE_PREEMPTED;
@@ -126,8 +128,10 @@ static __always_inline void end_sleep(struct thread *thread, struct task_struct 
 	__u64 site = 0, stack;
 
 	stack = add_sleep(thread, task, waiters_exit, &site);
-	if (want_records)
+	if (want_records && (!user_tap || thread->tap_where == TAP_IN_CALL))
 		record_sleep(thread, index_of(task) - 1, stack, site, waiters_exit);
+	if (user_tap)
+		write_tapped_site(thread, task, stack, tap_caller(thread));
 	thread->waker_kind = DEBOX_WAKER_UNKNOWN;
 	thread->waker_tid = 0;
 	thread->waker_comm[0] = 0;
@@ -142,7 +146,7 @@ static __always_inline void switch_in(struct task_struct *task, __u64 now)
 		return;
 	switch (thread->mode) {
 	case MODE_BLOCKED: /* the wake-up was not seen */
-		thread->sleep_ns = now - (thread->parted ? thread->stamp_ns : thread->begin_ns);
+		thread->sleep_ns = now - part_began(thread);
 		close_part(thread, PART_BLOCKED, now);
 		slept = true;
 		break;
@@ -159,6 +163,8 @@ static __always_inline void switch_in(struct task_struct *task, __u64 now)
 		slept = false;
 	}
 	thread->mode = MODE_RUNNING;
+	if (user_tap)
+		tap_in(thread, now);
 	if (want_sleeps && slept)
 		end_sleep(thread, task);
 	thread->sleep_ns = 0;
@@ -216,7 +222,7 @@ int BPF_PROG(on_wakeup, struct task_struct *task)
 	if (!thread || thread->state != THREAD_LIVE || thread->mode != MODE_BLOCKED)
 		return 0;
 	now = bpf_ktime_get_ns();
-	thread->sleep_ns = now - (thread->parted ? thread->stamp_ns : thread->begin_ns);
+	thread->sleep_ns = now - part_began(thread);
 	if (!thread->sleep_ns)
 		thread->sleep_ns = 1; /* woken within the clock's resolution: still a sleep */
 	close_part(thread, PART_BLOCKED, now);

@@ -5,7 +5,7 @@ use std::fmt;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -54,22 +54,35 @@ pub struct Command {
 
 impl Command {
     /// Forks; the child waits for [`Command::release`].
-    pub fn prepare(argv: &[OsString], environment: &[(&str, OsString)]) -> Result<Command> {
-        let path = find(&argv[0])?;
-        let path = CString::new(path.into_os_string().into_vec()).context("zero byte in the path")?;
+    pub fn prepare(
+        program: &Path,
+        argv: &[OsString],
+        environment: Vec<(&str, OsString)>,
+    ) -> Result<Command> {
+        let path = program.as_os_str().as_bytes();
+        let path = CString::new(path).context("zero byte in the path")?;
         let mut strings = Vec::new();
         for argument in argv {
             strings.push(CString::new(argument.as_bytes()).context("zero byte in an argument")?);
         }
         let mut pointers: Vec<*const libc::c_char> = strings.iter().map(|s| s.as_ptr()).collect();
         pointers.push(std::ptr::null());
-        for (name, value) in environment {
-            std::env::set_var(name, value);
+        let mut variables: Vec<(OsString, OsString)> = std::env::vars_os()
+            .filter(|(name, _)| environment.iter().all(|(added, _)| name != *added))
+            .collect();
+        variables.extend(environment.into_iter().map(|(name, value)| (name.into(), value)));
+        let mut lines = Vec::new();
+        for (name, value) in variables {
+            let line = [name.as_bytes(), b"=", value.as_bytes()].concat();
+            lines.push(CString::new(line).context("zero byte in the environment")?);
         }
+        let mut line_pointers: Vec<*const libc::c_char> =
+            lines.iter().map(|line| line.as_ptr()).collect();
+        line_pointers.push(std::ptr::null());
 
         let (gate_out, gate_in) = pipe()?;
         let (failure_out, failure_in) = pipe()?;
-        // SAFETY: debox is single-threaded here, and the child calls only async-signal-safe
+        // SAFETY: the child calls only async-signal-safe
         // functions until it executes the command.
         let pid = unsafe { libc::fork() };
         match pid {
@@ -84,7 +97,7 @@ impl Command {
                     if libc::read(gate_out.as_raw_fd(), (&raw mut go).cast(), 1) != 1 {
                         libc::_exit(super::FAILED.into()); // debox is gone
                     }
-                    libc::execv(path.as_ptr(), pointers.as_ptr());
+                    libc::execve(path.as_ptr(), pointers.as_ptr(), line_pointers.as_ptr());
                     let errno = *libc::__errno_location();
                     libc::write(failure_in.as_raw_fd(), (&raw const errno).cast(), 4);
                     libc::_exit(126);
@@ -147,7 +160,7 @@ fn pipe() -> Result<(OwnedFd, OwnedFd)> {
 }
 
 /// What `execvp` would execute, found beforehand so that the command's first call is its `execve`.
-fn find(name: &OsStr) -> Result<PathBuf, CannotStart> {
+pub fn find(name: &OsStr) -> Result<PathBuf, CannotStart> {
     let not_found = || CannotStart::new(name, io::Error::from(io::ErrorKind::NotFound));
     if name.as_bytes().contains(&b'/') {
         let path = Path::new(name);

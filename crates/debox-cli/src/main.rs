@@ -4,6 +4,7 @@ mod attach;
 mod command;
 mod options;
 mod output;
+mod preload;
 mod run;
 mod table;
 mod units;

@@ -66,13 +66,21 @@ pub struct Measure {
     /// Show all rows of each table
     #[arg(long)]
     pub all: bool,
-    /// Threads monitored at the same time, at most (600 bytes of memory each)
-    #[arg(long, default_value_t = 16384, value_name = "N")]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=4_194_304))]
-    pub max_threads: u32,
+    /// Threads monitored at the same time, at most: 16384 under the kernel tap (600 bytes of
+    /// memory each), 2048 under the user tap (17 kB each)
+    #[arg(long, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
+    pub max_threads: Option<u32>,
 }
 
 impl Measure {
+    fn max_threads(&self) -> u32 {
+        self.max_threads.unwrap_or(match self.tap {
+            TapName::Kernel => 16384,
+            TapName::User => 2048,
+        })
+    }
+
     pub fn session_options(&self) -> Options {
         let has = |name| self.detail.contains(&name);
         Options {
@@ -87,8 +95,11 @@ impl Measure {
                 irq: has(DetailName::Irq),
                 io: has(DetailName::Io),
             },
-            max_threads: self.max_threads,
-            ..Options::default()
+            max_threads: self.max_threads(),
+            max_records: match self.tap {
+                TapName::Kernel => 0,
+                TapName::User => self.max_threads(),
+            },
         }
     }
 }

@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 use anyhow::{bail, Result};
 use debox::{Outcome, Session};
 
-use crate::command::Command;
-use crate::options::Run;
+use crate::command::{self, Command};
+use crate::options::{Run, TapName};
 use crate::output::Output;
+use crate::preload::{self, Preload};
 
 /// Names the session in the environment of what runs under it.
 const SESSION_VARIABLE: &str = "DEBOX_SESSION";
@@ -29,9 +30,19 @@ pub fn run(arguments: Run) -> Result<u8> {
         );
     }
     let output = Output::prepare(&arguments.measure)?;
-    let session_name: OsString = std::process::id().to_string().into();
-    let mut command = Command::prepare(&arguments.command, &[(SESSION_VARIABLE, session_name)])?;
+    let mut environment: Vec<(&str, OsString)> =
+        vec![(SESSION_VARIABLE, std::process::id().to_string().into())];
+    let program = command::find(&arguments.command[0])?;
+    if arguments.measure.tap == TapName::User {
+        preload::require_tappable(&program)?;
+    }
     let mut session = Session::open(arguments.measure.session_options())?;
+    let preload = session.tap_address().map(|_| Preload::install()).transpose()?;
+    if let (Some(preload), Some(address)) = (&preload, session.tap_address()) {
+        environment.push(("LD_PRELOAD", preload.variable()));
+        environment.push((debox_preload::SESSION_VARIABLE, address.into()));
+    }
+    let mut command = Command::prepare(&program, &arguments.command, environment)?;
     pass_signals_to(command.pid);
     session.enrol(command.pid as u32, true)?;
     command.release()?;

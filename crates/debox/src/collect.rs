@@ -10,7 +10,7 @@ use crate::calls;
 use crate::explain::Explainer;
 use crate::kernel;
 use crate::report::{
-    CallSite, InFlight, Lost, Report, Sleep, SleepCallSite, Syscall, Thread, Totals, Waker, SCHEMA,
+    CallSite, InFlight, Lost, Report, Sleep, SleepCallSite, Syscall, Thread, Totals, Untapped, Waker, SCHEMA,
 };
 use crate::session::{Session, Tap};
 use crate::tables::{self, types, CALL_NONE};
@@ -76,6 +76,10 @@ impl Session {
             add_row(&mut rows, call, maps.odd_rows.lookup_percpu(&key, MapFlags::ANY)?);
         }
 
+        if let Some(tap) = &self.tap {
+            tap.rows.add_to(&mut rows)?;
+        }
+
         let mut open_calls = Vec::new();
         for index in 0..self.threads_given_out() {
             let Some(bytes) = maps.threads.lookup(&index.to_ne_bytes(), MapFlags::ANY)? else {
@@ -85,8 +89,15 @@ impl Session {
             if thread.state != tables::THREAD_LIVE {
                 continue;
             }
-            close_open_part(&mut thread, stopped_ns);
-            if thread.call != CALL_NONE {
+            close_open_part(&mut thread, stopped_ns, self.options.tap);
+            if self.options.tap == Tap::User {
+                let slot = self.slot(index)?;
+                take_calls_out_of_life(&mut thread, slot.as_deref());
+                if thread.mode != 0 && thread.call != CALL_NONE {
+                    let stack = stacks.get(&index).cloned().unwrap_or_default();
+                    open_calls.push((threads.len(), stack));
+                }
+            } else if thread.call != CALL_NONE {
                 // Time so far belongs to the call's row, though the call is not counted yet.
                 let row = rows.entry(thread.call).or_default();
                 for part in 0..tables::PARTS {
@@ -116,6 +127,12 @@ impl Session {
             }
         }
         Ok(Measured { stopped_ns, threads, unlisted, open_calls, rows, lost })
+    }
+
+    /// The slot of a thread, as it is now.
+    fn slot(&self, index: u32) -> Result<Option<Box<types::debox_slot>>> {
+        let bytes = self.skel.maps.slots.lookup(&index.to_ne_bytes(), MapFlags::ANY)?;
+        Ok(bytes.as_deref().and_then(tables::read_value::<types::debox_slot>).map(Box::new))
     }
 
     fn report(&self, outcome: Outcome, measured: Measured) -> Result<Report> {
@@ -177,7 +194,7 @@ impl Session {
             call_sites: self.call_sites(&explainer)?,
             threads,
             in_flight: in_flight(&explainer, &measured),
-            untapped: Vec::new(),
+            untapped: self.untapped(&explainer)?,
             unseen: self.unseen(&measured),
         })
     }
@@ -269,6 +286,9 @@ impl Session {
             let Some(key) = tables::read_value::<types::sleep_key>(&key_bytes) else { continue };
             let Some(bytes) = maps.sleep_rows.lookup(&key_bytes, MapFlags::ANY)? else { continue };
             let Some(row) = tables::read_value::<types::sleep_row>(&bytes) else { continue };
+            if is_untapped(key.call) {
+                continue;
+            }
             let explained = explainer.sleep(key.call, key.stack, key.lock_flags);
             let mut woken_by =
                 wakers.remove(&(key.stack, key.call, key.lock_flags)).unwrap_or_default();
@@ -299,6 +319,32 @@ impl Session {
         let mut sleeps = merge_same_site(sleeps);
         sleeps.sort_by_key(|sleep| std::cmp::Reverse(sleep.blocked_ns));
         Ok(sleeps)
+    }
+
+    /// Calls that slept without the user tap having seen them.
+    fn untapped(&self, explainer: &Explainer) -> Result<Vec<Untapped>> {
+        let map = &self.skel.maps.sleep_rows;
+        let mut merged: BTreeMap<(String, String), Untapped> = BTreeMap::new();
+        for key_bytes in map.keys() {
+            let Some(key) = tables::read_value::<types::sleep_key>(&key_bytes) else { continue };
+            let Some(bytes) = map.lookup(&key_bytes, MapFlags::ANY)? else { continue };
+            let Some(row) = tables::read_value::<types::sleep_row>(&bytes) else { continue };
+            if !is_untapped(key.call) {
+                continue;
+            }
+            let syscall = calls::name(key.call & !tables::CALL_UNTAPPED);
+            let label = explainer.sleep(key.call, key.stack, key.lock_flags).label;
+            let sum = merged.entry((syscall.clone(), label.clone())).or_insert_with(|| Untapped {
+                syscall,
+                label,
+                ..Untapped::default()
+            });
+            sum.count += row.count;
+            sum.blocked_ns += row.blocked_ns;
+        }
+        let mut untapped: Vec<Untapped> = merged.into_values().collect();
+        untapped.sort_by_key(|call| std::cmp::Reverse(call.blocked_ns));
+        Ok(untapped)
     }
 
     fn sleep_call_sites(
@@ -365,6 +411,9 @@ impl Session {
             &progs.on_sys_exit,
             &progs.on_contention_begin,
             &progs.on_contention_end,
+            &progs.on_exec,
+            &progs.on_signal_deliver,
+            &progs.on_kernel_fault,
         ];
         let mut misses = 0;
         for prog in all {
@@ -390,6 +439,19 @@ impl Session {
         }
         unseen
     }
+}
+
+/// The call's number, whether the user tap saw it or not.
+fn tapped(call: u32) -> u32 {
+    if is_untapped(call) {
+        call & !tables::CALL_UNTAPPED
+    } else {
+        call
+    }
+}
+
+fn is_untapped(call: u32) -> bool {
+    call != CALL_NONE && call & tables::CALL_UNTAPPED != 0
 }
 
 /// Sums a row over the CPUs and keeps it if it was used.
@@ -437,8 +499,7 @@ fn percentile(row: &types::row, share: f64) -> Option<u64> {
 }
 
 /// A thread that lives on: what is open ends, for the report, at the stop.
-fn close_open_part(thread: &mut types::thread, stopped_ns: u64) {
-    let from = if thread.parted != 0 { thread.stamp_ns } else { thread.begin_ns };
+fn close_open_part(thread: &mut types::thread, stopped_ns: u64, tap: Tap) {
     let part = match thread.mode {
         tables::MODE_BLOCKED => tables::PART_BLOCKED,
         tables::MODE_RUNQUEUE => tables::PART_RUNQUEUE,
@@ -446,11 +507,30 @@ fn close_open_part(thread: &mut types::thread, stopped_ns: u64) {
         tables::MODE_IRQ => tables::PART_IRQ,
         _ => tables::PART_CPU,
     };
+    if tap == Tap::User {
+        thread.between[part] += stopped_ns.saturating_sub(thread.stamp_ns);
+        thread.begin_ns = thread.stamp_ns;
+        return;
+    }
+    let from = if thread.parted != 0 { thread.stamp_ns } else { thread.begin_ns };
     thread.parts[part] += stopped_ns.saturating_sub(from);
     let open =
         if thread.call == CALL_NONE { &mut thread.between } else { &mut thread.in_calls };
     for (sum, part) in open.iter_mut().zip(thread.parts) {
         *sum += part;
+    }
+}
+
+/// Under the user tap the probes keep a thread's whole life, and the thread itself its calls
+/// (`close_tapped_life` of probe/usertap.h, for a thread that has not ended).
+fn take_calls_out_of_life(thread: &mut types::thread, slot: Option<&types::debox_slot>) {
+    let Some(slot) = slot else { return };
+    thread.calls = slot.tap_calls;
+    for part in 0..tables::PART_OUTSIDE {
+        thread.in_calls[part] = slot.tap_totals_ns[part];
+        let elsewhere = thread.in_calls[part] + thread.outside[part];
+        thread.between[part] = thread.between[part].saturating_sub(elsewhere);
+        thread.in_calls[tables::PART_OUTSIDE] += thread.outside[part];
     }
 }
 
@@ -562,7 +642,7 @@ fn in_flight(explainer: &Explainer, measured: &Measured) -> Vec<InFlight> {
                 pid: thread.tgid,
                 tid: thread.tid,
                 comm: tables::comm(&thread.comm),
-                syscall: calls::name(thread.call),
+                syscall: calls::name(tapped(thread.call)),
                 for_ns: measured.stopped_ns - thread.begin_ns,
                 at_least: thread.flags & tables::THREAD_PARTIAL != 0,
                 label,

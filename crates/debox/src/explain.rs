@@ -105,7 +105,7 @@ impl<'a> Explainer<'a> {
 
 /// The kernel leaves its lock functions out of a sleeping task's stack; the contention events tell
 /// which kind of lock it was, and the rules want to see it.
-fn lock_frame(flags: u32) -> Option<&'static str> {
+pub(crate) fn lock_frame(flags: u32) -> Option<&'static str> {
     let is = |flag: u32| flags & flag != 0;
     Some(if is(tables::LOCK_MUTEX) {
         "mutex_lock"

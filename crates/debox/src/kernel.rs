@@ -4,7 +4,8 @@ use std::fs;
 
 use anyhow::{bail, Result};
 
-use crate::session::Options;
+use crate::clock;
+use crate::session::{Options, Tap};
 
 /// `uname -r`.
 pub fn release() -> String {
@@ -21,7 +22,11 @@ pub fn steal_ns() -> Option<u64> {
 
 /// Fails, in words, if the session cannot be opened here.
 pub(crate) fn require(options: &Options) -> Result<()> {
-    let _ = options;
+    if options.tap == Tap::User {
+        if let Some(refusal) = clock::refusal() {
+            bail!(refusal);
+        }
+    }
     if !cfg!(target_arch = "x86_64") {
         bail!("DeBox reads call numbers from x86-64 registers; other machines are not done yet");
     }
@@ -40,7 +45,7 @@ pub(crate) fn require(options: &Options) -> Result<()> {
     Ok(())
 }
 
-fn has_bpf_privilege() -> bool {
+pub(crate) fn has_bpf_privilege() -> bool {
     const CAP_SYS_ADMIN: u64 = 21;
     const CAP_PERFMON: u64 = 38;
     const CAP_BPF: u64 = 39;
@@ -164,4 +169,16 @@ fn member_offset(
         }
     }
     None
+}
+
+/// A descriptor of a process that stays with it when its number is used again.
+pub(crate) fn open_process(pid: u32) -> std::io::Result<std::os::fd::OwnedFd> {
+    use std::os::fd::FromRawFd;
+    // SAFETY: the call takes two integers and returns a new descriptor or -1.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    if fd < 0 {
+        return Err(std::io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor is new and owned by nobody else.
+    Ok(unsafe { std::os::fd::OwnedFd::from_raw_fd(fd as i32) })
 }

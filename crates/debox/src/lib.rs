@@ -4,16 +4,20 @@
 //! [`report::Report`].
 
 pub mod calls;
+mod clock;
 mod collect;
 mod explain;
+pub mod inband;
 pub mod kernel;
 pub mod labels;
 mod process;
+pub mod record;
 pub mod report;
 pub mod session;
 pub mod symbols;
 mod tables;
 mod unwind;
+mod usertap;
 
 #[allow(clippy::all, unused_imports)]
 mod skeleton {

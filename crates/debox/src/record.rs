@@ -244,8 +244,8 @@ impl Record {
     pub(crate) fn table_number(&self) -> u32 {
         match (self.call, self.abi) {
             (CALL_USER, _) => crate::tables::CALL_NONE,
-            (call, ABI_IA32) => call as u32 | crate::tables::CALL_IA32,
-            (call, _) => call as u32,
+            (call, ABI_IA32) => (call as u32).min(0xffff) | crate::tables::CALL_IA32,
+            (call, _) => (call as u32).min(0xffff),
         }
     }
 }
@@ -292,10 +292,17 @@ pub struct Slot {
     pub completed: u64,
     pub tap_call: u32,
     pub tap_touched: u32,
+    pub tap_foreign: u32,
+    pub tap_handler: u32,
     pub tap_first_out_ns: u64,
     pub tap_last_in_ns: u64,
-    pub tap_start_ns: u64,
-    pub reserved1: [u64; 55],
+    pub tap_frame: u64,
+    pub tap_faults: u32,
+    pub tap_abandoned: u32,
+    pub tap_calls: u64,
+    pub tap_totals_ns: [u64; 6],
+    pub tap_caller: u64,
+    pub reserved1: [u64; 45],
     pub history: [Record; HISTORY_MAX],
     pub trace: [TraceEntry; TRACE_MAX],
     pub reserved2: [u64; 192],
@@ -361,9 +368,12 @@ mod layout {
         version = version @ 0, size = size @ 4, tid = tid @ 8, tgid = tgid @ 12,
         paused = paused @ 16, max_sleeps = max_sleeps @ 20, max_trace = max_trace @ 24,
         reserved0 = reserved0 @ 28, completed = completed @ 32, tap_call = tap_call @ 40,
-        tap_touched = tap_touched @ 44, tap_first_out_ns = tap_first_out_ns @ 48,
-        tap_last_in_ns = tap_last_in_ns @ 56, tap_start_ns = tap_start_ns @ 64,
-        reserved1 = reserved1 @ 72, history = history @ 512, trace = trace @ 10752,
+tap_touched = tap_touched @ 44, tap_foreign = tap_foreign @ 48,
+        tap_handler = tap_handler @ 52, tap_first_out_ns = tap_first_out_ns @ 56,
+        tap_last_in_ns = tap_last_in_ns @ 64, tap_frame = tap_frame @ 72,
+        tap_faults = tap_faults @ 80, tap_abandoned = tap_abandoned @ 84,
+        tap_calls = tap_calls @ 88, tap_totals_ns = tap_totals_ns @ 96,
+        tap_caller = tap_caller @ 144, reserved1 = reserved1 @ 152, history = history @ 512, trace = trace @ 10752,
         reserved2 = reserved2 @ 14848,
     });
 }

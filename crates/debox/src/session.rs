@@ -3,17 +3,21 @@
 use std::cell::RefCell;
 use std::io::Read;
 use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd};
 use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::{bail, Context, Result};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{Iter, Link, MapCore, MapFlags, OpenObject, RingBuffer, RingBufferBuilder};
+use libbpf_rs::{
+    Iter, Link, MapCore, MapFlags, MapHandle, OpenObject, RingBuffer, RingBufferBuilder,
+};
 
 use crate::kernel;
 use crate::process::Processes;
 use crate::skeleton::{DeboxSkel, DeboxSkelBuilder, OpenDeboxSkel};
 use crate::tables::{self, types};
+use crate::usertap::TapServer;
 
 /// How the start and the end of a call are seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -136,6 +140,7 @@ pub struct Session {
     pub(crate) skel: DeboxSkel<'static>,
     // The object that `skel` borrows from; declared, and so dropped, after it.
     _object: Box<MaybeUninit<OpenObject>>,
+    pub(crate) tap: Option<TapServer>,
     pub(crate) options: Options,
     pub(crate) started_ns: u64,
     pub(crate) steal_at_start: Option<u64>,
@@ -172,12 +177,36 @@ impl Session {
             events,
             skel,
             _object: object,
+            tap: None,
             options,
             started_ns: monotonic_ns(),
             steal_at_start: kernel::steal_ns(),
         };
         session.attach()?;
+        if session.options.tap == Tap::User {
+            session.tap = Some(session.start_tap()?);
+        }
         Ok(session)
+    }
+
+    fn start_tap(&self) -> Result<TapServer> {
+        let maps = &self.skel.maps;
+        let tasks = MapHandle::try_from(&maps.task_index).context("cannot share the task map")?;
+        let is_monitored = move |pid: u32| {
+            let Ok(task) = kernel::open_process(pid) else { return false };
+            matches!(tasks.lookup(&task.as_raw_fd().to_ne_bytes(), MapFlags::ANY), Ok(Some(_)))
+        };
+        TapServer::start(
+            self.options.max_records,
+            maps.slots.as_fd().as_raw_fd(),
+            maps.slot_tids.as_fd().as_raw_fd(),
+            is_monitored,
+        )
+    }
+
+    /// What a process needs in its environment to find this session's user tap.
+    pub fn tap_address(&self) -> Option<&str> {
+        self.tap.as_ref().map(|tap| tap.address.as_str())
     }
 
     /// Attaches the scheduler's side before the tap's, so that no call is seen without its parts.
@@ -193,6 +222,10 @@ impl Session {
         if self.options.tap == Tap::Kernel {
             wanted.push(&mut progs.on_sys_exit);
             wanted.push(&mut progs.on_sys_enter);
+        } else {
+            wanted.push(&mut progs.on_exec);
+            wanted.push(&mut progs.on_signal_deliver);
+            wanted.push(&mut progs.on_kernel_fault);
         }
         for prog in wanted {
             let name = prog.name().to_string_lossy().into_owned();
@@ -242,6 +275,9 @@ impl Session {
         // Ends of threads come without a wake-up (they are sent from inside the scheduler).
         self.ring.consume().context("cannot read the probes' events")?;
         self.look_up_call_sites();
+        if let Some(tap) = &mut self.tap {
+            tap.refresh_clock();
+        }
         Ok(())
     }
 
@@ -307,6 +343,7 @@ fn configure(open: &mut OpenDeboxSkel, options: &Options) -> Result<()> {
     open.maps.threads.set_max_entries(options.max_threads)?;
     open.maps.free_threads.set_max_entries(options.max_threads)?;
     open.maps.slots.set_max_entries(options.max_records.max(1))?;
+    open.maps.slot_tids.set_max_entries(options.max_records.max(1))?;
     if !options.detail.sleeps {
         // Tables of what is not asked for need not take memory.
         open.maps.sleep_rows.set_max_entries(1)?;
@@ -319,6 +356,9 @@ fn configure(open: &mut OpenDeboxSkel, options: &Options) -> Result<()> {
     progs.on_contention_end.set_autoload(options.detail.sleeps);
     progs.on_sys_enter.set_autoload(options.tap == Tap::Kernel);
     progs.on_sys_exit.set_autoload(options.tap == Tap::Kernel);
+    progs.on_exec.set_autoload(options.tap == Tap::User);
+    progs.on_signal_deliver.set_autoload(options.tap == Tap::User);
+    progs.on_kernel_fault.set_autoload(options.tap == Tap::User);
     Ok(())
 }
 

@@ -5,6 +5,8 @@ pub(crate) use crate::skeleton::types;
 
 /// Added to the numbers of 32-bit calls.
 pub const CALL_IA32: u32 = 0x10000;
+/// Added to the numbers of calls that the user tap did not see.
+pub const CALL_UNTAPPED: u32 = 0x20000;
 /// The thread is between calls.
 pub const CALL_NONE: u32 = 0xff_ffff;
 

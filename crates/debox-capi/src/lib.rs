@@ -1,0 +1,226 @@
+//! The C interface of `include/debox.h`, and the one of 2004 (`include/debox_2004.h`) on top.
+//!
+//! What each function promises is said in the headers. Here are the translations only: of pointers
+//! to references, of errors to codes and texts, of strings to fixed-size arrays.
+
+mod classic;
+mod error;
+mod names;
+
+use std::ffi::{c_char, c_int, c_uint};
+use std::ptr;
+
+use engine::inband::{self, Error};
+use engine::record::Record;
+use engine::Detail;
+
+use error::{code_of, keep, outcome};
+
+/// `struct debox_options`.
+#[repr(C)]
+pub struct Options {
+    size: u32,
+    max_threads: u32,
+    detail: u32,
+    reserved: [u32; 5],
+}
+
+const DETAIL_SLEEPS: u32 = 1 << 0;
+const DETAIL_IRQ: u32 = 1 << 1;
+
+/// `struct debox_explanation`.
+#[repr(C)]
+pub struct Explanation {
+    label: [c_char; 48],
+    wait_class: [c_char; 16],
+    function: [c_char; 64],
+    offset: u64,
+    file: [c_char; 120],
+    line: u32,
+    reserved: u32,
+}
+
+const _: () = assert!(std::mem::size_of::<Options>() == 32);
+const _: () = assert!(std::mem::size_of::<Explanation>() == 264);
+
+/// # Safety
+///
+/// `options` is null or points to a `struct debox_options`.
+#[no_mangle]
+pub unsafe extern "C" fn debox_enable(options: *const Options) -> c_int {
+    // SAFETY: null or valid, as the caller promises.
+    let chosen = match unsafe { options.as_ref() } {
+        None => Ok(inband::Options::default()),
+        Some(options) => read_options(options),
+    };
+    outcome(chosen.and_then(|options| inband::enable(&options)))
+}
+
+fn read_options(options: &Options) -> Result<inband::Options, Error> {
+    if options.size as usize != std::mem::size_of::<Options>() {
+        return Err(Error::Argument("options.size is not that of struct debox_options"));
+    }
+    if options.detail & !(DETAIL_SLEEPS | DETAIL_IRQ) != 0 || options.reserved != [0; 5] {
+        return Err(Error::Argument("options asks for what this version does not know"));
+    }
+    let defaults = inband::Options::default();
+    Ok(inband::Options {
+        max_threads: match options.max_threads {
+            0 => defaults.max_threads,
+            count => count,
+        },
+        detail: Detail {
+            sleeps: options.detail & DETAIL_SLEEPS != 0,
+            irq: options.detail & DETAIL_IRQ != 0,
+            ..Detail::default()
+        },
+    })
+}
+
+#[no_mangle]
+pub extern "C" fn debox_disable() -> c_int {
+    outcome(inband::disable())
+}
+
+#[no_mangle]
+pub extern "C" fn debox_last() -> *const Record {
+    inband::last().map_or(ptr::null(), inband::Last::as_ptr)
+}
+
+/// # Safety
+///
+/// `out` has room for `n` records.
+#[no_mangle]
+pub unsafe extern "C" fn debox_history(out: *mut Record, n: c_int) -> c_int {
+    // SAFETY: as the caller promises.
+    unsafe { copy(out, n, inband::history) }
+}
+
+/// # Safety
+///
+/// `out` has room for `n` records.
+#[no_mangle]
+pub unsafe extern "C" fn debox_history_of(tid: c_int, out: *mut Record, n: c_int) -> c_int {
+    // SAFETY: as the caller promises.
+    unsafe { copy(out, n, |records| inband::history_of(tid, records)) }
+}
+
+/// # Safety
+///
+/// `out` has room for `n` records.
+unsafe fn copy(
+    out: *mut Record,
+    n: c_int,
+    fill: impl FnOnce(&mut [Record]) -> Result<usize, Error>,
+) -> c_int {
+    let count = match usize::try_from(n) {
+        Ok(count) if count == 0 || !out.is_null() => count,
+        _ => return code_of(&Error::Argument("")),
+    };
+    let records = match count {
+        0 => &mut [],
+        // SAFETY: there is room for that many, as the caller promises, and any bytes are a record.
+        _ => unsafe { std::slice::from_raw_parts_mut(out, count) },
+    };
+    // Signal-safe: the code alone, no text.
+    fill(records).map_or_else(|error| code_of(&error), |copied| copied as c_int)
+}
+
+#[no_mangle]
+pub extern "C" fn debox_pause() -> c_int {
+    inband::pause().map_or_else(|error| code_of(&error), |()| 0)
+}
+
+#[no_mangle]
+pub extern "C" fn debox_resume() -> c_int {
+    inband::resume().map_or_else(|error| code_of(&error), |()| 0)
+}
+
+#[no_mangle]
+pub extern "C" fn debox_set_limits(max_sleeps: c_uint, max_trace: c_uint) -> c_int {
+    inband::set_limits(max_sleeps, max_trace).map_or_else(|error| code_of(&error), |()| 0)
+}
+
+/// # Safety
+///
+/// `record` and `out` are null or valid.
+#[no_mangle]
+pub unsafe extern "C" fn debox_explain(
+    record: *const Record,
+    index: c_int,
+    out: *mut Explanation,
+) -> c_int {
+    if record.is_null() || out.is_null() {
+        return keep(&Error::Argument("debox_explain needs a record and room for the result"));
+    }
+    let Ok(index) = usize::try_from(index) else {
+        return keep(&Error::Argument("the index of a sleep is not negative"));
+    };
+    // SAFETY: valid, as the caller promises; a copy, as the kernel may write to the original.
+    let record = unsafe { ptr::read_volatile(record) };
+    match inband::explain(&record, index) {
+        Err(error) => keep(&error),
+        Ok(explained) => {
+            let filled = Explanation {
+                label: fixed(&explained.label),
+                wait_class: fixed(explained.class.as_str()),
+                function: fixed(&explained.function),
+                offset: explained.offset,
+                file: fixed(&explained.file),
+                line: explained.line,
+                reserved: 0,
+            };
+            // SAFETY: valid for writing, as the caller promises.
+            unsafe { out.write(filled) };
+            0
+        }
+    }
+}
+
+#[no_mangle]
+pub extern "C" fn debox_call_name(call: c_int, abi: c_int) -> *const c_char {
+    names::call_name(call, abi)
+}
+
+#[no_mangle]
+pub extern "C" fn debox_strerror(code: c_int) -> *const c_char {
+    error::text_of(code).as_ptr()
+}
+
+#[no_mangle]
+pub extern "C" fn debox_last_error_text() -> *const c_char {
+    error::last_text()
+}
+
+/// A string in a fixed-size array, cut if it is too long, always with its terminating zero.
+fn fixed<const N: usize>(text: &str) -> [c_char; N] {
+    let mut array = [0; N];
+    for (to, from) in array.iter_mut().zip(text.bytes().take(N - 1)) {
+        *to = from as c_char;
+    }
+    array
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strings_are_cut_and_ended() {
+        let text: [c_char; 4] = fixed("abcdef");
+        assert_eq!(text.map(|c| c as u8), *b"abc\0");
+        let text: [c_char; 4] = fixed("a");
+        assert_eq!(text.map(|c| c as u8), *b"a\0\0\0");
+    }
+
+    #[test]
+    fn options_of_another_version_are_refused() {
+        let options = |size, detail| Options { size, max_threads: 0, detail, reserved: [0; 5] };
+        assert!(read_options(&options(31, 0)).is_err());
+        assert!(read_options(&options(32, 1 << 9)).is_err());
+        assert_eq!(
+            read_options(&options(32, DETAIL_SLEEPS)).unwrap(),
+            inband::Options::default()
+        );
+    }
+}

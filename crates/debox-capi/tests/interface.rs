@@ -1,0 +1,116 @@
+//! The C interface, from C: small programs, compiled against the headers and `libdebox.so`, that
+//! check what they read. They load probes, so they need root.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::{Mutex, PoisonError};
+
+/// The programs measure time: one at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// Where cargo put `libdebox.so`: beside the tests.
+fn library_directory() -> PathBuf {
+    let test = std::env::current_exe().expect("a test knows where it is");
+    let beside = test.parent().expect("a test is in a directory").to_path_buf();
+    assert!(beside.join("libdebox.so").exists(), "no libdebox.so in {}", beside.display());
+    beside
+}
+
+/// Compiles a program of `tests/programs` and returns where it is.
+fn compile(name: &str, flags: &[&str]) -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let source = here.join("tests/programs").join(format!("{name}.c"));
+    let directory = tempfile::Builder::new().prefix("debox-capi-").tempdir().unwrap().keep();
+    let program = directory.join(name);
+    let compiled = Command::new("cc")
+        .args(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"])
+        .arg(&program)
+        .arg(&source)
+        .arg("-I")
+        .arg(here.join("../../include"))
+        .args(flags)
+        .output()
+        .expect("cc runs");
+    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    program
+}
+
+fn linked(name: &str) -> PathBuf {
+    let library = library_directory();
+    let search = format!("-L{}", library.display());
+    let run_path = format!("-Wl,-rpath,{}", library.display());
+    compile(name, &[&search, &run_path, "-ldebox"])
+}
+
+fn run(program: &Path, argument: &str) {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let ran = Command::new(program).arg(argument).output().expect("the program runs");
+    let _ = std::fs::remove_dir_all(program.parent().expect("it is in its own directory"));
+    check(argument, &ran);
+}
+
+fn check(what: &str, ran: &Output) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(
+        ran.status.success(),
+        "{what}: {}\n{}{}",
+        ran.status,
+        text(&ran.stdout),
+        text(&ran.stderr)
+    );
+}
+
+macro_rules! checks {
+    ($($test:ident: $program:literal $check:literal;)*) => {
+        $(#[test]
+        fn $test() {
+            run(&linked($program), $check);
+        })*
+    };
+}
+
+checks! {
+    a_known_wait_is_measured_and_explained: "records" "sleep";
+    values_are_the_calls_own: "records" "values";
+    history_is_newest_first: "records" "history";
+    the_library_hides_its_own_calls: "records" "hidden";
+    looking_is_no_call: "records" "loads";
+    pausing_stops_records: "records" "pause";
+    limits_count_what_they_leave_out: "records" "limits";
+    a_futex_word_is_named: "records" "futex";
+    other_threads_read_whole_records: "life" "other_threads";
+    handlers_may_look: "life" "signals";
+    forked_children_have_their_own_records: "life" "fork";
+    raw_clones_read_nothing: "life" "clone";
+    daemons_stay_monitored: "life" "daemon";
+    sessions_leave_nothing_behind: "life" "sessions";
+    errors_are_explained: "life" "errors";
+    crowds_are_told: "life" "crowd";
+    results_are_those_of_2004: "classic" "results";
+    buffers_and_limits_change: "classic" "buffers";
+    null_deactivates: "classic" "null";
+    privilege_is_needed: "classic" "privilege";
+    warm_fetches_are_no_call: "classic" "warm";
+}
+
+#[test]
+fn the_library_may_be_loaded_at_run_time() {
+    let library = library_directory().join("libdebox.so");
+    run(&compile("loaded", &["-ldl"]), library.to_str().unwrap());
+}
+
+#[test]
+fn the_headers_are_c_and_cpp() {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../include");
+    for (language, standard) in [("c", "c99"), ("c", "c17"), ("c++", "c++11"), ("c++", "c++20")] {
+        for header in ["debox.h", "debox_2004.h"] {
+            let checked = Command::new("cc")
+                .args(["-x", language, "-Wall", "-Wextra", "-Werror", "-fsyntax-only"])
+                .arg(format!("-std={standard}"))
+                .arg(here.join(header))
+                .output()
+                .expect("cc runs");
+            check(&format!("{header} as {standard}"), &checked);
+        }
+    }
+}

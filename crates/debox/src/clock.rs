@@ -1,0 +1,137 @@
+//! The user tap's clock: from the time-stamp counter to CLOCK_MONOTONIC.
+//!
+//! `struct debox_tap_clock` lies in the first page of the file of rows, which every process under
+//! the user tap maps. It is refreshed while the session runs, so that adjustments of the system's
+//! clock are followed and an error does not grow.
+
+use std::fs::File;
+use std::num::NonZeroUsize;
+use std::ptr::NonNull;
+use std::sync::atomic::{fence, AtomicU32, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use nix::sys::mman::{mmap, munmap, MapFlags, ProtFlags};
+
+use crate::session::monotonic_ns;
+
+const PAGE: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
+
+#[repr(C)]
+struct Shared {
+    sequence: AtomicU32,
+    reserved0: u32,
+    base_tsc: u64,
+    base_ns: u64,
+    mult: u64,
+}
+
+/// Both clocks at one moment.
+#[derive(Clone, Copy)]
+struct Pair {
+    tsc: u64,
+    ns: u64,
+}
+
+pub(crate) struct TapClock {
+    shared: NonNull<Shared>,
+    first: Pair,
+    last: Pair,
+}
+
+// SAFETY: the mapping is this object's own; other processes only read it.
+unsafe impl Send for TapClock {}
+
+/// Why the counter cannot serve as a clock here, if it cannot.
+pub(crate) fn refusal() -> Option<String> {
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let flags = text.lines().find(|line| line.starts_with("flags"))?;
+    for flag in ["constant_tsc", "nonstop_tsc"] {
+        if !flags.split_whitespace().any(|word| word == flag) {
+            return Some(format!(
+                "the user tap needs a time-stamp counter that runs at one rate, and this \
+                 processor lacks {flag}; use --tap kernel"
+            ));
+        }
+    }
+    None
+}
+
+fn read_tsc() -> u64 {
+    // SAFETY: every x86-64 processor has the instruction.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+/// The closest of several attempts, so that an interruption between the two reads does not count.
+fn take_pair() -> Pair {
+    let attempt = || {
+        let before = read_tsc();
+        let ns = monotonic_ns();
+        let after = read_tsc();
+        (after - before, Pair { tsc: before + (after - before) / 2, ns })
+    };
+    let best = (0..20).map(|_| attempt()).min_by_key(|(width, _)| *width);
+    best.map(|(_, pair)| pair).expect("twenty attempts were made")
+}
+
+impl TapClock {
+    /// Calibrates over 20 ms; later refreshes make it better.
+    pub fn start(file: &File) -> Result<TapClock> {
+        // SAFETY: a fresh shared mapping of the file's first page, which is as long as that.
+        let page = unsafe {
+            mmap(
+                None,
+                PAGE,
+                ProtFlags::PROT_READ | ProtFlags::PROT_WRITE,
+                MapFlags::MAP_SHARED,
+                file,
+                0,
+            )
+        };
+        let shared = page.context("cannot map the user tap's clock")?.cast();
+        let first = take_pair();
+        std::thread::sleep(Duration::from_millis(20));
+        let mut clock = TapClock { shared, first, last: first };
+        clock.refresh();
+        Ok(clock)
+    }
+
+    /// A value of the counter, for names that must not repeat.
+    pub fn read_counter(&self) -> u64 {
+        read_tsc()
+    }
+
+    pub fn refresh(&mut self) {
+        let now = take_pair();
+        // The rate from a baseline of up to ten seconds: long enough to be exact to some parts in
+        // 10^8, short enough to follow the system clock's slewing.
+        if now.ns - self.first.ns > 10_000_000_000 {
+            self.first = self.last;
+        }
+        let since = now.tsc - self.first.tsc;
+        if since == 0 {
+            return;
+        }
+        let mult = (u128::from(now.ns - self.first.ns) << 32) / u128::from(since);
+        self.last = now;
+        // SAFETY: the mapping lives as long as this object, and only this object writes to it.
+        unsafe {
+            let shared = self.shared.as_ptr();
+            let sequence = &(*shared).sequence;
+            sequence.fetch_add(1, Ordering::Relaxed);
+            fence(Ordering::SeqCst);
+            std::ptr::write_volatile(&raw mut (*shared).base_tsc, now.tsc);
+            std::ptr::write_volatile(&raw mut (*shared).base_ns, now.ns);
+            std::ptr::write_volatile(&raw mut (*shared).mult, mult as u64);
+            fence(Ordering::SeqCst);
+            sequence.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for TapClock {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `start` with this size, and not used any more.
+        let _ = unsafe { munmap(self.shared.cast(), PAGE.get()) };
+    }
+}

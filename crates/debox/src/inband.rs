@@ -1,0 +1,321 @@
+//! In-band reading: a program that looks at the records of its own calls, from its own memory.
+//!
+//! [`enable`] loads the probes and enrols the calling process: all its threads, and from then on
+//! new threads and children. After that a thread reads the record of its last call with [`last`],
+//! which is plain loads: no system call, no lock, no allocation, safe in a signal handler.
+//!
+//! ```no_run
+//! use debox::inband;
+//!
+//! inband::enable(&inband::Options::default())?;
+//! std::fs::read("/etc/hostname").unwrap();
+//! if let Some(call) = inband::last() {
+//!     println!("{} ns, of which {} asleep", call.wall_ns(), call.budget().blocked_ns);
+//! }
+//! # Ok::<(), inband::Error>(())
+//! ```
+//!
+//! # What a thread sees
+//!
+//! * Its own calls only, in the order in which it made them, those of its signal handlers and of
+//!   the C library included. The library's own calls (those of `enable`, and one `gettid` when a
+//!   thread first asks) are left out; their ordinals are not given to other calls.
+//! * Calls whose entry had been before monitoring are marked [`crate::record::PARTIAL`].
+//! * No vDSO calls (`clock_gettime` and the like): they never enter the kernel.
+//!
+//! # Forks
+//!
+//! A child made by `fork` is monitored like a thread and has a slot of its own: in the child the
+//! same functions read the child's records, and never touch the parent's. That works through a
+//! handler of `pthread_atfork`; a child made in any other way (a raw `clone`) reads nothing until it
+//! calls [`enable`] itself. A child of `vfork` shares its parent's memory until it execs and must
+//! not use the library. After `exec` the program is still monitored but has to be told to look.
+//!
+//! Monitoring lasts as long as one process that has the session open: the one that called
+//! [`enable`], or a fork of it that neither called [`disable`] nor `exec`.
+//!
+//! # Limits
+//!
+//! Loading probes needs root, or `CAP_BPF`, `CAP_PERFMON` and `CAP_SYS_PTRACE`. Thread ids are
+//! those of the first PID namespace: inside another one a process cannot enrol itself yet.
+
+mod explain;
+mod fork;
+mod memory;
+mod slot;
+mod words;
+
+use std::fmt;
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use libbpf_rs::MapCore;
+
+pub use explain::{explain, Explanation};
+pub use slot::Last;
+
+use crate::record::{Record, HISTORY_MAX, SLEEPS_MAX, TRACE_MAX};
+use crate::session::{self, Detail, Session, Tap};
+use crate::symbols::Symbols;
+use crate::{kernel, record};
+
+/// What [`enable`] loads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options {
+    /// Threads of this process and its children that can be monitored at the same time. Each takes
+    /// 17 KB of kernel memory, used or not.
+    pub max_threads: u32,
+    /// How much is recorded; `callsites` has no place in a record and only costs.
+    pub detail: Detail,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { max_threads: 1024, detail: Detail { sleeps: true, ..Detail::default() } }
+    }
+}
+
+/// Threads beyond which [`enable`] refuses: 1 GB of records.
+const MAX_THREADS: u32 = 65536;
+
+/// Why something could not be done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Error {
+    /// The process may not load probes; the text says what it takes.
+    Privilege(String),
+    /// The kernel lacks what the probes need.
+    Unsupported(String),
+    /// This process has enabled DeBox already.
+    AlreadyEnabled,
+    /// This process has not enabled DeBox.
+    NotEnabled,
+    /// The calling thread has no slot: there were more threads than [`Options::max_threads`].
+    NotMonitored,
+    /// No thread of that id is monitored.
+    NoSuchThread(i32),
+    /// An argument is out of its range.
+    Argument(&'static str),
+    /// Anything else that failed.
+    System(String),
+}
+
+impl std::error::Error for Error {}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Privilege(text) | Error::Unsupported(text) | Error::System(text) => {
+                f.write_str(text)
+            }
+            Error::AlreadyEnabled => f.write_str("this process has enabled DeBox already"),
+            Error::NotEnabled => f.write_str("this process has not enabled DeBox"),
+            Error::NotMonitored => f.write_str(
+                "this thread has no record: more threads run than max_threads made room for",
+            ),
+            Error::NoSuchThread(tid) => write!(f, "thread {tid} is not monitored"),
+            Error::Argument(text) => f.write_str(text),
+        }
+    }
+}
+
+/// What the process has open. One lock guards it all; the reading functions do not take it.
+struct State {
+    session: Option<Session>,
+    explained: explain::Cache,
+    symbols: Option<Symbols>,
+}
+
+// SAFETY: the session and the symbolizer are not Send because of reference counts and cells that
+// they share among their own parts only; all of those parts are moved, and reached, together, and
+// only by the thread that holds the lock of STATE.
+unsafe impl Send for State {}
+
+static STATE: Mutex<State> =
+    Mutex::new(State { session: None, explained: explain::Cache::new(), symbols: None });
+
+fn state() -> MutexGuard<'static, State> {
+    // A panic elsewhere leaves the state usable: it is only ever replaced as a whole.
+    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Loads the probes and brings this process, with all its threads, under monitoring.
+///
+/// Takes some tenths of a second and about 60 file descriptors. Not for signal handlers.
+///
+/// # Errors
+///
+/// [`Error::AlreadyEnabled`], [`Error::Privilege`], [`Error::Unsupported`], [`Error::Argument`] if
+/// `max_threads` is 0 or above 65536, and [`Error::System`].
+pub fn enable(options: &Options) -> Result<(), Error> {
+    if options.max_threads == 0 || options.max_threads > MAX_THREADS {
+        return Err(Error::Argument("max_threads must be from 1 to 65536"));
+    }
+    let mut state = state();
+    if memory::generation() != 0 {
+        return Err(Error::AlreadyEnabled);
+    }
+    // A session that is here now came through a raw clone: these are only copies of descriptors,
+    // and anything may lie by now where the parent had its slots.
+    if state.session.take().is_some() {
+        memory::forget_range();
+    }
+    state.explained.clear();
+    fork::install()?;
+
+    let mut session = Session::open(session::Options {
+        tap: Tap::Kernel,
+        detail: options.detail,
+        max_threads: options.max_threads,
+        max_records: options.max_threads,
+    })
+    .map_err(classify)?;
+    session.enrol(std::process::id(), false).map_err(classify)?;
+    let slots = &session.skel.maps.slots;
+    let map_id = slots.info().map_err(|error| Error::System(error.to_string()))?.info.id;
+    memory::map(slots.as_fd().as_raw_fd(), map_id, options.max_threads as usize)?;
+    state.session = Some(session);
+    drop(state);
+    memory::publish();
+    // What this thread did so far was the library's work.
+    slot::hide_all();
+    Ok(())
+}
+
+/// Stops monitoring and takes the probes out of the kernel, unless a fork of this process still has
+/// them open. What [`last`] gave stays readable but no longer means anything. Not for signal
+/// handlers.
+///
+/// # Errors
+///
+/// [`Error::NotEnabled`].
+pub fn disable() -> Result<(), Error> {
+    let mut state = state();
+    if memory::generation() == 0 {
+        return Err(Error::NotEnabled);
+    }
+    memory::unpublish();
+    memory::vacate();
+    state.explained.clear();
+    drop(state.session.take());
+    Ok(())
+}
+
+/// Whether this process has enabled DeBox. Safe in signal handlers.
+pub fn is_enabled() -> bool {
+    memory::generation() != 0
+}
+
+/// This thread's last call; `None` before its first one, while nothing is enabled, and on a thread
+/// that is not monitored. Plain loads, safe in a signal handler; the first use on a thread makes one
+/// `gettid`, which is not shown.
+pub fn last() -> Option<Last> {
+    slot::last()
+}
+
+/// Copies this thread's last calls to `records`, the newest first, and returns how many there were:
+/// at most [`HISTORY_MAX`]. Safe in a signal handler.
+///
+/// # Errors
+///
+/// [`Error::NotEnabled`], [`Error::NotMonitored`].
+pub fn history(records: &mut [Record]) -> Result<usize, Error> {
+    Ok(slot::copy_history(own_slot()?, records, slot::floor()))
+}
+
+/// The same for another monitored thread of this process or of its children, by its thread id.
+/// Each record is whole: one that was written while it was read is read again, or left out if
+/// the thread is faster. Safe in a signal handler.
+///
+/// # Errors
+///
+/// [`Error::NotEnabled`], [`Error::NoSuchThread`].
+pub fn history_of(tid: i32, records: &mut [Record]) -> Result<usize, Error> {
+    if !is_enabled() {
+        return Err(Error::NotEnabled);
+    }
+    let missing = Error::NoSuchThread(tid);
+    let wanted = u32::try_from(tid).ok().filter(|tid| *tid > 0).ok_or(missing.clone())?;
+    let slot = memory::find(wanted).ok_or(missing.clone())?;
+    let copied = slot::copy_history(slot, records, 0);
+    // The thread may have ended, and another one taken the slot over, while it was read.
+    (memory::tid_of(slot) == wanted).then_some(copied).ok_or(missing)
+}
+
+/// Stops writing records for this thread's calls until [`resume`]; they are still counted in
+/// [`Record::number`]. Safe in a signal handler.
+///
+/// # Errors
+///
+/// [`Error::NotEnabled`], [`Error::NotMonitored`].
+pub fn pause() -> Result<(), Error> {
+    slot::set_paused(own_slot()?, true);
+    Ok(())
+}
+
+/// Goes on after [`pause`]. Safe in a signal handler.
+///
+/// # Errors
+///
+/// [`Error::NotEnabled`], [`Error::NotMonitored`].
+pub fn resume() -> Result<(), Error> {
+    slot::set_paused(own_slot()?, false);
+    Ok(())
+}
+
+/// Limits how much this thread's next records hold: at most `max_sleeps` sites
+/// ([`SLEEPS_MAX`] at first) and `max_trace` trace entries (0 at first). What does not fit is
+/// counted in [`Record::sleeps_lost`], and its time is in the budget all the same. Values above what
+/// a record has room for mean all of it. Safe in a signal handler.
+///
+/// # Errors
+///
+/// [`Error::NotEnabled`], [`Error::NotMonitored`].
+pub fn set_limits(max_sleeps: u32, max_trace: u32) -> Result<(), Error> {
+    let limit = |value: u32, most: usize| value.min(most as u32);
+    slot::set_limits(own_slot()?, limit(max_sleeps, SLEEPS_MAX), limit(max_trace, TRACE_MAX));
+    Ok(())
+}
+
+/// The calling thread's slot, for what needs to say why there is none.
+fn own_slot() -> Result<*mut record::Slot, Error> {
+    match slot::own() {
+        Some(slot) => Ok(slot),
+        None if is_enabled() => Err(Error::NotMonitored),
+        None => Err(Error::NotEnabled),
+    }
+}
+
+fn classify(error: anyhow::Error) -> Error {
+    let text = format!("{error:#}");
+    if !kernel::has_bpf_privilege() {
+        Error::Privilege(text)
+    } else if !std::path::Path::new("/sys/kernel/btf/vmlinux").exists() {
+        Error::Unsupported(text)
+    } else {
+        Error::System(text)
+    }
+}
+
+/// The map that a descriptor stands for now; 0 if it is not a map. No allocation, no lock.
+fn map_id_of(fd: i32) -> u32 {
+    let mut info = libbpf_rs::libbpf_sys::bpf_map_info::default();
+    let mut size = std::mem::size_of_val(&info) as u32;
+    // SAFETY: `info` and `size` are valid for writing and `size` is the size of `info`.
+    let failed = unsafe {
+        libbpf_rs::libbpf_sys::bpf_obj_get_info_by_fd(
+            fd,
+            std::ptr::from_mut(&mut info).cast(),
+            &mut size,
+        )
+    };
+    // A program or a link would fill the same bytes; only a map has this value size.
+    let is_slots = failed == 0 && info.value_size as usize == std::mem::size_of::<record::Slot>();
+    if is_slots {
+        info.id
+    } else {
+        0
+    }
+}
+
+// The ring is indexed with a mask by the probes.
+const _: () = assert!(HISTORY_MAX.is_power_of_two());

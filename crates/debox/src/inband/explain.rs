@@ -1,0 +1,166 @@
+//! What a sleep in a record means, in words.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use libbpf_rs::{MapCore, MapFlags};
+
+use crate::calls;
+use crate::explain::lock_frame;
+use crate::labels::{Class, Labels};
+use crate::record::{Record, Sleep};
+use crate::symbols::{Frame, Symbols};
+use crate::tables::{self, types};
+
+use super::{slot, Error};
+
+/// One sleep, explained.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Explanation {
+    /// What a person would call the wait, such as `page read`.
+    pub label: String,
+    pub class: Class,
+    /// The kernel function that decided to wait, and where in it; an address where the kernel
+    /// does not tell names.
+    pub function: String,
+    pub offset: u64,
+    /// Source file and line of the site; empty and 0 where the kernel has no debug information.
+    pub file: String,
+    pub line: u32,
+    /// The whole kernel stack, innermost first, as `function+0xOFF`.
+    pub frames: Vec<String>,
+}
+
+impl Explanation {
+    /// `function+0xOFF`.
+    pub fn site(&self) -> String {
+        if self.function.starts_with("0x") {
+            return self.function.clone();
+        }
+        format!("{}+{:#x}", self.function, self.offset)
+    }
+}
+
+/// What has been explained already: equal sleeps have equal explanations.
+pub(super) struct Cache(Option<HashMap<Key, Arc<Explanation>>>);
+
+/// All that an explanation depends on. Labels look at the arguments of one call only (`fcntl`).
+type Key = (u64, u32, u32, u64);
+
+/// Entries beyond which the cache starts anew; the session's table of stacks has as many.
+const CACHE_MAX: usize = 16384;
+
+impl Cache {
+    pub const fn new() -> Cache {
+        Cache(None)
+    }
+
+    pub fn clear(&mut self) {
+        self.0 = None;
+    }
+}
+
+/// Explains `record.sleeps()[index]`. The label depends on the call and its arguments, so the whole
+/// record is needed.
+///
+/// The first time a site is seen this reads the session's table of stacks and the kernel's symbols
+/// (some tenths of a second for the very first); after that it is a look-up. The thread's records
+/// are paused meanwhile, so that the library's own calls do not push out the record that is being
+/// explained. Allocates and locks: not for signal handlers.
+///
+/// # Errors
+///
+/// [`Error::Argument`] if there is no such sleep, [`Error::NotEnabled`], [`Error::System`].
+pub fn explain(record: &Record, index: usize) -> Result<Arc<Explanation>, Error> {
+    let sleep = record.sleeps().get(index).ok_or(Error::Argument("no such sleep in the record"))?;
+    let mut state = super::state();
+    if !super::is_enabled() {
+        return Err(Error::NotEnabled);
+    }
+    let argument = if i64::from(record.call) == libc::SYS_fcntl { record.args[1] } else { 0 };
+    let key = (sleep.stack, sleep.lock_flags, record.table_number(), argument);
+    if let Some(known) = state.explained.0.as_ref().and_then(|cache| cache.get(&key)) {
+        return Ok(Arc::clone(known));
+    }
+
+    let own = slot::own();
+    let paused = own.map(|own| slot::set_paused(own, true));
+    let explained = {
+        let state = &mut *state;
+        let session = state.session.as_ref().ok_or(Error::NotEnabled);
+        session.and_then(|session| {
+            let stacks = &session.skel.maps.kernel_stacks;
+            let bytes = stacks
+                .lookup(&sleep.stack.to_ne_bytes(), MapFlags::ANY)
+                .map_err(|error| Error::System(format!("cannot read the stacks: {error}")))?;
+            let stack = bytes.as_deref().and_then(tables::read_value::<types::kernel_stack>);
+            let symbols = state.symbols.get_or_insert_with(Symbols::default);
+            Ok(Arc::new(explain_stack(symbols, record, sleep, stack)))
+        })
+    };
+    if let (Some(own), Some(paused)) = (own, paused) {
+        slot::set_paused(own, paused);
+    }
+    let explained = explained?;
+    let cache = state.explained.0.get_or_insert_with(HashMap::new);
+    if cache.len() >= CACHE_MAX {
+        cache.clear();
+    }
+    cache.insert(key, Arc::clone(&explained));
+    Ok(explained)
+}
+
+fn explain_stack(
+    symbols: &Symbols,
+    record: &Record,
+    sleep: &Sleep,
+    stack: Option<types::kernel_stack>,
+) -> Explanation {
+    let mut addresses: Vec<u64> = stack
+        .map(|stack| stack.frames.iter().copied().take_while(|frame| *frame != 0).collect())
+        .unwrap_or_default();
+    if addresses.is_empty() && sleep.site != 0 {
+        addresses.push(sleep.site); // the table was full
+    }
+    let frames: Vec<Frame> = addresses.iter().map(|address| symbols.kernel(*address)).collect();
+    let mut functions: Vec<&str> = lock_frame(sleep.lock_flags).into_iter().collect();
+    let before = functions.len();
+    functions.extend(frames.iter().map(|frame| frame.function.as_str()));
+    let name = calls::name(record.table_number());
+    let explained = Labels::builtin().explain(&name, Some(record.args), &functions);
+    let site = explained
+        .site_index
+        .and_then(|index| index.checked_sub(before))
+        .and_then(|index| frames.get(index))
+        .or(frames.first());
+    let (file, line) = site.and_then(|site| site.line.as_deref()).map_or(("", 0), split_line);
+    Explanation {
+        label: explained.label,
+        class: explained.class,
+        function: site.map_or_else(|| "unknown".to_string(), |site| site.function.clone()),
+        offset: site.map_or(0, |site| site.offset),
+        file: file.to_string(),
+        line,
+        frames: frames.iter().map(Frame::to_string).collect(),
+    }
+}
+
+/// `file.c:123` into its parts; a file without a line has line 0.
+fn split_line(text: &str) -> (&str, u32) {
+    match text.rsplit_once(':') {
+        Some((file, line)) => line.parse().map_or((text, 0), |line| (file, line)),
+        None => (text, 0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_told_from_files() {
+        assert_eq!(split_line("filemap.c:123"), ("filemap.c", 123));
+        assert_eq!(split_line("filemap.c"), ("filemap.c", 0));
+        assert_eq!(split_line("a:b"), ("a:b", 0));
+    }
+}

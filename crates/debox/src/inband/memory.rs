@@ -1,0 +1,189 @@
+//! The slots in this process's memory, and the word that says whether they are there.
+//!
+//! A pointer into the slots must stay readable whatever happens, because threads read without a
+//! lock. So the range of addresses is never given back: [`vacate`] puts empty memory in the place of
+//! the slots, and the next [`map`] uses the range again.
+//!
+//! The **generation** is a number that is new each time slots are mapped and 0 while there are none.
+//! It is kept in a page of its own that the kernel empties in a forked child: a child that has not
+//! been given its own view of the slots finds 0, without any call, and reads nothing. The slots
+//! themselves are kept out of children (`MADV_DONTFORK`).
+
+use std::ptr;
+use std::sync::atomic::{compiler_fence, AtomicI32, AtomicPtr, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::record::Slot;
+
+use super::Error;
+
+/// The page with the generation.
+static PAGE: AtomicPtr<AtomicU64> = AtomicPtr::new(ptr::null_mut());
+static LAST_GENERATION: AtomicU64 = AtomicU64::new(0);
+
+/// The range of addresses, how many slots it has room for, and how many are mapped.
+static BASE: AtomicPtr<Slot> = AtomicPtr::new(ptr::null_mut());
+static ROOM: AtomicUsize = AtomicUsize::new(0);
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// The map of the slots, for children; the id tells if the descriptor still means it.
+static MAP_FD: AtomicI32 = AtomicI32::new(-1);
+static MAP_ID: AtomicU32 = AtomicU32::new(0);
+
+const SLOT: usize = std::mem::size_of::<Slot>();
+const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
+const EMPTY: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+
+/// The generation now; 0 when nothing is mapped in this process.
+#[inline]
+pub(super) fn generation() -> u64 {
+    let page = PAGE.load(Ordering::Acquire);
+    if page.is_null() {
+        return 0;
+    }
+    // SAFETY: the page is mapped for good once its address is stored.
+    unsafe { (*page).load(Ordering::Acquire) }
+}
+
+/// Maps the slots. They are found after [`publish`] only. The caller holds the lock.
+pub(super) fn map(fd: i32, map_id: u32, count: usize) -> Result<(), Error> {
+    make_page()?;
+    if ROOM.load(Ordering::Relaxed) < count {
+        // SAFETY: a new mapping, wherever there is room.
+        let base = unsafe { libc::mmap(ptr::null_mut(), count * SLOT, READ_WRITE, EMPTY, -1, 0) };
+        if base == libc::MAP_FAILED {
+            return Err(system("cannot find room for the records"));
+        }
+        BASE.store(base.cast(), Ordering::Relaxed);
+        ROOM.store(count, Ordering::Relaxed);
+    }
+    COUNT.store(count, Ordering::Relaxed);
+    if !place(fd) {
+        let error = system("cannot map the records");
+        vacate();
+        return Err(error);
+    }
+    MAP_FD.store(fd, Ordering::Relaxed);
+    MAP_ID.store(map_id, Ordering::Relaxed);
+    Ok(())
+}
+
+/// Puts the slots in their place. No allocation, no lock: a forked child does this too.
+fn place(fd: i32) -> bool {
+    let base = BASE.load(Ordering::Relaxed).cast();
+    let length = COUNT.load(Ordering::Relaxed) * SLOT;
+    let flags = libc::MAP_SHARED | libc::MAP_FIXED;
+    // SAFETY: the range is this module's own; in the child of a fork it is free.
+    unsafe {
+        libc::mmap(base, length, READ_WRITE, flags, fd, 0) != libc::MAP_FAILED
+            && libc::madvise(base, length, libc::MADV_DONTFORK) == 0
+    }
+}
+
+/// Puts empty memory in the place of the slots.
+pub(super) fn vacate() {
+    let base = BASE.load(Ordering::Relaxed).cast();
+    let length = ROOM.load(Ordering::Relaxed) * SLOT;
+    // SAFETY: replaces this module's own mapping; whoever still reads there finds zeros.
+    let placed =
+        unsafe { libc::mmap(base, length, READ_WRITE, EMPTY | libc::MAP_FIXED, -1, 0) };
+    if placed == libc::MAP_FAILED {
+        // The slots stay where they are, with nobody to write them; the range is not used again.
+        ROOM.store(0, Ordering::Relaxed);
+    }
+    COUNT.store(0, Ordering::Relaxed);
+    MAP_FD.store(-1, Ordering::Relaxed);
+}
+
+/// Leaves the range of addresses alone from now on.
+pub(super) fn forget_range() {
+    ROOM.store(0, Ordering::Relaxed);
+    COUNT.store(0, Ordering::Relaxed);
+}
+
+/// Lets threads find the slots.
+pub(super) fn publish() {
+    let generation = LAST_GENERATION.fetch_add(1, Ordering::Relaxed) + 1;
+    set_generation(generation);
+}
+
+/// From here on no thread finds them.
+pub(super) fn unpublish() {
+    set_generation(0);
+}
+
+fn set_generation(generation: u64) {
+    let page = PAGE.load(Ordering::Acquire);
+    if !page.is_null() {
+        // SAFETY: the page is mapped for good once its address is stored.
+        unsafe { (*page).store(generation, Ordering::Release) };
+    }
+}
+
+/// In the child of a fork, before it runs anything else: its own view of the slots.
+pub(super) fn follow_fork(parents_generation: u64) {
+    if parents_generation == 0 {
+        return;
+    }
+    let fd = MAP_FD.load(Ordering::Relaxed);
+    // A program may have closed all descriptors that it did not know, and opened others.
+    if fd >= 0 && super::map_id_of(fd) == MAP_ID.load(Ordering::Relaxed) && place(fd) {
+        publish();
+        return;
+    }
+    // Nothing may come to lie where the parent's slots were: pointers to them stay readable.
+    vacate();
+}
+
+/// The slot of a thread.
+pub(super) fn find(tid: u32) -> Option<*mut Slot> {
+    let base = BASE.load(Ordering::Relaxed);
+    for index in 0..COUNT.load(Ordering::Relaxed) {
+        // SAFETY: the first COUNT slots from BASE are mapped, if only with zeros.
+        let slot = unsafe { base.add(index) };
+        // SAFETY: as above; the kernel may write at any time, hence volatile.
+        let version = unsafe { ptr::read_volatile(&raw const (*slot).version) };
+        if version == 0 {
+            return None; // slots are given out in order: none was beyond this one
+        }
+        if tid_of(slot) == tid {
+            return Some(slot);
+        }
+    }
+    None
+}
+
+/// Whose slot it is now; 0: nobody's.
+pub(super) fn tid_of(slot: *const Slot) -> u32 {
+    // SAFETY: slots stay mapped for good; the kernel may write at any time, hence volatile.
+    let tid = unsafe { ptr::read_volatile(&raw const (*slot).tid) };
+    compiler_fence(Ordering::SeqCst);
+    tid
+}
+
+/// Makes the page of the generation, once.
+fn make_page() -> Result<(), Error> {
+    if !PAGE.load(Ordering::Acquire).is_null() {
+        return Ok(());
+    }
+    // SAFETY: sysconf only reads.
+    let length = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
+    // SAFETY: a new mapping, wherever there is room.
+    let page = unsafe { libc::mmap(ptr::null_mut(), length, READ_WRITE, EMPTY, -1, 0) };
+    if page == libc::MAP_FAILED {
+        return Err(system("cannot get a page of memory"));
+    }
+    // SAFETY: the page is ours and not in use yet.
+    if unsafe { libc::madvise(page, length, libc::MADV_WIPEONFORK) } != 0 {
+        let error = system("the kernel cannot keep the records apart in forked children");
+        // SAFETY: as above.
+        unsafe { libc::munmap(page, length) };
+        return Err(error);
+    }
+    PAGE.store(page.cast(), Ordering::Release);
+    Ok(())
+}
+
+fn system(what: &str) -> Error {
+    Error::System(format!("{what}: {}", std::io::Error::last_os_error()))
+}

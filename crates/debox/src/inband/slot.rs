@@ -1,0 +1,230 @@
+//! A thread's slot: finding it, reading its records, writing its controls.
+//!
+//! All of it is safe in a signal handler. The kernel writes the slots while the thread is in a call
+//! (and those of other threads at any time), so they are only ever read and written with volatile
+//! accesses through pointers.
+
+use std::marker::PhantomData;
+use std::ptr;
+use std::sync::atomic::{compiler_fence, fence, AtomicU32, Ordering};
+
+use crate::record::{Budget, Record, Slot, HISTORY_MAX};
+
+use super::{memory, words};
+
+/// First argument of the `gettid` that looks for the slot, by which its record is known. The kernel
+/// ignores arguments that a call does not have.
+const LOOK_UP: u64 = 0x6465_626f_785f_6f77;
+
+/// Reads a field that the kernel may have changed since the last look.
+macro_rules! read {
+    ($pointer:expr, $($field:tt)+) => {
+        // SAFETY: slots stay mapped for good (see `memory`), and any bytes are valid integers.
+        unsafe { ptr::read_volatile(&raw const (*$pointer).$($field)+) }
+    };
+}
+
+/// The record of a thread's last call, in the memory that the kernel writes it to.
+///
+/// It holds until the thread's eighth call after it ([`HISTORY_MAX`]), and not beyond
+/// [`super::disable`]; what is read later belongs to another call ([`Last::number`] tells), but is
+/// safe to read. [`Last::copy`] keeps it.
+#[derive(Clone, Copy)]
+pub struct Last {
+    record: *const Record,
+    // The record is the thread's own: it is not consistent for others.
+    _not_send: PhantomData<*const ()>,
+}
+
+impl Last {
+    /// Where the record is, for C.
+    pub fn as_ptr(self) -> *const Record {
+        self.record
+    }
+
+    /// The whole record.
+    pub fn copy(self) -> Record {
+        // SAFETY: as in `read!`.
+        unsafe { ptr::read_volatile(self.record) }
+    }
+
+    /// Ordinal of the call on this thread, from 1.
+    pub fn number(self) -> u64 {
+        read!(self.record, number)
+    }
+
+    /// The call number, such as `libc::SYS_read`.
+    pub fn call(self) -> i64 {
+        i64::from(read!(self.record, call))
+    }
+
+    /// As the kernel returned it: `-errno` on error.
+    pub fn ret(self) -> i64 {
+        read!(self.record, ret)
+    }
+
+    /// The first argument words.
+    pub fn args(self) -> [u64; 3] {
+        read!(self.record, args)
+    }
+
+    pub fn flags(self) -> u16 {
+        read!(self.record, flags)
+    }
+
+    /// From entry to exit.
+    pub fn wall_ns(self) -> u64 {
+        read!(self.record, wall_ns)
+    }
+
+    /// Where the wall time went.
+    pub fn budget(self) -> Budget {
+        read!(self.record, budget)
+    }
+
+    pub fn faults_minor(self) -> u32 {
+        read!(self.record, faults_minor)
+    }
+
+    pub fn faults_major(self) -> u32 {
+        read!(self.record, faults_major)
+    }
+
+    /// How many entries [`Record::sleeps`] of the copy will have.
+    pub fn sleeps_used(self) -> u16 {
+        read!(self.record, sleeps_used)
+    }
+}
+
+/// The calling thread's slot.
+#[inline]
+pub(super) fn own() -> Option<*mut Slot> {
+    let generation = memory::generation();
+    if generation == 0 {
+        return None;
+    }
+    let words = words::words();
+    if words.generation.get() != generation {
+        look_up(generation);
+    }
+    let slot = words.slot.get();
+    (slot != 0).then_some(slot as *mut Slot)
+}
+
+/// Finds the slot by the thread's id. A signal handler may come between any two steps and do the
+/// same; the generation goes last, so that what it stands for is there.
+#[cold]
+fn look_up(generation: u64) {
+    // SAFETY: gettid has no arguments and touches no memory.
+    let tid = unsafe { libc::syscall(libc::SYS_gettid, LOOK_UP) };
+    let slot = memory::find(tid as u32);
+    let words = words::words();
+    words.slot.set(slot.map_or(0, |slot| slot as usize));
+    words.floor.set(0);
+    compiler_fence(Ordering::SeqCst);
+    words.generation.set(generation);
+}
+
+/// Calls of this thread up to this one are not shown.
+pub(super) fn floor() -> u64 {
+    words::words().floor.get()
+}
+
+/// Shows none of the calls that this thread has made so far.
+pub(super) fn hide_all() {
+    let Some(slot) = own() else { return };
+    let completed = read!(slot, completed);
+    if completed > 0 {
+        words::words().floor.set(read!(entry(slot, completed - 1), number));
+    }
+}
+
+/// Where the `ordinal`th record of a slot is, counted from 0 over all its records.
+#[inline]
+fn entry(slot: *const Slot, ordinal: u64) -> *const Record {
+    let index = ordinal as usize % HISTORY_MAX;
+    // SAFETY: the index is inside the array, and the slot is mapped.
+    unsafe { (&raw const (*slot).history).cast::<Record>().add(index) }
+}
+
+/// A call that the library made to find the slot.
+#[inline]
+fn is_look_up(record: *const Record) -> bool {
+    i64::from(read!(record, call)) == libc::SYS_gettid && read!(record, args)[0] == LOOK_UP
+}
+
+pub(super) fn last() -> Option<Last> {
+    let slot = own()?;
+    let floor = floor();
+    let completed = read!(slot, completed);
+    for back in 1..=completed.min(HISTORY_MAX as u64) {
+        let record = entry(slot, completed - back);
+        if read!(record, number) <= floor {
+            return None;
+        }
+        if !is_look_up(record) {
+            return Some(Last { record, _not_send: PhantomData });
+        }
+    }
+    None
+}
+
+/// Copies a slot's records, the newest first, as far as they are above `floor`.
+pub(super) fn copy_history(slot: *const Slot, records: &mut [Record], floor: u64) -> usize {
+    let mut copied = 0;
+    let mut before = u64::MAX;
+    let newest = read!(slot, completed);
+    for back in 1..=newest.min(HISTORY_MAX as u64) {
+        if copied == records.len() {
+            break;
+        }
+        let Some(record) = copy_whole(entry(slot, newest - back)) else { continue };
+        // Not in order: written anew, for a later call, since `newest` was read.
+        if record.number <= floor || record.number >= before {
+            continue;
+        }
+        before = record.number;
+        if !is_look_up(&raw const record) {
+            records[copied] = record;
+            copied += 1;
+        }
+    }
+    copied
+}
+
+/// A copy of a record that nobody wrote to meanwhile.
+fn copy_whole(record: *const Record) -> Option<Record> {
+    const ATTEMPTS: usize = 3;
+    // SAFETY: the sequence is an aligned word of a mapped record, changed by others at any time.
+    let sequence = unsafe { AtomicU32::from_ptr((&raw const (*record).sequence).cast_mut()) };
+    for _ in 0..ATTEMPTS {
+        let first = sequence.load(Ordering::Acquire);
+        if first & 1 != 0 {
+            continue;
+        }
+        // SAFETY: as in `read!`.
+        let copy = unsafe { ptr::read_volatile(record) };
+        fence(Ordering::Acquire);
+        if sequence.load(Ordering::Relaxed) == first {
+            return Some(copy);
+        }
+    }
+    None
+}
+
+/// Whether records are paused; returns what it was.
+pub(super) fn set_paused(slot: *mut Slot, paused: bool) -> bool {
+    let before = read!(slot, paused);
+    // SAFETY: slots stay mapped for good; only their own thread writes this word.
+    unsafe { ptr::write_volatile(&raw mut (*slot).paused, u32::from(paused)) };
+    compiler_fence(Ordering::SeqCst);
+    before != 0
+}
+
+pub(super) fn set_limits(slot: *mut Slot, max_sleeps: u32, max_trace: u32) {
+    // SAFETY: slots stay mapped for good; only their own thread writes these words.
+    unsafe {
+        ptr::write_volatile(&raw mut (*slot).max_sleeps, max_sleeps);
+        ptr::write_volatile(&raw mut (*slot).max_trace, max_trace);
+    }
+}

@@ -1,0 +1,226 @@
+//! The session's side of the user tap: tells processes where their slots are, keeps their clock,
+//! and reads the rows that they count their calls in.
+//!
+//! The layouts are those of `include/debox_tap.h` and `crates/debox-preload/c/attach.h`.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::IoSlice;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use nix::sys::socket::{
+    self, sockopt, AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr,
+};
+use nix::unistd::{lseek64, Whence};
+
+use crate::clock::TapClock;
+use crate::tables::{self, types};
+
+const VERSION: u32 = 1;
+const PAGE: u64 = 4096;
+const ROWS: u64 = 512;
+const BUCKETS: usize = 296;
+
+/// `struct debox_tap_row`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Row {
+    calls: u64,
+    errors: u64,
+    restarts: u64,
+    parts_ns: [u64; 6],
+    faults: u64,
+    max_ns: u64,
+    reserved: u64,
+    histogram: [u32; BUCKETS],
+}
+
+const ROW_SIZE: u64 = std::mem::size_of::<Row>() as u64;
+const TABLE: u64 = (ROWS * ROW_SIZE).next_multiple_of(PAGE);
+const _: () = assert!(ROW_SIZE == 12 * 8 + 4 * BUCKETS as u64);
+
+/// The file of rows: a page with the clock, then a table for each slot. Sparse: only what is used
+/// takes memory.
+pub(crate) struct TapRows {
+    file: File,
+    slots: u32,
+}
+
+impl TapRows {
+    fn create(slots: u32) -> Result<TapRows> {
+        let name = c"debox-tap-rows";
+        // SAFETY: `name` is a valid C string; the new descriptor is owned by nobody else.
+        let file = unsafe {
+            let fd = libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC);
+            anyhow::ensure!(fd >= 0, "cannot make a memory file: {}", last_error());
+            File::from_raw_fd(fd)
+        };
+        file.set_len(PAGE + u64::from(slots) * TABLE).context("cannot size the file of rows")?;
+        Ok(TapRows { file, slots })
+    }
+
+    /// Adds all threads' rows to `sum`, by call number.
+    pub fn add_to(&self, sum: &mut BTreeMap<u32, types::row>) -> Result<()> {
+        let end = PAGE + u64::from(self.slots) * TABLE;
+        let mut at = PAGE;
+        // Reading a hole through a mapping would fill it: ask where data is, and read just that.
+        while at < end {
+            let Ok(data) = lseek64(&self.file, at as i64, Whence::SeekData) else { break };
+            let hole = lseek64(&self.file, data, Whence::SeekHole).unwrap_or(end as i64) as u64;
+            let first = (data as u64).max(PAGE);
+            self.add_range(first, hole, sum)?;
+            at = hole.max(at + PAGE);
+        }
+        Ok(())
+    }
+
+    /// Adds the rows that begin in a range of the file.
+    fn add_range(&self, from: u64, to: u64, sum: &mut BTreeMap<u32, types::row>) -> Result<()> {
+        let mut table = (from - PAGE) / TABLE;
+        loop {
+            let start = PAGE + table * TABLE;
+            if start >= to {
+                return Ok(());
+            }
+            let first = from.saturating_sub(start).div_ceil(ROW_SIZE);
+            for call in first..ROWS {
+                let at = start + call * ROW_SIZE;
+                if at >= to {
+                    break;
+                }
+                let mut bytes = [0u8; ROW_SIZE as usize];
+                self.file.read_exact_at(&mut bytes, at).context("cannot read the tap's rows")?;
+                let Some(row) = tables::read_value::<Row>(&bytes) else { continue };
+                if row.calls > 0 {
+                    add_row(sum.entry(call as u32).or_default(), &row);
+                }
+            }
+            table += 1;
+        }
+    }
+}
+
+fn add_row(sum: &mut types::row, row: &Row) {
+    sum.calls += row.calls;
+    sum.errors += row.errors;
+    sum.restarts += row.restarts;
+    sum.faults_minor += row.faults;
+    sum.max_ns = sum.max_ns.max(row.max_ns);
+    for (sum, part) in sum.parts.iter_mut().zip(row.parts_ns) {
+        *sum += part;
+    }
+    for (sum, count) in sum.histogram.iter_mut().zip(row.histogram) {
+        *sum += u64::from(count);
+    }
+}
+
+/// Answers processes that ask for their session.
+pub(crate) struct TapServer {
+    pub address: String,
+    pub rows: TapRows,
+    clock: TapClock,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl TapServer {
+    /// `slots_fd` and `tids_fd` are the maps to pass on; `is_monitored` tells whether a process is
+    /// one of the session's.
+    pub fn start(
+        slots: u32,
+        slots_fd: RawFd,
+        tids_fd: RawFd,
+        is_monitored: impl Fn(u32) -> bool + Send + 'static,
+    ) -> Result<TapServer> {
+        let rows = TapRows::create(slots)?;
+        let clock = TapClock::start(&rows.file)?;
+        let listener = socket::socket(
+            AddressFamily::Unix,
+            SockType::SeqPacket,
+            SockFlag::SOCK_CLOEXEC,
+            None,
+        )
+        .context("cannot make the user tap's socket")?;
+        let address = format!("debox-tap-{}-{:x}", std::process::id(), clock.read_counter());
+        let name = UnixAddr::new_abstract(address.as_bytes())?;
+        socket::bind(listener.as_raw_fd(), &name).context("cannot name the user tap's socket")?;
+        socket::listen(&listener, socket::Backlog::new(1024)?)?;
+        // Accept with a limit, so that the thread sees its stop flag.
+        let limit = nix::sys::time::TimeVal::new(0, 100_000);
+        socket::setsockopt(&listener, sockopt::ReceiveTimeout, &limit)?;
+
+        let stop = Arc::new(AtomicBool::new(false));
+        let fds = [slots_fd, tids_fd, rows.file.as_raw_fd()];
+        let thread = std::thread::Builder::new().name("debox-tap".to_string()).spawn({
+            let stop = Arc::clone(&stop);
+            move || serve(&listener, slots, fds, &stop, is_monitored)
+        })?;
+        Ok(TapServer { address, rows, clock, stop, thread: Some(thread) })
+    }
+
+    /// Keeps the processes' clock close to the kernel's.
+    pub fn refresh_clock(&mut self) {
+        self.clock.refresh();
+    }
+}
+
+impl Drop for TapServer {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn serve(
+    listener: &OwnedFd,
+    slots: u32,
+    fds: [RawFd; 3],
+    stop: &AtomicBool,
+    is_monitored: impl Fn(u32) -> bool,
+) {
+    while !stop.load(Ordering::Relaxed) {
+        match socket::accept4(listener.as_raw_fd(), SockFlag::SOCK_CLOEXEC) {
+            Ok(fd) => {
+                // SAFETY: accept returned a new descriptor that nobody else owns.
+                let client = unsafe { OwnedFd::from_raw_fd(fd) };
+                let _ = welcome(&client, slots, fds, &is_monitored); // a client that left is no loss
+            }
+            Err(nix::errno::Errno::EAGAIN | nix::errno::Errno::EINTR) => {}
+            Err(_) => std::thread::sleep(Duration::from_millis(10)),
+        }
+    }
+}
+
+/// Sends the maps, but only to processes of the session: the socket's name is no secret.
+fn welcome(
+    client: &OwnedFd,
+    slots: u32,
+    fds: [RawFd; 3],
+    is_monitored: impl Fn(u32) -> bool,
+) -> Result<()> {
+    let peer = socket::getsockopt(client, sockopt::PeerCredentials)?;
+    if !is_monitored(peer.pid() as u32) {
+        return Ok(());
+    }
+    let message: Vec<u8> = [VERSION, slots].iter().flat_map(|word| word.to_ne_bytes()).collect();
+    socket::sendmsg::<()>(
+        client.as_raw_fd(),
+        &[IoSlice::new(&message)],
+        &[ControlMessage::ScmRights(&fds)],
+        MsgFlags::MSG_NOSIGNAL,
+        None,
+    )?;
+    Ok(())
+}
+
+fn last_error() -> std::io::Error {
+    std::io::Error::last_os_error()
+}

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0 */
+/*
+ * usertap.h: the kernel's side of the user tap.
+ *
+ * The thread says in its slot that its stamps are open; here its switches, sleeps, faults and signal
+ * handlers are added to the open record. The saved registers tell where the thread is: orig_ax is -1
+ * when user mode was interrupted, and ax still holds -ENOSYS until the call has returned, which
+ * tells work on the way out from the call itself.
+ */
+#ifndef PROBE_USERTAP_H
+#define PROBE_USERTAP_H
+
+#include "state.h"
+#include "record.h"
+
+#define TASK_STOPPED_OR_TRACED (0x4 | 0x8) /* __TASK_STOPPED, __TASK_TRACED */
+
+static __always_inline enum tap_where tap_where(struct debox_slot *slot, long call, bool inside,
+						unsigned int state)
+{
+	if (!slot->tap_call)
+		return inside ? TAP_UNTAPPED : TAP_BETWEEN;
+	if (slot->tap_handler)
+		return TAP_HANDLER;
+	if (inside)
+		return TAP_IN_CALL;
+	if (state & TASK_STOPPED_OR_TRACED)
+		return TAP_STOPPED;
+	return call >= 0 ? TAP_EXIT_WORK : TAP_PREEMPTED;
+}
+
+/* The first thing added to an open record says when; what came before is the thread's to add. */
+static __always_inline struct debox_record *touch(struct debox_slot *slot, __u64 now)
+{
+	struct debox_record *record = open_record(slot);
+
+	if (slot->tap_touched) {
+		if (slot->tap_handler)
+			record->outside.handler_ns += now - slot->tap_last_in_ns;
+		else
+			record->budget.cpu_ns += now - slot->tap_last_in_ns;
+		return record;
+	}
+	begin_write(record);
+	__builtin_memset(&record->budget, 0, sizeof(record->budget));
+	__builtin_memset(&record->outside, 0, sizeof(record->outside));
+	slot->tap_first_out_ns = now;
+	slot->tap_touched = 1;
+	return record;
+}
+
+/* Adds time off the CPU to the open record: to the call's budget, or to what is outside it. */
+static __always_inline void add_to_open_record(struct thread *thread, enum part part, __u64 ns)
+{
+	struct debox_slot *slot = slot_at(thread->index);
+	struct debox_record *record;
+
+	if (!slot || !slot->tap_touched)
+		return;
+	record = open_record(slot);
+	switch (thread->tap_where) {
+	case TAP_IN_CALL:
+		if (part == PART_BLOCKED)
+			record->budget.blocked_ns += ns;
+		else if (part == PART_RUNQUEUE)
+			record->budget.runqueue_ns += ns;
+		else if (part == PART_PREEMPTED)
+			record->budget.preempted_ns += ns;
+		return;
+	case TAP_HANDLER:
+		record->outside.handler_ns += ns;
+		break;
+	case TAP_STOPPED:
+		record->outside.stopped_ns += ns;
+		break;
+	case TAP_EXIT_WORK:
+		record->outside.exit_work_ns += ns;
+		break;
+	default:
+		record->outside.preempted_ns += ns;
+	}
+	thread->outside[part] += ns;
+}
+
+/* The user tap's close_part: the thread's whole life is kept in `between` until it ends. */
+static __always_inline void close_tapped_part(struct thread *thread, enum part part, __u64 now)
+{
+	__u64 ns = now - thread->stamp_ns;
+
+	thread->stamp_ns = now;
+	thread->between[part] += ns;
+	if (part != PART_CPU && thread->tap_where >= TAP_IN_CALL)
+		add_to_open_record(thread, part, ns);
+}
+
+/* The thread leaves the CPU; called after its CPU part was closed. */
+static __always_inline void tap_out(struct thread *thread, struct task_struct *task,
+				    unsigned int state, __u64 now)
+{
+	struct debox_slot *slot = slot_at(thread->index);
+	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
+	bool inside;
+	long call;
+
+	thread->tap_where = TAP_BETWEEN;
+	thread->call = CALL_NONE;
+	if (!slot || !regs)
+		return;
+	call = (long)regs->orig_ax;
+	inside = call >= 0 && (long)regs->ax == -ENOSYS;
+	if (slot->tap_call)
+		touch(slot, now);
+	/* Back inside the call that a handler interrupted: it was restarted. */
+	if (slot->tap_handler && inside && (__u32)call + 1 == slot->tap_call)
+		slot->tap_handler = 0;
+	thread->tap_where = tap_where(slot, call, inside, state);
+	if (thread->tap_where == TAP_IN_CALL)
+		thread->call = call & 0xffff;
+	else if (thread->tap_where == TAP_UNTAPPED)
+		thread->call = (call & 0xffff) | CALL_UNTAPPED;
+}
+
+static __always_inline void tap_in(struct thread *thread, __u64 now)
+{
+	struct debox_slot *slot;
+
+	if (thread->tap_where < TAP_IN_CALL)
+		return;
+	slot = slot_at(thread->index);
+	if (slot)
+		slot->tap_last_in_ns = now;
+}
+
+/* Where the program made the open call, 0 when the thread is not in one. */
+static __always_inline __u64 tap_caller(struct thread *thread)
+{
+	struct debox_slot *slot;
+
+	if (thread->tap_where != TAP_IN_CALL)
+		return 0;
+	slot = slot_at(thread->index);
+	return slot ? slot->tap_caller : 0;
+}
+
+static __always_inline __u64 less(__u64 value, __u64 by)
+{
+	return value > by ? value - by : 0;
+}
+
+/* What the thread counted for its calls is taken out of its life; the rest was between calls. */
+static __always_inline void close_tapped_life(struct thread *thread)
+{
+	struct debox_slot *slot = slot_at(thread->index);
+
+	if (!slot)
+		return;
+	thread->calls = slot->tap_calls;
+	for (int i = 0; i < PART_OUTSIDE; i++) {
+		thread->in_calls[i] = slot->tap_totals_ns[i];
+		thread->between[i] =
+			less(thread->between[i], thread->in_calls[i] + thread->outside[i]);
+		thread->in_calls[PART_OUTSIDE] += thread->outside[i];
+	}
+}
+
+/* While a vfork child runs in its parent's memory, it must not write to the parent's slot. */
+static __always_inline void lend_memory(struct thread *of_parent, struct thread *of_child,
+					struct task_struct *parent, struct task_struct *child)
+{
+	struct debox_slot *slot;
+
+	if (BPF_CORE_READ(parent, mm) != BPF_CORE_READ(child, mm) || parent->tgid == child->tgid)
+		return;
+	slot = slot_at(of_parent->index);
+	if (!slot)
+		return;
+	__sync_fetch_and_add(&slot->tap_foreign, 1);
+	of_child->lender = of_parent->index + 1;
+}
+
+static __always_inline void return_memory(struct thread *thread)
+{
+	struct debox_slot *slot;
+
+	if (!thread->lender)
+		return;
+	slot = slot_at(thread->lender - 1);
+	if (slot)
+		__sync_fetch_and_add(&slot->tap_foreign, -1);
+	thread->lender = 0;
+}
+
+/* A handler is about to run: from here to the call's end, or to its restart, is not the call. */
+SEC("tp_btf/signal_deliver")
+int BPF_PROG(on_signal_deliver, int signal, void *info, struct k_sigaction *action)
+{
+	struct thread *thread = thread_of(bpf_get_current_task_btf());
+	struct debox_slot *slot;
+	__u64 handler, now;
+
+	if (!thread || thread->state != THREAD_LIVE)
+		return 0;
+	handler = (__u64)BPF_CORE_READ(action, sa.sa_handler);
+	if (handler < 2) /* SIG_DFL, SIG_IGN */
+		return 0;
+	slot = slot_at(thread->index);
+	if (!slot || !slot->tap_call)
+		return 0;
+	now = bpf_ktime_get_ns();
+	touch(slot, now);
+	slot->tap_last_in_ns = now;
+	slot->tap_handler = 1;
+	return 0;
+}
+
+/* Faults taken in kernel mode: the copies that calls make to and from the program. */
+SEC("tp_btf/page_fault_kernel")
+int BPF_PROG(on_kernel_fault)
+{
+	struct thread *thread = thread_of(bpf_get_current_task_btf());
+	struct debox_slot *slot;
+
+	if (!thread)
+		return 0;
+	slot = slot_at(thread->index);
+	if (slot)
+		slot->tap_faults++;
+	return 0;
+}
+
+#endif
