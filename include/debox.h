@@ -257,10 +257,10 @@ int debox_enable(const struct debox_options *options);
 int debox_disable(void);
 
 /*
- * This thread's last call, or NULL: before its first one, while nothing is enabled, on a thread that
- * is not monitored. Plain loads and signal-safe; the first use on a thread makes one gettid, which is
- * not shown. The record is the kernel's own: it holds until this thread's eighth call after it
- * (DEBOX_HISTORY_MAX), and the memory stays readable for good.
+ * This thread's last call, or NULL: before its first one, while nothing is enabled, on a thread
+ * that is not monitored. Plain loads and signal-safe; the first use on a thread makes one gettid,
+ * which is not shown. The record is the kernel's own: it holds until this thread's eighth call
+ * after it (DEBOX_HISTORY_MAX), and the memory stays readable for good.
  */
 const struct debox_record *debox_last(void);
 

@@ -4,8 +4,8 @@
  *
  * Names, fields and array sizes are those of the original. In 2004 the kernel copied the result to
  * the buffer when a call returned. Here that depends on the tap: under the user tap the buffer is
- * filled at the end of the call; under the kernel tap no kernel code may write to a program's memory,
- * so the program calls DeBoxFetch() when it wants to look:
+ * filled at the end of the call; under the kernel tap the kernel may not write to a program's
+ * memory, so the program calls DeBoxFetch() when it wants to look:
  *
  *	DeBoxInfo info;
  *
@@ -27,19 +27,19 @@ extern "C" {
 
 /* One place where the call slept. */
 typedef struct PerSleepInfo {
-	int numSleeps;              /* how often it slept here */
+	int numSleeps;		    /* how often it slept here */
 	struct timeval blockedTime; /* for how long in all */
-	char wmesg[8];              /* the label, cut to 7 characters */
-	char blockingFile[32];      /* source file; function+0xOFF where the kernel does not tell */
-	int blockingLine;           /* 0 where the kernel has no debug information */
-	int numWaitersEntry;        /* most waiters when a sleep began, the sleeper included */
-	int numWaitersExit;         /* most waiters left when one ended */
+	char wmesg[8];		    /* the label, cut to 7 characters */
+	char blockingFile[32];	    /* source file; function+0xOFF where the kernel does not tell */
+	int blockingLine;	    /* 0 where the kernel has no debug information */
+	int numWaitersEntry;	    /* most waiters when a sleep began, the sleeper included */
+	int numWaitersExit;	    /* most waiters left when one ended */
 } PerSleepInfo;
 
 /* One kernel function entered during the call. */
 typedef struct CallTrace {
 	unsigned long callSite; /* its address */
-	int deltaTime;          /* nanoseconds spent in it */
+	int deltaTime;		/* nanoseconds spent in it */
 } CallTrace;
 
 /* One call. */
@@ -48,10 +48,10 @@ typedef struct DeBoxInfo {
 	union CallTime {
 		struct timeval callTimeval; /* this one is filled */
 		long callCycles;
-	} CallTime;                 /* from entry to exit */
-	int numPGFaults;            /* minor and major */
-	int numPerSleepInfo;        /* entries of psi that are filled */
-	int traceDepth;             /* entries of ct that are filled; 0 without detail "trace" */
+	} CallTime;	     /* from entry to exit */
+	int numPGFaults;     /* minor and major */
+	int numPerSleepInfo; /* entries of psi that are filled */
+	int traceDepth;	     /* entries of ct that are filled; 0 without detail "trace" */
 	struct PerSleepInfo psi[5];
 	struct CallTrace ct[200];
 } DeBoxInfo;
@@ -59,8 +59,8 @@ typedef struct DeBoxInfo {
 /*
  * Makes `resultBuf` the calling thread's buffer: the next calls' results go there, with at most
  * `maxSleeps` (of 5) sleeps and `maxTrace` (of 200) trace entries. May be called again at any time
- * with another buffer or other limits. The first use in a process enables DeBox as debox_enable(NULL)
- * does, unless that was done before.
+ * with another buffer or other limits. The first use in a process enables DeBox as
+ * debox_enable(NULL) does, unless that was done before.
  *
  * NULL deactivates: the calling thread's records are paused, and when it was the last thread with a
  * buffer and DeBox had been enabled by this function, DeBox is disabled for the process.
@@ -73,9 +73,9 @@ int DeBoxControl(DeBoxInfo *resultBuf, int maxSleeps, int maxTrace);
 
 /*
  * Brings the calling thread's buffer up to date with its last call. No system call, except when a
- * site is seen for the first time and its label is looked up. Returns 1 if there was a call since the
- * last time (or since DeBoxControl), 0 if not, or -1 with errno EINVAL when the thread has no buffer.
- * Not signal-safe.
+ * site is seen for the first time and its label is looked up. Returns 1 if there was a call since
+ * the last time (or since DeBoxControl), 0 if not, or -1 with errno EINVAL when the thread has no
+ * buffer. Not signal-safe.
  */
 int DeBoxFetch(void);
 

@@ -91,6 +91,23 @@ static __always_inline void close_part(struct thread *thread, enum part part, __
 	thread->parted = 1;
 }
 
+/* Between these an interrupt leaves the thread's entry alone (see irq.h). */
+static __always_inline void begin_work(struct thread *thread)
+{
+	if (want_irq) {
+		thread->busy = 1;
+		barrier();
+	}
+}
+
+static __always_inline void end_work(struct thread *thread)
+{
+	if (want_irq) {
+		barrier();
+		thread->busy = 0;
+	}
+}
+
 /* When the open part began. */
 static __always_inline __u64 part_began(struct thread *thread)
 {

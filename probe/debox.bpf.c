@@ -6,7 +6,7 @@
  *   shared.h   tables' layouts     record.h  the thread's record  locks.h   contended locks
  *   state.h    maps and settings   sites.h   where calls sleep    waiters.h who waits for the same
  *   tap.h      the kernel tap      life.h    enrolment and end    context.h interrupt or task
- *   usertap.h  the kernel's side of the user tap
+ *   usertap.h  the user tap        stacks.h  kernel stacks       irq.h     interrupts
  */
 #include "kernel.h"
 #include "shared.h"
@@ -15,3 +15,4 @@
 #include "switch.h"
 #include "locks.h"
 #include "life.h"
+#include "irq.h"

@@ -86,7 +86,16 @@ struct sched_entity {
 	struct cfs_rq *cfs_rq;
 } CORE;
 
+struct sched_info {
+	unsigned long long run_delay;
+} CORE;
+
+struct thread_struct {
+	unsigned long sp;
+} CORE;
+
 struct task_struct {
+	struct thread_struct thread;
 	struct thread_info thread_info;
 	unsigned int __state;
 	unsigned int flags;
@@ -96,6 +105,7 @@ struct task_struct {
 	unsigned long min_flt, maj_flt;
 	char comm[16];
 	struct sched_entity se;
+	struct sched_info sched_info;
 	struct mm_struct *mm;
 	struct files_struct *files;
 	struct task_io_accounting ioac;

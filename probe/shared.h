@@ -15,7 +15,7 @@
 #define CALL_NONE 0xffffffu /* the thread is between calls */
 #define STACK_DEPTH 24
 #define USER_STACK_DEPTH 32
-#define SLEPT_MAX 4
+#define SLEPT_MAX 16
 #define SUB_BUCKET_BITS 3 /* 8 buckets an octave: a bucket's upper edge is at most 12.5 % high */
 #define BUCKET_LOW_BITS 5 /* all below 32 ns is one bucket */
 #define BUCKETS 296       /* up to 2^41 ns, 36 minutes; longer calls go to the last one */
@@ -93,6 +93,7 @@ struct thread {
 
 	/* The open or last sleep. */
 	__u64 sleep_ns;
+	__u64 run_delay_ns; /* the scheduler's own account, when the thread last left the CPU */
 	__u64 resource; /* what the waiters are counted for */
 	__u64 lock;
 	__u32 lock_flags;
@@ -118,7 +119,7 @@ struct thread {
 	__u32 tap_where; /* enum tap_where */
 	__u64 outside[PARTS];
 	__u32 lender;    /* index + 1 of the thread whose memory this vfork child runs in */
-	__u32 reserved;
+	__u32 busy;      /* a probe is at work on this entry (detail "irq" only) */
 };
 
 /* All completed calls of one number on one CPU. */
@@ -179,7 +180,7 @@ struct user_stack {
 };
 
 struct lost {
-	__u64 records, sleeps, stacks, threads, rows;
+	__u64 records, sleeps, stacks, threads, rows, switches;
 	/* The lives of threads whose end could not be reported. */
 	__u64 between[PARTS], in_calls[PARTS];
 	__u64 calls, faults_minor, faults_major;
@@ -215,8 +216,8 @@ struct in_flight {
 	__u64 frames[STACK_DEPTH];
 };
 
-_Static_assert(sizeof(struct thread) == 600, "thread layout");
+_Static_assert(sizeof(struct thread) == 992, "thread layout");
 _Static_assert(sizeof(struct row) == 120 + 8 * BUCKETS, "row layout");
-_Static_assert(sizeof(struct lost) == 160, "lost layout");
+_Static_assert(sizeof(struct lost) == 168, "lost layout");
 
 #endif

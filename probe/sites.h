@@ -9,13 +9,7 @@
 #define PROBE_SITES_H
 
 #include "state.h"
-
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 16384);
-	__type(key, __u64);
-	__type(value, struct kernel_stack);
-} kernel_stacks SEC(".maps");
+#include "stacks.h"
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -70,56 +64,13 @@ struct {
 	__type(value, struct wrapper);
 } wrappers SEC(".maps");
 
-/* Too large for the BPF stack; probes do not nest on one CPU within one map. */
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct kernel_stack);
-} kernel_stack_scratch SEC(".maps");
-
+/* Too large for the BPF stack. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, struct user_stack);
 } user_stack_scratch SEC(".maps");
-
-static __always_inline __u64 mix(__u64 hash, __u64 word)
-{
-	hash ^= word;
-	hash *= 0x9e3779b97f4a7c15ULL;
-	return hash ^ (hash >> 29);
-}
-
-/* Takes the kernel stack of a task that is not running and returns its name, 0 if it was not had. */
-static __always_inline __u64 take_kernel_stack(struct task_struct *task, __u64 *site)
-{
-	struct kernel_stack *stack;
-	__u64 hash = 1;
-	__u32 zero = 0;
-	long bytes;
-
-	stack = bpf_map_lookup_elem(&kernel_stack_scratch, &zero);
-	if (!stack)
-		return 0;
-	bytes = bpf_get_task_stack(task, stack->frames, sizeof(stack->frames), 0);
-	if (bytes <= 0) {
-		COUNT_LOST(stacks);
-		return 0;
-	}
-	for (int i = 0; i < STACK_DEPTH; i++) {
-		if (i * (long)sizeof(__u64) >= bytes)
-			stack->frames[i] = 0;
-		else
-			hash = mix(hash, stack->frames[i]);
-	}
-	*site = stack->frames[0];
-	if (!bpf_map_lookup_elem(&kernel_stacks, &hash) &&
-	    bpf_map_update_elem(&kernel_stacks, &hash, stack, BPF_NOEXIST) == -7 /* E2BIG */)
-		COUNT_LOST(stacks);
-	return hash;
-}
 
 static __always_inline void add_waker(struct thread *thread, struct sleep_key *sleep)
 {
@@ -188,14 +139,14 @@ static __always_inline void update_max(__u64 *max, __u64 value)
 }
 
 /* Adds the sleep that has just ended to the tables. */
-static __always_inline __u64 add_sleep(struct thread *thread, struct task_struct *task,
-				       __u32 waiters_exit, __u64 *site)
+static __always_inline void add_sleep(struct thread *thread, struct task_struct *task,
+				      __u64 stack, __u32 waiters_exit)
 {
-	struct sleep_key key = {.call = thread->call, .lock_flags = thread->lock_flags};
+	struct sleep_key key = {
+		.call = thread->call, .lock_flags = thread->lock_flags, .stack = stack};
 	struct sleep_row fresh = {.count = 1, .blocked_ns = thread->sleep_ns};
 	struct sleep_row *row;
 
-	key.stack = take_kernel_stack(task, site);
 	row = bpf_map_lookup_elem(&sleep_rows, &key);
 	if (!row) {
 		fresh.max_ns = thread->sleep_ns;
@@ -208,7 +159,7 @@ static __always_inline __u64 add_sleep(struct thread *thread, struct task_struct
 			row = bpf_map_lookup_elem(&sleep_rows, &key);
 			if (!row) {
 				COUNT_LOST(sleeps);
-				return key.stack;
+				return;
 			}
 		}
 	}
@@ -222,8 +173,8 @@ static __always_inline __u64 add_sleep(struct thread *thread, struct task_struct
 			row->waiters_exit = waiters_exit;
 	}
 	add_waker(thread, &key);
-	add_slept(thread, task, key.stack, thread->sleep_ns);
-	return key.stack;
+	if (!user_tap)
+		add_slept(thread, task, key.stack, thread->sleep_ns);
 }
 
 static __always_inline void add_site(struct site_key *key, __u64 count, __u64 blocked, __u64 wall)
@@ -231,9 +182,11 @@ static __always_inline void add_site(struct site_key *key, __u64 count, __u64 bl
 	struct site_row fresh = {.count = count, .blocked_ns = blocked, .wall_ns = wall};
 	struct site_row *row = bpf_map_lookup_elem(&site_rows, key);
 
-	if (!row && bpf_map_update_elem(&site_rows, key, &fresh, BPF_NOEXIST) == 0)
-		return;
-	row = bpf_map_lookup_elem(&site_rows, key);
+	if (!row) {
+		if (!bpf_map_update_elem(&site_rows, key, &fresh, BPF_NOEXIST))
+			return;
+		row = bpf_map_lookup_elem(&site_rows, key); /* another CPU was first */
+	}
 	if (!row) {
 		COUNT_LOST(rows);
 		return;

@@ -10,6 +10,7 @@
 
 #include "calls.h"
 #include "life.h"
+#include "switch.h"
 
 #define NR_EXECVE 59
 #define NR_EXECVEAT 322
@@ -23,12 +24,17 @@ int BPF_PROG(on_sys_enter, struct pt_regs *regs, long id)
 
 	if (!thread)
 		return 0;
+	begin_work(thread);
 	now = bpf_ktime_get_ns();
 	if (thread->state == THREAD_ARMED) {
-		if (id != NR_EXECVE && id != NR_EXECVEAT)
+		if (id != NR_EXECVE && id != NR_EXECVEAT) {
+			end_work(thread);
 			return 0;
+		}
 		begin_life(thread, task, now, MODE_RUNNING);
 	}
+	if (thread->mode != MODE_RUNNING)
+		resume_unseen(thread, task, now);
 	if (thread->call != CALL_NONE) {
 		/* The exit was not seen (monitoring began inside the call): all of it is partial. */
 		if (thread->parted)
@@ -41,6 +47,7 @@ int BPF_PROG(on_sys_enter, struct pt_regs *regs, long id)
 	}
 	thread->call = call_number(task, id);
 	snapshot(thread, task);
+	end_work(thread);
 	return 0;
 }
 
@@ -57,18 +64,23 @@ int BPF_PROG(on_sys_exit, struct pt_regs *regs, long ret)
 	thread = thread_at(index - 1);
 	if (!thread || thread->state != THREAD_LIVE)
 		return 0;
+	begin_work(thread);
 	now = bpf_ktime_get_ns();
+	if (thread->mode != MODE_RUNNING)
+		resume_unseen(thread, task, now);
 	if (thread->call == CALL_NONE) {
 		/* A new child's first return, or a call that seccomp refused before it was seen. */
 		if (thread->flags & THREAD_BORN)
 			thread->flags &= ~THREAD_BORN;
 		else
 			refused_call(thread, task, regs, ret, now);
+		end_work(thread);
 		return 0;
 	}
 	if (thread->parted)
 		close_part(thread, PART_CPU, now);
 	close_call(thread, index - 1, task, regs, ctx, now, ret);
+	end_work(thread);
 	return 0;
 }
 

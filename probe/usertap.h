@@ -147,19 +147,27 @@ static __always_inline __u64 less(__u64 value, __u64 by)
 	return value > by ? value - by : 0;
 }
 
-/* What the thread counted for its calls is taken out of its life; the rest was between calls. */
+/*
+ * What the thread counted for its calls is taken out of its life; the rest was between calls. Of the
+ * time outside its calls the probes know how much was off the CPU, and the remainder was on it.
+ */
 static __always_inline void close_tapped_life(struct thread *thread)
 {
 	struct debox_slot *slot = slot_at(thread->index);
+	__u64 outside;
 
 	if (!slot)
 		return;
 	thread->calls = slot->tap_calls;
+	outside = slot->tap_totals_ns[PART_OUTSIDE];
+	thread->in_calls[PART_OUTSIDE] = outside;
+	for (int i = PART_BLOCKED; i < PART_OUTSIDE; i++)
+		outside = less(outside, thread->outside[i]);
+	thread->outside[PART_CPU] = outside;
 	for (int i = 0; i < PART_OUTSIDE; i++) {
 		thread->in_calls[i] = slot->tap_totals_ns[i];
 		thread->between[i] =
 			less(thread->between[i], thread->in_calls[i] + thread->outside[i]);
-		thread->in_calls[PART_OUTSIDE] += thread->outside[i];
 	}
 }
 

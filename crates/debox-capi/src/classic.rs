@@ -13,6 +13,8 @@ use crate::fixed;
 
 const SLEEPS: usize = 5;
 const TRACE: usize = 200;
+/// Characters of a label that `wmesg` has room for.
+const WMESG: usize = 7;
 
 /// `PerSleepInfo`.
 #[repr(C)]
@@ -57,9 +59,20 @@ pub struct DeBoxInfo {
 const _: () = assert!(std::mem::size_of::<PerSleepInfo>() == 80);
 const _: () = assert!(std::mem::size_of::<DeBoxInfo>() == 3640);
 
+/// A thread's buffer, null when it has none.
+struct Buffer(Cell<*mut DeBoxInfo>);
+
+impl Drop for Buffer {
+    /// A thread that ends does not count any more.
+    fn drop(&mut self) {
+        if !self.0.get().is_null() {
+            BUFFERS.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
 thread_local! {
-    /// The thread's buffer, null when it has none.
-    static BUFFER: Cell<*mut DeBoxInfo> = const { Cell::new(ptr::null_mut()) };
+    static BUFFER: Buffer = const { Buffer(Cell::new(ptr::null_mut())) };
     /// Number of the last call that was fetched, or that had been made before DeBoxControl.
     static SEEN: Cell<u64> = const { Cell::new(0) };
     /// Where the last record is copied to: too large for small stacks.
@@ -84,12 +97,14 @@ pub unsafe extern "C" fn DeBoxControl(
     }
     let (Ok(max_sleeps), Ok(max_trace)) = (u32::try_from(max_sleeps), u32::try_from(max_trace))
     else {
-        return fail(&Error::Argument("the limits of DeBoxControl are not negative"));
+        return fail(&Error::Argument(
+            "the limits of DeBoxControl are not negative",
+        ));
     };
     match activate(max_sleeps.min(SLEEPS as u32), max_trace.min(TRACE as u32)) {
         Err(error) => fail(&error),
         Ok(()) => {
-            if BUFFER.replace(buffer).is_null() {
+            if replace_buffer(buffer).is_null() {
                 BUFFERS.fetch_add(1, Ordering::Relaxed);
             }
             0
@@ -112,7 +127,7 @@ fn activate(max_sleeps: u32, max_trace: u32) -> Result<(), Error> {
 }
 
 fn deactivate() -> c_int {
-    if BUFFER.replace(ptr::null_mut()).is_null() {
+    if replace_buffer(ptr::null_mut()).is_null() {
         return 0;
     }
     // Neither can fail in a way that matters: without records there is nothing to pause.
@@ -123,11 +138,17 @@ fn deactivate() -> c_int {
     0
 }
 
+fn replace_buffer(with: *mut DeBoxInfo) -> *mut DeBoxInfo {
+    BUFFER.with(|buffer| buffer.0.replace(with))
+}
+
 #[no_mangle]
 pub extern "C" fn DeBoxFetch() -> c_int {
-    let buffer = BUFFER.get();
+    let buffer = BUFFER.with(|buffer| buffer.0.get());
     if buffer.is_null() {
-        return fail(&Error::Argument("this thread has no buffer: call DeBoxControl first"));
+        return fail(&Error::Argument(
+            "this thread has no buffer: call DeBoxControl first",
+        ));
     }
     let Some(last) = inband::last() else { return 0 };
     if last.number() == SEEN.get() {
@@ -152,7 +173,9 @@ unsafe fn fill(buffer: *mut DeBoxInfo, record: &Record) {
     // bytes are a valid DeBoxInfo.
     let info = unsafe { &mut *buffer };
     info.syscall_num = record.call;
-    info.call_time = CallTime { timeval: timeval(record.wall_ns) };
+    info.call_time = CallTime {
+        timeval: timeval(record.wall_ns),
+    };
     info.num_pg_faults = clamp(u64::from(record.faults_minor) + u64::from(record.faults_major));
     info.trace_depth = 0; // no probe traces functions yet
     let used = record.sleeps().len().min(SLEEPS);
@@ -166,15 +189,13 @@ unsafe fn fill(buffer: *mut DeBoxInfo, record: &Record) {
 fn per_sleep(sleep: &Sleep, explained: Option<&Explanation>) -> PerSleepInfo {
     let (label, file, line) = match explained {
         None => ("unknown", String::new(), 0),
-        Some(known) if known.file.is_empty() => {
-            (known.label.as_str(), short_site(known, 31), 0)
-        }
+        Some(known) if known.file.is_empty() => (known.label.as_str(), short_site(known, 31), 0),
         Some(known) => (known.label.as_str(), known.file.clone(), known.line),
     };
     PerSleepInfo {
         num_sleeps: clamp(u64::from(sleep.count)),
         blocked_time: timeval(sleep.blocked_ns),
-        wmesg: fixed(label),
+        wmesg: fixed(label.get(..WMESG).unwrap_or(label).trim_end()),
         blocking_file: fixed(&file),
         blocking_line: clamp(u64::from(line)),
         num_waiters_entry: clamp(u64::from(sleep.waiters_entry)),
@@ -238,7 +259,11 @@ mod tests {
     }
 
     fn text(bytes: &[c_char]) -> String {
-        bytes.iter().take_while(|c| **c != 0).map(|c| *c as u8 as char).collect()
+        bytes
+            .iter()
+            .take_while(|c| **c != 0)
+            .map(|c| *c as u8 as char)
+            .collect()
     }
 
     #[test]
@@ -259,9 +284,24 @@ mod tests {
             ..Sleep::default()
         };
         let info = per_sleep(&sleep, Some(&explanation("wb_wait", 0x10)));
-        assert_eq!((info.num_sleeps, info.num_waiters_entry, info.num_waiters_exit), (3, 2, 1));
-        assert_eq!((info.blocked_time.tv_sec, info.blocked_time.tv_usec), (1, 234_567));
+        assert_eq!(
+            (
+                info.num_sleeps,
+                info.num_waiters_entry,
+                info.num_waiters_exit
+            ),
+            (3, 2, 1)
+        );
+        assert_eq!(
+            (info.blocked_time.tv_sec, info.blocked_time.tv_usec),
+            (1, 234_567)
+        );
         assert_eq!(text(&info.wmesg), "page wr");
+        let mapped = Explanation {
+            label: "mapped page".to_string(),
+            ..explanation("f", 0)
+        };
+        assert_eq!(text(&per_sleep(&sleep, Some(&mapped)).wmesg), "mapped");
         assert_eq!(text(&info.blocking_file), "wb_wait+0x10");
         assert_eq!(info.blocking_line, 0);
     }

@@ -58,10 +58,14 @@ pub unsafe extern "C" fn debox_enable(options: *const Options) -> c_int {
 
 fn read_options(options: &Options) -> Result<inband::Options, Error> {
     if options.size as usize != std::mem::size_of::<Options>() {
-        return Err(Error::Argument("options.size is not that of struct debox_options"));
+        return Err(Error::Argument(
+            "options.size is not that of struct debox_options",
+        ));
     }
     if options.detail & !(DETAIL_SLEEPS | DETAIL_IRQ) != 0 || options.reserved != [0; 5] {
-        return Err(Error::Argument("options asks for what this version does not know"));
+        return Err(Error::Argument(
+            "options asks for what this version does not know",
+        ));
     }
     let defaults = inband::Options::default();
     Ok(inband::Options {
@@ -151,7 +155,9 @@ pub unsafe extern "C" fn debox_explain(
     out: *mut Explanation,
 ) -> c_int {
     if record.is_null() || out.is_null() {
-        return keep(&Error::Argument("debox_explain needs a record and room for the result"));
+        return keep(&Error::Argument(
+            "debox_explain needs a record and room for the result",
+        ));
     }
     let Ok(index) = usize::try_from(index) else {
         return keep(&Error::Argument("the index of a sleep is not negative"));
@@ -215,7 +221,12 @@ mod tests {
 
     #[test]
     fn options_of_another_version_are_refused() {
-        let options = |size, detail| Options { size, max_threads: 0, detail, reserved: [0; 5] };
+        let options = |size, detail| Options {
+            size,
+            max_threads: 0,
+            detail,
+            reserved: [0; 5],
+        };
         assert!(read_options(&options(31, 0)).is_err());
         assert!(read_options(&options(32, 1 << 9)).is_err());
         assert_eq!(

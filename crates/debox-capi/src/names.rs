@@ -21,7 +21,11 @@ pub fn call_name(call: c_int, abi: c_int) -> *const c_char {
     if names.len() >= NAMES_MAX {
         return c"unknown call".as_ptr();
     }
-    let record = Record { call, abi: abi as u16, ..Record::default() };
+    let record = Record {
+        call,
+        abi: abi as u16,
+        ..Record::default()
+    };
     let name = CString::new(record.call_name()).unwrap_or_default();
     let name: &'static CStr = Box::leak(name.into_boxed_c_str());
     names.insert((call, abi), name);
@@ -36,7 +40,9 @@ mod tests {
     fn names_are_the_engines() {
         let name = |call, abi| {
             // SAFETY: names live for good.
-            unsafe { CStr::from_ptr(call_name(call, abi)) }.to_str().unwrap()
+            unsafe { CStr::from_ptr(call_name(call, abi)) }
+                .to_str()
+                .unwrap()
         };
         assert_eq!(name(0, 0), "read");
         assert_eq!(name(1, 0), "write");

@@ -11,8 +11,15 @@ static ALONE: Mutex<()> = Mutex::new(());
 /// Where cargo put `libdebox.so`: beside the tests.
 fn library_directory() -> PathBuf {
     let test = std::env::current_exe().expect("a test knows where it is");
-    let beside = test.parent().expect("a test is in a directory").to_path_buf();
-    assert!(beside.join("libdebox.so").exists(), "no libdebox.so in {}", beside.display());
+    let beside = test
+        .parent()
+        .expect("a test is in a directory")
+        .to_path_buf();
+    assert!(
+        beside.join("libdebox.so").exists(),
+        "no libdebox.so in {}",
+        beside.display()
+    );
     beside
 }
 
@@ -20,10 +27,22 @@ fn library_directory() -> PathBuf {
 fn compile(name: &str, flags: &[&str]) -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let source = here.join("tests/programs").join(format!("{name}.c"));
-    let directory = tempfile::Builder::new().prefix("debox-capi-").tempdir().unwrap().keep();
+    let directory = tempfile::Builder::new()
+        .prefix("debox-capi-")
+        .tempdir()
+        .unwrap()
+        .keep();
     let program = directory.join(name);
     let compiled = Command::new("cc")
-        .args(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"])
+        .args([
+            "-std=gnu11",
+            "-O2",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-pthread",
+            "-o",
+        ])
         .arg(&program)
         .arg(&source)
         .arg("-I")
@@ -31,7 +50,11 @@ fn compile(name: &str, flags: &[&str]) -> PathBuf {
         .args(flags)
         .output()
         .expect("cc runs");
-    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    assert!(
+        compiled.status.success(),
+        "{}",
+        String::from_utf8_lossy(&compiled.stderr)
+    );
     program
 }
 
@@ -44,7 +67,10 @@ fn linked(name: &str) -> PathBuf {
 
 fn run(program: &Path, argument: &str) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let ran = Command::new(program).arg(argument).output().expect("the program runs");
+    let ran = Command::new(program)
+        .arg(argument)
+        .output()
+        .expect("the program runs");
     let _ = std::fs::remove_dir_all(program.parent().expect("it is in its own directory"));
     check(argument, &ran);
 }
@@ -102,10 +128,22 @@ fn the_library_may_be_loaded_at_run_time() {
 #[test]
 fn the_headers_are_c_and_cpp() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../include");
-    for (language, standard) in [("c", "c99"), ("c", "c17"), ("c++", "c++11"), ("c++", "c++20")] {
+    for (language, standard) in [
+        ("c", "c99"),
+        ("c", "c17"),
+        ("c++", "c++11"),
+        ("c++", "c++20"),
+    ] {
         for header in ["debox.h", "debox_2004.h"] {
             let checked = Command::new("cc")
-                .args(["-x", language, "-Wall", "-Wextra", "-Werror", "-fsyntax-only"])
+                .args([
+                    "-x",
+                    language,
+                    "-Wall",
+                    "-Wextra",
+                    "-Werror",
+                    "-fsyntax-only",
+                ])
                 .arg(format!("-std={standard}"))
                 .arg(here.join(header))
                 .output()

@@ -2,6 +2,8 @@
 
 mod attach;
 mod command;
+mod doctor;
+mod manual;
 mod options;
 mod output;
 mod preload;
@@ -23,6 +25,9 @@ fn main() -> ExitCode {
     let done = match cli.subcommand {
         Subcommand::Run(arguments) => run::run(arguments),
         Subcommand::Attach(arguments) => attach::attach(arguments),
+        Subcommand::Doctor(arguments) => doctor::doctor(arguments),
+        Subcommand::Man(arguments) => manual::man(arguments),
+        Subcommand::Completions(arguments) => manual::completions(arguments),
     };
     match done {
         Ok(status) => ExitCode::from(status),

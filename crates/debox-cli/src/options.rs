@@ -25,6 +25,15 @@ pub enum Subcommand {
     #[command(after_help = "Example:\n  debox attach -p $(pidof -s nginx) --for 10s\n\n\
         Ends with the process, after --for, or with Ctrl-C.")]
     Attach(Attach),
+    /// Say what this machine allows, what is missing, what each lack costs, and the remedy
+    #[command(after_help = "Exit status: 0 if debox works here, 1 if something prevents it.")]
+    Doctor(Doctor),
+    /// Write the manual pages
+    #[command(hide = true)]
+    Man(Man),
+    /// Print a shell's completions
+    #[command(hide = true)]
+    Completions(Completions),
 }
 
 #[derive(Args)]
@@ -46,6 +55,26 @@ pub struct Attach {
     /// How long, such as 500ms, 10s or 2m; without it until the process ends or Ctrl-C
     #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
     pub duration: Option<Duration>,
+}
+
+#[derive(Args)]
+pub struct Doctor {
+    /// How to print what was found
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub format: Format,
+}
+
+#[derive(Args)]
+pub struct Man {
+    /// The directory to write to; without it the first page is printed
+    #[arg(value_name = "DIR")]
+    pub directory: Option<PathBuf>,
+}
+
+#[derive(Args)]
+pub struct Completions {
+    #[arg(value_enum)]
+    pub shell: clap_complete::Shell,
 }
 
 #[derive(Args)]

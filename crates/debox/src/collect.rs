@@ -118,6 +118,7 @@ impl Session {
             lost.stacks += counts.stacks;
             lost.threads += counts.threads;
             lost.rows += counts.rows;
+            lost.switches += counts.switches;
             lost.calls += counts.calls;
             lost.faults_minor += counts.faults_minor;
             lost.faults_major += counts.faults_major;
@@ -431,6 +432,13 @@ impl Session {
         unseen.push(
             "Spinning is shown for mutexes only; on other locks it is inside cpu.".to_string(),
         );
+        if measured.lost.switches > 0 {
+            unseen.push(format!(
+                "{} times the kernel did not show that a thread came back to a CPU; how long it \
+                 had waited was then taken from the scheduler's own account.",
+                measured.lost.switches
+            ));
+        }
         if measured.threads.iter().any(|thread| thread.flags & tables::THREAD_PARTIAL != 0) {
             unseen.push(
                 "Calls that were already running when monitoring began are timed from then on."
@@ -526,11 +534,14 @@ fn close_open_part(thread: &mut types::thread, stopped_ns: u64, tap: Tap) {
 fn take_calls_out_of_life(thread: &mut types::thread, slot: Option<&types::debox_slot>) {
     let Some(slot) = slot else { return };
     thread.calls = slot.tap_calls;
+    let outside = slot.tap_totals_ns[tables::PART_OUTSIDE];
+    thread.in_calls[tables::PART_OUTSIDE] = outside;
+    let off_cpu: u64 = thread.outside[tables::PART_BLOCKED..tables::PART_OUTSIDE].iter().sum();
+    thread.outside[tables::PART_CPU] = outside.saturating_sub(off_cpu);
     for part in 0..tables::PART_OUTSIDE {
         thread.in_calls[part] = slot.tap_totals_ns[part];
         let elsewhere = thread.in_calls[part] + thread.outside[part];
         thread.between[part] = thread.between[part].saturating_sub(elsewhere);
-        thread.in_calls[tables::PART_OUTSIDE] += thread.outside[part];
     }
 }
 

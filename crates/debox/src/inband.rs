@@ -27,9 +27,9 @@
 //!
 //! A child made by `fork` is monitored like a thread and has a slot of its own: in the child the
 //! same functions read the child's records, and never touch the parent's. That works through a
-//! handler of `pthread_atfork`; a child made in any other way (a raw `clone`) reads nothing until it
-//! calls [`enable`] itself. A child of `vfork` shares its parent's memory until it execs and must
-//! not use the library. After `exec` the program is still monitored but has to be told to look.
+//! handler of `pthread_atfork`; a child made in any other way (a raw `clone`) reads nothing until
+//! it calls [`enable`] itself. A child of `vfork` shares its parent's memory until it execs and
+//! must not use the library. After `exec` the program is still monitored but has to be told to look.
 //!
 //! Monitoring lasts as long as one process that has the session open: the one that called
 //! [`enable`], or a fork of it that neither called [`disable`] nor `exec`.
@@ -71,7 +71,13 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Options { max_threads: 1024, detail: Detail { sleeps: true, ..Detail::default() } }
+        Options {
+            max_threads: 1024,
+            detail: Detail {
+                sleeps: true,
+                ..Detail::default()
+            },
+        }
     }
 }
 
@@ -130,8 +136,11 @@ struct State {
 // only by the thread that holds the lock of STATE.
 unsafe impl Send for State {}
 
-static STATE: Mutex<State> =
-    Mutex::new(State { session: None, explained: explain::Cache::new(), symbols: None });
+static STATE: Mutex<State> = Mutex::new(State {
+    session: None,
+    explained: explain::Cache::new(),
+    symbols: None,
+});
 
 fn state() -> MutexGuard<'static, State> {
     // A panic elsewhere leaves the state usable: it is only ever replaced as a whole.
@@ -171,8 +180,16 @@ pub fn enable(options: &Options) -> Result<(), Error> {
     .map_err(classify)?;
     session.enrol(std::process::id(), false).map_err(classify)?;
     let slots = &session.skel.maps.slots;
-    let map_id = slots.info().map_err(|error| Error::System(error.to_string()))?.info.id;
-    memory::map(slots.as_fd().as_raw_fd(), map_id, options.max_threads as usize)?;
+    let map_id = slots
+        .info()
+        .map_err(|error| Error::System(error.to_string()))?
+        .info
+        .id;
+    memory::map(
+        slots.as_fd().as_raw_fd(),
+        map_id,
+        options.max_threads as usize,
+    )?;
     state.session = Some(session);
     drop(state);
     memory::publish();
@@ -206,8 +223,8 @@ pub fn is_enabled() -> bool {
 }
 
 /// This thread's last call; `None` before its first one, while nothing is enabled, and on a thread
-/// that is not monitored. Plain loads, safe in a signal handler; the first use on a thread makes one
-/// `gettid`, which is not shown.
+/// that is not monitored. Plain loads, safe in a signal handler; the first use on a thread makes
+/// one `gettid`, which is not shown.
 pub fn last() -> Option<Last> {
     slot::last()
 }
@@ -234,11 +251,16 @@ pub fn history_of(tid: i32, records: &mut [Record]) -> Result<usize, Error> {
         return Err(Error::NotEnabled);
     }
     let missing = Error::NoSuchThread(tid);
-    let wanted = u32::try_from(tid).ok().filter(|tid| *tid > 0).ok_or(missing.clone())?;
+    let wanted = u32::try_from(tid)
+        .ok()
+        .filter(|tid| *tid > 0)
+        .ok_or(missing.clone())?;
     let slot = memory::find(wanted).ok_or(missing.clone())?;
     let copied = slot::copy_history(slot, records, 0);
     // The thread may have ended, and another one taken the slot over, while it was read.
-    (memory::tid_of(slot) == wanted).then_some(copied).ok_or(missing)
+    (memory::tid_of(slot) == wanted)
+        .then_some(copied)
+        .ok_or(missing)
 }
 
 /// Stops writing records for this thread's calls until [`resume`]; they are still counted in
@@ -264,15 +286,19 @@ pub fn resume() -> Result<(), Error> {
 
 /// Limits how much this thread's next records hold: at most `max_sleeps` sites
 /// ([`SLEEPS_MAX`] at first) and `max_trace` trace entries (0 at first). What does not fit is
-/// counted in [`Record::sleeps_lost`], and its time is in the budget all the same. Values above what
-/// a record has room for mean all of it. Safe in a signal handler.
+/// counted in [`Record::sleeps_lost`], and its time is in the budget all the same. Values above
+/// what a record has room for mean all of it. Safe in a signal handler.
 ///
 /// # Errors
 ///
 /// [`Error::NotEnabled`], [`Error::NotMonitored`].
 pub fn set_limits(max_sleeps: u32, max_trace: u32) -> Result<(), Error> {
     let limit = |value: u32, most: usize| value.min(most as u32);
-    slot::set_limits(own_slot()?, limit(max_sleeps, SLEEPS_MAX), limit(max_trace, TRACE_MAX));
+    slot::set_limits(
+        own_slot()?,
+        limit(max_sleeps, SLEEPS_MAX),
+        limit(max_trace, TRACE_MAX),
+    );
     Ok(())
 }
 

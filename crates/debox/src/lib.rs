@@ -6,6 +6,7 @@
 pub mod calls;
 mod clock;
 mod collect;
+pub mod doctor;
 mod explain;
 pub mod inband;
 pub mod kernel;

@@ -322,7 +322,9 @@ mod layout {
     use crate::skeleton::types;
 
     macro_rules! same {
-        ($rust:ty, $c:ty, $size:literal, { $($field:ident = $c_field:ident @ $offset:literal),* $(,)? }) => {
+        ($rust:ty, $c:ty, $size:literal, {
+            $($field:ident = $c_field:ident @ $offset:literal),* $(,)?
+        }) => {
             const _: () = assert!(size_of::<$rust>() == $size && size_of::<$c>() == $size);
             $(const _: () = assert!(
                 offset_of!($rust, $field) == $offset && offset_of!($c, $c_field) == $offset
@@ -368,13 +370,13 @@ mod layout {
         version = version @ 0, size = size @ 4, tid = tid @ 8, tgid = tgid @ 12,
         paused = paused @ 16, max_sleeps = max_sleeps @ 20, max_trace = max_trace @ 24,
         reserved0 = reserved0 @ 28, completed = completed @ 32, tap_call = tap_call @ 40,
-tap_touched = tap_touched @ 44, tap_foreign = tap_foreign @ 48,
+        tap_touched = tap_touched @ 44, tap_foreign = tap_foreign @ 48,
         tap_handler = tap_handler @ 52, tap_first_out_ns = tap_first_out_ns @ 56,
         tap_last_in_ns = tap_last_in_ns @ 64, tap_frame = tap_frame @ 72,
         tap_faults = tap_faults @ 80, tap_abandoned = tap_abandoned @ 84,
         tap_calls = tap_calls @ 88, tap_totals_ns = tap_totals_ns @ 96,
-        tap_caller = tap_caller @ 144, reserved1 = reserved1 @ 152, history = history @ 512, trace = trace @ 10752,
-        reserved2 = reserved2 @ 14848,
+        tap_caller = tap_caller @ 144, reserved1 = reserved1 @ 152, history = history @ 512,
+        trace = trace @ 10752, reserved2 = reserved2 @ 14848,
     });
 }
 
@@ -384,7 +386,10 @@ mod tests {
 
     #[test]
     fn errors_are_told_from_values() {
-        let record = |ret| Record { ret, ..Record::default() };
+        let record = |ret| Record {
+            ret,
+            ..Record::default()
+        };
         assert_eq!(record(0).errno(), None);
         assert_eq!(record(-9).errno(), Some(9));
         assert_eq!(record(-4095).errno(), Some(4095));
@@ -404,7 +409,10 @@ mod tests {
 
     #[test]
     fn more_sleeps_than_there_is_room_for_are_not_believed() {
-        let record = Record { sleeps_used: 99, ..Record::default() };
+        let record = Record {
+            sleeps_used: 99,
+            ..Record::default()
+        };
         assert_eq!(record.sleeps().len(), SLEEPS_MAX);
     }
 }

@@ -219,6 +219,23 @@ impl Session {
             wanted.push(&mut progs.on_contention_begin);
             wanted.push(&mut progs.on_contention_end);
         }
+        if detail.irq {
+            // Exits first, so that no entry is left without its exit.
+            wanted.extend([
+                &mut progs.on_irq_handler_exit,
+                &mut progs.on_softirq_exit,
+                &mut progs.on_local_timer_exit,
+                &mut progs.on_reschedule_exit,
+                &mut progs.on_call_function_exit,
+                &mut progs.on_call_function_single_exit,
+                &mut progs.on_irq_handler_entry,
+                &mut progs.on_softirq_entry,
+                &mut progs.on_local_timer_entry,
+                &mut progs.on_reschedule_entry,
+                &mut progs.on_call_function_entry,
+                &mut progs.on_call_function_single_entry,
+            ]);
+        }
         if self.options.tap == Tap::Kernel {
             wanted.push(&mut progs.on_sys_exit);
             wanted.push(&mut progs.on_sys_enter);
@@ -354,6 +371,22 @@ fn configure(open: &mut OpenDeboxSkel, options: &Options) -> Result<()> {
     progs.on_waking.set_autoload(options.detail.sleeps);
     progs.on_contention_begin.set_autoload(options.detail.sleeps);
     progs.on_contention_end.set_autoload(options.detail.sleeps);
+    for prog in [
+        &mut progs.on_irq_handler_entry,
+        &mut progs.on_irq_handler_exit,
+        &mut progs.on_softirq_entry,
+        &mut progs.on_softirq_exit,
+        &mut progs.on_local_timer_entry,
+        &mut progs.on_local_timer_exit,
+        &mut progs.on_reschedule_entry,
+        &mut progs.on_reschedule_exit,
+        &mut progs.on_call_function_entry,
+        &mut progs.on_call_function_exit,
+        &mut progs.on_call_function_single_entry,
+        &mut progs.on_call_function_single_exit,
+    ] {
+        prog.set_autoload(options.detail.irq);
+    }
     progs.on_sys_enter.set_autoload(options.tap == Tap::Kernel);
     progs.on_sys_exit.set_autoload(options.tap == Tap::Kernel);
     progs.on_exec.set_autoload(options.tap == Tap::User);

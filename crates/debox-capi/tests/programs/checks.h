@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* checks.h: what the check programs share. A failed check ends the program with a line that says why. */
+/* checks.h: what the check programs share. A failed check ends the program with a line that says
+ * why. */
 #ifndef CHECKS_H
 #define CHECKS_H
 

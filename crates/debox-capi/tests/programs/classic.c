@@ -15,10 +15,12 @@ static void results_are_those_of_2004(void)
 	CHECK(DeBoxFetch() == 1, "no result");
 	CHECK(DeBoxFetch() == 0, "the same result twice");
 	CHECK(first.syscallNum == SYS_nanosleep, "call %d", first.syscallNum);
-	CHECK(first.CallTime.callTimeval.tv_sec == 0 && first.CallTime.callTimeval.tv_usec >= 20000 &&
-		      first.CallTime.callTimeval.tv_usec < 30000,
+	CHECK(first.CallTime.callTimeval.tv_sec == 0 &&
+		  first.CallTime.callTimeval.tv_usec >= 20000 &&
+		  first.CallTime.callTimeval.tv_usec < 30000,
 	      "time %ld", (long)first.CallTime.callTimeval.tv_usec);
-	CHECK(first.numPerSleepInfo == 1 && first.traceDepth == 0, "%d sleeps", first.numPerSleepInfo);
+	CHECK(first.numPerSleepInfo == 1 && first.traceDepth == 0, "%d sleeps",
+	      first.numPerSleepInfo);
 	CHECK(first.psi[0].numSleeps == 1, "%d times", first.psi[0].numSleeps);
 	CHECK(first.psi[0].blockedTime.tv_usec >= 20000, "blocked %ld",
 	      (long)first.psi[0].blockedTime.tv_usec);
@@ -75,6 +77,7 @@ static void warm_fetches_are_no_call(void)
 	CHECK(DeBoxControl(&first, 5, 0) == 0, "%s", debox_last_error_text());
 	sleep_ms(1);
 	CHECK(DeBoxFetch() == 1, "no result");
+	syscall(SYS_getppid); /* the look-up's own calls have numbers before this one */
 	before = debox_last()->number;
 	for (int i = 0; i < 20; i++) {
 		sleep_ms(1);
@@ -87,11 +90,11 @@ static void warm_fetches_are_no_call(void)
 int main(int argc, char **argv)
 {
 	static const struct check checks[] = {
-		{"results", results_are_those_of_2004},
-		{"buffers", buffers_and_limits_change},
-		{"null", null_deactivates},
-		{"privilege", privilege_is_needed},
-		{"warm", warm_fetches_are_no_call},
+	    {"results", results_are_those_of_2004},
+	    {"buffers", buffers_and_limits_change},
+	    {"null", null_deactivates},
+	    {"privilege", privilege_is_needed},
+	    {"warm", warm_fetches_are_no_call},
 	};
 
 	return run_check(checks, sizeof(checks) / sizeof(checks[0]), argc > 1 ? argv[1] : NULL);

@@ -76,7 +76,8 @@ static void look(int signal)
 	syscall(SYS_getpid, 99);
 	last = debox_last();
 	CHECK(last && last->call == SYS_getpid && last->args[0] == 99, "in the handler");
-	CHECK(debox_history(records, 2) >= 1 && records[0].number == last->number, "in the handler");
+	CHECK(debox_history(records, 2) >= 1 && records[0].number == last->number,
+	      "in the handler");
 	handled++;
 	errno = saved;
 }
@@ -111,7 +112,8 @@ static void handlers_may_look(void)
 
 		stop = 0;
 		for (int i = 0; i < 4; i++)
-			CHECK(!pthread_create(&threads[i], NULL, look_and_allocate, NULL), "thread");
+			CHECK(!pthread_create(&threads[i], NULL, look_and_allocate, NULL),
+			      "thread");
 		for (int i = 0; i < 20; i++)
 			sleep_ms(5);
 		stop = 1;
@@ -151,7 +153,8 @@ static void forked_children_have_their_own(void)
 		sleep_ms(20);
 		CHECK(debox_explain(debox_last(), 0, &(struct debox_explanation){0}) == 0, "%s",
 		      debox_last_error_text());
-		CHECK(debox_set_limits(0, 0) == 0 && debox_pause() == 0, "the child's own controls");
+		CHECK(debox_set_limits(0, 0) == 0 && debox_pause() == 0,
+		      "the child's own controls");
 		if (!fork()) {
 			syscall(SYS_getuid);
 			_exit(debox_last() && debox_last()->call == SYS_getuid ? 3 : 1);
@@ -323,14 +326,14 @@ static void crowds_are_told(void)
 int main(int argc, char **argv)
 {
 	static const struct check checks[] = {
-		{"other_threads", other_threads_read_whole_records},
-		{"signals", handlers_may_look},
-		{"fork", forked_children_have_their_own},
-		{"clone", raw_clones_read_nothing},
-		{"daemon", daemons_stay_monitored},
-		{"sessions", sessions_leave_nothing_behind},
-		{"errors", errors_are_explained},
-		{"crowd", crowds_are_told},
+	    {"other_threads", other_threads_read_whole_records},
+	    {"signals", handlers_may_look},
+	    {"fork", forked_children_have_their_own},
+	    {"clone", raw_clones_read_nothing},
+	    {"daemon", daemons_stay_monitored},
+	    {"sessions", sessions_leave_nothing_behind},
+	    {"errors", errors_are_explained},
+	    {"crowd", crowds_are_told},
 	};
 
 	return run_check(checks, sizeof(checks) / sizeof(checks[0]), argc > 1 ? argv[1] : NULL);

@@ -5,31 +5,10 @@ use std::io::{self, Write};
 
 use anstyle::Style;
 
+pub use debox::doctor::{Finding, Standing};
+
 use super::grid::{name, text, Cell, Grid, Tone};
 use super::{line, TableOptions};
-
-/// Whether a need is met.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
-    Met,
-    /// Debox works, and shows less.
-    Limits,
-    /// Debox does not work here.
-    Prevents,
-}
-
-/// One thing that was looked at.
-#[derive(Debug, Clone)]
-pub struct Finding {
-    pub need: String,
-    pub standing: Standing,
-    /// What was found: a version, a sentence.
-    pub found: String,
-    /// What the lack costs; empty when the need is met.
-    pub cost: String,
-    /// What would cure it; empty when nothing is known to.
-    pub remedy: String,
-}
 
 /// Prints the findings in the given order, and the verdict.
 pub fn print(out: &mut impl Write, findings: &[Finding], options: &TableOptions) -> io::Result<()> {
@@ -39,6 +18,8 @@ pub fn print(out: &mut impl Write, findings: &[Finding], options: &TableOptions)
             Standing::Met => ("yes", Tone::Quiet),
             Standing::Limits => ("limited", Tone::Warn),
             Standing::Prevents => ("no", Tone::Warn),
+            Standing::Unchecked => ("unknown", Tone::Plain),
+            Standing::Unused => ("unused", Tone::Quiet),
         };
         grid.row([
             Cell::text(word).tone(tone),
@@ -69,12 +50,24 @@ fn verdict(findings: &[Finding]) -> String {
             .count()
     };
     let plural = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
-    match (how_many(Standing::Prevents), how_many(Standing::Limits)) {
+    let mut verdict = match (how_many(Standing::Prevents), how_many(Standing::Limits)) {
         (0, 0) => "debox works here, with nothing missing".to_string(),
         (0, limits) => format!("debox works here, within {}", plural(limits, "limit")),
-        (obstacles, _) => format!(
-            "debox does not work here: {}",
-            plural(obstacles, "obstacle")
-        ),
+        _ => format!("debox does not work here: {}", obstacles(findings)),
+    };
+    match how_many(Standing::Unchecked) {
+        0 => {}
+        unchecked => verdict.push_str(&format!("; {unchecked} not known")),
     }
+    verdict
+}
+
+fn obstacles(findings: &[Finding]) -> String {
+    let prevents = |finding: &&Finding| finding.standing == Standing::Prevents;
+    let needs: Vec<&str> = findings
+        .iter()
+        .filter(prevents)
+        .map(|finding| finding.need.as_str())
+        .collect();
+    needs.join(", ")
 }

@@ -72,13 +72,25 @@ impl Cache {
 ///
 /// [`Error::Argument`] if there is no such sleep, [`Error::NotEnabled`], [`Error::System`].
 pub fn explain(record: &Record, index: usize) -> Result<Arc<Explanation>, Error> {
-    let sleep = record.sleeps().get(index).ok_or(Error::Argument("no such sleep in the record"))?;
+    let sleep = record
+        .sleeps()
+        .get(index)
+        .ok_or(Error::Argument("no such sleep in the record"))?;
     let mut state = super::state();
     if !super::is_enabled() {
         return Err(Error::NotEnabled);
     }
-    let argument = if i64::from(record.call) == libc::SYS_fcntl { record.args[1] } else { 0 };
-    let key = (sleep.stack, sleep.lock_flags, record.table_number(), argument);
+    let argument = if i64::from(record.call) == libc::SYS_fcntl {
+        record.args[1]
+    } else {
+        0
+    };
+    let key = (
+        sleep.stack,
+        sleep.lock_flags,
+        record.table_number(),
+        argument,
+    );
     if let Some(known) = state.explained.0.as_ref().and_then(|cache| cache.get(&key)) {
         return Ok(Arc::clone(known));
     }
@@ -93,7 +105,9 @@ pub fn explain(record: &Record, index: usize) -> Result<Arc<Explanation>, Error>
             let bytes = stacks
                 .lookup(&sleep.stack.to_ne_bytes(), MapFlags::ANY)
                 .map_err(|error| Error::System(format!("cannot read the stacks: {error}")))?;
-            let stack = bytes.as_deref().and_then(tables::read_value::<types::kernel_stack>);
+            let stack = bytes
+                .as_deref()
+                .and_then(tables::read_value::<types::kernel_stack>);
             let symbols = state.symbols.get_or_insert_with(Symbols::default);
             Ok(Arc::new(explain_stack(symbols, record, sleep, stack)))
         })
@@ -117,12 +131,22 @@ fn explain_stack(
     stack: Option<types::kernel_stack>,
 ) -> Explanation {
     let mut addresses: Vec<u64> = stack
-        .map(|stack| stack.frames.iter().copied().take_while(|frame| *frame != 0).collect())
+        .map(|stack| {
+            stack
+                .frames
+                .iter()
+                .copied()
+                .take_while(|frame| *frame != 0)
+                .collect()
+        })
         .unwrap_or_default();
     if addresses.is_empty() && sleep.site != 0 {
         addresses.push(sleep.site); // the table was full
     }
-    let frames: Vec<Frame> = addresses.iter().map(|address| symbols.kernel(*address)).collect();
+    let frames: Vec<Frame> = addresses
+        .iter()
+        .map(|address| symbols.kernel(*address))
+        .collect();
     let mut functions: Vec<&str> = lock_frame(sleep.lock_flags).into_iter().collect();
     let before = functions.len();
     functions.extend(frames.iter().map(|frame| frame.function.as_str()));
@@ -133,7 +157,9 @@ fn explain_stack(
         .and_then(|index| index.checked_sub(before))
         .and_then(|index| frames.get(index))
         .or(frames.first());
-    let (file, line) = site.and_then(|site| site.line.as_deref()).map_or(("", 0), split_line);
+    let (file, line) = site
+        .and_then(|site| site.line.as_deref())
+        .map_or(("", 0), split_line);
     Explanation {
         label: explained.label,
         class: explained.class,

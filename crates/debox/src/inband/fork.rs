@@ -44,7 +44,9 @@ extern "C" fn parent() {
 extern "C" fn child() {
     // SAFETY: the only thread of the child is the one that took the lock in `prepare`.
     let held = unsafe { (*HELD.0.get()).take() };
-    let Some((guard, generation)) = held else { return };
+    let Some((guard, generation)) = held else {
+        return;
+    };
     memory::follow_fork(generation);
     drop(guard);
     slot::hide_all();

@@ -1,11 +1,11 @@
 //! The slots in this process's memory, and the word that says whether they are there.
 //!
 //! A pointer into the slots must stay readable whatever happens, because threads read without a
-//! lock. So the range of addresses is never given back: [`vacate`] puts empty memory in the place of
-//! the slots, and the next [`map`] uses the range again.
+//! lock. So the range of addresses is never given back: [`vacate`] puts empty memory in the place
+//! of the slots, and the next [`map`] uses the range again.
 //!
-//! The **generation** is a number that is new each time slots are mapped and 0 while there are none.
-//! It is kept in a page of its own that the kernel empties in a forked child: a child that has not
+//! The **generation** is a number that is new each time slots are mapped and 0 while there are
+//! none. It is kept in a page of its own that the kernel empties in a forked child: a child that has not
 //! been given its own view of the slots finds 0, without any call, and reads nothing. The slots
 //! themselves are kept out of children (`MADV_DONTFORK`).
 
@@ -85,8 +85,7 @@ pub(super) fn vacate() {
     let base = BASE.load(Ordering::Relaxed).cast();
     let length = ROOM.load(Ordering::Relaxed) * SLOT;
     // SAFETY: replaces this module's own mapping; whoever still reads there finds zeros.
-    let placed =
-        unsafe { libc::mmap(base, length, READ_WRITE, EMPTY | libc::MAP_FIXED, -1, 0) };
+    let placed = unsafe { libc::mmap(base, length, READ_WRITE, EMPTY | libc::MAP_FIXED, -1, 0) };
     if placed == libc::MAP_FAILED {
         // The slots stay where they are, with nobody to write them; the range is not used again.
         ROOM.store(0, Ordering::Relaxed);

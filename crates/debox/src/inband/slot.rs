@@ -135,7 +135,9 @@ pub(super) fn hide_all() {
     let Some(slot) = own() else { return };
     let completed = read!(slot, completed);
     if completed > 0 {
-        words::words().floor.set(read!(entry(slot, completed - 1), number));
+        words::words()
+            .floor
+            .set(read!(entry(slot, completed - 1), number));
     }
 }
 
@@ -163,7 +165,10 @@ pub(super) fn last() -> Option<Last> {
             return None;
         }
         if !is_look_up(record) {
-            return Some(Last { record, _not_send: PhantomData });
+            return Some(Last {
+                record,
+                _not_send: PhantomData,
+            });
         }
     }
     None
@@ -178,7 +183,9 @@ pub(super) fn copy_history(slot: *const Slot, records: &mut [Record], floor: u64
         if copied == records.len() {
             break;
         }
-        let Some(record) = copy_whole(entry(slot, newest - back)) else { continue };
+        let Some(record) = copy_whole(entry(slot, newest - back)) else {
+            continue;
+        };
         // Not in order: written anew, for a later call, since `newest` was read.
         if record.number <= floor || record.number >= before {
             continue;

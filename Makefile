@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# make demo   on a fresh Debian with Rust: install what is needed, build, measure two real programs
+# make test   install what the tests need, pass all of them
+# The rest: build, bench, lint, install, clean.
+
+PREFIX ?= /usr/local
+DESTDIR ?=
+CARGO ?= cargo
+# Cargo's own target directory, wherever it is configured to be.
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+CLANG_FORMAT ?= clang-format-19
+C_FILES = $(wildcard probe/*.h probe/*.c include/*.h tests/*/programs/*.c tests/*/programs/*.h \
+	crates/*/c/*.[ch] crates/*/tests/programs/*.[ch] \
+	examples/*.[ch] bench/*/*.[ch] bench/*/*/*.[ch])
+
+# Loading probes needs root.
+AS_ROOT := $(shell [ "$$(id -u)" -eq 0 ] || echo sudo)
+
+.PHONY: all demo test build bench lint install clean
+
+all: build
+
+build:
+	scripts/setup build
+	$(CARGO) build --release --workspace
+
+demo:
+	scripts/setup build demo
+	$(CARGO) build --release --package debox-cli
+	$(AS_ROOT) scripts/demo $(TARGET)/release/debox
+
+test:
+	scripts/setup build test
+	scripts/test
+
+bench: build
+	scripts/setup test
+	python3 bench/overhead/run.py
+
+lint:
+	scripts/setup build lint
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --release -- -D warnings
+	$(CLANG_FORMAT) --dry-run -Werror $(C_FILES)
+
+# Installs what was built; building as root is not needed for it.
+install:
+	install -D -m 755 $(TARGET)/release/debox $(DESTDIR)$(PREFIX)/bin/debox
+	install -d $(DESTDIR)$(PREFIX)/include
+	install -m 644 include/*.h $(DESTDIR)$(PREFIX)/include
+	for library in libdebox.so libdebox.a libdebox_preload.so; do \
+		if [ -e $(TARGET)/release/$$library ]; then \
+			install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib $(TARGET)/release/$$library; \
+		fi; \
+	done
+	$(TARGET)/release/debox man $(DESTDIR)$(PREFIX)/share/man/man1
+
+clean:
+	$(CARGO) clean

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0
+"""The columns: how each peer runs a script, and what else is open meanwhile."""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+BARE = "bare"
+BARE_AGAIN = "bare again"
+USER_BASIC = "user tap, basic"
+USER_DEFAULT = "user tap, default"
+KERNEL_BASIC = "kernel tap, basic"
+KERNEL_DEFAULT = "kernel tap, default"
+KERNEL_BYSTANDER = "bystander of the kernel tap"
+USER_BYSTANDER = "bystander of the user tap"
+
+# Times every call into a histogram. A script that counts all the machine's calls would need no
+# filter, but is not what one would run to look at a program.
+BPFTRACE_ONE_PROCESS = """
+tracepoint:raw_syscalls:sys_enter /pid == cpid/ { @start[tid] = nsecs; }
+tracepoint:raw_syscalls:sys_exit /@start[tid]/ {
+    @ns = hist(nsecs - @start[tid]); delete(@start[tid]);
+}
+"""
+BPFTRACE_CHILDREN_TOO = """
+BEGIN { @traced[cpid] = 1; }
+tracepoint:sched:sched_process_fork /@traced[args->parent_pid]/ { @traced[args->child_pid] = 1; }
+tracepoint:sched:sched_process_exit { delete(@traced[tid]); }
+tracepoint:raw_syscalls:sys_enter /@traced[tid]/ { @start[tid] = nsecs; }
+tracepoint:raw_syscalls:sys_exit /@start[tid]/ {
+    @ns = hist(nsecs - @start[tid]); delete(@start[tid]);
+}
+"""
+
+
+@dataclass
+class Peer:
+    name: str
+    # (script and its argument, follow children, where a report may go) -> command line
+    command: Callable[[list[str], bool, Path], list[str]]
+    needs: str | None = None  # a program
+    # A session that is open on another, sleeping process: its options
+    beside: list[str] | None = None
+    beside_of: str | None = None  # the peer that must work for this to mean anything
+    reports: bool = False  # writes a DeBox report, which is checked
+
+
+def debox(path: str, name: str, *options: str) -> Peer:
+    return Peer(
+        name,
+        lambda script, _children, report: (
+            [path, "run", *options, "--format", "json", "--output", str(report), "--", *script]
+        ),
+        needs=path,
+        reports=True,
+    )
+
+
+def plain(script: list[str], _children: bool, _report: Path) -> list[str]:
+    return script
+
+
+def bpftrace(script: list[str], children: bool, _report: Path) -> list[str]:
+    program = BPFTRACE_CHILDREN_TOO if children else BPFTRACE_ONE_PROCESS
+    # It starts programs only, so the script's shell is named; the script's one process is the
+    # shell's own, as it ends with exec.
+    return ["bpftrace", "-e", program, "-c", " ".join(["/bin/sh", *script])]
+
+
+def all_peers(debox_path: str) -> list[Peer]:
+    return [
+        Peer(BARE, plain),
+        Peer(BARE_AGAIN, plain),
+        debox(debox_path, USER_BASIC, "--tap", "user", "--detail", "basic"),
+        debox(debox_path, USER_DEFAULT, "--tap", "user"),
+        Peer(USER_BYSTANDER, plain, debox_path, ["--tap", "user"], USER_DEFAULT),
+        debox(debox_path, KERNEL_BASIC, "--tap", "kernel", "--detail", "basic"),
+        debox(debox_path, KERNEL_DEFAULT, "--tap", "kernel"),
+        Peer(KERNEL_BYSTANDER, plain, debox_path, ["--tap", "kernel"], KERNEL_DEFAULT),
+        Peer("bpftrace", bpftrace, "bpftrace"),
+        Peer(
+            "perf trace -s",
+            lambda script, _, report: ["perf", "trace", "-s", "-o", str(report), "--", *script],
+            "perf",
+        ),
+        Peer(
+            "strace -f",
+            lambda script, *_: ["strace", "-f", "-o", "/dev/null", *script],
+            "strace",
+        ),
+        Peer(
+            "strace -c -f",
+            lambda script, _, report: ["strace", "-c", "-f", "-o", str(report), *script],
+            "strace",
+        ),
+    ]
+
+
+def lacks(peer: Peer) -> str | None:
+    if peer.needs and not shutil.which(peer.needs):
+        return f"{peer.needs} is not installed"
+    return None

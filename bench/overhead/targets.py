@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0
+"""What DeBox means to cost at most, and what it cost in 2004."""
+
+from dataclasses import dataclass
+from statistics import median
+
+import stats
+from peers import (
+    BARE,
+    BARE_AGAIN,
+    KERNEL_BASIC,
+    KERNEL_DEFAULT,
+    USER_BASIC,
+    USER_BYSTANDER,
+    USER_DEFAULT,
+)
+from results import Results
+
+# (workload, peer, ratio to bare)
+RATIO_TARGETS = [
+    ("getppid", USER_BASIC, 1.30),
+    ("getppid", KERNEL_BASIC, 2.3),
+    ("getppid", KERNEL_DEFAULT, 2.8),
+    ("pread 4096", USER_BASIC, 1.15),
+    ("pread 4096", KERNEL_BASIC, 1.6),
+    ("pread 4096", KERNEL_DEFAULT, 1.9),
+    ("getppid", USER_BYSTANDER, 1.01),
+    ("pread 128", USER_BYSTANDER, 1.01),
+    ("pread 1024", USER_BYSTANDER, 1.01),
+    ("pread 4096", USER_BYSTANDER, 1.01),
+    ("pipe, 1 CPU", USER_BYSTANDER, 1.03),
+    # Wall time is what is promised. CPU time stands beside it, as a busy machine disturbs it less.
+    ("tar+gzip", USER_DEFAULT, 1.015),
+    ("tar+gzip", KERNEL_DEFAULT, 1.015),
+    ("tar+gzip, CPU", KERNEL_DEFAULT, 1.015),
+    ("compile", USER_DEFAULT, 1.015),
+    ("compile", KERNEL_DEFAULT, 1.015),
+    ("compile, CPU", KERNEL_DEFAULT, 1.015),
+]
+SLEEP_TARGET_NS = 1500
+GAMES = ["pipe, 1 CPU", "futex, 1 CPU"]
+CALLS_OF_A_GAME = 4  # system calls of a round trip, both sides
+
+# DeBox on FreeBSD 4.6, a 933 MHz Pentium III: (workload, its name then, ratio when on, ratio with
+# call trace or full support). From Table 2.2 in microseconds; from Table 2.3 in milliseconds
+# (tar-gz of a directory with a 10 MB file) and seconds (make kernel).
+RATIOS_2004 = [
+    ("getppid", "getpid", (0.46 + 0.50) / 0.46, (0.46 + 1.45) / 0.46),
+    ("pread 128", "pread 128", (3.27 + 0.56) / 3.27, (3.27 + 2.03) / 3.27),
+    ("pread 1024", "pread 1024", (6.74 + 0.68) / 6.74, (6.74 + 2.02) / 6.74),
+    ("pread 4096", "pread 4096", (18.43 + 0.74) / 18.43, (18.43 + 2.16) / 18.43),
+    ("tar+gzip", "tar-gz of 10 MB", (3078.50 + 22.73) / 3078.50, (3078.50 + 44.58) / 3078.50),
+    ("compile", "make kernel", (236.96 + 1.74) / 236.96, (236.96 + 7.49) / 236.96),
+]
+
+
+@dataclass
+class Judged:
+    what: str
+    limit: str
+    measured: str | None
+    verdict: str
+
+
+def judge(results: Results) -> list[Judged]:
+    rows = []
+    for workload, peer, limit in RATIO_TARGETS:
+        ratios = results.ratios(peer, workload)
+        what = f"{workload}, {peer}"
+        if ratios:
+            noise = stats.noise(results.ratios(BARE_AGAIN, workload))
+            shown, verdict = f"{median(ratios):.3f}", stats.verdict(ratios, limit, noise)
+        else:
+            shown, verdict = None, "not measured"
+        rows.append(Judged(what, f"{limit:.3f}", shown, verdict))
+    for game in GAMES:
+        costs = sleep_costs(results, game, KERNEL_DEFAULT)
+        if costs:
+            shown, verdict = f"{median(costs):.0f} ns", stats.verdict(costs, SLEEP_TARGET_NS)
+        else:
+            shown, verdict = None, "not measured"
+        what = f"a recorded warm sleep with its calls, {game}"
+        rows.append(Judged(what, f"{SLEEP_TARGET_NS} ns", shown, verdict))
+    return rows
+
+
+def sleep_costs(results: Results, game: str, peer: str) -> list[float]:
+    """What the peer adds to a warm round trip, by sleep, round by round."""
+    result = results.of(game)
+    if not result:
+        return []
+    added = stats.differences(result.times(peer, game), result.times(BARE, game))
+    sleeps = result.values(peer, f"{game} sleeps")
+    return [cost / median(sleeps.values()) for cost in added]
+
+
+@dataclass
+class SleepCost:
+    game: str
+    bare_ns: float  # a round trip
+    sleeps: float  # in a round trip
+    basic: stats.Summary  # added by sleep, budgets only
+    default: stats.Summary  # added by sleep
+    calls_ns: float | None  # of it, for the calls that belong to a sleep
+    cold: stats.Summary  # added by sleep to the first round trip of a session
+
+
+def call_cost(results: Results) -> float | None:
+    """What the kernel tap adds to a call that does not sleep."""
+    result = results.of("getppid")
+    if not result:
+        return None
+    added = stats.differences(
+        result.times(KERNEL_DEFAULT, "getppid"), result.times(BARE, "getppid")
+    )
+    return median(added) if added else None
+
+
+def explain_sleeps(results: Results) -> list[SleepCost]:
+    call_ns = call_cost(results)
+    rows = []
+    for game in GAMES:
+        result = results.of(game)
+        basic = sleep_costs(results, game, KERNEL_BASIC)
+        default = sleep_costs(results, game, KERNEL_DEFAULT)
+        if not result or not basic or not default:
+            continue
+        sleeps = median(result.values(KERNEL_DEFAULT, f"{game} sleeps").values())
+        first = f"{game} first"
+        cold = stats.differences(result.values(KERNEL_DEFAULT, first), result.values(BARE, first))
+        rows.append(
+            SleepCost(
+                game,
+                median(result.times(BARE, game).values()),
+                sleeps,
+                stats.summarize(basic),
+                stats.summarize(default),
+                call_ns * CALLS_OF_A_GAME / sleeps if call_ns is not None else None,
+                stats.summarize([cost / 2 for cost in cold]),
+            )
+        )
+    return rows

@@ -1,0 +1,75 @@
+//! `debox doctor`: what this machine allows, what is missing, what each lack costs, the remedy.
+
+use std::ffi::CString;
+use std::io::{self, IsTerminal, Write};
+use std::os::unix::ffi::OsStrExt;
+
+use anyhow::Result;
+use debox::doctor::{self, Diagnosis, Finding};
+
+use crate::options::{Doctor, Format};
+use crate::table::{self, TableOptions};
+
+/// Exit status when something prevents the main job.
+const PREVENTED: u8 = 1;
+
+pub fn doctor(arguments: Doctor) -> Result<u8> {
+    let mut findings = doctor::examine();
+    findings.push(place_for_the_library());
+    let diagnosis = Diagnosis::new(findings);
+    let mut out = io::stdout().lock();
+    match arguments.format {
+        Format::Json => {
+            serde_json::to_writer_pretty(&mut out, &diagnosis)?;
+            writeln!(out)?;
+        }
+        Format::Table => {
+            let color = out.is_terminal() && std::env::var_os("NO_COLOR").is_none();
+            let options = TableOptions {
+                color,
+                width: terminal_width(),
+                all: true,
+            };
+            writeln!(
+                out,
+                "debox {} on Linux {}",
+                env!("CARGO_PKG_VERSION"),
+                diagnosis.kernel
+            )?;
+            writeln!(out)?;
+            table::doctor::print(&mut out, &diagnosis.findings, &options)?;
+        }
+    }
+    Ok(if diagnosis.ok { 0 } else { PREVENTED })
+}
+
+/// The loader takes the user tap's library from the directory for temporary files.
+fn place_for_the_library() -> Finding {
+    let need = "place for the user tap's library";
+    let directory = std::env::temp_dir();
+    let shown = directory.display();
+    let finding = match is_mounted_noexec(directory.as_os_str().as_bytes()) {
+        Ok(false) => return Finding::met(need, shown.to_string()),
+        Ok(true) => Finding::limits(need, format!("{shown} is mounted noexec")),
+        Err(error) => Finding::limits(need, format!("{shown}: {error}")),
+    };
+    finding
+        .cost("--tap user does not work: programs cannot load it from there")
+        .remedy("set TMPDIR to a directory that programs can be run from")
+}
+
+fn is_mounted_noexec(path: &[u8]) -> io::Result<bool> {
+    let path = CString::new(path)?;
+    // SAFETY: plain integers, for which zero is a value.
+    let mut found: libc::statvfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the path is a C string, and `found` takes what the call writes.
+    if unsafe { libc::statvfs(path.as_ptr(), &mut found) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(found.f_flag & libc::ST_NOEXEC != 0)
+}
+
+/// Of standard output; that of a report, on standard error, is another matter.
+fn terminal_width() -> usize {
+    comfy_table::Table::new().width().map_or(100, usize::from)
+}

@@ -1,0 +1,214 @@
+//! What this machine allows debox to see, what is missing, what each lack costs, and the remedy.
+//!
+//! Nothing is concluded from the kernel's version: kernels are patched, configured and locked down
+//! in their own ways. What can be tried is tried, up to a whole session over this very process.
+
+mod access;
+mod features;
+mod later;
+mod machine;
+mod names;
+mod taps;
+
+use serde::Serialize;
+
+use crate::kernel;
+use features::KernelTypes;
+
+/// The value of [`Diagnosis::schema`].
+pub const SCHEMA: &str = "debox.doctor/1";
+
+/// Whether a need is met.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Standing {
+    Met,
+    /// Debox works, and shows less.
+    Limits,
+    /// Debox does not work here.
+    Prevents,
+    /// It could not be found out, mostly for lack of privilege.
+    Unchecked,
+    /// Missing, and nothing that debox does so far needs it.
+    Unused,
+}
+
+/// One thing that was looked at.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    pub need: String,
+    pub standing: Standing,
+    /// What was found: a value, a sentence.
+    pub found: String,
+    /// What the lack costs; empty when the need is met.
+    pub cost: String,
+    /// What would cure it; empty when nothing is known to.
+    pub remedy: String,
+}
+
+impl Finding {
+    fn new(need: &str, standing: Standing, found: impl Into<String>) -> Finding {
+        Finding {
+            need: need.to_string(),
+            standing,
+            found: found.into(),
+            cost: String::new(),
+            remedy: String::new(),
+        }
+    }
+
+    /// A need that is met.
+    pub fn met(need: &str, found: impl Into<String>) -> Finding {
+        Finding::new(need, Standing::Met, found)
+    }
+
+    /// Something without which less is seen.
+    pub fn limits(need: &str, found: impl Into<String>) -> Finding {
+        Finding::new(need, Standing::Limits, found)
+    }
+
+    fn prevents(need: &str, found: impl Into<String>) -> Finding {
+        Finding::new(need, Standing::Prevents, found)
+    }
+
+    fn unchecked(need: &str, found: impl Into<String>) -> Finding {
+        Finding::new(need, Standing::Unchecked, found)
+    }
+
+    fn unused(need: &str, found: impl Into<String>) -> Finding {
+        Finding::new(need, Standing::Unused, found)
+    }
+
+    /// Says what the lack costs.
+    pub fn cost(self, cost: impl Into<String>) -> Finding {
+        Finding {
+            cost: cost.into(),
+            ..self
+        }
+    }
+
+    /// Says what would cure it.
+    pub fn remedy(self, remedy: impl Into<String>) -> Finding {
+        Finding {
+            remedy: remedy.into(),
+            ..self
+        }
+    }
+}
+
+/// All findings about this machine, as they are written to JSON.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Diagnosis {
+    /// Always [`SCHEMA`].
+    pub schema: String,
+    /// `uname -r`.
+    pub kernel: String,
+    pub findings: Vec<Finding>,
+    /// Nothing prevents the main job: a program under the kernel tap.
+    pub ok: bool,
+}
+
+impl Diagnosis {
+    /// Sums up findings.
+    pub fn new(findings: Vec<Finding>) -> Diagnosis {
+        let ok = findings
+            .iter()
+            .all(|finding| finding.standing != Standing::Prevents);
+        Diagnosis {
+            schema: SCHEMA.to_string(),
+            kernel: kernel::release(),
+            findings,
+            ok,
+        }
+    }
+}
+
+/// Looks at everything, what prevents all else first. Takes well under a second, in which probes
+/// are in place for some milliseconds as in any session; nothing of it stays.
+pub fn examine() -> Vec<Finding> {
+    kernel::silence_libbpf();
+    let types = KernelTypes::read();
+    let bpf = access::try_bpf();
+    // Before the trials: what they loaded leaves the kernel a little after they ended.
+    let others = machine::other_sessions(&bpf);
+    let mut findings = vec![
+        access::processor(),
+        access::privilege(),
+        access::bpf_call(&bpf),
+        access::process_numbers(),
+        access::lockdown(),
+        features::kernel_types(&types),
+    ];
+    findings.push(features::tables(&bpf));
+    findings.extend(features::events(&types));
+    findings.push(features::helpers(&types));
+
+    // A session that is bound to fail would only repeat in worse words what was said above.
+    let may_try = findings
+        .iter()
+        .all(|finding| finding.standing != Standing::Prevents);
+    let (taps, seen_waker) = taps::examine(may_try);
+    findings.extend(taps);
+
+    findings.push(features::waker_context(&types, seen_waker.as_deref()));
+    findings.push(features::wait_account(&types));
+    findings.push(features::storage_account(&types));
+    findings.push(access::programs_of_others());
+    findings.extend(names::examine());
+    findings.push(machine::clock());
+    findings.push(machine::steal());
+    findings.push(others);
+    findings.push(later::fentry(&bpf));
+    findings.push(later::kprobes());
+    findings.push(later::hardware_counters());
+    findings
+}
+
+/// What stands in `found` where only root can tell.
+const NEEDS_ROOT: &str = "not tried, it needs root";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_obstacle_makes_it_not_ok() {
+        let harmless = vec![
+            Finding::met("a", "found"),
+            Finding::limits("b", "found"),
+            Finding::unchecked("c", NEEDS_ROOT),
+            Finding::unused("d", "none"),
+        ];
+        assert!(Diagnosis::new(harmless.clone()).ok);
+        let mut with_obstacle = harmless;
+        with_obstacle.push(
+            Finding::prevents("e", "none")
+                .cost("everything")
+                .remedy("a cure"),
+        );
+        assert!(!Diagnosis::new(with_obstacle).ok);
+    }
+
+    #[test]
+    fn whatever_the_privileges_every_lack_has_its_cost() {
+        let findings = examine();
+        for finding in &findings {
+            assert!(
+                !finding.need.is_empty() && !finding.found.is_empty(),
+                "{finding:?}"
+            );
+            let lacks = !matches!(finding.standing, Standing::Met | Standing::Unchecked);
+            assert_eq!(lacks, !finding.cost.is_empty(), "{finding:?}");
+            if finding.standing == Standing::Met {
+                assert!(finding.remedy.is_empty(), "{finding:?}");
+            }
+        }
+        let mut needs: Vec<&str> = findings
+            .iter()
+            .map(|finding| finding.need.as_str())
+            .collect();
+        needs.sort_unstable();
+        needs.dedup();
+        assert_eq!(needs.len(), findings.len(), "two findings of one name");
+    }
+}

@@ -1,0 +1,124 @@
+//! What the machine is like for whoever measures on it.
+
+use std::fs;
+use std::io;
+use std::time::Duration;
+
+use libbpf_rs::query::ProgInfoIter;
+
+use super::{Finding, NEEDS_ROOT};
+use crate::kernel;
+use crate::session::monotonic_ns;
+
+/// A clock slower than this is not read from the processor: a stamp then costs a device access.
+const SLOW_CLOCK_NS: u64 = 250;
+
+/// Every stamp reads the clock, so its price is in every measurement.
+pub(super) fn clock() -> Finding {
+    let need = "clock of the stamps";
+    let name =
+        fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource")
+            .unwrap_or_default();
+    let name = if name.trim().is_empty() {
+        "of unknown source"
+    } else {
+        name.trim()
+    };
+    let reading = reading_ns();
+    let found = format!("{name}, {reading} ns for a reading");
+    if reading < SLOW_CLOCK_NS {
+        return Finding::met(need, found);
+    }
+    Finding::limits(need, found)
+        .cost("each call is slowed by several readings, and so is what is measured")
+        .remedy("see /sys/devices/system/clocksource/clocksource0/available_clocksource for tsc")
+}
+
+/// The quickest of some batches, so that an interruption does not count.
+fn reading_ns() -> u64 {
+    const BATCHES: u64 = 20;
+    const READINGS: u64 = 500;
+    let batch = || {
+        let began = monotonic_ns();
+        for _ in 0..READINGS {
+            std::hint::black_box(monotonic_ns());
+        }
+        (monotonic_ns() - began) / READINGS
+    };
+    (0..BATCHES).map(|_| batch()).min().unwrap_or(0)
+}
+
+/// Time that the hypervisor takes looks like CPU time of the program unless the kernel tells.
+pub(super) fn steal() -> Finding {
+    let need = "hypervisor steal";
+    let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let flags = cpuinfo
+        .lines()
+        .find(|line| line.starts_with("flags"))
+        .unwrap_or_default();
+    if !flags.split_whitespace().any(|flag| flag == "hypervisor") {
+        return Finding::met(need, "no hypervisor");
+    }
+    match kernel::steal_ns() {
+        Some(0) => Finding::unchecked(
+            need,
+            "none since boot: either none was taken, or the hypervisor does not tell",
+        ),
+        Some(ns) => {
+            let seconds = Duration::from_nanos(ns).as_secs_f64();
+            Finding::met(
+                need,
+                format!("told: {seconds:.1} s since boot, all CPUs together"),
+            )
+        }
+        None => Finding::limits(need, "not told by this kernel")
+            .cost("time that the hypervisor takes is inside the CPU times, unseen"),
+    }
+}
+
+/// Sessions of other processes, known by a probe's name.
+pub(super) fn other_sessions(bpf: &io::Result<()>) -> Finding {
+    let need = "no other session";
+    if bpf.is_err() {
+        return Finding::unchecked(need, NEEDS_ROOT);
+    }
+    let ids: Vec<u32> = ProgInfoIter::default()
+        .filter(|prog| prog.name == "on_switch")
+        .map(|prog| prog.id)
+        .collect();
+    if ids.is_empty() {
+        return Finding::met(need, "none runs");
+    }
+    let holders: Vec<String> = holders_of(&ids).iter().map(u32::to_string).collect();
+    let found = match holders.as_slice() {
+        [] => format!(
+            "{} at work, of a process that cannot be seen from here",
+            ids.len()
+        ),
+        [pid] => format!("process {pid} runs one"),
+        pids => format!("processes {} run some", pids.join(", ")),
+    };
+    Finding::limits(need, found)
+        .cost("every call and switch pays for the probes of all sessions")
+        .remedy("measure when it has ended")
+}
+
+/// The processes that hold any of these probes.
+fn holders_of(ids: &[u32]) -> Vec<u32> {
+    let holds = |pid: u32| {
+        let entries = fs::read_dir(format!("/proc/{pid}/fdinfo"))
+            .into_iter()
+            .flatten()
+            .flatten();
+        entries
+            .filter_map(|entry| fs::read_to_string(entry.path()).ok())
+            .any(|text| {
+                let id = text.lines().find_map(|line| line.strip_prefix("prog_id:"));
+                id.and_then(|id| id.trim().parse().ok())
+                    .is_some_and(|id| ids.contains(&id))
+            })
+    };
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(|pid| holds(*pid)).collect()
+}

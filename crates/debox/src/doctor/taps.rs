@@ -1,0 +1,263 @@
+//! The truest check: whole sessions are opened, and the kernel tap measures this very process.
+
+use std::fs;
+use std::mem::MaybeUninit;
+use std::time::{Duration, Instant};
+
+use anyhow::{ensure, Context, Result};
+use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
+
+use super::Finding;
+use crate::report::Report;
+use crate::session::{Detail, Options, Session, Tap};
+use crate::skeleton::DeboxSkelBuilder;
+use crate::Outcome;
+
+/// What the trial does: so many calls, and one sleep.
+const CALLS: u64 = 100;
+const SLEEP: Duration = Duration::from_millis(2);
+
+/// The findings, and what kind of waker the trial saw, if any.
+pub(super) fn examine(may_try: bool) -> (Vec<Finding>, Option<String>) {
+    if !may_try {
+        let not_tried = "not tried: see what prevents it above";
+        let taps = ["kernel tap", "user tap"].map(|tap| Finding::unchecked(tap, not_tried));
+        return (taps.to_vec(), None);
+    }
+    let everything = Detail {
+        sleeps: true,
+        callsites: true,
+        irq: true,
+        io: true,
+    };
+    let (mut findings, waker) = match Trial::run(everything) {
+        Ok(trial) => (vec![trial.finding()], trial.waker()),
+        Err(error) => (explain_failure(&error), None),
+    };
+    findings.push(user_tap());
+    (findings, waker)
+}
+
+/// A session of the kernel tap over this process.
+struct Trial {
+    opened_in: Duration,
+    tables_bytes: u64,
+    report: Report,
+}
+
+impl Trial {
+    fn run(detail: Detail) -> Result<Trial> {
+        let began = Instant::now();
+        let mut session = Session::open(Options {
+            detail,
+            ..Options::default()
+        })?;
+        session.enrol(std::process::id(), false)?;
+        let opened_in = began.elapsed();
+        let tables_bytes = memory_of_own_tables();
+        for _ in 0..CALLS {
+            // SAFETY: takes nothing and cannot fail.
+            unsafe { libc::syscall(libc::SYS_getppid) };
+        }
+        sleep();
+        let report = session.finish(Outcome::default())?;
+        Ok(Trial {
+            opened_in,
+            tables_bytes,
+            report,
+        })
+    }
+
+    fn finding(&self) -> Finding {
+        let need = "kernel tap";
+        if let Err(error) = self.check() {
+            return Finding::prevents(need, format!("loads, but {error}"))
+                .cost("reports would not be true")
+                .remedy("please report this as a bug, with the kernel's version");
+        }
+        let found = format!(
+            "a trial with all details was seen in full; it opened in {} ms, its tables take {} MiB",
+            self.opened_in.as_millis(),
+            self.tables_bytes.div_ceil(1 << 20),
+        );
+        Finding::met(need, found)
+    }
+
+    fn check(&self) -> Result<()> {
+        let call = |name: &str| self.report.syscalls.iter().find(|call| call.name == name);
+        let seen = call("getppid").map_or(0, |call| call.calls);
+        ensure!(seen == CALLS, "{seen} of {CALLS} calls were seen");
+        let slept = call("clock_nanosleep").map_or(0, |call| call.blocked_ns);
+        ensure!(
+            u128::from(slept) >= SLEEP.as_nanos(),
+            "a sleep of {SLEEP:?} was seen as {:?}",
+            Duration::from_nanos(slept)
+        );
+        let has_site = self
+            .report
+            .sleeps
+            .iter()
+            .any(|sleep| sleep.syscall == "clock_nanosleep");
+        ensure!(has_site, "a sleep was seen without its site");
+        Ok(())
+    }
+
+    /// What ended the trial's sleep.
+    fn waker(&self) -> Option<String> {
+        let sleep = self
+            .report
+            .sleeps
+            .iter()
+            .find(|sleep| sleep.syscall == "clock_nanosleep")?;
+        Some(sleep.wakers.first()?.kind.clone())
+    }
+}
+
+fn sleep() {
+    let time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: SLEEP.subsec_nanos().into(),
+    };
+    // SAFETY: `time` is a valid timespec; what remains after a signal is not asked for. By number,
+    // since which call the library would make is its own choice.
+    unsafe {
+        libc::syscall(
+            libc::SYS_clock_nanosleep,
+            libc::CLOCK_MONOTONIC,
+            0,
+            &time,
+            0usize,
+        );
+    }
+}
+
+/// What the kernel counts for the tables that this process has open.
+fn memory_of_own_tables() -> u64 {
+    let entries = fs::read_dir("/proc/self/fdinfo")
+        .into_iter()
+        .flatten()
+        .flatten();
+    entries
+        .filter_map(|entry| {
+            let text = fs::read_to_string(entry.path()).ok()?;
+            // Programs have the line too; tables are what is large.
+            text.contains("map_id:").then_some(())?;
+            text.lines()
+                .find_map(|line| line.strip_prefix("memlock:")?.trim().parse::<u64>().ok())
+        })
+        .sum()
+}
+
+/// Without some detail it may still work; which probes are refused is the reason.
+fn explain_failure(error: &anyhow::Error) -> Vec<Finding> {
+    let need = "kernel tap";
+    let refused = probes_refused();
+    let remedy = "DEBOX_VERBOSE=1 debox doctor shows what the kernel said";
+    let mut findings = Vec::new();
+    if Trial::run(Detail::default()).is_err() {
+        findings.push(
+            Finding::prevents(need, format!("{error:#}"))
+                .cost("nothing can be measured")
+                .remedy(remedy),
+        );
+    } else {
+        let none = Detail::default();
+        let details = [
+            (
+                "sleeps",
+                Detail {
+                    sleeps: true,
+                    ..none
+                },
+            ),
+            (
+                "callsites",
+                Detail {
+                    sleeps: true,
+                    callsites: true,
+                    ..none
+                },
+            ),
+            ("irq", Detail { irq: true, ..none }),
+            ("io", Detail { io: true, ..none }),
+        ];
+        let lacking: Vec<&str> = details
+            .iter()
+            .filter(|(_, detail)| Trial::run(*detail).is_err())
+            .map(|(name, _)| *name)
+            .collect();
+        findings.push(
+            Finding::limits(need, format!("{error:#}"))
+                .cost(format!(
+                    "works only without the details {}",
+                    lacking.join(", ")
+                ))
+                .remedy(format!("use --detail basic; {remedy}")),
+        );
+    }
+    for (probe, error) in refused {
+        findings.push(
+            Finding::limits(&format!("probe {probe}"), error)
+                .cost("what needs it fails, see the taps above")
+                .remedy(remedy),
+        );
+    }
+    findings
+}
+
+/// The probes that the kernel does not accept, each loaded and attached alone.
+fn probes_refused() -> Vec<(String, String)> {
+    let names = || -> Result<Vec<String>> {
+        let mut object = MaybeUninit::uninit();
+        let open = DeboxSkelBuilder::default().open(&mut object)?;
+        let names = open.open_object().progs();
+        Ok(names
+            .map(|prog| prog.name().to_string_lossy().into_owned())
+            .collect())
+    };
+    let try_alone = |name: &str| match load_alone(name) {
+        Ok(()) => None,
+        Err(error) => Some((name.to_string(), format!("{error:#}"))),
+    };
+    names()
+        .unwrap_or_default()
+        .iter()
+        .filter_map(|name| try_alone(name))
+        .collect()
+}
+
+fn load_alone(name: &str) -> Result<()> {
+    let mut object = MaybeUninit::uninit();
+    let mut open = DeboxSkelBuilder::default().open(&mut object)?;
+    for mut prog in open.open_object_mut().progs_mut() {
+        let is_wanted = prog.name() == name;
+        prog.set_autoload(is_wanted);
+    }
+    let skel = open.load().context("it does not load")?;
+    let prog = skel
+        .object()
+        .progs_mut()
+        .find(|prog| prog.name() == name)
+        .context("no such")?;
+    prog.attach().map(drop).context("it does not attach")
+}
+
+fn user_tap() -> Finding {
+    let need = "user tap";
+    let detail = Detail {
+        sleeps: true,
+        ..Detail::default()
+    };
+    let options = Options {
+        tap: Tap::User,
+        detail,
+        max_threads: 64,
+        max_records: 64,
+    };
+    match Session::open(options) {
+        Ok(_) => Finding::met(need, "its probes load, and the processor's clock is steady"),
+        Err(error) => Finding::limits(need, format!("{error:#}"))
+            .cost("--tap user does not work; --tap kernel costs each call more")
+            .remedy("use --tap kernel"),
+    }
+}

@@ -1,0 +1,244 @@
+//! In-band reading from Rust. What the probes write is checked here and, with more cases, through
+//! the C interface (`crates/debox-capi/tests`). Loading probes needs root.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use debox::inband::{self, Error, Options};
+use debox::labels::Class;
+use debox::record::{Record, ResourceKind, Waker, HISTORY_MAX};
+
+/// A session of the test's own: the process has but one.
+struct Enabled(#[allow(dead_code)] MutexGuard<'static, ()>);
+
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn enabled() -> Enabled {
+    let alone = alone();
+    inband::enable(&Options {
+        max_threads: 64,
+        ..Options::default()
+    })
+    .expect("enable");
+    Enabled(alone)
+}
+
+impl Drop for Enabled {
+    fn drop(&mut self) {
+        inband::disable().expect("disable");
+    }
+}
+
+/// A call that nothing else makes, with a number to know it by.
+fn call(mark: u64) {
+    // SAFETY: getppid takes no arguments and touches no memory.
+    unsafe { libc::syscall(libc::SYS_getppid, mark) };
+}
+
+fn sleep_ms(ms: i64) {
+    let time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: ms * 1_000_000,
+    };
+    // SAFETY: `time` is a valid timespec, and no remainder is wanted.
+    unsafe { libc::syscall(libc::SYS_nanosleep, &time, 0) };
+}
+
+#[test]
+fn a_known_wait_is_measured_and_explained() {
+    let _session = enabled();
+    sleep_ms(50);
+    let last = inband::last().expect("a record");
+    assert_eq!(last.call(), libc::SYS_nanosleep);
+    let record = last.copy();
+    assert_eq!(record.call_name(), "nanosleep");
+    assert_eq!(record.budget.total_ns(), record.wall_ns);
+    let blocked = Duration::from_nanos(record.budget.blocked_ns);
+    assert!(blocked >= Duration::from_millis(50), "{blocked:?}");
+    assert!(blocked < Duration::from_millis(60), "{blocked:?}");
+    let [sleep] = record.sleeps() else {
+        panic!("{record:?}")
+    };
+    assert_eq!(sleep.count, 1);
+    assert_eq!(sleep.waker(), Waker::HardIrq);
+    assert_eq!(sleep.resource_kind(), ResourceKind::Timer);
+
+    let explained = inband::explain(&record, 0).expect("explain");
+    assert_eq!(explained.class, Class::Idle);
+    assert!(explained.function.contains("nanosleep"), "{explained:?}");
+    assert!(explained
+        .frames
+        .iter()
+        .any(|frame| frame.starts_with(&explained.site())));
+    assert!(matches!(
+        inband::explain(&record, 1),
+        Err(Error::Argument(_))
+    ));
+    // Explaining has not pushed the record out.
+    assert_eq!(inband::last().expect("a record").number(), record.number);
+}
+
+#[test]
+fn values_are_the_calls_own() {
+    let _session = enabled();
+    let file = File::open("/proc/self/exe").unwrap();
+    let mut buffer = [0; 512];
+    assert_eq!(file.read_at(&mut buffer, 64).unwrap(), 512);
+    let last = inband::last().expect("a record");
+    assert_eq!((last.call(), last.ret()), (libc::SYS_pread64, 512));
+    assert_eq!(
+        last.args(),
+        [file.as_raw_fd() as u64, buffer.as_ptr() as u64, 512]
+    );
+    assert_eq!((last.sleeps_used(), last.budget().blocked_ns), (0, 0));
+    assert_eq!(last.budget().total_ns(), last.wall_ns());
+    assert!(File::open("/no/such/file").is_err());
+    assert_eq!(
+        inband::last().expect("a record").copy().errno(),
+        Some(libc::ENOENT)
+    );
+}
+
+#[test]
+fn history_is_newest_first() {
+    let _session = enabled();
+    (0..20).for_each(call);
+    let mut records = [Record::default(); HISTORY_MAX + 1];
+    assert_eq!(inband::history(&mut records), Ok(HISTORY_MAX));
+    for (back, record) in records[..HISTORY_MAX].iter().enumerate() {
+        assert_eq!(
+            (record.call_name(), record.args[0]),
+            ("getppid".into(), 19 - back as u64)
+        );
+    }
+    assert_eq!(inband::history(&mut records[..3]), Ok(3));
+    assert_eq!(inband::history(&mut []), Ok(0));
+}
+
+#[test]
+fn a_thread_sees_its_own_calls_from_the_start() {
+    let _session = enabled();
+    assert!(inband::last().is_none(), "what enabling did is shown");
+    call(1);
+    let threads: Vec<_> = (0..8)
+        .map(|index| {
+            thread::spawn(move || {
+                call(100 + index);
+                let first = inband::last().expect("a record");
+                assert_eq!(first.args()[0], 100 + index);
+                call(200 + index);
+                assert_eq!(inband::last().expect("a record").args()[0], 200 + index);
+            })
+        })
+        .collect();
+    threads
+        .into_iter()
+        .for_each(|thread| thread.join().unwrap());
+}
+
+#[test]
+fn looking_is_no_call() {
+    let _session = enabled();
+    call(1);
+    let before = inband::last().expect("a record").number();
+    let mut records = [Record::default(); HISTORY_MAX];
+    for _ in 0..10_000 {
+        assert_eq!(inband::last().expect("a record").number(), before);
+        inband::history(&mut records).unwrap();
+    }
+    call(2);
+    assert_eq!(inband::last().expect("a record").number(), before + 1);
+}
+
+#[test]
+fn pause_and_limits_are_the_threads_own() {
+    let _session = enabled();
+    call(1);
+    inband::pause().unwrap();
+    call(2);
+    assert_eq!(inband::last().expect("a record").args()[0], 1);
+    thread::spawn(|| {
+        sleep_ms(1);
+        assert_eq!(inband::last().expect("a record").sleeps_used(), 1);
+    })
+    .join()
+    .unwrap();
+    inband::resume().unwrap();
+    inband::set_limits(0, 0).unwrap();
+    sleep_ms(1);
+    let record = inband::last().expect("a record").copy();
+    assert_eq!((record.sleeps().len(), record.sleeps_lost), (0, 1));
+    assert!(record.budget.blocked_ns >= 1_000_000);
+}
+
+#[test]
+fn other_threads_read_whole_records() {
+    let _session = enabled();
+    let (stop, tid) = (AtomicBool::new(false), AtomicI32::new(0));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            // SAFETY: gettid takes no arguments and touches no memory.
+            tid.store(unsafe { libc::gettid() }, Ordering::Relaxed);
+            while !stop.load(Ordering::Relaxed) {
+                (0..1000).for_each(call);
+            }
+        });
+        while tid.load(Ordering::Relaxed) == 0 {
+            thread::yield_now();
+        }
+        let mut records = [Record::default(); HISTORY_MAX];
+        let (mut newest, mut read) = (0, 0);
+        for _ in 0..20_000 {
+            let copied = inband::history_of(tid.load(Ordering::Relaxed), &mut records).unwrap();
+            for record in &records[..copied] {
+                assert_eq!(record.budget.total_ns(), record.wall_ns, "{record:?}");
+            }
+            assert!(records[..copied].is_sorted_by(|a, b| a.number > b.number));
+            if let Some(record) = records[..copied].first() {
+                assert!(record.number >= newest);
+                newest = record.number;
+            }
+            read += copied;
+        }
+        stop.store(true, Ordering::Relaxed);
+        assert!(read > 1000, "{read} records of {newest} calls");
+    });
+    assert_eq!(inband::history_of(0, &mut []), Err(Error::NoSuchThread(0)));
+}
+
+#[test]
+fn a_session_has_a_beginning_and_an_end() {
+    {
+        let _session = enabled();
+        assert!(inband::is_enabled());
+        assert_eq!(
+            inband::enable(&Options::default()),
+            Err(Error::AlreadyEnabled)
+        );
+        call(1);
+    }
+    let _alone = alone();
+    assert!(!inband::is_enabled());
+    assert!(inband::last().is_none());
+    assert_eq!(inband::disable(), Err(Error::NotEnabled));
+    assert_eq!(inband::history(&mut []), Err(Error::NotEnabled));
+    assert_eq!(inband::pause(), Err(Error::NotEnabled));
+    let record = Record {
+        sleeps_used: 1,
+        ..Record::default()
+    };
+    assert_eq!(inband::explain(&record, 0), Err(Error::NotEnabled));
+    let none = Options {
+        max_threads: 0,
+        ..Options::default()
+    };
+    assert!(matches!(inband::enable(&none), Err(Error::Argument(_))));
+}

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0 */
+/*
+ * irq.h: interrupts that run on top of a monitored thread (detail "irq").
+ *
+ * Hard and soft interrupts nest; what counts is from the first entry to the last exit on a CPU. Soft
+ * interrupts that a call raises itself and that run before it goes on, as on the loopback device, are
+ * interrupts too. What an interrupt does before its tracepoint and after it stays in cpu.
+ */
+#ifndef PROBE_IRQ_H
+#define PROBE_IRQ_H
+
+#include "calls.h"
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} irq_depth SEC(".maps");
+
+static __always_inline int irq_begins(void)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct thread *thread;
+	__u32 zero = 0, *depth;
+
+	depth = bpf_map_lookup_elem(&irq_depth, &zero);
+	if (!depth || (*depth)++)
+		return 0;
+	thread = thread_of(task);
+	/* Not while a probe is at work on the thread: its own time is too short to matter. */
+	if (!thread || thread->state != THREAD_LIVE || thread->busy ||
+	    thread->mode != MODE_RUNNING)
+		return 0;
+	close_part(thread, PART_CPU, bpf_ktime_get_ns());
+	thread->mode = MODE_IRQ;
+	return 0;
+}
+
+static __always_inline int irq_ends(void)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct thread *thread;
+	__u32 zero = 0, *depth;
+
+	depth = bpf_map_lookup_elem(&irq_depth, &zero);
+	/* Zero: attached in the middle of an interrupt. */
+	if (!depth || !*depth || --(*depth))
+		return 0;
+	thread = thread_of(task);
+	if (!thread || thread->mode != MODE_IRQ)
+		return 0;
+	close_part(thread, PART_IRQ, bpf_ktime_get_ns());
+	thread->mode = MODE_RUNNING;
+	return 0;
+}
+
+#define IRQ_PAIR(name)                                                                             \
+	SEC("tp_btf/" #name "_entry") int on_##name##_entry(void *ctx)                             \
+	{                                                                                          \
+		return irq_begins();                                                               \
+	}                                                                                          \
+	SEC("tp_btf/" #name "_exit") int on_##name##_exit(void *ctx)                               \
+	{                                                                                          \
+		return irq_ends();                                                                 \
+	}
+
+IRQ_PAIR(irq_handler)
+IRQ_PAIR(softirq)
+IRQ_PAIR(local_timer)
+IRQ_PAIR(reschedule)
+IRQ_PAIR(call_function)
+IRQ_PAIR(call_function_single)
+
+#endif

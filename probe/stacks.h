@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0 */
+/*
+ * stacks.h: the kernel stack of a task that is about to run again, which tells where it slept.
+ *
+ * Unwinding is half the cost of a recorded sleep, and programs sleep at the same few places. So the
+ * slots in which a stack's return addresses lie are remembered by the depth of the stack pointer
+ * and the call: if each slot still holds its address, unwinding would find the same frames again,
+ * for where a frame lies follows from the addresses before it. An address that occurs twice in the
+ * words looked at could be a stale copy, so such stacks are not remembered.
+ */
+#ifndef PROBE_STACKS_H
+#define PROBE_STACKS_H
+
+#include "state.h"
+
+#define KERNEL_STACK_SIZE 16384 /* THREAD_SIZE of x86-64 without KASAN; a wrong value only costs */
+#define SHAPE_WORDS 256
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__type(key, __u64);
+	__type(value, struct kernel_stack);
+} kernel_stacks SEC(".maps");
+
+struct shape_key {
+	__u32 depth; /* of the stack pointer */
+	__u32 call;
+};
+
+/* Where in the stack the return addresses of a known stack are. */
+struct shape {
+	__u64 name;
+	__u32 frames, bytes;
+	__u64 address[STACK_DEPTH];
+	__u32 word[STACK_DEPTH];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 8192);
+	__type(key, struct shape_key);
+	__type(value, struct shape);
+} shapes SEC(".maps");
+
+/* Working space, too large for the BPF stack; used with interrupts off, inside the scheduler. */
+struct stack_scratch {
+	struct kernel_stack stack;
+	struct shape shape;
+	__u64 words[SHAPE_WORDS];
+	__u32 found, repeated;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct stack_scratch);
+} stack_scratch SEC(".maps");
+
+static __always_inline __u64 mix(__u64 hash, __u64 word)
+{
+	hash ^= word;
+	hash *= 0x9e3779b97f4a7c15ULL;
+	return hash ^ (hash >> 29);
+}
+
+/* One word of the stack: the next frame's return address, or a second copy of an earlier one? */
+static long learn_word(__u32 index, struct stack_scratch **holder)
+{
+	__u32 zero = 0;
+	struct stack_scratch *scratch = bpf_map_lookup_elem(&stack_scratch, &zero);
+	__u32 found, word = index;
+	__u64 value;
+
+	if (!scratch || word >= SHAPE_WORDS)
+		return 1;
+	value = scratch->words[word];
+	found = scratch->found;
+	for (__u32 i = 0; i < STACK_DEPTH; i++) {
+		if (i >= found)
+			break;
+		if (scratch->shape.address[i] == value)
+			scratch->repeated = 1;
+	}
+	if (found >= STACK_DEPTH || found >= scratch->shape.frames)
+		return 0;
+	if (value == scratch->stack.frames[found]) {
+		scratch->shape.address[found] = value;
+		scratch->shape.word[found] = word;
+		scratch->shape.bytes = (word + 1) * sizeof(__u64);
+		scratch->found = found + 1;
+	}
+	return 0;
+}
+
+static __always_inline void learn_shape(struct stack_scratch *scratch, struct shape_key *key,
+					__u64 sp, __u64 name, __u32 frames)
+{
+	__u32 words = (KERNEL_STACK_SIZE - key->depth) / sizeof(__u64);
+
+	if (words > SHAPE_WORDS)
+		words = SHAPE_WORDS;
+	if (bpf_probe_read_kernel(scratch->words, words * sizeof(__u64), (void *)sp))
+		return;
+	scratch->found = 0;
+	scratch->repeated = 0;
+	scratch->shape.name = name;
+	scratch->shape.frames = frames;
+	bpf_loop(words, learn_word, &scratch, 0);
+	if (scratch->found == frames && !scratch->repeated)
+		bpf_map_update_elem(&shapes, key, &scratch->shape, BPF_ANY);
+}
+
+/* Whether every return address of a known stack is still where it was. */
+static __always_inline bool same_shape(struct stack_scratch *scratch, struct shape *shape, __u64 sp)
+{
+	__u32 bytes = shape->bytes;
+
+	if (bytes > sizeof(scratch->words))
+		return false;
+	if (bpf_probe_read_kernel(scratch->words, bytes, (void *)sp))
+		return false;
+	for (__u32 i = 0; i < STACK_DEPTH; i++) {
+		if (i >= shape->frames)
+			break;
+		if (scratch->words[shape->word[i] & (SHAPE_WORDS - 1)] != shape->address[i])
+			return false;
+	}
+	return true;
+}
+
+/* Takes the kernel stack of a task that is not running and returns its name, 0 if it was not had. */
+static __always_inline __u64 take_kernel_stack(struct task_struct *task, __u32 call, __u64 *site)
+{
+	__u64 sp = task->thread.sp, hash = 1;
+	struct shape_key key = {.depth = sp & (KERNEL_STACK_SIZE - 1), .call = call};
+	struct stack_scratch *scratch;
+	struct shape *shape;
+	__u32 zero = 0;
+	long bytes;
+
+	scratch = bpf_map_lookup_elem(&stack_scratch, &zero);
+	if (!scratch)
+		return 0;
+	shape = bpf_map_lookup_elem(&shapes, &key);
+	if (shape && same_shape(scratch, shape, sp)) {
+		*site = shape->address[0];
+		return shape->name;
+	}
+	bytes = bpf_get_task_stack(task, scratch->stack.frames, sizeof(scratch->stack.frames), 0);
+	if (bytes <= 0) {
+		COUNT_LOST(stacks);
+		return 0;
+	}
+	for (int i = 0; i < STACK_DEPTH; i++) {
+		if (i * (long)sizeof(__u64) >= bytes)
+			scratch->stack.frames[i] = 0;
+		else
+			hash = mix(hash, scratch->stack.frames[i]);
+	}
+	*site = scratch->stack.frames[0];
+	if (!bpf_map_lookup_elem(&kernel_stacks, &hash) &&
+	    bpf_map_update_elem(&kernel_stacks, &hash, &scratch->stack, BPF_NOEXIST) == -7)
+		COUNT_LOST(stacks); /* E2BIG: the table is full */
+	learn_shape(scratch, &key, sp, hash, bytes / sizeof(__u64));
+	return hash;
+}
+
+#endif

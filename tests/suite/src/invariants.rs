@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What must hold of any report, whatever was measured, and of any program that knows its own CPU
+//! time and page faults.
+//!
+//! Sums are compared to the nanosecond: every stamp closes one part and opens the next, so there is
+//! nothing to round.
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+use jsonschema::Validator;
+use serde_json::Value;
+
+use crate::ms;
+use crate::rows::number;
+use crate::rows::rows;
+use crate::rows::text;
+use crate::Facts;
+
+const PARTS: [&str; 6] = [
+    "cpu_ns",
+    "blocked_ns",
+    "runqueue_ns",
+    "preempted_ns",
+    "irq_ns",
+    "outside_ns",
+];
+const LIFE_PARTS: [&str; 7] = [
+    "user_cpu_ns",
+    "kernel_cpu_ns",
+    "blocked_ns",
+    "runqueue_ns",
+    "preempted_ns",
+    "irq_ns",
+    "outside_ns",
+];
+const LOSSES: [&str; 6] = [
+    "records",
+    "sleeps",
+    "stacks",
+    "threads",
+    "rows",
+    "probe_misses",
+];
+const USER: &str = "(user)";
+
+/// Everything about a report that cannot be right, as sentences; empty when all is well.
+pub fn check_report(report: &Value, facts: Option<&Facts>) -> Vec<String> {
+    let mut problems = Vec::new();
+    check_schema(report, &mut problems);
+    // A report of another shape would only make the checks below stumble.
+    if problems.is_empty() {
+        check_losses(report, &mut problems);
+        check_calls(report, &mut problems);
+        check_totals(report, &mut problems);
+        check_threads(report, &mut problems);
+        check_sleeps(report, &mut problems);
+        if let Some(facts) = facts {
+            check_against_program(report, facts, &mut problems);
+        }
+    }
+    problems
+}
+
+fn validator() -> &'static Validator {
+    static VALIDATOR: OnceLock<Validator> = OnceLock::new();
+
+    VALIDATOR.get_or_init(|| {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../schema/report-1.json");
+        let text = std::fs::read_to_string(path).expect("the schema is checked in");
+        let schema = serde_json::from_str(&text).expect("the schema is JSON");
+        jsonschema::validator_for(&schema).expect("the schema is a schema")
+    })
+}
+
+fn check_schema(report: &Value, problems: &mut Vec<String>) {
+    for error in validator().iter_errors(report).take(5) {
+        problems.push(format!("schema: {error} at {}", error.instance_path()));
+    }
+}
+
+fn check_losses(report: &Value, problems: &mut Vec<String>) {
+    for loss in LOSSES {
+        let lost = number(&report["lost"], loss);
+        if lost > 0 {
+            problems.push(format!("{lost} {loss} lost"));
+        }
+    }
+}
+
+fn sum_of(row: &Value, parts: &[&str]) -> u64 {
+    parts.iter().map(|part| number(row, part)).sum()
+}
+
+/// The parts of each call are its wall time, and the figures of one row fit each other.
+fn check_calls(report: &Value, problems: &mut Vec<String>) {
+    let mut names = BTreeMap::new();
+    for row in rows(report, "syscalls") {
+        let name = text(row, "name");
+        let (calls, wall, max) = (
+            number(row, "calls"),
+            number(row, "wall_ns"),
+            number(row, "max_ns"),
+        );
+        let mut problem = |what: String| problems.push(format!("{name}: {what}"));
+
+        *names.entry(name).or_insert(0) += 1;
+        if sum_of(row, &PARTS) != wall {
+            problem(format!(
+                "parts are {} ns, wall is {wall} ns",
+                sum_of(row, &PARTS)
+            ));
+        }
+        if number(row, "errors") + number(row, "restarts") > calls {
+            problem("more errors and restarts than calls".to_string());
+        }
+        if max > wall {
+            problem(format!("longest is {max} ns, wall is {wall} ns"));
+        }
+        if number(row, "spin_ns") > number(row, "cpu_ns") {
+            problem("spun longer than it ran".to_string());
+        }
+        if name == USER || calls == 0 {
+            continue;
+        }
+        let in_flight = rows(report, "in_flight")
+            .iter()
+            .any(|row| text(row, "syscall") == name);
+        if !in_flight && u128::from(max) * u128::from(calls) < u128::from(wall) {
+            problem(format!(
+                "{calls} calls of at most {max} ns cannot take {wall} ns"
+            ));
+        }
+        let (p50, p99) = (number(row, "p50_ns"), number(row, "p99_ns"));
+        // The upper edge of a bucket is at most an eighth too high.
+        if p50 > p99 || p99 > max + max / 8 + 1 {
+            problem(format!(
+                "percentiles {p50}, {p99} do not fit the longest, {max} ns"
+            ));
+        }
+    }
+    for (name, count) in names {
+        if count > 1 {
+            problems.push(format!("{name} has {count} rows"));
+        }
+    }
+}
+
+/// Calls and `(user)` add up to the totals.
+fn check_totals(report: &Value, problems: &mut Vec<String>) {
+    let totals = &report["totals"];
+    let mut compare = |part: &str, calls: u64| {
+        if number(totals, part) != calls {
+            problems.push(format!(
+                "totals.{part} is {}, calls {calls}",
+                number(totals, part)
+            ));
+        }
+    };
+    let (between, calls): (Vec<&Value>, Vec<&Value>) = rows(report, "syscalls")
+        .iter()
+        .partition(|row| text(row, "name") == USER);
+    let sum = |rows: &[&Value], part: &str| rows.iter().map(|row| number(row, part)).sum::<u64>();
+
+    compare("user_cpu_ns", sum(&between, "cpu_ns"));
+    compare("kernel_cpu_ns", sum(&calls, "cpu_ns"));
+    for part in [
+        "wall_ns",
+        "blocked_ns",
+        "runqueue_ns",
+        "preempted_ns",
+        "irq_ns",
+        "outside_ns",
+    ] {
+        compare(part, sum(&between, part) + sum(&calls, part));
+    }
+}
+
+/// Each thread's life adds up, the lives add up to the totals, and every call was some thread's.
+fn check_threads(report: &Value, problems: &mut Vec<String>) {
+    let (totals, threads) = (&report["totals"], rows(report, "threads"));
+    for thread in threads {
+        let (parts, wall) = (sum_of(thread, &LIFE_PARTS), number(thread, "wall_ns"));
+        let name = format!("thread {} {}", thread["tid"], thread["comm"]);
+        if parts != wall {
+            problems.push(format!("{name}: parts are {parts} ns, wall is {wall} ns"));
+        }
+        if wall > number(report, "duration_ns") && number(thread, "tid") != 0 {
+            problems.push(format!("{name} lived longer than the session"));
+        }
+    }
+    for part in LIFE_PARTS.iter().chain(&["wall_ns"]) {
+        let lives: u64 = threads.iter().map(|thread| number(thread, part)).sum();
+        if number(totals, part) != lives {
+            problems.push(format!(
+                "totals.{part} is {}, threads {lives}",
+                number(totals, part)
+            ));
+        }
+    }
+    let by_threads: u64 = threads.iter().map(|thread| number(thread, "calls")).sum();
+    let calls = rows(report, "syscalls")
+        .iter()
+        .filter(|row| text(row, "name") != USER);
+    let by_calls: u64 = calls.map(|row| number(row, "calls")).sum();
+    if by_threads != by_calls {
+        problems.push(format!(
+            "threads made {by_threads} calls, rows show {by_calls}"
+        ));
+    }
+}
+
+/// The sleeps of a call are its time asleep, and every sleep has a waker.
+fn check_sleeps(report: &Value, problems: &mut Vec<String>) {
+    let asked = rows(report, "detail")
+        .iter()
+        .any(|detail| detail == "sleeps");
+    let mut asleep: BTreeMap<&str, u64> = BTreeMap::new();
+    for row in rows(report, "sleeps") {
+        let (count, blocked) = (number(row, "count"), number(row, "blocked_ns"));
+        let name = format!(
+            "{}, {} at {}",
+            text(row, "syscall"),
+            text(row, "label"),
+            row["site"]
+        );
+        let max = number(row, "max_ns");
+
+        *asleep.entry(text(row, "syscall")).or_insert(0) += blocked;
+        if max > blocked || u128::from(max) * u128::from(count) < u128::from(blocked) {
+            problems.push(format!(
+                "{name}: {count} of at most {max} ns, {blocked} ns in all"
+            ));
+        }
+        let wakers = rows(row, "wakers");
+        let woken: u64 = wakers.iter().map(|waker| number(waker, "count")).sum();
+        if woken != count {
+            problems.push(format!("{name}: slept {count} times, woken {woken} times"));
+        }
+        for waker in wakers {
+            let is_task = text(waker, "kind") == "task";
+            if is_task == waker["tid"].is_null() || is_task == waker["comm"].is_null() {
+                problems.push(format!(
+                    "{name}: a task has a name and an interrupt none: {waker}"
+                ));
+            }
+        }
+    }
+    for row in rows(report, "syscalls").iter().filter(|_| asked) {
+        let (name, blocked) = (text(row, "name"), number(row, "blocked_ns"));
+        let by_site = asleep.remove(name).unwrap_or(0);
+        // A sleep that has not ended has no row yet: the call is in flight, and says so.
+        let in_flight = rows(report, "in_flight")
+            .iter()
+            .filter(|row| text(row, "syscall") == name);
+        let open: u64 = in_flight.map(|row| number(row, "for_ns")).sum();
+        if by_site > blocked || blocked - by_site > open {
+            problems.push(format!(
+                "{name}: blocked {blocked}, sleeps {by_site}, open {open}"
+            ));
+        }
+    }
+    for (name, _) in asleep {
+        problems.push(format!("sleeps of {name}, which has no row"));
+    }
+}
+
+/// CPU time, time waiting for a CPU and page faults against the kernel's own accounts, as the
+/// program read them. Monitoring begins somewhere between the process's birth and the program's
+/// `main`, so an account has two readings: all of it, and what came after `main` began.
+fn check_against_program(report: &Value, facts: &Facts, problems: &mut Vec<String>) {
+    let mut compare = |what: &str, name: &str, measured: u64, slack_least: u64, slack_most: u64| {
+        let all = facts.get(name);
+        let since_main = all - facts.get(&format!("{name}_before_main"));
+        if measured + slack_least < since_main || measured > all + slack_most {
+            problems.push(format!(
+                "{what}: {measured}, by the program's own account {since_main} to {all}"
+            ));
+        }
+    };
+    let slack = |name: &str, least: u64| (facts.get(name) * 3 / 100).max(least);
+    let totals = &report["totals"];
+
+    // The scheduler counts interrupts as the task's time; so both sides do here.
+    let cpu = sum_of(totals, &["user_cpu_ns", "kernel_cpu_ns", "irq_ns"]);
+    compare(
+        "CPU time",
+        "cpu_ns",
+        cpu,
+        slack("cpu_ns", ms(2)),
+        slack("cpu_ns", ms(2)),
+    );
+
+    let mut threads = rows(report, "threads").iter();
+    let main = threads.find(|thread| number(thread, "tid") == facts.get("pid"));
+    let delay = main.map_or(0, |thread| sum_of(thread, &["runqueue_ns", "preempted_ns"]));
+    // The last words and the exit come after the program looked, and may wait for a CPU too.
+    let least = slack("main_delay_ns", ms(2));
+    compare(
+        "main thread's wait for a CPU",
+        "main_delay_ns",
+        delay,
+        least,
+        least + ms(20),
+    );
+
+    let all = rows(report, "syscalls").iter();
+    let (minor, major) = all.fold((0, 0), |(minor, major), row| {
+        (
+            minor + number(row, "faults_minor"),
+            major + number(row, "faults_major"),
+        )
+    });
+    compare("minor faults", "faults_minor", minor, 0, 40);
+    compare("major faults", "faults_major", major, 0, 20);
+}

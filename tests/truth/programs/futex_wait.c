@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* futex_wait cond|mutex|join MS: a pthread wait that the thread "waker" ends a known time later. */
+#include "known.h"
+
+static struct appointment *with;
+static uint64_t wait_ns;
+static const char *what;
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t condition = PTHREAD_COND_INITIALIZER;
+static _Atomic int held;
+static int ready;
+
+static void *waker(void *unused)
+{
+	(void)unused;
+	prctl(PR_SET_NAME, "waker");
+	if (!strcmp(what, "mutex")) {
+		pthread_mutex_lock(&mutex);
+		atomic_store(&held, 1);
+		meet_and_pass(with, wait_ns);
+		pthread_mutex_unlock(&mutex);
+	} else if (!strcmp(what, "cond")) {
+		meet_and_pass(with, wait_ns);
+		pthread_mutex_lock(&mutex);
+		ready = 1;
+		pthread_cond_signal(&condition);
+		pthread_mutex_unlock(&mutex);
+	} else {
+		meet_and_pass(with, wait_ns);
+	}
+	return NULL;
+}
+
+int main(int argc, char **argv)
+{
+	pthread_t thread;
+	uint64_t before;
+
+	facts_start();
+	what = argc > 1 ? argv[1] : "cond";
+	wait_ns = argument(argc, argv, 2, 200) * MILLISECOND;
+	with = new_appointment();
+	MUST(pthread_create(&thread, NULL, waker, NULL) == 0);
+	if (!strcmp(what, "mutex")) {
+		while (!atomic_load(&held))
+			pass_ns(100000);
+		before = keep_appointment(with);
+		pthread_mutex_lock(&mutex);
+	} else if (!strcmp(what, "cond")) {
+		pthread_mutex_lock(&mutex);
+		before = keep_appointment(with);
+		while (!ready)
+			pthread_cond_wait(&condition, &mutex);
+	} else {
+		before = keep_appointment(with);
+		MUST(pthread_join(thread, NULL) == 0);
+	}
+	end_appointment(with, before);
+	if (strcmp(what, "join"))
+		MUST(pthread_join(thread, NULL) == 0);
+	fact_appointment(with);
+	facts_end();
+	return 0;
+}
