@@ -2,18 +2,18 @@
 /*
  * debox_tap.h: the user tap: stamps taken around a system call in user space.
  *
- *	struct debox_tap tap;
- *	debox_tap_begin(&tap, SYS_read, fd, buffer, size);
+ *	struct debox_slot *tapped = debox_tap_begin(SYS_read, fd, (__u64)buffer, size);
  *	ret = read(fd, buffer, size);
- *	debox_tap_end(&tap, ret < 0 ? -errno : ret);
+ *	debox_tap_end(tapped, SYS_read, ret < 0 ? -errno : ret);
  *
  * Between the stamps the probes add what they see of the thread - sleeps, switches, signal
  * handlers - to the open record, so that a call that never left the CPU costs two reads of the
  * time-stamp counter and a few stores. What the stamps enclose beyond the call is in `outside`.
  *
- * Safe in signal handlers (a call made by a handler inside another call gets a record of its own),
- * after longjmp or cancellation (the abandoned call is counted and forgotten) and in children of
- * fork and vfork. Where there is no slot, or it is paused, nothing is recorded.
+ * Safe in signal handlers: a call made by a handler inside another call gets a record of its own,
+ * and its time is not in the other one's. Safe in children of fork and vfork, and after a jump out
+ * of a handler: the call left behind ends there, with -EINTR. Where there is no slot, or it is
+ * paused, nothing is recorded.
  */
 #ifndef DEBOX_TAP_H
 #define DEBOX_TAP_H
@@ -47,38 +47,53 @@ struct debox_tap_row {
 	__u32 histogram[DEBOX_TAP_BUCKETS];
 };
 
-/* What a process has of its session; one for each process. */
+/* What a process has of its session. */
 struct debox_tap_process {
 	const struct debox_tap_clock *clock;
-	/* 1 in the process that filled this in, 0 in its forked children (MADV_WIPEONFORK). */
-	const volatile __u32 *mine;
+	/* 1 once attached; 0 in forked children, where the page is wiped (MADV_WIPEONFORK). */
+	volatile __u32 *mine;
 };
 
-/* Provided by whoever links this in: the preload shim or libdebox. */
-extern struct debox_tap_process debox_tap_process;
-extern __thread struct debox_slot *debox_tap_slot;    /* NULL until debox_tap_attach */
-extern __thread struct debox_tap_row *debox_tap_rows; /* NULL: no rows wanted */
-/* Finds the calling thread's slot; the result is never NULL (a paused one where there is none). */
-struct debox_slot *debox_tap_attach(void);
+#define DEBOX_TAP_DEPTH 5 /* calls suspended by signal handlers, at most */
 
-struct debox_tap {
-	struct debox_slot *slot; /* NULL: not recorded */
-	__u64 start;             /* time-stamp counter */
-	__u64 args[3];
-	__u32 call;
-	__u32 faults;
-	struct debox_tap_saved *outer;
-};
-
-/* The open call that a nested one interrupts. */
+/* A call that a signal handler suspended while the handler makes calls of its own. */
 struct debox_tap_saved {
-	__u32 call, touched, handler;
-	__u64 first_out_ns, last_in_ns, frame, caller;
-	struct debox_record record;
+	__u32 call, touched, handler, faults;
+	__u64 start, args[3], frame, caller;
+	__u64 first_out_ns, last_in_ns;
 };
 
+/*
+ * A thread's own words. `start` is not 0 from the first stamp until the call is recorded; together
+ * with the slot's tap_call it tells a signal handler what it interrupted: tap_call alone or both, an
+ * open call; `start` alone, a call being recorded.
+ */
+struct debox_tap_thread {
+	struct debox_slot *slot;    /* never NULL: a paused one until debox_tap_attach */
+	struct debox_tap_row *rows; /* NULL: no rows wanted */
+	__u64 start;                /* time-stamp counter */
+	__u64 args[3];
+	__u32 faults;
+	__u32 depth; /* entries of saved[] in use */
+	struct debox_tap_saved saved[DEBOX_TAP_DEPTH];
+};
+
+#define DEBOX_TAP_HIDDEN __attribute__((visibility("hidden")))
 #define DEBOX_UNLIKELY(condition) __builtin_expect(!!(condition), 0)
 #define DEBOX_BARRIER() __asm__ volatile("" ::: "memory")
+
+/* Provided by whoever links this in: the preload shim or libdebox. */
+extern DEBOX_TAP_HIDDEN struct debox_tap_process debox_tap_process;
+extern DEBOX_TAP_HIDDEN __thread struct debox_tap_thread debox_tap_thread
+	__attribute__((tls_model("initial-exec")));
+/* Finds the calling thread's slot; a paused one where there is none. */
+DEBOX_TAP_HIDDEN struct debox_slot *debox_tap_attach(void);
+
+/* In debox_tap.c: what is not every call's way. NULL: this call is not to be recorded. */
+DEBOX_TAP_HIDDEN struct debox_slot *debox_tap_begin_slow(__u64 frame);
+DEBOX_TAP_HIDDEN void debox_tap_finish(struct debox_slot *slot, __u32 number, __u64 stop, __s64 ret);
+/* Before a jump to a frame whose stack pointer was `to`: ends the calls that it leaves. */
+DEBOX_TAP_HIDDEN void debox_tap_leave(__u64 to);
 
 static inline __u64 debox_tap_now(void)
 {
@@ -88,54 +103,41 @@ static inline __u64 debox_tap_now(void)
 	return (__u64)high << 32 | low;
 }
 
-/* In debox_tap.c. */
-void debox_tap_nest(struct debox_tap *tap, struct debox_tap_saved *saved);
-void debox_tap_abandon(struct debox_slot *slot);
-void debox_tap_finish(struct debox_tap *tap, __u64 stop, __s64 ret);
+/* The first stamp. The result goes to debox_tap_end; the frames are those of the caller. */
+static inline __attribute__((always_inline)) struct debox_slot *
+debox_tap_begin(__u32 number, __u64 arg0, __u64 arg1, __u64 arg2)
+{
+	struct debox_tap_thread *thread = &debox_tap_thread;
+	struct debox_slot *slot = thread->slot;
+	__u64 frame = (__u64)__builtin_frame_address(0);
 
-/*
- * A call is open already: a signal handler runs inside it (the kernel says so, and the open call's
- * frame is still on the stack), or it was left by longjmp or cancellation.
- */
-#define debox_tap_begin(tap, number, arg0, arg1, arg2)                                             \
-	do {                                                                                       \
-		struct debox_slot *slot_ = debox_tap_slot;                                         \
-		__u64 frame_ = (__u64)__builtin_frame_address(0);                                  \
-		if (DEBOX_UNLIKELY(!slot_ || !*debox_tap_process.mine))                            \
-			slot_ = debox_tap_attach();                                                \
-		(tap)->slot = 0;                                                                   \
-		if (DEBOX_UNLIKELY(slot_->paused | slot_->tap_foreign))                            \
-			break;                                                                     \
-		(tap)->slot = slot_;                                                               \
-		(tap)->outer = 0;                                                                  \
-		(tap)->call = (number);                                                            \
-		(tap)->args[0] = (__u64)(arg0);                                                    \
-		(tap)->args[1] = (__u64)(arg1);                                                    \
-		(tap)->args[2] = (__u64)(arg2);                                                    \
-		if (DEBOX_UNLIKELY(slot_->tap_call)) {                                             \
-			if (slot_->tap_handler && frame_ < slot_->tap_frame)                       \
-				debox_tap_nest(                                                    \
-					(tap), (struct debox_tap_saved *)__builtin_alloca(         \
-						       sizeof(struct debox_tap_saved)));           \
-			else                                                                       \
-				debox_tap_abandon(slot_);                                          \
-		}                                                                                  \
-		(tap)->faults = slot_->tap_faults;                                                 \
-		slot_->tap_frame = frame_;                                                         \
-		slot_->tap_caller = (__u64)__builtin_return_address(0);                            \
-		slot_->tap_touched = 0;                                                            \
-		slot_->tap_handler = 0;                                                            \
-		DEBOX_BARRIER();                                                                   \
-		slot_->tap_call = (number) + 1;                                                    \
-		(tap)->start = debox_tap_now();                                                    \
-	} while (0)
+	if (DEBOX_UNLIKELY((slot->paused | slot->tap_foreign | slot->tap_call) != 0 ||
+			   thread->start != 0 || !*debox_tap_process.mine)) {
+		slot = debox_tap_begin_slow(frame);
+		if (!slot)
+			return 0;
+	}
+	/* This claims the slot: from here on a signal handler finds the call open. */
+	slot->tap_call = number + 1;
+	DEBOX_BARRIER();
+	slot->tap_frame = frame;
+	slot->tap_caller = (__u64)__builtin_return_address(0);
+	thread->args[0] = arg0;
+	thread->args[1] = arg1;
+	thread->args[2] = arg2;
+	thread->faults = slot->tap_faults;
+	thread->start = debox_tap_now();
+	DEBOX_BARRIER();
+	return slot;
+}
 
-/* `ret` as the kernel returned it: -errno on error. */
-#define debox_tap_end(tap, ret)                                                                    \
-	do {                                                                                       \
-		if ((tap)->slot)                                                                   \
-			debox_tap_finish((tap), debox_tap_now(), (ret));                           \
-	} while (0)
+/* The second stamp. `ret` as the kernel returned it: -errno on error. */
+static inline __attribute__((always_inline)) void debox_tap_end(struct debox_slot *slot,
+								__u32 number, __s64 ret)
+{
+	if (slot)
+		debox_tap_finish(slot, number, debox_tap_now(), ret);
+}
 
 #ifdef __cplusplus
 }

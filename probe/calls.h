@@ -86,6 +86,8 @@ static __always_inline void close_part(struct thread *thread, enum part part, __
 		close_tapped_part(thread, part, now);
 		return;
 	}
+	if (now < from)
+		now = from; /* the last stamp was taken on another CPU */
 	thread->parts[part] += now - from;
 	thread->stamp_ns = now;
 	thread->parted = 1;

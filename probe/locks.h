@@ -66,6 +66,8 @@ int BPF_PROG(on_contention_begin, void *lock, unsigned int flags)
 		contended->waiters = add_waiter((__u64)lock);
 	}
 	contended->flags = flags & ~LCB_F_SPIN;
+	if (thread)
+		thread->contending = 1;
 	return 0;
 }
 
@@ -84,6 +86,8 @@ int BPF_PROG(on_contention_end, void *lock, int ret)
 	contended->lock = 0;
 	remove_waiter((__u64)lock);
 	thread = thread_of(task);
+	if (thread)
+		thread->contending = 0;
 	if (thread && thread->spin_begin_ns) {
 		__u64 now = bpf_ktime_get_ns();
 

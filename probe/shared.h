@@ -119,6 +119,8 @@ struct thread {
 	__u32 tap_where; /* enum tap_where */
 	__u64 outside[PARTS];
 	__u32 lender;    /* index + 1 of the thread whose memory this vfork child runs in */
+	__u32 woken_early; /* a waking came before the switch that it undoes */
+	__u32 contending;  /* waits for a contended lock */
 	__u32 busy;      /* a probe is at work on this entry (detail "irq" only) */
 };
 
@@ -216,7 +218,7 @@ struct in_flight {
 	__u64 frames[STACK_DEPTH];
 };
 
-_Static_assert(sizeof(struct thread) == 992, "thread layout");
+_Static_assert(sizeof(struct thread) == 1000, "thread layout");
 _Static_assert(sizeof(struct row) == 120 + 8 * BUCKETS, "row layout");
 _Static_assert(sizeof(struct lost) == 168, "lost layout");
 

@@ -2,12 +2,14 @@
 /*
  * switch.h: the scheduler's events, which end and begin the parts of a call.
  *
- *   running --switch out--> blocked --wake-up--> runqueue --switch in--> running
- *                      \--> preempted --------------------------------/
+ *   running --switch out--> blocked --waking--> runqueue --switch in--> running
+ *                      \--> preempted ---------------------------------/
  *
- * The waker is noted at sched_waking, in its own context; the sleep ends at sched_wakeup, which may
- * come later on another CPU. sched_wakeup is ordered with the switch by the run queue's lock, while
- * sched_waking may come before the sleeper's switch is seen.
+ * sched_waking is not ordered with the switch by a lock: on another CPU it may come before the
+ * sleeper's own switch is seen. Every sleep ends with one, though, so that a thread which comes back
+ * without a waking since it left was woken in that moment. (sched_wakeup is ordered, but it is one
+ * more event that every wake-up on the machine pays for, and often runs on the wrong CPU to name the
+ * waker.)
  */
 #ifndef PROBE_SWITCH_H
 #define PROBE_SWITCH_H
@@ -74,7 +76,7 @@ static __always_inline void begin_sleep(struct thread *thread, struct task_struc
 	thread->flags &= ~(THREAD_LOCK | THREAD_COUNTED);
 	thread->lock_flags = 0;
 	thread->waiters_entry = 0;
-	contended = contended_of(task);
+	contended = thread->contending ? contended_of(task) : 0;
 	if (contended) {
 		thread->resource = contended->lock;
 		thread->lock_flags = contended->flags;
@@ -175,10 +177,11 @@ static __always_inline void switch_out(void *ctx, struct task_struct *task, bool
 		thread->mode = thread->call == NR_SCHED_YIELD ? MODE_RUNQUEUE : MODE_PREEMPTED;
 		return;
 	}
-	thread->mode = MODE_BLOCKED;
 	thread->sleep_ns = 0;
 	if (want_sleeps)
 		begin_sleep(thread, task);
+	barrier();
+	thread->mode = MODE_BLOCKED; /* last: from here on a waker may write to the entry */
 }
 
 static __always_inline void switch_in(struct task_struct *task, __u64 now)
@@ -189,9 +192,15 @@ static __always_inline void switch_in(struct task_struct *task, __u64 now)
 	if (!thread || thread->state != THREAD_LIVE)
 		return;
 	switch (thread->mode) {
-	case MODE_BLOCKED: /* the wake-up was not seen */
-		thread->sleep_ns = now - part_began(thread);
-		close_part(thread, PART_BLOCKED, now);
+	case MODE_BLOCKED:
+		/* Woken while it was going to sleep; or, if no waking was seen at all, just now. */
+		if (thread->woken_early) {
+			thread->sleep_ns = 1;
+			close_part(thread, PART_RUNQUEUE, now);
+		} else {
+			thread->sleep_ns = now - part_began(thread);
+			close_part(thread, PART_BLOCKED, now);
+		}
 		slept = true;
 		break;
 	case MODE_PREEMPTED:
@@ -207,6 +216,7 @@ static __always_inline void switch_in(struct task_struct *task, __u64 now)
 		slept = false;
 	}
 	thread->mode = MODE_RUNNING;
+	thread->woken_early = 0;
 	if (user_tap)
 		tap_in(thread, now);
 	if (want_sleeps && slept)
@@ -230,17 +240,12 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 	return 0;
 }
 
-SEC("tp_btf/sched_waking")
-int BPF_PROG(on_waking, struct task_struct *task)
+/* Who ends the sleep, unless that is an interrupt on top of whoever is current. */
+static __always_inline void note_waker(struct thread *thread)
 {
-	struct thread *thread = thread_of(task);
-	struct task_struct *waker;
-	int count;
+	struct task_struct *waker = bpf_get_current_task_btf();
+	int count = preempt_count(waker);
 
-	if (!thread || thread->state != THREAD_LIVE)
-		return 0;
-	waker = bpf_get_current_task_btf();
-	count = preempt_count(waker);
 	thread->waker_tid = 0;
 	thread->waker_comm[0] = 0;
 	if (count == -1) {
@@ -254,21 +259,30 @@ int BPF_PROG(on_waking, struct task_struct *task)
 		thread->waker_tid = waker->pid;
 		copy_comm(thread->waker_comm, waker);
 	}
-	return 0;
 }
 
-SEC("tp_btf/sched_wakeup")
-int BPF_PROG(on_wakeup, struct task_struct *task)
+SEC("tp_btf/sched_waking")
+int BPF_PROG(on_waking, struct task_struct *task)
 {
-	struct thread *thread = thread_of(task);
+	struct thread *thread;
 	__u64 now;
 
-	if (!thread || thread->state != THREAD_LIVE || thread->mode != MODE_BLOCKED)
+	if (!task->bpf_storage)
 		return 0;
+	thread = thread_of(task);
+	if (!thread || thread->state != THREAD_LIVE)
+		return 0;
+	if (want_sleeps)
+		note_waker(thread);
+	if (thread->mode != MODE_BLOCKED) {
+		thread->woken_early = 1;
+		return 0;
+	}
+	/* The sleeper's stamp is from another CPU, perhaps from this very moment. */
 	now = bpf_ktime_get_ns();
+	if (now <= part_began(thread))
+		now = part_began(thread) + 1;
 	thread->sleep_ns = now - part_began(thread);
-	if (!thread->sleep_ns)
-		thread->sleep_ns = 1; /* woken within the clock's resolution: still a sleep */
 	close_part(thread, PART_BLOCKED, now);
 	thread->mode = MODE_RUNQUEUE;
 	return 0;

@@ -85,9 +85,9 @@ static __always_inline void add_to_open_record(struct thread *thread, enum part 
 /* The user tap's close_part: the thread's whole life is kept in `between` until it ends. */
 static __always_inline void close_tapped_part(struct thread *thread, enum part part, __u64 now)
 {
-	__u64 ns = now - thread->stamp_ns;
+	__u64 ns = now > thread->stamp_ns ? now - thread->stamp_ns : 0;
 
-	thread->stamp_ns = now;
+	thread->stamp_ns += ns;
 	thread->between[part] += ns;
 	if (part != PART_CPU && thread->tap_where >= TAP_IN_CALL)
 		add_to_open_record(thread, part, ns);

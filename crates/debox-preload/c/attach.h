@@ -7,7 +7,10 @@
 
 #include "debox_tap.h"
 
-/* The environment variable that names the session's abstract Unix socket. */
+/*
+ * The environment variable that names the session's abstract Unix socket and, after a colon, how
+ * many seccomp filters the session itself is under.
+ */
 #define DEBOX_TAP_VARIABLE "DEBOX_TAP"
 
 /* The session's one message, with the descriptors of slots, thread ids and rows. */
@@ -23,5 +26,23 @@ struct debox_tap_welcome {
 	 ~(DEBOX_TAP_PAGE - 1))
 #define DEBOX_TAP_ROWS_AT(slot) (DEBOX_TAP_PAGE + (slot) * DEBOX_TAP_TABLE)
 #define DEBOX_TAP_FILE_SIZE(slots) DEBOX_TAP_ROWS_AT((size_t)(slots))
+
+/* The slot of threads without one: paused, so that nothing is recorded. */
+extern DEBOX_TAP_HIDDEN struct debox_slot debox_tap_nowhere;
+
+/* A system call without libc, whose functions are interposed. The kernel's result. */
+static inline long debox_raw(long number, long a, long b, long c, long d, long e, long f)
+{
+	register long r10 __asm__("r10") = d;
+	register long r8 __asm__("r8") = e;
+	register long r9 __asm__("r9") = f;
+	long ret;
+
+	__asm__ volatile("syscall"
+			 : "=a"(ret)
+			 : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
+			 : "rcx", "r11", "memory");
+	return ret;
+}
 
 #endif

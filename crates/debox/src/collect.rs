@@ -406,7 +406,6 @@ impl Session {
         let all = [
             &progs.on_switch,
             &progs.on_waking,
-            &progs.on_wakeup,
             &progs.on_fork,
             &progs.on_sys_enter,
             &progs.on_sys_exit,

@@ -213,9 +213,8 @@ impl Session {
     fn attach(&mut self) -> Result<()> {
         let progs = &mut self.skel.progs;
         let detail = self.options.detail;
-        let mut wanted = vec![&mut progs.on_switch, &mut progs.on_wakeup, &mut progs.on_fork];
+        let mut wanted = vec![&mut progs.on_switch, &mut progs.on_waking, &mut progs.on_fork];
         if detail.sleeps {
-            wanted.push(&mut progs.on_waking);
             wanted.push(&mut progs.on_contention_begin);
             wanted.push(&mut progs.on_contention_end);
         }
@@ -368,7 +367,6 @@ fn configure(open: &mut OpenDeboxSkel, options: &Options) -> Result<()> {
         open.maps.kernel_stacks.set_max_entries(1)?;
     }
     let progs = &mut open.progs;
-    progs.on_waking.set_autoload(options.detail.sleeps);
     progs.on_contention_begin.set_autoload(options.detail.sleeps);
     progs.on_contention_end.set_autoload(options.detail.sleeps);
     for prog in [

@@ -1,13 +1,16 @@
 //! What the kernel offers to probes, as its own types tell.
 
 use std::io;
+use std::mem::MaybeUninit;
 
 use libbpf_rs::btf::types::{Enum, Enum64, Struct, Typedef};
 use libbpf_rs::btf::Btf;
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::MapType;
 
 use super::{Finding, NEEDS_ROOT};
 use crate::kernel;
+use crate::skeleton::DeboxSkelBuilder;
 
 /// The kernel's description of its own types (BTF), which any user may read.
 pub(super) struct KernelTypes(Result<Btf<'static>, String>);
@@ -99,37 +102,64 @@ enum Loss {
     Everything,
     Sleeps,
     UserTap,
+    Detail,
 }
 
-/// The tracepoints that the probes attach to.
-const EVENTS: [(&str, Loss); 11] = [
-    ("sys_enter", Loss::Everything),
-    ("sys_exit", Loss::Everything),
-    ("sched_switch", Loss::Everything),
-    ("sched_wakeup", Loss::Everything),
-    ("sched_process_fork", Loss::Everything),
-    ("sched_waking", Loss::Sleeps),
-    ("contention_begin", Loss::Sleeps),
-    ("contention_end", Loss::Sleeps),
-    ("sched_process_exec", Loss::UserTap),
-    ("signal_deliver", Loss::UserTap),
-    ("page_fault_kernel", Loss::UserTap),
-];
+fn loss_without(event: &str) -> Loss {
+    match event {
+        "sys_enter" | "sys_exit" | "sched_switch" | "sched_wakeup" | "sched_process_fork" => {
+            Loss::Everything
+        }
+        "sched_waking" | "contention_begin" | "contention_end" => Loss::Sleeps,
+        "sched_process_exec" | "signal_deliver" | "page_fault_kernel" => Loss::UserTap,
+        _ => Loss::Detail,
+    }
+}
+
+/// The tracepoints that the probes attach to, as the probes themselves say.
+fn events_used() -> Vec<String> {
+    let mut object = MaybeUninit::uninit();
+    let Ok(open) = DeboxSkelBuilder::default().open(&mut object) else {
+        return Vec::new();
+    };
+    let sections = open
+        .open_object()
+        .progs()
+        .map(|prog| prog.section().to_os_string());
+    sections
+        .filter_map(|section| Some(section.to_str()?.strip_prefix("tp_btf/")?.to_string()))
+        .collect()
+}
 
 /// One finding when all are there, one for each loss otherwise.
 pub(super) fn events(types: &KernelTypes) -> Vec<Finding> {
-    if types.0.is_err() {
+    let events = events_used();
+    if types.0.is_err() || events.is_empty() {
         return vec![Finding::unchecked("kernel events", NO_TYPES)];
     }
     let missing = |loss| {
-        let names: Vec<&str> = EVENTS
+        let names: Vec<&str> = events
             .iter()
-            .filter(|(event, of)| *of == loss && types.has_event(event) == Some(false))
-            .map(|(event, _)| *event)
+            .map(String::as_str)
+            .filter(|event| loss_without(event) == loss)
+            .filter(|event| types.has_event(event) == Some(false))
             .collect();
         (!names.is_empty()).then(|| format!("missing: {}", names.join(", ")))
     };
     let remedy = "a kernel built with tracepoints, 5.19 or later, is needed, as Debian's are";
+    let lacks = [
+        (
+            Loss::Sleeps,
+            "sleeps",
+            "where calls sleep cannot be seen: only --detail basic works",
+        ),
+        (Loss::UserTap, "the user tap", "--tap user does not work"),
+        (
+            Loss::Detail,
+            "further details",
+            "the details that need them do not work, such as irq",
+        ),
+    ];
     let mut findings = Vec::new();
     if let Some(found) = missing(Loss::Everything) {
         let finding = Finding::prevents("kernel events", found);
@@ -139,26 +169,21 @@ pub(super) fn events(types: &KernelTypes) -> Vec<Finding> {
                 .remedy(remedy),
         );
     }
-    if let Some(found) = missing(Loss::Sleeps) {
-        let finding = Finding::limits("kernel events of sleeps", found);
-        findings.push(
-            finding
-                .cost("where calls sleep cannot be seen: only --detail basic")
-                .remedy(remedy),
-        );
-    }
-    if let Some(found) = missing(Loss::UserTap) {
-        let finding = Finding::limits("kernel events of the user tap", found);
-        findings.push(finding.cost("--tap user does not work").remedy(remedy));
+    for (loss, of, cost) in lacks {
+        if let Some(found) = missing(loss) {
+            let finding = Finding::limits(&format!("kernel events of {of}"), found);
+            findings.push(finding.cost(cost).remedy(remedy));
+        }
     }
     if findings.is_empty() {
-        let found = format!("all {} are there", EVENTS.len());
+        let found = format!("all {} are there", events.len());
         findings.push(Finding::met("kernel events", found));
     }
     findings
 }
 
-const HELPERS: [&str; 9] = [
+/// What the probes ask of the kernel beyond the plainest helpers.
+const HELPERS: [&str; 10] = [
     "task_storage_get",
     "get_current_task_btf",
     "task_pt_regs",
@@ -168,6 +193,7 @@ const HELPERS: [&str; 9] = [
     "find_vma",
     "ringbuf_reserve",
     "seq_write",
+    "loop",
 ];
 
 pub(super) fn helpers(types: &KernelTypes) -> Finding {

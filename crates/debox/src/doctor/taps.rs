@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{ensure, Context, Result};
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 
-use super::Finding;
+use super::{Finding, Standing};
 use crate::report::Report;
 use crate::session::{Detail, Options, Session, Tap};
 use crate::skeleton::DeboxSkelBuilder;
@@ -16,6 +16,8 @@ use crate::Outcome;
 /// What the trial does: so many calls, and one sleep.
 const CALLS: u64 = 100;
 const SLEEP: Duration = Duration::from_millis(2);
+
+const VERBOSE: &str = "DEBOX_VERBOSE=1 debox doctor shows what the kernel said";
 
 /// The findings, and what kind of waker the trial saw, if any.
 pub(super) fn examine(may_try: bool) -> (Vec<Finding>, Option<String>) {
@@ -34,7 +36,8 @@ pub(super) fn examine(may_try: bool) -> (Vec<Finding>, Option<String>) {
         Ok(trial) => (vec![trial.finding()], trial.waker()),
         Err(error) => (explain_failure(&error), None),
     };
-    findings.push(user_tap());
+    let kernel_tap_works = findings[0].standing == Standing::Met;
+    findings.push(user_tap(kernel_tap_works));
     (findings, waker)
 }
 
@@ -150,59 +153,53 @@ fn memory_of_own_tables() -> u64 {
 
 /// Without some detail it may still work; which probes are refused is the reason.
 fn explain_failure(error: &anyhow::Error) -> Vec<Finding> {
-    let need = "kernel tap";
-    let refused = probes_refused();
-    let remedy = "DEBOX_VERBOSE=1 debox doctor shows what the kernel said";
-    let mut findings = Vec::new();
-    if Trial::run(Detail::default()).is_err() {
-        findings.push(
-            Finding::prevents(need, format!("{error:#}"))
-                .cost("nothing can be measured")
-                .remedy(remedy),
-        );
+    let mut findings = vec![if Trial::run(Detail::default()).is_err() {
+        Finding::prevents("kernel tap", reason(error))
+            .cost("nothing can be measured")
+            .remedy(VERBOSE)
     } else {
-        let none = Detail::default();
-        let details = [
-            (
-                "sleeps",
-                Detail {
-                    sleeps: true,
-                    ..none
-                },
-            ),
-            (
-                "callsites",
-                Detail {
-                    sleeps: true,
-                    callsites: true,
-                    ..none
-                },
-            ),
-            ("irq", Detail { irq: true, ..none }),
-            ("io", Detail { io: true, ..none }),
-        ];
-        let lacking: Vec<&str> = details
-            .iter()
-            .filter(|(_, detail)| Trial::run(*detail).is_err())
-            .map(|(name, _)| *name)
-            .collect();
-        findings.push(
-            Finding::limits(need, format!("{error:#}"))
-                .cost(format!(
-                    "works only without the details {}",
-                    lacking.join(", ")
-                ))
-                .remedy(format!("use --detail basic; {remedy}")),
-        );
-    }
-    for (probe, error) in refused {
+        let lacking = details_refused().join(", ");
+        Finding::limits("kernel tap", reason(error))
+            .cost(format!("does not work with --detail {lacking}"))
+            .remedy(format!(
+                "use --detail basic or another that works; {VERBOSE}"
+            ))
+    }];
+    for (probe, error) in probes_refused() {
         findings.push(
             Finding::limits(&format!("probe {probe}"), error)
                 .cost("what needs it fails, see the taps above")
-                .remedy(remedy),
+                .remedy(VERBOSE),
         );
     }
     findings
+}
+
+/// What debox says elsewhere, without its advice to ask the doctor.
+fn reason(error: &anyhow::Error) -> String {
+    format!("{error:#}").replace("; `debox doctor` says what it allows", "")
+}
+
+fn details_refused() -> Vec<&'static str> {
+    let none = Detail::default();
+    let mut sleeps = none;
+    sleeps.sleeps = true;
+    let mut callsites = sleeps;
+    callsites.callsites = true;
+    let mut irq = none;
+    irq.irq = true;
+    let mut io = none;
+    io.io = true;
+    [
+        ("sleeps", sleeps),
+        ("callsites", callsites),
+        ("irq", irq),
+        ("io", io),
+    ]
+    .iter()
+    .filter(|(_, detail)| Trial::run(*detail).is_err())
+    .map(|(name, _)| *name)
+    .collect()
 }
 
 /// The probes that the kernel does not accept, each loaded and attached alone.
@@ -242,7 +239,7 @@ fn load_alone(name: &str) -> Result<()> {
     prog.attach().map(drop).context("it does not attach")
 }
 
-fn user_tap() -> Finding {
+fn user_tap(kernel_tap_works: bool) -> Finding {
     let need = "user tap";
     let detail = Detail {
         sleeps: true,
@@ -256,8 +253,12 @@ fn user_tap() -> Finding {
     };
     match Session::open(options) {
         Ok(_) => Finding::met(need, "its probes load, and the processor's clock is steady"),
-        Err(error) => Finding::limits(need, format!("{error:#}"))
+        Err(error) => Finding::limits(need, reason(&error))
             .cost("--tap user does not work; --tap kernel costs each call more")
-            .remedy("use --tap kernel"),
+            .remedy(if kernel_tap_works {
+                "use --tap kernel"
+            } else {
+                VERBOSE
+            }),
     }
 }
