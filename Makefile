@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # make demo   on a fresh Debian with Rust: install what is needed, build, measure two real programs
 # make test   install what the tests need, pass all of them
-# The rest: build, bench, lint, install, clean.
+# The rest: build, bench, soak, lint, install, clean.
 
 PREFIX ?= /usr/local
 DESTDIR ?=
@@ -16,7 +16,7 @@ C_FILES = $(wildcard probe/*.h probe/*.c include/*.h tests/*/programs/*.c tests/
 # Loading probes needs root.
 AS_ROOT := $(shell [ "$$(id -u)" -eq 0 ] || echo sudo)
 
-.PHONY: all demo test build bench lint install clean
+.PHONY: all demo test soak build bench lint install clean
 
 all: build
 
@@ -33,6 +33,12 @@ test:
 	scripts/setup build test
 	scripts/test
 
+# A minute at the full rate of calls; too long for every change.
+soak:
+	scripts/setup build test
+	DEBOX_SOAK_SECONDS=60 $(CARGO) test --release --package debox-tests --test scale -- \
+		--nocapture --test-threads 1
+
 bench: build
 	scripts/setup test
 	python3 bench/overhead/run.py
@@ -48,7 +54,7 @@ install:
 	install -D -m 755 $(TARGET)/release/debox $(DESTDIR)$(PREFIX)/bin/debox
 	install -d $(DESTDIR)$(PREFIX)/include
 	install -m 644 include/*.h $(DESTDIR)$(PREFIX)/include
-	for library in libdebox.so libdebox.a libdebox_preload.so; do \
+	for library in libdebox.so libdebox.a; do \
 		if [ -e $(TARGET)/release/$$library ]; then \
 			install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib $(TARGET)/release/$$library; \
 		fi; \

@@ -19,11 +19,11 @@ extern "C" {
 #endif
 
 #define DEBOX_VERSION 1
-#define DEBOX_SLEEPS_MAX 8    /* distinct sites kept in one record */
-#define DEBOX_HISTORY_MAX 8   /* records kept for one thread; a power of two */
-#define DEBOX_TRACE_MAX 256   /* trace entries kept for one thread */
-#define DEBOX_COMM_LEN 16     /* TASK_COMM_LEN of the kernel */
-#define DEBOX_CALL_USER (-1)  /* the pseudo-call (user): a thread's time between calls */
+#define DEBOX_SLEEPS_MAX 8   /* distinct sites kept in one record */
+#define DEBOX_HISTORY_MAX 8  /* records kept for one thread; a power of two */
+#define DEBOX_TRACE_MAX 256  /* trace entries kept for one thread */
+#define DEBOX_COMM_LEN 16    /* TASK_COMM_LEN of the kernel */
+#define DEBOX_CALL_USER (-1) /* the pseudo-call (user): a thread's time between calls */
 
 enum debox_abi {
 	DEBOX_ABI_X86_64 = 0,
@@ -32,20 +32,21 @@ enum debox_abi {
 
 /* debox_record.flags */
 enum debox_flag {
-	DEBOX_RESTARTED = 1 << 0,    /* a piece of a call that the kernel restarts: returned -512..-516 */
-	DEBOX_PARTIAL = 1 << 1,      /* the call began before monitoring did: start is a lower bound */
-	DEBOX_USER_TAP = 1 << 2,     /* stamps were taken in user space: outside_ns is meaningful */
-	DEBOX_NESTED = 1 << 3,       /* made by a signal handler inside another call */
+	DEBOX_RESTARTED =
+		1 << 0, /* a piece of a call that the kernel restarts: returned -512..-516 */
+	DEBOX_PARTIAL = 1 << 1,	 /* the call began before monitoring did: start is a lower bound */
+	DEBOX_USER_TAP = 1 << 2, /* stamps were taken in user space: outside_ns is meaningful */
+	DEBOX_NESTED = 1 << 3,	 /* made by a signal handler inside another call */
 	DEBOX_IRQ_MEASURED = 1 << 4, /* irq_ns is measured; without this flag it is inside cpu_ns */
 };
 
 /* Each part is measured from its own pair of stamps; together they are the wall time. */
 struct debox_budget {
-	__u64 cpu_ns;       /* running, in this call */
+	__u64 cpu_ns;	    /* running, in this call */
 	__u64 blocked_ns;   /* asleep: from leaving the CPU to the wake-up */
 	__u64 runqueue_ns;  /* woken, waiting for a CPU */
 	__u64 preempted_ns; /* pushed off the CPU while it could have run */
-	__u64 irq_ns;       /* interrupts that ran on top of it, if DEBOX_IRQ_MEASURED */
+	__u64 irq_ns;	    /* interrupts that ran on top of it, if DEBOX_IRQ_MEASURED */
 	__u64 outside_ns;   /* user tap only: inside the stamps but not inside the call */
 };
 
@@ -55,7 +56,7 @@ struct debox_outside {
 	__u64 stopped_ns;   /* SIGSTOP, ptrace */
 	__u64 exit_work_ns; /* work on the way back to user mode: deferred closes, task work */
 	__u64 preempted_ns; /* pushed off the CPU between a stamp and the instruction */
-	__u64 other_ns;     /* anything else seen there, such as a fault on the stamps' own page */
+	__u64 other_ns;	    /* anything else seen there, such as a fault on the stamps' own page */
 };
 
 enum debox_waker_kind {
@@ -67,7 +68,7 @@ enum debox_waker_kind {
 
 enum debox_resource_kind {
 	DEBOX_RESOURCE_NONE = 0,
-	DEBOX_RESOURCE_FD = 1,    /* a file descriptor of the calling process */
+	DEBOX_RESOURCE_FD = 1,	  /* a file descriptor of the calling process */
 	DEBOX_RESOURCE_FUTEX = 2, /* the address of a futex word in the calling process */
 	DEBOX_RESOURCE_TIMER = 3, /* a timer: the call's own timeout */
 	DEBOX_RESOURCE_LOCK = 4,  /* a contended kernel lock; the value is its address */
@@ -77,18 +78,18 @@ enum debox_resource_kind {
 enum debox_waiters_scope {
 	DEBOX_WAITERS_UNKNOWN = 0,   /* not counted */
 	DEBOX_WAITERS_MONITORED = 1, /* over the session's tasks */
-	DEBOX_WAITERS_ALL = 2,       /* over all tasks: contended kernel locks */
+	DEBOX_WAITERS_ALL = 2,	     /* over all tasks: contended kernel locks */
 };
 
 /* One place where the call slept; sleeps at the same site are one entry. */
 struct debox_sleep {
-	__u64 site;          /* kernel address of the site, 0 when its stack was not had */
-	__u64 stack;         /* names the whole kernel stack in the session's table */
+	__u64 site;	     /* kernel address of the site, 0 when its stack was not had */
+	__u64 stack;	     /* names the whole kernel stack in the session's table */
 	__u64 blocked_ns;    /* total */
 	__u64 longest_ns;    /* longest one */
-	__u64 resource;      /* what was waited on; its meaning is resource_kind */
+	__u64 resource;	     /* what was waited on; its meaning is resource_kind */
 	__u32 resource_kind; /* enum debox_resource_kind */
-	__u32 count;         /* how many sleeps */
+	__u32 count;	     /* how many sleeps */
 	__u32 waiters_entry; /* most waiters when a sleep began, the sleeper included */
 	__u32 waiters_exit;  /* most waiters left when one ended, the sleeper not included */
 	__u32 waiters_scope; /* enum debox_waiters_scope */
@@ -132,7 +133,7 @@ struct debox_record {
 	__u16 sleeps_used; /* entries of sleeps[] that are filled */
 	__u16 trace_used;
 	__u32 sleeps_lost; /* sleeps that did not fit; their time is still in the budget */
-	__u64 number;      /* ordinal of this call on this thread, from 1 */
+	__u64 number;	   /* ordinal of this call on this thread, from 1 */
 	__u32 trace_lost;
 	__u32 trace_first; /* index of the first trace entry in the thread's ring */
 	struct debox_outside outside;
@@ -147,28 +148,28 @@ struct debox_record {
  */
 struct debox_slot {
 	__u32 version;
-	__u32 size;       /* sizeof(struct debox_slot) */
-	__u32 tid;        /* thread id as the kernel names it in the first PID namespace; 0: free */
-	__u32 tgid;       /* process id, likewise */
-	__u32 paused;     /* thread: not 0 while no records are wanted */
+	__u32 size;	  /* sizeof(struct debox_slot) */
+	__u32 tid;	  /* thread id as the kernel names it in the first PID namespace; 0: free */
+	__u32 tgid;	  /* process id, likewise */
+	__u32 paused;	  /* thread: not 0 while no records are wanted */
 	__u32 max_sleeps; /* thread: at most this many entries in sleeps[] */
 	__u32 max_trace;  /* thread */
 	__u32 reserved0;
-	__u64 completed;  /* tap: records completed; the last is history[(completed - 1) % MAX] */
+	__u64 completed; /* tap: records completed; the last is history[(completed - 1) % MAX] */
 
 	/* The user tap's own words; see debox_tap.h. */
-	__u32 tap_call;     /* thread: call number + 1 between the stamps, else 0 */
-	__u32 tap_touched;  /* kernel: not 0 once it added to the open record; thread: cleared */
-	__u32 tap_foreign;  /* kernel: processes that share this memory (vfork): no stamps then */
-	__u32 tap_handler;  /* kernel: a signal handler runs inside the open call */
+	__u32 tap_call;	   /* thread: call number + 1 between the stamps, else 0 */
+	__u32 tap_touched; /* kernel: not 0 once it added to the open record; thread: cleared */
+	__u32 tap_foreign; /* kernel: processes that share this memory (vfork): no stamps then */
+	__u32 tap_handler; /* kernel: a signal handler runs inside the open call */
 	__u64 tap_first_out_ns; /* kernel: when the open call was first interrupted */
-	__u64 tap_last_in_ns;   /* kernel: when it last went on */
-	__u64 tap_frame;    /* thread: stack frame of the open call, to tell nested from abandoned */
-	__u32 tap_faults;   /* kernel: faults taken in kernel mode since the slot began */
-	__u32 tap_abandoned; /* thread: calls left by longjmp or cancellation */
-	__u64 tap_calls;    /* thread: calls completed */
+	__u64 tap_last_in_ns;	/* kernel: when it last went on */
+	__u64 tap_frame;  /* thread: stack frame of the open call, to tell nested from abandoned */
+	__u32 tap_faults; /* kernel: faults taken in kernel mode since the slot began */
+	__u32 tap_abandoned;	/* thread: calls left by longjmp or cancellation */
+	__u64 tap_calls;	/* thread: calls completed */
 	__u64 tap_totals_ns[6]; /* thread: their budgets, summed */
-	__u64 tap_caller;   /* thread: where the program made the open call */
+	__u64 tap_caller;	/* thread: where the program made the open call */
 	__u64 reserved1[45];
 
 	struct debox_record history[DEBOX_HISTORY_MAX];
@@ -212,14 +213,14 @@ DEBOX_ASSERT(sizeof(struct debox_slot) == 16384, "slot layout");
  * those marked "signal-safe" from a signal handler too.
  */
 enum debox_error {
-	DEBOX_ERROR_PRIVILEGE = -1,     /* the process may not load probes */
-	DEBOX_ERROR_UNSUPPORTED = -2,   /* the kernel lacks what the probes need */
-	DEBOX_ERROR_ENABLED = -3,       /* enabled already */
-	DEBOX_ERROR_NOT_ENABLED = -4,   /* not enabled */
+	DEBOX_ERROR_PRIVILEGE = -1,	/* the process may not load probes */
+	DEBOX_ERROR_UNSUPPORTED = -2,	/* the kernel lacks what the probes need */
+	DEBOX_ERROR_ENABLED = -3,	/* enabled already */
+	DEBOX_ERROR_NOT_ENABLED = -4,	/* not enabled */
 	DEBOX_ERROR_NOT_MONITORED = -5, /* more threads than debox_options.max_threads */
-	DEBOX_ERROR_NO_THREAD = -6,     /* no such thread is monitored */
-	DEBOX_ERROR_ARGUMENT = -7,      /* an argument is out of its range */
-	DEBOX_ERROR_SYSTEM = -8,        /* anything else; debox_last_error_text() says what */
+	DEBOX_ERROR_NO_THREAD = -6,	/* no such thread is monitored */
+	DEBOX_ERROR_ARGUMENT = -7,	/* an argument is out of its range */
+	DEBOX_ERROR_SYSTEM = -8,	/* anything else; debox_last_error_text() says what */
 };
 
 /* debox_options.detail; budgets and faults are always there */
@@ -228,27 +229,47 @@ enum debox_detail {
 	DEBOX_DETAIL_IRQ = 1 << 1,    /* interrupts measured apart from CPU time */
 };
 
+/* debox_options.tap; see debox_call() for what a user tap sees */
+enum debox_tap_choice {
+	DEBOX_TAP_ANY = 0, /* joins a `debox run --tap user`; anywhere else as DEBOX_TAP_KERNEL */
+	DEBOX_TAP_KERNEL = 1, /* a session of the process's own: every call is seen */
+	DEBOX_TAP_USER = 2,   /* joins a `debox run --tap user`; anywhere else stamps of its own */
+};
+
 struct debox_options {
-	__u32 size;        /* sizeof(struct debox_options) */
+	__u32 size;	   /* sizeof(struct debox_options) */
 	__u32 max_threads; /* threads monitored at the same time; 17 KB of memory each; 0: 1024 */
-	__u32 detail;      /* enum debox_detail */
-	__u32 reserved[5]; /* 0 */
+	__u32 detail;	   /* enum debox_detail */
+	__u32 tap;	   /* enum debox_tap_choice */
+	__u32 reserved[4]; /* 0 */
 };
 
 /* What a sleep means; strings that are too long are cut. */
 struct debox_explanation {
-	char label[48];     /* what a person would call the wait: "page read" */
+	char label[48];	     /* what a person would call the wait: "page read" */
 	char wait_class[16]; /* idle, disk, lock, memory, cpu, network, process, other */
-	char function[64];  /* the kernel function that decided to wait */
-	__u64 offset;       /* where in it */
-	char file[120];     /* source file, "" where the kernel has no debug information */
-	__u32 line;         /* 0 likewise */
+	char function[64];   /* the kernel function that decided to wait */
+	__u64 offset;	     /* where in it */
+	char file[120];	     /* source file, "" where the kernel has no debug information */
+	__u32 line;	     /* 0 likewise */
 	__u32 reserved;
 };
 
 /*
- * Loads the probes and enrols this process. NULL means 1024 threads and DEBOX_DETAIL_SLEEPS. Needs
- * root, or CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE. Takes some tenths of a second.
+ * Loads the probes and enrols this process. NULL means 1024 threads, DEBOX_DETAIL_SLEEPS and
+ * DEBOX_TAP_ANY. Needs root, or CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE. Takes some tenths of a
+ * second.
+ *
+ * A program that runs under `debox run --tap user` joins that session, unless it asks for
+ * DEBOX_TAP_KERNEL: no privilege is needed, the threads and the detail are the session's, and
+ * debox_last() gives the records that the preload shim completes for ordinary calls of libc.
+ * debox_explain() knows labels there only with the privilege to find the session's stacks; without
+ * it, the site.
+ *
+ * Under `debox run` with the kernel tap (or DEBOX_TAP_KERNEL under the user tap) the process opens
+ * a session of its own beside the other one. Both are right; each call pays for both, and what the
+ * library does in here is in the outer session's report.
+ *
  * Errors: PRIVILEGE, UNSUPPORTED, ENABLED, ARGUMENT, SYSTEM.
  */
 int debox_enable(const struct debox_options *options);
@@ -278,8 +299,8 @@ int debox_history(struct debox_record *out, int n);
 int debox_history_of(int tid, struct debox_record *out, int n);
 
 /*
- * No records of this thread's calls, and records again. Calls in between are still counted in
- * debox_record.number. Signal-safe. Errors: NOT_ENABLED, NOT_MONITORED.
+ * No records of this thread's calls, and records again. Under the kernel tap calls in between are
+ * still counted in debox_record.number. Signal-safe. Errors: NOT_ENABLED, NOT_MONITORED.
  */
 int debox_pause(void);
 int debox_resume(void);
@@ -290,6 +311,37 @@ int debox_resume(void);
  * fit is counted in sleeps_lost. Signal-safe. Errors: NOT_ENABLED, NOT_MONITORED.
  */
 int debox_set_limits(unsigned int max_sleeps, unsigned int max_trace);
+
+/*
+ * Makes a system call, as syscall(2) does, and returns what the kernel did: -errno on error, and
+ * errno itself is left alone. Signal-safe.
+ *
+ * With DEBOX_TAP_USER no probe runs at the calls themselves, which makes watching several times
+ * cheaper, and calls of processes that are not monitored cost what they always did. In return, only
+ * calls made through this function, or between debox_call_begin() and debox_call_end(), have
+ * records. Those have DEBOX_USER_TAP set and `outside`; debox_record.number counts them only (while
+ * paused, nothing is counted); all their faults count as minor.
+ *
+ * Under another tap, or where nothing is enabled, the call is just made: a program may use this
+ * throughout. Calls that do not return to where they were made (fork, vfork, clone, execve, exit,
+ * rt_sigreturn) are just made, too; a raw vfork is not possible.
+ */
+long debox_call(long number, ...);
+
+/*
+ * Stamps of the user tap around any function that makes one system call:
+ *
+ *	struct debox_slot *tapped = debox_call_begin(SYS_read, fd, (__u64)buffer, size);
+ *	ssize_t ret = read(fd, buffer, size);
+ *	debox_call_end(tapped, SYS_read, ret < 0 ? -errno : ret);
+ *
+ * What else happens in between is counted as the call's CPU time; calls made in between have no
+ * records of their own, unless a signal handler makes them. Begin returns NULL where there are no
+ * stamps to take, and end takes that. A call left by longjmp() ends, with -EINTR, when the thread
+ * begins its next one. errno is left alone. Signal-safe.
+ */
+struct debox_slot *debox_call_begin(long number, __u64 arg0, __u64 arg1, __u64 arg2);
+void debox_call_end(struct debox_slot *tapped, long number, long ret);
 
 /*
  * Explains record->sleeps[index] (the label depends on the call, hence the whole record). This

@@ -27,7 +27,8 @@ extern "C" {
 #define DEBOX_TAP_ROWS 512
 #define DEBOX_TAP_BUCKETS 296 /* as the probes count them; see bucket_of in probe/calls.h */
 
-/* From the time-stamp counter to CLOCK_MONOTONIC: ns = base_ns + ((tsc - base_tsc) * mult >> 32). */
+/* From the time-stamp counter to CLOCK_MONOTONIC: ns = base_ns + ((tsc - base_tsc) * mult >> 32).
+ */
 struct debox_tap_clock {
 	__u32 sequence; /* odd while it is changed */
 	__u32 reserved0;
@@ -58,20 +59,23 @@ struct debox_tap_process {
 
 /* A call that a signal handler suspended while the handler makes calls of its own. */
 struct debox_tap_saved {
-	__u32 call, touched, handler, faults;
+	__u32 call, touched, handler, faults; /* call number + 1; 0: it was being recorded */
+	__u32 skipped; /* its place in the ring was taken, but not counted yet */
+	__u32 reserved;
 	__u64 start, args[3], frame, caller;
 	__u64 first_out_ns, last_in_ns;
 };
 
 /*
  * A thread's own words. `start` is not 0 from the first stamp until the call is recorded; together
- * with the slot's tap_call it tells a signal handler what it interrupted: tap_call alone or both, an
- * open call; `start` alone, a call being recorded.
+ * with the slot's tap_call it tells a signal handler what it interrupted: tap_call alone or both,
+ * an open call; `start` alone, a call being recorded.
  */
 struct debox_tap_thread {
-	struct debox_slot *slot;    /* never NULL: a paused one until debox_tap_attach */
-	struct debox_tap_row *rows; /* NULL: no rows wanted */
-	__u64 start;                /* time-stamp counter */
+	struct debox_slot *slot; /* never NULL: a paused one until debox_tap_attach */
+	struct debox_tap_row
+		*rows; /* the last is for numbers that do not exist; NULL: not wanted */
+	__u64 start;   /* time-stamp counter */
 	__u64 args[3];
 	__u32 faults;
 	__u32 depth; /* entries of saved[] in use */
@@ -91,7 +95,9 @@ DEBOX_TAP_HIDDEN struct debox_slot *debox_tap_attach(void);
 
 /* In debox_tap.c: what is not every call's way. NULL: this call is not to be recorded. */
 DEBOX_TAP_HIDDEN struct debox_slot *debox_tap_begin_slow(__u64 frame);
-DEBOX_TAP_HIDDEN void debox_tap_finish(struct debox_slot *slot, __u32 number, __u64 stop, __s64 ret);
+DEBOX_TAP_HIDDEN void debox_tap_finish(__u32 number, __u64 stop, __s64 ret);
+/* Has `on_end` called, on its thread, whenever a tapped call was recorded; NULL: nothing. */
+void debox_tap_watch(void (*on_end)(struct debox_slot *slot));
 /* Before a jump to a frame whose stack pointer was `to`: ends the calls that it leaves. */
 DEBOX_TAP_HIDDEN void debox_tap_leave(__u64 to);
 
@@ -136,7 +142,7 @@ static inline __attribute__((always_inline)) void debox_tap_end(struct debox_slo
 								__u32 number, __s64 ret)
 {
 	if (slot)
-		debox_tap_finish(slot, number, debox_tap_now(), ret);
+		debox_tap_finish(number, debox_tap_now(), ret);
 }
 
 #ifdef __cplusplus

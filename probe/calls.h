@@ -170,9 +170,8 @@ static __always_inline void close_between(struct thread *thread, void *ctx, __u6
 }
 
 /* Closes the open call: into its row, the thread's totals and the thread's record. */
-static __always_inline void close_call(struct thread *thread, __u32 index,
-				       struct task_struct *task, struct pt_regs *regs, void *ctx,
-				       __u64 now, long ret)
+static __always_inline void close_call(struct thread *thread, __u32 index, struct task_struct *task,
+				       struct pt_regs *regs, void *ctx, __u64 now, long ret)
 {
 	__u64 minor = task->min_flt - thread->faults_minor;
 	__u64 major = task->maj_flt - thread->faults_major;

@@ -2,10 +2,10 @@
 /*
  * context.h: whether a probe runs in a task's own context or in an interrupt on top of it.
  *
- * The kernel keeps that in a per-CPU counter whose address it gives to BPF only if it was built with
- * all symbols. Its place in the per-CPU area is in the kernel's BTF, though, and so is that of the
- * CPU's run queue, to which the current task points: from one follows the other. The current task's
- * own per-CPU pointer is read the same way and must agree, else the context is unknown.
+ * The kernel keeps that in a per-CPU counter whose address it gives to BPF only if it was built
+ * with all symbols. Its place in the per-CPU area is in the kernel's BTF, though, and so is that of
+ * the CPU's run queue, to which the current task points: from one follows the other. The current
+ * task's own per-CPU pointer is read the same way and must agree, else the context is unknown.
  */
 #ifndef PROBE_CONTEXT_H
 #define PROBE_CONTEXT_H

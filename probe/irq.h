@@ -2,9 +2,10 @@
 /*
  * irq.h: interrupts that run on top of a monitored thread (detail "irq").
  *
- * Hard and soft interrupts nest; what counts is from the first entry to the last exit on a CPU. Soft
- * interrupts that a call raises itself and that run before it goes on, as on the loopback device, are
- * interrupts too. What an interrupt does before its tracepoint and after it stays in cpu.
+ * Hard and soft interrupts nest; what counts is from the first entry to the last exit on a CPU.
+ * Soft interrupts that a call raises itself and that run before it goes on, as on the loopback
+ * device, are interrupts too. What an interrupt does before its tracepoint and after it stays in
+ * cpu.
  */
 #ifndef PROBE_IRQ_H
 #define PROBE_IRQ_H
@@ -29,8 +30,7 @@ static __always_inline int irq_begins(void)
 		return 0;
 	thread = thread_of(task);
 	/* Not while a probe is at work on the thread: its own time is too short to matter. */
-	if (!thread || thread->state != THREAD_LIVE || thread->busy ||
-	    thread->mode != MODE_RUNNING)
+	if (!thread || thread->state != THREAD_LIVE || thread->busy || thread->mode != MODE_RUNNING)
 		return 0;
 	close_part(thread, PART_CPU, bpf_ktime_get_ns());
 	thread->mode = MODE_IRQ;

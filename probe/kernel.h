@@ -19,7 +19,8 @@
 
 struct bpf_local_storage;
 
-/* x86-64: arguments in di, si, dx; orig_ax is the call number, -1 when user mode was interrupted. */
+/* x86-64: arguments in di, si, dx; orig_ax is the call number, -1 when user mode was interrupted.
+ */
 struct pt_regs {
 	unsigned long bp, ax, dx, si, di, orig_ax, ip, sp;
 } CORE;
@@ -92,6 +93,7 @@ struct sched_info {
 
 struct thread_struct {
 	unsigned long sp;
+	unsigned long fsbase;
 } CORE;
 
 struct task_struct {
@@ -114,6 +116,7 @@ struct task_struct {
 
 struct sigaction {
 	void *sa_handler;
+	unsigned long sa_flags;
 } CORE;
 
 struct k_sigaction {

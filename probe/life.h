@@ -53,9 +53,10 @@ static __always_inline void end_life(struct thread *thread, struct task_struct *
 	__u32 index = index_of(task) - 1;
 	struct thread_ended *event;
 
-	if (user_tap)
+	if (user_tap) {
+		return_memory(thread);
 		close_tapped_life(thread);
-	else if (thread->call == CALL_NONE)
+	} else if (thread->call == CALL_NONE)
 		close_between(thread, 0, now);
 	else
 		close_call(thread, index, task, 0, 0, now, 0); /* exit never returns */
@@ -65,14 +66,14 @@ static __always_inline void end_life(struct thread *thread, struct task_struct *
 	thread->end_faults_minor = task->min_flt;
 	thread->end_faults_major = task->maj_flt;
 	thread->state = THREAD_ENDED;
-	event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
+	event = want_report ? bpf_ringbuf_reserve(&events, sizeof(*event), 0) : 0;
 	if (event) {
 		event->kind = EVENT_THREAD_ENDED;
 		event->reserved = 0;
 		__builtin_memcpy(&event->thread, thread, sizeof(*thread));
 		/* No wake-up from inside the scheduler: the engine polls. */
 		bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
-	} else {
+	} else if (want_report) {
 		struct lost *counts = lost();
 
 		if (counts) {
@@ -142,8 +143,12 @@ int BPF_PROG(on_exec, struct task_struct *task)
 		return 0;
 	return_memory(thread);
 	slot = slot_at(thread->index);
-	if (slot)
+	if (slot) {
 		slot->tap_call = 0; /* the image that opened it is gone */
+		/* A thread that was not the leader has taken its place, and its id. */
+		slot->tid = task->pid;
+		name_slot(thread->index, task->pid);
+	}
 	if (thread->state == THREAD_ARMED)
 		begin_life(thread, task, bpf_ktime_get_ns(), MODE_RUNNING);
 	return 0;

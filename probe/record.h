@@ -71,6 +71,7 @@ static __always_inline void end_slot(__u32 index)
 
 	if (slot)
 		slot->tid = 0;
+	name_slot(index, 0);
 }
 
 /* Odd while the record is being written. */
@@ -130,9 +131,9 @@ static __always_inline void record_sleep(struct thread *thread, __u32 index, __u
 				sleep->waiters_entry = thread->waiters_entry;
 			if (waiters_exit > sleep->waiters_exit)
 				sleep->waiters_exit = waiters_exit;
-			sleep->waiters_scope = thread->flags & THREAD_LOCK ?
-						       DEBOX_WAITERS_ALL :
-						       DEBOX_WAITERS_MONITORED;
+			sleep->waiters_scope = thread->flags & THREAD_LOCK
+						       ? DEBOX_WAITERS_ALL
+						       : DEBOX_WAITERS_MONITORED;
 		}
 		return;
 	}
@@ -145,19 +146,30 @@ static __always_inline __u32 resource_kind_of(__u32 call)
 	switch (call) {
 	case 202: /* futex */
 		return DEBOX_RESOURCE_FUTEX;
-	case 35: /* nanosleep */
+	case 35:  /* nanosleep */
 	case 230: /* clock_nanosleep */
 		return DEBOX_RESOURCE_TIMER;
 	case 61: /* wait4 */
 		return DEBOX_RESOURCE_CHILD;
-	case 0: case 1:             /* read, write */
-	case 17: case 18:           /* pread64, pwrite64 */
-	case 19: case 20:           /* readv, writev */
-	case 42: case 43: case 288: /* connect, accept, accept4 */
-	case 44: case 45: case 46: case 47: /* sendto, recvfrom, sendmsg, recvmsg */
-	case 72: case 73:           /* fcntl, flock */
-	case 74: case 75:           /* fsync, fdatasync */
-	case 232: case 281:         /* epoll_wait, epoll_pwait */
+	case 0:
+	case 1: /* read, write */
+	case 17:
+	case 18: /* pread64, pwrite64 */
+	case 19:
+	case 20: /* readv, writev */
+	case 42:
+	case 43:
+	case 288: /* connect, accept, accept4 */
+	case 44:
+	case 45:
+	case 46:
+	case 47: /* sendto, recvfrom, sendmsg, recvmsg */
+	case 72:
+	case 73: /* fcntl, flock */
+	case 74:
+	case 75: /* fsync, fdatasync */
+	case 232:
+	case 281: /* epoll_wait, epoll_pwait */
 		return DEBOX_RESOURCE_FD;
 	}
 	return DEBOX_RESOURCE_NONE;
@@ -180,8 +192,8 @@ static __always_inline void name_resources(struct debox_record *record, __u32 ca
 }
 
 static __always_inline void complete_record(struct thread *thread, __u32 index,
-					    struct pt_regs *regs, __u64 wall, long ret,
-					    __u64 minor, __u64 major)
+					    struct pt_regs *regs, __u64 wall, long ret, __u64 minor,
+					    __u64 major)
 {
 	struct debox_slot *slot = slot_at(index);
 	struct debox_record *record;

@@ -9,16 +9,16 @@
 
 #include "../include/debox.h"
 
-#define ROWS 512            /* x86-64 call numbers; the tables end below 480 today */
-#define CALL_IA32 0x10000   /* added to the numbers of 32-bit calls */
+#define ROWS 512	      /* x86-64 call numbers; the tables end below 480 today */
+#define CALL_IA32 0x10000     /* added to the numbers of 32-bit calls */
 #define CALL_UNTAPPED 0x20000 /* added to the numbers of calls that the user tap did not see */
-#define CALL_NONE 0xffffffu /* the thread is between calls */
+#define CALL_NONE 0xffffffu   /* the thread is between calls */
 #define STACK_DEPTH 24
 #define USER_STACK_DEPTH 32
 #define SLEPT_MAX 16
 #define SUB_BUCKET_BITS 3 /* 8 buckets an octave: a bucket's upper edge is at most 12.5 % high */
 #define BUCKET_LOW_BITS 5 /* all below 32 ns is one bucket */
-#define BUCKETS 296       /* up to 2^41 ns, 36 minutes; longer calls go to the last one */
+#define BUCKETS 296	  /* up to 2^41 ns, 36 minutes; longer calls go to the last one */
 
 enum part {
 	PART_CPU,
@@ -47,19 +47,19 @@ enum thread_state {
 
 /* What a thread under the user tap was in when it left the CPU. */
 enum tap_where {
-	TAP_BETWEEN,   /* no stamps open, in user mode */
-	TAP_UNTAPPED,  /* in a call that the tap does not see */
+	TAP_BETWEEN,  /* no stamps open, in user mode */
+	TAP_UNTAPPED, /* in a call that the tap does not see */
 	TAP_IN_CALL,
-	TAP_HANDLER,   /* the rest: inside the stamps, outside the call */
+	TAP_HANDLER, /* the rest: inside the stamps, outside the call */
 	TAP_STOPPED,
 	TAP_EXIT_WORK,
 	TAP_PREEMPTED, /* in user mode, between a stamp and the instruction */
 };
 
 enum thread_flag {
-	THREAD_BORN = 1 << 0,    /* a child that has yet to leave the kernel for the first time */
+	THREAD_BORN = 1 << 0,	 /* a child that has yet to leave the kernel for the first time */
 	THREAD_PARTIAL = 1 << 1, /* the open call began before monitoring */
-	THREAD_LOCK = 1 << 2,    /* the open sleep is on a contended lock: waiters over all tasks */
+	THREAD_LOCK = 1 << 2,	 /* the open sleep is on a contended lock: waiters over all tasks */
 	THREAD_COUNTED = 1 << 3, /* the open sleep is counted in the table of waiters */
 };
 
@@ -82,19 +82,19 @@ struct thread {
 
 	/* The open call, or the open time between calls. */
 	__u64 begin_ns;
-	__u64 stamp_ns;    /* end of the last closed part; begin_ns while parted is 0 */
+	__u64 stamp_ns; /* end of the last closed part; begin_ns while parted is 0 */
 	__u64 parts[PARTS];
-	__u32 parted;      /* anything was added to parts[] or the fields below */
+	__u32 parted; /* anything was added to parts[] or the fields below */
 	__u32 slept_used;
 	__u64 faults_minor, faults_major; /* the task's counters when it began */
-	__u64 read_bytes, write_bytes;    /* likewise */
+	__u64 read_bytes, write_bytes;	  /* likewise */
 	__u64 spin_ns, spin_begin_ns;
 	struct slept slept[SLEPT_MAX];
 
 	/* The open or last sleep. */
 	__u64 sleep_ns;
 	__u64 run_delay_ns; /* the scheduler's own account, when the thread last left the CPU */
-	__u64 resource; /* what the waiters are counted for */
+	__u64 resource;	    /* what the waiters are counted for */
 	__u64 lock;
 	__u32 lock_flags;
 	__u32 waiters_entry;
@@ -118,10 +118,10 @@ struct thread {
 	/* User tap: where the thread left the CPU, and what of its life was outside its calls. */
 	__u32 tap_where; /* enum tap_where */
 	__u64 outside[PARTS];
-	__u32 lender;    /* index + 1 of the thread whose memory this vfork child runs in */
+	__u32 lender;	   /* index + 1 of the thread whose memory this vfork child runs in */
 	__u32 woken_early; /* a waking came before the switch that it undoes */
 	__u32 contending;  /* waits for a contended lock */
-	__u32 busy;      /* a probe is at work on this entry (detail "irq" only) */
+	__u32 busy;	   /* a probe is at work on this entry (detail "irq" only) */
 };
 
 /* All completed calls of one number on one CPU. */

@@ -139,8 +139,8 @@ static __always_inline void update_max(__u64 *max, __u64 value)
 }
 
 /* Adds the sleep that has just ended to the tables. */
-static __always_inline void add_sleep(struct thread *thread, struct task_struct *task,
-				      __u64 stack, __u32 waiters_exit)
+static __always_inline void add_sleep(struct thread *thread, struct task_struct *task, __u64 stack,
+				      __u32 waiters_exit)
 {
 	struct sleep_key key = {
 		.call = thread->call, .lock_flags = thread->lock_flags, .stack = stack};
@@ -152,9 +152,9 @@ static __always_inline void add_sleep(struct thread *thread, struct task_struct 
 		fresh.max_ns = thread->sleep_ns;
 		fresh.waiters_entry = thread->waiters_entry;
 		fresh.waiters_exit = waiters_exit;
-		fresh.waiters_scope = thread->flags & THREAD_LOCK ? DEBOX_WAITERS_ALL :
-				      thread->flags & THREAD_COUNTED ? DEBOX_WAITERS_MONITORED :
-								       DEBOX_WAITERS_UNKNOWN;
+		fresh.waiters_scope = thread->flags & THREAD_LOCK      ? DEBOX_WAITERS_ALL
+				      : thread->flags & THREAD_COUNTED ? DEBOX_WAITERS_MONITORED
+								       : DEBOX_WAITERS_UNKNOWN;
 		if (bpf_map_update_elem(&sleep_rows, &key, &fresh, BPF_NOEXIST)) {
 			row = bpf_map_lookup_elem(&sleep_rows, &key);
 			if (!row) {
@@ -225,6 +225,8 @@ static __always_inline void announce(__u32 tgid, __u64 ip)
 	struct mm_struct *mm = BPF_CORE_READ(task, mm);
 	struct file *program;
 
+	if (!want_report)
+		return;
 	bpf_find_vma(task, ip, note_mapping, &seen, 0);
 	if (mm) {
 		seen.program.start = BPF_CORE_READ(mm, start_code);
@@ -367,6 +369,8 @@ static __always_inline void write_tapped_site(struct thread *thread, struct task
 	struct user_stack *stack;
 	__u32 zero = 0;
 
+	if (!want_report)
+		return;
 	stack = bpf_map_lookup_elem(&user_stack_scratch, &zero);
 	if (!stack || !regs)
 		return;

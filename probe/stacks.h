@@ -13,7 +13,9 @@
 
 #include "state.h"
 
-#define KERNEL_STACK_SIZE 16384 /* THREAD_SIZE of x86-64 without KASAN; a wrong value only costs */
+#define KERNEL_STACK_SIZE                                                                          \
+	16384 /* THREAD_SIZE of x86-64 without KASAN; a wrong value only costs                     \
+	       */
 #define SHAPE_WORDS 256
 
 struct {
@@ -130,7 +132,8 @@ static __always_inline bool same_shape(struct stack_scratch *scratch, struct sha
 	return true;
 }
 
-/* Takes the kernel stack of a task that is not running and returns its name, 0 if it was not had. */
+/* Takes the kernel stack of a task that is not running and returns its name, 0 if it was not had.
+ */
 static __always_inline __u64 take_kernel_stack(struct task_struct *task, __u32 call, __u64 *site)
 {
 	__u64 sp = task->thread.sp, hash = 1;

@@ -16,6 +16,7 @@ const volatile bool want_sleeps = true;
 const volatile bool want_callsites = false;
 const volatile bool want_irq = false;
 const volatile bool want_io = false;
+const volatile bool want_report = true;	  /* somebody takes events in and makes a report */
 const volatile bool want_records = false; /* write records where the threads can read them */
 const volatile bool user_tap = false;
 const volatile __u32 max_threads = 1;

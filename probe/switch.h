@@ -6,10 +6,10 @@
  *                      \--> preempted ---------------------------------/
  *
  * sched_waking is not ordered with the switch by a lock: on another CPU it may come before the
- * sleeper's own switch is seen. Every sleep ends with one, though, so that a thread which comes back
- * without a waking since it left was woken in that moment. (sched_wakeup is ordered, but it is one
- * more event that every wake-up on the machine pays for, and often runs on the wrong CPU to name the
- * waker.)
+ * sleeper's own switch is seen. Every sleep ends with one, though, so that a thread which comes
+ * back without a waking since it left was woken in that moment. (sched_wakeup is ordered, but it is
+ * one more event that every wake-up on the machine pays for, and often runs on the wrong CPU to
+ * name the waker.)
  */
 #ifndef PROBE_SWITCH_H
 #define PROBE_SWITCH_H
@@ -30,7 +30,8 @@ static __always_inline __u64 run_delay(struct task_struct *task)
 	return task->sched_info.run_delay;
 }
 
-/* What the call waits on, as far as its arguments tell; the name under which waiters are counted. */
+/* What the call waits on, as far as its arguments tell; the name under which waiters are counted.
+ */
 static __always_inline __u64 resource_of(struct thread *thread, struct task_struct *task)
 {
 	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
@@ -46,14 +47,25 @@ static __always_inline __u64 resource_of(struct thread *thread, struct task_stru
 	switch (thread->call) {
 	case 202: /* futex: the same word of the same address space */
 		return argument ^ ((__u64)BPF_CORE_READ(task, mm) << 1);
-	case 0: case 1:             /* read, write */
-	case 17: case 18:           /* pread64, pwrite64 */
-	case 19: case 20:           /* readv, writev */
-	case 42: case 43: case 288: /* connect, accept, accept4 */
-	case 44: case 45: case 46: case 47: /* sendto, recvfrom, sendmsg, recvmsg */
-	case 72: case 73:           /* fcntl, flock */
-	case 74: case 75:           /* fsync, fdatasync */
-	case 232: case 281:         /* epoll_wait, epoll_pwait */
+	case 0:
+	case 1: /* read, write */
+	case 17:
+	case 18: /* pread64, pwrite64 */
+	case 19:
+	case 20: /* readv, writev */
+	case 42:
+	case 43:
+	case 288: /* connect, accept, accept4 */
+	case 44:
+	case 45:
+	case 46:
+	case 47: /* sendto, recvfrom, sendmsg, recvmsg */
+	case 72:
+	case 73: /* fcntl, flock */
+	case 74:
+	case 75: /* fsync, fdatasync */
+	case 232:
+	case 281: /* epoll_wait, epoll_pwait */
 		files = task->files;
 		if (!files)
 			return 0;
@@ -127,9 +139,9 @@ static __always_inline void end_sleep(struct thread *thread, struct task_struct 
 }
 
 /*
- * Some switches are not shown to probes: a virtual machine's own agent has been seen to leave the CPU
- * without the event, so that the next task comes in unseen. Whoever runs this is on the CPU, so what
- * is open as waiting has ended; how long it waited, the scheduler's own account tells.
+ * Some switches are not shown to probes: a virtual machine's own agent has been seen to leave the
+ * CPU without the event, so that the next task comes in unseen. Whoever runs this is on the CPU, so
+ * what is open as waiting has ended; how long it waited, the scheduler's own account tells.
  */
 static __noinline int resume_unseen(struct thread *thread, struct task_struct *task, __u64 now)
 {
@@ -147,10 +159,8 @@ static __noinline int resume_unseen(struct thread *thread, struct task_struct *t
 		   part_began(thread) + waited);
 	thread->mode = MODE_RUNNING;
 	COUNT_LOST(switches);
-	if (want_sleeps && slept) {
-		end_sleep(thread, task, false);
-		COUNT_LOST(sleeps);
-	}
+	if (want_sleeps && slept)
+		end_sleep(thread, task, false); /* at a place that nobody can name any more */
 	thread->sleep_ns = 0;
 	return 0;
 }
@@ -196,10 +206,12 @@ static __always_inline void switch_in(struct task_struct *task, __u64 now)
 		/* Woken while it was going to sleep; or, if no waking was seen at all, just now. */
 		if (thread->woken_early) {
 			thread->sleep_ns = 1;
+			close_part(thread, PART_BLOCKED, part_began(thread) + 1);
 			close_part(thread, PART_RUNQUEUE, now);
 		} else {
 			thread->sleep_ns = now - part_began(thread);
 			close_part(thread, PART_BLOCKED, now);
+			COUNT_LOST(switches);
 		}
 		slept = true;
 		break;

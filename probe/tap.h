@@ -36,7 +36,8 @@ int BPF_PROG(on_sys_enter, struct pt_regs *regs, long id)
 	if (thread->mode != MODE_RUNNING)
 		resume_unseen(thread, task, now);
 	if (thread->call != CALL_NONE) {
-		/* The exit was not seen (monitoring began inside the call): all of it is partial. */
+		/* The exit was not seen (monitoring began inside the call): all of it is partial.
+		 */
 		if (thread->parted)
 			close_part(thread, PART_CPU, now);
 		close_call(thread, index_of(task) - 1, task, regs, ctx, now, 0);

@@ -2,10 +2,10 @@
 /*
  * usertap.h: the kernel's side of the user tap.
  *
- * The thread says in its slot that its stamps are open; here its switches, sleeps, faults and signal
- * handlers are added to the open record. The saved registers tell where the thread is: orig_ax is -1
- * when user mode was interrupted, and ax still holds -ENOSYS until the call has returned, which
- * tells work on the way out from the call itself.
+ * The thread says in its slot that its stamps are open; here its switches, sleeps, faults and
+ * signal handlers are added to the open record. The saved registers tell where the thread is:
+ * orig_ax is -1 when user mode was interrupted, and ax still holds -ENOSYS until the call has
+ * returned, which tells work on the way out from the call itself.
  */
 #ifndef PROBE_USERTAP_H
 #define PROBE_USERTAP_H
@@ -13,7 +13,12 @@
 #include "state.h"
 #include "record.h"
 
+#define SA_ONSTACK 0x08000000
 #define TASK_STOPPED_OR_TRACED (0x4 | 0x8) /* __TASK_STOPPED, __TASK_TRACED */
+
+/* In calls.h. */
+static __always_inline struct row *row_of(__u32 call);
+static __always_inline __u32 bucket_of(__u64 ns);
 
 static __always_inline enum tap_where tap_where(struct debox_slot *slot, long call, bool inside,
 						unsigned int state)
@@ -148,36 +153,87 @@ static __always_inline __u64 less(__u64 value, __u64 by)
 }
 
 /*
- * What the thread counted for its calls is taken out of its life; the rest was between calls. Of the
- * time outside its calls the probes know how much was off the CPU, and the remainder was on it.
+ * The thread ends inside its stamps: killed, cancelled, or by a handler. It counts the call no
+ * more, so that is done here, but for the CPU time before the call first left the CPU, which stays
+ * between calls.
+ */
+static __always_inline void close_open_tapped_call(struct debox_slot *slot)
+{
+	__u32 call = slot->tap_call - 1;
+	struct debox_record *record = open_record(slot);
+	struct row *row = row_of(call < ROWS ? call : 0xffff);
+	__u64 outside, wall, parts[PARTS] = {};
+
+	slot->tap_call = 0;
+	slot->completed++;
+	if (slot->tap_touched) {
+		outside = record->outside.handler_ns + record->outside.stopped_ns +
+			  record->outside.exit_work_ns + record->outside.preempted_ns;
+		parts[PART_CPU] = record->budget.cpu_ns;
+		parts[PART_BLOCKED] = record->budget.blocked_ns;
+		parts[PART_RUNQUEUE] = record->budget.runqueue_ns;
+		parts[PART_PREEMPTED] = record->budget.preempted_ns;
+		parts[PART_OUTSIDE] = outside;
+	}
+	wall = 0;
+	for (int i = 0; i < PARTS; i++) {
+		slot->tap_totals_ns[i] += parts[i];
+		wall += parts[i];
+	}
+	if (!row) {
+		COUNT_LOST(rows);
+		return;
+	}
+	row->calls++;
+	for (int i = 0; i < PARTS; i++)
+		row->parts[i] += parts[i];
+	if (wall > row->max_ns)
+		row->max_ns = wall;
+	row->histogram[bucket_of(wall) % BUCKETS]++;
+}
+
+/*
+ * What the thread counted for its calls is taken out of its life; the rest was between calls. Of
+ * the time outside its calls the probes know how much was off the CPU, and the remainder was on it.
+ * What was outside a call that the thread never counted does not fit, and stays between calls.
  */
 static __always_inline void close_tapped_life(struct thread *thread)
 {
 	struct debox_slot *slot = slot_at(thread->index);
-	__u64 outside;
+	__u64 outside, owed = 0, taken;
 
 	if (!slot)
 		return;
-	thread->calls = slot->tap_calls;
+	if (slot->tap_call)
+		close_open_tapped_call(slot);
+	thread->calls = slot->completed;
 	outside = slot->tap_totals_ns[PART_OUTSIDE];
 	thread->in_calls[PART_OUTSIDE] = outside;
-	for (int i = PART_BLOCKED; i < PART_OUTSIDE; i++)
-		outside = less(outside, thread->outside[i]);
+	for (int i = PART_BLOCKED; i < PART_OUTSIDE; i++) {
+		if (thread->outside[i] > outside)
+			thread->outside[i] = outside;
+		outside -= thread->outside[i];
+	}
 	thread->outside[PART_CPU] = outside;
-	for (int i = 0; i < PART_OUTSIDE; i++) {
+	for (int i = PART_OUTSIDE - 1; i >= 0; i--) {
 		thread->in_calls[i] = slot->tap_totals_ns[i];
-		thread->between[i] =
-			less(thread->between[i], thread->in_calls[i] + thread->outside[i]);
+		taken = thread->in_calls[i] + thread->outside[i] + owed;
+		owed = less(taken, thread->between[i]);
+		thread->between[i] = less(thread->between[i], taken);
 	}
 }
 
-/* While a vfork child runs in its parent's memory, it must not write to the parent's slot. */
+/*
+ * A vfork child, and any that shares its parent's memory and thread pointer, must not write to the
+ * parent's slot.
+ */
 static __always_inline void lend_memory(struct thread *of_parent, struct thread *of_child,
 					struct task_struct *parent, struct task_struct *child)
 {
 	struct debox_slot *slot;
 
-	if (BPF_CORE_READ(parent, mm) != BPF_CORE_READ(child, mm) || parent->tgid == child->tgid)
+	if (BPF_CORE_READ(parent, mm) != BPF_CORE_READ(child, mm) ||
+	    BPF_CORE_READ(parent, thread.fsbase) != BPF_CORE_READ(child, thread.fsbase))
 		return;
 	slot = slot_at(of_parent->index);
 	if (!slot)
@@ -193,7 +249,7 @@ static __always_inline void return_memory(struct thread *thread)
 	if (!thread->lender)
 		return;
 	slot = slot_at(thread->lender - 1);
-	if (slot)
+	if (slot && slot->tap_foreign)
 		__sync_fetch_and_add(&slot->tap_foreign, -1);
 	thread->lender = 0;
 }
@@ -217,7 +273,7 @@ int BPF_PROG(on_signal_deliver, int signal, void *info, struct k_sigaction *acti
 	now = bpf_ktime_get_ns();
 	touch(slot, now);
 	slot->tap_last_in_ns = now;
-	slot->tap_handler = 1;
+	slot->tap_handler = BPF_CORE_READ(action, sa.sa_flags) & SA_ONSTACK ? 2 : 1;
 	return 0;
 }
 

@@ -19,11 +19,23 @@ fn main() -> Result<()> {
 
     let compiler = env::var("CC").unwrap_or_else(|_| "cc".to_string());
     let status = Command::new(&compiler)
-        .args(["-std=gnu11", "-O2", "-g", "-fPIC", "-shared", "-fno-builtin"])
+        .args([
+            "-std=gnu11",
+            "-O2",
+            "-g",
+            "-fPIC",
+            "-shared",
+            "-fno-builtin",
+        ])
         // A frame pointer costs nothing here and keeps frame-pointer unwinding through the shim.
         .args(["-fno-omit-frame-pointer", "-Wall", "-Wextra", "-Werror"])
         // Buffer parameters of pipe() are declared as arrays; unsigned results are never -1.
-        .args(["-Wno-array-parameter", "-Wno-type-limits", "-Wl,-z,now", "-Wl,-soname"])
+        .args([
+            "-Wno-array-parameter",
+            "-Wno-type-limits",
+            "-Wl,-z,now",
+            "-Wl,-soname",
+        ])
         .arg("-Wl,libdebox_preload.so")
         .arg("-I../../include")
         .args(SOURCES.map(|source| format!("c/{source}")))
@@ -33,9 +45,15 @@ fn main() -> Result<()> {
         .current_dir(&here)
         .status()
         .with_context(|| format!("cannot run {compiler}: apt-get install gcc libc6-dev"))?;
-    ensure!(status.success(), "{compiler} cannot compile the preload shim");
+    ensure!(
+        status.success(),
+        "{compiler} cannot compile the preload shim"
+    );
 
-    println!("cargo:rustc-env=DEBOX_ENTRY_POINTS={}", entry_points(&here)?);
+    println!(
+        "cargo:rustc-env=DEBOX_ENTRY_POINTS={}",
+        entry_points(&here)?
+    );
     Ok(())
 }
 
@@ -45,5 +63,7 @@ fn entry_points(here: &str) -> Result<usize> {
         let text = fs::read_to_string(Path::new(here).join("c").join(file))?;
         Ok(text.lines().filter(|line| line.starts_with(prefix)).count())
     };
-    Ok(count("calls.def", "CALL")? + count("calls.c", "ENTRY ")? + 1 /* vfork */)
+    Ok(
+        count("calls.def", "CALL")? + count("calls.c", "ENTRY ")? + 1, /* vfork */
+    )
 }

@@ -9,9 +9,13 @@ use anyhow::{bail, Context, Result};
 use libbpf_cargo::SkeletonBuilder;
 
 fn main() -> Result<()> {
+    compile_stamps();
     let probe = Path::new(&env::var("CARGO_MANIFEST_DIR")?).join("../../probe");
     println!("cargo:rerun-if-changed={}", probe.display());
-    println!("cargo:rerun-if-changed={}", probe.join("../include/debox.h").display());
+    println!(
+        "cargo:rerun-if-changed={}",
+        probe.join("../include/debox.h").display()
+    );
     println!("cargo:rerun-if-env-changed=CLANG");
 
     let skeleton = PathBuf::from(env::var("OUT_DIR")?).join("debox.skel.rs");
@@ -21,6 +25,25 @@ fn main() -> Result<()> {
         .clang_args(["-Wall", "-Werror", "-mcpu=v3", "-I", &system_headers()?])
         .build_and_generate(&skeleton)
         .context("cannot compile the probes")
+}
+
+/// The user tap's stamps for programs that open their session themselves.
+fn compile_stamps() {
+    let sources = ["../debox-preload/c/debox_tap.c", "src/inband/user_tap.c"];
+    for input in sources
+        .iter()
+        .chain(&["../debox-preload/c/attach.h", "../../include"])
+    {
+        println!("cargo:rerun-if-changed={input}");
+    }
+    cc::Build::new()
+        .files(sources)
+        .includes(["../../include", "../debox-preload/c"])
+        .std("gnu11")
+        .opt_level(2)
+        .force_frame_pointer(true)
+        .warnings_into_errors(true)
+        .compile("debox_stamps");
 }
 
 /// clang 14 and later compile the probes; the newest one found is taken.

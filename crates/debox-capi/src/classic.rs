@@ -1,20 +1,20 @@
 //! The interface of 2004: `DeBoxControl` and the structs of Figure 2.3, made from records.
 
-use std::cell::{Cell, RefCell};
+mod texts;
+
+use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_long, c_ulong};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use engine::inband::{self, Error, Explanation};
-use engine::record::{Record, Sleep};
+use engine::inband::{self, Error, Last};
+use engine::record::{self, Sleep};
 
 use crate::error::keep;
-use crate::fixed;
+use texts::{Key, Text};
 
 const SLEEPS: usize = 5;
 const TRACE: usize = 200;
-/// Characters of a label that `wmesg` has room for.
-const WMESG: usize = 7;
 
 /// `PerSleepInfo`.
 #[repr(C)]
@@ -59,24 +59,37 @@ pub struct DeBoxInfo {
 const _: () = assert!(std::mem::size_of::<PerSleepInfo>() == 80);
 const _: () = assert!(std::mem::size_of::<DeBoxInfo>() == 3640);
 
-/// A thread's buffer, null when it has none.
-struct Buffer(Cell<*mut DeBoxInfo>);
+/// What a thread has while it has a buffer. The word that the end of its calls brings along under
+/// the user tap points here.
+struct Active {
+    buffer: Cell<*mut DeBoxInfo>,
+    /// Number of the last call that was fetched, or that had been made before DeBoxControl.
+    seen: Cell<u64>,
+    /// Signals that were blocked in DeBoxControl: more of them are in a handler.
+    mask: Cell<u64>,
+    /// The thread is at the buffer now: a handler's call leaves it alone.
+    busy: Cell<bool>,
+}
 
-impl Drop for Buffer {
+impl Drop for Active {
     /// A thread that ends does not count any more.
     fn drop(&mut self) {
-        if !self.0.get().is_null() {
+        inband::watch_thread(0);
+        if !self.buffer.get().is_null() {
             BUFFERS.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }
 
 thread_local! {
-    static BUFFER: Buffer = const { Buffer(Cell::new(ptr::null_mut())) };
-    /// Number of the last call that was fetched, or that had been made before DeBoxControl.
-    static SEEN: Cell<u64> = const { Cell::new(0) };
-    /// Where the last record is copied to: too large for small stacks.
-    static COPY: RefCell<Box<Record>> = RefCell::default();
+    static ACTIVE: Active = const {
+        Active {
+            buffer: Cell::new(ptr::null_mut()),
+            seen: Cell::new(0),
+            mask: Cell::new(0),
+            busy: Cell::new(false),
+        }
+    };
 }
 
 /// Threads with a buffer, and whether this interface enabled DeBox: the last one disables it.
@@ -122,7 +135,14 @@ fn activate(max_sleeps: u32, max_trace: u32) -> Result<(), Error> {
     }
     inband::set_limits(max_sleeps, max_trace)?;
     inband::resume()?;
-    SEEN.set(inband::last().map_or(0, inband::Last::number));
+    inband::watch(fill_at_end)?;
+    ACTIVE.with(|active| {
+        active
+            .seen
+            .set(inband::last().map_or(0, inband::Last::number));
+        active.mask.set(blocked_signals());
+        inband::watch_thread(ptr::from_ref(active) as usize);
+    });
     Ok(())
 }
 
@@ -139,80 +159,145 @@ fn deactivate() -> c_int {
 }
 
 fn replace_buffer(with: *mut DeBoxInfo) -> *mut DeBoxInfo {
-    BUFFER.with(|buffer| buffer.0.replace(with))
+    ACTIVE.with(|active| {
+        if with.is_null() {
+            inband::watch_thread(0);
+        }
+        active.buffer.replace(with)
+    })
 }
 
 #[no_mangle]
 pub extern "C" fn DeBoxFetch() -> c_int {
-    let buffer = BUFFER.with(|buffer| buffer.0.get());
-    if buffer.is_null() {
-        return fail(&Error::Argument(
-            "this thread has no buffer: call DeBoxControl first",
-        ));
+    ACTIVE.with(|active| {
+        if active.buffer.get().is_null() {
+            return fail(&Error::Argument(
+                "this thread has no buffer: call DeBoxControl first",
+            ));
+        }
+        let Some(last) = inband::last().filter(|last| last.number() != active.seen.get()) else {
+            return 0;
+        };
+        active.seen.set(last.number());
+        fill(active, May::Allocate);
+        1
+    })
+}
+
+/// The end of a tapped call on a thread with a buffer, wherever the call was made.
+fn fill_at_end(word: usize) {
+    // SAFETY: the word is the address of the thread's own ACTIVE, and is taken back before that
+    // ceases to be.
+    let active = unsafe { &*(word as *const Active) };
+    fill(active, May::AllocateOutsideHandlers);
+}
+
+/// What may be done for a label that is not known yet.
+#[derive(Clone, Copy, PartialEq)]
+enum May {
+    Allocate,
+    /// The call may have been made by a signal handler on top of an allocation.
+    AllocateOutsideHandlers,
+}
+
+/// Brings the thread's buffer up to date with its last call. What interrupts this with calls of its
+/// own leaves the buffer alone, and is seen here.
+fn fill(active: &Active, may: May) {
+    if active.busy.replace(true) {
+        return;
     }
-    let Some(last) = inband::last() else { return 0 };
-    if last.number() == SEEN.get() {
-        return 0;
-    }
-    COPY.with_borrow_mut(|record| {
-        **record = last.copy();
-        SEEN.set(record.number);
+    while let Some(last) = inband::last() {
+        let number = last.number();
         // SAFETY: the buffer is valid until the next DeBoxControl, as its caller promised.
-        unsafe { fill(buffer, record) };
-    });
-    1
+        unsafe { convert(active, last, may) };
+        if inband::last().is_none_or(|now| now.number() == number) {
+            break;
+        }
+    }
+    active.busy.set(false);
+}
+
+/// The first 64 signals that are blocked in this thread.
+fn blocked_signals() -> u64 {
+    let mut mask = 0u64;
+    // SAFETY: the kernel writes the eight bytes that it is told there are. Without libc, whose
+    // function the preload shim counts.
+    unsafe {
+        core::arch::asm!(
+            "syscall",
+            inlateout("rax") libc::SYS_rt_sigprocmask => _,
+            in("rdi") libc::SIG_BLOCK,
+            in("rsi") ptr::null::<u64>(),
+            in("rdx") &mut mask,
+            in("r10") std::mem::size_of::<u64>(),
+            lateout("rcx") _,
+            lateout("r11") _,
+        );
+    }
+    mask
+}
+
+/// Whether memory may be allocated at the end of a call. A handler has its own signal blocked, and
+/// more, which the program had not when it asked for results.
+fn may_allocate(active: &Active, last: Last, may: May) -> bool {
+    may == May::Allocate
+        || (last.flags() & record::NESTED == 0 && blocked_signals() & !active.mask.get() == 0)
 }
 
 /// Converts a record. Entries beyond those that are counted stay as they are, as in 2004.
 ///
 /// # Safety
 ///
-/// `buffer` is valid for writing.
-unsafe fn fill(buffer: *mut DeBoxInfo, record: &Record) {
+/// The thread's buffer is valid for writing.
+unsafe fn convert(active: &Active, last: Last, may: May) {
     // SAFETY: valid for writing, as the caller promises; C may not have initialized it, and any
     // bytes are a valid DeBoxInfo.
-    let info = unsafe { &mut *buffer };
-    info.syscall_num = record.call;
+    let info = unsafe { &mut *active.buffer.get() };
+    info.syscall_num = last.call() as c_int;
     info.call_time = CallTime {
-        timeval: timeval(record.wall_ns),
+        timeval: timeval(last.wall_ns()),
     };
-    info.num_pg_faults = clamp(u64::from(record.faults_minor) + u64::from(record.faults_major));
+    info.num_pg_faults = clamp(u64::from(last.faults_minor()) + u64::from(last.faults_major()));
     info.trace_depth = 0; // no probe traces functions yet
-    let used = record.sleeps().len().min(SLEEPS);
-    for (index, sleep) in record.sleeps()[..used].iter().enumerate() {
-        let explained = inband::explain(record, index).ok();
-        info.psi[index] = per_sleep(sleep, explained.as_deref());
+    let used = usize::from(last.sleeps_used()).min(SLEEPS);
+    for (index, psi) in info.psi[..used].iter_mut().enumerate() {
+        let Some(sleep) = last.sleep(index) else {
+            break;
+        };
+        *psi = per_sleep(&sleep, text_of(active, last, &sleep, index, may));
     }
     info.num_per_sleep_info = used as c_int;
 }
 
-fn per_sleep(sleep: &Sleep, explained: Option<&Explanation>) -> PerSleepInfo {
-    let (label, file, line) = match explained {
-        None => ("unknown", String::new(), 0),
-        Some(known) if known.file.is_empty() => (known.label.as_str(), short_site(known, 31), 0),
-        Some(known) => (known.label.as_str(), known.file.clone(), known.line),
-    };
-    PerSleepInfo {
-        num_sleeps: clamp(u64::from(sleep.count)),
-        blocked_time: timeval(sleep.blocked_ns),
-        wmesg: fixed(label.get(..WMESG).unwrap_or(label).trim_end()),
-        blocking_file: fixed(&file),
-        blocking_line: clamp(u64::from(line)),
-        num_waiters_entry: clamp(u64::from(sleep.waiters_entry)),
-        num_waiters_exit: clamp(u64::from(sleep.waiters_exit)),
+/// What a sleep is called: known already, or looked up if that may be done here and now.
+fn text_of(active: &Active, last: Last, sleep: &Sleep, index: usize, may: May) -> Text {
+    let key = Key::of(last, sleep);
+    if let Some(known) = texts::find(&key) {
+        return known;
+    }
+    if !may_allocate(active, last, may) {
+        return Text::unknown("?");
+    }
+    match inband::explain(&last.copy(), index) {
+        Err(_) => Text::unknown("unknown"),
+        Ok(explained) => {
+            let text = Text::of(&explained);
+            texts::keep(key, text);
+            text
+        }
     }
 }
 
-/// `function+0xOFF` in at most `room` characters: the function's name is cut, never the offset.
-fn short_site(explained: &Explanation, room: usize) -> String {
-    let site = explained.site();
-    if site.len() <= room {
-        return site;
+fn per_sleep(sleep: &Sleep, text: Text) -> PerSleepInfo {
+    PerSleepInfo {
+        num_sleeps: clamp(u64::from(sleep.count)),
+        blocked_time: timeval(sleep.blocked_ns),
+        wmesg: text.wmesg,
+        blocking_file: text.blocking_file,
+        blocking_line: text.blocking_line,
+        num_waiters_entry: clamp(u64::from(sleep.waiters_entry)),
+        num_waiters_exit: clamp(u64::from(sleep.waiters_exit)),
     }
-    let offset = format!("+{:#x}", explained.offset);
-    let kept = room.saturating_sub(offset.len());
-    let function: String = explained.function.chars().take(kept).collect();
-    function + &offset
 }
 
 fn timeval(ns: u64) -> libc::timeval {
@@ -244,35 +329,6 @@ fn fail(error: &Error) -> c_int {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use engine::labels::Class;
-
-    fn explanation(function: &str, offset: u64) -> Explanation {
-        Explanation {
-            label: "page writeback".to_string(),
-            class: Class::Disk,
-            function: function.to_string(),
-            offset,
-            file: String::new(),
-            line: 0,
-            frames: Vec::new(),
-        }
-    }
-
-    fn text(bytes: &[c_char]) -> String {
-        bytes
-            .iter()
-            .take_while(|c| **c != 0)
-            .map(|c| *c as u8 as char)
-            .collect()
-    }
-
-    #[test]
-    fn sites_keep_their_offset() {
-        assert_eq!(short_site(&explanation("short", 0x1a), 31), "short+0x1a");
-        let long = explanation("a_function_with_a_very_long_name_indeed", 0x1a3);
-        assert_eq!(short_site(&long, 31), "a_function_with_a_very_lo+0x1a3");
-        assert_eq!(short_site(&long, 31).len(), 31);
-    }
 
     #[test]
     fn a_sleep_becomes_what_it_was_in_2004() {
@@ -283,7 +339,7 @@ mod tests {
             waiters_exit: 1,
             ..Sleep::default()
         };
-        let info = per_sleep(&sleep, Some(&explanation("wb_wait", 0x10)));
+        let info = per_sleep(&sleep, Text::unknown("?"));
         assert_eq!(
             (
                 info.num_sleeps,
@@ -296,25 +352,21 @@ mod tests {
             (info.blocked_time.tv_sec, info.blocked_time.tv_usec),
             (1, 234_567)
         );
-        assert_eq!(text(&info.wmesg), "page wr");
-        let mapped = Explanation {
-            label: "mapped page".to_string(),
-            ..explanation("f", 0)
-        };
-        assert_eq!(text(&per_sleep(&sleep, Some(&mapped)).wmesg), "mapped");
-        assert_eq!(text(&info.blocking_file), "wb_wait+0x10");
-        assert_eq!(info.blocking_line, 0);
+        assert_eq!((info.wmesg[0] as u8, info.wmesg[1]), (b'?', 0));
     }
 
     #[test]
-    fn debug_information_goes_to_file_and_line() {
-        let known = Explanation {
-            file: "mm/filemap.c".to_string(),
-            line: 1234,
-            ..explanation("folio_wait_bit_common", 1)
-        };
-        let info = per_sleep(&Sleep::default(), Some(&known));
-        assert_eq!(text(&info.blocking_file), "mm/filemap.c");
-        assert_eq!(info.blocking_line, 1234);
+    fn blocked_signals_are_seen() {
+        let before = blocked_signals();
+        // SAFETY: the set is valid, and this thread gets its mask back.
+        unsafe {
+            let mut set: libc::sigset_t = std::mem::zeroed();
+            libc::sigaddset(&mut set, libc::SIGUSR1);
+            libc::pthread_sigmask(libc::SIG_BLOCK, &set, ptr::null_mut());
+            let added = blocked_signals() & !before;
+            libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, ptr::null_mut());
+            assert_eq!(added, 1 << (libc::SIGUSR1 - 1));
+        }
+        assert_eq!(blocked_signals(), before);
     }
 }

@@ -12,7 +12,7 @@ use std::ptr;
 
 use engine::inband::{self, Error};
 use engine::record::Record;
-use engine::Detail;
+use engine::{Detail, Tap};
 
 use error::{code_of, keep, outcome};
 
@@ -22,11 +22,15 @@ pub struct Options {
     size: u32,
     max_threads: u32,
     detail: u32,
-    reserved: [u32; 5],
+    tap: u32,
+    reserved: [u32; 4],
 }
 
 const DETAIL_SLEEPS: u32 = 1 << 0;
 const DETAIL_IRQ: u32 = 1 << 1;
+const TAP_ANY: u32 = 0;
+const TAP_KERNEL: u32 = 1;
+const TAP_USER: u32 = 2;
 
 /// `struct debox_explanation`.
 #[repr(C)]
@@ -62,11 +66,17 @@ fn read_options(options: &Options) -> Result<inband::Options, Error> {
             "options.size is not that of struct debox_options",
         ));
     }
-    if options.detail & !(DETAIL_SLEEPS | DETAIL_IRQ) != 0 || options.reserved != [0; 5] {
+    if options.detail & !(DETAIL_SLEEPS | DETAIL_IRQ) != 0 || options.reserved != [0; 4] {
         return Err(Error::Argument(
             "options asks for what this version does not know",
         ));
     }
+    let tap = match options.tap {
+        TAP_ANY => None,
+        TAP_KERNEL => Some(Tap::Kernel),
+        TAP_USER => Some(Tap::User),
+        _ => return Err(Error::Argument("options.tap is none of the taps")),
+    };
     let defaults = inband::Options::default();
     Ok(inband::Options {
         max_threads: match options.max_threads {
@@ -78,6 +88,7 @@ fn read_options(options: &Options) -> Result<inband::Options, Error> {
             irq: options.detail & DETAIL_IRQ != 0,
             ..Detail::default()
         },
+        tap,
     })
 }
 
@@ -143,6 +154,29 @@ pub extern "C" fn debox_resume() -> c_int {
 #[no_mangle]
 pub extern "C" fn debox_set_limits(max_sleeps: c_uint, max_trace: c_uint) -> c_int {
     inband::set_limits(max_sleeps, max_trace).map_or_else(|error| code_of(&error), |()| 0)
+}
+
+/// A function of the engine's under a name of this interface. It is jumped to: the stamps look at
+/// the frame and the return address of whoever made the call.
+macro_rules! jump {
+    ($($name:ident => $target:ident;)*) => {
+        $(
+            /// # Safety
+            ///
+            /// As `include/debox.h` says.
+            #[unsafe(naked)]
+            #[no_mangle]
+            pub unsafe extern "C" fn $name() {
+                core::arch::naked_asm!("jmp {}", sym inband::entry::$target)
+            }
+        )*
+    };
+}
+
+jump! {
+    debox_call => debox_inband_call;
+    debox_call_begin => debox_inband_begin;
+    debox_call_end => debox_inband_end;
 }
 
 /// # Safety
@@ -225,7 +259,8 @@ mod tests {
             size,
             max_threads: 0,
             detail,
-            reserved: [0; 5],
+            tap: TAP_ANY,
+            reserved: [0; 4],
         };
         assert!(read_options(&options(31, 0)).is_err());
         assert!(read_options(&options(32, 1 << 9)).is_err());

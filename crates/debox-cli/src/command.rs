@@ -20,7 +20,10 @@ pub struct CannotStart {
 
 impl CannotStart {
     fn new(command: &OsStr, error: io::Error) -> CannotStart {
-        CannotStart { command: command.to_string_lossy().into_owned(), error }
+        CannotStart {
+            command: command.to_string_lossy().into_owned(),
+            error,
+        }
     }
 
     /// 127 when there is no such program, 126 when it cannot be executed.
@@ -70,7 +73,11 @@ impl Command {
         let mut variables: Vec<(OsString, OsString)> = std::env::vars_os()
             .filter(|(name, _)| environment.iter().all(|(added, _)| name != *added))
             .collect();
-        variables.extend(environment.into_iter().map(|(name, value)| (name.into(), value)));
+        variables.extend(
+            environment
+                .into_iter()
+                .map(|(name, value)| (name.into(), value)),
+        );
         let mut lines = Vec::new();
         for (name, value) in variables {
             let line = [name.as_bytes(), b"=", value.as_bytes()].concat();
@@ -115,7 +122,8 @@ impl Command {
     /// Lets the child execute the command; an error if that fails.
     pub fn release(&mut self) -> Result<()> {
         let mut gate = self.gate.take().expect("a command is released once");
-        gate.write_all(&[1]).context("the command's process is gone")?;
+        gate.write_all(&[1])
+            .context("the command's process is gone")?;
         let mut errno = [0u8; 4];
         // The other end closes on execve: nothing to read means that it worked.
         if self.failure.read_exact(&mut errno).is_ok() {
@@ -166,9 +174,10 @@ pub fn find(name: &OsStr) -> Result<PathBuf, CannotStart> {
         let path = Path::new(name);
         return match path.metadata() {
             Err(error) => Err(CannotStart::new(name, error)),
-            Ok(metadata) if metadata.is_dir() => {
-                Err(CannotStart::new(name, io::Error::from_raw_os_error(libc::EISDIR)))
-            }
+            Ok(metadata) if metadata.is_dir() => Err(CannotStart::new(
+                name,
+                io::Error::from_raw_os_error(libc::EISDIR),
+            )),
             Ok(_) => Ok(path.to_path_buf()),
         };
     }
@@ -176,11 +185,16 @@ pub fn find(name: &OsStr) -> Result<PathBuf, CannotStart> {
     let mut denied = None;
     for directory in std::env::split_paths(&path) {
         let candidate = directory.join(name);
-        let Ok(metadata) = candidate.metadata() else { continue };
+        let Ok(metadata) = candidate.metadata() else {
+            continue;
+        };
         if metadata.is_file() && metadata.permissions().mode() & 0o111 != 0 {
             return Ok(candidate);
         }
-        denied = Some(CannotStart::new(name, io::Error::from_raw_os_error(libc::EACCES)));
+        denied = Some(CannotStart::new(
+            name,
+            io::Error::from_raw_os_error(libc::EACCES),
+        ));
     }
     Err(denied.unwrap_or_else(not_found))
 }

@@ -33,7 +33,9 @@ fn main() -> ExitCode {
         Ok(status) => ExitCode::from(status),
         Err(error) => {
             eprintln!("debox: {error:#}");
-            let status = error.downcast_ref::<command::CannotStart>().map(|cannot| cannot.status());
+            let status = error
+                .downcast_ref::<command::CannotStart>()
+                .map(|cannot| cannot.status());
             ExitCode::from(status.unwrap_or(FAILED))
         }
     }

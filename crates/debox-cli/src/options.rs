@@ -17,13 +17,17 @@ pub struct Cli {
 #[derive(clap::Subcommand)]
 pub enum Subcommand {
     /// Run a command and report on its system calls when it ends
-    #[command(after_help = "Example:\n  debox run -- tar czf /tmp/etc.tar.gz /etc\n\n\
+    #[command(
+        after_help = "Example:\n  debox run -- tar czf /tmp/etc.tar.gz /etc\n\n\
         Exit status: that of the command; 128+n if signal n ended it; 125 if debox failed, \
-        126 if the command cannot be executed, 127 if it is not found, 2 for a usage error.")]
+        126 if the command cannot be executed, 127 if it is not found, 2 for a usage error."
+    )]
     Run(Run),
     /// Report on a process that is already running
-    #[command(after_help = "Example:\n  debox attach -p $(pidof -s nginx) --for 10s\n\n\
-        Ends with the process, after --for, or with Ctrl-C.")]
+    #[command(
+        after_help = "Example:\n  debox attach -p $(pidof -s nginx) --for 10s\n\n\
+        Ends with the process, after --for, or with Ctrl-C."
+    )]
     Attach(Attach),
     /// Say what this machine allows, what is missing, what each lack costs, and the remedy
     #[command(after_help = "Exit status: 0 if debox works here, 1 if something prevents it.")]
@@ -84,7 +88,13 @@ pub struct Measure {
     #[arg(long, value_enum, default_value_t = TapName::Kernel)]
     pub tap: TapName,
     /// What to measure beyond budgets and faults; more costs more
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "sleeps", value_name = "LIST")]
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        default_value = "sleeps",
+        value_name = "LIST"
+    )]
     pub detail: Vec<DetailName>,
     /// How to print the report
     #[arg(long, value_enum, default_value_t = Format::Table)]
@@ -95,8 +105,8 @@ pub struct Measure {
     /// Show all rows of each table
     #[arg(long)]
     pub all: bool,
-    /// Threads monitored at the same time, at most: 16384 under the kernel tap (600 bytes of
-    /// memory each), 2048 under the user tap (17 kB each)
+    /// Threads monitored at the same time, at most: 16384 under the kernel tap (1 kB of memory
+    /// each), 2048 under the user tap (17 kB each)
     #[arg(long, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
     pub max_threads: Option<u32>,
@@ -129,6 +139,7 @@ impl Measure {
                 TapName::Kernel => 0,
                 TapName::User => self.max_threads(),
             },
+            ..Options::default()
         }
     }
 }
@@ -160,9 +171,13 @@ pub enum Format {
 }
 
 fn parse_duration(text: &str) -> Result<Duration, String> {
-    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let digits = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
-    let seconds: f64 = number.parse().map_err(|_| "expected a number and a unit, as in 10s")?;
+    let seconds: f64 = number
+        .parse()
+        .map_err(|_| "expected a number and a unit, as in 10s")?;
     let scale = match unit {
         "ms" => 1e-3,
         "s" | "" => 1.0,
@@ -182,7 +197,14 @@ mod tests {
         assert_eq!(parse_duration("500ms"), Ok(Duration::from_millis(500)));
         assert_eq!(parse_duration("10"), Ok(Duration::from_secs(10)));
         assert_eq!(parse_duration("1.5m"), Ok(Duration::from_secs(90)));
-        for bad in ["", "s", "10d", "-1s", "1e400h", "99999999999999999999999999h"] {
+        for bad in [
+            "",
+            "s",
+            "10d",
+            "-1s",
+            "1e400h",
+            "99999999999999999999999999h",
+        ] {
             assert!(parse_duration(bad).is_err(), "{bad}");
         }
     }

@@ -27,7 +27,11 @@ impl Output {
                 Some((file, path.clone()))
             }
         };
-        Ok(Output { format: measure.format, file, all: measure.all })
+        Ok(Output {
+            format: measure.format,
+            file,
+            all: measure.all,
+        })
     }
 
     pub fn write(&self, report: &Report) -> Result<()> {
@@ -38,12 +42,17 @@ impl Output {
         };
         let mut bytes = Vec::new();
         self.format_to(&mut bytes, report, false)?;
-        let written = (&mut &*file).write_all(&bytes).and_then(|()| file.sync_data_if_regular());
+        let written = (&mut &*file)
+            .write_all(&bytes)
+            .and_then(|()| file.sync_data_if_regular());
         if let Err(error) = written {
             // The measurement is worth more than the order that standard error is kept in.
             io::stderr().write_all(&bytes)?;
             return Err(error).with_context(|| {
-                format!("cannot write the report to {} (it is printed above)", path.display())
+                format!(
+                    "cannot write the report to {} (it is printed above)",
+                    path.display()
+                )
             });
         }
         Ok(())
@@ -56,7 +65,11 @@ impl Output {
                 writeln!(out)
             }
             Format::Table => {
-                let options = TableOptions { color, width: terminal_width(), all: self.all };
+                let options = TableOptions {
+                    color,
+                    width: terminal_width(),
+                    all: self.all,
+                };
                 table::print(out, report, &options)
             }
         }

@@ -69,7 +69,9 @@ pub fn require_tappable(program: &Path) -> Result<()> {
     {
         bail!("{shown} is a Go program, which makes its calls without libc: {CURE}");
     }
-    let is_dynamic = elf.sections().any(|section| section.name() == Ok(".interp"));
+    let is_dynamic = elf
+        .sections()
+        .any(|section| section.name() == Ok(".interp"));
     if !is_dynamic {
         bail!("{shown} is statically linked, so nothing can be preloaded into it: {CURE}");
     }
@@ -82,7 +84,9 @@ const CURE: &str = "use --tap kernel, which sees every program";
 fn interpreter(program: &Path) -> Result<PathBuf> {
     let mut program = program.to_path_buf();
     for _ in 0..4 {
-        let Ok(file) = fs::File::open(&program) else { break };
+        let Ok(file) = fs::File::open(&program) else {
+            break;
+        };
         let mut line = Vec::new();
         let mut reader = BufReader::new(file).take(256);
         if reader.read_until(b'\n', &mut line).is_err() || !line.starts_with(b"#!") {
@@ -91,7 +95,9 @@ fn interpreter(program: &Path) -> Result<PathBuf> {
         let line = String::from_utf8_lossy(&line[2..]).into_owned();
         let mut words = line.split_whitespace();
         let Some(first) = words.next() else { break };
-        let is_env = Path::new(first).file_name().is_some_and(|name| name == "env");
+        let is_env = Path::new(first)
+            .file_name()
+            .is_some_and(|name| name == "env");
         program = match words.next() {
             Some(name) if is_env => crate::command::find(name.as_ref())?,
             _ => PathBuf::from(first),

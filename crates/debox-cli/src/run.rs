@@ -37,7 +37,10 @@ pub fn run(arguments: Run) -> Result<u8> {
         preload::require_tappable(&program)?;
     }
     let mut session = Session::open(arguments.measure.session_options())?;
-    let preload = session.tap_address().map(|_| Preload::install()).transpose()?;
+    let preload = session
+        .tap_address()
+        .map(|_| Preload::install())
+        .transpose()?;
     if let (Some(preload), Some(address)) = (&preload, session.tap_address()) {
         environment.push(("LD_PRELOAD", preload.variable()));
         environment.push((debox_preload::SESSION_VARIABLE, address.into()));
@@ -59,7 +62,11 @@ pub fn run(arguments: Run) -> Result<u8> {
     }
 
     let report = session.finish(Outcome {
-        command: arguments.command.iter().map(|a| a.to_string_lossy().into_owned()).collect(),
+        command: arguments
+            .command
+            .iter()
+            .map(|a| a.to_string_lossy().into_owned())
+            .collect(),
         exit_status: Some(status),
     })?;
     output.write(&report)?;

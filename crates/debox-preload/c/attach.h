@@ -30,6 +30,9 @@ struct debox_tap_welcome {
 /* The slot of threads without one: paused, so that nothing is recorded. */
 extern DEBOX_TAP_HIDDEN struct debox_slot debox_tap_nowhere;
 
+/* Whether the calling thread has looked for its slot. */
+DEBOX_TAP_HIDDEN int debox_tap_is_attached(void);
+
 /* A system call without libc, whose functions are interposed. The kernel's result. */
 static inline long debox_raw(long number, long a, long b, long c, long d, long e, long f)
 {

@@ -15,7 +15,7 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-#include "debox_tap.h"
+#include "attach.h"
 
 /* Types only: the headers' own prototypes would clash with the ones made here. */
 struct iovec;
@@ -44,22 +44,25 @@ typedef struct siginfo siginfo_t;
 		real_;                                                                             \
 	})
 
+#define BEGIN(number, arg0, arg1, arg2)                                                            \
+	struct debox_slot *tapped =                                                                \
+		debox_tap_begin(number, (__u64)(arg0), (__u64)(arg1), (__u64)(arg2))
+#define END(number, ret) debox_tap_end(tapped, number, ret)
+
 #define TAPPED(type, name, number, arg0, arg1, arg2, ...)                                          \
 	{                                                                                          \
-		struct debox_tap tap;                                                              \
-		type ret;                                                                          \
 		__typeof__(name) *real = REAL(name);                                               \
-		debox_tap_begin(&tap, number, arg0, arg1, arg2);                                   \
+		type ret;                                                                          \
+		BEGIN(number, arg0, arg1, arg2);                                                   \
 		ret = real(__VA_ARGS__);                                                           \
-		debox_tap_end(&tap, RESULT(ret));                                                  \
+		END(number, RESULT(ret));                                                          \
 		return ret;                                                                        \
 	}
 
 /* clang-format off */
 #define CALL0(type, name, number) \
-	type name(void) { struct debox_tap tap; type ret; __typeof__(name) *real = REAL(name); \
-		debox_tap_begin(&tap, number, 0, 0, 0); ret = real(); \
-		debox_tap_end(&tap, RESULT(ret)); return ret; }
+	type name(void) { __typeof__(name) *real = REAL(name); type ret; BEGIN(number, 0, 0, 0); \
+		ret = real(); END(number, RESULT(ret)); return ret; }
 #define CALL1(type, name, number, ta, a) \
 	type name(ta a) TAPPED(type, name, number, a, 0, 0, a)
 #define CALL2(type, name, number, ta, a, tb, b) \
@@ -86,7 +89,6 @@ typedef struct siginfo siginfo_t;
 #define OPEN(name, number, parameters, last, flags, arg0, arg1, arg2, ...)                         \
 	int name(parameters, ...)                                                                  \
 	{                                                                                          \
-		struct debox_tap tap;                                                              \
 		int (*real)(parameters, ...) = REAL(name);                                         \
 		mode_t mode = 0;                                                                   \
 		int ret;                                                                           \
@@ -96,9 +98,9 @@ typedef struct siginfo siginfo_t;
 			mode = va_arg(list, mode_t);                                               \
 			va_end(list);                                                              \
 		}                                                                                  \
-		debox_tap_begin(&tap, number, arg0, arg1, arg2);                                   \
+		BEGIN(number, arg0, arg1, arg2);                                                   \
 		ret = real(__VA_ARGS__, mode);                                                     \
-		debox_tap_end(&tap, RESULT(ret));                                                  \
+		END(number, RESULT(ret));                                                          \
 		return ret;                                                                        \
 	}
 #define PAIR(first, second) first, second
@@ -116,10 +118,24 @@ ENTRY OPEN(openat, SYS_openat, TRIPLE(int at, const char *path, int flags), flag
 ENTRY OPEN(openat64, SYS_openat, TRIPLE(int at, const char *path, int flags), flags, flags, at,
 	   path, flags, at, path, flags)
 
+	/* Calls that do not return once: a new process or image would return into the stamps, or
+	 * never.
+	 */
+	static inline int is_peculiar(unsigned long number)
+{
+	const unsigned long early = 1UL << SYS_clone | 1UL << SYS_fork | 1UL << SYS_vfork |
+				    1UL << SYS_execve | 1UL << SYS_exit | 1UL << SYS_rt_sigreturn;
+
+	if (number < 64)
+		return early >> number & 1;
+	return number == SYS_clone3 || number == SYS_exit_group || number == SYS_execveat;
+}
+
+__attribute__((visibility("hidden"))) void debox_before_vfork(void);
+
 #define CONTROL(name, number, request_type)                                                        \
 	int name(int fd, request_type request, ...)                                                \
 	{                                                                                          \
-		struct debox_tap tap;                                                              \
 		int (*real)(int, request_type, ...) = REAL(name);                                  \
 		va_list list;                                                                      \
 		void *argument;                                                                    \
@@ -127,41 +143,39 @@ ENTRY OPEN(openat64, SYS_openat, TRIPLE(int at, const char *path, int flags), fl
 		va_start(list, request);                                                           \
 		argument = va_arg(list, void *);                                                   \
 		va_end(list);                                                                      \
-		debox_tap_begin(&tap, number, fd, request, argument);                              \
+		BEGIN(number, fd, request, argument);                                              \
 		ret = real(fd, request, argument);                                                 \
-		debox_tap_end(&tap, RESULT(ret));                                                  \
+		END(number, RESULT(ret));                                                          \
 		return ret;                                                                        \
 	}
 #undef fcntl
 #undef fcntl64
-ENTRY CONTROL(fcntl, SYS_fcntl, int)
-ENTRY CONTROL(fcntl64, SYS_fcntl, int)
-int ioctl(int fd, unsigned long request, ...);
+ENTRY CONTROL(fcntl, SYS_fcntl, int) ENTRY
+	CONTROL(fcntl64, SYS_fcntl, int) int ioctl(int fd, unsigned long request, ...);
 ENTRY CONTROL(ioctl, SYS_ioctl, unsigned long)
 
-ENTRY long syscall(long number, ...)
+	/*
+	 * syscall(2) itself: not a cancellation point, so that the instruction can stand here,
+	 * which saves a call. Its variable arguments are where those of any function are.
+	 */
+	ENTRY long interposed_syscall(long number, long a, long b, long c, long d, long e,
+				      long f) __asm__("syscall");
+long interposed_syscall(long number, long a, long b, long c, long d, long e, long f)
 {
-	struct debox_tap tap;
-	__typeof__(syscall) *real = REAL(syscall);
-	long a, b, c, d, e, f, ret;
-	va_list list;
+	struct debox_slot *tapped;
+	long ret;
 
-	va_start(list, number);
-	a = va_arg(list, long);
-	b = va_arg(list, long);
-	c = va_arg(list, long);
-	d = va_arg(list, long);
-	e = va_arg(list, long);
-	f = va_arg(list, long);
-	va_end(list);
-	/* A new process or image would return into these stamps, or never. */
-	if (number == SYS_clone || number == SYS_fork || number == SYS_vfork || number == SYS_clone3 ||
-	    number == SYS_exit || number == SYS_exit_group || number == SYS_execve ||
-	    number == SYS_execveat || number == SYS_rt_sigreturn)
-		return real(number, a, b, c, d, e, f);
-	debox_tap_begin(&tap, (__u32)number, a, b, c);
-	ret = real(number, a, b, c, d, e, f);
-	debox_tap_end(&tap, RESULT(ret));
+	if (DEBOX_UNLIKELY(is_peculiar(number))) {
+		debox_before_vfork();
+		return REAL(syscall)(number, a, b, c, d, e, f);
+	}
+	tapped = debox_tap_begin((__u32)number, a, b, c);
+	ret = debox_raw(number, a, b, c, d, e, f);
+	debox_tap_end(tapped, (__u32)number, ret);
+	if (DEBOX_UNLIKELY((unsigned long)ret >= (unsigned long)-4095)) {
+		errno = -ret;
+		return -1;
+	}
 	return ret;
 }
 
@@ -170,12 +184,11 @@ void *mmap64(void *, size_t, int, int, int, off_t);
 #define MMAP(name)                                                                                 \
 	void *name(void *address, size_t length, int protection, int flags, int fd, off_t offset)  \
 	{                                                                                          \
-		struct debox_tap tap;                                                              \
 		__typeof__(name) *real = REAL(name);                                               \
 		void *ret;                                                                         \
-		debox_tap_begin(&tap, SYS_mmap, address, length, protection);                      \
+		BEGIN(SYS_mmap, address, length, protection);                                      \
 		ret = real(address, length, protection, flags, fd, offset);                        \
-		debox_tap_end(&tap, RESULT((__s64)ret));                                           \
+		END(SYS_mmap, RESULT((__s64)ret));                                                 \
 		return ret;                                                                        \
 	}
 ENTRY MMAP(mmap)
@@ -186,54 +199,84 @@ int clock_nanosleep(clockid_t, int, const struct timespec *, struct timespec *);
 ENTRY int clock_nanosleep(clockid_t clock, int flags, const struct timespec *request,
 			  struct timespec *remain)
 {
-	struct debox_tap tap;
 	__typeof__(clock_nanosleep) *real = REAL(clock_nanosleep);
 	int ret;
 
-	debox_tap_begin(&tap, SYS_clock_nanosleep, clock, flags, request);
+	BEGIN(SYS_clock_nanosleep, clock, flags, request);
 	ret = real(clock, flags, request, remain);
-	debox_tap_end(&tap, -(__s64)ret);
+	END(SYS_clock_nanosleep, -(__s64)ret);
 	return ret;
 }
 
 int posix_fadvise(int, off_t, off_t, int);
 ENTRY int posix_fadvise(int fd, off_t offset, off_t length, int advice)
 {
-	struct debox_tap tap;
 	__typeof__(posix_fadvise) *real = REAL(posix_fadvise);
 	int ret;
 
-	debox_tap_begin(&tap, SYS_fadvise64, fd, offset, length);
+	BEGIN(SYS_fadvise64, fd, offset, length);
 	ret = real(fd, offset, length, advice);
-	debox_tap_end(&tap, -(__s64)ret);
+	END(SYS_fadvise64, -(__s64)ret);
 	return ret;
 }
 
 /* Returns the seconds left, and sleeps by another call. */
 ENTRY unsigned int sleep(unsigned int seconds)
 {
-	struct debox_tap tap;
 	__typeof__(sleep) *real = REAL(sleep);
 	unsigned int ret;
 
-	debox_tap_begin(&tap, SYS_clock_nanosleep, 0, 0, seconds);
+	BEGIN(SYS_clock_nanosleep, 0, 0, seconds);
 	ret = real(seconds);
-	debox_tap_end(&tap, ret ? -(__s64)EINTR : 0);
+	END(SYS_clock_nanosleep, ret ? -(__s64)EINTR : 0);
 	return ret;
 }
 
 /*
- * A vfork child runs in this memory and on this thread's slot: the kernel marks the slot so that it
- * leaves no stamps, but the slot must be known before the child could take its own for it. vfork
+ * A jump out of a signal handler leaves the call that it interrupted. Eight words of registers
+ * begin the buffer; the seventh is the stack pointer, which glibc hides by a secret of the thread.
+ */
+static __u64 jump_target(const unsigned long *environment)
+{
+	__u64 to = environment[6];
+
+#ifdef __GLIBC__
+	__asm__("rorq $17, %0\n\txorq %%fs:0x30, %0" : "+r"(to));
+#endif
+	return to;
+}
+
+typedef void jump(void *environment, int value);
+#define JUMP(name)                                                                                 \
+	jump interposed_##name __asm__(#name);                                                     \
+	void interposed_##name(void *environment, int value)                                       \
+	{                                                                                          \
+		static jump *real;                                                                 \
+		if (!real)                                                                         \
+			real = (jump *)dlsym(RTLD_NEXT, #name);                                    \
+		debox_tap_leave(jump_target(environment));                                         \
+		real(environment, value);                                                          \
+	}
+JUMP(longjmp)
+JUMP(_longjmp)
+JUMP(siglongjmp)
+JUMP(__longjmp_chk)
+
+/*
+ * A vfork child runs in this memory and on this thread's words: the kernel marks the slot so that
+ * it leaves no stamps, but the slot must be known before the child could take its own for it. vfork
  * returns twice, so nothing may be left on the stack: look up, then jump.
  */
 __attribute__((visibility("hidden"))) void *debox_real_vfork;
+__attribute__((visibility("hidden"))) void *debox_real_clone;
 
-__attribute__((visibility("hidden"))) void debox_before_vfork(void)
+void debox_before_vfork(void)
 {
 	if (!debox_real_vfork)
 		debox_real_vfork = dlsym(RTLD_NEXT, "vfork");
-	if (!debox_tap_slot)
+	if (!debox_real_clone)
+		debox_real_clone = dlsym(RTLD_NEXT, "clone");
+	if (!debox_tap_is_attached())
 		debox_tap_attach();
 }
 
@@ -245,3 +288,26 @@ __asm__(".globl vfork\n"
 	"	addq $8, %rsp\n"
 	"	jmp *debox_real_vfork(%rip)\n"
 	".size vfork, .-vfork\n");
+
+/* clone(2) may do the same; its arguments are kept. */
+__asm__(".globl clone\n"
+	".type clone, @function\n"
+	"clone:\n"
+	"	pushq %rdi\n"
+	"	pushq %rsi\n"
+	"	pushq %rdx\n"
+	"	pushq %rcx\n"
+	"	pushq %r8\n"
+	"	pushq %r9\n"
+	"	subq $8, %rsp\n"
+	"	call debox_before_vfork\n"
+	"	addq $8, %rsp\n"
+	"	popq %r9\n"
+	"	popq %r8\n"
+	"	popq %rcx\n"
+	"	popq %rdx\n"
+	"	popq %rsi\n"
+	"	popq %rdi\n"
+	"	xorl %eax, %eax\n"
+	"	jmp *debox_real_clone(%rip)\n"
+	".size clone, .-clone\n");

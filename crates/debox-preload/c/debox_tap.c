@@ -25,19 +25,25 @@ static __u64 monotonic(const volatile struct debox_tap_clock *clock, __u64 tsc)
 		mult = clock->mult;
 	} while (DEBOX_UNLIKELY(sequence & 1 || sequence != clock->sequence));
 	/* The counter may be of before the base: a signed product. */
-	return base_ns + (__s64)(((__int128)(__s64)(tsc - base_tsc) * (__s64)mult) >> 32);
+	return base_ns +
+	       (__s64)(((__int128)(__s64)((tsc - base_tsc) << 16) * (__s64)(mult << 16)) >> 64);
 }
 
-static __u32 bucket_of(__u64 ns)
+/*
+ * As the probes count: eight buckets an octave, all below 32 ns in the first. The leading bits of a
+ * floating-point number, exponent and then fraction, are just that.
+ */
+static inline __u32 bucket_of(__u64 ns)
 {
-	int log;
-	__u32 bucket;
+	double value = (double)(__s64)ns;
+	__u64 bits;
+	__s64 bucket;
 
-	if (ns < 32)
-		return 0;
-	log = 63 - __builtin_clzll(ns);
-	bucket = ((log - 5) << 3) + ((ns >> (log - 3)) & 7) + 1;
-	return bucket < DEBOX_TAP_BUCKETS ? bucket : DEBOX_TAP_BUCKETS - 1;
+	__builtin_memcpy(&bits, &value, sizeof(bits));
+	bucket = (__s64)(bits >> 49) - ((1023 + 5) << 3) + 1;
+	if (DEBOX_UNLIKELY((__u64)bucket >= DEBOX_TAP_BUCKETS))
+		return bucket < 0 ? 0 : DEBOX_TAP_BUCKETS - 1;
+	return bucket;
 }
 
 static int is_restart(__s64 ret)
@@ -45,10 +51,15 @@ static int is_restart(__s64 ret)
 	return ret == -512 || ret == -513 || ret == -514 || ret == -516;
 }
 
+static inline struct debox_record *record_at(struct debox_slot *slot, __u64 place)
+{
+	return &slot->history[place % DEBOX_HISTORY_MAX];
+}
+
 /* The record that the open call will complete. */
 static struct debox_record *open_record(struct debox_slot *slot)
 {
-	return &slot->history[slot->completed % DEBOX_HISTORY_MAX];
+	return record_at(slot, slot->completed);
 }
 
 /*
@@ -74,32 +85,6 @@ static void close_budget(struct debox_slot *slot, struct debox_record *record, _
 			  budget->preempted_ns + budget->outside_ns;
 }
 
-/* What a call that the probes touched has beyond the common case. */
-static __attribute__((noinline)) void add_touched(struct debox_slot *slot,
-						  struct debox_record *record,
-						  struct debox_tap_row *row, __u64 stop)
-{
-	const __u64 *parts = &record->budget.cpu_ns;
-	int i;
-
-	close_budget(slot, record, monotonic(debox_tap_process.clock, stop));
-	slot->tap_touched = 0;
-	slot->tap_handler = 0;
-	for (i = 0; i < 6; i++) {
-		slot->tap_totals_ns[i] += parts[i];
-		if (row)
-			row->parts_ns[i] += parts[i];
-	}
-}
-
-static __attribute__((noinline)) void count_error(struct debox_tap_row *row, __s64 ret)
-{
-	if (is_restart(ret))
-		row->restarts++;
-	else
-		row->errors++;
-}
-
 /* Goes back to the call that was suspended; `nested_ns` is not its time. */
 static __attribute__((noinline)) void resume(struct debox_slot *slot,
 					     struct debox_tap_thread *thread, __u64 nested_ns)
@@ -108,6 +93,8 @@ static __attribute__((noinline)) void resume(struct debox_slot *slot,
 	__u64 start = saved->start;
 	__u32 call = saved->call;
 
+	if (saved->skipped)
+		slot->completed--; /* the interrupted one counts its own place */
 	slot->tap_first_out_ns = saved->first_out_ns;
 	slot->tap_last_in_ns = saved->last_in_ns + (call ? nested_ns : 0);
 	slot->tap_frame = saved->frame;
@@ -119,79 +106,38 @@ static __attribute__((noinline)) void resume(struct debox_slot *slot,
 	thread->args[2] = saved->args[2];
 	thread->faults = saved->faults;
 	DEBOX_BARRIER();
-	thread->depth--;
 	slot->tap_call = call;
+	DEBOX_BARRIER();
+	thread->depth--;
 	DEBOX_BARRIER();
 	thread->start = start;
 }
 
-void debox_tap_finish(struct debox_slot *slot, __u32 number, __u64 stop, __s64 ret)
-{
-	struct debox_tap_thread *thread = &debox_tap_thread;
-	const struct debox_tap_clock *clock = debox_tap_process.clock;
-	struct debox_record *record = open_record(slot);
-	struct debox_tap_row *row = 0;
-	__u64 start = thread->start, wall, ordinal;
-	__u32 sequence;
+/* The words of a record's header that are written together: a store each is what a call can afford.
+ */
+#define WORDS(record, field) (*(word *)&(record)->field)
+typedef __u64 __attribute__((may_alias)) word;
+_Static_assert(__builtin_offsetof(struct debox_record, call) == 8, "call, abi, flags: one word");
+_Static_assert(__builtin_offsetof(struct debox_record, sleeps_used) == 120, "and with trace, lost");
 
-	if (DEBOX_UNLIKELY(slot->tap_call != number + 1))
-		return; /* ended already, by a jump that came back here */
-	sequence = record->sequence;
-	ordinal = slot->tap_calls + 1;
-	if (!(sequence & 1)) {
-		record->sleeps_used = 0;
-		record->trace_used = 0;
-		record->sleeps_lost = 0;
-		record->sequence = sequence | 1;
-	}
-	record->number = ordinal; /* tells a handler that this place is taken; see suspend() */
-	DEBOX_BARRIER();
-	slot->tap_call = 0; /* from here on the probes leave the record alone */
-	DEBOX_BARRIER();
-	/* Again: a handler's calls until then have moved it. */
-	record = open_record(slot);
-	record->version = DEBOX_VERSION;
-	record->size = sizeof(*record);
-	record->call = number;
-	record->abi = DEBOX_ABI_X86_64;
-	record->flags = DEBOX_USER_TAP;
-	record->ret = ret;
-	record->args[0] = thread->args[0];
-	record->args[1] = thread->args[1];
-	record->args[2] = thread->args[2];
-	record->start_ns = monotonic(clock, start);
-	record->faults_minor = slot->tap_faults - thread->faults;
-	record->faults_major = 0;
-	if (thread->rows && number < DEBOX_TAP_ROWS)
-		row = &thread->rows[number];
-	if (DEBOX_UNLIKELY(slot->tap_touched != 0)) {
-		add_touched(slot, record, row, stop);
-		wall = record->wall_ns;
-	} else {
-		wall = ((unsigned __int128)(stop - start) * clock->mult) >> 32;
-		if (DEBOX_UNLIKELY(record->budget.outside_ns != 0))
-			record->outside = (struct debox_outside){0};
-		record->budget = (struct debox_budget){.cpu_ns = wall};
-		record->wall_ns = wall;
-		slot->tap_totals_ns[0] += wall;
-		if (row)
-			row->parts_ns[0] += wall;
-	}
+/* Told of each recorded call, if set. */
+static void (*volatile watcher)(struct debox_slot *slot);
+
+void debox_tap_watch(void (*on_end)(struct debox_slot *slot))
+{
+	watcher = on_end;
+}
+
+/* The record is whole: counts it, and ends the call's use of the slot. */
+static inline void publish(struct debox_slot *slot, struct debox_tap_thread *thread,
+			   struct debox_record *record, struct debox_tap_row *row, __u64 wall)
+{
 	if (row) {
 		row->histogram[bucket_of(wall)]++;
 		if (wall > row->max_ns)
 			row->max_ns = wall;
-		if (DEBOX_UNLIKELY(record->faults_minor != 0))
-			row->faults += record->faults_minor;
-		if (DEBOX_UNLIKELY((__u64)ret >= (__u64)-4095))
-			count_error(row, ret);
 		row->calls++;
 	}
-	if (DEBOX_UNLIKELY(is_restart(ret)))
-		record->flags |= DEBOX_RESTARTED;
-	if (DEBOX_UNLIKELY(thread->depth != 0))
-		record->flags |= DEBOX_NESTED;
-	slot->tap_calls++;
 	DEBOX_BARRIER();
 	record->sequence++;
 	slot->completed++;
@@ -200,6 +146,99 @@ void debox_tap_finish(struct debox_slot *slot, __u32 number, __u64 stop, __s64 r
 		resume(slot, thread, wall);
 	else
 		thread->start = 0;
+	if (DEBOX_UNLIKELY(watcher != 0))
+		watcher(slot);
+}
+
+/* The rest of debox_tap_finish for a call that the probes have touched or that faulted. */
+static __attribute__((noinline)) void finish_touched(struct debox_slot *slot,
+						     struct debox_record *record,
+						     struct debox_tap_row *row, __u64 stop)
+{
+	const __u64 *parts = &record->budget.cpu_ns;
+	int i;
+
+	if (slot->tap_touched) {
+		close_budget(slot, record, monotonic(debox_tap_process.clock, stop));
+		slot->tap_touched = 0;
+		slot->tap_handler = 0;
+	} else {
+		record->wall_ns = monotonic(debox_tap_process.clock, stop) - record->start_ns;
+		record->budget = (struct debox_budget){.cpu_ns = record->wall_ns};
+		record->outside = (struct debox_outside){0};
+	}
+	for (i = 0; i < 6; i++) {
+		slot->tap_totals_ns[i] += parts[i];
+		if (row)
+			row->parts_ns[i] += parts[i];
+	}
+	if (row)
+		row->faults += record->faults_minor;
+	publish(slot, &debox_tap_thread, record, row, record->wall_ns);
+}
+
+void debox_tap_finish(__u32 number, __u64 stop, __s64 ret)
+{
+	struct debox_tap_thread *thread = &debox_tap_thread;
+	const struct debox_tap_clock *clock = debox_tap_process.clock;
+	struct debox_slot *slot = thread->slot;
+	__u64 completed = slot->completed, start = thread->start, wall, header = number;
+	struct debox_record *record = record_at(slot, completed);
+	struct debox_tap_row *row;
+	__u32 sequence = record->sequence, faults;
+
+	/* Ended already by a jump that came back here, or begun by the parent of this process. */
+	if (DEBOX_UNLIKELY(slot->tap_call != number + 1 || !*debox_tap_process.mine))
+		return;
+	if (__builtin_expect(!(sequence & 1), 1)) {
+		WORDS(record, sleeps_used) = 0;
+		record->sequence = sequence | 1;
+	}
+	record->number = completed + 1; /* tells a handler that this place is taken */
+	DEBOX_BARRIER();
+	slot->tap_call = 0; /* from here on the probes leave the record alone */
+	DEBOX_BARRIER();
+	if (DEBOX_UNLIKELY(slot->completed != completed)) {
+		/* A handler's calls until then have moved it. */
+		record = open_record(slot);
+		record->number = slot->completed + 1;
+	}
+	__asm__("" : "+r"(record)); /* keep the address, do not compute it for each field */
+	row = thread->rows;
+	if (row)
+		row += number < DEBOX_TAP_ROWS ? number : DEBOX_TAP_ROWS - 1;
+	__asm__("" : "+r"(row));
+
+	header |= (__u64)DEBOX_ABI_X86_64 << 32 | (__u64)DEBOX_USER_TAP << 48;
+	if (DEBOX_UNLIKELY(thread->depth != 0))
+		header |= (__u64)DEBOX_NESTED << 48;
+	if (DEBOX_UNLIKELY((__u64)ret >= (__u64)-4095LL)) {
+		if (is_restart(ret))
+			header |= (__u64)DEBOX_RESTARTED << 48;
+		if (row)
+			*(is_restart(ret) ? &row->restarts : &row->errors) += 1;
+	}
+	WORDS(record, call) = header;
+	record->ret = ret;
+	record->args[0] = thread->args[0];
+	record->args[1] = thread->args[1];
+	record->args[2] = thread->args[2];
+	record->start_ns = monotonic(clock, start);
+	faults = slot->tap_faults - thread->faults;
+	WORDS(record, faults_minor) = faults;
+	if (DEBOX_UNLIKELY((slot->tap_touched | faults) != 0)) {
+		finish_touched(slot, record, row, stop);
+		return;
+	}
+	wall = ((unsigned __int128)((stop - start) << 16) * (clock->mult << 16)) >> 64;
+	if (DEBOX_UNLIKELY(record->budget.outside_ns != 0))
+		record->outside = (struct debox_outside){0};
+	record->budget = (struct debox_budget){.cpu_ns = wall};
+	record->wall_ns = wall;
+	slot->tap_totals_ns[0] += wall;
+	if (row)
+		row->parts_ns[0] += wall;
+	publish(slot, thread, record, row, wall);
 }
 
 static void move_record(struct debox_record *to, struct debox_record *from)
@@ -221,16 +260,20 @@ static void move_record(struct debox_record *to, struct debox_record *from)
 /*
  * A handler inside another call, open or being recorded, is about to make a call. The open ones'
  * records move one place on in the ring, which leaves a place for the handler's call before them.
+ * Another signal may come at any point here too; it finds the call open or being recorded, and what
+ * it counts twice it moves once too often, which costs the ring an old record.
  */
 static int suspend(struct debox_slot *slot, struct debox_tap_thread *thread)
 {
 	struct debox_tap_saved *saved = &thread->saved[thread->depth];
-	struct debox_record *record = open_record(slot);
 	__u32 i, moved = 0;
 
 	if (thread->depth >= DEBOX_TAP_DEPTH)
 		return -1;
 	saved->call = slot->tap_call;
+	saved->skipped = 0;
+	DEBOX_BARRIER();
+	thread->depth++;
 	DEBOX_BARRIER();
 	slot->tap_call = 0;
 	DEBOX_BARRIER();
@@ -245,17 +288,18 @@ static int suspend(struct debox_slot *slot, struct debox_tap_thread *thread)
 	saved->caller = slot->tap_caller;
 	saved->first_out_ns = slot->tap_first_out_ns;
 	saved->last_in_ns = slot->tap_last_in_ns;
-	thread->depth++;
 	slot->tap_touched = 0;
 	slot->tap_handler = 0;
-	/* One being recorded keeps its place, if it has not been given up yet. */
-	if (!saved->call && record->number && record->number >= slot->tap_calls)
+	/* One being recorded keeps its place, if it has not been counted yet. */
+	if (!saved->call && open_record(slot)->number == slot->completed + 1) {
+		saved->skipped = 1;
 		slot->completed++;
+	}
 	for (i = 0; i < thread->depth; i++)
 		moved += thread->saved[i].call != 0;
 	for (i = moved; i > 0; i--)
-		move_record(&slot->history[(slot->completed + i) % DEBOX_HISTORY_MAX],
-			    &slot->history[(slot->completed + i - 1) % DEBOX_HISTORY_MAX]);
+		move_record(record_at(slot, slot->completed + i),
+			    record_at(slot, slot->completed + i - 1));
 	return 0;
 }
 
@@ -265,7 +309,7 @@ static void end_open_call(struct debox_slot *slot, struct debox_tap_thread *thre
 	struct debox_record *record;
 
 	if (slot->tap_call && thread->start) {
-		debox_tap_finish(slot, slot->tap_call - 1, debox_tap_now(), -EINTR);
+		debox_tap_finish(slot->tap_call - 1, debox_tap_now(), -EINTR);
 		return;
 	}
 	/* It had not begun, or was being recorded. */
@@ -295,7 +339,7 @@ struct debox_slot *debox_tap_begin_slow(__u64 frame)
 	struct debox_slot *slot = thread->slot;
 	int nested;
 
-	if (!*debox_tap_process.mine || slot == &debox_tap_nowhere)
+	if (!debox_tap_is_attached())
 		slot = debox_tap_attach();
 	if (slot->paused || (slot->tap_foreign && !is_owner(slot)))
 		return 0;
@@ -324,8 +368,8 @@ void debox_tap_leave(__u64 to)
 		return;
 	while (slot->tap_call || thread->start) {
 		/*
-		 * Jumps go up the stack. One that begins above the call's frame is on a signal stack:
-		 * it leaves the call if it goes down from there.
+		 * Jumps go up the stack. One that begins above the call's frame is on a signal
+		 * stack: it leaves the call if it goes down from there.
 		 */
 		left = slot->tap_frame;
 		if (here > left ? to > here : to < left)

@@ -17,13 +17,15 @@ use crate::session::monotonic_ns;
 
 const PAGE: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
 
+/// `struct debox_tap_clock`.
 #[repr(C)]
-struct Shared {
+pub(crate) struct Shared {
     sequence: AtomicU32,
     reserved0: u32,
     base_tsc: u64,
     base_ns: u64,
     mult: u64,
+    reserved: [u64; 4],
 }
 
 /// Both clocks at one moment.
@@ -33,10 +35,15 @@ struct Pair {
     ns: u64,
 }
 
-pub(crate) struct TapClock {
-    shared: NonNull<Shared>,
+/// What `struct debox_tap_clock` is filled with.
+pub(crate) struct Rate {
     first: Pair,
     last: Pair,
+}
+
+pub(crate) struct TapClock {
+    shared: NonNull<Shared>,
+    rate: Rate,
 }
 
 // SAFETY: the mapping is this object's own; other processes only read it.
@@ -68,14 +75,20 @@ fn take_pair() -> Pair {
         let before = read_tsc();
         let ns = monotonic_ns();
         let after = read_tsc();
-        (after - before, Pair { tsc: before + (after - before) / 2, ns })
+        (
+            after - before,
+            Pair {
+                tsc: before + (after - before) / 2,
+                ns,
+            },
+        )
     };
     let best = (0..20).map(|_| attempt()).min_by_key(|(width, _)| *width);
-    best.map(|(_, pair)| pair).expect("twenty attempts were made")
+    best.map(|(_, pair)| pair)
+        .expect("twenty attempts were made")
 }
 
 impl TapClock {
-    /// Calibrates over 20 ms; later refreshes make it better.
     pub fn start(file: &File) -> Result<TapClock> {
         // SAFETY: a fresh shared mapping of the file's first page, which is as long as that.
         let page = unsafe {
@@ -89,9 +102,10 @@ impl TapClock {
             )
         };
         let shared = page.context("cannot map the user tap's clock")?.cast();
-        let first = take_pair();
-        std::thread::sleep(Duration::from_millis(20));
-        let mut clock = TapClock { shared, first, last: first };
+        let mut clock = TapClock {
+            shared,
+            rate: Rate::measure(),
+        };
         clock.refresh();
         Ok(clock)
     }
@@ -102,6 +116,32 @@ impl TapClock {
     }
 
     pub fn refresh(&mut self) {
+        // SAFETY: the mapping lives as long as this object, and only this object writes to it.
+        unsafe { self.rate.refresh(self.shared.as_ptr()) };
+    }
+}
+
+impl Rate {
+    /// Over 20 ms; later refreshes make it better.
+    pub fn measure() -> Rate {
+        let first = take_pair();
+        std::thread::sleep(Duration::from_millis(20));
+        Rate { first, last: first }
+    }
+
+    /// How far the counter goes in some time; to be asked after that first measurement.
+    pub fn ticks_in(&self, ns: u64) -> u64 {
+        let now = take_pair();
+        let (ticks, passed) = (now.tsc - self.first.tsc, (now.ns - self.first.ns).max(1));
+        (u128::from(ns) * u128::from(ticks) / u128::from(passed)) as u64
+    }
+
+    /// Brings the clock up to date. No allocation and no system call.
+    ///
+    /// # Safety
+    ///
+    /// `shared` is mapped, and nobody else writes there meanwhile.
+    pub unsafe fn refresh(&mut self, shared: *mut Shared) {
         let now = take_pair();
         // The rate from a baseline of up to ten seconds: long enough to be exact to some parts in
         // 10^8, short enough to follow the system clock's slewing.
@@ -114,9 +154,8 @@ impl TapClock {
         }
         let mult = (u128::from(now.ns - self.first.ns) << 32) / u128::from(since);
         self.last = now;
-        // SAFETY: the mapping lives as long as this object, and only this object writes to it.
+        // SAFETY: as the caller promises.
         unsafe {
-            let shared = self.shared.as_ptr();
             let sequence = &(*shared).sequence;
             sequence.fetch_add(1, Ordering::Relaxed);
             fence(Ordering::SeqCst);

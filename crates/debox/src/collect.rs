@@ -10,7 +10,8 @@ use crate::calls;
 use crate::explain::Explainer;
 use crate::kernel;
 use crate::report::{
-    CallSite, InFlight, Lost, Report, Sleep, SleepCallSite, Syscall, Thread, Totals, Untapped, Waker, SCHEMA,
+    CallSite, InFlight, Lost, Report, Sleep, SleepCallSite, Syscall, Thread, Totals, Untapped,
+    Waker, SCHEMA,
 };
 use crate::session::{Session, Tap};
 use crate::tables::{self, types, CALL_NONE};
@@ -47,13 +48,20 @@ impl Session {
 
     /// The kernel stacks of monitored tasks that are not running, by index in `threads`.
     fn stacks_in_flight(&mut self) -> Result<HashMap<u32, Vec<u64>>> {
-        let link = self.skel.progs.show_tasks.attach().context("cannot walk the tasks")?;
+        let link = self
+            .skel
+            .progs
+            .show_tasks
+            .attach()
+            .context("cannot walk the tasks")?;
         let mut bytes = Vec::new();
         Iter::new(&link)?.read_to_end(&mut bytes)?;
         let size = std::mem::size_of::<types::in_flight>();
         let mut stacks = HashMap::new();
         for chunk in bytes.chunks_exact(size) {
-            let Some(entry) = tables::read_value::<types::in_flight>(chunk) else { continue };
+            let Some(entry) = tables::read_value::<types::in_flight>(chunk) else {
+                continue;
+            };
             let depth = (entry.depth as usize).min(entry.frames.len());
             stacks.insert(entry.index - 1, entry.frames[..depth].to_vec());
         }
@@ -69,11 +77,22 @@ impl Session {
 
         let mut rows = BTreeMap::new();
         for call in 0..tables::ROWS {
-            add_row(&mut rows, call, maps.rows.lookup_percpu(&call.to_ne_bytes(), MapFlags::ANY)?);
+            add_row(
+                &mut rows,
+                call,
+                maps.rows
+                    .lookup_percpu(&call.to_ne_bytes(), MapFlags::ANY)?,
+            );
         }
         for key in maps.odd_rows.keys() {
-            let Some(call) = tables::read_value::<u32>(&key) else { continue };
-            add_row(&mut rows, call, maps.odd_rows.lookup_percpu(&key, MapFlags::ANY)?);
+            let Some(call) = tables::read_value::<u32>(&key) else {
+                continue;
+            };
+            add_row(
+                &mut rows,
+                call,
+                maps.odd_rows.lookup_percpu(&key, MapFlags::ANY)?,
+            );
         }
 
         if let Some(tap) = &self.tap {
@@ -85,7 +104,9 @@ impl Session {
             let Some(bytes) = maps.threads.lookup(&index.to_ne_bytes(), MapFlags::ANY)? else {
                 continue;
             };
-            let Some(mut thread) = tables::read_value::<types::thread>(&bytes) else { continue };
+            let Some(mut thread) = tables::read_value::<types::thread>(&bytes) else {
+                continue;
+            };
             if thread.state != tables::THREAD_LIVE {
                 continue;
             }
@@ -104,15 +125,24 @@ impl Session {
                     row.parts[part] += thread.parts[part];
                 }
                 row.max_ns = row.max_ns.max(stopped_ns - thread.begin_ns);
-                open_calls.push((threads.len(), stacks.get(&index).cloned().unwrap_or_default()));
+                open_calls.push((
+                    threads.len(),
+                    stacks.get(&index).cloned().unwrap_or_default(),
+                ));
             }
             threads.push(thread);
         }
 
         let mut lost = types::lost::default();
         let zero = 0u32.to_ne_bytes();
-        for cpu in maps.lost_counts.lookup_percpu(&zero, MapFlags::ANY)?.unwrap_or_default() {
-            let Some(counts) = tables::read_value::<types::lost>(&cpu) else { continue };
+        for cpu in maps
+            .lost_counts
+            .lookup_percpu(&zero, MapFlags::ANY)?
+            .unwrap_or_default()
+        {
+            let Some(counts) = tables::read_value::<types::lost>(&cpu) else {
+                continue;
+            };
             lost.records += counts.records;
             lost.sleeps += counts.sleeps;
             lost.stacks += counts.stacks;
@@ -127,13 +157,27 @@ impl Session {
                 lost.in_calls[part] += counts.in_calls[part];
             }
         }
-        Ok(Measured { stopped_ns, threads, unlisted, open_calls, rows, lost })
+        Ok(Measured {
+            stopped_ns,
+            threads,
+            unlisted,
+            open_calls,
+            rows,
+            lost,
+        })
     }
 
     /// The slot of a thread, as it is now.
     fn slot(&self, index: u32) -> Result<Option<Box<types::debox_slot>>> {
-        let bytes = self.skel.maps.slots.lookup(&index.to_ne_bytes(), MapFlags::ANY)?;
-        Ok(bytes.as_deref().and_then(tables::read_value::<types::debox_slot>).map(Box::new))
+        let bytes = self
+            .skel
+            .maps
+            .slots
+            .lookup(&index.to_ne_bytes(), MapFlags::ANY)?;
+        Ok(bytes
+            .as_deref()
+            .and_then(tables::read_value::<types::debox_slot>)
+            .map(Box::new))
     }
 
     fn report(&self, outcome: Outcome, measured: Measured) -> Result<Report> {
@@ -160,16 +204,27 @@ impl Session {
             threads[at].comm = "(further threads)".to_string();
             (threads[at].pid, threads[at].tid) = (0, 0);
         }
-        let lost_life = life_of(&measured.lost.between, &measured.lost.in_calls, irq, outside);
+        let lost_life = life_of(
+            &measured.lost.between,
+            &measured.lost.in_calls,
+            irq,
+            outside,
+        );
         add_totals(&mut totals, &lost_life);
 
-        let mut syscalls: Vec<Syscall> =
-            measured.rows.iter().map(|(call, row)| self.syscall(*call, row)).collect();
+        let mut syscalls: Vec<Syscall> = measured
+            .rows
+            .iter()
+            .map(|(call, row)| self.syscall(*call, row))
+            .collect();
         syscalls.push(self.between(&measured));
         syscalls.sort_by_key(|row| std::cmp::Reverse(row.wall_ns));
 
-        let sleeps =
-            if self.options.detail.sleeps { self.sleeps(&explainer)? } else { Vec::new() };
+        let sleeps = if self.options.detail.sleeps {
+            self.sleeps(&explainer)?
+        } else {
+            Vec::new()
+        };
         Ok(Report {
             schema: SCHEMA.to_string(),
             command: outcome.command,
@@ -203,8 +258,13 @@ impl Session {
     /// From the birth of the first thread to the end of the command's process, or to the stop.
     fn duration(&self, measured: &Measured) -> u64 {
         let first = measured.threads.iter().min_by_key(|thread| thread.birth_ns);
-        let Some(first) = first else { return measured.stopped_ns - self.started_ns };
-        let of_process = measured.threads.iter().filter(|thread| thread.tgid == first.tgid);
+        let Some(first) = first else {
+            return measured.stopped_ns - self.started_ns;
+        };
+        let of_process = measured
+            .threads
+            .iter()
+            .filter(|thread| thread.tgid == first.tgid);
         let alive = of_process.clone().any(|thread| thread.end_ns == 0);
         let end = match of_process.map(|thread| thread.end_ns).max() {
             Some(end) if !alive => end,
@@ -228,7 +288,7 @@ impl Session {
             irq_ns: detail.irq.then_some(row.parts[tables::PART_IRQ]),
             outside_ns: (self.options.tap == Tap::User).then_some(row.parts[tables::PART_OUTSIDE]),
             faults_minor: row.faults_minor,
-            faults_major: row.faults_major,
+            faults_major: (self.options.tap == Tap::Kernel).then_some(row.faults_major),
             p50_ns: percentile(row, 0.50),
             p99_ns: percentile(row, 0.99),
             max_ns: row.max_ns,
@@ -247,7 +307,10 @@ impl Session {
             }
         };
         add_parts(&measured.lost.between);
-        measured.threads.iter().for_each(|thread| add_parts(&thread.between));
+        measured
+            .threads
+            .iter()
+            .for_each(|thread| add_parts(&thread.between));
         row.faults_minor = measured.lost.faults_minor;
         row.faults_major = measured.lost.faults_major;
         row.calls = measured.lost.calls;
@@ -262,37 +325,58 @@ impl Session {
                 row.faults_major += major.saturating_sub(thread.call_faults_major);
             }
         }
-        Syscall { p50_ns: None, p99_ns: None, ..self.syscall(CALL_NONE, &row) }
+        Syscall {
+            p50_ns: None,
+            p99_ns: None,
+            ..self.syscall(CALL_NONE, &row)
+        }
     }
 
     fn sleeps(&self, explainer: &Explainer) -> Result<Vec<Sleep>> {
         let maps = &self.skel.maps;
         let mut wakers: HashMap<(u64, u32, u32), Vec<Waker>> = HashMap::new();
         for key_bytes in maps.waker_rows.keys() {
-            let Some(key) = tables::read_value::<types::waker_key>(&key_bytes) else { continue };
-            let Some(bytes) = maps.waker_rows.lookup(&key_bytes, MapFlags::ANY)? else { continue };
-            let Some(row) = tables::read_value::<types::waker_row>(&bytes) else { continue };
+            let Some(key) = tables::read_value::<types::waker_key>(&key_bytes) else {
+                continue;
+            };
+            let Some(bytes) = maps.waker_rows.lookup(&key_bytes, MapFlags::ANY)? else {
+                continue;
+            };
+            let Some(row) = tables::read_value::<types::waker_row>(&bytes) else {
+                continue;
+            };
             let is_task = key.kind == 1;
-            wakers.entry((key.stack, key.call, key.lock_flags)).or_default().push(Waker {
-                kind: ["unknown", "task", "hardirq", "softirq"][key.kind.min(3) as usize].into(),
-                comm: is_task.then(|| tables::comm(&row.comm)),
-                tid: is_task.then_some(key.tid),
-                count: row.count,
-            });
+            wakers
+                .entry((key.stack, key.call, key.lock_flags))
+                .or_default()
+                .push(Waker {
+                    kind: ["unknown", "task", "hardirq", "softirq"][key.kind.min(3) as usize]
+                        .into(),
+                    comm: is_task.then(|| tables::comm(&row.comm)),
+                    tid: is_task.then_some(key.tid),
+                    count: row.count,
+                });
         }
         let mut call_sites = self.sleep_call_sites(explainer)?;
 
         let mut sleeps = Vec::new();
         for key_bytes in maps.sleep_rows.keys() {
-            let Some(key) = tables::read_value::<types::sleep_key>(&key_bytes) else { continue };
-            let Some(bytes) = maps.sleep_rows.lookup(&key_bytes, MapFlags::ANY)? else { continue };
-            let Some(row) = tables::read_value::<types::sleep_row>(&bytes) else { continue };
+            let Some(key) = tables::read_value::<types::sleep_key>(&key_bytes) else {
+                continue;
+            };
+            let Some(bytes) = maps.sleep_rows.lookup(&key_bytes, MapFlags::ANY)? else {
+                continue;
+            };
+            let Some(row) = tables::read_value::<types::sleep_row>(&bytes) else {
+                continue;
+            };
             if is_untapped(key.call) {
                 continue;
             }
             let explained = explainer.sleep(key.call, key.stack, key.lock_flags);
-            let mut woken_by =
-                wakers.remove(&(key.stack, key.call, key.lock_flags)).unwrap_or_default();
+            let mut woken_by = wakers
+                .remove(&(key.stack, key.call, key.lock_flags))
+                .unwrap_or_default();
             woken_by.sort_by_key(|waker| std::cmp::Reverse(waker.count));
             let counted = row.waiters_scope != 0;
             sleeps.push(Sleep {
@@ -327,19 +411,27 @@ impl Session {
         let map = &self.skel.maps.sleep_rows;
         let mut merged: BTreeMap<(String, String), Untapped> = BTreeMap::new();
         for key_bytes in map.keys() {
-            let Some(key) = tables::read_value::<types::sleep_key>(&key_bytes) else { continue };
-            let Some(bytes) = map.lookup(&key_bytes, MapFlags::ANY)? else { continue };
-            let Some(row) = tables::read_value::<types::sleep_row>(&bytes) else { continue };
+            let Some(key) = tables::read_value::<types::sleep_key>(&key_bytes) else {
+                continue;
+            };
+            let Some(bytes) = map.lookup(&key_bytes, MapFlags::ANY)? else {
+                continue;
+            };
+            let Some(row) = tables::read_value::<types::sleep_row>(&bytes) else {
+                continue;
+            };
             if !is_untapped(key.call) {
                 continue;
             }
             let syscall = calls::name(key.call & !tables::CALL_UNTAPPED);
             let label = explainer.sleep(key.call, key.stack, key.lock_flags).label;
-            let sum = merged.entry((syscall.clone(), label.clone())).or_insert_with(|| Untapped {
-                syscall,
-                label,
-                ..Untapped::default()
-            });
+            let sum = merged
+                .entry((syscall.clone(), label.clone()))
+                .or_insert_with(|| Untapped {
+                    syscall,
+                    label,
+                    ..Untapped::default()
+                });
             sum.count += row.count;
             sum.blocked_ns += row.blocked_ns;
         }
@@ -357,11 +449,14 @@ impl Session {
             if key.stack == 0 {
                 return;
             }
-            sites.entry((key.call, key.stack)).or_default().push(SleepCallSite {
-                frames: explainer.user_stack(key.user_stack),
-                count: row.count,
-                blocked_ns: row.blocked_ns,
-            });
+            sites
+                .entry((key.call, key.stack))
+                .or_default()
+                .push(SleepCallSite {
+                    frames: explainer.user_stack(key.user_stack),
+                    count: row.count,
+                    blocked_ns: row.blocked_ns,
+                });
         })?;
         Ok(sites)
     }
@@ -377,9 +472,13 @@ impl Session {
             }
             let syscall = calls::name(key.call);
             let frames = explainer.user_stack(key.user_stack);
-            let site = merged.entry((syscall.clone(), frames.clone())).or_insert_with(|| {
-                CallSite { syscall, frames, ..CallSite::default() }
-            });
+            let site = merged
+                .entry((syscall.clone(), frames.clone()))
+                .or_insert_with(|| CallSite {
+                    syscall,
+                    frames,
+                    ..CallSite::default()
+                });
             site.calls += row.count;
             site.wall_ns += row.wall_ns;
             site.blocked_ns += row.blocked_ns;
@@ -389,12 +488,21 @@ impl Session {
         Ok(sites)
     }
 
-    fn for_each_site(&self, mut visit: impl FnMut(&types::site_key, &types::site_row)) -> Result<()> {
+    fn for_each_site(
+        &self,
+        mut visit: impl FnMut(&types::site_key, &types::site_row),
+    ) -> Result<()> {
         let map = &self.skel.maps.site_rows;
         for key_bytes in map.keys() {
-            let Some(key) = tables::read_value::<types::site_key>(&key_bytes) else { continue };
-            let Some(bytes) = map.lookup(&key_bytes, MapFlags::ANY)? else { continue };
-            let Some(row) = tables::read_value::<types::site_row>(&bytes) else { continue };
+            let Some(key) = tables::read_value::<types::site_key>(&key_bytes) else {
+                continue;
+            };
+            let Some(bytes) = map.lookup(&key_bytes, MapFlags::ANY)? else {
+                continue;
+            };
+            let Some(row) = tables::read_value::<types::site_row>(&bytes) else {
+                continue;
+            };
             visit(&key, &row);
         }
         Ok(())
@@ -431,14 +539,40 @@ impl Session {
         unseen.push(
             "Spinning is shown for mutexes only; on other locks it is inside cpu.".to_string(),
         );
+        if self.options.tap == Tap::User {
+            let mut silent: Vec<String> = measured
+                .threads
+                .iter()
+                .filter(|t| t.calls == 0)
+                .map(|t| tables::comm(&t.comm))
+                .collect();
+            silent.sort();
+            silent.dedup();
+            if !silent.is_empty() {
+                silent.truncate(8);
+                unseen.push(format!(
+                    "Threads that made no call through libc's entry points show only where they \
+                     slept: {}.",
+                    silent.join(", ")
+                ));
+            }
+            unseen.push(
+                "Calls that libc makes inside itself (stdio, start-up, its futexes) are untapped."
+                    .to_string(),
+            );
+        }
         if measured.lost.switches > 0 {
             unseen.push(format!(
-                "{} times the kernel did not show that a thread came back to a CPU; how long it \
-                 had waited was then taken from the scheduler's own account.",
+                "Switches or wake-ups that the kernel did not show: {}. How long those threads \
+                 waited is the scheduler's own account; what they waited for shows as unknown.",
                 measured.lost.switches
             ));
         }
-        if measured.threads.iter().any(|thread| thread.flags & tables::THREAD_PARTIAL != 0) {
+        if measured
+            .threads
+            .iter()
+            .any(|thread| thread.flags & tables::THREAD_PARTIAL != 0)
+        {
             unseen.push(
                 "Calls that were already running when monitoring began are timed from then on."
                     .to_string(),
@@ -465,7 +599,9 @@ fn is_untapped(call: u32) -> bool {
 fn add_row(rows: &mut BTreeMap<u32, types::row>, call: u32, values: Option<Vec<Vec<u8>>>) {
     let mut sum = types::row::default();
     for bytes in values.unwrap_or_default() {
-        let Some(row) = tables::read_value::<types::row>(&bytes) else { continue };
+        let Some(row) = tables::read_value::<types::row>(&bytes) else {
+            continue;
+        };
         sum.calls += row.calls;
         sum.errors += row.errors;
         sum.restarts += row.restarts;
@@ -519,10 +655,17 @@ fn close_open_part(thread: &mut types::thread, stopped_ns: u64, tap: Tap) {
         thread.begin_ns = thread.stamp_ns;
         return;
     }
-    let from = if thread.parted != 0 { thread.stamp_ns } else { thread.begin_ns };
+    let from = if thread.parted != 0 {
+        thread.stamp_ns
+    } else {
+        thread.begin_ns
+    };
     thread.parts[part] += stopped_ns.saturating_sub(from);
-    let open =
-        if thread.call == CALL_NONE { &mut thread.between } else { &mut thread.in_calls };
+    let open = if thread.call == CALL_NONE {
+        &mut thread.between
+    } else {
+        &mut thread.in_calls
+    };
     for (sum, part) in open.iter_mut().zip(thread.parts) {
         *sum += part;
     }
@@ -532,15 +675,20 @@ fn close_open_part(thread: &mut types::thread, stopped_ns: u64, tap: Tap) {
 /// (`close_tapped_life` of probe/usertap.h, for a thread that has not ended).
 fn take_calls_out_of_life(thread: &mut types::thread, slot: Option<&types::debox_slot>) {
     let Some(slot) = slot else { return };
-    thread.calls = slot.tap_calls;
-    let outside = slot.tap_totals_ns[tables::PART_OUTSIDE];
+    thread.calls = slot.completed;
+    let mut outside = slot.tap_totals_ns[tables::PART_OUTSIDE];
     thread.in_calls[tables::PART_OUTSIDE] = outside;
-    let off_cpu: u64 = thread.outside[tables::PART_BLOCKED..tables::PART_OUTSIDE].iter().sum();
-    thread.outside[tables::PART_CPU] = outside.saturating_sub(off_cpu);
-    for part in 0..tables::PART_OUTSIDE {
+    for part in tables::PART_BLOCKED..tables::PART_OUTSIDE {
+        thread.outside[part] = thread.outside[part].min(outside);
+        outside -= thread.outside[part];
+    }
+    thread.outside[tables::PART_CPU] = outside;
+    let mut owed = 0;
+    for part in (0..tables::PART_OUTSIDE).rev() {
         thread.in_calls[part] = slot.tap_totals_ns[part];
-        let elsewhere = thread.in_calls[part] + thread.outside[part];
-        thread.between[part] = thread.between[part].saturating_sub(elsewhere);
+        let taken = thread.in_calls[part] + thread.outside[part] + owed;
+        owed = taken.saturating_sub(thread.between[part]);
+        thread.between[part] = thread.between[part].saturating_sub(taken);
     }
 }
 
@@ -578,7 +726,11 @@ fn add_totals(sum: &mut Totals, life: &Totals) {
 fn merge_same_site(sleeps: Vec<Sleep>) -> Vec<Sleep> {
     let mut merged: BTreeMap<(String, String, String), Sleep> = BTreeMap::new();
     for sleep in sleeps {
-        let key = (sleep.syscall.clone(), sleep.label.clone(), sleep.site.clone());
+        let key = (
+            sleep.syscall.clone(),
+            sleep.label.clone(),
+            sleep.site.clone(),
+        );
         match merged.get_mut(&key) {
             None => {
                 merged.insert(key, sleep);
@@ -611,7 +763,9 @@ fn merge_same_site(sleeps: Vec<Sleep>) -> Vec<Sleep> {
 
 fn merge_wakers(wakers: &mut Vec<Waker>, more: Vec<Waker>) {
     for waker in more {
-        let same = wakers.iter_mut().find(|known| known.kind == waker.kind && known.tid == waker.tid);
+        let same = wakers
+            .iter_mut()
+            .find(|known| known.kind == waker.kind && known.tid == waker.tid);
         match same {
             Some(known) => known.count += waker.count,
             None => wakers.push(waker),
@@ -625,7 +779,10 @@ fn merge_call_sites(sites: Vec<SleepCallSite>) -> Vec<SleepCallSite> {
     for site in sites {
         let sum = merged
             .entry(site.frames.clone())
-            .or_insert_with(|| SleepCallSite { frames: site.frames, ..SleepCallSite::default() });
+            .or_insert_with(|| SleepCallSite {
+                frames: site.frames,
+                ..SleepCallSite::default()
+            });
         sum.count += site.count;
         sum.blocked_ns += site.blocked_ns;
     }

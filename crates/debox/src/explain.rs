@@ -13,6 +13,9 @@ use crate::session::Session;
 use crate::symbols::{Frame, Symbols};
 use crate::tables::{self, types};
 
+/// Where the addresses of a program end on x86-64.
+const USER_END: u64 = 1 << 47;
+
 /// A sleep, in words.
 pub(crate) struct Explained {
     pub label: String,
@@ -34,25 +37,51 @@ impl<'a> Explainer<'a> {
         let maps = &session.skel.maps;
         let mut kernel_stacks = HashMap::new();
         for key in maps.kernel_stacks.keys() {
-            let Some(name) = tables::read_value::<u64>(&key) else { continue };
-            let Some(bytes) = maps.kernel_stacks.lookup(&key, MapFlags::ANY)? else { continue };
-            let Some(stack) = tables::read_value::<types::kernel_stack>(&bytes) else { continue };
-            let frames = stack.frames.iter().copied().take_while(|frame| *frame != 0).collect();
+            let Some(name) = tables::read_value::<u64>(&key) else {
+                continue;
+            };
+            let Some(bytes) = maps.kernel_stacks.lookup(&key, MapFlags::ANY)? else {
+                continue;
+            };
+            let Some(stack) = tables::read_value::<types::kernel_stack>(&bytes) else {
+                continue;
+            };
+            let frames = stack
+                .frames
+                .iter()
+                .copied()
+                .take_while(|frame| *frame != 0)
+                .collect();
             kernel_stacks.insert(name, frames);
         }
         let mut user_stacks = HashMap::new();
         for key in maps.user_stacks.keys() {
-            let Some(name) = tables::read_value::<u64>(&key) else { continue };
-            let Some(bytes) = maps.user_stacks.lookup(&key, MapFlags::ANY)? else { continue };
-            let Some(stack) = tables::read_value::<types::user_stack>(&bytes) else { continue };
+            let Some(name) = tables::read_value::<u64>(&key) else {
+                continue;
+            };
+            let Some(bytes) = maps.user_stacks.lookup(&key, MapFlags::ANY)? else {
+                continue;
+            };
+            let Some(stack) = tables::read_value::<types::user_stack>(&bytes) else {
+                continue;
+            };
             user_stacks.insert(name, stack);
         }
-        Ok(Explainer { symbols: Symbols::default(), processes, kernel_stacks, user_stacks })
+        Ok(Explainer {
+            symbols: Symbols::default(),
+            processes,
+            kernel_stacks,
+            user_stacks,
+        })
     }
 
     /// A sleep in `call` at the kernel stack of that name.
     pub fn sleep(&self, call: u32, stack: u64, lock_flags: u32) -> Explained {
-        let addresses = self.kernel_stacks.get(&stack).map(Vec::as_slice).unwrap_or_default();
+        let addresses = self
+            .kernel_stacks
+            .get(&stack)
+            .map(Vec::as_slice)
+            .unwrap_or_default();
         self.stack(call, addresses, lock_flags)
     }
 
@@ -79,21 +108,40 @@ impl<'a> Explainer<'a> {
 
     /// The user stack of that name, innermost first.
     pub fn user_stack(&self, name: u64) -> Vec<String> {
-        let Some(stack) = self.user_stacks.get(&name) else { return Vec::new() };
-        let name = |(index, address): (usize, u64)| {
-            self.symbols.user(&self.processes.borrow(), stack.tgid, address, index > 0)
+        let Some(stack) = self.user_stacks.get(&name) else {
+            return Vec::new();
         };
-        self.user_frames(stack).into_iter().enumerate().map(name).collect()
+        let name = |(index, address): (usize, u64)| {
+            self.symbols
+                .user(&self.processes.borrow(), stack.tgid, address, index > 0)
+        };
+        self.user_frames(stack)
+            .into_iter()
+            .enumerate()
+            .map(name)
+            .collect()
     }
 
     /// The addresses of a user stack; of words of the stack, the one that is the return address.
     fn user_frames(&self, stack: &types::user_stack) -> Vec<u64> {
         if stack.depth != tables::RAW_STACK {
-            return stack.frames[..(stack.depth as usize).min(stack.frames.len())].to_vec();
+            let depth = (stack.depth as usize).min(stack.frames.len());
+            // Frame pointers of programs built without them lead anywhere: what cannot be an
+            // address of the program ends the stack.
+            let is_user = |address: &u64| (1..USER_END).contains(address);
+            return stack.frames[..depth]
+                .iter()
+                .copied()
+                .take_while(is_user)
+                .collect();
         }
         let ip = stack.frames[0];
         let words = &stack.frames[1..];
-        let wrapper = self.processes.borrow_mut().wrapper(stack.tgid, ip).unwrap_or_default();
+        let wrapper = self
+            .processes
+            .borrow_mut()
+            .wrapper(stack.tgid, ip)
+            .unwrap_or_default();
         let caller = match wrapper.rule {
             tables::WRAPPER_FROM_SP => usize::try_from(wrapper.offset / 8).ok(),
             _ => None,

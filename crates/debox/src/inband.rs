@@ -23,6 +23,24 @@
 //! * Calls whose entry had been before monitoring are marked [`crate::record::PARTIAL`].
 //! * No vDSO calls (`clock_gettime` and the like): they never enter the kernel.
 //!
+//! # The two taps
+//!
+//! With [`Options::tap`] at [`Tap::User`] no probe runs at the calls themselves, which makes them
+//! several times cheaper to watch. In return only those calls have records that the program makes
+//! through [`call`] (a system call as such) or around which it puts [`tap`] (any function that makes
+//! one). Under the kernel tap both just make their call, so that a program can use them throughout.
+//!
+//! * [`Record::number`] counts the tapped calls only; those made while paused are not counted.
+//! * [`crate::record::USER_TAP`] is set, `outside_ns` tells what lies between the stamps and the
+//!   call, and a call made by a signal handler inside another one is [`crate::record::NESTED`].
+//! * All faults are minor ones: the tap does not tell them apart.
+//!
+//! A program that runs under `debox run --tap user` joins that session: [`last`] gives the records of
+//! its ordinary calls to libc, `enable` needs no privilege, and `detail` and `max_threads` are the
+//! session's. Without privilege sleeps are explained by their site alone. Under `debox run` with the
+//! kernel tap `enable` opens a session of its own beside the other one: both measure, each sees the
+//! other's cost, and the library's calls in `enable` are in the outer one's report.
+//!
 //! # Forks
 //!
 //! A child made by `fork` is monitored like a thread and has a slot of its own: in the child the
@@ -41,8 +59,10 @@
 
 mod explain;
 mod fork;
+mod join;
 mod memory;
 mod slot;
+mod user_tap;
 mod words;
 
 use std::fmt;
@@ -53,6 +73,9 @@ use libbpf_rs::MapCore;
 
 pub use explain::{explain, Explanation};
 pub use slot::Last;
+pub use user_tap::{call, tap, Returned};
+#[doc(hidden)]
+pub use user_tap::{entry, watch, watch_thread};
 
 use crate::record::{Record, HISTORY_MAX, SLEEPS_MAX, TRACE_MAX};
 use crate::session::{self, Detail, Session, Tap};
@@ -67,12 +90,17 @@ pub struct Options {
     pub max_threads: u32,
     /// How much is recorded; `callsites` has no place in a record and only costs.
     pub detail: Detail,
+    /// How calls are seen. `None`: with a user tap under `debox run --tap user`, by joining that
+    /// session, and with the kernel tap of an own session everywhere else. See
+    /// [the two taps](self#the-two-taps).
+    pub tap: Option<Tap>,
 }
 
 impl Default for Options {
     fn default() -> Self {
         Options {
             max_threads: 1024,
+            tap: None,
             detail: Detail {
                 sleeps: true,
                 ..Detail::default()
@@ -126,7 +154,9 @@ impl fmt::Display for Error {
 
 /// What the process has open. One lock guards it all; the reading functions do not take it.
 struct State {
+    /// A session of this process's own, or one that it joined.
     session: Option<Session>,
+    joined: Option<join::Joined>,
     explained: explain::Cache,
     symbols: Option<Symbols>,
 }
@@ -138,6 +168,7 @@ unsafe impl Send for State {}
 
 static STATE: Mutex<State> = Mutex::new(State {
     session: None,
+    joined: None,
     explained: explain::Cache::new(),
     symbols: None,
 });
@@ -165,19 +196,51 @@ pub fn enable(options: &Options) -> Result<(), Error> {
     }
     // A session that is here now came through a raw clone: these are only copies of descriptors,
     // and anything may lie by now where the parent had its slots.
-    if state.session.take().is_some() {
+    let is_copy = state.session.take().is_some();
+    if state.joined.take().is_some() || is_copy {
         memory::forget_range();
     }
+    user_tap::end();
     state.explained.clear();
     fork::install()?;
 
+    let joined = match options.tap {
+        Some(Tap::Kernel) => None,
+        _ => join::find(),
+    };
+    match joined {
+        Some(joined) => {
+            let fd = joined.slots.as_raw_fd();
+            memory::map(fd, joined.slots_id, joined.slot_count)?;
+            state.joined = Some(joined);
+        }
+        None => state.session = Some(open(options)?),
+    }
+    let is_tapped = options.tap == Some(Tap::User) && state.session.is_some();
+    drop(state);
+    if is_tapped {
+        user_tap::begin(options.max_threads as usize);
+    }
+    memory::publish();
+    // What this thread did so far was the library's work.
+    slot::hide_all();
+    Ok(())
+}
+
+/// A session of this process's own, with its slots mapped.
+fn open(options: &Options) -> Result<Session, Error> {
+    let tap = options.tap.unwrap_or(Tap::Kernel);
     let mut session = Session::open(session::Options {
-        tap: Tap::Kernel,
+        tap,
         detail: options.detail,
         max_threads: options.max_threads,
         max_records: options.max_threads,
+        report: false,
     })
     .map_err(classify)?;
+    if tap == Tap::User {
+        user_tap::start_clock();
+    }
     session.enrol(std::process::id(), false).map_err(classify)?;
     let slots = &session.skel.maps.slots;
     let map_id = slots
@@ -185,17 +248,27 @@ pub fn enable(options: &Options) -> Result<(), Error> {
         .map_err(|error| Error::System(error.to_string()))?
         .info
         .id;
-    memory::map(
-        slots.as_fd().as_raw_fd(),
-        map_id,
-        options.max_threads as usize,
-    )?;
-    state.session = Some(session);
-    drop(state);
-    memory::publish();
-    // What this thread did so far was the library's work.
-    slot::hide_all();
-    Ok(())
+    let fd = slots.as_fd().as_raw_fd();
+    memory::map(fd, map_id, options.max_threads as usize)?;
+    Ok(session)
+}
+
+/// Who sees this process's calls, while it is enabled.
+enum Taps {
+    Kernel,
+    /// The process's own stamps.
+    User,
+    /// The stamps of the preload shim.
+    Shim,
+}
+
+/// The caller holds the lock.
+fn tap_of(state: &State) -> Taps {
+    match &state.session {
+        _ if state.joined.is_some() => Taps::Shim,
+        Some(session) if session.options.tap == Tap::User => Taps::User,
+        _ => Taps::Kernel,
+    }
 }
 
 /// Stops monitoring and takes the probes out of the kernel, unless a fork of this process still has
@@ -211,8 +284,10 @@ pub fn disable() -> Result<(), Error> {
         return Err(Error::NotEnabled);
     }
     memory::unpublish();
+    user_tap::end();
     memory::vacate();
     state.explained.clear();
+    state.joined = None;
     drop(state.session.take());
     Ok(())
 }

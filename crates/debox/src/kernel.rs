@@ -9,7 +9,10 @@ use crate::session::{Options, Tap};
 
 /// `uname -r`.
 pub fn release() -> String {
-    fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_string()
+    fs::read_to_string("/proc/sys/kernel/osrelease")
+        .unwrap_or_default()
+        .trim()
+        .to_string()
 }
 
 /// Time the hypervisor has taken from all CPUs since boot, where the kernel tells.
@@ -36,6 +39,12 @@ pub(crate) fn require(options: &Options) -> Result<()> {
              run it with sudo"
         );
     }
+    if !in_first_pid_namespace() {
+        bail!(
+            "debox runs in a PID namespace (a container), where processes have other numbers than \
+             the probes see; run it on the host"
+        );
+    }
     if !std::path::Path::new("/sys/kernel/btf/vmlinux").exists() {
         bail!(
             "this kernel has no BTF (/sys/kernel/btf/vmlinux), so the probes cannot find its \
@@ -43,6 +52,12 @@ pub(crate) fn require(options: &Options) -> Result<()> {
         );
     }
     Ok(())
+}
+
+fn in_first_pid_namespace() -> bool {
+    // PROC_PID_INIT_INO of include/linux/proc_ns.h
+    const FIRST: &str = "pid:[4026531836]";
+    std::fs::read_link("/proc/self/ns/pid").is_ok_and(|name| name.as_os_str() == FIRST)
 }
 
 pub(crate) fn has_bpf_privilege() -> bool {
@@ -81,7 +96,10 @@ pub(crate) fn recursion_misses(program_fd: i32) -> Result<u64> {
         )
     };
     if failed != 0 {
-        bail!("cannot ask for a probe's statistics: {}", std::io::Error::last_os_error());
+        bail!(
+            "cannot ask for a probe's statistics: {}",
+            std::io::Error::last_os_error()
+        );
     }
     Ok(info.recursion_misses)
 }
@@ -161,7 +179,9 @@ fn member_offset(
             }
         } else if let Some(union) = btf.type_by_id::<Union>(member.ty) {
             for inside in union.iter() {
-                let Some(inner) = btf.type_by_id::<Struct>(inside.ty) else { continue };
+                let Some(inner) = btf.type_by_id::<Struct>(inside.ty) else {
+                    continue;
+                };
                 if let Some(offset) = member_offset(btf, &inner, wanted) {
                     return Some(bytes(member.attr) + bytes(inside.attr) + offset);
                 }

@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use procfs::process::{MMapPath, MMPermissions, Process};
+use procfs::process::{MMPermissions, MMapPath, Process};
 
 use crate::tables::{self, types};
 use crate::unwind;
@@ -57,7 +57,10 @@ struct Mappings {
 
 impl Mappings {
     fn find(&self, ip: u64) -> Option<Located> {
-        let mapping = self.executable.iter().find(|m| (m.start..m.end).contains(&ip))?;
+        let mapping = self
+            .executable
+            .iter()
+            .find(|m| (m.start..m.end).contains(&ip))?;
         Some(Located {
             module: mapping.module.clone(),
             name: mapping.name.clone(),
@@ -113,7 +116,9 @@ impl Processes {
             let name = tables::comm(&mapped.name);
             let module = self.module_by_identity(&name, mapped);
             let offset = if is_program {
-                let code = module.as_ref().and_then(|m| unwind::first_code_offset(&m.open_path()));
+                let code = module
+                    .as_ref()
+                    .and_then(|m| unwind::first_code_offset(&m.open_path()));
                 let Some(offset) = code else { continue };
                 offset
             } else {
@@ -128,11 +133,18 @@ impl Processes {
             });
         }
         if !executable.is_empty() {
-            self.mappings.entry(seen.tgid).or_default().push(Mappings { executable });
+            self.mappings
+                .entry(seen.tgid)
+                .or_default()
+                .push(Mappings { executable });
         }
     }
 
-    fn module_by_identity(&mut self, name: &str, mapped: &types::mapped_file) -> Option<Rc<Module>> {
+    fn module_by_identity(
+        &mut self,
+        name: &str,
+        mapped: &types::mapped_file,
+    ) -> Option<Rc<Module>> {
         if mapped.inode == 0 {
             return None;
         }
@@ -144,21 +156,33 @@ impl Processes {
     }
 
     pub fn find(&self, tgid: u32, ip: u64) -> Option<Located> {
-        self.mappings.get(&tgid)?.iter().rev().find_map(|generation| generation.find(ip))
+        self.mappings
+            .get(&tgid)?
+            .iter()
+            .rev()
+            .find_map(|generation| generation.find(ip))
     }
 
     fn read_mappings(&mut self, tgid: u32) {
-        let Ok(process) = Process::new(tgid as i32) else { return };
+        let Ok(process) = Process::new(tgid as i32) else {
+            return;
+        };
         let Ok(maps) = process.maps() else { return };
         let mut executable = Vec::new();
-        for map in maps.iter().filter(|map| map.perms.contains(MMPermissions::EXECUTE)) {
+        for map in maps
+            .iter()
+            .filter(|map| map.perms.contains(MMPermissions::EXECUTE))
+        {
             let (path, name) = match &map.pathname {
                 MMapPath::Path(path) => (Some(path.clone()), path.display().to_string()),
                 MMapPath::Vdso => (None, "[vdso]".to_string()),
                 other => (None, format!("{other:?}").to_lowercase()),
             };
             let module = path.and_then(|path| {
-                let id = ((map.dev.0 as u64) << 32 | map.dev.1 as u32 as u64, map.inode);
+                let id = (
+                    (map.dev.0 as u64) << 32 | map.dev.1 as u32 as u64,
+                    map.inode,
+                );
                 self.module(tgid, id, path)
             });
             executable.push(Mapping {
@@ -170,7 +194,10 @@ impl Processes {
             });
         }
         if !executable.is_empty() {
-            self.mappings.entry(tgid).or_default().push(Mappings { executable });
+            self.mappings
+                .entry(tgid)
+                .or_default()
+                .push(Mappings { executable });
         }
     }
 
@@ -193,13 +220,21 @@ impl Processes {
 /// A file known only by its name and identity: looked for where programs and libraries are.
 fn find_by_identity(name: &str, (device, inode): (u64, u64)) -> Option<Rc<Module>> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let libraries = ["/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib", "."];
+    let libraries = [
+        "/lib64",
+        "/usr/lib/x86_64-linux-gnu",
+        "/usr/lib64",
+        "/usr/lib",
+        ".",
+    ];
     let directories = std::env::split_paths(&path).chain(libraries.iter().map(PathBuf::from));
     for directory in directories {
         let path = directory.join(name);
-        let Ok(metadata) = path.metadata() else { continue };
-        let found = u64::from(libc::major(metadata.dev())) << 32
-            | u64::from(libc::minor(metadata.dev()));
+        let Ok(metadata) = path.metadata() else {
+            continue;
+        };
+        let found =
+            u64::from(libc::major(metadata.dev())) << 32 | u64::from(libc::minor(metadata.dev()));
         if metadata.ino() == inode && found == device {
             let file = File::open(&path).ok()?;
             let path = path.canonicalize().unwrap_or(path);

@@ -92,7 +92,8 @@ pub struct Syscall {
     pub irq_ns: Option<u64>,
     pub outside_ns: Option<u64>,
     pub faults_minor: u64,
-    pub faults_major: u64,
+    /// Null under the user tap, which sees the faults of calls but not how they end.
+    pub faults_major: Option<u64>,
     /// Wall time of one call: upper edge of the histogram bucket, at most 12.5 % too high.
     /// Null for `(user)`.
     pub p50_ns: Option<u64>,

@@ -51,7 +51,11 @@ impl Detail {
             (self.irq, "irq"),
             (self.io, "io"),
         ];
-        parts.iter().filter(|(on, _)| *on).map(|(_, name)| name.to_string()).collect()
+        parts
+            .iter()
+            .filter(|(on, _)| *on)
+            .map(|(_, name)| name.to_string())
+            .collect()
     }
 }
 
@@ -64,15 +68,22 @@ pub struct Options {
     pub max_threads: u32,
     /// Threads that can read their records, at most; 0: records are not written.
     pub max_records: u32,
+    /// Whether there will be a report. Without one the probes send no events, so that nobody has to
+    /// take them in, and processes under the user tap find their slots by themselves.
+    pub report: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
         Options {
             tap: Tap::Kernel,
-            detail: Detail { sleeps: true, ..Detail::default() },
+            detail: Detail {
+                sleeps: true,
+                ..Detail::default()
+            },
             max_threads: 16384,
             max_records: 0,
+            report: true,
         }
     }
 }
@@ -93,7 +104,9 @@ pub(crate) struct Events {
 
 impl Events {
     fn take(&mut self, bytes: &[u8]) {
-        let Some(kind) = tables::read_value::<u32>(bytes) else { return };
+        let Some(kind) = tables::read_value::<u32>(bytes) else {
+            return;
+        };
         match kind {
             tables::EVENT_THREAD_ENDED => {
                 if let Some(event) = tables::read_value::<types::thread_ended>(bytes) {
@@ -156,11 +169,13 @@ impl Session {
         // is dropped after it.
         let storage: &'static mut MaybeUninit<OpenObject> =
             unsafe { &mut *std::ptr::from_mut(object.as_mut()) };
-        let mut open = DeboxSkelBuilder::default().open(storage).context("cannot open the probes")?;
+        let mut open = DeboxSkelBuilder::default()
+            .open(storage)
+            .context("cannot open the probes")?;
         configure(&mut open, &options)?;
-        let skel = open.load().context(
-            "the kernel did not accept the probes; `debox doctor` says what it allows",
-        )?;
+        let skel = open
+            .load()
+            .context("the kernel did not accept the probes; `debox doctor` says what it allows")?;
 
         let events = Rc::new(RefCell::new(Events::default()));
         let sink = Rc::clone(&events);
@@ -183,7 +198,7 @@ impl Session {
             steal_at_start: kernel::steal_ns(),
         };
         session.attach()?;
-        if session.options.tap == Tap::User {
+        if session.options.tap == Tap::User && session.options.report {
             session.tap = Some(session.start_tap()?);
         }
         Ok(session)
@@ -193,8 +208,13 @@ impl Session {
         let maps = &self.skel.maps;
         let tasks = MapHandle::try_from(&maps.task_index).context("cannot share the task map")?;
         let is_monitored = move |pid: u32| {
-            let Ok(task) = kernel::open_process(pid) else { return false };
-            matches!(tasks.lookup(&task.as_raw_fd().to_ne_bytes(), MapFlags::ANY), Ok(Some(_)))
+            let Ok(task) = kernel::open_process(pid) else {
+                return false;
+            };
+            matches!(
+                tasks.lookup(&task.as_raw_fd().to_ne_bytes(), MapFlags::ANY),
+                Ok(Some(_))
+            )
         };
         TapServer::start(
             self.options.max_records,
@@ -213,7 +233,11 @@ impl Session {
     fn attach(&mut self) -> Result<()> {
         let progs = &mut self.skel.progs;
         let detail = self.options.detail;
-        let mut wanted = vec![&mut progs.on_switch, &mut progs.on_waking, &mut progs.on_fork];
+        let mut wanted = vec![
+            &mut progs.on_switch,
+            &mut progs.on_waking,
+            &mut progs.on_fork,
+        ];
         if detail.sleeps {
             wanted.push(&mut progs.on_contention_begin);
             wanted.push(&mut progs.on_contention_end);
@@ -245,7 +269,9 @@ impl Session {
         }
         for prog in wanted {
             let name = prog.name().to_string_lossy().into_owned();
-            let link = prog.attach().with_context(|| format!("cannot attach the probe {name}"))?;
+            let link = prog
+                .attach()
+                .with_context(|| format!("cannot attach the probe {name}"))?;
             self.links.push(link);
         }
         Ok(())
@@ -258,11 +284,21 @@ impl Session {
         // is found any more.
         let mut before = None;
         for _ in 0..10 {
-            let bss = self.skel.maps.bss_data.as_deref_mut().context("no .bss in the probes")?;
+            let bss = self
+                .skel
+                .maps
+                .bss_data
+                .as_deref_mut()
+                .context("no .bss in the probes")?;
             bss.enrol_tgid = tgid;
             bss.enrol_tid = 0;
             bss.enrol_armed = armed;
-            let link = self.skel.progs.enrol_tasks.attach().context("cannot walk the tasks")?;
+            let link = self
+                .skel
+                .progs
+                .enrol_tasks
+                .attach()
+                .context("cannot walk the tasks")?;
             let mut nothing = Vec::new();
             Iter::new(&link)?.read_to_end(&mut nothing)?;
             let enrolled = self.threads_given_out();
@@ -279,17 +315,26 @@ impl Session {
 
     /// Entries of the table of threads that have been used so far.
     pub(crate) fn threads_given_out(&self) -> u32 {
-        self.skel.maps.bss_data.as_deref().map_or(0, |bss| bss.next_fresh)
+        self.skel
+            .maps
+            .bss_data
+            .as_deref()
+            .map_or(0, |bss| bss.next_fresh)
     }
 
     /// Takes in events for up to `timeout`, and looks up what they name while it is there.
     pub fn poll(&mut self, timeout: Duration) -> Result<()> {
         let raw = self.ring.poll_raw(timeout);
         if raw < 0 && raw != -libc::EINTR {
-            bail!("cannot read the probes' events: {}", std::io::Error::from_raw_os_error(-raw));
+            bail!(
+                "cannot read the probes' events: {}",
+                std::io::Error::from_raw_os_error(-raw)
+            );
         }
         // Ends of threads come without a wake-up (they are sent from inside the scheduler).
-        self.ring.consume().context("cannot read the probes' events")?;
+        self.ring
+            .consume()
+            .context("cannot read the probes' events")?;
         self.look_up_call_sites();
         if let Some(tap) = &mut self.tap {
             tap.refresh_clock();
@@ -307,8 +352,15 @@ impl Session {
         let events = &mut *events;
         for seen in events.call_sites.drain(..) {
             let wrapper = events.processes.borrow_mut().learn(&seen);
-            let key = types::wrapper_key { ip: seen.ip, tgid: seen.tgid, reserved: 0 };
-            let value = types::wrapper { offset: wrapper.offset, rule: wrapper.rule };
+            let key = types::wrapper_key {
+                ip: seen.ip,
+                tgid: seen.tgid,
+                reserved: 0,
+            };
+            let value = types::wrapper {
+                offset: wrapper.offset,
+                rule: wrapper.rule,
+            };
             // Best effort: without it the report shows the wrapper instead of its caller.
             let _ = self.skel.maps.wrappers.update(
                 tables::bytes_of(&key),
@@ -322,11 +374,18 @@ impl Session {
     pub fn threads_alive(&self, tgid: u32) -> Result<usize> {
         let mut alive = 0;
         for index in 0..self.threads_given_out() {
-            let bytes = self.skel.maps.threads.lookup(&index.to_ne_bytes(), MapFlags::ANY)?;
-            let thread = bytes.as_deref().and_then(tables::read_value::<types::thread>);
-            alive += usize::from(thread.is_some_and(|thread| {
-                thread.tgid == tgid && thread.state == tables::THREAD_LIVE
-            }));
+            let bytes = self
+                .skel
+                .maps
+                .threads
+                .lookup(&index.to_ne_bytes(), MapFlags::ANY)?;
+            let thread = bytes
+                .as_deref()
+                .and_then(tables::read_value::<types::thread>);
+            alive +=
+                usize::from(thread.is_some_and(|thread| {
+                    thread.tgid == tgid && thread.state == tables::THREAD_LIVE
+                }));
         }
         Ok(alive)
     }
@@ -335,18 +394,25 @@ impl Session {
     pub(crate) fn stop(&mut self) -> Result<u64> {
         self.links.clear();
         let now = monotonic_ns();
-        self.ring.consume().context("cannot read the probes' last events")?;
+        self.ring
+            .consume()
+            .context("cannot read the probes' last events")?;
         self.look_up_call_sites();
         Ok(now)
     }
 }
 
 fn configure(open: &mut OpenDeboxSkel, options: &Options) -> Result<()> {
-    let rodata = open.maps.rodata_data.as_deref_mut().context("no .rodata in the probes")?;
+    let rodata = open
+        .maps
+        .rodata_data
+        .as_deref_mut()
+        .context("no .rodata in the probes")?;
     rodata.want_sleeps = options.detail.sleeps;
     rodata.want_callsites = options.detail.callsites;
     rodata.want_irq = options.detail.irq;
     rodata.want_io = options.detail.io;
+    rodata.want_report = options.report;
     rodata.want_records = options.max_records > 0;
     rodata.user_tap = options.tap == Tap::User;
     rodata.max_threads = options.max_threads;
@@ -357,9 +423,18 @@ fn configure(open: &mut OpenDeboxSkel, options: &Options) -> Result<()> {
         rodata.preempt_count_offset = area.preempt_count;
     }
     open.maps.threads.set_max_entries(options.max_threads)?;
-    open.maps.free_threads.set_max_entries(options.max_threads)?;
-    open.maps.slots.set_max_entries(options.max_records.max(1))?;
-    open.maps.slot_tids.set_max_entries(options.max_records.max(1))?;
+    open.maps
+        .free_threads
+        .set_max_entries(options.max_threads)?;
+    open.maps
+        .slots
+        .set_max_entries(options.max_records.max(1))?;
+    open.maps
+        .slot_tids
+        .set_max_entries(options.max_records.max(1))?;
+    if !options.report {
+        open.maps.events.set_max_entries(4096)?;
+    }
     if !options.detail.sleeps {
         // Tables of what is not asked for need not take memory.
         open.maps.sleep_rows.set_max_entries(1)?;
@@ -367,7 +442,9 @@ fn configure(open: &mut OpenDeboxSkel, options: &Options) -> Result<()> {
         open.maps.kernel_stacks.set_max_entries(1)?;
     }
     let progs = &mut open.progs;
-    progs.on_contention_begin.set_autoload(options.detail.sleeps);
+    progs
+        .on_contention_begin
+        .set_autoload(options.detail.sleeps);
     progs.on_contention_end.set_autoload(options.detail.sleeps);
     for prog in [
         &mut progs.on_irq_handler_entry,
@@ -388,14 +465,19 @@ fn configure(open: &mut OpenDeboxSkel, options: &Options) -> Result<()> {
     progs.on_sys_enter.set_autoload(options.tap == Tap::Kernel);
     progs.on_sys_exit.set_autoload(options.tap == Tap::Kernel);
     progs.on_exec.set_autoload(options.tap == Tap::User);
-    progs.on_signal_deliver.set_autoload(options.tap == Tap::User);
+    progs
+        .on_signal_deliver
+        .set_autoload(options.tap == Tap::User);
     progs.on_kernel_fault.set_autoload(options.tap == Tap::User);
     Ok(())
 }
 
 /// The clock of every stamp.
 pub fn monotonic_ns() -> u64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
     // SAFETY: `now` is a valid timespec, and CLOCK_MONOTONIC always exists.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64

@@ -64,13 +64,20 @@ impl Symbols {
             return known.clone();
         }
         let source = Source::Kernel(Kernel::default());
-        let frame = match self.symbolizer.symbolize_single(&source, Input::AbsAddr(address)) {
+        let frame = match self
+            .symbolizer
+            .symbolize_single(&source, Input::AbsAddr(address))
+        {
             Ok(Symbolized::Sym(sym)) => Frame {
                 function: sym.name.into_owned(),
                 offset: sym.offset as u64,
                 line: line_of(sym.code_info.as_deref()),
             },
-            _ => Frame { function: format!("{address:#x}"), offset: 0, line: None },
+            _ => Frame {
+                function: format!("{address:#x}"),
+                offset: 0,
+                line: None,
+            },
         };
         self.kernel.borrow_mut().insert(address, frame.clone());
         frame
@@ -89,7 +96,9 @@ impl Symbols {
             return known.clone();
         }
         let name = self.look_up_user(processes, tgid, address, is_return);
-        self.user.borrow_mut().insert((tgid, address, is_return), name.clone());
+        self.user
+            .borrow_mut()
+            .insert((tgid, address, is_return), name.clone());
         name
     }
 
@@ -106,7 +115,11 @@ impl Symbols {
         let Some(module) = &located.module else {
             return format!("{}+{:#x}", located.name, located.file_offset);
         };
-        let short = module.path.file_name().unwrap_or(module.path.as_os_str()).to_string_lossy();
+        let short = module
+            .path
+            .file_name()
+            .unwrap_or(module.path.as_os_str())
+            .to_string_lossy();
         let source = Source::Elf(Elf::new(module.open_path()));
         let back = u64::from(is_return);
         let input = Input::FileOffset(located.file_offset - back);

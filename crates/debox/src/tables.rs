@@ -76,7 +76,11 @@ pub(crate) fn bytes_of<T: Copy>(value: &T) -> &[u8] {
 
 /// A task's name, up to its terminating zero.
 pub(crate) fn comm(bytes: &[i8]) -> String {
-    let bytes: Vec<u8> = bytes.iter().map(|b| *b as u8).take_while(|b| *b != 0).collect();
+    let bytes: Vec<u8> = bytes
+        .iter()
+        .map(|b| *b as u8)
+        .take_while(|b| *b != 0)
+        .collect();
     String::from_utf8_lossy(&bytes).into_owned()
 }
 

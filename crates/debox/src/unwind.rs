@@ -3,13 +3,12 @@
 //! One frame is enough for the immediate call site, and it is exact where guessing from the stack
 //! is not: glibc's wrappers have frames of different sizes around the `syscall` instruction.
 
-use std::borrow::Cow;
 use std::fs::File;
 use std::path::Path;
 
 use gimli::{
-    BaseAddresses, CfaRule, DebugFrame, EhFrame, EndianSlice, LittleEndian, Register,
-    RegisterRule, UnwindContext, UnwindSection, X86_64,
+    BaseAddresses, CfaRule, DebugFrame, EhFrame, EndianSlice, LittleEndian, Register, RegisterRule,
+    UnwindContext, UnwindSection, X86_64,
 };
 use object::{Object, ObjectSection, ObjectSegment};
 
@@ -62,7 +61,7 @@ pub(crate) fn first_code_offset(path: &Path) -> Option<u64> {
     code.map(|segment| segment.file_range().0).min()
 }
 
-fn slice<'a>(data: &'a Cow<'_, [u8]>) -> Slice<'a> {
+fn slice(data: &[u8]) -> Slice<'_> {
     EndianSlice::new(data, LittleEndian)
 }
 
@@ -74,12 +73,23 @@ where
     let row = frames
         .unwind_info_for_address(bases, &mut context, address, S::cie_from_offset)
         .ok()?;
-    let CfaRule::RegisterAndOffset { register, offset: cfa } = *row.cfa() else { return None };
-    let Some(RegisterRule::Offset(at)) = row.register(X86_64::RA) else { return None };
+    let CfaRule::RegisterAndOffset {
+        register,
+        offset: cfa,
+    } = *row.cfa()
+    else {
+        return None;
+    };
+    let Some(RegisterRule::Offset(at)) = row.register(X86_64::RA) else {
+        return None;
+    };
     let rule = match register {
         Register(7) => tables::WRAPPER_FROM_SP, // rsp
         Register(6) => tables::WRAPPER_FROM_BP, // rbp
         _ => return None,
     };
-    Some(Wrapper { offset: i32::try_from(cfa + at).ok()?, rule })
+    Some(Wrapper {
+        offset: i32::try_from(cfa + at).ok()?,
+        rule,
+    })
 }

@@ -42,7 +42,7 @@ struct Row {
 }
 
 const ROW_SIZE: u64 = std::mem::size_of::<Row>() as u64;
-const TABLE: u64 = (ROWS * ROW_SIZE).next_multiple_of(PAGE);
+pub(crate) const TABLE: u64 = (ROWS * ROW_SIZE).next_multiple_of(PAGE);
 const _: () = assert!(ROW_SIZE == 12 * 8 + 4 * BUCKETS as u64);
 
 /// The file of rows: a page with the clock, then a table for each slot. Sparse: only what is used
@@ -61,7 +61,8 @@ impl TapRows {
             anyhow::ensure!(fd >= 0, "cannot make a memory file: {}", last_error());
             File::from_raw_fd(fd)
         };
-        file.set_len(PAGE + u64::from(slots) * TABLE).context("cannot size the file of rows")?;
+        file.set_len(PAGE + u64::from(slots) * TABLE)
+            .context("cannot size the file of rows")?;
         Ok(TapRows { file, slots })
     }
 
@@ -71,7 +72,9 @@ impl TapRows {
         let mut at = PAGE;
         // Reading a hole through a mapping would fill it: ask where data is, and read just that.
         while at < end {
-            let Ok(data) = lseek64(&self.file, at as i64, Whence::SeekData) else { break };
+            let Ok(data) = lseek64(&self.file, at as i64, Whence::SeekData) else {
+                break;
+            };
             let hole = lseek64(&self.file, data, Whence::SeekHole).unwrap_or(end as i64) as u64;
             let first = (data as u64).max(PAGE);
             self.add_range(first, hole, sum)?;
@@ -95,10 +98,16 @@ impl TapRows {
                     break;
                 }
                 let mut bytes = [0u8; ROW_SIZE as usize];
-                self.file.read_exact_at(&mut bytes, at).context("cannot read the tap's rows")?;
-                let Some(row) = tables::read_value::<Row>(&bytes) else { continue };
+                self.file
+                    .read_exact_at(&mut bytes, at)
+                    .context("cannot read the tap's rows")?;
+                let Some(row) = tables::read_value::<Row>(&bytes) else {
+                    continue;
+                };
                 if row.calls > 0 {
-                    add_row(sum.entry(call as u32).or_default(), &row);
+                    // The last row is for numbers that do not exist.
+                    let number = if call == ROWS - 1 { 0xffff } else { call };
+                    add_row(sum.entry(number as u32).or_default(), &row);
                 }
             }
             table += 1;
@@ -122,6 +131,7 @@ fn add_row(sum: &mut types::row, row: &Row) {
 
 /// Answers processes that ask for their session.
 pub(crate) struct TapServer {
+    /// For the environment: the socket's name and how many seccomp filters the session is under.
     pub address: String,
     pub rows: TapRows,
     clock: TapClock,
@@ -147,8 +157,13 @@ impl TapServer {
             None,
         )
         .context("cannot make the user tap's socket")?;
-        let address = format!("debox-tap-{}-{:x}", std::process::id(), clock.read_counter());
-        let name = UnixAddr::new_abstract(address.as_bytes())?;
+        let name = format!(
+            "debox-tap-{}-{:x}",
+            std::process::id(),
+            clock.read_counter()
+        );
+        let address = format!("{name}:{}", seccomp_filters());
+        let name = UnixAddr::new_abstract(name.as_bytes())?;
         socket::bind(listener.as_raw_fd(), &name).context("cannot name the user tap's socket")?;
         socket::listen(&listener, socket::Backlog::new(1024)?)?;
         // Accept with a limit, so that the thread sees its stop flag.
@@ -157,11 +172,19 @@ impl TapServer {
 
         let stop = Arc::new(AtomicBool::new(false));
         let fds = [slots_fd, tids_fd, rows.file.as_raw_fd()];
-        let thread = std::thread::Builder::new().name("debox-tap".to_string()).spawn({
-            let stop = Arc::clone(&stop);
-            move || serve(&listener, slots, fds, &stop, is_monitored)
-        })?;
-        Ok(TapServer { address, rows, clock, stop, thread: Some(thread) })
+        let thread = std::thread::Builder::new()
+            .name("debox-tap".to_string())
+            .spawn({
+                let stop = Arc::clone(&stop);
+                move || serve(&listener, slots, fds, &stop, is_monitored)
+            })?;
+        Ok(TapServer {
+            address,
+            rows,
+            clock,
+            stop,
+            thread: Some(thread),
+        })
     }
 
     /// Keeps the processes' clock close to the kernel's.
@@ -210,7 +233,10 @@ fn welcome(
     if !is_monitored(peer.pid() as u32) {
         return Ok(());
     }
-    let message: Vec<u8> = [VERSION, slots].iter().flat_map(|word| word.to_ne_bytes()).collect();
+    let message: Vec<u8> = [VERSION, slots]
+        .iter()
+        .flat_map(|word| word.to_ne_bytes())
+        .collect();
     socket::sendmsg::<()>(
         client.as_raw_fd(),
         &[IoSlice::new(&message)],
@@ -219,6 +245,16 @@ fn welcome(
         None,
     )?;
     Ok(())
+}
+
+/// How many seccomp filters this process is under; 0 if the kernel does not tell.
+fn seccomp_filters() -> u32 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Seccomp_filters:"));
+    line.and_then(|count| count.trim().parse().ok())
+        .unwrap_or(0)
 }
 
 fn last_error() -> std::io::Error {

@@ -76,6 +76,11 @@ impl Measured {
         threads.filter(|row| text(row, "comm") == comm).collect()
     }
 
+    /// A count of losses.
+    pub fn lost(&self, what: &str) -> u64 {
+        number(&self.report["lost"], what)
+    }
+
     /// The sum of a field over a table.
     pub fn sum(&self, table: &str, field: &str) -> u64 {
         rows(&self.report, table)

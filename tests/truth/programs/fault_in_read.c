@@ -11,8 +11,8 @@ int main(int argc, char **argv)
 	int fd;
 
 	facts_start();
-	fresh =
-	    mmap(NULL, pages * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	fresh = mmap(NULL, pages * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+		     0);
 	MUST(fresh != MAP_FAILED && madvise(fresh, pages * 4096, MADV_NOHUGEPAGE) == 0);
 	fd = open("/dev/zero", O_RDONLY);
 	MUST(fd >= 0);

@@ -218,8 +218,9 @@ static inline struct section section_since(struct section start)
 	end.faults_minor -= start.faults_minor;
 	end.faults_major -= start.faults_major;
 	/* The three clocks are read one after the other, so the difference may fall below zero. */
-	end.asleep_ns =
-	    end.wall_ns > end.cpu_ns + end.delay_ns ? end.wall_ns - end.cpu_ns - end.delay_ns : 0;
+	end.asleep_ns = end.wall_ns > end.cpu_ns + end.delay_ns
+				? end.wall_ns - end.cpu_ns - end.delay_ns
+				: 0;
 	return end;
 }
 
@@ -232,9 +233,9 @@ static struct {
 
 static inline void fact(const char *name, uint64_t value)
 {
-	int length =
-	    snprintf(known_text + known_length, sizeof(known_text) - known_length, "%s\"%s\":%llu",
-		     known_length ? "," : "{", name, (unsigned long long)value);
+	int length = snprintf(known_text + known_length, sizeof(known_text) - known_length,
+			      "%s\"%s\":%llu", known_length ? "," : "{", name,
+			      (unsigned long long)value);
 
 	MUST(length > 0 && known_length + (size_t)length < sizeof(known_text) - 2);
 	known_length += (size_t)length;
@@ -294,7 +295,7 @@ static inline void facts_end(void)
 	fact("faults_major", (uint64_t)(own.ru_majflt + children.ru_majflt));
 	fact("main_delay_ns", run_delay_ns());
 	fact("cpu_ns", clock_ns(CLOCK_PROCESS_CPUTIME_ID) + timeval_ns(children.ru_utime) +
-			   timeval_ns(children.ru_stime));
+			       timeval_ns(children.ru_stime));
 	known_text[known_length++] = '}';
 	known_text[known_length++] = '\n';
 	part.iov_base = known_text;

@@ -16,8 +16,8 @@ static void results_are_those_of_2004(void)
 	CHECK(DeBoxFetch() == 0, "the same result twice");
 	CHECK(first.syscallNum == SYS_nanosleep, "call %d", first.syscallNum);
 	CHECK(first.CallTime.callTimeval.tv_sec == 0 &&
-		  first.CallTime.callTimeval.tv_usec >= 20000 &&
-		  first.CallTime.callTimeval.tv_usec < 30000,
+		      first.CallTime.callTimeval.tv_usec >= 20000 &&
+		      first.CallTime.callTimeval.tv_usec < 30000,
 	      "time %ld", (long)first.CallTime.callTimeval.tv_usec);
 	CHECK(first.numPerSleepInfo == 1 && first.traceDepth == 0, "%d sleeps",
 	      first.numPerSleepInfo);
@@ -90,11 +90,11 @@ static void warm_fetches_are_no_call(void)
 int main(int argc, char **argv)
 {
 	static const struct check checks[] = {
-	    {"results", results_are_those_of_2004},
-	    {"buffers", buffers_and_limits_change},
-	    {"null", null_deactivates},
-	    {"privilege", privilege_is_needed},
-	    {"warm", warm_fetches_are_no_call},
+		{"results", results_are_those_of_2004},
+		{"buffers", buffers_and_limits_change},
+		{"null", null_deactivates},
+		{"privilege", privilege_is_needed},
+		{"warm", warm_fetches_are_no_call},
 	};
 
 	return run_check(checks, sizeof(checks) / sizeof(checks[0]), argc > 1 ? argv[1] : NULL);

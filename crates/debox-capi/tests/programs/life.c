@@ -326,14 +326,14 @@ static void crowds_are_told(void)
 int main(int argc, char **argv)
 {
 	static const struct check checks[] = {
-	    {"other_threads", other_threads_read_whole_records},
-	    {"signals", handlers_may_look},
-	    {"fork", forked_children_have_their_own},
-	    {"clone", raw_clones_read_nothing},
-	    {"daemon", daemons_stay_monitored},
-	    {"sessions", sessions_leave_nothing_behind},
-	    {"errors", errors_are_explained},
-	    {"crowd", crowds_are_told},
+		{"other_threads", other_threads_read_whole_records},
+		{"signals", handlers_may_look},
+		{"fork", forked_children_have_their_own},
+		{"clone", raw_clones_read_nothing},
+		{"daemon", daemons_stay_monitored},
+		{"sessions", sessions_leave_nothing_behind},
+		{"errors", errors_are_explained},
+		{"crowd", crowds_are_told},
 	};
 
 	return run_check(checks, sizeof(checks) / sizeof(checks[0]), argc > 1 ? argv[1] : NULL);

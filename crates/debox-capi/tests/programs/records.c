@@ -55,7 +55,7 @@ static void values_are_the_calls_own(void)
 	last = debox_last();
 	CHECK(last && last->call == SYS_pread64 && last->ret == sizeof(buffer), "pread's record");
 	CHECK(last->args[0] == (__u64)fd && last->args[1] == (__u64)buffer &&
-		  last->args[2] == sizeof(buffer),
+		      last->args[2] == sizeof(buffer),
 	      "arguments %llu %llx %llu", last->args[0], last->args[1], last->args[2]);
 	CHECK(last->sleeps_used == 0 && last->budget.blocked_ns == 0, "a cached read slept");
 	CHECK(last->start_ns >= before && last->wall_ns > 0, "start");
@@ -228,21 +228,21 @@ static void futex_word_is_named(void)
 	last = debox_last();
 	CHECK(last->ret == -ETIMEDOUT && last->sleeps_used == 1, "ret %lld", (long long)last->ret);
 	CHECK(last->sleeps[0].resource_kind == DEBOX_RESOURCE_FUTEX &&
-		  last->sleeps[0].resource == (__u64)&word,
+		      last->sleeps[0].resource == (__u64)&word,
 	      "resource %u %llx", last->sleeps[0].resource_kind, last->sleeps[0].resource);
 }
 
 int main(int argc, char **argv)
 {
 	static const struct check checks[] = {
-	    {"sleep", sleep_is_measured},
-	    {"values", values_are_the_calls_own},
-	    {"history", history_is_newest_first},
-	    {"hidden", the_library_hides_its_own_calls},
-	    {"loads", looking_is_no_call},
-	    {"pause", pausing_stops_records},
-	    {"limits", limits_count_what_they_leave_out},
-	    {"futex", futex_word_is_named},
+		{"sleep", sleep_is_measured},
+		{"values", values_are_the_calls_own},
+		{"history", history_is_newest_first},
+		{"hidden", the_library_hides_its_own_calls},
+		{"loads", looking_is_no_call},
+		{"pause", pausing_stops_records},
+		{"limits", limits_count_what_they_leave_out},
+		{"futex", futex_word_is_named},
 	};
 
 	enable();

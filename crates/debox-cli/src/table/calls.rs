@@ -92,7 +92,10 @@ pub fn print_call_sites(
 
 /// The columns, with those that give way first on a narrow terminal ranked highest.
 fn columns(report: &Report) -> Vec<Column> {
-    let major = report.syscalls.iter().any(|call| call.faults_major > 0);
+    let major = report
+        .syscalls
+        .iter()
+        .any(|call| call.faults_major > Some(0));
     vec![
         name("call"),
         number("calls"),
@@ -140,13 +143,10 @@ fn row(call: &Syscall) -> Vec<Cell> {
 
 /// Major faults are named apart because each of them waited for storage.
 fn faults(call: &Syscall) -> Cell {
-    if call.faults_major == 0 {
+    let Some(major) = call.faults_major.filter(|major| *major > 0) else {
         return Cell::number(call.faults_minor);
-    }
-    let (minor, major) = (
-        units::count(call.faults_minor),
-        units::count(call.faults_major),
-    );
+    };
+    let (minor, major) = (units::count(call.faults_minor), units::count(major));
     Cell::text(format!("{minor}+{major}"))
 }
 
@@ -197,7 +197,7 @@ fn sum(calls: &[&Syscall], name: &str) -> Syscall {
         irq_ns: plus(sum.irq_ns, call.irq_ns),
         outside_ns: plus(sum.outside_ns, call.outside_ns),
         faults_minor: sum.faults_minor + call.faults_minor,
-        faults_major: sum.faults_major + call.faults_major,
+        faults_major: plus(sum.faults_major, call.faults_major),
         p50_ns: None,
         p99_ns: None,
         max_ns: sum.max_ns.max(call.max_ns),

@@ -79,7 +79,7 @@ pub fn rich() -> Report {
         call("write", 1_204_113, 210 * MS, 0),
     ];
     syscalls[0].faults_minor = 20_311;
-    syscalls[0].faults_major = 3;
+    syscalls[0].faults_major = Some(3);
     syscalls[3].errors = 17;
     syscalls[4].restarts = 2;
     syscalls[4].spin_ns = Some(40_000);

@@ -12,7 +12,7 @@ use crate::record::{Record, Sleep};
 use crate::symbols::{Frame, Symbols};
 use crate::tables::{self, types};
 
-use super::{slot, Error};
+use super::{slot, Error, State};
 
 /// One sleep, explained.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -99,17 +99,9 @@ pub fn explain(record: &Record, index: usize) -> Result<Arc<Explanation>, Error>
     let paused = own.map(|own| slot::set_paused(own, true));
     let explained = {
         let state = &mut *state;
-        let session = state.session.as_ref().ok_or(Error::NotEnabled);
-        session.and_then(|session| {
-            let stacks = &session.skel.maps.kernel_stacks;
-            let bytes = stacks
-                .lookup(&sleep.stack.to_ne_bytes(), MapFlags::ANY)
-                .map_err(|error| Error::System(format!("cannot read the stacks: {error}")))?;
-            let stack = bytes
-                .as_deref()
-                .and_then(tables::read_value::<types::kernel_stack>);
+        find_stack(state, sleep.stack).map(|stack| {
             let symbols = state.symbols.get_or_insert_with(Symbols::default);
-            Ok(Arc::new(explain_stack(symbols, record, sleep, stack)))
+            Arc::new(explain_stack(symbols, record, sleep, stack))
         })
     };
     if let (Some(own), Some(paused)) = (own, paused) {
@@ -122,6 +114,24 @@ pub fn explain(record: &Record, index: usize) -> Result<Arc<Explanation>, Error>
     }
     cache.insert(key, Arc::clone(&explained));
     Ok(explained)
+}
+
+/// Reads the session's table of stacks. A joined session's may be out of reach: then the site alone
+/// has to do.
+fn find_stack(state: &mut State, name: u64) -> Result<Option<types::kernel_stack>, Error> {
+    let key = name.to_ne_bytes();
+    let bytes = match (&state.session, &mut state.joined) {
+        (Some(session), _) => session.skel.maps.kernel_stacks.lookup(&key, MapFlags::ANY),
+        (None, Some(joined)) => match joined.stacks() {
+            Some(stacks) => stacks.lookup(&key, MapFlags::ANY),
+            None => Ok(None),
+        },
+        (None, None) => return Err(Error::NotEnabled),
+    };
+    let bytes = bytes.map_err(|error| Error::System(format!("cannot read the stacks: {error}")))?;
+    Ok(bytes
+        .as_deref()
+        .and_then(tables::read_value::<types::kernel_stack>))
 }
 
 fn explain_stack(

@@ -3,7 +3,7 @@
 use std::cell::UnsafeCell;
 use std::sync::{MutexGuard, OnceLock};
 
-use super::{memory, slot, Error, State};
+use super::{memory, slot, user_tap, Error, State};
 
 /// The lock and the parent's generation, from before the fork until after it. Held so that the
 /// child never finds the state half changed, or its lock taken by a thread that it does not have.
@@ -32,16 +32,19 @@ pub(super) fn install() -> Result<(), Error> {
 
 extern "C" fn prepare() {
     let guard = super::state();
+    user_tap::hold_clock();
     // SAFETY: this thread holds the lock.
     unsafe { *HELD.0.get() = Some((guard, memory::generation())) };
 }
 
 extern "C" fn parent() {
+    user_tap::release_clock();
     // SAFETY: this thread has held the lock since `prepare`; taking the guard out releases it.
     drop(unsafe { (*HELD.0.get()).take() });
 }
 
 extern "C" fn child() {
+    user_tap::release_clock();
     // SAFETY: the only thread of the child is the one that took the lock in `prepare`.
     let held = unsafe { (*HELD.0.get()).take() };
     let Some((guard, generation)) = held else {

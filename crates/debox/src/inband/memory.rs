@@ -45,6 +45,11 @@ pub(super) fn generation() -> u64 {
     unsafe { (*page).load(Ordering::Acquire) }
 }
 
+/// Where the generation is, for the stamps; mapped for good.
+pub(super) fn generation_page() -> *const u64 {
+    PAGE.load(Ordering::Acquire).cast()
+}
+
 /// Maps the slots. They are found after [`publish`] only. The caller holds the lock.
 pub(super) fn map(fd: i32, map_id: u32, count: usize) -> Result<(), Error> {
     make_page()?;
@@ -126,7 +131,8 @@ pub(super) fn follow_fork(parents_generation: u64) {
     }
     let fd = MAP_FD.load(Ordering::Relaxed);
     // A program may have closed all descriptors that it did not know, and opened others.
-    if fd >= 0 && super::map_id_of(fd) == MAP_ID.load(Ordering::Relaxed) && place(fd) {
+    let id = MAP_ID.load(Ordering::Relaxed);
+    if fd >= 0 && id != 0 && super::map_id_of(fd) == id && place(fd) {
         publish();
         return;
     }
@@ -150,6 +156,11 @@ pub(super) fn find(tid: u32) -> Option<*mut Slot> {
         }
     }
     None
+}
+
+/// Which of the slots this is.
+pub(super) fn index_of(slot: *const Slot) -> usize {
+    (slot as usize - BASE.load(Ordering::Relaxed) as usize) / SLOT
 }
 
 /// Whose slot it is now; 0: nobody's.

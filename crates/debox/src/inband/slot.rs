@@ -8,9 +8,9 @@ use std::marker::PhantomData;
 use std::ptr;
 use std::sync::atomic::{compiler_fence, fence, AtomicU32, Ordering};
 
-use crate::record::{Budget, Record, Slot, HISTORY_MAX};
+use crate::record::{Budget, Record, Sleep, Slot, HISTORY_MAX, SLEEPS_MAX};
 
-use super::{memory, words};
+use super::{memory, user_tap, words};
 
 /// First argument of the `gettid` that looks for the slot, by which its record is known. The kernel
 /// ignores arguments that a call does not have.
@@ -90,6 +90,17 @@ impl Last {
         read!(self.record, faults_major)
     }
 
+    /// [`crate::record::ABI_X86_64`] or [`crate::record::ABI_IA32`].
+    pub fn abi(self) -> u16 {
+        read!(self.record, abi)
+    }
+
+    /// One of the places where the call slept.
+    pub fn sleep(self, index: usize) -> Option<Sleep> {
+        let used = usize::from(self.sleeps_used()).min(SLEEPS_MAX);
+        (index < used).then(|| read!(self.record, sleep_entries[index]))
+    }
+
     /// How many entries [`Record::sleeps`] of the copy will have.
     pub fn sleeps_used(self) -> u16 {
         read!(self.record, sleeps_used)
@@ -120,6 +131,7 @@ fn look_up(generation: u64) {
     let slot = memory::find(tid as u32);
     let words = words::words();
     words.slot.set(slot.map_or(0, |slot| slot as usize));
+    user_tap::take_slot(slot);
     words.floor.set(0);
     compiler_fence(Ordering::SeqCst);
     words.generation.set(generation);

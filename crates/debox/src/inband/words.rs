@@ -3,11 +3,11 @@
 //! They have to be reachable from a signal handler. Rust's thread locals in a shared library go
 //! through `__tls_get_addr`, which allocates memory when a thread first uses a library that was
 //! loaded by `dlopen`; so the words are declared here with the initial-exec model, which the loader
-//! lays out in advance for every thread (24 bytes of the space that it keeps for that).
+//! lays out in advance for every thread (32 bytes of the space that it keeps for that).
 
 use std::cell::Cell;
 
-/// What a thread remembers of its slot. Zero at first.
+/// What a thread remembers of its slot; `user_tap.c` knows this layout. Zero at first.
 #[repr(C)]
 pub(super) struct Words {
     /// The generation (see `memory`) for which the others hold; 0: for none.
@@ -16,6 +16,8 @@ pub(super) struct Words {
     pub slot: Cell<usize>,
     /// Calls up to this number are not shown.
     pub floor: Cell<u64>,
+    /// What the watcher of ended calls is told; 0: nothing (see `user_tap`).
+    pub watched: Cell<usize>,
 }
 
 #[cfg(not(target_arch = "x86_64"))]
@@ -27,13 +29,13 @@ core::arch::global_asm!(
     ".globl debox_inband_words",
     ".hidden debox_inband_words",
     ".type debox_inband_words, @tls_object",
-    ".size debox_inband_words, 24",
+    ".size debox_inband_words, 32",
     "debox_inband_words:",
-    ".zero 24",
+    ".zero 32",
     ".popsection",
 );
 
-const _: () = assert!(std::mem::size_of::<Words>() == 24);
+const _: () = assert!(std::mem::size_of::<Words>() == 32);
 
 /// The calling thread's words.
 #[inline]

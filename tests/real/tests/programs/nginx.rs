@@ -8,7 +8,6 @@ use debox_real::free_port;
 use debox_real::require;
 use debox_real::take_turn;
 use debox_real::Tap;
-use debox_tests::wait_for;
 use debox_tests::Scratch;
 
 const REQUESTS: u64 = 20_000;

@@ -1,0 +1,374 @@
+//! The user tap of a process that opened the session itself: stamps around the calls that it makes
+//! through [`call`] and [`tap`], and the clock that turns them into time.
+//!
+//! The stamps are C (`user_tap.c`, and `debox_tap.c` that the preload shim has too). No thread of the
+//! library's runs in the process to keep the clock: a call that ends when the clock was last
+//! brought up to date more than [`CLOCK_AGE_NS`] ago does so.
+
+use std::cell::UnsafeCell;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+
+use crate::clock::{self, Rate};
+use crate::record::Slot;
+use crate::usertap;
+
+use super::{memory, slot, Error};
+use entry::{debox_inband_begin, debox_inband_call, debox_inband_end};
+
+/// Between the stamps' clock and the kernel's some tens of nanoseconds may come up in this time.
+const CLOCK_AGE_NS: u64 = 10_000_000;
+
+#[allow(improper_ctypes)] // the slot's layout is C's
+extern "C" {
+    static mut debox_inband_clock: clock::Shared;
+    static mut debox_inband_clock_age_max: u64;
+    fn debox_inband_set_tap(generation: *const u64);
+    fn debox_inband_take_slot(slot: *mut Slot, rows: *mut u8);
+    fn debox_tap_watch(on_end: Option<extern "C" fn(*mut Slot)>);
+}
+
+/// The stamps. The C interface jumps here, so that the frame and the return address that they look
+/// at are the program's.
+#[doc(hidden)]
+#[allow(improper_ctypes)] // the slot's layout is C's
+pub mod entry {
+    use crate::record::Slot;
+
+    extern "C" {
+        pub fn debox_inband_call(number: i64, ...) -> i64;
+        pub fn debox_inband_begin(number: i64, a: u64, b: u64, c: u64) -> *mut Slot;
+        pub fn debox_inband_end(slot: *mut Slot, number: i64, ret: i64);
+    }
+}
+
+/// Makes a system call, with stamps around it under the user tap: [`super::last`] gives its record
+/// then. Returns what the kernel did: `-errno` on error; `errno` itself is left alone.
+///
+/// Under the kernel tap, or where nothing is enabled, the call is just made. In a program under
+/// `debox run --tap user` it is the shim there that takes the stamps. Calls that do not return to
+/// where they were made (`fork`, `execve`, `exit` and their kin) are made without stamps. Safe in
+/// signal handlers.
+///
+/// # Safety
+///
+/// As with any system call: the arguments must be what this one asks for.
+#[inline]
+pub unsafe fn call(number: i64, args: [u64; 6]) -> i64 {
+    let [a, b, c, d, e, f] = args;
+    // SAFETY: as the caller promises.
+    unsafe { debox_inband_call(number, a, b, c, d, e, f) }
+}
+
+/// What a tapped closure returns: the kernel's result has to be told from it.
+pub trait Returned {
+    /// As the kernel returned it: `-errno` on error. Looked at as soon as the call is over.
+    fn kernel_result(&self) -> i64;
+}
+
+/// libc's functions return -1 and leave the reason in `errno`.
+fn of_libc(value: i64) -> i64 {
+    match value {
+        -1 => -i64::from(std::io::Error::last_os_error().raw_os_error().unwrap_or(0)),
+        value => value,
+    }
+}
+
+impl Returned for i32 {
+    fn kernel_result(&self) -> i64 {
+        of_libc(i64::from(*self))
+    }
+}
+
+impl Returned for i64 {
+    fn kernel_result(&self) -> i64 {
+        of_libc(*self)
+    }
+}
+
+impl Returned for isize {
+    fn kernel_result(&self) -> i64 {
+        of_libc(*self as i64)
+    }
+}
+
+impl Returned for std::io::Result<usize> {
+    fn kernel_result(&self) -> i64 {
+        match self {
+            Ok(count) => *count as i64,
+            Err(error) => -i64::from(error.raw_os_error().unwrap_or(libc::EIO)),
+        }
+    }
+}
+
+impl Returned for std::io::Result<()> {
+    fn kernel_result(&self) -> i64 {
+        match self {
+            Ok(()) => 0,
+            Err(error) => -i64::from(error.raw_os_error().unwrap_or(libc::EIO)),
+        }
+    }
+}
+
+/// Takes stamps around `body`, which makes the system call `number` once, with these as its first
+/// arguments. Under any other tap than the process's own user tap it just runs `body`.
+///
+/// ```no_run
+/// # use debox::inband;
+/// let mut pair = [0; 2];
+/// let ret = inband::tap(libc::SYS_pipe2, [pair.as_ptr() as u64, 0, 0], || {
+///     // SAFETY: there is room for both descriptors.
+///     unsafe { libc::pipe2(pair.as_mut_ptr(), 0) }
+/// });
+/// ```
+///
+/// What else `body` does is counted as the call's CPU time, and other calls that it makes have no
+/// records. If it panics, the call ends there with `-EINTR`. Safe in signal handlers.
+#[inline]
+pub fn tap<R: Returned>(number: i64, args: [u64; 3], body: impl FnOnce() -> R) -> R {
+    let mut open = Open {
+        // SAFETY: takes values only; writes to the thread's own words and slot.
+        slot: unsafe { debox_inband_begin(number, args[0], args[1], args[2]) },
+        number,
+        ret: -i64::from(libc::EINTR),
+    };
+    let returned = body();
+    open.ret = returned.kernel_result();
+    drop(open);
+    returned
+}
+
+/// A call between its stamps.
+struct Open {
+    slot: *mut Slot,
+    number: i64,
+    ret: i64,
+}
+
+impl Drop for Open {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: the slot is what the beginning returned, null included.
+        unsafe { debox_inband_end(self.slot, self.number, self.ret) };
+    }
+}
+
+/// The clock's rate, and who is at it. Guarded by a flag that is only taken with signals blocked
+/// (or for good, while the process forks), so that no handler finds its own thread at it.
+struct Keeper {
+    busy: AtomicBool,
+    rate: UnsafeCell<Option<Rate>>,
+}
+
+// SAFETY: the rate is only reached by the one who holds `busy`.
+unsafe impl Sync for Keeper {}
+
+static KEEPER: Keeper = Keeper {
+    busy: AtomicBool::new(false),
+    rate: UnsafeCell::new(None),
+};
+
+/// Whether this process has a user tap of its own.
+static IS_TAPPED: AtomicBool = AtomicBool::new(false);
+
+/// Starts the clock. Takes 20 ms.
+pub(super) fn start_clock() {
+    let rate = Rate::measure();
+    let ticks = rate.ticks_in(CLOCK_AGE_NS);
+    hold_clock();
+    // SAFETY: this thread holds the clock, and nobody takes stamps yet.
+    unsafe {
+        *KEEPER.rate.get() = Some(rate);
+        debox_inband_clock_age_max = ticks;
+    }
+    refresh_held();
+    release_clock();
+}
+
+fn refresh_held() {
+    // SAFETY: the caller holds the clock, which lives as long as the process.
+    unsafe {
+        if let Some(rate) = &mut *KEEPER.rate.get() {
+            rate.refresh(&raw mut debox_inband_clock);
+        }
+    }
+}
+
+fn try_to_hold() -> bool {
+    !KEEPER.busy.swap(true, Ordering::Acquire)
+}
+
+/// Waits for whoever is at the clock: some microseconds.
+pub(super) fn hold_clock() {
+    while !try_to_hold() {
+        std::thread::yield_now();
+    }
+}
+
+pub(super) fn release_clock() {
+    KEEPER.busy.store(false, Ordering::Release);
+}
+
+/// Brings the clock up to date, unless another thread is at it. Safe in signal handlers.
+#[no_mangle]
+extern "C" fn debox_inband_refresh_clock() {
+    // SAFETY: the sets are valid, and any bytes are one.
+    unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        let mut before: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
+        if try_to_hold() {
+            refresh_held();
+            release_clock();
+        }
+        libc::pthread_sigmask(libc::SIG_SETMASK, &before, ptr::null_mut());
+    }
+}
+
+/// Rows of each slot's thread: the stamps count there as they do for a report, which nobody asks for
+/// here. A table is made when a thread first needs it and belongs to the slot from then on.
+static TABLES: Tables = Tables {
+    tables: AtomicPtr::new(ptr::null_mut()),
+    count: AtomicUsize::new(0),
+};
+
+struct Tables {
+    tables: AtomicPtr<AtomicPtr<u8>>,
+    count: AtomicUsize,
+}
+
+/// Makes room for the tables of so many slots. The caller holds the lock.
+fn make_room(count: usize) {
+    if TABLES.count.load(Ordering::Relaxed) >= count {
+        return;
+    }
+    // Never freed: a thread may be looking. Made anew only for a session with more threads.
+    let tables: Vec<AtomicPtr<u8>> = std::iter::repeat_with(AtomicPtr::default)
+        .take(count)
+        .collect();
+    let tables = Box::leak(tables.into_boxed_slice());
+    TABLES.tables.store(tables.as_mut_ptr(), Ordering::Release);
+    TABLES.count.store(count, Ordering::Release);
+}
+
+/// The rows of a slot. Safe in signal handlers.
+fn rows_of(index: usize) -> Option<*mut u8> {
+    if index >= TABLES.count.load(Ordering::Acquire) {
+        return None;
+    }
+    // SAFETY: there are that many tables, for good.
+    let table = unsafe { &*TABLES.tables.load(Ordering::Acquire).add(index) };
+    let rows = table.load(Ordering::Relaxed);
+    if !rows.is_null() {
+        return Some(rows);
+    }
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    let length = usertap::TABLE as usize;
+    // SAFETY: a new mapping, wherever there is room; only the pages that are used take memory.
+    let rows = unsafe { libc::mmap(ptr::null_mut(), length, protection, flags, -1, 0) };
+    if rows == libc::MAP_FAILED {
+        return None;
+    }
+    table.store(rows.cast(), Ordering::Relaxed);
+    Some(rows.cast())
+}
+
+/// The process's calls are tapped while slots are published.
+pub(super) fn begin(slots: usize) {
+    make_room(slots);
+    IS_TAPPED.store(true, Ordering::Release);
+    // SAFETY: the page of the generation is mapped for good.
+    unsafe { debox_inband_set_tap(memory::generation_page()) };
+}
+
+/// Calls are made without stamps again.
+pub(super) fn end() {
+    IS_TAPPED.store(false, Ordering::Release);
+    // SAFETY: takes a value only.
+    unsafe { debox_inband_set_tap(ptr::null()) };
+}
+
+/// Tells the stamps of this thread where its slot is.
+pub(super) fn take_slot(slot: Option<*mut Slot>) {
+    let mut own = (ptr::null_mut(), ptr::null_mut());
+    if let (true, Some(slot)) = (IS_TAPPED.load(Ordering::Acquire), slot) {
+        if let Some(rows) = rows_of(memory::index_of(slot)) {
+            own = (slot, rows);
+        }
+    }
+    // SAFETY: slots and rows stay mapped for good.
+    unsafe { debox_inband_take_slot(own.0, own.1) };
+}
+
+/// For the stamps: whether the thread has a slot in this generation.
+#[no_mangle]
+extern "C" fn debox_inband_look_up(_generation: u64) -> i32 {
+    i32::from(slot::own().is_some())
+}
+
+/// What is told of the end of each tapped call: the word that the calling thread was given.
+pub type Watcher = fn(usize);
+
+static mut WATCHER: Option<Watcher> = None;
+
+/// Has `watcher` called at the end of each tapped call, of this process or of the shim that it runs
+/// under, on threads that gave themselves a word with [`watch_thread`]. It runs wherever the call
+/// was made, in signal handlers too.
+///
+/// Returns whether there is a user tap that tells.
+///
+/// # Errors
+///
+/// [`Error::NotEnabled`].
+#[doc(hidden)]
+pub fn watch(watcher: Watcher) -> Result<bool, Error> {
+    let state = super::state();
+    if !super::is_enabled() {
+        return Err(Error::NotEnabled);
+    }
+    // SAFETY: written under the lock, with the same value each time, before anybody reads it.
+    unsafe { WATCHER = Some(watcher) };
+    match super::tap_of(&state) {
+        super::Taps::Kernel => return Ok(false),
+        // SAFETY: the function is there as long as the library.
+        super::Taps::User => unsafe { debox_tap_watch(Some(on_end)) },
+        super::Taps::Shim => {
+            let name = c"debox_tap_watch";
+            // SAFETY: looks a name up; the shim's function has this type.
+            unsafe {
+                let found = libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr());
+                if found.is_null() {
+                    return Ok(false);
+                }
+                let watch: extern "C" fn(Option<extern "C" fn(*mut Slot)>) =
+                    std::mem::transmute(found);
+                watch(Some(on_end));
+            }
+        }
+    }
+    Ok(true)
+}
+
+/// Gives this thread a word for the watcher; 0: it is not watched. Safe in signal handlers.
+#[doc(hidden)]
+pub fn watch_thread(word: usize) {
+    super::words::words().watched.set(word);
+}
+
+extern "C" fn on_end(_slot: *mut Slot) {
+    let word = super::words::words().watched.get();
+    if word == 0 {
+        return;
+    }
+    // SAFETY: errno of this thread is always there; the watcher is set before any word is.
+    unsafe {
+        let errno = libc::__errno_location();
+        let saved = *errno;
+        if let Some(watcher) = WATCHER {
+            watcher(word);
+        }
+        *errno = saved;
+    }
+}

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Many threads, many short lives, and the full rate of calls: nothing is lost, and nothing is
+//! counted twice. The rate is kept up for DEBOX_SOAK_SECONDS (`make soak` sets a minute).
+
+use debox_tests::ms;
+use debox_tests::Debox;
+
+#[test]
+fn a_thousand_threads_are_monitored_at_once() {
+    let run = Debox::run("many_threads")
+        .args(["1000", "50", "100"])
+        .report();
+    run.call("getppid").calls(100_000);
+    run.call("nanosleep")
+        .calls(1_000)
+        .sleep("timer")
+        .count(1_000);
+    assert_eq!(run.threads("worker").len(), 1_000);
+}
+
+#[test]
+fn ten_thousand_children_come_and_go() {
+    let run = Debox::run("children").args(["many", "10000"]).report();
+    run.call("getuid").calls(100_000);
+    run.call("wait4").calls(10_000).errors(0);
+    assert_eq!(run.threads("children").len(), 10_001);
+}
+
+#[test]
+fn more_threads_than_there_is_room_for_are_counted_as_lost() {
+    let run = Debox::run("many_threads")
+        .options(["--max-threads", "10"])
+        .args(["64", "10", "10"])
+        .unchecked_report();
+    assert_eq!(run.lost("threads"), 55, "of 65, in a table of 10");
+    let seen = run.threads("worker").len() as u64 + run.threads("many_threads").len() as u64;
+    assert_eq!(seen, 10);
+}
+
+#[test]
+fn nothing_is_lost_at_the_full_rate_of_calls() {
+    const CALLS_PER_SECOND: u64 = 3_000_000; // of one monitored thread, on a fast machine
+    let seconds = std::env::var("DEBOX_SOAK_SECONDS");
+    let seconds: u64 = seconds.map_or(2, |text| text.parse().expect("a number of seconds"));
+    let calls = seconds * CALLS_PER_SECOND;
+    let run = Debox::run("many_threads")
+        .args(["2", "10", &calls.to_string()])
+        .limit(seconds * 20 + 60)
+        .report();
+    let made = run.call("getppid").calls(2 * calls);
+    let wall = run.sum("threads", "wall_ns");
+    assert!(made.number("wall_ns") < wall + ms(1));
+    println!(
+        "{} calls in {:.1} s, {:.0} a second",
+        2 * calls,
+        wall as f64 / 2e9,
+        2.0 * calls as f64 / (wall as f64 / 2e9)
+    );
+}
