@@ -10,7 +10,7 @@ CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 CLANG_FORMAT ?= clang-format-19
 C_FILES = $(wildcard probe/*.h probe/*.c include/*.h tests/*/programs/*.c tests/*/programs/*.h \
-	crates/*/c/*.[ch] crates/*/tests/programs/*.[ch] \
+	crates/*/c/*.[ch] crates/*/src/*/*.c crates/*/tests/programs/*.[ch] \
 	examples/*.[ch] bench/*/*.[ch] bench/*/*/*.[ch])
 
 # Loading probes needs root.

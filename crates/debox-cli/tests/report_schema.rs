@@ -102,6 +102,7 @@ fn null_is_for_what_may_be_unmeasured() {
         "steal_ns",
         "irq_ns",
         "outside_ns",
+        "faults_major",
         "p50_ns",
         "p99_ns",
         "spin_ns",
