@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * mapped_copy.c: Figure 2.4 of Ruan and Pai, "Making the Box Transparent", with the interface of
- *2004.
+ * mapped_copy.c: Figure 2.4 of Ruan and Pai, "Making the Box Transparent", with the interface
+ * of 2004.
  *
  * Maps a 10 MB file that is not in memory and copies it to another file with one write(). What
  * looks like a write is mostly page faults and reads: DeBoxInfo tells.
  *
- *	mapped_copy [DIRECTORY]     a directory on a real disk; default: the current one
+ *	mapped_copy [--tap user] [DIRECTORY]
+ *
+ * The directory is to be on a real disk; default: the current one. With `--tap user` the program
+ * takes the stamps itself, and the buffer is filled when the call returns.
  */
 #define _GNU_SOURCE
 #include <err.h>
@@ -14,7 +17,9 @@
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "debox.h"
@@ -73,12 +78,21 @@ static int make_cold_file(const char *path)
 
 int main(int argc, char **argv)
 {
-	const char *directory = argc > 1 ? argv[1] : ".";
+	struct debox_options options = {.size = sizeof(options), .detail = DEBOX_DETAIL_SLEEPS};
+	const char *directory = ".";
 	char from[PATH_MAX], to[PATH_MAX];
 	int in, out;
 	void *mapped;
 	ssize_t written;
 
+	for (int i = 1; i < argc; i++) {
+		if (!strcmp(argv[i], "--tap") && argv[i + 1] && !strcmp(argv[i + 1], "user")) {
+			options.tap = DEBOX_TAP_USER;
+			i++;
+		} else {
+			directory = argv[i];
+		}
+	}
 	snprintf(from, sizeof(from), "%s/mapped_copy.%d.from", directory, getpid());
 	snprintf(to, sizeof(to), "%s/mapped_copy.%d.to", directory, getpid());
 	in = make_cold_file(from);
@@ -92,14 +106,17 @@ int main(int argc, char **argv)
 	unlink(from);
 	unlink(to);
 
-	if (DeBoxControl(&info, 5, 0))
-		errx(1, "DeBoxControl: %s", debox_last_error_text());
-	written = write(out, mapped, LENGTH);
+	/* DeBoxControl alone would do for the kernel tap. */
+	if (debox_enable(&options) || DeBoxControl(&info, 5, 0))
+		errx(1, "DeBox: %s", debox_last_error_text());
+	/* Under the kernel tap this is just write(). */
+	written = debox_call(SYS_write, out, mapped, LENGTH);
 	if (DeBoxFetch() != 1)
 		errx(1, "the call left no record");
 	if (written != LENGTH)
 		errx(1, "wrote %zd of %d bytes", written, LENGTH);
 	print_info();
 	DeBoxControl(NULL, 0, 0);
+	debox_disable();
 	return 0;
 }

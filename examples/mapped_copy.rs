@@ -4,10 +4,13 @@
 //! looks like a write is mostly page faults and reads: the record tells.
 //!
 //! ```text
-//! mapped_copy [DIRECTORY]     a directory on a real disk; default: the current one
+//! mapped_copy [--tap user] [DIRECTORY]
 //! ```
+//!
+//! The directory is to be on a real disk; default: the current one.
 
 use std::error::Error;
+use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
@@ -16,11 +19,21 @@ use std::path::{Path, PathBuf};
 
 use debox::inband;
 use debox::record::{Record, Waker};
+use debox::Tap;
 
 const LENGTH: usize = 10 << 20;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let directory = PathBuf::from(std::env::args_os().nth(1).unwrap_or_else(|| ".".into()));
+    let mut wanted = inband::Options::default();
+    let mut arguments: Vec<_> = std::env::args_os().skip(1).collect();
+    if arguments.first().is_some_and(|first| first == "--tap") {
+        wanted.tap = match arguments.get(1).and_then(|name| name.to_str()) {
+            Some("user") => Some(Tap::User),
+            _ => return Err("the taps to choose from: user".into()),
+        };
+        arguments.drain(..2);
+    }
+    let directory = PathBuf::from(arguments.first().map_or(OsStr::new("."), |name| name));
     let name = |end: &str| directory.join(format!("mapped_copy.{}.{end}", std::process::id()));
     let (from, to) = (name("from"), name("to"));
     let source = cold_file(&from)?;
@@ -35,8 +48,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     fs::remove_file(&from)?;
     fs::remove_file(&to)?;
 
-    inband::enable(&inband::Options::default())?;
-    let written = copy.write(mapped)?;
+    inband::enable(&wanted)?;
+    // Under the kernel tap this is just the write.
+    let arguments = [
+        copy.as_raw_fd() as u64,
+        mapped.as_ptr() as u64,
+        LENGTH as u64,
+    ];
+    let written = inband::tap(libc::SYS_write, arguments, || copy.write(mapped))?;
     let record = inband::last().ok_or("the call left no record")?.copy();
     if written != LENGTH {
         return Err(format!("wrote {written} of {LENGTH} bytes").into());

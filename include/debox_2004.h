@@ -3,9 +3,11 @@
  * debox_2004.h: the interface of Ruan and Pai's DeBox (2004), Figure 2.3, on top of debox.h.
  *
  * Names, fields and array sizes are those of the original. In 2004 the kernel copied the result to
- * the buffer when a call returned. Here that depends on the tap: under the user tap the buffer is
- * filled at the end of the call; under the kernel tap the kernel may not write to a program's
- * memory, so the program calls DeBoxFetch() when it wants to look:
+ * the buffer when a call returned. Here that depends on the tap (see debox_enable() in debox.h).
+ * Under the user tap the buffer is filled at the end of each call that the tap sees: in a program
+ * under `debox run --tap user` those of libc, after debox_enable() with DEBOX_TAP_USER those made
+ * with debox_call(). Under the kernel tap the kernel may not write to a program's memory, so the
+ * program calls DeBoxFetch() when it wants to look:
  *
  *	DeBoxInfo info;
  *
@@ -15,6 +17,13 @@
  *	printf("call %d, %d page faults\n", info.syscallNum, info.numPGFaults);
  *
  * A program that calls DeBoxFetch() runs unchanged under both. Link with -ldebox.
+ *
+ * At the end of a call a sleep's label and site are looked up if they were not seen before, which
+ * takes memory and, the very first time, some tenths of a second. A signal handler may have
+ * interrupted the allocation of memory, so nothing is looked up where more signals are blocked than
+ * were in DeBoxControl(): such a sleep has the label "?" until DeBoxFetch() or a later call outside
+ * of handlers finds it out. (A handler installed with SA_NODEFER that blocks no signal looks like
+ * the program itself: it must make no call that the tap sees.)
  */
 #ifndef DEBOX_2004_H
 #define DEBOX_2004_H
@@ -72,10 +81,10 @@ typedef struct DeBoxInfo {
 int DeBoxControl(DeBoxInfo *resultBuf, int maxSleeps, int maxTrace);
 
 /*
- * Brings the calling thread's buffer up to date with its last call. No system call, except when a
- * site is seen for the first time and its label is looked up. Returns 1 if there was a call since
- * the last time (or since DeBoxControl), 0 if not, or -1 with errno EINVAL when the thread has no
- * buffer. Not signal-safe.
+ * Brings the calling thread's buffer up to date with its last call; under the user tap it is that
+ * already, but for labels that are "?". No system call, except when a site is seen for the first
+ * time and its label is looked up. Returns 1 if there was a call since the last time (or since
+ * DeBoxControl), 0 if not, or -1 with errno EINVAL when the thread has no buffer. Not signal-safe.
  */
 int DeBoxFetch(void);
 

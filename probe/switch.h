@@ -129,7 +129,7 @@ static __always_inline void end_sleep(struct thread *thread, struct task_struct 
 	if (has_stack)
 		stack = take_kernel_stack(task, thread->call, &site);
 	add_sleep(thread, task, stack, waiters_exit);
-	if (want_records && (!user_tap || thread->tap_where == TAP_IN_CALL))
+	if (want_records && (!user_tap || (thread->tap_where == TAP_IN_CALL && has_stack)))
 		record_sleep(thread, index_of(task) - 1, stack, site, waiters_exit);
 	if (user_tap)
 		write_tapped_site(thread, task, stack, tap_caller(thread));
@@ -145,19 +145,24 @@ static __always_inline void end_sleep(struct thread *thread, struct task_struct 
  */
 static __noinline int resume_unseen(struct thread *thread, struct task_struct *task, __u64 now)
 {
-	__u64 elapsed = now - part_began(thread);
+	__u64 resumed = user_tap ? tap_resumed(thread, now) : now;
+	__u64 elapsed = resumed - part_began(thread);
 	__u64 waited = run_delay(task) - thread->run_delay_ns;
 	bool slept = thread->mode == MODE_BLOCKED || thread->sleep_ns;
 
+	if (resumed != now) /* what the thread has counted already is one part */
+		waited = thread->mode == MODE_BLOCKED ? 0 : elapsed;
 	if (waited > elapsed)
 		waited = elapsed;
 	if (thread->mode == MODE_BLOCKED) {
 		thread->sleep_ns = elapsed - waited;
-		close_part(thread, PART_BLOCKED, now - waited);
+		close_part(thread, PART_BLOCKED, resumed - waited);
 	}
 	close_part(thread, thread->mode == MODE_PREEMPTED ? PART_PREEMPTED : PART_RUNQUEUE,
 		   part_began(thread) + waited);
 	thread->mode = MODE_RUNNING;
+	if (user_tap)
+		tap_in(thread, now);
 	COUNT_LOST(switches);
 	if (want_sleeps && slept)
 		end_sleep(thread, task, false); /* at a place that nobody can name any more */
@@ -296,6 +301,8 @@ int BPF_PROG(on_waking, struct task_struct *task)
 		now = part_began(thread) + 1;
 	thread->sleep_ns = now - part_began(thread);
 	close_part(thread, PART_BLOCKED, now);
+	if (user_tap)
+		tap_woken(thread, now);
 	thread->mode = MODE_RUNQUEUE;
 	return 0;
 }

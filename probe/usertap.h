@@ -16,6 +16,14 @@
 #define SA_ONSTACK 0x08000000
 #define TASK_STOPPED_OR_TRACED (0x4 | 0x8) /* __TASK_STOPPED, __TASK_TRACED */
 
+/* debox_slot.tap_touched: whether the thread was seen to come back; debox_tap.c knows it too. */
+enum tap_touched {
+	TAP_TOUCHED = 1,
+	TAP_ASLEEP = 2,
+	TAP_PUSHED_OFF = 3,
+	TAP_WOKEN = 4,
+};
+
 /* In calls.h. */
 static __always_inline struct row *row_of(__u32 call);
 static __always_inline __u32 bucket_of(__u64 ns);
@@ -39,6 +47,18 @@ static __always_inline struct debox_record *touch(struct debox_slot *slot, __u64
 {
 	struct debox_record *record = open_record(slot);
 
+	if (slot->tap_touched >= TAP_ASLEEP) {
+		/* It came back unseen. */
+		if (slot->tap_touched == TAP_ASLEEP)
+			record->budget.blocked_ns += now - slot->tap_last_in_ns;
+		else if (slot->tap_touched == TAP_WOKEN)
+			record->budget.runqueue_ns += now - slot->tap_last_in_ns;
+		else
+			record->budget.preempted_ns += now - slot->tap_last_in_ns;
+		slot->tap_touched = TAP_TOUCHED;
+		slot->tap_last_in_ns = now;
+		return record;
+	}
 	if (slot->tap_touched) {
 		if (slot->tap_handler)
 			record->outside.handler_ns += now - slot->tap_last_in_ns;
@@ -50,7 +70,7 @@ static __always_inline struct debox_record *touch(struct debox_slot *slot, __u64
 	__builtin_memset(&record->budget, 0, sizeof(record->budget));
 	__builtin_memset(&record->outside, 0, sizeof(record->outside));
 	slot->tap_first_out_ns = now;
-	slot->tap_touched = 1;
+	slot->tap_touched = TAP_TOUCHED;
 	return record;
 }
 
@@ -123,6 +143,10 @@ static __always_inline void tap_out(struct thread *thread, struct task_struct *t
 		thread->call = call & 0xffff;
 	else if (thread->tap_where == TAP_UNTAPPED)
 		thread->call = (call & 0xffff) | CALL_UNTAPPED;
+	if (slot->tap_call) {
+		slot->tap_last_in_ns = now; /* until it is back */
+		slot->tap_touched = state ? TAP_ASLEEP : TAP_PUSHED_OFF;
+	}
 }
 
 static __always_inline void tap_in(struct thread *thread, __u64 now)
@@ -132,8 +156,39 @@ static __always_inline void tap_in(struct thread *thread, __u64 now)
 	if (thread->tap_where < TAP_IN_CALL)
 		return;
 	slot = slot_at(thread->index);
-	if (slot)
+	if (slot && slot->tap_touched) {
 		slot->tap_last_in_ns = now;
+		slot->tap_touched = TAP_TOUCHED;
+	}
+}
+
+/* The sleep is over; called after its part was closed. */
+static __always_inline void tap_woken(struct thread *thread, __u64 now)
+{
+	struct debox_slot *slot;
+
+	if (thread->tap_where < TAP_IN_CALL)
+		return;
+	slot = slot_at(thread->index);
+	if (slot && slot->tap_touched == TAP_ASLEEP) {
+		slot->tap_last_in_ns = now;
+		slot->tap_touched = TAP_WOKEN;
+	}
+}
+
+/*
+ * When a thread came back that was not seen to: when it ended its call, if it did since, for it has
+ * counted the time until then as that of the call.
+ */
+static __always_inline __u64 tap_resumed(struct thread *thread, __u64 now)
+{
+	struct debox_slot *slot = slot_at(thread->index);
+	__u64 ended;
+
+	if (!slot || thread->tap_where < TAP_IN_CALL || slot->tap_touched)
+		return now;
+	ended = slot->tap_last_in_ns;
+	return ended > thread->stamp_ns && ended < now ? ended : now;
 }
 
 /* Where the program made the open call, 0 when the thread is not in one. */

@@ -28,7 +28,13 @@ fn main() -> Result<()> {
             "-fno-builtin",
         ])
         // A frame pointer costs nothing here and keeps frame-pointer unwinding through the shim.
-        .args(["-fno-omit-frame-pointer", "-Wall", "-Wextra", "-Werror"])
+        .args([
+            "-fno-omit-frame-pointer",
+            "-momit-leaf-frame-pointer",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+        ])
         // Buffer parameters of pipe() are declared as arrays; unsigned results are never -1.
         .args([
             "-Wno-array-parameter",

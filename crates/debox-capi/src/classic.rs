@@ -135,13 +135,14 @@ fn activate(max_sleeps: u32, max_trace: u32) -> Result<(), Error> {
     }
     inband::set_limits(max_sleeps, max_trace)?;
     inband::resume()?;
-    inband::watch(fill_at_end)?;
+    let is_told = inband::watch(fill_at_end)?;
     ACTIVE.with(|active| {
-        active
-            .seen
-            .set(inband::last().map_or(0, inband::Last::number));
-        active.mask.set(blocked_signals());
-        inband::watch_thread(ptr::from_ref(active) as usize);
+        if is_told {
+            active.mask.set(blocked_signals());
+            inband::watch_thread(ptr::from_ref(active) as usize);
+        }
+        let last = inband::last().map_or(0, inband::Last::number);
+        active.seen.set(last);
     });
     Ok(())
 }

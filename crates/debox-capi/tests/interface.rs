@@ -117,6 +117,60 @@ checks! {
     null_deactivates: "classic" "null";
     privilege_is_needed: "classic" "privilege";
     warm_fetches_are_no_call: "classic" "warm";
+    the_user_tap_measures_a_known_wait: "tap" "sleep";
+    the_user_tap_keeps_values: "tap" "reads";
+    functions_are_wrapped: "tap" "wrapped";
+    handlers_are_outside: "tap" "handlers";
+    jumps_end_calls: "tap" "jumps";
+    preemption_is_seen: "tap" "preemption";
+    tapped_threads_and_children_have_their_own: "tap" "own";
+    tapped_sessions_follow_each_other: "tap" "sessions";
+    the_clock_is_kept: "tap" "clock";
+    results_come_at_the_end_of_tapped_calls: "tap" "results";
+    handlers_look_nothing_up: "tap" "unknown";
+}
+
+/// The `debox` command: where cargo puts it, one level above the tests.
+fn command() -> PathBuf {
+    let debox = library_directory().join("../debox");
+    assert!(
+        debox.exists(),
+        "{} is not built: cargo build -p debox-cli",
+        debox.display()
+    );
+    debox
+}
+
+/// Runs a check under `debox run`.
+fn run_under(tap: &str, program: &str, argument: &str) {
+    let program = linked(program);
+    let directory = program.parent().expect("it is in its own directory");
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let ran = Command::new(command())
+        .args(["run", "--tap", tap, "--output"])
+        .arg(directory.join("report"))
+        .arg("--")
+        .arg(&program)
+        .arg(argument)
+        .output()
+        .expect("debox runs");
+    let _ = std::fs::remove_dir_all(directory);
+    check(argument, &ran);
+}
+
+#[test]
+fn programs_join_the_user_tap_they_run_under() {
+    run_under("user", "joined", "joined");
+}
+
+#[test]
+fn results_come_at_the_end_of_calls_that_the_shim_sees() {
+    run_under("user", "joined", "results");
+}
+
+#[test]
+fn sessions_stand_side_by_side() {
+    run_under("kernel", "joined", "beside");
 }
 
 #[test]

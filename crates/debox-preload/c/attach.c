@@ -26,7 +26,7 @@
 
 /* Answers of the session are not slept for this often: they come within some tens of microseconds.
  */
-#define ATTEMPTS 2000
+#define ATTEMPTS 20000
 
 enum attach_state {
 	UNTRIED,

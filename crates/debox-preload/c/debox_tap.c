@@ -12,39 +12,62 @@
 
 #include "attach.h"
 
-/* CLOCK_MONOTONIC at a value of the time-stamp counter. */
-static __u64 monotonic(const volatile struct debox_tap_clock *clock, __u64 tsc)
+/* CLOCK_MONOTONIC at a value of the time-stamp counter; `rate` is ns for a tick, times 2^48. */
+static inline __u64 monotonic(__u64 tsc, __u64 *rate)
 {
-	__u64 base_tsc, base_ns, mult;
+	const volatile struct debox_tap_clock *clock = debox_tap_process.clock;
+	__u64 base_tsc, base_ns;
 	__u32 sequence;
 
 	do {
 		sequence = clock->sequence;
 		base_tsc = clock->base_tsc;
 		base_ns = clock->base_ns;
-		mult = clock->mult;
+		*rate = clock->mult << 16;
 	} while (DEBOX_UNLIKELY(sequence & 1 || sequence != clock->sequence));
 	/* The counter may be of before the base: a signed product. */
-	return base_ns +
-	       (__s64)(((__int128)(__s64)((tsc - base_tsc) << 16) * (__s64)(mult << 16)) >> 64);
+	return base_ns + (__s64)(((__int128)(__s64)((tsc - base_tsc) << 16) * (__s64)*rate) >> 64);
 }
 
 /*
- * As the probes count: eight buckets an octave, all below 32 ns in the first. The leading bits of a
- * floating-point number, exponent and then fraction, are just that.
+ * As the probes count: eight buckets an octave, all below 32 ns in the first. Most calls are short,
+ * and theirs are looked up by wall time / 4.
  */
+#define EIGHTH(at, width, bucket) [(at)...(at) + (width) - 1] = (bucket)
+#define OCTAVE(at, width, bucket)                                                                  \
+	EIGHTH(at, width, bucket), EIGHTH((at) + (width), width, (bucket) + 1),                    \
+		EIGHTH((at) + 2 * (width), width, (bucket) + 2),                                   \
+		EIGHTH((at) + 3 * (width), width, (bucket) + 3),                                   \
+		EIGHTH((at) + 4 * (width), width, (bucket) + 4),                                   \
+		EIGHTH((at) + 5 * (width), width, (bucket) + 5),                                   \
+		EIGHTH((at) + 6 * (width), width, (bucket) + 6),                                   \
+		EIGHTH((at) + 7 * (width), width, (bucket) + 7)
+
+static const unsigned char short_buckets[256] = {
+	OCTAVE(8, 1, 1),   OCTAVE(16, 2, 9),	OCTAVE(32, 4, 17),
+	OCTAVE(64, 8, 25), OCTAVE(128, 16, 33),
+};
+
+static inline __u32 long_bucket(__u64 ns)
+{
+	int log = 63 - __builtin_clzll(ns);
+	__u32 bucket = ((log - 5) << 3) + ((ns >> (log - 3)) & 7) + 1;
+
+	return bucket < DEBOX_TAP_BUCKETS ? bucket : DEBOX_TAP_BUCKETS - 1;
+}
+
 static inline __u32 bucket_of(__u64 ns)
 {
-	double value = (double)(__s64)ns;
-	__u64 bits;
-	__s64 bucket;
-
-	__builtin_memcpy(&bits, &value, sizeof(bits));
-	bucket = (__s64)(bits >> 49) - ((1023 + 5) << 3) + 1;
-	if (DEBOX_UNLIKELY((__u64)bucket >= DEBOX_TAP_BUCKETS))
-		return bucket < 0 ? 0 : DEBOX_TAP_BUCKETS - 1;
-	return bucket;
+	return __builtin_expect(ns < 1024, 1) ? short_buckets[ns / 4] : long_bucket(ns);
 }
+
+/* debox_slot.tap_touched, as in probe/usertap.h. */
+enum tap_touched {
+	TAP_TOUCHED = 1,
+	TAP_ASLEEP = 2,
+	TAP_PUSHED_OFF = 3,
+	TAP_WOKEN = 4,
+};
 
 static int is_restart(__s64 ret)
 {
@@ -71,9 +94,16 @@ static void close_budget(struct debox_slot *slot, struct debox_record *record, _
 	struct debox_budget *budget = &record->budget;
 	struct debox_outside *outside = &record->outside;
 	__s64 last = (__s64)(stop_ns - slot->tap_last_in_ns);
+	__u64 *away = slot->tap_touched == TAP_ASLEEP  ? &budget->blocked_ns
+		      : slot->tap_touched == TAP_WOKEN ? &budget->runqueue_ns
+						       : &budget->preempted_ns;
 	__s64 cpu = (__s64)(slot->tap_first_out_ns - record->start_ns) + (__s64)budget->cpu_ns;
 
-	if (slot->tap_handler)
+	if (slot->tap_touched >= TAP_ASLEEP) {
+		/* Off the CPU and not seen to come back. */
+		*away += last > 0 ? last : 0;
+		slot->tap_last_in_ns = stop_ns;
+	} else if (slot->tap_handler)
 		outside->handler_ns += last > 0 ? last : 0;
 	else
 		cpu += last;
@@ -128,11 +158,25 @@ void debox_tap_watch(void (*on_end)(struct debox_slot *slot))
 	watcher = on_end;
 }
 
+static __attribute__((noinline)) void end_rare(struct debox_slot *slot,
+					       struct debox_tap_thread *thread, __u64 wall)
+{
+	if (thread->depth)
+		resume(slot, thread, wall);
+	else
+		thread->start = 0;
+	if (watcher)
+		watcher(slot);
+}
+
 /* The record is whole: counts it, and ends the call's use of the slot. */
 static inline void publish(struct debox_slot *slot, struct debox_tap_thread *thread,
-			   struct debox_record *record, struct debox_tap_row *row, __u64 wall)
+			   struct debox_record *record, struct debox_tap_row *row, __u64 wall,
+			   int all_cpu)
 {
 	if (row) {
+		if (all_cpu)
+			row->parts_ns[0] += wall;
 		row->histogram[bucket_of(wall)]++;
 		if (wall > row->max_ns)
 			row->max_ns = wall;
@@ -142,12 +186,10 @@ static inline void publish(struct debox_slot *slot, struct debox_tap_thread *thr
 	record->sequence++;
 	slot->completed++;
 	DEBOX_BARRIER();
-	if (DEBOX_UNLIKELY(thread->depth != 0))
-		resume(slot, thread, wall);
+	if (DEBOX_UNLIKELY(watcher || thread->depth))
+		end_rare(slot, thread, wall);
 	else
 		thread->start = 0;
-	if (DEBOX_UNLIKELY(watcher != 0))
-		watcher(slot);
 }
 
 /* The rest of debox_tap_finish for a call that the probes have touched or that faulted. */
@@ -156,14 +198,16 @@ static __attribute__((noinline)) void finish_touched(struct debox_slot *slot,
 						     struct debox_tap_row *row, __u64 stop)
 {
 	const __u64 *parts = &record->budget.cpu_ns;
+	__u64 rate, stop_ns = monotonic(stop, &rate);
 	int i;
 
 	if (slot->tap_touched) {
-		close_budget(slot, record, monotonic(debox_tap_process.clock, stop));
+		close_budget(slot, record, stop_ns);
 		slot->tap_touched = 0;
 		slot->tap_handler = 0;
 	} else {
-		record->wall_ns = monotonic(debox_tap_process.clock, stop) - record->start_ns;
+		record->wall_ns =
+			((unsigned __int128)((stop - debox_tap_thread.start) << 16) * rate) >> 64;
 		record->budget = (struct debox_budget){.cpu_ns = record->wall_ns};
 		record->outside = (struct debox_outside){0};
 	}
@@ -174,22 +218,23 @@ static __attribute__((noinline)) void finish_touched(struct debox_slot *slot,
 	}
 	if (row)
 		row->faults += record->faults_minor;
-	publish(slot, &debox_tap_thread, record, row, record->wall_ns);
+	publish(slot, &debox_tap_thread, record, row, record->wall_ns, 0);
 }
 
 void debox_tap_finish(__u32 number, __u64 stop, __s64 ret)
 {
 	struct debox_tap_thread *thread = &debox_tap_thread;
-	const struct debox_tap_clock *clock = debox_tap_process.clock;
 	struct debox_slot *slot = thread->slot;
-	__u64 completed = slot->completed, start = thread->start, wall, header = number;
+	__u64 completed = slot->completed, start = thread->start, rate, wall, header = number;
 	struct debox_record *record = record_at(slot, completed);
 	struct debox_tap_row *row;
-	__u32 sequence = record->sequence, faults;
+	__u32 sequence, faults;
 
 	/* Ended already by a jump that came back here, or begun by the parent of this process. */
 	if (DEBOX_UNLIKELY(slot->tap_call != number + 1 || !*debox_tap_process.mine))
 		return;
+	__asm__("" : "+r"(record)); /* keep the address, do not compute it for each field */
+	sequence = record->sequence;
 	if (__builtin_expect(!(sequence & 1), 1)) {
 		WORDS(record, sleeps_used) = 0;
 		record->sequence = sequence | 1;
@@ -203,7 +248,7 @@ void debox_tap_finish(__u32 number, __u64 stop, __s64 ret)
 		record = open_record(slot);
 		record->number = slot->completed + 1;
 	}
-	__asm__("" : "+r"(record)); /* keep the address, do not compute it for each field */
+	__asm__("" : "+r"(record));
 	row = thread->rows;
 	if (row)
 		row += number < DEBOX_TAP_ROWS ? number : DEBOX_TAP_ROWS - 1;
@@ -223,22 +268,20 @@ void debox_tap_finish(__u32 number, __u64 stop, __s64 ret)
 	record->args[0] = thread->args[0];
 	record->args[1] = thread->args[1];
 	record->args[2] = thread->args[2];
-	record->start_ns = monotonic(clock, start);
+	record->start_ns = monotonic(start, &rate);
 	faults = slot->tap_faults - thread->faults;
 	WORDS(record, faults_minor) = faults;
 	if (DEBOX_UNLIKELY((slot->tap_touched | faults) != 0)) {
 		finish_touched(slot, record, row, stop);
 		return;
 	}
-	wall = ((unsigned __int128)((stop - start) << 16) * (clock->mult << 16)) >> 64;
+	wall = ((unsigned __int128)((stop - start) << 16) * rate) >> 64;
 	if (DEBOX_UNLIKELY(record->budget.outside_ns != 0))
 		record->outside = (struct debox_outside){0};
 	record->budget = (struct debox_budget){.cpu_ns = wall};
 	record->wall_ns = wall;
 	slot->tap_totals_ns[0] += wall;
-	if (row)
-		row->parts_ns[0] += wall;
-	publish(slot, thread, record, row, wall);
+	publish(slot, thread, record, row, wall, 1);
 }
 
 static void move_record(struct debox_record *to, struct debox_record *from)
@@ -312,14 +355,19 @@ static void end_open_call(struct debox_slot *slot, struct debox_tap_thread *thre
 		debox_tap_finish(slot->tap_call - 1, debox_tap_now(), -EINTR);
 		return;
 	}
-	/* It had not begun, or was being recorded. */
+	/* It had not begun, or was being recorded: then it counts if it was counted in its row. */
 	slot->tap_call = 0;
 	DEBOX_BARRIER();
 	slot->tap_touched = 0;
 	slot->tap_handler = 0;
 	record = open_record(slot);
-	record->sequence = (record->sequence | 1) + 1;
-	record->number = 0;
+	if (thread->start && !thread->depth && record->number == slot->completed + 1 &&
+	    !(record->sequence & 1) && !(record->flags & DEBOX_NESTED)) {
+		slot->completed++;
+	} else {
+		record->sequence = (record->sequence | 1) + 1;
+		record->number = 0;
+	}
 	DEBOX_BARRIER();
 	if (thread->depth)
 		resume(slot, thread, 0);

@@ -25,6 +25,13 @@ pub fn steal_ns() -> Option<u64> {
 
 /// Fails, in words, if the session cannot be opened here.
 pub(crate) fn require(options: &Options) -> Result<()> {
+    let detail = options.detail;
+    if options.tap == Tap::User && (detail.irq || detail.io || detail.callsites) {
+        bail!(
+            "the user tap measures basic and sleeps; irq, io and callsites need probes at both ends \
+             of a call, which are the kernel tap (--tap kernel)"
+        );
+    }
     if options.tap == Tap::User {
         if let Some(refusal) = clock::refusal() {
             bail!(refusal);

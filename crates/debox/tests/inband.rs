@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use debox::inband::{self, Error, Options};
 use debox::labels::Class;
-use debox::record::{Record, ResourceKind, Waker, HISTORY_MAX};
+use debox::record::{self, Record, ResourceKind, Waker, HISTORY_MAX};
+use debox::Tap;
 
 /// A session of the test's own: the process has but one.
 struct Enabled(#[allow(dead_code)] MutexGuard<'static, ()>);
@@ -25,6 +26,17 @@ fn enabled() -> Enabled {
     let alone = alone();
     inband::enable(&Options {
         max_threads: 64,
+        ..Options::default()
+    })
+    .expect("enable");
+    Enabled(alone)
+}
+
+fn enabled_tap() -> Enabled {
+    let alone = alone();
+    inband::enable(&Options {
+        max_threads: 64,
+        tap: Some(Tap::User),
         ..Options::default()
     })
     .expect("enable");
@@ -241,4 +253,88 @@ fn a_session_has_a_beginning_and_an_end() {
         ..Options::default()
     };
     assert!(matches!(inband::enable(&none), Err(Error::Argument(_))));
+}
+
+#[test]
+fn tapped_calls_have_records() {
+    let _session = enabled_tap();
+    call(1);
+    assert!(inband::last().is_none(), "an ordinary call has a record");
+    let time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 20_000_000,
+    };
+    // SAFETY: `time` is a valid timespec, and no remainder is wanted.
+    let ret = unsafe { inband::call(libc::SYS_nanosleep, [&raw const time as u64, 0, 0, 0, 0, 0]) };
+    assert_eq!(ret, 0);
+    let record = inband::last().expect("a record").copy();
+    assert_eq!(
+        (record.call_name().as_str(), record.number),
+        ("nanosleep", 1)
+    );
+    assert_eq!(record.flags, record::USER_TAP);
+    assert_eq!(record.budget.total_ns(), record.wall_ns);
+    assert!(record.budget.blocked_ns >= 20_000_000, "{record:?}");
+    let [sleep] = record.sleeps() else {
+        panic!("{record:?}")
+    };
+    assert_eq!((sleep.count, sleep.waker()), (1, Waker::HardIrq));
+    let explained = inband::explain(&record, 0).expect("explain");
+    assert_eq!(explained.class, Class::Idle);
+
+    let mut ends = [0; 2];
+    let room = ends.as_mut_ptr();
+    // SAFETY: there is room for both descriptors.
+    let ret = inband::tap(libc::SYS_pipe2, [room as u64, 0, 0], || unsafe {
+        libc::pipe2(room, libc::O_CLOEXEC)
+    });
+    let last = inband::last().expect("a record");
+    assert_eq!((ret, last.call(), last.ret()), (0, libc::SYS_pipe2, 0));
+    assert_eq!(last.args()[0], room as u64);
+    let failed = inband::tap(libc::SYS_openat, [0; 3], || {
+        File::open("/no/such/file").map(drop)
+    });
+    assert_eq!(failed.unwrap_err().raw_os_error(), Some(libc::ENOENT));
+    assert_eq!(
+        inband::last().expect("a record").copy().errno(),
+        Some(libc::ENOENT)
+    );
+}
+
+#[test]
+fn a_panic_ends_the_tapped_call() {
+    let _session = enabled_tap();
+    let panicked = std::panic::catch_unwind(|| {
+        inband::tap(libc::SYS_read, [0; 3], || -> i32 { panic!("on purpose") })
+    });
+    assert!(panicked.is_err());
+    let record = inband::last().expect("a record").copy();
+    assert_eq!(
+        (record.call_name().as_str(), record.errno()),
+        ("read", Some(libc::EINTR))
+    );
+    inband::tap(libc::SYS_getppid, [9, 0, 0], || {
+        call(9);
+        0
+    });
+    let last = inband::last().expect("a record");
+    assert_eq!((last.args()[0], last.flags()), (9, record::USER_TAP));
+}
+
+#[test]
+fn tapped_threads_count_for_themselves() {
+    let _session = enabled_tap();
+    let count = |mark: u64| {
+        for i in 0..2000 {
+            // SAFETY: getppid takes no arguments.
+            unsafe { inband::call(libc::SYS_getppid, [mark, i, 0, 0, 0, 0]) };
+            let last = inband::last().expect("a record");
+            assert_eq!((last.args(), last.number()), ([mark, i, 0], i + 1));
+        }
+    };
+    thread::scope(|scope| {
+        (1..9).for_each(|mark| {
+            scope.spawn(move || count(mark));
+        });
+    });
 }

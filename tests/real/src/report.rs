@@ -12,7 +12,7 @@ const CPU_SLACK_NS: u64 = 5_000_000;
 
 /// What debox counts as CPU time and the kernel's account leaves out at each switch: the scheduler
 /// has stopped the thread's clock and looks for another task to run, before it switches.
-const SWITCH_NS: u64 = 1_000;
+const SWITCH_NS: u64 = 4_000;
 
 /// A report of a real program and what the program printed.
 #[derive(Debug)]

@@ -5,7 +5,6 @@
  * words with its parent for as long as it lives. Every child makes ten getuid calls, if it is one
  * that may, and the parent makes seven getgid calls after each.
  */
-#define _GNU_SOURCE
 #include <spawn.h>
 
 #include "known.h"

@@ -39,7 +39,8 @@ struct debox_tap_process debox_tap_process = {
 	.clock = &debox_inband_clock,
 	.mine = (volatile __u32 *)&none,
 };
-__thread struct debox_tap_thread debox_tap_thread = {.slot = &debox_tap_nowhere};
+__thread struct debox_tap_thread debox_tap_thread
+	__attribute__((tls_model("initial-exec"))) = {.slot = &debox_tap_nowhere};
 
 /* Begins or ends tapping: `generation` is the page that says whether slots are there. */
 DEBOX_TAP_HIDDEN void debox_inband_set_tap(volatile __u64 *generation)
