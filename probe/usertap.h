@@ -262,6 +262,7 @@ static __always_inline void close_tapped_life(struct thread *thread)
 	if (slot->tap_call)
 		close_open_tapped_call(slot);
 	thread->calls = slot->completed;
+	thread->call_faults_minor = slot->tap_faults;
 	outside = slot->tap_totals_ns[PART_OUTSIDE];
 	thread->in_calls[PART_OUTSIDE] = outside;
 	for (int i = PART_BLOCKED; i < PART_OUTSIDE; i++) {
@@ -332,17 +333,27 @@ int BPF_PROG(on_signal_deliver, int signal, void *info, struct k_sigaction *acti
 	return 0;
 }
 
-/* Faults taken in kernel mode: the copies that calls make to and from the program. */
+/*
+ * Faults taken in kernel mode: the copies that calls make to and from the program. The exception
+ * alone does not tell: bad pointers are refused, and some virtual machines take each fault twice.
+ * So one counts if the task's own counters have moved since the one before.
+ */
 SEC("tp_btf/page_fault_kernel")
 int BPF_PROG(on_kernel_fault)
 {
-	struct thread *thread = thread_of(bpf_get_current_task_btf());
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct thread *thread = thread_of(task);
 	struct debox_slot *slot;
+	__u64 served;
 
 	if (!thread)
 		return 0;
+	served = task->min_flt + task->maj_flt + 1;
+	if (thread->faults_minor == served)
+		return 0;
+	thread->faults_minor = served;
 	slot = slot_at(thread->index);
-	if (slot)
+	if (slot && slot->tap_call)
 		slot->tap_faults++;
 	return 0;
 }
