@@ -159,15 +159,15 @@ struct debox_slot {
 
 	/* The user tap's own words; see debox_tap.h. */
 	__u32 tap_call;	   /* thread: call number + 1 between the stamps, else 0 */
-	__u32 tap_touched; /* kernel: not 0 once it added to the open record; thread: cleared */
+	__u32 tap_touched; /* kernel: 1 added to the open record, 2 asleep, 3 pushed off, 4 woken */
 	__u32 tap_foreign; /* kernel: processes that share this memory (vfork): no stamps then */
-	__u32 tap_handler; /* kernel: a signal handler runs inside the open call */
+	__u32 tap_handler; /* kernel: 1 a handler runs inside the open call, 2 on its own stack */
 	__u64 tap_first_out_ns; /* kernel: when the open call was first interrupted */
 	__u64 tap_last_in_ns;	/* kernel: when it last went on */
 	__u64 tap_frame;  /* thread: stack frame of the open call, to tell nested from abandoned */
-	__u32 tap_faults; /* kernel: faults taken in kernel mode since the slot began */
+	__u32 tap_faults; /* kernel: faults taken inside calls since the slot began */
 	__u32 tap_abandoned;	/* thread: calls left by longjmp or cancellation */
-	__u64 tap_calls;	/* thread: calls completed */
+	__u64 tap_calls;	/* not used; see completed */
 	__u64 tap_totals_ns[6]; /* thread: their budgets, summed */
 	__u64 tap_caller;	/* thread: where the program made the open call */
 	__u64 reserved1[45];

@@ -100,7 +100,8 @@ fn a_mapped_file_faults_in_user_code() {
     let user = run.call("(user)").between("faults_major", 64, 64 + 20);
     let reads = user.sleep("mapped page read").class("disk");
     as_the_scheduler_says(&run, reads.number("blocked_ns"), user.number("runqueue_ns"));
-    reads.between("count", 64, 64 + 20);
+    // A read that ends before its fault comes to wait for it needs no sleep.
+    reads.between("count", 64 - 8, 64 + 20);
 }
 
 /// With six threads that extend one file, the lock is always held by one that sleeps on the disk:

@@ -203,8 +203,8 @@ fn calls_are_counted_to_the_last_one() {
 /// Each interposed entry point makes the call that it is counted as.
 #[test]
 fn entry_points_are_counted_under_the_calls_they_make() {
-    let kernel = under("kernel", "tap_entries");
-    let user = under("user", "tap_entries");
+    let kernel = under("kernel", "tap_entries", &[]);
+    let user = under("user", "tap_entries", &[]);
     assert!(user.fact("entries") > 140);
     let names = |run: &Measured| -> Vec<String> {
         let rows = run.report["syscalls"].as_array().expect("a table").iter();
@@ -255,7 +255,7 @@ fn a_life_adds_up_to_the_time_it_took() {
 /// What sleeps without passing an entry point of libc is listed, and nothing of the tap itself is.
 #[test]
 fn sleeps_outside_the_entry_points_are_listed() {
-    let run = under("user", "tap_untapped");
+    let run = under("user", "tap_untapped", &[]);
     let untapped = run.report["untapped"].as_array().expect("a table");
     for (call, label) in [
         ("read", "pipe empty"),
