@@ -117,6 +117,8 @@ impl Debox {
         }
         let child = Command::new(&words[0])
             .args(&words[1..])
+            // cargo's own, in which every program's loader would look first
+            .env_remove("LD_LIBRARY_PATH")
             .stdin(Stdio::null())
             .stdout(File::create(&stdout).expect("scratch directory is writable"))
             .stderr(File::create(&stderr).expect("scratch directory is writable"))
