@@ -44,28 +44,10 @@ static __always_inline __u64 resource_of(struct thread *thread, struct task_stru
 	if (!regs)
 		return 0;
 	argument = regs->di;
-	switch (thread->call) {
-	case 202: /* futex: the same word of the same address space */
+	switch (resource_kind_of(thread->call)) {
+	case DEBOX_RESOURCE_FUTEX: /* the same word of the same address space */
 		return argument ^ ((__u64)BPF_CORE_READ(task, mm) << 1);
-	case 0:
-	case 1: /* read, write */
-	case 17:
-	case 18: /* pread64, pwrite64 */
-	case 19:
-	case 20: /* readv, writev */
-	case 42:
-	case 43:
-	case 288: /* connect, accept, accept4 */
-	case 44:
-	case 45:
-	case 46:
-	case 47: /* sendto, recvfrom, sendmsg, recvmsg */
-	case 72:
-	case 73: /* fcntl, flock */
-	case 74:
-	case 75: /* fsync, fdatasync */
-	case 232:
-	case 281: /* epoll_wait, epoll_pwait */
+	case DEBOX_RESOURCE_FD:
 		files = task->files;
 		if (!files)
 			return 0;

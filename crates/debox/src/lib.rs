@@ -11,6 +11,7 @@ mod explain;
 pub mod inband;
 pub mod kernel;
 pub mod labels;
+mod merge;
 mod process;
 pub mod record;
 pub mod report;

@@ -15,7 +15,9 @@ use debox::record::{self, Record, ResourceKind, Waker, HISTORY_MAX};
 use debox::Tap;
 
 /// A session of the test's own: the process has but one.
-struct Enabled(#[allow(dead_code)] MutexGuard<'static, ()>);
+struct Enabled {
+    _alone: MutexGuard<'static, ()>,
+}
 
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
@@ -29,7 +31,7 @@ fn enabled() -> Enabled {
         ..Options::default()
     })
     .expect("enable");
-    Enabled(alone)
+    Enabled { _alone: alone }
 }
 
 fn enabled_tap() -> Enabled {
@@ -40,7 +42,7 @@ fn enabled_tap() -> Enabled {
         ..Options::default()
     })
     .expect("enable");
-    Enabled(alone)
+    Enabled { _alone: alone }
 }
 
 impl Drop for Enabled {

@@ -1,0 +1,74 @@
+//! One row for a call and a site, whichever stacks and tasks led there.
+
+use std::collections::BTreeMap;
+
+use crate::report::{Sleep, SleepCallSite, Waker};
+
+/// Different stacks can reach the same site; the report has one row for a call and site.
+pub(crate) fn merge_same_site(sleeps: Vec<Sleep>) -> Vec<Sleep> {
+    let mut merged: BTreeMap<(String, String, String), Sleep> = BTreeMap::new();
+    for sleep in sleeps {
+        let key = (
+            sleep.syscall.clone(),
+            sleep.label.clone(),
+            sleep.site.clone(),
+        );
+        match merged.get_mut(&key) {
+            None => {
+                merged.insert(key, sleep);
+            }
+            Some(sum) => {
+                if sleep.blocked_ns > sum.blocked_ns {
+                    sum.frames = sleep.frames; // the stack shown is the one that cost most
+                }
+                sum.count += sleep.count;
+                sum.blocked_ns += sleep.blocked_ns;
+                sum.max_ns = sum.max_ns.max(sleep.max_ns);
+                sum.waiters_entry_max = sum.waiters_entry_max.max(sleep.waiters_entry_max);
+                sum.waiters_exit_max = sum.waiters_exit_max.max(sleep.waiters_exit_max);
+                if sum.waiters_scope.is_none() {
+                    sum.waiters_scope = sleep.waiters_scope;
+                }
+                merge_wakers(&mut sum.wakers, sleep.wakers);
+                sum.call_sites.extend(sleep.call_sites);
+            }
+        }
+    }
+    merged
+        .into_values()
+        .map(|mut sleep| {
+            sleep.call_sites = merge_call_sites(sleep.call_sites);
+            sleep
+        })
+        .collect()
+}
+
+fn merge_wakers(wakers: &mut Vec<Waker>, more: Vec<Waker>) {
+    for waker in more {
+        let same = wakers
+            .iter_mut()
+            .find(|known| known.kind == waker.kind && known.tid == waker.tid);
+        match same {
+            Some(known) => known.count += waker.count,
+            None => wakers.push(waker),
+        }
+    }
+    wakers.sort_by_key(|waker| std::cmp::Reverse(waker.count));
+}
+
+fn merge_call_sites(sites: Vec<SleepCallSite>) -> Vec<SleepCallSite> {
+    let mut merged: BTreeMap<Vec<String>, SleepCallSite> = BTreeMap::new();
+    for site in sites {
+        let sum = merged
+            .entry(site.frames.clone())
+            .or_insert_with(|| SleepCallSite {
+                frames: site.frames,
+                ..SleepCallSite::default()
+            });
+        sum.count += site.count;
+        sum.blocked_ns += site.blocked_ns;
+    }
+    let mut sites: Vec<SleepCallSite> = merged.into_values().collect();
+    sites.sort_by_key(|site| std::cmp::Reverse(site.blocked_ns));
+    sites
+}
