@@ -70,6 +70,8 @@ fn strace_counts(name: &str, arguments: &[&str]) -> Option<BTreeMap<String, (u64
     let _turn = Exclusive::take();
     let summary = scratch.file("summary");
     let status = Command::new("strace")
+        // The loader would search cargo's directories, and strace would count that.
+        .env_remove("LD_LIBRARY_PATH")
         .args(["-f", "-c", "-U", "name,calls,errors", "-o"])
         .arg(&summary)
         .arg(program(name))
