@@ -1,15 +1,11 @@
 //! From stacks to sites, labels and call sites, for people.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
-
-use anyhow::Result;
-use libbpf_rs::{MapCore, MapFlags};
 
 use crate::calls;
+use crate::collect::Snapshot;
 use crate::labels::Labels;
 use crate::process::Processes;
-use crate::session::Session;
 use crate::symbols::{Frame, Symbols};
 use crate::tables::{self, types};
 
@@ -28,56 +24,22 @@ pub(crate) struct Explained {
 pub(crate) struct Explainer<'a> {
     symbols: Symbols,
     processes: &'a RefCell<Processes>,
-    kernel_stacks: HashMap<u64, Vec<u64>>,
-    user_stacks: HashMap<u64, types::user_stack>,
+    snapshot: &'a Snapshot,
 }
 
 impl<'a> Explainer<'a> {
-    pub fn new(session: &Session, processes: &'a RefCell<Processes>) -> Result<Explainer<'a>> {
-        let maps = &session.skel.maps;
-        let mut kernel_stacks = HashMap::new();
-        for key in maps.kernel_stacks.keys() {
-            let Some(name) = tables::read_value::<u64>(&key) else {
-                continue;
-            };
-            let Some(bytes) = maps.kernel_stacks.lookup(&key, MapFlags::ANY)? else {
-                continue;
-            };
-            let Some(stack) = tables::read_value::<types::kernel_stack>(&bytes) else {
-                continue;
-            };
-            let frames = stack
-                .frames
-                .iter()
-                .copied()
-                .take_while(|frame| *frame != 0)
-                .collect();
-            kernel_stacks.insert(name, frames);
-        }
-        let mut user_stacks = HashMap::new();
-        for key in maps.user_stacks.keys() {
-            let Some(name) = tables::read_value::<u64>(&key) else {
-                continue;
-            };
-            let Some(bytes) = maps.user_stacks.lookup(&key, MapFlags::ANY)? else {
-                continue;
-            };
-            let Some(stack) = tables::read_value::<types::user_stack>(&bytes) else {
-                continue;
-            };
-            user_stacks.insert(name, stack);
-        }
-        Ok(Explainer {
+    pub fn new(snapshot: &'a Snapshot, processes: &'a RefCell<Processes>) -> Explainer<'a> {
+        Explainer {
             symbols: Symbols::default(),
             processes,
-            kernel_stacks,
-            user_stacks,
-        })
+            snapshot,
+        }
     }
 
     /// A sleep in `call` at the kernel stack of that name.
     pub fn sleep(&self, call: u32, stack: u64, lock_flags: u32) -> Explained {
         let addresses = self
+            .snapshot
             .kernel_stacks
             .get(&stack)
             .map(Vec::as_slice)
@@ -108,7 +70,7 @@ impl<'a> Explainer<'a> {
 
     /// The user stack of that name, innermost first.
     pub fn user_stack(&self, name: u64) -> Vec<String> {
-        let Some(stack) = self.user_stacks.get(&name) else {
+        let Some(stack) = self.snapshot.user_stacks.get(&name) else {
             return Vec::new();
         };
         let name = |(index, address): (usize, u64)| {

@@ -1,0 +1,280 @@
+//! What the probes measured, read out of their tables: plain data, before names are looked up.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::Read;
+
+use anyhow::{Context, Result};
+use libbpf_rs::{Iter, MapCore, MapFlags};
+
+use super::lives::{close_open_part, take_calls_out_of_life};
+use crate::kernel;
+use crate::session::{Detail, Session, Tap};
+use crate::tables::{self, types, CALL_NONE};
+
+/// A session's tables at its stop.
+pub(crate) struct Snapshot {
+    pub tap: Tap,
+    pub detail: Detail,
+    pub started_ns: u64,
+    pub stopped_ns: u64,
+    /// Time the hypervisor took meanwhile, where the kernel tells.
+    pub steal_ns: Option<u64>,
+    /// Threads that ended, and those alive with their open part closed at the stop.
+    pub threads: Vec<types::thread>,
+    /// Where in `threads` the sum of the unlisted ones is.
+    pub unlisted: Option<usize>,
+    /// Threads that are inside a call: index into `threads` and kernel stack.
+    pub open_calls: Vec<(usize, Vec<u64>)>,
+    /// By call number.
+    pub rows: BTreeMap<u32, types::row>,
+    pub sleeps: Vec<(types::sleep_key, types::sleep_row)>,
+    pub wakers: Vec<(types::waker_key, types::waker_row)>,
+    pub sites: Vec<(types::site_key, types::site_row)>,
+    /// Innermost frame first.
+    pub kernel_stacks: HashMap<u64, Vec<u64>>,
+    pub user_stacks: HashMap<u64, types::user_stack>,
+    pub lost: types::lost,
+    pub probe_misses: u64,
+}
+
+impl Session {
+    /// The kernel stacks of monitored tasks that are not running, by index in `threads`.
+    pub(super) fn stacks_in_flight(&mut self) -> Result<HashMap<u32, Vec<u64>>> {
+        let link = self
+            .skel
+            .progs
+            .show_tasks
+            .attach()
+            .context("cannot walk the tasks")?;
+        let mut bytes = Vec::new();
+        Iter::new(&link)?.read_to_end(&mut bytes)?;
+        let size = std::mem::size_of::<types::in_flight>();
+        let mut stacks = HashMap::new();
+        for chunk in bytes.chunks_exact(size) {
+            let Some(entry) = tables::read_value::<types::in_flight>(chunk) else {
+                continue;
+            };
+            let depth = (entry.depth as usize).min(entry.frames.len());
+            stacks.insert(entry.index - 1, entry.frames[..depth].to_vec());
+        }
+        Ok(stacks)
+    }
+
+    /// Reads all tables. `stacks` are those of the tasks that were asleep before the stop.
+    pub(super) fn snapshot(
+        &self,
+        stopped_ns: u64,
+        stacks: &HashMap<u32, Vec<u64>>,
+    ) -> Result<Snapshot> {
+        let maps = &self.skel.maps;
+        let events = self.events.borrow();
+        let mut threads = events.ended.clone();
+        let unlisted = (!events.ended_unlisted.is_empty()).then_some(threads.len());
+        threads.extend(&events.ended_unlisted);
+
+        let mut snapshot = Snapshot {
+            tap: self.options.tap,
+            detail: self.options.detail,
+            started_ns: self.started_ns,
+            stopped_ns,
+            steal_ns: kernel::steal_ns()
+                .zip(self.steal_at_start)
+                .map(|(now, before)| now.saturating_sub(before)),
+            threads,
+            unlisted,
+            open_calls: Vec::new(),
+            rows: self.rows()?,
+            sleeps: Vec::new(),
+            wakers: Vec::new(),
+            sites: entries(&maps.site_rows)?,
+            kernel_stacks: HashMap::new(),
+            user_stacks: entries(&maps.user_stacks)?.into_iter().collect(),
+            lost: self.lost()?,
+            probe_misses: self.probe_misses()?,
+        };
+        if self.options.detail.sleeps {
+            snapshot.sleeps = entries(&maps.sleep_rows)?;
+            snapshot.wakers = entries(&maps.waker_rows)?;
+            let stacks: Vec<(u64, types::kernel_stack)> = entries(&maps.kernel_stacks)?;
+            let frames = |stack: &types::kernel_stack| {
+                let used = stack.frames.iter().copied();
+                used.take_while(|frame| *frame != 0).collect()
+            };
+            snapshot.kernel_stacks = stacks
+                .iter()
+                .map(|(name, stack)| (*name, frames(stack)))
+                .collect();
+        }
+        self.add_living(&mut snapshot, stacks)?;
+        Ok(snapshot)
+    }
+
+    fn rows(&self) -> Result<BTreeMap<u32, types::row>> {
+        let maps = &self.skel.maps;
+        let mut rows = BTreeMap::new();
+        for call in 0..tables::ROWS {
+            let values = maps
+                .rows
+                .lookup_percpu(&call.to_ne_bytes(), MapFlags::ANY)?;
+            add_row(&mut rows, call, values);
+        }
+        for key in maps.odd_rows.keys() {
+            let Some(call) = tables::read_value::<u32>(&key) else {
+                continue;
+            };
+            let values = maps.odd_rows.lookup_percpu(&key, MapFlags::ANY)?;
+            add_row(&mut rows, call, values);
+        }
+        if let Some(tap) = &self.tap {
+            tap.rows.add_to(&mut rows)?;
+        }
+        Ok(rows)
+    }
+
+    /// Threads that live on, with what they are in.
+    fn add_living(&self, snapshot: &mut Snapshot, stacks: &HashMap<u32, Vec<u64>>) -> Result<()> {
+        let stopped_ns = snapshot.stopped_ns;
+        for index in 0..self.threads_given_out() {
+            let found = self
+                .skel
+                .maps
+                .threads
+                .lookup(&index.to_ne_bytes(), MapFlags::ANY)?;
+            let thread = found
+                .as_deref()
+                .and_then(tables::read_value::<types::thread>);
+            let Some(mut thread) = thread.filter(|thread| thread.state == tables::THREAD_LIVE)
+            else {
+                continue;
+            };
+            close_open_part(&mut thread, stopped_ns, self.options.tap);
+            let mut is_inside = thread.call != CALL_NONE;
+            if self.options.tap == Tap::User {
+                take_calls_out_of_life(&mut thread, self.slot(index)?.as_deref());
+                is_inside &= thread.mode != 0;
+            } else if is_inside {
+                // Time so far belongs to the call's row, though the call is not counted yet.
+                let row = snapshot.rows.entry(thread.call).or_default();
+                for part in 0..tables::PARTS {
+                    row.parts[part] += thread.parts[part];
+                }
+                row.max_ns = row.max_ns.max(stopped_ns - thread.begin_ns);
+            }
+            if is_inside {
+                let stack = stacks.get(&index).cloned().unwrap_or_default();
+                snapshot.open_calls.push((snapshot.threads.len(), stack));
+            }
+            snapshot.threads.push(thread);
+        }
+        Ok(())
+    }
+
+    fn lost(&self) -> Result<types::lost> {
+        let mut lost = types::lost::default();
+        let values = self
+            .skel
+            .maps
+            .lost_counts
+            .lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY)?;
+        for cpu in values.unwrap_or_default() {
+            let Some(counts) = tables::read_value::<types::lost>(&cpu) else {
+                continue;
+            };
+            lost.records += counts.records;
+            lost.sleeps += counts.sleeps;
+            lost.stacks += counts.stacks;
+            lost.threads += counts.threads;
+            lost.rows += counts.rows;
+            lost.switches += counts.switches;
+            lost.calls += counts.calls;
+            lost.faults_minor += counts.faults_minor;
+            lost.faults_major += counts.faults_major;
+            for part in 0..tables::PARTS {
+                lost.between[part] += counts.between[part];
+                lost.in_calls[part] += counts.in_calls[part];
+            }
+        }
+        Ok(lost)
+    }
+
+    /// The slot of a thread, as it is now.
+    fn slot(&self, index: u32) -> Result<Option<Box<types::debox_slot>>> {
+        let bytes = self
+            .skel
+            .maps
+            .slots
+            .lookup(&index.to_ne_bytes(), MapFlags::ANY)?;
+        Ok(bytes
+            .as_deref()
+            .and_then(tables::read_value::<types::debox_slot>)
+            .map(Box::new))
+    }
+
+    /// Times the kernel skipped one of the session's probes because it was already running there.
+    fn probe_misses(&self) -> Result<u64> {
+        let progs = &self.skel.progs;
+        let all = [
+            &progs.on_switch,
+            &progs.on_waking,
+            &progs.on_fork,
+            &progs.on_sys_enter,
+            &progs.on_sys_exit,
+            &progs.on_contention_begin,
+            &progs.on_contention_end,
+            &progs.on_exec,
+            &progs.on_signal_deliver,
+            &progs.on_kernel_fault,
+        ];
+        let mut misses = 0;
+        for prog in all {
+            use std::os::fd::{AsFd, AsRawFd};
+            let fd = prog.as_fd().as_raw_fd();
+            if fd >= 0 {
+                misses += kernel::recursion_misses(fd)?;
+            }
+        }
+        Ok(misses)
+    }
+}
+
+/// All entries of a hash map. One that goes away while it is read is left out.
+fn entries<K: Copy, V: Copy>(map: &impl MapCore) -> Result<Vec<(K, V)>> {
+    let mut entries = Vec::new();
+    for key in map.keys() {
+        let Some(value) = map.lookup(&key, MapFlags::ANY)? else {
+            continue;
+        };
+        if let (Some(key), Some(value)) = (tables::read_value(&key), tables::read_value(&value)) {
+            entries.push((key, value));
+        }
+    }
+    Ok(entries)
+}
+
+/// Sums a row over the CPUs and keeps it if it was used.
+fn add_row(rows: &mut BTreeMap<u32, types::row>, call: u32, values: Option<Vec<Vec<u8>>>) {
+    let mut sum = types::row::default();
+    for bytes in values.unwrap_or_default() {
+        let Some(row) = tables::read_value::<types::row>(&bytes) else {
+            continue;
+        };
+        sum.calls += row.calls;
+        sum.errors += row.errors;
+        sum.restarts += row.restarts;
+        sum.faults_minor += row.faults_minor;
+        sum.faults_major += row.faults_major;
+        sum.max_ns = sum.max_ns.max(row.max_ns);
+        sum.spin_ns += row.spin_ns;
+        sum.read_bytes += row.read_bytes;
+        sum.write_bytes += row.write_bytes;
+        for part in 0..tables::PARTS {
+            sum.parts[part] += row.parts[part];
+        }
+        for (bucket, count) in sum.histogram.iter_mut().zip(row.histogram) {
+            *bucket += count;
+        }
+    }
+    if sum.calls > 0 {
+        rows.insert(call, sum);
+    }
+}
