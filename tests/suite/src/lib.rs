@@ -42,6 +42,7 @@ pub use rows::Sleeps;
 pub use run::Debox;
 pub use run::Finished;
 pub use run::Running;
+pub use run::HIDDEN_SWITCHES_ATTEMPTS;
 
 /// Milliseconds in the unit of every report.
 pub const fn ms(milliseconds: u64) -> u64 {

@@ -25,7 +25,7 @@ use crate::Measured;
 use crate::Scratch;
 
 /// How often a case is run before one with hidden switches has to do.
-const HIDDEN_SWITCHES_ATTEMPTS: usize = 8;
+pub const HIDDEN_SWITCHES_ATTEMPTS: usize = 8;
 
 /// No case takes longer; one that does hangs.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -366,8 +366,9 @@ impl Finished {
         Measured::new(report, facts.unwrap_or_default())
     }
 
-    /// Whether the report says that the kernel did not show all switches.
-    fn hides_switches(&self, output: &Path) -> bool {
+    /// Whether the report says that the kernel did not show all switches. Such a run proves nothing
+    /// about the sleeps in it.
+    pub fn hides_switches(&self, output: &Path) -> bool {
         let text = std::fs::read_to_string(output).unwrap_or_default();
         text.contains("the kernel did not show")
     }

@@ -98,7 +98,7 @@ fn nginx(tap: Tap) {
     if tap == Tap::Kernel {
         let idle = story.labelled("epoll_wait", "epoll");
         assert!(idle.count > 0, "{:#}", story.run.report["sleeps"]);
-        story.run.call("epoll_wait").all_sleeps().class("idle");
+        story.all_of_class("epoll_wait", "idle");
         // The master waits for signals, the worker for requests; whatever else is not idle.
         let servers = story.thread_sum("nginx", "blocked_ns");
         story.at_least(

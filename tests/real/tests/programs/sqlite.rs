@@ -15,7 +15,7 @@ const INSERTS: u64 = 200;
 
 fn statements() -> String {
     let mut text =
-        String::from("PRAGMA synchronous = FULL;\nCREATE TABLE t (n INTEGER, s TEXT);\n");
+        String::from("PRAGMA synchronous = FULL;\nDROP TABLE IF EXISTS t;\nCREATE TABLE t (n INTEGER, s TEXT);\n");
     for number in 0..INSERTS {
         writeln!(text, "INSERT INTO t VALUES ({number}, 'row {number}');").expect("a string");
     }
