@@ -66,17 +66,21 @@ fn ran(report: &Report, scale: Scale) -> String {
     text
 }
 
-/// The sleep by class, idle last: `asleep: 2.1 disk, 0.4 lock, 0.9 idle`.
+/// The sleep by class, idle last: `asleep: 2.1 disk, 0.4 lock, 0.9 idle`; then what has no class.
 fn classes(report: &Report, scale: Scale) -> Option<String> {
     let mut by_class: BTreeMap<&str, u64> = BTreeMap::new();
     for sleep in &report.sleeps {
         *by_class.entry(&sleep.class).or_default() += sleep.blocked_ns;
     }
-    let known: u64 = by_class.values().sum();
+    let untapped: u64 = report.untapped.iter().map(|call| call.blocked_ns).sum();
+    let known = by_class.values().sum::<u64>().saturating_add(untapped);
     let mut parts: Vec<(&str, u64)> = by_class.into_iter().collect();
     parts.sort_by_key(|&(class, ns)| (class == "idle", std::cmp::Reverse(ns)));
     // Parts that round to nothing would only make the line longer.
     parts.retain(|&(_, ns)| scale.shows(ns));
+    if scale.shows(untapped) {
+        parts.push(("in calls that the user tap does not see", untapped));
+    }
     if parts.is_empty() {
         return None;
     }

@@ -20,7 +20,7 @@ fn shown_with(report: &Report, options: &TableOptions) -> String {
 fn a_threaded_server_on_a_slow_disk() {
     assert_snapshot!(shown_with(&sample::rich(), &PLAIN), @r#"
     ran 10.2 s: 23.9 user CPU, 0.7 kernel CPU, 15.5 asleep, 0.2 waiting for a CPU, 0.1 in interrupts; 4 threads lived 40.3 s together
-    asleep: 5.4 disk, 1.0 lock, 9.1 idle
+    asleep: 5.4 disk, 1.0 lock, 9.1 idle, 0.1 in calls that the user tap does not see
     slept most, idle aside: page read in pread64, 3.89 s in 843 sleeps, longest 38.9 ms
     the hypervisor took 330 ms from this machine's CPUs meanwhile
     the command ended with status 130 (128 + signal 2)
