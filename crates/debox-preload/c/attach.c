@@ -4,9 +4,15 @@
  *
  * The session's address is in the environment. One message each way brings the descriptors of the
  * slots, of the threads' ids and of the rows; they are mapped and closed at once, so that the
- * program's own descriptors keep their numbers. Forked children inherit the mappings and ask
- * nobody: they may have left their privileges or allowed themselves few system calls by then. A
- * thread, and a child, needs one gettid to find its slot.
+ * program's own descriptors keep their numbers. Forked children inherit the mappings. A thread, and
+ * a child, needs one gettid to find its slot.
+ *
+ * The kernel fills in the page tables of slots when they are mapped, copies them to forked children
+ * and takes them down at the end, which for all slots takes longer than many a process lives. So
+ * the range of addresses is kept for all of them, and as many are mapped from the first on as a
+ * process is likely to need: slots are given out in order, and those of ended threads come first.
+ * When a thread or a child finds its slot beyond them, it asks the session again. A process that is
+ * about to allow itself few system calls maps all, for later it may not ask.
  *
  * Raw system calls only: libc's functions are interposed, and this must work in signal handlers and
  * before constructors have run.
@@ -28,6 +34,9 @@
  */
 #define ATTEMPTS 20000
 
+/* Slots that a process maps at first, a power of two. */
+#define FIRST_SLOTS 32
+
 enum attach_state {
 	UNTRIED,
 	TRYING,
@@ -40,6 +49,8 @@ static struct debox_slot *slots;
 static const __u64 *tids;
 static unsigned char *rows;
 static __u32 slot_count;
+static __u32 mapped_slots; /* the first ones; the others' addresses are kept for them */
+static __u32 mapper;	   /* the thread that is mapping more */
 static volatile __u32 always = 1;
 
 /* Of a slot that nothing is recorded in, only the control words are looked at. */
@@ -58,6 +69,53 @@ static void *map(int fd, size_t size, int protection)
 	debox_raw(SYS_madvise, address, size, MADV_DONTDUMP, 0, 0,
 		  0); /* no part of the program's core */
 	return (void *)address;
+}
+
+static void *keep_addresses(size_t size)
+{
+	long address = debox_raw(SYS_mmap, 0, size, PROT_NONE,
+				 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	return address < 0 && address >= -4095 ? NULL : (void *)address;
+}
+
+/* Maps the slots up to `count` that are not yet. BPF maps are never in a core. */
+static int map_slots(int fd, __u32 count)
+{
+	size_t from = mapped_slots * sizeof(*slots), to = count * sizeof(*slots);
+	long at = (long)slots + from;
+
+	if (from < to && debox_raw(SYS_mmap, at, to - from, PROT_READ | PROT_WRITE,
+				   MAP_SHARED | MAP_FIXED, fd, from) != at)
+		return -1;
+	__atomic_store_n(&mapped_slots, count, __ATOMIC_RELEASE);
+	return 0;
+}
+
+/* How many slots to map for a thread whose slot this is: with room for as many threads again. */
+static __u32 slots_for(__u32 index)
+{
+	__u32 count = FIRST_SLOTS;
+
+	while (count < slot_count && count / 2 < index + 1)
+		count *= 2;
+	return count < slot_count ? count : slot_count;
+}
+
+static __u32 own_tid(void)
+{
+	return debox_raw(SYS_gettid, 0, 0, 0, 0, 0, 0);
+}
+
+/* A thread's slot; `slot_count` if it has none. */
+static __u32 find_slot(__u32 tid)
+{
+	__u32 i;
+
+	for (i = 0; i < slot_count; i++)
+		if ((__u32)((const volatile __u64 *)tids)[i] == tid)
+			break;
+	return i;
 }
 
 static void unmap(void *address, size_t size)
@@ -176,27 +234,41 @@ static int receive(int fd, struct debox_tap_welcome *welcome, int fds[3])
 	return welcome->version == DEBOX_VERSION ? 0 : -1;
 }
 
+/* Asks the session for what there is. */
+static int ask(struct debox_tap_welcome *welcome, int fds[3])
+{
+	int failed, fd = connect_session();
+
+	if (fd < 0)
+		return -1;
+	failed = receive(fd, welcome, fds);
+	debox_raw(SYS_close, fd, 0, 0, 0, 0, 0);
+	return failed;
+}
+
+static void close_all(int fds[3])
+{
+	for (int i = 0; i < 3; i++)
+		debox_raw(SYS_close, fds[i], 0, 0, 0, 0, 0);
+}
+
 static int attach_process(void)
 {
 	struct debox_tap_welcome welcome;
 	volatile __u32 *mine;
-	int fds[3], fd, i;
+	int fds[3], failed;
 
-	fd = connect_session();
-	if (fd < 0)
-		return -1;
-	i = receive(fd, &welcome, fds);
-	debox_raw(SYS_close, fd, 0, 0, 0, 0, 0);
-	if (i)
+	if (ask(&welcome, fds))
 		return -1;
 	slot_count = welcome.slots;
-	slots = map(fds[0], slot_count * sizeof(*slots), PROT_READ | PROT_WRITE);
+	slots = keep_addresses(slot_count * sizeof(*slots));
 	tids = map(fds[1], slot_count * sizeof(*tids), PROT_READ);
 	rows = map(fds[2], DEBOX_TAP_FILE_SIZE(slot_count), PROT_READ | PROT_WRITE);
-	for (i = 0; i < 3; i++)
-		debox_raw(SYS_close, fds[i], 0, 0, 0, 0, 0);
 	mine = mark_process();
-	if (!slots || !tids || !rows || !mine) {
+	failed = !slots || !tids || !rows || !mine ||
+		 map_slots(fds[0], slots_for(find_slot(own_tid())));
+	close_all(fds);
+	if (failed) {
 		unmap(slots, slot_count * sizeof(*slots));
 		unmap((void *)tids, slot_count * sizeof(*tids));
 		unmap(rows, DEBOX_TAP_FILE_SIZE(slot_count));
@@ -208,12 +280,48 @@ static int attach_process(void)
 	return 0;
 }
 
+/*
+ * Maps slots up to `count`. 0: they are; 1: the call that this handler interrupted is at it; -1:
+ * they cannot be had.
+ */
+static int map_more(__u32 count, __u32 tid)
+{
+	struct debox_tap_welcome welcome;
+	int fds[3], failed = 0, attempts = 0;
+	__u32 other = 0;
+
+	while (!__atomic_compare_exchange_n(&mapper, &other, tid, 0, __ATOMIC_ACQUIRE,
+					    __ATOMIC_RELAXED)) {
+		if (other == tid || ++attempts > ATTEMPTS)
+			return 1;
+		other = 0;
+		debox_raw(SYS_sched_yield, 0, 0, 0, 0, 0, 0);
+	}
+	if (mapped_slots < count) {
+		failed = ask(&welcome, fds);
+		if (!failed) {
+			failed = map_slots(fds[0], count);
+			close_all(fds);
+		}
+	}
+	__atomic_store_n(&mapper, 0, __ATOMIC_RELEASE);
+	return failed;
+}
+
+void debox_tap_before_filter(void)
+{
+	debox_tap_attach();
+	if (__atomic_load_n(&state, __ATOMIC_SEQ_CST) == ATTACHED)
+		map_more(slot_count, own_tid());
+}
+
 /* In a forked child: this thread, its only one, has the parent's words, and calls open as there. */
 static void begin_anew(void)
 {
 	debox_tap_thread.slot = &unattached;
 	debox_tap_thread.start = 0;
 	debox_tap_thread.depth = 0;
+	mapper = 0; /* whoever was at it is not here */
 	DEBOX_BARRIER();
 	*debox_tap_process.mine = 1;
 }
@@ -230,12 +338,25 @@ static int ready(void)
 	return __atomic_load_n(&state, __ATOMIC_SEQ_CST);
 }
 
+/* Ends what an image left open that this one replaced, and writes what is the same in all records.
+ */
+static void prepare(struct debox_slot *slot)
+{
+	slot->tap_call = 0;
+	slot->tap_touched = 0;
+	slot->tap_handler = 0;
+	for (int i = 0; i < DEBOX_HISTORY_MAX; i++) {
+		slot->history[i].version = DEBOX_VERSION;
+		slot->history[i].size = sizeof(slot->history[i]);
+	}
+}
+
 struct debox_slot *debox_tap_attach(void)
 {
 	struct debox_tap_thread *thread = &debox_tap_thread;
 	struct debox_slot *slot = &debox_tap_nowhere;
-	__u32 i, tid;
-	int now = ready();
+	int now = ready(), missing = 0;
+	__u32 index, tid;
 
 	if (now == TRYING)
 		return &debox_tap_nowhere;
@@ -244,20 +365,16 @@ struct debox_slot *debox_tap_attach(void)
 	if (thread->slot != &unattached)
 		return thread->slot;
 	thread->rows = NULL;
-	tid = now == ATTACHED ? debox_raw(SYS_gettid, 0, 0, 0, 0, 0, 0) : 0;
-	for (i = 0; tid && i < slot_count; i++) {
-		if ((__u32)((const volatile __u64 *)tids)[i] != tid)
-			continue;
-		thread->rows = (struct debox_tap_row *)(rows + DEBOX_TAP_ROWS_AT(i));
-		slot = &slots[i];
-		slot->tap_call = 0; /* of an image that this one replaced */
-		slot->tap_touched = 0;
-		slot->tap_handler = 0;
-		for (tid = 0; tid < DEBOX_HISTORY_MAX; tid++) {
-			slot->history[tid].version = DEBOX_VERSION;
-			slot->history[tid].size = sizeof(slot->history[tid]);
-		}
-		break;
+	tid = now == ATTACHED ? own_tid() : 0;
+	index = now == ATTACHED ? find_slot(tid) : slot_count;
+	if (index < slot_count && index >= __atomic_load_n(&mapped_slots, __ATOMIC_ACQUIRE))
+		missing = map_more(slots_for(index), tid);
+	if (missing > 0)
+		return &debox_tap_nowhere; /* until then */
+	if (index < slot_count && !missing) {
+		thread->rows = (struct debox_tap_row *)(rows + DEBOX_TAP_ROWS_AT(index));
+		slot = &slots[index];
+		prepare(slot);
 	}
 	DEBOX_BARRIER();
 	thread->slot = slot;

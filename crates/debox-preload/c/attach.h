@@ -33,6 +33,9 @@ extern DEBOX_TAP_HIDDEN struct debox_slot debox_tap_nowhere;
 /* Whether the calling thread has looked for its slot. */
 DEBOX_TAP_HIDDEN int debox_tap_is_attached(void);
 
+/* Before the process allows itself few system calls: gets what it may not ask for later. */
+DEBOX_TAP_HIDDEN void debox_tap_before_filter(void);
+
 /* A system call without libc, whose functions are interposed. The kernel's result. */
 static inline long debox_raw(long number, long a, long b, long c, long d, long e, long f)
 {

@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
+#include <linux/prctl.h>
 #include <stdint.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
@@ -83,6 +84,30 @@ typedef struct siginfo siginfo_t;
 
 #include "calls.def"
 
+/*
+ * Calls that syscall(2) does not just make. Those that do not return once: a new process or image
+ * would return into the stamps, or never. And those by which a process allows itself few others.
+ */
+static const unsigned long peculiar[7] = {
+	[0] = 1UL << SYS_clone | 1UL << SYS_fork | 1UL << SYS_vfork | 1UL << SYS_execve |
+	      1UL << SYS_exit | 1UL << SYS_rt_sigreturn,
+	[SYS_prctl / 64] = 1UL << SYS_prctl % 64,
+	[SYS_exit_group / 64] = 1UL << SYS_exit_group % 64,
+	[SYS_seccomp / 64] = 1UL << SYS_seccomp % 64,
+	[SYS_execveat / 64] = 1UL << SYS_execveat % 64,
+	[SYS_clone3 / 64] = 1UL << SYS_clone3 % 64,
+};
+
+static inline int is_peculiar(unsigned long number)
+{
+	return number < 448 && peculiar[number / 64] >> number % 64 & 1;
+}
+
+static inline int is_filter(unsigned long number, unsigned long first)
+{
+	return number == SYS_seccomp || (number == SYS_prctl && first == PR_SET_SECCOMP);
+}
+
 /* Those below have variable arguments, return errors in their own way, or do not just return. */
 #define ENTRY
 
@@ -118,20 +143,7 @@ ENTRY OPEN(openat, SYS_openat, TRIPLE(int at, const char *path, int flags), flag
 ENTRY OPEN(openat64, SYS_openat, TRIPLE(int at, const char *path, int flags), flags, flags, at,
 	   path, flags, at, path, flags)
 
-	/* Calls that do not return once: a new process or image would return into the stamps, or
-	 * never.
-	 */
-	static inline int is_peculiar(unsigned long number)
-{
-	const unsigned long early = 1UL << SYS_clone | 1UL << SYS_fork | 1UL << SYS_vfork |
-				    1UL << SYS_execve | 1UL << SYS_exit | 1UL << SYS_rt_sigreturn;
-
-	if (number < 64)
-		return early >> number & 1;
-	return number == SYS_clone3 || number == SYS_exit_group || number == SYS_execveat;
-}
-
-__attribute__((visibility("hidden"))) void debox_before_vfork(void);
+	__attribute__((visibility("hidden"))) void debox_before_vfork(void);
 
 #define CONTROL(name, number, request_type)                                                        \
 	int name(int fd, request_type request, ...)                                                \
@@ -166,8 +178,12 @@ long interposed_syscall(long number, long a, long b, long c, long d, long e, lon
 	long ret;
 
 	if (DEBOX_UNLIKELY(is_peculiar(number))) {
-		debox_before_vfork();
-		return REAL(syscall)(number, a, b, c, d, e, f);
+		if (is_filter(number, a)) {
+			debox_tap_before_filter();
+		} else if (number != SYS_prctl) {
+			debox_before_vfork();
+			return REAL(syscall)(number, a, b, c, d, e, f);
+		}
 	}
 	tapped = debox_tap_begin((__u32)number, a, b, c);
 	ret = debox_raw(number, a, b, c, d, e, f);
@@ -176,6 +192,28 @@ long interposed_syscall(long number, long a, long b, long c, long d, long e, lon
 		errno = -ret;
 		return -1;
 	}
+	return ret;
+}
+
+int prctl(int operation, ...);
+ENTRY int prctl(int operation, ...)
+{
+	int (*real)(int, ...) = REAL(prctl);
+	unsigned long a, b, c, d;
+	va_list list;
+	int ret;
+
+	va_start(list, operation);
+	a = va_arg(list, unsigned long);
+	b = va_arg(list, unsigned long);
+	c = va_arg(list, unsigned long);
+	d = va_arg(list, unsigned long);
+	va_end(list);
+	if (is_filter(SYS_prctl, operation))
+		debox_tap_before_filter();
+	BEGIN(SYS_prctl, operation, a, b);
+	ret = real(operation, a, b, c, d);
+	END(SYS_prctl, RESULT(ret));
 	return ret;
 }
 

@@ -135,6 +135,7 @@ pub(crate) struct TapServer {
     pub address: String,
     pub rows: TapRows,
     clock: TapClock,
+    listener: Arc<OwnedFd>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -166,22 +167,21 @@ impl TapServer {
         let name = UnixAddr::new_abstract(name.as_bytes())?;
         socket::bind(listener.as_raw_fd(), &name).context("cannot name the user tap's socket")?;
         socket::listen(&listener, socket::Backlog::new(1024)?)?;
-        // Accept with a limit, so that the thread sees its stop flag.
-        let limit = nix::sys::time::TimeVal::new(0, 100_000);
-        socket::setsockopt(&listener, sockopt::ReceiveTimeout, &limit)?;
+        let listener = Arc::new(listener);
 
         let stop = Arc::new(AtomicBool::new(false));
         let fds = [slots_fd, tids_fd, rows.file.as_raw_fd()];
         let thread = std::thread::Builder::new()
             .name("debox-tap".to_string())
             .spawn({
-                let stop = Arc::clone(&stop);
+                let (stop, listener) = (Arc::clone(&stop), Arc::clone(&listener));
                 move || serve(&listener, slots, fds, &stop, is_monitored)
             })?;
         Ok(TapServer {
             address,
             rows,
             clock,
+            listener,
             stop,
             thread: Some(thread),
         })
@@ -196,6 +196,8 @@ impl TapServer {
 impl Drop for TapServer {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
+        // Whoever waits in accept gets an error now.
+        let _ = socket::shutdown(self.listener.as_raw_fd(), socket::Shutdown::Both);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -217,6 +219,7 @@ fn serve(
                 let _ = welcome(&client, slots, fds, &is_monitored); // a client that left is no loss
             }
             Err(nix::errno::Errno::EAGAIN | nix::errno::Errno::EINTR) => {}
+            Err(_) if stop.load(Ordering::Relaxed) => {}
             Err(_) => std::thread::sleep(Duration::from_millis(10)),
         }
     }

@@ -126,9 +126,23 @@ fn ends_in_the_middle_of_a_call() {
 /// program executed under it, which does not ask and so is not seen.
 #[test]
 fn a_filter_on_system_calls() {
-    let run = tapped("tap_seccomp", &[]);
-    run.call("getppid").calls(1_000);
-    run.call("wait4").calls(6).errors(0);
+    for set_by in [&["100"][..], &["100", "seccomp"]] {
+        let run = tapped("tap_seccomp", set_by);
+        run.call("getppid").calls(1_000);
+        run.call("getuid").calls(10_000);
+        run.call("wait4").calls(6).errors(0);
+    }
+}
+
+/// More threads at once than a process has room for at first, and children of such a process.
+#[test]
+fn many_threads_at_once() {
+    let run = tapped("many_threads", &["300", "20", "100"]);
+    run.call("getppid").calls(30_000);
+    run.call("nanosleep").calls(300).sleep("timer").count(300);
+    let run = tapped("tap_children", &["together", "100"]);
+    run.call("getuid").calls(1_000);
+    run.call("wait4").calls(100).errors(0);
 }
 
 /// The thread that executes is not its process's first, and takes that one's id.

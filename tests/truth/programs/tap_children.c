@@ -3,7 +3,8 @@
  * tap_children HOW COUNT: makes COUNT children one after the other, by fork, vfork, posix_spawn, a
  * raw clone through syscall(2), a raw clone without libc, or a clone that shares memory and stack
  * words with its parent for as long as it lives. Every child makes ten getuid calls, if it is one
- * that may, and the parent makes seven getgid calls after each.
+ * that may, and the parent makes seven getgid calls after each. With HOW "together" it makes them
+ * by fork, and none goes on before all are there.
  */
 #include <spawn.h>
 
@@ -80,6 +81,28 @@ static pid_t child_by(const char *how)
 	return pid;
 }
 
+static void all_together(uint64_t count)
+{
+	int ends[2], status;
+	char byte;
+
+	MUST(pipe(ends) == 0);
+	for (uint64_t i = 0; i < count; i++) {
+		pid_t pid = fork();
+
+		MUST(pid >= 0);
+		if (!pid) {
+			close(ends[1]);
+			MUST(read(ends[0], &byte, 1) == 0);
+			ten_calls();
+			_exit(0);
+		}
+	}
+	close(ends[1]);
+	for (uint64_t i = 0; i < count; i++)
+		MUST(wait(&status) > 0 && status == 0);
+}
+
 int main(int argc, char **argv)
 {
 	uint64_t count = argument(argc, argv, 2, 20);
@@ -87,6 +110,10 @@ int main(int argc, char **argv)
 
 	MUST(argc > 1);
 	facts_start();
+	if (!strcmp(argv[1], "together")) {
+		all_together(count);
+		count = 0;
+	}
 	for (uint64_t i = 0; i < count; i++) {
 		pid_t pid = child_by(argv[1]);
 

@@ -27,7 +27,28 @@ static void *worker(void *nothing)
 	return nothing;
 }
 
-static void forbid(void)
+static void *worker_at_once(void *barrier)
+{
+	pthread_barrier_wait(barrier);
+	for (int i = 0; i < 100; i++)
+		syscall(SYS_getuid);
+	pthread_barrier_wait(barrier);
+	return NULL;
+}
+
+static void threads_at_once(int count)
+{
+	pthread_t threads[count];
+	pthread_barrier_t barrier;
+
+	MUST(pthread_barrier_init(&barrier, NULL, count) == 0);
+	for (int i = 0; i < count; i++)
+		MUST(pthread_create(&threads[i], NULL, worker_at_once, &barrier) == 0);
+	for (int i = 0; i < count; i++)
+		pthread_join(threads[i], NULL);
+}
+
+static void forbid(int by_seccomp)
 {
 	struct sock_filter rules[] = {
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
@@ -43,7 +64,10 @@ static void forbid(void)
 	struct sock_fprog program = {sizeof(rules) / sizeof(rules[0]), rules};
 
 	MUST(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
-	MUST(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+	if (by_seccomp)
+		MUST(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) == 0);
+	else
+		MUST(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
 }
 
 int main(int argc, char **argv)
@@ -51,12 +75,12 @@ int main(int argc, char **argv)
 	char *const again[] = {argv[0], "again", NULL};
 	int status;
 
-	if (argc > 1) {
+	if (argc > 1 && !strcmp(argv[1], "again")) {
 		hundred_calls();
 		return 0;
 	}
 	facts_start();
-	forbid();
+	forbid(argc > 2);
 	for (int i = 0; i < 5; i++) {
 		pthread_t thread;
 		pid_t pid;
@@ -70,6 +94,7 @@ int main(int argc, char **argv)
 		}
 		MUST(waitpid(pid, &status, 0) == pid && status == 0);
 	}
+	threads_at_once(argc > 1 ? atoi(argv[1]) : 1);
 	if (!fork()) {
 		execv("/proc/self/exe", again);
 		_exit(1);
