@@ -166,15 +166,15 @@ struct debox_slot {
 	__u64 tap_last_in_ns;	/* kernel: when it last went on */
 	__u64 tap_frame;  /* thread: stack frame of the open call, to tell nested from abandoned */
 	__u32 tap_faults; /* kernel: faults taken inside calls since the slot began */
-	__u32 tap_abandoned;	/* thread: calls left by longjmp or cancellation */
-	__u64 tap_calls;	/* not used; see completed */
+	__u32 tap_abandoned; /* thread: calls left by longjmp or cancellation */
+	__u64 reserved1;
 	__u64 tap_totals_ns[6]; /* thread: their budgets, summed */
 	__u64 tap_caller;	/* thread: where the program made the open call */
-	__u64 reserved1[45];
+	__u64 reserved2[45];
 
 	struct debox_record history[DEBOX_HISTORY_MAX];
 	struct debox_trace_entry trace[DEBOX_TRACE_MAX];
-	__u64 reserved2[192];
+	__u64 reserved3[192];
 };
 
 #if defined(__cplusplus)

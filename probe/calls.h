@@ -93,10 +93,13 @@ static __always_inline void close_part(struct thread *thread, enum part part, __
 	thread->parted = 1;
 }
 
-/* Between these an interrupt leaves the thread's entry alone (see irq.h). */
+/*
+ * Between these an interrupt leaves the thread's entry alone (see irq.h), and so do events of the
+ * locks that the probes' own maps take (locks.h).
+ */
 static __always_inline void begin_work(struct thread *thread)
 {
-	if (want_irq) {
+	if (want_irq || want_sleeps) {
 		thread->busy = 1;
 		barrier();
 	}
@@ -104,7 +107,7 @@ static __always_inline void begin_work(struct thread *thread)
 
 static __always_inline void end_work(struct thread *thread)
 {
-	if (want_irq) {
+	if (want_irq || want_sleeps) {
 		barrier();
 		thread->busy = 0;
 	}
@@ -145,6 +148,7 @@ static __always_inline void clear_parts(struct thread *thread)
 	for (int i = 0; i < PARTS; i++)
 		thread->parts[i] = 0;
 	thread->spin_ns = 0;
+	thread->spin_lock = 0;
 	thread->slept_used = 0;
 	thread->parted = 0;
 }

@@ -38,4 +38,12 @@ static __always_inline int preempt_count(struct task_struct *current)
 	return count;
 }
 
+/* The current task itself runs, no interrupt on top of it; false when that is not known. */
+static __always_inline bool is_own_context(struct task_struct *current)
+{
+	int count = preempt_count(current);
+
+	return count != -1 && !(count & (HARDIRQ_OR_NMI | SERVING_SOFTIRQ));
+}
+
 #endif

@@ -10,6 +10,7 @@
 #define PROBE_LOCKS_H
 
 #include "calls.h"
+#include "context.h"
 #include "waiters.h"
 
 struct contended {
@@ -33,6 +34,34 @@ static __always_inline struct contended *contended_of(struct task_struct *task)
 	return contended && contended->lock ? contended : 0;
 }
 
+/*
+ * Spinning is CPU time, and is taken as the CPU time between two stamps, so that interrupts on top
+ * are left out where they are measured. Locks nest (a rwlock's queue is a spinlock): the outermost
+ * counts. Under the user tap the open call is the thread's own, and spinning is not shown.
+ */
+static __always_inline void begin_spin(struct thread *thread, void *lock)
+{
+	if (user_tap || !thread || thread->state != THREAD_LIVE || thread->mode != MODE_RUNNING ||
+	    thread->busy || thread->spin_lock)
+		return;
+	begin_work(thread);
+	close_part(thread, PART_CPU, bpf_ktime_get_ns());
+	thread->spin_lock = (__u64)lock;
+	thread->spin_from_ns = thread->parts[PART_CPU];
+	end_work(thread);
+}
+
+static __always_inline void end_spin(struct thread *thread, void *lock)
+{
+	if (user_tap || !thread || !thread->spin_lock || thread->spin_lock != (__u64)lock)
+		return;
+	begin_work(thread);
+	close_part(thread, PART_CPU, bpf_ktime_get_ns());
+	thread->spin_ns += thread->parts[PART_CPU] - thread->spin_from_ns;
+	thread->spin_lock = 0;
+	end_work(thread);
+}
+
 SEC("tp_btf/contention_begin")
 int BPF_PROG(on_contention_begin, void *lock, unsigned int flags)
 {
@@ -40,24 +69,19 @@ int BPF_PROG(on_contention_begin, void *lock, unsigned int flags)
 	struct contended *contended;
 	struct thread *thread;
 
-	/* Spinning locks are taken in interrupts too and never sleep: their time is CPU time. */
+	/* Spinlocks and rwlocks; what interrupts spin for is not the call's. */
+	if ((flags & LCB_F_SPIN) && !(flags & LCB_F_MUTEX)) {
+		if (!user_tap && task->bpf_storage && is_own_context(task))
+			begin_spin(thread_of(task), lock);
+		return 0;
+	}
 	if (!(flags & (LCB_F_MUTEX | LCB_F_RT | LCB_F_PERCPU | LCB_F_READ | LCB_F_WRITE)))
 		return 0;
-	if ((flags & LCB_F_SPIN) && !(flags & LCB_F_MUTEX))
-		return 0;
 	thread = thread_of(task);
-	if (thread && thread->state == THREAD_LIVE) {
-		__u64 now = bpf_ktime_get_ns();
-
-		if (flags & LCB_F_SPIN) {
-			thread->spin_begin_ns = now;
-		} else if (thread->spin_begin_ns) {
-			if (!user_tap && !thread->parted)
-				close_part(thread, PART_CPU, now);
-			thread->spin_ns += now - thread->spin_begin_ns;
-			thread->spin_begin_ns = 0;
-		}
-	}
+	if (flags & LCB_F_SPIN)
+		begin_spin(thread, lock);
+	else
+		end_spin(thread, lock);
 	contended = bpf_task_storage_get(&contended_lock, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!contended)
 		return 0;
@@ -80,22 +104,15 @@ int BPF_PROG(on_contention_end, void *lock, int ret)
 
 	if (!task->bpf_storage)
 		return 0;
+	thread = thread_of(task);
+	end_spin(thread, lock);
 	contended = contended_of(task);
 	if (!contended || contended->lock != (__u64)lock)
 		return 0;
 	contended->lock = 0;
 	remove_waiter((__u64)lock);
-	thread = thread_of(task);
 	if (thread)
 		thread->contending = 0;
-	if (thread && thread->spin_begin_ns) {
-		__u64 now = bpf_ktime_get_ns();
-
-		if (!user_tap && !thread->parted)
-			close_part(thread, PART_CPU, now);
-		thread->spin_ns += now - thread->spin_begin_ns;
-		thread->spin_begin_ns = 0;
-	}
 	return 0;
 }
 

@@ -88,7 +88,9 @@ struct thread {
 	__u32 slept_used;
 	__u64 faults_minor, faults_major; /* the task's counters when it began */
 	__u64 read_bytes, write_bytes;	  /* likewise */
-	__u64 spin_ns, spin_begin_ns;
+	__u64 spin_ns;
+	__u64 spin_lock;    /* what is spun for now; 0: nothing */
+	__u64 spin_from_ns; /* parts[PART_CPU] when that began */
 	struct slept slept[SLEPT_MAX];
 
 	/* The open or last sleep. */
@@ -112,7 +114,6 @@ struct thread {
 	__u64 end_ns;
 	__u64 end_faults_minor, end_faults_major;
 	__u64 between_spin_ns;
-	__u64 record_number;
 	__u32 index; /* of this entry */
 
 	/* User tap: where the thread left the CPU, and what of its life was outside its calls. */
@@ -121,7 +122,7 @@ struct thread {
 	__u32 lender;	   /* index + 1 of the thread whose memory this vfork child runs in */
 	__u32 woken_early; /* a waking came before the switch that it undoes */
 	__u32 contending;  /* waits for a contended lock */
-	__u32 busy;	   /* a probe is at work on this entry (detail "irq" only) */
+	__u32 busy;	   /* a probe is at work on this entry (see begin_work) */
 };
 
 /* All completed calls of one number on one CPU. */

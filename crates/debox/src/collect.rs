@@ -139,7 +139,7 @@ impl Snapshot {
             p50_ns: percentile(row, 0.50),
             p99_ns: percentile(row, 0.99),
             max_ns: row.max_ns,
-            spin_ns: detail.sleeps.then_some(row.spin_ns),
+            spin_ns: (detail.sleeps && self.tap == Tap::Kernel).then_some(row.spin_ns),
             read_bytes: detail.io.then_some(row.read_bytes),
             write_bytes: detail.io.then_some(row.write_bytes),
         }
@@ -293,9 +293,7 @@ impl Snapshot {
 
     fn unseen(&self) -> Vec<String> {
         let mut unseen = Vec::new();
-        unseen.push(
-            "Spinning is shown for mutexes only; on other locks it is inside cpu.".to_string(),
-        );
+        unseen.push(self.spinning().to_string());
         if self.tap == Tap::User {
             let mut silent: Vec<String> = self
                 .threads
@@ -336,6 +334,23 @@ impl Snapshot {
             );
         }
         unseen
+    }
+
+    /// How much of the spinning on locks is shown; the rest is CPU time like any other.
+    fn spinning(&self) -> &'static str {
+        match (self.tap, self.detail.sleeps) {
+            (Tap::Kernel, true) => {
+                "Spinning is shown for mutexes, rwlocks and spinlocks, but for a spinlock's first \
+                 waiter, of whom not every kernel tells; that, and spinning on rwsems, is inside \
+                 cpu."
+            }
+            (Tap::Kernel, false) => {
+                "Spinning on locks is shown with detail sleeps only; it is inside cpu."
+            }
+            (Tap::User, _) => {
+                "Spinning on locks is not shown under the user tap; it is inside cpu."
+            }
+        }
     }
 }
 

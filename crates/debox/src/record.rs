@@ -299,13 +299,13 @@ pub struct Slot {
     pub tap_frame: u64,
     pub tap_faults: u32,
     pub tap_abandoned: u32,
-    pub tap_calls: u64,
+    pub reserved1: u64,
     pub tap_totals_ns: [u64; 6],
     pub tap_caller: u64,
-    pub reserved1: [u64; 45],
+    pub reserved2: [u64; 45],
     pub history: [Record; HISTORY_MAX],
     pub trace: [TraceEntry; TRACE_MAX],
-    pub reserved2: [u64; 192],
+    pub reserved3: [u64; 192],
 }
 
 /// A task's name, up to its terminating zero.
@@ -374,9 +374,9 @@ mod layout {
         tap_handler = tap_handler @ 52, tap_first_out_ns = tap_first_out_ns @ 56,
         tap_last_in_ns = tap_last_in_ns @ 64, tap_frame = tap_frame @ 72,
         tap_faults = tap_faults @ 80, tap_abandoned = tap_abandoned @ 84,
-        tap_calls = tap_calls @ 88, tap_totals_ns = tap_totals_ns @ 96,
-        tap_caller = tap_caller @ 144, reserved1 = reserved1 @ 152, history = history @ 512,
-        trace = trace @ 10752, reserved2 = reserved2 @ 14848,
+        reserved1 = reserved1 @ 88, tap_totals_ns = tap_totals_ns @ 96,
+        tap_caller = tap_caller @ 144, reserved2 = reserved2 @ 152, history = history @ 512,
+        trace = trace @ 10752, reserved3 = reserved3 @ 14848,
     });
 }
 

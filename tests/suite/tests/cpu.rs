@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Time on the CPU, waiting for it, and faults taken on it.
 
+use std::path::Path;
+use std::path::PathBuf;
+use std::process::Command;
+use std::process::Stdio;
+
 use debox_tests::ms;
+use debox_tests::skipped;
 use debox_tests::Debox;
 
 /// Two threads that only compute share one CPU: each runs half the time and waits, able to run,
@@ -60,4 +66,76 @@ fn interrupts_are_measured_on_request() {
         "{:#}",
         run.report["totals"]
     );
+}
+
+/// Whether this kernel tells of spinning on spinlocks, as some virtual machines' do not: counted in
+/// a tracing buffer of its own, without debox.
+fn tells_of_spinning(program: &Path) -> Result<(), &'static str> {
+    let Some(buffer) = TraceBuffer::new() else {
+        return Err("no tracefs at /sys/kernel/tracing");
+    };
+    let event = buffer.0.join("events/lock/contention_begin");
+    std::fs::write(event.join("filter"), "flags == 1").map_err(|_| "no event contention_begin")?;
+    std::fs::write(event.join("enable"), "1").map_err(|_| "no event contention_begin")?;
+    let status = Command::new(program).stdout(Stdio::null()).status();
+    assert!(status.expect("a truth program").success());
+    let trace = std::fs::read(buffer.0.join("trace")).expect("a tracing buffer");
+    let seen = String::from_utf8_lossy(&trace)
+        .lines()
+        .filter(|line| line.trim_start().starts_with("spinlock-"))
+        .count();
+    if seen < 100 {
+        return Err("this kernel tells too seldom of spinning on spinlocks");
+    }
+    Ok(())
+}
+
+/// Removed when it is dropped.
+struct TraceBuffer(PathBuf);
+
+impl TraceBuffer {
+    fn new() -> Option<TraceBuffer> {
+        let name = format!("debox-test-{}", std::process::id());
+        let path = Path::new("/sys/kernel/tracing/instances").join(name);
+        std::fs::create_dir(&path).ok()?;
+        Some(TraceBuffer(path))
+    }
+}
+
+impl Drop for TraceBuffer {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+/// Two threads contend for the spinlock of their descriptor table: they spin in their calls, where
+/// it is CPU time.
+#[test]
+fn spinning_on_a_spinlock_is_shown() {
+    let program = debox_tests::program("spinlock");
+    if std::thread::available_parallelism().map_or(1, |cpus| cpus.get()) < 2 {
+        return skipped("spinning_on_a_spinlock_is_shown", "one CPU only");
+    }
+    if let Err(reason) = tells_of_spinning(&program) {
+        return skipped("spinning_on_a_spinlock_is_shown", reason);
+    }
+    let run = Debox::run("spinlock").args(["200000"]).report();
+    let spun = |call: &str| {
+        let call = run.call(call).between("calls", 400_000, 400_100);
+        (call.number("spin_ns"), call.number("cpu_ns"))
+    };
+    for call in ["dup", "close"] {
+        let (spun, cpu) = spun(call);
+        assert!(spun > 0 && spun < cpu, "{call}: {spun} ns of {cpu} ns");
+    }
+}
+
+/// Where it is not measured it is null, and not 0.
+#[test]
+fn spinning_is_not_measured_by_the_user_tap() {
+    for options in [["--tap", "user"], ["--detail", "basic"]] {
+        let run = Debox::run("count").options(options).report();
+        let calls = run.report["syscalls"].as_array().expect("a list");
+        assert!(calls.iter().all(|call| call["spin_ns"].is_null()));
+    }
 }
