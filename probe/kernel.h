@@ -101,7 +101,8 @@ struct task_struct {
 	struct thread_info thread_info;
 	unsigned int __state;
 	unsigned int flags;
-	int on_cpu;
+	unsigned int
+		on_cpu; /* a byte from 7.3 on; loads of unsigned fields take the kernel's size */
 	int exit_state;
 	int pid, tgid;
 	unsigned long min_flt, maj_flt;

@@ -64,13 +64,24 @@ struct {
 	__type(value, struct wrapper);
 } wrappers SEC(".maps");
 
-/* Too large for the BPF stack. */
+/*
+ * Too large for the BPF stack, which is 512 bytes for a probe and all that it calls together.
+ * Kernels from 6.13 on give each its own, so that a probe which loads there need not load
+ * elsewhere.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, struct user_stack);
 } user_stack_scratch SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct call_site_seen);
+} seen_scratch SEC(".maps");
 
 static __always_inline void add_waker(struct thread *thread, struct sleep_key *sleep)
 {
@@ -204,11 +215,29 @@ static __always_inline void note_file(struct mapped_file *mapped, struct file *f
 				  BPF_CORE_READ(file, f_path.dentry, d_name.name));
 }
 
-static long note_mapping(struct task_struct *task, struct vm_area_struct *vma,
-			 struct call_site_seen *seen)
+/* A call site that nothing is known of yet. */
+static __always_inline struct call_site_seen *fresh_call_site(__u32 tgid, __u64 ip)
 {
+	__u32 zero = 0;
+	struct call_site_seen *seen = bpf_map_lookup_elem(&seen_scratch, &zero);
+
+	if (!seen)
+		return 0;
+	__builtin_memset(seen, 0, sizeof(*seen));
+	seen->kind = EVENT_CALL_SITE;
+	seen->tgid = tgid;
+	seen->ip = ip;
+	return seen;
+}
+
+/* The third argument can only be the caller's stack, which has no room for what is noted here. */
+static long note_mapping(struct task_struct *task, struct vm_area_struct *vma, __u32 *zero)
+{
+	struct call_site_seen *seen = bpf_map_lookup_elem(&seen_scratch, zero);
 	struct file *file = vma->vm_file;
 
+	if (!seen)
+		return 0;
 	seen->at_ip.start = vma->vm_start;
 	seen->at_ip.end = vma->vm_end;
 	seen->at_ip.page_offset = vma->vm_pgoff;
@@ -220,22 +249,26 @@ static long note_mapping(struct task_struct *task, struct vm_area_struct *vma,
 /* Tells the engine of a call site, and what is mapped there, while its process lives. */
 static __always_inline void announce(__u32 tgid, __u64 ip)
 {
-	struct call_site_seen seen = {.kind = EVENT_CALL_SITE, .tgid = tgid, .ip = ip};
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct mm_struct *mm = BPF_CORE_READ(task, mm);
+	struct call_site_seen *seen;
 	struct file *program;
+	__u32 zero = 0;
 
 	if (!want_report)
 		return;
-	bpf_find_vma(task, ip, note_mapping, &seen, 0);
+	seen = fresh_call_site(tgid, ip);
+	if (!seen)
+		return;
+	bpf_find_vma(task, ip, note_mapping, &zero, 0);
 	if (mm) {
-		seen.program.start = BPF_CORE_READ(mm, start_code);
-		seen.program.end = BPF_CORE_READ(mm, end_code);
+		seen->program.start = BPF_CORE_READ(mm, start_code);
+		seen->program.end = BPF_CORE_READ(mm, end_code);
 		program = BPF_CORE_READ(mm, exe_file);
 		if (program)
-			note_file(&seen.program, program);
+			note_file(&seen->program, program);
 	}
-	if (bpf_ringbuf_output(&events, &seen, sizeof(seen), 0))
+	if (bpf_ringbuf_output(&events, seen, sizeof(*seen), 0))
 		COUNT_LOST(stacks);
 }
 
@@ -322,15 +355,16 @@ static __always_inline __u64 take_user_stack(void *ctx, struct thread *thread, b
 	if (!deep) {
 		hash = take_immediate_site(thread, stack, regs);
 	} else {
+		/* All words are hashed: following one path for each length is too much for the
+		 * verifier of 6.1. */
+		__builtin_memset(stack->frames, 0, sizeof(stack->frames));
 		bytes = bpf_get_stack(ctx, stack->frames, sizeof(stack->frames), BPF_F_USER_STACK);
 		if (bytes <= 0) {
 			COUNT_LOST(stacks);
 			return 0;
 		}
-		for (int i = 0; i < USER_STACK_DEPTH; i++) {
-			if (i * (long)sizeof(__u64) < bytes)
-				hash = mix(hash, stack->frames[i]);
-		}
+		for (int i = 0; i < USER_STACK_DEPTH; i++)
+			hash = mix(hash, stack->frames[i]);
 		hash = mix(hash, thread->tgid);
 		stack->depth = bytes / sizeof(__u64);
 	}
@@ -365,7 +399,7 @@ static __always_inline void write_tapped_site(struct thread *thread, struct task
 {
 	struct site_key key = {.stack = kernel_stack, .call = thread->call};
 	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
-	struct call_site_seen seen = {.kind = EVENT_CALL_SITE, .tgid = thread->tgid};
+	struct call_site_seen *seen;
 	struct user_stack *stack;
 	__u32 zero = 0;
 
@@ -380,8 +414,8 @@ static __always_inline void write_tapped_site(struct thread *thread, struct task
 	stack->depth = caller ? 2 : 1;
 	key.user_stack = mix(mix(mix(5, regs->ip), caller), thread->tgid);
 	if (keep_user_stack(key.user_stack, stack)) {
-		seen.ip = regs->ip;
-		if (bpf_ringbuf_output(&events, &seen, sizeof(seen), 0))
+		seen = fresh_call_site(thread->tgid, regs->ip);
+		if (!seen || bpf_ringbuf_output(&events, seen, sizeof(*seen), 0))
 			COUNT_LOST(stacks);
 	}
 	add_site(&key, 1, thread->sleep_ns, 0);

@@ -71,5 +71,7 @@ fn is_mounted_noexec(path: &[u8]) -> io::Result<bool> {
 
 /// Of standard output; that of a report, on standard error, is another matter.
 fn terminal_width() -> usize {
-    comfy_table::Table::new().width().map_or(100, usize::from)
+    // A serial console calls itself a terminal and says 0.
+    let width = comfy_table::Table::new().width().filter(|width| *width > 0);
+    width.map_or(100, usize::from)
 }

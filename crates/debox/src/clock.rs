@@ -50,16 +50,30 @@ pub(crate) struct TapClock {
 unsafe impl Send for TapClock {}
 
 /// Why the counter cannot serve as a clock here, if it cannot.
+///
+/// A processor that does not promise to count in deep idle states (`nonstop_tsc`) may have none: the
+/// kernel does not keep as its clock a counter that it has seen stop.
 pub(crate) fn refusal() -> Option<String> {
+    const CLOCK: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let flags = text.lines().find(|line| line.starts_with("flags"))?;
-    for flag in ["constant_tsc", "nonstop_tsc"] {
-        if !flags.split_whitespace().any(|word| word == flag) {
-            return Some(format!(
-                "the user tap needs a time-stamp counter that runs at one rate, and this \
-                 processor lacks {flag}; use --tap kernel"
-            ));
-        }
+    let clock = std::fs::read_to_string(CLOCK).unwrap_or_default();
+    refusal_of(flags, clock.trim())
+}
+
+fn refusal_of(flags: &str, clock: &str) -> Option<String> {
+    let need = "the user tap needs a time-stamp counter that runs at one rate";
+    let has = |flag: &str| flags.split_whitespace().any(|word| word == flag);
+    if !has("constant_tsc") {
+        return Some(format!(
+            "{need}, and this processor lacks constant_tsc; use --tap kernel"
+        ));
+    }
+    if !has("nonstop_tsc") && clock != "tsc" {
+        return Some(format!(
+            "{need}, and this processor lacks nonstop_tsc, and the kernel's clock is {clock}; \
+             use --tap kernel"
+        ));
     }
     None
 }
@@ -172,5 +186,31 @@ impl Drop for TapClock {
     fn drop(&mut self) {
         // SAFETY: mapped in `start` with this size, and not used any more.
         let _ = unsafe { munmap(self.shared.cast(), PAGE.get()) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::refusal_of;
+
+    #[test]
+    fn a_counter_must_run_at_one_rate_and_not_stop() {
+        assert_eq!(
+            refusal_of("flags : tsc constant_tsc nonstop_tsc", "tsc"),
+            None
+        );
+        assert_eq!(
+            refusal_of("flags : constant_tsc nonstop_tsc", "kvm-clock"),
+            None
+        );
+        assert_eq!(refusal_of("flags : tsc constant_tsc", "tsc"), None);
+
+        let stops = refusal_of("flags : tsc constant_tsc", "hpet").expect("refused");
+        assert!(
+            stops.contains("nonstop_tsc") && stops.contains("hpet"),
+            "{stops}"
+        );
+        let varies = refusal_of("flags : tsc nonstop_tsc", "tsc").expect("refused");
+        assert!(varies.contains("lacks constant_tsc"), "{varies}");
     }
 }
