@@ -9,6 +9,7 @@ mod output;
 mod preload;
 mod run;
 mod table;
+mod tappable;
 mod units;
 
 use std::process::ExitCode;

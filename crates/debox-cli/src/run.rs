@@ -10,7 +10,8 @@ use debox::{Outcome, Session};
 use crate::command::{self, Command};
 use crate::options::{Run, TapName};
 use crate::output::Output;
-use crate::preload::{self, Preload};
+use crate::preload::Preload;
+use crate::tappable;
 
 /// Names the session in the environment of what runs under it.
 const SESSION_VARIABLE: &str = "DEBOX_SESSION";
@@ -34,7 +35,7 @@ pub fn run(arguments: Run) -> Result<u8> {
         vec![(SESSION_VARIABLE, std::process::id().to_string().into())];
     let program = command::find(&arguments.command[0])?;
     if arguments.measure.tap == TapName::User {
-        preload::require_tappable(&program)?;
+        tappable::require_tappable(&program)?;
     }
     let mut session = Session::open(arguments.measure.session_options())?;
     let preload = session

@@ -25,7 +25,9 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/un.h>
 
 #include "attach.h"
@@ -176,6 +178,23 @@ static int may_ask(const char *of_session)
 	return seccomp_filters() <= (*of_session == ':' ? atol(of_session + 1) : 0);
 }
 
+/*
+ * The socket's name is no secret: any process may take it when the session has ended. Its user must
+ * be root, as the session's is, or this one's own; in a user namespace that has no name for it, it
+ * shows as nobody.
+ */
+#define NOBODY 65534
+static int is_trusted(int fd)
+{
+	struct ucred server;
+	socklen_t size = sizeof(server);
+	uid_t own = (uid_t)debox_raw(SYS_geteuid, 0, 0, 0, 0, 0, 0);
+
+	if (debox_raw(SYS_getsockopt, fd, SOL_SOCKET, SO_PEERCRED, (long)&server, (long)&size, 0))
+		return 0;
+	return server.uid == 0 || server.uid == own || server.uid == NOBODY;
+}
+
 static int connect_session(void)
 {
 	const char *name = getenv(DEBOX_TAP_VARIABLE);
@@ -193,11 +212,27 @@ static int connect_session(void)
 	if (fd < 0)
 		return -1;
 	if (debox_raw(SYS_connect, fd, (long)&address,
-		      offsetof(struct sockaddr_un, sun_path) + 1 + length, 0, 0, 0)) {
+		      offsetof(struct sockaddr_un, sun_path) + 1 + length, 0, 0, 0) ||
+	    !is_trusted(fd)) {
 		debox_raw(SYS_close, fd, 0, 0, 0, 0, 0);
 		return -1;
 	}
 	return fd;
+}
+
+static void close_all(const int *fds, int count)
+{
+	for (int i = 0; i < count; i++)
+		debox_raw(SYS_close, fds[i], 0, 0, 0, 0, 0);
+}
+
+/* Whether a file is as long as what is to be mapped of it: beyond its end there is only SIGBUS. */
+static int holds(int fd, size_t size)
+{
+	struct stat file;
+
+	return !debox_raw(SYS_fstat, fd, (long)&file, 0, 0, 0, 0) && S_ISREG(file.st_mode) &&
+	       (size_t)file.st_size >= size;
 }
 
 /* Receives the session's answer: what there is, and three descriptors. */
@@ -212,26 +247,34 @@ static int receive(int fd, struct debox_tap_welcome *welcome, int fds[3])
 		.msg_iov = &data,
 		.msg_iovlen = 1,
 		.msg_control = control.bytes,
-		.msg_controllen = sizeof(control.bytes),
+		.msg_controllen = CMSG_LEN(3 * sizeof(int)), /* the space is for a fourth */
 	};
 	struct cmsghdr *header;
+	struct timeval limit = {.tv_sec = 5};
+	int attempts = 0, flags, got = 0;
 	long received;
-	int attempts = 0, flags;
 
 	/* Waiting without sleep keeps the tap's own wait out of what it reports of the program. */
 	do {
 		flags = MSG_CMSG_CLOEXEC | (attempts < ATTEMPTS ? MSG_DONTWAIT : 0);
+		if (attempts == ATTEMPTS) /* nor does it wait for ever */
+			debox_raw(SYS_setsockopt, fd, SOL_SOCKET, SO_RCVTIMEO, (long)&limit,
+				  sizeof(limit), 0);
 		received = debox_raw(SYS_recvmsg, fd, (long)&message, flags, 0, 0, 0);
 		if (received == -EAGAIN)
 			debox_raw(SYS_sched_yield, 0, 0, 0, 0, 0, 0);
 		attempts++;
-	} while (received == -EINTR || received == -EAGAIN);
-	header = CMSG_FIRSTHDR(&message);
-	if (received != sizeof(*welcome) || !header || header->cmsg_type != SCM_RIGHTS ||
-	    header->cmsg_len != CMSG_LEN(3 * sizeof(int)))
-		return -1;
-	memcpy(fds, CMSG_DATA(header), 3 * sizeof(int));
-	return welcome->version == DEBOX_VERSION ? 0 : -1;
+	} while (received == -EINTR || (received == -EAGAIN && attempts <= ATTEMPTS));
+	header = received < 0 ? NULL : CMSG_FIRSTHDR(&message);
+	if (header && header->cmsg_type == SCM_RIGHTS)
+		got = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+	memcpy(fds, control.bytes + CMSG_LEN(0), got * sizeof(int));
+	if (got == 3 && received == sizeof(*welcome) &&
+	    !(message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) && welcome->version == DEBOX_VERSION &&
+	    welcome->slots > 0 && holds(fds[2], DEBOX_TAP_FILE_SIZE(welcome->slots)))
+		return 0;
+	close_all(fds, got);
+	return -1;
 }
 
 /* Asks the session for what there is. */
@@ -244,12 +287,6 @@ static int ask(struct debox_tap_welcome *welcome, int fds[3])
 	failed = receive(fd, welcome, fds);
 	debox_raw(SYS_close, fd, 0, 0, 0, 0, 0);
 	return failed;
-}
-
-static void close_all(int fds[3])
-{
-	for (int i = 0; i < 3; i++)
-		debox_raw(SYS_close, fds[i], 0, 0, 0, 0, 0);
 }
 
 static int attach_process(void)
@@ -267,7 +304,7 @@ static int attach_process(void)
 	mine = mark_process();
 	failed = !slots || !tids || !rows || !mine ||
 		 map_slots(fds[0], slots_for(find_slot(own_tid())));
-	close_all(fds);
+	close_all(fds, 3);
 	if (failed) {
 		unmap(slots, slot_count * sizeof(*slots));
 		unmap((void *)tids, slot_count * sizeof(*tids));
@@ -300,8 +337,8 @@ static int map_more(__u32 count, __u32 tid)
 	if (mapped_slots < count) {
 		failed = ask(&welcome, fds);
 		if (!failed) {
-			failed = map_slots(fds[0], count);
-			close_all(fds);
+			failed = welcome.slots != slot_count || map_slots(fds[0], count);
+			close_all(fds, 3);
 		}
 	}
 	__atomic_store_n(&mapper, 0, __ATOMIC_RELEASE);
@@ -326,6 +363,12 @@ static void begin_anew(void)
 	*debox_tap_process.mine = 1;
 }
 
+/*
+ * Under another libc, whose loader has taken this library too, nothing is done: the shim knows
+ * glibc's ways only. There this symbol is missing.
+ */
+extern const char *gnu_get_libc_version(void) __attribute__((weak));
+
 /* Not while another thread, or the call that this handler interrupted, is at it. */
 static int ready(void)
 {
@@ -333,7 +376,8 @@ static int ready(void)
 
 	if (__atomic_compare_exchange_n(&state, &expected, TRYING, 0, __ATOMIC_SEQ_CST,
 					__ATOMIC_SEQ_CST))
-		__atomic_store_n(&state, attach_process() ? NO_SESSION : ATTACHED,
+		__atomic_store_n(&state,
+				 !gnu_get_libc_version || attach_process() ? NO_SESSION : ATTACHED,
 				 __ATOMIC_SEQ_CST);
 	return __atomic_load_n(&state, __ATOMIC_SEQ_CST);
 }

@@ -72,6 +72,102 @@ fn programs_of_other_machines_are_refused() {
     refused(&path, &["64-bit"]);
 }
 
+/// Without a compiler for another libc: a program whose loader is there but is not glibc's.
+#[test]
+fn programs_of_another_libc_are_refused() {
+    let scratch = Scratch::new();
+    let (source, built) = (scratch.file("empty.c"), scratch.file("foreign"));
+    std::fs::write(&source, "int main(void) { return 0; }\n").expect("writable");
+    let loader = program("raw_clone"); // static: nothing of glibc is in it
+    let compiled = Command::new("cc")
+        .arg(format!("-Wl,--dynamic-linker={}", loader.display()))
+        .arg("-o")
+        .args([&built, &source])
+        .status();
+    assert!(compiled.expect("the C compiler").success());
+    refused(&built, &["is loaded by", "glibc"]);
+    let by_script = script(&scratch, "script", &format!("#!{} -x\n", built.display()));
+    refused(&by_script, &["foreign is loaded by"]);
+    let by_env = format!("#!/usr/bin/env -S A=b {} -x\n", built.display());
+    refused(
+        &script(&scratch, "by_env", &by_env),
+        &["foreign is loaded by"],
+    );
+}
+
+/// Under a command that is tapped, a program of another libc is not seen, and runs as it does alone.
+#[test]
+fn programs_of_another_libc_run_unseen() {
+    let scratch = Scratch::new();
+    let (source, built) = (scratch.file("small.c"), scratch.file("small"));
+    let text = "#include <setjmp.h>\n#include <stdio.h>\n#include <unistd.h>\n\
+                int main(void) {\n jmp_buf here;\n pid_t parent = getppid();\n\
+                if (!setjmp(here)) longjmp(here, 1);\n\
+                printf(\"of musl %d\\n\", parent > 0);\n return 3;\n}\n";
+    std::fs::write(&source, text).expect("writable");
+    let compiled = Command::new("musl-gcc")
+        .arg("-o")
+        .args([&built, &source])
+        .status();
+    if !compiled.is_ok_and(|status| status.success()) {
+        return skipped("programs_of_another_libc_run_unseen", "no musl-gcc here");
+    }
+    refused(&built, &["ld-musl-x86_64.so.1"]);
+    let path = built.to_string_lossy();
+    runs_as_alone(&["sh", "-c", &format!("{path}; echo $?; {path}")]);
+}
+
+#[test]
+fn programs_with_file_capabilities_are_refused() {
+    let scratch = Scratch::new();
+    let copy = scratch.file("capable");
+    std::fs::copy(program("count"), &copy).expect("scratch directory is writable");
+    // The extended attribute's format 2: magic and "effective", then two words each of permitted
+    // and inheritable capabilities; CAP_NET_RAW is number 13.
+    let words: [u32; 5] = [0x0200_0001, 1 << 13, 0, 0, 0];
+    let value: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let path = std::ffi::CString::new(copy.to_str().expect("UTF-8")).expect("no zero byte");
+    let name = c"security.capability";
+    // SAFETY: both names are valid C strings, and the value is as long as it says.
+    let set = unsafe {
+        libc::setxattr(
+            path.as_ptr(),
+            name.as_ptr(),
+            value.as_ptr().cast(),
+            value.len(),
+            0,
+        )
+    };
+    if set != 0 {
+        return skipped(
+            "programs_with_file_capabilities_are_refused",
+            "no file capabilities on this file system",
+        );
+    }
+    refused(&copy, &["file capabilities"]);
+    let by_script = script(&scratch, "script", &format!("#!{}\n", copy.display()));
+    refused(&by_script, &["capable has file capabilities"]);
+}
+
+#[test]
+fn programs_that_cannot_be_read_are_refused() {
+    let scratch = Scratch::new();
+    let copy = scratch.file("unreadable");
+    std::fs::copy(program("count"), &copy).expect("scratch directory is writable");
+    std::fs::set_permissions(&copy, PermissionsExt::from_mode(0o111)).expect("own file");
+    let without = "--bounding-set=-dac_override,-dac_read_search";
+    Debox::command(&copy)
+        .options(["--tap", "user"])
+        .finish_under(&["setpriv", without])
+        .code(125)
+        .says(&[
+            "cannot read",
+            "unreadable",
+            "Permission denied",
+            "--tap kernel",
+        ]);
+}
+
 #[test]
 fn go_programs_are_refused() {
     let scratch = Scratch::new();

@@ -1,0 +1,154 @@
+//! Programs in which the user tap cannot work are refused, in words, before anything is started.
+
+use std::fs;
+use std::io::{self, BufRead, BufReader, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{bail, Context, Result};
+use object::elf::FileHeader64;
+use object::read::elf::{ElfFile, FileHeader, ProgramHeader};
+use object::{Endianness, Object};
+
+const CURE: &str = "use --tap kernel, which sees every program";
+
+/// As the kernel follows them.
+const MAX_INTERPRETERS: usize = 5;
+
+/// Fails, in words, if the user tap cannot see the program's calls.
+pub fn require_tappable(program: &Path) -> Result<()> {
+    let Some(program) = interpreter(program) else {
+        return Ok(()); // not ours to judge: who runs it will say
+    };
+    let shown = program.display();
+    let unreadable = || format!("cannot read {shown} to see if the user tap works there: {CURE}");
+    let metadata = fs::metadata(&program).with_context(unreadable)?;
+    if metadata.mode() & 0o6000 != 0 {
+        bail!("{shown} is set-user-id, and the loader ignores preloaded libraries there: {CURE}");
+    }
+    if has_capabilities(&program) {
+        bail!(
+            "{shown} has file capabilities, and the loader ignores preloaded libraries where \
+             a program gains privilege: {CURE}"
+        );
+    }
+    let bytes = fs::read(&program).with_context(unreadable)?;
+    match ElfFile::<FileHeader64<Endianness>>::parse(&*bytes) {
+        Ok(elf) => require_tappable_elf(&program, &elf),
+        Err(_) if bytes.starts_with(b"\x7fELF\x01") => refuse_machine(&program),
+        Err(_) => Ok(()), // not ours to judge: execve will say
+    }
+}
+
+fn refuse_machine(program: &Path) -> Result<()> {
+    let shown = program.display();
+    bail!("{shown} is not a 64-bit x86 program, which the user tap is for: {CURE}")
+}
+
+fn require_tappable_elf(program: &Path, elf: &ElfFile<FileHeader64<Endianness>>) -> Result<()> {
+    let shown = program.display();
+    if elf.architecture() != object::Architecture::X86_64 {
+        return refuse_machine(program);
+    }
+    let has = |section| elf.section_by_name(section).is_some();
+    if has(".note.go.buildid") || has(".go.buildinfo") {
+        bail!("{shown} is a Go program, which makes its calls without libc: {CURE}");
+    }
+    let Some(loader) = loader_of(elf) else {
+        bail!("{shown} is statically linked, so nothing can be preloaded into it: {CURE}");
+    };
+    if is_foreign(&loader) {
+        bail!(
+            "{shown} is loaded by {}, and the user tap is for glibc's loader: {CURE}",
+            loader.display()
+        );
+    }
+    Ok(())
+}
+
+/// What loads the program, from its header: section names may have been stripped.
+fn loader_of(elf: &ElfFile<FileHeader64<Endianness>>) -> Option<PathBuf> {
+    let (endian, data) = (elf.endian(), elf.data());
+    let headers = elf.elf_header().program_headers(endian, data).ok()?;
+    let path = headers
+        .iter()
+        .find_map(|header| header.interpreter(endian, data).ok().flatten())?;
+    Some(PathBuf::from(std::ffi::OsStr::from_bytes(path)))
+}
+
+/// Whether a loader is not glibc's, by what it exports; a name may be anything. One that cannot be
+/// read is left to execve.
+fn is_foreign(loader: &Path) -> bool {
+    let version = b"GLIBC_PRIVATE";
+    fs::read(loader).is_ok_and(|bytes| !bytes.windows(version.len()).any(|at| at == version))
+}
+
+fn has_capabilities(program: &Path) -> bool {
+    let Ok(path) = std::ffi::CString::new(program.as_os_str().as_bytes()) else {
+        return false;
+    };
+    let name = c"security.capability";
+    // SAFETY: both names are valid C strings; without a buffer only the length is asked for.
+    let length = unsafe { libc::getxattr(path.as_ptr(), name.as_ptr(), std::ptr::null_mut(), 0) };
+    length > 0
+}
+
+/// What runs in the end: the interpreter of a script. `None` if that cannot be told.
+fn interpreter(program: &Path) -> Option<PathBuf> {
+    let mut program = program.to_path_buf();
+    for _ in 0..MAX_INTERPRETERS {
+        let Some(line) = first_line(&program).ok().flatten() else {
+            break;
+        };
+        let mut words = line.split_whitespace();
+        let first = PathBuf::from(words.next()?);
+        program = if first.file_name()? == "env" {
+            crate::command::find(named_by_env(words)?.as_ref()).ok()?
+        } else {
+            first
+        };
+    }
+    Some(program)
+}
+
+/// The program among the arguments of `env`: after its options and variables, or split off `-S`.
+fn named_by_env<'a>(words: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    for word in words {
+        let word = word.strip_prefix("--split-string=").unwrap_or(word);
+        let word = word.strip_prefix("-S").unwrap_or(word);
+        match word {
+            "" | "-i" | "-" | "--ignore-environment" | "-v" | "--debug" => {}
+            _ if word.starts_with('-') => return None, // it may have a value
+            _ if word.contains('=') => {}
+            _ => return Some(word),
+        }
+    }
+    None
+}
+
+/// What follows `#!`, if that is how a file begins.
+fn first_line(program: &Path) -> io::Result<Option<String>> {
+    let mut line = Vec::new();
+    let mut reader = BufReader::new(fs::File::open(program)?).take(256);
+    reader.read_until(b'\n', &mut line)?;
+    let rest = line.strip_prefix(b"#!");
+    Ok(rest.map(|rest| String::from_utf8_lossy(rest).into_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn env_names_its_program_after_options_and_variables() {
+        let named = |line: &'static str| named_by_env(line.split_whitespace());
+        assert_eq!(named("python3"), Some("python3"));
+        assert_eq!(named("-S python3 -u"), Some("python3"));
+        assert_eq!(named("-Spython3 -u"), Some("python3"));
+        assert_eq!(named("--split-string=A=b python3"), Some("python3"));
+        assert_eq!(named("-i A=b sh"), Some("sh"));
+        assert_eq!(named("-u HOME sh"), None);
+        assert_eq!(named("-S"), None);
+    }
+}
