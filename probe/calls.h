@@ -13,6 +13,23 @@
 #include "sites.h"
 #include "usertap.h"
 
+#define NR_RT_SIGRETURN 15
+
+#define EIGHTH(at, width, bucket) [(at)...(at) + (width) - 1] = (bucket)
+#define OCTAVE(at, width, bucket)                                                                  \
+	EIGHTH(at, width, bucket), EIGHTH((at) + (width), width, (bucket) + 1),                    \
+		EIGHTH((at) + 2 * (width), width, (bucket) + 2),                                   \
+		EIGHTH((at) + 3 * (width), width, (bucket) + 3),                                   \
+		EIGHTH((at) + 4 * (width), width, (bucket) + 4),                                   \
+		EIGHTH((at) + 5 * (width), width, (bucket) + 5),                                   \
+		EIGHTH((at) + 6 * (width), width, (bucket) + 6),                                   \
+		EIGHTH((at) + 7 * (width), width, (bucket) + 7)
+
+static const __u8 short_buckets[256] = {
+	OCTAVE(8, 1, 1),   OCTAVE(16, 2, 9),	OCTAVE(32, 4, 17),
+	OCTAVE(64, 8, 25), OCTAVE(128, 16, 33),
+};
+
 static __always_inline int floor_log2(__u64 value)
 {
 	int bits = 0;
@@ -41,7 +58,7 @@ static __always_inline int floor_log2(__u64 value)
 }
 
 /* Log-linear, as in HdrHistogram: SUB_BUCKET_BITS below the leading bit. */
-static __always_inline __u32 bucket_of(__u64 ns)
+static __noinline __u32 long_bucket(__u64 ns)
 {
 	int log = floor_log2(ns);
 	__u32 bucket;
@@ -53,14 +70,17 @@ static __always_inline __u32 bucket_of(__u64 ns)
 	return bucket < BUCKETS ? bucket : BUCKETS - 1;
 }
 
-static __always_inline struct row *row_of(__u32 call)
+/* Most calls are short, and theirs are looked up by wall time / 4. */
+static __always_inline __u32 bucket_of(__u64 ns)
 {
-	struct row *row, *empty;
+	return ns < 1024 ? short_buckets[ns / 4] : long_bucket(ns);
+}
+
+static __noinline struct row *odd_row(__u32 call)
+{
+	struct row *row = bpf_map_lookup_elem(&odd_rows, &call), *empty;
 	__u32 zero = 0;
 
-	if (call < ROWS)
-		return bpf_map_lookup_elem(&rows, &call);
-	row = bpf_map_lookup_elem(&odd_rows, &call);
 	if (row)
 		return row;
 	empty = bpf_map_lookup_elem(&empty_row, &zero);
@@ -68,6 +88,13 @@ static __always_inline struct row *row_of(__u32 call)
 		return 0;
 	bpf_map_update_elem(&odd_rows, &call, empty, BPF_NOEXIST);
 	return bpf_map_lookup_elem(&odd_rows, &call);
+}
+
+static __always_inline struct row *row_of(__u32 call)
+{
+	if (LIKELY(call < ROWS))
+		return bpf_map_lookup_elem(&rows, &call);
+	return odd_row(call);
 }
 
 static __always_inline __u32 call_number(struct task_struct *task, long id)
@@ -153,84 +180,112 @@ static __always_inline void clear_parts(struct thread *thread)
 	thread->parted = 0;
 }
 
+static __noinline int add_parts_between(struct thread *thread, void *ctx)
+{
+	for (int i = 0; i < PARTS; i++)
+		thread->between[i] += thread->parts[i];
+	thread->between_spin_ns += thread->spin_ns;
+	if (want_sleeps && thread->slept_used)
+		write_slept_sites(ctx, thread);
+	clear_parts(thread);
+	return 0;
+}
+
 /* Closes the time between calls. The open part has been closed by the caller if there is one. */
 static __always_inline void close_between(struct thread *thread, void *ctx, __u64 now)
 {
 	__u64 wall = now - thread->begin_ns;
 
-	if (!thread->parted) {
-		thread->between[PART_CPU] += wall;
-	} else {
-		for (int i = 0; i < PARTS; i++)
-			thread->between[i] += thread->parts[i];
-		thread->between_spin_ns += thread->spin_ns;
-		if (want_sleeps && thread->slept_used)
-			write_slept_sites(ctx, thread);
-		clear_parts(thread);
-	}
+	thread->begin_ns = now;
 	if (wall > thread->between_max_ns)
 		thread->between_max_ns = wall;
-	thread->begin_ns = now;
+	if (LIKELY(!thread->parted))
+		thread->between[PART_CPU] += wall;
+	else
+		add_parts_between(thread, ctx);
+}
+
+static __noinline int add_parts_of_call(struct thread *thread, struct row *row, void *ctx)
+{
+	for (int i = 0; i < PARTS; i++) {
+		thread->in_calls[i] += thread->parts[i];
+		if (row)
+			row->parts[i] += thread->parts[i];
+	}
+	if (row)
+		row->spin_ns += thread->spin_ns;
+	if (want_sleeps && thread->slept_used)
+		write_slept_sites(ctx, thread);
+	clear_parts(thread);
+	return 0;
+}
+
+static __always_inline void count_error(struct row *row, __u32 call, long ret)
+{
+	if (call == NR_RT_SIGRETURN) /* "returns" the interrupted call's register */
+		return;
+	if (is_restart(ret))
+		row->restarts++;
+	else
+		row->errors++;
+}
+
+static __noinline int count_faults(struct thread *thread, struct row *row, struct task_struct *task)
+{
+	__u64 minor = task->min_flt - thread->faults_minor;
+	__u64 major = task->maj_flt - thread->faults_major;
+
+	thread->call_faults_minor += minor;
+	thread->call_faults_major += major;
+	if (row) {
+		row->faults_minor += minor;
+		row->faults_major += major;
+	}
+	return 0;
 }
 
 /* Closes the open call: into its row, the thread's totals and the thread's record. */
-static __always_inline void close_call(struct thread *thread, __u32 index, struct task_struct *task,
+static __always_inline void close_call(struct thread *thread, struct task_struct *task,
 				       struct pt_regs *regs, void *ctx, __u64 now, long ret)
 {
 	__u64 minor = task->min_flt - thread->faults_minor;
 	__u64 major = task->maj_flt - thread->faults_major;
 	__u64 wall = now - thread->begin_ns;
-	__u32 call = thread->call;
-	struct row *row = row_of(call);
-	__u32 bucket = bucket_of(wall);
+	__u32 call = thread->call, bucket;
+	struct row *row = want_report ? row_of(call) : 0;
 
-	if (call == 15) /* rt_sigreturn "returns" the interrupted call's register */
-		ret = 0;
 	if (row) {
-		row->calls++;
-		if (is_error(ret)) {
-			if (is_restart(ret))
-				row->restarts++;
-			else
-				row->errors++;
-		}
-		row->faults_minor += minor;
-		row->faults_major += major;
-		if (wall > row->max_ns)
-			row->max_ns = wall;
+		bucket = bucket_of(wall);
 		if (bucket < BUCKETS)
 			row->histogram[bucket]++;
+		row->calls++;
+		if (wall > row->max_ns)
+			row->max_ns = wall;
+		if (LIKELY(!thread->parted))
+			row->parts[PART_CPU] += wall;
+		if (UNLIKELY(is_error(ret)))
+			count_error(row, call, ret);
 		if (want_io) {
 			row->read_bytes += task->ioac.read_bytes - thread->read_bytes;
 			row->write_bytes += task->ioac.write_bytes - thread->write_bytes;
 		}
-		if (!thread->parted) {
-			row->parts[PART_CPU] += wall;
-		} else {
-			for (int i = 0; i < PARTS; i++)
-				row->parts[i] += thread->parts[i];
-			row->spin_ns += thread->spin_ns;
-		}
-	} else {
+	} else if (want_report) {
 		COUNT_LOST(rows);
 	}
+	if (minor | major)
+		count_faults(thread, row, task);
 	thread->calls++;
-	thread->call_faults_minor += minor;
-	thread->call_faults_major += major;
 	if (want_callsites && ctx)
 		write_call_site(ctx, thread, wall);
 	if (want_records)
-		complete_record(thread, index, regs, wall, ret, minor, major);
-	if (!thread->parted) {
+		complete_record(thread, thread->index, regs, wall,
+				call == NR_RT_SIGRETURN ? 0 : ret, minor, major);
+	if (LIKELY(!thread->parted))
 		thread->in_calls[PART_CPU] += wall;
-	} else {
-		for (int i = 0; i < PARTS; i++)
-			thread->in_calls[i] += thread->parts[i];
-		if (want_sleeps && thread->slept_used)
-			write_slept_sites(ctx, thread);
-		clear_parts(thread);
-	}
-	thread->flags &= ~THREAD_PARTIAL;
+	else
+		add_parts_of_call(thread, row, ctx);
+	if (UNLIKELY(thread->flags & THREAD_PARTIAL))
+		thread->flags &= ~THREAD_PARTIAL;
 	thread->call = CALL_NONE;
 	thread->begin_ns = now;
 }

@@ -16,6 +16,8 @@
 #include <bpf/bpf_core_read.h>
 
 #define CORE __attribute__((preserve_access_index))
+#define LIKELY(condition) __builtin_expect(!!(condition), 1)
+#define UNLIKELY(condition) __builtin_expect(!!(condition), 0)
 
 struct bpf_local_storage;
 

@@ -31,6 +31,7 @@ static __always_inline struct thread *new_thread(struct task_struct *task, __u32
 		goto none;
 	}
 	__builtin_memset(thread, 0, sizeof(*thread));
+	thread->task = (__u64)task;
 	thread->tid = task->pid;
 	thread->tgid = task->tgid;
 	thread->call = CALL_NONE;
@@ -50,7 +51,7 @@ none:
 static __always_inline void end_life(struct thread *thread, struct task_struct *task, void *ctx,
 				     __u64 now)
 {
-	__u32 index = index_of(task) - 1;
+	__u32 index = thread->index;
 	struct thread_ended *event;
 
 	if (user_tap) {
@@ -59,7 +60,7 @@ static __always_inline void end_life(struct thread *thread, struct task_struct *
 	} else if (thread->call == CALL_NONE)
 		close_between(thread, 0, now);
 	else
-		close_call(thread, index, task, 0, 0, now, 0); /* exit never returns */
+		close_call(thread, task, 0, 0, now, 0); /* exit never returns */
 	thread->tid = task->pid;
 	copy_comm(thread->comm, task);
 	thread->end_ns = now;

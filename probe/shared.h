@@ -71,23 +71,39 @@ struct slept {
 	__u64 count;
 };
 
-/* Everything the probes know of one monitored thread. */
+/*
+ * Everything the probes know of one monitored thread. What every call needs comes first, so that it
+ * is in few cache lines.
+ */
 struct thread {
-	__u32 tid, tgid;
-	char comm[DEBOX_COMM_LEN];
-	__u32 state; /* enum thread_state */
-	__u32 flags; /* enum thread_flag */
-	__u32 mode;  /* enum mode */
-	__u32 call;  /* number, + CALL_IA32, or CALL_NONE */
+	__u64 task;   /* address of the task's structure in the kernel */
+	__u32 state;  /* enum thread_state; with mode, one word to look at */
+	__u32 mode;   /* enum mode */
+	__u32 call;   /* number, + CALL_IA32, or CALL_NONE; with parted, one word to look at */
+	__u32 parted; /* anything was added to parts[] or what goes with them */
+	__u32 flags;  /* enum thread_flag */
+	__u32 busy;   /* a probe is at work on this entry (see begin_work) */
 
 	/* The open call, or the open time between calls. */
 	__u64 begin_ns;
+	__u64 faults_minor, faults_major; /* the task's counters when it began */
+
+	/* Since the thread's monitoring began. */
+	__u64 calls;
+	__u64 between[PARTS];  /* time between calls */
+	__u64 in_calls[PARTS]; /* time in calls */
+	__u64 between_max_ns;
+	__u64 call_faults_minor, call_faults_major;
+
+	__u32 tid, tgid;
+	__u32 index; /* of this entry */
+	__u32 slept_used;
+	char comm[DEBOX_COMM_LEN];
+
+	/* More of what is open. */
 	__u64 stamp_ns; /* end of the last closed part; begin_ns while parted is 0 */
 	__u64 parts[PARTS];
-	__u32 parted; /* anything was added to parts[] or the fields below */
-	__u32 slept_used;
-	__u64 faults_minor, faults_major; /* the task's counters when it began */
-	__u64 read_bytes, write_bytes;	  /* likewise */
+	__u64 read_bytes, write_bytes; /* the task's counters when it began */
 	__u64 spin_ns;
 	__u64 spin_lock;    /* what is spun for now; 0: nothing */
 	__u64 spin_from_ns; /* parts[PART_CPU] when that began */
@@ -97,32 +113,25 @@ struct thread {
 	__u64 sleep_ns;
 	__u64 run_delay_ns; /* the scheduler's own account, when the thread last left the CPU */
 	__u64 resource;	    /* what the waiters are counted for */
-	__u64 lock;
 	__u32 lock_flags;
 	__u32 waiters_entry;
 	__u32 waker_kind, waker_tid;
 	char waker_comm[DEBOX_COMM_LEN];
+	__u32 woken_early; /* a waking came before the switch that it undoes */
+	__u32 contending;  /* waits for a contended lock */
 
-	/* Since the thread's monitoring began. */
+	/* The thread's life. */
 	__u64 birth_ns;
-	__u64 calls;
-	__u64 between[PARTS];  /* time between calls */
-	__u64 in_calls[PARTS]; /* time in calls */
-	__u64 between_max_ns;
 	__u64 birth_faults_minor, birth_faults_major;
-	__u64 call_faults_minor, call_faults_major;
 	__u64 end_ns;
 	__u64 end_faults_minor, end_faults_major;
 	__u64 between_spin_ns;
-	__u32 index; /* of this entry */
 
 	/* User tap: where the thread left the CPU, and what of its life was outside its calls. */
 	__u32 tap_where; /* enum tap_where */
+	__u32 lender;	 /* index + 1 of the thread whose memory this vfork child runs in */
 	__u64 outside[PARTS];
-	__u32 lender;	   /* index + 1 of the thread whose memory this vfork child runs in */
-	__u32 woken_early; /* a waking came before the switch that it undoes */
-	__u32 contending;  /* waits for a contended lock */
-	__u32 busy;	   /* a probe is at work on this entry (see begin_work) */
+	__u64 reserved[3];
 };
 
 /* All completed calls of one number on one CPU. */
@@ -219,7 +228,7 @@ struct in_flight {
 	__u64 frames[STACK_DEPTH];
 };
 
-_Static_assert(sizeof(struct thread) == 1000, "thread layout");
+_Static_assert(sizeof(struct thread) == 1024, "thread layout");
 _Static_assert(sizeof(struct row) == 120 + 8 * BUCKETS, "row layout");
 _Static_assert(sizeof(struct lost) == 168, "lost layout");
 

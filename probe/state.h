@@ -3,7 +3,8 @@
  * state.h: the session's maps and settings, and how a task's state is found.
  *
  * A monitored task carries the index of its entry in `threads` in task storage. For everyone else
- * the test of task->bpf_storage ends each probe before it calls any helper.
+ * the test of task->bpf_storage ends each probe before it calls any helper. Reading the storage
+ * takes a helper, too, so the entry is first looked for where the task's id points to.
  */
 #ifndef PROBE_STATE_H
 #define PROBE_STATE_H
@@ -27,6 +28,10 @@ __u32 enrol_tgid;
 __u32 enrol_tid; /* 0: every thread of the process */
 bool enrol_armed;
 __u32 next_fresh; /* entries of `threads` given out so far */
+
+/* index + 1 of the task with such an id, if its entry says so too. */
+#define NEAR 65536
+static __u32 near_index[NEAR] SEC(".bss.near");
 
 /* Names the types of events, so that the skeleton generated from BTF has them. */
 struct {
@@ -140,11 +145,27 @@ static __always_inline __u32 index_of(struct task_struct *task)
 	return index ? *index : 0;
 }
 
-static __always_inline struct thread *thread_of(struct task_struct *task)
+/* The entry of a task that carries its index, which is kept at hand for the next time. */
+static __noinline struct thread *find_thread(struct task_struct *task)
 {
 	__u32 index = index_of(task);
 
-	return index ? thread_at(index - 1) : 0;
+	if (!index)
+		return 0;
+	near_index[task->pid & (NEAR - 1)] = index;
+	return thread_at(index - 1);
+}
+
+static __always_inline struct thread *thread_of(struct task_struct *task)
+{
+	struct thread *thread;
+
+	if (!task->bpf_storage)
+		return 0;
+	thread = thread_at(near_index[task->pid & (NEAR - 1)] - 1);
+	if (LIKELY(thread && thread->task == (__u64)task))
+		return thread;
+	return find_thread(task);
 }
 
 static __always_inline void copy_comm(char *to, struct task_struct *task)

@@ -112,7 +112,7 @@ static __always_inline void end_sleep(struct thread *thread, struct task_struct 
 		stack = take_kernel_stack(task, thread->call, &site);
 	add_sleep(thread, task, stack, waiters_exit);
 	if (want_records && (!user_tap || (thread->tap_where == TAP_IN_CALL && has_stack)))
-		record_sleep(thread, index_of(task) - 1, stack, site, waiters_exit);
+		record_sleep(thread, thread->index, stack, site, waiters_exit);
 	if (user_tap)
 		write_tapped_site(thread, task, stack, tap_caller(thread));
 	thread->waker_kind = DEBOX_WAKER_UNKNOWN;

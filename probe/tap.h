@@ -15,6 +15,47 @@
 #define NR_EXECVE 59
 #define NR_EXECVEAT 322
 
+typedef __u64 __attribute__((may_alias)) pair;
+
+/* What nearly every call finds: two comparisons instead of four. */
+static __always_inline bool is_running(struct thread *thread)
+{
+	return *(pair *)&thread->state == (THREAD_LIVE | (__u64)MODE_RUNNING << 32);
+}
+
+static __always_inline bool is_whole_between(struct thread *thread)
+{
+	return *(pair *)&thread->call == CALL_NONE;
+}
+
+/* Not THREAD_PARTIAL: that one's call has been open since before its thread's first event. */
+static __always_inline bool is_whole_call(struct thread *thread)
+{
+	return *(pair *)&thread->call < ROWS && !(thread->flags & THREAD_PARTIAL);
+}
+
+/* A call that begins in any other state; whether it is followed. */
+static __noinline bool enter_otherwise(unsigned long long *ctx, struct task_struct *task,
+				       struct thread *thread, __u64 now)
+{
+	long id = ctx[1];
+
+	if (thread->state == THREAD_ARMED) {
+		if (id != NR_EXECVE && id != NR_EXECVEAT)
+			return false;
+		begin_life(thread, task, now, MODE_RUNNING);
+	}
+	if (thread->mode != MODE_RUNNING)
+		resume_unseen(thread, task, now);
+	if (thread->parted)
+		close_part(thread, PART_CPU, now);
+	if (thread->call == CALL_NONE)
+		close_between(thread, ctx, now);
+	else /* The exit was not seen (monitoring began inside the call): all of it is partial. */
+		close_call(thread, task, (struct pt_regs *)ctx[0], ctx, now, 0);
+	return true;
+}
+
 SEC("tp_btf/sys_enter")
 int BPF_PROG(on_sys_enter, struct pt_regs *regs, long id)
 {
@@ -26,25 +67,11 @@ int BPF_PROG(on_sys_enter, struct pt_regs *regs, long id)
 		return 0;
 	begin_work(thread);
 	now = bpf_ktime_get_ns();
-	if (thread->state == THREAD_ARMED) {
-		if (id != NR_EXECVE && id != NR_EXECVEAT) {
-			end_work(thread);
-			return 0;
-		}
-		begin_life(thread, task, now, MODE_RUNNING);
-	}
-	if (thread->mode != MODE_RUNNING)
-		resume_unseen(thread, task, now);
-	if (thread->call != CALL_NONE) {
-		/* The exit was not seen (monitoring began inside the call): all of it is partial.
-		 */
-		if (thread->parted)
-			close_part(thread, PART_CPU, now);
-		close_call(thread, index_of(task) - 1, task, regs, ctx, now, 0);
-	} else {
-		if (thread->parted)
-			close_part(thread, PART_CPU, now);
-		close_between(thread, ctx, now);
+	if (LIKELY(is_running(thread) && is_whole_between(thread))) {
+		close_between(thread, 0, now);
+	} else if (!enter_otherwise(ctx, task, thread, now)) {
+		end_work(thread);
+		return 0;
 	}
 	thread->call = call_number(task, id);
 	snapshot(thread, task);
@@ -52,35 +79,70 @@ int BPF_PROG(on_sys_enter, struct pt_regs *regs, long id)
 	return 0;
 }
 
+/* Closes a call of which there is no more to say than how long it took. */
+static __always_inline bool close_plain_call(struct thread *thread, struct task_struct *task,
+					     __u64 now, long ret)
+{
+	__u32 call = thread->call, bucket;
+	struct row *row = bpf_map_lookup_elem(&rows, &call);
+	__u64 wall = now - thread->begin_ns;
+
+	if (!row)
+		return false;
+	thread->begin_ns = now;
+	thread->call = CALL_NONE;
+	thread->calls++;
+	thread->in_calls[PART_CPU] += wall;
+	row->parts[PART_CPU] += wall;
+	row->calls++;
+	if (wall > row->max_ns)
+		row->max_ns = wall;
+	bucket = bucket_of(wall);
+	if (bucket < BUCKETS)
+		row->histogram[bucket]++;
+	if (UNLIKELY(is_error(ret)))
+		count_error(row, call, ret);
+	if (UNLIKELY(task->min_flt != thread->faults_minor ||
+		     task->maj_flt != thread->faults_major))
+		count_faults(thread, row, task);
+	return true;
+}
+
+/* Any other end of a call. */
+static __noinline int exit_otherwise(unsigned long long *ctx, struct task_struct *task,
+				     struct thread *thread, __u64 now)
+{
+	struct pt_regs *regs = (struct pt_regs *)ctx[0];
+
+	if (thread->mode != MODE_RUNNING)
+		resume_unseen(thread, task, now);
+	if (thread->call != CALL_NONE) {
+		if (thread->parted)
+			close_part(thread, PART_CPU, now);
+		close_call(thread, task, regs, ctx, now, ctx[1]);
+	} else if (thread->flags & THREAD_BORN) {
+		thread->flags &= ~THREAD_BORN; /* a new child's first return */
+	} else {
+		refused_call(thread, task, regs, ctx[1], now); /* by seccomp, before it was seen */
+	}
+	return 0;
+}
+
 SEC("tp_btf/sys_exit")
 int BPF_PROG(on_sys_exit, struct pt_regs *regs, long ret)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
-	__u32 index = index_of(task);
-	struct thread *thread;
+	struct thread *thread = thread_of(task);
 	__u64 now;
 
-	if (!index)
-		return 0;
-	thread = thread_at(index - 1);
 	if (!thread || thread->state != THREAD_LIVE)
 		return 0;
 	begin_work(thread);
 	now = bpf_ktime_get_ns();
-	if (thread->mode != MODE_RUNNING)
-		resume_unseen(thread, task, now);
-	if (thread->call == CALL_NONE) {
-		/* A new child's first return, or a call that seccomp refused before it was seen. */
-		if (thread->flags & THREAD_BORN)
-			thread->flags &= ~THREAD_BORN;
-		else
-			refused_call(thread, task, regs, ret, now);
-		end_work(thread);
-		return 0;
-	}
-	if (thread->parted)
-		close_part(thread, PART_CPU, now);
-	close_call(thread, index - 1, task, regs, ctx, now, ret);
+	if (UNLIKELY(want_io || want_callsites || want_records || !want_report ||
+		     !is_running(thread) || !is_whole_call(thread)) ||
+	    !close_plain_call(thread, task, now, ret))
+		exit_otherwise(ctx, task, thread, now);
 	end_work(thread);
 	return 0;
 }
