@@ -214,7 +214,7 @@ static __always_inline __u64 less(__u64 value, __u64 by)
  */
 static __always_inline void close_open_tapped_call(struct debox_slot *slot)
 {
-	__u32 call = slot->tap_call - 1;
+	__u32 call = slot->tap_call - 1, bucket;
 	struct debox_record *record = open_record(slot);
 	struct row *row = row_of(call < ROWS ? call : 0xffff);
 	__u64 outside, wall, parts[PARTS] = {};
@@ -244,7 +244,9 @@ static __always_inline void close_open_tapped_call(struct debox_slot *slot)
 		row->parts[i] += parts[i];
 	if (wall > row->max_ns)
 		row->max_ns = wall;
-	row->histogram[bucket_of(wall) % BUCKETS]++;
+	bucket = bucket_of(wall);
+	if (bucket < BUCKETS)
+		row->histogram[bucket]++;
 }
 
 /*
