@@ -81,6 +81,13 @@ enum debox_waiters_scope {
 	DEBOX_WAITERS_ALL = 2,	     /* over all tasks: contended kernel locks */
 };
 
+/* How sure it is that debox_sleep.owner_tid held the resource when the wait began. */
+enum debox_owner_certainty {
+	DEBOX_OWNER_NONE = 0,	     /* no owner is known */
+	DEBOX_OWNER_LAST_READER = 1, /* a lock held by readers, of whom the kernel names the last */
+	DEBOX_OWNER_EXACT = 2,
+};
+
 /* One place where the call slept; sleeps at the same site are one entry. */
 struct debox_sleep {
 	__u64 site;	     /* kernel address of the site, 0 when its stack was not had */
@@ -95,10 +102,10 @@ struct debox_sleep {
 	__u32 waiters_scope; /* enum debox_waiters_scope */
 	__u32 waker_kind;    /* enum debox_waker_kind, of the last sleep */
 	__u32 waker_tid;     /* 0 unless waker_kind is DEBOX_WAKER_TASK */
-	__u32 owner_tid;     /* who held the resource, 0 when not known */
+	__u32 owner_tid;     /* who held the resource when the last sleep began; 0: not known */
 	char waker_comm[DEBOX_COMM_LEN];
 	char owner_comm[DEBOX_COMM_LEN];
-	__u32 owner_certainty; /* 0: none */
+	__u32 owner_certainty; /* enum debox_owner_certainty */
 	__u32 lock_flags;      /* the kernel's LCB_F_* of a contended lock, 0 for anything else */
 	__u32 reserved[4];
 };

@@ -6,7 +6,9 @@
  *   shared.h   tables' layouts     record.h  the thread's record  locks.h   contended locks
  *   state.h    maps and settings   sites.h   where calls sleep    waiters.h who waits for the same
  *   tap.h      the kernel tap      life.h    enrolment and end    context.h interrupt or task
- *   usertap.h  the user tap        stacks.h  kernel stacks       irq.h     interrupts
+ *   usertap.h  the user tap        stacks.h  kernel stacks        irq.h     interrupts
+ *   waits.h    one wait            resources.h what is waited on  owners.h  who holds it
+ *   chains.h   who waits for whom
  */
 #include "kernel.h"
 #include "shared.h"

@@ -24,20 +24,89 @@ struct bpf_local_storage;
 /* x86-64: arguments in di, si, dx; orig_ax is the call number, -1 when user mode was interrupted.
  */
 struct pt_regs {
-	unsigned long bp, ax, dx, si, di, orig_ax, ip, sp;
+	unsigned long bp, ax, dx, si, di, r8, orig_ax, ip, sp;
 } CORE;
 
 struct thread_info {
 	__u32 status;
 } CORE;
 
+struct counter {
+	long counter;
+} CORE;
+
+struct rw_semaphore {
+	struct counter owner;
+} CORE;
+
+struct mutex {
+	struct counter owner;
+} CORE;
+
+struct rt_mutex_base {
+	struct task_struct *owner;
+} CORE;
+
 struct super_block {
 	__u32 s_dev;
+	struct rw_semaphore s_umount;
+	struct mutex s_vfs_rename_mutex;
+} CORE;
+
+struct address_space {
+	struct rw_semaphore invalidate_lock;
+	struct rw_semaphore i_mmap_rwsem;
+} CORE;
+
+struct list_head {
+	struct list_head *next;
+} CORE;
+
+struct file_lock_context {
+	struct list_head flc_flock, flc_posix;
 } CORE;
 
 struct inode {
+	unsigned short i_mode;
 	unsigned long i_ino;
 	struct super_block *i_sb;
+	struct rw_semaphore i_rwsem;
+	struct address_space *i_mapping;
+	struct file_lock_context *i_flctx;
+	long long i_size;
+} CORE;
+
+struct pipe_inode_info {
+	struct mutex mutex;
+} CORE;
+
+struct eventpoll {
+	struct mutex mtx;
+} CORE;
+
+/* A lock of a file; until 6.8 all of it is in file_lock, from 6.9 on most is in its core. */
+struct file_lock___old {
+	struct list_head fl_list;
+	void *fl_owner;
+	unsigned int fl_flags;
+	unsigned char fl_type;
+	unsigned int fl_pid;
+	struct file *fl_file;
+	long long fl_start, fl_end;
+} CORE;
+
+struct file_lock_core {
+	struct list_head flc_list;
+	void *flc_owner;
+	unsigned int flc_flags;
+	unsigned char flc_type;
+	int flc_pid;
+	struct file *flc_file;
+} CORE;
+
+struct file_lock___new {
+	struct file_lock_core c;
+	long long fl_start, fl_end;
 } CORE;
 
 struct qstr {
@@ -46,6 +115,7 @@ struct qstr {
 
 struct dentry {
 	struct qstr d_name;
+	struct inode *d_inode;
 } CORE;
 
 struct path {
@@ -55,6 +125,57 @@ struct path {
 struct file {
 	struct inode *f_inode;
 	struct path f_path;
+	void *private_data;
+	struct mutex f_pos_lock;
+	long long f_pos;
+} CORE;
+
+struct fs_struct {
+	struct path pwd;
+} CORE;
+
+struct in6_addr {
+	__u8 bytes[16];
+};
+
+struct sock_common {
+	unsigned short skc_family;
+	__u32 skc_daddr, skc_rcv_saddr;
+	__u16 skc_dport, skc_num;
+	struct in6_addr skc_v6_daddr, skc_v6_rcv_saddr;
+} CORE;
+
+struct upid {
+	int nr;
+} CORE;
+
+struct pid {
+	unsigned int level;
+	struct upid numbers[];
+} CORE;
+
+struct sock {
+	struct sock_common __sk_common;
+	struct pid *sk_peer_pid;
+} CORE;
+
+struct socket {
+	short type;
+	struct sock *sk;
+} CORE;
+
+struct sockaddr_un {
+	char sun_path[108];
+} CORE;
+
+struct unix_address {
+	int len;
+	struct sockaddr_un name[];
+} CORE;
+
+struct unix_sock {
+	struct unix_address *addr;
+	struct sock *peer;
 } CORE;
 
 struct vm_area_struct {
@@ -76,6 +197,7 @@ struct task_io_accounting {
 } CORE;
 
 struct mm_struct {
+	struct rw_semaphore mmap_lock;
 	unsigned long start_code, end_code;
 	struct file *exe_file;
 } CORE;
@@ -87,6 +209,11 @@ struct cfs_rq {
 
 struct sched_entity {
 	struct cfs_rq *cfs_rq;
+	unsigned char sched_delayed; /* 6.12: asleep, but still on its run queue */
+} CORE;
+
+struct signal_struct {
+	unsigned int nr_threads;
 } CORE;
 
 struct sched_info {
@@ -105,6 +232,7 @@ struct task_struct {
 	unsigned int flags;
 	unsigned int
 		on_cpu; /* a byte from 7.3 on; loads of unsigned fields take the kernel's size */
+	unsigned int on_rq;
 	int exit_state;
 	int pid, tgid;
 	unsigned long min_flt, maj_flt;
@@ -113,6 +241,9 @@ struct task_struct {
 	struct sched_info sched_info;
 	struct mm_struct *mm;
 	struct files_struct *files;
+	struct fs_struct *fs;
+	struct signal_struct *signal;
+	struct pid *thread_pid;
 	struct task_io_accounting ioac;
 	struct bpf_local_storage *bpf_storage;
 } CORE;
@@ -134,6 +265,12 @@ struct bpf_iter__task {
 	struct bpf_iter_meta *meta;
 	struct task_struct *task;
 } CORE;
+
+/* 6.2: finds a task by its number in the first PID namespace, and holds it. */
+extern struct task_struct *bpf_task_from_pid(__s32 pid) __ksym __weak;
+extern void bpf_task_release(struct task_struct *task) __ksym __weak;
+/* 6.14: by its number in the current task's namespace. */
+extern struct task_struct *bpf_task_from_vpid(__s32 pid) __ksym __weak;
 
 /* include/linux/sched.h; values unchanged from 6.1 to 7.x. */
 #define TASK_DEAD 0x80

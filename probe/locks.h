@@ -86,6 +86,8 @@ int BPF_PROG(on_contention_begin, void *lock, unsigned int flags)
 	if (!contended)
 		return 0;
 	if (contended->lock != (__u64)lock) {
+		if (contended->lock) /* its end was not seen */
+			remove_waiter(contended->lock);
 		contended->lock = (__u64)lock;
 		contended->waiters = add_waiter((__u64)lock);
 	}

@@ -84,61 +84,6 @@ static __always_inline void begin_write(struct debox_record *record)
 	barrier();
 }
 
-/* Adds the sleep that has just ended to the open record. */
-static __always_inline void record_sleep(struct thread *thread, __u32 index, __u64 stack,
-					 __u64 site, __u32 waiters_exit)
-{
-	struct debox_slot *slot = slot_at(index);
-	struct debox_record *record;
-	struct debox_sleep *sleep;
-	__u32 used, limit;
-
-	if (!slot || slot->paused || thread->call == CALL_NONE)
-		return;
-	record = open_record(slot);
-	begin_write(record);
-	used = record->sleeps_used;
-	limit = slot->max_sleeps < DEBOX_SLEEPS_MAX ? slot->max_sleeps : DEBOX_SLEEPS_MAX;
-	for (__u32 i = 0; i < DEBOX_SLEEPS_MAX; i++) {
-		if (i >= limit) {
-			record->sleeps_lost++;
-			return;
-		}
-		sleep = &record->sleeps[i];
-		if (i >= used) {
-			__builtin_memset(sleep, 0, sizeof(*sleep));
-			sleep->site = site;
-			sleep->stack = stack;
-			record->sleeps_used = i + 1;
-		} else if (sleep->stack != stack) {
-			continue;
-		}
-		sleep->count++;
-		sleep->blocked_ns += thread->sleep_ns;
-		if (thread->sleep_ns > sleep->longest_ns)
-			sleep->longest_ns = thread->sleep_ns;
-		if (thread->flags & THREAD_LOCK) {
-			sleep->resource = thread->resource;
-			sleep->resource_kind = DEBOX_RESOURCE_LOCK;
-			sleep->lock_flags = thread->lock_flags;
-		}
-		sleep->waker_kind = thread->waker_kind;
-		sleep->waker_tid = thread->waker_tid;
-		__builtin_memcpy(sleep->waker_comm, thread->waker_comm, DEBOX_COMM_LEN);
-		if (thread->flags & (THREAD_LOCK | THREAD_COUNTED)) {
-			if (thread->waiters_entry > sleep->waiters_entry)
-				sleep->waiters_entry = thread->waiters_entry;
-			if (waiters_exit > sleep->waiters_exit)
-				sleep->waiters_exit = waiters_exit;
-			sleep->waiters_scope = thread->flags & THREAD_LOCK
-						       ? DEBOX_WAITERS_ALL
-						       : DEBOX_WAITERS_MONITORED;
-		}
-		return;
-	}
-	record->sleeps_lost++;
-}
-
 /* What the call's arguments say it waits on, for sleeps that were not on a kernel lock. */
 static __always_inline __u32 resource_kind_of(__u32 call)
 {
@@ -174,20 +119,79 @@ static __always_inline __u32 resource_kind_of(__u32 call)
 	return DEBOX_RESOURCE_NONE;
 }
 
-static __always_inline void name_resources(struct debox_record *record, __u32 call,
-					   struct pt_regs *regs)
+/* What the sleep that has just ended was for, in the caller's own terms. */
+static __always_inline void record_resource(struct debox_sleep *sleep, struct thread *thread,
+					    struct task_struct *task)
 {
-	__u32 kind = resource_kind_of(call);
+	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
 
-	if (kind == DEBOX_RESOURCE_NONE)
+	if (thread->flags & THREAD_LOCK) {
+		sleep->resource = thread->resource;
+		sleep->resource_kind = DEBOX_RESOURCE_LOCK;
+		sleep->lock_flags = thread->lock_flags;
 		return;
-	for (__u32 i = 0; i < DEBOX_SLEEPS_MAX && i < record->sleeps_used; i++) {
-		if (record->sleeps[i].resource_kind != DEBOX_RESOURCE_NONE)
-			continue;
-		record->sleeps[i].resource_kind = kind;
-		if (kind != DEBOX_RESOURCE_TIMER)
-			record->sleeps[i].resource = regs->di;
 	}
+	sleep->resource_kind = resource_kind_of(thread->call);
+	if (regs && sleep->resource_kind != DEBOX_RESOURCE_NONE &&
+	    sleep->resource_kind != DEBOX_RESOURCE_TIMER)
+		sleep->resource = regs->di;
+}
+
+/* Adds the sleep that has just ended to the open record. */
+static __always_inline void record_sleep(struct thread *thread, struct task_struct *task,
+					 struct owner *owner, __u64 stack, __u64 site,
+					 __u32 waiters_exit)
+{
+	struct debox_slot *slot = slot_at(thread->index);
+	struct debox_record *record;
+	struct debox_sleep *sleep;
+	__u32 used, limit;
+
+	if (!slot || slot->paused || thread->call == CALL_NONE)
+		return;
+	record = open_record(slot);
+	begin_write(record);
+	used = record->sleeps_used;
+	limit = slot->max_sleeps < DEBOX_SLEEPS_MAX ? slot->max_sleeps : DEBOX_SLEEPS_MAX;
+	for (__u32 i = 0; i < DEBOX_SLEEPS_MAX; i++) {
+		if (i >= limit) {
+			record->sleeps_lost++;
+			return;
+		}
+		sleep = &record->sleeps[i];
+		if (i >= used) {
+			__builtin_memset(sleep, 0, sizeof(*sleep));
+			sleep->site = site;
+			sleep->stack = stack;
+			record->sleeps_used = i + 1;
+		} else if (sleep->stack != stack) {
+			continue;
+		}
+		sleep->count++;
+		sleep->blocked_ns += thread->sleep_ns;
+		if (thread->sleep_ns > sleep->longest_ns)
+			sleep->longest_ns = thread->sleep_ns;
+		record_resource(sleep, thread, task);
+		if (owner) {
+			sleep->owner_tid = owner->tid;
+			sleep->owner_certainty = owner->certainty;
+			__builtin_memcpy(sleep->owner_comm, owner->comm, DEBOX_COMM_LEN);
+		}
+		sleep->waker_kind = thread->waker_kind;
+		sleep->waker_tid = thread->waker_tid;
+		__builtin_memcpy(sleep->waker_comm, thread->waker_comm, DEBOX_COMM_LEN);
+		if (thread->flags & (THREAD_LOCK | THREAD_COUNTED)) {
+			if (thread->waiters_entry > sleep->waiters_entry)
+				sleep->waiters_entry = thread->waiters_entry;
+			if (waiters_exit > sleep->waiters_exit)
+				sleep->waiters_exit = waiters_exit;
+			sleep->waiters_scope = thread->flags & THREAD_LOCK
+						       ? DEBOX_WAITERS_ALL
+						       : DEBOX_WAITERS_MONITORED;
+		}
+		return;
+	}
+	record->sleeps_lost++;
 }
 
 static __always_inline void complete_record(struct thread *thread, __u32 index,
@@ -228,8 +232,6 @@ static __always_inline void complete_record(struct thread *thread, __u32 index,
 	record->faults_minor = minor;
 	record->faults_major = major;
 	record->trace_used = 0;
-	if (record->sleeps_used)
-		name_resources(record, thread->call, regs);
 	record->number = thread->calls;
 	barrier();
 	record->sequence++;

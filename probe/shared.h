@@ -182,6 +182,138 @@ struct site_row {
 
 struct kernel_stack {
 	__u64 frames[STACK_DEPTH];
+	__u64 args[3];	/* of the call, as far as rules for labels look at them */
+	__u64 has_args; /* the stack's name depends on them */
+};
+
+/* A kernel lock that is one of those which the call may well wait for, compared by address. */
+enum lock_name {
+	LOCK_UNNAMED,
+	LOCK_INODE,	    /* inode->i_rwsem */
+	LOCK_MMAP,	    /* mm->mmap_lock of the sleeper's own memory */
+	LOCK_MOUNT,	    /* super_block->s_umount */
+	LOCK_RENAME,	    /* super_block->s_vfs_rename_mutex */
+	LOCK_POSITION,	    /* file->f_pos_lock */
+	LOCK_PIPE,	    /* pipe_inode_info->mutex */
+	LOCK_PAGE_CACHE,    /* address_space->invalidate_lock */
+	LOCK_FILE_MAPPINGS, /* address_space->i_mmap_rwsem */
+	LOCK_EPOLL,	    /* eventpoll->mtx */
+};
+
+/* What a sleep waits on. */
+struct resource {
+	__u32 kind;   /* enum debox_resource_kind */
+	__u32 what;   /* file: type in its mode; lock: enum lock_name */
+	__u32 device; /* of a file, or of a lock's file */
+	__u32 tgid;   /* of words and locks of an address space */
+	__u64 id;     /* inode number, address, or process number */
+};
+
+enum owner_doing {
+	DOING_UNKNOWN,
+	DOING_ON_CPU,
+	DOING_WAITING_FOR_CPU,
+	DOING_ASLEEP,
+};
+
+/* Who held the resource when the wait began, and what it was doing then. */
+struct owner {
+	__u32 certainty; /* enum debox_owner_certainty */
+	__u32 tid;
+	__u32 index; /* + 1 in `threads`, 0 when it is not monitored */
+	__u32 doing; /* enum owner_doing */
+	__u64 stack; /* asleep: where */
+	__u32 call, lock_flags;
+	__u64 blocked_ns; /* monitored: asleep in its life until then */
+	char comm[DEBOX_COMM_LEN];
+};
+
+#define LOGGED_SLEEPS 8
+
+/* One of a thread's last sleeps. */
+struct logged_sleep {
+	__u64 begin_ns, blocked_ns;
+	__u64 stack;
+	__u64 resource; /* as in struct thread */
+	__u32 call, lock_flags;
+	struct owner owner;
+};
+
+/* What one monitored thread waits for, and its last sleeps. */
+struct wait {
+	__u32 tid; /* whose this is: entries of `threads` are used again */
+	__u32 logged;
+	__s32 fd;      /* the descriptor through which a file was named */
+	__u32 ownable; /* the resource is of a kind that somebody can hold */
+	__u64 begin_ns;
+	__u64 blocked_ns; /* asleep in its life, the open sleep not included */
+	struct resource resource;
+	struct owner owner;
+	struct logged_sleep log[LOGGED_SLEEPS];
+};
+
+struct resource_key {
+	__u64 stack;
+	__u32 call, lock_flags;
+	struct resource resource;
+};
+
+#define SOCKET_PATH 64
+
+/* The ends of a socket; port numbers in host order. */
+struct socket_ends {
+	__u16 family, type;
+	__u16 local_port, peer_port;
+	__u32 peer_tgid; /* Unix: the process that connected or listens */
+	__u32 reserved;
+	__u8 local[16], peer[16]; /* addresses; IPv4 in the first four bytes */
+};
+
+struct resource_row {
+	__u64 count, blocked_ns;
+	struct socket_ends ends;
+	char name[SOCKET_PATH]; /* last component of a file's path; a Unix socket's address */
+};
+
+struct owner_key {
+	__u64 stack;
+	__u32 call, lock_flags;
+	__u64 owner_stack;
+	__u32 owner_call, owner_lock_flags;
+	__u32 certainty, doing;
+	__u32 tid, reserved;
+};
+
+struct owner_row {
+	__u64 count, blocked_ns;
+	char comm[DEBOX_COMM_LEN];
+};
+
+#define CHAIN_LINKS 4
+
+/* A task in a chain of waits: the next link is whom it waited for. */
+struct chain_link {
+	__u64 stack;	  /* where it waited */
+	__u64 blocked_ns; /* asleep within the wait of the link before it */
+	__u64 stack_ns;	  /* of that, at `stack` */
+	__u32 call, lock_flags;
+	__u32 tid;	 /* 0 in a row: of several tasks */
+	__u32 certainty; /* that the next link held it up */
+	__u32 doing;	 /* when the wait of the link before it began */
+	__u32 measured;	 /* monitored, so that blocked_ns is known */
+	char comm[DEBOX_COMM_LEN];
+};
+
+enum chain_end {
+	CHAIN_COMPLETE,
+	CHAIN_CYCLE,	/* the next link is in the chain already */
+	CHAIN_TOO_LONG, /* there is a next link, without room */
+};
+
+struct chain_row {
+	__u64 count;
+	__u32 length, end; /* enum chain_end */
+	struct chain_link links[CHAIN_LINKS];
 };
 
 #define RAW_STACK 0x100 /* user_stack.depth: frames[1..] are words of the stack, not frames */
@@ -201,6 +333,7 @@ struct lost {
 enum event_kind {
 	EVENT_THREAD_ENDED = 1,
 	EVENT_CALL_SITE = 2, /* a call site not seen before: look up its process while it lives */
+	EVENT_RESOURCE = 3,  /* a resource not seen before: find its name while its process lives */
 };
 
 struct thread_ended {
@@ -220,6 +353,12 @@ struct call_site_seen {
 	__u64 ip;
 	struct mapped_file at_ip;
 	struct mapped_file program; /* start and end of its code; page_offset is not known */
+};
+
+struct resource_seen {
+	__u32 kind, tgid, tid;
+	__s32 fd; /* or AT_FDCWD */
+	struct resource resource;
 };
 
 /* One enrolled task, as the in-flight iterator prints it. */

@@ -28,6 +28,7 @@ struct {
 struct shape_key {
 	__u32 depth; /* of the stack pointer */
 	__u32 call;
+	__u64 args; /* a hash of those that labels look at */
 };
 
 /* Where in the stack the return addresses of a known stack are. */
@@ -132,12 +133,39 @@ static __always_inline bool same_shape(struct stack_scratch *scratch, struct sha
 	return true;
 }
 
+/* The arguments that rules for labels look at, and a hash of them; 0 when there are none. */
+static __always_inline __u64 take_label_args(struct task_struct *task, __u32 call, __u64 *args)
+{
+	const volatile __u64 *masks;
+	struct pt_regs *regs;
+
+	args[0] = args[1] = args[2] = 0;
+	if (call != CALL_NONE)
+		call &= ~CALL_UNTAPPED;
+	if (call >= ROWS)
+		return 0;
+	masks = label_arg_masks[call];
+	if (!(masks[0] | masks[1] | masks[2]))
+		return 0;
+	regs = (struct pt_regs *)bpf_task_pt_regs(task);
+	if (!regs)
+		return 0;
+	args[0] = regs->di & masks[0];
+	args[1] = regs->si & masks[1];
+	args[2] = regs->dx & masks[2];
+	return mix(mix(mix(6, args[0]), args[1]), args[2]) | 1;
+}
+
 /* Takes the kernel stack of a task that is not running and returns its name, 0 if it was not had.
  */
 static __always_inline __u64 take_kernel_stack(struct task_struct *task, __u32 call, __u64 *site)
 {
-	__u64 sp = task->thread.sp, hash = 1;
-	struct shape_key key = {.depth = sp & (KERNEL_STACK_SIZE - 1), .call = call};
+	__u64 sp = task->thread.sp, hash = 1, args[3];
+	struct shape_key key = {
+		.depth = sp & (KERNEL_STACK_SIZE - 1),
+		.call = call,
+		.args = take_label_args(task, call, args),
+	};
 	struct stack_scratch *scratch;
 	struct shape *shape;
 	__u32 zero = 0;
@@ -162,6 +190,12 @@ static __always_inline __u64 take_kernel_stack(struct task_struct *task, __u32 c
 		else
 			hash = mix(hash, scratch->stack.frames[i]);
 	}
+	if (key.args)
+		hash = mix(hash, key.args);
+	scratch->stack.has_args = key.args != 0;
+	scratch->stack.args[0] = args[0];
+	scratch->stack.args[1] = args[1];
+	scratch->stack.args[2] = args[2];
 	*site = scratch->stack.frames[0];
 	if (!bpf_map_lookup_elem(&kernel_stacks, &hash) &&
 	    bpf_map_update_elem(&kernel_stacks, &hash, &scratch->stack, BPF_NOEXIST) == -7)

@@ -23,6 +23,12 @@ const volatile bool user_tap = false;
 const volatile __u32 max_threads = 1;
 const volatile __u32 max_records = 1;
 
+/*
+ * What rules for labels look at in the arguments of each call. The name of a stack depends on these
+ * bits, so that each table of sleeps has a row for each label.
+ */
+const volatile __u64 label_arg_masks[ROWS][3];
+
 /* Set by the engine before it runs the enrolment iterator. */
 __u32 enrol_tgid;
 __u32 enrol_tid; /* 0: every thread of the process */
@@ -38,6 +44,7 @@ struct {
 	struct thread_ended thread_ended;
 	struct call_site_seen call_site_seen;
 	struct in_flight in_flight;
+	struct resource_seen resource_seen;
 } event_types;
 
 struct {

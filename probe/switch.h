@@ -19,6 +19,7 @@
 #include "life.h"
 #include "locks.h"
 #include "waiters.h"
+#include "waits.h"
 
 #define NR_SCHED_YIELD 24
 
@@ -28,39 +29,6 @@ static __always_inline __u64 run_delay(struct task_struct *task)
 	if (!bpf_core_field_exists(task->sched_info.run_delay))
 		return 0;
 	return task->sched_info.run_delay;
-}
-
-/* What the call waits on, as far as its arguments tell; the name under which waiters are counted.
- */
-static __always_inline __u64 resource_of(struct thread *thread, struct task_struct *task)
-{
-	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
-	struct files_struct *files;
-	struct fdtable *table;
-	struct file **open_files, *file;
-	unsigned int max_fds;
-	__u64 argument;
-
-	if (!regs)
-		return 0;
-	argument = regs->di;
-	switch (resource_kind_of(thread->call)) {
-	case DEBOX_RESOURCE_FUTEX: /* the same word of the same address space */
-		return argument ^ ((__u64)BPF_CORE_READ(task, mm) << 1);
-	case DEBOX_RESOURCE_FD:
-		files = task->files;
-		if (!files)
-			return 0;
-		table = BPF_CORE_READ(files, fdt);
-		max_fds = BPF_CORE_READ(table, max_fds);
-		if (argument >= max_fds)
-			return 0;
-		open_files = BPF_CORE_READ(table, fd);
-		if (bpf_probe_read_kernel(&file, sizeof(file), open_files + argument) || !file)
-			return 0;
-		return (__u64)BPF_CORE_READ(file, f_inode) ^ ((__u64)thread->call << 48);
-	}
-	return 0;
 }
 
 static __always_inline void begin_sleep(struct thread *thread, struct task_struct *task)
@@ -76,10 +44,9 @@ static __always_inline void begin_sleep(struct thread *thread, struct task_struc
 		thread->lock_flags = contended->flags;
 		thread->waiters_entry = contended->waiters;
 		thread->flags |= THREAD_LOCK;
-		return;
 	}
-	thread->resource = resource_of(thread, task);
-	if (thread->resource) {
+	begin_wait(thread, task);
+	if (!contended && thread->resource) {
 		thread->waiters_entry = add_waiter(thread->resource);
 		if (thread->waiters_entry)
 			thread->flags |= THREAD_COUNTED;
@@ -107,12 +74,14 @@ static __always_inline void end_sleep(struct thread *thread, struct task_struct 
 {
 	__u32 waiters_exit = leave_waiters(thread);
 	__u64 site = 0, stack = 0;
+	struct owner *owner;
 
 	if (has_stack)
 		stack = take_kernel_stack(task, thread->call, &site);
 	add_sleep(thread, task, stack, waiters_exit);
+	owner = end_wait(thread, task, stack);
 	if (want_records && (!user_tap || (thread->tap_where == TAP_IN_CALL && has_stack)))
-		record_sleep(thread, thread->index, stack, site, waiters_exit);
+		record_sleep(thread, task, owner, stack, site, waiters_exit);
 	if (user_tap)
 		write_tapped_site(thread, task, stack, tap_caller(thread));
 	thread->waker_kind = DEBOX_WAKER_UNKNOWN;

@@ -8,6 +8,7 @@
 mod calls;
 pub mod doctor;
 mod grid;
+mod owners;
 mod sleeps;
 mod summary;
 mod threads;
@@ -45,6 +46,8 @@ pub fn print(out: &mut impl Write, report: &Report, options: &TableOptions) -> i
     calls::print(out, report, options)?;
     sleeps::print_labels(out, report, options)?;
     sleeps::print_sites(out, report, options)?;
+    owners::print(out, report, options)?;
+    owners::print_chains(out, report, options)?;
     threads::print(out, report, options)?;
     sleeps::print_call_sites(out, report, options)?;
     calls::print_call_sites(out, report, options)?;

@@ -113,14 +113,31 @@ fn null_is_for_what_may_be_unmeasured() {
         "waiters_entry_max",
         "waiters_exit_max",
         "waiters_scope",
+        "doing",
+    ];
+    // These are, too, but elsewhere a field of that name is not.
+    let nullable_in = [
+        ("/resource", "name"),
+        ("/links/", "waited_ns"),
+        ("/links/", "label_ns"),
+        ("/links/", "label"),
+        ("/links/", "class"),
+        ("/links/", "syscall"),
+        ("/links/", "certainty"),
     ];
     for pointer in leaves(&rich(), |value| !value.is_null()) {
         let mut report = rich();
         *report.pointer_mut(&pointer).expect("a value") = Value::Null;
         let field = pointer.rsplit('/').next().expect("a field");
-        // Tasks have names and numbers, wakers need not.
-        let task = matches!(field, "comm" | "tid") && !pointer.contains("/wakers/");
-        let may_be_null = nullable.contains(&field) && !task;
+        // Tasks have names and numbers; wakers and owners need not, and links may be many tasks.
+        let unnamed = pointer.contains("/wakers/") || pointer.contains("/owners/");
+        let task = match field {
+            "comm" => !unnamed,
+            "tid" => !unnamed && !pointer.contains("/links/"),
+            _ => false,
+        };
+        let there = |(place, name): &(&str, &str)| *name == field && pointer.contains(place);
+        let may_be_null = (nullable.contains(&field) && !task) || nullable_in.iter().any(there);
         assert_eq!(validator.is_valid(&report), may_be_null, "{pointer}");
     }
 }
@@ -172,7 +189,10 @@ fn compare(root: &Value, part: &Value, value: &Value, path: &str) {
                 .get("items")
                 .unwrap_or_else(|| &resolve(root, part)["items"]);
             assert!(
-                !items.is_empty() || path.ends_with("wakers") || path.ends_with("call_sites"),
+                !items.is_empty()
+                    || ["wakers", "call_sites", "resources", "owners"]
+                        .iter()
+                        .any(|name| path.ends_with(name)),
                 "the sample leaves {path} empty, so nothing below it is checked"
             );
             for (nth, item) in items.iter().enumerate() {

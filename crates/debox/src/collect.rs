@@ -1,6 +1,7 @@
 //! Turns the probes' tables into a report.
 
 mod lives;
+mod owners;
 mod snapshot;
 
 use std::collections::{BTreeMap, HashMap};
@@ -15,6 +16,7 @@ use crate::report::{
     CallSite, InFlight, Lost, Report, Sleep, SleepCallSite, Syscall, Thread, Totals, Untapped,
     Waker, SCHEMA,
 };
+use crate::resources::Resources;
 use crate::session::{Session, Tap};
 use crate::tables::{self, types, CALL_NONE};
 use lives::{add_totals, life_of};
@@ -36,13 +38,18 @@ impl Session {
         let snapshot = self.snapshot(stopped_ns, &stacks)?;
         let events = self.events.borrow();
         let explainer = Explainer::new(&snapshot, &events.processes);
-        Ok(snapshot.report(outcome, &explainer))
+        Ok(snapshot.report(outcome, &explainer, &events.resources))
     }
 }
 
 impl Snapshot {
     /// Names everything and adds it up.
-    pub(crate) fn report(&self, outcome: Outcome, explainer: &Explainer) -> Report {
+    pub(crate) fn report(
+        &self,
+        outcome: Outcome,
+        explainer: &Explainer,
+        names: &Resources,
+    ) -> Report {
         let irq = self.detail.irq;
         let outside = self.tap == Tap::User;
 
@@ -93,7 +100,8 @@ impl Snapshot {
                 probe_misses: self.probe_misses,
             },
             syscalls,
-            sleeps: self.sleeps(explainer),
+            sleeps: self.sleeps(explainer, names),
+            chains: self.chains(explainer),
             call_sites: self.call_sites(explainer),
             threads,
             in_flight: in_flight(explainer, self),
@@ -178,7 +186,7 @@ impl Snapshot {
         }
     }
 
-    fn sleeps(&self, explainer: &Explainer) -> Vec<Sleep> {
+    fn sleeps(&self, explainer: &Explainer, names: &Resources) -> Vec<Sleep> {
         let mut wakers: HashMap<(u64, u32, u32), Vec<Waker>> = HashMap::new();
         for (key, row) in &self.wakers {
             let is_task = key.kind == 1;
@@ -194,6 +202,8 @@ impl Snapshot {
                 });
         }
         let mut call_sites = self.sleep_call_sites(explainer);
+        let mut owners = self.owners(explainer);
+        let mut resources = self.resources(names);
 
         let mut sleeps = Vec::new();
         for (key, row) in &self.sleeps {
@@ -206,6 +216,7 @@ impl Snapshot {
                 .unwrap_or_default();
             woken_by.sort_by_key(|waker| std::cmp::Reverse(waker.count));
             let counted = row.waiters_scope != 0;
+            let at = (key.stack, key.call, key.lock_flags);
             sleeps.push(Sleep {
                 syscall: calls::name(key.call),
                 label: explained.label,
@@ -223,6 +234,9 @@ impl Snapshot {
                     tables::WAITERS_ALL => Some("all".to_string()),
                     _ => None,
                 },
+                resource: None, // the largest of `resources`, once rows are merged
+                resources: resources.remove(&at).unwrap_or_default(),
+                owners: owners.remove(&at).unwrap_or_default(),
                 call_sites: call_sites
                     .remove(&(key.call, key.stack))
                     .unwrap_or_default(),
@@ -391,7 +405,7 @@ fn in_flight(explainer: &Explainer, snapshot: &Snapshot) -> Vec<InFlight> {
         .iter()
         .map(|(at, stack)| {
             let thread = &snapshot.threads[*at];
-            let explained = explainer.stack(thread.call, stack, 0);
+            let explained = explainer.stack(thread.call, None, stack, 0);
             let (label, class) = match thread.mode {
                 tables::MODE_BLOCKED => (explained.label, explained.class),
                 tables::MODE_RUNQUEUE | tables::MODE_PREEMPTED => {

@@ -44,16 +44,24 @@ impl<'a> Explainer<'a> {
             .get(&stack)
             .map(Vec::as_slice)
             .unwrap_or_default();
-        self.stack(call, addresses, lock_flags)
+        let args = self.snapshot.stack_args.get(&stack).copied();
+        self.stack(call, args, addresses, lock_flags)
     }
 
-    /// The same for the addresses themselves, innermost first.
-    pub fn stack(&self, call: u32, addresses: &[u64], lock_flags: u32) -> Explained {
+    /// The same for the addresses themselves, innermost first, and for what rules look at in the
+    /// arguments.
+    pub fn stack(
+        &self,
+        call: u32,
+        args: Option<[u64; 3]>,
+        addresses: &[u64],
+        lock_flags: u32,
+    ) -> Explained {
         let frames: Vec<Frame> = addresses.iter().map(|a| self.symbols.kernel(*a)).collect();
         let mut functions: Vec<&str> = lock_frame(lock_flags).into_iter().collect();
         let before = functions.len();
         functions.extend(frames.iter().map(|frame| frame.function.as_str()));
-        let explained = Labels::builtin().explain(&calls::name(call), None, &functions);
+        let explained = Labels::builtin().explain(&calls::name(call), args, &functions);
         let site = explained
             .site_index
             .and_then(|index| index.checked_sub(before))

@@ -154,6 +154,21 @@ impl Labels {
         }
     }
 
+    /// The bits of a call's arguments that some rule looks at.
+    pub fn arg_masks(&self, syscall: &str) -> [u64; 3] {
+        let mut masks = [0; 3];
+        let of_call = |rule: &&Rule| rule.calls.iter().any(|glob| glob.matches(syscall));
+        for test in self
+            .rules
+            .iter()
+            .filter(of_call)
+            .filter_map(|rule| rule.args.as_ref())
+        {
+            masks[test.index] |= test.mask;
+        }
+        masks
+    }
+
     /// The first rule that matches a sleep, as an index into `self.rules`.
     fn rule(&self, sleep: &Sleep<'_>) -> Option<usize> {
         let first = |primitives| {

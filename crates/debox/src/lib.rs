@@ -15,6 +15,7 @@ mod merge;
 mod process;
 pub mod record;
 pub mod report;
+mod resources;
 pub mod session;
 pub mod symbols;
 mod tables;

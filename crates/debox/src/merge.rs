@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::report::{Sleep, SleepCallSite, Waker};
+use crate::report::{Owner, Resource, ResourceShare, Sleep, SleepCallSite, Waker};
 
 /// Different stacks can reach the same site; the report has one row for a call and site.
 pub(crate) fn merge_same_site(sleeps: Vec<Sleep>) -> Vec<Sleep> {
@@ -30,6 +30,8 @@ pub(crate) fn merge_same_site(sleeps: Vec<Sleep>) -> Vec<Sleep> {
                     sum.waiters_scope = sleep.waiters_scope;
                 }
                 merge_wakers(&mut sum.wakers, sleep.wakers);
+                sum.owners.extend(sleep.owners);
+                sum.resources.extend(sleep.resources);
                 sum.call_sites.extend(sleep.call_sites);
             }
         }
@@ -38,6 +40,9 @@ pub(crate) fn merge_same_site(sleeps: Vec<Sleep>) -> Vec<Sleep> {
         .into_values()
         .map(|mut sleep| {
             sleep.call_sites = merge_call_sites(sleep.call_sites);
+            sleep.owners = merge_owners(sleep.owners);
+            sleep.resources = merge_resources(sleep.resources);
+            sleep.resource = sleep.resources.first().map(|most| most.resource.clone());
             sleep
         })
         .collect()
@@ -54,6 +59,42 @@ fn merge_wakers(wakers: &mut Vec<Waker>, more: Vec<Waker>) {
         }
     }
     wakers.sort_by_key(|waker| std::cmp::Reverse(waker.count));
+}
+
+fn merge_owners(owners: Vec<Owner>) -> Vec<Owner> {
+    let mut merged: BTreeMap<_, Owner> = BTreeMap::new();
+    for owner in owners {
+        let key = (owner.certainty.clone(), owner.tid, owner.doing.clone());
+        match merged.get_mut(&key) {
+            None => {
+                merged.insert(key, owner);
+            }
+            Some(sum) => {
+                sum.count += owner.count;
+                sum.blocked_ns += owner.blocked_ns;
+            }
+        }
+    }
+    let mut owners: Vec<Owner> = merged.into_values().collect();
+    owners.sort_by_key(|owner| std::cmp::Reverse((owner.blocked_ns, owner.count)));
+    owners
+}
+
+fn merge_resources(resources: Vec<ResourceShare>) -> Vec<ResourceShare> {
+    let mut merged: BTreeMap<Resource, ResourceShare> = BTreeMap::new();
+    for share in resources {
+        let sum = merged
+            .entry(share.resource.clone())
+            .or_insert_with(|| ResourceShare {
+                resource: share.resource,
+                ..ResourceShare::default()
+            });
+        sum.count += share.count;
+        sum.blocked_ns += share.blocked_ns;
+    }
+    let mut resources: Vec<ResourceShare> = merged.into_values().collect();
+    resources.sort_by_key(|share| std::cmp::Reverse((share.blocked_ns, share.count)));
+    resources
 }
 
 fn merge_call_sites(sites: Vec<SleepCallSite>) -> Vec<SleepCallSite> {

@@ -31,6 +31,9 @@ pub struct Report {
     pub lost: Lost,
     pub syscalls: Vec<Syscall>,
     pub sleeps: Vec<Sleep>,
+    /// Who waited for whom, the longest waits first.
+    #[serde(default)]
+    pub chains: Vec<Chain>,
     pub call_sites: Vec<CallSite>,
     pub threads: Vec<Thread>,
     pub in_flight: Vec<InFlight>,
@@ -128,7 +131,81 @@ pub struct Sleep {
     pub waiters_exit_max: Option<u64>,
     /// `all` (contended kernel locks: over all tasks) or `monitored`; null when not counted.
     pub waiters_scope: Option<String>,
+    /// What it waited on: of several, the one that cost most. Null when neither the call's
+    /// arguments nor the kernel tell.
+    #[serde(default)]
+    pub resource: Option<Resource>,
+    /// All of them, what cost most first.
+    #[serde(default)]
+    pub resources: Vec<ResourceShare>,
+    /// Who held it when the sleeps began; empty where nobody can (pipes, disks, timers).
+    #[serde(default)]
+    pub owners: Vec<Owner>,
     pub call_sites: Vec<SleepCallSite>,
+}
+
+/// What a sleep waited on.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Resource {
+    /// `file`, `directory`, `pipe`, `socket`, `epoll`, `futex`, `mutex`, `rwsem`, `timer` ...
+    pub kind: String,
+    /// Null when it is not known.
+    pub name: Option<String>,
+}
+
+/// One of the things that sleeps waited on.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ResourceShare {
+    #[serde(flatten)]
+    pub resource: Resource,
+    pub count: u64,
+    pub blocked_ns: u64,
+}
+
+/// Who held what sleeps waited on, when they began.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Owner {
+    /// `exact`, `last reader` (of a lock held by readers), or `none`: no owner is known.
+    pub certainty: String,
+    pub comm: Option<String>,
+    /// For file locks the process that took the lock.
+    pub tid: Option<u32>,
+    /// Sleeps that it held up.
+    pub count: u64,
+    pub blocked_ns: u64,
+    /// `on CPU`, `waiting for a CPU`, or the label of its own sleep; null when not known.
+    pub doing: Option<String>,
+}
+
+/// A waited for B, which waited for C: each link waited for the next one.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Chain {
+    /// Waits of the first link that went like this.
+    pub count: u64,
+    /// Why there is no further link: `complete`, `cycle` (it is in the chain already), `length`.
+    pub end: String,
+    pub links: Vec<ChainLink>,
+}
+
+/// A task in a chain.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ChainLink {
+    pub comm: String,
+    /// Null when there were several of that name.
+    pub tid: Option<u32>,
+    /// How long the first link waited; how long a later one was itself asleep during the wait of
+    /// the link before it. Null when it was not monitored.
+    pub waited_ns: Option<u64>,
+    /// Of that, what `label` explains: a link may sleep at several places.
+    pub label_ns: Option<u64>,
+    /// Where it slept longest; null when it did not sleep.
+    pub label: Option<String>,
+    pub class: Option<String>,
+    pub syscall: Option<String>,
+    /// What it did when the wait of the link before it began; null for the first link.
+    pub doing: Option<String>,
+    /// How sure it is that it waited for the next link; null for the last one.
+    pub certainty: Option<String>,
 }
 
 /// Who ended sleeps.

@@ -13,8 +13,11 @@ use libbpf_rs::{
     Iter, Link, MapCore, MapFlags, MapHandle, OpenObject, RingBuffer, RingBufferBuilder,
 };
 
+use crate::calls;
 use crate::kernel;
+use crate::labels::Labels;
 use crate::process::Processes;
+use crate::resources::Resources;
 use crate::skeleton::{DeboxSkel, DeboxSkelBuilder, OpenDeboxSkel};
 use crate::tables::{self, types};
 use crate::usertap::TapServer;
@@ -100,6 +103,7 @@ pub(crate) struct Events {
     pub processes: RefCell<Processes>,
     /// Call sites seen for the first time, to be looked up.
     pub call_sites: Vec<types::call_site_seen>,
+    pub resources: Resources,
 }
 
 impl Events {
@@ -120,6 +124,11 @@ impl Events {
             tables::EVENT_CALL_SITE => {
                 if let Some(event) = tables::read_value::<types::call_site_seen>(bytes) {
                     self.call_sites.push(event);
+                }
+            }
+            tables::EVENT_RESOURCE => {
+                if let Some(event) = tables::read_value::<types::resource_seen>(bytes) {
+                    self.resources.learn(&event);
                 }
             }
             _ => {}
@@ -417,6 +426,9 @@ fn configure(open: &mut OpenDeboxSkel, options: &Options) -> Result<()> {
     rodata.user_tap = options.tap == Tap::User;
     rodata.max_threads = options.max_threads;
     rodata.max_records = options.max_records;
+    for (call, masks) in rodata.label_arg_masks.iter_mut().enumerate() {
+        *masks = Labels::builtin().arg_masks(&calls::name(call as u32));
+    }
     if let Some(area) = kernel::per_cpu_area() {
         rodata.runqueues_offset = area.runqueues;
         rodata.current_task_offset = area.current_task;
@@ -440,6 +452,12 @@ fn configure(open: &mut OpenDeboxSkel, options: &Options) -> Result<()> {
         open.maps.sleep_rows.set_max_entries(1)?;
         open.maps.waker_rows.set_max_entries(1)?;
         open.maps.kernel_stacks.set_max_entries(1)?;
+        open.maps.owner_rows.set_max_entries(1)?;
+        open.maps.resource_rows.set_max_entries(1)?;
+        open.maps.chain_rows.set_max_entries(1)?;
+        open.maps.announced.set_max_entries(1)?;
+    } else {
+        open.maps.waits.set_max_entries(options.max_threads)?;
     }
     let progs = &mut open.progs;
     progs

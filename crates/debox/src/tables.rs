@@ -30,6 +30,23 @@ pub(crate) const THREAD_PARTIAL: u32 = 1 << 1;
 
 pub(crate) const EVENT_THREAD_ENDED: u32 = 1;
 pub(crate) const EVENT_CALL_SITE: u32 = 2;
+pub(crate) const EVENT_RESOURCE: u32 = 3;
+
+pub(crate) const RESOURCE_FD: u32 = 1;
+pub(crate) const RESOURCE_FUTEX: u32 = 2;
+pub(crate) const RESOURCE_TIMER: u32 = 3;
+pub(crate) const RESOURCE_LOCK: u32 = 4;
+pub(crate) const RESOURCE_CHILD: u32 = 5;
+
+pub(crate) const OWNER_LAST_READER: u32 = 1;
+pub(crate) const OWNER_EXACT: u32 = 2;
+
+pub(crate) const DOING_ON_CPU: u32 = 1;
+pub(crate) const DOING_WAITING_FOR_CPU: u32 = 2;
+pub(crate) const DOING_ASLEEP: u32 = 3;
+
+pub(crate) const CHAIN_CYCLE: u32 = 1;
+pub(crate) const CHAIN_TOO_LONG: u32 = 2;
 
 pub(crate) const RAW_STACK: u32 = 0x100;
 pub(crate) const WRAPPER_FROM_SP: u32 = 1;

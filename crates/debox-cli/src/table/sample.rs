@@ -23,6 +23,7 @@ pub fn empty() -> Report {
         lost: Lost::default(),
         syscalls: Vec::new(),
         sleeps: Vec::new(),
+        chains: Vec::new(),
         call_sites: Vec::new(),
         threads: Vec::new(),
         in_flight: Vec::new(),
@@ -112,6 +113,7 @@ pub fn rich() -> Report {
         steal_ns: Some(330 * MS),
         syscalls,
         sleeps: rich_sleeps(),
+        chains: rich_chains(),
         call_sites: vec![CallSite {
             syscall: "pread64".to_string(),
             frames: strings(&[
@@ -235,6 +237,68 @@ fn waker(kind: &str, task: Option<(&str, u32)>, count: u64) -> Waker {
     }
 }
 
+fn inode_lock(path: &str) -> Resource {
+    Resource {
+        kind: "rwsem".to_string(),
+        name: Some(format!("inode lock of {path}")),
+    }
+}
+
+fn owner(certainty: &str, task: Option<(&str, u32)>, count: u64, doing: Option<&str>) -> Owner {
+    Owner {
+        certainty: certainty.to_string(),
+        comm: task.map(|(comm, _)| comm.to_string()),
+        tid: task.map(|(_, tid)| tid),
+        count,
+        blocked_ns: count * MS,
+        doing: doing.map(str::to_string),
+    }
+}
+
+fn link(comm: &str, tid: u32, slept: Option<(u64, &str)>, doing: Option<&str>) -> ChainLink {
+    ChainLink {
+        comm: comm.to_string(),
+        tid: Some(tid),
+        waited_ns: Some(slept.map_or(0, |(ns, _)| ns)),
+        label_ns: Some(slept.map_or(0, |(ns, _)| ns)),
+        label: slept.map(|(_, label)| label.to_string()),
+        class: slept.map(|_| "lock".to_string()),
+        syscall: slept.map(|_| "openat".to_string()),
+        doing: doing.map(str::to_string),
+        certainty: Some("exact".to_string()),
+    }
+}
+
+/// One of each kind: with a third link, with a holder that is not monitored, a cycle.
+fn rich_chains() -> Vec<Chain> {
+    let mut backup = link("backup", 77, None, Some("page read"));
+    (backup.waited_ns, backup.label_ns) = (None, None);
+    vec![
+        Chain {
+            count: 27,
+            end: "complete".to_string(),
+            links: vec![
+                link("worker", 801, Some((410 * MS, "inode lock")), None),
+                link("worker", 803, Some((405 * MS, "futex")), Some("asleep")),
+                link("logger", 804, None, Some("on CPU")),
+            ],
+        },
+        Chain {
+            count: 1,
+            end: "complete".to_string(),
+            links: vec![link("worker", 802, Some((9 * MS, "flock")), None), backup],
+        },
+        Chain {
+            count: 1,
+            end: "cycle".to_string(),
+            links: vec![
+                link("worker", 801, Some((5 * MS, "futex")), None),
+                link("worker", 802, Some((5 * MS, "futex")), Some("asleep")),
+            ],
+        },
+    ]
+}
+
 fn thread(pid: u32, tid: u32, comm: &str, wall_ns: u64) -> Thread {
     let part = wall_ns / 10;
     let totals = Totals {
@@ -291,6 +355,23 @@ fn rich_sleeps() -> Vec<Sleep> {
             waiters_entry_max: Some(4),
             waiters_exit_max: Some(3),
             waiters_scope: Some("all".to_string()),
+            resource: Some(inode_lock("/srv/spool")),
+            resources: vec![
+                ResourceShare {
+                    resource: inode_lock("/srv/spool"),
+                    count: 20,
+                    blocked_ns: 400 * MS,
+                },
+                ResourceShare {
+                    resource: inode_lock("/srv/log"),
+                    count: 8,
+                    blocked_ns: 10 * MS,
+                },
+            ],
+            owners: vec![
+                owner("exact", Some(("worker", 803)), 27, Some("direct I/O")),
+                owner("none", None, 1, None),
+            ],
             ..sleep("openat", "inode lock", "lock", 410 * MS)
         },
         Sleep {

@@ -69,6 +69,18 @@ fn a_threaded_server_on_a_slow_disk() {
       left out to fit 100 columns: class
       waiters: most at a sleep's start, itself included / left at its end (* among the watched threads)
 
+    What it waited on, and who held it
+      label       call     time  waited on                               held, when it began, by
+      inode lock  openat  410ms  rwsem inode lock of /srv/spool, 1 more  worker/803×27 (direct I/O), not
+                                                                         known×1
+
+    Who waited for whom
+      worker/801, 27 times, waited 410 ms (inode lock) for worker/803, which waited 405 ms (futex) for
+      logger/804, which was on CPU
+      worker/802 waited 9.00 ms (flock) for backup/77, which is not watched and at first was: page read
+      worker/801 waited 5.00 ms (futex) for worker/802, which waited 5.00 ms (futex) for one of these
+      again
+
     Which process and thread
       pid  tid  name    calls   wall  user CPU  kernel CPU  asleep  waiting  interrupts
       800  800  server    100  10.2s     6.12s       1.02s   2.04s    1.02s      25.0ms

@@ -29,9 +29,14 @@ pub(crate) struct Snapshot {
     pub rows: BTreeMap<u32, types::row>,
     pub sleeps: Vec<(types::sleep_key, types::sleep_row)>,
     pub wakers: Vec<(types::waker_key, types::waker_row)>,
+    pub owners: Vec<(types::owner_key, types::owner_row)>,
+    pub resources: Vec<(types::resource_key, types::resource_row)>,
+    pub chains: Vec<types::chain_row>,
     pub sites: Vec<(types::site_key, types::site_row)>,
     /// Innermost frame first.
     pub kernel_stacks: HashMap<u64, Vec<u64>>,
+    /// Arguments of the call that slept there, of stacks whose name depends on them.
+    pub stack_args: HashMap<u64, [u64; 3]>,
     pub user_stacks: HashMap<u64, types::user_stack>,
     pub lost: types::lost,
     pub probe_misses: u64,
@@ -86,8 +91,12 @@ impl Session {
             rows: self.rows()?,
             sleeps: Vec::new(),
             wakers: Vec::new(),
+            owners: Vec::new(),
+            resources: Vec::new(),
+            chains: Vec::new(),
             sites: entries(&maps.site_rows)?,
             kernel_stacks: HashMap::new(),
+            stack_args: HashMap::new(),
             user_stacks: entries(&maps.user_stacks)?.into_iter().collect(),
             lost: self.lost()?,
             probe_misses: self.probe_misses()?,
@@ -95,6 +104,10 @@ impl Session {
         if self.options.detail.sleeps {
             snapshot.sleeps = entries(&maps.sleep_rows)?;
             snapshot.wakers = entries(&maps.waker_rows)?;
+            snapshot.owners = entries(&maps.owner_rows)?;
+            snapshot.resources = entries(&maps.resource_rows)?;
+            let chains: Vec<(u64, types::chain_row)> = entries(&maps.chain_rows)?;
+            snapshot.chains = chains.into_iter().map(|(_, row)| row).collect();
             let stacks: Vec<(u64, types::kernel_stack)> = entries(&maps.kernel_stacks)?;
             let frames = |stack: &types::kernel_stack| {
                 let used = stack.frames.iter().copied();
@@ -103,6 +116,11 @@ impl Session {
             snapshot.kernel_stacks = stacks
                 .iter()
                 .map(|(name, stack)| (*name, frames(stack)))
+                .collect();
+            snapshot.stack_args = stacks
+                .iter()
+                .filter(|(_, stack)| stack.has_args != 0)
+                .map(|(name, stack)| (*name, stack.args))
                 .collect();
         }
         self.add_living(&mut snapshot, stacks)?;

@@ -101,6 +101,9 @@ impl Rule {
             bail!("it would match every sleep: give `site`, `within`, `wait`, `calls` or `args`");
         }
         if let Some(test) = &self.args {
+            if self.calls.is_empty() {
+                bail!("args without `calls`: arguments are kept for the calls named there only");
+            }
             if test.index > 2 {
                 bail!(
                     "args.index is {}, but only arguments 0, 1 and 2 are known",

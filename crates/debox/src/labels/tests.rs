@@ -340,16 +340,20 @@ fn a_bad_rule_is_named() {
             "`` is not a pattern",
         ),
         (
-            "label = \"b\"\nclass = \"disk\"\nargs = { index = 3, values = [0] }",
+            "label = \"b\"\nclass = \"disk\"\ncalls = [\"c\"]\nargs = { index = 3, values = [0] }",
             "args.index is 3",
         ),
         (
-            "label = \"b\"\nclass = \"disk\"\nargs = { index = 1, values = [] }",
+            "label = \"b\"\nclass = \"disk\"\ncalls = [\"c\"]\nargs = { index = 1, values = [] }",
             "args.values is empty",
         ),
         (
-            "label = \"b\"\nclass = \"disk\"\nargs = { index = 1, mask = 1, values = [2] }",
+            "label = \"b\"\nclass = \"disk\"\ncalls = [\"c\"]\nargs = { index = 1, mask = 1, values = [2] }",
             "args.values has 0x2",
+        ),
+        (
+            "label = \"b\"\nclass = \"disk\"\nargs = { index = 1, values = [2] }",
+            "args without `calls`",
         ),
         ("label = \" b\"\nsite = [\"y\"]", "missing field `class`"),
     ] {
@@ -441,4 +445,20 @@ proptest! {
     fn any_text_is_read_or_refused(text in "\\PC{0,200}") {
         let _ = Labels::parse(&[("any.toml", &text)]);
     }
+}
+
+#[test]
+fn what_rules_look_at_is_known_by_call() {
+    let labels = Labels::builtin();
+    assert_eq!(labels.arg_masks("fcntl"), [0, u64::MAX, 0]);
+    assert_eq!(labels.arg_masks("read"), [0; 3]);
+    let rule = |call: &str, mask: u64| {
+        format!(
+            "[[rule]]\nlabel = \"x\"\nclass = \"disk\"\ncalls = [\"{call}\"]\n\
+             args = {{ index = 2, mask = {mask}, values = [0] }}\n"
+        )
+    };
+    let text = rule("a*", 1) + &rule("ab", 6) + &rule("b", 8);
+    let labels = Labels::parse(&[("x", &text)]).unwrap();
+    assert_eq!(labels.arg_masks("ab"), [0, 0, 7]);
 }

@@ -1,0 +1,190 @@
+//! What it waited on and who held it, and who in turn those waited for.
+
+use std::cmp::Reverse;
+use std::io::{self, Write};
+
+use debox::report::{Chain, ChainLink, Owner, Report, Resource, Sleep};
+
+use super::grid::{name, number, text, Cell, Grid};
+use super::{heading, shown, TableOptions};
+use crate::units;
+
+const SLEEPS: usize = 10;
+const OWNERS: usize = 2;
+const CHAINS: usize = 6;
+
+/// Each site whose resource has a name or an owner, idle waits aside.
+pub fn print(out: &mut impl Write, report: &Report, options: &TableOptions) -> io::Result<()> {
+    let mut sleeps: Vec<&Sleep> = report.sleeps.iter().filter(|s| is_told(s)).collect();
+    if sleeps.is_empty() {
+        return Ok(());
+    }
+    heading(out, "What it waited on, and who held it", options)?;
+    sleeps.sort_by_key(|sleep| Reverse(sleep.blocked_ns));
+    let mut grid = Grid::new([
+        name("label"),
+        name("call"),
+        number("time"),
+        text("waited on"),
+        text("held, when it began, by"),
+    ]);
+    let shown = shown(sleeps.len(), SLEEPS, options);
+    for sleep in &sleeps[..shown] {
+        grid.row([
+            Cell::text(&sleep.label),
+            Cell::text(&sleep.syscall),
+            Cell::time(sleep.blocked_ns),
+            Cell::text(resources(sleep, options)),
+            Cell::text(owners(&sleep.owners, options)),
+        ]);
+    }
+    let rest = &sleeps[shown..];
+    if !rest.is_empty() {
+        grid.quiet_row([
+            Cell::text(format!("… {} more", rest.len())),
+            Cell::blank(),
+            Cell::time(rest.iter().map(|sleep| sleep.blocked_ns).sum()),
+            Cell::blank(),
+            Cell::blank(),
+        ]);
+    }
+    grid.print(out, options)
+}
+
+fn is_told(sleep: &Sleep) -> bool {
+    let is_owned = sleep.owners.iter().any(|owner| owner.certainty != "none");
+    let is_named = sleep.resource.as_ref().is_some_and(|r| r.name.is_some());
+    sleep.class != "idle" && (is_owned || is_named)
+}
+
+/// The one that cost most, and how many others there were.
+fn resources(sleep: &Sleep, options: &TableOptions) -> String {
+    let names = sleep
+        .resources
+        .iter()
+        .map(|share| resource(&share.resource));
+    match sleep.resources.len() {
+        count if count > 1 && !options.all => {
+            let most = sleep.resource.as_ref().map(resource).unwrap_or_default();
+            format!("{most}, {} more", units::count(count as u64 - 1))
+        }
+        _ => names.collect::<Vec<_>>().join(", "),
+    }
+}
+
+fn resource(resource: &Resource) -> String {
+    match &resource.name {
+        Some(name) => format!("{} {name}", resource.kind),
+        None => resource.kind.clone(),
+    }
+}
+
+/// `holder/12×3 (page read)`.
+fn owners(owners: &[Owner], options: &TableOptions) -> String {
+    let shown = shown(owners.len(), OWNERS, options);
+    let mut names: Vec<String> = owners[..shown].iter().map(owner).collect();
+    if shown < owners.len() {
+        names.push(format!("{} more", owners.len() - shown));
+    }
+    names.join(", ")
+}
+
+fn owner(owner: &Owner) -> String {
+    let count = units::count(owner.count);
+    let (Some(comm), Some(tid)) = (&owner.comm, owner.tid) else {
+        return format!("not known×{count}");
+    };
+    let reader = if owner.certainty == "last reader" {
+        "last reader "
+    } else {
+        ""
+    };
+    match &owner.doing {
+        Some(doing) => format!("{reader}{comm}/{tid}×{count} ({doing})"),
+        None => format!("{reader}{comm}/{tid}×{count}"),
+    }
+}
+
+/// A sentence for each chain.
+pub fn print_chains(
+    out: &mut impl Write,
+    report: &Report,
+    options: &TableOptions,
+) -> io::Result<()> {
+    if report.chains.is_empty() {
+        return Ok(());
+    }
+    heading(out, "Who waited for whom", options)?;
+    let shown = shown(report.chains.len(), CHAINS, options);
+    let mut grid = Grid::new([text("")]);
+    for chain in &report.chains[..shown] {
+        grid.row([Cell::text(sentence(chain))]);
+    }
+    let rest = report.chains.len() - shown;
+    if rest > 0 {
+        grid.quiet_row([Cell::text(format!("… {rest} more chains"))]);
+    }
+    grid.print(out, options)
+}
+
+/// `A/1 waited 3.00ms (mutex) for B/2, which waited 2.90ms (page read)`.
+fn sentence(chain: &Chain) -> String {
+    let Some((first, others)) = chain.links.split_first() else {
+        return String::new();
+    };
+    let mut text = who(first);
+    if chain.count > 1 {
+        text.push_str(&format!(", {} times,", units::count(chain.count)));
+    }
+    text.push_str(&format!(
+        " waited {}{}",
+        units::time(first.waited_ns.unwrap_or(0)),
+        at(first)
+    ));
+    for link in others {
+        text.push_str(&format!(" for {}, which {}", who(link), did(link)));
+    }
+    match chain.end.as_str() {
+        "cycle" => text.push_str(" for one of these again"),
+        "length" => text.push_str(" for others in turn"),
+        _ => {}
+    }
+    text
+}
+
+fn who(link: &ChainLink) -> String {
+    match link.tid {
+        Some(tid) => format!("{}/{tid}", link.comm),
+        None => link.comm.clone(),
+    }
+}
+
+fn at(link: &ChainLink) -> String {
+    match &link.label {
+        Some(label) => format!(" ({label})"),
+        None => String::new(),
+    }
+}
+
+/// What a holder did meanwhile; of one that is not monitored, what it did at the beginning.
+fn did(link: &ChainLink) -> String {
+    match (link.waited_ns, &link.doing) {
+        (Some(0), Some(doing)) if doing == "on CPU" => "was on CPU".to_string(),
+        (Some(0), Some(doing)) if doing == "waiting for a CPU" => {
+            "waited for a CPU at first".to_string()
+        }
+        (Some(0), _) => "did not sleep".to_string(),
+        (Some(ns), _) => {
+            let mostly = match link.label_ns {
+                Some(label_ns) if label_ns < ns => "mostly ",
+                _ => "",
+            };
+            match &link.label {
+                Some(label) => format!("waited {} ({mostly}{label})", units::time(ns)),
+                None => format!("waited {}", units::time(ns)),
+            }
+        }
+        (None, Some(doing)) => format!("is not watched and at first was: {doing}"),
+        (None, None) => "is not watched".to_string(),
+    }
+}

@@ -1,0 +1,168 @@
+//! What sleeps waited on, who held it, and who waited for whom.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+
+use super::{tapped, Snapshot};
+use crate::calls;
+use crate::explain::Explainer;
+use crate::report::{Chain, ChainLink, Owner, ResourceShare};
+use crate::resources::Resources;
+use crate::tables::{self, types};
+
+/// Where sleeps were: stack, call and lock.
+type Place = (u64, u32, u32);
+
+impl Snapshot {
+    pub(super) fn owners(&self, explainer: &Explainer) -> HashMap<Place, Vec<Owner>> {
+        let mut owners: HashMap<Place, Vec<Owner>> = HashMap::new();
+        for (key, row) in &self.owners {
+            let is_known = key.certainty != 0;
+            let sleeping = (key.owner_call, key.owner_stack, key.owner_lock_flags);
+            owners
+                .entry((key.stack, key.call, key.lock_flags))
+                .or_default()
+                .push(Owner {
+                    certainty: certainty(key.certainty),
+                    comm: is_known.then(|| tables::comm(&row.comm)),
+                    tid: is_known.then_some(key.tid),
+                    count: row.count,
+                    blocked_ns: row.blocked_ns,
+                    doing: doing(explainer, key.doing, sleeping),
+                });
+        }
+        owners
+    }
+
+    pub(super) fn resources(&self, names: &Resources) -> HashMap<Place, Vec<ResourceShare>> {
+        let mut resources: HashMap<Place, Vec<ResourceShare>> = HashMap::new();
+        for (key, row) in &self.resources {
+            resources
+                .entry((key.stack, key.call, key.lock_flags))
+                .or_default()
+                .push(ResourceShare {
+                    resource: names.describe(&key.resource, key.lock_flags, row),
+                    count: row.count,
+                    blocked_ns: row.blocked_ns,
+                });
+        }
+        resources
+    }
+
+    /// Chains whose links read the same are one.
+    pub(super) fn chains(&self, explainer: &Explainer) -> Vec<Chain> {
+        let mut merged: BTreeMap<Vec<String>, Chain> = BTreeMap::new();
+        for row in &self.chains {
+            let chain = chain(explainer, row);
+            let key = reads_as(&chain);
+            match merged.get_mut(&key) {
+                None => {
+                    merged.insert(key, chain);
+                }
+                Some(sum) => add(sum, &chain),
+            }
+        }
+        let mut chains: Vec<Chain> = merged.into_values().collect();
+        chains.sort_by_key(|chain| Reverse(chain.links[0].waited_ns));
+        chains
+    }
+}
+
+fn chain(explainer: &Explainer, row: &types::chain_row) -> Chain {
+    let length = (row.length as usize).clamp(1, row.links.len());
+    let links = row.links[..length].iter().enumerate();
+    Chain {
+        count: row.count,
+        end: match row.end {
+            tables::CHAIN_CYCLE => "cycle",
+            tables::CHAIN_TOO_LONG => "length",
+            _ => "complete",
+        }
+        .to_string(),
+        links: links
+            .map(|(index, link)| chain_link(explainer, link, index == 0, index + 1 == length))
+            .collect(),
+    }
+}
+
+fn chain_link(
+    explainer: &Explainer,
+    link: &types::chain_link,
+    is_first: bool,
+    is_last: bool,
+) -> ChainLink {
+    let is_measured = link.measured != 0;
+    let slept = if is_measured {
+        link.blocked_ns > 0
+    } else {
+        link.doing == tables::DOING_ASLEEP
+    };
+    let place = slept.then(|| explainer.sleep(tapped(link.call), link.stack, link.lock_flags));
+    let doing_unmeasured = (link.call, link.stack, link.lock_flags);
+    ChainLink {
+        comm: tables::comm(&link.comm),
+        tid: (link.tid != 0).then_some(link.tid),
+        waited_ns: is_measured.then_some(link.blocked_ns),
+        label_ns: is_measured.then_some(link.stack_ns),
+        syscall: slept.then(|| calls::name(tapped(link.call))),
+        doing: match link.doing {
+            _ if is_first => None,
+            tables::DOING_ASLEEP if is_measured => Some("asleep".to_string()),
+            state => doing(explainer, state, doing_unmeasured),
+        },
+        certainty: (!is_last).then(|| certainty(link.certainty)),
+        label: place.as_ref().map(|place| place.label.clone()),
+        class: place.map(|place| place.class),
+    }
+}
+
+/// What chains that are shown as one have in common.
+fn reads_as(chain: &Chain) -> Vec<String> {
+    let mut key = vec![chain.end.clone()];
+    for link in &chain.links {
+        key.push(link.comm.clone());
+        key.extend([&link.syscall, &link.label, &link.certainty].map(|text| format!("{text:?}")));
+        if link.waited_ns.is_none() {
+            key.push(format!("{:?}", link.doing));
+        }
+    }
+    key
+}
+
+fn add(sum: &mut Chain, chain: &Chain) {
+    let add = |sum: &mut Option<u64>, more: Option<u64>| {
+        *sum = sum.zip(more).map(|(sum, more)| sum + more);
+    };
+    sum.count += chain.count;
+    for (link, more) in sum.links.iter_mut().zip(&chain.links) {
+        add(&mut link.waited_ns, more.waited_ns);
+        add(&mut link.label_ns, more.label_ns);
+        link.tid = link.tid.filter(|tid| more.tid == Some(*tid));
+        if link.doing != more.doing {
+            link.doing = None;
+        }
+    }
+}
+
+fn certainty(certainty: u32) -> String {
+    match certainty {
+        tables::OWNER_EXACT => "exact",
+        tables::OWNER_LAST_READER => "last reader",
+        _ => "none",
+    }
+    .to_string()
+}
+
+/// What a task was doing; of one asleep, the label of its sleep.
+fn doing(
+    explainer: &Explainer,
+    doing: u32,
+    (call, stack, lock_flags): (u32, u64, u32),
+) -> Option<String> {
+    match doing {
+        tables::DOING_ON_CPU => Some("on CPU".to_string()),
+        tables::DOING_WAITING_FOR_CPU => Some("waiting for a CPU".to_string()),
+        tables::DOING_ASLEEP => Some(explainer.sleep(tapped(call), stack, lock_flags).label),
+        _ => None,
+    }
+}

@@ -1,0 +1,313 @@
+//! Names for what sleeps waited on.
+//!
+//! The probes name files by device and inode and words by their address. Paths and symbols are
+//! looked up here while the process lives; a path counts only if what it leads to has that very
+//! device and inode.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+use crate::report::Resource;
+use crate::tables::{self, types};
+
+mod words;
+
+use words::Words;
+
+/// `struct resource`, what.
+const FILE_TYPE_FIFO: u32 = 0o010000;
+const FILE_TYPE_CHARACTERS: u32 = 0o020000;
+const FILE_TYPE_DIRECTORY: u32 = 0o040000;
+const FILE_TYPE_BLOCKS: u32 = 0o060000;
+const FILE_TYPE_REGULAR: u32 = 0o100000;
+const FILE_TYPE_SOCKET: u32 = 0o140000;
+
+const AT_FDCWD: i32 = -100;
+
+/// Limit on the names that are kept, so that a session's memory is bounded.
+const MAX_FILES: usize = 50_000;
+
+#[derive(Default)]
+pub(crate) struct Resources {
+    /// By device (as the kernel numbers it) and inode.
+    files: HashMap<(u32, u64), String>,
+    words: Words,
+}
+
+impl Resources {
+    /// Looks a resource up in the process that was seen to wait on it.
+    pub fn learn(&mut self, seen: &types::resource_seen) {
+        let resource = &seen.resource;
+        if resource.kind == tables::RESOURCE_FUTEX {
+            self.words.learn(seen.tgid, resource.id);
+            return;
+        }
+        let id = (resource.device, resource.id);
+        if self.files.contains_key(&id) || self.files.len() >= MAX_FILES {
+            return;
+        }
+        let link = if seen.fd == AT_FDCWD {
+            format!("/proc/{}/cwd", seen.tid)
+        } else {
+            format!("/proc/{}/fd/{}", seen.tid, seen.fd)
+        };
+        if let Some(path) = path_of(&PathBuf::from(link), id) {
+            self.files.insert(id, path);
+        }
+    }
+
+    /// In words, for the report.
+    pub fn describe(
+        &self,
+        resource: &types::resource,
+        lock_flags: u32,
+        row: &types::resource_row,
+    ) -> Resource {
+        match resource.kind {
+            tables::RESOURCE_FD => self.file(resource, row),
+            tables::RESOURCE_FUTEX => Resource {
+                kind: "futex".to_string(),
+                name: (resource.id != 0).then(|| self.words.name(resource.tgid, resource.id)),
+            },
+            tables::RESOURCE_TIMER => of_kind("timer"),
+            tables::RESOURCE_CHILD => Resource {
+                kind: "child".to_string(),
+                name: child(resource.id as i32),
+            },
+            tables::RESOURCE_LOCK => Resource {
+                kind: lock_kind(lock_flags).to_string(),
+                name: self.lock(resource, row),
+            },
+            _ => of_kind("unknown"),
+        }
+    }
+
+    fn file(&self, resource: &types::resource, row: &types::resource_row) -> Resource {
+        let kind = match resource.what {
+            FILE_TYPE_FIFO => "pipe",
+            FILE_TYPE_CHARACTERS => "character device",
+            FILE_TYPE_DIRECTORY => "directory",
+            FILE_TYPE_BLOCKS => "block device",
+            FILE_TYPE_SOCKET => "socket",
+            _ => "file",
+        };
+        if resource.device == 0 && resource.id == 0 {
+            return of_kind(kind); // one of more than were told apart
+        }
+        if kind == "socket" {
+            return Resource {
+                kind: kind.to_string(),
+                name: socket(row),
+            };
+        }
+        let path = self.path(resource, row);
+        // Since 6.16 files without a name of their own are regular ones inside the kernel.
+        let own_kind = path
+            .as_deref()
+            .and_then(|path| path.strip_prefix("anon_inode:["))
+            .and_then(|name| name.strip_suffix(']'));
+        match own_kind {
+            Some("eventpoll") => of_kind("epoll"),
+            Some(kind) => of_kind(kind),
+            None => Resource {
+                kind: kind.to_string(),
+                name: path,
+            },
+        }
+    }
+
+    fn lock(&self, resource: &types::resource, row: &types::resource_row) -> Option<String> {
+        let of_file = |what: &str| {
+            let path = self.path(resource, row)?;
+            Some(format!("{what} of {path}"))
+        };
+        match resource.what {
+            1 => of_file("inode lock"),
+            2 => Some(format!("mmap lock of process {}", resource.tgid)),
+            3 => Some(format!("mount lock of device {}", device(resource.device))),
+            4 => Some(format!("rename lock of device {}", device(resource.device))),
+            5 => of_file("position lock"),
+            6 => of_file("pipe lock"),
+            7 => of_file("page cache lock"),
+            8 => of_file("lock on the mappings"),
+            9 => of_file("lock"),
+            _ => None,
+        }
+    }
+
+    /// The path if it was found, or else what the probe saw of it.
+    fn path(&self, resource: &types::resource, row: &types::resource_row) -> Option<String> {
+        if resource.device == 0 && resource.id == 0 {
+            return None;
+        }
+        if let Some(path) = self.files.get(&(resource.device, resource.id)) {
+            return Some(path.clone());
+        }
+        let name = tables::comm(&row.name);
+        let inode = resource.id;
+        let is_pipe = resource.what == FILE_TYPE_FIFO && name.is_empty();
+        Some(match (is_pipe, name.is_empty()) {
+            (true, _) => format!("pipe:[{inode}]"),
+            (_, true) => format!("device {}, inode {inode}", device(resource.device)),
+            _ if resource.what == FILE_TYPE_REGULAR && name.starts_with('[') => {
+                format!("anon_inode:{name}")
+            }
+            _ => format!(
+                ".../{name} (device {}, inode {inode})",
+                device(resource.device)
+            ),
+        })
+    }
+}
+
+fn of_kind(kind: &str) -> Resource {
+    Resource {
+        kind: kind.to_string(),
+        name: None,
+    }
+}
+
+/// What the link leads to, if that is the file with this device and inode.
+fn path_of(link: &PathBuf, (device, inode): (u32, u64)) -> Option<String> {
+    let found = std::fs::metadata(link).ok()?;
+    let found_device = libc::major(found.dev()) << 20 | libc::minor(found.dev());
+    if found_device != device || found.ino() != inode {
+        return None;
+    }
+    let path = std::fs::read_link(link).ok()?;
+    Some(path.to_string_lossy().into_owned())
+}
+
+/// The kernel's own form: 20 bits of minor number.
+fn device(number: u32) -> String {
+    format!("{}:{}", number >> 20, number & 0xf_ffff)
+}
+
+fn lock_kind(flags: u32) -> &'static str {
+    let is = |flag: u32| flags & flag != 0;
+    if is(tables::LOCK_MUTEX) {
+        "mutex"
+    } else if is(tables::LOCK_PERCPU) {
+        "percpu-rwsem"
+    } else if is(tables::LOCK_RT) {
+        "rtmutex"
+    } else {
+        "rwsem"
+    }
+}
+
+/// As the first argument of `wait4` names it.
+fn child(pid: i32) -> Option<String> {
+    Some(match pid {
+        -1 => "any child".to_string(),
+        0 => "any child of its process group".to_string(),
+        group if group < 0 => format!("any child of process group {}", group.unsigned_abs()),
+        pid => format!("process {pid}"),
+    })
+}
+
+/// Both ends of a socket, as far as it has them.
+fn socket(row: &types::resource_row) -> Option<String> {
+    let ends = &row.ends;
+    let protocol = match i32::from(ends.r#type) {
+        libc::SOCK_STREAM => "tcp",
+        libc::SOCK_DGRAM => "udp",
+        _ => "ip",
+    };
+    match i32::from(ends.family) {
+        libc::AF_UNIX => {
+            let mut text = match unix_address(&row.name) {
+                Some(address) => format!("unix {address}"),
+                None => "unix".to_string(),
+            };
+            if ends.peer_tgid != 0 {
+                text.push_str(&format!(", peer process {}", ends.peer_tgid));
+            }
+            Some(text)
+        }
+        family @ (libc::AF_INET | libc::AF_INET6) => {
+            let address = |bytes: &[u8; 16], port| SocketAddr::new(ip(family, bytes), port);
+            let local = address(&ends.local, ends.local_port);
+            if ends.peer_port == 0 {
+                return Some(format!("{protocol} {local}"));
+            }
+            let peer = address(&ends.peer, ends.peer_port);
+            Some(format!("{protocol} {local} to {peer}"))
+        }
+        0 => None,
+        family => Some(format!("address family {family}")),
+    }
+}
+
+fn ip(family: i32, bytes: &[u8; 16]) -> IpAddr {
+    if family == libc::AF_INET {
+        Ipv4Addr::new(bytes[0], bytes[1], bytes[2], bytes[3]).into()
+    } else {
+        Ipv6Addr::from(*bytes).to_canonical()
+    }
+}
+
+/// A path, or `@name` of the abstract namespace.
+fn unix_address(name: &[i8]) -> Option<String> {
+    match name {
+        [0, 0, ..] => None,
+        [0, rest @ ..] => Some(format!("@{}", tables::comm(rest))),
+        path => Some(tables::comm(path)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_that_leads_elsewhere_is_not_believed() {
+        let link = PathBuf::from("/proc/self/cwd");
+        let found = std::fs::metadata(&link).unwrap();
+        let device = libc::major(found.dev()) << 20 | libc::minor(found.dev());
+        let here = std::env::current_dir().unwrap();
+        assert_eq!(
+            path_of(&link, (device, found.ino())).as_deref(),
+            here.to_str()
+        );
+        assert_eq!(path_of(&link, (device, found.ino() + 1)), None);
+        assert_eq!(path_of(&link, (device + 1, found.ino())), None);
+    }
+
+    #[test]
+    fn sockets_have_both_ends() {
+        let mut row = types::resource_row::default();
+        row.ends.family = libc::AF_INET as u16;
+        row.ends.r#type = libc::SOCK_STREAM as u16;
+        row.ends.local[..4].copy_from_slice(&[127, 0, 0, 1]);
+        row.ends.local_port = 80;
+        assert_eq!(socket(&row).as_deref(), Some("tcp 127.0.0.1:80"));
+        row.ends.peer[..4].copy_from_slice(&[10, 0, 0, 7]);
+        row.ends.peer_port = 4321;
+        assert_eq!(
+            socket(&row).as_deref(),
+            Some("tcp 127.0.0.1:80 to 10.0.0.7:4321")
+        );
+    }
+
+    #[test]
+    fn unix_sockets_have_an_address_or_a_peer() {
+        let mut row = types::resource_row::default();
+        row.ends.family = libc::AF_UNIX as u16;
+        row.ends.peer_tgid = 12;
+        assert_eq!(socket(&row).as_deref(), Some("unix, peer process 12"));
+        row.name[1] = b'x' as i8;
+        assert_eq!(socket(&row).as_deref(), Some("unix @x, peer process 12"));
+        row.name[0] = b'/' as i8;
+        assert_eq!(socket(&row).as_deref(), Some("unix /x, peer process 12"));
+    }
+
+    #[test]
+    fn children_are_named_as_the_call_did() {
+        assert_eq!(child(-1).as_deref(), Some("any child"));
+        assert_eq!(child(-7).as_deref(), Some("any child of process group 7"));
+        assert_eq!(child(7).as_deref(), Some("process 7"));
+    }
+}

@@ -1,0 +1,383 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0 */
+/*
+ * resources.h: what a sleep waits on, as far as the call's arguments and the kernel tell.
+ *
+ * A lock is only ever named by comparing its address with those of the locks that the call can have
+ * to do with: its files', its working directory's, its own memory's. One that is none of them keeps
+ * its address for a name. Files are named by device and inode; paths are the engine's business.
+ */
+#ifndef PROBE_RESOURCES_H
+#define PROBE_RESOURCES_H
+
+#include "calls.h"
+
+#define AT_FDCWD (-100)
+#define FILE_TYPE 0170000
+#define FILE_TYPE_SOCKET 0140000
+#define AF_UNIX 1
+#define AF_INET 2
+#define AF_INET6 10
+#define FILES_IN_ARGUMENTS 4
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct wait);
+} waits SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct resource_key);
+	__type(value, struct resource_row);
+} resource_rows SEC(".maps");
+
+__u32 resources_named; /* rows of `resource_rows` that have an identity */
+
+/* What is left of the table when names run out: rows that tell the kind alone. */
+#define RESOURCES_NAMED_MAX 14000
+
+/* Resources that the engine was asked to name. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct resource);
+	__type(value, __u32);
+} announced SEC(".maps");
+
+/* Too large for the BPF stack. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct resource_row);
+} resource_scratch SEC(".maps");
+
+static __always_inline struct wait *wait_at(__u32 index)
+{
+	return bpf_map_lookup_elem(&waits, &index);
+}
+
+/* The thread's call, whether the user tap saw it or not. */
+static __always_inline __u32 plain_call(struct thread *thread)
+{
+	return thread->call == CALL_NONE ? CALL_NONE : thread->call & ~CALL_UNTAPPED;
+}
+
+static __always_inline struct file *file_of(struct task_struct *task, __u64 fd)
+{
+	struct files_struct *files = task->files;
+	struct file **open_files, *file = 0;
+	struct fdtable *table;
+
+	if (!files)
+		return 0;
+	table = BPF_CORE_READ(files, fdt);
+	if (fd >= BPF_CORE_READ(table, max_fds))
+		return 0;
+	open_files = BPF_CORE_READ(table, fd);
+	bpf_probe_read_kernel(&file, sizeof(file), open_files + fd);
+	return file;
+}
+
+static __always_inline void set_file(struct resource *resource, struct inode *inode)
+{
+	resource->device = BPF_CORE_READ(inode, i_sb, s_dev);
+	resource->id = BPF_CORE_READ(inode, i_ino);
+}
+
+static __noinline bool is_lock_of_inode(struct resource *resource, __u64 at, __u64 lock)
+{
+	struct inode *inode = (struct inode *)at;
+	struct address_space *mapping;
+	struct super_block *super;
+
+	if (!inode)
+		return false;
+	if (lock == (__u64)&inode->i_rwsem) {
+		resource->what = LOCK_INODE;
+		set_file(resource, inode);
+		return true;
+	}
+	super = BPF_CORE_READ(inode, i_sb);
+	mapping = BPF_CORE_READ(inode, i_mapping);
+	if (lock == (__u64)&super->s_umount)
+		resource->what = LOCK_MOUNT;
+	else if (lock == (__u64)&super->s_vfs_rename_mutex)
+		resource->what = LOCK_RENAME;
+	else if (bpf_core_field_exists(mapping->invalidate_lock) &&
+		 lock == (__u64)&mapping->invalidate_lock)
+		resource->what = LOCK_PAGE_CACHE;
+	else if (lock == (__u64)&mapping->i_mmap_rwsem)
+		resource->what = LOCK_FILE_MAPPINGS;
+	else
+		return false;
+	set_file(resource, inode);
+	return true;
+}
+
+static __always_inline bool is_lock_of_file(struct resource *resource, struct file *file,
+					    __u64 lock)
+{
+	__u64 inode = (__u64)BPF_CORE_READ(file, f_inode);
+	__u64 private = (__u64)BPF_CORE_READ(file, private_data);
+
+	if (is_lock_of_inode(resource, inode, lock))
+		return true;
+	if (lock == (__u64)&file->f_pos_lock)
+		resource->what = LOCK_POSITION;
+	else if (lock == (__u64) & ((struct pipe_inode_info *)private)->mutex)
+		resource->what = LOCK_PIPE;
+	else if (lock == (__u64) & ((struct eventpoll *)private)->mtx)
+		resource->what = LOCK_EPOLL;
+	else
+		return false;
+	set_file(resource, (struct inode *)inode);
+	return true;
+}
+
+/* Argument words that may be descriptors: what is not one compares equal to nothing. */
+static __always_inline __u64 argument_word(struct pt_regs *regs, __u32 index)
+{
+	switch (index) {
+	case 0:
+		return regs->di;
+	case 1:
+		return regs->si;
+	case 2:
+		return regs->dx;
+	}
+	return regs->r8; /* mmap's */
+}
+
+static __noinline int name_lock(struct wait *wait, struct task_struct *task, __u64 lock)
+{
+	struct mm_struct *mm = BPF_CORE_READ(task, mm);
+	struct resource *resource = &wait->resource;
+	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
+	struct file *file;
+	struct inode *directory;
+
+	resource->kind = DEBOX_RESOURCE_LOCK;
+	resource->id = lock;
+	if (mm && lock == (__u64)&mm->mmap_lock) {
+		resource->what = LOCK_MMAP;
+		resource->tgid = task->tgid;
+		resource->id = 0;
+		return 0;
+	}
+	if (!regs || (long)regs->orig_ax < 0)
+		return 0;
+	for (__u32 i = 0; i < FILES_IN_ARGUMENTS; i++) {
+		file = file_of(task, argument_word(regs, i));
+		if (file && is_lock_of_file(resource, file, lock)) {
+			wait->fd = argument_word(regs, i);
+			return 0;
+		}
+	}
+	directory = BPF_CORE_READ(task, fs, pwd.dentry, d_inode);
+	if (is_lock_of_inode(resource, (__u64)directory, lock))
+		wait->fd = AT_FDCWD;
+	return 0;
+}
+
+/* What the arguments of the open call name. Returns the name that its waiters are counted under. */
+static __always_inline __u64 name_argument(struct wait *wait, struct thread *thread,
+					   struct task_struct *task)
+{
+	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
+	struct resource *resource = &wait->resource;
+	__u32 call = plain_call(thread);
+	struct inode *inode;
+	struct file *file;
+
+	if (!regs)
+		return 0;
+	resource->kind = resource_kind_of(call);
+	switch (resource->kind) {
+	case DEBOX_RESOURCE_FUTEX: /* the same word of the same address space */
+		resource->tgid = task->tgid;
+		resource->id = regs->di;
+		return resource->id ^ ((__u64)BPF_CORE_READ(task, mm) << 1);
+	case DEBOX_RESOURCE_CHILD:
+		resource->id = regs->di;
+		return 0;
+	case DEBOX_RESOURCE_FD:
+		file = file_of(task, regs->di);
+		if (!file)
+			return 0;
+		wait->fd = regs->di;
+		inode = BPF_CORE_READ(file, f_inode);
+		resource->what = BPF_CORE_READ(inode, i_mode) & FILE_TYPE;
+		set_file(resource, inode);
+		return (__u64)inode ^ ((__u64)call << 48);
+	}
+	return 0;
+}
+
+static __always_inline void read_inet_ends(struct socket_ends *ends, struct sock *sock)
+{
+	__u32 local, peer;
+
+	ends->local_port = BPF_CORE_READ(sock, __sk_common.skc_num);
+	ends->peer_port = __builtin_bswap16(BPF_CORE_READ(sock, __sk_common.skc_dport));
+	if (ends->family == AF_INET) {
+		local = BPF_CORE_READ(sock, __sk_common.skc_rcv_saddr);
+		peer = BPF_CORE_READ(sock, __sk_common.skc_daddr);
+		__builtin_memcpy(ends->local, &local, sizeof(local));
+		__builtin_memcpy(ends->peer, &peer, sizeof(peer));
+	} else if (bpf_core_field_exists(sock->__sk_common.skc_v6_daddr)) {
+		bpf_core_read(ends->local, sizeof(ends->local),
+			      &sock->__sk_common.skc_v6_rcv_saddr);
+		bpf_core_read(ends->peer, sizeof(ends->peer), &sock->__sk_common.skc_v6_daddr);
+	}
+}
+
+/* The address that the socket itself is bound to, or else the one it is connected to. */
+static __always_inline void read_unix_ends(struct resource_row *row, struct sock *sock)
+{
+	struct unix_sock *own = (struct unix_sock *)sock, *peer;
+	struct unix_address *address;
+	struct pid *process;
+	__u32 length;
+
+	if (!bpf_core_type_exists(struct unix_sock))
+		return;
+	process = BPF_CORE_READ(sock, sk_peer_pid);
+	if (process)
+		row->ends.peer_tgid = BPF_CORE_READ(process, numbers[0].nr);
+	address = BPF_CORE_READ(own, addr);
+	if (!address) {
+		peer = (struct unix_sock *)BPF_CORE_READ(own, peer);
+		address = peer ? BPF_CORE_READ(peer, addr) : 0;
+	}
+	if (!address)
+		return;
+	length = BPF_CORE_READ(address, len) - sizeof(__u16); /* without the family */
+	if (length > sizeof(row->name))
+		length = sizeof(row->name);
+	bpf_probe_read_kernel(row->name, length, &address->name[0].sun_path);
+}
+
+/* For a row that is new: what helps to name the file later, its process gone or not. */
+static __noinline int read_names(struct resource_row *row, struct wait *wait,
+				 struct task_struct *task)
+{
+	struct sock *sock;
+	struct socket *socket;
+	struct inode *inode;
+	struct dentry *dentry;
+	struct file *file = 0;
+
+	if (wait->fd == AT_FDCWD) {
+		dentry = BPF_CORE_READ(task, fs, pwd.dentry);
+	} else {
+		file = file_of(task, (__u32)wait->fd);
+		if (!file)
+			return 0;
+		dentry = BPF_CORE_READ(file, f_path.dentry);
+	}
+	inode = BPF_CORE_READ(dentry, d_inode);
+	if (BPF_CORE_READ(inode, i_ino) != wait->resource.id)
+		return 0; /* another file by now */
+	if (!file || wait->resource.kind != DEBOX_RESOURCE_FD ||
+	    wait->resource.what != FILE_TYPE_SOCKET) {
+		bpf_probe_read_kernel_str(row->name, sizeof(row->name),
+					  BPF_CORE_READ(dentry, d_name.name));
+		return 0;
+	}
+	socket = (struct socket *)BPF_CORE_READ(file, private_data);
+	sock = BPF_CORE_READ(socket, sk);
+	if (!sock)
+		return 0;
+	row->ends.type = BPF_CORE_READ(socket, type);
+	row->ends.family = BPF_CORE_READ(sock, __sk_common.skc_family);
+	if (row->ends.family == AF_UNIX)
+		read_unix_ends(row, sock);
+	else if (row->ends.family == AF_INET || row->ends.family == AF_INET6)
+		read_inet_ends(&row->ends, sock);
+	return 0;
+}
+
+/* Asks the engine for the name, while there is a process to look into and it is still asleep. */
+static __noinline int announce_resource(struct wait *wait, struct task_struct *task)
+{
+	struct resource_seen seen = {
+		.kind = EVENT_RESOURCE,
+		.tgid = task->tgid,
+		.tid = task->pid,
+		.fd = wait->fd,
+		.resource = wait->resource,
+	};
+	__u32 kind = wait->resource.kind;
+
+	if (!want_report || (kind != DEBOX_RESOURCE_FUTEX && !wait->resource.device))
+		return 0;
+	if (kind != DEBOX_RESOURCE_FUTEX && wait->resource.what == FILE_TYPE_SOCKET)
+		return 0;
+	if (bpf_map_lookup_elem(&announced, &wait->resource))
+		return 0;
+	if (bpf_map_update_elem(&announced, &wait->resource, &seen.tid, BPF_NOEXIST))
+		return 0; /* another CPU was first, or there are too many to name */
+	if (bpf_ringbuf_output(&events, &seen, sizeof(seen), 0))
+		COUNT_LOST(rows);
+	return 0;
+}
+
+static __noinline int add_resource_row(struct resource_key *key, struct wait *wait,
+				       struct task_struct *task, __u64 ns)
+{
+	struct resource_row *fresh, *row;
+	__u32 zero = 0;
+
+	fresh = bpf_map_lookup_elem(&resource_scratch, &zero);
+	if (!fresh)
+		return 0;
+	__builtin_memset(fresh, 0, sizeof(*fresh));
+	fresh->count = 1;
+	fresh->blocked_ns = ns;
+	if (resources_named >= RESOURCES_NAMED_MAX) {
+		key->resource.id = 0;
+		key->resource.device = 0;
+	} else {
+		__sync_fetch_and_add(&resources_named, 1);
+		if (wait->resource.kind == DEBOX_RESOURCE_FD || wait->resource.device)
+			read_names(fresh, wait, task);
+	}
+	if (!bpf_map_update_elem(&resource_rows, key, fresh, BPF_NOEXIST))
+		return 0;
+	row = bpf_map_lookup_elem(&resource_rows, key);
+	if (!row) {
+		COUNT_LOST(rows);
+		return 0;
+	}
+	__sync_fetch_and_add(&row->count, 1);
+	__sync_fetch_and_add(&row->blocked_ns, ns);
+	return 0;
+}
+
+/* Counts a sleep that has ended for what it waited on. */
+static __always_inline void add_resource(struct wait *wait, struct task_struct *task, __u64 stack,
+					 __u32 call, __u32 lock_flags, __u64 ns)
+{
+	struct resource_key key = {
+		.stack = stack,
+		.call = call,
+		.lock_flags = lock_flags,
+		.resource = wait->resource,
+	};
+	struct resource_row *row;
+
+	if (key.resource.kind == DEBOX_RESOURCE_NONE)
+		return;
+	row = bpf_map_lookup_elem(&resource_rows, &key);
+	if (!row) {
+		add_resource_row(&key, wait, task, ns);
+		return;
+	}
+	__sync_fetch_and_add(&row->count, 1);
+	__sync_fetch_and_add(&row->blocked_ns, ns);
+}
+
+#endif

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0 */
+/*
+ * waits.h: one wait of a monitored thread, from its first moment to its last: what for, held up by
+ * whom, and as which link of a chain.
+ */
+#ifndef PROBE_WAITS_H
+#define PROBE_WAITS_H
+
+#include "chains.h"
+#include "owners.h"
+#include "resources.h"
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct owner_key);
+	__type(value, struct owner_row);
+} owner_rows SEC(".maps");
+
+/* The thread leaves the CPU to sleep. What has to be asked of it is asked while it is still there.
+ */
+static __noinline int begin_wait(struct thread *thread, struct task_struct *task)
+{
+	struct wait *wait = wait_at(thread->index);
+	__u64 lock = thread->flags & THREAD_LOCK ? thread->resource : 0;
+
+	if (!wait) {
+		thread->resource = lock;
+		return 0;
+	}
+	if (wait->tid != thread->tid) {
+		wait->tid = thread->tid;
+		wait->logged = 0;
+		wait->blocked_ns = 0;
+	}
+	wait->fd = -1;
+	wait->ownable = 0;
+	wait->begin_ns = part_began(thread);
+	__builtin_memset(&wait->resource, 0, sizeof(wait->resource));
+	__builtin_memset(&wait->owner, 0, sizeof(wait->owner));
+	if (lock)
+		name_lock(wait, task, lock);
+	else
+		thread->resource = name_argument(wait, thread, task);
+	find_owner(wait, thread, task, lock);
+	announce_resource(wait, task);
+	return 0;
+}
+
+static __always_inline void add_owner(struct wait *wait, __u64 stack, __u32 call, __u32 lock_flags,
+				      __u64 ns)
+{
+	struct owner *owner = &wait->owner;
+	struct owner_key key = {
+		.stack = stack,
+		.call = call,
+		.lock_flags = lock_flags,
+		.owner_stack = owner->stack,
+		.owner_call = owner->call,
+		.owner_lock_flags = owner->lock_flags,
+		.certainty = owner->certainty,
+		.doing = owner->doing,
+		.tid = owner->tid,
+	};
+	struct owner_row *row = bpf_map_lookup_elem(&owner_rows, &key);
+	struct owner_row fresh = {.count = 1, .blocked_ns = ns};
+
+	if (!row) {
+		__builtin_memcpy(fresh.comm, owner->comm, sizeof(fresh.comm));
+		if (!bpf_map_update_elem(&owner_rows, &key, &fresh, BPF_NOEXIST))
+			return;
+		row = bpf_map_lookup_elem(&owner_rows, &key); /* another CPU was first */
+	}
+	if (!row) {
+		COUNT_LOST(rows);
+		return;
+	}
+	__sync_fetch_and_add(&row->count, 1);
+	__sync_fetch_and_add(&row->blocked_ns, ns);
+}
+
+/* The sleep at `stack` has ended, and sleep_ns says how long it was. */
+static __noinline int close_wait(struct thread *thread, struct task_struct *task, struct wait *wait,
+				 __u64 stack)
+{
+	__u64 ns = thread->sleep_ns;
+
+	if (want_report) {
+		add_resource(wait, task, stack, thread->call, thread->lock_flags, ns);
+		if (wait->ownable)
+			add_owner(wait, stack, thread->call, thread->lock_flags, ns);
+	}
+	log_sleep(wait, thread, stack);
+	if (want_report && stack && wait->owner.certainty != DEBOX_OWNER_NONE)
+		add_chain(thread, task, wait, stack);
+	return 0;
+}
+
+/* Returns who held the thread up, or nobody. */
+static __always_inline struct owner *end_wait(struct thread *thread, struct task_struct *task,
+					      __u64 stack)
+{
+	struct wait *wait = wait_at(thread->index);
+
+	if (!wait || wait->tid != thread->tid)
+		return 0; /* it slept already when its monitoring began */
+	close_wait(thread, task, wait, stack);
+	return wait->ownable ? &wait->owner : 0;
+}
+
+#endif
