@@ -14,6 +14,10 @@ KERNEL_BASIC = "kernel tap, basic"
 KERNEL_DEFAULT = "kernel tap, default"
 KERNEL_BYSTANDER = "bystander of the kernel tap"
 USER_BYSTANDER = "bystander of the user tap"
+# What the events themselves cost on this machine, whatever a tool does with them.
+FLOOR_CALLS = "floor: empty probes at calls"
+FLOOR_CLOCK = "floor: probes that read the clock"
+FLOOR_SWITCHES = "floor: empty probes at switches"
 
 # Times every call into a histogram. A script that counts all the machine's calls would need no
 # filter, but is not what one would run to look at a program.
@@ -44,6 +48,7 @@ class Peer:
     beside: list[str] | None = None
     beside_of: str | None = None  # the peer that must work for this to mean anything
     reports: bool = False  # writes a DeBox report, which is checked
+    suite: str | None = None  # the only one that it has something to say on
 
 
 def debox(path: str, name: str, *options: str) -> Peer:
@@ -54,6 +59,17 @@ def debox(path: str, name: str, *options: str) -> Peer:
         ),
         needs=path,
         reports=True,
+    )
+
+
+def floor(debox_path: str, name: str, events: str, suite: str) -> Peer:
+    """Built together with debox, and beside it."""
+    path = str(Path(debox_path).with_name("debox-floor"))
+    return Peer(
+        name,
+        lambda script, *_: [path, events, "--", *script],
+        needs=path,
+        suite=suite,
     )
 
 
@@ -72,6 +88,9 @@ def all_peers(debox_path: str) -> list[Peer]:
     return [
         Peer(BARE, plain),
         Peer(BARE_AGAIN, plain),
+        floor(debox_path, FLOOR_CALLS, "calls", "calls"),
+        floor(debox_path, FLOOR_CLOCK, "clock", "calls"),
+        floor(debox_path, FLOOR_SWITCHES, "switches", "switches"),
         debox(debox_path, USER_BASIC, "--tap", "user", "--detail", "basic"),
         debox(debox_path, USER_DEFAULT, "--tap", "user"),
         Peer(USER_BYSTANDER, plain, debox_path, ["--tap", "user"], USER_DEFAULT),

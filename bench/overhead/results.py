@@ -25,7 +25,10 @@ class SuiteResult:
         return {at: sample.values[name] for at, sample in self.samples.get(peer, {}).items()}
 
     def ratios(self, peer: str, workload: str) -> list[float]:
-        return stats.ratios(self.times(peer, workload), self.times(BARE, workload))
+        return list(self.ratios_by_round(peer, workload).values())
+
+    def ratios_by_round(self, peer: str, workload: str) -> dict[int, float]:
+        return stats.ratios_by_round(self.times(peer, workload), self.times(BARE, workload))
 
 
 class Results(list[SuiteResult]):
@@ -35,3 +38,7 @@ class Results(list[SuiteResult]):
     def ratios(self, peer: str, workload: str) -> list[float]:
         result = self.of(workload)
         return result.ratios(peer, workload) if result else []
+
+    def ratios_by_round(self, peer: str, workload: str) -> dict[int, float]:
+        result = self.of(workload)
+        return result.ratios_by_round(peer, workload) if result else {}

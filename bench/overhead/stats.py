@@ -34,9 +34,13 @@ def summarize(samples: list[float]) -> Summary:
     return Summary(middle, low, high, len(samples))
 
 
-def ratios(samples: dict[int, float], base: dict[int, float]) -> list[float]:
+def ratios_by_round(samples: dict[int, float], base: dict[int, float]) -> dict[int, float]:
     """Samples over the base, both by round; rounds that lack one of them are left out."""
-    return [value / base[number] for number, value in samples.items() if base.get(number)]
+    return {number: value / base[number] for number, value in samples.items() if base.get(number)}
+
+
+def ratios(samples: dict[int, float], base: dict[int, float]) -> list[float]:
+    return list(ratios_by_round(samples, base).values())
 
 
 def differences(samples: dict[int, float], base: dict[int, float]) -> list[float]:

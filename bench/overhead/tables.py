@@ -75,10 +75,31 @@ def suite(result: SuiteResult, peers: list[Peer]) -> str:
 
 
 def judged(results: Results) -> str:
-    rows = [
-        [row.what, row.limit, row.measured or "-", row.verdict] for row in targets.judge(results)
+    header = [
+        "at most, as a ratio to bare",
+        "target",
+        "now",
+        "",
+        "floor",
+        "target above it",
+        "now above it",
     ]
-    return "## Targets\n\n" + table(["at most, as a ratio to bare", "target", "now", ""], rows)
+    rows = []
+    for row in targets.judge(results):
+        above = [row.floor, row.limit_above, row.measured_above]
+        rows.append(
+            [row.what, row.limit, row.measured or "-", row.verdict, *(cell or "" for cell in above)]
+        )
+    lines = ["## Targets", "", table(header, rows)]
+    said = targets.remarks(results)
+    if said:
+        lines += [
+            "",
+            "The floor is what the same events cost with probes that do nothing, or only read the"
+            " clock: no tool that uses them is cheaper, and what DeBox does itself is above it.",
+            *(f"- {remark}" for remark in said),
+        ]
+    return "\n".join(lines)
 
 
 def sleeps(results: Results) -> str:
