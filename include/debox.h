@@ -110,12 +110,22 @@ struct debox_sleep {
 	__u32 reserved[4];
 };
 
-/* One kernel function entered during the call (detail "trace"). */
+enum debox_trace_kind {
+	DEBOX_TRACE_FUNCTION = 0,   /* entered and left; delta_ns is its time */
+	DEBOX_TRACE_UNRETURNED = 1, /* entered; its return was not seen before the call ended */
+	DEBOX_TRACE_SAMPLE = 2,	    /* where the clock found the call; depth is the stack's */
+	DEBOX_TRACE_EVENT = 3,	    /* a tracepoint passed; function is its __traceiter_NAME */
+};
+
+/*
+ * One kernel function entered during the call, in the order of entry (DEBOX_DETAIL_TRACE). Where
+ * functions cannot be probed there are samples and events instead, which have no time.
+ */
 struct debox_trace_entry {
-	__u64 function;
-	__u32 delta_ns;
-	__u16 depth;
-	__u16 reserved;
+	__u64 function; /* kernel address */
+	__u32 delta_ns; /* from its entry to its return, with all that it called */
+	__u16 depth;	/* how many traced functions it is inside of */
+	__u16 kind;	/* enum debox_trace_kind */
 };
 
 /*
@@ -141,8 +151,8 @@ struct debox_record {
 	__u16 trace_used;
 	__u32 sleeps_lost; /* sleeps that did not fit; their time is still in the budget */
 	__u64 number;	   /* ordinal of this call on this thread, from 1 */
-	__u32 trace_lost;
-	__u32 trace_first; /* index of the first trace entry in the thread's ring */
+	__u32 trace_lost;  /* functions entered (samples, events) that did not fit */
+	__u32 trace_first; /* number of the first trace entry; see debox_slot.trace_written */
 	struct debox_outside outside;
 	__u64 reserved[9];
 	struct debox_sleep sleeps[DEBOX_SLEEPS_MAX];
@@ -177,7 +187,13 @@ struct debox_slot {
 	__u64 reserved1;
 	__u64 tap_totals_ns[6]; /* thread: their budgets, summed */
 	__u64 tap_caller;	/* thread: where the program made the open call */
-	__u64 reserved2[45];
+
+	/* Entry N is trace[N % DEBOX_TRACE_MAX], until entry N + DEBOX_TRACE_MAX is written. */
+	__u32 trace_written;   /* kernel: entries so far; wraps around */
+	__u32 trace_open;      /* kernel: those of the open call */
+	__u32 trace_open_lost; /* kernel: its entries beyond max_trace */
+	__u32 trace_reserved;
+	__u64 reserved2[43];
 
 	struct debox_record history[DEBOX_HISTORY_MAX];
 	struct debox_trace_entry trace[DEBOX_TRACE_MAX];

@@ -43,6 +43,8 @@ static __always_inline void begin_slot(struct thread *thread, __u32 index)
 	slot->paused = 0;
 	slot->max_sleeps = DEBOX_SLEEPS_MAX;
 	slot->max_trace = 0;
+	slot->trace_open = 0;
+	slot->trace_open_lost = 0;
 	slot->completed = 0;
 	slot->tap_call = 0;
 	slot->tap_touched = 0;
@@ -231,7 +233,11 @@ static __always_inline void complete_record(struct thread *thread, __u32 index,
 	record->budget.outside_ns = 0;
 	record->faults_minor = minor;
 	record->faults_major = major;
-	record->trace_used = 0;
+	record->trace_used = slot->trace_open;
+	record->trace_lost = slot->trace_open_lost;
+	record->trace_first = slot->trace_written - slot->trace_open;
+	slot->trace_open = 0;
+	slot->trace_open_lost = 0;
 	record->number = thread->calls;
 	barrier();
 	record->sequence++;

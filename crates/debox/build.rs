@@ -20,13 +20,16 @@ fn main() -> Result<()> {
     );
     println!("cargo:rerun-if-env-changed=CLANG");
 
-    let skeleton = PathBuf::from(env::var("OUT_DIR")?).join("debox.skel.rs");
-    SkeletonBuilder::new()
-        .source(probe.join("debox.bpf.c"))
-        .clang(clang::find()?)
-        .clang_args(clang::arguments()?)
-        .build_and_generate(&skeleton)
-        .context("cannot compile the probes")
+    for object in ["debox", "trace"] {
+        let skeleton = PathBuf::from(env::var("OUT_DIR")?).join(format!("{object}.skel.rs"));
+        SkeletonBuilder::new()
+            .source(probe.join(format!("{object}.bpf.c")))
+            .clang(clang::find()?)
+            .clang_args(clang::arguments()?)
+            .build_and_generate(&skeleton)
+            .context("cannot compile the probes")?;
+    }
+    Ok(())
 }
 
 /// The user tap's stamps for programs that open their session themselves.

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, ValueEnum};
-use debox::{Detail, Options, Tap};
+use debox::trace::Method;
+use debox::{Detail, Options, Tap, TraceOptions};
 
 #[derive(Parser)]
 #[command(name = "debox", version, about, max_term_width = 100)]
@@ -96,6 +97,20 @@ pub struct Measure {
         value_name = "LIST"
     )]
     pub detail: Vec<DetailName>,
+    /// Show the kernel functions that calls enter, how they nest and how long they take. LIST has
+    /// functions, wildcards (tcp_*) and groups, `!` before one leaves it out; groups are vfs, mm,
+    /// process, wait, block, fs, net, syscalls (these by default), ext4, xfs, btrfs and security.
+    /// Where the kernel lets no function be probed: samples of the stack and tracepoints passed
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    pub trace: Option<Vec<String>>,
+    /// Follow functions down to this depth
+    #[arg(long, value_name = "N", default_value_t = debox::trace::DEPTH_MAX, requires = "trace")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(debox::trace::DEPTH_MAX)))]
+    pub trace_depth: u32,
+    /// How functions are seen; without it the best way that the kernel offers
+    #[arg(long, value_enum, value_name = "METHOD", requires = "trace")]
+    pub trace_method: Option<TraceMethod>,
     /// How to print the report
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub format: Format,
@@ -120,6 +135,20 @@ impl Measure {
         })
     }
 
+    fn trace_options(&self) -> Option<TraceOptions> {
+        let named = |list: &Vec<String>| {
+            list.iter()
+                .filter(|item| !item.is_empty())
+                .cloned()
+                .collect()
+        };
+        self.trace.as_ref().map(|list| TraceOptions {
+            functions: named(list),
+            depth: self.trace_depth,
+            method: self.trace_method.map(TraceMethod::method),
+        })
+    }
+
     pub fn session_options(&self) -> Options {
         let has = |name| self.detail.contains(&name);
         Options {
@@ -134,6 +163,7 @@ impl Measure {
                 irq: has(DetailName::Irq),
                 io: has(DetailName::Io),
             },
+            trace: self.trace_options(),
             max_threads: self.max_threads(),
             max_records: match self.tap {
                 TapName::Kernel => 0,
@@ -162,6 +192,29 @@ pub enum DetailName {
     Irq,
     /// Bytes fetched from and sent to storage
     Io,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum TraceMethod {
+    /// One probe for entry and return of many functions (kprobe.session)
+    Session,
+    /// One probe for entries and one for returns (kprobe.multi)
+    Multi,
+    /// A pair of probes for each function (fentry and fexit)
+    Fentry,
+    /// Samples of the stack and tracepoints passed: cheaper, without times
+    Sampled,
+}
+
+impl TraceMethod {
+    fn method(self) -> Method {
+        match self {
+            TraceMethod::Session => Method::Session,
+            TraceMethod::Multi => Method::Multi,
+            TraceMethod::Fentry => Method::Pairs,
+            TraceMethod::Sampled => Method::Sampled,
+        }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -38,7 +38,13 @@ impl Session {
         let snapshot = self.snapshot(stopped_ns, &stacks)?;
         let events = self.events.borrow();
         let explainer = Explainer::new(&snapshot, &events.processes);
-        Ok(snapshot.report(outcome, &explainer, &events.resources))
+        let mut report = snapshot.report(outcome, &explainer, &events.resources);
+        report.trace = self
+            .trace
+            .as_ref()
+            .map(|trace| trace.report())
+            .transpose()?;
+        Ok(report)
     }
 }
 
@@ -106,6 +112,7 @@ impl Snapshot {
             threads,
             in_flight: in_flight(explainer, self),
             untapped: self.untapped(explainer),
+            trace: None,
             unseen: self.unseen(),
         }
     }

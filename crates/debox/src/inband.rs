@@ -236,6 +236,7 @@ fn open(options: &Options) -> Result<Session, Error> {
         max_threads: options.max_threads,
         max_records: options.max_threads,
         report: false,
+        trace: None,
     })
     .map_err(classify)?;
     if tap == Tap::User {

@@ -32,6 +32,12 @@ pub(crate) fn require(options: &Options) -> Result<()> {
              of a call, which are the kernel tap (--tap kernel)"
         );
     }
+    if options.tap == Tap::User && options.trace.is_some() {
+        bail!(
+            "the call tree (--trace) needs probes at both ends of a call, which are the kernel tap \
+             (--tap kernel)"
+        );
+    }
     if options.tap == Tap::User {
         if let Some(refusal) = clock::refusal() {
             bail!(refusal);

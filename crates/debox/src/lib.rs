@@ -19,6 +19,7 @@ mod resources;
 pub mod session;
 pub mod symbols;
 mod tables;
+pub mod trace;
 mod unwind;
 mod usertap;
 
@@ -29,3 +30,4 @@ mod skeleton {
 
 pub use collect::Outcome;
 pub use session::{Detail, Options, Session, Tap};
+pub use trace::TraceOptions;

@@ -173,14 +173,43 @@ impl Sleep {
     }
 }
 
-/// One kernel function entered during a call (detail `trace`).
+/// What a [`TraceEntry`] is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TraceKind {
+    /// A function that was entered and left.
+    Function,
+    /// A function that was entered; its return was not seen before the call ended.
+    Unreturned,
+    /// Where the clock found the call, where functions cannot be probed.
+    Sample,
+    /// A tracepoint that the call passed, likewise: the function is its `__traceiter_NAME`.
+    Event,
+}
+
+/// One kernel function entered during a call, in the order of entry (detail `trace`).
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TraceEntry {
+    /// Its address in the kernel.
     pub function: u64,
+    /// From its entry to its return, with all that it called; 0 unless the kind is a function.
     pub delta_ns: u32,
+    /// How many traced functions it is inside of; of a sample, how deep the stack was.
     pub depth: u16,
-    pub reserved: u16,
+    /// See [`TraceEntry::kind`].
+    pub kind_raw: u16,
+}
+
+impl TraceEntry {
+    /// What it is.
+    pub fn kind(&self) -> TraceKind {
+        match self.kind_raw {
+            0 => TraceKind::Function,
+            2 => TraceKind::Sample,
+            3 => TraceKind::Event,
+            _ => TraceKind::Unreturned,
+        }
+    }
 }
 
 /// The record of one call.
@@ -211,13 +240,15 @@ pub struct Record {
     pub faults_major: u32,
     /// Entries of `sleeps` that are filled; see [`Record::sleeps`].
     pub sleeps_used: u16,
+    /// Trace entries of the call; the slot has them for as long as it has room.
     pub trace_used: u16,
     /// Sleeps that did not fit; their time is still in the budget.
     pub sleeps_lost: u32,
     /// Ordinal of this call on this thread, from 1.
     pub number: u64,
+    /// Functions entered (samples, events) that did not fit.
     pub trace_lost: u32,
-    /// Index of the first trace entry in the thread's ring.
+    /// Number of the first trace entry; see [`Slot::trace_written`].
     pub trace_first: u32,
     pub outside: Outside,
     pub reserved: [u64; 9],
@@ -302,7 +333,13 @@ pub struct Slot {
     pub reserved1: u64,
     pub tap_totals_ns: [u64; 6],
     pub tap_caller: u64,
-    pub reserved2: [u64; 45],
+    /// Trace entries so far, wrapping around; entry N is `trace[N % TRACE_MAX]` until entry
+    /// N + `TRACE_MAX` is written.
+    pub trace_written: u32,
+    pub trace_open: u32,
+    pub trace_open_lost: u32,
+    pub trace_reserved: u32,
+    pub reserved2: [u64; 43],
     pub history: [Record; HISTORY_MAX],
     pub trace: [TraceEntry; TRACE_MAX],
     pub reserved3: [u64; 192],
@@ -343,7 +380,7 @@ mod layout {
     });
     same!(TraceEntry, types::debox_trace_entry, 16, {
         function = function @ 0, delta_ns = delta_ns @ 8, depth = depth @ 12,
-        reserved = reserved @ 14,
+        kind_raw = kind @ 14,
     });
     same!(Sleep, types::debox_sleep, 128, {
         site = site @ 0, stack = stack @ 8, blocked_ns = blocked_ns @ 16,
@@ -375,7 +412,9 @@ mod layout {
         tap_last_in_ns = tap_last_in_ns @ 64, tap_frame = tap_frame @ 72,
         tap_faults = tap_faults @ 80, tap_abandoned = tap_abandoned @ 84,
         reserved1 = reserved1 @ 88, tap_totals_ns = tap_totals_ns @ 96,
-        tap_caller = tap_caller @ 144, reserved2 = reserved2 @ 152, history = history @ 512,
+        tap_caller = tap_caller @ 144, trace_written = trace_written @ 152,
+        trace_open = trace_open @ 156, trace_open_lost = trace_open_lost @ 160,
+        trace_reserved = trace_reserved @ 164, reserved2 = reserved2 @ 168, history = history @ 512,
         trace = trace @ 10752, reserved3 = reserved3 @ 14848,
     });
 }

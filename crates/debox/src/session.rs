@@ -20,6 +20,7 @@ use crate::process::Processes;
 use crate::resources::Resources;
 use crate::skeleton::{DeboxSkel, DeboxSkelBuilder, OpenDeboxSkel};
 use crate::tables::{self, types};
+use crate::trace::{Shared, Trace, TraceOptions};
 use crate::usertap::TapServer;
 
 /// How the start and the end of a call are seen.
@@ -74,6 +75,8 @@ pub struct Options {
     /// Whether there will be a report. Without one the probes send no events, so that nobody has to
     /// take them in, and processes under the user tap find their slots by themselves.
     pub report: bool,
+    /// The call tree inside the kernel.
+    pub trace: Option<TraceOptions>,
 }
 
 impl Default for Options {
@@ -87,6 +90,7 @@ impl Default for Options {
             max_threads: 16384,
             max_records: 0,
             report: true,
+            trace: None,
         }
     }
 }
@@ -157,6 +161,7 @@ fn add_up(unlisted: &mut Vec<types::thread>, thread: &types::thread) {
 /// The probes, loaded and attached. Dropping it takes everything out of the kernel again.
 pub struct Session {
     links: Vec<Link>,
+    pub(crate) trace: Option<Trace>,
     ring: RingBuffer<'static>,
     pub(crate) events: Rc<RefCell<Events>>,
     pub(crate) skel: DeboxSkel<'static>,
@@ -197,6 +202,7 @@ impl Session {
 
         let mut session = Session {
             links: Vec::new(),
+            trace: None,
             ring,
             events,
             skel,
@@ -207,10 +213,27 @@ impl Session {
             steal_at_start: kernel::steal_ns(),
         };
         session.attach()?;
+        if let Some(trace) = session.options.trace.clone() {
+            session.start_trace(&trace)?;
+        }
         if session.options.tap == Tap::User && session.options.report {
             session.tap = Some(session.start_tap()?);
         }
         Ok(session)
+    }
+
+    /// Loads the probes of the call tree, beside the others.
+    pub(crate) fn start_trace(&mut self, options: &TraceOptions) -> Result<()> {
+        let maps = &self.skel.maps;
+        let shared = Shared {
+            task_index: maps.task_index.as_fd(),
+            threads: maps.threads.as_fd(),
+            slots: maps.slots.as_fd(),
+            max_threads: self.options.max_threads,
+            want_records: self.options.max_records > 0,
+        };
+        self.trace = Some(Trace::start(options, &shared)?);
+        Ok(())
     }
 
     fn start_tap(&self) -> Result<TapServer> {
@@ -401,6 +424,9 @@ impl Session {
 
     /// Stops monitoring; what was measured stays in the tables. Returns the time of the stop.
     pub(crate) fn stop(&mut self) -> Result<u64> {
+        if let Some(trace) = &mut self.trace {
+            trace.stop()?;
+        }
         self.links.clear();
         let now = monotonic_ns();
         self.ring

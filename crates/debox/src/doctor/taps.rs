@@ -251,6 +251,7 @@ fn user_tap(kernel_tap_works: bool) -> Finding {
         max_threads: 64,
         max_records: 64,
         report: true,
+        trace: None,
     };
     match Session::open(options) {
         Ok(_) => Finding::met(need, "its probes load, and the processor's clock is steady"),
