@@ -98,9 +98,9 @@ pub struct Measure {
     )]
     pub detail: Vec<DetailName>,
     /// Show the kernel functions that calls enter, how they nest and how long they take. LIST has
-    /// functions, wildcards (tcp_*) and groups, `!` before one leaves it out; groups are vfs, mm,
-    /// process, wait, block, fs, net, syscalls (these by default), ext4, xfs, btrfs and security.
-    /// Where the kernel lets no function be probed: samples of the stack and tracepoints passed
+    /// functions, wildcards (tcp_*) and groups; `!` before one leaves it out. Groups are vfs, mm,
+    /// process, wait, block, fs, net (these without a LIST), syscalls, ext4, xfs, btrfs, security.
+    /// Where the kernel lets no function be probed: samples of the stack, and tracepoints passed
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "")]
     pub trace: Option<Vec<String>>,

@@ -1,7 +1,7 @@
 //! The report for people: what `debox run` and `debox attach` print on a terminal.
 //!
 //! The order is the order of a reader's questions: how long and where did the time go (summary),
-//! in which calls, why did they sleep, in which thread, from where in the program, what still
+//! in which calls, why did they sleep, what did they do inside, in which thread, from where in the program, what still
 //! runs, and what could not be seen. Each section is a file; each prints nothing when it has
 //! nothing to say.
 
@@ -12,6 +12,7 @@ mod owners;
 mod sleeps;
 mod summary;
 mod threads;
+mod trace;
 mod unseen;
 
 #[cfg(test)]
@@ -48,6 +49,7 @@ pub fn print(out: &mut impl Write, report: &Report, options: &TableOptions) -> i
     sleeps::print_sites(out, report, options)?;
     owners::print(out, report, options)?;
     owners::print_chains(out, report, options)?;
+    trace::print(out, report, options)?;
     threads::print(out, report, options)?;
     sleeps::print_call_sites(out, report, options)?;
     calls::print_call_sites(out, report, options)?;

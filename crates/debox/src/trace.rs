@@ -163,6 +163,9 @@ impl Trace {
 
     fn attach(&mut self) -> Result<()> {
         if self.method == Method::Sampled {
+            if let Some(kernel) = &self.kernel {
+                choose::check(&self.options.functions, kernel)?;
+            }
             return sampled::attach(&mut self.skel, &mut self.attached);
         }
         let kernel = self.kernel.as_ref().context("no list of functions")?;

@@ -28,6 +28,7 @@ pub fn empty() -> Report {
         threads: Vec::new(),
         in_flight: Vec::new(),
         untapped: Vec::new(),
+        trace: None,
         unseen: Vec::new(),
     }
 }
@@ -152,6 +153,7 @@ pub fn rich() -> Report {
                 frames: strings(&["ep_poll+0x38a"]),
             },
         ],
+        trace: Some(sampled_trace()),
         untapped: vec![Untapped {
             syscall: "fsync".to_string(),
             label: "journal commit".to_string(),
@@ -398,4 +400,86 @@ fn rich_threads() -> Vec<Thread> {
         .iter_mut()
         .for_each(|thread| thread.totals.irq_ns = Some(25 * MS));
     threads
+}
+
+/// Where the clock found a call, as on kernels that let no function be probed.
+fn sampled_trace() -> Trace {
+    let function = |name: &str, samples, children| TraceFunction {
+        function: name.to_string(),
+        samples: Some(samples),
+        children,
+        ..TraceFunction::default()
+    };
+    Trace {
+        method: "sampled".to_string(),
+        instead_of: vec![TraceLack {
+            method: "fentry".to_string(),
+            why: "refused by this kernel".to_string(),
+        }],
+        period_ns: Some(100_000),
+        tree: vec![TraceCall {
+            syscall: "pread64".to_string(),
+            samples: Some(200),
+            functions: vec![function(
+                "vfs_read",
+                198,
+                vec![
+                    function("filemap_read", 190, Vec::new()),
+                    function("rw_verify_area", 1, Vec::new()),
+                ],
+            )],
+            events: vec![TraceEvent {
+                event: "block_rq_issue".to_string(),
+                count: 843,
+            }],
+            ..TraceCall::default()
+        }],
+        ..Trace::default()
+    }
+}
+
+/// A tree of functions that were probed.
+pub fn exact_trace() -> Trace {
+    let function = |name: &str, total, self_ns, blocked, children| TraceFunction {
+        function: name.to_string(),
+        entered: Some(12_611),
+        returned: Some(12_611),
+        total_ns: Some(total),
+        self_ns: Some(self_ns),
+        blocked_ns: Some(blocked),
+        max_ns: Some(total / 12_611),
+        samples: None,
+        children,
+    };
+    Trace {
+        method: "kprobe.session".to_string(),
+        functions_attached: 1_204,
+        depth_max: Some(32),
+        denied: vec![TraceDenied {
+            why: "never returns".to_string(),
+            count: 2,
+            functions: strings(&["do_exit", "do_group_exit"]),
+        }],
+        lost: TraceLost {
+            depth: 12,
+            ..TraceLost::default()
+        },
+        in_interrupts: 3,
+        tree: vec![TraceCall {
+            syscall: "openat".to_string(),
+            total_ns: Some(1_700 * MS),
+            functions: vec![function(
+                "do_sys_openat2",
+                1_700 * MS,
+                40 * MS,
+                1_610 * MS,
+                vec![
+                    function("getname", 30 * MS, 30 * MS, 0, Vec::new()),
+                    function("do_filp_open", 1_630 * MS, 90 * MS, 1_610 * MS, Vec::new()),
+                ],
+            )],
+            ..TraceCall::default()
+        }],
+        ..Trace::default()
+    }
 }

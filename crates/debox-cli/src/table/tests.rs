@@ -81,6 +81,17 @@ fn a_threaded_server_on_a_slow_disk() {
       worker/801 waited 5.00 ms (futex) for worker/802, which waited 5.00 ms (futex) for one of these
       again
 
+    Inside the calls
+      samples of the stack, one each 100 us on a CPU: how often, not how long; function probes: fentry
+      refused by this kernel
+
+      pread64: 91,004 calls, 200 samples
+      share  samples  function
+        99%      198  vfs_read
+        95%      190    filemap_read
+      1 more below 2 % (--all shows them)
+      passed: block_rq_issue×843
+
     Which process and thread
       pid  tid  name    calls   wall  user CPU  kernel CPU  asleep  waiting  interrupts
       800  800  server    100  10.2s     6.12s       1.02s   2.04s    1.02s      25.0ms
@@ -316,4 +327,30 @@ fn a_program_cannot_steer_the_terminal_by_its_name() {
     let text = shown_with(&report, &PLAIN);
     assert!(!text.contains('\u{1b}'));
     assert!(text.contains("\\u{1b}[2Jx\\ny"));
+}
+
+#[test]
+fn functions_that_were_probed() {
+    let report = Report {
+        trace: Some(sample::exact_trace()),
+        ..sample::rich()
+    };
+    let mut out = Vec::new();
+    trace::print(&mut out, &report, &PLAIN).expect("memory takes everything");
+    assert_snapshot!(String::from_utf8(out).expect("a report is UTF-8"), @r"
+
+    Inside the calls
+      1,204 kernel functions, entry and return of each (kprobe.session); their time includes what
+      watching costs
+
+      openat: 12,611 calls, 1.70 s in these functions
+      share   time    self  asleep  entered  function
+       100%  1.70s  40.0ms   1.61s   12,611  do_sys_openat2
+        96%  1.63s  90.0ms   1.61s   12,611    do_filp_open
+      1 more below 2 % (--all shows them)
+
+      lost: 12 functions entered deeper than --trace-depth
+      3 in interrupts on top of calls are not the calls' and left out
+      functions that were not probed: 2 never returns
+    ");
 }

@@ -130,6 +130,34 @@ fn takes_in(patterns: &[String], name: &str) -> bool {
     is_in
 }
 
+/// Whether every item of the list fits something, for methods that cannot choose.
+pub(super) fn check(list: &[String], kernel: &KernelFunctions) -> Result<()> {
+    let rules = rules();
+    for (item, patterns) in &Selection::new(&rules, list).wanted {
+        let is_group = rules.group.iter().any(|group| group.name == *item);
+        let mut names = kernel
+            .functions
+            .iter()
+            .map(|function| source_name(&function.name));
+        if !is_group && !names.any(|name| takes_in(patterns, name)) {
+            bail!(unknown(&rules, item));
+        }
+    }
+    Ok(())
+}
+
+fn unknown(rules: &Rules, item: &str) -> String {
+    let groups: Vec<&str> = rules
+        .group
+        .iter()
+        .map(|group| group.name.as_str())
+        .collect();
+    format!(
+        "no function of this kernel fits `{item}` (the groups are {})",
+        groups.join(", ")
+    )
+}
+
 /// Chooses among the kernel's functions, in the order of the list.
 ///
 /// # Errors
@@ -164,15 +192,7 @@ pub(super) fn choose(list: &[String], kernel: &KernelFunctions) -> Result<Choice
         }
         let is_group = rules.group.iter().any(|group| group.name == *item);
         if fitting == 0 && !is_group {
-            let names: Vec<&str> = rules
-                .group
-                .iter()
-                .map(|group| group.name.as_str())
-                .collect();
-            bail!(
-                "no function of this kernel fits `{item}` (the groups are {})",
-                names.join(", ")
-            );
+            bail!(unknown(&rules, item));
         }
     }
     if choice.functions.is_empty() {
