@@ -9,7 +9,7 @@ CARGO ?= cargo
 # Cargo's own target directory, wherever it is configured to be.
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 CLANG_FORMAT ?= clang-format-19
-C_FILES = $(wildcard probe/*.h probe/*.c include/*.h tests/*/programs/*.c tests/*/programs/*.h \
+C_FILES = $(wildcard probe/*.h probe/*.c include/*.h tests/*/programs/*.c tests/*/programs/*.h tests/*/callers/*.c \
 	crates/*/c/*.[ch] crates/*/src/*/*.c crates/*/tests/programs/*.[ch] \
 	examples/*.[ch] bench/*/*.[ch] bench/*/*/*.[ch])
 

@@ -10,10 +10,8 @@
 
 #include "state.h"
 #include "record.h"
-#include "sites.h"
+#include "callsites.h"
 #include "usertap.h"
-
-#define NR_RT_SIGRETURN 15
 
 #define EIGHTH(at, width, bucket) [(at)...(at) + (width) - 1] = (bucket)
 #define OCTAVE(at, width, bucket)                                                                  \
@@ -186,7 +184,7 @@ static __noinline int add_parts_between(struct thread *thread, void *ctx)
 		thread->between[i] += thread->parts[i];
 	thread->between_spin_ns += thread->spin_ns;
 	if (want_sleeps && thread->slept_used)
-		write_slept_sites(ctx, thread);
+		write_slept_sites(ctx, thread, 0);
 	clear_parts(thread);
 	return 0;
 }
@@ -205,7 +203,8 @@ static __always_inline void close_between(struct thread *thread, void *ctx, __u6
 		add_parts_between(thread, ctx);
 }
 
-static __noinline int add_parts_of_call(struct thread *thread, struct row *row, void *ctx)
+static __noinline int add_parts_of_call(struct thread *thread, struct row *row, void *ctx,
+					__u64 user_stack)
 {
 	for (int i = 0; i < PARTS; i++) {
 		thread->in_calls[i] += thread->parts[i];
@@ -215,7 +214,7 @@ static __noinline int add_parts_of_call(struct thread *thread, struct row *row, 
 	if (row)
 		row->spin_ns += thread->spin_ns;
 	if (want_sleeps && thread->slept_used)
-		write_slept_sites(ctx, thread);
+		write_slept_sites(ctx, thread, user_stack);
 	clear_parts(thread);
 	return 0;
 }
@@ -253,6 +252,7 @@ static __always_inline void close_call(struct thread *thread, struct task_struct
 	__u64 wall = now - thread->begin_ns;
 	__u32 call = thread->call, bucket;
 	struct row *row = want_report ? row_of(call) : 0;
+	__u64 user_stack = 0;
 
 	if (row) {
 		bucket = bucket_of(wall);
@@ -275,15 +275,18 @@ static __always_inline void close_call(struct thread *thread, struct task_struct
 	if (minor | major)
 		count_faults(thread, row, task);
 	thread->calls++;
-	if (want_callsites && ctx)
-		write_call_site(ctx, thread, wall);
+	if (want_callsites && ctx) {
+		note_mapped_code(thread, regs);
+		if (wall >= slow_ns)
+			user_stack = write_call_site(thread, wall);
+	}
 	if (want_records)
 		complete_record(thread, thread->index, regs, wall,
 				call == NR_RT_SIGRETURN ? 0 : ret, minor, major);
 	if (LIKELY(!thread->parted))
 		thread->in_calls[PART_CPU] += wall;
 	else
-		add_parts_of_call(thread, row, ctx);
+		add_parts_of_call(thread, row, ctx, user_stack);
 	if (UNLIKELY(thread->flags & THREAD_PARTIAL))
 		thread->flags &= ~THREAD_PARTIAL;
 	thread->call = CALL_NONE;

@@ -5,6 +5,7 @@
  *   kernel.h   kernel types        calls.h   closing a call       switch.h  the parts of a call
  *   shared.h   tables' layouts     record.h  the thread's record  locks.h   contended locks
  *   state.h    maps and settings   sites.h   where calls sleep    waiters.h who waits for the same
+ *   callsites.h  userstack.h  where in the program calls come from
  *   tap.h      the kernel tap      life.h    enrolment and end    context.h interrupt or task
  *   usertap.h  the user tap        stacks.h  kernel stacks        irq.h     interrupts
  *   waits.h    one wait            resources.h what is waited on  owners.h  who holds it

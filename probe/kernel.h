@@ -24,7 +24,7 @@ struct bpf_local_storage;
 /* x86-64: arguments in di, si, dx; orig_ax is the call number, -1 when user mode was interrupted.
  */
 struct pt_regs {
-	unsigned long bp, ax, dx, si, di, r8, orig_ax, ip, sp;
+	unsigned long r15, r14, r13, r12, bp, bx, ax, dx, si, di, r8, orig_ax, ip, sp;
 } CORE;
 
 struct thread_info {
@@ -198,7 +198,7 @@ struct task_io_accounting {
 
 struct mm_struct {
 	struct rw_semaphore mmap_lock;
-	unsigned long start_code, end_code;
+	unsigned long start_code, end_code, exec_vm;
 	struct file *exe_file;
 } CORE;
 
@@ -236,6 +236,8 @@ struct task_struct {
 	int exit_state;
 	int pid, tgid;
 	unsigned long min_flt, maj_flt;
+	__u64 self_exec_id;
+	struct task_struct *real_parent;
 	char comm[16];
 	struct sched_entity se;
 	struct sched_info sched_info;

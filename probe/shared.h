@@ -15,6 +15,8 @@
 #define CALL_NONE 0xffffffu   /* the thread is between calls */
 #define STACK_DEPTH 24
 #define USER_STACK_DEPTH 32
+#define STACK_CHECKS 64	      /* words by which a known user stack is told from others */
+#define STACK_ASK_BYTES 16384 /* of the user stack, for the engine to unwind */
 #define SLEPT_MAX 16
 #define SUB_BUCKET_BITS 3 /* 8 buckets an octave: a bucket's upper edge is at most 12.5 % high */
 #define BUCKET_LOW_BITS 5 /* all below 32 ns is one bucket */
@@ -131,7 +133,8 @@ struct thread {
 	__u32 tap_where; /* enum tap_where */
 	__u32 lender;	 /* index + 1 of the thread whose memory this vfork child runs in */
 	__u64 outside[PARTS];
-	__u64 reserved[3];
+	__u64 entry_stack; /* user stack of an open call that leaves the kernel on another one */
+	__u64 reserved[2];
 };
 
 /* All completed calls of one number on one CPU. */
@@ -177,7 +180,7 @@ struct site_key {
 };
 
 struct site_row {
-	__u64 count, blocked_ns, wall_ns;
+	__u64 count, blocked_ns, wall_ns, max_ns;
 };
 
 struct kernel_stack {
@@ -323,6 +326,29 @@ struct user_stack {
 	__u64 frames[USER_STACK_DEPTH];
 };
 
+/*
+ * A user stack that has been unwound before: it is the same one if these words are where they were.
+ * Looked for by the instruction and the low bits of the stack pointer, so that threads share them.
+ */
+struct user_shape_key {
+	__u64 ip;
+	__u32 tgid;
+	__u16 image; /* counts the process's execs */
+	__u8 depth;  /* of the stack pointer, in words, modulo the smallest stack there is (Go's) */
+	__u8 way;    /* several stacks can reach the same place at the same depth */
+};
+
+#define CHECK_OFFSET 0xffff
+#define CHECK_FRAME_POINTER (1 << 16) /* the register, not a word of the stack */
+#define CHECK_RELATIVE (1 << 17)      /* the word less the stack pointer */
+
+struct user_shape {
+	__u64 name;
+	__u32 checks, reserved;
+	__u64 value[STACK_CHECKS];
+	__u32 at[STACK_CHECKS]; /* bytes above the stack pointer, and flags */
+};
+
 struct lost {
 	__u64 records, sleeps, stacks, threads, rows, switches;
 	/* The lives of threads whose end could not be reported. */
@@ -361,6 +387,23 @@ struct resource_seen {
 	struct resource resource;
 };
 
+/*
+ * A user stack not seen before, to be unwound. `bytes` of the stack follow, from `sp` up.
+ * Without a name: the process has mapped the code at `ip`; or, with bytes, is about to run the
+ * program of that path.
+ */
+struct stack_ask {
+	__u64 name;
+	__u64 ip, sp, bp, bx, di, r12, r13, r14, r15;
+	__u64 code_pages; /* mapped executable: changes when libraries are loaded */
+	__u32 tgid, parent;
+	__u32 bytes;
+	__u16 image;	 /* counts the process's execs */
+	__u16 is_compat; /* a 32-bit program */
+	struct mapped_file at_ip;
+	struct mapped_file program;
+};
+
 /* One enrolled task, as the in-flight iterator prints it. */
 struct in_flight {
 	__u32 index, depth;
@@ -369,6 +412,8 @@ struct in_flight {
 
 _Static_assert(sizeof(struct thread) == 1024, "thread layout");
 _Static_assert(sizeof(struct row) == 120 + 8 * BUCKETS, "row layout");
+_Static_assert(sizeof(struct user_shape_key) == 16, "user_shape_key layout");
+_Static_assert(sizeof(struct stack_ask) == 312, "stack_ask layout");
 _Static_assert(sizeof(struct lost) == 168, "lost layout");
 
 #endif

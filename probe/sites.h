@@ -190,7 +190,8 @@ static __always_inline void add_sleep(struct thread *thread, struct task_struct 
 
 static __always_inline void add_site(struct site_key *key, __u64 count, __u64 blocked, __u64 wall)
 {
-	struct site_row fresh = {.count = count, .blocked_ns = blocked, .wall_ns = wall};
+	struct site_row fresh = {
+		.count = count, .blocked_ns = blocked, .wall_ns = wall, .max_ns = wall};
 	struct site_row *row = bpf_map_lookup_elem(&site_rows, key);
 
 	if (!row) {
@@ -205,6 +206,7 @@ static __always_inline void add_site(struct site_key *key, __u64 count, __u64 bl
 	__sync_fetch_and_add(&row->count, count);
 	__sync_fetch_and_add(&row->blocked_ns, blocked);
 	__sync_fetch_and_add(&row->wall_ns, wall);
+	update_max(&row->max_ns, wall);
 }
 
 static __always_inline void note_file(struct mapped_file *mapped, struct file *file)
@@ -213,6 +215,17 @@ static __always_inline void note_file(struct mapped_file *mapped, struct file *f
 	mapped->device = BPF_CORE_READ(file, f_inode, i_sb, s_dev);
 	bpf_probe_read_kernel_str(mapped->name, sizeof(mapped->name),
 				  BPF_CORE_READ(file, f_path.dentry, d_name.name));
+}
+
+static __always_inline void note_mapped(struct mapped_file *mapped, struct vm_area_struct *vma)
+{
+	struct file *file = vma->vm_file;
+
+	mapped->start = vma->vm_start;
+	mapped->end = vma->vm_end;
+	mapped->page_offset = vma->vm_pgoff;
+	if (file)
+		note_file(mapped, file);
 }
 
 /* A call site that nothing is known of yet. */
@@ -234,16 +247,20 @@ static __always_inline struct call_site_seen *fresh_call_site(__u32 tgid, __u64 
 static long note_mapping(struct task_struct *task, struct vm_area_struct *vma, __u32 *zero)
 {
 	struct call_site_seen *seen = bpf_map_lookup_elem(&seen_scratch, zero);
-	struct file *file = vma->vm_file;
 
-	if (!seen)
-		return 0;
-	seen->at_ip.start = vma->vm_start;
-	seen->at_ip.end = vma->vm_end;
-	seen->at_ip.page_offset = vma->vm_pgoff;
-	if (file)
-		note_file(&seen->at_ip, file);
+	if (seen)
+		note_mapped(&seen->at_ip, vma);
 	return 0;
+}
+
+static __always_inline void note_program(struct mapped_file *mapped, struct mm_struct *mm)
+{
+	struct file *program = BPF_CORE_READ(mm, exe_file);
+
+	mapped->start = BPF_CORE_READ(mm, start_code);
+	mapped->end = BPF_CORE_READ(mm, end_code);
+	if (program)
+		note_file(mapped, program);
 }
 
 /* Tells the engine of a call site, and what is mapped there, while its process lives. */
@@ -252,7 +269,6 @@ static __always_inline void announce(__u32 tgid, __u64 ip)
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct mm_struct *mm = BPF_CORE_READ(task, mm);
 	struct call_site_seen *seen;
-	struct file *program;
 	__u32 zero = 0;
 
 	if (!want_report)
@@ -261,13 +277,8 @@ static __always_inline void announce(__u32 tgid, __u64 ip)
 	if (!seen)
 		return;
 	bpf_find_vma(task, ip, note_mapping, &zero, 0);
-	if (mm) {
-		seen->program.start = BPF_CORE_READ(mm, start_code);
-		seen->program.end = BPF_CORE_READ(mm, end_code);
-		program = BPF_CORE_READ(mm, exe_file);
-		if (program)
-			note_file(&seen->program, program);
-	}
+	if (mm)
+		note_program(&seen->program, mm);
 	if (bpf_ringbuf_output(&events, seen, sizeof(*seen), 0))
 		COUNT_LOST(stacks);
 }
@@ -337,96 +348,6 @@ static __always_inline __u64 take_fault_site(struct thread *thread, __u64 ip)
 	if (keep_user_stack(hash, stack))
 		announce(thread->tgid, ip);
 	return hash;
-}
-
-static __always_inline __u64 take_user_stack(void *ctx, struct thread *thread, bool deep)
-{
-	struct task_struct *task = bpf_get_current_task_btf();
-	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
-	struct user_stack *stack;
-	__u64 hash = 3;
-	__u32 zero = 0;
-	long bytes;
-
-	stack = bpf_map_lookup_elem(&user_stack_scratch, &zero);
-	if (!stack || !regs)
-		return 0;
-	stack->tgid = thread->tgid;
-	if (!deep) {
-		hash = take_immediate_site(thread, stack, regs);
-	} else {
-		/* All words are hashed: following one path for each length is too much for the
-		 * verifier of 6.1. */
-		__builtin_memset(stack->frames, 0, sizeof(stack->frames));
-		bytes = bpf_get_stack(ctx, stack->frames, sizeof(stack->frames), BPF_F_USER_STACK);
-		if (bytes <= 0) {
-			COUNT_LOST(stacks);
-			return 0;
-		}
-		for (int i = 0; i < USER_STACK_DEPTH; i++)
-			hash = mix(hash, stack->frames[i]);
-		hash = mix(hash, thread->tgid);
-		stack->depth = bytes / sizeof(__u64);
-	}
-	if (keep_user_stack(hash, stack) && deep)
-		announce(thread->tgid, stack->frames[0]);
-	return hash;
-}
-
-/* The places in the program where the call that ends now was made, for each site it slept at. */
-static __always_inline void write_slept_sites(void *ctx, struct thread *thread)
-{
-	struct site_key key = {.call = thread->call};
-
-	if (!ctx)
-		return;
-	if (thread->call != CALL_NONE)
-		key.user_stack = take_user_stack(ctx, thread, want_callsites);
-	for (__u32 i = 0; i < SLEPT_MAX && i < thread->slept_used; i++) {
-		key.stack = thread->slept[i].stack;
-		if (thread->call == CALL_NONE)
-			key.user_stack = take_fault_site(thread, thread->slept[i].ip);
-		add_site(&key, thread->slept[i].count, thread->slept[i].blocked_ns, 0);
-	}
-}
-
-/*
- * Under the user tap the thread itself has noted who made the call, and the place is written when
- * the sleep ends: there is no probe at the end of the call.
- */
-static __always_inline void write_tapped_site(struct thread *thread, struct task_struct *task,
-					      __u64 kernel_stack, __u64 caller)
-{
-	struct site_key key = {.stack = kernel_stack, .call = thread->call};
-	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
-	struct call_site_seen *seen;
-	struct user_stack *stack;
-	__u32 zero = 0;
-
-	if (!want_report)
-		return;
-	stack = bpf_map_lookup_elem(&user_stack_scratch, &zero);
-	if (!stack || !regs)
-		return;
-	stack->tgid = thread->tgid;
-	stack->frames[0] = regs->ip;
-	stack->frames[1] = caller;
-	stack->depth = caller ? 2 : 1;
-	key.user_stack = mix(mix(mix(5, regs->ip), caller), thread->tgid);
-	if (keep_user_stack(key.user_stack, stack)) {
-		seen = fresh_call_site(thread->tgid, regs->ip);
-		if (!seen || bpf_ringbuf_output(&events, seen, sizeof(*seen), 0))
-			COUNT_LOST(stacks);
-	}
-	add_site(&key, 1, thread->sleep_ns, 0);
-}
-
-static __always_inline void write_call_site(void *ctx, struct thread *thread, __u64 wall)
-{
-	struct site_key key = {.call = thread->call};
-
-	key.user_stack = take_user_stack(ctx, thread, true);
-	add_site(&key, 1, thread->parts[PART_BLOCKED], wall);
 }
 
 #endif

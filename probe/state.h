@@ -20,6 +20,7 @@ const volatile bool want_io = false;
 const volatile bool want_report = true;	  /* somebody takes events in and makes a report */
 const volatile bool want_records = false; /* write records where the threads can read them */
 const volatile bool user_tap = false;
+const volatile __u64 slow_ns = 0; /* with want_callsites: shorter calls are not looked at */
 const volatile __u32 max_threads = 1;
 const volatile __u32 max_records = 1;
 
@@ -45,6 +46,7 @@ struct {
 	struct call_site_seen call_site_seen;
 	struct in_flight in_flight;
 	struct resource_seen resource_seen;
+	struct stack_ask stack_ask;
 } event_types;
 
 struct {

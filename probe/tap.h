@@ -12,9 +12,6 @@
 #include "life.h"
 #include "switch.h"
 
-#define NR_EXECVE 59
-#define NR_EXECVEAT 322
-
 typedef __u64 __attribute__((may_alias)) pair;
 
 /* What nearly every call finds: two comparisons instead of four. */
@@ -75,6 +72,8 @@ int BPF_PROG(on_sys_enter, struct pt_regs *regs, long id)
 	}
 	thread->call = call_number(task, id);
 	snapshot(thread, task);
+	if (UNLIKELY(changes_stack(thread->call)))
+		note_entry_stack(thread, regs);
 	end_work(thread);
 	return 0;
 }

@@ -111,6 +111,10 @@ pub struct Measure {
     /// How functions are seen; without it the best way that the kernel offers
     #[arg(long, value_enum, value_name = "METHOD", requires = "trace")]
     pub trace_method: Option<TraceMethod>,
+    /// With detail callsites (which it asks for): list by call site only the calls that took at
+    /// least so long, as in 1ms; shorter ones then cost no look at the stack
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub slow: Option<Duration>,
     /// How to print the report
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub format: Format,
@@ -151,6 +155,7 @@ impl Measure {
 
     pub fn session_options(&self) -> Options {
         let has = |name| self.detail.contains(&name);
+        let callsites = has(DetailName::Callsites) || self.slow.is_some();
         Options {
             tap: match self.tap {
                 TapName::Kernel => Tap::Kernel,
@@ -158,12 +163,15 @@ impl Measure {
             },
             detail: Detail {
                 // What is asked of sleeps needs the sleeps.
-                sleeps: has(DetailName::Sleeps) || has(DetailName::Callsites),
-                callsites: has(DetailName::Callsites),
+                sleeps: has(DetailName::Sleeps) || callsites,
+                callsites,
                 irq: has(DetailName::Irq),
                 io: has(DetailName::Io),
             },
             trace: self.trace_options(),
+            slow_ns: self
+                .slow
+                .map_or(0, |slow| u64::try_from(slow.as_nanos()).unwrap_or(u64::MAX)),
             max_threads: self.max_threads(),
             max_records: match self.tap {
                 TapName::Kernel => 0,
@@ -186,7 +194,8 @@ pub enum DetailName {
     Basic,
     /// Where calls sleep, on what, and who wakes them
     Sleeps,
-    /// User stacks of every call
+    /// Where in the program every call was made, by whole user stacks (sleeps alone tell the
+    /// caller of each sleeping call)
     Callsites,
     /// Interrupts apart from CPU time
     Irq,
@@ -232,11 +241,13 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
         .parse()
         .map_err(|_| "expected a number and a unit, as in 10s")?;
     let scale = match unit {
+        "ns" => 1e-9,
+        "us" => 1e-6,
         "ms" => 1e-3,
         "s" | "" => 1.0,
         "m" | "min" => 60.0,
         "h" => 3600.0,
-        _ => return Err("the unit must be ms, s, m or h".to_string()),
+        _ => return Err("the unit must be ns, us, ms, s, m or h".to_string()),
     };
     Duration::try_from_secs_f64(seconds * scale).map_err(|error| error.to_string())
 }
@@ -248,6 +259,7 @@ mod tests {
     #[test]
     fn durations_have_units() {
         assert_eq!(parse_duration("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(parse_duration("20us"), Ok(Duration::from_micros(20)));
         assert_eq!(parse_duration("10"), Ok(Duration::from_secs(10)));
         assert_eq!(parse_duration("1.5m"), Ok(Duration::from_secs(90)));
         for bad in [

@@ -109,6 +109,7 @@ fn null_is_for_what_may_be_unmeasured() {
     let nullable = [
         "exit_status",
         "steal_ns",
+        "slow_ns",
         "irq_ns",
         "outside_ns",
         "faults_major",

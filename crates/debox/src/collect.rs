@@ -37,7 +37,7 @@ impl Session {
         let stopped_ns = self.stop()?;
         let snapshot = self.snapshot(stopped_ns, &stacks)?;
         let events = self.events.borrow();
-        let explainer = Explainer::new(&snapshot, &events.processes);
+        let explainer = Explainer::new(&snapshot, &events.processes, &events.stacks);
         let mut report = snapshot.report(outcome, &explainer, &events.resources);
         report.trace = self
             .trace
@@ -97,10 +97,11 @@ impl Snapshot {
             exit_status: outcome.exit_status,
             totals,
             steal_ns: self.steal_ns,
+            slow_ns: (self.slow_ns > 0).then_some(self.slow_ns),
             lost: Lost {
                 records: self.lost.records,
                 sleeps: self.lost.sleeps,
-                stacks: self.lost.stacks,
+                stacks: self.lost.stacks + explainer.stacks_lost(),
                 threads: self.lost.threads,
                 rows: self.lost.rows,
                 probe_misses: self.probe_misses,
@@ -304,6 +305,7 @@ impl Snapshot {
                     ..CallSite::default()
                 });
             site.calls += row.count;
+            site.max_ns = site.max_ns.max(row.max_ns);
             site.wall_ns += row.wall_ns;
             site.blocked_ns += row.blocked_ns;
         }

@@ -6,6 +6,7 @@ use crate::calls;
 use crate::collect::Snapshot;
 use crate::labels::Labels;
 use crate::process::Processes;
+use crate::stacks::{Located, Stacks};
 use crate::symbols::{Frame, Symbols};
 use crate::tables::{self, types};
 
@@ -24,14 +25,20 @@ pub(crate) struct Explained {
 pub(crate) struct Explainer<'a> {
     symbols: Symbols,
     processes: &'a RefCell<Processes>,
+    stacks: &'a RefCell<Stacks>,
     snapshot: &'a Snapshot,
 }
 
 impl<'a> Explainer<'a> {
-    pub fn new(snapshot: &'a Snapshot, processes: &'a RefCell<Processes>) -> Explainer<'a> {
+    pub fn new(
+        snapshot: &'a Snapshot,
+        processes: &'a RefCell<Processes>,
+        stacks: &'a RefCell<Stacks>,
+    ) -> Explainer<'a> {
         Explainer {
             symbols: Symbols::default(),
             processes,
+            stacks,
             snapshot,
         }
     }
@@ -76,20 +83,56 @@ impl<'a> Explainer<'a> {
         }
     }
 
+    /// User stacks that were had and could not be kept.
+    pub fn stacks_lost(&self) -> u64 {
+        self.stacks.borrow().lost
+    }
+
     /// The user stack of that name, innermost first.
     pub fn user_stack(&self, name: u64) -> Vec<String> {
+        if let Some((frames, reason)) = self.stacks.borrow().frames(name) {
+            let names = frames.into_iter().flat_map(|frame| self.located(frame));
+            return names.chain(reason.map(String::from)).collect();
+        }
         let Some(stack) = self.snapshot.user_stacks.get(&name) else {
             return Vec::new();
         };
+        let frames = self.user_frames(stack);
+        let processes = self.processes.borrow();
         let name = |(index, address): (usize, u64)| {
-            self.symbols
-                .user(&self.processes.borrow(), stack.tgid, address, index > 0)
+            let Some(place) = processes.find(stack.tgid, address) else {
+                let tgid = stack.tgid;
+                return vec![format!(
+                    "{address:#x} (process {tgid} ended before it could be read)"
+                )];
+            };
+            match &place.module {
+                Some(module) => self
+                    .symbols
+                    .user(module, place.file_offset, index > 0)
+                    .to_vec(),
+                None => vec![format!("{}+{:#x}", place.name, place.file_offset)],
+            }
         };
-        self.user_frames(stack)
-            .into_iter()
-            .enumerate()
-            .map(name)
-            .collect()
+        let mut names: Vec<String> = frames.into_iter().enumerate().flat_map(name).collect();
+        if self.snapshot.detail.callsites {
+            names.push("(further frames: the stack was lost)".to_string());
+        }
+        names
+    }
+
+    fn located(&self, frame: &Located) -> Vec<String> {
+        match &frame.module {
+            Some(module) => {
+                let names = self.symbols.user(module, frame.offset, frame.is_return);
+                names.to_vec()
+            }
+            None if frame.mapping.is_empty() => vec![format!("{:#x}", frame.offset)],
+            None => {
+                let short = frame.mapping.rsplit('/').next().unwrap_or_default();
+                vec![format!("{short}+{:#x}", frame.offset)]
+            }
+        }
     }
 
     /// The addresses of a user stack; of words of the stack, the one that is the return address.

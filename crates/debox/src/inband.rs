@@ -236,7 +236,7 @@ fn open(options: &Options) -> Result<Session, Error> {
         max_threads: options.max_threads,
         max_records: options.max_threads,
         report: false,
-        trace: None,
+        ..session::Options::default()
     })
     .map_err(classify)?;
     if tap == Tap::User {

@@ -17,6 +17,7 @@ pub mod record;
 pub mod report;
 mod resources;
 pub mod session;
+mod stacks;
 pub mod symbols;
 mod tables;
 pub mod trace;

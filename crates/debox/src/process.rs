@@ -2,10 +2,12 @@
 //! named after they are gone.
 
 use std::collections::HashMap;
+use std::ffi::{CStr, OsStr};
 use std::fs::File;
 use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use procfs::process::{MMPermissions, MMapPath, Process};
@@ -22,31 +24,67 @@ pub(crate) struct Wrapper {
 }
 
 /// A file that code was mapped from, held open so that it can be read when its path is gone.
+#[derive(Debug)]
 pub(crate) struct Module {
     pub path: PathBuf,
+    /// Unlike those of others in this session.
+    pub id: u32,
     file: File,
 }
 
 impl Module {
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
     /// A path that opens this very file, in whatever mount namespace it was.
     pub fn open_path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
     }
 }
 
-struct Mapping {
-    start: u64,
-    end: u64,
-    offset: u64,
-    module: Option<Rc<Module>>,
+#[derive(Debug, Clone)]
+pub(crate) struct Mapping {
+    pub start: u64,
+    pub end: u64,
+    /// In the file.
+    pub offset: u64,
+    pub module: Option<Rc<Module>>,
     /// `[vdso]` and the like.
-    name: String,
+    pub name: Rc<str>,
+    /// Device and inode; zeros without a file.
+    identity: (u64, u64),
+}
+
+impl Mapping {
+    pub fn covers(&self, address: u64) -> bool {
+        (self.start..self.end).contains(&address)
+    }
+
+    /// Whether a file is mapped, be it that it could not be opened.
+    pub fn is_of_file(&self) -> bool {
+        self.identity.1 != 0
+    }
+
+    /// Whether it is what a probe saw there.
+    pub fn is_of(&self, seen: &types::mapped_file) -> bool {
+        self.identity == identity_of(seen)
+    }
+}
+
+fn identity_of(seen: &types::mapped_file) -> (u64, u64) {
+    if seen.inode == 0 {
+        return (0, 0);
+    }
+    // The kernel's dev_t has 20 bits of minor number.
+    let device = u64::from(seen.device >> 20) << 32 | u64::from(seen.device & 0xf_ffff);
+    (device, seen.inode)
 }
 
 /// An address of a process, found in what it had mapped.
 pub(crate) struct Located {
     pub module: Option<Rc<Module>>,
-    pub name: String,
+    pub name: Rc<str>,
     pub file_offset: u64,
 }
 
@@ -57,10 +95,7 @@ struct Mappings {
 
 impl Mappings {
     fn find(&self, ip: u64) -> Option<Located> {
-        let mapping = self
-            .executable
-            .iter()
-            .find(|m| (m.start..m.end).contains(&ip))?;
+        let mapping = self.executable.iter().find(|mapping| mapping.covers(ip))?;
         Some(Located {
             module: mapping.module.clone(),
             name: mapping.name.clone(),
@@ -80,6 +115,7 @@ pub(crate) struct Processes {
     /// By process: an exec replaces its mappings, and both generations may be asked for.
     mappings: HashMap<u32, Vec<Mappings>>,
     modules: HashMap<(u64, u64), Option<Rc<Module>>>,
+    modules_opened: u32,
     wrappers: HashMap<(usize, u64), Wrapper>,
 }
 
@@ -108,30 +144,7 @@ impl Processes {
     }
 
     fn add_seen(&mut self, seen: &types::call_site_seen) {
-        let mut executable = Vec::new();
-        for (mapped, is_program) in [(&seen.at_ip, false), (&seen.program, true)] {
-            if mapped.end == 0 {
-                continue;
-            }
-            let name = tables::comm(&mapped.name);
-            let module = self.module_by_identity(&name, mapped);
-            let offset = if is_program {
-                let code = module
-                    .as_ref()
-                    .and_then(|m| unwind::first_code_offset(&m.open_path()));
-                let Some(offset) = code else { continue };
-                offset
-            } else {
-                mapped.page_offset * PAGE_SIZE
-            };
-            executable.push(Mapping {
-                start: mapped.start,
-                end: mapped.end,
-                offset,
-                module,
-                name,
-            });
-        }
+        let executable = self.seen_mappings(seen.tgid, &seen.at_ip, &seen.program);
         if !executable.is_empty() {
             self.mappings
                 .entry(seen.tgid)
@@ -140,19 +153,104 @@ impl Processes {
         }
     }
 
-    fn module_by_identity(
+    /// The mappings that a probe saw in a process that is no longer there.
+    fn seen_mappings(
         &mut self,
+        tgid: u32,
+        at_ip: &types::mapped_file,
+        program: &types::mapped_file,
+    ) -> Vec<Mapping> {
+        let mappings = [
+            self.seen_mapping(tgid, at_ip),
+            self.seen_program(tgid, program),
+        ];
+        mappings.into_iter().flatten().collect()
+    }
+
+    /// A mapping as a probe saw it.
+    pub fn seen_mapping(&mut self, tgid: u32, mapped: &types::mapped_file) -> Option<Mapping> {
+        if mapped.end == 0 {
+            return None;
+        }
+        let name = tables::comm(&mapped.name);
+        Some(Mapping {
+            start: mapped.start,
+            end: mapped.end,
+            offset: mapped.page_offset * PAGE_SIZE,
+            module: self.seen_module(tgid, &name, mapped),
+            name: name.into(),
+            identity: identity_of(mapped),
+        })
+    }
+
+    /// The program's own code, of which the kernel tells the place in memory alone.
+    pub fn seen_program(&mut self, tgid: u32, program: &types::mapped_file) -> Option<Mapping> {
+        let mut mapping = self.seen_mapping(tgid, program)?;
+        let module = mapping.module.as_ref()?;
+        mapping.offset = unwind::first_code_offset(&module.open_path())?;
+        Some(mapping)
+    }
+
+    /// The file of a mapping: through the process if it is still there, else where programs and
+    /// libraries are.
+    fn seen_module(
+        &mut self,
+        tgid: u32,
         name: &str,
         mapped: &types::mapped_file,
     ) -> Option<Rc<Module>> {
-        if mapped.inode == 0 {
+        let id = identity_of(mapped);
+        if id == (0, 0) {
             return None;
         }
-        // The kernel's dev_t has 20 bits of minor number.
-        let device = u64::from(mapped.device >> 20) << 32 | u64::from(mapped.device & 0xf_ffff);
-        let id = (device, mapped.inode);
-        let find = || find_by_identity(name, id);
-        self.modules.entry(id).or_insert_with(find).clone()
+        if let Some(Some(known)) = self.modules.get(&id) {
+            return Some(Rc::clone(known));
+        }
+        if self.modules.len() >= MAX_MODULES {
+            return None;
+        }
+        let found = open_mapped(tgid, mapped).or_else(|| find_by_identity(name, id));
+        self.keep_module(id, found)
+    }
+
+    /// Opens a program that a process is about to run, by the path that it gave.
+    pub fn open_program(&mut self, tgid: u32, path: &CStr) {
+        let path = Path::new(OsStr::from_bytes(path.to_bytes()));
+        let inside = match path.strip_prefix("/") {
+            Ok(path) => format!("/proc/{tgid}/root/{}", path.display()),
+            Err(_) => format!("/proc/{tgid}/cwd/{}", path.display()),
+        };
+        for candidate in [Path::new(&inside), path] {
+            let Ok(metadata) = candidate.metadata() else {
+                continue;
+            };
+            let id = identity_of_file(&metadata);
+            if !metadata.is_file() || matches!(self.modules.get(&id), Some(Some(_))) {
+                return;
+            }
+            if self.modules.len() < MAX_MODULES {
+                let file = File::open(candidate).ok();
+                self.keep_module(id, file.map(|file| (path.to_path_buf(), file)));
+            }
+            return;
+        }
+    }
+
+    fn keep_module(
+        &mut self,
+        id: (u64, u64),
+        found: Option<(PathBuf, File)>,
+    ) -> Option<Rc<Module>> {
+        let module = found.map(|(path, file)| {
+            self.modules_opened += 1;
+            Rc::new(Module {
+                path,
+                id: self.modules_opened,
+                file,
+            })
+        });
+        self.modules.insert(id, module.clone());
+        module
     }
 
     pub fn find(&self, tgid: u32, ip: u64) -> Option<Located> {
@@ -164,41 +262,64 @@ impl Processes {
     }
 
     fn read_mappings(&mut self, tgid: u32) {
-        let Ok(process) = Process::new(tgid as i32) else {
-            return;
-        };
-        let Ok(maps) = process.maps() else { return };
-        let mut executable = Vec::new();
-        for map in maps
-            .iter()
-            .filter(|map| map.perms.contains(MMPermissions::EXECUTE))
-        {
-            let (path, name) = match &map.pathname {
-                MMapPath::Path(path) => (Some(path.clone()), path.display().to_string()),
-                MMapPath::Vdso => (None, "[vdso]".to_string()),
-                other => (None, format!("{other:?}").to_lowercase()),
-            };
-            let module = path.and_then(|path| {
-                let id = (
-                    (map.dev.0 as u64) << 32 | map.dev.1 as u32 as u64,
-                    map.inode,
-                );
-                self.module(tgid, id, path)
-            });
-            executable.push(Mapping {
-                start: map.address.0,
-                end: map.address.1,
-                offset: map.offset,
-                module,
-                name,
-            });
-        }
+        let executable = self.executable_mappings(tgid);
         if !executable.is_empty() {
             self.mappings
                 .entry(tgid)
                 .or_default()
                 .push(Mappings { executable });
         }
+    }
+
+    /// What a process has mapped executable now; empty if it is gone.
+    pub fn executable_mappings(&mut self, tgid: u32) -> Vec<Mapping> {
+        let Ok(process) = Process::new(tgid as i32) else {
+            return Vec::new();
+        };
+        let Ok(maps) = process.maps() else {
+            return Vec::new();
+        };
+        let mut executable = Vec::new();
+        for map in maps
+            .iter()
+            .filter(|map| map.perms.contains(MMPermissions::EXECUTE))
+        {
+            let identity = (
+                (map.dev.0 as u64) << 32 | map.dev.1 as u32 as u64,
+                map.inode,
+            );
+            let (module, name) = match &map.pathname {
+                MMapPath::Path(path) => (
+                    self.module(tgid, identity, path.clone()),
+                    path.display().to_string(),
+                ),
+                MMapPath::Vdso => (self.vdso(map.address.0), "[vdso]".to_string()),
+                MMapPath::Anonymous => (None, "[anonymous]".to_string()),
+                other => (None, format!("{other:?}").to_lowercase()),
+            };
+            executable.push(Mapping {
+                start: map.address.0,
+                end: map.address.1,
+                offset: map.offset,
+                module,
+                name: name.into(),
+                identity,
+            });
+        }
+        executable
+    }
+
+    /// The kernel maps the same code into every 64-bit process, this one included.
+    fn vdso(&mut self, address: u64) -> Option<Rc<Module>> {
+        if u32::try_from(address).is_ok() {
+            return None; // that of a 32-bit process
+        }
+        let id = (u64::MAX, 0); // no file's
+        if let Some(known) = self.modules.get(&id) {
+            return known.clone();
+        }
+        let found = copy_of_vdso().map(|file| (PathBuf::from("[vdso]"), file));
+        self.keep_module(id, found)
     }
 
     /// Opens through the process's own root, so that files inside containers are found.
@@ -211,14 +332,53 @@ impl Processes {
         }
         let inside = PathBuf::from(format!("/proc/{tgid}/root{}", path.display()));
         let file = File::open(inside).or_else(|_| File::open(&path)).ok();
-        let module = file.map(|file| Rc::new(Module { path, file }));
-        self.modules.insert(id, module.clone());
-        module
+        self.keep_module(id, file.map(|file| (path, file)))
     }
 }
 
+/// The code that the kernel maps into this process, as a file.
+fn copy_of_vdso() -> Option<File> {
+    use std::io::Write;
+    use std::os::fd::FromRawFd;
+
+    let maps = Process::myself().ok()?.maps().ok()?;
+    let vdso = maps.iter().find(|map| map.pathname == MMapPath::Vdso)?;
+    let (start, end) = vdso.address;
+    // SAFETY: the kernel keeps these bytes mapped and readable for the life of the process.
+    let bytes = unsafe { std::slice::from_raw_parts(start as *const u8, (end - start) as usize) };
+    // SAFETY: the name is a C string; the descriptor is new and owned by the file alone.
+    let mut file = unsafe {
+        let fd = libc::memfd_create(c"vdso".as_ptr(), libc::MFD_CLOEXEC);
+        (fd >= 0).then(|| File::from_raw_fd(fd))?
+    };
+    file.write_all(bytes).ok()?;
+    Some(file)
+}
+
+/// The file that a process has mapped at an address.
+fn open_mapped(tgid: u32, mapped: &types::mapped_file) -> Option<(PathBuf, File)> {
+    let (start, end) = (mapped.start, mapped.end);
+    let links = [
+        format!("/proc/{tgid}/map_files/{start:x}-{end:x}"),
+        format!("/proc/{tgid}/exe"),
+    ];
+    links.iter().find_map(|link| {
+        let path = std::fs::read_link(link).ok()?;
+        let file = File::open(link).ok()?;
+        let identity = identity_of_file(&file.metadata().ok()?);
+        (identity == identity_of(mapped)).then_some((path, file))
+    })
+}
+
+/// Device and inode as the kernel's own tables have them.
+fn identity_of_file(metadata: &std::fs::Metadata) -> (u64, u64) {
+    let device = metadata.dev();
+    let device = u64::from(libc::major(device)) << 32 | u64::from(libc::minor(device));
+    (device, metadata.ino())
+}
+
 /// A file known only by its name and identity: looked for where programs and libraries are.
-fn find_by_identity(name: &str, (device, inode): (u64, u64)) -> Option<Rc<Module>> {
+fn find_by_identity(name: &str, identity: (u64, u64)) -> Option<(PathBuf, File)> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let libraries = [
         "/lib64",
@@ -233,12 +393,10 @@ fn find_by_identity(name: &str, (device, inode): (u64, u64)) -> Option<Rc<Module
         let Ok(metadata) = path.metadata() else {
             continue;
         };
-        let found =
-            u64::from(libc::major(metadata.dev())) << 32 | u64::from(libc::minor(metadata.dev()));
-        if metadata.ino() == inode && found == device {
+        if identity_of_file(&metadata) == identity {
             let file = File::open(&path).ok()?;
             let path = path.canonicalize().unwrap_or(path);
-            return Some(Rc::new(Module { path, file }));
+            return Some((path, file));
         }
     }
     None

@@ -28,6 +28,8 @@ pub struct Report {
     pub totals: Totals,
     /// Time the hypervisor took from all CPUs during the session (`steal` of `/proc/stat`).
     pub steal_ns: Option<u64>,
+    /// Shorter calls are not in `call_sites`; `None`: all are, or call sites were not asked for.
+    pub slow_ns: Option<u64>,
     pub lost: Lost,
     pub syscalls: Vec<Syscall>,
     pub sleeps: Vec<Sleep>,
@@ -239,6 +241,8 @@ pub struct CallSite {
     pub calls: u64,
     pub wall_ns: u64,
     pub blocked_ns: u64,
+    /// The longest of them.
+    pub max_ns: u64,
 }
 
 /// One thread's life.

@@ -19,6 +19,7 @@ use crate::labels::Labels;
 use crate::process::Processes;
 use crate::resources::Resources;
 use crate::skeleton::{DeboxSkel, DeboxSkelBuilder, OpenDeboxSkel};
+use crate::stacks::Stacks;
 use crate::tables::{self, types};
 use crate::trace::{Shared, Trace, TraceOptions};
 use crate::usertap::TapServer;
@@ -68,6 +69,8 @@ impl Detail {
 pub struct Options {
     pub tap: Tap,
     pub detail: Detail,
+    /// With detail `callsites`: calls that took less are left out of the profile by call site.
+    pub slow_ns: u64,
     /// Threads monitored at the same time, at most.
     pub max_threads: u32,
     /// Threads that can read their records, at most; 0: records are not written.
@@ -87,6 +90,7 @@ impl Default for Options {
                 sleeps: true,
                 ..Detail::default()
             },
+            slow_ns: 0,
             max_threads: 16384,
             max_records: 0,
             report: true,
@@ -94,6 +98,9 @@ impl Default for Options {
         }
     }
 }
+
+/// Entries of a cache that is not used: each CPU wants a few.
+const SMALL_CACHE: u32 = 1024;
 
 /// Threads whose end is kept one by one; later ones are added up.
 const MAX_ENDED_THREADS: usize = 100_000;
@@ -105,6 +112,7 @@ pub(crate) struct Events {
     /// Ended threads beyond [`MAX_ENDED_THREADS`].
     pub ended_unlisted: Vec<types::thread>,
     pub processes: RefCell<Processes>,
+    pub stacks: RefCell<Stacks>,
     /// Call sites seen for the first time, to be looked up.
     pub call_sites: Vec<types::call_site_seen>,
     pub resources: Resources,
@@ -196,6 +204,13 @@ impl Session {
         let mut builder = RingBufferBuilder::new();
         builder.add(&skel.maps.events, move |bytes| {
             sink.borrow_mut().take(bytes);
+            0
+        })?;
+        let sink = Rc::clone(&events);
+        let shapes = MapHandle::try_from(&skel.maps.user_shapes)
+            .context("cannot share the map of user stacks")?;
+        builder.add(&skel.maps.stack_asks, move |bytes| {
+            answer_ask(&sink.borrow(), bytes, &shapes);
             0
         })?;
         let ring = builder.build().context("cannot read the probes' events")?;
@@ -437,6 +452,21 @@ impl Session {
     }
 }
 
+/// Unwinds a user stack for the probes, and tells them how to know it again.
+fn answer_ask(events: &Events, bytes: &[u8], shapes: &MapHandle) {
+    let answer = {
+        let mut processes = events.processes.borrow_mut();
+        events.stacks.borrow_mut().take(bytes, &mut processes)
+    };
+    let Some(answer) = answer else { return };
+    // Best effort: without it the stack is sent again, under the same name.
+    let _ = shapes.update(
+        tables::bytes_of(&answer.key),
+        tables::bytes_of(&answer.shape),
+        MapFlags::ANY,
+    );
+}
+
 fn configure(open: &mut OpenDeboxSkel, options: &Options) -> Result<()> {
     let rodata = open
         .maps
@@ -444,11 +474,13 @@ fn configure(open: &mut OpenDeboxSkel, options: &Options) -> Result<()> {
         .as_deref_mut()
         .context("no .rodata in the probes")?;
     rodata.want_sleeps = options.detail.sleeps;
-    rodata.want_callsites = options.detail.callsites;
+    // Nobody would unwind the stacks without a report.
+    rodata.want_callsites = options.detail.callsites && options.report;
     rodata.want_irq = options.detail.irq;
     rodata.want_io = options.detail.io;
     rodata.want_report = options.report;
     rodata.want_records = options.max_records > 0;
+    rodata.slow_ns = options.slow_ns;
     rodata.user_tap = options.tap == Tap::User;
     rodata.max_threads = options.max_threads;
     rodata.max_records = options.max_records;
@@ -472,6 +504,11 @@ fn configure(open: &mut OpenDeboxSkel, options: &Options) -> Result<()> {
         .set_max_entries(options.max_records.max(1))?;
     if !options.report {
         open.maps.events.set_max_entries(4096)?;
+    }
+    if !options.detail.callsites {
+        open.maps.stack_asks.set_max_entries(4096)?;
+        open.maps.user_shapes.set_max_entries(SMALL_CACHE)?;
+        open.maps.asked_stacks.set_max_entries(SMALL_CACHE)?;
     }
     if !options.detail.sleeps {
         // Tables of what is not asked for need not take memory.

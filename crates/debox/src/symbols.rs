@@ -2,11 +2,12 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::rc::Rc;
 
 use blazesym::symbolize::source::{Elf, Kernel, Source};
 use blazesym::symbolize::{CodeInfo, Input, Symbolized, Symbolizer};
 
-use crate::process::Processes;
+use crate::process::Module;
 
 /// A kernel function and where in it.
 #[derive(Debug, Clone, PartialEq)]
@@ -35,7 +36,8 @@ impl std::fmt::Display for Frame {
 pub struct Symbols {
     symbolizer: Symbolizer,
     kernel: RefCell<HashMap<u64, Frame>>,
-    user: RefCell<HashMap<(u32, u64, bool), String>>,
+    /// By file, offset, and whether it is a return address.
+    user: RefCell<HashMap<(u32, u64, bool), Rc<[String]>>>,
 }
 
 impl Default for Symbols {
@@ -83,38 +85,20 @@ impl Symbols {
         frame
     }
 
-    /// `function+0xOFF (file:line)` of a program's address, or its module and offset in that.
+    /// `function+0xOFF (file:line)` of a place in a program, or its module and offset in that;
+    /// functions that are inlined there come first, innermost first.
     /// `is_return`: the address is where a call returns to, so the call is just before it.
-    pub(crate) fn user(
-        &self,
-        processes: &Processes,
-        tgid: u32,
-        address: u64,
-        is_return: bool,
-    ) -> String {
-        if let Some(known) = self.user.borrow().get(&(tgid, address, is_return)) {
-            return known.clone();
+    pub(crate) fn user(&self, module: &Module, file_offset: u64, is_return: bool) -> Rc<[String]> {
+        let key = (module.id, file_offset, is_return);
+        if let Some(known) = self.user.borrow().get(&key) {
+            return Rc::clone(known);
         }
-        let name = self.look_up_user(processes, tgid, address, is_return);
-        self.user
-            .borrow_mut()
-            .insert((tgid, address, is_return), name.clone());
-        name
+        let names: Rc<[String]> = self.look_up_user(module, file_offset, is_return).into();
+        self.user.borrow_mut().insert(key, Rc::clone(&names));
+        names
     }
 
-    fn look_up_user(
-        &self,
-        processes: &Processes,
-        tgid: u32,
-        address: u64,
-        is_return: bool,
-    ) -> String {
-        let Some(located) = processes.find(tgid, address) else {
-            return format!("{address:#x} (process {tgid} ended before it could be read)");
-        };
-        let Some(module) = &located.module else {
-            return format!("{}+{:#x}", located.name, located.file_offset);
-        };
+    fn look_up_user(&self, module: &Module, file_offset: u64, is_return: bool) -> Vec<String> {
         let short = module
             .path
             .file_name()
@@ -122,16 +106,24 @@ impl Symbols {
             .to_string_lossy();
         let source = Source::Elf(Elf::new(module.open_path()));
         let back = u64::from(is_return);
-        let input = Input::FileOffset(located.file_offset - back);
-        match self.symbolizer.symbolize_single(&source, input) {
-            Ok(Symbolized::Sym(sym)) => {
-                let place = match line_of(sym.code_info.as_deref()) {
-                    Some(line) => line,
-                    None => short.into_owned(),
-                };
-                format!("{}+{:#x} ({place})", sym.name, sym.offset as u64 + back)
-            }
-            _ => format!("{short}+{:#x}", located.file_offset),
-        }
+        let input = Input::FileOffset(file_offset.saturating_sub(back));
+        let Ok(Symbolized::Sym(sym)) = self.symbolizer.symbolize_single(&source, input) else {
+            return vec![format!("{short}+{file_offset:#x}")];
+        };
+        let place = |code: Option<&CodeInfo<'_>>| match line_of(code) {
+            Some(line) => line,
+            None => short.to_string(),
+        };
+        let outermost = format!(
+            "{}+{:#x} ({})",
+            sym.name,
+            sym.offset as u64 + back,
+            place(sym.code_info.as_deref())
+        );
+        let inlined = sym.inlined.iter().map(|function| {
+            let place = place(function.code_info.as_ref());
+            format!("{} (inlined) ({place})", function.name)
+        });
+        [outermost].into_iter().chain(inlined).rev().collect()
     }
 }

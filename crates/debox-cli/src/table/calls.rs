@@ -56,7 +56,14 @@ pub fn print_call_sites(
     if report.call_sites.is_empty() {
         return Ok(());
     }
-    heading(out, "From where it called", options)?;
+    let title = match report.slow_ns {
+        Some(slow) => format!(
+            "From where it called, calls of {} and more",
+            units::time(slow)
+        ),
+        None => "From where it called".to_string(),
+    };
+    heading(out, &title, options)?;
     let mut sites: Vec<_> = report.call_sites.iter().collect();
     sites.sort_by_key(|site| Reverse(site.wall_ns));
     let columns = [

@@ -15,6 +15,7 @@ use crate::tables::{self, types, CALL_NONE};
 pub(crate) struct Snapshot {
     pub tap: Tap,
     pub detail: Detail,
+    pub slow_ns: u64,
     pub started_ns: u64,
     pub stopped_ns: u64,
     /// Time the hypervisor took meanwhile, where the kernel tells.
@@ -80,6 +81,7 @@ impl Session {
         let mut snapshot = Snapshot {
             tap: self.options.tap,
             detail: self.options.detail,
+            slow_ns: self.options.slow_ns,
             started_ns: self.started_ns,
             stopped_ns,
             steal_ns: kernel::steal_ns()

@@ -250,8 +250,7 @@ fn user_tap(kernel_tap_works: bool) -> Finding {
         detail,
         max_threads: 64,
         max_records: 64,
-        report: true,
-        trace: None,
+        ..Options::default()
     };
     match Session::open(options) {
         Ok(_) => Finding::met(need, "its probes load, and the processor's clock is steady"),

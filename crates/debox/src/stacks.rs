@@ -1,0 +1,215 @@
+//! User stacks: unwound when the probes see one for the first time, and known again by them.
+//!
+//! A stack is unwound while its process is likely still there; its frames are kept as places in
+//! files, so that nothing of the process need be kept, and the same place in a thousand processes
+//! is one.
+
+mod image;
+mod rule;
+mod tables;
+mod walk;
+
+use std::collections::HashMap;
+use std::ffi::CStr;
+use std::rc::Rc;
+
+use crate::process::{Module, Processes};
+use crate::tables as kernel_tables;
+use crate::tables::types;
+use image::{Images, Place};
+use walk::{Check, End, Registers, Walk};
+
+/// Limits on what is kept, so that a session's memory is bounded: about 60 MB when all are reached.
+const MAX_NAMES: usize = 1 << 18;
+const MAX_STACKS: usize = 1 << 16;
+const MAX_KEYS: usize = 1 << 16;
+
+/// As many stacks as the probes look at for one key (`SHAPE_WAYS`).
+const WAYS: usize = 4;
+
+/// A frame as a place in a file, or in memory that no file is mapped to.
+#[derive(Debug, Clone)]
+pub(crate) struct Located {
+    pub module: Option<Rc<Module>>,
+    /// Of the mapping, where there is no file.
+    pub mapping: Rc<str>,
+    /// In the file, or in memory.
+    pub offset: u64,
+    pub is_return: bool,
+}
+
+/// An unwound stack, innermost frame first.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Unwound {
+    /// Indices into `places`.
+    frames: Box<[u32]>,
+    end: End,
+}
+
+/// What the probes get to know a stack again.
+pub(crate) struct Answer {
+    pub key: types::user_shape_key,
+    pub shape: types::user_shape,
+}
+
+#[derive(Default)]
+pub(crate) struct Stacks {
+    images: Images,
+    /// By the name that the probes gave.
+    names: HashMap<u64, u32>,
+    stacks: Vec<Unwound>,
+    stack_ids: HashMap<Unwound, u32>,
+    places: Vec<Located>,
+    place_ids: HashMap<Place, u32>,
+    /// The names last given out for each key, and which of them is replaced next.
+    ways: HashMap<KeyBits, ([u64; WAYS], usize)>,
+    /// Stacks that were not kept because a limit was reached.
+    pub lost: u64,
+}
+
+type KeyBits = (u64, u32, u16, u8);
+
+impl Stacks {
+    /// Unwinds a stack that the probes ask for. `None`: it cannot be known again by its words (or
+    /// it is no stack but word of new code).
+    pub fn take(&mut self, bytes: &[u8], processes: &mut Processes) -> Option<Answer> {
+        let ask = kernel_tables::read_value::<types::stack_ask>(bytes)?;
+        let stack = &bytes[std::mem::size_of::<types::stack_ask>()..];
+        let stack = &stack[..stack.len().min(ask.bytes as usize)];
+        if ask.name == 0 {
+            match CStr::from_bytes_until_nul(stack) {
+                Ok(path) => processes.open_program(ask.tgid, path),
+                Err(_) => self.images.add_mapping(&ask, processes),
+            }
+            return None;
+        }
+        let registers = Registers {
+            ip: ask.ip,
+            sp: ask.sp,
+            bp: ask.bp,
+            bx: ask.bx,
+            di: ask.di,
+            high: [ask.r12, ask.r13, ask.r14, ask.r15],
+        };
+        let mut program = self.images.of(&ask, processes);
+        let walk = if ask.is_compat != 0 {
+            walk::innermost_only(&registers)
+        } else {
+            walk::walk(&registers, stack, &mut program)
+        };
+        let places: Vec<(Place, Located)> = walk
+            .frames
+            .iter()
+            .map(|frame| program.place(*frame))
+            .collect();
+        self.keep(ask.name, places, walk.end);
+        self.answer(&ask, &walk)
+    }
+
+    fn keep(&mut self, name: u64, places: Vec<(Place, Located)>, end: End) {
+        if self.names.len() >= MAX_NAMES || self.stacks.len() >= MAX_STACKS {
+            self.lost += u64::from(!self.names.contains_key(&name));
+            return;
+        }
+        let frames = places
+            .into_iter()
+            .map(|(place, located)| {
+                *self.place_ids.entry(place).or_insert_with(|| {
+                    self.places.push(located);
+                    self.places.len() as u32 - 1
+                })
+            })
+            .collect();
+        let unwound = Unwound { frames, end };
+        let id = match self.stack_ids.get(&unwound) {
+            Some(id) => *id,
+            None => {
+                let id = self.stacks.len() as u32;
+                self.stacks.push(unwound.clone());
+                self.stack_ids.insert(unwound, id);
+                id
+            }
+        };
+        self.names.insert(name, id);
+    }
+
+    fn answer(&mut self, ask: &types::stack_ask, walk: &Walk) -> Option<Answer> {
+        let checks = walk.checks.as_ref()?;
+        let mut shape = types::user_shape {
+            name: ask.name,
+            checks: u32::try_from(checks.len()).ok()?,
+            ..types::user_shape::default()
+        };
+        if checks.len() > shape.value.len() {
+            return None;
+        }
+        for (index, check) in checks.iter().enumerate() {
+            shape.value[index] = check.value;
+            shape.at[index] = place_of(check)?;
+        }
+        let depth = (ask.sp / 8) as u8;
+        let way = self.way((ask.ip, ask.tgid, ask.image, depth), ask.name);
+        let key = types::user_shape_key {
+            ip: ask.ip,
+            tgid: ask.tgid,
+            image: ask.image,
+            depth,
+            way,
+        };
+        Some(Answer { key, shape })
+    }
+
+    /// Where among the stacks of its key a stack goes: to its own place if it has one, else in turn.
+    fn way(&mut self, key: KeyBits, name: u64) -> u8 {
+        if self.ways.len() >= MAX_KEYS {
+            self.ways.clear();
+        }
+        let (names, next) = self.ways.entry(key).or_default();
+        let way = names.iter().position(|known| *known == name);
+        let way = way.unwrap_or_else(|| {
+            let way = *next % WAYS;
+            names[way] = name;
+            *next += 1;
+            way
+        });
+        way as u8
+    }
+
+    /// The frames of a stack and, unless it was unwound to its end, why not.
+    pub fn frames(&self, name: u64) -> Option<(Vec<&Located>, Option<&'static str>)> {
+        let unwound = &self.stacks[*self.names.get(&name)? as usize];
+        let frames = unwound.frames.iter().map(|at| &self.places[*at as usize]);
+        Some((frames.collect(), unwound.end.reason()))
+    }
+}
+
+/// A check's place as the probes want it; `None` if it is out of their reach.
+fn place_of(check: &Check) -> Option<u32> {
+    let at = match check.at {
+        None => kernel_tables::CHECK_FRAME_POINTER,
+        Some(at) => u32::try_from(at)
+            .ok()
+            .filter(|at| *at <= kernel_tables::CHECK_OFFSET)?,
+    };
+    let relative = if check.is_relative {
+        kernel_tables::CHECK_RELATIVE
+    } else {
+        0
+    };
+    Some(at | relative)
+}
+
+impl End {
+    /// For people, in place of the frames that are not there.
+    fn reason(self) -> Option<&'static str> {
+        Some(match self {
+            End::Complete => return None,
+            End::TooManyFrames => "(further frames: 64 are kept)",
+            End::TooDeep => "(further frames: 16 kB of the stack are looked at)",
+            End::NoTables => "(further frames: neither unwinding tables nor frame pointers)",
+            End::Gone => "(further frames: the process ended before they could be looked up)",
+            End::NoCode => "(further frames: what the unwinding tables lead to is not code)",
+            End::Compat => "(further frames: stacks of 32-bit programs are not unwound)",
+        })
+    }
+}

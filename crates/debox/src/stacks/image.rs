@@ -1,0 +1,255 @@
+//! What a process has mapped when a stack of it is unwound.
+
+use std::collections::HashMap;
+use std::os::unix::fs::FileExt;
+use std::rc::Rc;
+
+use super::rule::Rule;
+use super::tables::Tables;
+use super::walk::{Code, Frame, Program};
+use super::Located;
+use crate::process::{Mapping, Module, Processes};
+use crate::tables::types;
+
+/// Limits on what is kept, so that a session's memory is bounded.
+const MAX_IMAGES: usize = 512;
+const MAX_RULES: usize = 1 << 16;
+const MAX_TABLE_BYTES: usize = 128 << 20;
+
+/// What a process runs: changes with each `execve`, grows as libraries are loaded.
+#[derive(Clone)]
+struct Image {
+    generation: u16,
+    mappings: Vec<Mapping>,
+    /// When the process itself was asked for its mappings: how many pages of code it had.
+    read_at: Option<u64>,
+    /// The mappings are all there were then.
+    is_whole: bool,
+}
+
+/// The processes whose stacks are being unwound, and the unwinding tables of their files.
+#[derive(Default)]
+pub(super) struct Images {
+    images: HashMap<u32, Image>,
+    tables: HashMap<u32, Tables>,
+    table_bytes: usize,
+    /// By file and offset.
+    rules: HashMap<(u32, u64), Option<Rc<Rule>>>,
+}
+
+/// A frame's place in a form that can be compared.
+pub(super) type Place = (Option<u32>, Rc<str>, u64, bool);
+
+/// One process while one stack of it is unwound.
+pub(super) struct Process<'a> {
+    images: &'a mut Images,
+    processes: &'a mut Processes,
+    tgid: u32,
+    code_pages: u64,
+    /// What the probe saw mapped at the call itself.
+    at_ip: types::mapped_file,
+}
+
+impl Images {
+    pub fn of<'a>(
+        &'a mut self,
+        ask: &types::stack_ask,
+        processes: &'a mut Processes,
+    ) -> Process<'a> {
+        self.refresh(ask, processes);
+        Process {
+            images: self,
+            processes,
+            tgid: ask.tgid,
+            code_pages: ask.code_pages,
+            at_ip: ask.at_ip,
+        }
+    }
+
+    /// Code that a process has just mapped.
+    pub fn add_mapping(&mut self, ask: &types::stack_ask, processes: &mut Processes) {
+        self.refresh(ask, processes);
+        let new = processes.seen_mapping(ask.tgid, &ask.at_ip);
+        self.image(ask.tgid).put(new);
+    }
+
+    /// Makes sure that the image of the process is of the program that it runs now.
+    fn refresh(&mut self, ask: &types::stack_ask, processes: &mut Processes) {
+        let is_current = self.images.get(&ask.tgid).is_some_and(|image| {
+            image.generation == ask.image
+                // Code that was unmapped may have made room for other code.
+                && image.read_at.is_none_or(|pages| pages <= ask.code_pages)
+        });
+        if !is_current {
+            if self.images.len() >= MAX_IMAGES {
+                self.images.clear();
+            }
+            let image = self.inherited(ask).unwrap_or_else(|| {
+                let mut image = Image {
+                    generation: ask.image,
+                    mappings: Vec::new(),
+                    read_at: None,
+                    is_whole: false,
+                };
+                image.put(processes.seen_program(ask.tgid, &ask.program));
+                image
+            });
+            self.images.insert(ask.tgid, image);
+        }
+        if ask.name != 0 && !self.image(ask.tgid).agrees_with(&ask.at_ip) {
+            let seen = processes.seen_mapping(ask.tgid, &ask.at_ip);
+            self.image(ask.tgid).put(seen);
+        }
+    }
+
+    /// A process that has been forked and runs no program of its own yet has what its parent has.
+    fn inherited(&self, ask: &types::stack_ask) -> Option<Image> {
+        let parent = self.images.get(&ask.parent)?;
+        let is_same = parent.generation == ask.image && parent.agrees_with(&ask.program);
+        is_same.then(|| parent.clone())
+    }
+
+    fn image(&mut self, tgid: u32) -> &mut Image {
+        self.images.get_mut(&tgid).expect("refresh put it there")
+    }
+
+    fn rule(&mut self, module: &Rc<Module>, offset: u64) -> Option<Rc<Rule>> {
+        let key = (module.id, offset);
+        if let Some(known) = self.rules.get(&key) {
+            return known.clone();
+        }
+        if self.rules.len() >= MAX_RULES {
+            self.rules.clear();
+        }
+        let rule = self.tables_of(module).rule(offset).map(Rc::new);
+        self.rules.insert(key, rule.clone());
+        rule
+    }
+
+    fn tables_of(&mut self, module: &Module) -> &Tables {
+        if !self.tables.contains_key(&module.id) {
+            let tables = Tables::read(&module.open_path());
+            if self.table_bytes + tables.size() > MAX_TABLE_BYTES {
+                self.tables.clear();
+                self.table_bytes = 0;
+            }
+            self.table_bytes += tables.size();
+            self.tables.insert(module.id, tables);
+        }
+        &self.tables[&module.id]
+    }
+}
+
+impl Image {
+    /// Whether what the probe saw mapped is known as the same.
+    fn agrees_with(&self, seen: &types::mapped_file) -> bool {
+        let known = self.find(seen.start);
+        seen.end == 0 || known.is_some_and(|mapping| mapping.is_of(seen))
+    }
+
+    fn find(&self, address: u64) -> Option<&Mapping> {
+        self.mappings.iter().find(|m| m.covers(address))
+    }
+
+    /// In place of all that was there.
+    fn put(&mut self, new: Option<Mapping>) {
+        let Some(new) = new else { return };
+        self.mappings
+            .retain(|old| old.end <= new.start || old.start >= new.end);
+        self.mappings.push(new);
+    }
+}
+
+impl Process<'_> {
+    /// The mapping at an address. The process is asked for its mappings if they may have changed.
+    fn mapping(&mut self, address: u64) -> Option<Mapping> {
+        if let Some(known) = self.images.image(self.tgid).find(address) {
+            return Some(known.clone());
+        }
+        if self.images.image(self.tgid).read_at != Some(self.code_pages) {
+            self.read_mappings();
+        }
+        self.images.image(self.tgid).find(address).cloned()
+    }
+
+    fn read_mappings(&mut self) {
+        let mappings = self.processes.executable_mappings(self.tgid);
+        let image = self.images.image(self.tgid);
+        image.read_at = Some(self.code_pages);
+        // The process may have ended, or have gone on to another program.
+        let at_ip = self.at_ip;
+        image.is_whole = mappings
+            .iter()
+            .any(|mapping| mapping.covers(at_ip.start) && mapping.is_of(&at_ip));
+        if image.is_whole {
+            image.mappings = mappings;
+        }
+    }
+
+    pub fn place(&mut self, frame: Frame) -> (Place, Located) {
+        let mapping = self.mapping(frame.lookup());
+        let (module, name, offset) = match mapping {
+            Some(mapping) => {
+                let offset = if mapping.module.is_some() || mapping.is_of_file() {
+                    frame.address - mapping.start + mapping.offset
+                } else {
+                    frame.address
+                };
+                (mapping.module, mapping.name, offset)
+            }
+            None => (None, Rc::from(""), frame.address),
+        };
+        let place = (
+            module.as_ref().map(|module| module.id),
+            Rc::clone(&name),
+            offset,
+            frame.is_return,
+        );
+        let located = Located {
+            module,
+            mapping: name,
+            offset,
+            is_return: frame.is_return,
+        };
+        (place, located)
+    }
+}
+
+impl Program for Process<'_> {
+    fn code(&mut self, address: u64) -> Code {
+        let Some(mapping) = self.mapping(address) else {
+            let is_whole = self.images.image(self.tgid).is_whole;
+            return if is_whole { Code::None } else { Code::Gone };
+        };
+        let offset = address - mapping.start + mapping.offset;
+        let rule = mapping
+            .module
+            .and_then(|module| self.images.rule(&module, offset));
+        rule.map_or(Code::NoRule, Code::Rule)
+    }
+
+    fn follows_call(&mut self, address: u64) -> bool {
+        let Some(mapping) = self.mapping(address.wrapping_sub(1)) else {
+            return false;
+        };
+        let Some(module) = &mapping.module else {
+            return true; // made at run time: its bytes are in the process alone
+        };
+        let mut before = [0u8; MAX_CALL];
+        let end = address - mapping.start + mapping.offset;
+        let Some(start) = end.checked_sub(MAX_CALL as u64) else {
+            return false;
+        };
+        module.file().read_exact_at(&mut before, start).is_ok() && ends_in_call(&before)
+    }
+}
+
+/// The longest form of a call looked for, in bytes.
+const MAX_CALL: usize = 7;
+
+/// Whether the bytes can end in an x86-64 call: direct, or through a register or memory.
+fn ends_in_call(before: &[u8; MAX_CALL]) -> bool {
+    let at = |back: usize| before[MAX_CALL - back];
+    let is_indirect = |back: usize| at(back) == 0xff && (at(back - 1) >> 3) & 7 == 2;
+    at(5) == 0xe8 || [2, 3, 4, 6, 7].into_iter().any(is_indirect)
+}

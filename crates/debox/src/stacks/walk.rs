@@ -1,0 +1,373 @@
+//! From registers and a copy of the stack to frames, and to what the result rested on.
+
+use std::rc::Rc;
+
+use super::rule::{evaluate, FrameBase, Machine, Rule, Saved};
+use super::rule::{RBP, RBX, RDI, REGISTERS, RETURN_ADDRESS, RSP};
+
+/// Frames kept of one stack.
+pub(crate) const MAX_FRAMES: usize = 64;
+/// Values within this distance of the stack pointer are addresses of the stack.
+const STACK_REACH: u64 = 1 << 30;
+
+/// The registers that a call leaves to its caller, at the system call.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Registers {
+    pub ip: u64,
+    pub sp: u64,
+    pub bp: u64,
+    pub bx: u64,
+    /// Not left by a call, but by the system call itself, and `vfork` returns through it.
+    pub di: u64,
+    /// r12 to r15.
+    pub high: [u64; 4],
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Frame {
+    /// Of the instruction itself or, for all but interrupted frames, of the one after the call.
+    pub address: u64,
+    pub is_return: bool,
+}
+
+impl Frame {
+    /// An address inside the instruction that made the call.
+    pub fn lookup(&self) -> u64 {
+        self.address.wrapping_sub(u64::from(self.is_return))
+    }
+}
+
+/// Why there are no more frames.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum End {
+    /// The outermost function of the thread.
+    Complete,
+    /// At [`MAX_FRAMES`].
+    TooManyFrames,
+    /// It goes on beyond the copy.
+    TooDeep,
+    /// Neither tables nor frame pointers lead on from the last frame.
+    NoTables,
+    /// A 32-bit program: not tried.
+    Compat,
+    /// The process was gone before all that it had mapped was known.
+    Gone,
+    /// What the tables lead to is not code: the stack was switched, or the tables are wrong.
+    NoCode,
+}
+
+/// A word that was looked at to find the frames. All of them in place: the same frames.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Check {
+    /// Bytes above the stack pointer; `None`: the frame pointer register.
+    pub at: Option<u64>,
+    pub value: u64,
+    /// The value less the stack pointer is what matters.
+    pub is_relative: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Walk {
+    pub frames: Vec<Frame>,
+    pub end: End,
+    /// `None`: it rested on a register that cannot be checked.
+    pub checks: Option<Vec<Check>>,
+}
+
+/// The program whose stack it is.
+pub(super) trait Program {
+    /// What is at an address.
+    fn code(&mut self, address: u64) -> Code;
+    /// Whether the instruction before this one is a call, as far as its bytes can be had.
+    fn follows_call(&mut self, address: u64) -> bool;
+}
+
+pub(super) enum Code {
+    Rule(Rc<Rule>),
+    NoRule,
+    /// Nothing executable is mapped there.
+    None,
+    /// The process ended before that was known.
+    Gone,
+}
+
+#[derive(Clone, Copy)]
+enum Origin {
+    Initial,
+    Stack(u64),
+    /// Follows from what has been checked already.
+    Derived,
+}
+
+#[derive(Clone, Copy)]
+struct Held {
+    value: u64,
+    origin: Origin,
+}
+
+fn derived(value: u64) -> Held {
+    Held {
+        value,
+        origin: Origin::Derived,
+    }
+}
+
+struct Walker<'a> {
+    stack: &'a [u8],
+    first_sp: u64,
+    registers: [Option<Held>; REGISTERS],
+    checks: Vec<Check>,
+    is_checkable: bool,
+    ran_out: bool,
+    is_innermost: bool,
+}
+
+/// The call itself, where no more is tried.
+pub(super) fn innermost_only(registers: &Registers) -> Walk {
+    Walk {
+        frames: vec![Frame {
+            address: registers.ip,
+            is_return: true,
+        }],
+        end: End::Compat,
+        checks: Some(Vec::new()),
+    }
+}
+
+/// Finds the frames.
+pub(super) fn walk(registers: &Registers, stack: &[u8], program: &mut impl Program) -> Walk {
+    let mut walker = Walker::new(registers, stack);
+    let mut frames = Vec::new();
+    let mut frame = Frame {
+        address: registers.ip,
+        is_return: true,
+    };
+    let end = loop {
+        let rule = match program.code(frame.lookup()) {
+            Code::None if !frames.is_empty() => break End::NoCode,
+            Code::Gone if !frames.is_empty() => break End::Gone,
+            Code::None | Code::Gone | Code::NoRule => None,
+            Code::Rule(rule) => Some(rule),
+        };
+        frames.push(frame);
+        let caller = match &rule {
+            Some(rule) => walker.follow(rule),
+            None => walker.follow_frame_pointer(),
+        };
+        match caller {
+            Err(end) => break end,
+            // A frame pointer register may be used for anything.
+            Ok(to) if rule.is_none() && !program.follows_call(to) => break End::NoTables,
+            Ok(_) if frames.len() == MAX_FRAMES => break End::TooManyFrames,
+            Ok(address) => {
+                frame = Frame {
+                    address,
+                    is_return: !rule.is_some_and(|rule| rule.is_signal),
+                };
+            }
+        }
+    };
+    Walk {
+        frames,
+        end,
+        checks: walker.is_checkable.then_some(walker.checks),
+    }
+}
+
+impl<'a> Walker<'a> {
+    fn new(from: &Registers, stack: &'a [u8]) -> Walker<'a> {
+        let mut registers = [None; REGISTERS];
+        let mut set = |number: u16, value: u64, origin: Origin| {
+            registers[usize::from(number)] = Some(Held { value, origin });
+        };
+        set(RBX, from.bx, Origin::Initial);
+        set(RBP, from.bp, Origin::Initial);
+        set(RDI, from.di, Origin::Initial);
+        // Stacks are looked for by these two.
+        set(RSP, from.sp, Origin::Derived);
+        set(RETURN_ADDRESS, from.ip, Origin::Derived);
+        for (number, value) in (12..).zip(from.high) {
+            set(number, value, Origin::Initial);
+        }
+        Walker {
+            stack,
+            first_sp: from.sp,
+            registers,
+            checks: Vec::new(),
+            is_checkable: true,
+            ran_out: false,
+            is_innermost: true,
+        }
+    }
+
+    /// A word of the stack's copy.
+    fn read(&mut self, address: u64) -> Option<u64> {
+        let at = usize::try_from(address.checked_sub(self.first_sp)?).ok()?;
+        let word = at.checked_add(8).and_then(|end| self.stack.get(at..end));
+        if word.is_none() && (at as u64) < STACK_REACH {
+            self.ran_out = true;
+        }
+        Some(u64::from_le_bytes(word?.try_into().ok()?))
+    }
+
+    /// The result rests on this word.
+    fn check(&mut self, address: u64, value: u64) {
+        self.add_check(Some(address - self.first_sp), value);
+    }
+
+    fn add_check(&mut self, at: Option<u64>, value: u64) {
+        let is_relative = value.wrapping_sub(self.first_sp) < STACK_REACH;
+        let check = Check {
+            at,
+            value: if is_relative {
+                value - self.first_sp
+            } else {
+                value
+            },
+            is_relative,
+        };
+        if !self.checks.contains(&check) {
+            self.checks.push(check);
+        }
+    }
+
+    /// The value of a register that a frame's place depends on.
+    fn depend_on(&mut self, number: u16) -> Option<u64> {
+        let held = (*self.registers.get(usize::from(number))?)?;
+        match held.origin {
+            Origin::Initial if number == RBP => self.add_check(None, held.value),
+            Origin::Initial => self.is_checkable = false,
+            Origin::Stack(address) => self.check(address, held.value),
+            Origin::Derived => {}
+        }
+        Some(held.value)
+    }
+
+    fn frame_base(&mut self, rule: &Rule) -> Option<u64> {
+        match &rule.base {
+            FrameBase::Register(number, offset) => {
+                Some(self.depend_on(*number)?.wrapping_add_signed(*offset))
+            }
+            FrameBase::Expression(bytes) => evaluate(bytes, rule.encoding, None, self),
+        }
+    }
+
+    /// A register of the caller.
+    fn saved(&mut self, number: u16, saved: &Saved, base: u64, rule: &Rule) -> Option<Held> {
+        let in_memory = |walker: &mut Self, address: u64| {
+            Some(Held {
+                value: walker.read(address)?,
+                origin: Origin::Stack(address),
+            })
+        };
+        match saved {
+            Saved::Undefined => None,
+            Saved::Same => self.registers[usize::from(number)],
+            Saved::At(offset) => in_memory(self, base.wrapping_add_signed(*offset)),
+            Saved::Is(offset) => Some(derived(base.wrapping_add_signed(*offset))),
+            Saved::InRegister(other) => *self.registers.get(usize::from(*other))?,
+            Saved::AtExpression(bytes) => {
+                let address = evaluate(bytes, rule.encoding, Some(base), self)?;
+                in_memory(self, address)
+            }
+            Saved::IsExpression(bytes) => {
+                evaluate(bytes, rule.encoding, Some(base), self).map(derived)
+            }
+        }
+    }
+
+    /// The address to which the frame returns, and the registers as its caller has them.
+    fn follow(&mut self, rule: &Rule) -> Result<u64, End> {
+        let Some(to) = rule.saved(RETURN_ADDRESS) else {
+            return Err(End::Complete);
+        };
+        if *to == Saved::Undefined {
+            return Err(End::Complete);
+        }
+        self.ran_out = false;
+        let base = self.frame_base(rule).ok_or(self.why())?;
+        let mut registers = self.registers;
+        // What the ABI lets a function change is lost unless the tables tell where it is.
+        for number in [0, 1, 2, 4, 5, 8, 9, 10, 11] {
+            registers[number] = None;
+        }
+        registers[usize::from(RSP)] = Some(derived(base));
+        for (number, saved) in &rule.saved {
+            registers[usize::from(*number)] = self.saved(*number, saved, base, rule);
+        }
+        let to = registers[usize::from(RETURN_ADDRESS)].ok_or(self.why())?;
+        self.return_to(registers, to)
+    }
+
+    /// Without tables: the frame pointer leads to the caller's, with the return address above it.
+    fn follow_frame_pointer(&mut self) -> Result<u64, End> {
+        let Some(pointer) = self.depend_on(RBP) else {
+            return Err(End::NoTables);
+        };
+        if pointer == 0 {
+            return Err(End::Complete); // as the kernel and Go begin a stack
+        }
+        let Some(above) = pointer.checked_add(8).filter(|_| pointer % 8 == 0) else {
+            return Err(End::NoTables);
+        };
+        self.ran_out = false;
+        let (Some(callers), Some(to)) = (self.read(pointer), self.read(above)) else {
+            return Err(self.why());
+        };
+        let mut registers = [None; REGISTERS];
+        registers[usize::from(RBP)] = Some(Held {
+            value: callers,
+            origin: Origin::Stack(pointer),
+        });
+        registers[usize::from(RSP)] = Some(derived(above.wrapping_add(8)));
+        let to = Held {
+            value: to,
+            origin: Origin::Stack(above),
+        };
+        self.return_to(registers, to)
+    }
+
+    fn return_to(&mut self, registers: [Option<Held>; REGISTERS], to: Held) -> Result<u64, End> {
+        match to.origin {
+            Origin::Stack(address) => self.check(address, to.value),
+            Origin::Initial => self.is_checkable = false,
+            Origin::Derived => {}
+        }
+        if to.value == 0 {
+            return Err(End::Complete);
+        }
+        let sp = |registers: &[Option<Held>; REGISTERS]| {
+            registers[usize::from(RSP)].map_or(0, |held| held.value)
+        };
+        let (above, below) = (sp(&registers), sp(&self.registers));
+        // Callers lie above. (The innermost function may have its return address in a register.)
+        if above < below || (above == below && !self.is_innermost) {
+            return Err(End::NoCode);
+        }
+        self.is_innermost = false;
+        self.registers = registers;
+        self.registers[usize::from(RETURN_ADDRESS)] = Some(derived(to.value));
+        Ok(to.value)
+    }
+
+    /// Why the frame's words could not be had.
+    fn why(&self) -> End {
+        if self.ran_out {
+            End::TooDeep
+        } else {
+            End::NoTables
+        }
+    }
+}
+
+impl Machine for Walker<'_> {
+    fn register(&mut self, number: u16) -> Option<u64> {
+        self.depend_on(number)
+    }
+
+    fn memory(&mut self, address: u64) -> Option<u64> {
+        let value = self.read(address)?;
+        self.check(address, value);
+        Some(value)
+    }
+}

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0 */
+/*
+ * callsites.h: rows of where in the program calls and sleeps came from.
+ */
+#ifndef PROBE_CALLSITES_H
+#define PROBE_CALLSITES_H
+
+#include "userstack.h"
+
+#define NR_MMAP 9
+#define NR_RT_SIGRETURN 15
+#define NR_EXECVE 59
+#define NR_EXECVEAT 322
+#define PROT_EXEC 4
+
+/* These leave the kernel on another stack than they were made on. */
+static __always_inline bool changes_stack(__u32 call)
+{
+	return call == NR_RT_SIGRETURN || call == NR_EXECVE || call == NR_EXECVEAT;
+}
+
+static __always_inline __u64 take_user_stack(struct thread *thread, bool deep)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
+	struct user_stack *stack;
+	__u32 zero = 0;
+	__u64 hash;
+
+	if (!regs)
+		return 0;
+	if (deep) {
+		hash = take_deep_stack(thread->tgid);
+		if (hash)
+			return hash;
+	}
+	stack = bpf_map_lookup_elem(&user_stack_scratch, &zero);
+	if (!stack)
+		return 0;
+	stack->tgid = thread->tgid;
+	hash = take_immediate_site(thread, stack, regs);
+	keep_user_stack(hash, stack);
+	return hash;
+}
+
+/* For calls whose stack is gone when they end. */
+static __noinline int note_entry_stack(struct thread *thread, struct pt_regs *regs)
+{
+	__u32 call = thread->call;
+
+	if (!(want_sleeps || want_callsites))
+		return 0;
+	thread->entry_stack = take_user_stack(thread, want_callsites);
+	if (want_callsites && call != NR_RT_SIGRETURN)
+		send_path(call == NR_EXECVE ? regs->di : regs->si);
+	return 0;
+}
+
+/* Where the call that ends now was made. */
+static __always_inline __u64 user_stack_of_call(struct thread *thread)
+{
+	if (changes_stack(thread->call))
+		return thread->entry_stack;
+	return take_user_stack(thread, want_callsites);
+}
+
+/*
+ * The places in the program where the call that ends now was made, for each site it slept at.
+ * `user_stack`: the same place if it is known already.
+ */
+static __always_inline void write_slept_sites(void *ctx, struct thread *thread, __u64 user_stack)
+{
+	struct site_key key = {.call = thread->call, .user_stack = user_stack};
+
+	if (!ctx)
+		return;
+	if (thread->call != CALL_NONE && !user_stack)
+		key.user_stack = user_stack_of_call(thread);
+	for (__u32 i = 0; i < SLEPT_MAX && i < thread->slept_used; i++) {
+		key.stack = thread->slept[i].stack;
+		if (thread->call == CALL_NONE)
+			key.user_stack = take_fault_site(thread, thread->slept[i].ip);
+		add_site(&key, thread->slept[i].count, thread->slept[i].blocked_ns, 0);
+	}
+}
+
+/*
+ * Under the user tap the thread itself has noted who made the call, and the place is written when
+ * the sleep ends: there is no probe at the end of the call.
+ */
+static __always_inline void write_tapped_site(struct thread *thread, struct task_struct *task,
+					      __u64 kernel_stack, __u64 caller)
+{
+	struct site_key key = {.stack = kernel_stack, .call = thread->call};
+	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
+	struct call_site_seen *seen;
+	struct user_stack *stack;
+	__u32 zero = 0;
+
+	if (!want_report)
+		return;
+	stack = bpf_map_lookup_elem(&user_stack_scratch, &zero);
+	if (!stack || !regs)
+		return;
+	stack->tgid = thread->tgid;
+	stack->frames[0] = regs->ip;
+	stack->frames[1] = caller;
+	stack->depth = caller ? 2 : 1;
+	key.user_stack = mix(mix(mix(5, regs->ip), caller), thread->tgid);
+	if (keep_user_stack(key.user_stack, stack)) {
+		seen = fresh_call_site(thread->tgid, regs->ip);
+		if (!seen || bpf_ringbuf_output(&events, seen, sizeof(*seen), 0))
+			COUNT_LOST(stacks);
+	}
+	add_site(&key, 1, thread->sleep_ns, 0);
+}
+
+static __always_inline void note_mapped_code(struct thread *thread, struct pt_regs *regs)
+{
+	if (thread->call == NR_MMAP && regs->dx & PROT_EXEC && !is_error(regs->ax))
+		send_mapping(regs->ax);
+}
+
+/* Returns the name of the user stack. */
+static __always_inline __u64 write_call_site(struct thread *thread, __u64 wall)
+{
+	struct site_key key = {.call = thread->call};
+
+	key.user_stack = user_stack_of_call(thread);
+	add_site(&key, 1, thread->parts[PART_BLOCKED], wall);
+	return key.user_stack;
+}
+
+#endif

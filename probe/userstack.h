@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0 */
+/*
+ * userstack.h: the whole user stack of a call (detail `callsites`).
+ *
+ * Most programs are built without frame pointers, so that only their unwinding tables tell where
+ * return addresses lie. The engine reads those: a stack that is not known is sent to it, with the
+ * registers, and it answers with the words by which this stack is known again (`user_shapes`). Each
+ * frame's place follows from the addresses before it, so a stack in which all of these words are in
+ * place would be unwound to the same frames.
+ *
+ * A call cannot wait for the answer. It is counted under a name made of all words that could be an
+ * address of code or of the stack itself: calls with the same name have the same frames.
+ */
+#ifndef PROBE_USERSTACK_H
+#define PROBE_USERSTACK_H
+
+#include "sites.h"
+
+#define SHAPE_WAYS 4
+#define PAGE_BYTES 4096
+#define WORDS_AT_ONCE 16
+#define PATH_BYTES 256
+#define ASK_AGAIN_NS 1000000000ULL
+
+/* What may be an address of a program; below lie small numbers, above the kernel. */
+#define USER_BEGIN 0x10000ULL
+#define USER_END 0x800000000000ULL
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct user_shape_key);
+	__type(value, struct user_shape);
+} user_shapes SEC(".maps");
+
+/* Stacks that the engine has been asked for, by name, and when. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 32768);
+	__type(key, __u64);
+	__type(value, __u64);
+} asked_stacks SEC(".maps");
+
+/* Apart from `events`, so that a flood of new stacks loses none of those. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 32 << 20);
+} stack_asks SEC(".maps");
+
+/* The last page may begin just below the limit. */
+struct ask_scratch {
+	struct stack_ask ask;
+	__u64 words[(STACK_ASK_BYTES + PAGE_BYTES) / sizeof(__u64)];
+	__u64 hash;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct ask_scratch);
+} ask_scratch SEC(".maps");
+
+/* Global functions are verified once, static ones at each call. */
+__noinline int same_user_stack(struct user_shape *shape, __u64 sp, __u64 bp)
+{
+	__u32 checks;
+
+	if (!shape)
+		return 0;
+	checks = shape->checks;
+	for (__u32 i = 0; i < STACK_CHECKS; i++) {
+		__u64 word = bp;
+		__u32 at;
+
+		if (i >= checks)
+			break;
+		at = shape->at[i];
+		if (!(at & CHECK_FRAME_POINTER) &&
+		    bpf_probe_read_user(&word, sizeof(word), (void *)(sp + (at & CHECK_OFFSET))))
+			return 0;
+		if (at & CHECK_RELATIVE)
+			word -= sp;
+		if (word != shape->value[i])
+			return 0;
+	}
+	return 1;
+}
+
+/* As much of the stack as can be read, page by page: it ends where it is mapped no more. */
+static __always_inline __u32 copy_user_stack(struct ask_scratch *scratch, __u64 sp)
+{
+	__u32 copied = 0;
+
+	for (int i = 0; i <= STACK_ASK_BYTES / PAGE_BYTES; i++) {
+		__u32 size = PAGE_BYTES - ((sp + copied) & (PAGE_BYTES - 1));
+
+		if (copied >= STACK_ASK_BYTES || size > PAGE_BYTES)
+			break;
+		if (bpf_probe_read_user((char *)scratch->words + (copied & (STACK_ASK_BYTES - 1)),
+					size, (void *)(sp + copied)))
+			break;
+		copied += size;
+	}
+	return copied < STACK_ASK_BYTES ? copied : STACK_ASK_BYTES;
+}
+
+static long hash_words(__u32 index, void *unused)
+{
+	__u32 zero = 0, first = index * WORDS_AT_ONCE;
+	struct ask_scratch *scratch = bpf_map_lookup_elem(&ask_scratch, &zero);
+	__u64 hash;
+
+	if (!scratch)
+		return 1;
+	hash = scratch->hash;
+	for (__u32 i = 0; i < WORDS_AT_ONCE; i++) {
+		__u32 at = (first + i) & (STACK_ASK_BYTES / sizeof(__u64) - 1);
+		__u64 word = scratch->words[at];
+
+		if (word - USER_BEGIN < USER_END - USER_BEGIN)
+			hash = mix(hash, word ^ ((__u64)at << 48));
+	}
+	scratch->hash = hash;
+	return 0;
+}
+
+static __always_inline void note_registers(struct stack_ask *ask, struct pt_regs *regs)
+{
+	ask->ip = regs->ip;
+	ask->sp = regs->sp;
+	ask->bp = regs->bp;
+	ask->bx = regs->bx;
+	ask->di = regs->di;
+	ask->r12 = regs->r12;
+	ask->r13 = regs->r13;
+	ask->r14 = regs->r14;
+	ask->r15 = regs->r15;
+}
+
+static long note_ask_mapping(struct task_struct *task, struct vm_area_struct *vma, __u32 *zero)
+{
+	struct ask_scratch *scratch = bpf_map_lookup_elem(&ask_scratch, zero);
+
+	if (scratch)
+		note_mapped(&scratch->ask.at_ip, vma);
+	return 0;
+}
+
+static __always_inline long send_ask(struct ask_scratch *scratch, struct task_struct *task,
+				     __u64 name)
+{
+	struct stack_ask *ask = &scratch->ask;
+	struct mm_struct *mm = BPF_CORE_READ(task, mm);
+	__u32 bytes = ask->bytes, zero = 0;
+
+	ask->name = name;
+	ask->tgid = task->tgid;
+	ask->parent = BPF_CORE_READ(task, real_parent, tgid);
+	ask->image = task->self_exec_id;
+	__builtin_memset(&ask->at_ip, 0, sizeof(ask->at_ip));
+	__builtin_memset(&ask->program, 0, sizeof(ask->program));
+	bpf_find_vma(task, ask->ip, note_ask_mapping, &zero, 0);
+	ask->code_pages = 0;
+	if (mm) {
+		note_program(&ask->program, mm);
+		ask->code_pages = BPF_CORE_READ(mm, exec_vm);
+	}
+	if (bytes > STACK_ASK_BYTES)
+		bytes = STACK_ASK_BYTES;
+	return bpf_ringbuf_output(&stack_asks, scratch, sizeof(*ask) + bytes, 0);
+}
+
+/* Sends the stack to the engine unless that was done already. False: it could not be sent. */
+static __always_inline bool ask_for_stack(struct ask_scratch *scratch, struct task_struct *task,
+					  __u64 name)
+{
+	__u64 *asked = bpf_map_lookup_elem(&asked_stacks, &name);
+	__u64 now = bpf_ktime_get_ns();
+
+	if (asked && now - *asked < ASK_AGAIN_NS)
+		return true;
+	if (send_ask(scratch, task, name))
+		return false;
+	bpf_map_update_elem(&asked_stacks, &name, &now, BPF_ANY);
+	return true;
+}
+
+/*
+ * Tells of code that the process has mapped, for by the time that a stack is unwound the process
+ * may have ended.
+ */
+__noinline int send_mapping(__u64 address)
+{
+	struct ask_scratch *scratch;
+	__u32 zero = 0;
+
+	scratch = bpf_map_lookup_elem(&ask_scratch, &zero);
+	if (!scratch)
+		return 0;
+	scratch->ask.ip = address;
+	scratch->ask.bytes = 0;
+	/* Not counted when it is lost: the engine then reads the mappings itself. */
+	send_ask(scratch, bpf_get_current_task_btf(), 0);
+	return 0;
+}
+
+/* Tells of the program that the process is about to run: it can end before it is looked at. */
+__noinline int send_path(__u64 address)
+{
+	struct ask_scratch *scratch;
+	__u32 zero = 0;
+	long length;
+
+	scratch = bpf_map_lookup_elem(&ask_scratch, &zero);
+	if (!scratch)
+		return 0;
+	length = bpf_probe_read_user_str(scratch->words, PATH_BYTES, (void *)address);
+	if (length <= 1)
+		return 0;
+	scratch->ask.ip = 0;
+	scratch->ask.bytes = length;
+	send_ask(scratch, bpf_get_current_task_btf(), 0);
+	return 0;
+}
+
+/* A name for a stack that is not known. 0: it could not be sent to the engine. */
+__noinline __u64 take_new_stack(__u32 tgid)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
+	struct ask_scratch *scratch;
+	__u32 zero = 0;
+	__u64 name;
+
+	scratch = bpf_map_lookup_elem(&ask_scratch, &zero);
+	if (!scratch || !regs)
+		return 0;
+	note_registers(&scratch->ask, regs);
+	scratch->ask.is_compat = (task->thread_info.status & TS_COMPAT) != 0;
+	scratch->ask.bytes = copy_user_stack(scratch, scratch->ask.sp);
+	name = mix(mix(mix(6, scratch->ask.ip), scratch->ask.sp), scratch->ask.bp);
+	scratch->hash = mix(mix(name, tgid), task->self_exec_id);
+	bpf_loop(scratch->ask.bytes / sizeof(__u64) / WORDS_AT_ONCE, hash_words, 0, 0);
+	name = scratch->hash;
+	return ask_for_stack(scratch, task, name) ? name : 0;
+}
+
+/* The name of the current task's user stack; 0: it could not be had and was counted as lost. */
+__noinline __u64 take_deep_stack(__u32 tgid)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
+	struct user_shape_key key = {.tgid = tgid, .image = task->self_exec_id};
+	struct user_shape *shape;
+	__u64 name, sp, bp;
+
+	if (!regs)
+		return 0;
+	sp = regs->sp;
+	bp = regs->bp;
+	key.ip = regs->ip;
+	key.depth = sp / sizeof(__u64);
+	for (int way = 0; way < SHAPE_WAYS; way++) {
+		key.way = way;
+		shape = bpf_map_lookup_elem(&user_shapes, &key);
+		if (shape && same_user_stack(shape, sp, bp))
+			return shape->name;
+	}
+	name = take_new_stack(tgid);
+	if (!name)
+		COUNT_LOST(stacks);
+	return name;
+}
+
+#endif

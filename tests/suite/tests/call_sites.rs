@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Where in the program a call was made: read() and nanosleep() from three functions each, in
+//! optimized programs without frame pointers, counted by caller to the last one.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::path::PathBuf;
+use std::process::Command;
+
+use debox_tests::skipped;
+use debox_tests::Debox;
+use debox_tests::Measured;
+use debox_tests::Scratch;
+use serde_json::Value;
+
+const C: &str = include_str!("../../truth/callers/callers.c");
+const CPP: &str = include_str!("../../truth/callers/callers.cpp");
+const RUST: &str = include_str!("../../truth/callers/callers.rs");
+const GO: &str = include_str!("../../truth/callers/callers.go.txt");
+const PLUGIN: &str = include_str!("../../truth/callers/plugin.c");
+
+const C_FLAGS: &[&str] = &["-O2", "-g", "-fomit-frame-pointer"];
+
+/// A program built for one test, with its source.
+struct Program {
+    _scratch: Scratch,
+    path: PathBuf,
+    source: &'static str,
+    file: &'static str,
+}
+
+impl Program {
+    /// Writes the source and runs the compiler on it, in a directory that goes with the test.
+    fn build(compiler: &str, flags: &[&str], file: &'static str, source: &'static str) -> Program {
+        let scratch = Scratch::new();
+        let path = scratch.file("callers");
+        std::fs::write(scratch.file(file), source).expect("scratch directory is writable");
+        let output = Command::new(compiler)
+            .args(flags)
+            .arg("-o")
+            .arg(&path)
+            .arg(scratch.file(file))
+            .env("CGO_ENABLED", "0")
+            .env("GOFLAGS", "")
+            .env("GOTOOLCHAIN", "local")
+            .env("GOCACHE", scratch.file("cache"))
+            .current_dir(scratch.path())
+            .output()
+            .unwrap_or_else(|error| panic!("cannot run {compiler}: {error}"));
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{compiler}: {errors}");
+        Program {
+            _scratch: scratch,
+            path,
+            source,
+            file,
+        }
+    }
+
+    fn c() -> Program {
+        Self::build("cc", C_FLAGS, "callers.c", C)
+    }
+
+    fn run<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Measured {
+        Debox::command(&self.path)
+            .args(arguments)
+            .options(["--detail", "callsites"])
+            .report()
+    }
+
+    /// `(file:line)` of the line with that comment.
+    #[track_caller]
+    fn place(&self, comment: &str) -> String {
+        let mut lines = self.source.lines();
+        let at = lines.position(|line| {
+            let comments = [format!("/* {comment} */"), format!("// {comment}")];
+            comments.iter().any(|comment| line.ends_with(comment))
+        });
+        let at = at.unwrap_or_else(|| panic!("no line has the comment `{comment}`"));
+        let file = self.file.trim_end_matches(".txt");
+        format!("({file}:{})", at + 1)
+    }
+}
+
+fn frames(site: &Value) -> Vec<&str> {
+    let frames = site["frames"].as_array().expect("frames");
+    frames.iter().map(|f| f.as_str().expect("text")).collect()
+}
+
+/// How many of the calls or sleeps were made in this function, at this place.
+fn count(sites: &[Value], field: &str, function: &str, place: &str) -> u64 {
+    let is_there = |site: &&Value| {
+        frames(site)
+            .iter()
+            .any(|f| f.contains(function) && f.ends_with(place))
+    };
+    let there = sites.iter().filter(is_there);
+    there
+        .map(|site| site[field].as_u64().expect("a count"))
+        .sum()
+}
+
+/// The call sites of one system call.
+fn called(run: &Measured, name: &str) -> Vec<Value> {
+    let sites = run.report["call_sites"].as_array().expect("a table");
+    sites
+        .iter()
+        .filter(|site| site["syscall"] == name)
+        .cloned()
+        .collect()
+}
+
+/// The call sites of the sleeps in one system call.
+fn slept(run: &Measured, name: &str) -> Vec<Value> {
+    let sleeps = run.report["sleeps"].as_array().expect("a table");
+    let of_call = sleeps.iter().filter(|sleep| sleep["syscall"] == name);
+    of_call
+        .flat_map(|sleep| sleep["call_sites"].as_array().expect("a list").clone())
+        .collect()
+}
+
+/// What callers.c promises, of `rounds` rounds.
+#[track_caller]
+fn every_caller_is_right(program: &Program, run: &Measured, rounds: u64, sleep: &str) {
+    let reads = called(run, "read");
+    let direct = program.place("direct read");
+    let helper = program.place("inlined read");
+    let inlined = program.place("caller of inlined");
+    let library = program.place("library read");
+    assert_eq!(
+        count(&reads, "calls", "call_directly", &direct),
+        3 * rounds,
+        "{reads:#?}"
+    );
+    assert_eq!(
+        count(&reads, "calls", "inlined_helper", &helper),
+        2 * rounds,
+        "{reads:#?}"
+    );
+    assert_eq!(
+        count(&reads, "calls", "call_inlined", &inlined),
+        2 * rounds,
+        "{reads:#?}"
+    );
+    assert_eq!(
+        count(&reads, "calls", "call_library", &library),
+        rounds,
+        "{reads:#?}"
+    );
+
+    let sleeps = slept(run, sleep);
+    let direct = program.place("direct sleep");
+    let helper = program.place("inlined sleep");
+    let inlined = program.place("sleeper of inlined");
+    assert_eq!(
+        count(&sleeps, "count", "sleep_directly", &direct),
+        rounds,
+        "{sleeps:#?}"
+    );
+    assert_eq!(
+        count(&sleeps, "count", "inlined_sleep", &helper),
+        rounds,
+        "{sleeps:#?}"
+    );
+    assert_eq!(
+        count(&sleeps, "count", "sleep_inlined", &inlined),
+        rounds,
+        "{sleeps:#?}"
+    );
+    if program.source.contains("library sleep") {
+        let library = program.place("library sleep");
+        assert_eq!(
+            count(&sleeps, "count", "sleep_library", &library),
+            rounds,
+            "{sleeps:#?}"
+        );
+    }
+
+    // Those stacks are whole, and an inlined function is marked and stands above its caller.
+    for site in reads.iter().chain(&sleeps) {
+        let frames = frames(site);
+        let Some(at) = frames.iter().position(|f| f.contains("inlined_")) else {
+            continue;
+        };
+        assert!(frames[at].contains(" (inlined) "), "{frames:#?}");
+        assert!(frames[at + 1].contains("_inlined"), "{frames:#?}");
+        let last = frames.last().expect("a frame");
+        assert!(!last.starts_with('('), "{frames:#?}");
+    }
+    assert_eq!(run.lost("stacks"), 0);
+}
+
+#[test]
+fn c_without_frame_pointers() {
+    let program = Program::c();
+    every_caller_is_right(&program, &program.run(&["40"]), 40, "clock_nanosleep");
+}
+
+#[test]
+fn cpp_without_frame_pointers() {
+    let program = Program::build("c++", C_FLAGS, "callers.cpp", CPP);
+    every_caller_is_right(&program, &program.run(&["40"]), 40, "clock_nanosleep");
+}
+
+#[test]
+fn rust_without_frame_pointers() {
+    let flags = [
+        "-C",
+        "opt-level=3",
+        "-C",
+        "debuginfo=1",
+        "-C",
+        "force-frame-pointers=no",
+    ];
+    let program = Program::build("rustc", &flags, "callers.rs", RUST);
+    every_caller_is_right(&program, &program.run(&["40"]), 40, "clock_nanosleep");
+}
+
+#[test]
+fn go_with_its_goroutines() {
+    if Command::new("go").arg("version").output().is_err() {
+        return skipped("go_with_its_goroutines", "there is no go");
+    }
+    // The test's own directory is no module; a file by its name is built as one.
+    let program = Program::build("go", &["build"], "callers.go", GO);
+    every_caller_is_right(&program, &program.run(&["40"]), 40, "nanosleep");
+}
+
+#[test]
+fn a_static_program() {
+    let flags: Vec<&str> = C_FLAGS.iter().copied().chain(["-static"]).collect();
+    let program = Program::build("cc", &flags, "callers.c", C);
+    every_caller_is_right(&program, &program.run(&["40"]), 40, "clock_nanosleep");
+}
+
+/// Its mappings cannot be read any more when its stacks are looked at.
+#[test]
+fn a_program_that_ends_at_once() {
+    let program = Program::c();
+    for _ in 0..5 {
+        every_caller_is_right(&program, &program.run(&["1"]), 1, "clock_nanosleep");
+    }
+}
+
+#[test]
+fn a_library_that_is_loaded_late() {
+    let flags: Vec<&str> = C_FLAGS.iter().copied().chain(["-DHOST", "-ldl"]).collect();
+    let host = Program::build("cc", &flags, "plugin.c", PLUGIN);
+    let flags: Vec<&str> = C_FLAGS
+        .iter()
+        .copied()
+        .chain(["-shared", "-fPIC"])
+        .collect();
+    let plugin = Program::build("cc", &flags, "plugin.c", PLUGIN);
+    let run = host.run(&[&plugin.path]);
+    let reads = called(&run, "read");
+    let place = plugin.place("plugin read");
+    assert_eq!(
+        count(&reads, "calls", "call_in_plugin", &place),
+        500,
+        "{reads:#?}"
+    );
+    let place = host.place("caller of the plugin");
+    assert_eq!(count(&reads, "calls", "main", &place), 500, "{reads:#?}");
+}
+
+/// The unwinding tables are there all the same.
+#[test]
+fn a_stripped_program_shows_module_and_offset() {
+    let flags: Vec<&str> = C_FLAGS.iter().copied().chain(["-s"]).collect();
+    let program = Program::build("cc", &flags, "callers.c", C);
+    let reads = called(&program.run(&["50"]), "read");
+    let mut by_caller: BTreeMap<String, u64> = BTreeMap::new();
+    for site in &reads {
+        let frames = frames(site);
+        if let Some(caller) = frames.iter().find(|f| f.starts_with("callers+0x")) {
+            let calls = site["calls"].as_u64().expect("a count");
+            *by_caller.entry(caller.to_string()).or_default() += calls;
+        }
+    }
+    let mut counts: Vec<u64> = by_caller.into_values().collect();
+    counts.sort_unstable();
+    assert_eq!(counts, [50, 100, 150], "{reads:#?}");
+}
