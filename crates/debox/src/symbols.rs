@@ -32,12 +32,14 @@ impl std::fmt::Display for Frame {
     }
 }
 
+/// A file, an offset in it, and whether that is a return address.
+type Place = (u32, u64, bool);
+
 /// Looks names up, once for each address.
 pub struct Symbols {
     symbolizer: Symbolizer,
     kernel: RefCell<HashMap<u64, Frame>>,
-    /// By file, offset, and whether it is a return address.
-    user: RefCell<HashMap<(u32, u64, bool), Rc<[String]>>>,
+    user: RefCell<HashMap<Place, Rc<[String]>>>,
 }
 
 impl Default for Symbols {

@@ -129,6 +129,7 @@ pub fn rich() -> Report {
             calls: 90_900,
             wall_ns: 4_190 * MS,
             blocked_ns: 3_885 * MS,
+            max_ns: 20 * MS,
         }],
         threads: rich_threads(),
         in_flight: vec![
