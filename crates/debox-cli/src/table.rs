@@ -16,6 +16,8 @@ mod trace;
 mod unseen;
 
 #[cfg(test)]
+mod any_report;
+#[cfg(test)]
 mod sample;
 #[cfg(test)]
 mod tests;

@@ -18,8 +18,10 @@ use crate::report::{
 };
 use crate::resources::Resources;
 use crate::session::{Session, Tap};
-use crate::tables::{self, types, CALL_NONE};
+use crate::tables::{self, add, total, types, CALL_NONE};
 use lives::{add_totals, life_of};
+#[cfg(any(test, fuzzing))]
+pub(crate) use snapshot::stacks_by_index;
 pub(crate) use snapshot::Snapshot;
 
 /// What the caller knows of the command that was monitored.
@@ -122,7 +124,7 @@ impl Snapshot {
     fn duration(&self) -> u64 {
         let first = self.threads.iter().min_by_key(|thread| thread.birth_ns);
         let Some(first) = first else {
-            return self.stopped_ns - self.started_ns;
+            return self.stopped_ns.saturating_sub(self.started_ns);
         };
         let of_process = self
             .threads
@@ -133,7 +135,7 @@ impl Snapshot {
             Some(end) if !alive => end,
             _ => self.stopped_ns,
         };
-        end - first.birth_ns
+        end.saturating_sub(first.birth_ns)
     }
 
     fn syscall(&self, call: u32, row: &types::row) -> Syscall {
@@ -143,7 +145,7 @@ impl Snapshot {
             calls: row.calls,
             errors: row.errors,
             restarts: row.restarts,
-            wall_ns: row.parts.iter().sum(),
+            wall_ns: total(&row.parts),
             cpu_ns: row.parts[tables::PART_CPU],
             blocked_ns: row.parts[tables::PART_BLOCKED],
             runqueue_ns: row.parts[tables::PART_RUNQUEUE],
@@ -166,7 +168,7 @@ impl Snapshot {
         let mut row = types::row::default();
         let mut add_parts = |parts: &[u64; tables::PARTS]| {
             for (sum, part) in row.parts.iter_mut().zip(parts) {
-                *sum += part;
+                add(sum, *part);
             }
         };
         add_parts(&self.lost.between);
@@ -177,14 +179,24 @@ impl Snapshot {
         row.faults_major = self.lost.faults_major;
         row.calls = self.lost.calls;
         for thread in &self.threads {
-            row.calls += thread.calls;
+            add(&mut row.calls, thread.calls);
             row.max_ns = row.max_ns.max(thread.between_max_ns);
-            row.spin_ns += thread.between_spin_ns;
+            add(&mut row.spin_ns, thread.between_spin_ns);
             if thread.end_ns > 0 {
-                let minor = thread.end_faults_minor - thread.birth_faults_minor;
-                let major = thread.end_faults_major - thread.birth_faults_major;
-                row.faults_minor += minor.saturating_sub(thread.call_faults_minor);
-                row.faults_major += major.saturating_sub(thread.call_faults_major);
+                let minor = thread
+                    .end_faults_minor
+                    .saturating_sub(thread.birth_faults_minor);
+                let major = thread
+                    .end_faults_major
+                    .saturating_sub(thread.birth_faults_major);
+                add(
+                    &mut row.faults_minor,
+                    minor.saturating_sub(thread.call_faults_minor),
+                );
+                add(
+                    &mut row.faults_major,
+                    major.saturating_sub(thread.call_faults_major),
+                );
             }
         }
         Syscall {
@@ -269,8 +281,8 @@ impl Snapshot {
                     label,
                     ..Untapped::default()
                 });
-            sum.count += row.count;
-            sum.blocked_ns += row.blocked_ns;
+            add(&mut sum.count, row.count);
+            add(&mut sum.blocked_ns, row.blocked_ns);
         }
         let mut untapped: Vec<Untapped> = merged.into_values().collect();
         untapped.sort_by_key(|call| std::cmp::Reverse(call.blocked_ns));
@@ -304,10 +316,10 @@ impl Snapshot {
                     frames,
                     ..CallSite::default()
                 });
-            site.calls += row.count;
+            add(&mut site.calls, row.count);
             site.max_ns = site.max_ns.max(row.max_ns);
-            site.wall_ns += row.wall_ns;
-            site.blocked_ns += row.blocked_ns;
+            add(&mut site.wall_ns, row.wall_ns);
+            add(&mut site.blocked_ns, row.blocked_ns);
         }
         let mut sites: Vec<CallSite> = merged.into_values().collect();
         sites.sort_by_key(|site| std::cmp::Reverse(site.wall_ns));
@@ -393,14 +405,14 @@ fn is_untapped(call: u32) -> bool {
 /// Wall time below which the given share of calls stayed: the upper edge of its bucket, or the
 /// longest call if that is less.
 fn percentile(row: &types::row, share: f64) -> Option<u64> {
-    let counted: u64 = row.histogram.iter().sum();
+    let counted = total(&row.histogram);
     if counted == 0 {
         return None;
     }
     let rank = ((counted as f64 * share).ceil() as u64).max(1);
-    let mut below = 0;
+    let mut below = 0u64;
     for (bucket, count) in row.histogram.iter().enumerate() {
-        below += count;
+        add(&mut below, *count);
         if below >= rank {
             return Some(tables::bucket_upper_edge(bucket).min(row.max_ns));
         }
@@ -427,7 +439,7 @@ fn in_flight(explainer: &Explainer, snapshot: &Snapshot) -> Vec<InFlight> {
                 tid: thread.tid,
                 comm: tables::comm(&thread.comm),
                 syscall: calls::name(tapped(thread.call)),
-                for_ns: snapshot.stopped_ns - thread.begin_ns,
+                for_ns: snapshot.stopped_ns.saturating_sub(thread.begin_ns),
                 at_least: thread.flags & tables::THREAD_PARTIAL != 0,
                 label,
                 class,

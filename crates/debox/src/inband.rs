@@ -72,6 +72,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use libbpf_rs::MapCore;
 
 pub use explain::{explain, Explanation};
+#[cfg(any(test, fuzzing))]
+pub(crate) use slot::copy_history;
 pub use slot::Last;
 pub use user_tap::{call, tap, Returned};
 #[doc(hidden)]

@@ -12,6 +12,10 @@ pub mod inband;
 pub mod kernel;
 pub mod labels;
 mod merge;
+#[cfg(fuzzing)]
+pub mod outside;
+#[cfg(all(test, not(fuzzing)))]
+mod outside;
 mod process;
 pub mod record;
 pub mod report;

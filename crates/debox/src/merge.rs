@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::report::{Owner, Resource, ResourceShare, Sleep, SleepCallSite, Waker};
+use crate::tables::add;
 
 /// Different stacks can reach the same site; the report has one row for a call and site.
 pub(crate) fn merge_same_site(sleeps: Vec<Sleep>) -> Vec<Sleep> {
@@ -21,8 +22,8 @@ pub(crate) fn merge_same_site(sleeps: Vec<Sleep>) -> Vec<Sleep> {
                 if sleep.blocked_ns > sum.blocked_ns {
                     sum.frames = sleep.frames; // the stack shown is the one that cost most
                 }
-                sum.count += sleep.count;
-                sum.blocked_ns += sleep.blocked_ns;
+                add(&mut sum.count, sleep.count);
+                add(&mut sum.blocked_ns, sleep.blocked_ns);
                 sum.max_ns = sum.max_ns.max(sleep.max_ns);
                 sum.waiters_entry_max = sum.waiters_entry_max.max(sleep.waiters_entry_max);
                 sum.waiters_exit_max = sum.waiters_exit_max.max(sleep.waiters_exit_max);
@@ -54,7 +55,7 @@ fn merge_wakers(wakers: &mut Vec<Waker>, more: Vec<Waker>) {
             .iter_mut()
             .find(|known| known.kind == waker.kind && known.tid == waker.tid);
         match same {
-            Some(known) => known.count += waker.count,
+            Some(known) => add(&mut known.count, waker.count),
             None => wakers.push(waker),
         }
     }
@@ -70,8 +71,8 @@ fn merge_owners(owners: Vec<Owner>) -> Vec<Owner> {
                 merged.insert(key, owner);
             }
             Some(sum) => {
-                sum.count += owner.count;
-                sum.blocked_ns += owner.blocked_ns;
+                add(&mut sum.count, owner.count);
+                add(&mut sum.blocked_ns, owner.blocked_ns);
             }
         }
     }
@@ -89,8 +90,8 @@ fn merge_resources(resources: Vec<ResourceShare>) -> Vec<ResourceShare> {
                 resource: share.resource,
                 ..ResourceShare::default()
             });
-        sum.count += share.count;
-        sum.blocked_ns += share.blocked_ns;
+        add(&mut sum.count, share.count);
+        add(&mut sum.blocked_ns, share.blocked_ns);
     }
     let mut resources: Vec<ResourceShare> = merged.into_values().collect();
     resources.sort_by_key(|share| std::cmp::Reverse((share.blocked_ns, share.count)));
@@ -106,8 +107,8 @@ fn merge_call_sites(sites: Vec<SleepCallSite>) -> Vec<SleepCallSite> {
                 frames: site.frames,
                 ..SleepCallSite::default()
             });
-        sum.count += site.count;
-        sum.blocked_ns += site.blocked_ns;
+        add(&mut sum.count, site.count);
+        add(&mut sum.blocked_ns, site.blocked_ns);
     }
     let mut sites: Vec<SleepCallSite> = merged.into_values().collect();
     sites.sort_by_key(|site| std::cmp::Reverse(site.blocked_ns));

@@ -6,11 +6,11 @@ use std::ffi::{CStr, OsStr};
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use procfs::process::{MMPermissions, MMapPath, Process};
+use procfs::process::{MMPermissions, MMapPath, MemoryMaps, Process};
 
 use crate::tables::{self, types};
 use crate::unwind;
@@ -99,7 +99,7 @@ impl Mappings {
         Some(Located {
             module: mapping.module.clone(),
             name: mapping.name.clone(),
-            file_offset: ip - mapping.start + mapping.offset,
+            file_offset: (ip - mapping.start).wrapping_add(mapping.offset),
         })
     }
 }
@@ -176,7 +176,7 @@ impl Processes {
         Some(Mapping {
             start: mapped.start,
             end: mapped.end,
-            offset: mapped.page_offset * PAGE_SIZE,
+            offset: mapped.page_offset.wrapping_mul(PAGE_SIZE),
             module: self.seen_module(tgid, &name, mapped),
             name: name.into(),
             identity: identity_of(mapped),
@@ -279,6 +279,20 @@ impl Processes {
         let Ok(maps) = process.maps() else {
             return Vec::new();
         };
+        self.executable_of(tgid, &maps)
+    }
+
+    #[cfg(any(test, fuzzing))]
+    pub fn add_mappings(&mut self, tgid: u32, maps: &MemoryMaps) {
+        let executable = self.executable_of(tgid, maps);
+        self.mappings
+            .entry(tgid)
+            .or_default()
+            .push(Mappings { executable });
+    }
+
+    /// The executable ones among a process's mappings.
+    pub fn executable_of(&mut self, tgid: u32, maps: &MemoryMaps) -> Vec<Mapping> {
         let mut executable = Vec::new();
         for map in maps
             .iter()
@@ -331,9 +345,20 @@ impl Processes {
             return None;
         }
         let inside = PathBuf::from(format!("/proc/{tgid}/root{}", path.display()));
-        let file = File::open(inside).or_else(|_| File::open(&path)).ok();
+        let file = open_regular(&inside).or_else(|| open_regular(&path));
         self.keep_module(id, file.map(|file| (path, file)))
     }
+}
+
+/// What was mapped was a regular file; in its place there may be a pipe by now, or a device, which
+/// would keep whoever opens it.
+fn open_regular(path: &Path) -> Option<File> {
+    let file = File::options()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(path)
+        .ok()?;
+    file.metadata().ok()?.is_file().then_some(file)
 }
 
 /// The code that the kernel maps into this process, as a file.

@@ -55,12 +55,15 @@ pub struct Budget {
 impl Budget {
     /// The sum of the parts, which is the call's wall time.
     pub fn total_ns(&self) -> u64 {
-        self.cpu_ns
-            + self.blocked_ns
-            + self.runqueue_ns
-            + self.preempted_ns
-            + self.irq_ns
-            + self.outside_ns
+        let parts = [
+            self.cpu_ns,
+            self.blocked_ns,
+            self.runqueue_ns,
+            self.preempted_ns,
+            self.irq_ns,
+            self.outside_ns,
+        ];
+        crate::tables::total(&parts)
     }
 }
 

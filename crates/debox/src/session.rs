@@ -20,7 +20,7 @@ use crate::process::Processes;
 use crate::resources::Resources;
 use crate::skeleton::{DeboxSkel, DeboxSkelBuilder, OpenDeboxSkel};
 use crate::stacks::Stacks;
-use crate::tables::{self, types};
+use crate::tables::{self, add, types};
 use crate::trace::{Shared, Trace, TraceOptions};
 use crate::usertap::TapServer;
 
@@ -119,7 +119,7 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    fn take(&mut self, bytes: &[u8]) {
+    pub(crate) fn take(&mut self, bytes: &[u8]) {
         let Some(kind) = tables::read_value::<u32>(bytes) else {
             return;
         };
@@ -155,14 +155,24 @@ fn add_up(unlisted: &mut Vec<types::thread>, thread: &types::thread) {
         return;
     };
     for part in 0..tables::PARTS {
-        sum.between[part] += thread.between[part];
-        sum.in_calls[part] += thread.in_calls[part];
+        add(&mut sum.between[part], thread.between[part]);
+        add(&mut sum.in_calls[part], thread.in_calls[part]);
     }
-    sum.calls += thread.calls;
-    sum.call_faults_minor += thread.call_faults_minor;
-    sum.call_faults_major += thread.call_faults_major;
-    sum.end_faults_minor += thread.end_faults_minor - thread.birth_faults_minor;
-    sum.end_faults_major += thread.end_faults_major - thread.birth_faults_major;
+    add(&mut sum.calls, thread.calls);
+    add(&mut sum.call_faults_minor, thread.call_faults_minor);
+    add(&mut sum.call_faults_major, thread.call_faults_major);
+    add(
+        &mut sum.end_faults_minor,
+        thread
+            .end_faults_minor
+            .saturating_sub(thread.birth_faults_minor),
+    );
+    add(
+        &mut sum.end_faults_major,
+        thread
+            .end_faults_major
+            .saturating_sub(thread.birth_faults_major),
+    );
     sum.between_max_ns = sum.between_max_ns.max(thread.between_max_ns);
 }
 

@@ -65,6 +65,17 @@ pub(crate) const LOCK_RT: u32 = 1 << 3;
 pub(crate) const LOCK_PERCPU: u32 = 1 << 4;
 pub(crate) const LOCK_MUTEX: u32 = 1 << 5;
 
+/// Adds to a sum. Processes can write to some of what is added up: a sum that they make too large
+/// stays at the top, where it is seen to be wrong, and does not begin anew.
+pub(crate) fn add(sum: &mut u64, value: u64) {
+    *sum = sum.saturating_add(value);
+}
+
+/// The sum of parts, added up as [`add`] does.
+pub(crate) fn total(parts: &[u64]) -> u64 {
+    parts.iter().fold(0, |sum, part| sum.saturating_add(*part))
+}
+
 const SUB_BUCKET_BITS: u32 = 3;
 const BUCKET_LOW_BITS: u32 = 5;
 

@@ -25,9 +25,9 @@ pub(crate) fn return_address(path: &Path, file_offset: u64) -> Option<Wrapper> {
     let elf = object::File::parse(&cache).ok()?;
     let segment = elf.segments().find(|segment| {
         let (start, size) = segment.file_range();
-        (start..start + size).contains(&file_offset)
+        (start..start.saturating_add(size)).contains(&file_offset)
     })?;
-    let address = file_offset - segment.file_range().0 + segment.address();
+    let address = (file_offset - segment.file_range().0).wrapping_add(segment.address());
     let section = |name: &str| elf.section_by_name(name);
     let bases = BaseAddresses::default()
         .set_eh_frame(section(".eh_frame").map_or(0, |s| s.address()))
@@ -89,7 +89,7 @@ where
         _ => return None,
     };
     Some(Wrapper {
-        offset: i32::try_from(cfa + at).ok()?,
+        offset: i32::try_from(cfa.checked_add(at)?).ok()?,
         rule,
     })
 }

@@ -14,13 +14,14 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use nix::fcntl::{fcntl, FcntlArg, SealFlag};
 use nix::sys::socket::{
     self, sockopt, AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr,
 };
 use nix::unistd::{lseek64, Whence};
 
 use crate::clock::TapClock;
-use crate::tables::{self, types};
+use crate::tables::{self, add, types};
 
 const VERSION: u32 = 1;
 const PAGE: u64 = 4096;
@@ -48,21 +49,24 @@ const _: () = assert!(ROW_SIZE == 12 * 8 + 4 * BUCKETS as u64);
 /// The file of rows: a page with the clock, then a table for each slot. Sparse: only what is used
 /// takes memory.
 pub(crate) struct TapRows {
-    file: File,
+    pub(crate) file: File,
     slots: u32,
 }
 
 impl TapRows {
-    fn create(slots: u32) -> Result<TapRows> {
+    pub(crate) fn create(slots: u32) -> Result<TapRows> {
         let name = c"debox-tap-rows";
         // SAFETY: `name` is a valid C string; the new descriptor is owned by nobody else.
         let file = unsafe {
-            let fd = libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC);
+            let fd = libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING);
             anyhow::ensure!(fd >= 0, "cannot make a memory file: {}", last_error());
             File::from_raw_fd(fd)
         };
         file.set_len(PAGE + u64::from(slots) * TABLE)
             .context("cannot size the file of rows")?;
+        // Every process that has it could cut it off, and whoever reads there would get SIGBUS.
+        let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
+        fcntl(&file, FcntlArg::F_ADD_SEALS(seals)).context("cannot seal the file of rows")?;
         Ok(TapRows { file, slots })
     }
 
@@ -116,16 +120,16 @@ impl TapRows {
 }
 
 fn add_row(sum: &mut types::row, row: &Row) {
-    sum.calls += row.calls;
-    sum.errors += row.errors;
-    sum.restarts += row.restarts;
-    sum.faults_minor += row.faults;
+    add(&mut sum.calls, row.calls);
+    add(&mut sum.errors, row.errors);
+    add(&mut sum.restarts, row.restarts);
+    add(&mut sum.faults_minor, row.faults);
     sum.max_ns = sum.max_ns.max(row.max_ns);
     for (sum, part) in sum.parts.iter_mut().zip(row.parts_ns) {
-        *sum += part;
+        add(sum, part);
     }
     for (sum, count) in sum.histogram.iter_mut().zip(row.histogram) {
-        *sum += u64::from(count);
+        add(sum, u64::from(count));
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::report::Totals;
 use crate::session::Tap;
-use crate::tables::{self, types, CALL_NONE};
+use crate::tables::{self, add, total, types, CALL_NONE};
 
 /// A thread that lives on: what is open ends, for the report, at the stop.
 pub(super) fn close_open_part(thread: &mut types::thread, stopped_ns: u64, tap: Tap) {
@@ -14,7 +14,10 @@ pub(super) fn close_open_part(thread: &mut types::thread, stopped_ns: u64, tap: 
         _ => tables::PART_CPU,
     };
     if tap == Tap::User {
-        thread.between[part] += stopped_ns.saturating_sub(thread.stamp_ns);
+        add(
+            &mut thread.between[part],
+            stopped_ns.saturating_sub(thread.stamp_ns),
+        );
         thread.begin_ns = thread.stamp_ns;
         return;
     }
@@ -23,14 +26,14 @@ pub(super) fn close_open_part(thread: &mut types::thread, stopped_ns: u64, tap: 
     } else {
         thread.begin_ns
     };
-    thread.parts[part] += stopped_ns.saturating_sub(from);
+    add(&mut thread.parts[part], stopped_ns.saturating_sub(from));
     let open = if thread.call == CALL_NONE {
         &mut thread.between
     } else {
         &mut thread.in_calls
     };
     for (sum, part) in open.iter_mut().zip(thread.parts) {
-        *sum += part;
+        add(sum, part);
     }
 }
 
@@ -49,16 +52,16 @@ pub(super) fn take_calls_out_of_life(thread: &mut types::thread, slot: Option<&t
     let mut owed = 0;
     for part in (0..tables::PART_OUTSIDE).rev() {
         thread.in_calls[part] = slot.tap_totals_ns[part];
-        let taken = thread.in_calls[part] + thread.outside[part] + owed;
+        let taken = total(&[thread.in_calls[part], thread.outside[part], owed]);
         owed = taken.saturating_sub(thread.between[part]);
         thread.between[part] = thread.between[part].saturating_sub(taken);
     }
 }
 
 pub(super) fn life_of(between: &[u64], in_calls: &[u64], irq: bool, outside: bool) -> Totals {
-    let both = |part: usize| between[part] + in_calls[part];
+    let both = |part: usize| between[part].saturating_add(in_calls[part]);
     Totals {
-        wall_ns: between.iter().sum::<u64>() + in_calls.iter().sum::<u64>(),
+        wall_ns: total(between).saturating_add(total(in_calls)),
         user_cpu_ns: between[tables::PART_CPU],
         kernel_cpu_ns: in_calls[tables::PART_CPU],
         blocked_ns: both(tables::PART_BLOCKED),
@@ -70,17 +73,17 @@ pub(super) fn life_of(between: &[u64], in_calls: &[u64], irq: bool, outside: boo
 }
 
 pub(super) fn add_totals(sum: &mut Totals, life: &Totals) {
-    let add = |sum: &mut Option<u64>, value: Option<u64>| {
+    let add_measured = |sum: &mut Option<u64>, value: Option<u64>| {
         if let Some(value) = value {
-            *sum = Some(sum.unwrap_or(0) + value);
+            *sum = Some(sum.unwrap_or(0).saturating_add(value));
         }
     };
-    sum.wall_ns += life.wall_ns;
-    sum.user_cpu_ns += life.user_cpu_ns;
-    sum.kernel_cpu_ns += life.kernel_cpu_ns;
-    sum.blocked_ns += life.blocked_ns;
-    sum.runqueue_ns += life.runqueue_ns;
-    sum.preempted_ns += life.preempted_ns;
-    add(&mut sum.irq_ns, life.irq_ns);
-    add(&mut sum.outside_ns, life.outside_ns);
+    add(&mut sum.wall_ns, life.wall_ns);
+    add(&mut sum.user_cpu_ns, life.user_cpu_ns);
+    add(&mut sum.kernel_cpu_ns, life.kernel_cpu_ns);
+    add(&mut sum.blocked_ns, life.blocked_ns);
+    add(&mut sum.runqueue_ns, life.runqueue_ns);
+    add(&mut sum.preempted_ns, life.preempted_ns);
+    add_measured(&mut sum.irq_ns, life.irq_ns);
+    add_measured(&mut sum.outside_ns, life.outside_ns);
 }

@@ -131,9 +131,9 @@ fn reads_as(chain: &Chain) -> Vec<String> {
 
 fn add(sum: &mut Chain, chain: &Chain) {
     let add = |sum: &mut Option<u64>, more: Option<u64>| {
-        *sum = sum.zip(more).map(|(sum, more)| sum + more);
+        *sum = sum.zip(more).map(|(sum, more)| sum.saturating_add(more));
     };
-    sum.count += chain.count;
+    tables::add(&mut sum.count, chain.count);
     for (link, more) in sum.links.iter_mut().zip(&chain.links) {
         add(&mut link.waited_ns, more.waited_ns);
         add(&mut link.label_ns, more.label_ns);

@@ -9,7 +9,7 @@ use libbpf_rs::{Iter, MapCore, MapFlags};
 use super::lives::{close_open_part, take_calls_out_of_life};
 use crate::kernel;
 use crate::session::{Detail, Session, Tap};
-use crate::tables::{self, types, CALL_NONE};
+use crate::tables::{self, add, types, CALL_NONE};
 
 /// A session's tables at its stop.
 pub(crate) struct Snapshot {
@@ -54,16 +54,7 @@ impl Session {
             .context("cannot walk the tasks")?;
         let mut bytes = Vec::new();
         Iter::new(&link)?.read_to_end(&mut bytes)?;
-        let size = std::mem::size_of::<types::in_flight>();
-        let mut stacks = HashMap::new();
-        for chunk in bytes.chunks_exact(size) {
-            let Some(entry) = tables::read_value::<types::in_flight>(chunk) else {
-                continue;
-            };
-            let depth = (entry.depth as usize).min(entry.frames.len());
-            stacks.insert(entry.index - 1, entry.frames[..depth].to_vec());
-        }
-        Ok(stacks)
+        Ok(stacks_by_index(&bytes))
     }
 
     /// Reads all tables. `stacks` are those of the tasks that were asleep before the stop.
@@ -176,9 +167,9 @@ impl Session {
                 // Time so far belongs to the call's row, though the call is not counted yet.
                 let row = snapshot.rows.entry(thread.call).or_default();
                 for part in 0..tables::PARTS {
-                    row.parts[part] += thread.parts[part];
+                    add(&mut row.parts[part], thread.parts[part]);
                 }
-                row.max_ns = row.max_ns.max(stopped_ns - thread.begin_ns);
+                row.max_ns = row.max_ns.max(stopped_ns.saturating_sub(thread.begin_ns));
             }
             if is_inside {
                 let stack = stacks.get(&index).cloned().unwrap_or_default();
@@ -200,18 +191,18 @@ impl Session {
             let Some(counts) = tables::read_value::<types::lost>(&cpu) else {
                 continue;
             };
-            lost.records += counts.records;
-            lost.sleeps += counts.sleeps;
-            lost.stacks += counts.stacks;
-            lost.threads += counts.threads;
-            lost.rows += counts.rows;
-            lost.switches += counts.switches;
-            lost.calls += counts.calls;
-            lost.faults_minor += counts.faults_minor;
-            lost.faults_major += counts.faults_major;
+            add(&mut lost.records, counts.records);
+            add(&mut lost.sleeps, counts.sleeps);
+            add(&mut lost.stacks, counts.stacks);
+            add(&mut lost.threads, counts.threads);
+            add(&mut lost.rows, counts.rows);
+            add(&mut lost.switches, counts.switches);
+            add(&mut lost.calls, counts.calls);
+            add(&mut lost.faults_minor, counts.faults_minor);
+            add(&mut lost.faults_major, counts.faults_major);
             for part in 0..tables::PARTS {
-                lost.between[part] += counts.between[part];
-                lost.in_calls[part] += counts.in_calls[part];
+                add(&mut lost.between[part], counts.between[part]);
+                add(&mut lost.in_calls[part], counts.in_calls[part]);
             }
         }
         Ok(lost)
@@ -257,6 +248,21 @@ impl Session {
     }
 }
 
+/// What `show_tasks` of probe/life.h prints.
+pub(crate) fn stacks_by_index(printed: &[u8]) -> HashMap<u32, Vec<u64>> {
+    let size = std::mem::size_of::<types::in_flight>();
+    let mut stacks = HashMap::new();
+    for chunk in printed.chunks_exact(size) {
+        let entry = tables::read_value::<types::in_flight>(chunk);
+        let Some(entry) = entry.filter(|entry| entry.index > 0) else {
+            continue;
+        };
+        let depth = (entry.depth as usize).min(entry.frames.len());
+        stacks.insert(entry.index - 1, entry.frames[..depth].to_vec());
+    }
+    stacks
+}
+
 /// All entries of a hash map. One that goes away while it is read is left out.
 fn entries<K: Copy, V: Copy>(map: &impl MapCore) -> Result<Vec<(K, V)>> {
     let mut entries = Vec::new();
@@ -278,20 +284,20 @@ fn add_row(rows: &mut BTreeMap<u32, types::row>, call: u32, values: Option<Vec<V
         let Some(row) = tables::read_value::<types::row>(&bytes) else {
             continue;
         };
-        sum.calls += row.calls;
-        sum.errors += row.errors;
-        sum.restarts += row.restarts;
-        sum.faults_minor += row.faults_minor;
-        sum.faults_major += row.faults_major;
+        add(&mut sum.calls, row.calls);
+        add(&mut sum.errors, row.errors);
+        add(&mut sum.restarts, row.restarts);
+        add(&mut sum.faults_minor, row.faults_minor);
+        add(&mut sum.faults_major, row.faults_major);
         sum.max_ns = sum.max_ns.max(row.max_ns);
-        sum.spin_ns += row.spin_ns;
-        sum.read_bytes += row.read_bytes;
-        sum.write_bytes += row.write_bytes;
+        add(&mut sum.spin_ns, row.spin_ns);
+        add(&mut sum.read_bytes, row.read_bytes);
+        add(&mut sum.write_bytes, row.write_bytes);
         for part in 0..tables::PARTS {
-            sum.parts[part] += row.parts[part];
+            add(&mut sum.parts[part], row.parts[part]);
         }
         for (bucket, count) in sum.histogram.iter_mut().zip(row.histogram) {
-            *bucket += count;
+            add(bucket, count);
         }
     }
     if sum.calls > 0 {

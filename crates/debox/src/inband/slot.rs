@@ -187,7 +187,7 @@ pub(super) fn last() -> Option<Last> {
 }
 
 /// Copies a slot's records, the newest first, as far as they are above `floor`.
-pub(super) fn copy_history(slot: *const Slot, records: &mut [Record], floor: u64) -> usize {
+pub(crate) fn copy_history(slot: *const Slot, records: &mut [Record], floor: u64) -> usize {
     let mut copied = 0;
     let mut before = u64::MAX;
     let newest = read!(slot, completed);

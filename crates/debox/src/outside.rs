@@ -1,0 +1,280 @@
+//! Everything that reads what others wrote, given any bytes: the properties that must hold then.
+//!
+//! Events and tables come from the probes, but processes under the user tap can write to their slots
+//! and rows; programs and libraries are files that anybody may have made. The property tests beside
+//! this and the fuzz targets (`fuzz/`) call the same functions.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+
+use procfs::process::MemoryMaps;
+use procfs::FromBufRead;
+
+use crate::collect::{stacks_by_index, Outcome, Snapshot};
+use crate::explain::Explainer;
+use crate::inband;
+use crate::process::Processes;
+use crate::record::{Record, Slot, HISTORY_MAX};
+use crate::report::Report;
+use crate::resources::Resources;
+use crate::session::{Detail, Events, Tap};
+use crate::stacks::Stacks;
+use crate::symbols::Symbols;
+use crate::tables::{self, types};
+use crate::unwind;
+use crate::usertap::TapRows;
+
+/// Hands out bytes as values; zeros when there are no more.
+struct Source<'a>(&'a [u8]);
+
+impl Source<'_> {
+    fn value<T: Copy>(&mut self) -> T {
+        let (now, later) = self.0.split_at(self.0.len().min(std::mem::size_of::<T>()));
+        self.0 = later;
+        let mut bytes = now.to_vec();
+        bytes.resize(std::mem::size_of::<T>(), 0);
+        tables::read_value(&bytes).expect("as many bytes as it takes")
+    }
+
+    fn count(&mut self, most: u8) -> usize {
+        usize::from(self.value::<u8>()) % (usize::from(most) + 1)
+    }
+
+    fn values<T: Copy>(&mut self, most: u8) -> Vec<T> {
+        (0..self.count(most)).map(|_| self.value()).collect()
+    }
+
+    fn is_set(&mut self) -> bool {
+        self.value::<u8>() & 1 != 0
+    }
+}
+
+/// A report of any tables. No sum in it is less than one of its parts.
+pub fn report(bytes: &[u8]) -> Report {
+    let mut source = Source(bytes);
+    let snapshot = snapshot(&mut source);
+    let processes = RefCell::new(Processes::default());
+    let stacks = RefCell::new(Stacks::default());
+    let explainer = Explainer::new(&snapshot, &processes, &stacks);
+    let outcome = Outcome {
+        command: vec!["any".to_string()],
+        exit_status: Some(source.value()),
+    };
+    let report = snapshot.report(outcome, &explainer, &Resources::default());
+    check(&report);
+    report
+}
+
+fn snapshot(source: &mut Source) -> Snapshot {
+    let threads: Vec<types::thread> = source.values(4);
+    let is_some = !threads.is_empty();
+    let unlisted = (is_some && source.is_set()).then(|| source.count(255) % threads.len());
+    let open_calls: Vec<(u8, Vec<u64>)> = (0..source.count(2))
+        .map(|_| (source.value(), source.values(3)))
+        .collect();
+    Snapshot {
+        tap: [Tap::Kernel, Tap::User][source.count(1)],
+        detail: Detail {
+            sleeps: source.is_set(),
+            callsites: source.is_set(),
+            irq: source.is_set(),
+            io: source.is_set(),
+        },
+        slow_ns: source.value(),
+        started_ns: source.value(),
+        stopped_ns: source.value(),
+        steal_ns: source.is_set().then(|| source.value()),
+        open_calls: open_calls
+            .into_iter()
+            .filter(|_| is_some)
+            .map(|(at, stack)| (usize::from(at) % threads.len(), stack))
+            .collect(),
+        threads,
+        unlisted,
+        rows: pairs(source, 3).into_iter().collect(),
+        sleeps: pairs(source, 4),
+        wakers: pairs(source, 4),
+        owners: pairs(source, 4),
+        resources: pairs(source, 4),
+        chains: source.values(3),
+        sites: pairs(source, 4),
+        stack_args: pairs(source, 3).into_iter().collect(),
+        kernel_stacks: (0..source.count(3))
+            .map(|_| (source.value(), source.values(4)))
+            .collect(),
+        user_stacks: pairs(source, 3).into_iter().collect(),
+        lost: source.value(),
+        probe_misses: source.value(),
+    }
+}
+
+fn pairs<K: Copy, V: Copy>(source: &mut Source, most: u8) -> Vec<(K, V)> {
+    let count = source.count(most);
+    (0..count)
+        .map(|_| (source.value(), source.value()))
+        .collect()
+}
+
+fn check(report: &Report) {
+    for row in &report.syscalls {
+        let parts = [
+            row.cpu_ns,
+            row.blocked_ns,
+            row.runqueue_ns,
+            row.preempted_ns,
+        ];
+        assert!(parts.iter().all(|part| *part <= row.wall_ns), "{row:?}");
+    }
+    for thread in &report.threads {
+        let (life, all) = (&thread.totals, &report.totals);
+        assert!(life.user_cpu_ns <= life.wall_ns && life.blocked_ns <= life.wall_ns);
+        assert!(life.wall_ns <= all.wall_ns && life.blocked_ns <= all.blocked_ns);
+    }
+    for sleep in &report.sleeps {
+        assert!(!sleep.label.is_empty() && !sleep.class.is_empty() && !sleep.site.is_empty());
+    }
+    assert!(report.threads.len() <= 5 && report.in_flight.len() <= 2);
+}
+
+/// Messages of the probes, each with its length before it; then what became of them.
+pub fn events(bytes: &[u8]) {
+    let mut events = Events::default();
+    let mut source = Source(bytes);
+    while !source.0.is_empty() {
+        let length = usize::from(source.value::<u16>()).min(source.0.len());
+        let (message, later) = source.0.split_at(length);
+        source.0 = later;
+        events.take(message);
+    }
+    let symbols = Symbols::default();
+    for seen in std::mem::take(&mut events.call_sites).iter().take(4) {
+        // Numbers of processes here mean processes of this machine, which are not what is tried.
+        let seen = types::call_site_seen { tgid: 0, ..*seen };
+        events.processes.borrow_mut().learn(&seen);
+        look_up(
+            &events.processes.borrow(),
+            &symbols,
+            seen.tgid,
+            seen.ip,
+            true,
+        );
+    }
+}
+
+fn look_up(processes: &Processes, symbols: &Symbols, tgid: u32, ip: u64, is_return: bool) {
+    let Some(located) = processes.find(tgid, ip) else {
+        return;
+    };
+    if let Some(module) = &located.module {
+        let names = symbols.user(module, located.file_offset, is_return);
+        assert!(names.iter().all(|name| !name.is_empty()) && !names.is_empty());
+    }
+}
+
+/// What the iterator over the tasks prints.
+pub fn in_flight(bytes: &[u8]) {
+    let stacks = stacks_by_index(bytes);
+    assert!(stacks.values().all(|stack| stack.len() <= 24));
+}
+
+/// A slot that another process wrote to.
+pub fn slot(bytes: &[u8]) {
+    let mut source = Source(bytes);
+    let floor: u64 = source.value();
+    let wanted = source.count(9);
+    let slot: Box<Slot> = Box::new(source.value());
+    let mut records = vec![Record::default(); wanted];
+    let copied = inband::copy_history(&raw const *slot, &mut records, floor);
+    assert!(copied <= wanted.min(HISTORY_MAX));
+    for record in &records[..copied] {
+        assert!(record.sequence % 2 == 0 && record.number > floor);
+        let text = format!(
+            "{record:?} {:?} {}",
+            record.errno(),
+            record.budget.total_ns()
+        );
+        assert!(text.contains(&record.call_name()));
+        for sleep in record.sleeps() {
+            let _ = (sleep.waker(), sleep.waker_comm(), sleep.resource_kind());
+        }
+    }
+}
+
+/// A file of rows that processes wrote to, anywhere.
+pub fn rows(bytes: &[u8]) {
+    let mut source = Source(bytes);
+    let rows = TapRows::create(3).expect("a memory file");
+    let length = rows.file.metadata().expect("a memory file").len();
+    while !source.0.is_empty() {
+        let at = u64::from(source.value::<u32>()) % length;
+        let count = source.count(64).min((length - at) as usize);
+        let written: Vec<u8> = (0..count).map(|_| source.value()).collect();
+        rows.file.write_all_at(&written, at).expect("memory");
+    }
+    let mut sum: BTreeMap<u32, types::row> = BTreeMap::new();
+    rows.add_to(&mut sum).expect("a readable memory file");
+    assert!(sum.keys().all(|call| *call < 511 || *call == 0xffff));
+    assert!(sum.values().all(|row| row.calls > 0));
+}
+
+/// The text of `/proc/PID/maps`, and addresses in it. Paths in it are opened, so that those that
+/// exist are read as programs.
+pub fn mappings(bytes: &[u8]) {
+    let Ok(maps) = MemoryMaps::from_buf_read(bytes) else {
+        return;
+    };
+    let mut processes = Processes::default();
+    processes.add_mappings(1, &maps);
+    let symbols = Symbols::default();
+    for map in maps.iter().take(8) {
+        for ip in [map.address.0, map.address.1.wrapping_sub(1), map.address.1] {
+            let _ = processes.wrapper(1, ip);
+            look_up(&processes, &symbols, 1, ip, true);
+        }
+    }
+}
+
+/// A program or a library, and offsets of code in it.
+pub fn program(bytes: &[u8], offsets: &[u64]) {
+    // SAFETY: the name is a valid C string; the new descriptor is owned by nobody else.
+    let mut file = unsafe {
+        let fd = libc::memfd_create(c"debox-any-program".as_ptr(), libc::MFD_CLOEXEC);
+        assert!(fd >= 0, "no memory file");
+        File::from_raw_fd(fd)
+    };
+    file.write_all(bytes).expect("memory");
+    let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    let first = unwind::first_code_offset(&path);
+    let symbols = Symbols::default();
+    for offset in offsets.iter().copied().chain(first) {
+        let _ = unwind::return_address(&path, offset);
+        let text = format!("1000-9000 r-xp {offset:08x} 00:01 7 {}\n", path.display());
+        let Ok(maps) = MemoryMaps::from_buf_read(text.as_bytes()) else {
+            continue;
+        };
+        let mut processes = Processes::default();
+        processes.add_mappings(1, &maps);
+        look_up(&processes, &symbols, 1, 0x1000, false);
+        look_up(&processes, &symbols, 1, 0x1001, true);
+    }
+}
+
+/// Kernel stacks that no kernel has.
+pub fn names(bytes: &[u8]) -> HashMap<u64, String> {
+    let symbols = Symbols::default();
+    let mut source = Source(bytes);
+    let addresses: Vec<u64> = source.values(16);
+    let named = addresses
+        .iter()
+        .map(|at| (*at, symbols.kernel(*at).to_string()));
+    named.collect()
+}
+
+#[cfg(test)]
+#[path = "outside/tests.rs"]
+mod tests;
