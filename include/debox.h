@@ -118,7 +118,7 @@ enum debox_trace_kind {
 };
 
 /*
- * One kernel function entered during the call, in the order of entry (DEBOX_DETAIL_TRACE). Where
+ * One kernel function entered during the call, in the order of entry (debox_start_trace()). Where
  * functions cannot be probed there are samples and events instead, which have no time.
  */
 struct debox_trace_entry {
@@ -330,8 +330,9 @@ int debox_resume(void);
 
 /*
  * Limits this thread's next records to `max_sleeps` sites (at first DEBOX_SLEEPS_MAX) and
- * `max_trace` trace entries (at first 0); more than a record holds means all of it. What does not
- * fit is counted in sleeps_lost. Signal-safe. Errors: NOT_ENABLED, NOT_MONITORED.
+ * `max_trace` trace entries (at first 0; see debox_start_trace()); more than a record holds means
+ * all of it. What does not fit is counted in sleeps_lost and trace_lost. Signal-safe.
+ * Errors: NOT_ENABLED, NOT_MONITORED.
  */
 int debox_set_limits(unsigned int max_sleeps, unsigned int max_trace);
 
@@ -373,6 +374,30 @@ void debox_call_end(struct debox_slot *tapped, long number, long ret);
  * Errors: NOT_ENABLED, ARGUMENT, SYSTEM.
  */
 int debox_explain(const struct debox_record *record, int index, struct debox_explanation *out);
+
+/*
+ * Loads the probes of the call tree, unless they are loaded: from then on the records of threads
+ * that asked for trace entries with debox_set_limits() have some. `functions` is a list as of
+ * `debox run --trace=LIST`, NULL for the default one. How functions are seen depends on the kernel;
+ * one that lets none be probed gives samples and events. Takes some tenths of a second, or seconds
+ * for thousands of functions; every process pays for each entry of a function that is probed. Ends
+ * with debox_disable(). Not signal-safe.
+ * Errors: NOT_ENABLED, UNSUPPORTED (under a user tap), ARGUMENT, SYSTEM.
+ */
+int debox_start_trace(const char *functions);
+
+/*
+ * Copies the trace entries of one of this thread's records, in the order in which the functions
+ * were entered, and returns how many: at most `n`, and 0 when those of later calls have taken their
+ * place. Signal-safe. Errors: NOT_ENABLED, NOT_MONITORED, ARGUMENT.
+ */
+int debox_trace(const struct debox_record *record, struct debox_trace_entry *out, int n);
+
+/*
+ * Names the function of a trace entry: function, offset, file and line of `out`; there is no label.
+ * Not signal-safe. Errors: NOT_ENABLED, ARGUMENT.
+ */
+int debox_explain_trace(const struct debox_trace_entry *entry, struct debox_explanation *out);
 
 /* A call's name, such as "read"; "syscall_N" if it has none. Lives for good; not signal-safe. */
 const char *debox_call_name(int call, int abi);

@@ -47,8 +47,8 @@ typedef struct PerSleepInfo {
 
 /* One kernel function entered during the call. */
 typedef struct CallTrace {
-	unsigned long callSite; /* its address */
-	int deltaTime;		/* nanoseconds spent in it */
+	unsigned long callSite; /* its address; debox_explain_trace() names it */
+	int deltaTime;		/* nanoseconds spent in it; 0 where the kernel gives samples only */
 } CallTrace;
 
 /* One call. */
@@ -60,7 +60,7 @@ typedef struct DeBoxInfo {
 	} CallTime;	     /* from entry to exit */
 	int numPGFaults;     /* minor and major */
 	int numPerSleepInfo; /* entries of psi that are filled */
-	int traceDepth;	     /* entries of ct that are filled; 0 without detail "trace" */
+	int traceDepth;	     /* entries of ct that are filled, in the order of entry */
 	struct PerSleepInfo psi[5];
 	struct CallTrace ct[200];
 } DeBoxInfo;

@@ -8,7 +8,8 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use engine::inband::{self, Error, Last};
-use engine::record::{self, Sleep};
+use engine::record::{self, Sleep, TraceEntry};
+use engine::TraceOptions;
 
 use crate::error::keep;
 use texts::{Key, Text};
@@ -132,6 +133,9 @@ fn activate(max_sleeps: u32, max_trace: u32) -> Result<(), Error> {
             Err(Error::AlreadyEnabled) => {} // by another thread, just now
             Err(error) => return Err(error),
         }
+    }
+    if max_trace > 0 {
+        inband::start_trace(&TraceOptions::default())?;
     }
     inband::set_limits(max_sleeps, max_trace)?;
     inband::resume()?;
@@ -259,7 +263,18 @@ unsafe fn convert(active: &Active, last: Last, may: May) {
         timeval: timeval(last.wall_ns()),
     };
     info.num_pg_faults = clamp(u64::from(last.faults_minor()) + u64::from(last.faults_major()));
-    info.trace_depth = 0; // no probe traces functions yet
+    let mut entries = [TraceEntry::default(); TRACE];
+    let traced = match last.trace_used() {
+        0 => 0,
+        _ => inband::trace(&last.copy(), &mut entries).unwrap_or(0),
+    };
+    for (ct, entry) in info.ct.iter_mut().zip(&entries[..traced]) {
+        *ct = CallTrace {
+            call_site: entry.function,
+            delta_time: clamp(u64::from(entry.delta_ns)),
+        };
+    }
+    info.trace_depth = traced as c_int;
     let used = usize::from(last.sleeps_used()).min(SLEEPS);
     for (index, psi) in info.psi[..used].iter_mut().enumerate() {
         let Some(sleep) = last.sleep(index) else {

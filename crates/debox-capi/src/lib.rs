@@ -7,12 +7,12 @@ mod classic;
 mod error;
 mod names;
 
-use std::ffi::{c_char, c_int, c_uint};
+use std::ffi::{c_char, c_int, c_uint, CStr};
 use std::ptr;
 
 use engine::inband::{self, Error};
-use engine::record::Record;
-use engine::{Detail, Tap};
+use engine::record::{Record, TraceEntry};
+use engine::{Detail, Tap, TraceOptions};
 
 use error::{code_of, keep, outcome};
 
@@ -208,6 +208,89 @@ pub unsafe extern "C" fn debox_explain(
                 offset: explained.offset,
                 file: fixed(&explained.file),
                 line: explained.line,
+                reserved: 0,
+            };
+            // SAFETY: valid for writing, as the caller promises.
+            unsafe { out.write(filled) };
+            0
+        }
+    }
+}
+
+/// # Safety
+///
+/// `functions` is null or a C string.
+#[no_mangle]
+pub unsafe extern "C" fn debox_start_trace(functions: *const c_char) -> c_int {
+    let list = if functions.is_null() {
+        ""
+    } else {
+        // SAFETY: a C string, as the caller promises.
+        match unsafe { CStr::from_ptr(functions) }.to_str() {
+            Ok(list) => list,
+            Err(_) => return keep(&Error::Argument("names of functions are ASCII")),
+        }
+    };
+    let items = list
+        .split(',')
+        .map(str::trim)
+        .filter(|item| !item.is_empty());
+    let options = TraceOptions {
+        functions: items.map(str::to_string).collect(),
+        ..TraceOptions::default()
+    };
+    inband::start_trace(&options).map_or_else(|error| keep(&error), |()| 0)
+}
+
+/// # Safety
+///
+/// `record` is null or valid, and `out` has room for `n` entries.
+#[no_mangle]
+pub unsafe extern "C" fn debox_trace(
+    record: *const Record,
+    out: *mut TraceEntry,
+    n: c_int,
+) -> c_int {
+    let count = match usize::try_from(n) {
+        Ok(count) if !record.is_null() && (count == 0 || !out.is_null()) => count,
+        _ => return code_of(&Error::Argument("")),
+    };
+    let entries = match count {
+        0 => &mut [],
+        // SAFETY: there is room for that many, as the caller promises, and any bytes are an entry.
+        _ => unsafe { std::slice::from_raw_parts_mut(out, count) },
+    };
+    // SAFETY: valid, as the caller promises; a copy, as the kernel may write to the original.
+    let record = unsafe { ptr::read_volatile(record) };
+    // Signal-safe: the code alone, no text.
+    inband::trace(&record, entries).map_or_else(|error| code_of(&error), |copied| copied as c_int)
+}
+
+/// # Safety
+///
+/// `entry` and `out` are null or valid.
+#[no_mangle]
+pub unsafe extern "C" fn debox_explain_trace(
+    entry: *const TraceEntry,
+    out: *mut Explanation,
+) -> c_int {
+    if entry.is_null() || out.is_null() {
+        return keep(&Error::Argument(
+            "debox_explain_trace needs an entry and room for the result",
+        ));
+    }
+    // SAFETY: valid, as the caller promises.
+    match inband::explain_trace(unsafe { &*entry }) {
+        Err(error) => keep(&error),
+        Ok(frame) => {
+            let (file, line) = frame.line.as_deref().map_or(("", 0), inband::split_line);
+            let filled = Explanation {
+                label: fixed(""),
+                wait_class: fixed(""),
+                function: fixed(&frame.function),
+                offset: frame.offset,
+                file: fixed(file),
+                line,
                 reserved: 0,
             };
             // SAFETY: valid for writing, as the caller promises.

@@ -117,6 +117,8 @@ checks! {
     null_deactivates: "classic" "null";
     privilege_is_needed: "classic" "privilege";
     warm_fetches_are_no_call: "classic" "warm";
+    calls_are_traced: "classic" "trace";
+    old_trace_entries_are_gone: "classic" "old";
     the_user_tap_measures_a_known_wait: "tap" "sleep";
     the_user_tap_keeps_values: "tap" "reads";
     functions_are_wrapped: "tap" "wrapped";

@@ -4,6 +4,7 @@
 //! in their own ways. What can be tried is tried, up to a whole session over this very process.
 
 mod access;
+mod calltree;
 mod features;
 mod later;
 mod machine;
@@ -158,7 +159,7 @@ pub fn examine() -> Vec<Finding> {
     findings.push(machine::clock());
     findings.push(machine::steal());
     findings.push(others);
-    findings.push(later::fentry(&bpf));
+    findings.push(calltree::examine(&bpf));
     findings.push(later::kprobes());
     findings.push(later::hardware_counters());
     findings

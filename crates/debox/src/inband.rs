@@ -62,6 +62,7 @@ mod fork;
 mod join;
 mod memory;
 mod slot;
+mod trace;
 mod user_tap;
 mod words;
 
@@ -71,10 +72,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use libbpf_rs::MapCore;
 
+#[doc(hidden)]
+pub use explain::split_line;
 pub use explain::{explain, Explanation};
 #[cfg(any(test, fuzzing))]
 pub(crate) use slot::copy_history;
 pub use slot::Last;
+pub use trace::{explain_trace, start_trace, trace};
 pub use user_tap::{call, tap, Returned};
 #[doc(hidden)]
 pub use user_tap::{entry, watch, watch_thread};
@@ -363,8 +367,9 @@ pub fn resume() -> Result<(), Error> {
 }
 
 /// Limits how much this thread's next records hold: at most `max_sleeps` sites
-/// ([`SLEEPS_MAX`] at first) and `max_trace` trace entries (0 at first). What does not fit is
-/// counted in [`Record::sleeps_lost`], and its time is in the budget all the same. Values above
+/// ([`SLEEPS_MAX`] at first) and `max_trace` trace entries (0 at first; see [`start_trace`]). What
+/// does not fit is counted in [`Record::sleeps_lost`], and its time is in the budget all the same,
+/// or in [`Record::trace_lost`]. Values above
 /// what a record has room for mean all of it. Safe in a signal handler.
 ///
 /// # Errors

@@ -2,6 +2,7 @@
 /* classic.c: the interface of 2004. */
 #include "checks.h"
 #include "debox_2004.h"
+#include <sys/mman.h>
 
 static DeBoxInfo first, second;
 
@@ -87,6 +88,70 @@ static void warm_fetches_are_no_call(void)
 	      (unsigned long long)debox_last()->number - before);
 }
 
+/* Memory that is filled in during the call: functions entered, or tracepoints passed, by the score.
+ */
+static void *fill_memory(void)
+{
+	void *memory = (void *)syscall(SYS_mmap, 0, 1 << 20, PROT_READ | PROT_WRITE,
+				       MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+
+	CHECK(memory != MAP_FAILED, "mmap");
+	return memory;
+}
+
+static void calls_are_traced(void)
+{
+	struct debox_trace_entry entries[DEBOX_TRACE_MAX];
+	struct debox_explanation explanation;
+	struct debox_record record;
+	int count;
+
+	CHECK(debox_start_trace(NULL) == DEBOX_ERROR_NOT_ENABLED, "before a session");
+	CHECK(DeBoxControl(&first, 5, 200) == 0, "%s", debox_last_error_text());
+	fill_memory();
+	CHECK(DeBoxFetch() == 1 && first.syscallNum == SYS_mmap, "call %d", first.syscallNum);
+	CHECK(first.traceDepth > 0 && first.traceDepth <= 200, "%d entries", first.traceDepth);
+	for (int i = 0; i < first.traceDepth; i++)
+		CHECK(first.ct[i].callSite && first.ct[i].deltaTime >= 0, "entry %d", i);
+
+	fill_memory();
+	record = *debox_last();
+	count = debox_trace(&record, entries, DEBOX_TRACE_MAX);
+	CHECK(count == record.trace_used && count > 0, "%d of %d entries", count,
+	      record.trace_used);
+	for (int i = 0; i < count; i++) {
+		CHECK(entries[i].kind <= DEBOX_TRACE_EVENT, "kind %d", entries[i].kind);
+		CHECK(entries[i].delta_ns <= record.wall_ns, "longer than its call");
+		CHECK(entries[i].kind == DEBOX_TRACE_FUNCTION || !entries[i].delta_ns, "a time");
+	}
+	CHECK(debox_trace(&record, entries, 1) == 1, "room for one");
+	CHECK(debox_explain_trace(&entries[0], &explanation) == 0, "%s", debox_last_error_text());
+	CHECK(explanation.function[0] && explanation.function[0] != '0', "no name");
+
+	CHECK(DeBoxControl(&second, 5, 1) == 0, "%s", debox_last_error_text());
+	fill_memory();
+	CHECK(DeBoxFetch() == 1 && second.traceDepth == 1, "%d entries", second.traceDepth);
+	CHECK(debox_last()->trace_lost > 0, "what did not fit is not counted");
+	syscall(SYS_getppid);
+	CHECK(debox_last()->trace_lost == 0, "counted for another call");
+}
+
+/* A thread keeps so many entries: those of an old call are gone, and not another call's. */
+static void old_entries_are_gone(void)
+{
+	struct debox_trace_entry entries[DEBOX_TRACE_MAX];
+	struct debox_record record;
+
+	CHECK(DeBoxControl(&first, 5, 200) == 0, "%s", debox_last_error_text());
+	fill_memory();
+	record = *debox_last();
+	CHECK(debox_trace(&record, entries, DEBOX_TRACE_MAX) == record.trace_used, "no entries");
+	CHECK(record.trace_used > 100, "%d entries", record.trace_used);
+	for (int i = 0; i < 3; i++)
+		fill_memory();
+	CHECK(debox_trace(&record, entries, DEBOX_TRACE_MAX) == 0, "another call's entries");
+}
+
 int main(int argc, char **argv)
 {
 	static const struct check checks[] = {
@@ -95,6 +160,8 @@ int main(int argc, char **argv)
 		{"null", null_deactivates},
 		{"privilege", privilege_is_needed},
 		{"warm", warm_fetches_are_no_call},
+		{"trace", calls_are_traced},
+		{"old", old_entries_are_gone},
 	};
 
 	return run_check(checks, sizeof(checks) / sizeof(checks[0]), argc > 1 ? argv[1] : NULL);

@@ -1,8 +1,7 @@
-//! What no part of debox needs yet, and measurements inside the kernel's functions will.
+//! What no part of debox needs yet.
 
 use std::fs;
 use std::io;
-use std::os::fd::AsRawFd;
 
 use libbpf_rs::libbpf_sys;
 
@@ -12,60 +11,6 @@ use crate::kernel;
 
 /// A function that the kernel has for trials like this one; nothing calls it otherwise.
 const TRIAL_FUNCTION: &std::ffi::CStr = c"bpf_fentry_test1";
-
-pub(super) fn fentry(bpf: &io::Result<()>) -> Finding {
-    let need = "function probes (fentry)";
-    if bpf.is_err() {
-        return Finding::unchecked(need, NEEDS_ROOT);
-    }
-    match try_fentry() {
-        Ok(()) => Finding::met(need, "attach"),
-        Err(error) => Finding::unused(need, reason(&error))
-            .cost("nothing so far")
-            .remedy("a kernel that lets its functions be patched, as Debian's do"),
-    }
-}
-
-fn try_fentry() -> io::Result<()> {
-    const EXIT: u8 = 0x95; // BPF_JMP | BPF_EXIT
-    const MOVE: u8 = 0xb7; // BPF_ALU64 | BPF_MOV | BPF_K
-    let instruction = |code| libbpf_sys::bpf_insn {
-        code,
-        ..Default::default()
-    };
-    let return_0 = [instruction(MOVE), instruction(EXIT)];
-    // SAFETY: the name is a C string.
-    let id = unsafe {
-        libbpf_sys::libbpf_find_vmlinux_btf_id(
-            TRIAL_FUNCTION.as_ptr(),
-            libbpf_sys::BPF_TRACE_FENTRY,
-        )
-    };
-    if id < 0 {
-        return Err(io::Error::from_raw_os_error(-id));
-    }
-    let options = libbpf_sys::bpf_prog_load_opts {
-        sz: size_of::<libbpf_sys::bpf_prog_load_opts>() as _,
-        expected_attach_type: libbpf_sys::BPF_TRACE_FENTRY,
-        attach_btf_id: id as u32,
-        ..Default::default()
-    };
-    // SAFETY: names, instructions and options outlive the call, which only reads them.
-    let program = owned(unsafe {
-        libbpf_sys::bpf_prog_load(
-            libbpf_sys::BPF_PROG_TYPE_TRACING,
-            c"debox_doctor".as_ptr(),
-            c"GPL".as_ptr(),
-            return_0.as_ptr(),
-            return_0.len() as _,
-            std::ptr::from_ref(&options).cast_mut(),
-        )
-    })?;
-    // SAFETY: fentry programs have no name to be opened by; the descriptor is open.
-    let link =
-        unsafe { libbpf_sys::bpf_raw_tracepoint_open(std::ptr::null(), program.as_raw_fd()) };
-    owned(link).map(drop)
-}
 
 pub(super) fn kprobes() -> Finding {
     let need = "function probes (kprobe)";

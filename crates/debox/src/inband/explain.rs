@@ -182,7 +182,7 @@ fn explain_stack(
 }
 
 /// `file.c:123` into its parts; a file without a line has line 0.
-fn split_line(text: &str) -> (&str, u32) {
+pub fn split_line(text: &str) -> (&str, u32) {
     match text.rsplit_once(':') {
         Some((file, line)) => line.parse().map_or((text, 0), |line| (file, line)),
         None => (text, 0),

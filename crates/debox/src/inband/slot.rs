@@ -101,6 +101,11 @@ impl Last {
         (index < used).then(|| read!(self.record, sleep_entries[index]))
     }
 
+    /// How many trace entries [`super::trace`] will find.
+    pub fn trace_used(self) -> u16 {
+        read!(self.record, trace_used)
+    }
+
     /// How many entries [`Record::sleeps`] of the copy will have.
     pub fn sleeps_used(self) -> u16 {
         read!(self.record, sleeps_used)

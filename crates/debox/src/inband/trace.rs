@@ -1,0 +1,92 @@
+//! The call tree of a thread's own calls, as entries beside their records.
+
+use std::ptr;
+use std::sync::atomic::{fence, Ordering};
+
+use crate::record::{Record, TraceEntry, TRACE_MAX};
+use crate::session::Tap;
+use crate::symbols::{Frame, Symbols};
+use crate::trace::TraceOptions;
+
+use super::{own_slot, slot, Error};
+
+/// Loads the probes of the call tree, unless they are loaded: from then on the records of threads
+/// that asked for trace entries ([`super::set_limits`]) have some. They are gone with
+/// [`super::disable`]. Takes some tenths of a second, or seconds for thousands of functions.
+/// Allocates and locks: not for signal handlers.
+///
+/// # Errors
+///
+/// [`Error::NotEnabled`], [`Error::Unsupported`] under a user tap, [`Error::System`] if a function
+/// does not exist or the kernel refuses.
+pub fn start_trace(options: &TraceOptions) -> Result<(), Error> {
+    let mut state = super::state();
+    if !super::is_enabled() {
+        return Err(Error::NotEnabled);
+    }
+    let refused = || {
+        Error::Unsupported(
+            "the call tree needs probes at both ends of a call, which are the kernel tap"
+                .to_string(),
+        )
+    };
+    let session = state.session.as_mut().ok_or_else(refused)?;
+    if session.options.tap == Tap::User {
+        return Err(refused());
+    }
+    if session.trace.is_some() {
+        return Ok(());
+    }
+    without_records(|| session.start_trace(options)).map_err(super::classify)
+}
+
+/// The library's own calls have no records and push none out.
+fn without_records<T>(work: impl FnOnce() -> T) -> T {
+    let own = slot::own();
+    let paused = own.map(|own| slot::set_paused(own, true));
+    let done = work();
+    if let (Some(own), Some(paused)) = (own, paused) {
+        slot::set_paused(own, paused);
+    }
+    done
+}
+
+/// Copies the trace entries of one of this thread's records, in the order in which the functions
+/// were entered, and returns how many there were: 0 also when later calls' entries have taken their
+/// place (a thread keeps [`TRACE_MAX`]). Plain loads, safe in a signal handler.
+///
+/// # Errors
+///
+/// [`Error::NotEnabled`], [`Error::NotMonitored`].
+pub fn trace(record: &Record, entries: &mut [TraceEntry]) -> Result<usize, Error> {
+    let slot = own_slot()?;
+    let used = u32::from(record.trace_used).min(TRACE_MAX as u32);
+    let copied = (used as usize).min(entries.len());
+    for (place, nth) in entries[..copied].iter_mut().zip(0..) {
+        let at = record.trace_first.wrapping_add(nth) as usize % TRACE_MAX;
+        // SAFETY: the index is inside the array, slots stay mapped for good, and any bytes are
+        // valid integers.
+        *place =
+            unsafe { ptr::read_volatile((&raw const (*slot).trace).cast::<TraceEntry>().add(at)) };
+    }
+    fence(Ordering::Acquire);
+    // SAFETY: as above.
+    let written = unsafe { ptr::read_volatile(&raw const (*slot).trace_written) };
+    let is_there = written.wrapping_sub(record.trace_first) <= TRACE_MAX as u32;
+    Ok(if is_there { copied } else { 0 })
+}
+
+/// The function of a trace entry; of an event, the kernel's `__traceiter_NAME`. Reads the kernel's
+/// symbols the first time a function is seen. Allocates and locks: not for signal handlers.
+///
+/// # Errors
+///
+/// [`Error::NotEnabled`].
+pub fn explain_trace(entry: &TraceEntry) -> Result<Frame, Error> {
+    let mut state = super::state();
+    if !super::is_enabled() {
+        return Err(Error::NotEnabled);
+    }
+    let symbols = state.symbols.get_or_insert_with(Symbols::default);
+    Ok(without_records(|| symbols.kernel(entry.function)))
+}

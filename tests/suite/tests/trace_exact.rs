@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The call tree against the kernel's own `function_graph` tracer, which knows nothing of debox:
+//! the same functions, nested in the same way, entered as often and in the same order. Needs a kernel
+//! that lets its functions be probed and that has that tracer, as those in the guests.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use debox_tests::program;
+use debox_tests::skipped;
+use debox_tests::wait_for;
+use debox_tests::Debox;
+use debox_tests::Exclusive;
+use serde_json::Value;
+
+const TRACEFS: &str = "/sys/kernel/tracing";
+const GROUPS: &str = "--trace=syscalls,vfs,mm,process,wait,fs";
+/// What memory allocation and the state of caches do differently from run to run.
+const ATTEMPTS: usize = 5;
+
+/// A function, how often it was entered there, and what it entered, in the order of first entries.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Entered {
+    function: String,
+    count: u64,
+    below: Vec<Entered>,
+}
+
+/// Equal ways are one.
+fn enter<'a>(level: &'a mut Vec<Entered>, function: &str) -> &'a mut Entered {
+    let at = level.iter().position(|found| found.function == function);
+    let at = at.unwrap_or_else(|| {
+        level.push(Entered {
+            function: function.to_string(),
+            count: 0,
+            below: Vec::new(),
+        });
+        level.len() - 1
+    });
+    level[at].count += 1;
+    &mut level[at]
+}
+
+/// The output of `function_graph` without times: `f() {`, `f();` and `}`.
+fn parse_graph(text: &str) -> Vec<Entered> {
+    let mut tree = Vec::new();
+    let mut open: Vec<String> = Vec::new();
+    for line in text.lines().map(str::trim) {
+        let Some((name, rest)) = line.split_once("()") else {
+            if line.starts_with('}') {
+                open.pop();
+            }
+            continue;
+        };
+        let name = name.split_whitespace().last().unwrap_or_default();
+        let mut level = &mut tree;
+        for above in &open {
+            let at = level
+                .iter()
+                .position(|found: &Entered| found.function == *above);
+            level = &mut level[at.expect("it was entered")].below;
+        }
+        enter(level, name);
+        if rest.contains('{') {
+            open.push(name.to_string());
+        }
+    }
+    tree
+}
+
+#[test]
+fn a_graph_is_read() {
+    let text = "# tracer: function_graph\n\n  a() {\n    b();\n    c() {\n      d();\n    }\n    b();\n  }\n a();\n";
+    let leaf = |function: &str, count| Entered {
+        function: function.to_string(),
+        count,
+        below: Vec::new(),
+    };
+    let mut c = leaf("c", 1);
+    c.below.push(leaf("d", 1));
+    let mut a = leaf("a", 2);
+    a.below = vec![leaf("b", 2), c];
+    assert_eq!(parse_graph(text), [a]);
+}
+
+fn from_report(functions: &Value) -> Vec<Entered> {
+    let functions = functions.as_array().expect("functions");
+    let entered = |function: &Value| Entered {
+        function: function["function"].as_str().expect("a name").to_string(),
+        count: function["entered"].as_u64().expect("a number"),
+        below: from_report(&function["children"]),
+    };
+    functions.iter().map(entered).collect()
+}
+
+fn state_of(pid: i32) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
+}
+
+fn await_stop(pid: i32) {
+    let stopped = wait_for(Duration::from_secs(60), || state_of(pid) == Some('T'));
+    assert!(stopped, "the program did not stop");
+}
+
+fn go_on(pid: i32) {
+    // SAFETY: kill takes no memory; the process is a child of ours, or of debox, that still runs.
+    unsafe { libc::kill(pid, libc::SIGCONT) };
+}
+
+/// debox's tree of the three calls, and the functions that it probed.
+fn with_debox() -> (Value, BTreeSet<String>) {
+    let running = Debox::run("trace_calls")
+        .options([GROUPS, "--format", "json"])
+        .args(["once", "stop"])
+        .limit(120)
+        .spawn();
+    let mut pid = 0;
+    // Emulated machines take their time to accept the probes.
+    let is_there = wait_for(Duration::from_secs(100), || {
+        pid = running
+            .children("trace_calls")
+            .first()
+            .copied()
+            .unwrap_or(0);
+        pid != 0
+    });
+    assert!(is_there, "the program never ran");
+    await_stop(pid);
+    let text = std::fs::read_to_string(format!("{TRACEFS}/enabled_functions")).expect("a list");
+    let name = |line: &str| line.split_whitespace().next().map(str::to_string);
+    let probed = text.lines().filter_map(name).collect();
+    go_on(pid);
+    let finished = running.finish().code(0);
+    let json = finished.stderr.find('{').expect("a report");
+    let report = serde_json::from_str(&finished.stderr[json..]).expect("JSON");
+    (report, probed)
+}
+
+/// Settings of the kernel's tracer, taken back at the end.
+struct Tracer;
+
+impl Tracer {
+    fn set(file: &str, text: &str) {
+        std::fs::write(Path::new(TRACEFS).join(file), text)
+            .unwrap_or_else(|error| panic!("{file}: {error}"));
+    }
+
+    fn start(pid: i32, functions: &BTreeSet<String>, roots: &[&str]) -> Tracer {
+        let tracer = Tracer;
+        let all: Vec<&str> = functions.iter().map(String::as_str).collect();
+        Tracer::set("current_tracer", "nop");
+        for (option, value) in [
+            ("funcgraph-irqs", "0"),
+            ("funcgraph-cpu", "0"),
+            ("funcgraph-overhead", "0"),
+            ("funcgraph-duration", "0"),
+        ] {
+            // They are there once the tracer has been chosen.
+            Tracer::set("current_tracer", "function_graph");
+            Tracer::set(&format!("options/{option}"), value);
+        }
+        Tracer::set("current_tracer", "nop");
+        Tracer::set("set_ftrace_filter", &all.join("\n"));
+        Tracer::set("set_graph_function", &roots.join("\n"));
+        Tracer::set("set_ftrace_pid", &pid.to_string());
+        Tracer::set("trace", "");
+        Tracer::set("current_tracer", "function_graph");
+        tracer
+    }
+}
+
+impl Drop for Tracer {
+    fn drop(&mut self) {
+        for (file, text) in [
+            ("current_tracer", "nop"),
+            ("set_ftrace_pid", ""),
+            ("set_graph_function", ""),
+            ("set_ftrace_filter", ""),
+            ("trace", ""),
+        ] {
+            let _ = std::fs::write(Path::new(TRACEFS).join(file), text);
+        }
+    }
+}
+
+fn with_function_graph(functions: &BTreeSet<String>, roots: &[&str]) -> Vec<Entered> {
+    let _turn = Exclusive::take();
+    let mut child = Command::new(program("trace_calls"))
+        .args(["once", "stop"])
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .expect("the program starts");
+    let pid = child.id() as i32;
+    await_stop(pid);
+    let _tracer = Tracer::start(pid, functions, roots);
+    go_on(pid);
+    assert!(child.wait().expect("it ends").success());
+    let text = std::fs::read_to_string(format!("{TRACEFS}/trace")).expect("a trace");
+    parse_graph(&text)
+}
+
+/// Why functions cannot be compared here, if they cannot.
+fn lack() -> Option<String> {
+    let tracers = std::fs::read_to_string(format!("{TRACEFS}/available_tracers"));
+    if !tracers.is_ok_and(|tracers| tracers.contains("function_graph")) {
+        return Some("this kernel has no function_graph tracer".to_string());
+    }
+    let report = Debox::run("trace_calls")
+        .options(["--trace=vfs_read"])
+        .args(["once"])
+        .limit(120)
+        .unchecked_report()
+        .report;
+    let method = &report["trace"]["method"];
+    (method == "sampled").then(|| "this kernel lets no function be probed".to_string())
+}
+
+#[test]
+fn functions_and_their_order_are_those_of_function_graph() {
+    if let Some(lack) = lack() {
+        return skipped(
+            "functions_and_their_order_are_those_of_function_graph",
+            &lack,
+        );
+    }
+    let calls = [
+        ("open", "__x64_sys_open"),
+        ("read", "__x64_sys_read"),
+        ("fork", "__x64_sys_fork"),
+    ];
+    let mut left: Vec<_> = calls.to_vec();
+    for attempt in 1..=ATTEMPTS {
+        let (report, probed) = with_debox();
+        assert!(probed.len() > 300, "{} functions", probed.len());
+        let roots: Vec<&str> = left.iter().map(|(_, root)| *root).collect();
+        let graph = with_function_graph(&probed, &roots);
+        left.retain(|(call, root)| {
+            let tree = report["trace"]["tree"].as_array().expect("a tree");
+            let found = tree.iter().find(|found| found["syscall"] == *call);
+            let ours = from_report(&found.expect("the call was made")["functions"]);
+            let ours: Vec<_> = ours.into_iter().filter(|f| f.function == *root).collect();
+            let theirs: Vec<_> = graph
+                .iter()
+                .filter(|f| f.function == *root)
+                .cloned()
+                .collect();
+            assert!(
+                !theirs.is_empty(),
+                "function_graph saw no {root}: {graph:?}"
+            );
+            let is_same = ours == theirs;
+            if !is_same && attempt == ATTEMPTS {
+                panic!("{call}: debox\n{ours:#?}\nfunction_graph\n{theirs:#?}");
+            }
+            !is_same
+        });
+        if left.is_empty() {
+            return;
+        }
+    }
+}
+
+fn sum_of_self(functions: &Value) -> u64 {
+    let functions = functions.as_array().expect("functions");
+    let own = |function: &Value| {
+        function["self_ns"].as_u64().expect("a time") + sum_of_self(&function["children"])
+    };
+    functions.iter().map(own).sum()
+}
+
+#[test]
+fn nested_times_add_up_to_the_calls() {
+    if let Some(lack) = lack() {
+        return skipped("nested_times_add_up_to_the_calls", &lack);
+    }
+    let run = Debox::run("trace_calls")
+        .options([GROUPS])
+        .args(["grow", "3", "2"])
+        .limit(120)
+        .unchecked_report();
+    for call in run.report["trace"]["tree"].as_array().expect("a tree") {
+        let name = call["syscall"].as_str().expect("a name");
+        // The last call of a process does not return, nor do the functions that it is in.
+        if name == "exit_group" || name == "execve" {
+            continue;
+        }
+        let total = call["total_ns"].as_u64().expect("a time");
+        assert_eq!(sum_of_self(&call["functions"]), total, "{call:#}");
+        let rows = run.report["syscalls"].as_array().expect("a table");
+        let row = rows.iter().find(|row| row["name"] == name).expect("a row");
+        let wall = row["wall_ns"].as_u64().expect("a time");
+        assert!(
+            total <= wall,
+            "{name}: {total} ns in functions of {wall} ns"
+        );
+    }
+    let lost = &run.report["trace"]["lost"];
+    for kind in ["depth", "nodes", "threads", "unreturned", "unmatched"] {
+        assert_eq!(lost[kind], 0, "{lost:#}");
+    }
+}
