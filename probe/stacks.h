@@ -7,6 +7,10 @@
  * and the call: if each slot still holds its address, unwinding would find the same frames again,
  * for where a frame lies follows from the addresses before it. An address that occurs twice in the
  * words looked at could be a stale copy, so such stacks are not remembered.
+ *
+ * Kernels that randomize the stack leave up to 1 KB of old words between the outermost frame, which
+ * is at the entry to the kernel, and the others. Those words are not looked at, for stale copies
+ * are what they are full of.
  */
 #ifndef PROBE_STACKS_H
 #define PROBE_STACKS_H
@@ -34,7 +38,8 @@ struct shape_key {
 /* Where in the stack the return addresses of a known stack are. */
 struct shape {
 	__u64 name;
-	__u32 frames, bytes;
+	__u32 frames;
+	__u32 bytes; /* from the stack pointer to the last but the outermost frame */
 	__u64 address[STACK_DEPTH];
 	__u32 word[STACK_DEPTH];
 };
@@ -68,32 +73,45 @@ static __always_inline __u64 mix(__u64 hash, __u64 word)
 	return hash ^ (hash >> 29);
 }
 
+/* Frames that lie close together; all, if the outermost ones were not had. */
+static __always_inline __u32 inner_frames(__u32 frames)
+{
+	return frames < STACK_DEPTH ? frames - 1 : frames;
+}
+
 /* One word of the stack: the next frame's return address, or a second copy of an earlier one? */
 static long learn_word(__u32 index, struct stack_scratch **holder)
 {
 	__u32 zero = 0;
 	struct stack_scratch *scratch = bpf_map_lookup_elem(&stack_scratch, &zero);
-	__u32 found, word = index;
+	__u32 found, inner, word = index;
 	__u64 value;
 
 	if (!scratch || word >= SHAPE_WORDS)
 		return 1;
 	value = scratch->words[word];
 	found = scratch->found;
-	for (__u32 i = 0; i < STACK_DEPTH; i++) {
-		if (i >= found)
-			break;
-		if (scratch->shape.address[i] == value)
-			scratch->repeated = 1;
-	}
-	if (found >= STACK_DEPTH || found >= scratch->shape.frames)
-		return 0;
-	if (value == scratch->stack.frames[found]) {
-		scratch->shape.address[found] = value;
-		scratch->shape.word[found] = word;
+	inner = inner_frames(scratch->shape.frames);
+	if (found >= inner) {
+		/* The outermost: its last copy, above which there are the program's registers only.
+		 */
+		found = inner;
+		if (found >= STACK_DEPTH || value != scratch->stack.frames[found])
+			return 0;
+	} else {
+		for (__u32 i = 0; i < STACK_DEPTH; i++) {
+			if (i >= found)
+				break;
+			if (scratch->shape.address[i] == value)
+				scratch->repeated = 1;
+		}
+		if (found >= STACK_DEPTH || value != scratch->stack.frames[found])
+			return 0;
 		scratch->shape.bytes = (word + 1) * sizeof(__u64);
-		scratch->found = found + 1;
 	}
+	scratch->shape.address[found] = value;
+	scratch->shape.word[found] = word;
+	scratch->found = found + 1;
 	return 0;
 }
 
@@ -102,6 +120,8 @@ static __always_inline void learn_shape(struct stack_scratch *scratch, struct sh
 {
 	__u32 words = (KERNEL_STACK_SIZE - key->depth) / sizeof(__u64);
 
+	if (frames < 2)
+		return;
 	if (words > SHAPE_WORDS)
 		words = SHAPE_WORDS;
 	if (bpf_probe_read_kernel(scratch->words, words * sizeof(__u64), (void *)sp))
@@ -118,19 +138,24 @@ static __always_inline void learn_shape(struct stack_scratch *scratch, struct sh
 /* Whether every return address of a known stack is still where it was. */
 static __always_inline bool same_shape(struct stack_scratch *scratch, struct shape *shape, __u64 sp)
 {
-	__u32 bytes = shape->bytes;
+	__u32 bytes = shape->bytes, inner = inner_frames(shape->frames);
+	__u64 outermost;
 
 	if (bytes > sizeof(scratch->words))
 		return false;
 	if (bpf_probe_read_kernel(scratch->words, bytes, (void *)sp))
 		return false;
 	for (__u32 i = 0; i < STACK_DEPTH; i++) {
-		if (i >= shape->frames)
+		if (i >= inner)
 			break;
 		if (scratch->words[shape->word[i] & (SHAPE_WORDS - 1)] != shape->address[i])
 			return false;
 	}
-	return true;
+	if (inner >= STACK_DEPTH)
+		return true;
+	return !bpf_probe_read_kernel(&outermost, sizeof(outermost),
+				      (void *)(sp + shape->word[inner] * sizeof(__u64))) &&
+	       outermost == shape->address[inner];
 }
 
 /* The arguments that rules for labels look at, and a hash of them; 0 when there are none. */
