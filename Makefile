@@ -60,6 +60,9 @@ install:
 		fi; \
 	done
 	$(TARGET)/release/debox man $(DESTDIR)$(PREFIX)/share/man/man1
+	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
+	sed 's|@PREFIX@|$(PREFIX)|' scripts/debox-broker.service.in \
+		> $(DESTDIR)$(PREFIX)/lib/systemd/system/debox-broker.service
 
 clean:
 	$(CARGO) clean

@@ -171,8 +171,8 @@ struct debox_slot {
 	__u32 paused;	  /* thread: not 0 while no records are wanted */
 	__u32 max_sleeps; /* thread: at most this many entries in sleeps[] */
 	__u32 max_trace;  /* thread */
-	__u32 reserved0;
-	__u64 completed; /* tap: records completed; the last is history[(completed - 1) % MAX] */
+	__u32 gone;	  /* library: not 0 once nobody writes the records any more */
+	__u64 completed;  /* tap: records completed; the last is history[(completed - 1) % MAX] */
 
 	/* The user tap's own words; see debox_tap.h. */
 	__u32 tap_call;	   /* thread: call number + 1 between the stamps, else 0 */
@@ -280,8 +280,16 @@ struct debox_explanation {
 
 /*
  * Loads the probes and enrols this process. NULL means 1024 threads, DEBOX_DETAIL_SLEEPS and
- * DEBOX_TAP_ANY. Needs root, or CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE. Takes some tenths of a
- * second.
+ * DEBOX_TAP_ANY. Needs root, or CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE; or a broker (`debox
+ * broker`) at /run/debox/broker.sock, or where DEBOX_BROKER says. Takes some tenths of a second,
+ * with a broker some milliseconds.
+ *
+ * Through a broker everything is as it is without, except: it may give fewer threads than asked
+ * for; tasks of other users that end a sleep are called "(another user)"; site, stack and the
+ * resource of a lock are names instead of addresses; waiters of kernel locks are not counted. A
+ * thread of the library's waits for the broker's end: then there are no records until a broker is
+ * back, and the process, but not its children, is enrolled again. A child forked before that can
+ * enable anew.
  *
  * A program that runs under `debox run --tap user` joins that session, unless it asks for
  * DEBOX_TAP_KERNEL: no privilege is needed, the threads and the detail are the session's, and

@@ -183,7 +183,7 @@ static __noinline int add_parts_between(struct thread *thread, void *ctx)
 	for (int i = 0; i < PARTS; i++)
 		thread->between[i] += thread->parts[i];
 	thread->between_spin_ns += thread->spin_ns;
-	if (want_sleeps && thread->slept_used)
+	if (want_report && want_sleeps && thread->slept_used)
 		write_slept_sites(ctx, thread, 0);
 	clear_parts(thread);
 	return 0;
@@ -213,7 +213,7 @@ static __noinline int add_parts_of_call(struct thread *thread, struct row *row, 
 	}
 	if (row)
 		row->spin_ns += thread->spin_ns;
-	if (want_sleeps && thread->slept_used)
+	if (want_report && want_sleeps && thread->slept_used)
 		write_slept_sites(ctx, thread, user_stack);
 	clear_parts(thread);
 	return 0;
@@ -275,7 +275,7 @@ static __always_inline void close_call(struct thread *thread, struct task_struct
 	if (minor | major)
 		count_faults(thread, row, task);
 	thread->calls++;
-	if (want_callsites && ctx) {
+	if (want_report && want_callsites && ctx) {
 		note_mapped_code(thread, regs);
 		if (wall >= slow_ns)
 			user_stack = write_call_site(thread, wall);

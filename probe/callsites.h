@@ -48,7 +48,7 @@ static __noinline int note_entry_stack(struct thread *thread, struct pt_regs *re
 {
 	__u32 call = thread->call;
 
-	if (!(want_sleeps || want_callsites))
+	if (!want_report || !(want_sleeps || want_callsites))
 		return 0;
 	thread->entry_stack = take_user_stack(thread, want_callsites);
 	if (want_callsites && call != NR_RT_SIGRETURN)

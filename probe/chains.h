@@ -66,7 +66,8 @@ static __noinline __u64 stack_of_sleeper(__u32 tid, __u32 call)
 	struct task_struct *task;
 	__u64 site, stack = 0;
 
-	if (!bpf_ksym_exists(bpf_task_from_pid))
+	/* The broker's numbers are not those that the kernel finds tasks by. */
+	if (for_others || !bpf_ksym_exists(bpf_task_from_pid))
 		return 0;
 	task = bpf_task_from_pid(tid);
 	if (!task)

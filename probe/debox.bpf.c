@@ -9,7 +9,7 @@
  *   tap.h      the kernel tap      life.h    enrolment and end    context.h interrupt or task
  *   usertap.h  the user tap        stacks.h  kernel stacks        irq.h     interrupts
  *   waits.h    one wait            resources.h what is waited on  owners.h  who holds it
- *   chains.h   who waits for whom
+ *   chains.h   who waits for whom              client.h    the broker's clients
  */
 #include "kernel.h"
 #include "shared.h"

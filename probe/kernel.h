@@ -145,8 +145,10 @@ struct sock_common {
 	struct in6_addr skc_v6_daddr, skc_v6_rcv_saddr;
 } CORE;
 
+struct pid_namespace;
 struct upid {
 	int nr;
+	struct pid_namespace *ns;
 } CORE;
 
 struct pid {
@@ -202,6 +204,32 @@ struct mm_struct {
 	struct file *exe_file;
 } CORE;
 
+/* The flags of an address space: a word, and from 6.18 on a bitmap that begins with it. */
+struct mm_struct___word {
+	unsigned long flags;
+} CORE;
+struct mm_flags {
+	unsigned long __mm_flags[1];
+} CORE;
+struct mm_struct___bitmap {
+	struct mm_flags flags;
+} CORE;
+
+typedef struct {
+	unsigned int val;
+} kuid_t;
+typedef struct {
+	unsigned int val;
+} kgid_t;
+struct cred {
+	kuid_t uid, suid, euid, fsuid;
+	kgid_t gid, sgid, egid;
+} CORE;
+
+struct linux_binprm {
+	unsigned int secureexec : 1;
+} CORE;
+
 struct rq;
 struct cfs_rq {
 	struct rq *rq;
@@ -247,6 +275,8 @@ struct task_struct {
 	struct signal_struct *signal;
 	struct pid *thread_pid;
 	struct task_io_accounting ioac;
+	struct task_struct *group_leader;
+	const struct cred *real_cred;
 	struct bpf_local_storage *bpf_storage;
 } CORE;
 
@@ -277,6 +307,9 @@ extern struct task_struct *bpf_task_from_vpid(__s32 pid) __ksym __weak;
 /* include/linux/sched.h; values unchanged from 6.1 to 7.x. */
 #define TASK_DEAD 0x80
 #define PF_KTHREAD 0x00200000
+/* include/linux/mm_types.h and sched/coredump.h: who may look into a process. */
+#define DUMPABLE_MASK 3
+#define DUMPABLE_BY_USER 1
 /* arch/x86/include/asm/thread_info.h: a 32-bit call is in progress. */
 #define TS_COMPAT 0x2
 

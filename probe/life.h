@@ -8,9 +8,11 @@
 #include "calls.h"
 #include "usertap.h"
 
-/* Gives the task an entry in `threads`, cleared. */
-static __always_inline struct thread *new_thread(struct task_struct *task, __u32 *index_out)
+/* Gives the task an entry in `threads`, cleared. `client` is for sessions of the broker. */
+static __always_inline struct thread *new_thread(struct task_struct *task, __u32 client,
+						 __u32 *index_out)
 {
+	struct client *owner = shared_slots ? client_at(client) : 0;
 	__u32 zero = 0, index;
 	struct thread *thread;
 	__u32 *stored;
@@ -32,8 +34,13 @@ static __always_inline struct thread *new_thread(struct task_struct *task, __u32
 	}
 	__builtin_memset(thread, 0, sizeof(*thread));
 	thread->task = (__u64)task;
-	thread->tid = task->pid;
-	thread->tgid = task->tgid;
+	thread->client = client;
+	if (shared_slots && (!owner || !take_slot(owner, thread))) {
+		bpf_task_storage_delete(&task_index, task);
+		bpf_map_push_elem(&free_threads, &index, 0);
+		goto none;
+	}
+	number_thread(thread, task);
 	thread->call = CALL_NONE;
 	thread->index = index;
 	copy_comm(thread->comm, task);
@@ -47,12 +54,22 @@ none:
 	return 0;
 }
 
-/* The thread has left the CPU for the last time: whatever is open ends here. */
+/*
+ * The thread has left the CPU for the last time, or its session for good (`leaves`): whatever is
+ * open ends here.
+ */
 static __always_inline void end_life(struct thread *thread, struct task_struct *task, void *ctx,
-				     __u64 now)
+				     __u64 now, bool leaves)
 {
-	__u32 index = thread->index;
+	__u32 index = thread->index, before;
 	struct thread_ended *event;
+
+	if (shared_slots) {
+		/* Once only: the client may be let go in this moment. */
+		before = __sync_lock_test_and_set(&thread->state, THREAD_ENDED);
+		if (before == THREAD_FREE || before == THREAD_ENDED)
+			return;
+	}
 
 	if (user_tap) {
 		return_memory(thread);
@@ -61,7 +78,8 @@ static __always_inline void end_life(struct thread *thread, struct task_struct *
 		close_between(thread, 0, now);
 	else
 		close_call(thread, task, 0, 0, now, 0); /* exit never returns */
-	thread->tid = task->pid;
+	if (!for_others)
+		thread->tid = task->pid;
 	copy_comm(thread->comm, task);
 	thread->end_ns = now;
 	thread->end_faults_minor = task->min_flt;
@@ -90,10 +108,47 @@ static __always_inline void end_life(struct thread *thread, struct task_struct *
 			}
 		}
 	}
+	thread->task = 0; /* nobody finds the entry any more */
 	thread->state = THREAD_FREE;
 	if (want_records)
-		end_slot(index);
-	bpf_map_push_elem(&free_threads, &index, 0);
+		end_slot(thread, index);
+	/* A probe on another CPU may be at a thread that lives on. */
+	if (leaves && shared_slots)
+		bpf_map_push_elem(&retired_threads, &index, 0);
+	else
+		bpf_map_push_elem(&free_threads, &index, 0);
+}
+
+/* What the task does from here on is not its client's to see. */
+static __noinline int leave(struct thread *thread, struct task_struct *task, __u64 now)
+{
+	if (user_tap)
+		close_tapped_part(thread, PART_CPU, now);
+	else if (thread->parted)
+		close_part(thread, PART_CPU, now);
+	end_life(thread, task, 0, now, true);
+	bpf_task_storage_delete(&task_index, task);
+	return 0;
+}
+
+#define NR_PRCTL 157
+
+/* Calls by which a thread changes who may look into it. */
+static __always_inline bool changes_ids(__u32 call)
+{
+	switch (call) {
+	case 105:
+	case 106: /* setuid, setgid */
+	case 113:
+	case 114: /* setreuid, setregid */
+	case 117:
+	case 119: /* setresuid, setresgid */
+	case 122:
+	case 123: /* setfsuid, setfsgid */
+	case NR_PRCTL:
+		return true;
+	}
+	return call & CALL_IA32;
 }
 
 /*
@@ -124,7 +179,9 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 
 	if (!of_parent || of_parent->state != THREAD_LIVE)
 		return 0;
-	thread = new_thread(child, &index);
+	if (for_others && !is_clients_own(child, client_of(of_parent)))
+		return 0;
+	thread = new_thread(child, of_parent->client, &index);
 	if (!thread)
 		return 0;
 	begin_life(thread, child, bpf_ktime_get_ns(), MODE_RUNQUEUE);
@@ -135,24 +192,46 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 }
 
 SEC("tp_btf/sched_process_exec")
-int BPF_PROG(on_exec, struct task_struct *task)
+int BPF_PROG(on_exec, struct task_struct *task, int old_number, struct linux_binprm *program)
 {
 	struct thread *thread = thread_of(task);
 	struct debox_slot *slot;
 
 	if (!thread || thread->state == THREAD_FREE)
 		return 0;
-	return_memory(thread);
-	slot = slot_at(thread->index);
+	if (user_tap)
+		return_memory(thread);
+	if (for_others && (BPF_CORE_READ_BITFIELD_PROBED(program, secureexec) ||
+			   !is_clients_own(task, client_of(thread)))) {
+		leave(thread, task, bpf_ktime_get_ns());
+		return 0;
+	}
+	/* A thread that was not the leader has taken its place, and its id. */
+	number_thread(thread, task);
+	slot = slot_of(thread, thread->index);
 	if (slot) {
 		slot->tap_call = 0; /* the image that opened it is gone */
-		/* A thread that was not the leader has taken its place, and its id. */
-		slot->tid = task->pid;
-		name_slot(thread->index, task->pid);
+		slot->tid = thread->tid;
+		name_slot(thread->index, thread->tid);
 	}
-	if (thread->state == THREAD_ARMED)
+	if (user_tap && thread->state == THREAD_ARMED)
 		begin_life(thread, task, bpf_ktime_get_ns(), MODE_RUNNING);
 	return 0;
+}
+
+/* Lets a thread go that its client looks at no more. Not closed like a life that ends: a probe on
+ * another CPU may be at it. */
+static __always_inline void release(struct task_struct *task, struct thread *thread)
+{
+	__u32 before = __sync_lock_test_and_set(&thread->state, THREAD_FREE);
+	__u32 index = thread->index;
+
+	if (before == THREAD_FREE || before == THREAD_ENDED)
+		return;
+	thread->task = 0;
+	bpf_task_storage_delete(&task_index, task);
+	end_slot(thread, index);
+	bpf_map_push_elem(&retired_threads, &index, 0);
 }
 
 /*
@@ -163,6 +242,7 @@ SEC("iter/task")
 int enrol_tasks(struct bpf_iter__task *ctx)
 {
 	struct task_struct *task = ctx->task;
+	struct client *client;
 	struct thread *thread;
 	struct pt_regs *regs;
 	__u32 index;
@@ -172,9 +252,27 @@ int enrol_tasks(struct bpf_iter__task *ctx)
 		return 0;
 	if (enrol_tid && task->pid != enrol_tid)
 		return 0;
-	if (index_of(task))
+	thread = thread_of(task);
+	if (thread && (!shared_slots || thread->client == enrol_client))
 		return 0;
-	thread = new_thread(task, &index);
+	if (for_others) {
+		client = client_at(enrol_client);
+		if (!client)
+			return 0;
+		if (enrol_parent && BPF_CORE_READ(task, real_parent, tgid) != enrol_parent) {
+			client->refused++;
+			return 0;
+		}
+		if (!is_clients_own(task, client)) {
+			client->refused++;
+			return 0;
+		}
+		if (!client->namespace)
+			learn_namespace(client, task);
+		if (thread) /* with its parent so far, or before it left */
+			release(task, thread);
+	}
+	thread = new_thread(task, enrol_client, &index);
 	if (!thread)
 		return 0;
 	if (enrol_armed) {
@@ -188,6 +286,23 @@ int enrol_tasks(struct bpf_iter__task *ctx)
 		thread->flags |= THREAD_PARTIAL;
 	}
 	begin_life(thread, task, bpf_ktime_get_ns(), mode);
+	return 0;
+}
+
+/* Lets the threads of clients go that have left. */
+SEC("iter/task")
+int release_tasks(struct bpf_iter__task *ctx)
+{
+	struct task_struct *task = ctx->task;
+	struct thread *thread;
+	struct client *client;
+
+	if (!task || !shared_slots)
+		return 0;
+	thread = thread_of(task);
+	client = thread ? client_of(thread) : 0;
+	if (client && client->state != CLIENT_LIVE)
+		release(task, thread);
 	return 0;
 }
 

@@ -316,22 +316,30 @@ static __noinline int note_doing(struct owner *owner, struct task_struct *task)
 	return 0;
 }
 
+/* Of other users' tasks it is told that there is one, and no more. */
+static __always_inline bool is_foreign(struct owner *owner, struct thread *sleeper,
+				       struct task_struct *task)
+{
+	owner->tid = known_number(sleeper, task);
+	show_comm(owner->comm, task, owner->tid);
+	return for_others && !owner->tid;
+}
+
 /* Without the kernel's help only what the lock itself points to can be looked at, not asked. */
-static __always_inline void describe_unasked(struct owner *owner, struct holder *holder)
+static __always_inline void describe_unasked(struct owner *owner, struct holder *holder,
+					     struct thread *sleeper)
 {
 	struct task_struct *task = (struct task_struct *)holder->task;
 
 	if (!task || holder->certainty != DEBOX_OWNER_EXACT)
 		return;
-	owner->tid = holder->pid;
 	owner->certainty = DEBOX_OWNER_EXACT;
-	BPF_CORE_READ_STR_INTO(&owner->comm, task, comm);
-	if (BPF_CORE_READ(task, on_cpu))
+	if (!is_foreign(owner, sleeper, task) && BPF_CORE_READ(task, on_cpu))
 		owner->doing = DOING_ON_CPU;
 }
 
 static __noinline int describe_holder(struct owner *owner, struct holder *holder,
-				      struct task_struct *self, __u64 now)
+				      struct task_struct *self, struct thread *sleeper, __u64 now)
 {
 	struct task_struct *task;
 	struct thread *thread;
@@ -339,7 +347,7 @@ static __noinline int describe_holder(struct owner *owner, struct holder *holder
 	if (holder->pid <= 0)
 		return 0;
 	if (!bpf_ksym_exists(bpf_task_from_pid)) {
-		describe_unasked(owner, holder);
+		describe_unasked(owner, holder, sleeper);
 		return 0;
 	}
 	if (!holder->own_number || !BPF_CORE_READ(self, thread_pid, level))
@@ -352,9 +360,9 @@ static __noinline int describe_holder(struct owner *owner, struct holder *holder
 		return 0;
 	if ((!holder->task || holder->task == (__u64)task) &&
 	    (!holder->tgid || holder->tgid == task->tgid) && task->pid != self->pid) {
-		owner->tid = task->pid;
 		owner->certainty = holder->certainty;
-		copy_comm(owner->comm, task);
+		if (is_foreign(owner, sleeper, task))
+			goto out;
 		thread = thread_of(task);
 		if (thread && thread->state == THREAD_LIVE) {
 			owner->index = thread->index + 1;
@@ -363,6 +371,7 @@ static __noinline int describe_holder(struct owner *owner, struct holder *holder
 		if (!holder->is_process || BPF_CORE_READ(task, signal, nr_threads) == 1)
 			note_doing(owner, task);
 	}
+out:
 	bpf_task_release(task);
 	return 0;
 }
@@ -387,7 +396,7 @@ static __noinline int find_owner(struct wait *wait, struct thread *thread, struc
 		return 0;
 	}
 	wait->ownable = 1;
-	describe_holder(&wait->owner, &holder, task, wait->begin_ns);
+	describe_holder(&wait->owner, &holder, task, thread, wait->begin_ns);
 	return 0;
 }
 

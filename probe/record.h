@@ -9,10 +9,22 @@
 #define PROBE_RECORD_H
 
 #include "state.h"
+#include "client.h"
 
-static __always_inline struct debox_slot *slot_at(__u32 index)
+/* The slot of the thread whose entry has this index. */
+static __always_inline struct debox_slot *slot_of(struct thread *thread, __u32 index)
 {
-	return bpf_map_lookup_elem(&slots, &index);
+	__u32 number;
+	void *own;
+
+	if (!shared_slots)
+		return bpf_map_lookup_elem(&slots, &index);
+	number = thread->client;
+	own = bpf_map_lookup_elem(&slots_of_clients, &number);
+	if (!own)
+		return 0;
+	number = thread->slot;
+	return bpf_map_lookup_elem(own, &number);
 }
 
 static __always_inline struct debox_record *open_record(struct debox_slot *slot)
@@ -22,15 +34,18 @@ static __always_inline struct debox_record *open_record(struct debox_slot *slot)
 
 static __always_inline void name_slot(__u32 index, __u32 tid)
 {
-	__u32 *named = bpf_map_lookup_elem(&slot_tids, &index);
+	__u32 *named;
 
+	if (shared_slots)
+		return;
+	named = bpf_map_lookup_elem(&slot_tids, &index);
 	if (named)
 		*named = tid;
 }
 
 static __always_inline void begin_slot(struct thread *thread, __u32 index)
 {
-	struct debox_slot *slot = slot_at(index);
+	struct debox_slot *slot = slot_of(thread, index);
 
 	if (!slot) {
 		COUNT_LOST(records);
@@ -43,6 +58,7 @@ static __always_inline void begin_slot(struct thread *thread, __u32 index)
 	slot->paused = 0;
 	slot->max_sleeps = DEBOX_SLEEPS_MAX;
 	slot->max_trace = 0;
+	slot->gone = 0;
 	slot->trace_open = 0;
 	slot->trace_open_lost = 0;
 	slot->completed = 0;
@@ -66,13 +82,15 @@ static __always_inline void begin_slot(struct thread *thread, __u32 index)
 }
 
 /* The thread has ended: its id may come again, and must not be found here. */
-static __always_inline void end_slot(__u32 index)
+static __always_inline void end_slot(struct thread *thread, __u32 index)
 {
-	struct debox_slot *slot = slot_at(index);
+	struct debox_slot *slot = slot_of(thread, index);
 
 	if (slot)
 		slot->tid = 0;
 	name_slot(index, 0);
+	if (shared_slots)
+		give_slot_back(thread);
 }
 
 /* Odd while the record is being written. */
@@ -128,7 +146,7 @@ static __always_inline void record_resource(struct debox_sleep *sleep, struct th
 	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
 
 	if (thread->flags & THREAD_LOCK) {
-		sleep->resource = thread->resource;
+		sleep->resource = shown_object(thread, thread->resource);
 		sleep->resource_kind = DEBOX_RESOURCE_LOCK;
 		sleep->lock_flags = thread->lock_flags;
 		return;
@@ -144,7 +162,7 @@ static __always_inline void record_sleep(struct thread *thread, struct task_stru
 					 struct owner *owner, __u64 stack, __u64 site,
 					 __u32 waiters_exit)
 {
-	struct debox_slot *slot = slot_at(thread->index);
+	struct debox_slot *slot = slot_of(thread, thread->index);
 	struct debox_record *record;
 	struct debox_sleep *sleep;
 	__u32 used, limit;
@@ -182,7 +200,8 @@ static __always_inline void record_sleep(struct thread *thread, struct task_stru
 		sleep->waker_kind = thread->waker_kind;
 		sleep->waker_tid = thread->waker_tid;
 		__builtin_memcpy(sleep->waker_comm, thread->waker_comm, DEBOX_COMM_LEN);
-		if (thread->flags & (THREAD_LOCK | THREAD_COUNTED)) {
+		/* How many of others wait for a lock is not for everyone. */
+		if (thread->flags & (for_others ? THREAD_COUNTED : THREAD_LOCK | THREAD_COUNTED)) {
 			if (thread->waiters_entry > sleep->waiters_entry)
 				sleep->waiters_entry = thread->waiters_entry;
 			if (waiters_exit > sleep->waiters_exit)
@@ -200,7 +219,7 @@ static __always_inline void complete_record(struct thread *thread, __u32 index,
 					    struct pt_regs *regs, __u64 wall, long ret, __u64 minor,
 					    __u64 major)
 {
-	struct debox_slot *slot = slot_at(index);
+	struct debox_slot *slot = slot_of(thread, index);
 	struct debox_record *record;
 	__u16 flags = 0;
 

@@ -134,7 +134,31 @@ struct thread {
 	__u32 lender;	 /* index + 1 of the thread whose memory this vfork child runs in */
 	__u64 outside[PARTS];
 	__u64 entry_stack; /* user stack of an open call that leaves the kernel on another one */
-	__u64 reserved[2];
+	__u64 reserved[1];
+
+	__u32 client; /* of the broker: index in `clients` */
+	__u32 slot;   /* of the client's slots */
+};
+
+#define CLIENT_WORDS 16 /* 1,024 threads */
+
+enum client_state {
+	CLIENT_FREE,
+	CLIENT_LIVE,
+	CLIENT_GONE, /* its threads are being let go */
+};
+
+/* A process that the broker serves, with its children. Programs see none of this. */
+struct client {
+	__u32 state; /* enum client_state */
+	__u32 uid;
+	__u32 slots;		  /* how many it has been given */
+	__u32 live;		  /* threads that have one */
+	__u32 refused;		  /* tasks that were named for enrolment and are not the client's */
+	__u32 level;		  /* of its PID namespace */
+	__u64 namespace;	  /* address of that, 0 until its first thread is enrolled */
+	__u64 salt;		  /* different for each client that there ever was */
+	__u64 used[CLIENT_WORDS]; /* which slots are taken */
 };
 
 /* All completed calls of one number on one CPU. */
@@ -411,6 +435,7 @@ struct in_flight {
 };
 
 _Static_assert(sizeof(struct thread) == 1024, "thread layout");
+_Static_assert(sizeof(struct client) == 40 + 8 * CLIENT_WORDS, "client layout");
 _Static_assert(sizeof(struct row) == 120 + 8 * BUCKETS, "row layout");
 _Static_assert(sizeof(struct user_shape_key) == 16, "user_shape_key layout");
 _Static_assert(sizeof(struct stack_ask) == 312, "stack_ask layout");

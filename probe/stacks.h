@@ -16,6 +16,7 @@
 #define PROBE_STACKS_H
 
 #include "state.h"
+#include "client.h"
 
 #define KERNEL_STACK_SIZE                                                                          \
 	16384 /* THREAD_SIZE of x86-64 without KASAN; a wrong value only costs                     \
@@ -37,7 +38,7 @@ struct shape_key {
 
 /* Where in the stack the return addresses of a known stack are. */
 struct shape {
-	__u64 name;
+	__u64 name, site;
 	__u32 frames;
 	__u32 bytes; /* from the stack pointer to the last but the outermost frame */
 	__u64 address[STACK_DEPTH];
@@ -116,7 +117,7 @@ static long learn_word(__u32 index, struct stack_scratch **holder)
 }
 
 static __always_inline void learn_shape(struct stack_scratch *scratch, struct shape_key *key,
-					__u64 sp, __u64 name, __u32 frames)
+					__u64 sp, __u64 name, __u64 site, __u32 frames)
 {
 	__u32 words = (KERNEL_STACK_SIZE - key->depth) / sizeof(__u64);
 
@@ -129,6 +130,7 @@ static __always_inline void learn_shape(struct stack_scratch *scratch, struct sh
 	scratch->found = 0;
 	scratch->repeated = 0;
 	scratch->shape.name = name;
+	scratch->shape.site = site;
 	scratch->shape.frames = frames;
 	bpf_loop(words, learn_word, &scratch, 0);
 	if (scratch->found == frames && !scratch->repeated)
@@ -201,7 +203,7 @@ static __always_inline __u64 take_kernel_stack(struct task_struct *task, __u32 c
 		return 0;
 	shape = bpf_map_lookup_elem(&shapes, &key);
 	if (shape && same_shape(scratch, shape, sp)) {
-		*site = shape->address[0];
+		*site = shape->site;
 		return shape->name;
 	}
 	bytes = bpf_get_task_stack(task, scratch->stack.frames, sizeof(scratch->stack.frames), 0);
@@ -221,11 +223,12 @@ static __always_inline __u64 take_kernel_stack(struct task_struct *task, __u32 c
 	scratch->stack.args[0] = args[0];
 	scratch->stack.args[1] = args[1];
 	scratch->stack.args[2] = args[2];
-	*site = scratch->stack.frames[0];
+	*site = shown_address(scratch->stack.frames[0]);
+	hash = shown_address(hash);
 	if (!bpf_map_lookup_elem(&kernel_stacks, &hash) &&
 	    bpf_map_update_elem(&kernel_stacks, &hash, &scratch->stack, BPF_NOEXIST) == -7)
 		COUNT_LOST(stacks); /* E2BIG: the table is full */
-	learn_shape(scratch, &key, sp, hash, bytes / sizeof(__u64));
+	learn_shape(scratch, &key, sp, hash, *site, bytes / sizeof(__u64));
 	return hash;
 }
 

@@ -20,7 +20,10 @@ const volatile bool want_io = false;
 const volatile bool want_report = true;	  /* somebody takes events in and makes a report */
 const volatile bool want_records = false; /* write records where the threads can read them */
 const volatile bool user_tap = false;
-const volatile __u64 slow_ns = 0; /* with want_callsites: shorter calls are not looked at */
+const volatile __u64 slow_ns = 0;	  /* with want_callsites: shorter calls are not looked at */
+const volatile bool for_others = false;	  /* the broker's: for processes without privilege */
+const volatile bool shared_slots = false; /* with many clients, each with slots of its own */
+const volatile __u64 name_key[2] = {};	  /* kernel addresses are named with it for others */
 const volatile __u32 max_threads = 1;
 const volatile __u32 max_records = 1;
 
@@ -33,6 +36,8 @@ const volatile __u64 label_arg_masks[ROWS][3];
 /* Set by the engine before it runs the enrolment iterator. */
 __u32 enrol_tgid;
 __u32 enrol_tid; /* 0: every thread of the process */
+__u32 enrol_client;
+__u32 enrol_parent; /* 0, or the process whose child it must be */
 bool enrol_armed;
 __u32 next_fresh; /* entries of `threads` given out so far */
 
@@ -122,6 +127,37 @@ struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 4 << 20);
 } events SEC(".maps");
+
+struct client_slots {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE | BPF_F_INNER_MAP);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct debox_slot);
+};
+
+/* The slots of each of the broker's clients: an array that only that client has mapped. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__array(values, struct client_slots);
+} slots_of_clients SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct client);
+} clients SEC(".maps");
+
+/* Entries of `threads` that a probe may still look at; the broker frees them some time later. */
+struct {
+	__uint(type, BPF_MAP_TYPE_QUEUE);
+	__uint(max_entries, 1);
+	__type(value, __u32);
+} retired_threads SEC(".maps");
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 

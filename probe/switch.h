@@ -78,7 +78,8 @@ static __always_inline void end_sleep(struct thread *thread, struct task_struct 
 
 	if (has_stack)
 		stack = take_kernel_stack(task, thread->call, &site);
-	add_sleep(thread, task, stack, waiters_exit);
+	if (want_report)
+		add_sleep(thread, task, stack, waiters_exit);
 	owner = end_wait(thread, task, stack);
 	if (want_records && (!user_tap || (thread->tap_where == TAP_IN_CALL && has_stack)))
 		record_sleep(thread, task, owner, stack, site, waiters_exit);
@@ -132,7 +133,7 @@ static __always_inline void switch_out(void *ctx, struct task_struct *task, bool
 		resume_unseen(thread, task, now);
 	close_part(thread, PART_CPU, now);
 	if (state & TASK_DEAD) {
-		end_life(thread, task, ctx, now);
+		end_life(thread, task, ctx, now, false);
 		return;
 	}
 	if (user_tap)
@@ -224,8 +225,8 @@ static __always_inline void note_waker(struct thread *thread)
 		thread->waker_kind = DEBOX_WAKER_SOFTIRQ;
 	} else {
 		thread->waker_kind = DEBOX_WAKER_TASK;
-		thread->waker_tid = waker->pid;
-		copy_comm(thread->waker_comm, waker);
+		thread->waker_tid = for_others ? known_number(thread, waker) : waker->pid;
+		show_comm(thread->waker_comm, waker, thread->waker_tid);
 	}
 }
 

@@ -112,6 +112,7 @@ static __noinline int exit_otherwise(unsigned long long *ctx, struct task_struct
 				     struct thread *thread, __u64 now)
 {
 	struct pt_regs *regs = (struct pt_regs *)ctx[0];
+	__u32 call = thread->call;
 
 	if (thread->mode != MODE_RUNNING)
 		resume_unseen(thread, task, now);
@@ -119,6 +120,8 @@ static __noinline int exit_otherwise(unsigned long long *ctx, struct task_struct
 		if (thread->parted)
 			close_part(thread, PART_CPU, now);
 		close_call(thread, task, regs, ctx, now, ctx[1]);
+		if (for_others && changes_ids(call) && !is_clients_own(task, client_of(thread)))
+			leave(thread, task, now);
 	} else if (thread->flags & THREAD_BORN) {
 		thread->flags &= ~THREAD_BORN; /* a new child's first return */
 	} else {
@@ -139,7 +142,8 @@ int BPF_PROG(on_sys_exit, struct pt_regs *regs, long ret)
 	begin_work(thread);
 	now = bpf_ktime_get_ns();
 	if (UNLIKELY(want_io || want_callsites || want_records || !want_report ||
-		     !is_running(thread) || !is_whole_call(thread)) ||
+		     !is_running(thread) || !is_whole_call(thread) ||
+		     (for_others && changes_ids(thread->call))) ||
 	    !close_plain_call(thread, task, now, ret))
 		exit_otherwise(ctx, task, thread, now);
 	end_work(thread);

@@ -77,7 +77,7 @@ static __always_inline struct debox_record *touch(struct debox_slot *slot, __u64
 /* Adds time off the CPU to the open record: to the call's budget, or to what is outside it. */
 static __always_inline void add_to_open_record(struct thread *thread, enum part part, __u64 ns)
 {
-	struct debox_slot *slot = slot_at(thread->index);
+	struct debox_slot *slot = slot_of(thread, thread->index);
 	struct debox_record *record;
 
 	if (!slot || !slot->tap_touched)
@@ -122,7 +122,7 @@ static __always_inline void close_tapped_part(struct thread *thread, enum part p
 static __always_inline void tap_out(struct thread *thread, struct task_struct *task,
 				    unsigned int state, __u64 now)
 {
-	struct debox_slot *slot = slot_at(thread->index);
+	struct debox_slot *slot = slot_of(thread, thread->index);
 	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
 	bool inside;
 	long call;
@@ -155,7 +155,7 @@ static __always_inline void tap_in(struct thread *thread, __u64 now)
 
 	if (thread->tap_where < TAP_IN_CALL)
 		return;
-	slot = slot_at(thread->index);
+	slot = slot_of(thread, thread->index);
 	if (slot && slot->tap_touched) {
 		slot->tap_last_in_ns = now;
 		slot->tap_touched = TAP_TOUCHED;
@@ -169,7 +169,7 @@ static __always_inline void tap_woken(struct thread *thread, __u64 now)
 
 	if (thread->tap_where < TAP_IN_CALL)
 		return;
-	slot = slot_at(thread->index);
+	slot = slot_of(thread, thread->index);
 	if (slot && slot->tap_touched == TAP_ASLEEP) {
 		slot->tap_last_in_ns = now;
 		slot->tap_touched = TAP_WOKEN;
@@ -182,7 +182,7 @@ static __always_inline void tap_woken(struct thread *thread, __u64 now)
  */
 static __always_inline __u64 tap_resumed(struct thread *thread, __u64 now)
 {
-	struct debox_slot *slot = slot_at(thread->index);
+	struct debox_slot *slot = slot_of(thread, thread->index);
 	__u64 ended;
 
 	if (!slot || thread->tap_where < TAP_IN_CALL || slot->tap_touched)
@@ -198,7 +198,7 @@ static __always_inline __u64 tap_caller(struct thread *thread)
 
 	if (thread->tap_where != TAP_IN_CALL)
 		return 0;
-	slot = slot_at(thread->index);
+	slot = slot_of(thread, thread->index);
 	return slot ? slot->tap_caller : 0;
 }
 
@@ -256,7 +256,7 @@ static __always_inline void close_open_tapped_call(struct debox_slot *slot)
  */
 static __always_inline void close_tapped_life(struct thread *thread)
 {
-	struct debox_slot *slot = slot_at(thread->index);
+	struct debox_slot *slot = slot_of(thread, thread->index);
 	__u64 outside, owed = 0, taken;
 
 	if (!slot)
@@ -293,7 +293,7 @@ static __always_inline void lend_memory(struct thread *of_parent, struct thread 
 	if (BPF_CORE_READ(parent, mm) != BPF_CORE_READ(child, mm) ||
 	    BPF_CORE_READ(parent, thread.fsbase) != BPF_CORE_READ(child, thread.fsbase))
 		return;
-	slot = slot_at(of_parent->index);
+	slot = slot_of(of_parent, of_parent->index);
 	if (!slot)
 		return;
 	__sync_fetch_and_add(&slot->tap_foreign, 1);
@@ -303,10 +303,12 @@ static __always_inline void lend_memory(struct thread *of_parent, struct thread 
 static __always_inline void return_memory(struct thread *thread)
 {
 	struct debox_slot *slot;
+	struct thread *lender;
 
 	if (!thread->lender)
 		return;
-	slot = slot_at(thread->lender - 1);
+	lender = thread_at(thread->lender - 1);
+	slot = lender ? slot_of(lender, thread->lender - 1) : 0;
 	if (slot && slot->tap_foreign)
 		__sync_fetch_and_add(&slot->tap_foreign, -1);
 	thread->lender = 0;
@@ -325,7 +327,7 @@ int BPF_PROG(on_signal_deliver, int signal, void *info, struct k_sigaction *acti
 	handler = (__u64)BPF_CORE_READ(action, sa.sa_handler);
 	if (handler < 2) /* SIG_DFL, SIG_IGN */
 		return 0;
-	slot = slot_at(thread->index);
+	slot = slot_of(thread, thread->index);
 	if (!slot || !slot->tap_call)
 		return 0;
 	now = bpf_ktime_get_ns();
@@ -354,7 +356,7 @@ int BPF_PROG(on_kernel_fault)
 	if (thread->faults_minor == served)
 		return 0;
 	thread->faults_minor = served;
-	slot = slot_at(thread->index);
+	slot = slot_of(thread, thread->index);
 	if (slot && slot->tap_call)
 		slot->tap_faults++;
 	return 0;

@@ -41,7 +41,7 @@ static __noinline int begin_wait(struct thread *thread, struct task_struct *task
 	if (lock)
 		name_lock(wait, task, lock);
 	else
-		thread->resource = name_argument(wait, thread, task);
+		thread->resource = counted_resource(thread, name_argument(wait, thread, task));
 	find_owner(wait, thread, task, lock);
 	announce_resource(wait, task);
 	return 0;

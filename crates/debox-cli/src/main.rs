@@ -1,6 +1,7 @@
 //! `debox`: shows where every nanosecond of a program's system calls went.
 
 mod attach;
+mod broker;
 mod command;
 mod doctor;
 mod manual;
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
     let done = match cli.subcommand {
         Subcommand::Run(arguments) => run::run(arguments),
         Subcommand::Attach(arguments) => attach::attach(arguments),
+        Subcommand::Broker(arguments) => broker::broker(arguments),
         Subcommand::Doctor(arguments) => doctor::doctor(arguments),
         Subcommand::Man(arguments) => manual::man(arguments),
         Subcommand::Completions(arguments) => manual::completions(arguments),

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, ValueEnum};
+use debox::broker::{Limits, SOCKET};
 use debox::trace::Method;
 use debox::{Detail, Options, Tap, TraceOptions};
 
@@ -30,6 +31,14 @@ pub enum Subcommand {
         Ends with the process, after --for, or with Ctrl-C."
     )]
     Attach(Attach),
+    /// Serve programs of users without privilege: load the probes once, for all of them
+    #[command(
+        after_help = "Runs in the foreground until SIGTERM or Ctrl-C; needs root. \
+        `make install` brings a systemd unit: systemctl enable --now debox-broker\n\n\
+        Programs find it by its socket, or by the one that DEBOX_BROKER names. SECURITY.md says what \
+        they can do and see."
+    )]
+    Broker(Broker),
     /// Say what this machine allows, what is missing, what each lack costs, and the remedy
     #[command(after_help = "Exit status: 0 if debox works here, 1 if something prevents it.")]
     Doctor(Doctor),
@@ -60,6 +69,46 @@ pub struct Attach {
     /// How long, such as 500ms, 10s or 2m; without it until the process ends or Ctrl-C
     #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
     pub duration: Option<Duration>,
+}
+
+#[derive(Args)]
+pub struct Broker {
+    /// Where to listen
+    #[arg(long, value_name = "PATH", default_value = SOCKET)]
+    pub socket: PathBuf,
+    /// Processes that one user may have monitored at the same time
+    #[arg(long, value_name = "N", default_value_t = Limits::default().clients_per_user)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub clients_per_user: u32,
+    /// Processes in all
+    #[arg(long, value_name = "N", default_value_t = Limits::default().clients)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub clients: u32,
+    /// Threads of one process and its children; each takes 17 kB of kernel memory
+    #[arg(long, value_name = "N", default_value_t = Limits::default().threads_per_client)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub threads_per_client: u32,
+    /// Threads of all processes of one user
+    #[arg(long, value_name = "N", default_value_t = Limits::default().threads_per_user)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
+    pub threads_per_user: u32,
+    /// Threads in all
+    #[arg(long, value_name = "N", default_value_t = Limits::default().threads)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
+    pub threads: u32,
+}
+
+impl Broker {
+    pub fn limits(&self) -> Limits {
+        Limits {
+            clients_per_user: self.clients_per_user,
+            clients: self.clients,
+            threads_per_client: self.threads_per_client,
+            threads_per_user: self.threads_per_user,
+            threads: self.threads,
+            ..Limits::default()
+        }
+    }
 }
 
 #[derive(Args)]

@@ -55,8 +55,21 @@
 //! # Limits
 //!
 //! Loading probes needs root, or `CAP_BPF`, `CAP_PERFMON` and `CAP_SYS_PTRACE`. Thread ids are
-//! those of the first PID namespace: inside another one a process cannot enrol itself yet.
+//! those of the first PID namespace: inside another one a process cannot load them for itself.
+//!
+//! # Without privilege
+//!
+//! Where a broker listens ([`crate::broker`]), [`enable`] has it do the work, also inside PID
+//! namespaces. `DEBOX_BROKER` names its socket, if it is not the usual one, and has it asked even by
+//! a process with privilege; empty, it keeps all from asking. The broker may give fewer threads than
+//! [`Options::max_threads`]. What is different in a record is said at `debox_enable` in
+//! `include/debox.h`: names for kernel addresses, and nothing of other users.
+//!
+//! When the broker goes away there are no records, and [`last`] is `None`, until one is back: a
+//! thread of the library's waits for that and enrols the process again. Children that were forked
+//! before have no such thread; they can call [`enable`] anew.
 
+mod brokered;
 mod explain;
 mod fork;
 mod join;
@@ -163,6 +176,8 @@ struct State {
     /// A session of this process's own, or one that it joined.
     session: Option<Session>,
     joined: Option<join::Joined>,
+    /// Or what the broker gave it.
+    brokered: Option<brokered::Brokered>,
     explained: explain::Cache,
     symbols: Option<Symbols>,
 }
@@ -175,6 +190,7 @@ unsafe impl Send for State {}
 static STATE: Mutex<State> = Mutex::new(State {
     session: None,
     joined: None,
+    brokered: None,
     explained: explain::Cache::new(),
     symbols: None,
 });
@@ -197,12 +213,15 @@ pub fn enable(options: &Options) -> Result<(), Error> {
         return Err(Error::Argument("max_threads must be from 1 to 65536"));
     }
     let mut state = state();
+    if state.brokered.as_ref().is_some_and(|held| held.is_over()) {
+        drop(end(&mut state)); // a broker that has gone, and nobody here to find it again
+    }
     if memory::generation() != 0 {
         return Err(Error::AlreadyEnabled);
     }
     // A session that is here now came through a raw clone: these are only copies of descriptors,
     // and anything may lie by now where the parent had its slots.
-    let is_copy = state.session.take().is_some();
+    let is_copy = state.session.take().is_some() | state.brokered.take().is_some();
     if state.joined.take().is_some() || is_copy {
         memory::forget_range();
     }
@@ -220,12 +239,20 @@ pub fn enable(options: &Options) -> Result<(), Error> {
             memory::map(fd, joined.slots_id, joined.slot_count)?;
             state.joined = Some(joined);
         }
-        None => state.session = Some(open(options)?),
+        None => match brokered::ask(options)? {
+            Some(brokered) => state.brokered = Some(brokered),
+            None => state.session = Some(open(options)?),
+        },
     }
-    let is_tapped = options.tap == Some(Tap::User) && state.session.is_some();
+    let is_tapped = options.tap == Some(Tap::User) && state.joined.is_none();
+    let own = options.max_threads as usize;
+    let slots = state
+        .brokered
+        .as_ref()
+        .map_or(own, |held| held.slot_count());
     drop(state);
     if is_tapped {
-        user_tap::begin(options.max_threads as usize);
+        user_tap::begin(slots);
     }
     memory::publish();
     // What this thread did so far was the library's work.
@@ -274,6 +301,7 @@ fn tap_of(state: &State) -> Taps {
     match &state.session {
         _ if state.joined.is_some() => Taps::Shim,
         Some(session) if session.options.tap == Tap::User => Taps::User,
+        _ if state.brokered.as_ref().is_some_and(|held| held.is_tapped()) => Taps::User,
         _ => Taps::Kernel,
     }
 }
@@ -290,13 +318,21 @@ pub fn disable() -> Result<(), Error> {
     if memory::generation() == 0 {
         return Err(Error::NotEnabled);
     }
+    let brokered = end(&mut state);
+    drop(state);
+    drop(brokered); // waits for a thread that may want the lock
+    Ok(())
+}
+
+/// The caller holds the lock.
+fn end(state: &mut State) -> Option<brokered::Brokered> {
     memory::unpublish();
     user_tap::end();
     memory::vacate();
     state.explained.clear();
     state.joined = None;
     drop(state.session.take());
-    Ok(())
+    state.brokered.take()
 }
 
 /// Whether this process has enabled DeBox. Safe in signal handlers.

@@ -3,6 +3,7 @@
 //! A [`Session`] is the probes at work; [`Session::finish`] turns what they measured into a
 //! [`report::Report`].
 
+pub mod broker;
 pub mod calls;
 mod clock;
 mod collect;

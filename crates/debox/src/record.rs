@@ -321,7 +321,8 @@ pub struct Slot {
     pub max_sleeps: u32,
     /// Written by the thread.
     pub max_trace: u32,
-    pub reserved0: u32,
+    /// Not 0 once nobody writes the records any more; written by the library.
+    pub gone: u32,
     /// Records completed; the last is `history[(completed - 1) % HISTORY_MAX]`.
     pub completed: u64,
     pub tap_call: u32,
@@ -409,7 +410,7 @@ mod layout {
     same!(Slot, types::debox_slot, 16384, {
         version = version @ 0, size = size @ 4, tid = tid @ 8, tgid = tgid @ 12,
         paused = paused @ 16, max_sleeps = max_sleeps @ 20, max_trace = max_trace @ 24,
-        reserved0 = reserved0 @ 28, completed = completed @ 32, tap_call = tap_call @ 40,
+        gone = gone @ 28, completed = completed @ 32, tap_call = tap_call @ 40,
         tap_touched = tap_touched @ 44, tap_foreign = tap_foreign @ 48,
         tap_handler = tap_handler @ 52, tap_first_out_ns = tap_first_out_ns @ 56,
         tap_last_in_ns = tap_last_in_ns @ 64, tap_frame = tap_frame @ 72,

@@ -102,6 +102,15 @@ impl Default for Options {
 /// Entries of a cache that is not used: each CPU wants a few.
 const SMALL_CACHE: u32 = 1024;
 
+/// For whom a session is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// For whoever opened it.
+    Own,
+    /// For so many of the broker's clients, each with slots in a map of its own.
+    Shared { clients: u32 },
+}
+
 /// Threads whose end is kept one by one; later ones are added up.
 const MAX_ENDED_THREADS: usize = 100_000;
 
@@ -187,6 +196,7 @@ pub struct Session {
     _object: Box<MaybeUninit<OpenObject>>,
     pub(crate) tap: Option<TapServer>,
     pub(crate) options: Options,
+    pub(crate) role: Role,
     pub(crate) started_ns: u64,
     pub(crate) steal_at_start: Option<u64>,
 }
@@ -194,6 +204,19 @@ pub struct Session {
 impl Session {
     /// Loads and attaches what `options` asks for. Nothing is monitored until it is enrolled.
     pub fn open(options: Options) -> Result<Session> {
+        let mut session = Session::load(options, Role::Own)?;
+        session.attach()?;
+        if let Some(trace) = session.options.trace.clone() {
+            session.start_trace(&trace)?;
+        }
+        if session.options.tap == Tap::User && session.options.report {
+            session.tap = Some(session.start_tap()?);
+        }
+        Ok(session)
+    }
+
+    /// Loads the probes without attaching them.
+    pub(crate) fn load(options: Options, role: Role) -> Result<Session> {
         kernel::require(&options)?;
         kernel::silence_libbpf();
         let mut object = Box::new(MaybeUninit::uninit());
@@ -205,6 +228,7 @@ impl Session {
             .open(storage)
             .context("cannot open the probes")?;
         configure(&mut open, &options)?;
+        configure_role(&mut open, &options, role)?;
         let skel = open
             .load()
             .context("the kernel did not accept the probes; `debox doctor` says what it allows")?;
@@ -225,7 +249,7 @@ impl Session {
         })?;
         let ring = builder.build().context("cannot read the probes' events")?;
 
-        let mut session = Session {
+        Ok(Session {
             links: Vec::new(),
             trace: None,
             ring,
@@ -234,17 +258,10 @@ impl Session {
             _object: object,
             tap: None,
             options,
+            role,
             started_ns: monotonic_ns(),
             steal_at_start: kernel::steal_ns(),
-        };
-        session.attach()?;
-        if let Some(trace) = session.options.trace.clone() {
-            session.start_trace(&trace)?;
-        }
-        if session.options.tap == Tap::User && session.options.report {
-            session.tap = Some(session.start_tap()?);
-        }
-        Ok(session)
+        })
     }
 
     /// Loads the probes of the call tree, beside the others.
@@ -287,7 +304,7 @@ impl Session {
     }
 
     /// Attaches the scheduler's side before the tap's, so that no call is seen without its parts.
-    fn attach(&mut self) -> Result<()> {
+    pub(crate) fn attach(&mut self) -> Result<()> {
         let progs = &mut self.skel.progs;
         let detail = self.options.detail;
         let mut wanted = vec![
@@ -298,6 +315,9 @@ impl Session {
         if detail.sleeps {
             wanted.push(&mut progs.on_contention_begin);
             wanted.push(&mut progs.on_contention_end);
+        }
+        if self.options.tap == Tap::User || self.role != Role::Own {
+            wanted.push(&mut progs.on_exec);
         }
         if detail.irq {
             // Exits first, so that no entry is left without its exit.
@@ -320,7 +340,6 @@ impl Session {
             wanted.push(&mut progs.on_sys_exit);
             wanted.push(&mut progs.on_sys_enter);
         } else {
-            wanted.push(&mut progs.on_exec);
             wanted.push(&mut progs.on_signal_deliver);
             wanted.push(&mut progs.on_kernel_fault);
         }
@@ -332,6 +351,15 @@ impl Session {
             self.links.push(link);
         }
         Ok(())
+    }
+
+    /// Takes the probes off; what was loaded stays, to be attached again.
+    pub(crate) fn detach(&mut self) {
+        self.links.clear();
+    }
+
+    pub(crate) fn is_attached(&self) -> bool {
+        !self.links.is_empty()
     }
 
     /// Brings the threads of a process under monitoring, now or (`armed`) from their next `execve`
@@ -555,12 +583,50 @@ fn configure(open: &mut OpenDeboxSkel, options: &Options) -> Result<()> {
     }
     progs.on_sys_enter.set_autoload(options.tap == Tap::Kernel);
     progs.on_sys_exit.set_autoload(options.tap == Tap::Kernel);
-    progs.on_exec.set_autoload(options.tap == Tap::User);
     progs
         .on_signal_deliver
         .set_autoload(options.tap == Tap::User);
     progs.on_kernel_fault.set_autoload(options.tap == Tap::User);
     Ok(())
+}
+
+/// What a session of the broker has besides.
+fn configure_role(open: &mut OpenDeboxSkel, options: &Options, role: Role) -> Result<()> {
+    let is_shared = matches!(role, Role::Shared { .. });
+    open.progs
+        .on_exec
+        .set_autoload(options.tap == Tap::User || role != Role::Own);
+    open.progs.release_tasks.set_autoload(is_shared);
+    let Role::Shared { clients } = role else {
+        return Ok(());
+    };
+    let rodata = open
+        .maps
+        .rodata_data
+        .as_deref_mut()
+        .context("no .rodata in the probes")?;
+    rodata.for_others = true;
+    rodata.shared_slots = true;
+    rodata.name_key = [random()?, random()?];
+    open.maps.clients.set_max_entries(clients)?;
+    open.maps.slots_of_clients.set_max_entries(clients)?;
+    open.maps
+        .retired_threads
+        .set_max_entries(options.max_threads)?;
+    // Over the days, and with clients that try, more places are seen than there is room for.
+    open.maps
+        .kernel_stacks
+        .set_type(libbpf_rs::MapType::LruHash)?;
+    Ok(())
+}
+
+/// A number that nobody can guess.
+pub(crate) fn random() -> Result<u64> {
+    let mut bytes = [0u8; 8];
+    // SAFETY: there is room for as many bytes as are asked for.
+    let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+    anyhow::ensure!(got == 8, "the kernel gives no random numbers");
+    Ok(u64::from_ne_bytes(bytes))
 }
 
 /// The clock of every stamp.

@@ -97,17 +97,18 @@ pub fn explain(record: &Record, index: usize) -> Result<Arc<Explanation>, Error>
 
     let own = slot::own();
     let paused = own.map(|own| slot::set_paused(own, true));
-    let explained = {
-        let state = &mut *state;
-        find_stack(state, sleep.stack).map(|stack| {
-            let symbols = state.symbols.get_or_insert_with(Symbols::default);
-            Arc::new(explain_stack(symbols, record, sleep, stack))
-        })
-    };
+    let frames = find_frames(&mut state, sleep);
+    let explained = frames.map(|frames| {
+        let explained = Arc::new(explain_stack(record, sleep, &frames));
+        (explained, !frames.is_empty())
+    });
     if let (Some(own), Some(paused)) = (own, paused) {
         slot::set_paused(own, paused);
     }
-    let explained = explained?;
+    let (explained, is_known) = explained?;
+    if !is_known {
+        return Ok(explained); // a broker may know more of it the next time
+    }
     let cache = state.explained.0.get_or_insert_with(HashMap::new);
     if cache.len() >= CACHE_MAX {
         cache.clear();
@@ -134,12 +135,13 @@ fn find_stack(state: &mut State, name: u64) -> Result<Option<types::kernel_stack
         .and_then(tables::read_value::<types::kernel_stack>))
 }
 
-fn explain_stack(
-    symbols: &Symbols,
-    record: &Record,
-    sleep: &Sleep,
-    stack: Option<types::kernel_stack>,
-) -> Explanation {
+/// The functions of the sleep's stack, innermost first.
+fn find_frames(state: &mut State, sleep: &Sleep) -> Result<Vec<Frame>, Error> {
+    if let Some(brokered) = &state.brokered {
+        return brokered.frames(sleep.stack);
+    }
+    let stack = find_stack(state, sleep.stack)?;
+    let symbols = state.symbols.get_or_insert_with(Symbols::default);
     let mut addresses: Vec<u64> = stack
         .map(|stack| {
             stack
@@ -153,10 +155,13 @@ fn explain_stack(
     if addresses.is_empty() && sleep.site != 0 {
         addresses.push(sleep.site); // the table was full
     }
-    let frames: Vec<Frame> = addresses
+    Ok(addresses
         .iter()
         .map(|address| symbols.kernel(*address))
-        .collect();
+        .collect())
+}
+
+fn explain_stack(record: &Record, sleep: &Sleep, frames: &[Frame]) -> Explanation {
     let mut functions: Vec<&str> = lock_frame(sleep.lock_flags).into_iter().collect();
     let before = functions.len();
     functions.extend(frames.iter().map(|frame| frame.function.as_str()));

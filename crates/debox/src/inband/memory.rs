@@ -105,6 +105,15 @@ pub(super) fn forget_range() {
     COUNT.store(0, Ordering::Relaxed);
 }
 
+/// Tells forked children, who have the same slots, that nobody writes them any more.
+pub(super) fn mark_gone() {
+    let base = BASE.load(Ordering::Relaxed);
+    for index in 0..COUNT.load(Ordering::Relaxed) {
+        // SAFETY: the first COUNT slots from BASE are mapped.
+        unsafe { ptr::write_volatile(&raw mut (*base.add(index)).gone, 1) };
+    }
+}
+
 /// Lets threads find the slots.
 pub(super) fn publish() {
     let generation = LAST_GENERATION.fetch_add(1, Ordering::Relaxed) + 1;

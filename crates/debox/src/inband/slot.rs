@@ -123,8 +123,9 @@ pub(super) fn own() -> Option<*mut Slot> {
     if words.generation.get() != generation {
         look_up(generation);
     }
-    let slot = words.slot.get();
-    (slot != 0).then_some(slot as *mut Slot)
+    let slot = words.slot.get() as *mut Slot;
+    // In a forked child only the parent's word tells that the broker has gone.
+    (!slot.is_null() && read!(slot, gone) == 0).then_some(slot)
 }
 
 /// Finds the slot by the thread's id. A signal handler may come between any two steps and do the

@@ -1,0 +1,524 @@
+//! The broker, as a user without privilege meets it: the same checks as with probes of one's own,
+//! and each threat of SECURITY.md. Loads probes and changes users, so it needs root.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Users that own nothing on this machine.
+const USER: u32 = 65534;
+const OTHER: u32 = 65533;
+
+/// No check takes longer; one that does hangs.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// The checks measure time, and some of them use up what a user may have: one at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// A directory that any user can reach, with the library, the programs and the broker's socket.
+struct Place {
+    directory: PathBuf,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Place {
+    fn new() -> Place {
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let directory = tempfile::Builder::new()
+            .prefix("debox-broker-")
+            .tempdir()
+            .unwrap()
+            .keep();
+        fs::set_permissions(&directory, fs::Permissions::from_mode(0o755)).unwrap();
+        let own = std::env::current_exe().unwrap();
+        let library = own.parent().unwrap().join("libdebox.so");
+        fs::copy(library, directory.join("libdebox.so")).unwrap();
+        Place {
+            directory,
+            _alone: alone,
+        }
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.directory.join("broker.sock")
+    }
+
+    /// Compiles a program of `tests/programs`.
+    fn program(&self, name: &str) -> PathBuf {
+        let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let program = self.directory.join(name);
+        let compiled = Command::new("cc")
+            .args([
+                "-std=gnu11",
+                "-O2",
+                "-Wall",
+                "-Wextra",
+                "-Werror",
+                "-pthread",
+                "-o",
+            ])
+            .arg(&program)
+            .arg(here.join("tests/programs").join(format!("{name}.c")))
+            .arg("-I")
+            .arg(here.join("../../include"))
+            .arg(format!("-L{}", self.directory.display()))
+            .arg(format!("-Wl,-rpath,{}", self.directory.display()))
+            .arg("-ldebox")
+            .output()
+            .expect("cc runs");
+        assert!(compiled.status.success(), "{}", text(&compiled.stderr));
+        program
+    }
+
+    /// A program that runs with the rights of another user than its caller's.
+    fn set_user_id(&self, program: &Path) -> PathBuf {
+        let copy = self.directory.join("set-user-id");
+        fs::copy(program, &copy).unwrap();
+        std::os::unix::fs::chown(&copy, Some(OTHER), None).unwrap();
+        fs::set_permissions(&copy, fs::Permissions::from_mode(0o4755)).unwrap();
+        copy
+    }
+
+    fn broker(&self) -> Broker {
+        self.broker_with(&[], None)
+    }
+
+    /// `descriptors`: how many the broker may have open.
+    fn broker_with(&self, options: &[&str], descriptors: Option<u64>) -> Broker {
+        let own = std::env::current_exe().unwrap();
+        let debox = own.parent().unwrap().join("../debox");
+        assert!(
+            debox.exists(),
+            "debox is not built: cargo build -p debox-cli"
+        );
+        let mut command = Command::new(debox);
+        command
+            .arg("broker")
+            .arg("--socket")
+            .arg(self.socket())
+            .args(options)
+            .stderr(Stdio::piped());
+        if let Some(most) = descriptors {
+            let limit = libc::rlimit {
+                rlim_cur: most,
+                rlim_max: most,
+            };
+            // SAFETY: setrlimit is async-signal-safe and only reads `limit`.
+            unsafe {
+                command.pre_exec(move || {
+                    libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+                    Ok(())
+                })
+            };
+        }
+        let mut child = command.spawn().expect("debox runs");
+        let mut line = String::new();
+        let mut said = BufReader::new(child.stderr.take().unwrap());
+        said.read_line(&mut line).unwrap();
+        assert!(line.contains("listening"), "the broker says: {line}");
+        Broker { child }
+    }
+
+    fn command(&self, uid: u32, program: &Path, arguments: &[&str]) -> Command {
+        let mut command = Command::new(program);
+        command
+            .args(arguments)
+            .env("DEBOX_BROKER", self.socket())
+            .current_dir("/")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        if uid != 0 {
+            command.uid(uid).gid(uid);
+            // SAFETY: setgroups with no groups only makes a call.
+            unsafe {
+                command.pre_exec(|| {
+                    libc::setgroups(0, std::ptr::null());
+                    Ok(())
+                })
+            };
+        }
+        command
+    }
+
+    fn start(&self, uid: u32, program: &Path, arguments: &[&str]) -> Child {
+        self.command(uid, program, arguments)
+            .stdin(Stdio::piped())
+            .spawn()
+            .expect("the program runs")
+    }
+
+    fn run(&self, uid: u32, program: &Path, arguments: &[&str]) -> Output {
+        let child = self.command(uid, program, arguments).spawn().unwrap();
+        let mut timer = Timer::start(child.id());
+        let output = child.wait_with_output().unwrap();
+        timer.stop();
+        output
+    }
+
+    #[track_caller]
+    fn check(&self, uid: u32, program: &Path, arguments: &[&str]) {
+        succeeded(arguments, &self.run(uid, program, arguments));
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// Ends a process that takes too long.
+struct Timer {
+    done: std::sync::mpsc::Sender<()>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Timer {
+    fn start(pid: u32) -> Timer {
+        let (done, waits) = std::sync::mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            if waits.recv_timeout(LIMIT) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+                // SAFETY: the process is our own and not waited for yet.
+                unsafe { libc::kill(pid as i32, libc::SIGKILL) };
+            }
+        });
+        Timer {
+            done,
+            thread: Some(thread),
+        }
+    }
+
+    fn stop(&mut self) {
+        let _ = self.done.send(());
+        let _ = self.thread.take().unwrap().join();
+    }
+}
+
+struct Broker {
+    child: Child,
+}
+
+impl Broker {
+    fn descriptors(&self) -> usize {
+        fs::read_dir(format!("/proc/{}/fd", self.child.id()))
+            .expect("the broker lives")
+            .count()
+    }
+
+    /// Ends it the way that leaves it no time.
+    fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        // SAFETY: the process is our own and not waited for yet, or gone.
+        unsafe { libc::kill(self.child.id() as i32, libc::SIGTERM) };
+        let status = self.child.wait().unwrap();
+        if !std::thread::panicking() {
+            use std::os::unix::process::ExitStatusExt;
+            let was_killed = status.signal() == Some(libc::SIGKILL);
+            assert!(status.success() || was_killed, "the broker: {status}");
+        }
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[track_caller]
+fn succeeded(what: &[&str], ran: &Output) {
+    assert!(
+        ran.status.success(),
+        "{what:?}: {}\n{}{}",
+        ran.status,
+        text(&ran.stdout),
+        text(&ran.stderr)
+    );
+}
+
+#[track_caller]
+fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(10);
+    while !condition() {
+        assert!(Instant::now() < end, "{what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// The checks of the library that do not depend on who loads the probes.
+#[test]
+fn the_library_is_the_same_through_the_broker() {
+    let place = Place::new();
+    let _broker = place.broker();
+    let checks = [
+        (
+            "records",
+            "sleep values history hidden loads pause limits futex",
+        ),
+        (
+            "life",
+            "other_threads signals fork clone daemon sessions crowd",
+        ),
+        ("classic", "results buffers null warm"),
+        (
+            "tap",
+            "sleep reads wrapped handlers jumps preemption own sessions clock results unknown",
+        ),
+    ];
+    for (name, checks) in checks {
+        let program = place.program(name);
+        for check in checks.split(' ') {
+            // They measure time, on a machine that may be busy or hide switches.
+            let ran = (0..3).map(|_| {
+                // Not faster than one user may connect.
+                std::thread::sleep(Duration::from_millis(100));
+                place.run(USER, &program, &[check])
+            });
+            let mut ran = ran.skip_while(|ran| !ran.status.success()).peekable();
+            if ran.peek().is_none() {
+                place.check(USER, &program, &[check]);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_client_sees_no_addresses_and_its_own_tasks_only() {
+    let place = Place::new();
+    let _broker = place.broker();
+    let program = place.program("brokered");
+    place.check(USER, &program, &["addresses"]);
+    place.check(USER, &program, &["own_waker"]);
+
+    let mut reader = place.start(USER, &program, &["others_waker"]);
+    let mut line = String::new();
+    let mut said = BufReader::new(reader.stdout.take().unwrap());
+    said.read_line(&mut line).unwrap();
+    assert_eq!(line, "ready\n");
+    std::thread::sleep(Duration::from_millis(50));
+    reader.stdin.take().unwrap().write_all(b"x").unwrap();
+    succeeded(&["others_waker"], &reader.wait_with_output().unwrap());
+}
+
+#[test]
+fn numbers_are_those_of_the_clients_pid_namespace() {
+    let place = Place::new();
+    let _broker = place.broker();
+    let program = place.program("brokered");
+    let inside = place
+        .command(
+            0,
+            Path::new("unshare"),
+            &["--pid", "--fork", "--mount-proc", "setpriv"],
+        )
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+        .arg(&program)
+        .arg("own_waker")
+        .output()
+        .unwrap();
+    succeeded(&["own_waker"], &inside);
+}
+
+#[test]
+fn others_processes_are_not_enrolled() {
+    let place = Place::new();
+    let _broker = place.broker();
+    let program = place.program("brokered");
+    place.check(USER, &program, &["language"]);
+    place.check(USER, &program, &["proxy"]);
+}
+
+#[test]
+fn a_process_number_that_is_used_again_is_another_process() {
+    let place = Place::new();
+    let _broker = place.broker();
+    place.check(0, &place.program("brokered"), &["reused"]);
+}
+
+#[test]
+fn programs_with_other_rights_are_not_seen() {
+    let place = Place::new();
+    let _broker = place.broker();
+    let program = place.program("brokered");
+    let other = place.set_user_id(&program);
+    // The statuses tell whether the child was still monitored after it executed the program.
+    let plain = place.run(USER, &program, &["exec", program.to_str().unwrap()]);
+    assert_eq!(plain.status.code(), Some(11), "{}", text(&plain.stderr));
+    let set = place.run(USER, &program, &["exec", other.to_str().unwrap()]);
+    assert_eq!(set.status.code(), Some(10), "{}", text(&set.stderr));
+    place.check(USER, &other, &["refused"]);
+    place.check(USER, &program, &["undumpable"]);
+}
+
+#[test]
+fn nonsense_ends_its_connection_and_nothing_else() {
+    let place = Place::new();
+    let broker = place.broker();
+    let program = place.program("brokered");
+    let before = broker.descriptors();
+    place.check(USER, &program, &["nonsense"]);
+    eventually("descriptors stay open", || broker.descriptors() <= before);
+    place.check(USER, &program, &["addresses"]);
+}
+
+#[test]
+fn a_scribbling_client_harms_itself_only() {
+    let place = Place::new();
+    let broker = place.broker();
+    let program = place.program("brokered");
+    for tap in ["kernel", "user"] {
+        let mut scribbler = place.start(USER, &program, &["scribble", tap]);
+        let mut line = String::new();
+        let mut said = BufReader::new(scribbler.stdout.take().unwrap());
+        said.read_line(&mut line).unwrap();
+        assert_eq!(line, "scribbling\n");
+        let end = Instant::now() + Duration::from_secs(2);
+        while Instant::now() < end {
+            place.check(OTHER, &place.directory.join("brokered"), &["addresses"]);
+            place.check(USER, &place.directory.join("brokered"), &["own_waker"]);
+        }
+        assert!(scribbler.try_wait().unwrap().is_none(), "it has ended");
+        scribbler.kill().unwrap();
+        scribbler.wait().unwrap();
+    }
+    let program = place.program("records");
+    place.check(USER, &program, &["values"]);
+    assert!(broker.descriptors() > 0);
+}
+
+#[test]
+fn a_flood_of_connections_does_not_keep_others_out() {
+    let place = Place::new();
+    let _broker = place.broker();
+    let program = place.program("brokered");
+    let flood = place.start(USER, &program, &["flood"]);
+    for _ in 0..5 {
+        place.check(OTHER, &program, &["addresses"]);
+    }
+    succeeded(&["flood"], &flood.wait_with_output().unwrap());
+    // And the user is served again some time later.
+    std::thread::sleep(Duration::from_millis(500));
+    place.check(USER, &program, &["addresses"]);
+}
+
+#[test]
+fn descriptors_do_not_run_out() {
+    let place = Place::new();
+    let program = place.program("brokered");
+    // As many as one user may have, and then without enough descriptors even for that.
+    for descriptors in [None, Some(150)] {
+        let broker = place.broker_with(&[], descriptors);
+        let before = broker.descriptors();
+        let mut hoard = place.start(USER, &program, &["hoard"]);
+        let mut line = String::new();
+        let mut said = BufReader::new(hoard.stdout.take().unwrap());
+        said.read_line(&mut line).unwrap();
+        if descriptors.is_none() {
+            place.check(OTHER, &program, &["addresses"]);
+        }
+        drop(hoard.stdin.take());
+        hoard.wait().unwrap();
+        eventually("descriptors stay open", || broker.descriptors() <= before);
+        place.check(OTHER, &program, &["addresses"]);
+    }
+}
+
+#[test]
+fn one_user_gets_no_more_than_its_share() {
+    let place = Place::new();
+    let broker = place.broker_with(&["--clients-per-user", "3"], None);
+    let program = place.program("brokered");
+    let start = || {
+        let mut child = place.start(USER, &program, &["watch"]);
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        (child, line)
+    };
+    let mut children: Vec<Child> = Vec::new();
+    for _ in 0..3 {
+        let (child, line) = start();
+        assert_eq!(line, "records\n");
+        children.push(child);
+    }
+    let refused = place.run(USER, &program, &["addresses"]);
+    assert!(
+        text(&refused.stderr).contains("as one may have"),
+        "{refused:?}"
+    );
+    place.check(OTHER, &program, &["addresses"]);
+    for mut child in children {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    eventually("what was given is not taken back", || {
+        place.run(USER, &program, &["addresses"]).status.success()
+    });
+    drop(broker);
+}
+
+/// Lines of a program, as they come.
+fn lines_of(child: &mut Child) -> std::sync::mpsc::Receiver<String> {
+    let (send, receive) = std::sync::mpsc::channel();
+    let said = BufReader::new(child.stdout.take().unwrap());
+    std::thread::spawn(move || {
+        for line in said.lines() {
+            let Ok(line) = line else { return };
+            if send.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    receive
+}
+
+#[test]
+fn clients_outlive_a_killed_broker_and_are_enrolled_again() {
+    let place = Place::new();
+    let program = place.program("brokered");
+    let broker = place.broker();
+    let mut client = place.start(USER, &program, &["watch"]);
+    let said = lines_of(&mut client);
+    let next = |what: &str| {
+        let line = said.recv_timeout(Duration::from_secs(10));
+        assert_eq!(line.as_deref(), Ok(what));
+    };
+    next("records");
+    broker.kill();
+    next("none");
+    let broker = place.broker();
+    next("records");
+    drop(broker); // with a SIGTERM this time
+    next("none");
+    let _broker = place.broker();
+    next("records");
+    assert!(client.try_wait().unwrap().is_none(), "the client has ended");
+    client.kill().unwrap();
+    client.wait().unwrap();
+}
+
+#[test]
+fn there_is_one_broker_at_a_socket() {
+    let place = Place::new();
+    let _broker = place.broker();
+    let own = std::env::current_exe().unwrap();
+    let second = Command::new(own.parent().unwrap().join("../debox"))
+        .arg("broker")
+        .arg("--socket")
+        .arg(place.socket())
+        .output()
+        .unwrap();
+    assert_eq!(second.status.code(), Some(125));
+    assert!(text(&second.stderr).contains("listens"), "{second:?}");
+}

@@ -1,0 +1,58 @@
+//! The broker: the privileged process that loads the probes once, for processes without privilege.
+//!
+//! A program asks it through a Unix socket ([`socket_path`]), proves who it is, and gets the
+//! descriptor of an array of slots that nobody else has: the probes write its threads' records
+//! there. What a client can do to others is limited by what it may have at all ([`Limits`]); what it
+//! sees of them, by the probes (`probe/client.h`). SECURITY.md has the threats, each with its test.
+//!
+//! ```text
+//! protocol.rs  what is said          server.rs   the broker's loop       client.rs  a program's side
+//! channel.rs   packets, descriptors  shared.rs   sessions with clients   quota.rs   who may have what
+//! peer.rs      who it is
+//! ```
+
+pub(crate) mod channel;
+pub(crate) mod client;
+mod peer;
+pub(crate) mod protocol;
+mod quota;
+mod server;
+mod shared;
+
+use std::path::PathBuf;
+
+pub use quota::Limits;
+pub use server::{Broker, Options};
+
+/// Where the broker listens unless told otherwise.
+pub const SOCKET: &str = "/run/debox/broker.sock";
+
+/// The environment variable that names another socket; empty: no broker is asked.
+pub const VARIABLE: &str = "DEBOX_BROKER";
+
+/// Where a program finds the broker; `None` if it is told not to ask one. Programs that run with
+/// more rights than their caller do not listen to the caller's environment.
+pub fn socket_path() -> Option<PathBuf> {
+    // SAFETY: reads a word that the kernel passed at the start of the program.
+    let is_secure = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
+    match std::env::var_os(VARIABLE) {
+        Some(path) if !is_secure => (!path.is_empty()).then(|| path.into()),
+        _ => Some(SOCKET.into()),
+    }
+}
+
+/// Whether the environment names a broker: then it is asked even where there is privilege enough to
+/// do without.
+pub(crate) fn is_named() -> bool {
+    std::env::var_os(VARIABLE).is_some_and(|path| !path.is_empty())
+}
+
+/// Whether a broker answers, without anything else asked of it.
+pub fn find() -> Result<PathBuf, String> {
+    let Some(path) = socket_path() else {
+        return Err(format!("{VARIABLE} is empty: no broker is asked"));
+    };
+    client::ask_version(&path)
+        .map(|()| path)
+        .map_err(|error| error.to_string())
+}

@@ -1,0 +1,204 @@
+//! Packets over a Unix socket, with descriptors and the sender's credentials.
+
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
+use nix::sys::socket::{
+    self, sockopt, AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr,
+};
+use nix::sys::time::TimeVal;
+
+/// A packet as it came.
+pub struct Packet {
+    pub bytes: Vec<u8>,
+    pub descriptor: Option<OwnedFd>,
+    /// Who sent it, if the receiver asked to be told: process and real user.
+    pub sender: Option<(i32, u32)>,
+}
+
+pub fn socket() -> io::Result<OwnedFd> {
+    Ok(socket::socket(
+        AddressFamily::Unix,
+        SockType::SeqPacket,
+        SockFlag::SOCK_CLOEXEC,
+        None,
+    )?)
+}
+
+/// Connects, and has every wait on the socket end after `seconds`.
+pub fn connect(path: &std::path::Path, seconds: i64) -> io::Result<OwnedFd> {
+    let socket = socket()?;
+    let limit = TimeVal::new(seconds, 0);
+    socket::setsockopt(&socket, sockopt::SendTimeout, &limit)?;
+    socket::setsockopt(&socket, sockopt::ReceiveTimeout, &limit)?;
+    socket::connect(socket.as_raw_fd(), &UnixAddr::new(path)?)?;
+    Ok(socket)
+}
+
+pub fn send(
+    socket: BorrowedFd,
+    packet: &[u8],
+    descriptor: Option<RawFd>,
+    flags: MsgFlags,
+) -> io::Result<()> {
+    let fds: Vec<RawFd> = descriptor.into_iter().collect();
+    let control = [ControlMessage::ScmRights(&fds)];
+    let control = if fds.is_empty() { &[] } else { &control[..] };
+    let data = [IoSlice::new(packet)];
+    let flags = flags | MsgFlags::MSG_NOSIGNAL;
+    loop {
+        match socket::sendmsg::<()>(socket.as_raw_fd(), &data, control, flags, None) {
+            Ok(_) => return Ok(()),
+            Err(nix::errno::Errno::EINTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Room for one descriptor and the credentials: the kernel drops what does not fit.
+#[repr(C, align(8))]
+struct Control([u8; 64]);
+
+/// Receives one packet of at most `limit` bytes. An end of the connection is `UnexpectedEof`, a packet
+/// that is longer, or comes with more than one descriptor, `InvalidData`; whatever descriptors came
+/// with it are closed.
+pub fn receive(socket: BorrowedFd, limit: usize, flags: MsgFlags) -> io::Result<Packet> {
+    let mut bytes = vec![0u8; limit];
+    let mut control = Control([0; 64]);
+    let mut data = libc::iovec {
+        iov_base: bytes.as_mut_ptr().cast(),
+        iov_len: bytes.len(),
+    };
+    // SAFETY: all zeros are a valid header, of a message without anything.
+    let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+    header.msg_iov = &mut data;
+    header.msg_iovlen = 1;
+    header.msg_control = control.0.as_mut_ptr().cast();
+    header.msg_controllen = control.0.len() as _;
+    let flags = flags.bits() | libc::MSG_CMSG_CLOEXEC;
+    // nix does not give out what came in a message that was cut, and it has to be closed.
+    let length = loop {
+        // SAFETY: the header points to buffers of the lengths that it gives.
+        let got = unsafe { libc::recvmsg(socket.as_raw_fd(), &mut header, flags) };
+        if got >= 0 {
+            break got as usize;
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    };
+    // SAFETY: the kernel has filled in the header and the control messages that it points to.
+    let (mut fds, sender) = unsafe { take_control(&header) };
+    if length == 0 {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    if header.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0 || fds.len() > 1 {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    bytes.truncate(length);
+    Ok(Packet {
+        bytes,
+        descriptor: fds.pop(),
+        sender,
+    })
+}
+
+/// The descriptors and the sender that came with a message.
+///
+/// # Safety
+///
+/// The kernel has filled in the header, and nobody has taken the descriptors yet.
+unsafe fn take_control(header: &libc::msghdr) -> (Vec<OwnedFd>, Option<(i32, u32)>) {
+    let mut fds = Vec::new();
+    let mut sender = None;
+    // SAFETY: the header is the kernel's.
+    let mut message = unsafe { libc::CMSG_FIRSTHDR(header) };
+    // SAFETY: the macros stay inside of what the kernel wrote, and end with null.
+    while let Some(part) = unsafe { message.as_ref() } {
+        // SAFETY: as above.
+        let (content, empty) = unsafe { (libc::CMSG_DATA(part), libc::CMSG_LEN(0)) };
+        let length = part.cmsg_len.saturating_sub(empty as usize);
+        match (part.cmsg_level, part.cmsg_type) {
+            (libc::SOL_SOCKET, libc::SCM_RIGHTS) => {
+                for at in 0..length / std::mem::size_of::<RawFd>() {
+                    // SAFETY: the message holds that many descriptors, made for us by the kernel.
+                    let fd = unsafe { content.cast::<RawFd>().add(at).read_unaligned() };
+                    // SAFETY: as above.
+                    fds.push(unsafe { OwnedFd::from_raw_fd(fd) });
+                }
+            }
+            (libc::SOL_SOCKET, libc::SCM_CREDENTIALS)
+                if length >= std::mem::size_of::<libc::ucred>() =>
+            {
+                // SAFETY: the message holds the credentials.
+                let who = unsafe { content.cast::<libc::ucred>().read_unaligned() };
+                sender = Some((who.pid, who.uid));
+            }
+            _ => {}
+        }
+        // SAFETY: as above.
+        message = unsafe { libc::CMSG_NXTHDR(header, part) };
+    }
+    (fds, sender)
+}
+
+/// Whether the other side has gone: nobody holds its end any more.
+pub fn has_hung_up(socket: &OwnedFd) -> bool {
+    // The end of a connection is told whatever is asked for.
+    let mut polled = [PollFd::new(socket.as_fd(), PollFlags::empty())];
+    matches!(poll(&mut polled, PollTimeout::ZERO), Ok(1..))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair() -> (OwnedFd, OwnedFd) {
+        socket::socketpair(
+            AddressFamily::Unix,
+            SockType::SeqPacket,
+            None,
+            SockFlag::SOCK_CLOEXEC,
+        )
+        .unwrap()
+    }
+
+    fn open_descriptors() -> usize {
+        std::fs::read_dir("/proc/self/fd").unwrap().count()
+    }
+
+    #[test]
+    fn packets_keep_their_bounds() {
+        let (a, b) = pair();
+        send(a.as_fd(), b"one", None, MsgFlags::empty()).unwrap();
+        send(a.as_fd(), b"two", None, MsgFlags::empty()).unwrap();
+        let packet = receive(b.as_fd(), 16, MsgFlags::empty()).unwrap();
+        assert_eq!(packet.bytes, b"one");
+        drop(a);
+        assert!(receive(b.as_fd(), 16, MsgFlags::empty()).is_ok());
+        assert!(has_hung_up(&b));
+        let end = receive(b.as_fd(), 16, MsgFlags::empty()).err().unwrap();
+        assert_eq!(end.kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn long_packets_and_many_descriptors_are_refused_and_leave_nothing() {
+        let (a, b) = pair();
+        send(a.as_fd(), &[0; 17], None, MsgFlags::empty()).unwrap();
+        let error = receive(b.as_fd(), 16, MsgFlags::empty()).err().unwrap();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+
+        // Other tests open and close files at the same time: a leak from all of these would show.
+        let before = open_descriptors();
+        for _ in 0..50 {
+            let fds = [a.as_raw_fd(); 8];
+            let control = [ControlMessage::ScmRights(&fds)];
+            let data = [IoSlice::new(b"x")];
+            socket::sendmsg::<()>(a.as_raw_fd(), &data, &control, MsgFlags::empty(), None).unwrap();
+            assert!(receive(b.as_fd(), 16, MsgFlags::empty()).is_err());
+        }
+        assert!(open_descriptors() < before + 50);
+    }
+}

@@ -1,0 +1,114 @@
+//! A program's side of the broker.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use nix::sys::socket::{self, sockopt, MsgFlags};
+
+use super::channel;
+use super::protocol::{self, FrameText, Reply, Request, Wish};
+
+/// A broker that takes longer for an answer counts as none, in seconds. The first client of its kind
+/// waits for the probes to be loaded.
+const PATIENCE: i64 = 10;
+
+/// Why the broker is of no use.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    /// There is none.
+    Absent(io::Error),
+    /// It does not let this process in.
+    Refused(String),
+    /// What it says makes no sense.
+    Broken(String),
+}
+
+impl std::fmt::Display for Trouble {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Trouble::Absent(error) => write!(f, "no broker answers: {error}"),
+            Trouble::Refused(why) => write!(f, "the broker refuses: {why}"),
+            Trouble::Broken(what) => write!(f, "the broker does not make sense: {what}"),
+        }
+    }
+}
+
+/// What the broker gave this process.
+pub(crate) struct Enabled {
+    /// Its end tells that the broker has gone.
+    pub connection: OwnedFd,
+    pub slots: OwnedFd,
+    pub slot_count: usize,
+}
+
+/// Connects to the broker and only learns whether both speak the same version.
+pub(super) fn ask_version(path: &Path) -> Result<(), Trouble> {
+    greet(path).map(drop)
+}
+
+/// Asks the broker to monitor this process.
+pub(crate) fn enable(path: &Path, wish: Wish) -> Result<Enabled, Trouble> {
+    let (connection, nonce) = greet(path)?;
+    let request = Request::Enable { nonce, wish };
+    let (reply, slots) = ask(&connection, &request)?;
+    match (reply, slots) {
+        (Reply::Enabled { slots: count }, Some(slots)) => Ok(Enabled {
+            connection,
+            slots,
+            slot_count: count as usize,
+        }),
+        (reply, _) => Err(unexpected(reply)),
+    }
+}
+
+/// Asks which functions a kernel stack goes through.
+pub(crate) fn frames(path: &Path, stack: u64) -> Result<Vec<FrameText>, Trouble> {
+    let connection = connect(path)?;
+    match ask(&connection, &Request::Frames { stack })? {
+        (Reply::Frames(frames), _) => Ok(frames),
+        (reply, _) => Err(unexpected(reply)),
+    }
+}
+
+fn greet(path: &Path) -> Result<(OwnedFd, u64), Trouble> {
+    let connection = connect(path)?;
+    let version = protocol::VERSION;
+    match ask(&connection, &Request::Hello { version })? {
+        (Reply::Welcome { nonce, .. }, _) => Ok((connection, nonce)),
+        (reply, _) => Err(unexpected(reply)),
+    }
+}
+
+fn connect(path: &Path) -> Result<OwnedFd, Trouble> {
+    let connection = channel::connect(path, PATIENCE).map_err(Trouble::Absent)?;
+    // Whoever it is gets to say what this process maps: root, or its own user.
+    let broker = socket::getsockopt(&connection, sockopt::PeerCredentials)
+        .map_err(|error| Trouble::Absent(error.into()))?;
+    // SAFETY: takes nothing and cannot fail.
+    if broker.uid() != 0 && broker.uid() != unsafe { libc::geteuid() } {
+        let text = format!("{} is user {}'s", path.display(), broker.uid());
+        return Err(Trouble::Broken(text));
+    }
+    Ok(connection)
+}
+
+fn ask(connection: &OwnedFd, request: &Request) -> Result<(Reply, Option<OwnedFd>), Trouble> {
+    let none = MsgFlags::empty();
+    // One that refuses at once has closed its side before it could hear this.
+    let sent = channel::send(connection.as_fd(), &protocol::encode(request), None, none);
+    let packet = match channel::receive(connection.as_fd(), protocol::REPLY_MAX, none) {
+        Ok(packet) => packet,
+        Err(error) => return Err(Trouble::Absent(sent.err().unwrap_or(error))),
+    };
+    let reply = protocol::decode::<Reply>(&packet.bytes)
+        .ok_or_else(|| Trouble::Broken("its answer is not understood".to_string()))?;
+    Ok((reply, packet.descriptor))
+}
+
+fn unexpected(reply: Reply) -> Trouble {
+    match reply {
+        Reply::Refused(why) => Trouble::Refused(why),
+        other => Trouble::Broken(format!("{other:?} out of turn")),
+    }
+}

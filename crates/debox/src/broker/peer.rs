@@ -1,0 +1,102 @@
+//! Who is at the other end of a connection.
+//!
+//! The kernel names the process that connected by its number, which can belong to another one by the
+//! time it is looked at. So the process is held by a descriptor, and has to send a number that it
+//! was given after that: whoever sent it had the process's number then, and as the process that the
+//! descriptor stands for was alive from before until after, it was that one.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
+use nix::sys::socket::{self, sockopt};
+
+use crate::kernel;
+
+/// A process that connected, held by a descriptor.
+pub struct Peer {
+    pub pid: u32,
+    /// Its effective user when it connected.
+    pub uid: u32,
+    process: OwnedFd,
+}
+
+impl Peer {
+    pub fn of(connection: BorrowedFd) -> io::Result<Peer> {
+        let who = socket::getsockopt(&connection, sockopt::PeerCredentials)?;
+        let pid = who.pid();
+        if pid <= 0 {
+            return Err(io::ErrorKind::NotFound.into()); // of a PID namespace that is not below ours
+        }
+        let process = peer_process(connection).or_else(|_| kernel::open_process(pid as u32))?;
+        Ok(Peer {
+            pid: pid as u32,
+            uid: who.uid(),
+            process,
+        })
+    }
+
+    /// Whether a message came from this process, and the process lives.
+    pub fn has_sent(&self, sender: Option<(i32, u32)>) -> bool {
+        sender == Some((self.pid as i32, self.uid)) && self.is_alive()
+    }
+
+    pub fn is_alive(&self) -> bool {
+        let mut polled = [PollFd::new(self.process.as_fd(), PollFlags::POLLIN)];
+        matches!(poll(&mut polled, PollTimeout::ZERO), Ok(0))
+    }
+
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.process.as_fd()
+    }
+}
+
+/// The descriptor of the process that connected, from Linux 6.5 on.
+fn peer_process(connection: BorrowedFd) -> io::Result<OwnedFd> {
+    const SO_PEERPIDFD: i32 = 77;
+    let mut fd: i32 = -1;
+    let mut size = std::mem::size_of_val(&fd) as libc::socklen_t;
+    // SAFETY: `fd` and `size` are valid for writing, and `size` is the size of `fd`.
+    let failed = unsafe {
+        libc::getsockopt(
+            connection.as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_PEERPIDFD,
+            (&raw mut fd).cast(),
+            &mut size,
+        )
+    };
+    if failed != 0 || fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor is new and owned by nobody else.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn a_process_that_ended_has_sent_nothing() {
+        let mut child = Command::new("sleep")
+            .arg("60")
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        let peer = Peer {
+            pid: child.id(),
+            uid: 5,
+            process: kernel::open_process(child.id()).unwrap(),
+        };
+        let sender = Some((child.id() as i32, 5));
+        assert!(peer.has_sent(sender));
+        assert!(!peer.has_sent(Some((child.id() as i32, 6))));
+        assert!(!peer.has_sent(Some((child.id() as i32 + 1, 5))));
+        assert!(!peer.has_sent(None));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!peer.has_sent(sender));
+    }
+}

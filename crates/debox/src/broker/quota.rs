@@ -1,0 +1,237 @@
+//! Who may have what: every user has a share, and all together have a limit.
+
+use std::collections::HashMap;
+use std::time::Instant;
+
+/// What the broker gives at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Processes with slots, of one user and in all.
+    pub clients_per_user: u32,
+    pub clients: u32,
+    /// Threads of one client, of one user's clients, and in all. Each takes 17 KB of kernel memory.
+    pub threads_per_client: u32,
+    pub threads_per_user: u32,
+    pub threads: u32,
+    /// Open connections, of one user and in all.
+    pub connections_per_user: u32,
+    pub connections: u32,
+    /// New connections of one user: so many at once, and then so many a second.
+    pub burst: u32,
+    pub connections_per_second: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            clients_per_user: 64,
+            clients: 256,
+            threads_per_client: 256,
+            threads_per_user: 4096,
+            threads: 16384,
+            connections_per_user: 128,
+            connections: 1024,
+            burst: 200,
+            connections_per_second: 50,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Usage {
+    clients: u32,
+    threads: u32,
+    connections: u32,
+    /// Connections that the user may open now, and when that was.
+    tokens: f64,
+    counted: Instant,
+}
+
+/// Threads that a client gets if there are any left.
+const FEW: u32 = 16;
+
+/// What is given out.
+pub struct Quota {
+    pub limits: Limits,
+    users: HashMap<u32, Usage>,
+    clients: u32,
+    threads: u32,
+    connections: u32,
+}
+
+/// Why something is not given.
+pub type Refusal = &'static str;
+
+impl Quota {
+    pub fn new(limits: Limits) -> Quota {
+        Quota {
+            limits,
+            users: HashMap::new(),
+            clients: 0,
+            threads: 0,
+            connections: 0,
+        }
+    }
+
+    fn user(&mut self, uid: u32, now: Instant) -> &mut Usage {
+        let tokens = f64::from(self.limits.burst);
+        self.users.entry(uid).or_insert(Usage {
+            clients: 0,
+            threads: 0,
+            connections: 0,
+            tokens,
+            counted: now,
+        })
+    }
+
+    /// A new connection.
+    pub fn connect(&mut self, uid: u32, now: Instant) -> Result<(), Refusal> {
+        let limits = self.limits;
+        if self.connections >= limits.connections {
+            return Err("the broker has as many connections as it takes");
+        }
+        let user = self.user(uid, now);
+        let elapsed = now.saturating_duration_since(user.counted).as_secs_f64();
+        user.tokens = (user.tokens + elapsed * f64::from(limits.connections_per_second))
+            .min(f64::from(limits.burst));
+        user.counted = now;
+        if user.tokens < 1.0 {
+            return Err("this user connects too often");
+        }
+        user.tokens -= 1.0;
+        if user.connections >= limits.connections_per_user {
+            return Err("this user has as many connections as one may have");
+        }
+        user.connections += 1;
+        self.connections += 1;
+        Ok(())
+    }
+
+    pub fn disconnect(&mut self, uid: u32) {
+        if let Some(user) = self.users.get_mut(&uid) {
+            user.connections -= 1;
+            self.connections -= 1;
+        }
+    }
+
+    /// Slots for a new client that wants so many; returns how many it gets: from a few on, no more
+    /// than a part of what its user has left, so that there is some for the next.
+    pub fn take(&mut self, uid: u32, wanted: u32, now: Instant) -> Result<u32, Refusal> {
+        let limits = self.limits;
+        let left_in_all = limits.threads - self.threads;
+        if self.clients >= limits.clients || left_in_all == 0 {
+            return Err("the broker has as many clients as it takes");
+        }
+        let user = self.user(uid, now);
+        let left = limits.threads_per_user.saturating_sub(user.threads);
+        if user.clients >= limits.clients_per_user || left == 0 {
+            return Err("this user's processes have as many threads monitored as one may have");
+        }
+        let left = left.min(left_in_all);
+        let given = wanted
+            .min(limits.threads_per_client)
+            .min((left / 4).max(FEW))
+            .min(left);
+        if given == 0 {
+            return Err("no threads were asked for");
+        }
+        user.clients += 1;
+        user.threads += given;
+        self.clients += 1;
+        self.threads += given;
+        Ok(given)
+    }
+
+    /// What [`Quota::take`] gave is no longer in use by anybody.
+    pub fn give_back(&mut self, uid: u32, slots: u32) {
+        if let Some(user) = self.users.get_mut(&uid) {
+            user.clients -= 1;
+            user.threads -= slots;
+            self.clients -= 1;
+            self.threads -= slots;
+        }
+    }
+
+    /// Forgets users that have nothing and whose share of connections has filled up again.
+    pub fn forget_idle(&mut self, now: Instant) {
+        let Limits {
+            burst,
+            connections_per_second,
+            ..
+        } = self.limits;
+        self.users.retain(|_, user| {
+            let elapsed = now.saturating_duration_since(user.counted).as_secs_f64();
+            let is_full =
+                user.tokens + elapsed * f64::from(connections_per_second) >= f64::from(burst);
+            user.clients > 0 || user.connections > 0 || !is_full
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn small() -> Quota {
+        Quota::new(Limits {
+            clients_per_user: 2,
+            clients: 3,
+            threads_per_client: 10,
+            threads_per_user: 15,
+            threads: 24,
+            connections_per_user: 3,
+            connections: 4,
+            burst: 5,
+            connections_per_second: 10,
+        })
+    }
+
+    #[test]
+    fn one_user_does_not_get_what_all_are_to_share() {
+        let mut quota = small();
+        let now = Instant::now();
+        assert_eq!(quota.take(1, 1024, now), Ok(10));
+        assert_eq!(quota.take(1, 1024, now), Ok(5));
+        assert!(quota.take(1, 1, now).is_err());
+        assert_eq!(quota.take(2, 1024, now), Ok(9));
+        assert!(quota.take(3, 1, now).is_err());
+        quota.give_back(1, 10);
+        assert_eq!(quota.take(3, 4, now), Ok(4));
+        assert!(quota.take(3, 0, now).is_err());
+    }
+
+    #[test]
+    fn connections_are_limited_in_number_and_rate() {
+        let mut quota = small();
+        let start = Instant::now();
+        for _ in 0..3 {
+            quota.connect(1, start).unwrap();
+        }
+        assert!(quota.connect(1, start).is_err()); // three are open
+        quota.connect(2, start).unwrap();
+        assert!(quota.connect(3, start).is_err()); // four in all
+        for _ in 0..3 {
+            quota.disconnect(1);
+        }
+        quota.connect(1, start).unwrap();
+        quota.disconnect(1);
+        assert!(quota.connect(1, start).is_err()); // five at once
+        let later = start + Duration::from_millis(150);
+        quota.connect(1, later).unwrap();
+        assert!(quota.connect(1, later).is_err());
+    }
+
+    #[test]
+    fn idle_users_take_no_memory() {
+        let mut quota = small();
+        let start = Instant::now();
+        quota.connect(1, start).unwrap();
+        quota.disconnect(1);
+        quota.forget_idle(start);
+        assert_eq!(quota.users.len(), 1); // or the rate would mean nothing
+        quota.forget_idle(start + Duration::from_secs(1));
+        assert!(quota.users.is_empty());
+    }
+}

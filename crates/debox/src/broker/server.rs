@@ -1,0 +1,499 @@
+//! The broker's loop: one thread, no wait for any client.
+//!
+//! Every client has one connection, whose end is its own: it is over when no process holds the
+//! client's side any more. Whoever says something that is not understood, says nothing in time or
+//! does not read its answer is disconnected.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{bail, Context, Result};
+use nix::errno::Errno;
+use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
+use nix::sys::resource::{getrlimit, setrlimit, Resource};
+use nix::sys::socket::{self, sockopt, MsgFlags, SockFlag, UnixAddr};
+
+use super::channel;
+use super::client;
+use super::peer::Peer;
+use super::protocol::{self, FrameText, Reply, Request, Wish};
+use super::quota::{Limits, Quota};
+use super::shared::{map_exists, Kind, Shared, CLIENT_THREADS};
+use crate::session::{self, Tap};
+use crate::symbols::Symbols;
+
+/// How a broker is started.
+#[derive(Debug, Clone)]
+pub struct Options {
+    pub socket: PathBuf,
+    pub limits: Limits,
+}
+
+/// Who has not become a client by then is disconnected.
+const PATIENCE: Duration = Duration::from_secs(5);
+const TICK: Duration = Duration::from_secs(1);
+/// Connections taken in at once, so that a flood of them does not starve those who are in.
+const ACCEPT_AT_ONCE: usize = 64;
+/// Remembered stacks are thrown away at most this often.
+const FORGET: Duration = Duration::from_secs(10);
+
+/// The broker, listening. Dropping it takes the probes out of the kernel.
+pub struct Broker {
+    socket: PathBuf,
+    listener: OwnedFd,
+    /// Given up for a moment when there are no descriptors left, to refuse whoever waits.
+    spare: Option<File>,
+    quota: Quota,
+    sessions: Vec<Shared>,
+    connections: BTreeMap<u64, Connection>,
+    next_connection: u64,
+    /// Slots of clients that left, held by somebody all the same: user, map, how many.
+    held: Vec<(u32, u32, u32)>,
+    symbols: Symbols,
+    forgot_shapes: Instant,
+}
+
+struct Connection {
+    socket: OwnedFd,
+    peer: Peer,
+    since: Instant,
+    stage: Stage,
+}
+
+enum Stage {
+    Greeting,
+    /// The number that it was sent.
+    Asked(u64),
+    Client {
+        kind: Kind,
+        client: u32,
+        slots_id: u32,
+        slots: u32,
+    },
+}
+
+/// What becomes of a connection.
+enum Next {
+    Stay(Stage),
+    Over,
+}
+
+impl Broker {
+    /// Loads the probes for the usual wish, and listens.
+    pub fn start(options: &Options) -> Result<Broker> {
+        raise_descriptor_limit();
+        let limits = Limits {
+            threads_per_client: options.limits.threads_per_client.min(CLIENT_THREADS),
+            ..options.limits
+        };
+        let usual = Kind {
+            tap: Tap::Kernel,
+            sleeps: true,
+            irq: false,
+        };
+        let sessions = vec![Shared::open(usual, &limits)?];
+        let symbols = Symbols::default();
+        symbols.kernel(0); // reads the kernel's symbols now, not when somebody waits
+        let now = Instant::now();
+        Ok(Broker {
+            listener: listen(&options.socket)?,
+            socket: options.socket.clone(),
+            spare: Some(File::open("/dev/null")?),
+            quota: Quota::new(limits),
+            sessions,
+            connections: BTreeMap::new(),
+            next_connection: 0,
+            held: Vec::new(),
+            symbols,
+            forgot_shapes: now,
+        })
+    }
+
+    /// Serves until `stop` is set; a signal that sets it ends the wait.
+    pub fn serve(&mut self, stop: &AtomicBool) -> Result<()> {
+        let mut next_tick = Instant::now() + TICK;
+        while !stop.load(Ordering::Relaxed) {
+            let wait = next_tick.saturating_duration_since(Instant::now());
+            let (is_called, ready) = self.wait(wait)?;
+            for number in ready {
+                self.listen_to(number);
+            }
+            if is_called {
+                self.take_in();
+            }
+            if Instant::now() >= next_tick {
+                self.tick()?;
+                next_tick = Instant::now() + TICK;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for somebody to say something; tells whether new connections wait, and which of the old
+    /// ones have something.
+    fn wait(&self, limit: Duration) -> Result<(bool, Vec<u64>)> {
+        let interest = PollFlags::POLLIN;
+        let mut polled = vec![PollFd::new(self.listener.as_fd(), PollFlags::POLLIN)];
+        polled.extend(
+            self.connections
+                .values()
+                .map(|connection| PollFd::new(connection.socket.as_fd(), interest)),
+        );
+        let limit = u16::try_from(limit.as_millis() + 1).unwrap_or(u16::MAX);
+        match poll(&mut polled, PollTimeout::from(limit)) {
+            Ok(_) => {}
+            Err(Errno::EINTR) => return Ok((false, Vec::new())),
+            Err(error) => return Err(error).context("cannot wait for clients"),
+        }
+        let is_ready = |polled: &PollFd| polled.revents().is_some_and(|events| !events.is_empty());
+        let ready = self
+            .connections
+            .keys()
+            .zip(&polled[1..])
+            .filter(|(_, polled)| is_ready(polled))
+            .map(|(number, _)| *number)
+            .collect();
+        Ok((is_ready(&polled[0]), ready))
+    }
+
+    fn take_in(&mut self) {
+        for _ in 0..ACCEPT_AT_ONCE {
+            let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+            match socket::accept4(self.listener.as_raw_fd(), flags) {
+                // SAFETY: accept returned a new descriptor that nobody else owns.
+                Ok(fd) => self.welcome(unsafe { OwnedFd::from_raw_fd(fd) }),
+                Err(Errno::EMFILE | Errno::ENFILE) => {
+                    // Left in the queue, it would wake the loop again and again.
+                    self.spare = None;
+                    if let Ok(fd) = socket::accept4(self.listener.as_raw_fd(), flags) {
+                        // SAFETY: as above.
+                        refuse(
+                            &unsafe { OwnedFd::from_raw_fd(fd) },
+                            "the broker has no descriptors left",
+                        );
+                    }
+                    self.spare = File::open("/dev/null").ok();
+                }
+                Err(Errno::EINTR | Errno::ECONNABORTED) => {}
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn welcome(&mut self, socket: OwnedFd) {
+        let Ok(peer) = Peer::of(socket.as_fd()) else {
+            return; // it has gone
+        };
+        let now = Instant::now();
+        if let Err(refusal) = self.quota.connect(peer.uid, now) {
+            return refuse(&socket, refusal);
+        }
+        let uid = peer.uid;
+        if socket::setsockopt(&socket, sockopt::PassCred, &true).is_err() {
+            return self.quota.disconnect(uid);
+        }
+        let connection = Connection {
+            socket,
+            peer,
+            since: now,
+            stage: Stage::Greeting,
+        };
+        self.connections.insert(self.next_connection, connection);
+        self.next_connection += 1;
+    }
+
+    /// Takes in one packet of a connection.
+    fn listen_to(&mut self, number: u64) {
+        let Some(connection) = self.connections.remove(&number) else {
+            return;
+        };
+        let flags = MsgFlags::MSG_DONTWAIT;
+        let next = match channel::receive(connection.socket.as_fd(), protocol::REQUEST_MAX, flags) {
+            Ok(packet) => match protocol::decode::<Request>(&packet.bytes) {
+                Some(request) => self.answer(&connection, request, packet.sender),
+                None => {
+                    refuse(&connection.socket, "the request is not understood");
+                    Next::Over
+                }
+            },
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.connections.insert(number, connection);
+                return;
+            }
+            Err(_) => Next::Over,
+        };
+        match next {
+            Next::Stay(stage) => {
+                let connection = Connection {
+                    stage,
+                    ..connection
+                };
+                self.connections.insert(number, connection);
+            }
+            Next::Over => self.end(connection),
+        }
+    }
+
+    fn answer(
+        &mut self,
+        connection: &Connection,
+        request: Request,
+        sender: Option<(i32, u32)>,
+    ) -> Next {
+        match (&connection.stage, request) {
+            (Stage::Greeting, Request::Hello { version }) => {
+                if version != protocol::VERSION {
+                    let ours = protocol::VERSION;
+                    let text = format!("the broker speaks version {ours}, not {version}");
+                    refuse(&connection.socket, &text);
+                    return Next::Over;
+                }
+                let Ok(nonce) = session::random() else {
+                    return Next::Over;
+                };
+                let version = protocol::VERSION;
+                let reply = Reply::Welcome { version, nonce };
+                said(reply_to(&connection.socket, &reply), Stage::Asked(nonce))
+            }
+            (Stage::Asked(expected), Request::Enable { nonce, wish }) => {
+                if nonce != *expected || !connection.peer.has_sent(sender) {
+                    refuse(
+                        &connection.socket,
+                        "the process that asks is not the one that connected",
+                    );
+                    return Next::Over;
+                }
+                match self.enable(connection, wish) {
+                    Ok(next) => next,
+                    Err(error) => {
+                        refuse(&connection.socket, &format!("{error:#}"));
+                        Next::Over
+                    }
+                }
+            }
+            (Stage::Greeting, Request::Frames { stack }) => {
+                let frames = self.frames(stack);
+                let _ = reply_to(&connection.socket, &Reply::Frames(frames));
+                Next::Over
+            }
+            _ => {
+                refuse(&connection.socket, "the request is out of order");
+                Next::Over
+            }
+        }
+    }
+
+    fn enable(&mut self, connection: &Connection, wish: Wish) -> Result<Next> {
+        let peer = &connection.peer;
+        let kind = Kind {
+            tap: wish.tap(),
+            sleeps: wish.sleeps,
+            irq: wish.irq && !wish.user_tap,
+        };
+        let now = Instant::now();
+        let mut slots = self.quota.take(peer.uid, wish.max_threads, now);
+        if slots.is_err() {
+            self.take_back(); // what left since the last tick
+            slots = self.quota.take(peer.uid, wish.max_threads, now);
+        }
+        let slots = match slots {
+            Ok(slots) => slots,
+            Err(refusal) => bail!(refusal),
+        };
+        let admitted = self
+            .session(kind)
+            .and_then(|session| session.admit(peer, slots));
+        let admitted = match admitted {
+            Ok(admitted) => admitted,
+            Err(error) => {
+                self.quota.give_back(peer.uid, slots);
+                return Err(error);
+            }
+        };
+        let sent = channel::send(
+            connection.socket.as_fd(),
+            &protocol::encode(&Reply::Enabled { slots }),
+            Some(admitted.slots.as_fd().as_raw_fd()),
+            MsgFlags::MSG_DONTWAIT,
+        );
+        let stage = Stage::Client {
+            kind,
+            client: admitted.client,
+            slots_id: admitted.slots_id,
+            slots,
+        };
+        if sent.is_err() {
+            self.release(peer.uid, &stage);
+            return Ok(Next::Over);
+        }
+        Ok(Next::Stay(stage))
+    }
+
+    /// The session for such wishes. There are few kinds, and each is loaded once.
+    fn session(&mut self, kind: Kind) -> Result<&mut Shared> {
+        let known = self.sessions.iter().position(|shared| shared.kind == kind);
+        let at = match known {
+            Some(at) => at,
+            None => {
+                self.sessions.push(Shared::open(kind, &self.quota.limits)?);
+                self.sessions.len() - 1
+            }
+        };
+        Ok(&mut self.sessions[at])
+    }
+
+    /// The functions of a stack, without their addresses.
+    fn frames(&mut self, stack: u64) -> Vec<FrameText> {
+        let found = self.sessions.iter().find_map(|shared| shared.stack(stack));
+        let Some(addresses) = found else {
+            if self.forgot_shapes.elapsed() > FORGET {
+                self.forgot_shapes = Instant::now();
+                self.sessions.iter().for_each(Shared::forget_shapes);
+            }
+            return Vec::new();
+        };
+        let text = |address: &u64| {
+            let frame = self.symbols.kernel(*address);
+            let is_named = !frame.function.starts_with("0x");
+            FrameText {
+                function: if is_named {
+                    frame.function
+                } else {
+                    "(no symbol)".to_string()
+                },
+                offset: frame.offset,
+                line: frame.line,
+            }
+        };
+        addresses.iter().map(text).collect()
+    }
+
+    fn end(&mut self, connection: Connection) {
+        self.release(connection.peer.uid, &connection.stage);
+        self.quota.disconnect(connection.peer.uid);
+    }
+
+    /// What a client had. Its slots stay its share until nobody holds them.
+    fn release(&mut self, uid: u32, stage: &Stage) {
+        if let Stage::Client {
+            kind,
+            client,
+            slots_id,
+            slots,
+        } = stage
+        {
+            let session = self.sessions.iter_mut().find(|shared| shared.kind == *kind);
+            if let Some(session) = session {
+                session.leave(*client);
+            }
+            self.held.push((uid, *slots_id, *slots));
+        }
+    }
+
+    fn tick(&mut self) -> Result<()> {
+        for session in &mut self.sessions {
+            session.tick()?;
+        }
+        self.take_back();
+        let now = Instant::now();
+        self.quota.forget_idle(now);
+        let is_late = |connection: &Connection| {
+            !matches!(connection.stage, Stage::Client { .. })
+                && now.saturating_duration_since(connection.since) > PATIENCE
+        };
+        let late: Vec<u64> = self
+            .connections
+            .iter()
+            .filter(|(_, connection)| is_late(connection))
+            .map(|(number, _)| *number)
+            .collect();
+        for number in late {
+            if let Some(connection) = self.connections.remove(&number) {
+                self.end(connection);
+            }
+        }
+        Ok(())
+    }
+
+    /// Slots that nobody holds any more are to be given again.
+    fn take_back(&mut self) {
+        let quota = &mut self.quota;
+        self.held.retain(|(uid, map, slots)| {
+            let is_held = map_exists(*map);
+            if !is_held {
+                quota.give_back(*uid, *slots);
+            }
+            is_held
+        });
+    }
+
+    /// How many there are of what, for who watches over the broker.
+    pub fn counts(&self) -> HashMap<&'static str, usize> {
+        let attached = self.sessions.iter().filter(|shared| shared.is_attached());
+        HashMap::from([
+            ("connections", self.connections.len()),
+            ("sessions", self.sessions.len()),
+            ("attached", attached.count()),
+            ("held", self.held.len()),
+        ])
+    }
+}
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.socket);
+    }
+}
+
+fn said(sent: io::Result<()>, stage: Stage) -> Next {
+    if sent.is_ok() {
+        Next::Stay(stage)
+    } else {
+        Next::Over
+    }
+}
+
+/// An answer that is not waited for: who does not read is no loss.
+fn reply_to(socket: &OwnedFd, reply: &Reply) -> io::Result<()> {
+    let packet = protocol::encode(reply);
+    channel::send(socket.as_fd(), &packet, None, MsgFlags::MSG_DONTWAIT)
+}
+
+fn refuse(socket: &OwnedFd, why: &str) {
+    let _ = reply_to(socket, &Reply::Refused(why.to_string()));
+}
+
+/// Listens where anyone may connect, in the place of a broker that is gone.
+fn listen(path: &Path) -> Result<OwnedFd> {
+    let shown = path.display();
+    if let Some(directory) = path.parent() {
+        fs::create_dir_all(directory)
+            .with_context(|| format!("cannot make {}", directory.display()))?;
+    }
+    if client::ask_version(path).is_ok() {
+        bail!("a broker listens at {shown} already");
+    }
+    let _ = fs::remove_file(path);
+    let listener = channel::socket()?;
+    let address = UnixAddr::new(path).with_context(|| format!("{shown} is too long"))?;
+    socket::bind(listener.as_raw_fd(), &address)
+        .with_context(|| format!("cannot listen at {shown}"))?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o666))?;
+    let flags = nix::fcntl::OFlag::O_NONBLOCK;
+    nix::fcntl::fcntl(&listener, nix::fcntl::FcntlArg::F_SETFL(flags))?;
+    socket::listen(&listener, socket::Backlog::new(1024)?)?;
+    Ok(listener)
+}
+
+/// Each connection takes two descriptors, and each client one more.
+fn raise_descriptor_limit() {
+    if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard.min(65536), hard);
+    }
+}
