@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # make demo   on a fresh Debian with Rust: install what is needed, build, measure two real programs
 # make test   install what the tests need, pass all of them
-# The rest: build, bench, soak, lint, install, clean.
+# The rest: build, bench, soak, soak-broker, lint, install, clean.
 
 PREFIX ?= /usr/local
 DESTDIR ?=
@@ -16,7 +16,7 @@ C_FILES = $(wildcard probe/*.h probe/*.c include/*.h tests/*/programs/*.c tests/
 # Loading probes needs root.
 AS_ROOT := $(shell [ "$$(id -u)" -eq 0 ] || echo sudo)
 
-.PHONY: all demo test soak build bench lint install clean
+.PHONY: all demo test soak soak-broker build bench lint install clean
 
 all: build
 
@@ -38,6 +38,14 @@ soak:
 	scripts/setup build test
 	DEBOX_SOAK_SECONDS=60 $(CARGO) test --release --package debox-tests --test scale -- \
 		--nocapture --test-threads 1
+
+# Storms on the broker for half an hour, or for so many minutes: make soak-broker MINUTES=5
+MINUTES ?= 30
+soak-broker:
+	scripts/setup build test
+	$(CARGO) build --release --package debox-cli --package debox-capi
+	$(AS_ROOT) scripts/soak-broker --minutes $(MINUTES) --debox $(TARGET)/release/debox \
+		--library $(TARGET)/release/libdebox.so
 
 bench: build
 	scripts/setup test
