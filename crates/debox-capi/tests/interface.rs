@@ -105,6 +105,7 @@ checks! {
     pausing_stops_records: "records" "pause";
     limits_count_what_they_leave_out: "records" "limits";
     a_futex_word_is_named: "records" "futex";
+    an_owner_is_named: "records" "owner";
     other_threads_read_whole_records: "life" "other_threads";
     handlers_may_look: "life" "signals";
     forked_children_have_their_own_records: "life" "fork";

@@ -109,6 +109,16 @@ pub enum ResourceKind {
     Child,
 }
 
+/// How sure it is that [`Sleep::owner_tid`] held the resource.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Owner {
+    /// No owner is known.
+    None,
+    /// A lock held by readers, of whom the kernel names the last.
+    LastReader,
+    Exact,
+}
+
 /// One place where the call slept; sleeps at the same site are one entry.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -140,7 +150,7 @@ pub struct Sleep {
     pub owner_tid: u32,
     pub waker_comm_raw: [u8; COMM_LEN],
     pub owner_comm_raw: [u8; COMM_LEN],
-    /// 0: no owner is known.
+    /// See [`Sleep::owner`].
     pub owner_certainty: u32,
     /// Which kind of contended lock it was (`LCB_F_*` of the kernel), 0 for anything else.
     pub lock_flags: u32,
@@ -161,6 +171,20 @@ impl Sleep {
     /// The name of the task that ended the last sleep here; empty if it was not a task.
     pub fn waker_comm(&self) -> String {
         comm(&self.waker_comm_raw)
+    }
+
+    /// How sure it is who held the resource when the last sleep began.
+    pub fn owner(&self) -> Owner {
+        match self.owner_certainty {
+            1 => Owner::LastReader,
+            2 => Owner::Exact,
+            _ => Owner::None,
+        }
+    }
+
+    /// The name of the task [`Sleep::owner_tid`]; empty if there is none.
+    pub fn owner_comm(&self) -> String {
+        comm(&self.owner_comm_raw)
     }
 
     /// What [`Sleep::resource`] is.

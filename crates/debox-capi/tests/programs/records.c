@@ -232,6 +232,47 @@ static void futex_word_is_named(void)
 	      "resource %u %llx", last->sleeps[0].resource_kind, last->sleeps[0].resource);
 }
 
+static pthread_mutex_t held = PTHREAD_MUTEX_INITIALIZER;
+static volatile int holder_tid;
+
+static void *hold(void *unused)
+{
+	(void)unused;
+	pthread_mutex_lock(&held);
+	holder_tid = syscall(SYS_gettid);
+	sleep_ms(60);
+	pthread_mutex_unlock(&held);
+	return NULL;
+}
+
+/* Who had the mutex that was waited for. */
+static void owner_is_named(void)
+{
+	const struct debox_record *last;
+	const struct debox_sleep *sleep;
+	pthread_t holder;
+
+	CHECK(pthread_create(&holder, NULL, hold, NULL) == 0, "no thread");
+	pthread_setname_np(holder, "holder");
+	sleep_ms(20);
+	CHECK(holder_tid, "the holder has yet to run");
+	pthread_mutex_lock(&held);
+	last = debox_last();
+	CHECK(last->call == SYS_futex && last->sleeps_used == 1, "call %d", last->call);
+	sleep = &last->sleeps[0];
+	CHECK(sleep->owner_certainty == DEBOX_OWNER_EXACT, "certainty %u", sleep->owner_certainty);
+	CHECK(sleep->owner_tid == (__u32)holder_tid, "owner %u", sleep->owner_tid);
+	CHECK(!strcmp(sleep->owner_comm, "holder"), "owner %s", sleep->owner_comm);
+	CHECK(sleep->resource == (__u64)&held, "resource %llx", sleep->resource);
+	pthread_mutex_unlock(&held);
+	pthread_join(holder, NULL);
+	sleep_ms(1);
+	CHECK(debox_last()->sleeps[0].owner_certainty == DEBOX_OWNER_NONE &&
+		      debox_last()->sleeps[0].owner_tid == 0 &&
+		      !debox_last()->sleeps[0].owner_comm[0],
+	      "a timer has an owner");
+}
+
 int main(int argc, char **argv)
 {
 	static const struct check checks[] = {
@@ -243,6 +284,7 @@ int main(int argc, char **argv)
 		{"pause", pausing_stops_records},
 		{"limits", limits_count_what_they_leave_out},
 		{"futex", futex_word_is_named},
+		{"owner", owner_is_named},
 	};
 
 	enable();

@@ -73,6 +73,8 @@ static void sleep_is_measured(void)
 	CHECK(last->sleeps_used == 1 && last->sleeps[0].count == 1, "%d sites", last->sleeps_used);
 	CHECK(last->sleeps[0].waker_kind == DEBOX_WAKER_HARDIRQ, "woken by %u",
 	      last->sleeps[0].waker_kind);
+	CHECK(last->sleeps[0].resource_kind == DEBOX_RESOURCE_TIMER, "resource %u",
+	      last->sleeps[0].resource_kind);
 	CHECK(debox_explain(last, 0, &explained) == 0, "%s", debox_last_error_text());
 	CHECK(last == debox_last(), "explaining was recorded");
 	CHECK(strstr(explained.function, "nanosleep") && !strcmp(explained.wait_class, "idle") &&
