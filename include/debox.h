@@ -73,6 +73,7 @@ enum debox_resource_kind {
 	DEBOX_RESOURCE_TIMER = 3, /* a timer: the call's own timeout */
 	DEBOX_RESOURCE_LOCK = 4,  /* a contended kernel lock; the value is its address */
 	DEBOX_RESOURCE_CHILD = 5, /* a process waited for, as the call's argument names it */
+	DEBOX_RESOURCE_DISK = 6,  /* a block device; the value is its number in the kernel */
 };
 
 enum debox_waiters_scope {

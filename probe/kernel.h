@@ -76,6 +76,14 @@ struct inode {
 	long long i_size;
 } CORE;
 
+struct block_device {
+	__u32 bd_dev;
+} CORE;
+
+struct bio {
+	struct block_device *bi_bdev;
+} CORE;
+
 struct pipe_inode_info {
 	struct mutex mutex;
 } CORE;
@@ -261,6 +269,7 @@ struct task_struct {
 	unsigned int
 		on_cpu; /* a byte from 7.3 on; loads of unsigned fields take the kernel's size */
 	unsigned int on_rq;
+	unsigned int in_iowait : 1;
 	int exit_state;
 	int pid, tgid;
 	unsigned long min_flt, maj_flt;

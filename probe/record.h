@@ -141,10 +141,15 @@ static __always_inline __u32 resource_kind_of(__u32 call)
 
 /* What the sleep that has just ended was for, in the caller's own terms. */
 static __always_inline void record_resource(struct debox_sleep *sleep, struct thread *thread,
-					    struct task_struct *task)
+					    struct task_struct *task, struct wait *wait)
 {
 	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
 
+	if (wait && wait->resource.kind == DEBOX_RESOURCE_DISK) {
+		sleep->resource = wait->resource.device;
+		sleep->resource_kind = DEBOX_RESOURCE_DISK;
+		return;
+	}
 	if (thread->flags & THREAD_LOCK) {
 		sleep->resource = shown_object(thread, thread->resource);
 		sleep->resource_kind = DEBOX_RESOURCE_LOCK;
@@ -159,7 +164,7 @@ static __always_inline void record_resource(struct debox_sleep *sleep, struct th
 
 /* Adds the sleep that has just ended to the open record. */
 static __always_inline void record_sleep(struct thread *thread, struct task_struct *task,
-					 struct owner *owner, __u64 stack, __u64 site,
+					 struct wait *wait, __u64 stack, __u64 site,
 					 __u32 waiters_exit)
 {
 	struct debox_slot *slot = slot_of(thread, thread->index);
@@ -191,11 +196,11 @@ static __always_inline void record_sleep(struct thread *thread, struct task_stru
 		sleep->blocked_ns += thread->sleep_ns;
 		if (thread->sleep_ns > sleep->longest_ns)
 			sleep->longest_ns = thread->sleep_ns;
-		record_resource(sleep, thread, task);
-		if (owner) {
-			sleep->owner_tid = owner->tid;
-			sleep->owner_certainty = owner->certainty;
-			__builtin_memcpy(sleep->owner_comm, owner->comm, DEBOX_COMM_LEN);
+		record_resource(sleep, thread, task, wait);
+		if (wait && wait->ownable) {
+			sleep->owner_tid = wait->owner.tid;
+			sleep->owner_certainty = wait->owner.certainty;
+			__builtin_memcpy(sleep->owner_comm, wait->owner.comm, DEBOX_COMM_LEN);
 		}
 		sleep->waker_kind = thread->waker_kind;
 		sleep->waker_tid = thread->waker_tid;

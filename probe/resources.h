@@ -216,6 +216,32 @@ static __always_inline __u64 name_argument(struct wait *wait, struct thread *thr
 	return 0;
 }
 
+/* Storage, for a sleep of which the call's arguments say nothing: opens, execs, faults. */
+static __always_inline void name_disk(struct wait *wait, struct task_struct *task)
+{
+	if (!wait->bio_device || !BPF_CORE_READ_BITFIELD(task, in_iowait))
+		return;
+	wait->resource.kind = DEBOX_RESOURCE_DISK;
+	wait->resource.device = wait->bio_device;
+}
+
+/* A request goes to a device; on a stack of devices, the last one is the one that works. */
+SEC("tp_btf/block_bio_queue")
+int BPF_PROG(on_bio_queue, struct bio *bio)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct wait *wait;
+	__u32 index;
+
+	if (!task->bpf_storage)
+		return 0;
+	index = index_of(task);
+	wait = index ? wait_at(index - 1) : 0;
+	if (wait)
+		wait->bio_device = bio->bi_bdev->bd_dev;
+	return 0;
+}
+
 static __always_inline void read_inet_ends(struct socket_ends *ends, struct sock *sock)
 {
 	__u32 local, peer;
@@ -312,7 +338,8 @@ static __noinline int announce_resource(struct wait *wait, struct task_struct *t
 	};
 	__u32 kind = wait->resource.kind;
 
-	if (!want_report || (kind != DEBOX_RESOURCE_FUTEX && !wait->resource.device))
+	if (!want_report || kind == DEBOX_RESOURCE_DISK ||
+	    (kind != DEBOX_RESOURCE_FUTEX && !wait->resource.device))
 		return 0;
 	if (kind != DEBOX_RESOURCE_FUTEX && wait->resource.what == FILE_TYPE_SOCKET)
 		return 0;
@@ -342,7 +369,8 @@ static __noinline int add_resource_row(struct resource_key *key, struct wait *wa
 		key->resource.device = 0;
 	} else {
 		__sync_fetch_and_add(&resources_named, 1);
-		if (wait->resource.kind == DEBOX_RESOURCE_FD || wait->resource.device)
+		if (wait->resource.kind != DEBOX_RESOURCE_DISK &&
+		    (wait->resource.kind == DEBOX_RESOURCE_FD || wait->resource.device))
 			read_names(fresh, wait, task);
 	}
 	if (!bpf_map_update_elem(&resource_rows, key, fresh, BPF_NOEXIST))

@@ -270,8 +270,10 @@ struct logged_sleep {
 struct wait {
 	__u32 tid; /* whose this is: entries of `threads` are used again */
 	__u32 logged;
-	__s32 fd;      /* the descriptor through which a file was named */
-	__u32 ownable; /* the resource is of a kind that somebody can hold */
+	__s32 fd;	  /* the descriptor through which a file was named */
+	__u32 ownable;	  /* the resource is of a kind that somebody can hold */
+	__u32 bio_device; /* that the thread sent its last request to since its last sleep */
+	__u32 reserved;
 	__u64 begin_ns;
 	__u64 blocked_ns; /* asleep in its life, the open sleep not included */
 	struct resource resource;

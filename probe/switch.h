@@ -74,15 +74,15 @@ static __always_inline void end_sleep(struct thread *thread, struct task_struct 
 {
 	__u32 waiters_exit = leave_waiters(thread);
 	__u64 site = 0, stack = 0;
-	struct owner *owner;
+	struct wait *wait;
 
 	if (has_stack)
 		stack = take_kernel_stack(task, thread->call, &site);
 	if (want_report)
 		add_sleep(thread, task, stack, waiters_exit);
-	owner = end_wait(thread, task, stack);
+	wait = end_wait(thread, task, stack);
 	if (want_records && (!user_tap || (thread->tap_where == TAP_IN_CALL && has_stack)))
-		record_sleep(thread, task, owner, stack, site, waiters_exit);
+		record_sleep(thread, task, wait, stack, site, waiters_exit);
 	if (user_tap)
 		write_tapped_site(thread, task, stack, tap_caller(thread));
 	thread->waker_kind = DEBOX_WAKER_UNKNOWN;

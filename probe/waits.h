@@ -31,6 +31,7 @@ static __noinline int begin_wait(struct thread *thread, struct task_struct *task
 	if (wait->tid != thread->tid) {
 		wait->tid = thread->tid;
 		wait->logged = 0;
+		wait->bio_device = 0;
 		wait->blocked_ns = 0;
 	}
 	wait->fd = -1;
@@ -42,6 +43,9 @@ static __noinline int begin_wait(struct thread *thread, struct task_struct *task
 		name_lock(wait, task, lock);
 	else
 		thread->resource = counted_resource(thread, name_argument(wait, thread, task));
+	if (wait->resource.kind == DEBOX_RESOURCE_NONE)
+		name_disk(wait, task);
+	wait->bio_device = 0;
 	find_owner(wait, thread, task, lock);
 	announce_resource(wait, task);
 	return 0;
@@ -96,16 +100,16 @@ static __noinline int close_wait(struct thread *thread, struct task_struct *task
 	return 0;
 }
 
-/* Returns who held the thread up, or nobody. */
-static __always_inline struct owner *end_wait(struct thread *thread, struct task_struct *task,
-					      __u64 stack)
+/* Returns the wait that has ended, if its beginning was seen. */
+static __always_inline struct wait *end_wait(struct thread *thread, struct task_struct *task,
+					     __u64 stack)
 {
 	struct wait *wait = wait_at(thread->index);
 
 	if (!wait || wait->tid != thread->tid)
 		return 0; /* it slept already when its monitoring began */
 	close_wait(thread, task, wait, stack);
-	return wait->ownable ? &wait->owner : 0;
+	return wait;
 }
 
 #endif

@@ -11,7 +11,7 @@ use anyhow::Result;
 use crate::calls;
 use crate::explain::Explainer;
 use crate::kernel;
-use crate::merge::merge_same_site;
+use crate::merge::{merge_same_site, merge_untapped};
 use crate::report::{
     CallSite, InFlight, Lost, Report, Sleep, SleepCallSite, Syscall, Thread, Totals, Untapped,
     Waker, SCHEMA,
@@ -114,7 +114,7 @@ impl Snapshot {
             call_sites: self.call_sites(explainer),
             threads,
             in_flight: in_flight(explainer, self),
-            untapped: self.untapped(explainer),
+            untapped: self.untapped(explainer, names),
             trace: None,
             unseen: self.unseen(),
         }
@@ -268,12 +268,16 @@ impl Snapshot {
     }
 
     /// Calls that slept without the user tap having seen them.
-    fn untapped(&self, explainer: &Explainer) -> Vec<Untapped> {
+    fn untapped(&self, explainer: &Explainer, names: &Resources) -> Vec<Untapped> {
+        let mut owners = self.owners(explainer);
+        let mut resources = self.resources(names);
         let mut merged: BTreeMap<(String, String), Untapped> = BTreeMap::new();
         let untapped = self.sleeps.iter().filter(|(key, _)| is_untapped(key.call));
         for (key, row) in untapped {
-            let syscall = calls::name(key.call & !tables::CALL_UNTAPPED);
-            let label = explainer.sleep(key.call, key.stack, key.lock_flags).label;
+            let call = key.call & !tables::CALL_UNTAPPED;
+            let syscall = calls::name(call);
+            let label = explainer.sleep(call, key.stack, key.lock_flags).label;
+            let at = (key.stack, key.call, key.lock_flags);
             let sum = merged
                 .entry((syscall.clone(), label.clone()))
                 .or_insert_with(|| Untapped {
@@ -283,8 +287,11 @@ impl Snapshot {
                 });
             add(&mut sum.count, row.count);
             add(&mut sum.blocked_ns, row.blocked_ns);
+            sum.owners.extend(owners.remove(&at).unwrap_or_default());
+            sum.resources
+                .extend(resources.remove(&at).unwrap_or_default());
         }
-        let mut untapped: Vec<Untapped> = merged.into_values().collect();
+        let mut untapped: Vec<Untapped> = merged.into_values().map(merge_untapped).collect();
         untapped.sort_by_key(|call| std::cmp::Reverse(call.blocked_ns));
         untapped
     }
@@ -348,6 +355,14 @@ impl Snapshot {
             }
             unseen.push(
                 "Calls that libc makes inside itself (stdio, start-up, its futexes) are untapped."
+                    .to_string(),
+            );
+        }
+        if !self.finds_owners && !self.owners.is_empty() {
+            unseen.push(
+                "This kernel does not let probes find tasks by their numbers (bpf_task_from_pid, \
+                 Linux 6.2): only the exact owners of kernel locks are named, and not on what they \
+                 sleep."
                     .to_string(),
             );
         }

@@ -153,6 +153,7 @@ pub fn examine() -> Vec<Finding> {
 
     findings.push(features::waker_context(&types, seen_waker.as_deref()));
     findings.push(features::wait_account(&types));
+    findings.push(features::owners());
     findings.push(features::storage_account(&types));
     findings.push(access::programs_of_others());
     findings.extend(names::examine());

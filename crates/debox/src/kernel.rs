@@ -167,6 +167,15 @@ pub(crate) fn per_cpu_area() -> Option<PerCpuArea> {
     })
 }
 
+/// Whether the probes can find a task by its number: by a function that came with 6.2. `None`:
+/// nobody can tell without the kernel's types.
+pub(crate) fn can_find_tasks() -> Option<bool> {
+    use libbpf_rs::btf::{types::Func, Btf};
+
+    let btf = Btf::from_vmlinux().ok()?;
+    Some(btf.type_by_name::<Func<'_>>("bpf_task_from_pid").is_some())
+}
+
 /// The byte offset of a member, looked for in anonymous members too.
 fn member_offset(
     btf: &libbpf_rs::btf::Btf<'_>,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::report::{Owner, Resource, ResourceShare, Sleep, SleepCallSite, Waker};
+use crate::report::{Owner, Resource, ResourceShare, Sleep, SleepCallSite, Untapped, Waker};
 use crate::tables::add;
 
 /// Different stacks can reach the same site; the report has one row for a call and site.
@@ -47,6 +47,13 @@ pub(crate) fn merge_same_site(sleeps: Vec<Sleep>) -> Vec<Sleep> {
             sleep
         })
         .collect()
+}
+
+/// The same for calls that the user tap did not see.
+pub(crate) fn merge_untapped(mut call: Untapped) -> Untapped {
+    call.owners = merge_owners(call.owners);
+    call.resources = merge_resources(call.resources);
+    call
 }
 
 fn merge_wakers(wakers: &mut Vec<Waker>, more: Vec<Waker>) {

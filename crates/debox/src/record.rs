@@ -107,6 +107,8 @@ pub enum ResourceKind {
     Lock,
     /// A process waited for, as the call's argument names it.
     Child,
+    /// A block device, by its number in the kernel.
+    Disk,
 }
 
 /// How sure it is that [`Sleep::owner_tid`] held the resource.
@@ -195,6 +197,7 @@ impl Sleep {
             3 => ResourceKind::Timer,
             4 => ResourceKind::Lock,
             5 => ResourceKind::Child,
+            6 => ResourceKind::Disk,
             _ => ResourceKind::None,
         }
     }

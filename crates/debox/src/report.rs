@@ -281,6 +281,11 @@ pub struct Untapped {
     pub label: String,
     pub count: u64,
     pub blocked_ns: u64,
+    /// As in [`Sleep`].
+    #[serde(default)]
+    pub resources: Vec<ResourceShare>,
+    #[serde(default)]
+    pub owners: Vec<Owner>,
 }
 
 /// The call tree inside the kernel.

@@ -76,6 +76,10 @@ impl Resources {
                 kind: "child".to_string(),
                 name: child(resource.id as i32),
             },
+            tables::RESOURCE_DISK => Resource {
+                kind: "disk".to_string(),
+                name: Some(disk(resource.device)),
+            },
             tables::RESOURCE_LOCK => Resource {
                 kind: lock_kind(lock_flags).to_string(),
                 name: self.lock(resource, row),
@@ -183,6 +187,17 @@ fn path_of(link: &PathBuf, (device, inode): (u32, u64)) -> Option<String> {
 /// The kernel's own form: 20 bits of minor number.
 fn device(number: u32) -> String {
     format!("{}:{}", number >> 20, number & 0xf_ffff)
+}
+
+/// A block device's own name, where it has one.
+fn disk(number: u32) -> String {
+    let number = device(number);
+    match std::fs::read_link(format!("/sys/dev/block/{number}")) {
+        Ok(link) => link
+            .file_name()
+            .map_or(number, |name| name.to_string_lossy().into_owned()),
+        Err(_) => number,
+    }
 }
 
 fn lock_kind(flags: u32) -> &'static str {

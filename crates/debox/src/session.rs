@@ -315,6 +315,7 @@ impl Session {
         if detail.sleeps {
             wanted.push(&mut progs.on_contention_begin);
             wanted.push(&mut progs.on_contention_end);
+            wanted.push(&mut progs.on_bio_queue);
         }
         if self.options.tap == Tap::User || self.role != Role::Own {
             wanted.push(&mut progs.on_exec);
@@ -565,6 +566,7 @@ fn configure(open: &mut OpenDeboxSkel, options: &Options) -> Result<()> {
         .on_contention_begin
         .set_autoload(options.detail.sleeps);
     progs.on_contention_end.set_autoload(options.detail.sleeps);
+    progs.on_bio_queue.set_autoload(options.detail.sleeps);
     for prog in [
         &mut progs.on_irq_handler_entry,
         &mut progs.on_irq_handler_exit,

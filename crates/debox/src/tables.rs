@@ -37,6 +37,7 @@ pub(crate) const RESOURCE_FUTEX: u32 = 2;
 pub(crate) const RESOURCE_TIMER: u32 = 3;
 pub(crate) const RESOURCE_LOCK: u32 = 4;
 pub(crate) const RESOURCE_CHILD: u32 = 5;
+pub(crate) const RESOURCE_DISK: u32 = 6;
 
 pub(crate) const OWNER_LAST_READER: u32 = 1;
 pub(crate) const OWNER_EXACT: u32 = 2;

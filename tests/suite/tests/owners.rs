@@ -400,3 +400,47 @@ fn resources_have_names() {
     let condition = Debox::run("futex_wait").args(["cond", "60"]).report();
     named(&condition, "futex", "futex", "futex", "condition+");
 }
+
+/// A fault names no descriptor, but its requests go to a device.
+#[test]
+fn a_major_fault_waits_for_a_disk() {
+    let run = Debox::run("disk")
+        .args(["map"])
+        .file_arg("file")
+        .args(["16"])
+        .report();
+    let name = "a_major_fault_waits_for_a_disk";
+    if run.fact("cold_pages") < 16 {
+        return skipped(name, "the file's pages could not be made cold");
+    }
+    let resources = column(&run, "(user)", "mapped page read", "resources");
+    let on_disk = resources.iter().filter(|r| r["kind"] == "disk");
+    let reads: u64 = on_disk.clone().filter_map(|r| r["count"].as_u64()).sum();
+    assert!(reads >= 14, "{:#}", run.report["sleeps"]);
+    for disk in on_disk {
+        let disk = disk["name"].as_str().expect("a disk has a name");
+        let is_there = std::path::Path::new("/sys/class/block").join(disk).exists();
+        assert!(is_there, "there is no disk {disk}");
+    }
+}
+
+/// glibc's own futexes are out of the user tap's sight; who held them is not.
+#[test]
+fn the_user_tap_tells_owners_too() {
+    let run = Debox::run("owner_mutex")
+        .options(["--tap", "user"])
+        .args(["held", "100"])
+        .report();
+    let untapped = run.report["untapped"].as_array().expect("a report");
+    let futex = untapped.iter().find(|call| call["syscall"] == "futex");
+    let futex = futex.unwrap_or_else(|| panic!("no futex in {untapped:#?}"));
+    let owners = futex["owners"].as_array().expect("an array");
+    let known = owners.iter().find(|owner| owner["certainty"] == "exact");
+    let known = known.unwrap_or_else(|| panic!("no owner in {futex:#}"));
+    assert_eq!(known["tid"], run.fact("holder_tid"));
+    assert_eq!(known["doing"], "timer");
+    let chain = chain(&run, "waiter");
+    let (least, most) = (run.fact("least_ns"), run.fact("holder_most_ns"));
+    let holder = run.fact("holder_tid");
+    link(chain, 1, "holder", holder, "timer", least, most);
+}

@@ -35,7 +35,7 @@ pub fn print(out: &mut impl Write, report: &Report, options: &TableOptions) -> i
             Cell::text(&sleep.syscall),
             Cell::time(sleep.blocked_ns),
             Cell::text(resources(sleep, options)),
-            Cell::text(owners(&sleep.owners, options)),
+            Cell::text(names(&sleep.owners, options)),
         ]);
     }
     let rest = &sleeps[shown..];
@@ -52,9 +52,13 @@ pub fn print(out: &mut impl Write, report: &Report, options: &TableOptions) -> i
 }
 
 fn is_told(sleep: &Sleep) -> bool {
-    let is_owned = sleep.owners.iter().any(|owner| owner.certainty != "none");
+    let is_owned = is_any_known(&sleep.owners);
     let is_named = sleep.resource.as_ref().is_some_and(|r| r.name.is_some());
     sleep.class != "idle" && (is_owned || is_named)
+}
+
+pub(super) fn is_any_known(owners: &[Owner]) -> bool {
+    owners.iter().any(|owner| owner.certainty != "none")
 }
 
 /// The one that cost most, and how many others there were.
@@ -80,7 +84,7 @@ fn resource(resource: &Resource) -> String {
 }
 
 /// `holder/12×3 (page read)`.
-fn owners(owners: &[Owner], options: &TableOptions) -> String {
+pub(super) fn names(owners: &[Owner], options: &TableOptions) -> String {
     let shown = shown(owners.len(), OWNERS, options);
     let mut names: Vec<String> = owners[..shown].iter().map(owner).collect();
     if shown < owners.len() {

@@ -162,6 +162,8 @@ pub fn rich() -> Report {
             label: "journal commit".to_string(),
             count: 4,
             blocked_ns: 81 * MS,
+            resources: Vec::new(),
+            owners: Vec::new(),
         }],
         unseen: strings(&[
             "The kernel has no debug information here, so sites have no file and line.",

@@ -7,7 +7,7 @@ use anstyle::Style;
 use debox::report::{Lost, Report};
 
 use super::grid::{name, number, text, Cell, Grid, Tone};
-use super::{heading, line, TableOptions};
+use super::{heading, line, owners, TableOptions};
 use crate::units;
 
 /// Calls that slept and that the user tap did not see.
@@ -27,6 +27,7 @@ pub fn print_untapped(
         name("label"),
         number("sleeps"),
         number("time"),
+        text("held, when it began, by").when_used(),
     ]);
     for call in calls {
         grid.row([
@@ -34,6 +35,11 @@ pub fn print_untapped(
             Cell::text(&call.label),
             Cell::number(call.count),
             Cell::time(call.blocked_ns),
+            Cell::text(if owners::is_any_known(&call.owners) {
+                owners::names(&call.owners, options)
+            } else {
+                String::new()
+            }),
         ]);
     }
     grid.print(out, options)

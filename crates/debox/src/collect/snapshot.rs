@@ -33,6 +33,8 @@ pub(crate) struct Snapshot {
     pub owners: Vec<(types::owner_key, types::owner_row)>,
     pub resources: Vec<(types::resource_key, types::resource_row)>,
     pub chains: Vec<types::chain_row>,
+    /// Whether the kernel lets probes find the task that owns something.
+    pub finds_owners: bool,
     pub sites: Vec<(types::site_key, types::site_row)>,
     /// Innermost frame first.
     pub kernel_stacks: HashMap<u64, Vec<u64>>,
@@ -87,6 +89,7 @@ impl Session {
             owners: Vec::new(),
             resources: Vec::new(),
             chains: Vec::new(),
+            finds_owners: true,
             sites: entries(&maps.site_rows)?,
             kernel_stacks: HashMap::new(),
             stack_args: HashMap::new(),
@@ -98,6 +101,7 @@ impl Session {
             snapshot.sleeps = entries(&maps.sleep_rows)?;
             snapshot.wakers = entries(&maps.waker_rows)?;
             snapshot.owners = entries(&maps.owner_rows)?;
+            snapshot.finds_owners = kernel::can_find_tasks() != Some(false);
             snapshot.resources = entries(&maps.resource_rows)?;
             let chains: Vec<(u64, types::chain_row)> = entries(&maps.chain_rows)?;
             snapshot.chains = chains.into_iter().map(|(_, row)| row).collect();
@@ -232,6 +236,7 @@ impl Session {
             &progs.on_sys_exit,
             &progs.on_contention_begin,
             &progs.on_contention_end,
+            &progs.on_bio_queue,
             &progs.on_exec,
             &progs.on_signal_deliver,
             &progs.on_kernel_fault,

@@ -110,7 +110,7 @@ fn loss_without(event: &str) -> Loss {
         "sys_enter" | "sys_exit" | "sched_switch" | "sched_wakeup" | "sched_process_fork" => {
             Loss::Everything
         }
-        "sched_waking" | "contention_begin" | "contention_end" => Loss::Sleeps,
+        "sched_waking" | "contention_begin" | "contention_end" | "block_bio_queue" => Loss::Sleeps,
         "sched_process_exec" | "signal_deliver" | "page_fault_kernel" => Loss::UserTap,
         _ => Loss::Detail,
     }
@@ -250,6 +250,18 @@ pub(super) fn wait_account(types: &KernelTypes) -> Finding {
         Some(false) => Finding::limits(need, "none")
             .cost("after a switch that probes are not shown, waiting for a CPU counts as asleep")
             .remedy("a kernel built with CONFIG_SCHED_INFO=y, as Debian's are"),
+    }
+}
+
+/// The owner of a lock is a task that the probes have to find.
+pub(super) fn owners() -> Finding {
+    let need = "owners of locks";
+    match kernel::can_find_tasks() {
+        None => Finding::unchecked(need, NO_TYPES),
+        Some(true) => Finding::met(need, "tasks can be found by their numbers"),
+        Some(false) => Finding::limits(need, "tasks cannot be found by their numbers")
+            .cost("owners of futexes and file locks and the last readers of locks are not named, and of others it is not known on what they sleep; chains end after one link")
+            .remedy("a kernel of 6.2 or later (bpf_task_from_pid)"),
     }
 }
 
