@@ -366,7 +366,8 @@ struct user_shape_key {
 
 #define CHECK_OFFSET 0xffff
 #define CHECK_FRAME_POINTER (1 << 16) /* the register, not a word of the stack */
-#define CHECK_RELATIVE (1 << 17)      /* the word less the stack pointer */
+#define CHECK_STACK_POINTER (1 << 17)
+#define CHECK_RELATIVE (1 << 18) /* the word less the stack pointer */
 
 struct user_shape {
 	__u64 name;

@@ -76,8 +76,11 @@ __noinline int same_user_stack(struct user_shape *shape, __u64 sp, __u64 bp)
 		if (i >= checks)
 			break;
 		at = shape->at[i];
-		if (!(at & CHECK_FRAME_POINTER) &&
-		    bpf_probe_read_user(&word, sizeof(word), (void *)(sp + (at & CHECK_OFFSET))))
+		if (at & CHECK_STACK_POINTER)
+			word = sp;
+		else if (!(at & CHECK_FRAME_POINTER) &&
+			 bpf_probe_read_user(&word, sizeof(word),
+					     (void *)(sp + (at & CHECK_OFFSET))))
 			return 0;
 		if (at & CHECK_RELATIVE)
 			word -= sp;

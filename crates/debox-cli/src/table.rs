@@ -107,13 +107,16 @@ fn kernel_frame(frame: &str, options: &TableOptions) -> String {
     }
 }
 
-/// The innermost frames of a stack in one line, callee first.
-fn stack(frames: &[String], options: &TableOptions) -> String {
+/// The innermost frames of a stack in one line, callee first: from the program's own on, for the
+/// call's name tells of the wrappers below.
+fn stack(frames: &[String], caller: Option<&String>, options: &TableOptions) -> String {
     /// Enough to tell most call sites apart.
     const FRAMES: usize = 3;
     if frames.is_empty() {
         return "unknown".to_string();
     }
+    let own = caller.and_then(|caller| frames.iter().position(|frame| frame == caller));
+    let frames = &frames[own.filter(|_| !options.all).unwrap_or(0)..];
     let shown = shown(frames.len(), FRAMES, options);
     let mut text = frames[..shown].join(" < ");
     if shown < frames.len() {

@@ -110,6 +110,7 @@ fn null_is_for_what_may_be_unmeasured() {
         "exit_status",
         "steal_ns",
         "slow_ns",
+        "caller",
         "irq_ns",
         "outside_ns",
         "faults_major",

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use anyhow::Result;
 
 use crate::calls;
-use crate::explain::Explainer;
+use crate::explain::{Explainer, UserStack};
 use crate::kernel;
 use crate::merge::{merge_same_site, merge_untapped};
 use crate::report::{
@@ -299,11 +299,13 @@ impl Snapshot {
     fn sleep_call_sites(&self, explainer: &Explainer) -> HashMap<(u32, u64), Vec<SleepCallSite>> {
         let mut sites: HashMap<(u32, u64), Vec<SleepCallSite>> = HashMap::new();
         for (key, row) in self.sites.iter().filter(|(key, _)| key.stack != 0) {
+            let stack = explainer.user_stack(key.user_stack);
             sites
                 .entry((key.call, key.stack))
                 .or_default()
                 .push(SleepCallSite {
-                    frames: explainer.user_stack(key.user_stack),
+                    frames: stack.frames,
+                    caller: stack.caller,
                     count: row.count,
                     blocked_ns: row.blocked_ns,
                 });
@@ -312,15 +314,16 @@ impl Snapshot {
     }
 
     fn call_sites(&self, explainer: &Explainer) -> Vec<CallSite> {
-        let mut merged: BTreeMap<(String, Vec<String>), CallSite> = BTreeMap::new();
+        let mut merged: BTreeMap<(String, UserStack), CallSite> = BTreeMap::new();
         for (key, row) in self.sites.iter().filter(|(key, _)| key.stack == 0) {
             let syscall = calls::name(key.call);
-            let frames = explainer.user_stack(key.user_stack);
+            let stack = explainer.user_stack(key.user_stack);
             let site = merged
-                .entry((syscall.clone(), frames.clone()))
+                .entry((syscall.clone(), stack.clone()))
                 .or_insert_with(|| CallSite {
                     syscall,
-                    frames,
+                    frames: stack.frames,
+                    caller: stack.caller,
                     ..CallSite::default()
                 });
             add(&mut site.calls, row.count);

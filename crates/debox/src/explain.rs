@@ -2,10 +2,11 @@
 
 use std::cell::RefCell;
 
+use crate::callers::{is_outermost, is_plumbing};
 use crate::calls;
 use crate::collect::Snapshot;
 use crate::labels::Labels;
-use crate::process::Processes;
+use crate::process::{Module, Processes};
 use crate::stacks::{Located, Stacks};
 use crate::symbols::{Frame, Symbols};
 use crate::tables::{self, types};
@@ -20,6 +21,18 @@ pub(crate) struct Explained {
     pub site: String,
     pub frames: Vec<String>,
 }
+
+/// A user stack, in words.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct UserStack {
+    /// Innermost first.
+    pub frames: Vec<String>,
+    /// The innermost one that is the program's own.
+    pub caller: Option<String>,
+}
+
+/// For a call that could not send its stack to be unwound.
+const FURTHER_LOST: &str = "(further frames: the stack was lost)";
 
 /// Looks up the session's stacks.
 pub(crate) struct Explainer<'a> {
@@ -88,50 +101,62 @@ impl<'a> Explainer<'a> {
         self.stacks.borrow().lost
     }
 
-    /// The user stack of that name, innermost first.
-    pub fn user_stack(&self, name: u64) -> Vec<String> {
+    /// The user stack of that name.
+    pub fn user_stack(&self, name: u64) -> UserStack {
+        let mut named = UserStack::default();
         if let Some((frames, reason)) = self.stacks.borrow().frames(name) {
-            let names = frames.into_iter().flat_map(|frame| self.located(frame));
-            return names.chain(reason.map(String::from)).collect();
+            for frame in frames {
+                self.add_located(&mut named, frame);
+            }
+            if !named.frames.last().is_some_and(|last| is_outermost(last)) {
+                named.frames.extend(reason.map(String::from));
+            }
+            return named;
         }
         let Some(stack) = self.snapshot.user_stacks.get(&name) else {
-            return Vec::new();
+            return named;
         };
         let frames = self.user_frames(stack);
         let processes = self.processes.borrow();
-        let name = |(index, address): (usize, u64)| {
+        for (index, address) in frames.into_iter().enumerate() {
             let Some(place) = processes.find(stack.tgid, address) else {
                 let tgid = stack.tgid;
-                return vec![format!(
-                    "{address:#x} (process {tgid} ended before it could be read)"
-                )];
+                let gone = format!("{address:#x} (process {tgid} ended before it could be read)");
+                named.frames.push(gone);
+                continue;
             };
             match &place.module {
-                Some(module) => self
-                    .symbols
-                    .user(module, place.file_offset, index > 0)
-                    .to_vec(),
-                None => vec![format!("{}+{:#x}", place.name, place.file_offset)],
+                Some(module) => self.add(&mut named, module, place.file_offset, index > 0),
+                None => {
+                    let frame = format!("{}+{:#x}", place.name, place.file_offset);
+                    named.frames.push(frame);
+                }
             }
-        };
-        let mut names: Vec<String> = frames.into_iter().enumerate().flat_map(name).collect();
-        if self.snapshot.detail.callsites {
-            names.push("(further frames: the stack was lost)".to_string());
         }
-        names
+        if self.snapshot.detail.callsites {
+            named.frames.push(FURTHER_LOST.to_string());
+        }
+        named
     }
 
-    fn located(&self, frame: &Located) -> Vec<String> {
+    fn add_located(&self, to: &mut UserStack, frame: &Located) {
         match &frame.module {
-            Some(module) => {
-                let names = self.symbols.user(module, frame.offset, frame.is_return);
-                names.to_vec()
-            }
-            None if frame.mapping.is_empty() => vec![format!("{:#x}", frame.offset)],
+            Some(module) => self.add(to, module, frame.offset, frame.is_return),
+            None if frame.mapping.is_empty() => to.frames.push(format!("{:#x}", frame.offset)),
             None => {
                 let short = frame.mapping.rsplit('/').next().unwrap_or_default();
-                vec![format!("{short}+{:#x}", frame.offset)]
+                to.frames.push(format!("{short}+{:#x}", frame.offset));
             }
+        }
+    }
+
+    fn add(&self, to: &mut UserStack, module: &Module, offset: u64, is_return: bool) {
+        let short = module.short_name();
+        for name in self.symbols.user(module, offset, is_return).iter() {
+            if to.caller.is_none() && !is_plumbing(&short, name) {
+                to.caller = Some(name.clone());
+            }
+            to.frames.push(name.clone());
         }
     }
 

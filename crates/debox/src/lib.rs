@@ -4,6 +4,7 @@
 //! [`report::Report`].
 
 pub mod broker;
+mod callers;
 pub mod calls;
 mod clock;
 mod collect;

@@ -112,6 +112,7 @@ fn merge_call_sites(sites: Vec<SleepCallSite>) -> Vec<SleepCallSite> {
             .entry(site.frames.clone())
             .or_insert_with(|| SleepCallSite {
                 frames: site.frames,
+                caller: site.caller,
                 ..SleepCallSite::default()
             });
         add(&mut sum.count, site.count);

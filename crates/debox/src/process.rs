@@ -1,6 +1,7 @@
 //! Monitored processes: what is mapped where, kept while they live, so that addresses can still be
 //! named after they are gone.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ffi::{CStr, OsStr};
 use std::fs::File;
@@ -33,6 +34,12 @@ pub(crate) struct Module {
 }
 
 impl Module {
+    /// The last component of its path.
+    pub fn short_name(&self) -> Cow<'_, str> {
+        let name = self.path.file_name();
+        name.unwrap_or(self.path.as_os_str()).to_string_lossy()
+    }
+
     pub fn file(&self) -> &File {
         &self.file
     }
@@ -362,7 +369,7 @@ fn open_regular(path: &Path) -> Option<File> {
 }
 
 /// The code that the kernel maps into this process, as a file.
-fn copy_of_vdso() -> Option<File> {
+pub(crate) fn copy_of_vdso() -> Option<File> {
     use std::io::Write;
     use std::os::fd::FromRawFd;
 

@@ -229,6 +229,8 @@ pub struct Waker {
 pub struct SleepCallSite {
     /// User stack, innermost first.
     pub frames: Vec<String>,
+    /// The innermost frame that is the program's own: not of the C library nor a language's runtime.
+    pub caller: Option<String>,
     pub count: u64,
     pub blocked_ns: u64,
 }
@@ -238,6 +240,8 @@ pub struct SleepCallSite {
 pub struct CallSite {
     pub syscall: String,
     pub frames: Vec<String>,
+    /// The innermost frame that is the program's own: not of the C library nor a language's runtime.
+    pub caller: Option<String>,
     pub calls: u64,
     pub wall_ns: u64,
     pub blocked_ns: u64,

@@ -9,6 +9,9 @@ mod rule;
 mod tables;
 mod walk;
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::HashMap;
 use std::ffi::CStr;
 use std::rc::Rc;
@@ -17,7 +20,7 @@ use crate::process::{Module, Processes};
 use crate::tables as kernel_tables;
 use crate::tables::types;
 use image::{Images, Place};
-use walk::{Check, End, Registers, Walk};
+use walk::{At, Check, End, Registers, Walk};
 
 /// Limits on what is kept, so that a session's memory is bounded: about 60 MB when all are reached.
 const MAX_NAMES: usize = 1 << 18;
@@ -186,8 +189,9 @@ impl Stacks {
 /// A check's place as the probes want it; `None` if it is out of their reach.
 fn place_of(check: &Check) -> Option<u32> {
     let at = match check.at {
-        None => kernel_tables::CHECK_FRAME_POINTER,
-        Some(at) => u32::try_from(at)
+        At::FramePointer => kernel_tables::CHECK_FRAME_POINTER,
+        At::StackPointer => kernel_tables::CHECK_STACK_POINTER,
+        At::Stack(at) => u32::try_from(at)
             .ok()
             .filter(|at| *at <= kernel_tables::CHECK_OFFSET)?,
     };

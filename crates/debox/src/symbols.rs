@@ -101,11 +101,7 @@ impl Symbols {
     }
 
     fn look_up_user(&self, module: &Module, file_offset: u64, is_return: bool) -> Vec<String> {
-        let short = module
-            .path
-            .file_name()
-            .unwrap_or(module.path.as_os_str())
-            .to_string_lossy();
+        let short = module.short_name();
         let source = Source::Elf(Elf::new(module.open_path()));
         let back = u64::from(is_return);
         let input = Input::FileOffset(file_offset.saturating_sub(back));

@@ -81,7 +81,7 @@ pub fn print_call_sites(
             Cell::number(site.calls),
             Cell::time(site.wall_ns),
             Cell::time(site.blocked_ns),
-            Cell::text(stack(&site.frames, options)),
+            Cell::text(stack(&site.frames, site.caller.as_ref(), options)),
         ]);
     }
     let rest = &sites[shown..];

@@ -126,6 +126,7 @@ pub fn rich() -> Report {
                 "start_thread+0x2f5 (libc.so.6)",
                 "clone3+0x2c (libc.so.6)",
             ]),
+            caller: Some("read_block+0x52 (store.c:210)".to_string()),
             calls: 90_900,
             wall_ns: 4_190 * MS,
             blocked_ns: 3_885 * MS,
@@ -343,6 +344,7 @@ fn rich_sleeps() -> Vec<Sleep> {
             wakers: vec![waker("softirq", None, 840), waker("hardirq", None, 3)],
             call_sites: vec![SleepCallSite {
                 frames: strings(&["read_block+0x52 (store.c:210)"]),
+                caller: None,
                 count: 840,
                 blocked_ns: 3_885 * MS,
             }],

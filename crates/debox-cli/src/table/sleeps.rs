@@ -161,7 +161,7 @@ pub fn print_call_sites(
             Cell::text(&sleep.label),
             Cell::number(site.count),
             Cell::time(site.blocked_ns),
-            Cell::text(stack(&site.frames, options)),
+            Cell::text(stack(&site.frames, site.caller.as_ref(), options)),
         ];
         if sleep.class == IDLE {
             grid.quiet_row(cells);

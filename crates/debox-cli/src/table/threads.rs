@@ -93,7 +93,7 @@ pub fn print_in_flight(
             if frames.is_empty() {
                 Cell::blank()
             } else {
-                Cell::text(stack(&frames, options))
+                Cell::text(stack(&frames, None, options))
             },
         ];
         if call.class == "idle" {

@@ -59,11 +59,18 @@ pub(crate) enum End {
 /// A word that was looked at to find the frames. All of them in place: the same frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Check {
-    /// Bytes above the stack pointer; `None`: the frame pointer register.
-    pub at: Option<u64>,
+    pub at: At,
     pub value: u64,
     /// The value less the stack pointer is what matters.
     pub is_relative: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum At {
+    /// Bytes above the stack pointer.
+    Stack(u64),
+    FramePointer,
+    StackPointer,
 }
 
 #[derive(Debug)]
@@ -210,20 +217,14 @@ impl<'a> Walker<'a> {
         Some(u64::from_le_bytes(word?.try_into().ok()?))
     }
 
-    /// The result rests on this word.
-    fn check(&mut self, address: u64, value: u64) {
-        self.add_check(Some(address - self.first_sp), value);
-    }
-
-    fn add_check(&mut self, at: Option<u64>, value: u64) {
-        let is_relative = value.wrapping_sub(self.first_sp) < STACK_REACH;
+    /// The result rests on this. `moves`: on how far from the stack pointer it leads, so that the
+    /// same frames elsewhere are the same stack.
+    fn check(&mut self, at: At, value: u64, moves: bool) {
+        let distance = value.wrapping_sub(self.first_sp);
+        let is_relative = moves && distance.wrapping_add(STACK_REACH) < 2 * STACK_REACH;
         let check = Check {
             at,
-            value: if is_relative {
-                value - self.first_sp
-            } else {
-                value
-            },
+            value: if is_relative { distance } else { value },
             is_relative,
         };
         if !self.checks.contains(&check) {
@@ -231,24 +232,41 @@ impl<'a> Walker<'a> {
         }
     }
 
-    /// The value of a register that a frame's place depends on.
-    fn depend_on(&mut self, number: u16) -> Option<u64> {
+    fn at(&self, address: u64) -> At {
+        At::Stack(address.wrapping_sub(self.first_sp))
+    }
+
+    /// The value of a register that a frame's place depends on: `moves` if only on where it leads.
+    fn depend_on(&mut self, number: u16, moves: bool) -> Option<u64> {
         let held = (*self.registers.get(usize::from(number))?)?;
         match held.origin {
-            Origin::Initial if number == RBP => self.add_check(None, held.value),
+            Origin::Initial if number == RBP => self.check(At::FramePointer, held.value, moves),
             Origin::Initial => self.is_checkable = false,
-            Origin::Stack(address) => self.check(address, held.value),
-            Origin::Derived => {}
+            Origin::Stack(address) => self.check(self.at(address), held.value, moves),
+            // It follows from the stack pointer and from what has been checked.
+            Origin::Derived if moves || number == RETURN_ADDRESS => {}
+            Origin::Derived => self.pin(),
         }
         Some(held.value)
+    }
+
+    /// The result holds for this very stack pointer.
+    fn pin(&mut self) {
+        self.check(At::StackPointer, self.first_sp, false);
     }
 
     fn frame_base(&mut self, rule: &Rule) -> Option<u64> {
         match &rule.base {
             FrameBase::Register(number, offset) => {
-                Some(self.depend_on(*number)?.wrapping_add_signed(*offset))
+                if *number == RETURN_ADDRESS {
+                    self.pin();
+                }
+                Some(self.depend_on(*number, true)?.wrapping_add_signed(*offset))
             }
-            FrameBase::Expression(bytes) => evaluate(bytes, rule.encoding, None, self),
+            FrameBase::Expression(bytes) => {
+                self.pin();
+                evaluate(bytes, rule.encoding, None, self)
+            }
         }
     }
 
@@ -265,12 +283,19 @@ impl<'a> Walker<'a> {
             Saved::Same => self.registers[usize::from(number)],
             Saved::At(offset) => in_memory(self, base.wrapping_add_signed(*offset)),
             Saved::Is(offset) => Some(derived(base.wrapping_add_signed(*offset))),
-            Saved::InRegister(other) => *self.registers.get(usize::from(*other))?,
+            Saved::InRegister(other) => {
+                if *other == RETURN_ADDRESS {
+                    self.pin();
+                }
+                *self.registers.get(usize::from(*other))?
+            }
             Saved::AtExpression(bytes) => {
+                self.pin();
                 let address = evaluate(bytes, rule.encoding, Some(base), self)?;
                 in_memory(self, address)
             }
             Saved::IsExpression(bytes) => {
+                self.pin();
                 evaluate(bytes, rule.encoding, Some(base), self).map(derived)
             }
         }
@@ -301,7 +326,7 @@ impl<'a> Walker<'a> {
 
     /// Without tables: the frame pointer leads to the caller's, with the return address above it.
     fn follow_frame_pointer(&mut self) -> Result<u64, End> {
-        let Some(pointer) = self.depend_on(RBP) else {
+        let Some(pointer) = self.depend_on(RBP, true) else {
             return Err(End::NoTables);
         };
         if pointer == 0 {
@@ -328,10 +353,13 @@ impl<'a> Walker<'a> {
     }
 
     fn return_to(&mut self, registers: [Option<Held>; REGISTERS], to: Held) -> Result<u64, End> {
-        match to.origin {
-            Origin::Stack(address) => self.check(address, to.value),
-            Origin::Initial => self.is_checkable = false,
-            Origin::Derived => {}
+        let sp = registers[usize::from(RSP)];
+        for (held, moves) in [(Some(to), false), (sp, true)] {
+            match held.map(|held| (held.origin, held.value)) {
+                Some((Origin::Stack(address), value)) => self.check(self.at(address), value, moves),
+                Some((Origin::Initial, _)) => self.is_checkable = false,
+                Some((Origin::Derived, _)) | None => {}
+            }
         }
         if to.value == 0 {
             return Err(End::Complete);
@@ -362,12 +390,12 @@ impl<'a> Walker<'a> {
 
 impl Machine for Walker<'_> {
     fn register(&mut self, number: u16) -> Option<u64> {
-        self.depend_on(number)
+        self.depend_on(number, false)
     }
 
     fn memory(&mut self, address: u64) -> Option<u64> {
         let value = self.read(address)?;
-        self.check(address, value);
+        self.check(self.at(address), value, false);
         Some(value)
     }
 }
