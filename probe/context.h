@@ -17,9 +17,9 @@ const volatile __u64 runqueues_offset;
 const volatile __u64 current_task_offset;
 const volatile __u64 preempt_count_offset;
 
-/* include/linux/preempt.h: fields of the counter. */
+/* include/linux/preempt.h: fields of the counter. That of interrupts has moved (kernel.rs). */
 #define SERVING_SOFTIRQ 0x000100
-#define HARDIRQ_OR_NMI 0xff0000
+const volatile __u32 hardirq_or_nmi = 0xff0000;
 
 /* The current CPU's preemption counter, or -1. */
 static __always_inline int preempt_count(struct task_struct *current)
@@ -43,7 +43,7 @@ static __always_inline bool is_own_context(struct task_struct *current)
 {
 	int count = preempt_count(current);
 
-	return count != -1 && !(count & (HARDIRQ_OR_NMI | SERVING_SOFTIRQ));
+	return count != -1 && !(count & (hardirq_or_nmi | SERVING_SOFTIRQ));
 }
 
 #endif

@@ -219,7 +219,7 @@ static __always_inline void note_waker(struct thread *thread)
 	thread->waker_comm[0] = 0;
 	if (count == -1) {
 		thread->waker_kind = DEBOX_WAKER_UNKNOWN;
-	} else if (count & HARDIRQ_OR_NMI) {
+	} else if (count & hardirq_or_nmi) {
 		thread->waker_kind = DEBOX_WAKER_HARDIRQ;
 	} else if (count & SERVING_SOFTIRQ) {
 		thread->waker_kind = DEBOX_WAKER_SOFTIRQ;

@@ -137,6 +137,19 @@ pub(crate) struct PerCpuArea {
     pub runqueues: u64,
     pub current_task: u64,
     pub preempt_count: u64,
+    /// The bits of the preemption counter that are set in a hard interrupt and an NMI.
+    pub hardirq_or_nmi: u32,
+}
+
+/// Four bits each from bit 16 on; where interrupts can be disabled by counting (7.3, commit
+/// 9634d860ac15 "preempt: Introduce HARDIRQ_DISABLE_BITS"), that count has taken this place, and hard
+/// interrupts are counted from bit 24 on, with an NMI's first bit at 28.
+fn hardirq_or_nmi(counts_disabling: bool) -> u32 {
+    if counts_disabling {
+        0x1f00_0000
+    } else {
+        0x00ff_0000
+    }
 }
 
 /// Reads the places from the kernel's BTF. The preemption counter and the current task are
@@ -164,6 +177,7 @@ pub(crate) fn per_cpu_area() -> Option<PerCpuArea> {
         runqueues: offset_of("runqueues")?,
         current_task: offset_of("current_task").or_else(|| in_hot("current_task"))?,
         preempt_count: offset_of("__preempt_count").or_else(|| in_hot("preempt_count"))?,
+        hardirq_or_nmi: hardirq_or_nmi(offset_of("local_interrupt_disable_state").is_some()),
     })
 }
 

@@ -530,6 +530,7 @@ fn configure(open: &mut OpenDeboxSkel, options: &Options) -> Result<()> {
         rodata.runqueues_offset = area.runqueues;
         rodata.current_task_offset = area.current_task;
         rodata.preempt_count_offset = area.preempt_count;
+        rodata.hardirq_or_nmi = area.hardirq_or_nmi;
     }
     open.maps.threads.set_max_entries(options.max_threads)?;
     open.maps

@@ -215,29 +215,34 @@ pub(super) fn helpers(types: &KernelTypes) -> Finding {
 }
 
 /// The probes find the preemption counter through the per-CPU variables in the kernel's types and
-/// through the run queue that a task points to. What was seen in a session's trial counts more.
+/// through the run queue that a task points to. What was seen in a session's trial counts more: its
+/// sleep was ended by a timer, in a hard interrupt.
 pub(super) fn waker_context(types: &KernelTypes, seen_waker: Option<&str>) -> Finding {
     let need = "interrupts told from tasks";
-    let is_told = match (seen_waker, &types.0) {
-        (Some(waker), _) => waker != "unknown",
-        (None, Err(_)) => return Finding::unchecked(need, NO_TYPES),
-        (None, Ok(_)) => {
-            kernel::per_cpu_area().is_some()
-                && types.has_member("sched_entity", "cfs_rq") == Some(true)
-        }
-    };
-    match (is_told, seen_waker) {
-        (true, Some(waker)) => Finding::met(
-            need,
-            format!("the timer of the trial's sleep was seen as {waker}"),
-        ),
-        (true, None) => Finding::met(need, "the preemption counter is in the kernel's types"),
-        (false, _) => Finding::limits(need, "the preemption counter cannot be found")
+    let lacks = |found: &str| {
+        Finding::limits(need, found)
             .cost("who ended a sleep is shown as unknown")
             .remedy(
                 "a kernel with CONFIG_FAIR_GROUP_SCHED=y whose BTF has its per-CPU variables, as \
                  Debian's are",
-            ),
+            )
+    };
+    match seen_waker {
+        Some("hardirq") => Finding::met(need, "the timer of the trial's sleep was seen as hardirq"),
+        Some("unknown") => lacks("the preemption counter cannot be found"),
+        Some(waker) => Finding::limits(
+            need,
+            format!("the timer of the trial's sleep was seen as {waker}"),
+        )
+        .cost("whoever an interrupt hits is shown as the one who ended a sleep")
+        .remedy("please report this as a bug, with the kernel's version"),
+        None if types.0.is_err() => Finding::unchecked(need, NO_TYPES),
+        None if kernel::per_cpu_area().is_some()
+            && types.has_member("sched_entity", "cfs_rq") == Some(true) =>
+        {
+            Finding::met(need, "the preemption counter is in the kernel's types")
+        }
+        None => lacks("the preemption counter cannot be found"),
     }
 }
 
