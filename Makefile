@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # make demo   on a fresh Debian with Rust: install what is needed, build, measure two real programs
 # make test   install what the tests need, pass all of them
-# The rest: build, bench, soak, soak-broker, lint, install, clean.
+# The rest: build, bench, soak, soak-broker, matrix, lint, install, clean.
 
 PREFIX ?= /usr/local
 DESTDIR ?=
@@ -16,7 +16,7 @@ C_FILES = $(wildcard probe/*.h probe/*.c include/*.h tests/*/programs/*.c tests/
 # Loading probes needs root.
 AS_ROOT := $(shell [ "$$(id -u)" -eq 0 ] || echo sudo)
 
-.PHONY: all demo test soak soak-broker build bench lint install clean
+.PHONY: all demo test soak soak-broker matrix build bench lint install clean
 
 all: build
 
@@ -30,8 +30,13 @@ demo:
 	$(AS_ROOT) scripts/demo $(TARGET)/release/debox
 
 test:
-	scripts/setup build test
+	scripts/setup build test guest
 	scripts/test
+
+# The tests on three other kernels, booted under emulation: half an hour.
+matrix:
+	scripts/setup build test guest
+	scripts/guests
 
 # A minute at the full rate of calls; too long for every change.
 soak:

@@ -15,6 +15,7 @@ use crate::ms;
 use crate::rows::number;
 use crate::rows::rows;
 use crate::rows::text;
+use crate::slowness;
 use crate::Facts;
 
 const PARTS: [&str; 6] = [
@@ -288,7 +289,7 @@ fn check_against_program(report: &Value, facts: &Facts, problems: &mut Vec<Strin
             ));
         }
     };
-    let slack = |name: &str, least: u64| (facts.get(name) * 3 / 100).max(least);
+    let slack = |name: &str, least: u64| (facts.get(name) * 3 / 100).max(least * slowness());
     let totals = &report["totals"];
 
     // The scheduler counts interrupts as the task's time; so both sides do here. What the
@@ -302,7 +303,7 @@ fn check_against_program(report: &Value, facts: &Facts, problems: &mut Vec<Strin
         .iter()
         .map(|row| number(row, "count"))
         .sum();
-    let most = slack("cpu_ns", ms(2)) + sleeps * SWITCH_SLACK_NS;
+    let most = slack("cpu_ns", ms(2)) + sleeps * SWITCH_SLACK_NS * slowness();
     // What the user tap shows as outside its calls may have been spent in any way.
     let outside = number(totals, "outside_ns");
     compare("CPU time", "cpu_ns", cpu, most + outside, most + steal);
@@ -317,7 +318,7 @@ fn check_against_program(report: &Value, facts: &Facts, problems: &mut Vec<Strin
         "main_delay_ns",
         delay,
         least + outside,
-        least + ms(20),
+        least + ms(20) * slowness(),
     );
 
     let all = rows(report, "syscalls").iter();

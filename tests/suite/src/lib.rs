@@ -33,6 +33,7 @@ pub use machine::debox_binary;
 pub use machine::program;
 pub use machine::require_root;
 pub use machine::skipped;
+pub use machine::slowness;
 pub use machine::wait_for;
 pub use machine::Exclusive;
 pub use machine::Scratch;
@@ -51,3 +52,8 @@ pub const fn ms(milliseconds: u64) -> u64 {
 
 /// What two clocks read one after the other may differ by: a program's stamp and a probe's.
 pub const CLOCK_SLACK_NS: u64 = 100_000;
+
+/// The same where time runs slower.
+pub fn clock_slack_ns() -> u64 {
+    CLOCK_SLACK_NS * slowness()
+}

@@ -32,9 +32,16 @@ pub fn skipped(name: &str, reason: &str) {
     );
 }
 
+/// How many times longer than usual things may take here: `DEBOX_TESTS_SLOWNESS`, which emulated
+/// machines set. It widens upper bounds and limits; what must at least be seen stays.
+pub fn slowness() -> u64 {
+    let told = std::env::var("DEBOX_TESTS_SLOWNESS").ok();
+    told.and_then(|text| text.parse().ok()).unwrap_or(1)
+}
+
 /// Polls until `condition` holds; false when it did not within `limit`.
 pub fn wait_for(limit: Duration, mut condition: impl FnMut() -> bool) -> bool {
-    let end = Instant::now() + limit;
+    let end = Instant::now() + limit * slowness() as u32;
     loop {
         if condition() {
             return true;

@@ -3,8 +3,9 @@
 
 use serde_json::Value;
 
+use crate::clock_slack_ns;
+use crate::slowness;
 use crate::Facts;
-use crate::CLOCK_SLACK_NS;
 
 /// An integer of a row; null, which means "not measured", counts as nothing here.
 #[track_caller]
@@ -115,6 +116,7 @@ impl<'a> Call<'a> {
     #[track_caller]
     pub fn between(self, field: &str, least: u64, most: u64) -> Self {
         let value = self.number(field);
+        let most = most_here(field, most);
         let fits = (least..=most).contains(&value);
         assert!(
             fits,
@@ -179,11 +181,20 @@ impl<'a> Call<'a> {
     }
 }
 
+/// An upper bound of a time where time runs slower; counts are the same everywhere.
+fn most_here(field: &str, most: u64) -> u64 {
+    if field.ends_with("_ns") {
+        most.saturating_mul(slowness())
+    } else {
+        most
+    }
+}
+
 /// The bounds that a program's stamps prove for its wait.
 #[track_caller]
 fn known_bounds(run: &Measured) -> (u64, u64) {
-    let least = run.fact("least_ns").saturating_sub(CLOCK_SLACK_NS);
-    (least, run.fact("most_ns") + CLOCK_SLACK_NS)
+    let least = run.fact("least_ns").saturating_sub(clock_slack_ns());
+    (least, run.fact("most_ns") + clock_slack_ns())
 }
 
 /// Rows of `sleeps` of one call and one label.
@@ -204,6 +215,7 @@ impl Sleeps<'_> {
     #[track_caller]
     pub fn between(self, field: &str, least: u64, most: u64) -> Self {
         let value = self.number(field);
+        let most = most_here(field, most);
         let fits = (least..=most).contains(&value);
         assert!(
             fits,

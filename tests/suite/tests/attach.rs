@@ -2,6 +2,7 @@
 //! `debox attach` to a process that hangs says at once what each thread waits for.
 
 use debox_tests::ms;
+use debox_tests::slowness;
 use debox_tests::Background;
 use debox_tests::Debox;
 use serde_json::Value;
@@ -65,10 +66,13 @@ fn the_process_goes_on_afterwards() {
 
 #[test]
 fn a_process_that_ends_ends_the_session() {
-    let brief = Background::start("timers", &["nanosleep", "1000", "1"]);
+    // Long enough to be attached to.
+    let lasts = ms(1_000) * slowness();
+    let milliseconds = (lasts / ms(1)).to_string();
+    let brief = Background::start("timers", &["nanosleep", &milliseconds, "1"]);
     brief.await_call(libc::SYS_nanosleep);
-    let run = Debox::bare(["attach", "-p", &brief.pid().to_string(), "--for", "30s"]).report();
-    assert!(run.report["duration_ns"].as_u64().expect("a number") < ms(5_000));
+    let run = Debox::bare(["attach", "-p", &brief.pid().to_string(), "--for", "60s"]).report();
+    assert!(run.report["duration_ns"].as_u64().expect("a number") < lasts + ms(4_000));
     run.call("nanosleep")
         .calls(1)
         .sleep("timer")

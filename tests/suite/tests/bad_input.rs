@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What goes wrong goes wrong in words, with the right status, and leaves nothing behind. What is
-//! the program's own affair - output, signals, status - passes through as with `time`. A kernel
-//! without BTF is tested in a guest.
+//! the program's own affair - output, signals, status - passes through as with `time`.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -137,6 +136,21 @@ fn without_privilege() {
     let no_capabilities = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"];
     let finished = script("echo ran").finish_under(&no_capabilities).code(125);
     assert_eq!(finished.says(&["debox:", "CAP_BPF"]).stdout, "");
+}
+
+/// What a kernel without BTF looks like to programs.
+#[test]
+fn the_kernel_has_no_types() {
+    let hide = "mount -t tmpfs none /sys/kernel/btf && exec \"$@\"";
+    let hidden = ["unshare", "--mount", "sh", "-c", hide, "sh"];
+    let finished = script("echo ran").finish_under(&hidden).code(125);
+    let finished = finished.says(&["debox:", "this kernel has no BTF", "CONFIG_DEBUG_INFO_BTF"]);
+    assert_eq!(finished.stdout, "", "the program must not run unmeasured");
+
+    let doctor = Debox::bare(["doctor"]).finish_under(&hidden).code(1);
+    let verdict = "debox does not work here: kernel types (BTF)";
+    assert!(doctor.stdout.contains(verdict), "{doctor}");
+    assert!(doctor.stdout.contains("CONFIG_DEBUG_INFO_BTF"), "{doctor}");
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::process::Stdio;
 
 use debox_tests::ms;
 use debox_tests::skipped;
+use debox_tests::slowness;
 use debox_tests::Debox;
 
 /// Two threads that only compute share one CPU: each runs half the time and waits, able to run,
@@ -25,7 +26,7 @@ fn two_threads_share_one_cpu() {
     for (what, value) in [("cpu", cpu), ("delay", waited)] {
         let known = run.fact(&format!("section_{what}_ns"));
         assert!(
-            value.abs_diff(known) <= (known * 3 / 100).max(ms(5)),
+            value.abs_diff(known) <= (known * 3 / 100).max(ms(5) * slowness()),
             "{what}: {value} ns, by the scheduler's account {known} ns, in {:#}",
             run.report["threads"]
         );

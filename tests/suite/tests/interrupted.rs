@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Calls that signals stop, interrupt and restart.
 
+use debox_tests::clock_slack_ns;
 use debox_tests::ms;
 use debox_tests::Debox;
-use debox_tests::CLOCK_SLACK_NS;
 
 /// The kernel ends the read with -512, stops the child on its way out, and enters the read anew
 /// afterwards: two pieces of one call. Being stopped is no part of either.
 #[test]
 fn a_stop_inside_read_splits_it() {
     let run = Debox::run("signals").args(["stop", "100"]).report();
-    let least = run.fact("least_ns") - CLOCK_SLACK_NS;
-    let most = run.fact("most_ns") - run.fact("stopped_ns") + CLOCK_SLACK_NS;
+    let least = run.fact("least_ns") - clock_slack_ns();
+    let most = run.fact("most_ns") - run.fact("stopped_ns") + clock_slack_ns();
     let read = run.call("read").exactly("restarts", 1).errors(0);
     let pipe = read.sleep("pipe empty").class("process").count(2);
     assert_eq!(pipe.woken_by("task", Some("signals")), 2, "{pipe:#?}");

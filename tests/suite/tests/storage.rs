@@ -3,6 +3,7 @@
 //! scheduler's account of the same section, taken by the program, is.
 
 use debox_tests::skipped;
+use debox_tests::slowness;
 use debox_tests::Debox;
 use debox_tests::Measured;
 
@@ -15,7 +16,7 @@ const SLACK_NS: u64 = 1_000_000;
 #[track_caller]
 fn as_the_scheduler_says(run: &Measured, blocked_ns: u64, runqueue_ns: u64) {
     let known = run.fact("section_asleep_ns");
-    let slack = SLACK_NS.max(known * 3 / 100);
+    let slack = (SLACK_NS * slowness()).max(known * 3 / 100);
     assert!(
         blocked_ns <= known + slack && known <= blocked_ns + runqueue_ns + slack,
         "asleep {blocked_ns} ns, by the scheduler's account {known} ns, in {:#}",

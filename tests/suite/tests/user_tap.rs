@@ -60,7 +60,7 @@ fn agree(name: &str, arguments: &[&str], call: &str) {
     assert_eq!(sleeps(&user), sleeps(&kernel), "{name} {arguments:?}");
     for run in [&kernel, &user] {
         let slept: u64 = run.call(call).number("blocked_ns");
-        let slack = debox_tests::CLOCK_SLACK_NS;
+        let slack = debox_tests::clock_slack_ns();
         let (least, most) = (run.fact("least_ns"), run.fact("most_ns"));
         assert!(
             (least.saturating_sub(slack)..=most + slack).contains(&slept),
@@ -153,8 +153,8 @@ fn a_stop_inside_read_is_outside_it() {
     read.between("outside_ns", stopped - ms(1), stopped + ms(20));
     read.between(
         "blocked_ns",
-        run.fact("least_ns") - debox_tests::CLOCK_SLACK_NS,
-        run.fact("most_ns") - stopped + debox_tests::CLOCK_SLACK_NS,
+        run.fact("least_ns") - debox_tests::clock_slack_ns(),
+        run.fact("most_ns") - stopped + debox_tests::clock_slack_ns(),
     );
 }
 

@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One guest: the daemon that shows it this machine's files, the emulator, and what it says. Both
+//! processes end with this one, however that ends.
+
+use std::io::BufRead;
+use std::io::BufReader;
+use std::io::Read;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixListener;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Child;
+use std::process::Command;
+use std::process::Stdio;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+use std::time::Instant;
+
+use anyhow::bail;
+use anyhow::Context;
+use anyhow::Result;
+
+use crate::fetch::KernelFiles;
+use crate::image;
+use crate::inside::Plan;
+use crate::kernels::Kernel;
+use crate::report::GuestReport;
+use crate::report::Message;
+use crate::report::Outcome;
+use crate::report::TestResult;
+
+/// A kernel takes some seconds to boot; one that says nothing for so long hangs.
+const SILENCE: Duration = Duration::from_secs(300);
+
+/// Where the daemon is installed, and whether it is the newer one, written in Rust.
+const DAEMONS: [(&str, bool); 2] = [
+    ("/usr/libexec/virtiofsd", true),
+    ("/usr/lib/qemu/virtiofsd", false),
+];
+
+static STOPPED: AtomicBool = AtomicBool::new(false);
+
+/// Ctrl-C and the like end the guest and remove its files, as any other end does.
+pub fn catch_signals() {
+    extern "C" fn stop(_: i32) {
+        STOPPED.store(true, Ordering::Relaxed);
+    }
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+        let handler = stop as extern "C" fn(i32);
+        // SAFETY: the handler only stores to an atomic.
+        unsafe { libc::signal(signal, handler as libc::sighandler_t) };
+    }
+}
+
+/// Boots the kernel, runs the plan and fills in the report.
+pub fn run(
+    kernel: &Kernel,
+    files: &KernelFiles,
+    plan: &Plan,
+    limit: Duration,
+    report: &mut GuestReport,
+) -> Result<()> {
+    // Not in memory, which the guest needs.
+    let directory = tempfile::Builder::new()
+        .prefix("debox-guest-")
+        .tempdir_in("/var/tmp")?;
+    let directory = directory.path();
+    let plan_file = directory.join("plan.json");
+    std::fs::write(&plan_file, serde_json::to_string(plan)?)?;
+    let program = std::env::current_exe()?;
+    let initramfs = image::initramfs(directory, files, &program, &plan_file)?;
+    let disk = image::disk(directory)?;
+    let socket = directory.join("root");
+    let _daemon = serve_root(&socket)?;
+
+    let mut guest = emulate(kernel, files, &initramfs, &disk, &socket, directory)?;
+    let outcome = listen(&mut guest, limit, report);
+    if outcome.is_err() {
+        show_console(&directory.join("console"));
+    }
+    outcome
+}
+
+/// A child that does not outlive this process, nor this value.
+struct Helper(Child);
+
+impl Helper {
+    fn start(command: &mut Command) -> Result<Helper> {
+        let name = command.get_program().to_string_lossy().into_owned();
+        // SAFETY: between fork and exec, only async-signal-safe calls are made.
+        unsafe {
+            command.pre_exec(|| {
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                Ok(())
+            })
+        };
+        let child = command
+            .spawn()
+            .with_context(|| format!("cannot start {name}"))?;
+        Ok(Helper(child))
+    }
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Starts the daemon that serves this machine's root, in a mount namespace in which that cannot be
+/// written to.
+fn serve_root(socket: &Path) -> Result<Helper> {
+    let Some((daemon, is_rust)) = DAEMONS
+        .iter()
+        .find(|(daemon, _)| Path::new(daemon).exists())
+    else {
+        bail!("virtiofsd is needed; it comes with Debian's qemu-system-common, or as virtiofsd");
+    };
+    let listener = UnixListener::bind(socket)?;
+    let descriptor = listener.as_raw_fd();
+    let options: &[&str] = if *is_rust {
+        &[
+            "--shared-dir=/",
+            "--sandbox=none",
+            "--cache=always",
+            "--log-level=warn",
+        ]
+    } else {
+        &["-o", "source=/,sandbox=chroot,cache=always,log_level=warn"]
+    };
+    let script = "mount -o remount,bind,ro / && exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command
+        .args([
+            "--mount",
+            "--propagation",
+            "private",
+            "sh",
+            "-c",
+            script,
+            "sh",
+        ])
+        .arg(daemon)
+        .arg(format!("--fd={descriptor}"))
+        .args(options)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    // SAFETY: fcntl is async-signal-safe, and the descriptor is open until after the spawn.
+    unsafe {
+        command.pre_exec(move || {
+            libc::fcntl(descriptor, libc::F_SETFD, 0);
+            Ok(())
+        })
+    };
+    Helper::start(&mut command)
+}
+
+fn emulate(
+    kernel: &Kernel,
+    files: &KernelFiles,
+    initramfs: &Path,
+    disk: &Path,
+    root: &Path,
+    directory: &Path,
+) -> Result<Helper> {
+    // An older Intel processor, since kernels believe of those that the time-stamp counter runs at
+    // one rate; mitigations only cost time here.
+    let processor = format!(
+        "max,{},vendor=GenuineIntel,family=6,model=58,stepping=9",
+        kernel.processor
+    );
+    let shown = |path: &Path| path.display().to_string();
+    let mut command = Command::new("qemu-system-x86_64");
+    command
+        .args(["-accel", "tcg,thread=multi", "-cpu", &processor])
+        .args(["-smp", "2", "-m", "2048"])
+        .args([
+            "-object",
+            "memory-backend-memfd,id=memory,size=2048M,share=on",
+        ])
+        .args(["-machine", "pc,memory-backend=memory"])
+        .args([
+            "-nodefaults",
+            "-no-user-config",
+            "-display",
+            "none",
+            "-no-reboot",
+        ])
+        .arg("-serial")
+        .arg(format!("file:{}", shown(&directory.join("console"))))
+        .args(["-serial", "stdio"])
+        .arg("-chardev")
+        .arg(format!("socket,id=root,path={}", shown(root)))
+        .args(["-device", "vhost-user-fs-pci,chardev=root,tag=root"])
+        .arg("-drive")
+        .arg(format!(
+            "file={},format=raw,if=none,id=disk,cache=unsafe",
+            shown(disk)
+        ))
+        .args(["-device", "virtio-blk-pci,drive=disk"])
+        .arg("-kernel")
+        .arg(&files.image)
+        .arg("-initrd")
+        .arg(initramfs)
+        .args([
+            "-append",
+            "console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable",
+        ])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::inherit());
+    Helper::start(&mut command)
+}
+
+/// Takes in what the guest says until it is done, dies, falls silent or takes too long.
+fn listen(guest: &mut Helper, limit: Duration, report: &mut GuestReport) -> Result<()> {
+    let output = guest
+        .0
+        .stdout
+        .take()
+        .context("the guest's output is a pipe")?;
+    let (sender, receiver) = mpsc::channel();
+    let reader = thread::spawn(move || {
+        for line in BufReader::new(output).lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                break;
+            }
+        }
+    });
+    let began = Instant::now();
+    let mut heard = began;
+    let result = loop {
+        match receiver.recv_timeout(Duration::from_millis(200)) {
+            Ok(line) => {
+                heard = Instant::now();
+                // The terminal of the guest may say things of its own.
+                let Ok(message) = serde_json::from_str::<Message>(line.trim()) else {
+                    eprintln!("guests: {}", line.trim());
+                    continue;
+                };
+                if let Message::Test(test) = &message {
+                    show_test(test);
+                }
+                if report.take(message) {
+                    break Ok(());
+                }
+            }
+            Err(mpsc::RecvTimeoutError::Disconnected) => {
+                break Err(anyhow::anyhow!("the guest ended before its tests did"));
+            }
+            Err(mpsc::RecvTimeoutError::Timeout) if STOPPED.load(Ordering::Relaxed) => {
+                break Err(anyhow::anyhow!("stopped by a signal"));
+            }
+            Err(mpsc::RecvTimeoutError::Timeout) if began.elapsed() > limit => {
+                break Err(anyhow::anyhow!("the guest was not done after {limit:?}"));
+            }
+            Err(mpsc::RecvTimeoutError::Timeout) if heard.elapsed() > SILENCE => {
+                break Err(anyhow::anyhow!("the guest said nothing for {SILENCE:?}"));
+            }
+            Err(mpsc::RecvTimeoutError::Timeout) => {}
+        }
+    };
+    let _ = guest.0.kill();
+    let _ = guest.0.wait();
+    let _ = reader.join();
+    eprintln!(
+        "guests: ended after {:.0} s; with all before it, {:.0} s of CPU time",
+        began.elapsed().as_secs_f64(),
+        children_cpu_seconds()
+    );
+    result
+}
+
+/// What the children that have ended used: what a guest takes, whatever else this machine does.
+fn children_cpu_seconds() -> f64 {
+    // SAFETY: plain integers, for which zero is a value.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: `usage` takes what the call writes.
+    unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, &mut usage) };
+    let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
+    seconds(usage.ru_utime) + seconds(usage.ru_stime)
+}
+
+fn show_test(test: &TestResult) {
+    let word = match test.outcome {
+        Outcome::Passed => "ok",
+        Outcome::PassedAgain => "ok at the second try",
+        Outcome::Skipped => "skipped",
+        Outcome::Failed => "FAILED",
+    };
+    eprintln!(
+        "  {} {} ... {word} ({:.1} s)",
+        test.suite, test.name, test.seconds
+    );
+    if test.outcome != Outcome::Passed {
+        for line in test.output.lines() {
+            eprintln!("    | {line}");
+        }
+    }
+}
+
+/// The end of what the kernel wrote: a panic, most likely.
+fn show_console(path: &Path) {
+    let mut text = Vec::new();
+    let Ok(mut file) = std::fs::File::open(path) else {
+        return;
+    };
+    let _ = file.read_to_end(&mut text);
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = text.lines().collect();
+    for line in &lines[lines.len().saturating_sub(40)..] {
+        eprintln!("  kernel | {line}");
+    }
+}

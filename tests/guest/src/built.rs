@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The test programs, from what cargo says of its build, and which of their tests a guest runs.
+
+use std::path::Path;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::Context;
+use anyhow::Result;
+use serde_json::Value;
+
+use crate::fetch::output;
+use crate::inside::Plan;
+use crate::inside::Program;
+use crate::left_out;
+
+/// All that was built for the guests.
+#[derive(Debug)]
+pub struct Built {
+    programs: Vec<Program>,
+    scratch: Vec<PathBuf>,
+}
+
+impl Built {
+    /// Reads cargo's messages, and asks each program for its tests.
+    pub fn read(path: &Path, only: Option<&str>, quick: bool) -> Result<Built> {
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("cannot read {}", path.display()))?;
+        let messages: Vec<Value> = text
+            .lines()
+            .filter_map(|line| serde_json::from_str(line).ok())
+            .collect();
+        let mut programs = Vec::new();
+        for (suite, path) in test_programs(&messages) {
+            let listed = output(Command::new(&path).args(["--list", "--format", "terse"]))?;
+            let tests = tests_listed(&listed)
+                .filter(|test| only.is_none_or(|only| test.contains(only)))
+                .filter(|test| !quick || left_out::is_quick(&suite, test))
+                .map(str::to_string)
+                .collect();
+            programs.push(Program { suite, path, tests });
+        }
+        if quick && only.is_none() {
+            check_quick(&programs)?;
+        }
+        programs.sort_by(|one, other| one.suite.cmp(&other.suite));
+        anyhow::ensure!(
+            programs.iter().any(|program| !program.tests.is_empty()),
+            "no tests were built"
+        );
+        Ok(Built {
+            programs,
+            scratch: build_directories(&messages),
+        })
+    }
+
+    /// What the named kernel's guest runs.
+    pub fn plan(&self, kernel: &str) -> Plan {
+        let mut programs = self.programs.clone();
+        for program in &mut programs {
+            let suite = program.suite.clone();
+            program
+                .tests
+                .retain(|test| left_out::reason(kernel, &suite, test).is_none());
+        }
+        programs.retain(|program| !program.tests.is_empty());
+        Plan {
+            programs,
+            scratch: self.scratch.clone(),
+        }
+    }
+}
+
+/// A test that was renamed must not fall out unseen.
+fn check_quick(programs: &[Program]) -> Result<()> {
+    for (suite, test) in left_out::QUICK {
+        let mut programs = programs.iter().filter(|program| program.suite == suite);
+        let is_there = programs.any(|program| program.tests.iter().any(|name| name == test));
+        anyhow::ensure!(
+            is_there,
+            "there is no test {test} in {suite}: see left_out.rs"
+        );
+    }
+    Ok(())
+}
+
+/// Names and places of the whole-system tests; unit tests need no other kernel.
+fn test_programs(messages: &[Value]) -> Vec<(String, PathBuf)> {
+    let is_test = |message: &&Value| {
+        message["reason"] == "compiler-artifact" && message["target"]["kind"][0] == "test"
+    };
+    let place = |message: &Value| {
+        let name = message["target"]["name"].as_str()?;
+        let path = message["executable"].as_str()?;
+        Some((name.to_string(), path.into()))
+    };
+    messages.iter().filter(is_test).filter_map(place).collect()
+}
+
+/// Where the tests find their programs and put their files.
+fn build_directories(messages: &[Value]) -> Vec<PathBuf> {
+    let own = |message: &&Value| {
+        let package = message["package_id"].as_str().unwrap_or_default();
+        message["reason"] == "build-script-executed" && package.contains("debox-tests")
+    };
+    let directory = |message: &Value| Some(message["out_dir"].as_str()?.into());
+    messages.iter().filter(own).filter_map(directory).collect()
+}
+
+/// The names in what `--list --format terse` prints.
+fn tests_listed(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().filter_map(|line| line.strip_suffix(": test"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn whole_system_tests_are_found_and_nothing_else() {
+        let artifact = |kind: &str, name: &str, executable: Value| {
+            json!({"reason": "compiler-artifact", "executable": executable,
+                   "target": {"kind": [kind], "name": name}})
+        };
+        let messages = [
+            artifact("test", "waits", json!("/t/waits-1")),
+            artifact("lib", "debox", json!("/t/debox-1")),
+            artifact("test", "unbuilt", Value::Null),
+            json!({"reason": "build-finished", "success": true}),
+        ];
+        let found = test_programs(&messages);
+        assert_eq!(found, [("waits".to_string(), "/t/waits-1".into())]);
+    }
+
+    #[test]
+    fn only_the_tests_own_build_directory_is_theirs() {
+        let script = |package: &str, directory: &str| json!({"reason": "build-script-executed", "package_id": package, "out_dir": directory});
+        let messages = [
+            script(
+                "path+file:///w/tests/suite#debox-tests@0.1.0",
+                "/t/suite/out",
+            ),
+            script("registry+https://example.org#libc@0.2.1", "/t/libc/out"),
+        ];
+        assert_eq!(
+            build_directories(&messages),
+            [PathBuf::from("/t/suite/out")]
+        );
+    }
+
+    #[test]
+    fn benches_are_no_tests() {
+        let listed = "a_wait: test\nmodule::another: test\nspeed: benchmark\n";
+        let names: Vec<&str> = tests_listed(listed).collect();
+        assert_eq!(names, ["a_wait", "module::another"]);
+    }
+}

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a guest boots from: an initramfs that finds the host's file system and becomes it, and a
+//! disk of the guest's own for the tests that wait for one.
+
+use std::fs;
+use std::fs::File;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::path::PathBuf;
+use std::process::Command;
+use std::process::Stdio;
+
+use anyhow::Context;
+use anyhow::Result;
+
+use crate::fetch::output;
+use crate::fetch::KernelFiles;
+
+const BUSYBOX: &str = "/bin/busybox";
+
+/// What the guest cannot reach its root without, in the order in which they need each other. What a
+/// kernel has built in has no file.
+const MODULES: [&str; 8] = [
+    "virtio",
+    "virtio_ring",
+    "virtio_pci_legacy_dev",
+    "virtio_pci_modern_dev",
+    "virtio_pci",
+    "fuse",
+    "virtiofs",
+    "virtio_blk",
+];
+
+/// Sparse, and what is in it goes with the guest.
+const DISK_BYTES: u64 = 2 << 30;
+
+/// The first program of the guest. The host's root stays read-only: all that is written goes to
+/// memory or to the guest's own disk, which `inside.rs` puts in the tests' places.
+const INIT: &str = r#"#!/bin/busybox sh
+/bin/busybox --install -s /bin
+mount -t devtmpfs none /dev
+mount -t proc none /proc
+for module in /modules/*; do
+	[ ! -e "$module" ] || insmod "$module"
+done
+mount -t virtiofs -o ro root /root || exit 1
+mount --move /dev /root/dev
+mkdir -p /root/dev/pts /root/dev/shm
+mount -t devpts none /root/dev/pts
+for place in dev/shm tmp run mnt; do
+	mount -t tmpfs none /root/$place
+done
+mount -t proc none /root/proc
+mount -t sysfs none /root/sys
+mount -t tracefs none /root/sys/kernel/tracing
+mount -t bpf none /root/sys/fs/bpf
+mount -t securityfs none /root/sys/kernel/security
+mount -t cgroup2 none /root/sys/fs/cgroup
+mkdir /root/mnt/disk
+mount -t ext4 /dev/vda /root/mnt/disk 2>/dev/null || mount -t ext4 /root/dev/vda /root/mnt/disk
+ip link set lo up
+hostname guest
+umount /proc
+export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root
+exec switch_root -c /dev/ttyS1 /root @SELF@ --inside @PLAN@
+"#;
+
+/// Writes the initramfs.
+pub fn initramfs(
+    directory: &Path,
+    kernel: &KernelFiles,
+    program: &Path,
+    plan: &Path,
+) -> Result<PathBuf> {
+    let tree = directory.join("initramfs");
+    for made in ["bin", "dev", "proc", "root", "modules"] {
+        fs::create_dir_all(tree.join(made))?;
+    }
+    fs::copy(BUSYBOX, tree.join("bin/busybox")).context("busybox-static is needed")?;
+    let init = tree.join("init");
+    let text = INIT
+        .replace("@SELF@", &program.display().to_string())
+        .replace("@PLAN@", &plan.display().to_string());
+    fs::write(&init, text)?;
+    fs::set_permissions(&init, fs::Permissions::from_mode(0o755))?;
+    let files = files_below(&kernel.modules)?;
+    for (place, name) in MODULES.iter().enumerate() {
+        if let Some(file) = files.iter().find(|file| is_module(file, name)) {
+            unpack(file, &tree.join(format!("modules/{place}-{name}.ko")))?;
+        }
+    }
+
+    let mut names = String::new();
+    for file in files_below(&tree)? {
+        names += &format!("{}\n", file.strip_prefix(&tree)?.display());
+    }
+    let list = directory.join("initramfs.list");
+    fs::write(&list, names)?;
+    let archive = directory.join("initramfs.cpio");
+    let status = Command::new("cpio")
+        .args(["--quiet", "-o", "-H", "newc"])
+        .current_dir(&tree)
+        .stdin(File::open(&list)?)
+        .stdout(File::create(&archive)?)
+        .status()
+        .context("cannot run cpio")?;
+    anyhow::ensure!(status.success(), "cpio failed: {status}");
+    Ok(archive)
+}
+
+/// Makes the guest's disk, with an empty ext4 on it.
+pub fn disk(directory: &Path) -> Result<PathBuf> {
+    let disk = directory.join("disk");
+    File::create(&disk)?.set_len(DISK_BYTES)?;
+    // Initialised later by a thread of the kernel, that would be a bystander's I/O in the tests.
+    let whole = ["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"];
+    output(Command::new("/sbin/mkfs.ext4").args(whole).arg(&disk))?;
+    Ok(disk)
+}
+
+/// Directories before what is in them.
+fn files_below(directory: &Path) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    let entries = fs::read_dir(directory)
+        .with_context(|| format!("cannot read the directory {}", directory.display()))?;
+    for entry in entries {
+        let entry = entry?;
+        found.push(entry.path());
+        if entry.file_type()?.is_dir() {
+            found.extend(files_below(&entry.path())?);
+        }
+    }
+    Ok(found)
+}
+
+fn is_module(file: &Path, name: &str) -> bool {
+    let file = file.file_name().unwrap_or_default().to_string_lossy();
+    file == format!("{name}.ko") || file == format!("{name}.ko.xz")
+}
+
+fn unpack(module: &Path, to: &Path) -> Result<()> {
+    if module
+        .extension()
+        .is_some_and(|extension| extension == "xz")
+    {
+        let status = Command::new("xz")
+            .args(["-d", "-c"])
+            .arg(module)
+            .stdin(Stdio::null())
+            .stdout(File::create(to)?)
+            .status()
+            .context("cannot run xz")?;
+        anyhow::ensure!(status.success(), "xz failed on {}", module.display());
+    } else {
+        fs::copy(module, to)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_module_is_known_by_its_whole_name() {
+        assert!(is_module(Path::new("/m/virtio.ko"), "virtio"));
+        assert!(is_module(Path::new("/m/virtio.ko.xz"), "virtio"));
+        assert!(!is_module(Path::new("/m/virtio_ring.ko"), "virtio"));
+        assert!(!is_module(Path::new("/m/virtio.ko.sig"), "virtio"));
+    }
+}

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What runs inside a guest, as its first process: it gives the tests places to write to, asks
+//! `debox doctor`, runs each test by itself, and switches the machine off.
+
+use std::fs::File;
+use std::io::Read;
+use std::io::Seek;
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::path::PathBuf;
+use std::process::Command;
+use std::process::Stdio;
+use std::thread;
+use std::time::Duration;
+use std::time::Instant;
+
+use anyhow::Context;
+use anyhow::Result;
+use nix::mount::mount;
+use nix::mount::MsFlags;
+use serde::Deserialize;
+use serde::Serialize;
+
+use crate::report::Doctor;
+use crate::report::Message;
+use crate::report::Outcome;
+use crate::report::TestResult;
+
+/// The guest's own disk, where the initramfs mounted it.
+const DISK: &str = "/mnt/disk";
+
+/// How many times longer than on real hardware things may take.
+const SLOWNESS: &str = "10";
+
+/// A test that takes longer hangs.
+const TEST_LIMIT: Duration = Duration::from_secs(240);
+
+/// So much of what a failed test printed is shown.
+const OUTPUT_BYTES_MAX: usize = 6_000;
+
+/// What a guest is to do.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Plan {
+    pub programs: Vec<Program>,
+    /// Directories that tests write to.
+    pub scratch: Vec<PathBuf>,
+}
+
+/// A test program and those of its tests that are run.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Program {
+    pub suite: String,
+    pub path: PathBuf,
+    pub tests: Vec<String>,
+}
+
+/// The life of the guest after its initramfs.
+pub fn run(plan: &Path) -> Result<()> {
+    let done = try_plan(plan);
+    match &done {
+        Ok(()) => say(&Message::Done),
+        Err(error) => say(&Message::Failed(format!("{error:#}"))),
+    }
+    // The host may take a moment to read the last line.
+    thread::sleep(Duration::from_millis(200));
+    nix::sys::reboot::reboot(nix::sys::reboot::RebootMode::RB_POWER_OFF)?;
+    Ok(())
+}
+
+fn say(message: &Message) {
+    let text = serde_json::to_string(message).expect("a message is JSON");
+    let mut out = std::io::stdout().lock();
+    let _ = writeln!(out, "{text}").and_then(|()| out.flush());
+}
+
+fn try_plan(plan: &Path) -> Result<()> {
+    let text = std::fs::read_to_string(plan)?;
+    let plan: Plan = serde_json::from_str(&text)?;
+    for (number, directory) in plan.scratch.iter().enumerate() {
+        own_copy(directory, &Path::new(DISK).join(number.to_string()))?;
+    }
+    let temporary = Path::new(DISK).join("tmp");
+    std::fs::create_dir(&temporary)?;
+    bind(&temporary, Path::new("/var/tmp"))?;
+
+    let first = plan.programs.first().context("the plan has no tests")?;
+    // target/PROFILE/deps/NAME, and target/PROFILE/debox
+    let profile = first.path.ancestors().nth(2).context("cargo's layout")?;
+    say(&Message::Doctor(doctor(&profile.join("debox"))?));
+    for program in &plan.programs {
+        for test in &program.tests {
+            say(&Message::Test(run_test(program, test)?));
+        }
+    }
+    Ok(())
+}
+
+/// Puts a copy of a directory of the read-only root, on the guest's own disk, in its place.
+fn own_copy(directory: &Path, copy: &Path) -> Result<()> {
+    let status = Command::new("cp")
+        .arg("-a")
+        .args([directory, copy])
+        .status()?;
+    anyhow::ensure!(status.success(), "cannot copy {}", directory.display());
+    bind(copy, directory)
+}
+
+fn bind(what: &Path, place: &Path) -> Result<()> {
+    mount(
+        Some(what),
+        place,
+        None::<&str>,
+        MsFlags::MS_BIND,
+        None::<&str>,
+    )
+    .with_context(|| format!("cannot bind {}", place.display()))
+}
+
+/// Its status tells whether debox works; here only what it found counts.
+fn doctor(debox: &Path) -> Result<Doctor> {
+    let done = Command::new(debox)
+        .args(["doctor", "--format", "json"])
+        .output()
+        .context("debox doctor does not run")?;
+    serde_json::from_slice(&done.stdout).with_context(|| {
+        format!(
+            "debox doctor ended with {}: {}",
+            done.status,
+            String::from_utf8_lossy(&done.stderr)
+        )
+    })
+}
+
+/// Emulated time stands still now and then, when the host has other work: a test that fails is run
+/// once more, and that it needed this is told.
+fn run_test(program: &Program, test: &str) -> Result<TestResult> {
+    let began = Instant::now();
+    let (mut outcome, mut output) = try_test(&program.path, test)?;
+    if outcome == Outcome::Failed {
+        let (again, output_again) = try_test(&program.path, test)?;
+        if again == Outcome::Passed {
+            outcome = Outcome::PassedAgain;
+        } else {
+            outcome = again;
+            output = output_again;
+        }
+    }
+    Ok(TestResult {
+        suite: program.suite.clone(),
+        name: test.to_string(),
+        outcome,
+        seconds: began.elapsed().as_secs_f64(),
+        output,
+    })
+}
+
+fn try_test(program: &Path, test: &str) -> Result<(Outcome, String)> {
+    let mut said = tempfile::tempfile()?;
+    let mut child = Command::new(program)
+        .args([test, "--exact", "--test-threads", "1"])
+        .env("DEBOX_TESTS_SLOWNESS", SLOWNESS)
+        .stdin(Stdio::null())
+        .stdout(said.try_clone()?)
+        .stderr(said.try_clone()?)
+        .process_group(0)
+        .spawn()
+        .with_context(|| format!("{} does not start", program.display()))?;
+    let end = Instant::now() + TEST_LIMIT;
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break Some(status);
+        }
+        if Instant::now() > end {
+            break None;
+        }
+        thread::sleep(Duration::from_millis(20));
+    };
+    if status.is_none() {
+        // SAFETY: the child was not waited for, so that its id is still its own and its group's.
+        unsafe { libc::kill(-(child.id() as i32), libc::SIGKILL) };
+        child.wait()?;
+    }
+    let text = read_all(&mut said)?;
+    Ok(match status {
+        None => (
+            Outcome::Failed,
+            format!("{text}\ndid not end within {TEST_LIMIT:?}"),
+        ),
+        Some(status) if !status.success() => (Outcome::Failed, end_of(&text).to_string()),
+        Some(_) => match skip_reason(&text) {
+            Some(reason) => (Outcome::Skipped, reason.to_string()),
+            None => (Outcome::Passed, String::new()),
+        },
+    })
+}
+
+fn read_all(file: &mut File) -> Result<String> {
+    let mut bytes = Vec::new();
+    file.rewind()?;
+    file.read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// What the harness writes when a case cannot be tried.
+fn skip_reason(text: &str) -> Option<&str> {
+    let line = text.lines().find(|line| line.contains("SKIPPED "))?;
+    line.split_once("SKIPPED ").map(|(_, reason)| reason)
+}
+
+/// The last of a long text, whole characters only.
+fn end_of(text: &str) -> &str {
+    let from = text.len().saturating_sub(OUTPUT_BYTES_MAX);
+    let from = (from..=text.len()).find(|place| text.is_char_boundary(*place));
+    &text[from.unwrap_or(text.len())..]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_skipped_case_says_why() {
+        let text = "running 1 test\nSKIPPED as_strace_counts: no strace (1 in this test program)\n";
+        let reason = skip_reason(text).expect("skipped");
+        assert!(
+            reason.starts_with("as_strace_counts: no strace"),
+            "{reason}"
+        );
+        assert_eq!(skip_reason("test a ... ok\n"), None);
+    }
+
+    #[test]
+    fn the_end_of_a_long_text_is_whole_characters() {
+        let text = "é".repeat(OUTPUT_BYTES_MAX) + "end";
+        let end = end_of(&text);
+        assert!(end.ends_with("end") && end.len() <= OUTPUT_BYTES_MAX);
+        assert_eq!(end_of("short"), "short");
+    }
+
+    /// The test program is this one.
+    #[test]
+    fn outcomes_are_the_programs_own() {
+        let own = std::env::current_exe().expect("a path");
+        let (outcome, _) =
+            try_test(&own, "kernels::tests::a_series_is_not_its_longer_namesake").expect("it runs");
+        assert_eq!(outcome, Outcome::Passed);
+        let (outcome, output) = try_test(Path::new("/bin/false"), "any").expect("it runs");
+        assert_eq!((outcome, output.as_str()), (Outcome::Failed, ""));
+    }
+}

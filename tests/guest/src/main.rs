@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Runs the whole-system tests on other kernels: each is booted under QEMU's software emulation, on
+//! this machine's own file system, read-only, so that the very programs built here run there.
+//!
+//! README.md beside this crate says how to use it and what is left out.
+
+mod boot;
+mod built;
+mod fetch;
+mod image;
+mod inside;
+mod kernels;
+mod left_out;
+mod matrix;
+mod report;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context;
+use anyhow::Result;
+use clap::Parser;
+
+use crate::kernels::Kernel;
+use crate::report::GuestReport;
+
+/// Runs debox's tests on other kernels and prints a matrix: kernel by feature and test.
+#[derive(Debug, Parser)]
+struct Options {
+    /// Kernels to boot: 6.1, 6.12, newest; all of them if none is named.
+    kernels: Vec<String>,
+
+    /// What `cargo test --no-run --message-format json` printed: where the test programs are.
+    #[arg(long, required_unless_present = "inside")]
+    built: Option<PathBuf>,
+
+    /// Where kernels are kept between runs.
+    #[arg(long, required_unless_present = "inside")]
+    cache: Option<PathBuf>,
+
+    /// Fetches the newest packages of the kernels again.
+    #[arg(long)]
+    refresh: bool,
+
+    /// Runs only tests whose name contains this.
+    #[arg(long)]
+    only: Option<String>,
+
+    /// Runs one test of each kind.
+    #[arg(long)]
+    quick: bool,
+
+    /// Minutes that a guest may take, all tests included.
+    #[arg(long, default_value_t = 40)]
+    minutes: u64,
+
+    /// Ran by the guest itself.
+    #[arg(long, hide = true)]
+    inside: Option<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    let done = match &options.inside {
+        Some(plan) => inside::run(plan).map(|()| true),
+        None => run_guests(&options),
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("guests: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// True when every guest booted and nothing failed in it.
+fn run_guests(options: &Options) -> Result<bool> {
+    let kernels = kernels::chosen(&options.kernels)?;
+    let cache = options.cache.as_deref().context("--cache is needed")?;
+    std::fs::create_dir_all(cache)
+        .with_context(|| format!("cannot make the directory {}", cache.display()))?;
+    let cache = cache.canonicalize()?;
+    let built = options.built.as_deref().context("--built is needed")?;
+    let built = built::Built::read(built, options.only.as_deref(), options.quick)?;
+    boot::catch_signals();
+
+    let mut reports = Vec::new();
+    for kernel in kernels {
+        reports.push(run_guest(kernel, &cache, &built, options));
+    }
+    matrix::print(&reports);
+    Ok(reports.iter().all(GuestReport::is_good))
+}
+
+/// One guest from fetching its kernel to its last test. That it fails is a result like others, so
+/// that the next guest gets its turn.
+fn run_guest(
+    kernel: &Kernel,
+    cache: &std::path::Path,
+    built: &built::Built,
+    options: &Options,
+) -> GuestReport {
+    let mut report = GuestReport::new(kernel.name);
+    let booted = fetch::fetch(kernel, cache, options.refresh).and_then(|files| {
+        report.release = files.release.clone();
+        eprintln!("guests: {} boots", files.release);
+        let plan = built.plan(kernel.name);
+        let limit = Duration::from_secs(60 * options.minutes);
+        boot::run(kernel, &files, &plan, limit, &mut report)
+    });
+    if let Err(error) = booted {
+        eprintln!("guests: {}: {error:#}", kernel.name);
+        report.failure = Some(format!("{error:#}"));
+    }
+    report
+}

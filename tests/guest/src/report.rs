@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a guest tells: one JSON object a line, over its second serial port.
+
+use serde::Deserialize;
+use serde::Serialize;
+
+/// One line.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Message {
+    /// What `debox doctor` found, as it wrote it.
+    Doctor(Doctor),
+    Test(TestResult),
+    /// The guest could not go on.
+    Failed(String),
+    /// Everything was tried.
+    Done,
+}
+
+/// The part of `debox doctor --format json` that is shown.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Doctor {
+    pub ok: bool,
+    pub findings: Vec<Finding>,
+}
+
+/// One finding.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Finding {
+    pub need: String,
+    pub standing: String,
+    pub found: String,
+}
+
+/// How a test ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    Passed,
+    /// Failed, and passed when it was run again: emulated time is not steady.
+    PassedAgain,
+    /// It said itself that it could not be tried here.
+    Skipped,
+    Failed,
+}
+
+/// One test.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TestResult {
+    /// The test program, such as `waits`.
+    pub suite: String,
+    pub name: String,
+    pub outcome: Outcome,
+    pub seconds: f64,
+    /// What it printed when it failed, or why it was skipped.
+    pub output: String,
+}
+
+/// All that is known of a guest.
+#[derive(Debug, Default)]
+pub struct GuestReport {
+    /// The kernel's name in the matrix.
+    pub name: &'static str,
+    pub release: String,
+    pub doctor: Option<Doctor>,
+    pub tests: Vec<TestResult>,
+    /// Why it did not come to its end.
+    pub failure: Option<String>,
+    pub done: bool,
+}
+
+impl GuestReport {
+    pub fn new(name: &'static str) -> GuestReport {
+        GuestReport {
+            name,
+            ..GuestReport::default()
+        }
+    }
+
+    /// Takes in a line; true when it was the last one.
+    pub fn take(&mut self, message: Message) -> bool {
+        match message {
+            Message::Doctor(doctor) => self.doctor = Some(doctor),
+            Message::Test(result) => self.tests.push(result),
+            Message::Failed(reason) => self.failure = Some(reason),
+            Message::Done => self.done = true,
+        }
+        self.done || self.failure.is_some()
+    }
+
+    pub fn count(&self, outcome: Outcome) -> usize {
+        let same = |test: &&TestResult| test.outcome == outcome;
+        self.tests.iter().filter(same).count()
+    }
+
+    /// It came to its end, debox works there, and every test passed. A guest without tests has
+    /// proved nothing.
+    pub fn is_good(&self) -> bool {
+        self.done
+            && self.failure.is_none()
+            && self.doctor.as_ref().is_some_and(|doctor| doctor.ok)
+            && self.count(Outcome::Failed) == 0
+            && self.count(Outcome::Passed) + self.count(Outcome::PassedAgain) > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn test(outcome: Outcome) -> Message {
+        Message::Test(TestResult {
+            suite: "waits".to_string(),
+            name: "a_wait".to_string(),
+            outcome,
+            seconds: 0.5,
+            output: "two\nlines".to_string(),
+        })
+    }
+
+    fn good() -> GuestReport {
+        let mut report = GuestReport::new("6.12");
+        let doctor = Doctor {
+            ok: true,
+            findings: Vec::new(),
+        };
+        assert!(!report.take(Message::Doctor(doctor)));
+        assert!(!report.take(test(Outcome::PassedAgain)));
+        assert!(report.take(Message::Done));
+        report
+    }
+
+    #[test]
+    fn a_message_is_one_line_and_comes_back_as_it_was() {
+        let text = serde_json::to_string(&test(Outcome::Failed)).expect("JSON");
+        assert_eq!(text.lines().count(), 1);
+        let back: Message = serde_json::from_str(&text).expect("a message");
+        assert_eq!(back, test(Outcome::Failed));
+    }
+
+    #[test]
+    fn doctors_own_json_is_understood() {
+        let text = r#"{"schema":"debox.doctor/1","kernel":"6.12","ok":true,"findings":
+            [{"need":"kernel tap","standing":"met","found":"works","cost":"","remedy":""}]}"#;
+        let doctor: Doctor = serde_json::from_str(text).expect("a diagnosis");
+        assert_eq!(doctor.findings[0].need, "kernel tap");
+    }
+
+    #[test]
+    fn only_a_guest_that_came_to_its_end_with_all_passed_is_good() {
+        assert!(good().is_good());
+        let spoilt: [fn(&mut GuestReport); 5] = [
+            |report| report.done = false,
+            |report| report.failure = Some("panic".to_string()),
+            |report| report.doctor = None,
+            |report| report.tests.clear(),
+            |report| report.tests[0].outcome = Outcome::Failed,
+        ];
+        for spoil in spoilt {
+            let mut report = good();
+            spoil(&mut report);
+            assert!(!report.is_good(), "{report:?}");
+        }
+    }
+}
