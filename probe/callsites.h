@@ -88,8 +88,8 @@ static __always_inline void write_slept_sites(void *ctx, struct thread *thread, 
  * Under the user tap the thread itself has noted who made the call, and the place is written when
  * the sleep ends: there is no probe at the end of the call.
  */
-static __always_inline void write_tapped_site(struct thread *thread, struct task_struct *task,
-					      __u64 kernel_stack, __u64 caller)
+static __noinline int write_tapped_site(struct thread *thread, struct task_struct *task,
+					__u64 kernel_stack, __u64 caller)
 {
 	struct site_key key = {.stack = kernel_stack, .call = thread->call};
 	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
@@ -98,10 +98,10 @@ static __always_inline void write_tapped_site(struct thread *thread, struct task
 	__u32 zero = 0;
 
 	if (!want_report)
-		return;
+		return 0;
 	stack = bpf_map_lookup_elem(&user_stack_scratch, &zero);
 	if (!stack || !regs)
-		return;
+		return 0;
 	stack->tgid = thread->tgid;
 	stack->frames[0] = regs->ip;
 	stack->frames[1] = caller;
@@ -113,6 +113,7 @@ static __always_inline void write_tapped_site(struct thread *thread, struct task
 			COUNT_LOST(stacks);
 	}
 	add_site(&key, 1, thread->sleep_ns, 0);
+	return 0;
 }
 
 static __always_inline void note_mapped_code(struct thread *thread, struct pt_regs *regs)

@@ -149,9 +149,13 @@ static __always_inline void update_max(__u64 *max, __u64 value)
 		*max = value;
 }
 
-/* Adds the sleep that has just ended to the tables. */
-static __always_inline void add_sleep(struct thread *thread, struct task_struct *task, __u64 stack,
-				      __u32 waiters_exit)
+/*
+ * Adds the sleep that has just ended to the tables. Like all that keeps rows on the stack it is not
+ * inline: kernels before 6.13 give a probe and the deepest chain of its functions 512 bytes, each
+ * rounded up to 32, and what is called after it needs the room.
+ */
+static __noinline int add_sleep(struct thread *thread, struct task_struct *task, __u64 stack,
+				__u32 waiters_exit)
 {
 	struct sleep_key key = {
 		.call = thread->call, .lock_flags = thread->lock_flags, .stack = stack};
@@ -170,7 +174,7 @@ static __always_inline void add_sleep(struct thread *thread, struct task_struct 
 			row = bpf_map_lookup_elem(&sleep_rows, &key);
 			if (!row) {
 				COUNT_LOST(sleeps);
-				return;
+				return 0;
 			}
 		}
 	}
@@ -186,6 +190,7 @@ static __always_inline void add_sleep(struct thread *thread, struct task_struct 
 	add_waker(thread, &key);
 	if (!user_tap)
 		add_slept(thread, task, key.stack, thread->sleep_ns);
+	return 0;
 }
 
 static __always_inline void add_site(struct site_key *key, __u64 count, __u64 blocked, __u64 wall)

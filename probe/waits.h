@@ -51,8 +51,8 @@ static __noinline int begin_wait(struct thread *thread, struct task_struct *task
 	return 0;
 }
 
-static __always_inline void add_owner(struct wait *wait, __u64 stack, __u32 call, __u32 lock_flags,
-				      __u64 ns)
+static __noinline int add_owner(struct wait *wait, __u64 stack, __u32 call, __u32 lock_flags,
+				__u64 ns)
 {
 	struct owner *owner = &wait->owner;
 	struct owner_key key = {
@@ -72,15 +72,16 @@ static __always_inline void add_owner(struct wait *wait, __u64 stack, __u32 call
 	if (!row) {
 		__builtin_memcpy(fresh.comm, owner->comm, sizeof(fresh.comm));
 		if (!bpf_map_update_elem(&owner_rows, &key, &fresh, BPF_NOEXIST))
-			return;
+			return 0;
 		row = bpf_map_lookup_elem(&owner_rows, &key); /* another CPU was first */
 	}
 	if (!row) {
 		COUNT_LOST(rows);
-		return;
+		return 0;
 	}
 	__sync_fetch_and_add(&row->count, 1);
 	__sync_fetch_and_add(&row->blocked_ns, ns);
+	return 0;
 }
 
 /* The sleep at `stack` has ended, and sleep_ns says how long it was. */
