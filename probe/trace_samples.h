@@ -132,7 +132,7 @@ static __always_inline int pass_event(__u32 event)
 	if (!thread)
 		return 0;
 	context = preempt_count(task);
-	if (context != -1 && context & (HARDIRQ_OR_NMI | SERVING_SOFTIRQ))
+	if (context != -1 && context & (hardirq_or_nmi | SERVING_SOFTIRQ))
 		return 0;
 	key.call = thread->call;
 	if (!add_one(&trace_passed, &key))

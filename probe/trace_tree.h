@@ -81,7 +81,7 @@ static __always_inline bool enter_function(__u64 function)
 	if (!thread)
 		return false;
 	context = preempt_count(task);
-	if (context != -1 && context & (HARDIRQ_OR_NMI | SERVING_SOFTIRQ)) {
+	if (context != -1 && context & (hardirq_or_nmi | SERVING_SOFTIRQ)) {
 		COUNT_TRACE_LOST(interrupts, 1);
 		return false;
 	}
@@ -163,7 +163,7 @@ static __always_inline void leave_function(__u64 function)
 		return;
 	now = bpf_ktime_get_ns();
 	context = preempt_count(task);
-	if (context != -1 && context & (HARDIRQ_OR_NMI | SERVING_SOFTIRQ))
+	if (context != -1 && context & (hardirq_or_nmi | SERVING_SOFTIRQ))
 		return;
 	trace = trace_of(index);
 	if (!trace)

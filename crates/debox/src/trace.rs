@@ -266,6 +266,7 @@ fn configure(
         rodata.runqueues_offset = area.runqueues;
         rodata.current_task_offset = area.current_task;
         rodata.preempt_count_offset = area.preempt_count;
+        rodata.hardirq_or_nmi = area.hardirq_or_nmi;
     }
     let is_sampled = method == Method::Sampled;
     let size = |is_used: bool, entries: u32| if is_used { entries } else { 1 };
