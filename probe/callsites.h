@@ -123,7 +123,7 @@ static __always_inline void note_mapped_code(struct thread *thread, struct pt_re
 }
 
 /* Returns the name of the user stack. */
-static __always_inline __u64 write_call_site(struct thread *thread, __u64 wall)
+static __noinline __u64 write_call_site(struct thread *thread, __u64 wall)
 {
 	struct site_key key = {.call = thread->call};
 
