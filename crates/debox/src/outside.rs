@@ -89,6 +89,7 @@ fn snapshot(source: &mut Source) -> Snapshot {
         started_ns: source.value(),
         stopped_ns: source.value(),
         steal_ns: source.is_set().then(|| source.value()),
+        finds_owners: source.is_set(),
         open_calls: open_calls
             .into_iter()
             .filter(|_| is_some)

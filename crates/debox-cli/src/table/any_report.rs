@@ -76,6 +76,7 @@ fn sleep() -> impl Strategy<Value = Sleep> {
     let site = (vec(text(), 0..3), number(), number()).prop_map(|(frames, count, blocked_ns)| {
         SleepCallSite {
             frames,
+            caller: None,
             count,
             blocked_ns,
         }
@@ -141,6 +142,7 @@ fn rest() -> impl Strategy<Value = Report> {
                 label,
                 count,
                 blocked_ns,
+                ..Untapped::default()
             }
         });
     let tables = (
