@@ -31,7 +31,7 @@ pub const LEFT_OUT: [LeftOut; 3] = [
     everywhere("report_schema", "", "needs no kernel"),
 ];
 
-/// What `make test` runs in its one guest: a test of each kind of probe, of each source of truth and
+/// What `--quick` runs: a test of each kind of probe, of each source of truth and
 /// of what can go wrong. The other tests of these programs are for the whole matrix.
 pub const QUICK: [(&str, &str); 27] = [
     ("attach", "a_hanging_process_says_what_it_waits_for"),
@@ -73,7 +73,7 @@ pub fn reason(kernel: &str, suite: &str, test: &str) -> Option<&'static str> {
     LEFT_OUT.iter().find(fits).map(|left_out| left_out.reason)
 }
 
-/// Whether `make test` runs it.
+/// Whether `--quick` runs it.
 pub fn is_quick(suite: &str, test: &str) -> bool {
     QUICK.contains(&(suite, test))
 }
