@@ -386,26 +386,25 @@ static __noinline int add_resource_row(struct resource_key *key, struct wait *wa
 }
 
 /* Counts a sleep that has ended for what it waited on. */
-static __always_inline void add_resource(struct wait *wait, struct task_struct *task, __u64 stack,
-					 __u32 call, __u32 lock_flags, __u64 ns)
+static __noinline int add_resource(struct thread *thread, struct task_struct *task,
+				   struct wait *wait, __u64 stack)
 {
 	struct resource_key key = {
 		.stack = stack,
-		.call = call,
-		.lock_flags = lock_flags,
+		.call = thread->call,
+		.lock_flags = thread->lock_flags,
 		.resource = wait->resource,
 	};
 	struct resource_row *row;
 
 	if (key.resource.kind == DEBOX_RESOURCE_NONE)
-		return;
+		return 0;
 	row = bpf_map_lookup_elem(&resource_rows, &key);
-	if (!row) {
-		add_resource_row(&key, wait, task, ns);
-		return;
-	}
+	if (!row)
+		return add_resource_row(&key, wait, task, thread->sleep_ns);
 	__sync_fetch_and_add(&row->count, 1);
-	__sync_fetch_and_add(&row->blocked_ns, ns);
+	__sync_fetch_and_add(&row->blocked_ns, thread->sleep_ns);
+	return 0;
 }
 
 #endif

@@ -80,7 +80,7 @@ static __always_inline void end_sleep(struct thread *thread, struct task_struct 
 		stack = take_kernel_stack(task, thread->call, &site);
 	if (want_report)
 		add_sleep(thread, task, stack, waiters_exit);
-	wait = end_wait(thread, task, stack);
+	wait = end_wait(thread, task, stack, has_stack);
 	if (want_records && (!user_tap || (thread->tap_where == TAP_IN_CALL && has_stack)))
 		record_sleep(thread, task, wait, stack, site, waiters_exit);
 	if (user_tap)

@@ -17,8 +17,7 @@ struct {
 	__type(value, struct owner_row);
 } owner_rows SEC(".maps");
 
-/* The thread leaves the CPU to sleep. What has to be asked of it is asked while it is still there.
- */
+/* The thread leaves the CPU to sleep: what has to be asked of it is asked while it is there. */
 static __noinline int begin_wait(struct thread *thread, struct task_struct *task)
 {
 	struct wait *wait = wait_at(thread->index);
@@ -51,14 +50,14 @@ static __noinline int begin_wait(struct thread *thread, struct task_struct *task
 	return 0;
 }
 
-static __noinline int add_owner(struct wait *wait, __u64 stack, __u32 call, __u32 lock_flags,
-				__u64 ns)
+static __noinline int add_owner(struct thread *thread, struct wait *wait, __u64 stack)
 {
+	__u64 ns = thread->sleep_ns;
 	struct owner *owner = &wait->owner;
 	struct owner_key key = {
 		.stack = stack,
-		.call = call,
-		.lock_flags = lock_flags,
+		.call = thread->call,
+		.lock_flags = thread->lock_flags,
 		.owner_stack = owner->stack,
 		.owner_call = owner->call,
 		.owner_lock_flags = owner->lock_flags,
@@ -84,32 +83,40 @@ static __noinline int add_owner(struct wait *wait, __u64 stack, __u32 call, __u3
 	return 0;
 }
 
-/* The sleep at `stack` has ended, and sleep_ns says how long it was. */
+/*
+ * The sleep at `stack` has ended, and sleep_ns says how long it was. Each part is a function of its
+ * own, because the frames of all functions that are open at once may take 512 bytes together, and
+ * older kernels (6.1) count each in units of 32.
+ */
 static __noinline int close_wait(struct thread *thread, struct task_struct *task, struct wait *wait,
 				 __u64 stack)
 {
-	__u64 ns = thread->sleep_ns;
-
 	if (want_report) {
-		add_resource(wait, task, stack, thread->call, thread->lock_flags, ns);
+		add_resource(thread, task, wait, stack);
 		if (wait->ownable)
-			add_owner(wait, stack, thread->call, thread->lock_flags, ns);
+			add_owner(thread, wait, stack);
+		if (wait->owner.certainty != DEBOX_OWNER_NONE)
+			add_chain(thread, task, wait, stack);
 	}
 	log_sleep(wait, thread, stack);
-	if (want_report && stack && wait->owner.certainty != DEBOX_OWNER_NONE)
-		add_chain(thread, task, wait, stack);
 	return 0;
 }
 
-/* Returns the wait that has ended, if its beginning was seen. */
+/*
+ * Returns the wait that has ended, if its beginning was seen. Of a sleep whose end was not seen
+ * (`has_stack` is false) no more is kept than how long it was: its place is not known.
+ */
 static __always_inline struct wait *end_wait(struct thread *thread, struct task_struct *task,
-					     __u64 stack)
+					     __u64 stack, bool has_stack)
 {
 	struct wait *wait = wait_at(thread->index);
 
 	if (!wait || wait->tid != thread->tid)
 		return 0; /* it slept already when its monitoring began */
-	close_wait(thread, task, wait, stack);
+	if (has_stack)
+		close_wait(thread, task, wait, stack);
+	else
+		log_sleep(wait, thread, stack);
 	return wait;
 }
 
