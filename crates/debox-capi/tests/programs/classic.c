@@ -35,7 +35,9 @@ static void results_are_those_of_2004(void)
 
 static void buffers_and_limits_change(void)
 {
-	CHECK(DeBoxControl(&first, 5, 200) == 0, "%s", debox_last_error_text());
+	int trace = geteuid() == 0 ? 200 : 0; /* the broker's sessions have no call tree */
+
+	CHECK(DeBoxControl(&first, 5, trace) == 0, "%s", debox_last_error_text());
 	sleep_ms(1);
 	CHECK(DeBoxFetch() == 1 && first.numPerSleepInfo == 1, "first buffer");
 	CHECK(DeBoxControl(&second, 0, 0) == 0, "second buffer");

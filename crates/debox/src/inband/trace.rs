@@ -30,7 +30,12 @@ pub fn start_trace(options: &TraceOptions) -> Result<(), Error> {
                 .to_string(),
         )
     };
-    let session = state.session.as_mut().ok_or_else(refused)?;
+    let not_own = "the call tree needs a session of this process's own, with the privilege to load \
+                   probes: those of `debox run --tap user` and of the broker have none";
+    let session = state
+        .session
+        .as_mut()
+        .ok_or_else(|| Error::Unsupported(not_own.to_string()))?;
     if session.options.tap == Tap::User {
         return Err(refused());
     }
