@@ -219,6 +219,7 @@ fn lack() -> Option<String> {
 }
 
 #[test]
+#[ignore = "switching function_graph on panics a guest with several emulated CPUs: use one"]
 fn functions_and_their_order_are_those_of_function_graph() {
     if let Some(lack) = lack() {
         return skipped(

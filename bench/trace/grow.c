@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * grow MEGABYTES FILES ROUNDS: a process that holds so much memory, in mappings of one megabyte,
+ * and so many open files, as a server with its caches does; then it forks and maps memory again and
+ * again.
+ */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define MEGABYTE (1 << 20)
+
+static void must(int is_good, const char *what)
+{
+	if (!is_good) {
+		perror(what);
+		exit(1);
+	}
+}
+
+/* Neighbours with other rights are not merged into one mapping. */
+static void hold_memory(long megabytes)
+{
+	for (long i = 0; i < megabytes; i++) {
+		char *memory = mmap(NULL, MEGABYTE, PROT_READ | PROT_WRITE,
+				    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+		must(memory != MAP_FAILED, "mmap");
+		memset(memory, 1, MEGABYTE);
+		if (i % 2)
+			must(!mprotect(memory, MEGABYTE, PROT_READ), "mprotect");
+	}
+}
+
+static void hold_files(long files)
+{
+	struct rlimit limit = {(rlim_t)files + 64, (rlim_t)files + 64};
+
+	must(!setrlimit(RLIMIT_NOFILE, &limit), "setrlimit");
+	for (long i = 0; i < files; i++)
+		must(open("/dev/null", O_RDONLY) >= 0, "open");
+}
+
+int main(int argc, char **argv)
+{
+	long rounds = argc > 3 ? atol(argv[3]) : 10;
+
+	hold_memory(argc > 1 ? atol(argv[1]) : 0);
+	hold_files(argc > 2 ? atol(argv[2]) : 0);
+	for (long i = 0; i < rounds; i++) {
+		long child = syscall(SYS_fork);
+		void *memory;
+
+		must(child >= 0, "fork");
+		if (!child)
+			_exit(0);
+		must(waitpid((pid_t)child, NULL, 0) == child, "waitpid");
+		memory = (void *)syscall(SYS_mmap, 0, MEGABYTE, PROT_READ | PROT_WRITE,
+					 MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+		must(memory != MAP_FAILED, "mmap");
+		must(!syscall(SYS_munmap, memory, MEGABYTE), "munmap");
+	}
+	return 0;
+}
