@@ -30,7 +30,8 @@ pub fn start_trace(options: &TraceOptions) -> Result<(), Error> {
                 .to_string(),
         )
     };
-    let not_own = "the call tree needs a session of this process's own, with the privilege to load \
+    let not_own =
+        "the call tree needs a session of this process's own, with the privilege to load \
                    probes: those of `debox run --tap user` and of the broker have none";
     let session = state
         .session

@@ -27,8 +27,9 @@ fn archive(tap: Tap) {
 
     let read = |name| std::fs::read(scratch.file(name)).expect("tar made an archive");
     assert!(read("bare.tgz") == read("debox.tgz"), "the archives differ");
+    // tar's share grows with what of the tree the page cache has lost.
     story.at_least(
-        80,
+        50,
         story.thread_sum("gzip", "user_cpu_ns"),
         story.cpu_ns(),
         "gzip computes",
