@@ -49,9 +49,9 @@ fn report() -> Value {
             "frames": ["anon_pipe_read+0x1d4"],
             "wakers": [{"kind": "task", "comm": "writer", "tid": 43, "count": 1}],
             "waiters_entry_max": null, "waiters_exit_max": null, "waiters_scope": null,
-            "call_sites": [],
+            "resource": null, "resources": [], "owners": [], "call_sites": [],
         }],
-        "call_sites": [], "threads": [thread], "in_flight": [], "untapped": [], "unseen": [],
+        "chains": [], "trace": null, "call_sites": [], "threads": [thread], "in_flight": [], "untapped": [], "unseen": [],
     })
 }
 
