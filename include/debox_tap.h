@@ -25,7 +25,7 @@ extern "C" {
 #endif
 
 #define DEBOX_TAP_ROWS 512
-#define DEBOX_TAP_BUCKETS 296 /* as the probes count them; see bucket_of in probe/calls.h */
+#define DEBOX_TAP_BUCKETS 296 /* as the probes count them; see probe/buckets.h */
 
 /* From the time-stamp counter to CLOCK_MONOTONIC: ns = base_ns + ((tsc - base_tsc) * mult >> 32).
  */

@@ -8,6 +8,7 @@
 #define PROBE_SHARED_H
 
 #include "../include/debox.h"
+#include "buckets.h"
 
 #define ROWS 512	      /* x86-64 call numbers; the tables end below 480 today */
 #define CALL_IA32 0x10000     /* added to the numbers of 32-bit calls */
@@ -18,9 +19,6 @@
 #define STACK_CHECKS 64	      /* words by which a known user stack is told from others */
 #define STACK_ASK_BYTES 16384 /* of the user stack, for the engine to unwind */
 #define SLEPT_MAX 16
-#define SUB_BUCKET_BITS 3 /* 8 buckets an octave: a bucket's upper edge is at most 12.5 % high */
-#define BUCKET_LOW_BITS 5 /* all below 32 ns is one bucket */
-#define BUCKETS 296	  /* up to 2^41 ns, 36 minutes; longer calls go to the last one */
 
 enum part {
 	PART_CPU,

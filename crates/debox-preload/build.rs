@@ -15,6 +15,7 @@ fn main() -> Result<()> {
     let out = Path::new(&env::var("OUT_DIR")?).join("libdebox_preload.so");
     println!("cargo:rerun-if-changed=c");
     println!("cargo:rerun-if-changed=../../include");
+    println!("cargo:rerun-if-changed=../../probe/buckets.h");
     println!("cargo:rerun-if-env-changed=CC");
 
     let compiler = env::var("CC").unwrap_or_else(|_| "cc".to_string());

@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <sys/syscall.h>
 
+#include "../../../probe/buckets.h"
 #include "attach.h"
 
 /* CLOCK_MONOTONIC at a value of the time-stamp counter; `rate` is ns for a tick, times 2^48. */
@@ -29,37 +30,7 @@ static inline __u64 monotonic(__u64 tsc, __u64 *rate)
 	return base_ns + (__s64)(((__int128)(__s64)((tsc - base_tsc) << 16) * (__s64)*rate) >> 64);
 }
 
-/*
- * As the probes count: eight buckets an octave, all below 32 ns in the first. Most calls are short,
- * and theirs are looked up by wall time / 4.
- */
-#define EIGHTH(at, width, bucket) [(at)...(at) + (width) - 1] = (bucket)
-#define OCTAVE(at, width, bucket)                                                                  \
-	EIGHTH(at, width, bucket), EIGHTH((at) + (width), width, (bucket) + 1),                    \
-		EIGHTH((at) + 2 * (width), width, (bucket) + 2),                                   \
-		EIGHTH((at) + 3 * (width), width, (bucket) + 3),                                   \
-		EIGHTH((at) + 4 * (width), width, (bucket) + 4),                                   \
-		EIGHTH((at) + 5 * (width), width, (bucket) + 5),                                   \
-		EIGHTH((at) + 6 * (width), width, (bucket) + 6),                                   \
-		EIGHTH((at) + 7 * (width), width, (bucket) + 7)
-
-static const unsigned char short_buckets[256] = {
-	OCTAVE(8, 1, 1),   OCTAVE(16, 2, 9),	OCTAVE(32, 4, 17),
-	OCTAVE(64, 8, 25), OCTAVE(128, 16, 33),
-};
-
-static inline __u32 long_bucket(__u64 ns)
-{
-	int log = 63 - __builtin_clzll(ns);
-	__u32 bucket = ((log - 5) << 3) + ((ns >> (log - 3)) & 7) + 1;
-
-	return bucket < DEBOX_TAP_BUCKETS ? bucket : DEBOX_TAP_BUCKETS - 1;
-}
-
-static inline __u32 bucket_of(__u64 ns)
-{
-	return __builtin_expect(ns < 1024, 1) ? short_buckets[ns / 4] : long_bucket(ns);
-}
+_Static_assert(BUCKETS == DEBOX_TAP_BUCKETS, "one histogram");
 
 /* debox_slot.tap_touched, as in probe/usertap.h. */
 enum tap_touched {

@@ -122,7 +122,7 @@ pub(crate) fn comm(bytes: &[i8]) -> String {
 mod tests {
     use super::*;
 
-    /// `bucket_of` of probe/calls.h, to check its inverse.
+    /// `bucket_of` of probe/buckets.h, to check its inverse.
     fn bucket_of(ns: u64) -> usize {
         let log = 63 - ns.max(1).leading_zeros();
         if log < BUCKET_LOW_BITS {

@@ -61,9 +61,15 @@ fn chain<'a>(run: &'a Measured, comm: &str) -> &'a Value {
     found[0]
 }
 
+/// A thread of a test program, which tells its id.
+fn task<'a>(run: &Measured, name: &'a str) -> (&'a str, u64) {
+    (name, run.fact(&format!("{name}_tid")))
+}
+
+/// One link of a chain: the task's name and id, where it waited, and how long at least and at most.
 #[track_caller]
-fn link(chain: &Value, index: usize, comm: &str, tid: u64, label: &str, least: u64, most: u64) {
-    let link = &chain["links"][index];
+fn link(chain: &Value, index: usize, task: (&str, u64), label: &str, wait: (u64, u64)) {
+    let (link, (comm, tid), (least, most)) = (&chain["links"][index], task, wait);
     let waited = link["waited_ns"].as_u64().expect("it was monitored");
     let (least, most) = (least.saturating_sub(CLOCK_SLACK_NS), most + CLOCK_SLACK_NS);
     assert_eq!(link["comm"], comm, "{chain:#}");
@@ -93,25 +99,9 @@ fn a_mutex_is_held_by_a_sleeping_thread() {
     assert_eq!(chain["links"][0]["certainty"], "exact");
     assert_eq!(chain["links"][1]["doing"], "asleep");
     let (least, most) = (run.fact("least_ns"), run.fact("most_ns"));
-    link(
-        chain,
-        0,
-        "waiter",
-        run.fact("waiter_tid"),
-        "futex",
-        least,
-        most,
-    );
+    link(chain, 0, task(&run, "waiter"), "futex", (least, most));
     let most = run.fact("holder_most_ns");
-    link(
-        chain,
-        1,
-        "holder",
-        run.fact("holder_tid"),
-        "timer",
-        least,
-        most,
-    );
+    link(chain, 1, task(&run, "holder"), "timer", (least, most));
 }
 
 /// The machine may push the holder off its CPU in the moment that counts, but not each time.
@@ -149,34 +139,10 @@ fn a_chain_has_three_links() {
         (3, Some("complete"))
     );
     let (least, most) = (run.fact("least_ns"), run.fact("most_ns"));
-    link(
-        chain,
-        0,
-        "waiter",
-        run.fact("waiter_tid"),
-        "futex",
-        least,
-        most,
-    );
-    link(
-        chain,
-        1,
-        "middle",
-        run.fact("middle_tid"),
-        "futex",
-        least,
-        most,
-    );
+    link(chain, 0, task(&run, "waiter"), "futex", (least, most));
+    link(chain, 1, task(&run, "middle"), "futex", (least, most));
     let most = run.fact("holder_most_ns");
-    link(
-        chain,
-        2,
-        "holder",
-        run.fact("holder_tid"),
-        "timer",
-        least,
-        most,
-    );
+    link(chain, 2, task(&run, "holder"), "timer", (least, most));
     named(&run, "futex", "futex", "futex", "second (owner_mutex)");
 }
 
@@ -187,11 +153,11 @@ fn a_cycle_is_cut() {
     let first = chain(&run, "impatient");
     assert_eq!((length(first), first["end"].as_str()), (2, Some("cycle")));
     let most = run.fact("most_ns");
-    link(first, 0, "impatient", impatient, "futex", ms(99), most);
-    link(first, 1, "patient", patient, "futex", 1, most);
+    link(first, 0, ("impatient", impatient), "futex", (ms(99), most));
+    link(first, 1, ("patient", patient), "futex", (1, most));
     let second = chain(&run, "patient");
     assert_eq!((length(second), second["end"].as_str()), (2, Some("cycle")));
-    link(second, 1, "impatient", impatient, "futex", 1, most);
+    link(second, 1, ("impatient", impatient), "futex", (1, most));
 }
 
 #[test]
@@ -221,15 +187,7 @@ fn flock_names_its_holder() {
     let chain = chain(&run, "flock_wait");
     let most = run.fact("most_ns");
     // The holder's own sleep; the wait for it is longer by the holder's way there and back.
-    link(
-        chain,
-        1,
-        "holder",
-        run.fact("holder_tid"),
-        "timer",
-        150_000_000,
-        most,
-    );
+    link(chain, 1, task(&run, "holder"), "timer", (ms(150), most));
 }
 
 /// Two processes hold locks on the file; only one of them is in the way.
@@ -443,5 +401,5 @@ fn the_user_tap_tells_owners_too() {
     let chain = chain(&run, "waiter");
     let (least, most) = (run.fact("least_ns"), run.fact("holder_most_ns"));
     let holder = run.fact("holder_tid");
-    link(chain, 1, "holder", holder, "timer", least, most);
+    link(chain, 1, ("holder", holder), "timer", (least, most));
 }
