@@ -1,6 +1,8 @@
 //! The broker, as a user without privilege meets it: the same checks as with probes of one's own,
 //! and each threat of SECURITY.md. Loads probes and changes users, so it needs root.
 
+mod common;
+
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -35,8 +37,7 @@ impl Place {
             .unwrap()
             .keep();
         fs::set_permissions(&directory, fs::Permissions::from_mode(0o755)).unwrap();
-        let own = std::env::current_exe().unwrap();
-        let library = own.parent().unwrap().join("libdebox.so");
+        let library = common::library_directory().join("libdebox.so");
         fs::copy(library, directory.join("libdebox.so")).unwrap();
         Place {
             directory,
@@ -50,29 +51,7 @@ impl Place {
 
     /// Compiles a program of `tests/programs`.
     fn program(&self, name: &str) -> PathBuf {
-        let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let program = self.directory.join(name);
-        let compiled = Command::new("cc")
-            .args([
-                "-std=gnu11",
-                "-O2",
-                "-Wall",
-                "-Wextra",
-                "-Werror",
-                "-pthread",
-                "-o",
-            ])
-            .arg(&program)
-            .arg(here.join("tests/programs").join(format!("{name}.c")))
-            .arg("-I")
-            .arg(here.join("../../include"))
-            .arg(format!("-L{}", self.directory.display()))
-            .arg(format!("-Wl,-rpath,{}", self.directory.display()))
-            .arg("-ldebox")
-            .output()
-            .expect("cc runs");
-        assert!(compiled.status.success(), "{}", text(&compiled.stderr));
-        program
+        common::linked(name, &self.directory, &self.directory)
     }
 
     /// A program that runs with the rights of another user than its caller's.

@@ -1,68 +1,32 @@
 //! The C interface, from C: small programs, compiled against the headers and `libdebox.so`, that
 //! check what they read. They load probes, so they need root.
 
+mod common;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::{Mutex, PoisonError};
 
+use common::library_directory;
+
 /// The programs measure time: one at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Where cargo put `libdebox.so`: beside the tests.
-fn library_directory() -> PathBuf {
-    let test = std::env::current_exe().expect("a test knows where it is");
-    let beside = test
-        .parent()
-        .expect("a test is in a directory")
-        .to_path_buf();
-    assert!(
-        beside.join("libdebox.so").exists(),
-        "no libdebox.so in {}",
-        beside.display()
-    );
-    beside
-}
-
-/// Compiles a program of `tests/programs` and returns where it is.
-fn compile(name: &str, flags: &[&str]) -> PathBuf {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let source = here.join("tests/programs").join(format!("{name}.c"));
-    let directory = tempfile::Builder::new()
+/// A directory for one program, removed after it ran.
+fn directory() -> PathBuf {
+    tempfile::Builder::new()
         .prefix("debox-capi-")
         .tempdir()
         .unwrap()
-        .keep();
-    let program = directory.join(name);
-    let compiled = Command::new("cc")
-        .args([
-            "-std=gnu11",
-            "-O2",
-            "-Wall",
-            "-Wextra",
-            "-Werror",
-            "-pthread",
-            "-o",
-        ])
-        .arg(&program)
-        .arg(&source)
-        .arg("-I")
-        .arg(here.join("../../include"))
-        .args(flags)
-        .output()
-        .expect("cc runs");
-    assert!(
-        compiled.status.success(),
-        "{}",
-        String::from_utf8_lossy(&compiled.stderr)
-    );
-    program
+        .keep()
+}
+
+fn compile(name: &str, flags: &[&str]) -> PathBuf {
+    common::compile(name, &directory(), flags)
 }
 
 fn linked(name: &str) -> PathBuf {
-    let library = library_directory();
-    let search = format!("-L{}", library.display());
-    let run_path = format!("-Wl,-rpath,{}", library.display());
-    compile(name, &[&search, &run_path, "-ldebox"])
+    common::linked(name, &directory(), &library_directory())
 }
 
 fn run(program: &Path, argument: &str) {
