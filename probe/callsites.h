@@ -44,15 +44,10 @@ static __always_inline __u64 take_user_stack(struct thread *thread, bool deep)
 }
 
 /* For calls whose stack is gone when they end. */
-static __noinline int note_entry_stack(struct thread *thread, struct pt_regs *regs)
+static __noinline int note_entry_stack(struct thread *thread)
 {
-	__u32 call = thread->call;
-
-	if (!want_report || !(want_sleeps || want_callsites))
-		return 0;
-	thread->entry_stack = take_user_stack(thread, want_callsites);
-	if (want_callsites && call != NR_RT_SIGRETURN)
-		send_path(call == NR_EXECVE ? regs->di : regs->si);
+	if (want_report && (want_sleeps || want_callsites))
+		thread->entry_stack = take_user_stack(thread, want_callsites);
 	return 0;
 }
 
@@ -118,8 +113,16 @@ static __noinline int write_tapped_site(struct thread *thread, struct task_struc
 
 static __always_inline void note_mapped_code(struct thread *thread, struct pt_regs *regs)
 {
-	if (thread->call == NR_MMAP && regs->dx & PROT_EXEC && !is_error(regs->ax))
+	__u32 call = thread->call;
+
+	if (is_error(regs->ax))
+		return;
+	if (call == NR_MMAP && regs->dx & PROT_EXEC) {
 		send_mapping(regs->ax);
+	} else if (call == NR_EXECVE || call == NR_EXECVEAT) {
+		send_mapping(0);
+		send_mapping(regs->ip); /* its loader, if it has one */
+	}
 }
 
 /* Returns the name of the user stack. */

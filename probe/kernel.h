@@ -123,10 +123,22 @@ struct qstr {
 
 struct dentry {
 	struct qstr d_name;
+	struct dentry *d_parent;
 	struct inode *d_inode;
 } CORE;
 
+struct vfsmount {
+	struct dentry *mnt_root;
+} CORE;
+
+struct mount {
+	struct mount *mnt_parent;
+	struct dentry *mnt_mountpoint;
+	struct vfsmount mnt;
+} CORE;
+
 struct path {
+	struct vfsmount *mnt;
 	struct dentry *dentry;
 } CORE;
 

@@ -414,8 +414,8 @@ struct resource_seen {
 
 /*
  * A user stack not seen before, to be unwound. `bytes` of the stack follow, from `sp` up.
- * Without a name: the process has mapped the code at `ip`; or, with bytes, is about to run the
- * program of that path.
+ * Without a name: the process has mapped the code at `ip` or, if that is zero, begun to run the
+ * program. Then the bytes are the file's path, from the last component to the first.
  */
 struct stack_ask {
 	__u64 name;

@@ -73,7 +73,7 @@ int BPF_PROG(on_sys_enter, struct pt_regs *regs, long id)
 	thread->call = call_number(task, id);
 	snapshot(thread, task);
 	if (UNLIKELY(changes_stack(thread->call)))
-		note_entry_stack(thread, regs);
+		note_entry_stack(thread);
 	end_work(thread);
 	return 0;
 }

@@ -14,12 +14,10 @@
 #ifndef PROBE_USERSTACK_H
 #define PROBE_USERSTACK_H
 
-#include "sites.h"
+#include "mapped.h"
 
 #define SHAPE_WAYS 4
-#define PAGE_BYTES 4096
 #define WORDS_AT_ONCE 16
-#define PATH_BYTES 256
 #define ASK_AGAIN_NS 1000000000ULL
 
 /* What may be an address of a program; below lie small numbers, above the kernel. */
@@ -40,26 +38,6 @@ struct {
 	__type(key, __u64);
 	__type(value, __u64);
 } asked_stacks SEC(".maps");
-
-/* Apart from `events`, so that a flood of new stacks loses none of those. */
-struct {
-	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 32 << 20);
-} stack_asks SEC(".maps");
-
-/* The last page may begin just below the limit. */
-struct ask_scratch {
-	struct stack_ask ask;
-	__u64 words[(STACK_ASK_BYTES + PAGE_BYTES) / sizeof(__u64)];
-	__u64 hash;
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct ask_scratch);
-} ask_scratch SEC(".maps");
 
 /* Global functions are verified once, static ones at each call. */
 __noinline int same_user_stack(struct user_shape *shape, __u64 sp, __u64 bp)
@@ -141,39 +119,6 @@ static __always_inline void note_registers(struct stack_ask *ask, struct pt_regs
 	ask->r15 = regs->r15;
 }
 
-static long note_ask_mapping(struct task_struct *task, struct vm_area_struct *vma, __u32 *zero)
-{
-	struct ask_scratch *scratch = bpf_map_lookup_elem(&ask_scratch, zero);
-
-	if (scratch)
-		note_mapped(&scratch->ask.at_ip, vma);
-	return 0;
-}
-
-static __always_inline long send_ask(struct ask_scratch *scratch, struct task_struct *task,
-				     __u64 name)
-{
-	struct stack_ask *ask = &scratch->ask;
-	struct mm_struct *mm = BPF_CORE_READ(task, mm);
-	__u32 bytes = ask->bytes, zero = 0;
-
-	ask->name = name;
-	ask->tgid = task->tgid;
-	ask->parent = BPF_CORE_READ(task, real_parent, tgid);
-	ask->image = task->self_exec_id;
-	__builtin_memset(&ask->at_ip, 0, sizeof(ask->at_ip));
-	__builtin_memset(&ask->program, 0, sizeof(ask->program));
-	bpf_find_vma(task, ask->ip, note_ask_mapping, &zero, 0);
-	ask->code_pages = 0;
-	if (mm) {
-		note_program(&ask->program, mm);
-		ask->code_pages = BPF_CORE_READ(mm, exec_vm);
-	}
-	if (bytes > STACK_ASK_BYTES)
-		bytes = STACK_ASK_BYTES;
-	return bpf_ringbuf_output(&stack_asks, scratch, sizeof(*ask) + bytes, 0);
-}
-
 /* Sends the stack to the engine unless that was done already. False: it could not be sent. */
 static __always_inline bool ask_for_stack(struct ask_scratch *scratch, struct task_struct *task,
 					  __u64 name)
@@ -183,48 +128,11 @@ static __always_inline bool ask_for_stack(struct ask_scratch *scratch, struct ta
 
 	if (asked && now - *asked < ASK_AGAIN_NS)
 		return true;
-	if (send_ask(scratch, task, name))
+	note_mappings(scratch, task);
+	if (send_ask(scratch, name))
 		return false;
 	bpf_map_update_elem(&asked_stacks, &name, &now, BPF_ANY);
 	return true;
-}
-
-/*
- * Tells of code that the process has mapped, for by the time that a stack is unwound the process
- * may have ended.
- */
-__noinline int send_mapping(__u64 address)
-{
-	struct ask_scratch *scratch;
-	__u32 zero = 0;
-
-	scratch = bpf_map_lookup_elem(&ask_scratch, &zero);
-	if (!scratch)
-		return 0;
-	scratch->ask.ip = address;
-	scratch->ask.bytes = 0;
-	/* Not counted when it is lost: the engine then reads the mappings itself. */
-	send_ask(scratch, bpf_get_current_task_btf(), 0);
-	return 0;
-}
-
-/* Tells of the program that the process is about to run: it can end before it is looked at. */
-__noinline int send_path(__u64 address)
-{
-	struct ask_scratch *scratch;
-	__u32 zero = 0;
-	long length;
-
-	scratch = bpf_map_lookup_elem(&ask_scratch, &zero);
-	if (!scratch)
-		return 0;
-	length = bpf_probe_read_user_str(scratch->words, PATH_BYTES, (void *)address);
-	if (length <= 1)
-		return 0;
-	scratch->ask.ip = 0;
-	scratch->ask.bytes = length;
-	send_ask(scratch, bpf_get_current_task_btf(), 0);
-	return 0;
 }
 
 /* A name for a stack that is not known. 0: it could not be sent to the engine. */

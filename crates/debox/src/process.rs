@@ -3,10 +3,8 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::ffi::{CStr, OsStr};
 use std::fs::File;
 use std::os::fd::AsRawFd;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -220,26 +218,22 @@ impl Processes {
         self.keep_module(id, found)
     }
 
-    /// Opens a program that a process is about to run, by the path that it gave.
-    pub fn open_program(&mut self, tgid: u32, path: &CStr) {
-        let path = Path::new(OsStr::from_bytes(path.to_bytes()));
-        let inside = match path.strip_prefix("/") {
-            Ok(path) => format!("/proc/{tgid}/root/{}", path.display()),
-            Err(_) => format!("/proc/{tgid}/cwd/{}", path.display()),
-        };
-        for candidate in [Path::new(&inside), path] {
-            let Ok(metadata) = candidate.metadata() else {
-                continue;
-            };
-            let id = identity_of_file(&metadata);
-            if !metadata.is_file() || matches!(self.modules.get(&id), Some(Some(_))) {
-                return;
-            }
-            if self.modules.len() < MAX_MODULES {
-                let file = File::open(candidate).ok();
-                self.keep_module(id, file.map(|file| (path.to_path_buf(), file)));
-            }
+    /// Opens a file that a process has mapped by the path that a probe saw, in case the process is
+    /// gone by the time that it is needed. `inside`: processes that may have the path's root.
+    pub fn open_path(&mut self, inside: [u32; 2], mapped: &types::mapped_file, path: &Path) {
+        let id = identity_of(mapped);
+        let is_known = matches!(self.modules.get(&id), Some(Some(_)));
+        if id == (0, 0) || is_known || self.modules.len() >= MAX_MODULES {
             return;
+        }
+        let roots = inside.map(|tgid| PathBuf::from(format!("/proc/{tgid}/root")));
+        let own = PathBuf::from("/");
+        let found = roots.iter().chain([&own]).find_map(|root| {
+            let below = path.strip_prefix("/").ok()?;
+            open_if_same(&root.join(below), id)
+        });
+        if let Some(file) = found {
+            self.keep_module(id, Some((path.to_path_buf(), file)));
         }
     }
 
@@ -368,6 +362,16 @@ fn open_regular(path: &Path) -> Option<File> {
     file.metadata().ok()?.is_file().then_some(file)
 }
 
+/// Opens nothing but the very file: another may be at its path by now.
+fn open_if_same(path: &Path, identity: (u64, u64)) -> Option<File> {
+    let is_same = |metadata: &std::fs::Metadata| identity_of_file(metadata) == identity;
+    path.metadata().ok().filter(is_same)?;
+    let file = open_regular(path)?;
+    file.metadata()
+        .is_ok_and(|now| is_same(&now))
+        .then_some(file)
+}
+
 /// The code that the kernel maps into this process, as a file.
 pub(crate) fn copy_of_vdso() -> Option<File> {
     use std::io::Write;
@@ -422,11 +426,7 @@ fn find_by_identity(name: &str, identity: (u64, u64)) -> Option<(PathBuf, File)>
     let directories = std::env::split_paths(&path).chain(libraries.iter().map(PathBuf::from));
     for directory in directories {
         let path = directory.join(name);
-        let Ok(metadata) = path.metadata() else {
-            continue;
-        };
-        if identity_of_file(&metadata) == identity {
-            let file = File::open(&path).ok()?;
+        if let Some(file) = open_if_same(&path, identity) {
             let path = path.canonicalize().unwrap_or(path);
             return Some((path, file));
         }

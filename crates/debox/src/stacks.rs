@@ -13,7 +13,9 @@ mod walk;
 mod tests;
 
 use std::collections::HashMap;
-use std::ffi::CStr;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::rc::Rc;
 
 use crate::process::{Module, Processes};
@@ -80,10 +82,7 @@ impl Stacks {
         let stack = &bytes[std::mem::size_of::<types::stack_ask>()..];
         let stack = &stack[..stack.len().min(ask.bytes as usize)];
         if ask.name == 0 {
-            match CStr::from_bytes_until_nul(stack) {
-                Ok(path) => processes.open_program(ask.tgid, path),
-                Err(_) => self.images.add_mapping(&ask, processes),
-            }
+            self.images.add_mapping(&ask, &path_of(stack), processes);
             return None;
         }
         let registers = Registers {
@@ -186,6 +185,16 @@ impl Stacks {
     }
 }
 
+/// A path as the probes send it: from the last component to the first, a zero after each.
+fn path_of(sent: &[u8]) -> PathBuf {
+    let components = sent.split(|byte| *byte == 0).rev();
+    let components = components.filter(|component| !component.is_empty());
+    let root = PathBuf::from("/");
+    components.fold(root, |path, component| {
+        path.join(OsStr::from_bytes(component))
+    })
+}
+
 /// A check's place as the probes want it; `None` if it is out of their reach.
 fn place_of(check: &Check) -> Option<u32> {
     let at = match check.at {
@@ -211,7 +220,10 @@ impl End {
             End::TooManyFrames => "(further frames: 64 are kept)",
             End::TooDeep => "(further frames: 16 kB of the stack are looked at)",
             End::NoTables => "(further frames: neither unwinding tables nor frame pointers)",
-            End::Gone => "(further frames: the process ended before they could be looked up)",
+            End::Gone => {
+                "(further frames: the process ended or ran another program before they were looked up)"
+            }
+            End::NoFile => "(further frames: the file that the code is from could not be opened)",
             End::NoCode => "(further frames: what the unwinding tables lead to is not code)",
             End::Compat => "(further frames: stacks of 32-bit programs are not unwound)",
         })

@@ -262,8 +262,9 @@ fn a_program_that_ends_at_once() {
     }
 }
 
-#[test]
-fn a_library_that_is_loaded_late() {
+/// `how`: the host's further arguments.
+#[track_caller]
+fn plugin_is_right(how: &[&str]) {
     let flags: Vec<&str> = C_FLAGS.iter().copied().chain(["-DHOST", "-ldl"]).collect();
     let host = Program::build("cc", &flags, "plugin.c", PLUGIN);
     let flags: Vec<&str> = C_FLAGS
@@ -272,7 +273,8 @@ fn a_library_that_is_loaded_late() {
         .chain(["-shared", "-fPIC"])
         .collect();
     let plugin = Program::build("cc", &flags, "plugin.c", PLUGIN);
-    let run = host.run(&[&plugin.path]);
+    let plugin_path = plugin.path.to_str().expect("a path of letters");
+    let run = host.run(&[&[plugin_path], how].concat());
     let reads = called(&run, "read");
     let place = plugin.place("plugin read");
     assert_eq!(
@@ -282,6 +284,17 @@ fn a_library_that_is_loaded_late() {
     );
     let place = host.place("caller of the plugin");
     assert_eq!(count(&reads, "calls", "main", &place), 500, "{reads:#?}");
+}
+
+#[test]
+fn a_library_that_is_loaded_late() {
+    plugin_is_right(&[]);
+}
+
+/// However late debox comes to look at it.
+#[test]
+fn a_library_of_a_process_that_is_gone() {
+    plugin_is_right(&["held"]);
 }
 
 /// The unwinding tables are there all the same.

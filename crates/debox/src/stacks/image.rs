@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::rc::Rc;
 
 use super::rule::Rule;
 use super::tables::Tables;
-use super::walk::{Code, Frame, Program};
+use super::walk::{Code, End, Frame, Program};
 use super::Located;
 use crate::process::{Mapping, Module, Processes};
 use crate::tables::types;
@@ -66,8 +67,14 @@ impl Images {
         }
     }
 
-    /// Code that a process has just mapped.
-    pub fn add_mapping(&mut self, ask: &types::stack_ask, processes: &mut Processes) {
+    /// Code that a process has just mapped, and the path of its file.
+    pub fn add_mapping(&mut self, ask: &types::stack_ask, path: &Path, processes: &mut Processes) {
+        let mapped = if ask.ip == 0 {
+            &ask.program
+        } else {
+            &ask.at_ip
+        };
+        processes.open_path([ask.tgid, ask.parent], mapped, path);
         self.refresh(ask, processes);
         let new = processes.seen_mapping(ask.tgid, &ask.at_ip);
         self.image(ask.tgid).put(new);
@@ -215,6 +222,17 @@ impl Process<'_> {
     }
 }
 
+impl Process<'_> {
+    /// While the process lives its files can be opened through it.
+    fn why_no_file(&self) -> End {
+        if Path::new(&format!("/proc/{}", self.tgid)).exists() {
+            End::NoFile
+        } else {
+            End::Gone
+        }
+    }
+}
+
 impl Program for Process<'_> {
     fn code(&mut self, address: u64) -> Code {
         let Some(mapping) = self.mapping(address) else {
@@ -222,9 +240,13 @@ impl Program for Process<'_> {
             return if is_whole { Code::None } else { Code::Gone };
         };
         let offset = address - mapping.start + mapping.offset;
-        let rule = mapping
-            .module
-            .and_then(|module| self.images.rule(&module, offset));
+        let Some(module) = &mapping.module else {
+            return match mapping.is_of_file() {
+                true => Code::NoFile(self.why_no_file()),
+                false => Code::NoRule,
+            };
+        };
+        let rule = self.images.rule(module, offset);
         rule.map_or(Code::NoRule, Code::Rule)
     }
 
@@ -233,7 +255,8 @@ impl Program for Process<'_> {
             return false;
         };
         let Some(module) = &mapping.module else {
-            return true; // made at run time: its bytes are in the process alone
+            // Made at run time: its bytes are in the process alone.
+            return !mapping.is_of_file();
         };
         let mut before = [0u8; MAX_CALL];
         let end = address - mapping.start + mapping.offset;

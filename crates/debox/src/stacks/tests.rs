@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use super::rule::{evaluate, FrameBase, Machine, Rule, Saved};
 use super::tables::Tables;
 use super::walk::{walk, At, Check, Code, End, Frame, Program, Registers, MAX_FRAMES};
-use super::Stacks;
+use super::{path_of, Stacks};
 use crate::process::{copy_of_vdso, Processes};
 
 const ENCODING: Encoding = Encoding {
@@ -311,4 +311,37 @@ fn what_is_not_in_the_copy_is_said() {
     let found = walk(&registers(SP, CODE + 1, &[0; 7]), &stack, &mut program);
     assert_eq!(found.frames, [CODE + 1, CODE + 5, CODE + 9].map(frame));
     assert_eq!(found.end, End::TooDeep);
+}
+
+/// Of such code there are neither tables nor bytes: what is said is why.
+#[test]
+fn code_of_a_file_that_was_not_to_be_had_is_said() {
+    struct NoFile;
+    impl Program for NoFile {
+        fn code(&mut self, _: u64) -> Code {
+            Code::NoFile(End::Gone)
+        }
+        fn follows_call(&mut self, _: u64) -> bool {
+            false
+        }
+    }
+    let stack = stack_of(&[SP + 16, CODE + 5, 0, CODE + 9, 0]);
+    for bp in [SP, 7] {
+        let mut from = registers(SP, CODE + 1, &[0; 7]);
+        from.bp = bp;
+        let found = walk(&from, &stack, &mut NoFile);
+        assert_eq!(found.frames, [frame(CODE + 1)]);
+        assert_eq!(found.end, End::Gone);
+    }
+}
+
+#[test]
+fn paths_come_from_their_ends() {
+    assert_eq!(
+        path_of(b"libx.so\0lib\0usr\0").to_str(),
+        Some("/usr/lib/libx.so")
+    );
+    assert_eq!(path_of(b"").to_str(), Some("/"));
+    // What is no component leads nowhere else.
+    assert_eq!(path_of(b"a\0..\0").to_str(), Some("/../a"));
 }

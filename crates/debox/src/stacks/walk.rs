@@ -52,6 +52,8 @@ pub(crate) enum End {
     Compat,
     /// The process was gone before all that it had mapped was known.
     Gone,
+    /// The file that the code is from could not be opened.
+    NoFile,
     /// What the tables lead to is not code: the stack was switched, or the tables are wrong.
     NoCode,
 }
@@ -92,6 +94,8 @@ pub(super) trait Program {
 pub(super) enum Code {
     Rule(Rc<Rule>),
     NoRule,
+    /// The file that it is from was not to be had: what to say if that is the end.
+    NoFile(End),
     /// Nothing executable is mapped there.
     None,
     /// The process ended before that was known.
@@ -150,11 +154,13 @@ pub(super) fn walk(registers: &Registers, stack: &[u8], program: &mut impl Progr
         is_return: true,
     };
     let end = loop {
-        let rule = match program.code(frame.lookup()) {
+        let (rule, without_rule) = match program.code(frame.lookup()) {
             Code::None if !frames.is_empty() => break End::NoCode,
             Code::Gone if !frames.is_empty() => break End::Gone,
-            Code::None | Code::Gone | Code::NoRule => None,
-            Code::Rule(rule) => Some(rule),
+            Code::Gone => (None, End::Gone),
+            Code::NoFile(why) => (None, why),
+            Code::None | Code::NoRule => (None, End::NoTables),
+            Code::Rule(rule) => (Some(rule), End::NoTables),
         };
         frames.push(frame);
         let caller = match &rule {
@@ -162,9 +168,10 @@ pub(super) fn walk(registers: &Registers, stack: &[u8], program: &mut impl Progr
             None => walker.follow_frame_pointer(),
         };
         match caller {
+            Err(End::NoTables) => break without_rule,
             Err(end) => break end,
             // A frame pointer register may be used for anything.
-            Ok(to) if rule.is_none() && !program.follows_call(to) => break End::NoTables,
+            Ok(to) if rule.is_none() && !program.follows_call(to) => break without_rule,
             Ok(_) if frames.len() == MAX_FRAMES => break End::TooManyFrames,
             Ok(address) => {
                 frame = Frame {

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0 */
+/*
+ * mapped.h: the code that processes map, told to the engine as it happens (detail `callsites`).
+ *
+ * By the time that a stack is unwound its process may have ended, and nobody else knows then which
+ * file was mapped where. The engine opens the file by its path, and takes it only if its device and
+ * inode are those that the probe saw: a path can lead elsewhere by then.
+ */
+#ifndef PROBE_MAPPED_H
+#define PROBE_MAPPED_H
+
+#include "sites.h"
+
+#define PAGE_BYTES 4096
+#define PATH_BYTES 4096
+#define PATH_STEPS 128 /* components and mounts */
+#define NAME_BYTES 256
+
+/* Apart from `events`, so that a flood of new stacks loses none of those. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 32 << 20);
+} stack_asks SEC(".maps");
+
+/* The last page may begin just below the limit. */
+struct ask_scratch {
+	struct stack_ask ask;
+	__u64 words[(STACK_ASK_BYTES + PAGE_BYTES) / sizeof(__u64)];
+	__u64 hash;
+	/* How far the file's path has been followed, and whether to its beginning. */
+	void *dentry, *mount;
+	__u32 path_bytes, is_whole_path;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct ask_scratch);
+} ask_scratch SEC(".maps");
+
+/*
+ * One step towards the root. Crosses from the root of a mount to where it is mounted, as d_path()
+ * does, up to the root of the mount namespace. What is renamed meanwhile gives a path that leads
+ * nowhere, or to another file, and the engine sees that.
+ */
+static long add_component(__u32 index, void *unused)
+{
+	__u32 zero = 0, used;
+	struct ask_scratch *scratch = bpf_map_lookup_elem(&ask_scratch, &zero);
+	struct dentry *dentry, *above;
+	struct vfsmount *at;
+	struct mount *mount;
+	long length;
+
+	if (!scratch)
+		return 1;
+	dentry = scratch->dentry;
+	at = scratch->mount;
+	if (dentry == BPF_CORE_READ(at, mnt_root)) {
+		mount = (void *)at - bpf_core_field_offset(struct mount, mnt);
+		if (BPF_CORE_READ(mount, mnt_parent) == mount) {
+			scratch->is_whole_path = 1;
+			return 1;
+		}
+		scratch->dentry = BPF_CORE_READ(mount, mnt_mountpoint);
+		scratch->mount = (void *)BPF_CORE_READ(mount, mnt_parent) +
+				 bpf_core_field_offset(struct mount, mnt);
+		return 0;
+	}
+	above = BPF_CORE_READ(dentry, d_parent);
+	used = scratch->path_bytes;
+	if (above == dentry || used > PATH_BYTES - NAME_BYTES)
+		return 1;
+	length = bpf_probe_read_kernel_str((char *)scratch->words + used, NAME_BYTES,
+					   BPF_CORE_READ(dentry, d_name.name));
+	if (length <= 1)
+		return 1;
+	scratch->path_bytes = used + length;
+	scratch->dentry = above;
+	return 0;
+}
+
+/*
+ * The path of the file that was noted last, from its last component to its first, a zero after
+ * each. Nothing if it is too long.
+ */
+static __always_inline void note_path(struct ask_scratch *scratch)
+{
+	scratch->path_bytes = 0;
+	scratch->is_whole_path = 0;
+	if (scratch->dentry && bpf_core_type_exists(struct mount))
+		bpf_loop(PATH_STEPS, add_component, 0, 0);
+	scratch->ask.bytes = scratch->is_whole_path ? scratch->path_bytes : 0;
+}
+
+static __always_inline void note_path_begin(struct ask_scratch *scratch, struct file *file)
+{
+	scratch->dentry = file ? BPF_CORE_READ(file, f_path.dentry) : 0;
+	scratch->mount = file ? BPF_CORE_READ(file, f_path.mnt) : 0;
+}
+
+static long note_ask_mapping(struct task_struct *task, struct vm_area_struct *vma, __u32 *zero)
+{
+	struct ask_scratch *scratch = bpf_map_lookup_elem(&ask_scratch, zero);
+
+	if (scratch) {
+		note_mapped(&scratch->ask.at_ip, vma);
+		note_path_begin(scratch, vma->vm_file);
+	}
+	return 0;
+}
+
+/* What is mapped at the address in the ask, and the program. */
+static __always_inline void note_mappings(struct ask_scratch *scratch, struct task_struct *task)
+{
+	struct stack_ask *ask = &scratch->ask;
+	struct mm_struct *mm = BPF_CORE_READ(task, mm);
+	__u32 zero = 0;
+
+	ask->tgid = task->tgid;
+	ask->parent = BPF_CORE_READ(task, real_parent, tgid);
+	ask->image = task->self_exec_id;
+	__builtin_memset(&ask->at_ip, 0, sizeof(ask->at_ip));
+	__builtin_memset(&ask->program, 0, sizeof(ask->program));
+	note_path_begin(scratch, 0);
+	bpf_find_vma(task, ask->ip, note_ask_mapping, &zero, 0);
+	ask->code_pages = 0;
+	if (mm) {
+		note_program(&ask->program, mm);
+		ask->code_pages = BPF_CORE_READ(mm, exec_vm);
+	}
+}
+
+static __always_inline long send_ask(struct ask_scratch *scratch, __u64 name)
+{
+	__u32 bytes = scratch->ask.bytes;
+
+	scratch->ask.name = name;
+	if (bytes > STACK_ASK_BYTES)
+		bytes = STACK_ASK_BYTES;
+	return bpf_ringbuf_output(&stack_asks, scratch, sizeof(scratch->ask) + bytes, 0);
+}
+
+/*
+ * Tells of code that the process has mapped at an address; 0: of the program that it has begun to
+ * run. Not counted when it is lost: the engine then reads the mappings itself.
+ */
+__noinline int send_mapping(__u64 address)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct mm_struct *mm = BPF_CORE_READ(task, mm);
+	struct ask_scratch *scratch;
+	__u32 zero = 0;
+
+	scratch = bpf_map_lookup_elem(&ask_scratch, &zero);
+	if (!scratch || !mm)
+		return 0;
+	scratch->ask.ip = address;
+	note_mappings(scratch, task);
+	if (!address)
+		note_path_begin(scratch, BPF_CORE_READ(mm, exe_file));
+	note_path(scratch);
+	send_ask(scratch, 0);
+	return 0;
+}
+
+#endif
