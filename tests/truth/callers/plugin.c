@@ -3,8 +3,8 @@
  * plugin: a library that is loaded while the program runs. Built with -DHOST it is that program.
  * Usage: host LIBRARY [held]
  *
- * held: stops its parent, which measures it, until it has ended itself: by then there is nothing
- * left of it but what the parent was told.
+ * held: stops its parent, which measures it. Somebody has to continue that when the program has
+ * ended: by then there is nothing left of it but what the parent was told.
  */
 #ifdef HOST
 
@@ -15,8 +15,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* `state`: as in /proc, with what stands around it. The processes' names have no parentheses. */
-static int is_in_state(int pid, const char *state)
+/* The name of the process has no parentheses. */
+static int is_stopped(int pid)
 {
 	char path[64], stat[256] = "";
 	FILE *file;
@@ -28,20 +28,7 @@ static int is_in_state(int pid, const char *state)
 	if (!fgets(stat, sizeof(stat), file))
 		stat[0] = 0;
 	fclose(file);
-	return strstr(stat, state) != NULL;
-}
-
-static void hold(int parent, int self)
-{
-	if (fork() == 0) {
-		while (!is_in_state(self, ") Z "))
-			usleep(1000);
-		kill(parent, SIGCONT);
-		_exit(0);
-	}
-	kill(parent, SIGSTOP);
-	while (!is_in_state(parent, ") T "))
-		usleep(1000);
+	return strstr(stat, ") T ") != NULL;
 }
 
 int main(int argc, char **argv)
@@ -50,8 +37,11 @@ int main(int argc, char **argv)
 	int (*call_in_plugin)(int);
 	void *library;
 
-	if (argc > 2)
-		hold(getppid(), getpid());
+	if (argc > 2) {
+		kill(getppid(), SIGSTOP);
+		while (!is_stopped(getppid()))
+			usleep(1000);
+	}
 	library = argc > 1 ? dlopen(argv[1], RTLD_NOW) : NULL;
 	call_in_plugin = library ? dlsym(library, "call_in_plugin") : NULL;
 	if (!call_in_plugin)
