@@ -45,6 +45,8 @@ const LOSSES: [&str; 6] = [
 ];
 const USER: &str = "(user)";
 const SWITCH_SLACK_NS: u64 = 4_000;
+/// The most that a wake-up and the switch it leads to are apart where nobody else has the CPU.
+const WAKE_UP_NS: u64 = 50_000;
 
 /// Everything about a report that cannot be right, as sentences; empty when all is well.
 pub fn check_report(report: &Value, facts: Option<&Facts>) -> Vec<String> {
@@ -304,6 +306,12 @@ fn check_against_program(report: &Value, facts: &Facts, problems: &mut Vec<Strin
         .map(|row| number(row, "count"))
         .sum();
     let most = slack("cpu_ns", ms(2)) + sleeps * SWITCH_SLACK_NS * slowness();
+    // A task that is woken and preempts has the time of its wake-up as its first CPU time for the
+    // scheduler, which then saves itself a clock reading (`rq_clock_skip_update`): the rest of the
+    // interrupt and the switch are CPU time there and waiting for a CPU here.
+    let waited = sum_of(totals, &["runqueue_ns", "preempted_ns"]);
+    let wakes = sleeps + rows(report, "threads").len() as u64;
+    let shifted = waited.min(wakes * WAKE_UP_NS * slowness());
     // What the user tap shows as outside its calls may have been spent in any way.
     let outside = number(totals, "outside_ns");
     // The program wrote down its account and ended after it had looked.
@@ -316,7 +324,7 @@ fn check_against_program(report: &Value, facts: &Facts, problems: &mut Vec<Strin
         "CPU time",
         "cpu_ns",
         cpu,
-        most + outside,
+        most + outside + shifted,
         most + steal + last_words,
     );
 
@@ -330,7 +338,7 @@ fn check_against_program(report: &Value, facts: &Facts, problems: &mut Vec<Strin
         "main_delay_ns",
         delay,
         least + outside,
-        least + ms(20) * slowness(),
+        least + ms(20) * slowness() + shifted,
     );
 
     let all = rows(report, "syscalls").iter();

@@ -37,8 +37,8 @@ fn children_of_every_kind() {
 #[test]
 fn handlers_at_five_kilohertz() {
     for stack in ["0", "1"] {
-        let run = tapped("tap_handlers", &["busy", "3000", stack]);
-        assert!(run.fact("handled") > 5_000, "{:?}", run.facts);
+        let run = tapped("tap_handlers", &["busy", "5000", stack]);
+        assert!(run.fact("handled") >= 5_000, "{:?}", run.facts);
         run.call("getppid").calls(run.fact("calls")).errors(0);
         run.call("getuid").calls(3 * run.fact("handled"));
         run.call("getgid").calls(2 * run.fact("nested"));
@@ -88,7 +88,7 @@ fn jumps_at_five_kilohertz() {
         let text = std::fs::read_to_string(&file).expect("a report");
         let run = Measured::new(serde_json::from_str(&text).expect("JSON"), facts);
 
-        assert!(run.fact("jumped") > 1_000, "{:?}", run.facts);
+        assert!(run.fact("jumped") >= 1_000, "{:?}", run.facts);
         let (calls, jumped) = (run.fact("calls"), run.fact("jumped"));
         run.call("getppid").between("calls", calls, calls + jumped);
         let by_threads = run.sum("threads", "calls");

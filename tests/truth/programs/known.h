@@ -121,6 +121,20 @@ static inline void await_state(pid_t pid, pid_t tid, const char *states)
 	}
 }
 
+/* Waits until a thread of this process sleeps in a system call. */
+static inline void await_call(pid_t tid, long call)
+{
+	uint64_t limit = now_ns() + 20000 * MILLISECOND;
+	char path[64], text[256], *end;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/syscall", tid);
+	do {
+		MUST(now_ns() < limit);
+		pass_ns(100000);
+		read_proc(path, text, sizeof(text)); /* "running" if it is not asleep */
+	} while (strtol(text, &end, 10) != call || end == text);
+}
+
 /*
  * Two threads, or two processes through a shared mapping, agree here that one is about to sleep:
  * it publishes its tid as its last act before the call under test.
@@ -201,9 +215,12 @@ static inline struct section section_now(void)
 	now.sleeps = (uint64_t)usage.ru_nvcsw;
 	now.faults_minor = (uint64_t)usage.ru_minflt;
 	now.faults_major = (uint64_t)usage.ru_majflt;
-	now.delay_ns = run_delay_ns();
-	now.cpu_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
-	now.wall_ns = now_ns();
+	/* Of one moment: a wait for a CPU between them would be in some and not in others. */
+	do {
+		now.delay_ns = run_delay_ns();
+		now.cpu_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
+		now.wall_ns = now_ns();
+	} while (run_delay_ns() != now.delay_ns);
 	return now;
 }
 
@@ -217,7 +234,7 @@ static inline struct section section_since(struct section start)
 	end.sleeps -= start.sleeps;
 	end.faults_minor -= start.faults_minor;
 	end.faults_major -= start.faults_major;
-	/* The three clocks are read one after the other, so the difference may fall below zero. */
+	/* Without sleeps the clocks' own order may take the difference below zero. */
 	end.asleep_ns = end.wall_ns > end.cpu_ns + end.delay_ns
 				? end.wall_ns - end.cpu_ns - end.delay_ns
 				: 0;

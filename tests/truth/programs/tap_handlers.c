@@ -2,12 +2,14 @@
 /*
  * tap_handlers WHAT: calls made by signal handlers.
  *
- *   busy MS STACK     a timer fires 5000 times a second while a loop makes getppid calls; the
- * handler makes three getuid calls and raises a second signal inside, whose handler makes two
- * getgid calls. STACK 1: both on a stack of their own. blocked MS STACK  a read that blocks for MS
- * is interrupted 20 times and restarted; the handler sleeps 1 ms and makes three getuid calls.
- *   jumps MS STACK    as busy, but every other handler jumps out to the loop with siglongjmp, which
- *                     then makes its calls from deeper down the stack.
+ *   busy COUNT STACK  a timer fires 5000 times a second while a loop makes getppid calls, until
+ *                     COUNT signals were handled; the handler makes three getuid calls and
+ *                     raises a second signal inside, whose handler makes two getgid calls. STACK
+ *                     1: both on a stack of their own.
+ *   blocked MS STACK  a read that blocks for MS is interrupted 20 times and restarted; the handler
+ *                     sleeps 1 ms and makes three getuid calls.
+ *   jumps COUNT STACK as busy, but every other handler jumps out to the loop with siglongjmp,
+ *                     until COUNT jumped; the loop then makes its calls from deeper down the stack.
  *   left COUNT STACK  a handler jumps out of a read that blocks, COUNT times.
  */
 #include <setjmp.h>
@@ -89,15 +91,14 @@ static __attribute__((noinline)) uint64_t call_from_below(int depth)
 	return 1;
 }
 
-static void busy(uint64_t ms)
+static void busy(volatile uint64_t *signals, uint64_t count)
 {
 	struct itimerval period = {{0, 200}, {0, 200}}, none = {{0, 0}, {0, 0}};
 	static volatile uint64_t calls;
-	uint64_t end = now_ns() + ms * MILLISECOND;
 
 	MUST(setitimer(ITIMER_REAL, &period, NULL) == 0);
 	sigsetjmp(back, 1);
-	while (now_ns() < end) {
+	while (*signals < count) {
 		for (int i = 0; i < 20; i++) {
 			call_from_below(i % 5);
 			calls++;
@@ -123,9 +124,11 @@ static void *shooter(void *data)
 
 	for (int i = 0; i < target->signals; i++) {
 		pass_ns(target->ms * MILLISECOND / (uint64_t)target->signals);
-		await_state((pid_t)syscall(SYS_getpid), target->tid, "S");
+		/* Off its CPU, and not in the handler's own sleep. */
+		await_call(target->tid, SYS_read);
 		pthread_kill(target->thread, SIGALRM);
 	}
+	await_call(target->tid, SYS_read);
 	pass_ns(20 * MILLISECOND);
 	MUST(syscall(SYS_writev, target->fd, &(struct iovec){"x", 1}, 1) == 1);
 	return NULL;
@@ -163,7 +166,7 @@ int main(int argc, char **argv)
 	if (!strcmp(argv[1], "busy") || !strcmp(argv[1], "jumps")) {
 		jumps = !strcmp(argv[1], "jumps");
 		handle(SIGALRM, outer, own_stack);
-		busy(amount);
+		busy(jumps ? &jumped : &handled, amount);
 	} else if (!strcmp(argv[1], "blocked")) {
 		handle(SIGALRM, sleeper, own_stack);
 		in_read(amount, 20);
