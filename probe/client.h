@@ -159,10 +159,16 @@ static __always_inline void number_thread(struct thread *thread, struct task_str
  */
 static __always_inline __u32 known_number(struct thread *thread, struct task_struct *task)
 {
+	struct thread *other;
 	struct client *client;
 
 	if (!for_others)
 		return BPF_CORE_READ(task, pid);
+	/* One that is ending has nothing left by which it could be told, but it is known already.
+	 */
+	other = thread_of(task);
+	if (other && other->state == THREAD_LIVE && other->client == thread->client)
+		return other->tid;
 	client = client_of(thread);
 	return client && is_users_own(task, client->uid) ? number_for(client, task) : 0;
 }

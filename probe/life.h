@@ -113,7 +113,7 @@ static __always_inline void end_life(struct thread *thread, struct task_struct *
 	if (want_records)
 		end_slot(thread, index);
 	/* A probe on another CPU may be at a thread that lives on. */
-	if (leaves && shared_slots)
+	if (leaves && for_others)
 		bpf_map_push_elem(&retired_threads, &index, 0);
 	else
 		bpf_map_push_elem(&free_threads, &index, 0);
@@ -126,6 +126,7 @@ static __noinline int leave(struct thread *thread, struct task_struct *task, __u
 		close_tapped_part(thread, PART_CPU, now);
 	else if (thread->parted)
 		close_part(thread, PART_CPU, now);
+	thread->flags |= THREAD_LEFT;
 	end_life(thread, task, 0, now, true);
 	bpf_task_storage_delete(&task_index, task);
 	return 0;
@@ -179,8 +180,10 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 
 	if (!of_parent || of_parent->state != THREAD_LIVE)
 		return 0;
-	if (for_others && !is_clients_own(child, client_of(of_parent)))
+	if (for_others && !is_clients_own(child, client_of(of_parent))) {
+		COUNT_LOST(threads);
 		return 0;
+	}
 	thread = new_thread(child, of_parent->client, &index);
 	if (!thread)
 		return 0;
@@ -201,6 +204,8 @@ int BPF_PROG(on_exec, struct task_struct *task, int old_number, struct linux_bin
 		return 0;
 	if (user_tap)
 		return_memory(thread);
+	if (user_tap && thread->state == THREAD_ARMED)
+		begin_life(thread, task, bpf_ktime_get_ns(), MODE_RUNNING);
 	if (for_others && (BPF_CORE_READ_BITFIELD_PROBED(program, secureexec) ||
 			   !is_clients_own(task, client_of(thread)))) {
 		leave(thread, task, bpf_ktime_get_ns());
@@ -214,8 +219,6 @@ int BPF_PROG(on_exec, struct task_struct *task, int old_number, struct linux_bin
 		slot->tid = thread->tid;
 		name_slot(thread->index, thread->tid);
 	}
-	if (user_tap && thread->state == THREAD_ARMED)
-		begin_life(thread, task, bpf_ktime_get_ns(), MODE_RUNNING);
 	return 0;
 }
 

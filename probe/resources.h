@@ -151,7 +151,13 @@ static __always_inline __u64 argument_word(struct pt_regs *regs, __u32 index)
 	return regs->r8; /* mmap's */
 }
 
-static __noinline int name_lock(struct wait *wait, struct task_struct *task, __u64 lock)
+static __always_inline __u32 shown_tgid(struct thread *thread, struct task_struct *task)
+{
+	return for_others ? thread->tgid : task->tgid;
+}
+
+static __noinline int name_lock(struct wait *wait, struct thread *thread, struct task_struct *task,
+				__u64 lock)
 {
 	struct mm_struct *mm = BPF_CORE_READ(task, mm);
 	struct resource *resource = &wait->resource;
@@ -163,7 +169,7 @@ static __noinline int name_lock(struct wait *wait, struct task_struct *task, __u
 	resource->id = lock;
 	if (mm && lock == (__u64)&mm->mmap_lock) {
 		resource->what = LOCK_MMAP;
-		resource->tgid = task->tgid;
+		resource->tgid = shown_tgid(thread, task);
 		resource->id = 0;
 		return 0;
 	}
@@ -197,7 +203,7 @@ static __always_inline __u64 name_argument(struct wait *wait, struct thread *thr
 	resource->kind = resource_kind_of(call);
 	switch (resource->kind) {
 	case DEBOX_RESOURCE_FUTEX: /* the same word of the same address space */
-		resource->tgid = task->tgid;
+		resource->tgid = shown_tgid(thread, task);
 		resource->id = regs->di;
 		return resource->id ^ ((__u64)BPF_CORE_READ(task, mm) << 1);
 	case DEBOX_RESOURCE_CHILD:
@@ -271,7 +277,7 @@ static __always_inline void read_unix_ends(struct resource_row *row, struct sock
 	if (!bpf_core_type_exists(struct unix_sock))
 		return;
 	process = BPF_CORE_READ(sock, sk_peer_pid);
-	if (process)
+	if (process && !for_others)
 		row->ends.peer_tgid = BPF_CORE_READ(process, numbers[0].nr);
 	address = BPF_CORE_READ(own, addr);
 	if (!address) {
@@ -327,12 +333,13 @@ static __noinline int read_names(struct resource_row *row, struct wait *wait,
 }
 
 /* Asks the engine for the name, while there is a process to look into and it is still asleep. */
-static __noinline int announce_resource(struct wait *wait, struct task_struct *task)
+static __noinline int announce_resource(struct wait *wait, struct thread *thread,
+					struct task_struct *task)
 {
 	struct resource_seen seen = {
 		.kind = EVENT_RESOURCE,
-		.tgid = task->tgid,
-		.tid = task->pid,
+		.tgid = shown_tgid(thread, task),
+		.tid = for_others ? thread->tid : task->pid,
 		.fd = wait->fd,
 		.resource = wait->resource,
 	};

@@ -61,6 +61,7 @@ enum thread_flag {
 	THREAD_PARTIAL = 1 << 1, /* the open call began before monitoring */
 	THREAD_LOCK = 1 << 2,	 /* the open sleep is on a contended lock: waiters over all tasks */
 	THREAD_COUNTED = 1 << 3, /* the open sleep is counted in the table of waiters */
+	THREAD_LEFT = 1 << 4,	 /* lives on with rights that are not its client's */
 };
 
 /* A site where the open call has slept, for the call-site rows written when it ends. */

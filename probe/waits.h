@@ -39,14 +39,14 @@ static __noinline int begin_wait(struct thread *thread, struct task_struct *task
 	__builtin_memset(&wait->resource, 0, sizeof(wait->resource));
 	__builtin_memset(&wait->owner, 0, sizeof(wait->owner));
 	if (lock)
-		name_lock(wait, task, lock);
+		name_lock(wait, thread, task, lock);
 	else
 		thread->resource = counted_resource(thread, name_argument(wait, thread, task));
 	if (wait->resource.kind == DEBOX_RESOURCE_NONE)
 		name_disk(wait, task);
 	wait->bio_device = 0;
 	find_owner(wait, thread, task, lock);
-	announce_resource(wait, task);
+	announce_resource(wait, thread, task);
 	return 0;
 }
 

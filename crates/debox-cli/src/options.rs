@@ -21,6 +21,8 @@ pub enum Subcommand {
     /// Run a command and report on its system calls when it ends
     #[command(
         after_help = "Example:\n  debox run -- tar czf /tmp/etc.tar.gz /etc\n\n\
+        Needs root, or a broker (`debox broker`), which DEBOX_BROKER names if it is not at the usual \
+        place. Through a broker there is no --trace and no --detail callsites.\n\n\
         Exit status: that of the command; 128+n if signal n ended it; 125 if debox failed, \
         126 if the command cannot be executed, 127 if it is not found, 2 for a usage error."
     )]
@@ -96,6 +98,14 @@ pub struct Broker {
     #[arg(long, value_name = "N", default_value_t = Limits::default().threads)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
     pub threads: u32,
+    /// Commands that one user may have under `debox run` at the same time
+    #[arg(long, value_name = "N", default_value_t = Limits::default().runs_per_user)]
+    #[arg(value_parser = clap::value_parser!(u32).range(0..=64))]
+    pub runs_per_user: u32,
+    /// Such commands in all; each has probes of its own, which all processes pay for meanwhile
+    #[arg(long, value_name = "N", default_value_t = Limits::default().runs)]
+    #[arg(value_parser = clap::value_parser!(u32).range(0..=64))]
+    pub runs: u32,
 }
 
 impl Broker {
@@ -106,6 +116,8 @@ impl Broker {
             threads_per_client: self.threads_per_client,
             threads_per_user: self.threads_per_user,
             threads: self.threads,
+            runs_per_user: self.runs_per_user,
+            runs: self.runs,
             ..Limits::default()
         }
     }

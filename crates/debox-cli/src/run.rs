@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, Result};
-use debox::{Outcome, Session};
+use debox::{Monitor, Outcome};
 
 use crate::command::{self, Command};
 use crate::options::{Run, TapName};
@@ -37,7 +37,7 @@ pub fn run(arguments: Run) -> Result<u8> {
     if arguments.measure.tap == TapName::User {
         tappable::require_tappable(&program)?;
     }
-    let mut session = Session::open(arguments.measure.session_options())?;
+    let mut session = Monitor::open(arguments.measure.session_options())?;
     let preload = session
         .tap_address()
         .map(|_| Preload::install())
@@ -48,7 +48,7 @@ pub fn run(arguments: Run) -> Result<u8> {
     }
     let mut command = Command::prepare(&program, &arguments.command, environment)?;
     pass_signals_to(command.pid);
-    session.enrol(command.pid as u32, true)?;
+    session.enrol(command.pid as u32)?;
     command.release()?;
 
     let status = loop {

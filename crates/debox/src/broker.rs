@@ -8,7 +8,8 @@
 //! ```text
 //! protocol.rs  what is said          server.rs   the broker's loop       client.rs  a program's side
 //! channel.rs   packets, descriptors  shared.rs   sessions with clients   quota.rs   who may have what
-//! peer.rs      who it is
+//! peer.rs      who it is             run.rs      one for `debox run`     remote.rs  that one's other side
+//! wire.rs      what was measured
 //! ```
 
 pub(crate) mod channel;
@@ -16,12 +17,16 @@ pub(crate) mod client;
 mod peer;
 pub(crate) mod protocol;
 mod quota;
+mod remote;
+mod run;
 mod server;
 mod shared;
+pub(crate) mod wire;
 
 use std::path::PathBuf;
 
 pub use quota::Limits;
+pub use remote::RemoteSession;
 pub use server::{Broker, Options};
 
 /// Where the broker listens unless told otherwise.
@@ -45,6 +50,11 @@ pub fn socket_path() -> Option<PathBuf> {
 /// do without.
 pub(crate) fn is_named() -> bool {
     std::env::var_os(VARIABLE).is_some_and(|path| !path.is_empty())
+}
+
+/// Whether that is why no broker was of use: there is none.
+pub(crate) fn is_absent(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(client::Trouble::Absent(_)))
 }
 
 /// Whether a broker answers, without anything else asked of it.

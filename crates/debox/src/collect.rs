@@ -376,6 +376,8 @@ impl Snapshot {
                 self.lost.switches
             ));
         }
+        unseen.extend(self.left());
+        unseen.extend(self.notes.iter().cloned());
         if self
             .threads
             .iter()
@@ -387,6 +389,23 @@ impl Snapshot {
             );
         }
         unseen
+    }
+
+    /// Programs that were monitored until they got rights of others.
+    fn left(&self) -> Option<String> {
+        let left = self.threads.iter();
+        let left = left.filter(|thread| thread.flags & tables::THREAD_LEFT != 0);
+        let mut names: Vec<String> = left.map(|thread| tables::comm(&thread.comm)).collect();
+        names.sort();
+        names.dedup();
+        names.truncate(8);
+        (!names.is_empty()).then(|| {
+            format!(
+                "Programs that got rights which are not yours (set-user-id), or that may not be \
+                 looked into, are shown until then and not followed: {}.",
+                names.join(", ")
+            )
+        })
     }
 
     /// How much of the spinning on locks is shown; the rest is CPU time like any other.

@@ -4,6 +4,7 @@
 //! in their own ways. What can be tried is tried, up to a whole session over this very process.
 
 mod access;
+mod broker;
 mod calltree;
 mod features;
 mod later;
@@ -132,11 +133,15 @@ pub fn examine() -> Vec<Finding> {
     let bpf = access::try_bpf();
     // Before the trials: what they loaded leaves the kernel a little after they ended.
     let others = machine::other_sessions(&bpf);
+    let found = broker::look();
+    // Who may not load probes can have the broker's.
+    let is_brokered = found.is_ok() && !kernel::has_bpf_privilege();
     let mut findings = vec![
         access::processor(),
-        access::privilege(),
+        access::privilege(is_brokered),
+        broker::examine(&found),
         access::bpf_call(&bpf),
-        access::process_numbers(),
+        access::process_numbers(is_brokered),
         access::lockdown(),
         features::kernel_types(&types),
     ];
@@ -148,7 +153,11 @@ pub fn examine() -> Vec<Finding> {
     let may_try = findings
         .iter()
         .all(|finding| finding.standing != Standing::Prevents);
-    let (taps, seen_waker) = taps::examine(may_try);
+    let (taps, seen_waker) = taps::examine(match (may_try, is_brokered) {
+        (true, false) => Ok(()),
+        (true, true) => Err("not tried: the probes are the broker's"),
+        (false, _) => Err("not tried: see what prevents it above"),
+    });
     findings.extend(taps);
 
     findings.push(features::waker_context(&types, seen_waker.as_deref()));

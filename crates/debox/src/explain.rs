@@ -48,8 +48,18 @@ impl<'a> Explainer<'a> {
         processes: &'a RefCell<Processes>,
         stacks: &'a RefCell<Stacks>,
     ) -> Explainer<'a> {
+        Explainer::with_symbols(snapshot, processes, stacks, Symbols::default())
+    }
+
+    /// With what is known of the kernel's addresses already.
+    pub fn with_symbols(
+        snapshot: &'a Snapshot,
+        processes: &'a RefCell<Processes>,
+        stacks: &'a RefCell<Stacks>,
+        symbols: Symbols,
+    ) -> Explainer<'a> {
         Explainer {
-            symbols: Symbols::default(),
+            symbols,
             processes,
             stacks,
             snapshot,

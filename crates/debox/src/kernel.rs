@@ -23,8 +23,8 @@ pub fn steal_ns() -> Option<u64> {
     Some(ticks * 10_000_000)
 }
 
-/// Fails, in words, if the session cannot be opened here.
-pub(crate) fn require(options: &Options) -> Result<()> {
+/// Fails, in words, if the tap cannot do what is asked of it.
+pub(crate) fn require_tap(options: &Options) -> Result<()> {
     let detail = options.detail;
     if options.tap == Tap::User && (detail.irq || detail.io || detail.callsites) {
         bail!(
@@ -43,6 +43,12 @@ pub(crate) fn require(options: &Options) -> Result<()> {
             bail!(refusal);
         }
     }
+    Ok(())
+}
+
+/// Fails, in words, if the session cannot be opened here.
+pub(crate) fn require(options: &Options) -> Result<()> {
+    require_tap(options)?;
     if !cfg!(target_arch = "x86_64") {
         bail!("DeBox reads call numbers from x86-64 registers; other machines are not done yet");
     }

@@ -14,6 +14,7 @@ pub mod inband;
 pub mod kernel;
 pub mod labels;
 mod merge;
+mod monitor;
 #[cfg(fuzzing)]
 pub mod outside;
 #[cfg(all(test, not(fuzzing)))]
@@ -36,5 +37,6 @@ mod skeleton {
 }
 
 pub use collect::Outcome;
+pub use monitor::Monitor;
 pub use session::{Detail, Options, Session, Tap};
 pub use trace::TraceOptions;

@@ -86,6 +86,7 @@ fn snapshot(source: &mut Source) -> Snapshot {
             io: source.is_set(),
         },
         slow_ns: source.value(),
+        notes: Vec::new(),
         started_ns: source.value(),
         stopped_ns: source.value(),
         steal_ns: source.is_set().then(|| source.value()),

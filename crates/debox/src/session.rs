@@ -109,6 +109,8 @@ pub(crate) enum Role {
     Own,
     /// For so many of the broker's clients, each with slots in a map of its own.
     Shared { clients: u32 },
+    /// The broker's, for one command of a client's.
+    Run,
 }
 
 /// Threads whose end is kept one by one; later ones are added up.
@@ -125,7 +127,20 @@ pub(crate) struct Events {
     /// Call sites seen for the first time, to be looked up.
     pub call_sites: Vec<types::call_site_seen>,
     pub resources: Resources,
+    /// Who looks up what is seen, if that is not this process.
+    pub forwarded: Option<Forwarded>,
 }
+
+/// What another process is to look up: nothing of it is looked at here.
+#[derive(Default)]
+pub(crate) struct Forwarded {
+    pub resources: Vec<types::resource_seen>,
+    /// What there was no room for, until it is asked for.
+    pub dropped: u64,
+}
+
+/// Events that wait for another process, of each kind, at most.
+const MAX_FORWARDED: usize = 4096;
 
 impl Events {
     pub(crate) fn take(&mut self, bytes: &[u8]) {
@@ -135,25 +150,45 @@ impl Events {
         match kind {
             tables::EVENT_THREAD_ENDED => {
                 if let Some(event) = tables::read_value::<types::thread_ended>(bytes) {
-                    if self.ended.len() < MAX_ENDED_THREADS {
-                        self.ended.push(event.thread);
-                    } else {
-                        add_up(&mut self.ended_unlisted, &event.thread);
-                    }
+                    self.add_ended(&event.thread);
                 }
             }
             tables::EVENT_CALL_SITE => {
                 if let Some(event) = tables::read_value::<types::call_site_seen>(bytes) {
-                    self.call_sites.push(event);
+                    match &mut self.forwarded {
+                        Some(held) if self.call_sites.len() >= MAX_FORWARDED => held.dropped += 1,
+                        _ => self.call_sites.push(event),
+                    }
                 }
             }
             tables::EVENT_RESOURCE => {
                 if let Some(event) = tables::read_value::<types::resource_seen>(bytes) {
-                    self.resources.learn(&event);
+                    match &mut self.forwarded {
+                        None => self.resources.learn(&event),
+                        Some(held) if held.resources.len() >= MAX_FORWARDED => held.dropped += 1,
+                        Some(held) => held.resources.push(event),
+                    }
                 }
             }
             _ => {}
         }
+    }
+
+    /// Keeps the life of a thread, or adds it to the others' if there are too many.
+    pub(crate) fn add_ended(&mut self, thread: &types::thread) {
+        let most = match self.forwarded {
+            Some(_) => MAX_FORWARDED,
+            None => MAX_ENDED_THREADS,
+        };
+        if self.ended.len() < most {
+            self.ended.push(*thread);
+        } else {
+            self.add_unlisted(thread);
+        }
+    }
+
+    pub(crate) fn add_unlisted(&mut self, thread: &types::thread) {
+        add_up(&mut self.ended_unlisted, thread);
     }
 }
 
@@ -233,7 +268,10 @@ impl Session {
             .load()
             .context("the kernel did not accept the probes; `debox doctor` says what it allows")?;
 
-        let events = Rc::new(RefCell::new(Events::default()));
+        let events = Rc::new(RefCell::new(Events {
+            forwarded: (role == Role::Run).then(Forwarded::default),
+            ..Events::default()
+        }));
         let sink = Rc::clone(&events);
         let mut builder = RingBufferBuilder::new();
         builder.add(&skel.maps.events, move |bytes| {
@@ -433,9 +471,19 @@ impl Session {
         self.ring.epoll_fd()
     }
 
+    /// Takes in events without looking anything up.
+    pub(crate) fn take_in(&mut self) -> Result<()> {
+        self.ring
+            .consume()
+            .context("cannot read the probes' events")
+    }
+
     fn look_up_call_sites(&mut self) {
         let mut events = self.events.borrow_mut();
         let events = &mut *events;
+        if events.forwarded.is_some() {
+            return;
+        }
         for seen in events.call_sites.drain(..) {
             let wrapper = events.processes.borrow_mut().learn(&seen);
             let key = types::wrapper_key {
@@ -460,20 +508,31 @@ impl Session {
     pub fn threads_alive(&self, tgid: u32) -> Result<usize> {
         let mut alive = 0;
         for index in 0..self.threads_given_out() {
-            let bytes = self
-                .skel
-                .maps
-                .threads
-                .lookup(&index.to_ne_bytes(), MapFlags::ANY)?;
-            let thread = bytes
-                .as_deref()
-                .and_then(tables::read_value::<types::thread>);
+            let thread = self.thread(index)?;
             alive +=
                 usize::from(thread.is_some_and(|thread| {
                     thread.tgid == tgid && thread.state == tables::THREAD_LIVE
                 }));
         }
         Ok(alive)
+    }
+
+    /// Whether anything is monitored, or will be with its next `execve`.
+    pub(crate) fn has_threads(&self) -> Result<bool> {
+        for index in 0..self.threads_given_out() {
+            let thread = self.thread(index)?;
+            let states = [tables::THREAD_ARMED, tables::THREAD_LIVE];
+            if thread.is_some_and(|thread| states.contains(&thread.state)) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn thread(&self, index: u32) -> Result<Option<types::thread>> {
+        let threads = &self.skel.maps.threads;
+        let bytes = threads.lookup(&index.to_ne_bytes(), MapFlags::ANY)?;
+        Ok(bytes.as_deref().and_then(tables::read_value))
     }
 
     /// Stops monitoring; what was measured stays in the tables. Returns the time of the stop.
@@ -600,22 +659,25 @@ fn configure_role(open: &mut OpenDeboxSkel, options: &Options, role: Role) -> Re
         .on_exec
         .set_autoload(options.tap == Tap::User || role != Role::Own);
     open.progs.release_tasks.set_autoload(is_shared);
-    let Role::Shared { clients } = role else {
+    if role == Role::Own {
         return Ok(());
-    };
+    }
     let rodata = open
         .maps
         .rodata_data
         .as_deref_mut()
         .context("no .rodata in the probes")?;
     rodata.for_others = true;
-    rodata.shared_slots = true;
+    rodata.shared_slots = is_shared;
     rodata.name_key = [random()?, random()?];
-    open.maps.clients.set_max_entries(clients)?;
-    open.maps.slots_of_clients.set_max_entries(clients)?;
     open.maps
         .retired_threads
         .set_max_entries(options.max_threads)?;
+    let Role::Shared { clients } = role else {
+        return Ok(());
+    };
+    open.maps.clients.set_max_entries(clients)?;
+    open.maps.slots_of_clients.set_max_entries(clients)?;
     // Over the days, and with clients that try, more places are seen than there is room for.
     open.maps
         .kernel_stacks

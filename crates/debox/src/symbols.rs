@@ -87,6 +87,11 @@ impl Symbols {
         frame
     }
 
+    /// From now on the address, or what stands for it, is that place.
+    pub(crate) fn know(&self, address: u64, frame: Frame) {
+        self.kernel.borrow_mut().insert(address, frame);
+    }
+
     /// `function+0xOFF (file:line)` of a place in a program, or its module and offset in that;
     /// functions that are inlined there come first, innermost first.
     /// `is_return`: the address is where a call returns to, so the call is just before it.

@@ -18,6 +18,7 @@
 //! consumer sees.
 
 mod background;
+pub mod brokered;
 mod facts;
 mod invariants;
 mod kernel_objects;

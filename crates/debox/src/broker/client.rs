@@ -71,7 +71,8 @@ pub(crate) fn frames(path: &Path, stack: u64) -> Result<Vec<FrameText>, Trouble>
     }
 }
 
-fn greet(path: &Path) -> Result<(OwnedFd, u64), Trouble> {
+/// Connects; returns the number to come back with.
+pub(super) fn greet(path: &Path) -> Result<(OwnedFd, u64), Trouble> {
     let connection = connect(path)?;
     let version = protocol::VERSION;
     match ask(&connection, &Request::Hello { version })? {
@@ -93,20 +94,30 @@ fn connect(path: &Path) -> Result<OwnedFd, Trouble> {
     Ok(connection)
 }
 
-fn ask(connection: &OwnedFd, request: &Request) -> Result<(Reply, Option<OwnedFd>), Trouble> {
+pub(super) fn ask(
+    connection: &OwnedFd,
+    request: &Request,
+) -> Result<(Reply, Option<OwnedFd>), Trouble> {
     let none = MsgFlags::empty();
     // One that refuses at once has closed its side before it could hear this.
     let sent = channel::send(connection.as_fd(), &protocol::encode(request), None, none);
-    let packet = match channel::receive(connection.as_fd(), protocol::REPLY_MAX, none) {
-        Ok(packet) => packet,
-        Err(error) => return Err(Trouble::Absent(sent.err().unwrap_or(error))),
-    };
+    match (hear(connection), sent) {
+        (Err(Trouble::Absent(_)), Err(error)) => Err(Trouble::Absent(error)),
+        (heard, _) => heard,
+    }
+}
+
+/// What the broker says next.
+pub(super) fn hear(connection: &OwnedFd) -> Result<(Reply, Option<OwnedFd>), Trouble> {
+    let none = MsgFlags::empty();
+    let packet =
+        channel::receive(connection.as_fd(), protocol::REPLY_MAX, none).map_err(Trouble::Absent)?;
     let reply = protocol::decode::<Reply>(&packet.bytes)
         .ok_or_else(|| Trouble::Broken("its answer is not understood".to_string()))?;
     Ok((reply, packet.descriptor))
 }
 
-fn unexpected(reply: Reply) -> Trouble {
+pub(super) fn unexpected(reply: Reply) -> Trouble {
     match reply {
         Reply::Refused(why) => Trouble::Refused(why),
         other => Trouble::Broken(format!("{other:?} out of turn")),

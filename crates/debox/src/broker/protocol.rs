@@ -5,15 +5,19 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::wire::Blob;
 use crate::session::{Detail, Tap};
+use crate::symbols::Frame;
 
 /// Changes with any change of the messages.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// No request is longer; a longer packet is refused unread.
 pub const REQUEST_MAX: usize = 512;
 /// No reply is longer.
 pub const REPLY_MAX: usize = 32 * 1024;
+/// What does not fit in one follows a reply in packets of this size.
+pub const BULK: usize = 64 * 1024;
 
 /// What a client asks for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,6 +28,24 @@ pub enum Request {
     Enable { nonce: u64, wish: Wish },
     /// The functions of the kernel stack, or else of the site, of that name.
     Frames { stack: u64 },
+    /// A session of the sender's own, for its children. What follows is part of one only.
+    Run { nonce: u64, wish: RunWish },
+    /// With a descriptor of a child of the sender's: monitor it from its next `execve` on.
+    Enrol,
+    /// What has been seen since the last time, to be looked up. The answer comes at once if there
+    /// is any, else after that time at the latest.
+    Events { wait_ms: u16 },
+    /// Where the wrapper at an address of a process keeps its return address. Not answered.
+    Wrapper {
+        tgid: u32,
+        ip: u64,
+        offset: i32,
+        rule: u32,
+    },
+    /// How many threads of a process are monitored.
+    Alive { tgid: u32 },
+    /// What was measured so far; with `is_last` the session ends.
+    Report { is_last: bool },
 }
 
 /// A session as a client wants it.
@@ -56,6 +78,47 @@ impl Wish {
     }
 }
 
+/// A session for one command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunWish {
+    /// The user tap, instead of the kernel tap.
+    pub user_tap: bool,
+    pub sleeps: bool,
+    pub irq: bool,
+    pub io: bool,
+    /// Threads monitored at the same time, at most. The broker may give less.
+    pub max_threads: u32,
+}
+
+impl RunWish {
+    pub fn new(tap: Tap, detail: Detail, max_threads: u32) -> RunWish {
+        RunWish {
+            user_tap: tap == Tap::User,
+            sleeps: detail.sleeps,
+            irq: detail.irq,
+            io: detail.io,
+            max_threads,
+        }
+    }
+
+    pub fn tap(&self) -> Tap {
+        if self.user_tap {
+            Tap::User
+        } else {
+            Tap::Kernel
+        }
+    }
+
+    pub fn detail(&self) -> Detail {
+        Detail {
+            sleeps: self.sleeps,
+            callsites: false,
+            irq: self.irq,
+            io: self.io,
+        }
+    }
+}
+
 /// What the broker answers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reply {
@@ -67,6 +130,22 @@ pub enum Reply {
     Frames(Vec<FrameText>),
     /// The request is not granted, and why; the connection is over.
     Refused(String),
+    /// To `Run`. Under the user tap with the descriptor of so many slots, and one more such reply
+    /// with that of the table of their threads.
+    Running { slots: u32 },
+    /// To `Enrol`.
+    Enrolled,
+    /// To `Events`.
+    Events {
+        ended: Blob,
+        call_sites: Blob,
+        resources: Blob,
+        is_more: bool,
+    },
+    /// To `Alive`.
+    Alive { count: u32 },
+    /// To `Report`: so many bytes follow (`wire.rs`).
+    Report { size: u64 },
 }
 
 /// A place in the kernel, without its address.
@@ -75,6 +154,31 @@ pub struct FrameText {
     pub function: String,
     pub offset: u64,
     pub line: Option<String>,
+}
+
+impl FrameText {
+    pub fn of(frame: Frame) -> FrameText {
+        let is_named = !frame.function.starts_with("0x");
+        FrameText {
+            function: if is_named {
+                frame.function
+            } else {
+                "(no symbol)".to_string()
+            },
+            offset: frame.offset,
+            line: frame.line,
+        }
+    }
+}
+
+impl From<FrameText> for Frame {
+    fn from(text: FrameText) -> Frame {
+        Frame {
+            function: text.function,
+            offset: text.offset,
+            line: text.line,
+        }
+    }
 }
 
 /// A message as a packet.
@@ -106,10 +210,31 @@ mod tests {
                 max_threads,
             },
         );
+        let run_wish =
+            any::<([bool; 4], u32)>().prop_map(|([user_tap, sleeps, irq, io], max_threads)| {
+                RunWish {
+                    user_tap,
+                    sleeps,
+                    irq,
+                    io,
+                    max_threads,
+                }
+            });
         prop_oneof![
             any::<u32>().prop_map(|version| Request::Hello { version }),
             (any::<u64>(), wish).prop_map(|(nonce, wish)| Request::Enable { nonce, wish }),
             any::<u64>().prop_map(|stack| Request::Frames { stack }),
+            (any::<u64>(), run_wish).prop_map(|(nonce, wish)| Request::Run { nonce, wish }),
+            Just(Request::Enrol),
+            any::<u16>().prop_map(|wait_ms| Request::Events { wait_ms }),
+            any::<(u32, u64, i32, u32)>().prop_map(|(tgid, ip, offset, rule)| Request::Wrapper {
+                tgid,
+                ip,
+                offset,
+                rule
+            }),
+            any::<u32>().prop_map(|tgid| Request::Alive { tgid }),
+            any::<bool>().prop_map(|is_last| Request::Report { is_last }),
         ]
     }
 

@@ -13,6 +13,10 @@ pub struct Limits {
     pub threads_per_client: u32,
     pub threads_per_user: u32,
     pub threads: u32,
+    /// Commands under `debox run`, of one user and in all. Each has probes of its own, which every
+    /// process on the machine pays for while it runs.
+    pub runs_per_user: u32,
+    pub runs: u32,
     /// Open connections, of one user and in all.
     pub connections_per_user: u32,
     pub connections: u32,
@@ -29,6 +33,8 @@ impl Default for Limits {
             threads_per_client: 256,
             threads_per_user: 4096,
             threads: 16384,
+            runs_per_user: 2,
+            runs: 8,
             connections_per_user: 128,
             connections: 1024,
             burst: 200,
@@ -41,6 +47,7 @@ impl Default for Limits {
 struct Usage {
     clients: u32,
     threads: u32,
+    runs: u32,
     connections: u32,
     /// Connections that the user may open now, and when that was.
     tokens: f64,
@@ -56,6 +63,7 @@ pub struct Quota {
     users: HashMap<u32, Usage>,
     clients: u32,
     threads: u32,
+    runs: u32,
     connections: u32,
 }
 
@@ -69,6 +77,7 @@ impl Quota {
             users: HashMap::new(),
             clients: 0,
             threads: 0,
+            runs: 0,
             connections: 0,
         }
     }
@@ -78,6 +87,7 @@ impl Quota {
         self.users.entry(uid).or_insert(Usage {
             clients: 0,
             threads: 0,
+            runs: 0,
             connections: 0,
             tokens,
             counted: now,
@@ -152,6 +162,28 @@ impl Quota {
         }
     }
 
+    /// A session for one command.
+    pub fn begin_run(&mut self, uid: u32, now: Instant) -> Result<(), Refusal> {
+        let limits = self.limits;
+        if self.runs >= limits.runs {
+            return Err("the broker has as many runs as it takes at the same time");
+        }
+        let user = self.user(uid, now);
+        if user.runs >= limits.runs_per_user {
+            return Err("this user has as many runs as one may have at the same time");
+        }
+        user.runs += 1;
+        self.runs += 1;
+        Ok(())
+    }
+
+    pub fn end_run(&mut self, uid: u32) {
+        if let Some(user) = self.users.get_mut(&uid) {
+            user.runs -= 1;
+            self.runs -= 1;
+        }
+    }
+
     /// Forgets users that have nothing and whose share of connections has filled up again.
     pub fn forget_idle(&mut self, now: Instant) {
         let Limits {
@@ -163,7 +195,7 @@ impl Quota {
             let elapsed = now.saturating_duration_since(user.counted).as_secs_f64();
             let is_full =
                 user.tokens + elapsed * f64::from(connections_per_second) >= f64::from(burst);
-            user.clients > 0 || user.connections > 0 || !is_full
+            user.clients > 0 || user.runs > 0 || user.connections > 0 || !is_full
         });
     }
 }
@@ -181,6 +213,8 @@ mod tests {
             threads_per_client: 10,
             threads_per_user: 15,
             threads: 24,
+            runs_per_user: 2,
+            runs: 3,
             connections_per_user: 3,
             connections: 4,
             burst: 5,
@@ -200,6 +234,19 @@ mod tests {
         quota.give_back(1, 10);
         assert_eq!(quota.take(3, 4, now), Ok(4));
         assert!(quota.take(3, 0, now).is_err());
+    }
+
+    #[test]
+    fn runs_are_limited_too() {
+        let mut quota = small();
+        let now = Instant::now();
+        quota.begin_run(1, now).unwrap();
+        quota.begin_run(1, now).unwrap();
+        assert!(quota.begin_run(1, now).is_err());
+        quota.begin_run(2, now).unwrap();
+        assert!(quota.begin_run(3, now).is_err());
+        quota.end_run(1);
+        quota.begin_run(3, now).unwrap();
     }
 
     #[test]

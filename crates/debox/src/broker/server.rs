@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context, Result};
@@ -22,8 +23,9 @@ use nix::sys::socket::{self, sockopt, MsgFlags, SockFlag, UnixAddr};
 use super::channel;
 use super::client;
 use super::peer::Peer;
-use super::protocol::{self, FrameText, Reply, Request, Wish};
+use super::protocol::{self, FrameText, Reply, Request, RunWish, Wish};
 use super::quota::{Limits, Quota};
+use super::run;
 use super::shared::{map_exists, Kind, Shared, CLIENT_THREADS};
 use crate::session::{self, Tap};
 use crate::symbols::Symbols;
@@ -55,6 +57,7 @@ pub struct Broker {
     next_connection: u64,
     /// Slots of clients that left, held by somebody all the same: user, map, how many.
     held: Vec<(u32, u32, u32)>,
+    runs: Vec<Run>,
     symbols: Symbols,
     forgot_shapes: Instant,
 }
@@ -64,6 +67,13 @@ struct Connection {
     peer: Peer,
     since: Instant,
     stage: Stage,
+}
+
+/// A session for one command, and the thread that serves it.
+struct Run {
+    uid: u32,
+    socket: OwnedFd,
+    thread: JoinHandle<()>,
 }
 
 enum Stage {
@@ -82,6 +92,8 @@ enum Stage {
 enum Next {
     Stay(Stage),
     Over,
+    /// It has a session of its own from now on.
+    Run(RunWish),
 }
 
 impl Broker {
@@ -110,6 +122,7 @@ impl Broker {
             connections: BTreeMap::new(),
             next_connection: 0,
             held: Vec::new(),
+            runs: Vec::new(),
             symbols,
             forgot_shapes: now,
         })
@@ -237,6 +250,7 @@ impl Broker {
                 self.connections.insert(number, connection);
             }
             Next::Over => self.end(connection),
+            Next::Run(wish) => self.begin_run(connection, wish),
         }
     }
 
@@ -261,14 +275,18 @@ impl Broker {
                 let reply = Reply::Welcome { version, nonce };
                 said(reply_to(&connection.socket, &reply), Stage::Asked(nonce))
             }
-            (Stage::Asked(expected), Request::Enable { nonce, wish }) => {
-                if nonce != *expected || !connection.peer.has_sent(sender) {
-                    refuse(
-                        &connection.socket,
-                        "the process that asks is not the one that connected",
-                    );
-                    return Next::Over;
-                }
+            (
+                Stage::Asked(expected),
+                Request::Enable { nonce, .. } | Request::Run { nonce, .. },
+            ) if nonce != *expected || !connection.peer.has_sent(sender) => {
+                refuse(
+                    &connection.socket,
+                    "the process that asks is not the one that connected",
+                );
+                Next::Over
+            }
+            (Stage::Asked(_), Request::Run { wish, .. }) => Next::Run(wish),
+            (Stage::Asked(_), Request::Enable { wish, .. }) => {
                 match self.enable(connection, wish) {
                     Ok(next) => next,
                     Err(error) => {
@@ -358,20 +376,52 @@ impl Broker {
             }
             return Vec::new();
         };
-        let text = |address: &u64| {
-            let frame = self.symbols.kernel(*address);
-            let is_named = !frame.function.starts_with("0x");
-            FrameText {
-                function: if is_named {
-                    frame.function
-                } else {
-                    "(no symbol)".to_string()
-                },
-                offset: frame.offset,
-                line: frame.line,
-            }
-        };
+        let text = |address: &u64| FrameText::of(self.symbols.kernel(*address));
         addresses.iter().map(text).collect()
+    }
+
+    /// Gives a client a session of its own, and a thread that waits for it: this one does not.
+    fn begin_run(&mut self, connection: Connection, wish: RunWish) {
+        let Connection { socket, peer, .. } = connection;
+        let uid = peer.uid;
+        self.end_runs(JoinHandle::is_finished); // what ended since the last tick
+        if let Err(refusal) = self.quota.begin_run(uid, Instant::now()) {
+            refuse(&socket, refusal);
+            return self.quota.disconnect(uid);
+        }
+        let started = socket.try_clone().and_then(|own| {
+            let name = "debox-run".to_string();
+            let serve = move || {
+                // How it ended is the client's concern, who has been told or has gone.
+                let _ = run::serve(&own, &peer, wish);
+                let _ = socket::shutdown(own.as_raw_fd(), socket::Shutdown::Both);
+            };
+            std::thread::Builder::new().name(name).spawn(serve)
+        });
+        match started {
+            Ok(thread) => self.runs.push(Run {
+                uid,
+                socket,
+                thread,
+            }),
+            Err(error) => {
+                refuse(&socket, &error.to_string());
+                self.quota.end_run(uid);
+                self.quota.disconnect(uid);
+            }
+        }
+    }
+
+    /// Waits for the threads of the runs that are over, and takes back what they had.
+    fn end_runs(&mut self, is_over: impl Fn(&JoinHandle<()>) -> bool) {
+        let (over, others) = self.runs.drain(..).partition(|run| is_over(&run.thread));
+        self.runs = others;
+        let over: Vec<Run> = over;
+        for run in over {
+            let _ = run.thread.join();
+            self.quota.end_run(run.uid);
+            self.quota.disconnect(run.uid);
+        }
     }
 
     fn end(&mut self, connection: Connection) {
@@ -401,6 +451,7 @@ impl Broker {
             session.tick()?;
         }
         self.take_back();
+        self.end_runs(JoinHandle::is_finished);
         let now = Instant::now();
         self.quota.forget_idle(now);
         let is_late = |connection: &Connection| {
@@ -441,6 +492,7 @@ impl Broker {
             ("sessions", self.sessions.len()),
             ("attached", attached.count()),
             ("held", self.held.len()),
+            ("runs", self.runs.len()),
         ])
     }
 }
@@ -448,6 +500,10 @@ impl Broker {
 impl Drop for Broker {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.socket);
+        for run in &self.runs {
+            let _ = socket::shutdown(run.socket.as_raw_fd(), socket::Shutdown::Both);
+        }
+        self.end_runs(|_| true);
     }
 }
 

@@ -240,7 +240,7 @@ fn make_slots(slots: u32) -> Result<MapHandle> {
 }
 
 /// Runs a program that walks the tasks, over those of one process or over all.
-fn walk_tasks(program: BorrowedFd, process: Option<BorrowedFd>) -> Result<()> {
+pub fn walk_tasks(program: BorrowedFd, process: Option<BorrowedFd>) -> Result<()> {
     let mut info = libbpf_sys::bpf_iter_link_info::default();
     let mut options = libbpf_sys::bpf_link_create_opts {
         sz: std::mem::size_of::<libbpf_sys::bpf_link_create_opts>() as _,
@@ -278,13 +278,13 @@ pub fn map_exists(id: u32) -> bool {
 }
 
 /// The probes' table of clients, mapped: the probes change some of its words at any time.
-struct ClientTable {
+pub struct ClientTable {
     base: *mut types::client,
     count: u32,
 }
 
 impl ClientTable {
-    fn map(fd: BorrowedFd, count: u32) -> Result<ClientTable> {
+    pub fn map(fd: BorrowedFd, count: u32) -> Result<ClientTable> {
         let length = count as usize * std::mem::size_of::<types::client>();
         // SAFETY: a new mapping, wherever there is room.
         let base = unsafe {
@@ -335,7 +335,7 @@ impl ClientTable {
     }
 
     /// Fills in the entry of a client that no probe knows yet.
-    fn begin(&self, client: u32, uid: u32, slots: u32) -> Result<()> {
+    pub fn begin(&self, client: u32, uid: u32, slots: u32) -> Result<()> {
         let fresh = types::client {
             uid,
             slots: slots.min(CLIENT_THREADS),

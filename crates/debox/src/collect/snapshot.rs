@@ -43,11 +43,44 @@ pub(crate) struct Snapshot {
     pub user_stacks: HashMap<u64, types::user_stack>,
     pub lost: types::lost,
     pub probe_misses: u64,
+    /// Sentences on what else was not seen.
+    pub notes: Vec<String>,
+}
+
+impl Snapshot {
+    /// Of a session of which nothing is known.
+    pub(crate) fn empty(tap: Tap, detail: Detail, now: u64) -> Snapshot {
+        Snapshot {
+            tap,
+            detail,
+            slow_ns: 0,
+            started_ns: now,
+            stopped_ns: now,
+            steal_ns: None,
+            threads: Vec::new(),
+            unlisted: None,
+            open_calls: Vec::new(),
+            rows: BTreeMap::new(),
+            sleeps: Vec::new(),
+            wakers: Vec::new(),
+            owners: Vec::new(),
+            resources: Vec::new(),
+            chains: Vec::new(),
+            finds_owners: true,
+            sites: Vec::new(),
+            kernel_stacks: HashMap::new(),
+            stack_args: HashMap::new(),
+            user_stacks: HashMap::new(),
+            lost: types::lost::default(),
+            probe_misses: 0,
+            notes: Vec::new(),
+        }
+    }
 }
 
 impl Session {
     /// The kernel stacks of monitored tasks that are not running, by index in `threads`.
-    pub(super) fn stacks_in_flight(&mut self) -> Result<HashMap<u32, Vec<u64>>> {
+    pub(crate) fn stacks_in_flight(&mut self) -> Result<HashMap<u32, Vec<u64>>> {
         let link = self
             .skel
             .progs
@@ -60,7 +93,7 @@ impl Session {
     }
 
     /// Reads all tables. `stacks` are those of the tasks that were asleep before the stop.
-    pub(super) fn snapshot(
+    pub(crate) fn snapshot(
         &self,
         stopped_ns: u64,
         stacks: &HashMap<u32, Vec<u64>>,
@@ -72,30 +105,19 @@ impl Session {
         threads.extend(&events.ended_unlisted);
 
         let mut snapshot = Snapshot {
-            tap: self.options.tap,
-            detail: self.options.detail,
             slow_ns: self.options.slow_ns,
             started_ns: self.started_ns,
-            stopped_ns,
             steal_ns: kernel::steal_ns()
                 .zip(self.steal_at_start)
                 .map(|(now, before)| now.saturating_sub(before)),
             threads,
             unlisted,
-            open_calls: Vec::new(),
             rows: self.rows()?,
-            sleeps: Vec::new(),
-            wakers: Vec::new(),
-            owners: Vec::new(),
-            resources: Vec::new(),
-            chains: Vec::new(),
-            finds_owners: true,
             sites: entries(&maps.site_rows)?,
-            kernel_stacks: HashMap::new(),
-            stack_args: HashMap::new(),
             user_stacks: entries(&maps.user_stacks)?.into_iter().collect(),
             lost: self.lost()?,
             probe_misses: self.probe_misses()?,
+            ..Snapshot::empty(self.options.tap, self.options.detail, stopped_ns)
         };
         if self.options.detail.sleeps {
             snapshot.sleeps = entries(&maps.sleep_rows)?;

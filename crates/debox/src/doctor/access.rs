@@ -28,7 +28,7 @@ fn is_in(namespace: &str, initial: &str) -> bool {
         .map_or(true, |link| link.as_os_str() == initial) // no /proc: leave it to the other checks
 }
 
-pub(super) fn privilege() -> Finding {
+pub(super) fn privilege(is_brokered: bool) -> Finding {
     let need = "privilege";
     let cost = "no probe can be loaded, so nothing can be measured";
     // SAFETY: takes nothing and cannot fail.
@@ -38,9 +38,17 @@ pub(super) fn privilege() -> Finding {
             0 => "root, without the capabilities CAP_BPF and CAP_PERFMON".to_string(),
             _ => format!("user {user}, without CAP_BPF and CAP_PERFMON"),
         };
-        return Finding::prevents(need, found).cost(cost).remedy(
-            "run debox with sudo (or with CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE and CAP_SYSLOG)",
-        );
+        let remedy =
+            "run debox with sudo (or with CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE and CAP_SYSLOG)";
+        if is_brokered {
+            return Finding::limits(need, found)
+                .cost(
+                    "the broker's probes do the work: the call tree (--trace), whole user stacks \
+                     (--detail callsites) and `debox attach` are not to be had",
+                )
+                .remedy(remedy);
+        }
+        return Finding::prevents(need, found).cost(cost).remedy(remedy);
     }
     if !is_in("user", INITIAL_USER_NAMESPACE) {
         return Finding::prevents(
@@ -136,10 +144,13 @@ fn has_seccomp_filter() -> bool {
 }
 
 /// The probes know processes by the machine's own numbers.
-pub(super) fn process_numbers() -> Finding {
+pub(super) fn process_numbers(is_brokered: bool) -> Finding {
     let need = "process numbers";
     if is_in("pid", INITIAL_PID_NAMESPACE) {
         return Finding::met(need, "the machine's own");
+    }
+    if is_brokered {
+        return Finding::met(need, "those of a PID namespace, which the broker knows");
     }
     Finding::prevents(need, "those of a PID namespace")
         .cost("the probes know processes by the machine's own numbers and would not find any")

@@ -20,10 +20,9 @@ const SLEEP: Duration = Duration::from_millis(10);
 
 const VERBOSE: &str = "DEBOX_VERBOSE=1 debox doctor shows what the kernel said";
 
-/// The findings, and what kind of waker the trial saw, if any.
-pub(super) fn examine(may_try: bool) -> (Vec<Finding>, Option<String>) {
-    if !may_try {
-        let not_tried = "not tried: see what prevents it above";
+/// The findings, and what kind of waker the trial saw, if any; or why it is not to be tried.
+pub(super) fn examine(may_try: Result<(), &str>) -> (Vec<Finding>, Option<String>) {
+    if let Err(not_tried) = may_try {
         let taps = ["kernel tap", "user tap"].map(|tap| Finding::unchecked(tap, not_tried));
         return (taps.to_vec(), None);
     }

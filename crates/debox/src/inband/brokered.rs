@@ -124,14 +124,7 @@ impl Brokered {
         // On a connection of its own: forked children share the other one.
         let frames = client::frames(&self.path, stack)
             .map_err(|trouble| Error::System(trouble.to_string()))?;
-        Ok(frames
-            .into_iter()
-            .map(|frame| Frame {
-                function: frame.function,
-                offset: frame.offset,
-                line: frame.line,
-            })
-            .collect())
+        Ok(frames.into_iter().map(Frame::from).collect())
     }
 }
 

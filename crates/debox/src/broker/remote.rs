@@ -1,0 +1,390 @@
+//! `debox run` without privilege: the broker has the probes, and everything that concerns the
+//! command's own files and processes is looked up here, with the rights of whom they belong to.
+//!
+//! The command does not depend on the broker. When that has gone, the report is of what was handed
+//! over until then, and says so.
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{anyhow, bail, ensure, Context, Result};
+use nix::sys::socket::MsgFlags;
+
+use super::channel;
+use super::client::{self, Trouble};
+use super::protocol::{self, FrameText, Reply, Request, RunWish, BULK};
+use super::wire::{self, Blob, Received};
+use crate::collect::{Outcome, Snapshot};
+use crate::explain::Explainer;
+use crate::kernel;
+use crate::report::Report;
+use crate::session::{monotonic_ns, Events, Options, Tap};
+use crate::symbols::{Frame, Symbols};
+use crate::tables::types;
+use crate::usertap::TapServer;
+
+/// What was measured so far is fetched after this time, and then after twice the time each time,
+/// up to the longest.
+const FIRST_CHECKPOINT: Duration = Duration::from_secs(1);
+const LONGEST_CHECKPOINT: Duration = Duration::from_secs(16);
+
+/// No session's tables are larger.
+const REPORT_MAX: u64 = 256 << 20;
+
+/// A session that the broker has open for this process.
+pub struct RemoteSession {
+    connection: OwnedFd,
+    options: Options,
+    events: Events,
+    tap: Option<TapServer>,
+    started: Instant,
+    checkpoint: Option<Checkpoint>,
+    next_checkpoint: Duration,
+    /// Why the broker is asked no more.
+    gone: Option<String>,
+}
+
+/// What was measured up to some time.
+struct Checkpoint {
+    at: Duration,
+    /// Without the threads that had ended.
+    snapshot: Snapshot,
+    frames: Vec<(u64, FrameText)>,
+    /// How many had, of those that are kept here; and the sum of the others.
+    ended: usize,
+    ended_unlisted: Vec<types::thread>,
+}
+
+impl RemoteSession {
+    /// Asks the broker at a socket for a session.
+    pub fn open(path: &Path, options: Options) -> Result<RemoteSession> {
+        if options.trace.is_some() {
+            bail!(
+                "the call tree inside the kernel (--trace) is not shown through the broker: run \
+                 debox with sudo"
+            );
+        }
+        if options.detail.callsites {
+            bail!(
+                "whole user stacks (--detail callsites, --slow) are not taken through the broker, \
+                 which tells the caller of each sleeping call (--detail sleeps): run debox with sudo"
+            );
+        }
+        kernel::require_tap(&options)?;
+        let (connection, nonce) = client::greet(path)?;
+        let wish = RunWish::new(options.tap, options.detail, options.max_threads);
+        let (reply, slots) = client::ask(&connection, &Request::Run { nonce, wish })?;
+        let Reply::Running { slots: count } = reply else {
+            return Err(client::unexpected(reply).into());
+        };
+        let tap = match options.tap {
+            Tap::Kernel => None,
+            Tap::User => {
+                let slots = slots.context("the broker gave no slots")?;
+                Some(start_tap(&connection, count, slots)?)
+            }
+        };
+        Ok(RemoteSession {
+            connection,
+            options,
+            events: Events::default(),
+            tap,
+            started: Instant::now(),
+            checkpoint: None,
+            next_checkpoint: FIRST_CHECKPOINT,
+            gone: None,
+        })
+    }
+
+    /// What a process needs in its environment to find this session's user tap.
+    pub fn tap_address(&self) -> Option<&str> {
+        self.tap.as_ref().map(|tap| tap.address.as_str())
+    }
+
+    /// Has a child of this process monitored from its next `execve` on.
+    pub fn enrol(&mut self, pid: u32) -> Result<()> {
+        let process = kernel::open_process(pid).context("cannot name the command's process")?;
+        let packet = protocol::encode(&Request::Enrol);
+        let descriptor = Some(process.as_raw_fd());
+        let none = MsgFlags::empty();
+        channel::send(self.connection.as_fd(), &packet, descriptor, none)?;
+        match client::hear(&self.connection)?.0 {
+            Reply::Enrolled => Ok(()),
+            other => Err(client::unexpected(other).into()),
+        }
+    }
+
+    /// Takes in events for up to `timeout`, and looks up what they name while it is there.
+    pub fn poll(&mut self, timeout: Duration) -> Result<()> {
+        if self.gone.is_some() {
+            std::thread::sleep(timeout);
+        } else if let Err(error) = self.keep_up(timeout) {
+            self.gone = Some(format!("{error:#}"));
+        }
+        if let Some(tap) = &mut self.tap {
+            tap.refresh_clock();
+        }
+        Ok(())
+    }
+
+    fn keep_up(&mut self, timeout: Duration) -> Result<()> {
+        if self.take_in(timeout)? {
+            self.take_all()?;
+        }
+        let at = self.started.elapsed();
+        if at >= self.next_checkpoint {
+            self.fetch(false)?;
+            self.next_checkpoint = at + at.min(LONGEST_CHECKPOINT);
+        }
+        Ok(())
+    }
+
+    fn ask(&self, request: &Request) -> Result<Reply> {
+        Ok(client::ask(&self.connection, request)?.0)
+    }
+
+    fn take_all(&mut self) -> Result<()> {
+        while self.take_in(Duration::ZERO)? {}
+        Ok(())
+    }
+
+    /// Waits for events, for so long at most; whether there are more.
+    fn take_in(&mut self, timeout: Duration) -> Result<bool> {
+        let wait_ms = u16::try_from(timeout.as_millis()).unwrap_or(u16::MAX);
+        let Reply::Events {
+            ended,
+            call_sites,
+            resources,
+            is_more,
+        } = self.ask(&Request::Events { wait_ms })?
+        else {
+            bail!("its answer is out of turn");
+        };
+        for thread in items::<types::thread>(&ended)? {
+            self.events.add_ended(&thread);
+        }
+        for seen in items::<types::call_site_seen>(&call_sites)? {
+            let wrapper = self.events.processes.borrow_mut().learn(&seen);
+            let answer = Request::Wrapper {
+                tgid: seen.tgid,
+                ip: seen.ip,
+                offset: wrapper.offset,
+                rule: wrapper.rule,
+            };
+            let packet = protocol::encode(&answer);
+            channel::send(self.connection.as_fd(), &packet, None, MsgFlags::empty())?;
+        }
+        for seen in items::<types::resource_seen>(&resources)? {
+            self.events.resources.learn(&seen);
+        }
+        Ok(is_more)
+    }
+
+    /// Fetches what was measured so far.
+    fn fetch(&mut self, is_last: bool) -> Result<()> {
+        let Reply::Report { size } = self.ask(&Request::Report { is_last })? else {
+            bail!("its answer is out of turn");
+        };
+        ensure!(size <= REPORT_MAX, "its report is too large");
+        let mut bytes = Vec::new();
+        while (bytes.len() as u64) < size {
+            let packet = channel::receive(self.connection.as_fd(), BULK, MsgFlags::empty())?;
+            bytes.extend(packet.bytes);
+        }
+        let received = wire::decode(&bytes).context("its report is not understood")?;
+        self.keep(received)
+    }
+
+    fn keep(&mut self, received: Received) -> Result<()> {
+        let Received {
+            mut snapshot,
+            ended,
+            frames,
+        } = received;
+        let mut threads = std::mem::take(&mut snapshot.threads);
+        let living = threads.split_off(ended + usize::from(snapshot.unlisted.is_some()));
+        for (_, at) in snapshot
+            .open_calls
+            .iter_mut()
+            .map(|(at, stack)| (stack, at))
+        {
+            *at = at
+                .checked_sub(threads.len())
+                .context("its report is not understood")?;
+        }
+        let unlisted = threads.split_off(ended);
+        for thread in &threads {
+            self.events.add_ended(thread);
+        }
+        for sum in &unlisted {
+            self.events.add_unlisted(sum);
+        }
+        snapshot.threads = living;
+        snapshot.unlisted = None;
+        if let Some(tap) = &self.tap {
+            tap.rows.add_to(&mut snapshot.rows)?;
+        }
+        self.checkpoint = Some(Checkpoint {
+            at: self.started.elapsed(),
+            snapshot,
+            frames,
+            ended: self.events.ended.len(),
+            ended_unlisted: self.events.ended_unlisted.clone(),
+        });
+        Ok(())
+    }
+
+    /// How many threads of a process are still monitored.
+    pub fn threads_alive(&self, tgid: u32) -> Result<usize> {
+        if self.gone.is_some() {
+            return Ok(0);
+        }
+        match self.ask(&Request::Alive { tgid }) {
+            Ok(Reply::Alive { count }) => Ok(count as usize),
+            _ => Ok(0), // the report will say that it has gone
+        }
+    }
+
+    /// Stops monitoring and reports.
+    pub fn finish(mut self, outcome: Outcome) -> Result<Report> {
+        if self.gone.is_none() {
+            let fetched = self.take_all().and_then(|()| self.fetch(true));
+            self.gone = fetched.err().map(|error| format!("{error:#}"));
+        }
+        let mut notes = vec![
+            "Measured through the broker: of other users' tasks it is told only that there were \
+             some, and waiters for locks are not counted."
+                .to_string(),
+        ];
+        notes.extend(self.what_is_missing());
+        let checkpoint = self.checkpoint.take();
+        let mut last = checkpoint.unwrap_or_else(|| Checkpoint::empty(&self.options));
+        self.events.ended.truncate(last.ended);
+        let mut threads = std::mem::take(&mut self.events.ended);
+        if !last.ended_unlisted.is_empty() {
+            last.snapshot.unlisted = Some(threads.len());
+            threads.append(&mut last.ended_unlisted);
+        }
+        let snapshot = &mut last.snapshot;
+        for (at, _) in &mut snapshot.open_calls {
+            *at += threads.len();
+        }
+        threads.append(&mut snapshot.threads);
+        snapshot.threads = threads;
+        snapshot.notes = notes;
+        let symbols = Symbols::default();
+        for (number, text) in last.frames {
+            symbols.know(number, Frame::from(text));
+        }
+        let events = &self.events;
+        let explainer =
+            Explainer::with_symbols(&last.snapshot, &events.processes, &events.stacks, symbols);
+        Ok(last.snapshot.report(outcome, &explainer, &events.resources))
+    }
+
+    fn what_is_missing(&self) -> Option<String> {
+        let why = self.gone.as_ref()?;
+        let ran = self.started.elapsed().as_secs_f64();
+        let why = format!("The broker ended during the run ({why})");
+        Some(match &self.checkpoint {
+            None => format!("{why}, before anything was handed over: nothing is known of the run."),
+            Some(checkpoint) => format!(
+                "{why}: this is what was measured in the first {:.1} s of {ran:.1} s, the rest is \
+                 missing.",
+                checkpoint.at.as_secs_f64()
+            ),
+        })
+    }
+}
+
+impl Checkpoint {
+    /// When nothing was ever fetched.
+    fn empty(options: &Options) -> Checkpoint {
+        let now = monotonic_ns();
+        Checkpoint {
+            at: Duration::ZERO,
+            snapshot: Snapshot::empty(options.tap, options.detail, now),
+            frames: Vec::new(),
+            ended: 0,
+            ended_unlisted: Vec::new(),
+        }
+    }
+}
+
+fn items<T: Copy>(blob: &Blob) -> Result<Vec<T>> {
+    blob.items()
+        .ok_or_else(|| anyhow!("its answer is not understood"))
+}
+
+/// Answers the command's processes that ask for their slots.
+fn start_tap(connection: &OwnedFd, count: u32, slots: OwnedFd) -> Result<TapServer> {
+    let (_, tids) = client::hear(connection)?;
+    let tids = tids.context("the broker gave no table of threads")?;
+    let table = Tids::map(&tids, count).context("cannot map the table of threads")?;
+    let (slots_fd, tids_fd) = (slots.as_raw_fd(), tids.as_raw_fd());
+    let is_monitored = move |pid: u32| {
+        let _given_on = (&slots, &tids); // as long as there is somebody to answer
+        table.has(pid)
+    };
+    TapServer::start(count, slots_fd, tids_fd, is_monitored)
+}
+
+/// The thread of each slot, as the probes keep it: an array whose entries are eight bytes apart.
+struct Tids {
+    base: *const AtomicU32,
+    count: usize,
+}
+
+// SAFETY: the mapping belongs to this value alone, and its words are read as atomics.
+unsafe impl Send for Tids {}
+
+const STRIDE: usize = 2;
+
+impl Tids {
+    fn map(table: &OwnedFd, count: u32) -> io::Result<Tids> {
+        let count = count as usize;
+        // SAFETY: a new mapping, wherever there is room.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                count * STRIDE * 4,
+                libc::PROT_READ,
+                libc::MAP_SHARED,
+                table.as_raw_fd(),
+                0,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let base = base.cast_const().cast();
+        Ok(Tids { base, count })
+    }
+
+    fn has(&self, tid: u32) -> bool {
+        (0..self.count).any(|at| {
+            // SAFETY: inside of what is mapped, for as long as the value lives.
+            let word = unsafe { &*self.base.add(at * STRIDE) };
+            word.load(Ordering::Relaxed) == tid
+        })
+    }
+}
+
+impl Drop for Tids {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this value's own.
+        unsafe { libc::munmap(self.base.cast_mut().cast(), self.count * STRIDE * 4) };
+    }
+}
+
+impl fmt::Debug for RemoteSession {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RemoteSession").finish_non_exhaustive()
+    }
+}
+
+impl std::error::Error for Trouble {}

@@ -1,0 +1,390 @@
+//! A session of a client's own: the broker's side of `debox run` without privilege.
+//!
+//! Everything in it is one client's, so that what the client may have is limited by how large such a
+//! session is and how many there are. Each has a thread of the broker's, which waits for its client
+//! only. Nothing of the client's processes is looked at here: what the probes saw of them goes to
+//! the client, which looks it up with its own rights.
+
+use std::collections::HashMap;
+use std::fs;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use anyhow::{bail, ensure, Context, Result};
+use libbpf_rs::{MapCore, MapFlags};
+use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
+use nix::sys::socket::{self, sockopt, MsgFlags};
+use nix::sys::time::TimeVal;
+
+use super::channel;
+use super::peer::Peer;
+use super::protocol::{self, FrameText, Reply, Request, RunWish, BULK};
+use super::shared::{walk_tasks, ClientTable};
+use super::wire::{self, Blob, Places};
+use crate::collect::Snapshot;
+use crate::session::{monotonic_ns, Options, Role, Session, Tap};
+use crate::symbols::Symbols;
+use crate::tables::{self, types};
+
+/// Threads of such a session, at most; under the user tap each has a slot of 16 KB.
+const THREADS: u32 = 4096;
+const SLOTS: u32 = 512;
+
+/// How often events are taken in: the ring has room for some thousand.
+const TICK: Duration = Duration::from_millis(20);
+/// A client that waits for events is answered after this time at the latest.
+const WAIT_MAX: Duration = Duration::from_secs(1);
+/// Requests in that time, at most: whoever asks more waits.
+const REQUESTS_PER_TICK: u32 = 200;
+/// Everything is read out and encoded for a report: not more often than this.
+const BETWEEN_REPORTS: Duration = Duration::from_millis(500);
+
+/// A client that does not read for so long, in seconds, has no more of it.
+const PATIENCE: i64 = 5;
+/// The same for a whole report, and for who has nothing monitored and does not ask for the report.
+const LONG: Duration = Duration::from_secs(30);
+
+/// Of each kind, in one reply.
+const BATCH: usize = 16;
+
+/// Serves one client until it is done or gone.
+pub fn serve(connection: &OwnedFd, peer: &Peer, wish: RunWish) -> Result<()> {
+    let limit = TimeVal::new(PATIENCE, 0);
+    socket::setsockopt(connection, sockopt::SendTimeout, &limit)?;
+    let flags = nix::fcntl::OFlag::empty();
+    nix::fcntl::fcntl(connection, nix::fcntl::FcntlArg::F_SETFL(flags))?;
+    let mut run = match Run::open(peer, wish) {
+        Ok(run) => run,
+        Err(error) => {
+            return say(connection, &Reply::Refused(format!("{error:#}")), None);
+        }
+    };
+    run.welcome(connection)?;
+    let (mut next_tick, mut requests) = (Instant::now() + TICK, 0);
+    loop {
+        let now = Instant::now();
+        if now >= next_tick {
+            run.tick(now)?;
+            (next_tick, requests) = (now + TICK, 0);
+        }
+        let wait = next_tick.saturating_duration_since(now);
+        if requests >= REQUESTS_PER_TICK {
+            std::thread::sleep(wait);
+            continue;
+        }
+        let is_asked = run.wait(connection, wait)?;
+        if run
+            .has_asked_until
+            .is_some_and(|until| run.has_news() || Instant::now() >= until)
+        {
+            run.has_asked_until = None;
+            let reply = run.events();
+            say(connection, &reply, None)?;
+        }
+        if !is_asked {
+            continue;
+        }
+        let flags = MsgFlags::MSG_DONTWAIT;
+        let Ok(packet) = channel::receive(connection.as_fd(), protocol::REQUEST_MAX, flags) else {
+            return Ok(()); // it has gone, or says what is no packet
+        };
+        requests += 1;
+        let Some(request) = protocol::decode::<Request>(&packet.bytes) else {
+            let why = "the request is not understood".to_string();
+            return say(connection, &Reply::Refused(why), None);
+        };
+        match run.answer(connection, peer, request, packet.descriptor) {
+            Ok(true) => {}
+            Ok(false) => return Ok(()),
+            Err(error) => {
+                return say(connection, &Reply::Refused(format!("{error:#}")), None);
+            }
+        }
+    }
+}
+
+fn say(connection: &OwnedFd, reply: &Reply, descriptor: Option<i32>) -> Result<()> {
+    let packet = protocol::encode(reply);
+    channel::send(connection.as_fd(), &packet, descriptor, MsgFlags::empty())
+        .context("the client does not read")
+}
+
+struct Run {
+    session: Session,
+    // What the probes are told of the client; mapped as long as they are there.
+    _clients: ClientTable,
+    places: Places,
+    /// When something was monitored last, and when it was last looked.
+    used: Instant,
+    looked: Instant,
+    reported: Option<Instant>,
+    /// Threads that were let go, and that no probe can be at any more at the next look.
+    cooling: Vec<u32>,
+    /// The client waits for events, until then.
+    has_asked_until: Option<Instant>,
+}
+
+impl Run {
+    fn open(peer: &Peer, wish: RunWish) -> Result<Run> {
+        let tap = wish.tap();
+        let max_threads = wish.max_threads.clamp(1, THREADS);
+        let (max_threads, max_records) = match tap {
+            Tap::Kernel => (max_threads, 0),
+            Tap::User => (max_threads.min(SLOTS), max_threads.min(SLOTS)),
+        };
+        let options = Options {
+            tap,
+            detail: wish.detail(),
+            max_threads,
+            max_records,
+            ..Options::default()
+        };
+        let session = Session::load(options, Role::Run)?;
+        let clients = ClientTable::map(session.skel.maps.clients.as_fd(), 1)?;
+        clients.begin(0, peer.uid, max_records)?;
+        let now = Instant::now();
+        Ok(Run {
+            session,
+            _clients: clients,
+            places: Places::new(),
+            used: now,
+            looked: now,
+            reported: None,
+            cooling: Vec::new(),
+            has_asked_until: None,
+        })
+    }
+
+    /// Waits for the client or the probes; whether the client has said something.
+    fn wait(&mut self, connection: &OwnedFd, limit: Duration) -> Result<bool> {
+        // SAFETY: the ring's descriptor stays open as long as the session.
+        let ring = unsafe { BorrowedFd::borrow_raw(self.session.events_fd()) };
+        let interest = PollFlags::POLLIN;
+        let mut polled = [
+            PollFd::new(connection.as_fd(), interest),
+            PollFd::new(ring, interest),
+        ];
+        let limit = PollTimeout::from(limit.as_millis() as u8 + 1);
+        let _ = poll(&mut polled, limit);
+        let is_ready = |polled: &PollFd| polled.any() == Some(true);
+        let (is_asked, has_seen) = (is_ready(&polled[0]), is_ready(&polled[1]));
+        if has_seen {
+            self.session.take_in()?;
+        }
+        Ok(is_asked)
+    }
+
+    /// Whether there is something that has to be looked up while it is there.
+    fn has_news(&self) -> bool {
+        let events = self.session.events.borrow();
+        let resources = events.forwarded.as_ref().map(|held| &held.resources);
+        !events.call_sites.is_empty() || resources.is_some_and(|held| !held.is_empty())
+    }
+
+    /// Under the user tap the client's processes write their records themselves.
+    fn welcome(&self, connection: &OwnedFd) -> Result<()> {
+        let slots = self.session.options.max_records;
+        let maps = &self.session.skel.maps;
+        let is_tapped = slots > 0;
+        let slots_fd = is_tapped.then(|| maps.slots.as_fd().as_raw_fd());
+        say(connection, &Reply::Running { slots }, slots_fd)?;
+        if is_tapped {
+            let tids = maps.slot_tids.as_fd().as_raw_fd();
+            say(connection, &Reply::Running { slots }, Some(tids))?;
+        }
+        Ok(())
+    }
+
+    /// Whether there is more to come.
+    fn answer(
+        &mut self,
+        connection: &OwnedFd,
+        peer: &Peer,
+        request: Request,
+        descriptor: Option<OwnedFd>,
+    ) -> Result<bool> {
+        match request {
+            Request::Enrol => {
+                let process = descriptor.context("no process came along to be enrolled")?;
+                self.enrol(peer, &process)?;
+                say(connection, &Reply::Enrolled, None)?;
+            }
+            Request::Events { wait_ms } => {
+                let wait = Duration::from_millis(wait_ms.into()).min(WAIT_MAX);
+                self.has_asked_until = Some(Instant::now() + wait);
+            }
+            Request::Wrapper {
+                tgid,
+                ip,
+                offset,
+                rule,
+            } => self.learn(tgid, ip, offset, rule),
+            Request::Alive { tgid } => {
+                let count = self.session.threads_alive(tgid)? as u32;
+                say(connection, &Reply::Alive { count }, None)?;
+            }
+            Request::Report { is_last } => {
+                self.report(connection, is_last)?;
+                return Ok(!is_last);
+            }
+            _ => bail!("the request is out of order"),
+        }
+        Ok(true)
+    }
+
+    /// Arms a child of the client's: the descriptor stands for it whatever its number is.
+    fn enrol(&mut self, peer: &Peer, process: &OwnedFd) -> Result<()> {
+        if !self.session.is_attached() {
+            self.session.attach()?;
+        }
+        let pid = pid_of(process)?;
+        let bss = self.session.skel.maps.bss_data.as_deref_mut();
+        let bss = bss.context("no .bss in the probes")?;
+        (bss.enrol_tgid, bss.enrol_tid) = (pid, 0);
+        (bss.enrol_client, bss.enrol_parent) = (0, peer.pid);
+        bss.enrol_armed = true;
+        let before = self.session.threads_given_out();
+        let walk = self.session.skel.progs.enrol_tasks.as_fd();
+        walk_tasks(walk, Some(process.as_fd()))?;
+        ensure!(peer.is_alive(), "the process has ended");
+        ensure!(
+            self.session.threads_given_out() > before,
+            "the process is not a child of the one that asks, or has other rights than it"
+        );
+        self.used = Instant::now();
+        Ok(())
+    }
+
+    /// Takes in what happened; now and then looks whether the probes are still of use.
+    fn tick(&mut self, now: Instant) -> Result<()> {
+        self.session.take_in()?;
+        if now.saturating_duration_since(self.looked) < Duration::from_secs(1) {
+            return Ok(());
+        }
+        self.looked = now;
+        let maps = &self.session.skel.maps;
+        for index in self.cooling.drain(..) {
+            maps.free_threads
+                .update(&[], &index.to_ne_bytes(), MapFlags::ANY)?;
+        }
+        while let Ok(Some(index)) = maps.retired_threads.lookup_and_delete(&[]) {
+            self.cooling.extend(tables::read_value::<u32>(&index));
+        }
+        if self.session.has_threads()? {
+            self.used = now;
+        }
+        let is_idle = now.saturating_duration_since(self.used) > LONG;
+        ensure!(!is_idle, "nothing has been monitored for a long time");
+        Ok(())
+    }
+
+    fn events(&mut self) -> Reply {
+        fn batch<T: Copy>(from: &mut Vec<T>) -> Blob {
+            let count = from.len().min(BATCH);
+            Blob::of(&from.drain(..count).collect::<Vec<T>>())
+        }
+        let mut events = self.session.events.borrow_mut();
+        let events = &mut *events;
+        let count = events.ended.len().min(BATCH);
+        let ended: Vec<types::thread> = events.ended.drain(..count).collect();
+        let ended: Vec<types::thread> = ended.iter().map(wire::shown_thread).collect();
+        let call_sites = batch(&mut events.call_sites);
+        let mut is_more = !(events.ended.is_empty() && events.call_sites.is_empty());
+        let mut resources = Blob::default();
+        if let Some(held) = &mut events.forwarded {
+            resources = batch(&mut held.resources);
+            is_more |= !held.resources.is_empty();
+        }
+        Reply::Events {
+            ended: Blob::of(&ended),
+            call_sites,
+            resources,
+            is_more,
+        }
+    }
+
+    /// Where the client's program keeps a return address: of no use to anybody else.
+    fn learn(&self, tgid: u32, ip: u64, offset: i32, rule: u32) {
+        let key = types::wrapper_key {
+            ip,
+            tgid,
+            reserved: 0,
+        };
+        let value = types::wrapper { offset, rule };
+        // Best effort, as in a session of one's own; only where the probes have asked.
+        let _ = self.session.skel.maps.wrappers.update(
+            tables::bytes_of(&key),
+            tables::bytes_of(&value),
+            MapFlags::EXIST,
+        );
+    }
+
+    fn report(&mut self, connection: &OwnedFd, is_last: bool) -> Result<()> {
+        let now = Instant::now();
+        let is_too_early = |last: Instant| now.saturating_duration_since(last) < BETWEEN_REPORTS;
+        ensure!(
+            is_last || !self.reported.is_some_and(is_too_early),
+            "reports are asked for too often"
+        );
+        self.reported = Some(now);
+        let (snapshot, ended) = if is_last {
+            let stacks = self.session.stacks_in_flight()?;
+            let stopped_ns = self.session.stop()?;
+            self.take_out(stopped_ns, &stacks)?
+        } else {
+            self.take_out(monotonic_ns(), &HashMap::new())?
+        };
+        self.look_up(&snapshot);
+        let bytes = wire::encode(&snapshot, ended, &self.places);
+        drop(snapshot);
+        let size = bytes.len() as u64;
+        say(connection, &Reply::Report { size }, None)?;
+        for chunk in bytes.chunks(BULK) {
+            ensure!(now.elapsed() < LONG, "the client does not read");
+            channel::send(connection.as_fd(), chunk, None, MsgFlags::empty())
+                .context("the client does not read")?;
+        }
+        Ok(())
+    }
+
+    /// What is in the tables, and how many of the threads have ended: of these the client is told
+    /// once.
+    fn take_out(
+        &mut self,
+        stopped_ns: u64,
+        stacks: &HashMap<u32, Vec<u64>>,
+    ) -> Result<(Snapshot, usize)> {
+        let before = self.session.events.borrow().ended.len();
+        let mut snapshot = self.session.snapshot(stopped_ns, stacks)?;
+        let mut events = self.session.events.borrow_mut();
+        debug_assert_eq!(before, events.ended.len()); // nothing was taken in meanwhile
+        events.ended.clear();
+        events.ended_unlisted.clear();
+        if let Some(held) = &events.forwarded {
+            tables::add(&mut snapshot.lost.stacks, held.dropped);
+        }
+        Ok((snapshot, before))
+    }
+
+    fn look_up(&mut self, snapshot: &Snapshot) {
+        let places = &mut self.places;
+        let mut symbols = None; // the kernel's symbols take memory: not longer than needed
+        for address in wire::addresses(snapshot) {
+            places.entry(address).or_insert_with(|| {
+                let symbols = symbols.get_or_insert_with(Symbols::default);
+                FrameText::of(symbols.kernel(address))
+            });
+        }
+    }
+}
+
+/// The process that a descriptor stands for, by its number here.
+fn pid_of(process: &OwnedFd) -> Result<u32> {
+    let path = format!("/proc/self/fdinfo/{}", process.as_raw_fd());
+    let text = fs::read_to_string(path).context("cannot ask for the process")?;
+    let line = text.lines().find_map(|line| line.strip_prefix("Pid:"));
+    match line.and_then(|pid| pid.trim().parse::<u32>().ok()) {
+        Some(pid) if pid > 0 => Ok(pid),
+        _ => bail!("the descriptor is not that of a living process"),
+    }
+}

@@ -1,0 +1,310 @@
+//! What a session measured, on its way from the broker to the client that asked for it.
+//!
+//! Only what is named here goes: fields that are added to the probes' tables stay with the broker
+//! until somebody has thought about who may see them.
+
+use std::collections::{BTreeMap, HashMap};
+
+use serde::{Deserialize, Serialize};
+
+use super::protocol::{self, FrameText};
+use crate::collect::Snapshot;
+use crate::session::{Detail, Tap};
+use crate::tables::{self, types};
+
+/// Plain C structs, as their bytes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Blob(Vec<u8>);
+
+impl Blob {
+    pub fn of<T: Copy>(items: &[T]) -> Blob {
+        Blob(items.iter().flat_map(tables::bytes_of).copied().collect())
+    }
+
+    /// `None` if these are not whole structs.
+    pub fn items<T: Copy>(&self) -> Option<Vec<T>> {
+        let chunks = self.0.chunks_exact(std::mem::size_of::<T>());
+        if !chunks.remainder().is_empty() {
+            return None;
+        }
+        chunks.map(tables::read_value).collect()
+    }
+}
+
+/// Keys and values of a table.
+#[derive(Serialize, Deserialize)]
+struct Table(Blob, Blob);
+
+impl Table {
+    fn of<K: Copy, V: Copy>(entries: impl IntoIterator<Item = (K, V)>) -> Table {
+        let (keys, values): (Vec<K>, Vec<V>) = entries.into_iter().unzip();
+        Table(Blob::of(&keys), Blob::of(&values))
+    }
+
+    fn entries<K: Copy, V: Copy>(&self) -> Option<Vec<(K, V)>> {
+        let (keys, values) = (self.0.items()?, self.1.items()?);
+        (keys.len() == values.len()).then(|| keys.into_iter().zip(values).collect())
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct Wire {
+    user_tap: bool,
+    /// sleeps, irq, io
+    detail: [bool; 3],
+    started_ns: u64,
+    stopped_ns: u64,
+    steal_ns: Option<u64>,
+    threads: Blob,
+    /// So many of these have ended, and were not told of before.
+    ended: usize,
+    unlisted: Option<usize>,
+    open_calls: Vec<(usize, Vec<u64>)>,
+    rows: Table,
+    sleeps: Table,
+    wakers: Table,
+    owners: Table,
+    resources: Table,
+    chains: Blob,
+    finds_owners: bool,
+    sites: Table,
+    kernel_stacks: Vec<(u64, Vec<u64>)>,
+    stack_args: Vec<(u64, [u64; 3])>,
+    user_stacks: Table,
+    lost: Blob,
+    probe_misses: u64,
+    /// What stands for an address in the stacks above, and the place that it is.
+    frames: Vec<(u64, FrameText)>,
+}
+
+/// A thread's life without what the probes need for themselves, addresses of the kernel among it.
+pub fn shown_thread(thread: &types::thread) -> types::thread {
+    types::thread {
+        tid: thread.tid,
+        tgid: thread.tgid,
+        index: thread.index,
+        comm: thread.comm,
+        state: thread.state,
+        mode: thread.mode,
+        call: thread.call,
+        parted: thread.parted,
+        flags: thread.flags,
+        begin_ns: thread.begin_ns,
+        stamp_ns: thread.stamp_ns,
+        calls: thread.calls,
+        between: thread.between,
+        in_calls: thread.in_calls,
+        parts: thread.parts,
+        between_max_ns: thread.between_max_ns,
+        between_spin_ns: thread.between_spin_ns,
+        spin_ns: thread.spin_ns,
+        call_faults_minor: thread.call_faults_minor,
+        call_faults_major: thread.call_faults_major,
+        birth_ns: thread.birth_ns,
+        birth_faults_minor: thread.birth_faults_minor,
+        birth_faults_major: thread.birth_faults_major,
+        end_ns: thread.end_ns,
+        end_faults_minor: thread.end_faults_minor,
+        end_faults_major: thread.end_faults_major,
+        outside: thread.outside,
+        ..types::thread::default()
+    }
+}
+
+/// A lock that is none of the call's own files' has its address for a name.
+fn shown_resource(
+    (mut key, mut row): (types::resource_key, types::resource_row),
+) -> (types::resource_key, types::resource_row) {
+    if key.resource.kind == tables::RESOURCE_LOCK && key.resource.what == 0 {
+        key.resource.id = 0;
+    }
+    row.ends.peer_tgid = 0; // perhaps another user's process
+    (key, row)
+}
+
+fn shown_sleep(
+    (key, mut row): (types::sleep_key, types::sleep_row),
+) -> (types::sleep_key, types::sleep_row) {
+    if row.waiters_scope == tables::WAITERS_ALL {
+        (row.waiters_entry, row.waiters_exit, row.waiters_scope) = (0, 0, 0);
+    }
+    (key, row)
+}
+
+/// The place of each address, as far as it has been looked up.
+pub type Places = HashMap<u64, FrameText>;
+
+/// Numbers for addresses, as they come.
+struct Numbers<'a> {
+    places: &'a Places,
+    numbers: HashMap<u64, u64>,
+    frames: Vec<(u64, FrameText)>,
+}
+
+impl Numbers<'_> {
+    fn of(&mut self, stack: &[u64]) -> Vec<u64> {
+        stack.iter().map(|address| self.number(*address)).collect()
+    }
+
+    fn number(&mut self, address: u64) -> u64 {
+        let next = self.numbers.len() as u64 + 1;
+        let number = *self.numbers.entry(address).or_insert(next);
+        if number == next {
+            let unknown = || FrameText {
+                function: "(no symbol)".to_string(),
+                offset: 0,
+                line: None,
+            };
+            let text = self.places.get(&address).cloned();
+            self.frames.push((number, text.unwrap_or_else(unknown)));
+        }
+        number
+    }
+}
+
+/// All addresses of the kernel in a snapshot.
+pub fn addresses(snapshot: &Snapshot) -> impl Iterator<Item = u64> + '_ {
+    let open = snapshot.open_calls.iter().map(|(_, stack)| stack);
+    let stacks = snapshot.kernel_stacks.values();
+    stacks.chain(open).flatten().copied()
+}
+
+/// The snapshot as a client may have it. The first `ended` of its threads have ended.
+pub fn encode(snapshot: &Snapshot, ended: usize, places: &Places) -> Vec<u8> {
+    let mut numbers = Numbers {
+        places,
+        numbers: HashMap::new(),
+        frames: Vec::new(),
+    };
+    let threads: Vec<types::thread> = snapshot.threads.iter().map(shown_thread).collect();
+    let open_calls = snapshot.open_calls.iter();
+    let open_calls = open_calls.map(|(at, stack)| (*at, numbers.of(stack)));
+    let open_calls = open_calls.collect();
+    let stacks = snapshot.kernel_stacks.iter();
+    let kernel_stacks = stacks.map(|(name, stack)| (*name, numbers.of(stack)));
+    let kernel_stacks = kernel_stacks.collect();
+    let detail = snapshot.detail;
+    protocol::encode(&Wire {
+        user_tap: snapshot.tap == Tap::User,
+        detail: [detail.sleeps, detail.irq, detail.io],
+        started_ns: snapshot.started_ns,
+        stopped_ns: snapshot.stopped_ns,
+        steal_ns: snapshot.steal_ns,
+        threads: Blob::of(&threads),
+        ended,
+        unlisted: snapshot.unlisted,
+        open_calls,
+        rows: Table::of(snapshot.rows.iter().map(|(call, row)| (*call, *row))),
+        sleeps: Table::of(snapshot.sleeps.iter().copied().map(shown_sleep)),
+        wakers: Table::of(snapshot.wakers.iter().copied()),
+        owners: Table::of(snapshot.owners.iter().copied()),
+        resources: Table::of(snapshot.resources.iter().copied().map(shown_resource)),
+        chains: Blob::of(&snapshot.chains),
+        finds_owners: snapshot.finds_owners,
+        sites: Table::of(snapshot.sites.iter().copied()),
+        kernel_stacks,
+        stack_args: snapshot.stack_args.iter().map(|(k, v)| (*k, *v)).collect(),
+        user_stacks: Table::of(snapshot.user_stacks.iter().map(|(k, v)| (*k, *v))),
+        lost: Blob::of(&[snapshot.lost]),
+        probe_misses: snapshot.probe_misses,
+        frames: numbers.frames,
+    })
+}
+
+/// What came over the wire.
+pub struct Received {
+    pub snapshot: Snapshot,
+    /// So many of its threads have ended.
+    pub ended: usize,
+    /// What stands for an address in its stacks, and the place that it is.
+    pub frames: Vec<(u64, FrameText)>,
+}
+
+/// `None` if that is not the whole of one snapshot.
+pub fn decode(bytes: &[u8]) -> Option<Received> {
+    let wire: Wire = protocol::decode(bytes)?;
+    let [sleeps, irq, io] = wire.detail;
+    let rows: BTreeMap<u32, types::row> = wire.rows.entries()?.into_iter().collect();
+    let snapshot = Snapshot {
+        tap: if wire.user_tap {
+            Tap::User
+        } else {
+            Tap::Kernel
+        },
+        detail: Detail {
+            sleeps,
+            callsites: false,
+            irq,
+            io,
+        },
+        slow_ns: 0,
+        started_ns: wire.started_ns,
+        stopped_ns: wire.stopped_ns,
+        steal_ns: wire.steal_ns,
+        threads: wire.threads.items()?,
+        unlisted: wire.unlisted,
+        open_calls: wire.open_calls,
+        rows,
+        sleeps: wire.sleeps.entries()?,
+        wakers: wire.wakers.entries()?,
+        owners: wire.owners.entries()?,
+        resources: wire.resources.entries()?,
+        chains: wire.chains.items()?,
+        finds_owners: wire.finds_owners,
+        sites: wire.sites.entries()?,
+        kernel_stacks: wire.kernel_stacks.into_iter().collect(),
+        stack_args: wire.stack_args.into_iter().collect(),
+        user_stacks: wire.user_stacks.entries()?.into_iter().collect(),
+        lost: *wire.lost.items()?.first()?,
+        probe_misses: wire.probe_misses,
+        notes: Vec::new(),
+    };
+    let count = snapshot.threads.len();
+    let is_whole = wire.ended <= count
+        && snapshot
+            .unlisted
+            .is_none_or(|at| at == wire.ended && at < count)
+        && snapshot
+            .open_calls
+            .iter()
+            .all(|(at, _)| *at < count && *at >= wire.ended);
+    is_whole.then_some(Received {
+        snapshot,
+        ended: wire.ended,
+        frames: wire.frames,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_stay_with_the_broker() {
+        const ADDRESS: u64 = 0xffff_8881_2345_6780;
+        let thread = types::thread {
+            task: ADDRESS,
+            resource: ADDRESS,
+            spin_lock: ADDRESS,
+            calls: 7,
+            ..types::thread::default()
+        };
+        let shown = shown_thread(&thread);
+        assert_eq!(shown.calls, 7);
+        let bytes = tables::bytes_of(&shown);
+        assert!(bytes.chunks(8).all(|word| word != ADDRESS.to_ne_bytes()));
+
+        let mut key = types::resource_key::default();
+        (key.resource.kind, key.resource.id) = (tables::RESOURCE_LOCK, ADDRESS);
+        let (key, _) = shown_resource((key, types::resource_row::default()));
+        assert_eq!(key.resource.id, 0);
+    }
+
+    #[test]
+    fn structs_that_were_cut_are_refused() {
+        let whole = Blob::of(&[1u64, 2]);
+        assert_eq!(whole.items::<u64>(), Some(vec![1, 2]));
+        assert_eq!(Blob(whole.0[..9].to_vec()).items::<u64>(), None);
+        assert!(decode(&[1, 2, 3]).is_none());
+    }
+}

@@ -1,0 +1,424 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `debox run` without privilege, through the broker: the same report, nothing of others, and what a
+//! client may not do to the broker or to others. SECURITY.md names the tests.
+
+use std::fs;
+use std::io::BufRead;
+use std::io::BufReader;
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Child;
+use std::process::Command;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use debox_tests::brokered::Place;
+use debox_tests::brokered::OTHER;
+use debox_tests::brokered::USER;
+use debox_tests::ms;
+use debox_tests::program;
+use debox_tests::skipped;
+use debox_tests::wait_for;
+use debox_tests::Debox;
+use debox_tests::Measured;
+use serde_json::Value;
+
+const LONG: Duration = Duration::from_secs(30);
+
+/// A broker that starts, and storms on it, would disturb what another test measures.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[track_caller]
+fn shows_no_address(run: &Measured) {
+    let text = run.report.to_string();
+    for start in ["0xffff", "ffffffff"] {
+        assert!(!text.contains(start), "an address of the kernel in {text}");
+    }
+    // Numbers too large for a time are addresses or their names.
+    let words = text.split(|c: char| !c.is_ascii_digit());
+    let large = words.filter_map(|word| word.parse::<u64>().ok());
+    for number in large {
+        assert!(number < 1 << 47, "{number} is an address in {text}");
+    }
+}
+
+#[track_caller]
+fn notes(run: &Measured) -> String {
+    let unseen = run.report["unseen"].as_array().expect("sentences");
+    let sentences = unseen.iter().filter_map(Value::as_str);
+    sentences.collect::<Vec<_>>().join(" ")
+}
+
+#[track_caller]
+fn first_line(child: &mut Child) -> String {
+    let mut line = String::new();
+    let mut said = BufReader::new(child.stdout.take().expect("piped"));
+    said.read_line(&mut line).expect("text");
+    line
+}
+
+/// What `pipe_read` knows, under both taps; the names of its files are looked up, too.
+#[test]
+fn the_report_is_the_same_without_privilege() {
+    let _alone = alone();
+    let place = Place::with_broker(&[]);
+    for tap in ["kernel", "user"] {
+        let make = || {
+            let debox = place.run("pipe_read").options(["--tap", tap]);
+            debox.args(["thread", "100", "3"])
+        };
+        let run = place.report_of(USER, make);
+        run.call("read")
+            .sleep("pipe empty")
+            .count(3)
+            .blocked_as_known()
+            .waker_task("writer");
+        assert_eq!(run.report["tap"], tap);
+        let text = run.report["sleeps"].to_string();
+        assert!(text.contains("pipe:["), "no name of the pipe in {text}");
+        assert!(text.contains("main+0x"), "no caller in {text}");
+        assert!(
+            notes(&run).contains("through the broker"),
+            "{}",
+            notes(&run)
+        );
+        shows_no_address(&run);
+    }
+}
+
+#[test]
+fn children_are_followed_and_calls_counted_to_the_last_one() {
+    let _alone = alone();
+    let place = Place::with_broker(&[]);
+    let run = place.report_of(USER, || place.run("children").args(["many", "40"]));
+    run.call("getuid").calls(400);
+    run.call("wait4").errors(0);
+    assert_eq!(run.threads("children").len(), 41);
+
+    // An ending child is known by its name.
+    let run = place.report_of(USER, || place.run("children").args(["wait4", "100"]));
+    let sleep = run.call("wait4").sleep("child process");
+    sleep.count(1).blocked_as_known().waker_task("sleeper");
+}
+
+#[test]
+fn of_others_it_is_told_that_there_is_one() {
+    let _alone = alone();
+    let place = Place::with_broker(&[]);
+    let pipe = place.path().join("pipe");
+    let made = Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.is_ok_and(|status| status.success()));
+    fs::set_permissions(&pipe, fs::Permissions::from_mode(0o666)).expect("own file");
+    // Root writes into it, some time after the reader has said that it will read.
+    let ready = place.path().join("ready");
+    let (pipe, ready) = (pipe.display(), ready.display());
+    let text = format!(
+        "exec 3<>{pipe}; while :; do while [ ! -e {ready} ]; do sleep 0.02; done; rm {ready}; \
+         sleep 0.3; echo x >&3; done"
+    );
+    let mut writer = Command::new("sh").args(["-c", &text]).spawn().expect("sh");
+    let read = format!(": > {ready}; read line < {pipe}");
+    let run = place.report_of(USER, || {
+        let shell = place.command("/bin/sh");
+        shell.args(["-c", &read])
+    });
+    writer.kill().expect("own child");
+    writer.wait().expect("own child");
+    let sleeps = run.report["sleeps"].as_array().expect("a table");
+    let is_long = |row: &&Value| row["blocked_ns"].as_u64() > Some(ms(100));
+    let long: Vec<&Value> = sleeps.iter().filter(is_long).collect();
+    assert_eq!(long.len(), 1, "{sleeps:#?}");
+    let waker = &long[0]["wakers"][0];
+    assert_eq!(waker["comm"], "(another user)", "{waker}");
+    assert_eq!(waker["tid"], 0, "{waker}");
+    shows_no_address(&run);
+}
+
+#[test]
+fn numbers_are_those_of_the_users_pid_namespace() {
+    let _alone = alone();
+    let place = Place::with_broker(&[]);
+    let inside = ["unshare", "--pid", "--fork", "--mount-proc"].map(String::from);
+    let tried = Command::new("unshare")
+        .args(&inside[1..])
+        .arg("true")
+        .status();
+    if !tried.is_ok_and(|status| status.success()) {
+        return skipped("PID namespace", "this machine does not allow one");
+    }
+    let output = place.report_file();
+    let wrap = [inside.to_vec(), place.words_of(USER)].concat();
+    let debox = place.run("pipe_read").args(["child", "100"]);
+    let debox = debox
+        .options(["--format", "json", "--output"])
+        .options([&output]);
+    let run = debox.finish_under(&wrap).code(0).measured(&output);
+    // The namespace begins with number 1.
+    let writer = run.fact("writer_tid");
+    assert!(writer < 100, "{writer}");
+    assert_eq!(run.threads("writer")[0]["tid"], writer);
+    let text = run.report["sleeps"].to_string();
+    assert!(text.contains("main+0x"), "no caller in {text}");
+}
+
+#[test]
+fn programs_with_other_rights_are_not_followed() {
+    let _alone = alone();
+    let place = Place::with_broker(&[]);
+    for tap in ["kernel", "user"] {
+        let other = place.set_user_id(&program("timers"), "with-rights");
+        let text = format!("{} nanosleep 20 3 > /dev/null; true", other.display());
+        let run = place.report_of(USER, || {
+            let shell = place.command("/bin/sh").options(["--tap", tap]);
+            shell.args(["-c", &text])
+        });
+        let said = notes(&run);
+        assert!(said.contains("not followed: with-rights"), "{said}");
+        assert_eq!(run.count_of("nanosleep"), 0, "{tap}");
+    }
+}
+
+#[test]
+fn what_is_not_to_be_had_is_refused_in_a_sentence() {
+    let _alone = alone();
+    let place = Place::with_broker(&["--runs-per-user", "1"]);
+    let refused = |options: &[&str], words: &[&str]| {
+        let echo = place.command("/bin/echo").args(["ran"]).options(options);
+        let finished = echo.finish_under(&place.words_of(USER)).code(125);
+        assert_eq!(finished.says(words).stdout, "");
+    };
+    refused(&["--trace"], &["--trace", "broker", "sudo"]);
+    refused(&["--detail", "callsites"], &["callsites", "broker", "sudo"]);
+    refused(&["--slow", "1ms"], &["--slow", "broker", "sudo"]);
+
+    // A second one at the same time is too much for one user, and not for another.
+    let debox = place.path().join("debox");
+    let debox = debox.to_str().expect("plain text");
+    let mut first = place.start(
+        USER,
+        &[debox, "run", "--", "sh", "-c", "echo on; exec sleep 60"],
+    );
+    assert_eq!(first_line(&mut first), "on\n");
+    let second = place.start(USER, &[debox, "run", "--", "true"]);
+    let second = second.wait_with_output().expect("own child");
+    let said = String::from_utf8_lossy(&second.stderr).into_owned();
+    assert_eq!(second.status.code(), Some(125), "{said}");
+    assert!(said.contains("as many runs as one may have"), "{said}");
+    let other = place.start(OTHER, &[debox, "run", "--", "true"]);
+    let other = other.wait_with_output().expect("own child");
+    assert!(other.status.success(), "{other:?}");
+    // SAFETY: the process is our own and not waited for yet. It passes this on to its command.
+    unsafe { libc::kill(first.id() as i32, libc::SIGTERM) };
+    first.wait().expect("own child");
+    let again = wait_for(LONG, || {
+        let again = place.start(USER, &[debox, "run", "--", "true"]);
+        let again = again.wait_with_output().expect("own child");
+        again.status.success()
+    });
+    assert!(again, "what was given is not taken back");
+}
+
+#[test]
+fn without_a_broker_it_says_what_to_do() {
+    let _alone = alone();
+    let place = Place::new();
+    let echo = place.command("/bin/echo").args(["ran"]);
+    let finished = echo.finish_under(&place.words_of(USER)).code(125);
+    let words = [
+        "needs root",
+        "no broker answers",
+        "sudo",
+        "`sudo debox broker`",
+    ];
+    assert_eq!(finished.says(&words).stdout, "");
+}
+
+#[test]
+fn doctor_tells_of_the_broker() {
+    let _alone = alone();
+    let mut place = Place::with_broker(&[]);
+    let doctor = || {
+        let doctor = Debox::bare(["doctor", "--format", "json"]);
+        doctor.binary(&place.path().join("debox"))
+    };
+    let finding = |text: &str, need: &str| {
+        let diagnosis: Value = serde_json::from_str(text).expect("JSON");
+        let findings = diagnosis["findings"].as_array().expect("a list");
+        let found = findings.iter().find(|finding| finding["need"] == need);
+        found.expect("a finding").clone()
+    };
+    let seen = doctor().finish_under(&place.words_of(USER)).code(0).stdout;
+    assert_eq!(finding(&seen, "broker")["standing"], "met", "{seen}");
+    assert_eq!(finding(&seen, "privilege")["standing"], "limits", "{seen}");
+    place.stop_broker();
+    let doctor = Debox::bare(["doctor", "--format", "json"]).binary(&place.path().join("debox"));
+    let seen = doctor.finish_under(&place.words_of(USER)).code(1).stdout;
+    let found = finding(&seen, "broker");
+    assert_eq!(found["standing"], "limits", "{seen}");
+    assert!(found["remedy"].to_string().contains("sudo debox broker"));
+}
+
+/// The command goes on as if nothing had happened, and the report says what it does not know.
+#[test]
+fn a_run_outlives_a_killed_broker() {
+    let _alone = alone();
+    let mut place = Place::with_broker(&[]);
+    let debox = place.path().join("debox");
+    let debox = debox.to_str().expect("plain text");
+    for tap in ["kernel", "user"] {
+        let output = place.report_file();
+        let words = [
+            debox,
+            "run",
+            "--tap",
+            tap,
+            "--format",
+            "json",
+            "--output",
+            output.to_str().expect("plain text"),
+            "--",
+            "sh",
+            "-c",
+            "echo on; sleep 2.5; sh -c 'sleep 0.5; exit 3'; echo still $?; exit 7",
+        ];
+        let mut run = place.start(USER, &words);
+        let mut said = BufReader::new(run.stdout.take().expect("piped"));
+        let mut line = String::new();
+        said.read_line(&mut line).expect("text");
+        assert_eq!(line, "on\n");
+        std::thread::sleep(Duration::from_millis(2000));
+        let held = debox_tests::KernelObject::held_by(place.broker_pid());
+        place.kill_broker();
+        let gone = wait_for(LONG, || !held.iter().any(|object| object.exists()));
+        // Slots that a program has mapped stay as long as it runs.
+        assert!(
+            gone || tap == "user",
+            "the broker left objects in the kernel"
+        );
+        // Another one begins anew: the children of the run are nothing to it.
+        place.start_broker(&[]);
+        let descriptors = place.broker_descriptors();
+        let mut rest = String::new();
+        said.read_to_string(&mut rest).expect("text");
+        assert_eq!(rest, "still 3\n");
+        assert_eq!(run.wait().expect("own child").code(), Some(7));
+        assert_eq!(place.broker_descriptors(), descriptors);
+        let text = fs::read_to_string(&output).expect("a report");
+        let report: Value = serde_json::from_str(&text).expect("JSON");
+        assert!(text.contains("The broker ended during the run"), "{text}");
+        assert!(text.contains("the rest is missing"), "{text}");
+        // Of the first second something is known.
+        assert_eq!(report["exit_status"], 7);
+        assert_eq!(
+            report["threads"].as_array().map(Vec::len),
+            Some(2),
+            "{text}"
+        );
+        let fresh = place.report_of(USER, || place.command("/bin/true"));
+        assert!(!notes(&fresh).contains("ended"), "{}", notes(&fresh));
+    }
+}
+
+#[test]
+fn a_false_broker_is_not_believed() {
+    let _alone = alone();
+    let place = Place::new();
+    let client = place.copy(&program("broker_client"));
+    let client = client.to_str().expect("plain text");
+    let socket = place.socket();
+    let socket = socket.to_str().expect("plain text");
+    let mut false_one = place.start(OTHER, &[client, "serve", socket]);
+    assert_eq!(first_line(&mut false_one), "ready\n");
+    let echo = place.command("/bin/echo").args(["ran"]);
+    let finished = echo.finish_under(&place.words_of(USER));
+    false_one.kill().expect("own child");
+    false_one.wait().expect("own child");
+    let finished = finished.code(125).says(&["broker", "is user 65533's"]);
+    assert_eq!(finished.stdout, "");
+}
+
+#[test]
+fn nonsense_in_a_run_ends_it_and_nothing_else() {
+    let _alone = alone();
+    let place = Place::with_broker(&[]);
+    let before = place.broker_descriptors();
+    ask(&place, &["nonsense"]);
+    let closed = wait_for(LONG, || place.broker_descriptors() <= before);
+    assert!(closed, "descriptors stay open");
+    place.report_of(USER, || place.command("/bin/true"));
+}
+
+#[test]
+fn others_processes_and_runs_are_not_to_be_had() {
+    let _alone = alone();
+    let place = Place::with_broker(&[]);
+    // Another user's, root's, and one of the same user that is not the asking one's child.
+    let mut children = [OTHER, USER].map(|user| place.start(user, &["sleep", "60"]));
+    for pid in [children[0].id(), std::process::id(), children[1].id()] {
+        ask(&place, &["others", &pid.to_string()]);
+    }
+    for child in &mut children {
+        child.kill().expect("own child");
+        child.wait().expect("own child");
+    }
+}
+
+/// Runs `broker_client` to its end, which must be a good one.
+#[track_caller]
+fn ask(place: &Place, words: &[&str]) {
+    let client = place.copy(&program("broker_client"));
+    let socket = place.socket();
+    let mut all = vec![client.to_str().expect("plain text"), words[0]];
+    all.push(socket.to_str().expect("plain text"));
+    all.extend(&words[1..]);
+    let output = place.start(USER, &all).wait_with_output();
+    let output = output.expect("own child");
+    assert!(output.status.success(), "{words:?}: {output:?}");
+}
+
+/// Who asks and never reads holds nobody up, and not for long what it has.
+#[test]
+fn a_client_that_does_not_read_is_left() {
+    let _alone = alone();
+    let place = Place::with_broker(&[]);
+    let before = place.broker_descriptors();
+    let client = place.copy(&program("broker_client"));
+    let client = client.to_str().expect("plain text");
+    let socket = place.socket();
+    let socket = socket.to_str().expect("plain text");
+    let mut slow = place.start(USER, &[client, "slow", socket]);
+    assert_eq!(first_line(&mut slow), "ready\n");
+    place.report_of(OTHER, || place.command("/bin/true"));
+    place.report_of(USER, || place.command("/bin/true"));
+    assert!(slow.wait().expect("own child").success());
+    let closed = wait_for(LONG, || place.broker_descriptors() <= before);
+    assert!(closed, "descriptors stay open");
+}
+
+/// With privilege, too, the broker is asked if it is named.
+#[test]
+fn root_gets_the_same_from_a_broker_it_names() {
+    let _alone = alone();
+    let place = Place::with_broker(&[]);
+    let output = place.report_file();
+    let named = format!("DEBOX_BROKER={}", place.socket().display());
+    let debox = Debox::run("pipe_read").args(["thread", "100"]);
+    let debox = debox
+        .options(["--format", "json", "--output"])
+        .options([&output]);
+    let run = debox
+        .finish_under(&["env", &named])
+        .code(0)
+        .measured(&output);
+    assert!(
+        notes(&run).contains("through the broker"),
+        "{}",
+        notes(&run)
+    );
+}

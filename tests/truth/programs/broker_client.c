@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * What a client without privilege may say to the broker's socket beyond what debox says.
+ *
+ * broker_client slow SOCKET         asks and never reads, until the broker has had enough
+ * broker_client nonsense SOCKET     everything that is no request, in a session of its own
+ * broker_client others SOCKET PID   asks for a process that is not its child, and for others' runs
+ * broker_client serve SOCKET        a false broker: says nothing, listens
+ *
+ * The packets are those of crates/debox/src/broker/protocol.rs, put together by hand: the number of
+ * the kind of request, then its fields; integers take seven bits a byte, the lowest first.
+ */
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include "known.h"
+
+enum request { HELLO, ENABLE, FRAMES, RUN, ENROL, EVENTS, WRAPPER, ALIVE, REPORT };
+enum reply { WELCOME, ENABLED, NAMED, REFUSED, RUNNING, ENROLLED };
+
+#define VERSION 2
+
+struct packet {
+	unsigned char bytes[65536];
+	size_t size;
+};
+
+static const char *path;
+
+static void add(struct packet *packet, uint64_t number)
+{
+	while (number > 127) {
+		packet->bytes[packet->size++] = (unsigned char)(number | 128);
+		number >>= 7;
+	}
+	packet->bytes[packet->size++] = (unsigned char)number;
+}
+
+static uint64_t take(struct packet *packet, size_t *at)
+{
+	uint64_t number = 0;
+
+	for (int shift = 0; *at < packet->size; shift += 7) {
+		unsigned char byte = packet->bytes[(*at)++];
+
+		number |= (uint64_t)(byte & 127) << shift;
+		if (byte < 128)
+			break;
+	}
+	return number;
+}
+
+static int reach(void)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+	strncpy(address.sun_path, path, sizeof(address.sun_path) - 1);
+	MUST(fd >= 0);
+	MUST(connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0);
+	return fd;
+}
+
+/* `passed`: a descriptor that goes along, or -1. */
+static int say(int fd, struct packet *packet, int passed, int flags)
+{
+	struct iovec part = {packet->bytes, packet->size};
+	char control[CMSG_SPACE(sizeof(int))] = {};
+	struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+
+	if (passed >= 0) {
+		struct cmsghdr *head;
+
+		message.msg_control = control;
+		message.msg_controllen = sizeof(control);
+		head = CMSG_FIRSTHDR(&message);
+		head->cmsg_level = SOL_SOCKET;
+		head->cmsg_type = SCM_RIGHTS;
+		head->cmsg_len = CMSG_LEN(sizeof(int));
+		memcpy(CMSG_DATA(head), &passed, sizeof(int));
+	}
+	return sendmsg(fd, &message, flags | MSG_NOSIGNAL) < 0 ? -errno : 0;
+}
+
+/* The kind of the next reply, or -1 at the end of the connection. */
+static int hear(int fd, struct packet *packet)
+{
+	struct pollfd waiting = {fd, POLLIN, 0};
+	ssize_t got;
+	size_t at = 0;
+
+	MUST(poll(&waiting, 1, 30000) == 1);
+	got = recv(fd, packet->bytes, sizeof(packet->bytes), 0);
+	if (got <= 0)
+		return -1;
+	packet->size = (size_t)got;
+	return (int)take(packet, &at);
+}
+
+static uint64_t greet(int fd)
+{
+	struct packet packet = {};
+	size_t at = 1;
+
+	add(&packet, HELLO);
+	add(&packet, VERSION);
+	MUST(say(fd, &packet, -1, 0) == 0);
+	MUST(hear(fd, &packet) == WELCOME);
+	MUST(take(&packet, &at) == VERSION);
+	return take(&packet, &at);
+}
+
+static int ask_to_run(int fd, uint64_t nonce)
+{
+	struct packet packet = {};
+
+	add(&packet, RUN);
+	add(&packet, nonce);
+	add(&packet, 0); /* not the user tap */
+	add(&packet, 1); /* sleeps */
+	add(&packet, 0);
+	add(&packet, 0);
+	add(&packet, 64);
+	MUST(say(fd, &packet, -1, 0) == 0);
+	return hear(fd, &packet);
+}
+
+static int begin_run(void)
+{
+	int fd = reach();
+
+	MUST(ask_to_run(fd, greet(fd)) == RUNNING);
+	return fd;
+}
+
+/* A refusal, or nothing, and then the end of the connection. */
+static void must_end(int fd)
+{
+	struct packet packet;
+	int kind = hear(fd, &packet);
+
+	if (kind != -1) {
+		MUST(kind == REFUSED);
+		MUST(hear(fd, &packet) == -1);
+	}
+	close(fd);
+}
+
+static int name_process(pid_t pid)
+{
+	int fd = (int)syscall(SYS_pidfd_open, pid, 0);
+
+	MUST(fd >= 0);
+	return fd;
+}
+
+static int enrol(int fd, pid_t pid)
+{
+	struct packet packet = {};
+
+	add(&packet, ENROL);
+	MUST(say(fd, &packet, name_process(pid), 0) == 0);
+	return hear(fd, &packet);
+}
+
+/* Asks for more than the socket holds the answers to. */
+static void be_slow(void)
+{
+	int fd = begin_run();
+	struct pollfd waiting = {fd, 0, 0};
+	struct packet packet = {};
+
+	add(&packet, EVENTS);
+	add(&packet, 0);
+	printf("ready\n");
+	fflush(stdout);
+	while (poll(&waiting, 1, 10) == 0) {
+		while (say(fd, &packet, -1, MSG_DONTWAIT) == 0)
+			;
+	}
+}
+
+static void talk_nonsense(void)
+{
+	struct packet packet;
+	int fd, null = open("/dev/null", O_RDONLY);
+
+	for (int kind = 0; kind < 7; kind++) {
+		int passed = -1;
+
+		fd = begin_run();
+		packet.size = 0;
+		switch (kind) {
+		case 0: /* a kind that there is not */
+			add(&packet, 77);
+			break;
+		case 1: /* more than there is to say */
+			add(&packet, EVENTS);
+			add(&packet, 0);
+			add(&packet, 0);
+			break;
+		case 2: /* cut off */
+			add(&packet, WRAPPER);
+			add(&packet, 1);
+			break;
+		case 3: /* longer than any request */
+			memset(packet.bytes, REPORT, sizeof(packet.bytes));
+			packet.size = sizeof(packet.bytes);
+			break;
+		case 4: /* nobody to enrol */
+			add(&packet, ENROL);
+			break;
+		case 5: /* what is not a process */
+			add(&packet, ENROL);
+			passed = null;
+			break;
+		case 6: /* a request of another place in the conversation */
+			add(&packet, HELLO);
+			add(&packet, VERSION);
+			break;
+		}
+		MUST(say(fd, &packet, passed, 0) == 0);
+		must_end(fd);
+	}
+	/* What makes no sense and does no harm: an address of a process that there is not. */
+	fd = begin_run();
+	packet.size = 0;
+	add(&packet, WRAPPER);
+	add(&packet, 0xffffffff);
+	add(&packet, ~0ULL);
+	add(&packet, 1);
+	add(&packet, 0xffffffff);
+	MUST(say(fd, &packet, -1, 0) == 0);
+	packet.size = 0;
+	add(&packet, ALIVE);
+	add(&packet, 0);
+	MUST(say(fd, &packet, -1, 0) == 0);
+	MUST(hear(fd, &packet) > REFUSED);
+	close(fd);
+}
+
+static void ask_for_others(pid_t pid)
+{
+	struct packet packet = {};
+	int fd = begin_run(), status;
+	pid_t child;
+
+	MUST(enrol(fd, pid) == REFUSED);
+	close(fd);
+	/* Itself is not its child either. */
+	fd = begin_run();
+	MUST(enrol(fd, getpid()) == REFUSED);
+	close(fd);
+	/* A run is its connection: there is no other way to ask for one. */
+	fd = reach();
+	greet(fd);
+	add(&packet, REPORT);
+	add(&packet, 1);
+	MUST(say(fd, &packet, -1, 0) == 0);
+	must_end(fd);
+	/* Who connected is who asks. */
+	fd = reach();
+	child = fork();
+	if (child == 0)
+		_exit(ask_to_run(fd, greet(fd)) == REFUSED ? 0 : 1);
+	MUST(waitpid(child, &status, 0) == child && status == 0);
+	/* With a number that was not given. */
+	fd = reach();
+	MUST(ask_to_run(fd, greet(fd) ^ 1) == REFUSED);
+}
+
+static void serve(void)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+
+	strncpy(address.sun_path, path, sizeof(address.sun_path) - 1);
+	MUST(bind(fd, (struct sockaddr *)&address, sizeof(address)) == 0);
+	MUST(chmod(path, 0666) == 0);
+	MUST(listen(fd, 8) == 0);
+	printf("ready\n");
+	fflush(stdout);
+	pause();
+}
+
+int main(int argc, char **argv)
+{
+	const char *what = argc > 2 ? argv[1] : "";
+
+	path = argv[2];
+	if (!strcmp(what, "slow"))
+		be_slow();
+	else if (!strcmp(what, "nonsense"))
+		talk_nonsense();
+	else if (!strcmp(what, "others") && argc > 3)
+		ask_for_others(atoi(argv[3]));
+	else if (!strcmp(what, "serve"))
+		serve();
+	else
+		return 2;
+	return 0;
+}
