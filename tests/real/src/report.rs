@@ -15,9 +15,6 @@ const CPU_SLACK_NS: u64 = 5_000_000;
 /// for work on the others in between.
 const SWITCH_NS: u64 = 10_000;
 
-/// The most that a wake-up and the switch it leads to are apart where nobody else has the CPU.
-const WAKE_UP_NS: u64 = 50_000;
-
 /// A report of a real program and what the program printed.
 #[derive(Debug)]
 pub struct Story {
@@ -140,10 +137,9 @@ impl Story {
             .sum();
         let (cpu, slack) = (self.cpu_ns() - keeper, CPU_SLACK_NS.max(known.cpu_ns / 20));
         let switches = known.switches * SWITCH_NS;
-        // To the scheduler a task that is woken and preempts may run from its wake-up on.
+        // To the scheduler a task that is woken and preempts may run from its waking on.
         let waited = self.total("runqueue_ns") + self.total("preempted_ns");
-        let shifted = waited.min(known.switches * WAKE_UP_NS);
-        let least = known.cpu_ns.saturating_sub(slack + switches + shifted);
+        let least = known.cpu_ns.saturating_sub(slack + switches + waited);
         assert!(
             (least..=known.cpu_ns + slack + switches).contains(&cpu),
             "CPU time is {cpu} ns, by getrusage {known:?}, in {:#}",

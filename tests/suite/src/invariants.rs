@@ -45,8 +45,6 @@ const LOSSES: [&str; 6] = [
 ];
 const USER: &str = "(user)";
 const SWITCH_SLACK_NS: u64 = 4_000;
-/// The most that a wake-up and the switch it leads to are apart where nobody else has the CPU.
-const WAKE_UP_NS: u64 = 50_000;
 
 /// Everything about a report that cannot be right, as sentences; empty when all is well.
 pub fn check_report(report: &Value, facts: Option<&Facts>) -> Vec<String> {
@@ -306,12 +304,11 @@ fn check_against_program(report: &Value, facts: &Facts, problems: &mut Vec<Strin
         .map(|row| number(row, "count"))
         .sum();
     let most = slack("cpu_ns", ms(2)) + sleeps * SWITCH_SLACK_NS * slowness();
-    // A task that is woken and preempts has the time of its wake-up as its first CPU time for the
-    // scheduler, which then saves itself a clock reading (`rq_clock_skip_update`): the rest of the
-    // interrupt and the switch are CPU time there and waiting for a CPU here.
+    // A task that is woken and preempts may run from its waking on for the scheduler, which then saves
+    // itself a clock reading (`rq_clock_skip_update`): the rest of the interrupt and the switch are CPU
+    // time there and waiting for a CPU here. The sum of the two is the same.
     let waited = sum_of(totals, &["runqueue_ns", "preempted_ns"]);
-    let wakes = sleeps + rows(report, "threads").len() as u64;
-    let shifted = waited.min(wakes * WAKE_UP_NS * slowness());
+    let shifted = facts.get("cpu_ns").saturating_sub(cpu).min(waited);
     // What the user tap shows as outside its calls may have been spent in any way.
     let outside = number(totals, "outside_ns");
     // The program wrote down its account and ended after it had looked.

@@ -133,8 +133,8 @@ fn extending_writes_wait_for_the_inode_lock() {
         lock.number("count"),
         "{lock:#?}"
     );
-    // One holds the lock; the others, at most, wait for it.
-    let lock = lock.waiters("all", 2, 5);
+    // One holds the lock or has just let it go; then it can be back before the next one is awake.
+    let lock = lock.waiters("all", 2, 6);
     assert!(lock.number("count") >= 60, "{lock:#?}");
     let disk = write.sleep("direct I/O").class("disk");
     assert_eq!(disk.woken_by("unknown", None), 0, "{disk:#?}");
