@@ -30,7 +30,7 @@ static __always_inline __u64 take_user_stack(struct thread *thread, bool deep)
 	if (!regs)
 		return 0;
 	if (deep) {
-		hash = take_deep_stack(thread->tgid);
+		hash = take_deep_stack(thread->tgid, 0);
 		if (hash)
 			return hash;
 	}
@@ -48,6 +48,24 @@ static __noinline int note_entry_stack(struct thread *thread)
 {
 	if (want_report && (want_sleeps || want_callsites))
 		thread->entry_stack = take_user_stack(thread, want_callsites);
+	return 0;
+}
+
+/*
+ * For a sleep between calls: by the time that it is written down the program is elsewhere. Most
+ * are faults; what the thread does on its way out of a call is that call's place in the program.
+ */
+static __noinline int note_sleeping_stack(struct thread *thread)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
+
+	thread->entry_stack = 0;
+	if (!regs)
+		return 0;
+	thread->entry_stack = take_deep_stack(thread->tgid, (long)regs->orig_ax < 0);
+	if (!thread->entry_stack)
+		thread->entry_stack = take_fault_site(thread, regs->ip);
 	return 0;
 }
 
@@ -74,7 +92,9 @@ static __always_inline void write_slept_sites(void *ctx, struct thread *thread, 
 	for (__u32 i = 0; i < SLEPT_MAX && i < thread->slept_used; i++) {
 		key.stack = thread->slept[i].stack;
 		if (thread->call == CALL_NONE)
-			key.user_stack = take_fault_site(thread, thread->slept[i].ip);
+			key.user_stack = want_callsites
+						 ? thread->slept[i].at
+						 : take_fault_site(thread, thread->slept[i].at);
 		add_site(&key, thread->slept[i].count, thread->slept[i].blocked_ns, 0);
 	}
 }

@@ -24,7 +24,7 @@ struct bpf_local_storage;
 /* x86-64: arguments in di, si, dx; orig_ax is the call number, -1 when user mode was interrupted.
  */
 struct pt_regs {
-	unsigned long r15, r14, r13, r12, bp, bx, ax, dx, si, di, r8, orig_ax, ip, sp;
+	unsigned long r15, r14, r13, r12, bp, bx, r10, ax, dx, si, di, r8, orig_ax, ip, sp;
 } CORE;
 
 struct thread_info {

@@ -67,7 +67,7 @@ enum thread_flag {
 /* A site where the open call has slept, for the call-site rows written when it ends. */
 struct slept {
 	__u64 stack;
-	__u64 ip; /* between calls: the instruction that faulted */
+	__u64 at; /* between calls: where the program was: the instruction, or the stack's name */
 	__u64 blocked_ns;
 	__u64 count;
 };
@@ -132,7 +132,9 @@ struct thread {
 	__u32 tap_where; /* enum tap_where */
 	__u32 lender;	 /* index + 1 of the thread whose memory this vfork child runs in */
 	__u64 outside[PARTS];
-	__u64 entry_stack; /* user stack of an open call that leaves the kernel on another one */
+	/* User stack of an open call that leaves the kernel on another one; or, between calls, of
+	 * the open sleep. */
+	__u64 entry_stack;
 	__u64 reserved[1];
 
 	__u32 client; /* of the broker: index in `clients` */
@@ -420,12 +422,13 @@ struct resource_seen {
  */
 struct stack_ask {
 	__u64 name;
-	__u64 ip, sp, bp, bx, di, r12, r13, r14, r15;
+	__u64 ip, sp, bp, bx, di, r10, r12, r13, r14, r15;
 	__u64 code_pages; /* mapped executable: changes when libraries are loaded */
 	__u32 tgid, parent;
 	__u32 bytes;
-	__u16 image;	 /* counts the process's execs */
-	__u16 is_compat; /* a 32-bit program */
+	__u16 image;	     /* counts the process's execs */
+	__u8 is_compat;	     /* a 32-bit program */
+	__u8 is_interrupted; /* at `ip` by a fault: not in a call */
 	struct mapped_file at_ip;
 	struct mapped_file program;
 };
@@ -440,7 +443,7 @@ _Static_assert(sizeof(struct thread) == 1024, "thread layout");
 _Static_assert(sizeof(struct client) == 40 + 8 * CLIENT_WORDS, "client layout");
 _Static_assert(sizeof(struct row) == 120 + 8 * BUCKETS, "row layout");
 _Static_assert(sizeof(struct user_shape_key) == 16, "user_shape_key layout");
-_Static_assert(sizeof(struct stack_ask) == 312, "stack_ask layout");
+_Static_assert(sizeof(struct stack_ask) == 320, "stack_ask layout");
 _Static_assert(sizeof(struct lost) == 168, "lost layout");
 
 #endif

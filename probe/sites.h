@@ -114,27 +114,29 @@ static __always_inline void add_slept(struct thread *thread, struct task_struct 
 {
 	__u32 used = thread->slept_used;
 	struct pt_regs *regs;
-	__u64 ip = 0;
+	__u64 at = 0;
 
-	if (thread->call == CALL_NONE) {
+	if (thread->call == CALL_NONE && want_callsites) {
+		at = thread->entry_stack;
+	} else if (thread->call == CALL_NONE) {
 		regs = (struct pt_regs *)bpf_task_pt_regs(task);
 		if (regs)
-			ip = regs->ip;
+			at = regs->ip;
 	}
 
 	for (__u32 i = 0; i < SLEPT_MAX; i++) {
 		if (i == used || i == SLEPT_MAX - 1) {
 			if (i == used) {
 				thread->slept[i].stack = stack;
-				thread->slept[i].ip = ip;
+				thread->slept[i].at = at;
 				thread->slept[i].blocked_ns = 0;
 				thread->slept[i].count = 0;
 				thread->slept_used = used + 1;
-			} else if (thread->slept[i].stack != stack || thread->slept[i].ip != ip) {
+			} else if (thread->slept[i].stack != stack || thread->slept[i].at != at) {
 				COUNT_LOST(rows);
 				return;
 			}
-		} else if (thread->slept[i].stack != stack || thread->slept[i].ip != ip) {
+		} else if (thread->slept[i].stack != stack || thread->slept[i].at != at) {
 			continue;
 		}
 		thread->slept[i].blocked_ns += ns;

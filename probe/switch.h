@@ -45,6 +45,8 @@ static __always_inline void begin_sleep(struct thread *thread, struct task_struc
 		thread->waiters_entry = contended->waiters;
 		thread->flags |= THREAD_LOCK;
 	}
+	if (want_callsites && want_report && !user_tap && thread->call == CALL_NONE)
+		note_sleeping_stack(thread);
 	begin_wait(thread, task);
 	if (!contended && thread->resource) {
 		thread->waiters_entry = add_waiter(thread->resource);

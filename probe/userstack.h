@@ -17,6 +17,7 @@
 #include "mapped.h"
 
 #define SHAPE_WAYS 4
+#define WAY_INTERRUPTED 0x80 /* the address is that of an instruction, not of the next */
 #define WORDS_AT_ONCE 16
 #define ASK_AGAIN_NS 1000000000ULL
 
@@ -113,6 +114,7 @@ static __always_inline void note_registers(struct stack_ask *ask, struct pt_regs
 	ask->bp = regs->bp;
 	ask->bx = regs->bx;
 	ask->di = regs->di;
+	ask->r10 = regs->r10;
 	ask->r12 = regs->r12;
 	ask->r13 = regs->r13;
 	ask->r14 = regs->r14;
@@ -136,7 +138,7 @@ static __always_inline bool ask_for_stack(struct ask_scratch *scratch, struct ta
 }
 
 /* A name for a stack that is not known. 0: it could not be sent to the engine. */
-__noinline __u64 take_new_stack(__u32 tgid)
+__noinline __u64 take_new_stack(__u32 tgid, __u32 is_interrupted)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
@@ -149,16 +151,21 @@ __noinline __u64 take_new_stack(__u32 tgid)
 		return 0;
 	note_registers(&scratch->ask, regs);
 	scratch->ask.is_compat = (task->thread_info.status & TS_COMPAT) != 0;
+	scratch->ask.is_interrupted = is_interrupted;
 	scratch->ask.bytes = copy_user_stack(scratch, scratch->ask.sp);
-	name = mix(mix(mix(6, scratch->ask.ip), scratch->ask.sp), scratch->ask.bp);
+	name = mix(6 + is_interrupted, scratch->ask.ip);
+	name = mix(mix(name, scratch->ask.sp), scratch->ask.bp);
 	scratch->hash = mix(mix(name, tgid), task->self_exec_id);
 	bpf_loop(scratch->ask.bytes / sizeof(__u64) / WORDS_AT_ONCE, hash_words, 0, 0);
 	name = scratch->hash;
 	return ask_for_stack(scratch, task, name) ? name : 0;
 }
 
-/* The name of the current task's user stack; 0: it could not be had and was counted as lost. */
-__noinline __u64 take_deep_stack(__u32 tgid)
+/*
+ * The name of the current task's user stack; 0: it could not be had and was counted as lost.
+ * `is_interrupted`: 1 if a fault brought it into the kernel, 0 if a call did.
+ */
+__noinline __u64 take_deep_stack(__u32 tgid, __u32 is_interrupted)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
@@ -173,12 +180,12 @@ __noinline __u64 take_deep_stack(__u32 tgid)
 	key.ip = regs->ip;
 	key.depth = sp / sizeof(__u64);
 	for (int way = 0; way < SHAPE_WAYS; way++) {
-		key.way = way;
+		key.way = way | (is_interrupted ? WAY_INTERRUPTED : 0);
 		shape = bpf_map_lookup_elem(&user_shapes, &key);
 		if (shape && same_user_stack(shape, sp, bp))
 			return shape->name;
 	}
-	name = take_new_stack(tgid);
+	name = take_new_stack(tgid, is_interrupted);
 	if (!name)
 		COUNT_LOST(stacks);
 	return name;

@@ -72,7 +72,7 @@ pub(crate) struct Stacks {
     pub lost: u64,
 }
 
-type KeyBits = (u64, u32, u16, u8);
+type KeyBits = (u64, u32, u16, u8, u8);
 
 impl Stacks {
     /// Unwinds a stack that the probes ask for. `None`: it cannot be known again by its words (or
@@ -92,6 +92,7 @@ impl Stacks {
             bx: ask.bx,
             di: ask.di,
             high: [ask.r12, ask.r13, ask.r14, ask.r15],
+            interrupted: (ask.is_interrupted != 0).then_some(ask.r10),
         };
         let mut program = self.images.of(&ask, processes);
         let walk = if ask.is_compat != 0 {
@@ -150,7 +151,11 @@ impl Stacks {
             shape.at[index] = place_of(check)?;
         }
         let depth = (ask.sp / 8) as u8;
-        let way = self.way((ask.ip, ask.tgid, ask.image, depth), ask.name);
+        let kind = match ask.is_interrupted {
+            0 => 0,
+            _ => kernel_tables::WAY_INTERRUPTED,
+        };
+        let way = kind | self.way((ask.ip, ask.tgid, ask.image, depth, kind), ask.name);
         let key = types::user_shape_key {
             ip: ask.ip,
             tgid: ask.tgid,

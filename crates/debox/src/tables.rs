@@ -55,6 +55,7 @@ pub(crate) const CHECK_OFFSET: u32 = 0xffff;
 pub(crate) const CHECK_FRAME_POINTER: u32 = 1 << 16;
 pub(crate) const CHECK_STACK_POINTER: u32 = 1 << 17;
 pub(crate) const CHECK_RELATIVE: u32 = 1 << 18;
+pub(crate) const WAY_INTERRUPTED: u8 = 0x80;
 
 pub(crate) const RAW_STACK: u32 = 0x100;
 pub(crate) const WRAPPER_FROM_SP: u32 = 1;

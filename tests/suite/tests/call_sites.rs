@@ -20,6 +20,7 @@ const C: &str = include_str!("../../truth/callers/callers.c");
 const CPP: &str = include_str!("../../truth/callers/callers.cpp");
 const RUST: &str = include_str!("../../truth/callers/callers.rs");
 const GO: &str = include_str!("../../truth/callers/callers.go.txt");
+const FAULTS: &str = include_str!("../../truth/callers/faults.c");
 const PLUGIN: &str = include_str!("../../truth/callers/plugin.c");
 
 const C_FLAGS: &[&str] = &["-O2", "-g", "-fomit-frame-pointer"];
@@ -262,6 +263,73 @@ fn a_program_that_ends_at_once() {
     let program = Program::c();
     for _ in 0..5 {
         every_caller_is_right(&program, &program.run(&["1"]), 1, "clock_nanosleep");
+    }
+}
+
+/// Sleeps in faults are counted by the function of faults.c that slept, and their stacks are whole.
+/// Returns how often each slept; `None`: it cannot be tried here.
+fn faults_are_right(how: &str, rounds: u64) -> Option<[u64; 3]> {
+    let programs = concat!(env!("CARGO_MANIFEST_DIR"), "/../truth/programs");
+    let flags = [C_FLAGS, &["-D_GNU_SOURCE", "-pthread", "-I", programs]].concat();
+    let program = Program::build("cc", &flags, "faults.c", FAULTS);
+    let run = Debox::command(&program.path)
+        .args([how])
+        .file_arg("mapped")
+        .args([rounds.to_string()])
+        .options(["--detail", "callsites"])
+        .report();
+    if run.fact("possible") == 0 {
+        return None;
+    }
+    let sleeps = slept(&run, "(user)");
+    let mut counts = [0; 3];
+    for site in &sleeps {
+        let frames = frames(site);
+        let named = |at: usize, function: &str, comment: &str| {
+            let frame = frames.get(at).copied().unwrap_or_default();
+            frame.starts_with(function) && frame.ends_with(&program.place(comment))
+        };
+        let by_function = [
+            // The instruction that was interrupted is in the first frame.
+            named(0, "touch_directly", "direct touch"),
+            named(0, "inlined_touch (inlined)", "inlined touch")
+                && named(1, "touch_inlined", "caller of inlined"),
+            frames.first().is_some_and(|f| f.contains("memchr"))
+                && named(1, "touch_in_library", "library touch"),
+        ];
+        for (count, is_here) in counts.iter_mut().zip(by_function) {
+            if is_here {
+                *count += site["count"].as_u64().expect("a count");
+                assert!(frames.iter().any(|f| f.starts_with("main")), "{site:#}");
+                let caller = site["caller"].as_str().unwrap_or_default();
+                assert!(caller.contains("touch"), "{site:#}");
+            }
+        }
+        if by_function.contains(&true) {
+            assert!(!frames.last()?.starts_with('('), "{site:#}");
+        }
+    }
+    let names = ["slept_directly", "slept_inlined", "slept_in_library"];
+    assert_eq!(counts, names.map(|name| run.fact(name)), "{sleeps:#?}");
+    Some(counts)
+}
+
+#[test]
+fn a_fault_is_where_it_was_taken() {
+    match faults_are_right("answered", 12) {
+        Some(counts) => assert!(counts.iter().all(|count| *count >= 12), "{counts:?}"),
+        None => skipped("a_fault_is_where_it_was_taken", "there is no userfaultfd"),
+    }
+}
+
+/// Pages that are read from a disk.
+#[test]
+fn a_major_fault_is_where_it_was_taken() {
+    if faults_are_right("cold", 12).is_none_or(|counts| counts.contains(&0)) {
+        skipped(
+            "a_major_fault_is_where_it_was_taken",
+            "the file's pages could not be made cold, or were read at once",
+        );
     }
 }
 

@@ -15,6 +15,7 @@ pub(super) const RBX: u16 = 3;
 pub(super) const RDI: u16 = 5;
 pub(super) const RBP: u16 = 6;
 pub(super) const RSP: u16 = 7;
+pub(super) const R10: u16 = 10;
 pub(super) const RETURN_ADDRESS: u16 = 16;
 
 /// Steps of one expression; those that compilers write take a handful.

@@ -117,6 +117,7 @@ fn registers(sp: u64, ip: u64, words: &[u64; 7]) -> Registers {
         bx: words[1],
         di: words[2],
         high: [words[3], words[4], words[5], words[6]],
+        interrupted: None,
     }
 }
 
@@ -344,4 +345,26 @@ fn paths_come_from_their_ends() {
     assert_eq!(path_of(b"").to_str(), Some("/"));
     // What is no component leads nowhere else.
     assert_eq!(path_of(b"a\0..\0").to_str(), Some("/../a"));
+}
+
+/// A fault: the instruction is looked up itself, and its function may have set no frame pointer yet.
+#[test]
+fn an_interrupted_function_is_no_caller() {
+    let mut program = Anything {
+        rules: vec![rule(FrameBase::Register(7, 16), &[]), None],
+    };
+    let stack = stack_of(&[0, CODE + 5, 0, CODE + 2, SP + 48, CODE + 2, 0]);
+    let mut from = registers(SP, CODE + 2, &[0; 7]);
+    from.interrupted = Some(0);
+    let found = walk(&from, &stack, &mut program);
+    let innermost = Frame {
+        address: CODE + 2,
+        is_return: false,
+    };
+    assert_eq!(found.frames[..2], [innermost, frame(CODE + 5)]);
+    from.ip = CODE + 1; // where there are no tables
+    from.bp = SP + 32;
+    let found = walk(&from, &stack, &mut program);
+    assert_eq!(found.frames.len(), 1);
+    assert_eq!(found.end, End::NoTables);
 }

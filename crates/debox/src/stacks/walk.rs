@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use super::rule::{evaluate, FrameBase, Machine, Rule, Saved};
-use super::rule::{RBP, RBX, RDI, REGISTERS, RETURN_ADDRESS, RSP};
+use super::rule::{R10, RBP, RBX, RDI, REGISTERS, RETURN_ADDRESS, RSP};
 
 /// Frames kept of one stack.
 pub(crate) const MAX_FRAMES: usize = 64;
@@ -21,6 +21,9 @@ pub(crate) struct Registers {
     pub di: u64,
     /// r12 to r15.
     pub high: [u64; 4],
+    /// At an instruction in the middle of the program: functions that align their stack find it
+    /// by this register until they have saved it. `None`: at a system call.
+    pub interrupted: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -151,7 +154,7 @@ pub(super) fn walk(registers: &Registers, stack: &[u8], program: &mut impl Progr
     let mut frames = Vec::new();
     let mut frame = Frame {
         address: registers.ip,
-        is_return: true,
+        is_return: registers.interrupted.is_none(),
     };
     let end = loop {
         let (rule, without_rule) = match program.code(frame.lookup()) {
@@ -165,6 +168,8 @@ pub(super) fn walk(registers: &Registers, stack: &[u8], program: &mut impl Progr
         frames.push(frame);
         let caller = match &rule {
             Some(rule) => walker.follow(rule),
+            // The function may have yet to set its own.
+            None if !frame.is_return => break without_rule,
             None => walker.follow_frame_pointer(),
         };
         match caller {
@@ -202,6 +207,9 @@ impl<'a> Walker<'a> {
         set(RETURN_ADDRESS, from.ip, Origin::Derived);
         for (number, value) in (12..).zip(from.high) {
             set(number, value, Origin::Initial);
+        }
+        if let Some(value) = from.interrupted {
+            set(R10, value, Origin::Initial);
         }
         Walker {
             stack,
