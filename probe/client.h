@@ -159,18 +159,28 @@ static __always_inline void number_thread(struct thread *thread, struct task_str
  */
 static __always_inline __u32 known_number(struct thread *thread, struct task_struct *task)
 {
-	struct thread *other;
 	struct client *client;
 
 	if (!for_others)
 		return BPF_CORE_READ(task, pid);
-	/* One that is ending has nothing left by which it could be told, but it is known already.
-	 */
-	other = thread_of(task);
-	if (other && other->state == THREAD_LIVE && other->client == thread->client)
-		return other->tid;
 	client = client_of(thread);
 	return client && is_users_own(task, client->uid) ? number_for(client, task) : 0;
+}
+
+/*
+ * The same for a task that may be ending: that one has nothing left by which its user could be
+ * told, but it is known already if it is the reader's.
+ */
+static __always_inline __u32 number_of_waker(struct thread *thread, struct task_struct *waker)
+{
+	struct thread *other;
+
+	if (!for_others)
+		return waker->pid;
+	other = thread_of(waker);
+	if (other && other->state == THREAD_LIVE && other->client == thread->client)
+		return other->tid;
+	return known_number(thread, waker);
 }
 
 /* A task's name, as far as the reader may know it. */

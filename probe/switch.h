@@ -227,7 +227,7 @@ static __always_inline void note_waker(struct thread *thread)
 		thread->waker_kind = DEBOX_WAKER_SOFTIRQ;
 	} else {
 		thread->waker_kind = DEBOX_WAKER_TASK;
-		thread->waker_tid = for_others ? known_number(thread, waker) : waker->pid;
+		thread->waker_tid = number_of_waker(thread, waker);
 		show_comm(thread->waker_comm, waker, thread->waker_tid);
 	}
 }

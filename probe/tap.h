@@ -107,9 +107,9 @@ static __always_inline bool close_plain_call(struct thread *thread, struct task_
 	return true;
 }
 
-/* Any other end of a call. */
-static __noinline int exit_otherwise(unsigned long long *ctx, struct task_struct *task,
-				     struct thread *thread, __u64 now)
+/* Any other end of a call; whether the thread is its client's no more. */
+static __noinline bool exit_otherwise(unsigned long long *ctx, struct task_struct *task,
+				      struct thread *thread, __u64 now)
 {
 	struct pt_regs *regs = (struct pt_regs *)ctx[0];
 	__u32 call = thread->call;
@@ -120,14 +120,13 @@ static __noinline int exit_otherwise(unsigned long long *ctx, struct task_struct
 		if (thread->parted)
 			close_part(thread, PART_CPU, now);
 		close_call(thread, task, regs, ctx, now, ctx[1]);
-		if (for_others && changes_ids(call) && !is_clients_own(task, client_of(thread)))
-			leave(thread, task, now);
+		return for_others && changes_ids(call) && !is_clients_own(task, client_of(thread));
 	} else if (thread->flags & THREAD_BORN) {
 		thread->flags &= ~THREAD_BORN; /* a new child's first return */
 	} else {
 		refused_call(thread, task, regs, ctx[1], now); /* by seccomp, before it was seen */
 	}
-	return 0;
+	return false;
 }
 
 SEC("tp_btf/sys_exit")
@@ -144,8 +143,11 @@ int BPF_PROG(on_sys_exit, struct pt_regs *regs, long ret)
 	if (UNLIKELY(want_io || want_callsites || want_records || !want_report ||
 		     !is_running(thread) || !is_whole_call(thread) ||
 		     (for_others && changes_ids(thread->call))) ||
-	    !close_plain_call(thread, task, now, ret))
-		exit_otherwise(ctx, task, thread, now);
+	    !close_plain_call(thread, task, now, ret)) {
+		/* Left from here, not from there: before 6.13 both would have one stack. */
+		if (exit_otherwise(ctx, task, thread, now) && for_others)
+			leave(thread, task, now);
+	}
 	end_work(thread);
 	return 0;
 }

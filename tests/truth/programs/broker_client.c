@@ -4,7 +4,8 @@
  *
  * broker_client slow SOCKET         asks and never reads, until the broker has had enough
  * broker_client nonsense SOCKET     everything that is no request, in a session of its own
- * broker_client others SOCKET PID   asks for a process that is not its child, and for others' runs
+ * broker_client others SOCKET PID...  asks for processes that are not its children, and for others'
+ *                                     runs
  * broker_client serve SOCKET        a false broker: says nothing, listens
  *
  * The packets are those of crates/debox/src/broker/protocol.rs, put together by hand: the number of
@@ -240,14 +241,17 @@ static void talk_nonsense(void)
 	close(fd);
 }
 
-static void ask_for_others(pid_t pid)
+static void ask_for_others(char **pids)
 {
 	struct packet packet = {};
-	int fd = begin_run(), status;
+	int fd, status;
 	pid_t child;
 
-	MUST(enrol(fd, pid) == REFUSED);
-	close(fd);
+	for (; *pids; pids++) {
+		fd = begin_run();
+		MUST(enrol(fd, atoi(*pids)) == REFUSED);
+		close(fd);
+	}
 	/* Itself is not its child either. */
 	fd = begin_run();
 	MUST(enrol(fd, getpid()) == REFUSED);
@@ -294,7 +298,7 @@ int main(int argc, char **argv)
 	else if (!strcmp(what, "nonsense"))
 		talk_nonsense();
 	else if (!strcmp(what, "others") && argc > 3)
-		ask_for_others(atoi(argv[3]));
+		ask_for_others(argv + 3);
 	else if (!strcmp(what, "serve"))
 		serve();
 	else

@@ -277,11 +277,15 @@ pub fn decode(bytes: &[u8]) -> Option<Received> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
-    #[test]
-    fn addresses_stay_with_the_broker() {
-        const ADDRESS: u64 = 0xffff_8881_2345_6780;
+    const ADDRESS: u64 = 0xffff_8881_2345_6780;
+    const STACK: u64 = 77;
+
+    /// With an address of the kernel wherever one can be.
+    fn snapshot() -> Snapshot {
         let thread = types::thread {
             task: ADDRESS,
             resource: ADDRESS,
@@ -289,15 +293,66 @@ mod tests {
             calls: 7,
             ..types::thread::default()
         };
-        let shown = shown_thread(&thread);
-        assert_eq!(shown.calls, 7);
-        let bytes = tables::bytes_of(&shown);
-        assert!(bytes.chunks(8).all(|word| word != ADDRESS.to_ne_bytes()));
+        let mut lock = types::resource_key::default();
+        (lock.resource.kind, lock.resource.id) = (tables::RESOURCE_LOCK, ADDRESS);
+        let mut ended_at = types::resource_row::default();
+        ended_at.ends.peer_tgid = 4321;
+        let sleep = types::sleep_row {
+            count: 3,
+            waiters_entry: 9,
+            waiters_scope: tables::WAITERS_ALL,
+            ..types::sleep_row::default()
+        };
+        Snapshot {
+            threads: vec![thread; 3],
+            open_calls: vec![(2, vec![ADDRESS + 1])],
+            rows: BTreeMap::from([(39, types::row::default())]),
+            sleeps: vec![(types::sleep_key::default(), sleep)],
+            resources: vec![(lock, ended_at)],
+            kernel_stacks: HashMap::from([(STACK, vec![ADDRESS, ADDRESS + 1])]),
+            ..Snapshot::empty(Tap::Kernel, Detail::default(), 5)
+        }
+    }
 
-        let mut key = types::resource_key::default();
-        (key.resource.kind, key.resource.id) = (tables::RESOURCE_LOCK, ADDRESS);
-        let (key, _) = shown_resource((key, types::resource_row::default()));
-        assert_eq!(key.resource.id, 0);
+    fn encoded() -> Vec<u8> {
+        let text = FrameText {
+            function: "do_wait".to_string(),
+            offset: 4,
+            line: None,
+        };
+        encode(&snapshot(), 1, &Places::from([(ADDRESS, text)]))
+    }
+
+    #[test]
+    fn addresses_and_counts_of_others_stay_with_the_broker() {
+        let bytes = encoded();
+        let is_address = |bytes: &[u8]| bytes == &ADDRESS.to_ne_bytes()[..];
+        assert!(!bytes.windows(8).any(is_address));
+        let received = decode(&bytes).unwrap();
+        let snapshot = &received.snapshot;
+        assert_eq!((snapshot.threads.len(), received.ended), (3, 1));
+        assert_eq!(
+            (snapshot.threads[0].calls, snapshot.threads[0].task),
+            (7, 0)
+        );
+        let (key, row) = &snapshot.resources[0];
+        assert_eq!((key.resource.id, row.ends.peer_tgid), (0, 0));
+        let (_, sleep) = &snapshot.sleeps[0];
+        assert_eq!(
+            (sleep.count, sleep.waiters_entry, sleep.waiters_scope),
+            (3, 0, 0)
+        );
+        assert!(addresses(snapshot).all(|number| number < 100));
+    }
+
+    #[test]
+    fn what_stands_for_an_address_has_its_place() {
+        let received = decode(&encoded()).unwrap();
+        let frames: HashMap<u64, FrameText> = received.frames.into_iter().collect();
+        let stack = &received.snapshot.kernel_stacks[&STACK];
+        let names = stack.iter().map(|number| frames[number].function.as_str());
+        assert_eq!(names.collect::<Vec<_>>(), ["do_wait", "(no symbol)"]);
+        assert_eq!(received.snapshot.open_calls, [(2, vec![stack[1]])]);
     }
 
     #[test]
@@ -305,6 +360,24 @@ mod tests {
         let whole = Blob::of(&[1u64, 2]);
         assert_eq!(whole.items::<u64>(), Some(vec![1, 2]));
         assert_eq!(Blob(whole.0[..9].to_vec()).items::<u64>(), None);
-        assert!(decode(&[1, 2, 3]).is_none());
+        let bytes = encoded();
+        for length in (0..bytes.len()).step_by(97) {
+            assert!(decode(&bytes[..length]).is_none());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn damaged_snapshots_are_refused_or_others(
+            at in any::<prop::sample::Index>(), with in any::<u8>(),
+        ) {
+            let mut bytes = encoded();
+            let at = at.index(bytes.len());
+            bytes[at] = with;
+            if let Some(received) = decode(&bytes) {
+                let count = received.snapshot.threads.len();
+                prop_assert!(received.ended <= count);
+            }
+        }
     }
 }

@@ -360,9 +360,9 @@ fn others_processes_and_runs_are_not_to_be_had() {
     let place = Place::with_broker(&[]);
     // Another user's, root's, and one of the same user that is not the asking one's child.
     let mut children = [OTHER, USER].map(|user| place.start(user, &["sleep", "60"]));
-    for pid in [children[0].id(), std::process::id(), children[1].id()] {
-        ask(&place, &["others", &pid.to_string()]);
-    }
+    let pids = [children[0].id(), std::process::id(), children[1].id()];
+    let pids = pids.map(|pid| pid.to_string());
+    ask(&place, &["others", &pids[0], &pids[1], &pids[2]]);
     for child in &mut children {
         child.kill().expect("own child");
         child.wait().expect("own child");
