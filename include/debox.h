@@ -184,8 +184,8 @@ struct debox_slot {
 	__u64 tap_last_in_ns;	/* kernel: when it last went on */
 	__u64 tap_frame;  /* thread: stack frame of the open call, to tell nested from abandoned */
 	__u32 tap_faults; /* kernel: faults taken inside calls since the slot began */
-	__u32 tap_abandoned; /* thread: calls left by longjmp or cancellation */
-	__u64 reserved1;
+	__u32 tap_abandoned;	/* thread: calls left by longjmp or cancellation */
+	__u64 tap_unstamped;	/* thread: calls left out: vfork children's, too deep handlers' */
 	__u64 tap_totals_ns[6]; /* thread: their budgets, summed */
 	__u64 tap_caller;	/* thread: where the program made the open call */
 

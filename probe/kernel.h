@@ -273,7 +273,16 @@ struct thread_struct {
 	unsigned long fsbase;
 } CORE;
 
+struct int_counter {
+	int counter;
+} CORE;
+
+struct seccomp {
+	struct int_counter filter_count;
+} CORE;
+
 struct task_struct {
+	struct seccomp seccomp;
 	struct thread_struct thread;
 	struct thread_info thread_info;
 	unsigned int __state;

@@ -188,10 +188,20 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 	if (!thread)
 		return 0;
 	begin_life(thread, child, bpf_ktime_get_ns(), MODE_RUNQUEUE);
-	thread->flags |= THREAD_BORN;
+	thread->flags |= THREAD_BORN | (of_parent->flags & THREAD_FILTERED);
 	if (user_tap)
 		lend_memory(of_parent, thread, parent, child);
 	return 0;
+}
+
+/* The shim does not ask for the session then: the program may not survive the calls that it takes.
+ */
+static __always_inline void note_filters(struct thread *thread, struct task_struct *task)
+{
+	thread->flags &= ~THREAD_FILTERED;
+	if (bpf_core_field_exists(task->seccomp.filter_count) &&
+	    (__u32)task->seccomp.filter_count.counter > session_filters)
+		thread->flags |= THREAD_FILTERED;
 }
 
 SEC("tp_btf/sched_process_exec")
@@ -202,10 +212,12 @@ int BPF_PROG(on_exec, struct task_struct *task, int old_number, struct linux_bin
 
 	if (!thread || thread->state == THREAD_FREE)
 		return 0;
-	if (user_tap)
+	if (user_tap) {
 		return_memory(thread);
-	if (user_tap && thread->state == THREAD_ARMED)
-		begin_life(thread, task, bpf_ktime_get_ns(), MODE_RUNNING);
+		note_filters(thread, task);
+		if (thread->state == THREAD_ARMED)
+			begin_life(thread, task, bpf_ktime_get_ns(), MODE_RUNNING);
+	}
 	if (for_others && (BPF_CORE_READ_BITFIELD_PROBED(program, secureexec) ||
 			   !is_clients_own(task, client_of(thread)))) {
 		leave(thread, task, bpf_ktime_get_ns());

@@ -68,6 +68,7 @@ static __always_inline void begin_slot(struct thread *thread, __u32 index)
 	slot->tap_handler = 0;
 	slot->tap_faults = 0;
 	slot->tap_abandoned = 0;
+	slot->tap_unstamped = 0;
 	for (int i = 0; i < PARTS; i++)
 		slot->tap_totals_ns[i] = 0;
 	for (int i = 0; i < DEBOX_HISTORY_MAX; i++) {

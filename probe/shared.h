@@ -62,6 +62,7 @@ enum thread_flag {
 	THREAD_LOCK = 1 << 2,	 /* the open sleep is on a contended lock: waiters over all tasks */
 	THREAD_COUNTED = 1 << 3, /* the open sleep is counted in the table of waiters */
 	THREAD_LEFT = 1 << 4,	 /* lives on with rights that are not its client's */
+	THREAD_FILTERED = 1 << 5, /* user tap: executed under seccomp filters of its own */
 };
 
 /* A site where the open call has slept, for the call-site rows written when it ends. */
@@ -135,7 +136,7 @@ struct thread {
 	/* User stack of an open call that leaves the kernel on another one; or, between calls, of
 	 * the open sleep. */
 	__u64 entry_stack;
-	__u64 reserved[1];
+	__u64 unstamped;   /* debox_slot.tap_unstamped, when the thread ended */
 
 	__u32 client; /* of the broker: index in `clients` */
 	__u32 slot;   /* of the client's slots */

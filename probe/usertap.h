@@ -264,6 +264,7 @@ static __always_inline void close_tapped_life(struct thread *thread)
 	if (slot->tap_call)
 		close_open_tapped_call(slot);
 	thread->calls = slot->completed;
+	thread->unstamped = slot->tap_unstamped;
 	thread->call_faults_minor = slot->tap_faults;
 	outside = slot->tap_totals_ns[PART_OUTSIDE];
 	thread->in_calls[PART_OUTSIDE] = outside;

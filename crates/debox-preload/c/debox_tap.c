@@ -352,6 +352,13 @@ static int is_owner(const struct debox_slot *slot)
 	return (__u32)debox_raw(SYS_gettid, 0, 0, 0, 0, 0, 0) == slot->tid;
 }
 
+/* The call is made and not recorded. Whoever shares this memory may run at the same time. */
+static struct debox_slot *unstamped(struct debox_slot *slot)
+{
+	__atomic_fetch_add(&slot->tap_unstamped, 1, __ATOMIC_RELAXED);
+	return 0;
+}
+
 struct debox_slot *debox_tap_begin_slow(__u64 frame)
 {
 	struct debox_tap_thread *thread = &debox_tap_thread;
@@ -360,18 +367,20 @@ struct debox_slot *debox_tap_begin_slow(__u64 frame)
 
 	if (!debox_tap_is_attached())
 		slot = debox_tap_attach();
-	if (slot->paused || (slot->tap_foreign && !is_owner(slot)))
+	if (slot->paused)
 		return 0;
+	if (slot->tap_foreign && !is_owner(slot))
+		return unstamped(slot);
 	if (slot->tap_call) {
 		/* On the same stack a handler is below what it interrupted. */
 		nested = slot->tap_handler && (slot->tap_handler == 2 || frame < slot->tap_frame);
 		slot->tap_abandoned += !nested;
 		if (nested && suspend(slot, thread))
-			return 0;
+			return unstamped(slot);
 		if (!nested)
 			end_open_call(slot, thread);
 	} else if (thread->start && suspend(slot, thread)) {
-		return 0;
+		return unstamped(slot);
 	}
 	return slot;
 }

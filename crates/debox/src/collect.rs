@@ -3,6 +3,7 @@
 mod lives;
 mod owners;
 mod snapshot;
+mod unseen;
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -116,6 +117,7 @@ impl Snapshot {
             in_flight: in_flight(explainer, self),
             untapped: self.untapped(explainer, names),
             trace: None,
+            unstamped: self.unstamped(),
             unseen: self.unseen(),
         }
     }
@@ -334,95 +336,6 @@ impl Snapshot {
         let mut sites: Vec<CallSite> = merged.into_values().collect();
         sites.sort_by_key(|site| std::cmp::Reverse(site.wall_ns));
         sites
-    }
-
-    fn unseen(&self) -> Vec<String> {
-        let mut unseen = Vec::new();
-        unseen.push(self.spinning().to_string());
-        if self.tap == Tap::User {
-            let mut silent: Vec<String> = self
-                .threads
-                .iter()
-                .filter(|t| t.calls == 0)
-                .map(|t| tables::comm(&t.comm))
-                .collect();
-            silent.sort();
-            silent.dedup();
-            if !silent.is_empty() {
-                silent.truncate(8);
-                unseen.push(format!(
-                    "Threads that made no call through libc's entry points show only where they \
-                     slept: {}.",
-                    silent.join(", ")
-                ));
-            }
-            unseen.push(
-                "Calls that libc makes inside itself (stdio, start-up, its futexes) are untapped."
-                    .to_string(),
-            );
-        }
-        if !self.finds_owners && !self.owners.is_empty() {
-            unseen.push(
-                "This kernel does not let probes find tasks by their numbers (bpf_task_from_pid, \
-                 Linux 6.2): only the exact owners of kernel locks are named, and not on what they \
-                 sleep."
-                    .to_string(),
-            );
-        }
-        if self.lost.switches > 0 {
-            unseen.push(format!(
-                "Switches or wake-ups that the kernel did not show: {}. How long those threads \
-                 waited is the scheduler's own account; what they waited for shows as unknown.",
-                self.lost.switches
-            ));
-        }
-        unseen.extend(self.left());
-        unseen.extend(self.notes.iter().cloned());
-        if self
-            .threads
-            .iter()
-            .any(|thread| thread.flags & tables::THREAD_PARTIAL != 0)
-        {
-            unseen.push(
-                "Calls that were already running when monitoring began are timed from then on."
-                    .to_string(),
-            );
-        }
-        unseen
-    }
-
-    /// Programs that were monitored until they got rights of others.
-    fn left(&self) -> Option<String> {
-        let left = self.threads.iter();
-        let left = left.filter(|thread| thread.flags & tables::THREAD_LEFT != 0);
-        let mut names: Vec<String> = left.map(|thread| tables::comm(&thread.comm)).collect();
-        names.sort();
-        names.dedup();
-        names.truncate(8);
-        (!names.is_empty()).then(|| {
-            format!(
-                "Programs that got rights which are not yours (set-user-id), or that may not be \
-                 looked into, are shown until then and not followed: {}.",
-                names.join(", ")
-            )
-        })
-    }
-
-    /// How much of the spinning on locks is shown; the rest is CPU time like any other.
-    fn spinning(&self) -> &'static str {
-        match (self.tap, self.detail.sleeps) {
-            (Tap::Kernel, true) => {
-                "Spinning is shown for mutexes, rwlocks and spinlocks, but for a spinlock's first \
-                 waiter, of whom not every kernel tells; that, and spinning on rwsems, is inside \
-                 cpu."
-            }
-            (Tap::Kernel, false) => {
-                "Spinning on locks is shown with detail sleeps only; it is inside cpu."
-            }
-            (Tap::User, _) => {
-                "Spinning on locks is not shown under the user tap; it is inside cpu."
-            }
-        }
     }
 }
 

@@ -361,7 +361,7 @@ pub struct Slot {
     pub tap_frame: u64,
     pub tap_faults: u32,
     pub tap_abandoned: u32,
-    pub reserved1: u64,
+    pub tap_unstamped: u64,
     pub tap_totals_ns: [u64; 6],
     pub tap_caller: u64,
     /// Trace entries so far, wrapping around; entry N is `trace[N % TRACE_MAX]` until entry
@@ -442,7 +442,7 @@ mod layout {
         tap_handler = tap_handler @ 52, tap_first_out_ns = tap_first_out_ns @ 56,
         tap_last_in_ns = tap_last_in_ns @ 64, tap_frame = tap_frame @ 72,
         tap_faults = tap_faults @ 80, tap_abandoned = tap_abandoned @ 84,
-        reserved1 = reserved1 @ 88, tap_totals_ns = tap_totals_ns @ 96,
+        tap_unstamped = tap_unstamped @ 88, tap_totals_ns = tap_totals_ns @ 96,
         tap_caller = tap_caller @ 144, trace_written = trace_written @ 152,
         trace_open = trace_open @ 156, trace_open_lost = trace_open_lost @ 160,
         trace_reserved = trace_reserved @ 164, reserved2 = reserved2 @ 168, history = history @ 512,

@@ -40,6 +40,9 @@ pub struct Report {
     pub threads: Vec<Thread>,
     pub in_flight: Vec<InFlight>,
     pub untapped: Vec<Untapped>,
+    /// What the user tap left without stamps; null under the kernel tap.
+    #[serde(default)]
+    pub unstamped: Option<Unstamped>,
     /// What calls did inside the kernel; null unless `--trace` asked for it.
     #[serde(default)]
     pub trace: Option<Trace>,
@@ -276,6 +279,19 @@ pub struct InFlight {
     pub class: String,
     /// The kernel stack, innermost first.
     pub frames: Vec<String>,
+}
+
+/// What has no stamps under the user tap, and so is in no row of calls.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unstamped {
+    /// Calls through libc's functions: of vfork children before their exec, and of signal handlers
+    /// inside too many others. Their time is in `(user)`.
+    pub calls: u64,
+    /// Threads of programs executed under a seccomp filter of their own, which might not survive
+    /// asking for their session.
+    pub filtered_threads: u64,
+    /// Their names.
+    pub filtered: Vec<String>,
 }
 
 /// A call that slept and that the user tap did not see.

@@ -32,6 +32,27 @@ fn children_of_every_kind() {
     }
 }
 
+/// What a vfork child does before it executes, in its parent's memory, is counted at least, and said;
+/// where there is no such child, nothing is.
+#[test]
+fn calls_without_stamps_are_counted() {
+    for (how, calls) in [("vfork_exit", 300), ("vfork", 360), ("shared", 630)] {
+        let run = tapped("tap_children", &[how, "30"]);
+        assert_eq!(run.report["unstamped"]["calls"], calls, "{how}");
+        let words = format!("had to leave out: {calls}, of vfork children");
+        assert!(unseen(&run).contains(&words), "{how}: {}", unseen(&run));
+    }
+    let run = tapped("tap_children", &["fork", "30"]);
+    let nothing = serde_json::json!({"calls": 0, "filtered_threads": 0, "filtered": []});
+    assert_eq!(run.report["unstamped"], nothing);
+    assert!(!unseen(&run).contains("leave out"), "{}", unseen(&run));
+    assert!(!unseen(&run).contains("seccomp"), "{}", unseen(&run));
+}
+
+fn unseen(run: &Measured) -> String {
+    run.report["unseen"].to_string()
+}
+
 /// Every handler's call is a call of its own, wherever the signal came in, and no call that one
 /// interrupted loses its count or its time.
 #[test]
@@ -131,6 +152,11 @@ fn a_filter_on_system_calls() {
         run.call("getppid").calls(1_000);
         run.call("getuid").calls(10_000);
         run.call("wait4").calls(6).errors(0);
+        let unstamped = &run.report["unstamped"];
+        assert_eq!(unstamped["calls"], 0);
+        assert_eq!(unstamped["filtered_threads"], 1, "{unstamped}");
+        let words = "executed under a seccomp filter of their own: 1.";
+        assert!(unseen(&run).contains(words), "{}", unseen(&run));
     }
 }
 

@@ -30,6 +30,7 @@ pub fn empty() -> Report {
         in_flight: Vec::new(),
         untapped: Vec::new(),
         trace: None,
+        unstamped: None,
         unseen: Vec::new(),
     }
 }

@@ -1,0 +1,137 @@
+//! What a report does not show: sentences for people, and the counts in them.
+
+use std::collections::BTreeSet;
+
+use super::Snapshot;
+use crate::report::Unstamped;
+use crate::session::Tap;
+use crate::tables::{self, types};
+
+impl Snapshot {
+    /// What the user tap did not stamp; `None` under the kernel tap.
+    pub(super) fn unstamped(&self) -> Option<Unstamped> {
+        if self.tap != Tap::User {
+            return None;
+        }
+        let filtered = self.threads.iter().filter(|thread| is_filtered(thread));
+        let calls = self.threads.iter().map(|thread| thread.unstamped);
+        Some(Unstamped {
+            calls: calls.fold(0, u64::saturating_add),
+            filtered_threads: filtered.clone().count() as u64,
+            filtered: names(filtered),
+        })
+    }
+
+    fn unseen_by_user_tap(&self, unstamped: &Unstamped, unseen: &mut Vec<String>) {
+        let calls = unstamped.calls;
+        if calls > 0 {
+            unseen.push(format!(
+                "Calls that the user tap had to leave out: {calls}, of vfork children before their \
+                 exec, or of signal handlers inside too many others. Their time is in (user)."
+            ));
+        }
+        if unstamped.filtered_threads > 0 {
+            unseen.push(format!(
+                "Threads of programs executed under a seccomp filter of their own: {}. The program \
+                 might not survive asking for its session, so that they show only where they slept: \
+                 {}.",
+                unstamped.filtered_threads,
+                listed(&unstamped.filtered)
+            ));
+        }
+        let is_silent = |thread: &&types::thread| thread.calls == 0 && !is_filtered(thread);
+        let silent = names(self.threads.iter().filter(is_silent));
+        if !silent.is_empty() {
+            unseen.push(format!(
+                "Threads that made no call through libc's entry points show only where they slept: \
+                 {}.",
+                listed(&silent)
+            ));
+        }
+        unseen.push(
+            "Calls that libc makes inside itself (stdio, start-up, its futexes) are untapped."
+                .to_string(),
+        );
+    }
+
+    pub(super) fn unseen(&self) -> Vec<String> {
+        let mut unseen = Vec::new();
+        unseen.push(self.spinning().to_string());
+        if let Some(unstamped) = self.unstamped() {
+            self.unseen_by_user_tap(&unstamped, &mut unseen);
+        }
+        if !self.finds_owners && !self.owners.is_empty() {
+            unseen.push(
+                "This kernel does not let probes find tasks by their numbers (bpf_task_from_pid, \
+                 Linux 6.2): only the exact owners of kernel locks are named, and not on what they \
+                 sleep."
+                    .to_string(),
+            );
+        }
+        if self.lost.switches > 0 {
+            unseen.push(format!(
+                "Switches or wake-ups that the kernel did not show: {}. How long those threads \
+                 waited is the scheduler's own account; what they waited for shows as unknown.",
+                self.lost.switches
+            ));
+        }
+        unseen.extend(self.left());
+        unseen.extend(self.notes.iter().cloned());
+        if self
+            .threads
+            .iter()
+            .any(|thread| thread.flags & tables::THREAD_PARTIAL != 0)
+        {
+            unseen.push(
+                "Calls that were already running when monitoring began are timed from then on."
+                    .to_string(),
+            );
+        }
+        unseen
+    }
+
+    /// Programs that were monitored until they got rights of others.
+    fn left(&self) -> Option<String> {
+        let left = |thread: &&types::thread| thread.flags & tables::THREAD_LEFT != 0;
+        let left = names(self.threads.iter().filter(left));
+        (!left.is_empty()).then(|| {
+            format!(
+                "Programs that got rights which are not yours (set-user-id), or that may not be \
+                 looked into, are shown until then and not followed: {}.",
+                listed(&left)
+            )
+        })
+    }
+
+    /// How much of the spinning on locks is shown; the rest is CPU time like any other.
+    fn spinning(&self) -> &'static str {
+        match (self.tap, self.detail.sleeps) {
+            (Tap::Kernel, true) => {
+                "Spinning is shown for mutexes, rwlocks and spinlocks, but for a spinlock's first \
+                 waiter, of whom not every kernel tells; that, and spinning on rwsems, is inside \
+                 cpu."
+            }
+            (Tap::Kernel, false) => {
+                "Spinning on locks is shown with detail sleeps only; it is inside cpu."
+            }
+            (Tap::User, _) => {
+                "Spinning on locks is not shown under the user tap; it is inside cpu."
+            }
+        }
+    }
+}
+
+fn is_filtered(thread: &types::thread) -> bool {
+    thread.flags & tables::THREAD_FILTERED != 0
+}
+
+/// The first of the names.
+fn listed(names: &[String]) -> String {
+    names[..names.len().min(8)].join(", ")
+}
+
+/// The names of threads, each once.
+fn names<'a>(threads: impl Iterator<Item = &'a types::thread>) -> Vec<String> {
+    let names: BTreeSet<String> = threads.map(|thread| tables::comm(&thread.comm)).collect();
+    names.into_iter().collect()
+}
