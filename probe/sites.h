@@ -195,25 +195,35 @@ static __noinline int add_sleep(struct thread *thread, struct task_struct *task,
 	return 0;
 }
 
-static __always_inline void add_site(struct site_key *key, __u64 count, __u64 blocked, __u64 wall)
+/*
+ * Not static, as some others here: such functions are verified once for any arguments, others each
+ * time that a way leads through them, which took most of the time in which a session began.
+ */
+__noinline int add_site(struct site_key *of, __u64 count, __u64 blocked, __u64 wall)
 {
 	struct site_row fresh = {
 		.count = count, .blocked_ns = blocked, .wall_ns = wall, .max_ns = wall};
-	struct site_row *row = bpf_map_lookup_elem(&site_rows, key);
+	struct site_row *row;
+	struct site_key key;
 
+	if (!of)
+		return 0;
+	key = *of; /* 6.1 takes no key out of a function's argument */
+	row = bpf_map_lookup_elem(&site_rows, &key);
 	if (!row) {
-		if (!bpf_map_update_elem(&site_rows, key, &fresh, BPF_NOEXIST))
-			return;
-		row = bpf_map_lookup_elem(&site_rows, key); /* another CPU was first */
+		if (!bpf_map_update_elem(&site_rows, &key, &fresh, BPF_NOEXIST))
+			return 0;
+		row = bpf_map_lookup_elem(&site_rows, &key); /* another CPU was first */
 	}
 	if (!row) {
 		COUNT_LOST(rows);
-		return;
+		return 0;
 	}
 	__sync_fetch_and_add(&row->count, count);
 	__sync_fetch_and_add(&row->blocked_ns, blocked);
 	__sync_fetch_and_add(&row->wall_ns, wall);
 	update_max(&row->max_ns, wall);
+	return 0;
 }
 
 static __always_inline void note_file(struct mapped_file *mapped, struct file *file)
@@ -271,7 +281,7 @@ static __always_inline void note_program(struct mapped_file *mapped, struct mm_s
 }
 
 /* Tells the engine of a call site, and what is mapped there, while its process lives. */
-static __always_inline void announce(__u32 tgid, __u64 ip)
+__noinline int announce(__u32 tgid, __u64 ip)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct mm_struct *mm = BPF_CORE_READ(task, mm);
@@ -279,15 +289,16 @@ static __always_inline void announce(__u32 tgid, __u64 ip)
 	__u32 zero = 0;
 
 	if (!want_report)
-		return;
+		return 0;
 	seen = fresh_call_site(tgid, ip);
 	if (!seen)
-		return;
+		return 0;
 	bpf_find_vma(task, ip, note_mapping, &zero, 0);
 	if (mm)
 		note_program(&seen->program, mm);
 	if (bpf_ringbuf_output(&events, seen, sizeof(*seen), 0))
 		COUNT_LOST(stacks);
+	return 0;
 }
 
 /*

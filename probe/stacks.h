@@ -138,11 +138,17 @@ static __always_inline void learn_shape(struct stack_scratch *scratch, struct sh
 }
 
 /* Whether every return address of a known stack is still where it was. */
-static __always_inline bool same_shape(struct stack_scratch *scratch, struct shape *shape, __u64 sp)
+__noinline int same_shape(struct shape *shape, __u64 sp)
 {
-	__u32 bytes = shape->bytes, inner = inner_frames(shape->frames);
+	struct stack_scratch *scratch;
+	__u32 bytes, inner, zero = 0;
 	__u64 outermost;
 
+	scratch = bpf_map_lookup_elem(&stack_scratch, &zero);
+	if (!scratch || !shape)
+		return false;
+	bytes = shape->bytes;
+	inner = inner_frames(shape->frames);
 	if (bytes > sizeof(scratch->words))
 		return false;
 	if (bpf_probe_read_kernel(scratch->words, bytes, (void *)sp))
@@ -202,21 +208,18 @@ static __always_inline __u64 take_kernel_stack(struct task_struct *task, __u32 c
 	if (!scratch)
 		return 0;
 	shape = bpf_map_lookup_elem(&shapes, &key);
-	if (shape && same_shape(scratch, shape, sp)) {
+	if (shape && same_shape(shape, sp)) {
 		*site = shape->site;
 		return shape->name;
 	}
+	__builtin_memset(scratch->stack.frames, 0, sizeof(scratch->stack.frames));
 	bytes = bpf_get_task_stack(task, scratch->stack.frames, sizeof(scratch->stack.frames), 0);
 	if (bytes <= 0) {
 		COUNT_LOST(stacks);
 		return 0;
 	}
-	for (int i = 0; i < STACK_DEPTH; i++) {
-		if (i * (long)sizeof(__u64) >= bytes)
-			scratch->stack.frames[i] = 0;
-		else
-			hash = mix(hash, scratch->stack.frames[i]);
-	}
+	for (int i = 0; i < STACK_DEPTH; i++)
+		hash = mix(hash, scratch->stack.frames[i]);
 	if (key.args)
 		hash = mix(hash, key.args);
 	scratch->stack.has_args = key.args != 0;
