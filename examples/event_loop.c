@@ -7,7 +7,10 @@
  * call it looks at the call's record; a file whose read slept for more than a millisecond goes to
  * a helper thread from then on. There is no list of slow files and no guess about the cache.
  *
- *	event_loop [DIRECTORY]     a directory on a real disk; default: the current one
+ *	event_loop [--tap kernel|user] [DIRECTORY]
+ *
+ * The directory is to be on a real disk; default: the current one. With `--tap user` the program
+ *takes the stamps itself: only calls made through debox_call() have records, and they cost less.
  */
 #define _GNU_SOURCE
 #include <err.h>
@@ -17,6 +20,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -37,6 +41,9 @@ struct file {
 static struct file files[] = {{.name = "warm"}, {.name = "cold", .cold = true}};
 static int requests[2], jobs[2], answers[2];
 static unsigned long long longest_ns;
+
+/* A call with a record under either tap; -errno on error. */
+#define CALL(name, ...) debox_call(SYS_##name, __VA_ARGS__)
 
 /* Called after each call of the loop. Waiting for work is what a loop is for; the rest must not. */
 static bool was_slow(const char *what)
@@ -67,8 +74,8 @@ static void read_file(const struct file *file)
 {
 	static __thread char buffer[LENGTH];
 
-	if (pread(file->fd, buffer, LENGTH, 0) != LENGTH)
-		err(1, "%s", file->name);
+	if (CALL(pread64, file->fd, buffer, LENGTH, 0) != LENGTH)
+		errx(1, "%s: short read", file->name);
 }
 
 static void *help(void *unused)
@@ -102,8 +109,8 @@ static void serve(struct file *file)
 	unsigned char index = file - files;
 
 	if (file->blocks) {
-		if (write(jobs[1], &index, 1) != 1)
-			err(1, "jobs");
+		if (CALL(write, jobs[1], &index, 1) != 1)
+			errx(1, "jobs: short write");
 		was_slow("the job queue");
 		printf("%s: given to the helper\n", file->name);
 		return;
@@ -130,11 +137,11 @@ static void run_loop(void)
 		struct epoll_event event;
 		unsigned char index;
 
-		if (epoll_wait(poll, &event, 1, -1) != 1)
+		if (CALL(epoll_wait, poll, &event, 1, -1) != 1)
 			continue;
 		was_slow("the loop");
-		if (read(event.data.fd, &index, 1) != 1)
-			err(1, "read");
+		if (CALL(read, event.data.fd, &index, 1) != 1)
+			errx(1, "requests: short read");
 		was_slow("a request");
 		if (event.data.fd == answers[0]) {
 			printf("%s: answered by the helper\n", files[index].name);
@@ -172,17 +179,52 @@ static void make_file(struct file *file, const char *directory)
 	read_file(file);
 }
 
+static void usage(int status)
+{
+	fprintf(status ? stderr : stdout,
+		"usage: event_loop [--tap kernel|user] [DIRECTORY]\n\n"
+		"A loop that reads two files, one of them from the disk each time, and hands the\n"
+		"slow one to a helper when it sees that the call slept. DIRECTORY: where the "
+		"files\n"
+		"are made, on a real disk; default: the current one.\n");
+	exit(status);
+}
+
+static const char *parse(int argc, char **argv, struct debox_options *options)
+{
+	const char *directory = NULL;
+
+	for (int i = 1; i < argc; i++) {
+		if (!strcmp(argv[i], "--help")) {
+			usage(0);
+		} else if (!strcmp(argv[i], "--tap")) {
+			const char *tap = argv[++i] ? argv[i] : "";
+
+			if (strcmp(tap, "kernel") && strcmp(tap, "user"))
+				usage(2);
+			options->tap = *tap == 'u' ? DEBOX_TAP_USER : DEBOX_TAP_KERNEL;
+		} else if (*argv[i] == '-' || directory) {
+			usage(2);
+		} else {
+			directory = argv[i];
+		}
+	}
+	return directory ? directory : ".";
+}
+
 int main(int argc, char **argv)
 {
+	struct debox_options options = {.size = sizeof(options), .detail = DEBOX_DETAIL_SLEEPS};
+	const char *directory = parse(argc, argv, &options);
 	pthread_t helper, client;
 	int error;
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	for (int i = 0; i < 2; i++)
-		make_file(&files[i], argc > 1 ? argv[1] : ".");
+		make_file(&files[i], directory);
 	if (pipe(requests) || pipe(jobs) || pipe(answers))
 		err(1, "pipe");
-	error = debox_enable(NULL);
+	error = debox_enable(&options);
 	if (error)
 		errx(1, "%s: %s", debox_strerror(error), debox_last_error_text());
 	pthread_create(&helper, NULL, help, NULL);

@@ -6,36 +6,73 @@
 //! a helper thread from then on.
 //!
 //! ```text
-//! event_loop [DIRECTORY]     a directory on a real disk; default: the current one
+//! event_loop [--tap kernel|user] [DIRECTORY]
 //! ```
+//!
+//! The directory is to be on a real disk; default: the current one. With `--tap user` the program takes
+//! the stamps itself: only calls made inside [`inband::tap`] have records, and they cost less.
 
 use std::error::Error;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use debox::inband;
+use debox::{inband, Tap};
 
 const LENGTH: usize = 8 << 20;
 const REQUESTS: usize = 12;
 const TOO_LONG_NS: u64 = 1_000_000;
 const NAMES: [&str; 2] = ["warm", "cold"];
 const COLD: usize = 1;
+const USAGE: &str = "usage: event_loop [--tap kernel|user] [DIRECTORY]
+
+A loop that reads two files, one of them from the disk each time, and hands the
+slow one to a helper when it sees that the call slept. DIRECTORY: where the files
+are made, on a real disk; default: the current one.";
+
+/// What the command line asks for; `None` if it is not understood.
+fn parse(mut arguments: impl Iterator<Item = String>) -> Option<(Option<Tap>, PathBuf)> {
+    let (mut tap, mut directory) = (None, None);
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--help" => {
+                println!("{USAGE}");
+                std::process::exit(0);
+            }
+            "--tap" => {
+                tap = match arguments.next()?.as_str() {
+                    "kernel" => Some(Tap::Kernel),
+                    "user" => Some(Tap::User),
+                    _ => return None,
+                }
+            }
+            _ if argument.starts_with('-') || directory.is_some() => return None,
+            _ => directory = Some(PathBuf::from(argument)),
+        }
+    }
+    Some((tap, directory.unwrap_or_else(|| ".".into())))
+}
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let directory = std::env::args_os().nth(1).unwrap_or_else(|| ".".into());
-    let open = |name| make_file(Path::new(&directory), name).map(Arc::new);
+    let Some((tap, directory)) = parse(std::env::args().skip(1)) else {
+        eprintln!("{USAGE}");
+        std::process::exit(2);
+    };
+    let open = |name| make_file(&directory, name).map(Arc::new);
     let files = [open(NAMES[0])?, open(NAMES[1])?];
     let (requests, client) = io::pipe()?;
     let (jobs, helper) = io::pipe()?;
     let (answers, answer) = io::pipe()?;
 
-    inband::enable(&inband::Options::default())?;
+    inband::enable(&inband::Options {
+        tap,
+        ..inband::Options::default()
+    })?;
     let helping = thread::spawn({
         let files = files.clone();
         move || help(&files, jobs, answer)
@@ -87,20 +124,23 @@ impl Loop {
         ];
         let mut answered = 0;
         while answered < REQUESTS {
-            // SAFETY: the array is valid for its length.
-            let ready = unsafe { libc::poll(sources.as_mut_ptr(), 2, -1) };
+            let arguments = [sources.as_ptr() as u64, 2, u64::MAX];
+            let ready = inband::tap(libc::SYS_poll, arguments, || {
+                // SAFETY: the array is valid for its length.
+                unsafe { libc::poll(sources.as_mut_ptr(), 2, -1) }
+            });
             if ready < 1 {
                 continue;
             }
             let mut index = [0];
             if sources[1].revents != 0 {
-                self.answers.read_exact(&mut index)?;
+                read_byte(&mut self.answers, &mut index)?;
                 self.was_slow("an answer")?;
                 println!("{}: answered by the helper", NAMES[usize::from(index[0])]);
                 answered += 1;
                 continue;
             }
-            self.requests.read_exact(&mut index)?;
+            read_byte(&mut self.requests, &mut index)?;
             self.was_slow("a request")?;
             let index = usize::from(index[0]);
             answered += usize::from(!self.blocks[index]);
@@ -121,12 +161,19 @@ impl Loop {
     fn serve(&mut self, index: usize) -> Result<(), Box<dyn Error>> {
         let name = NAMES[index];
         if self.blocks[index] {
-            self.helper.write_all(&[index as u8])?;
+            let job = [index as u8];
+            let arguments = [self.helper.as_raw_fd() as u64, job.as_ptr() as u64, 1];
+            inband::tap(libc::SYS_write, arguments, || self.helper.write(&job))?;
             self.was_slow("the job queue")?;
             println!("{name}: given to the helper");
             return Ok(());
         }
-        self.files[index].read_exact_at(&mut self.buffer, 0)?;
+        let fd = self.files[index].as_raw_fd() as u64;
+        let arguments = [fd, self.buffer.as_ptr() as u64, LENGTH as u64];
+        let read = inband::tap(libc::SYS_pread64, arguments, || {
+            self.files[index].read_at(&mut self.buffer, 0)
+        })?;
+        assert_eq!(read, LENGTH, "a short read");
         self.blocks[index] = self.was_slow(name)?;
         let then = if self.blocks[index] {
             "; the helper will do it next time"
@@ -160,6 +207,14 @@ impl Loop {
         }
         Ok(true)
     }
+}
+
+/// A read with a record under either tap.
+fn read_byte(from: &mut PipeReader, byte: &mut [u8; 1]) -> io::Result<()> {
+    let arguments = [from.as_raw_fd() as u64, byte.as_ptr() as u64, 1];
+    let read = inband::tap(libc::SYS_read, arguments, || from.read(byte))?;
+    assert_eq!(read, 1, "an end of the pipe");
+    Ok(())
 }
 
 fn help(files: &[Arc<File>; 2], mut jobs: PipeReader, mut answers: PipeWriter) -> io::Result<()> {

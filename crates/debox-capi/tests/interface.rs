@@ -51,6 +51,53 @@ fn check(what: &str, ran: &Output) {
     );
 }
 
+/// The example of the event loop, in C and in Rust: whichever tap, it finds out that the cold file
+/// blocks it, and serves all.
+#[test]
+fn the_event_loop_notices_its_slow_calls() {
+    let in_c = common::example("event_loop", &directory(), &library_directory());
+    let in_rust = library_directory().join("../examples/event_loop");
+    for program in [&in_c, &in_rust] {
+        if !program.exists() {
+            eprintln!("SKIPPED the event loop in Rust: cargo build --release --examples");
+            continue;
+        }
+        let found = ["kernel", "user"].map(|tap| serve(program, tap));
+        match found {
+            [true, true] => {}
+            [false, false] => eprintln!("SKIPPED the event loop: reads of this disk do not block"),
+            _ => panic!("{}: the taps disagree: {found:?}", program.display()),
+        }
+    }
+    let wrong = Command::new(&in_c).args(["--tap", "other"]).output();
+    assert_eq!(wrong.expect("the program runs").status.code(), Some(2));
+    let _ = std::fs::remove_dir_all(in_c.parent().expect("it is in its own directory"));
+}
+
+/// Whether the loop gave the cold file to its helper.
+fn serve(program: &Path, tap: &str) -> bool {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let ran = Command::new(program)
+        .args(["--tap", tap, env!("CARGO_TARGET_TMPDIR")])
+        .env("DEBOX_BROKER", "")
+        .output()
+        .expect("the program runs");
+    check(tap, &ran);
+    let text = String::from_utf8_lossy(&ran.stdout);
+    let count = |what: &str| text.lines().filter(|line| line.contains(what)).count();
+    let (in_loop, by_helper) = (count("read in the loop"), count("answered by the helper"));
+    let is_given_away = count("cold: read in the loop; the helper will do it next time") == 1;
+    // The read that tells is the loop's own, and the file's next one the helper's.
+    assert_eq!(
+        count("cold: answered by the helper") > 0,
+        is_given_away,
+        "{text}"
+    );
+    assert!(in_loop + by_helper >= 12, "{text}");
+    assert_eq!(count("pread64 of cold took") >= 1, is_given_away, "{text}");
+    is_given_away
+}
+
 macro_rules! checks {
     ($($test:ident: $program:literal $check:literal;)*) => {
         $(#[test]

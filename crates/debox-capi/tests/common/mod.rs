@@ -20,6 +20,10 @@ pub fn library_directory() -> PathBuf {
 
 /// Compiles a program of `tests/programs` into a directory and returns where it is.
 pub fn compile(name: &str, directory: &Path, flags: &[&str]) -> PathBuf {
+    compile_in("tests/programs", name, directory, flags)
+}
+
+fn compile_in(place: &str, name: &str, directory: &Path, flags: &[&str]) -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let program = directory.join(name);
     let compiled = Command::new("cc")
@@ -33,7 +37,7 @@ pub fn compile(name: &str, directory: &Path, flags: &[&str]) -> PathBuf {
             "-o",
         ])
         .arg(&program)
-        .arg(here.join("tests/programs").join(format!("{name}.c")))
+        .arg(here.join(place).join(format!("{name}.c")))
         .arg("-I")
         .arg(here.join("../../include"))
         .args(flags)
@@ -49,7 +53,17 @@ pub fn compile(name: &str, directory: &Path, flags: &[&str]) -> PathBuf {
 
 /// The same, linked with the `libdebox.so` of a directory, which is where it will be looked for.
 pub fn linked(name: &str, directory: &Path, library: &Path) -> PathBuf {
+    linked_in("tests/programs", name, directory, library)
+}
+
+fn linked_in(place: &str, name: &str, directory: &Path, library: &Path) -> PathBuf {
     let search = format!("-L{}", library.display());
     let run_path = format!("-Wl,-rpath,{}", library.display());
-    compile(name, directory, &[&search, &run_path, "-ldebox"])
+    compile_in(place, name, directory, &[&search, &run_path, "-ldebox"])
+}
+
+/// One of the examples for C.
+#[allow(dead_code)] // not each of the test programs has a use for it
+pub fn example(name: &str, directory: &Path, library: &Path) -> PathBuf {
+    linked_in("../../examples", name, directory, library)
 }
