@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # make demo   on a fresh Debian with Rust: install what is needed, build, measure two real programs
 # make test   install what the tests need, pass all of them
-# The rest: build, bench, soak, soak-broker, matrix, lint, install, clean.
+# The rest: build, bench, soak, soak-broker, fuzz, matrix, lint, install, clean.
 
 PREFIX ?= /usr/local
 DESTDIR ?=
@@ -11,12 +11,12 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 CLANG_FORMAT ?= clang-format-19
 C_FILES = $(wildcard probe/*.h probe/*.c include/*.h tests/*/programs/*.c tests/*/programs/*.h tests/*/callers/*.c \
 	crates/*/c/*.[ch] crates/*/src/*/*.c crates/*/tests/programs/*.[ch] \
-	examples/*.[ch] bench/*/*.[ch] bench/*/*/*.[ch])
+	examples/*.[ch] fuzz/*.c bench/*/*.[ch] bench/*/*/*.[ch])
 
 # Loading probes needs root.
 AS_ROOT := $(shell [ "$$(id -u)" -eq 0 ] || echo sudo)
 
-.PHONY: all demo test soak soak-broker matrix build bench lint install clean
+.PHONY: all demo test soak soak-broker fuzz matrix build bench lint install clean
 
 all: build
 
@@ -51,6 +51,14 @@ soak-broker:
 	$(CARGO) build --release --package debox-cli --package debox-capi
 	$(AS_ROOT) scripts/soak-broker --minutes $(MINUTES) --debox $(TARGET)/release/debox \
 		--library $(TARGET)/release/libdebox.so
+
+# Each fuzz target for half a minute, or for so many seconds: make fuzz SECONDS=600. Some targets
+# alone: make fuzz TARGETS='broker unwinding'
+SECONDS ?= 30
+TARGETS ?=
+fuzz:
+	scripts/setup build fuzz
+	scripts/fuzz --seconds $(SECONDS) $(TARGETS)
 
 bench: build
 	scripts/setup test

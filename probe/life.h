@@ -132,6 +132,14 @@ static __noinline int leave(struct thread *thread, struct task_struct *task, __u
 	return 0;
 }
 
+/* How many seccomp filters a task is under. */
+static __always_inline __u32 filters_of(struct task_struct *task)
+{
+	if (!bpf_core_field_exists(task->seccomp.filter_count))
+		return 0;
+	return task->seccomp.filter_count.counter;
+}
+
 #define NR_PRCTL 157
 
 /* Calls by which a thread changes who may look into it. */
@@ -189,6 +197,7 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 		return 0;
 	begin_life(thread, child, bpf_ktime_get_ns(), MODE_RUNQUEUE);
 	thread->flags |= THREAD_BORN | (of_parent->flags & THREAD_FILTERED);
+	thread->filters = of_parent->filters;
 	if (user_tap)
 		lend_memory(of_parent, thread, parent, child);
 	return 0;
@@ -199,8 +208,7 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 static __always_inline void note_filters(struct thread *thread, struct task_struct *task)
 {
 	thread->flags &= ~THREAD_FILTERED;
-	if (bpf_core_field_exists(task->seccomp.filter_count) &&
-	    (__u32)task->seccomp.filter_count.counter > session_filters)
+	if (filters_of(task) > thread->filters)
 		thread->flags |= THREAD_FILTERED;
 }
 
@@ -290,6 +298,7 @@ int enrol_tasks(struct bpf_iter__task *ctx)
 	thread = new_thread(task, enrol_client, &index);
 	if (!thread)
 		return 0;
+	thread->filters = filters_of(task);
 	if (enrol_armed) {
 		thread->state = THREAD_ARMED;
 		return 0;

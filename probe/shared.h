@@ -136,7 +136,8 @@ struct thread {
 	/* User stack of an open call that leaves the kernel on another one; or, between calls, of
 	 * the open sleep. */
 	__u64 entry_stack;
-	__u64 unstamped;   /* debox_slot.tap_unstamped, when the thread ended */
+	__u32 unstamped; /* debox_slot.tap_unstamped, when the thread ended */
+	__u32 filters;	 /* seccomp filters that the session's first process was under */
 
 	__u32 client; /* of the broker: index in `clients` */
 	__u32 slot;   /* of the client's slots */

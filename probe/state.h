@@ -24,7 +24,6 @@ const volatile __u64 slow_ns = 0;	  /* with want_callsites: shorter calls are no
 const volatile bool for_others = false;	  /* the broker's: for processes without privilege */
 const volatile bool shared_slots = false; /* with many clients, each with slots of its own */
 const volatile __u64 name_key[2] = {};	  /* kernel addresses are named with it for others */
-const volatile __u32 session_filters;	  /* seccomp filters that the session is under */
 const volatile __u32 max_threads = 1;
 const volatile __u32 max_records = 1;
 

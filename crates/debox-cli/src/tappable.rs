@@ -33,6 +33,9 @@ pub fn require_tappable(program: &Path) -> Result<()> {
              a program gains privilege: {CURE}"
         );
     }
+    if !metadata.is_file() {
+        return Ok(()); // not ours to judge: execve will say
+    }
     let bytes = fs::read(&program).with_context(unreadable)?;
     match ElfFile::<FileHeader64<Endianness>>::parse(&*bytes) {
         Ok(elf) => require_tappable_elf(&program, &elf),
@@ -81,7 +84,13 @@ fn loader_of(elf: &ElfFile<FileHeader64<Endianness>>) -> Option<PathBuf> {
 /// read is left to execve.
 fn is_foreign(loader: &Path) -> bool {
     let version = b"GLIBC_PRIVATE";
-    fs::read(loader).is_ok_and(|bytes| !bytes.windows(version.len()).any(|at| at == version))
+    is_file(loader)
+        && fs::read(loader).is_ok_and(|bytes| !bytes.windows(version.len()).any(|at| at == version))
+}
+
+/// Others may have no end, or keep whoever opens them.
+fn is_file(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|metadata| metadata.is_file())
 }
 
 fn has_capabilities(program: &Path) -> bool {
@@ -98,6 +107,9 @@ fn has_capabilities(program: &Path) -> bool {
 fn interpreter(program: &Path) -> Option<PathBuf> {
     let mut program = program.to_path_buf();
     for _ in 0..MAX_INTERPRETERS {
+        if !is_file(&program) {
+            break;
+        }
         let Some(line) = first_line(&program).ok().flatten() else {
             break;
         };
@@ -139,6 +151,26 @@ fn first_line(program: &Path) -> io::Result<Option<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pipes_are_not_waited_for() {
+        let name = format!("debox-tappable-{}", std::process::id());
+        let directory = std::env::temp_dir().join(name);
+        fs::create_dir_all(&directory).expect("a writable directory");
+        let (pipe, script) = (directory.join("pipe"), directory.join("script"));
+        let path = std::ffi::CString::new(pipe.as_os_str().as_bytes()).expect("no zeros");
+        // SAFETY: the path is a valid C string.
+        assert_eq!(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }, 0);
+        fs::write(&script, format!("#!{}\n", pipe.display())).expect("room for it");
+        let judged = [
+            require_tappable(&pipe),
+            require_tappable(&script),
+            require_tappable("/dev/zero".as_ref()),
+        ];
+        let _ = fs::remove_dir_all(&directory);
+        assert!(judged.iter().all(Result::is_ok), "{judged:?}");
+        assert!(!is_foreign(&pipe) && !is_foreign("/dev/zero".as_ref()));
+    }
 
     #[test]
     fn env_names_its_program_after_options_and_variables() {

@@ -142,12 +142,26 @@ static volatile __u32 *mark_process(void)
 	return (volatile __u32 *)page;
 }
 
+/* The number on the line of that name in /proc/PID/status; 0 without one. */
+static long filters_in(const char *status)
+{
+	static const char wanted[] = "\nSeccomp_filters:";
+	const char *found = strstr(status, wanted);
+	long count = 0;
+
+	if (!found)
+		return 0;
+	for (found += sizeof(wanted) - 1; *found && *found != '\n'; found++)
+		if (*found >= '0' && *found <= '9' && count < 1000000)
+			count = count * 10 + (*found - '0');
+	return count;
+}
+
 /* How many seccomp filters this process is under. Reads a file: a dynamic program may do that. */
 static long seccomp_filters(void)
 {
-	static const char wanted[] = "\nSeccomp_filters:";
-	char text[4096], *found;
-	long length = 0, count = 0, got;
+	char text[4096];
+	long length = 0, got;
 	int fd = debox_raw(SYS_openat, AT_FDCWD, (long)"/proc/self/status", O_RDONLY | O_CLOEXEC, 0,
 			   0, 0);
 
@@ -160,13 +174,7 @@ static long seccomp_filters(void)
 	} while (got > 0 && length < (long)sizeof(text) - 1);
 	debox_raw(SYS_close, fd, 0, 0, 0, 0, 0);
 	text[length] = 0;
-	found = strstr(text, wanted);
-	if (!found)
-		return 0;
-	for (found += sizeof(wanted) - 1; *found && *found != '\n'; found++)
-		if (*found >= '0' && *found <= '9')
-			count = count * 10 + (*found - '0');
-	return count;
+	return filters_in(text);
 }
 
 /*

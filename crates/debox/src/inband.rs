@@ -79,22 +79,23 @@ mod trace;
 mod user_tap;
 mod words;
 
+use std::cell::UnsafeCell;
 use std::fmt;
 use std::os::fd::{AsFd, AsRawFd};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use libbpf_rs::MapCore;
 
 #[doc(hidden)]
 pub use explain::split_line;
 pub use explain::{explain, Explanation};
-#[cfg(any(test, fuzzing))]
-pub(crate) use slot::copy_history;
 pub use slot::Last;
 pub use trace::{explain_trace, start_trace, trace};
 pub use user_tap::{call, tap, Returned};
 #[doc(hidden)]
 pub use user_tap::{entry, watch, watch_thread};
+#[cfg(any(test, fuzzing))]
+pub(crate) use {join::is_welcome, slot::copy_history};
 
 use crate::record::{Record, HISTORY_MAX, SLEEPS_MAX, TRACE_MAX};
 use crate::session::{self, Detail, Session, Tap};
@@ -198,6 +199,15 @@ static STATE: Mutex<State> = Mutex::new(State {
 fn state() -> MutexGuard<'static, State> {
     // A panic elsewhere leaves the state usable: it is only ever replaced as a whole.
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The lock, if nobody has it now. Signal handlers do not wait for it.
+fn try_state() -> Option<MutexGuard<'static, State>> {
+    match STATE.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
 }
 
 /// Loads the probes and brings this process, with all its threads, under monitoring.
@@ -373,7 +383,8 @@ pub fn history_of(tid: i32, records: &mut [Record]) -> Result<usize, Error> {
         .ok()
         .filter(|tid| *tid > 0)
         .ok_or(missing.clone())?;
-    let slot = memory::find(wanted).ok_or(missing.clone())?;
+    let slot = memory::find(wanted).ok().flatten();
+    let slot = slot.ok_or(missing.clone())?;
     let copied = slot::copy_history(slot, records, 0);
     // The thread may have ended, and another one taken the slot over, while it was read.
     (memory::tid_of(slot) == wanted)
@@ -441,17 +452,45 @@ fn classify(error: anyhow::Error) -> Error {
     }
 }
 
-/// The map that a descriptor stands for now; 0 if it is not a map. No allocation, no lock.
+/// The attributes of BPF_OBJ_GET_INFO_BY_FD, in a place by which the library's own call is known again.
+#[repr(C)]
+struct InfoRequest {
+    fd: u32,
+    length: u32,
+    info: *mut libbpf_rs::libbpf_sys::bpf_map_info,
+}
+
+struct Shared(UnsafeCell<InfoRequest>);
+
+// SAFETY: only who holds the lock of STATE looks inside.
+unsafe impl Sync for Shared {}
+
+static INFO_REQUEST: Shared = Shared(UnsafeCell::new(InfoRequest {
+    fd: 0,
+    length: 0,
+    info: std::ptr::null_mut(),
+}));
+
+/// Where the attributes are when [`map_id_of`] asks.
+fn info_request() -> usize {
+    INFO_REQUEST.0.get() as usize
+}
+
+/// The map that a descriptor stands for now; 0 if it is not a map. No allocation. The caller holds the
+/// lock, or is the child of a fork.
 fn map_id_of(fd: i32) -> u32 {
     let mut info = libbpf_rs::libbpf_sys::bpf_map_info::default();
-    let mut size = std::mem::size_of_val(&info) as u32;
-    // SAFETY: `info` and `size` are valid for writing and `size` is the size of `info`.
+    let request = InfoRequest {
+        fd: fd as u32,
+        length: std::mem::size_of_val(&info) as u32,
+        info: &mut info,
+    };
+    // SAFETY: nobody else is at the request, and what it points to is valid for writing.
     let failed = unsafe {
-        libbpf_rs::libbpf_sys::bpf_obj_get_info_by_fd(
-            fd,
-            std::ptr::from_mut(&mut info).cast(),
-            &mut size,
-        )
+        *INFO_REQUEST.0.get() = request;
+        let size = std::mem::size_of::<InfoRequest>();
+        let command = libbpf_rs::libbpf_sys::BPF_OBJ_GET_INFO_BY_FD;
+        libc::syscall(libc::SYS_bpf, command, INFO_REQUEST.0.get(), size)
     };
     // A program or a link would fill the same bytes; only a map has this value size.
     let is_slots = failed == 0 && info.value_size as usize == std::mem::size_of::<record::Slot>();

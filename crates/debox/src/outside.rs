@@ -2,22 +2,21 @@
 //!
 //! Events and tables come from the probes, but processes under the user tap can write to their slots
 //! and rows; programs and libraries are files that anybody may have made. The property tests beside
-//! this and the fuzz targets (`fuzz/`) call the same functions.
+//! this and the fuzz targets (`fuzz/`) call the same functions. What the preload shim reads is C:
+//! `fuzz/welcome.c`, and the property tests in `crates/debox-preload/tests`.
+
+mod packets;
+mod programs;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
-use std::fs::File;
-use std::io::Write;
-use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
 
-use procfs::process::MemoryMaps;
-use procfs::FromBufRead;
-
+use crate::broker::wire;
 use crate::collect::{stacks_by_index, Outcome, Snapshot};
 use crate::explain::Explainer;
 use crate::inband;
+use crate::labels::Labels;
 use crate::process::Processes;
 use crate::record::{Record, Slot, HISTORY_MAX};
 use crate::report::Report;
@@ -26,8 +25,11 @@ use crate::session::{Detail, Events, Tap};
 use crate::stacks::Stacks;
 use crate::symbols::Symbols;
 use crate::tables::{self, types};
-use crate::unwind;
+use crate::trace;
 use crate::usertap::TapRows;
+
+pub use packets::{reply, request, welcome};
+pub use programs::{mappings, program, unwinding, ASK, STACK};
 
 /// Hands out bytes as values; zeros when there are no more.
 struct Source<'a>(&'a [u8]);
@@ -57,17 +59,29 @@ impl Source<'_> {
 /// A report of any tables. No sum in it is less than one of its parts.
 pub fn report(bytes: &[u8]) -> Report {
     let mut source = Source(bytes);
-    let snapshot = snapshot(&mut source);
+    let report = report_of(&snapshot(&mut source), source.value());
+    check(&report);
+    assert!(report.threads.len() <= 5 && report.in_flight.len() <= 2);
+    report
+}
+
+/// A report that is said to come from the broker.
+pub fn broker_report(bytes: &[u8]) {
+    if let Some(received) = wire::decode(bytes) {
+        assert!(received.ended <= received.snapshot.threads.len());
+        check(&report_of(&received.snapshot, 0));
+    }
+}
+
+fn report_of(snapshot: &Snapshot, status: i32) -> Report {
     let processes = RefCell::new(Processes::default());
     let stacks = RefCell::new(Stacks::default());
-    let explainer = Explainer::new(&snapshot, &processes, &stacks);
+    let explainer = Explainer::new(snapshot, &processes, &stacks);
     let outcome = Outcome {
         command: vec!["any".to_string()],
-        exit_status: Some(source.value()),
+        exit_status: Some(status),
     };
-    let report = snapshot.report(outcome, &explainer, &Resources::default());
-    check(&report);
-    report
+    snapshot.report(outcome, &explainer, &Resources::default())
 }
 
 fn snapshot(source: &mut Source) -> Snapshot {
@@ -140,7 +154,6 @@ fn check(report: &Report) {
     for sleep in &report.sleeps {
         assert!(!sleep.label.is_empty() && !sleep.class.is_empty() && !sleep.site.is_empty());
     }
-    assert!(report.threads.len() <= 5 && report.in_flight.len() <= 2);
 }
 
 /// Messages of the probes, each with its length before it; then what became of them.
@@ -224,45 +237,45 @@ pub fn rows(bytes: &[u8]) {
     assert!(sum.values().all(|row| row.calls > 0));
 }
 
-/// The text of `/proc/PID/maps`, and addresses in it. Paths in it are opened, so that those that
-/// exist are read as programs.
-pub fn mappings(bytes: &[u8]) {
-    let Ok(maps) = MemoryMaps::from_buf_read(bytes) else {
+/// Rules for labels that somebody wrote, and stacks that they are held against.
+pub fn labels(text: &str) {
+    let Ok(labels) = Labels::parse(&[("any.toml", text)]) else {
         return;
     };
-    let mut processes = Processes::default();
-    processes.add_mappings(1, &maps);
-    let symbols = Symbols::default();
-    for map in maps.iter().take(8) {
-        for ip in [map.address.0, map.address.1.wrapping_sub(1), map.address.1] {
-            let _ = processes.wrapper(1, ip);
-            look_up(&processes, &symbols, 1, ip, true);
+    let stacks = [
+        &["io_schedule", "folio_wait_bit_common", "filemap_read"][..],
+        &["ep_poll", "do_epoll_wait"],
+        &["schedule", ""],
+        &[],
+    ];
+    for call in ["read", "epoll_wait", "(user)"] {
+        for args in [None, Some([0; 3]), Some([u64::MAX; 3])] {
+            for frames in stacks {
+                let explained = labels.explain(call, args, frames);
+                assert!(explained.site_index.is_none_or(|at| at < frames.len()));
+            }
         }
+        let _ = labels.arg_masks(call);
     }
 }
 
-/// A program or a library, and offsets of code in it.
-pub fn program(bytes: &[u8], offsets: &[u64]) {
-    // SAFETY: the name is a valid C string; the new descriptor is owned by nobody else.
-    let mut file = unsafe {
-        let fd = libc::memfd_create(c"debox-any-program".as_ptr(), libc::MFD_CLOEXEC);
-        assert!(fd >= 0, "no memory file");
-        File::from_raw_fd(fd)
-    };
-    file.write_all(bytes).expect("memory");
-    let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
-    let first = unwind::first_code_offset(&path);
-    let symbols = Symbols::default();
-    for offset in offsets.iter().copied().chain(first) {
-        let _ = unwind::return_address(&path, offset);
-        let text = format!("1000-9000 r-xp {offset:08x} 00:01 7 {}\n", path.display());
-        let Ok(maps) = MemoryMaps::from_buf_read(text.as_bytes()) else {
-            continue;
-        };
-        let mut processes = Processes::default();
-        processes.add_mappings(1, &maps);
-        look_up(&processes, &symbols, 1, 0x1000, false);
-        look_up(&processes, &symbols, 1, 0x1001, true);
+/// The call tree of any nodes.
+pub fn tree(bytes: &[u8]) {
+    let mut source = Source(bytes);
+    let nodes: HashMap<u64, trace::trace_node> = (0..source.count(40))
+        .map(|_| (u64::from(source.value::<u8>()), source.value()))
+        .collect();
+    let calls = trace::any_tree(&nodes, &|address| format!("{address:#x}"));
+    assert!(calls.len() <= nodes.len());
+}
+
+/// The kernel's list of its symbols.
+pub fn kernel_symbols(text: &str, address: u64) {
+    let kernel = trace::AnyFunctions::of_symbols(text);
+    if let Some(function) = kernel.at(address) {
+        assert!(function.address <= address && !function.name.is_empty());
+        let _ = (kernel.is_traceable(function), kernel.is_unique(function));
+        assert!(kernel.address_of(&function.name).is_some());
     }
 }
 

@@ -9,8 +9,10 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use procfs::process::{MMPermissions, MMapPath, MemoryMaps, Process};
+use procfs::process::{MMPermissions, MMapPath, MemoryMaps};
+use procfs::FromBufRead;
 
+use crate::stacks::tables::Cache;
 use crate::tables::{self, types};
 use crate::unwind;
 
@@ -121,7 +123,11 @@ pub(crate) struct Processes {
     mappings: HashMap<u32, Vec<Mappings>>,
     modules: HashMap<(u64, u64), Option<Rc<Module>>>,
     modules_opened: u32,
-    wrappers: HashMap<(usize, u64), Wrapper>,
+    /// By module and offset in its file.
+    wrappers: HashMap<(u32, u64), Wrapper>,
+    /// By module: see [`unwind::first_code_offset`].
+    first_code: HashMap<u32, Option<u64>>,
+    pub tables: Cache,
 }
 
 impl Processes {
@@ -142,9 +148,13 @@ impl Processes {
     pub fn wrapper(&mut self, tgid: u32, ip: u64) -> Option<Wrapper> {
         let located = self.find(tgid, ip)?;
         let module = located.module?;
-        let key = (Rc::as_ptr(&module) as usize, located.file_offset);
+        let key = (module.id, located.file_offset);
+        let tables = &mut self.tables;
         Some(*self.wrappers.entry(key).or_insert_with(|| {
-            unwind::return_address(&module.open_path(), located.file_offset).unwrap_or_default()
+            let rule = tables.of(&module).rule(located.file_offset);
+            rule.as_ref()
+                .and_then(unwind::return_address)
+                .unwrap_or_default()
         }))
     }
 
@@ -192,7 +202,8 @@ impl Processes {
     pub fn seen_program(&mut self, tgid: u32, program: &types::mapped_file) -> Option<Mapping> {
         let mut mapping = self.seen_mapping(tgid, program)?;
         let module = mapping.module.as_ref()?;
-        mapping.offset = unwind::first_code_offset(&module.open_path())?;
+        let first = self.first_code.entry(module.id);
+        mapping.offset = (*first.or_insert_with(|| unwind::first_code_offset(module.file())))?;
         Some(mapping)
     }
 
@@ -274,13 +285,9 @@ impl Processes {
 
     /// What a process has mapped executable now; empty if it is gone.
     pub fn executable_mappings(&mut self, tgid: u32) -> Vec<Mapping> {
-        let Ok(process) = Process::new(tgid as i32) else {
-            return Vec::new();
-        };
-        let Ok(maps) = process.maps() else {
-            return Vec::new();
-        };
-        self.executable_of(tgid, &maps)
+        let text = std::fs::read(format!("/proc/{tgid}/maps"));
+        let maps = text.ok().and_then(|text| parse_maps(&text));
+        maps.map_or(Vec::new(), |maps| self.executable_of(tgid, &maps))
     }
 
     #[cfg(any(test, fuzzing))]
@@ -351,6 +358,14 @@ impl Processes {
     }
 }
 
+/// The text of `/proc/PID/maps`. Whoever maps a file chooses its name. For procfs `/SYSV` begins a
+/// shared memory segment's: it panics if that goes on in letters of several bytes, and takes nothing of
+/// the text if in others than digits. A second slash leads to the same file.
+pub(crate) fn parse_maps(text: &[u8]) -> Option<MemoryMaps> {
+    let text = String::from_utf8_lossy(text).replace(" /SYSV", " //SYSV");
+    MemoryMaps::from_buf_read(text.as_bytes()).ok()
+}
+
 /// What was mapped was a regular file; in its place there may be a pipe by now, or a device, which
 /// would keep whoever opens it.
 fn open_regular(path: &Path) -> Option<File> {
@@ -377,7 +392,7 @@ pub(crate) fn copy_of_vdso() -> Option<File> {
     use std::io::Write;
     use std::os::fd::FromRawFd;
 
-    let maps = Process::myself().ok()?.maps().ok()?;
+    let maps = parse_maps(&std::fs::read("/proc/self/maps").ok()?)?;
     let vdso = maps.iter().find(|map| map.pathname == MMapPath::Vdso)?;
     let (start, end) = vdso.address;
     // SAFETY: the kernel keeps these bytes mapped and readable for the life of the process.
@@ -432,4 +447,26 @@ fn find_by_identity(name: &str, identity: (u64, u64)) -> Option<(PathBuf, File)>
         }
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Names that anybody can give to a file that he maps.
+    #[test]
+    fn no_name_hides_what_is_mapped() {
+        for name in [
+            "/SYSV\u{e9}\u{e9}\u{e9}\u{e9}",
+            "/SYSV",
+            "/SYSVnothex!",
+            "/a /SYSV\u{20ac}",
+        ] {
+            let text = format!("1000-2000 r-xp 00000000 fe:00 7    {name}\n");
+            let maps = parse_maps(text.as_bytes()).expect(name);
+            assert_eq!(maps.0.len(), 1);
+        }
+        let maps = parse_maps(b"1000-2000 r-xp 00000000 fe:00 7    /\xff\xfe\n");
+        assert_eq!(maps.expect("a mapping").0[0].address, (0x1000, 0x2000));
+    }
 }

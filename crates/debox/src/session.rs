@@ -22,7 +22,7 @@ use crate::skeleton::{DeboxSkel, DeboxSkelBuilder, OpenDeboxSkel};
 use crate::stacks::Stacks;
 use crate::tables::{self, add, types};
 use crate::trace::{Shared, Trace, TraceOptions};
-use crate::usertap::{self, TapServer};
+use crate::usertap::TapServer;
 
 /// How the start and the end of a call are seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -203,7 +203,7 @@ fn add_up(unlisted: &mut Vec<types::thread>, thread: &types::thread) {
         add(&mut sum.in_calls[part], thread.in_calls[part]);
     }
     add(&mut sum.calls, thread.calls);
-    add(&mut sum.unstamped, thread.unstamped);
+    sum.unstamped = sum.unstamped.saturating_add(thread.unstamped);
     add(&mut sum.call_faults_minor, thread.call_faults_minor);
     add(&mut sum.call_faults_major, thread.call_faults_major);
     add(
@@ -581,9 +581,6 @@ fn configure(open: &mut OpenDeboxSkel, options: &Options) -> Result<()> {
     rodata.want_records = options.max_records > 0;
     rodata.slow_ns = options.slow_ns;
     rodata.user_tap = options.tap == Tap::User;
-    if options.tap == Tap::User {
-        rodata.session_filters = usertap::seccomp_filters();
-    }
     rodata.max_threads = options.max_threads;
     rodata.max_records = options.max_records;
     for (call, masks) in rodata.label_arg_masks.iter_mut().enumerate() {

@@ -5,8 +5,8 @@
 //! is one.
 
 mod image;
-mod rule;
-mod tables;
+pub(crate) mod rule;
+pub(crate) mod tables;
 mod walk;
 
 #[cfg(test)]

@@ -33,6 +33,12 @@ mod skeleton {
     include!(concat!(env!("OUT_DIR"), "/trace.skel.rs"));
 }
 
+#[cfg(any(test, fuzzing))]
+pub(crate) use {
+    kernel_functions::KernelFunctions as AnyFunctions, skeleton::types::trace_node,
+    tree::grow as any_tree,
+};
+
 /// Functions that one thread can have open at the same time (`TRACE_DEPTH_MAX`).
 pub const DEPTH_MAX: u32 = 32;
 /// Threads traced at the same time, at most (`TRACE_THREADS_MAX`); each takes 1.5 kB.

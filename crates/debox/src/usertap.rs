@@ -256,7 +256,10 @@ fn welcome(
 
 /// How many seccomp filters this process is under; 0 if the kernel does not tell.
 fn seccomp_filters() -> u32 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    filters_in(&std::fs::read_to_string("/proc/self/status").unwrap_or_default())
+}
+
+fn filters_in(status: &str) -> u32 {
     let line = status
         .lines()
         .find_map(|line| line.strip_prefix("Seccomp_filters:"));

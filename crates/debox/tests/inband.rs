@@ -5,7 +5,7 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Barrier, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -255,6 +255,67 @@ fn a_session_has_a_beginning_and_an_end() {
         ..Options::default()
     };
     assert!(matches!(inband::enable(&none), Err(Error::Argument(_))));
+}
+
+/// Of the slots those are mapped that threads need; each finds its own, a child's only one too.
+#[test]
+fn slots_are_mapped_as_they_are_needed() {
+    const THREADS: usize = 100;
+    let session = Enabled { _alone: alone() };
+    inband::enable(&Options {
+        max_threads: 512,
+        ..Options::default()
+    })
+    .expect("enable");
+    call(1);
+    assert_eq!(inband::last().expect("a record").args()[0], 1);
+    let at_first = mapped_bytes();
+    let (all_there, done) = (Barrier::new(THREADS + 1), Barrier::new(THREADS + 1));
+    thread::scope(|scope| {
+        for mark in 0..THREADS as u64 {
+            let (all_there, done) = (&all_there, &done);
+            scope.spawn(move || {
+                call(1000 + mark);
+                let last = inband::last().map(|last| last.args()[0]);
+                all_there.wait();
+                done.wait();
+                assert_eq!(last, Some(1000 + mark));
+            });
+        }
+        all_there.wait();
+        let slots = (mapped_bytes() - at_first) / std::mem::size_of::<record::Slot>();
+        // SAFETY: the child makes calls of its own and ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            call(7);
+            let is_seen = inband::last().is_some_and(|last| last.args()[0] == 7);
+            // SAFETY: ends the child without running what is the parent's.
+            unsafe { libc::_exit(i32::from(!is_seen)) };
+        }
+        let mut status = -1;
+        // SAFETY: `status` is valid for writing.
+        unsafe { libc::waitpid(child, &mut status, 0) };
+        done.wait();
+        assert_eq!(status, 0, "the child has no record");
+        assert!(
+            (69..=224).contains(&slots),
+            "{slots} more slots were mapped"
+        );
+    });
+    drop(session);
+}
+
+/// Of maps of the kernel, in this process.
+fn mapped_bytes() -> usize {
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("a list of mappings");
+    let bpf = maps.lines().filter(|line| line.ends_with("bpf-map"));
+    let sizes = bpf.map(|line| {
+        let (from, rest) = line.split_once('-').expect("a range");
+        let to = rest.split_once(' ').expect("a range").0;
+        let address = |text| usize::from_str_radix(text, 16).expect("an address");
+        address(to) - address(from)
+    });
+    sizes.sum()
 }
 
 #[test]

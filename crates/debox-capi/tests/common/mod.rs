@@ -19,6 +19,7 @@ pub fn library_directory() -> PathBuf {
 }
 
 /// Compiles a program of `tests/programs` into a directory and returns where it is.
+#[allow(dead_code)] // not each of the test programs has a use for it
 pub fn compile(name: &str, directory: &Path, flags: &[&str]) -> PathBuf {
     compile_in("tests/programs", name, directory, flags)
 }

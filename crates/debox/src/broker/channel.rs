@@ -9,12 +9,15 @@ use nix::sys::socket::{
 };
 use nix::sys::time::TimeVal;
 
+/// Process and real user.
+type Sender = Option<(i32, u32)>;
+
 /// A packet as it came.
 pub struct Packet {
     pub bytes: Vec<u8>,
     pub descriptor: Option<OwnedFd>,
     /// Who sent it, if the receiver asked to be told: process and real user.
-    pub sender: Option<(i32, u32)>,
+    pub sender: Sender,
 }
 
 pub fn socket() -> io::Result<OwnedFd> {
@@ -56,14 +59,34 @@ pub fn send(
     }
 }
 
-/// Room for one descriptor and the credentials: the kernel drops what does not fit.
+/// Room for [`DESCRIPTORS_MAX`] descriptors and the credentials: the kernel drops what does not fit.
 #[repr(C, align(8))]
 struct Control([u8; 64]);
+
+/// A packet with more of them is not received.
+const DESCRIPTORS_MAX: usize = 3;
 
 /// Receives one packet of at most `limit` bytes. An end of the connection is `UnexpectedEof`, a packet
 /// that is longer, or comes with more than one descriptor, `InvalidData`; whatever descriptors came
 /// with it are closed.
 pub fn receive(socket: BorrowedFd, limit: usize, flags: MsgFlags) -> io::Result<Packet> {
+    let (bytes, mut fds, sender) = receive_all(socket, limit, flags)?;
+    if fds.len() > 1 {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    Ok(Packet {
+        bytes,
+        descriptor: fds.pop(),
+        sender,
+    })
+}
+
+/// As [`receive`], with up to three descriptors.
+pub fn receive_all(
+    socket: BorrowedFd,
+    limit: usize,
+    flags: MsgFlags,
+) -> io::Result<(Vec<u8>, Vec<OwnedFd>, Sender)> {
     let mut bytes = vec![0u8; limit];
     let mut control = Control([0; 64]);
     let mut data = libc::iovec {
@@ -90,19 +113,16 @@ pub fn receive(socket: BorrowedFd, limit: usize, flags: MsgFlags) -> io::Result<
         }
     };
     // SAFETY: the kernel has filled in the header and the control messages that it points to.
-    let (mut fds, sender) = unsafe { take_control(&header) };
+    let (fds, sender) = unsafe { take_control(&header) };
     if length == 0 {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
-    if header.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0 || fds.len() > 1 {
+    let is_cut = header.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0;
+    if is_cut || fds.len() > DESCRIPTORS_MAX {
         return Err(io::ErrorKind::InvalidData.into());
     }
     bytes.truncate(length);
-    Ok(Packet {
-        bytes,
-        descriptor: fds.pop(),
-        sender,
-    })
+    Ok((bytes, fds, sender))
 }
 
 /// The descriptors and the sender that came with a message.

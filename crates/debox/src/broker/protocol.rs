@@ -200,6 +200,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::outside;
 
     fn requests() -> impl Strategy<Value = Request> {
         let wish = (any::<bool>(), any::<bool>(), any::<bool>(), any::<u32>()).prop_map(
@@ -243,10 +244,7 @@ mod tests {
 
         #[test]
         fn any_bytes_are_a_request_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..REQUEST_MAX)) {
-            if let Some(request) = decode::<Request>(&bytes) {
-                // What was understood says the same when it is said again.
-                prop_assert_eq!(decode::<Request>(&encode(&request)), Some(request));
-            }
+            outside::request(&bytes, 0);
         }
 
         #[test]
@@ -266,12 +264,12 @@ mod tests {
             let mut packet = encode(&request);
             let at = at.index(packet.len());
             packet[at] = with;
-            let _ = decode::<Request>(&packet);
+            outside::request(&packet, at % 4);
         }
 
         #[test]
         fn any_bytes_are_a_reply_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..2048)) {
-            let _ = decode::<Reply>(&bytes);
+            outside::reply(&bytes, bytes.len() % 3);
         }
     }
 }

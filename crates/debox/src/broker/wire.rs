@@ -107,6 +107,7 @@ pub fn shown_thread(thread: &types::thread) -> types::thread {
         end_faults_minor: thread.end_faults_minor,
         end_faults_major: thread.end_faults_major,
         outside: thread.outside,
+        unstamped: thread.unstamped,
         ..types::thread::default()
     }
 }

@@ -42,7 +42,7 @@ pub(super) fn close_open_part(thread: &mut types::thread, stopped_ns: u64, tap: 
 pub(super) fn take_calls_out_of_life(thread: &mut types::thread, slot: Option<&types::debox_slot>) {
     let Some(slot) = slot else { return };
     thread.calls = slot.completed;
-    thread.unstamped = slot.tap_unstamped;
+    thread.unstamped = u32::try_from(slot.tap_unstamped).unwrap_or(u32::MAX);
     let mut outside = slot.tap_totals_ns[tables::PART_OUTSIDE];
     thread.in_calls[tables::PART_OUTSIDE] = outside;
     for part in tables::PART_BLOCKED..tables::PART_OUTSIDE {

@@ -14,7 +14,10 @@ impl Snapshot {
             return None;
         }
         let filtered = self.threads.iter().filter(|thread| is_filtered(thread));
-        let calls = self.threads.iter().map(|thread| thread.unstamped);
+        let calls = self
+            .threads
+            .iter()
+            .map(|thread| u64::from(thread.unstamped));
         Some(Unstamped {
             calls: calls.fold(0, u64::saturating_add),
             filtered_threads: filtered.clone().count() as u64,

@@ -1,16 +1,14 @@
 //! A program that runs under `debox run --tap user` reads the records of that session instead of
 //! opening one of its own: the preload shim is in the process already and takes the stamps.
 
-use std::io::IoSliceMut;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use libbpf_rs::query::ProgInfoIter;
 use libbpf_rs::{MapCore, MapHandle};
-use nix::sys::socket::{
-    self, sockopt, AddressFamily, ControlMessageOwned, MsgFlags, SockFlag, SockType, UnixAddr,
-};
+use nix::sys::socket::{self, sockopt, AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr};
 use nix::sys::time::TimeVal;
 
+use crate::broker::channel;
 use crate::record::VERSION;
 
 /// The environment variable of the shim (`DEBOX_TAP_VARIABLE` of attach.h).
@@ -48,36 +46,30 @@ pub(super) fn find() -> Option<Joined> {
 
 /// `struct debox_tap_welcome`, with the descriptors of slots, thread ids and rows.
 fn receive(socket: &OwnedFd) -> Option<Joined> {
-    let mut message = [0u8; 8];
-    let mut data = [IoSliceMut::new(&mut message)];
-    let mut control = nix::cmsg_space!([i32; 3]);
-    let flags = MsgFlags::MSG_CMSG_CLOEXEC;
-    let received =
-        socket::recvmsg::<()>(socket.as_raw_fd(), &mut data, Some(&mut control), flags).ok()?;
-    let bytes = received.bytes;
-    let mut fds = Vec::new();
-    for part in received.cmsgs().ok()? {
-        if let ControlMessageOwned::ScmRights(passed) = part {
-            // SAFETY: the kernel has just made these descriptors for us.
-            fds.extend(
-                passed
-                    .into_iter()
-                    .map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }),
-            );
-        }
-    }
-    let word = |at: usize| u32::from_ne_bytes(message[at..at + 4].try_into().expect("four bytes"));
-    if bytes != message.len() || fds.len() != 3 || word(0) != u32::from(VERSION) {
+    let (message, fds, _) = channel::receive_all(socket.as_fd(), 8, MsgFlags::empty()).ok()?;
+    let [version, slot_count] = words(&message)?;
+    let [slots, _tids, _rows] = <[OwnedFd; 3]>::try_from(fds).ok()?;
+    if version != u32::from(VERSION) {
         return None;
     }
-    let slots = fds.swap_remove(0);
     let slots_id = super::map_id_of(slots.as_raw_fd());
     (slots_id != 0).then_some(Joined {
         slots,
-        slot_count: word(4) as usize,
+        slot_count: slot_count as usize,
         slots_id,
         stacks: None,
     })
+}
+
+#[cfg(any(test, fuzzing))]
+pub(crate) fn is_welcome(socket: &OwnedFd) -> bool {
+    receive(socket).is_some()
+}
+
+fn words(message: &[u8]) -> Option<[u32; 2]> {
+    let (first, second) = message.split_at_checked(4)?;
+    let word = |bytes: &[u8]| Some(u32::from_ne_bytes(bytes.try_into().ok()?));
+    Some([word(first)?, word(second)?])
 }
 
 impl Joined {

@@ -8,6 +8,10 @@
 //! none. It is kept in a page of its own that the kernel empties in a forked child: a child that has not
 //! been given its own view of the slots finds 0, without any call, and reads nothing. The slots
 //! themselves are kept out of children (`MADV_DONTFORK`).
+//!
+//! The kernel fills in the page tables of slots when they are mapped, which for all takes longer than
+//! what many a process does. So the first ones are mapped, and more when a thread finds its slot beyond
+//! them: slots are given out in order, and those of ended threads come first.
 
 use std::ptr;
 use std::sync::atomic::{compiler_fence, AtomicI32, AtomicPtr, AtomicU32, AtomicU64};
@@ -21,12 +25,19 @@ use super::Error;
 static PAGE: AtomicPtr<AtomicU64> = AtomicPtr::new(ptr::null_mut());
 static LAST_GENERATION: AtomicU64 = AtomicU64::new(0);
 
-/// The range of addresses, how many slots it has room for, and how many are mapped.
+/// Slots that are mapped at first, and how many times as many then: a thread that looks for its slot
+/// is to find the call that it has just made among its last eight, with the library's own behind it.
+const FIRST_SLOTS: usize = 32;
+const GROWTH: usize = 8;
+
+/// The range of addresses, how many slots it has room for, how many there are, and how many of them
+/// are mapped, from the first on; empty memory is in the place of the others.
 static BASE: AtomicPtr<Slot> = AtomicPtr::new(ptr::null_mut());
 static ROOM: AtomicUsize = AtomicUsize::new(0);
 static COUNT: AtomicUsize = AtomicUsize::new(0);
+static MAPPED: AtomicUsize = AtomicUsize::new(0);
 
-/// The map of the slots, for children; the id tells if the descriptor still means it.
+/// The map of the slots, for children and for more of them; the id tells if the descriptor still means it.
 static MAP_FD: AtomicI32 = AtomicI32::new(-1);
 static MAP_ID: AtomicU32 = AtomicU32::new(0);
 
@@ -63,30 +74,71 @@ pub(super) fn map(fd: i32, map_id: u32, count: usize) -> Result<(), Error> {
         ROOM.store(count, Ordering::Relaxed);
     }
     COUNT.store(count, Ordering::Relaxed);
-    if !place(fd) {
+    MAPPED.store(0, Ordering::Relaxed);
+    MAP_FD.store(fd, Ordering::Relaxed);
+    MAP_ID.store(map_id, Ordering::Relaxed);
+    if !map_first(FIRST_SLOTS) {
         let error = system("cannot map the records");
         vacate();
         return Err(error);
     }
-    MAP_FD.store(fd, Ordering::Relaxed);
-    MAP_ID.store(map_id, Ordering::Relaxed);
     Ok(())
 }
 
-/// Puts the slots in their place. No allocation, no lock: a forked child does this too.
-fn place(fd: i32) -> bool {
-    let base = BASE.load(Ordering::Relaxed).cast();
-    let length = COUNT.load(Ordering::Relaxed) * SLOT;
+/// Puts the first `wanted` slots in their place, those that are not. The caller holds the lock, or is
+/// the child of a fork; no allocation, so that a signal handler may do this.
+fn map_first(wanted: usize) -> bool {
+    let (from, fd) = (
+        MAPPED.load(Ordering::Relaxed),
+        MAP_FD.load(Ordering::Relaxed),
+    );
+    let to = wanted.min(COUNT.load(Ordering::Relaxed));
+    if to <= from {
+        return true;
+    }
+    let length = (to - from) * SLOT;
     let flags = libc::MAP_SHARED | libc::MAP_FIXED;
-    // SAFETY: the range is this module's own; in the child of a fork it is free.
-    unsafe {
-        libc::mmap(base, length, READ_WRITE, flags, fd, 0) != libc::MAP_FAILED
-            && libc::madvise(base, length, libc::MADV_DONTFORK) == 0
+    // SAFETY: the range is this module's own, and has room for COUNT slots.
+    let is_mapped = unsafe {
+        let at = BASE.load(Ordering::Relaxed).add(from).cast();
+        libc::mmap(at, length, READ_WRITE, flags, fd, (from * SLOT) as i64) != libc::MAP_FAILED
+            && libc::madvise(at, length, libc::MADV_DONTFORK) == 0
+    };
+    if is_mapped {
+        MAPPED.store(to, Ordering::Release);
+    }
+    is_mapped
+}
+
+/// Whether the descriptor is still the map's: a program may have closed all that it did not know, and
+/// opened others.
+fn has_map() -> bool {
+    let (fd, id) = (
+        MAP_FD.load(Ordering::Relaxed),
+        MAP_ID.load(Ordering::Relaxed),
+    );
+    fd >= 0 && id != 0 && super::map_id_of(fd) == id
+}
+
+/// Whether this is one of the calls by which a thread that looks for its slot maps more.
+pub(super) fn is_own_call(call: i64, args: [u64; 3]) -> bool {
+    let base = BASE.load(Ordering::Relaxed) as u64;
+    let end = base + (ROOM.load(Ordering::Relaxed) * SLOT) as u64;
+    match call {
+        libc::SYS_mmap | libc::SYS_madvise => (base..end).contains(&args[0]),
+        libc::SYS_bpf => args[1] == super::info_request() as u64,
+        _ => false,
     }
 }
 
 /// Puts empty memory in the place of the slots.
 pub(super) fn vacate() {
+    empty();
+    COUNT.store(0, Ordering::Relaxed);
+    MAP_FD.store(-1, Ordering::Relaxed);
+}
+
+fn empty() {
     let base = BASE.load(Ordering::Relaxed).cast();
     let length = ROOM.load(Ordering::Relaxed) * SLOT;
     // SAFETY: replaces this module's own mapping; whoever still reads there finds zeros.
@@ -94,22 +146,27 @@ pub(super) fn vacate() {
     if placed == libc::MAP_FAILED {
         // The slots stay where they are, with nobody to write them; the range is not used again.
         ROOM.store(0, Ordering::Relaxed);
+        COUNT.store(0, Ordering::Relaxed);
     }
-    COUNT.store(0, Ordering::Relaxed);
-    MAP_FD.store(-1, Ordering::Relaxed);
+    MAPPED.store(0, Ordering::Relaxed);
 }
 
 /// Leaves the range of addresses alone from now on.
 pub(super) fn forget_range() {
     ROOM.store(0, Ordering::Relaxed);
     COUNT.store(0, Ordering::Relaxed);
+    MAPPED.store(0, Ordering::Relaxed);
 }
 
-/// Tells forked children, who have the same slots, that nobody writes them any more.
+/// Tells forked children, who have the same slots, that nobody writes them any more. The caller holds
+/// the lock.
 pub(super) fn mark_gone() {
+    if has_map() {
+        map_first(COUNT.load(Ordering::Relaxed));
+    }
     let base = BASE.load(Ordering::Relaxed);
-    for index in 0..COUNT.load(Ordering::Relaxed) {
-        // SAFETY: the first COUNT slots from BASE are mapped.
+    for index in 0..MAPPED.load(Ordering::Relaxed) {
+        // SAFETY: the first MAPPED slots from BASE are mapped.
         unsafe { ptr::write_volatile(&raw mut (*base.add(index)).gone, 1) };
     }
 }
@@ -138,33 +195,49 @@ pub(super) fn follow_fork(parents_generation: u64) {
     if parents_generation == 0 {
         return;
     }
-    let fd = MAP_FD.load(Ordering::Relaxed);
-    // A program may have closed all descriptors that it did not know, and opened others.
-    let id = MAP_ID.load(Ordering::Relaxed);
-    if fd >= 0 && id != 0 && super::map_id_of(fd) == id && place(fd) {
+    // Nothing else may come to lie where the parent's slots were: pointers to them stay readable.
+    empty();
+    if has_map() && map_first(FIRST_SLOTS) {
         publish();
-        return;
+    } else {
+        vacate();
     }
-    // Nothing may come to lie where the parent's slots were: pointers to them stay readable.
-    vacate();
 }
 
-/// The slot of a thread.
-pub(super) fn find(tid: u32) -> Option<*mut Slot> {
+/// Somebody changes at this time what is mapped; in a signal handler, perhaps what it interrupted.
+pub(super) struct Busy;
+
+/// The slot of a thread; more are mapped for it if need be.
+pub(super) fn find(tid: u32) -> Result<Option<*mut Slot>, Busy> {
     let base = BASE.load(Ordering::Relaxed);
-    for index in 0..COUNT.load(Ordering::Relaxed) {
-        // SAFETY: the first COUNT slots from BASE are mapped, if only with zeros.
-        let slot = unsafe { base.add(index) };
-        // SAFETY: as above; the kernel may write at any time, hence volatile.
-        let version = unsafe { ptr::read_volatile(&raw const (*slot).version) };
-        if version == 0 {
-            return None; // slots are given out in order: none was beyond this one
+    let mut index = 0;
+    loop {
+        let mapped = MAPPED.load(Ordering::Acquire);
+        while index < mapped {
+            // SAFETY: the first MAPPED slots from BASE are mapped, if only with zeros.
+            let slot = unsafe { base.add(index) };
+            // SAFETY: as above; the kernel may write at any time, hence volatile.
+            let version = unsafe { ptr::read_volatile(&raw const (*slot).version) };
+            if version == 0 {
+                return Ok(None); // slots are given out in order: none was beyond this one
+            }
+            if tid_of(slot) == tid {
+                return Ok(Some(slot));
+            }
+            index += 1;
         }
-        if tid_of(slot) == tid {
-            return Some(slot);
+        if mapped >= COUNT.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        let Some(_guard) = super::try_state() else {
+            return Err(Busy);
+        };
+        let has_more = MAPPED.load(Ordering::Relaxed) > mapped;
+        let may_map = || generation() != 0 && has_map() && map_first(mapped * GROWTH);
+        if !has_more && !may_map() {
+            return Ok(None);
         }
     }
-    None
 }
 
 /// Which of the slots this is.

@@ -122,6 +122,9 @@ pub(super) fn own() -> Option<*mut Slot> {
     let words = words::words();
     if words.generation.get() != generation {
         look_up(generation);
+        if words.generation.get() != generation {
+            return None;
+        }
     }
     let slot = words.slot.get() as *mut Slot;
     // In a forked child only the parent's word tells that the broker has gone.
@@ -134,7 +137,9 @@ pub(super) fn own() -> Option<*mut Slot> {
 fn look_up(generation: u64) {
     // SAFETY: gettid has no arguments and touches no memory.
     let tid = unsafe { libc::syscall(libc::SYS_gettid, LOOK_UP) };
-    let slot = memory::find(tid as u32);
+    let Ok(slot) = memory::find(tid as u32) else {
+        return; // another time
+    };
     let words = words::words();
     words.slot.set(slot.map_or(0, |slot| slot as usize));
     user_tap::take_slot(slot);
@@ -170,7 +175,13 @@ fn entry(slot: *const Slot, ordinal: u64) -> *const Record {
 /// A call that the library made to find the slot.
 #[inline]
 fn is_look_up(record: *const Record) -> bool {
-    i64::from(read!(record, call)) == libc::SYS_gettid && read!(record, args)[0] == LOOK_UP
+    match i64::from(read!(record, call)) {
+        libc::SYS_gettid => read!(record, args)[0] == LOOK_UP,
+        call @ (libc::SYS_mmap | libc::SYS_madvise | libc::SYS_bpf) => {
+            memory::is_own_call(call, read!(record, args))
+        }
+        _ => false,
+    }
 }
 
 pub(super) fn last() -> Option<Last> {

@@ -79,6 +79,46 @@ proptest! {
     }
 
     #[test]
+    fn any_report_over_the_wire_is_taken_or_left(bytes in any_bytes(2_000)) {
+        broker_report(&bytes);
+    }
+
+    #[test]
+    fn any_nodes_make_a_tree(bytes in any_bytes(4_000)) {
+        tree(&bytes);
+    }
+
+    #[test]
+    fn any_answer_is_a_session_or_none(
+        packet in prop_oneof![vec(any::<u8>(), 0..12), Just(vec![1, 0, 0, 0, 4, 0, 0, 0])],
+        descriptors in 0usize..6,
+    ) {
+        welcome(&packet, descriptors);
+    }
+
+    #[test]
+    fn any_symbols_are_functions_or_left(
+        lines in vec("[0-9a-f]{1,17} [tTwWd] \\PC{0,8}( \\[x\\])?", 0..8),
+        address: u64,
+    ) {
+        kernel_symbols(&lines.join("\n"), address);
+    }
+
+    #[test]
+    fn any_rules_for_labels_are_taken_or_refused(
+        bytes in vec(any::<u8>(), 0..60),
+        at in any::<Index>(),
+    ) {
+        let mut text = include_str!("../../../../labels/disk.toml").to_string();
+        let mut at = at.index(text.len());
+        while !text.is_char_boundary(at) {
+            at -= 1;
+        }
+        text.insert_str(at, &String::from_utf8_lossy(&bytes));
+        labels(&text);
+    }
+
+    #[test]
     fn any_slot_can_be_read(bytes in any_bytes(16_500)) {
         slot(&bytes);
     }
@@ -121,6 +161,10 @@ proptest! {
         }
         let offsets: Vec<u64> = offsets.into_iter().chain([0x1040, 0x1139]).collect();
         program(&broken, &offsets);
+        let mut stack: Vec<u8> = offsets.iter().flat_map(|word| word.to_le_bytes()).collect();
+        stack = stack.repeat((ASK + STACK) / stack.len() + 1);
+        stack.truncate(ASK + STACK);
+        unwinding(&[stack, broken].concat());
     }
 }
 

@@ -6,7 +6,6 @@ use std::path::Path;
 use std::rc::Rc;
 
 use super::rule::Rule;
-use super::tables::Tables;
 use super::walk::{Code, End, Frame, Program};
 use super::Located;
 use crate::process::{Mapping, Module, Processes};
@@ -15,7 +14,6 @@ use crate::tables::types;
 /// Limits on what is kept, so that a session's memory is bounded.
 const MAX_IMAGES: usize = 512;
 const MAX_RULES: usize = 1 << 16;
-const MAX_TABLE_BYTES: usize = 128 << 20;
 
 /// What a process runs: changes with each `execve`, grows as libraries are loaded.
 #[derive(Clone)]
@@ -28,12 +26,10 @@ struct Image {
     is_whole: bool,
 }
 
-/// The processes whose stacks are being unwound, and the unwinding tables of their files.
+/// The processes whose stacks are being unwound.
 #[derive(Default)]
 pub(super) struct Images {
     images: HashMap<u32, Image>,
-    tables: HashMap<u32, Tables>,
-    table_bytes: usize,
     /// By file and offset.
     rules: HashMap<(u32, u64), Option<Rc<Rule>>>,
 }
@@ -120,7 +116,12 @@ impl Images {
         self.images.get_mut(&tgid).expect("refresh put it there")
     }
 
-    fn rule(&mut self, module: &Rc<Module>, offset: u64) -> Option<Rc<Rule>> {
+    fn rule(
+        &mut self,
+        module: &Rc<Module>,
+        offset: u64,
+        processes: &mut Processes,
+    ) -> Option<Rc<Rule>> {
         let key = (module.id, offset);
         if let Some(known) = self.rules.get(&key) {
             return known.clone();
@@ -128,22 +129,9 @@ impl Images {
         if self.rules.len() >= MAX_RULES {
             self.rules.clear();
         }
-        let rule = self.tables_of(module).rule(offset).map(Rc::new);
+        let rule = processes.tables.of(module).rule(offset).map(Rc::new);
         self.rules.insert(key, rule.clone());
         rule
-    }
-
-    fn tables_of(&mut self, module: &Module) -> &Tables {
-        if !self.tables.contains_key(&module.id) {
-            let tables = Tables::read(&module.open_path());
-            if self.table_bytes + tables.size() > MAX_TABLE_BYTES {
-                self.tables.clear();
-                self.table_bytes = 0;
-            }
-            self.table_bytes += tables.size();
-            self.tables.insert(module.id, tables);
-        }
-        &self.tables[&module.id]
     }
 }
 
@@ -246,7 +234,7 @@ impl Program for Process<'_> {
                 false => Code::NoRule,
             };
         };
-        let rule = self.images.rule(module, offset);
+        let rule = self.images.rule(module, offset, self.processes);
         rule.map_or(Code::NoRule, Code::Rule)
     }
 

@@ -13,10 +13,10 @@ pub(super) type Slice<'a> = EndianSlice<'a, LittleEndian>;
 pub(super) const REGISTERS: usize = 17;
 pub(super) const RBX: u16 = 3;
 pub(super) const RDI: u16 = 5;
-pub(super) const RBP: u16 = 6;
-pub(super) const RSP: u16 = 7;
+pub(crate) const RBP: u16 = 6;
+pub(crate) const RSP: u16 = 7;
 pub(super) const R10: u16 = 10;
-pub(super) const RETURN_ADDRESS: u16 = 16;
+pub(crate) const RETURN_ADDRESS: u16 = 16;
 
 /// Steps of one expression; those that compilers write take a handful.
 const MAX_STEPS: u32 = 1000;
@@ -25,14 +25,14 @@ const MAX_EXPRESSION: usize = 256;
 
 /// Where the frame of a function begins (its "canonical frame address").
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum FrameBase {
+pub(crate) enum FrameBase {
     Register(u16, i64),
     Expression(Box<[u8]>),
 }
 
 /// Where a register of the caller is.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Saved {
+pub(crate) enum Saved {
     Undefined,
     Same,
     /// In memory, so far from the frame's base.
@@ -45,7 +45,7 @@ pub(super) enum Saved {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Rule {
+pub(crate) struct Rule {
     pub base: FrameBase,
     pub saved: Vec<(u16, Saved)>,
     /// The frame was interrupted by a signal: the caller's address is no return address.

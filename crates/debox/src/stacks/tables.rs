@@ -1,6 +1,7 @@
 //! The unwinding tables of a file: `.eh_frame`, which exception handling needs and nearly every
 //! program therefore has, and `.debug_frame`, which Go writes.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::path::Path;
 
@@ -11,6 +12,7 @@ use gimli::{
 use object::{Object, ObjectSection, ObjectSegment};
 
 use super::rule::{Rule, Slice};
+use crate::process::Module;
 
 /// Larger sections are not read: the largest programs there are have tables of 20 MB.
 const MAX_SECTION: u64 = 64 << 20;
@@ -44,9 +46,34 @@ struct Section {
 }
 
 /// What a file's tables say, ready to be asked.
-pub(super) struct Tables {
+pub(crate) struct Tables {
     segments: Vec<Segment>,
     sections: Vec<Section>,
+}
+
+/// More is not kept in memory.
+const MAX_BYTES: usize = 128 << 20;
+
+/// The tables of a session's files.
+#[derive(Default)]
+pub(crate) struct Cache {
+    tables: HashMap<u32, Tables>,
+    bytes: usize,
+}
+
+impl Cache {
+    pub fn of(&mut self, module: &Module) -> &Tables {
+        if !self.tables.contains_key(&module.id) {
+            let tables = Tables::read(&module.open_path());
+            if self.bytes + tables.size() > MAX_BYTES {
+                self.tables.clear();
+                self.bytes = 0;
+            }
+            self.bytes += tables.size();
+            self.tables.insert(module.id, tables);
+        }
+        &self.tables[&module.id]
+    }
 }
 
 impl Tables {

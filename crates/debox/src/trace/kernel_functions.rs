@@ -10,7 +10,7 @@ use anyhow::{bail, Context, Result};
 
 /// A kernel function.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Function {
+pub(crate) struct Function {
     pub name: String,
     pub module: Option<String>,
     pub address: u64,
@@ -19,7 +19,7 @@ pub(super) struct Function {
 /// How far behind a function's address its entry can be patched: an ENDBR instruction and padding.
 const ENTRY_SPAN: u64 = 32;
 
-pub(super) struct KernelFunctions {
+pub(crate) struct KernelFunctions {
     /// By address.
     pub functions: Vec<Function>,
     traceable: HashSet<String>,
@@ -62,11 +62,23 @@ impl KernelFunctions {
     pub fn read_symbols() -> Result<KernelFunctions> {
         let symbols = std::fs::read_to_string("/proc/kallsyms")
             .context("cannot read /proc/kallsyms, the addresses of the kernel's functions")?;
-        let functions: Vec<Function> = symbols.lines().filter_map(parse_symbol).collect();
-        if functions.iter().all(|function| function.address == 0) {
+        let kernel = KernelFunctions::of_symbols(&symbols);
+        if kernel
+            .functions
+            .iter()
+            .all(|function| function.address == 0)
+        {
             bail!("/proc/kallsyms hides the addresses of the kernel's functions");
         }
-        Ok(KernelFunctions::of(functions, HashSet::new()))
+        Ok(kernel)
+    }
+
+    /// From the text of `/proc/kallsyms`.
+    pub fn of_symbols(text: &str) -> KernelFunctions {
+        KernelFunctions::of(
+            text.lines().filter_map(parse_symbol).collect(),
+            HashSet::new(),
+        )
     }
 
     pub fn of(mut functions: Vec<Function>, traceable: HashSet<String>) -> KernelFunctions {

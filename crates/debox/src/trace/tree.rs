@@ -192,7 +192,10 @@ fn entries<K: Copy, V: Copy, All: FromIterator<(K, V)>>(map: &impl MapCore) -> A
 }
 
 /// Puts nodes under their parents. A node whose parent did not fit the table stands at the top.
-fn grow(nodes: &HashMap<u64, types::trace_node>, name: &dyn Fn(u64) -> String) -> Vec<TraceCall> {
+pub(crate) fn grow(
+    nodes: &HashMap<u64, types::trace_node>,
+    name: &dyn Fn(u64) -> String,
+) -> Vec<TraceCall> {
     let mut below: HashMap<u64, Vec<u64>> = HashMap::new();
     let mut top: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
     for (id, node) in nodes {

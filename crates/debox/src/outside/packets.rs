@@ -1,0 +1,80 @@
+//! Packets from whoever has connected, or has the name that was connected to.
+
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+
+use nix::sys::socket::{self, AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType};
+
+use crate::broker::channel;
+use crate::broker::protocol::{self, Reply, Request, REPLY_MAX, REQUEST_MAX};
+use crate::inband;
+
+/// A packet that a client sends to the broker, with so many descriptors.
+pub fn request(packet: &[u8], descriptors: usize) {
+    let sent = passed(packet, descriptors, REQUEST_MAX);
+    let is_whole = !packet.is_empty() && packet.len() <= REQUEST_MAX && descriptors < 2;
+    assert_eq!(sent.is_some(), is_whole);
+    let request = sent.and_then(|bytes| protocol::decode::<Request>(&bytes));
+    if let Some(request) = request {
+        // What was understood says the same when it is said again.
+        let again = protocol::encode(&request);
+        assert!(again.len() <= REQUEST_MAX);
+        assert_eq!(protocol::decode::<Request>(&again), Some(request));
+    }
+}
+
+/// A packet that a program gets from what it takes for the broker.
+pub fn reply(packet: &[u8], descriptors: usize) {
+    let got = passed(packet, descriptors, REPLY_MAX);
+    let reply = got.and_then(|bytes| protocol::decode::<Reply>(&bytes));
+    if let Some(reply) = reply {
+        assert_eq!(protocol::decode(&protocol::encode(&reply)), Some(reply));
+    }
+}
+
+/// Sends a packet through a socket and returns it as the broker's code receives it, if it does.
+fn passed(packet: &[u8], descriptors: usize, limit: usize) -> Option<Vec<u8>> {
+    let (to, from) = pair();
+    send(&to, packet, descriptors)?;
+    let before = next_descriptor();
+    let received = channel::receive(from.as_fd(), limit, MsgFlags::MSG_DONTWAIT);
+    let taken = received.map(|packet| (packet.bytes, packet.descriptor.is_some()));
+    assert!(cfg!(test) || next_descriptor() == before, "left open");
+    let (bytes, has_descriptor) = taken.ok()?;
+    assert!(bytes == packet && has_descriptor == (descriptors == 1));
+    Some(bytes)
+}
+
+/// What a session answers to a program that joins it, with so many descriptors.
+pub fn welcome(packet: &[u8], descriptors: usize) {
+    let (to, from) = pair();
+    let Some(()) = send(&to, packet, descriptors) else {
+        return;
+    };
+    // They are of no map, and are closed.
+    let before = next_descriptor();
+    assert!(!inband::is_welcome(&from));
+    assert!(cfg!(test) || next_descriptor() == before, "left open");
+}
+
+/// The number that the next descriptor gets. Tests open some beside each other.
+fn next_descriptor() -> RawFd {
+    let file = File::open("/dev/null").expect("a device");
+    file.as_raw_fd()
+}
+
+fn pair() -> (OwnedFd, OwnedFd) {
+    let (unix, packets) = (AddressFamily::Unix, SockType::SeqPacket);
+    socket::socketpair(unix, packets, None, SockFlag::SOCK_CLOEXEC).expect("two sockets")
+}
+
+/// `None` if the kernel does not send it.
+fn send(to: &OwnedFd, packet: &[u8], descriptors: usize) -> Option<()> {
+    let fds: Vec<RawFd> = vec![to.as_raw_fd(); descriptors];
+    let control = [ControlMessage::ScmRights(&fds)];
+    let control = if fds.is_empty() { &[] } else { &control[..] };
+    let data = [std::io::IoSlice::new(packet)];
+    let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+    socket::sendmsg::<()>(to.as_raw_fd(), &data, control, flags, None).ok()?;
+    Some(())
+}

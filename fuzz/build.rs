@@ -1,0 +1,18 @@
+//! Compiles what the preload shim reads, with the sanitizer and the counters that the fuzzer asks for.
+
+#[path = "../crates/debox/build/clang.rs"]
+#[allow(dead_code)]
+mod clang;
+
+fn main() {
+    println!("cargo:rerun-if-changed=welcome.c");
+    println!("cargo:rerun-if-changed=../crates/debox-preload/c");
+    println!("cargo:rerun-if-changed=../include");
+    cc::Build::new()
+        .compiler(clang::find().expect("clang, which the probes need too"))
+        .file("welcome.c")
+        .include("../include")
+        .flag("-fsanitize=address")
+        .flag("-fsanitize-coverage=inline-8bit-counters,pc-table,trace-cmp")
+        .compile("debox_fuzz_welcome");
+}

@@ -1,0 +1,6 @@
+//! Label rules that somebody wrote.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|text: &str| {
+    debox::outside::labels(text);
+});
