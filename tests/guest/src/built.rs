@@ -23,7 +23,7 @@ pub struct Built {
 
 impl Built {
     /// Reads cargo's messages, and asks each program for its tests.
-    pub fn read(path: &Path, only: Option<&str>, quick: bool) -> Result<Built> {
+    pub fn read(path: &Path, only: &[String], quick: bool) -> Result<Built> {
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("cannot read {}", path.display()))?;
         let messages: Vec<Value> = text
@@ -34,13 +34,13 @@ impl Built {
         for (suite, path) in test_programs(&messages) {
             let listed = output(Command::new(&path).args(["--list", "--format", "terse"]))?;
             let tests = tests_listed(&listed)
-                .filter(|test| only.is_none_or(|only| test.contains(only)))
+                .filter(|test| only.is_empty() || only.iter().any(|part| test.contains(part)))
                 .filter(|test| !quick || left_out::is_quick(&suite, test))
                 .map(str::to_string)
                 .collect();
             programs.push(Program { suite, path, tests });
         }
-        if quick && only.is_none() {
+        if quick && only.is_empty() {
             check_quick(&programs)?;
         }
         programs.sort_by(|one, other| one.suite.cmp(&other.suite));

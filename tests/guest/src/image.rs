@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a guest boots from: an initramfs that finds the host's file system and becomes it, and a
-//! disk of the guest's own for the tests that wait for one.
+//! What a guest boots from: an initramfs that finds the host's file system and becomes it, and makes
+//! a disk of the guest's own for the tests that wait for one.
 
 use std::fs;
 use std::fs::File;
@@ -13,14 +13,13 @@ use std::process::Stdio;
 use anyhow::Context;
 use anyhow::Result;
 
-use crate::fetch::output;
 use crate::fetch::KernelFiles;
 
 const BUSYBOX: &str = "/bin/busybox";
 
 /// What the guest cannot reach its root without, in the order in which they need each other. What a
 /// kernel has built in has no file.
-const MODULES: [&str; 8] = [
+const MODULES: [&str; 9] = [
     "virtio",
     "virtio_ring",
     "virtio_pci_legacy_dev",
@@ -28,11 +27,13 @@ const MODULES: [&str; 8] = [
     "virtio_pci",
     "fuse",
     "virtiofs",
-    "virtio_blk",
+    "configfs",
+    "null_blk",
 ];
 
-/// Sparse, and what is in it goes with the guest.
-const DISK_BYTES: u64 = 2 << 30;
+/// A disk in the guest's memory that a timer of the guest's makes slow. One of the emulator's would
+/// answer whenever the host comes to it, before or after the guest has gone to sleep for it.
+const DISK: &str = "gb=1 memory_backed=1 irqmode=2 completion_nsec=2000000";
 
 /// The first program of the guest. The host's root stays read-only: all that is written goes to
 /// memory or to the guest's own disk, which `inside.rs` puts in the tests' places.
@@ -41,7 +42,9 @@ const INIT: &str = r#"#!/bin/busybox sh
 mount -t devtmpfs none /dev
 mount -t proc none /proc
 for module in /modules/*; do
-	[ ! -e "$module" ] || insmod "$module"
+	options=
+	case $module in *-null_blk.ko) options='@DISK@' ;; esac
+	[ ! -e "$module" ] || insmod "$module" $options
 done
 mount -t virtiofs -o ro root /root || exit 1
 mount --move /dev /root/dev
@@ -57,7 +60,9 @@ mount -t bpf none /root/sys/fs/bpf
 mount -t securityfs none /root/sys/kernel/security
 mount -t cgroup2 none /root/sys/fs/cgroup
 mkdir /root/mnt/disk
-mount -t ext4 /dev/vda /root/mnt/disk 2>/dev/null || mount -t ext4 /root/dev/vda /root/mnt/disk
+# Initialised later by a thread of the kernel, it would be a bystander's I/O in the tests.
+chroot /root /sbin/mkfs.ext4 -q -F -E lazy_itable_init=0,lazy_journal_init=0 /dev/nullb0
+mount -t ext4 /root/dev/nullb0 /root/mnt/disk || exit 1
 ip link set lo up
 hostname guest
 umount /proc
@@ -80,7 +85,8 @@ pub fn initramfs(
     let init = tree.join("init");
     let text = INIT
         .replace("@SELF@", &program.display().to_string())
-        .replace("@PLAN@", &plan.display().to_string());
+        .replace("@PLAN@", &plan.display().to_string())
+        .replace("@DISK@", DISK);
     fs::write(&init, text)?;
     fs::set_permissions(&init, fs::Permissions::from_mode(0o755))?;
     let files = files_below(&kernel.modules)?;
@@ -106,16 +112,6 @@ pub fn initramfs(
         .context("cannot run cpio")?;
     anyhow::ensure!(status.success(), "cpio failed: {status}");
     Ok(archive)
-}
-
-/// Makes the guest's disk, with an empty ext4 on it.
-pub fn disk(directory: &Path) -> Result<PathBuf> {
-    let disk = directory.join("disk");
-    File::create(&disk)?.set_len(DISK_BYTES)?;
-    // Initialised later by a thread of the kernel, that would be a bystander's I/O in the tests.
-    let whole = ["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"];
-    output(Command::new("/sbin/mkfs.ext4").args(whole).arg(&disk))?;
-    Ok(disk)
 }
 
 /// Directories before what is in them.

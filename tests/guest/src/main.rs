@@ -43,9 +43,9 @@ struct Options {
     #[arg(long)]
     refresh: bool,
 
-    /// Runs only tests whose name contains this.
+    /// Runs only tests whose name contains one of these.
     #[arg(long)]
-    only: Option<String>,
+    only: Vec<String>,
 
     /// Runs one test of each kind.
     #[arg(long)]
@@ -84,7 +84,7 @@ fn run_guests(options: &Options) -> Result<bool> {
         .with_context(|| format!("cannot make the directory {}", cache.display()))?;
     let cache = cache.canonicalize()?;
     let built = options.built.as_deref().context("--built is needed")?;
-    let built = built::Built::read(built, options.only.as_deref(), options.quick)?;
+    let built = built::Built::read(built, &options.only, options.quick)?;
     boot::catch_signals();
 
     let mut reports = Vec::new();

@@ -32,6 +32,8 @@ fn sleeps(run: &Measured) -> Vec<(String, String, String, u64, Vec<String>)> {
         .filter(|row| number(row, "blocked_ns") > ms(20))
         // How the programs let time pass while they look whether another one sleeps yet.
         .filter(|row| row["syscall"] != "clock_nanosleep")
+        // How long a guest's host takes to hand over the program's file.
+        .filter(|row| row["label"] != "FUSE answer")
         .map(|row| {
             let wakers = row["wakers"].as_array().expect("wakers").iter();
             let mut wakers: Vec<String> = wakers
