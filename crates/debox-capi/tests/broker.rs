@@ -487,6 +487,26 @@ fn clients_outlive_a_killed_broker_and_are_enrolled_again() {
     client.wait().unwrap();
 }
 
+/// Programs in it read their own records, and what the places in the kernel are called.
+#[test]
+fn a_run_without_privilege_is_joined() {
+    let place = Place::new();
+    let _broker = place.broker();
+    let joined = place.program("joined");
+    let own = std::env::current_exe().unwrap();
+    let debox = place.directory.join("debox");
+    fs::copy(own.parent().unwrap().join("../debox"), &debox).unwrap();
+    for (tap, check) in [
+        ("user", "joined"),
+        ("user", "results"),
+        ("kernel", "beside"),
+    ] {
+        let arguments = ["run", "--tap", tap, "--output", "/dev/null", "--"];
+        let arguments = [&arguments[..], &[joined.to_str().unwrap(), check]].concat();
+        place.check(USER, &debox, &arguments);
+    }
+}
+
 #[test]
 fn there_is_one_broker_at_a_socket() {
     let place = Place::new();

@@ -8,10 +8,11 @@
 use std::collections::HashMap;
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure, Context, Result};
-use libbpf_rs::{MapCore, MapFlags};
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nix::sys::socket::{self, sockopt, MsgFlags};
 use nix::sys::time::TimeVal;
@@ -47,8 +48,12 @@ const LONG: Duration = Duration::from_secs(30);
 /// Of each kind, in one reply.
 const BATCH: usize = 16;
 
+/// A session's table of kernel stacks, once it is loaded: programs in the session may ask for their
+/// names.
+pub type Stacks = OnceLock<MapHandle>;
+
 /// Serves one client until it is done or gone.
-pub fn serve(connection: &OwnedFd, peer: &Peer, wish: RunWish) -> Result<()> {
+pub fn serve(connection: &OwnedFd, peer: &Peer, wish: RunWish, stacks: &Stacks) -> Result<()> {
     let limit = TimeVal::new(PATIENCE, 0);
     socket::setsockopt(connection, sockopt::SendTimeout, &limit)?;
     let flags = nix::fcntl::OFlag::empty();
@@ -59,6 +64,8 @@ pub fn serve(connection: &OwnedFd, peer: &Peer, wish: RunWish) -> Result<()> {
             return say(connection, &Reply::Refused(format!("{error:#}")), None);
         }
     };
+    let table = MapHandle::try_from(&run.session.skel.maps.kernel_stacks)?;
+    let _ = stacks.set(table);
     run.welcome(connection)?;
     let (mut next_tick, mut requests) = (Instant::now() + TICK, 0);
     loop {

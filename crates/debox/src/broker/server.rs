@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -26,7 +27,7 @@ use super::peer::Peer;
 use super::protocol::{self, FrameText, Reply, Request, RunWish, Wish};
 use super::quota::{Limits, Quota};
 use super::run;
-use super::shared::{map_exists, Kind, Shared, CLIENT_THREADS};
+use super::shared::{find_stack, map_exists, Kind, Shared, CLIENT_THREADS};
 use crate::session::{self, Tap};
 use crate::symbols::Symbols;
 
@@ -73,6 +74,7 @@ struct Connection {
 struct Run {
     uid: u32,
     socket: OwnedFd,
+    stacks: Arc<run::Stacks>,
     thread: JoinHandle<()>,
 }
 
@@ -368,7 +370,9 @@ impl Broker {
 
     /// The functions of a stack, without their addresses.
     fn frames(&mut self, stack: u64) -> Vec<FrameText> {
+        let mut of_runs = self.runs.iter().filter_map(|run| run.stacks.get());
         let found = self.sessions.iter().find_map(|shared| shared.stack(stack));
+        let found = found.or_else(|| of_runs.find_map(|table| find_stack(table, stack)));
         let Some(addresses) = found else {
             if self.forgot_shapes.elapsed() > FORGET {
                 self.forgot_shapes = Instant::now();
@@ -389,11 +393,13 @@ impl Broker {
             refuse(&socket, refusal);
             return self.quota.disconnect(uid);
         }
+        let stacks = Arc::new(run::Stacks::new());
+        let table = Arc::clone(&stacks);
         let started = socket.try_clone().and_then(|own| {
             let name = "debox-run".to_string();
             let serve = move || {
                 // How it ended is the client's concern, who has been told or has gone.
-                let _ = run::serve(&own, &peer, wish);
+                let _ = run::serve(&own, &peer, wish, &table);
                 let _ = socket::shutdown(own.as_raw_fd(), socket::Shutdown::Both);
             };
             std::thread::Builder::new().name(name).spawn(serve)
@@ -402,6 +408,7 @@ impl Broker {
             Ok(thread) => self.runs.push(Run {
                 uid,
                 socket,
+                stacks,
                 thread,
             }),
             Err(error) => {

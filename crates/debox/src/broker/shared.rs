@@ -195,15 +195,7 @@ impl Shared {
 
     /// The addresses of the kernel stack of that name, innermost first.
     pub fn stack(&self, name: u64) -> Option<Vec<u64>> {
-        let found = self
-            .session
-            .skel
-            .maps
-            .kernel_stacks
-            .lookup(&name.to_ne_bytes(), MapFlags::ANY);
-        let stack = tables::read_value::<types::kernel_stack>(&found.ok()??)?;
-        let frames = stack.frames.iter().copied();
-        Some(frames.take_while(|frame| *frame != 0).collect())
+        find_stack(&self.session.skel.maps.kernel_stacks, name)
     }
 
     /// Has stacks taken anew where they are only remembered: their names went out of the table.
@@ -218,6 +210,14 @@ impl Shared {
     pub fn is_attached(&self) -> bool {
         self.session.is_attached()
     }
+}
+
+/// The same in a session's table of stacks.
+pub fn find_stack(stacks: &impl MapCore, name: u64) -> Option<Vec<u64>> {
+    let found = stacks.lookup(&name.to_ne_bytes(), MapFlags::ANY);
+    let stack = tables::read_value::<types::kernel_stack>(&found.ok()??)?;
+    let frames = stack.frames.iter().copied();
+    Some(frames.take_while(|frame| *frame != 0).collect())
 }
 
 /// An array of slots, of a size of its own.

@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use libbpf_rs::{MapCore, MapFlags};
 
+use crate::broker::{self, client};
 use crate::calls;
 use crate::explain::lock_frame;
+use crate::kernel;
 use crate::labels::{Class, Labels};
 use crate::record::{Record, Sleep};
 use crate::symbols::{Frame, Symbols};
@@ -139,6 +141,16 @@ fn find_stack(state: &mut State, name: u64) -> Result<Option<types::kernel_stack
 fn find_frames(state: &mut State, sleep: &Sleep) -> Result<Vec<Frame>, Error> {
     if let Some(brokered) = &state.brokered {
         return brokered.frames(sleep.stack);
+    }
+    if state.joined.is_some() && !kernel::has_bpf_privilege() {
+        // A session without privilege is the broker's.
+        let path = broker::socket_path();
+        let frames = path.and_then(|path| client::frames(&path, sleep.stack).ok());
+        return Ok(frames
+            .unwrap_or_default()
+            .into_iter()
+            .map(Frame::from)
+            .collect());
     }
     let stack = find_stack(state, sleep.stack)?;
     let symbols = state.symbols.get_or_insert_with(Symbols::default);
