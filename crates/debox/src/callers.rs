@@ -1,5 +1,7 @@
 //! Which frame of a user stack is the program's own: not the C library, not a language's runtime.
 
+use std::ffi::{CStr, CString};
+
 /// Libraries that stand between programs and system calls, by how their file names begin.
 const LIBRARIES: &[&str] = &[
     "libc.so",
@@ -27,11 +29,81 @@ const PACKAGES: &[&str] = &[
     "alloc::",
 ];
 
+/// Functions of glibc that it neither exports nor names as the C standard asks of it, as far as
+/// system calls are made from them: by how their names begin.
+const INSIDE_LIBC: &[&str] = &[
+    "new_do_write",
+    "sysmalloc",
+    "systrim",
+    "ptmalloc_init",
+    "tcache_",
+    "malloc_consolidate",
+    "munmap_chunk",
+    "mremap_chunk",
+    "grow_heap",
+    "shrink_heap",
+    "new_heap",
+    "heap_trim",
+    "start_thread",
+    "create_thread",
+    "allocate_stack",
+    "printf_positional",
+];
+
 /// Whether a function only hands calls on. `module`: the file name of its library or program.
-pub(crate) fn is_plumbing(module: &str, function: &str) -> bool {
+/// `is_static`: the C library is linked into it.
+pub(crate) fn is_plumbing(module: &str, is_static: bool, function: &str) -> bool {
     let name = function.trim_start_matches(['<', '&']);
     LIBRARIES.iter().any(|library| module.starts_with(library))
         || PACKAGES.iter().any(|package| name.starts_with(package))
+        || (is_static && is_of_libc(name))
+}
+
+/// Whether a C function of a static program is the C library's. Names that begin with an
+/// underscore are the implementation's by the C standard (7.1.3), and what the library exports
+/// besides is asked of the one that this process uses.
+fn is_of_libc(function: &str) -> bool {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let name = &function[..function.find(|c| !is_part(c)).unwrap_or(function.len())];
+    if function[name.len()..].starts_with("::") {
+        return false; // C++ or Rust
+    }
+    name.starts_with('_')
+        || INSIDE_LIBC.iter().any(|inside| name.starts_with(inside))
+        || is_exported_by_libc(name)
+}
+
+fn is_exported_by_libc(name: &str) -> bool {
+    let Ok(name) = CString::new(name) else {
+        return false;
+    };
+    // SAFETY: both only look names and addresses up; dladdr fills in the whole of its argument when
+    // it succeeds, with strings that stay as long as the library is loaded.
+    let file = unsafe {
+        let address = libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr());
+        let mut found: libc::Dl_info = std::mem::zeroed();
+        if address.is_null() || libc::dladdr(address, &mut found) == 0 || found.dli_fname.is_null()
+        {
+            return false;
+        }
+        CStr::from_ptr(found.dli_fname).to_string_lossy()
+    };
+    let file = file.rsplit('/').next().unwrap_or_default();
+    LIBRARIES.iter().any(|library| file.starts_with(library))
+}
+
+/// What to say of the frames behind a function in which Go goes on to a thread's own stack: those of
+/// the goroutine are elsewhere in memory, and its tables end here.
+pub(crate) fn after_switch(function: &str) -> Option<&'static str> {
+    let switches = ["systemstack", "mcall", "morestack", "asmcgocall"];
+    let name = function.strip_prefix("runtime.")?;
+    switches
+        .iter()
+        .any(|switch| {
+            name.strip_prefix(switch)
+                .is_some_and(|rest| rest.starts_with(['+', '.']))
+        })
+        .then_some("(further frames: on the stack of a goroutine, which Go's runtime left here)")
 }
 
 /// Whether nothing calls a function, though the tables do not say so: Go begins its threads there.
@@ -43,7 +115,7 @@ pub(crate) fn is_outermost(function: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::is_plumbing;
+    use super::{after_switch, is_plumbing};
 
     #[test]
     fn wrappers_are_not_the_program() {
@@ -58,7 +130,7 @@ mod tests {
                 "<&std::fs::File as std::io::Read>::read (inlined) (fs.rs:1334)",
             ),
         ] {
-            assert!(is_plumbing(module, function), "{module} {function}");
+            assert!(is_plumbing(module, false, function), "{module} {function}");
         }
         for (module, function) in [
             ("server", "main.serve+0x10 (main.go:3)"),
@@ -69,7 +141,41 @@ mod tests {
             ("libcurl.so.4", "curl_easy_perform+0x1"),
             ("program", "read_block+0x52 (store.c:210)"),
         ] {
-            assert!(!is_plumbing(module, function), "{module} {function}");
+            assert!(!is_plumbing(module, false, function), "{module} {function}");
         }
+    }
+
+    #[test]
+    fn a_static_program_has_wrappers_of_its_own() {
+        for function in [
+            "read+0xd (program)",
+            "__libc_read+0x10 (program)",
+            "_IO_new_file_underflow+0x2f (program)",
+            "fread+0x75 (iofread.c:38)",
+            "new_do_write+0x61 (program)",
+            "tcache_init.part.0+0x35 (program)",
+            "_start+0x21 (program)",
+        ] {
+            assert!(is_plumbing("program", true, function), "{function}");
+            let is_known = function.starts_with('_');
+            assert!(!is_plumbing("program", false, function) || !is_known);
+        }
+        for function in [
+            "main+0x21 (program.c:3)",
+            "read_block+0x52 (store.c:210)",
+            "read::all+0x1 (store.rs:2)",
+            "main.read+0x10 (main.go:3)",
+            "inlined_helper (inlined) (program.c:7)",
+        ] {
+            assert!(!is_plumbing("program", true, function), "{function}");
+        }
+    }
+
+    #[test]
+    fn go_leaves_a_goroutine_in_few_places() {
+        assert!(after_switch("runtime.systemstack+0x4a (asm_amd64.s:562)").is_some());
+        assert!(after_switch("runtime.mcall+0x55 (asm_amd64.s:496)").is_some());
+        assert!(after_switch("runtime.systemstack_switch2+0x1 (asm_amd64.s:1)").is_none());
+        assert!(after_switch("main.mcall+0x1 (main.go:1)").is_none());
     }
 }

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use crate::callers::{is_outermost, is_plumbing};
+use crate::callers::{after_switch, is_outermost, is_plumbing};
 use crate::calls;
 use crate::collect::Snapshot;
 use crate::labels::Labels;
@@ -117,6 +117,10 @@ impl<'a> Explainer<'a> {
         if let Some((frames, reason)) = self.stacks.borrow().frames(name) {
             for frame in frames {
                 self.add_located(&mut named, frame);
+                if let Some(reason) = named.frames.last().and_then(|last| after_switch(last)) {
+                    named.frames.push(reason.to_string());
+                    return named;
+                }
             }
             if !named.frames.last().is_some_and(|last| is_outermost(last)) {
                 named.frames.extend(reason.map(String::from));
@@ -163,7 +167,7 @@ impl<'a> Explainer<'a> {
     fn add(&self, to: &mut UserStack, module: &Module, offset: u64, is_return: bool) {
         let short = module.short_name();
         for name in self.symbols.user(module, offset, is_return).iter() {
-            if to.caller.is_none() && !is_plumbing(&short, name) {
+            if to.caller.is_none() && !is_plumbing(&short, module.is_static(), name) {
                 to.caller = Some(name.clone());
             }
             to.frames.push(name.clone());

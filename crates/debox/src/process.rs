@@ -2,6 +2,7 @@
 //! named after they are gone.
 
 use std::borrow::Cow;
+use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -31,6 +32,7 @@ pub(crate) struct Module {
     /// Unlike those of others in this session.
     pub id: u32,
     file: File,
+    is_static: OnceCell<bool>,
 }
 
 impl Module {
@@ -42,6 +44,13 @@ impl Module {
 
     pub fn file(&self) -> &File {
         &self.file
+    }
+
+    /// Whether it needs no libraries: what it calls is inside it.
+    pub fn is_static(&self) -> bool {
+        *self
+            .is_static
+            .get_or_init(|| unwind::needs_no_libraries(&self.file).unwrap_or(false))
     }
 
     /// A path that opens this very file, in whatever mount namespace it was.
@@ -259,6 +268,7 @@ impl Processes {
                 path,
                 id: self.modules_opened,
                 file,
+                is_static: OnceCell::new(),
             })
         });
         self.modules.insert(id, module.clone());

@@ -31,7 +31,6 @@ struct Program {
     path: PathBuf,
     source: &'static str,
     file: &'static str,
-    is_static: bool,
 }
 
 impl Program {
@@ -59,7 +58,6 @@ impl Program {
             path,
             source,
             file,
-            is_static: flags.contains(&"-static"),
         }
     }
 
@@ -189,8 +187,8 @@ fn every_caller_is_right(program: &Program, run: &Measured, rounds: u64, sleep: 
         );
     }
 
-    // The wrappers are left out to name the caller, where they are in a library of their own.
-    for site in reads.iter().filter(|_| !program.is_static) {
+    // The wrappers are left out to name the caller.
+    for site in &reads {
         if frames(site).iter().any(|f| is_caller(f)) {
             let caller = site["caller"].as_str().unwrap_or_default();
             assert!(
@@ -247,7 +245,22 @@ fn go_with_its_goroutines() {
     }
     // The test's own directory is no module; a file by its name is built as one.
     let program = Program::build("go", &["build"], "callers.go", GO);
-    every_caller_is_right(&program, &program.run(&["40"]), 40, "nanosleep");
+    let run = program.run(&["40"]);
+    every_caller_is_right(&program, &run, 40, "nanosleep");
+
+    // Threads are made on the runtime's own stack, and its tables do not lead back from there.
+    let clones = called(&run, "clone");
+    let of_goroutines = clones.iter().map(frames).filter(|frames| {
+        let is_switch = |frame: &&str| frame.starts_with("runtime.systemstack+");
+        frames.iter().any(is_switch)
+    });
+    let mut seen = 0;
+    for frames in of_goroutines {
+        let last = frames.last().expect("a frame");
+        assert!(last.contains("on the stack of a goroutine"), "{frames:#?}");
+        seen += 1;
+    }
+    assert!(seen > 0, "{clones:#?}");
 }
 
 #[test]
