@@ -4,14 +4,17 @@
 
 Each round runs the workload of owned.c bare, with `--before` (a debox that does not look for
 owners, if one is given) and with `--debox`, in turn. The figures are medians over the rounds, per
-sleep, and cover the calls around the sleep. `before` and `debox` are what each adds to `bare`.
+sleep, and cover the calls around the sleep. `before` and `debox` are what each adds to `bare` in the
+same round, with the middle half of the rounds and the ratio to it: on a machine that does other work
+too the ratio is the steadier one. What finding an owner adds to a sleep that nobody owns is the
+difference between the cases.
 """
 
 import argparse
 import subprocess
 import tempfile
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 
 HERE = Path(__file__).resolve().parent
 SLEEPS_A_ROUND_TRIP = 2
@@ -62,8 +65,15 @@ def main() -> None:
         line = f"{case:18} bare {median(bare):7.0f} ns"
         for peer in list(peers)[1:]:
             added = [sample[case] - base for sample, base in zip(samples[peer], bare)]
-            line += f"   {peer} {median(added):+7.0f} ns"
+            low, _, high = quantiles(added, n=4)
+            ratio = median(sample[case] / base for sample, base in zip(samples[peer], bare))
+            line += f"   {peer} {median(added):+7.0f} ns ({low:+.0f} to {high:+.0f}), {ratio:.2f} times"
         print(line)
+    plain, *owned = samples["debox"][0]
+    for case in owned:
+        added = [sample[case] - sample[plain] for sample in samples["debox"]]
+        low, _, high = quantiles(added, n=4)
+        print(f"{case} less {plain}, both measured: {median(added):+.0f} ns ({low:+.0f} to {high:+.0f})")
 
 
 if __name__ == "__main__":
