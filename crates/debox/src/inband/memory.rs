@@ -37,6 +37,12 @@ static ROOM: AtomicUsize = AtomicUsize::new(0);
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 static MAPPED: AtomicUsize = AtomicUsize::new(0);
 
+/// The thread that maps more slots at this time, or 0. Others wait for it: a thread that has a slot is to
+/// find it. They wait without a call, which would become their last one, and not for ever, for the
+/// thread may have been taken away from there by a jump out of a signal handler.
+static MAPPER: AtomicU32 = AtomicU32::new(0);
+const PATIENCE: u32 = 10_000_000;
+
 /// The map of the slots, for children and for more of them; the id tells if the descriptor still means it.
 static MAP_FD: AtomicI32 = AtomicI32::new(-1);
 static MAP_ID: AtomicU32 = AtomicU32::new(0);
@@ -195,6 +201,8 @@ pub(super) fn follow_fork(parents_generation: u64) {
     if parents_generation == 0 {
         return;
     }
+    // Another thread of the parent's may have been mapping.
+    MAPPER.store(0, Ordering::Relaxed);
     // Nothing else may come to lie where the parent's slots were: pointers to them stay readable.
     empty();
     if has_map() && map_first(FIRST_SLOTS) {
@@ -229,15 +237,40 @@ pub(super) fn find(tid: u32) -> Result<Option<*mut Slot>, Busy> {
         if mapped >= COUNT.load(Ordering::Relaxed) {
             return Ok(None);
         }
-        let Some(_guard) = super::try_state() else {
-            return Err(Busy);
-        };
-        let has_more = MAPPED.load(Ordering::Relaxed) > mapped;
-        let may_map = || generation() != 0 && has_map() && map_first(mapped * GROWTH);
-        if !has_more && !may_map() {
+        if !map_beyond(mapped, tid)? {
             return Ok(None);
         }
     }
+}
+
+/// Maps more, unless another thread has done so meanwhile.
+fn grow_from(mapped: usize) -> bool {
+    MAPPED.load(Ordering::Relaxed) > mapped || map_first(mapped * GROWTH)
+}
+
+/// Maps more slots than these, or waits for another thread that does; whether there are more now.
+fn map_beyond(mapped: usize, tid: u32) -> Result<bool, Busy> {
+    for _ in 0..PATIENCE {
+        if MAPPED.load(Ordering::Relaxed) > mapped {
+            return Ok(true);
+        }
+        let turn = MAPPER.compare_exchange(0, tid, Ordering::Acquire, Ordering::Relaxed);
+        match turn {
+            Ok(_) => {
+                let guard = super::try_state();
+                let outcome = match guard {
+                    Some(_) => Ok(generation() != 0 && has_map() && grow_from(mapped)),
+                    None => Err(Busy),
+                };
+                drop(guard);
+                MAPPER.store(0, Ordering::Release);
+                return outcome;
+            }
+            Err(own) if own == tid => return Err(Busy), // what this signal handler interrupted
+            Err(_) => std::hint::spin_loop(),
+        }
+    }
+    Err(Busy)
 }
 
 /// Which of the slots this is.
