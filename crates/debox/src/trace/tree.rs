@@ -208,9 +208,10 @@ pub(crate) fn grow(
     top.into_iter()
         .map(|(call, ids)| {
             let functions = branches(nodes, &below, &ids, name);
+            let totals = functions.iter().filter_map(|f| f.total_ns);
             TraceCall {
                 syscall: calls::name(call),
-                total_ns: Some(functions.iter().filter_map(|f| f.total_ns).sum()),
+                total_ns: Some(totals.fold(0, u64::saturating_add)),
                 functions,
                 ..TraceCall::default()
             }
