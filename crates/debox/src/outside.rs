@@ -29,6 +29,8 @@ use crate::trace;
 use crate::usertap::TapRows;
 
 pub use packets::{reply, request, welcome};
+#[cfg(fuzzing)]
+pub use programs::memory_file;
 pub use programs::{mappings, program, unwinding, ASK, STACK};
 
 /// Hands out bytes as values; zeros when there are no more.

@@ -13,16 +13,17 @@ use libbpf_rs::{
     Iter, Link, MapCore, MapFlags, MapHandle, OpenObject, RingBuffer, RingBufferBuilder,
 };
 
-use crate::calls;
 use crate::kernel;
-use crate::labels::Labels;
-use crate::process::Processes;
-use crate::resources::Resources;
-use crate::skeleton::{DeboxSkel, DeboxSkelBuilder, OpenDeboxSkel};
-use crate::stacks::Stacks;
-use crate::tables::{self, add, types};
+use crate::skeleton::{DeboxSkel, DeboxSkelBuilder};
+use crate::tables::{self, types};
 use crate::trace::{Shared, Trace, TraceOptions};
 use crate::usertap::TapServer;
+
+mod configure;
+mod events;
+
+use configure::{configure, configure_role};
+pub(crate) use events::{Events, Forwarded};
 
 /// How the start and the end of a call are seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,9 +100,6 @@ impl Default for Options {
     }
 }
 
-/// Entries of a cache that is not used: each CPU wants a few.
-const SMALL_CACHE: u32 = 1024;
-
 /// For whom a session is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
@@ -111,114 +109,6 @@ pub(crate) enum Role {
     Shared { clients: u32 },
     /// The broker's, for one command of a client's.
     Run,
-}
-
-/// Threads whose end is kept one by one; later ones are added up.
-const MAX_ENDED_THREADS: usize = 100_000;
-
-/// What came through the ring buffer.
-#[derive(Default)]
-pub(crate) struct Events {
-    pub ended: Vec<types::thread>,
-    /// Ended threads beyond [`MAX_ENDED_THREADS`].
-    pub ended_unlisted: Vec<types::thread>,
-    pub processes: RefCell<Processes>,
-    pub stacks: RefCell<Stacks>,
-    /// Call sites seen for the first time, to be looked up.
-    pub call_sites: Vec<types::call_site_seen>,
-    pub resources: Resources,
-    /// Who looks up what is seen, if that is not this process.
-    pub forwarded: Option<Forwarded>,
-}
-
-/// What another process is to look up: nothing of it is looked at here.
-#[derive(Default)]
-pub(crate) struct Forwarded {
-    pub resources: Vec<types::resource_seen>,
-    /// What there was no room for, until it is asked for.
-    pub dropped: u64,
-}
-
-/// Events that wait for another process, of each kind, at most.
-const MAX_FORWARDED: usize = 4096;
-
-impl Events {
-    pub(crate) fn take(&mut self, bytes: &[u8]) {
-        let Some(kind) = tables::read_value::<u32>(bytes) else {
-            return;
-        };
-        match kind {
-            tables::EVENT_THREAD_ENDED => {
-                if let Some(event) = tables::read_value::<types::thread_ended>(bytes) {
-                    self.add_ended(&event.thread);
-                }
-            }
-            tables::EVENT_CALL_SITE => {
-                if let Some(event) = tables::read_value::<types::call_site_seen>(bytes) {
-                    match &mut self.forwarded {
-                        Some(held) if self.call_sites.len() >= MAX_FORWARDED => held.dropped += 1,
-                        _ => self.call_sites.push(event),
-                    }
-                }
-            }
-            tables::EVENT_RESOURCE => {
-                if let Some(event) = tables::read_value::<types::resource_seen>(bytes) {
-                    match &mut self.forwarded {
-                        None => self.resources.learn(&event),
-                        Some(held) if held.resources.len() >= MAX_FORWARDED => held.dropped += 1,
-                        Some(held) => held.resources.push(event),
-                    }
-                }
-            }
-            _ => {}
-        }
-    }
-
-    /// Keeps the life of a thread, or adds it to the others' if there are too many.
-    pub(crate) fn add_ended(&mut self, thread: &types::thread) {
-        let most = match self.forwarded {
-            Some(_) => MAX_FORWARDED,
-            None => MAX_ENDED_THREADS,
-        };
-        if self.ended.len() < most {
-            self.ended.push(*thread);
-        } else {
-            self.add_unlisted(thread);
-        }
-    }
-
-    pub(crate) fn add_unlisted(&mut self, thread: &types::thread) {
-        add_up(&mut self.ended_unlisted, thread);
-    }
-}
-
-/// Adds a thread's life to the single entry that stands for all unlisted ones.
-fn add_up(unlisted: &mut Vec<types::thread>, thread: &types::thread) {
-    let Some(sum) = unlisted.first_mut() else {
-        unlisted.push(*thread);
-        return;
-    };
-    for part in 0..tables::PARTS {
-        add(&mut sum.between[part], thread.between[part]);
-        add(&mut sum.in_calls[part], thread.in_calls[part]);
-    }
-    add(&mut sum.calls, thread.calls);
-    sum.unstamped = sum.unstamped.saturating_add(thread.unstamped);
-    add(&mut sum.call_faults_minor, thread.call_faults_minor);
-    add(&mut sum.call_faults_major, thread.call_faults_major);
-    add(
-        &mut sum.end_faults_minor,
-        thread
-            .end_faults_minor
-            .saturating_sub(thread.birth_faults_minor),
-    );
-    add(
-        &mut sum.end_faults_major,
-        thread
-            .end_faults_major
-            .saturating_sub(thread.birth_faults_major),
-    );
-    sum.between_max_ns = sum.between_max_ns.max(thread.between_max_ns);
 }
 
 /// The probes, loaded and attached. Dropping it takes everything out of the kernel again.
@@ -564,126 +454,6 @@ fn answer_ask(events: &Events, bytes: &[u8], shapes: &MapHandle) {
         tables::bytes_of(&answer.shape),
         MapFlags::ANY,
     );
-}
-
-fn configure(open: &mut OpenDeboxSkel, options: &Options) -> Result<()> {
-    let rodata = open
-        .maps
-        .rodata_data
-        .as_deref_mut()
-        .context("no .rodata in the probes")?;
-    rodata.want_sleeps = options.detail.sleeps;
-    // Nobody would unwind the stacks without a report.
-    rodata.want_callsites = options.detail.callsites && options.report;
-    rodata.want_irq = options.detail.irq;
-    rodata.want_io = options.detail.io;
-    rodata.want_report = options.report;
-    rodata.want_records = options.max_records > 0;
-    rodata.slow_ns = options.slow_ns;
-    rodata.user_tap = options.tap == Tap::User;
-    rodata.max_threads = options.max_threads;
-    rodata.max_records = options.max_records;
-    for (call, masks) in rodata.label_arg_masks.iter_mut().enumerate() {
-        *masks = Labels::builtin().arg_masks(&calls::name(call as u32));
-    }
-    if let Some(area) = kernel::per_cpu_area() {
-        rodata.runqueues_offset = area.runqueues;
-        rodata.current_task_offset = area.current_task;
-        rodata.preempt_count_offset = area.preempt_count;
-        rodata.hardirq_or_nmi = area.hardirq_or_nmi;
-    }
-    open.maps.threads.set_max_entries(options.max_threads)?;
-    open.maps
-        .free_threads
-        .set_max_entries(options.max_threads)?;
-    open.maps
-        .slots
-        .set_max_entries(options.max_records.max(1))?;
-    open.maps
-        .slot_tids
-        .set_max_entries(options.max_records.max(1))?;
-    if !options.report {
-        open.maps.events.set_max_entries(4096)?;
-    }
-    if !options.detail.callsites {
-        open.maps.stack_asks.set_max_entries(4096)?;
-        open.maps.user_shapes.set_max_entries(SMALL_CACHE)?;
-        open.maps.asked_stacks.set_max_entries(SMALL_CACHE)?;
-    }
-    if !options.detail.sleeps {
-        // Tables of what is not asked for need not take memory.
-        open.maps.sleep_rows.set_max_entries(1)?;
-        open.maps.waker_rows.set_max_entries(1)?;
-        open.maps.kernel_stacks.set_max_entries(1)?;
-        open.maps.owner_rows.set_max_entries(1)?;
-        open.maps.resource_rows.set_max_entries(1)?;
-        open.maps.chain_rows.set_max_entries(1)?;
-        open.maps.announced.set_max_entries(1)?;
-    } else {
-        open.maps.waits.set_max_entries(options.max_threads)?;
-    }
-    let progs = &mut open.progs;
-    progs
-        .on_contention_begin
-        .set_autoload(options.detail.sleeps);
-    progs.on_contention_end.set_autoload(options.detail.sleeps);
-    progs.on_bio_queue.set_autoload(options.detail.sleeps);
-    for prog in [
-        &mut progs.on_irq_handler_entry,
-        &mut progs.on_irq_handler_exit,
-        &mut progs.on_softirq_entry,
-        &mut progs.on_softirq_exit,
-        &mut progs.on_local_timer_entry,
-        &mut progs.on_local_timer_exit,
-        &mut progs.on_reschedule_entry,
-        &mut progs.on_reschedule_exit,
-        &mut progs.on_call_function_entry,
-        &mut progs.on_call_function_exit,
-        &mut progs.on_call_function_single_entry,
-        &mut progs.on_call_function_single_exit,
-    ] {
-        prog.set_autoload(options.detail.irq);
-    }
-    progs.on_sys_enter.set_autoload(options.tap == Tap::Kernel);
-    progs.on_sys_exit.set_autoload(options.tap == Tap::Kernel);
-    progs
-        .on_signal_deliver
-        .set_autoload(options.tap == Tap::User);
-    progs.on_kernel_fault.set_autoload(options.tap == Tap::User);
-    Ok(())
-}
-
-/// What a session of the broker has besides.
-fn configure_role(open: &mut OpenDeboxSkel, options: &Options, role: Role) -> Result<()> {
-    let is_shared = matches!(role, Role::Shared { .. });
-    open.progs
-        .on_exec
-        .set_autoload(options.tap == Tap::User || role != Role::Own);
-    open.progs.release_tasks.set_autoload(is_shared);
-    if role == Role::Own {
-        return Ok(());
-    }
-    let rodata = open
-        .maps
-        .rodata_data
-        .as_deref_mut()
-        .context("no .rodata in the probes")?;
-    rodata.for_others = true;
-    rodata.shared_slots = is_shared;
-    rodata.name_key = [random()?, random()?];
-    open.maps
-        .retired_threads
-        .set_max_entries(options.max_threads)?;
-    let Role::Shared { clients } = role else {
-        return Ok(());
-    };
-    open.maps.clients.set_max_entries(clients)?;
-    open.maps.slots_of_clients.set_max_entries(clients)?;
-    // Over the days, and with clients that try, more places are seen than there is room for.
-    open.maps
-        .kernel_stacks
-        .set_type(libbpf_rs::MapType::LruHash)?;
-    Ok(())
 }
 
 /// A number that nobody can guess.

@@ -81,39 +81,23 @@ impl Wish {
 /// A session for one command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunWish {
-    /// The user tap, instead of the kernel tap.
-    pub user_tap: bool,
-    pub sleeps: bool,
-    pub irq: bool,
+    pub asked: Wish,
     pub io: bool,
-    /// Threads monitored at the same time, at most. The broker may give less.
-    pub max_threads: u32,
 }
 
 impl RunWish {
     pub fn new(tap: Tap, detail: Detail, max_threads: u32) -> RunWish {
         RunWish {
-            user_tap: tap == Tap::User,
-            sleeps: detail.sleeps,
-            irq: detail.irq,
+            asked: Wish::new(tap, detail, max_threads),
             io: detail.io,
-            max_threads,
-        }
-    }
-
-    pub fn tap(&self) -> Tap {
-        if self.user_tap {
-            Tap::User
-        } else {
-            Tap::Kernel
         }
     }
 
     pub fn detail(&self) -> Detail {
         Detail {
-            sleeps: self.sleeps,
+            sleeps: self.asked.sleeps,
             callsites: false,
-            irq: self.irq,
+            irq: self.asked.irq,
             io: self.io,
         }
     }
@@ -211,16 +195,7 @@ mod tests {
                 max_threads,
             },
         );
-        let run_wish =
-            any::<([bool; 4], u32)>().prop_map(|([user_tap, sleeps, irq, io], max_threads)| {
-                RunWish {
-                    user_tap,
-                    sleeps,
-                    irq,
-                    io,
-                    max_threads,
-                }
-            });
+        let run_wish = (wish.clone(), any::<bool>()).prop_map(|(asked, io)| RunWish { asked, io });
         prop_oneof![
             any::<u32>().prop_map(|version| Request::Hello { version }),
             (any::<u64>(), wish).prop_map(|(nonce, wish)| Request::Enable { nonce, wish }),

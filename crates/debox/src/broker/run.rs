@@ -133,8 +133,8 @@ struct Run {
 
 impl Run {
     fn open(peer: &Peer, wish: RunWish) -> Result<Run> {
-        let tap = wish.tap();
-        let max_threads = wish.max_threads.clamp(1, THREADS);
+        let tap = wish.asked.tap();
+        let max_threads = wish.asked.max_threads.clamp(1, THREADS);
         let (max_threads, max_records) = match tap {
             Tap::Kernel => (max_threads, 0),
             Tap::User => (max_threads.min(SLOTS), max_threads.min(SLOTS)),

@@ -32,7 +32,7 @@ pub fn mappings(bytes: &[u8]) {
 }
 
 /// A file in memory that a path leads to.
-fn memory_file(bytes: &[u8]) -> (File, PathBuf) {
+pub fn memory_file(bytes: &[u8]) -> (File, PathBuf) {
     // SAFETY: the name is a valid C string; the new descriptor is owned by nobody else.
     let mut file = unsafe {
         let fd = libc::memfd_create(c"debox-any-program".as_ptr(), libc::MFD_CLOEXEC);

@@ -1,0 +1,138 @@
+//! What the probes are told before they are loaded: parts that are not asked for are left out, and
+//! tables nobody fills are small.
+
+use anyhow::{Context, Result};
+
+use super::{random, Options, Role, Tap};
+use crate::calls;
+use crate::kernel;
+use crate::labels::Labels;
+use crate::skeleton::OpenDeboxSkel;
+
+/// Entries of a cache that is not used: each CPU wants a few.
+const SMALL_CACHE: u32 = 1024;
+
+/// What is asked for, and the room for it.
+pub(super) fn configure(open: &mut OpenDeboxSkel, options: &Options) -> Result<()> {
+    let rodata = open
+        .maps
+        .rodata_data
+        .as_deref_mut()
+        .context("no .rodata in the probes")?;
+    rodata.want_sleeps = options.detail.sleeps;
+    // Nobody would unwind the stacks without a report.
+    rodata.want_callsites = options.detail.callsites && options.report;
+    rodata.want_irq = options.detail.irq;
+    rodata.want_io = options.detail.io;
+    rodata.want_report = options.report;
+    rodata.want_records = options.max_records > 0;
+    rodata.slow_ns = options.slow_ns;
+    rodata.user_tap = options.tap == Tap::User;
+    rodata.max_threads = options.max_threads;
+    rodata.max_records = options.max_records;
+    for (call, masks) in rodata.label_arg_masks.iter_mut().enumerate() {
+        *masks = Labels::builtin().arg_masks(&calls::name(call as u32));
+    }
+    if let Some(area) = kernel::per_cpu_area() {
+        rodata.runqueues_offset = area.runqueues;
+        rodata.current_task_offset = area.current_task;
+        rodata.preempt_count_offset = area.preempt_count;
+        rodata.hardirq_or_nmi = area.hardirq_or_nmi;
+    }
+    open.maps.threads.set_max_entries(options.max_threads)?;
+    open.maps
+        .free_threads
+        .set_max_entries(options.max_threads)?;
+    open.maps
+        .slots
+        .set_max_entries(options.max_records.max(1))?;
+    open.maps
+        .slot_tids
+        .set_max_entries(options.max_records.max(1))?;
+    if !options.report {
+        open.maps.events.set_max_entries(4096)?;
+    }
+    if !options.detail.callsites {
+        open.maps.stack_asks.set_max_entries(4096)?;
+        open.maps.user_shapes.set_max_entries(SMALL_CACHE)?;
+        open.maps.asked_stacks.set_max_entries(SMALL_CACHE)?;
+    }
+    if !options.detail.sleeps {
+        // Tables of what is not asked for need not take memory.
+        open.maps.sleep_rows.set_max_entries(1)?;
+        open.maps.waker_rows.set_max_entries(1)?;
+        open.maps.kernel_stacks.set_max_entries(1)?;
+        open.maps.owner_rows.set_max_entries(1)?;
+        open.maps.resource_rows.set_max_entries(1)?;
+        open.maps.chain_rows.set_max_entries(1)?;
+        open.maps.announced.set_max_entries(1)?;
+    } else {
+        open.maps.waits.set_max_entries(options.max_threads)?;
+    }
+    let progs = &mut open.progs;
+    progs
+        .on_contention_begin
+        .set_autoload(options.detail.sleeps);
+    progs.on_contention_end.set_autoload(options.detail.sleeps);
+    progs.on_bio_queue.set_autoload(options.detail.sleeps);
+    for prog in [
+        &mut progs.on_irq_handler_entry,
+        &mut progs.on_irq_handler_exit,
+        &mut progs.on_softirq_entry,
+        &mut progs.on_softirq_exit,
+        &mut progs.on_local_timer_entry,
+        &mut progs.on_local_timer_exit,
+        &mut progs.on_reschedule_entry,
+        &mut progs.on_reschedule_exit,
+        &mut progs.on_call_function_entry,
+        &mut progs.on_call_function_exit,
+        &mut progs.on_call_function_single_entry,
+        &mut progs.on_call_function_single_exit,
+    ] {
+        prog.set_autoload(options.detail.irq);
+    }
+    progs.on_sys_enter.set_autoload(options.tap == Tap::Kernel);
+    progs.on_sys_exit.set_autoload(options.tap == Tap::Kernel);
+    progs
+        .on_signal_deliver
+        .set_autoload(options.tap == Tap::User);
+    progs.on_kernel_fault.set_autoload(options.tap == Tap::User);
+    Ok(())
+}
+
+/// What a session of the broker has besides.
+pub(super) fn configure_role(
+    open: &mut OpenDeboxSkel,
+    options: &Options,
+    role: Role,
+) -> Result<()> {
+    let is_shared = matches!(role, Role::Shared { .. });
+    open.progs
+        .on_exec
+        .set_autoload(options.tap == Tap::User || role != Role::Own);
+    open.progs.release_tasks.set_autoload(is_shared);
+    if role == Role::Own {
+        return Ok(());
+    }
+    let rodata = open
+        .maps
+        .rodata_data
+        .as_deref_mut()
+        .context("no .rodata in the probes")?;
+    rodata.for_others = true;
+    rodata.shared_slots = is_shared;
+    rodata.name_key = [random()?, random()?];
+    open.maps
+        .retired_threads
+        .set_max_entries(options.max_threads)?;
+    let Role::Shared { clients } = role else {
+        return Ok(());
+    };
+    open.maps.clients.set_max_entries(clients)?;
+    open.maps.slots_of_clients.set_max_entries(clients)?;
+    // Over the days, and with clients that try, more places are seen than there is room for.
+    open.maps
+        .kernel_stacks
+        .set_type(libbpf_rs::MapType::LruHash)?;
+    Ok(())
+}
