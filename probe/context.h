@@ -46,4 +46,21 @@ static __always_inline bool is_own_context(struct task_struct *current)
 	return count != -1 && !(count & (hardirq_or_nmi | SERVING_SOFTIRQ));
 }
 
+/*
+ * The kernel does not run a program on a CPU where it is running already. Up to 6.18 tracepoints
+ * keep the CPU to themselves meanwhile, so that only an interrupt can come to a program that runs:
+ * what is skipped then is the interrupt's. Set once that has been seen.
+ */
+bool tracepoints_keep_cpu;
+#define PREEMPT_DISABLED 0x0000ff
+
+/* To be called where the kernel itself could be preempted. */
+static __always_inline void note_preemption(struct task_struct *current)
+{
+	int count = tracepoints_keep_cpu ? -1 : preempt_count(current);
+
+	if (count != -1 && (count & PREEMPT_DISABLED))
+		tracepoints_keep_cpu = true;
+}
+
 #endif

@@ -6,6 +6,7 @@
 #define PROBE_LIFE_H
 
 #include "calls.h"
+#include "context.h"
 #include "usertap.h"
 
 /* Gives the task an entry in `threads`, cleared. `client` is for sessions of the broker. */
@@ -188,6 +189,7 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 
 	if (!of_parent || of_parent->state != THREAD_LIVE)
 		return 0;
+	note_preemption(parent);
 	if (for_others && !is_clients_own(child, client_of(of_parent))) {
 		COUNT_LOST(threads);
 		return 0;
@@ -220,6 +222,7 @@ int BPF_PROG(on_exec, struct task_struct *task, int old_number, struct linux_bin
 
 	if (!thread || thread->state == THREAD_FREE)
 		return 0;
+	note_preemption(task);
 	if (user_tap) {
 		return_memory(thread);
 		note_filters(thread, task);

@@ -248,23 +248,29 @@ impl Session {
     }
 
     /// Times the kernel skipped one of the session's probes because it was already running there.
+    /// The probes of locks do nothing in interrupts, so that nothing is missing where only those can
+    /// come to a running probe (probe/context.h).
     fn probe_misses(&self) -> Result<u64> {
         let progs = &self.skel.progs;
-        let all = [
+        let bss = self.skel.maps.bss_data.as_deref();
+        let only_interrupts = bss.is_some_and(|bss| bss.tracepoints_keep_cpu);
+        let of_locks = [&progs.on_contention_begin, &progs.on_contention_end];
+        let others = [
             &progs.on_switch,
             &progs.on_waking,
             &progs.on_fork,
             &progs.on_sys_enter,
             &progs.on_sys_exit,
-            &progs.on_contention_begin,
-            &progs.on_contention_end,
             &progs.on_bio_queue,
             &progs.on_exec,
             &progs.on_signal_deliver,
             &progs.on_kernel_fault,
         ];
         let mut misses = 0;
-        for prog in all {
+        for prog in others
+            .into_iter()
+            .chain(of_locks.into_iter().filter(|_| !only_interrupts))
+        {
             use std::os::fd::{AsFd, AsRawFd};
             let fd = prog.as_fd().as_raw_fd();
             if fd >= 0 {
