@@ -24,6 +24,7 @@ pub mod record;
 pub mod report;
 mod resources;
 pub mod session;
+mod signals;
 mod stacks;
 pub mod symbols;
 mod tables;

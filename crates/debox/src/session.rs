@@ -14,6 +14,7 @@ use libbpf_rs::{
 };
 
 use crate::kernel;
+use crate::signals::Blocked;
 use crate::skeleton::{DeboxSkel, DeboxSkelBuilder};
 use crate::tables::{self, types};
 use crate::trace::{Shared, Trace, TraceOptions};
@@ -155,9 +156,11 @@ impl Session {
             .context("cannot open the probes")?;
         configure(&mut open, &options)?;
         configure_role(&mut open, &options, role)?;
+        let blocked = Blocked::all();
         let skel = open
             .load()
             .context("the kernel did not accept the probes; `debox doctor` says what it allows")?;
+        drop(blocked);
 
         let events = Rc::new(RefCell::new(Events {
             forwarded: (role == Role::Run).then(Forwarded::default),

@@ -22,6 +22,7 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, OpenObject};
 
 use crate::kernel;
+use crate::signals::Blocked;
 use kernel_functions::KernelFunctions;
 use skeleton::{OpenTraceSkel, TraceSkel, TraceSkelBuilder};
 
@@ -150,9 +151,11 @@ impl Trace {
             Method::Sampled => sampled::name_events(&mut open),
             _ => Some(KernelFunctions::read()?),
         };
+        let blocked = Blocked::all();
         let skel = open
             .load()
             .context("the kernel did not accept the probes of the call tree")?;
+        drop(blocked);
         Ok(Trace {
             attached: Attached::default(),
             skel,

@@ -257,6 +257,61 @@ fn a_session_has_a_beginning_and_an_end() {
     assert!(matches!(inband::enable(&none), Err(Error::Argument(_))));
 }
 
+/// A timer of this thread's that fires every millisecond, and the count of its signals.
+struct Ticks(libc::timer_t);
+
+static TICKS: AtomicI32 = AtomicI32::new(0);
+
+impl Ticks {
+    fn start() -> Ticks {
+        extern "C" fn tick(_: libc::c_int) {
+            TICKS.fetch_add(1, Ordering::Relaxed);
+        }
+        TICKS.store(0, Ordering::Relaxed);
+        let millisecond = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 1_000_000,
+        };
+        let every = libc::itimerspec {
+            it_interval: millisecond,
+            it_value: millisecond,
+        };
+        let handler = tick as extern "C" fn(libc::c_int) as libc::sighandler_t;
+        // SAFETY: all that is pointed to is valid; the handler only adds to a number.
+        unsafe {
+            let mut to_whom: libc::sigevent = std::mem::zeroed();
+            to_whom.sigev_notify = libc::SIGEV_THREAD_ID;
+            to_whom.sigev_signo = libc::SIGUSR1;
+            to_whom.sigev_notify_thread_id = libc::gettid();
+            let mut timer: libc::timer_t = std::mem::zeroed();
+            libc::signal(libc::SIGUSR1, handler);
+            let made = libc::timer_create(libc::CLOCK_MONOTONIC, &mut to_whom, &mut timer);
+            assert_eq!(made, 0, "a timer");
+            libc::timer_settime(timer, 0, &every, std::ptr::null_mut());
+            Ticks(timer)
+        }
+    }
+}
+
+impl Drop for Ticks {
+    fn drop(&mut self) {
+        // SAFETY: the timer is there.
+        unsafe { libc::timer_delete(self.0) };
+    }
+}
+
+/// The kernel does not verify probes to the end in a thread to which a signal is delivered.
+#[test]
+fn a_session_begins_in_a_thread_that_gets_signals_all_the_time() {
+    let ticks = Ticks::start();
+    let _session = enabled();
+    let before = TICKS.load(Ordering::Relaxed);
+    while TICKS.load(Ordering::Relaxed) < before + 3 {
+        std::hint::spin_loop();
+    }
+    drop(ticks);
+}
+
 /// Of the slots those are mapped that threads need; each finds its own, a child's only one too.
 #[test]
 fn slots_are_mapped_as_they_are_needed() {

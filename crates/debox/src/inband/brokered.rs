@@ -21,6 +21,7 @@ use crate::broker::protocol::Wish;
 use crate::clock;
 use crate::kernel;
 use crate::session::Tap;
+use crate::signals::Blocked;
 use crate::symbols::Frame;
 
 use super::{memory, slot, user_tap, Error, Options};
@@ -163,20 +164,12 @@ fn watch(brokered: &Brokered) -> Result<Watcher, Error> {
         copies.map_err(|error| system("cannot watch over the broker", error))?;
     let (path, options) = (brokered.path.clone(), brokered.options);
     // The program's signals are not for this thread: it begins with all of them blocked.
-    // SAFETY: the sets are valid, and any bytes are one.
-    let before = unsafe {
-        let mut all: libc::sigset_t = std::mem::zeroed();
-        let mut before: libc::sigset_t = std::mem::zeroed();
-        libc::sigfillset(&mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
-        before
-    };
+    let blocked = Blocked::all();
     let spawned = std::thread::Builder::new()
         .name("debox-broker".to_string())
         .stack_size(256 * 1024)
         .spawn(move || watch_over(number, connection, &thread_stop, &path, &options));
-    // SAFETY: `before` is what the mask was.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut()) };
+    drop(blocked);
     let thread = spawned.map_err(|error| system("cannot watch over the broker", error))?;
     Ok(Watcher {
         number,

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
 use crate::clock::{self, Rate};
 use crate::record::Slot;
+use crate::signals::Blocked;
 use crate::usertap;
 
 use super::{memory, slot, Error};
@@ -212,17 +213,10 @@ pub(super) fn release_clock() {
 /// Brings the clock up to date, unless another thread is at it. Safe in signal handlers.
 #[no_mangle]
 extern "C" fn debox_inband_refresh_clock() {
-    // SAFETY: the sets are valid, and any bytes are one.
-    unsafe {
-        let mut all: libc::sigset_t = std::mem::zeroed();
-        let mut before: libc::sigset_t = std::mem::zeroed();
-        libc::sigfillset(&mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
-        if try_to_hold() {
-            refresh_held();
-            release_clock();
-        }
-        libc::pthread_sigmask(libc::SIG_SETMASK, &before, ptr::null_mut());
+    let _blocked = Blocked::all();
+    if try_to_hold() {
+        refresh_held();
+        release_clock();
     }
 }
 
