@@ -260,6 +260,25 @@ static __always_inline void release(struct task_struct *task, struct thread *thr
 	bpf_map_push_elem(&retired_threads, &index, 0);
 }
 
+#define GENERATIONS 64
+
+/* A process whose parent has ended descends from nobody of the client's any more. */
+static __always_inline bool descends_from(struct task_struct *task, __u32 tgid)
+{
+	struct task_struct *above = task;
+	__u32 number;
+
+	for (int i = 0; i < GENERATIONS; i++) {
+		above = BPF_CORE_READ(above, real_parent);
+		number = BPF_CORE_READ(above, tgid);
+		if (number == tgid)
+			return true;
+		if (number <= 1)
+			break;
+	}
+	return false;
+}
+
 /*
  * Enrols the tasks that the engine named. A task that is inside a call gets that call opened as
  * partial, so that what it waits on is known from the start.
@@ -285,11 +304,8 @@ int enrol_tasks(struct bpf_iter__task *ctx)
 		client = client_at(enrol_client);
 		if (!client)
 			return 0;
-		if (enrol_parent && BPF_CORE_READ(task, real_parent, tgid) != enrol_parent) {
-			client->refused++;
-			return 0;
-		}
-		if (!is_clients_own(task, client)) {
+		if ((enrol_ancestor && !descends_from(task, enrol_ancestor)) ||
+		    !is_clients_own(task, client)) {
 			client->refused++;
 			return 0;
 		}

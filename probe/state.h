@@ -37,7 +37,7 @@ const volatile __u64 label_arg_masks[ROWS][3];
 __u32 enrol_tgid;
 __u32 enrol_tid; /* 0: every thread of the process */
 __u32 enrol_client;
-__u32 enrol_parent; /* 0, or the process whose child it must be */
+__u32 enrol_ancestor; /* 0, or the process that it must descend from */
 bool enrol_armed;
 __u32 next_fresh; /* entries of `threads` given out so far */
 

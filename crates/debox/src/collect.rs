@@ -1,5 +1,6 @@
 //! Turns the probes' tables into a report.
 
+mod join;
 mod lives;
 mod owners;
 mod snapshot;

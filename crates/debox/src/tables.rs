@@ -77,6 +77,48 @@ pub(crate) fn add(sum: &mut u64, value: u64) {
     *sum = sum.saturating_add(value);
 }
 
+/// Adds what a thread's life was to the sum of several.
+pub(crate) fn add_life(sum: &mut types::thread, thread: &types::thread) {
+    for part in 0..PARTS {
+        add(&mut sum.between[part], thread.between[part]);
+        add(&mut sum.in_calls[part], thread.in_calls[part]);
+        add(&mut sum.outside[part], thread.outside[part]);
+    }
+    add(&mut sum.between_spin_ns, thread.between_spin_ns);
+    add(&mut sum.calls, thread.calls);
+    sum.unstamped = sum.unstamped.saturating_add(thread.unstamped);
+    add(&mut sum.call_faults_minor, thread.call_faults_minor);
+    add(&mut sum.call_faults_major, thread.call_faults_major);
+    let minor = thread
+        .end_faults_minor
+        .saturating_sub(thread.birth_faults_minor);
+    let major = thread
+        .end_faults_major
+        .saturating_sub(thread.birth_faults_major);
+    add(&mut sum.end_faults_minor, minor);
+    add(&mut sum.end_faults_major, major);
+    sum.between_max_ns = sum.between_max_ns.max(thread.between_max_ns);
+}
+
+/// Adds a row of calls to another.
+pub(crate) fn add_to_row(sum: &mut types::row, row: &types::row) {
+    add(&mut sum.calls, row.calls);
+    add(&mut sum.errors, row.errors);
+    add(&mut sum.restarts, row.restarts);
+    add(&mut sum.faults_minor, row.faults_minor);
+    add(&mut sum.faults_major, row.faults_major);
+    sum.max_ns = sum.max_ns.max(row.max_ns);
+    add(&mut sum.spin_ns, row.spin_ns);
+    add(&mut sum.read_bytes, row.read_bytes);
+    add(&mut sum.write_bytes, row.write_bytes);
+    for (sum, part) in sum.parts.iter_mut().zip(row.parts) {
+        add(sum, part);
+    }
+    for (bucket, count) in sum.histogram.iter_mut().zip(row.histogram) {
+        add(bucket, count);
+    }
+}
+
 /// The sum of parts, added up as [`add`] does.
 pub(crate) fn total(parts: &[u64]) -> u64 {
     parts.iter().fold(0, |sum, part| sum.saturating_add(*part))

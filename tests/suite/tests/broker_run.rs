@@ -306,32 +306,50 @@ fn a_run_outlives_a_killed_broker() {
         std::thread::sleep(Duration::from_millis(3000));
         let held = debox_tests::KernelObject::held_by(place.broker_pid());
         place.kill_broker();
-        let gone = wait_for(LONG, || !held.iter().any(|object| object.exists()));
-        // Slots that a program has mapped stay as long as it runs.
-        assert!(
-            gone || tap == "user",
-            "the broker left objects in the kernel"
-        );
-        // Another one begins anew: the children of the run are nothing to it.
+        if tap == "kernel" {
+            let gone = wait_for(LONG, || !held.iter().any(|object| object.exists()));
+            assert!(gone, "the broker left objects in the kernel");
+        } // else slots that a program has mapped stay as long as it runs
+          // The next one is asked to go on with the run, whose processes are as they were.
         place.start_broker(&[]);
         let descriptors = place.broker_descriptors();
+        if tap == "kernel" {
+            let is_asked = || place.broker_descriptors() > descriptors;
+            assert!(wait_for(LONG, is_asked), "nobody asks the new broker");
+            std::thread::sleep(Duration::from_millis(3000));
+        }
         fs::write(&pipe, "go\n").expect("the shell reads");
         let mut rest = String::new();
         said.read_to_string(&mut rest).expect("text");
         assert_eq!(rest, "still 3\n");
         assert_eq!(run.wait().expect("own child").code(), Some(7));
-        assert_eq!(place.broker_descriptors(), descriptors);
+        let is_as_before = || place.broker_descriptors() == descriptors;
+        assert!(wait_for(LONG, is_as_before), "the broker kept descriptors");
         let text = fs::read_to_string(&output).expect("a report");
         let report: Value = serde_json::from_str(&text).expect("JSON");
         assert!(text.contains("The broker ended during the run"), "{text}");
-        assert!(text.contains("the rest is missing"), "{text}");
-        // Of the first second something is known.
+        assert!(text.contains("s is missing"), "{text}");
         assert_eq!(report["exit_status"], 7);
+        // Each process is there once, whether it was seen before, after, or both.
         assert_eq!(
             report["threads"].as_array().map(Vec::len),
             Some(2),
             "{text}"
         );
+        let calls = |name: &str| {
+            let rows = report["syscalls"].as_array().expect("rows").iter();
+            let mut row = rows.filter(|row| row["name"] == name);
+            row.next()
+                .map_or(0, |row| row["calls"].as_u64().unwrap_or(0))
+        };
+        // The first second is known under both taps, and what came last if it was monitored again.
+        assert!(calls("write") >= 1, "{text}");
+        let seen_to_the_end = tap == "kernel";
+        assert_eq!(calls("exit_group") == 2, seen_to_the_end, "{text}");
+        if seen_to_the_end {
+            let problems = debox_tests::check_report(&report, None);
+            assert!(problems.is_empty(), "{problems:?} in {text}");
+        }
         let fresh = place.report_of(USER, || place.command("/bin/true"));
         assert!(!notes(&fresh).contains("ended"), "{}", notes(&fresh));
     }
@@ -379,6 +397,14 @@ fn others_processes_and_runs_are_not_to_be_had() {
         child.kill().expect("own child");
         child.wait().expect("own child");
     }
+}
+
+#[test]
+fn who_asks_without_end_waits_or_is_refused() {
+    let _alone = alone();
+    let place = Place::with_broker(&[]);
+    ask(&place, &["often"]);
+    place.report_of(USER, || place.command("/bin/true"));
 }
 
 /// Runs `broker_client` to its end, which must be a good one.

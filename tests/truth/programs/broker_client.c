@@ -6,21 +6,23 @@
  * broker_client nonsense SOCKET     everything that is no request, in a session of its own
  * broker_client others SOCKET PID...  asks for processes that are not its children, and for others'
  *                                     runs
+ * broker_client often SOCKET        asks more often than it may
  * broker_client serve SOCKET        a false broker: says nothing, listens
  *
  * The packets are those of crates/debox/src/broker/protocol.rs, put together by hand: the number of
  * the kind of request, then its fields; integers take seven bits a byte, the lowest first.
  */
 #include <poll.h>
+#include <stdbool.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include "known.h"
 
 enum request { HELLO, ENABLE, FRAMES, RUN, ENROL, EVENTS, WRAPPER, ALIVE, REPORT };
-enum reply { WELCOME, ENABLED, NAMED, REFUSED, RUNNING, ENROLLED };
+enum reply { WELCOME, ENABLED, NAMED, REFUSED, RUNNING, ENROLLED, SEEN, COUNTED, REPORTED };
 
-#define VERSION 2
+#define VERSION 3
 
 struct packet {
 	unsigned char bytes[65536];
@@ -121,8 +123,8 @@ static int ask_to_run(int fd, uint64_t nonce)
 	add(&packet, 0); /* not the user tap */
 	add(&packet, 1); /* sleeps */
 	add(&packet, 0);
+	add(&packet, 64); /* threads */
 	add(&packet, 0);
-	add(&packet, 64);
 	MUST(say(fd, &packet, -1, 0) == 0);
 	return hear(fd, &packet);
 }
@@ -156,13 +158,27 @@ static int name_process(pid_t pid)
 	return fd;
 }
 
-static int enrol(int fd, pid_t pid)
+static int enrol(int fd, pid_t pid, bool is_running)
 {
 	struct packet packet = {};
 
 	add(&packet, ENROL);
+	add(&packet, is_running);
 	MUST(say(fd, &packet, name_process(pid), 0) == 0);
 	return hear(fd, &packet);
+}
+
+/* How many threads of a process are monitored. */
+static uint64_t count_alive(int fd, pid_t pid)
+{
+	struct packet packet = {};
+	size_t at = 1;
+
+	add(&packet, ALIVE);
+	add(&packet, (uint64_t)pid);
+	MUST(say(fd, &packet, -1, 0) == 0);
+	MUST(hear(fd, &packet) == COUNTED);
+	return take(&packet, &at);
 }
 
 /* Asks for more than the socket holds the answers to. */
@@ -211,9 +227,11 @@ static void talk_nonsense(void)
 			break;
 		case 4: /* nobody to enrol */
 			add(&packet, ENROL);
+			add(&packet, 0);
 			break;
 		case 5: /* what is not a process */
 			add(&packet, ENROL);
+			add(&packet, 0);
 			passed = null;
 			break;
 		case 6: /* a request of another place in the conversation */
@@ -233,11 +251,7 @@ static void talk_nonsense(void)
 	add(&packet, 1);
 	add(&packet, 0xffffffff);
 	MUST(say(fd, &packet, -1, 0) == 0);
-	packet.size = 0;
-	add(&packet, ALIVE);
-	add(&packet, 0);
-	MUST(say(fd, &packet, -1, 0) == 0);
-	MUST(hear(fd, &packet) > REFUSED);
+	MUST(count_alive(fd, 0) == 0);
 	close(fd);
 }
 
@@ -249,13 +263,28 @@ static void ask_for_others(char **pids)
 
 	for (; *pids; pids++) {
 		fd = begin_run();
-		MUST(enrol(fd, atoi(*pids)) == REFUSED);
+		MUST(enrol(fd, atoi(*pids), false) == REFUSED);
+		close(fd);
+		/* Of one that runs it is not said why it is not monitored: it may have ended. */
+		fd = begin_run();
+		MUST(enrol(fd, atoi(*pids), true) == ENROLLED);
+		MUST(count_alive(fd, atoi(*pids)) == 0);
 		close(fd);
 	}
-	/* Itself is not its child either. */
+	/* Itself is not its child either, and one that runs is. */
 	fd = begin_run();
-	MUST(enrol(fd, getpid()) == REFUSED);
+	MUST(enrol(fd, getpid(), false) == REFUSED);
 	close(fd);
+	child = fork();
+	if (child == 0) {
+		pause();
+		_exit(0);
+	}
+	fd = begin_run();
+	MUST(enrol(fd, child, true) == ENROLLED);
+	MUST(count_alive(fd, child) == 1);
+	close(fd);
+	MUST(kill(child, SIGKILL) == 0 && waitpid(child, &status, 0) == child);
 	/* A run is its connection: there is no other way to ask for one. */
 	fd = reach();
 	greet(fd);
@@ -272,6 +301,37 @@ static void ask_for_others(char **pids)
 	/* With a number that was not given. */
 	fd = reach();
 	MUST(ask_to_run(fd, greet(fd) ^ 1) == REFUSED);
+}
+
+/* Two hundred requests in 20 ms are answered, and two reports in a second. */
+static void ask_often(void)
+{
+	struct packet packet = {};
+	int fd = begin_run();
+	uint64_t begin = now_ns(), size, got = 0;
+	size_t at = 1;
+
+	add(&packet, WRAPPER);
+	for (int field = 0; field < 4; field++)
+		add(&packet, 0);
+	for (int asked = 0; asked < 4000; asked++)
+		MUST(say(fd, &packet, -1, 0) == 0);
+	count_alive(fd, 0);
+	MUST(now_ns() - begin >= 19 * 20 * MILLISECOND);
+	packet.size = 0;
+	add(&packet, REPORT);
+	add(&packet, 0);
+	MUST(say(fd, &packet, -1, 0) == 0);
+	MUST(say(fd, &packet, -1, 0) == 0);
+	MUST(hear(fd, &packet) == REPORTED);
+	size = take(&packet, &at);
+	while (got < size) {
+		MUST(hear(fd, &packet) >= 0);
+		got += packet.size;
+	}
+	MUST(got == size && size > 0);
+	MUST(hear(fd, &packet) == REFUSED);
+	must_end(fd);
 }
 
 static void serve(void)
@@ -299,6 +359,8 @@ int main(int argc, char **argv)
 		talk_nonsense();
 	else if (!strcmp(what, "others") && argc > 3)
 		ask_for_others(argv + 3);
+	else if (!strcmp(what, "often"))
+		ask_often();
 	else if (!strcmp(what, "serve"))
 		serve();
 	else

@@ -10,7 +10,7 @@ use crate::session::{Detail, Tap};
 use crate::symbols::Frame;
 
 /// Changes with any change of the messages.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// No request is longer; a longer packet is refused unread.
 pub const REQUEST_MAX: usize = 512;
@@ -30,8 +30,9 @@ pub enum Request {
     Frames { stack: u64 },
     /// A session of the sender's own, for its children. What follows is part of one only.
     Run { nonce: u64, wish: RunWish },
-    /// With a descriptor of a child of the sender's: monitor it from its next `execve` on.
-    Enrol,
+    /// With a descriptor of a process below the sender's: monitor it, `is_running` from now on, else
+    /// from its next `execve` on.
+    Enrol { is_running: bool },
     /// What has been seen since the last time, to be looked up. The answer comes at once if there
     /// is any, else after that time at the latest.
     Events { wait_ms: u16 },
@@ -201,7 +202,7 @@ mod tests {
             (any::<u64>(), wish).prop_map(|(nonce, wish)| Request::Enable { nonce, wish }),
             any::<u64>().prop_map(|stack| Request::Frames { stack }),
             (any::<u64>(), run_wish).prop_map(|(nonce, wish)| Request::Run { nonce, wish }),
-            Just(Request::Enrol),
+            any::<bool>().prop_map(|is_running| Request::Enrol { is_running }),
             any::<u16>().prop_map(|wait_ms| Request::Events { wait_ms }),
             any::<(u32, u64, i32, u32)>().prop_map(|(tgid, ip, offset, rule)| Request::Wrapper {
                 tgid,

@@ -1,9 +1,10 @@
 //! `debox run` without privilege: the broker has the probes, and everything that concerns the
 //! command's own files and processes is looked up here, with the rights of whom they belong to.
 //!
-//! The command does not depend on the broker. When that has gone, the report is of what was handed
-//! over until then, and says so.
+//! The command does not depend on the broker. When that has gone, what was handed over until then is
+//! kept; when one is back, the command's processes are enrolled again. The report says what is missing.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -19,6 +20,7 @@ use super::channel;
 use super::client::{self, Trouble};
 use super::protocol::{self, FrameText, Reply, Request, RunWish, BULK};
 use super::wire::{self, Blob, Received};
+use crate::broker;
 use crate::collect::{Outcome, Snapshot};
 use crate::explain::Explainer;
 use crate::kernel;
@@ -48,9 +50,34 @@ pub struct RemoteSession {
     tap: Option<TapServer>,
     started: Instant,
     checkpoint: Option<Checkpoint>,
-    next_checkpoint: Duration,
+    next_checkpoint: Instant,
+    /// The next one is so much later.
+    interval: Duration,
+    /// The command's process.
+    command: Option<u32>,
     /// Why the broker is asked no more.
-    gone: Option<String>,
+    gone: Option<Gone>,
+    /// What sessions measured that ended with their broker, and the places that they name.
+    past: Option<Snapshot>,
+    places: Vec<(u64, FrameText)>,
+    gaps: Vec<String>,
+}
+
+/// A broker that has gone.
+struct Gone {
+    why: String,
+    next_try: Instant,
+    interval: Duration,
+}
+
+impl Gone {
+    fn because(error: &anyhow::Error) -> Gone {
+        Gone {
+            why: format!("{error:#}"),
+            next_try: Instant::now() + FIRST_CHECKPOINT,
+            interval: FIRST_CHECKPOINT,
+        }
+    }
 }
 
 /// What was measured up to some time.
@@ -80,29 +107,22 @@ impl RemoteSession {
             );
         }
         kernel::require_tap(&options)?;
-        let (connection, nonce) = client::greet(path)?;
-        let wish = RunWish::new(options.tap, options.detail, options.max_threads);
-        socket::setsockopt(&connection, sockopt::ReceiveTimeout, &PATIENCE)?;
-        let (reply, slots) = client::ask(&connection, &Request::Run { nonce, wish })?;
-        let Reply::Running { slots: count } = reply else {
-            return Err(client::unexpected(reply).into());
-        };
-        let tap = match options.tap {
-            Tap::Kernel => None,
-            Tap::User => {
-                let slots = slots.context("the broker gave no slots")?;
-                Some(start_tap(&connection, count, slots)?)
-            }
-        };
+        let (connection, tap) = connect(path, &options)?;
+        let started = Instant::now();
         Ok(RemoteSession {
             connection,
             options,
             events: Events::default(),
             tap,
-            started: Instant::now(),
+            started,
             checkpoint: None,
-            next_checkpoint: FIRST_CHECKPOINT,
+            next_checkpoint: started + FIRST_CHECKPOINT,
+            interval: FIRST_CHECKPOINT,
+            command: None,
             gone: None,
+            past: None,
+            places: Vec::new(),
+            gaps: Vec::new(),
         })
     }
 
@@ -113,23 +133,24 @@ impl RemoteSession {
 
     /// Has a child of this process monitored from its next `execve` on.
     pub fn enrol(&mut self, pid: u32) -> Result<()> {
-        let process = kernel::open_process(pid).context("cannot name the command's process")?;
-        let packet = protocol::encode(&Request::Enrol);
-        let descriptor = Some(process.as_raw_fd());
-        let none = MsgFlags::empty();
-        channel::send(self.connection.as_fd(), &packet, descriptor, none)?;
-        match client::hear(&self.connection)?.0 {
-            Reply::Enrolled => Ok(()),
-            other => Err(client::unexpected(other).into()),
-        }
+        self.command = Some(pid);
+        enrol(&self.connection, pid, false)
     }
 
     /// Takes in events for up to `timeout`, and looks up what they name while it is there.
     pub fn poll(&mut self, timeout: Duration) -> Result<()> {
-        if self.gone.is_some() {
-            std::thread::sleep(timeout);
-        } else if let Err(error) = self.keep_up(timeout) {
-            self.gone = Some(format!("{error:#}"));
+        match &self.gone {
+            None => {
+                if let Err(error) = self.keep_up(timeout) {
+                    self.gone = Some(Gone::because(&error));
+                }
+            }
+            Some(gone) => {
+                std::thread::sleep(timeout);
+                if Instant::now() >= gone.next_try {
+                    self.come_back();
+                }
+            }
         }
         if let Some(tap) = &mut self.tap {
             tap.refresh_clock();
@@ -137,14 +158,61 @@ impl RemoteSession {
         Ok(())
     }
 
+    /// Looks for a new broker and has the command's processes enrolled there as they are.
+    fn come_back(&mut self) {
+        // Programs under the user tap keep the slots that they have mapped.
+        let (Some(gone), Some(command), Tap::Kernel) =
+            (&mut self.gone, self.command, self.options.tap)
+        else {
+            return;
+        };
+        let found = broker::socket_path().context("no broker is asked");
+        let found = found.and_then(|path| connect(&path, &self.options));
+        let enrolled = found.and_then(|(connection, _)| {
+            enrol_all(&connection, command)?;
+            Ok(connection)
+        });
+        let connection = match enrolled {
+            Ok(connection) => connection,
+            Err(error) => {
+                if !broker::is_absent(&error) {
+                    gone.interval = (gone.interval * 2).min(LONGEST_CHECKPOINT);
+                }
+                gone.next_try = Instant::now() + gone.interval;
+                return;
+            }
+        };
+        let until = self.checkpoint.as_ref().map(|last| last.at);
+        self.gaps.push(format!(
+            "The broker ended during the run ({}); what happened from {:.1} s to {:.1} s is missing. \
+             Processes whose parents had ended by then are not monitored any more.",
+            gone.why,
+            until.unwrap_or_default().as_secs_f64(),
+            self.started.elapsed().as_secs_f64()
+        ));
+        if let Some(mut last) = self.settle() {
+            if let Some(past) = self.past.take() {
+                last.add_earlier(past);
+            }
+            self.past = Some(last);
+        }
+        self.connection = connection;
+        self.gone = None;
+        self.events.ended.clear();
+        self.events.ended_unlisted.clear();
+        self.interval = FIRST_CHECKPOINT;
+        self.next_checkpoint = Instant::now() + FIRST_CHECKPOINT;
+    }
+
     fn keep_up(&mut self, timeout: Duration) -> Result<()> {
         if self.take_in(timeout)? {
             self.take_all()?;
         }
-        let at = self.started.elapsed();
-        if at >= self.next_checkpoint {
+        let now = Instant::now();
+        if now >= self.next_checkpoint {
             self.fetch(false)?;
-            self.next_checkpoint = at + at.min(LONGEST_CHECKPOINT);
+            self.next_checkpoint = now + self.interval;
+            self.interval = (self.interval * 2).min(LONGEST_CHECKPOINT);
         }
         Ok(())
     }
@@ -209,8 +277,18 @@ impl RemoteSession {
         let Received {
             mut snapshot,
             ended,
-            frames,
+            mut frames,
         } = received;
+        // Each session numbers its places from 1 on.
+        let base = (self.gaps.len() as u64) << 32;
+        let stacks = snapshot.kernel_stacks.values_mut();
+        let open = snapshot.open_calls.iter_mut().map(|(_, stack)| stack);
+        for number in stacks.chain(open).flatten() {
+            *number = number.wrapping_add(base);
+        }
+        for (number, _) in &mut frames {
+            *number = number.wrapping_add(base);
+        }
         let mut threads = std::mem::take(&mut snapshot.threads);
         let living = threads.split_off(ended + usize::from(snapshot.unlisted.is_some()));
         for (_, at) in snapshot
@@ -259,66 +337,138 @@ impl RemoteSession {
     pub fn finish(mut self, outcome: Outcome) -> Result<Report> {
         if self.gone.is_none() {
             let fetched = self.take_all().and_then(|()| self.fetch(true));
-            self.gone = fetched.err().map(|error| format!("{error:#}"));
+            self.gone = fetched.err().map(|error| Gone::because(&error));
         }
         let mut notes = vec![
             "Measured through the broker: of other users' tasks it is told only that there were \
              some, and waiters for locks are not counted."
                 .to_string(),
         ];
+        notes.append(&mut self.gaps);
         notes.extend(self.what_is_missing());
-        let checkpoint = self.checkpoint.take();
-        let mut last = checkpoint.unwrap_or_else(|| Checkpoint::empty(&self.options));
-        self.events.ended.truncate(last.ended);
-        let mut threads = std::mem::take(&mut self.events.ended);
-        if !last.ended_unlisted.is_empty() {
-            last.snapshot.unlisted = Some(threads.len());
-            threads.append(&mut last.ended_unlisted);
+        let (last, past) = (self.settle(), self.past.take());
+        let mut snapshot = match (last, past) {
+            (Some(mut last), Some(past)) => {
+                last.add_earlier(past);
+                last
+            }
+            (Some(only), None) | (None, Some(only)) => only,
+            (None, None) => Snapshot::empty(self.options.tap, self.options.detail, monotonic_ns()),
+        };
+        snapshot.notes = notes;
+        let symbols = Symbols::default();
+        for (number, text) in self.places {
+            symbols.know(number, Frame::from(text));
         }
-        let snapshot = &mut last.snapshot;
+        let events = &self.events;
+        let explainer =
+            Explainer::with_symbols(&snapshot, &events.processes, &events.stacks, symbols);
+        Ok(snapshot.report(outcome, &explainer, &events.resources))
+    }
+
+    /// What the session measured, as far as it was fetched, with all of its threads.
+    fn settle(&mut self) -> Option<Snapshot> {
+        let Checkpoint {
+            mut snapshot,
+            frames,
+            ended,
+            mut ended_unlisted,
+            ..
+        } = self.checkpoint.take()?;
+        self.places.extend(frames);
+        let mut threads = std::mem::take(&mut self.events.ended);
+        threads.truncate(ended);
+        if !ended_unlisted.is_empty() {
+            snapshot.unlisted = Some(threads.len());
+            threads.append(&mut ended_unlisted);
+        }
         for (at, _) in &mut snapshot.open_calls {
             *at += threads.len();
         }
         threads.append(&mut snapshot.threads);
         snapshot.threads = threads;
-        snapshot.notes = notes;
-        let symbols = Symbols::default();
-        for (number, text) in last.frames {
-            symbols.know(number, Frame::from(text));
-        }
-        let events = &self.events;
-        let explainer =
-            Explainer::with_symbols(&last.snapshot, &events.processes, &events.stacks, symbols);
-        Ok(last.snapshot.report(outcome, &explainer, &events.resources))
+        Some(snapshot)
     }
 
     fn what_is_missing(&self) -> Option<String> {
-        let why = self.gone.as_ref()?;
+        let gone = self.gone.as_ref()?;
         let ran = self.started.elapsed().as_secs_f64();
-        let why = format!("The broker ended during the run ({why})");
+        let why = format!("The broker ended during the run ({})", gone.why);
         Some(match &self.checkpoint {
+            None if self.past.is_some() => {
+                format!("{why} again, before anything more was handed over.")
+            }
             None => format!("{why}, before anything was handed over: nothing is known of the run."),
             Some(checkpoint) => format!(
-                "{why}: this is what was measured in the first {:.1} s of {ran:.1} s, the rest is \
-                 missing.",
+                "{why}: what happened from {:.1} s to {ran:.1} s is missing.",
                 checkpoint.at.as_secs_f64()
             ),
         })
     }
 }
 
-impl Checkpoint {
-    /// When nothing was ever fetched.
-    fn empty(options: &Options) -> Checkpoint {
-        let now = monotonic_ns();
-        Checkpoint {
-            at: Duration::ZERO,
-            snapshot: Snapshot::empty(options.tap, options.detail, now),
-            frames: Vec::new(),
-            ended: 0,
-            ended_unlisted: Vec::new(),
+/// Asks a broker for a session.
+fn connect(path: &Path, options: &Options) -> Result<(OwnedFd, Option<TapServer>)> {
+    let (connection, nonce) = client::greet(path)?;
+    let wish = RunWish::new(options.tap, options.detail, options.max_threads);
+    socket::setsockopt(&connection, sockopt::ReceiveTimeout, &PATIENCE)?;
+    let (reply, slots) = client::ask(&connection, &Request::Run { nonce, wish })?;
+    let Reply::Running { slots: count } = reply else {
+        return Err(client::unexpected(reply).into());
+    };
+    let tap = match options.tap {
+        Tap::Kernel => None,
+        Tap::User => {
+            let slots = slots.context("the broker gave no slots")?;
+            Some(start_tap(&connection, count, slots)?)
+        }
+    };
+    Ok((connection, tap))
+}
+
+fn enrol(connection: &OwnedFd, pid: u32, is_running: bool) -> Result<()> {
+    let process = kernel::open_process(pid).context("cannot name the command's process")?;
+    let packet = protocol::encode(&Request::Enrol { is_running });
+    let descriptor = Some(process.as_raw_fd());
+    channel::send(connection.as_fd(), &packet, descriptor, MsgFlags::empty())?;
+    match client::hear(connection)?.0 {
+        Reply::Enrolled => Ok(()),
+        other => Err(client::unexpected(other).into()),
+    }
+}
+
+/// Enrols a process and all below it, until there are no more that are new.
+fn enrol_all(connection: &OwnedFd, first: u32) -> Result<()> {
+    let mut enrolled = BTreeSet::new();
+    for _ in 0..10 {
+        let before = enrolled.len();
+        for pid in processes_below(first) {
+            if enrolled.insert(pid) && kernel::open_process(pid).is_ok() {
+                enrol(connection, pid, true)?;
+            }
+        }
+        if enrolled.len() == before {
+            break;
         }
     }
+    Ok(())
+}
+
+/// The process itself, its children and theirs, as far as they are there.
+fn processes_below(first: u32) -> Vec<u32> {
+    let stats = procfs::process::all_processes().into_iter().flatten();
+    let stats = stats.filter_map(|process| process.ok()?.stat().ok());
+    let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    for stat in stats {
+        let (pid, parent) = (stat.pid as u32, stat.ppid as u32);
+        children.entry(parent).or_default().push(pid);
+    }
+    let (mut below, mut at) = (vec![first], 0);
+    while let Some(pid) = below.get(at) {
+        below.extend(children.remove(pid).unwrap_or_default());
+        at += 1;
+    }
+    below
 }
 
 fn items<T: Copy>(blob: &Blob) -> Result<Vec<T>> {

@@ -211,9 +211,9 @@ impl Run {
         descriptor: Option<OwnedFd>,
     ) -> Result<bool> {
         match request {
-            Request::Enrol => {
+            Request::Enrol { is_running } => {
                 let process = descriptor.context("no process came along to be enrolled")?;
-                self.enrol(peer, &process)?;
+                self.enrol(peer, &process, is_running)?;
                 say(connection, &Reply::Enrolled, None)?;
             }
             Request::Events { wait_ms } => {
@@ -239,8 +239,8 @@ impl Run {
         Ok(true)
     }
 
-    /// Arms a child of the client's: the descriptor stands for it whatever its number is.
-    fn enrol(&mut self, peer: &Peer, process: &OwnedFd) -> Result<()> {
+    /// Enrols a process below the client's: the descriptor stands for it whatever its number is.
+    fn enrol(&mut self, peer: &Peer, process: &OwnedFd, is_running: bool) -> Result<()> {
         if !self.session.is_attached() {
             self.session.attach()?;
         }
@@ -248,16 +248,20 @@ impl Run {
         let bss = self.session.skel.maps.bss_data.as_deref_mut();
         let bss = bss.context("no .bss in the probes")?;
         (bss.enrol_tgid, bss.enrol_tid) = (pid, 0);
-        (bss.enrol_client, bss.enrol_parent) = (0, peer.pid);
-        bss.enrol_armed = true;
+        (bss.enrol_client, bss.enrol_ancestor) = (0, peer.pid);
+        bss.enrol_armed = !is_running;
         let before = self.session.threads_given_out();
         let walk = self.session.skel.progs.enrol_tasks.as_fd();
-        walk_tasks(walk, Some(process.as_fd()))?;
+        let walked = walk_tasks(walk, Some(process.as_fd()));
         ensure!(peer.is_alive(), "the process has ended");
-        ensure!(
-            self.session.threads_given_out() > before,
-            "the process is not a child of the one that asks, or has other rights than it"
-        );
+        // One that runs may have ended by now, or be monitored since it was forked.
+        if !is_running {
+            walked?;
+            ensure!(
+                self.session.threads_given_out() > before,
+                "the process is not below the one that asks, or has other rights than it"
+            );
+        }
         self.used = Instant::now();
         Ok(())
     }
@@ -333,14 +337,13 @@ impl Run {
             is_last || !self.reported.is_some_and(is_too_early),
             "reports are asked for too often"
         );
-        self.reported = Some(now);
-        let (snapshot, ended) = if is_last {
-            let stacks = self.session.stacks_in_flight()?;
-            let stopped_ns = self.session.stop()?;
-            self.take_out(stopped_ns, &stacks)?
+        let stacks = self.session.stacks_in_flight()?;
+        let stopped_ns = if is_last {
+            self.session.stop()?
         } else {
-            self.take_out(monotonic_ns(), &HashMap::new())?
+            monotonic_ns()
         };
+        let (snapshot, ended) = self.take_out(stopped_ns, &stacks)?;
         self.look_up(&snapshot);
         let bytes = wire::encode(&snapshot, ended, &self.places);
         drop(snapshot);
@@ -351,6 +354,7 @@ impl Run {
             channel::send(connection.as_fd(), chunk, None, MsgFlags::empty())
                 .context("the client does not read")?;
         }
+        self.reported = Some(Instant::now());
         Ok(())
     }
 

@@ -122,7 +122,7 @@ impl Shared {
         let bss = self.session.skel.maps.bss_data.as_deref_mut();
         let bss = bss.context("no .bss in the probes")?;
         (bss.enrol_tgid, bss.enrol_tid) = (peer.pid, 0);
-        (bss.enrol_client, bss.enrol_parent) = (client, 0);
+        (bss.enrol_client, bss.enrol_ancestor) = (client, 0);
         bss.enrol_armed = false;
         // A thread that starts while the tasks are walked may be missed once.
         let mut before = 0;

@@ -317,21 +317,7 @@ fn add_row(rows: &mut BTreeMap<u32, types::row>, call: u32, values: Option<Vec<V
         let Some(row) = tables::read_value::<types::row>(&bytes) else {
             continue;
         };
-        add(&mut sum.calls, row.calls);
-        add(&mut sum.errors, row.errors);
-        add(&mut sum.restarts, row.restarts);
-        add(&mut sum.faults_minor, row.faults_minor);
-        add(&mut sum.faults_major, row.faults_major);
-        sum.max_ns = sum.max_ns.max(row.max_ns);
-        add(&mut sum.spin_ns, row.spin_ns);
-        add(&mut sum.read_bytes, row.read_bytes);
-        add(&mut sum.write_bytes, row.write_bytes);
-        for part in 0..tables::PARTS {
-            add(&mut sum.parts[part], row.parts[part]);
-        }
-        for (bucket, count) in sum.histogram.iter_mut().zip(row.histogram) {
-            add(bucket, count);
-        }
+        tables::add_to_row(&mut sum, &row);
     }
     if sum.calls > 0 {
         rows.insert(call, sum);

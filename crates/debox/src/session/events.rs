@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use crate::process::Processes;
 use crate::resources::Resources;
 use crate::stacks::Stacks;
-use crate::tables::{self, add, types};
+use crate::tables::{self, types};
 
 /// Threads whose end is kept one by one; later ones are added up.
 const MAX_ENDED_THREADS: usize = 100_000;
@@ -82,35 +82,45 @@ impl Events {
     }
 
     pub(crate) fn add_unlisted(&mut self, thread: &types::thread) {
-        add_up(&mut self.ended_unlisted, thread);
+        match self.ended_unlisted.first_mut() {
+            Some(sum) => tables::add_life(sum, thread),
+            None => self.ended_unlisted.push(*thread),
+        }
     }
 }
 
-/// Adds a thread's life to the single entry that stands for all unlisted ones.
-fn add_up(unlisted: &mut Vec<types::thread>, thread: &types::thread) {
-    let Some(sum) = unlisted.first_mut() else {
-        unlisted.push(*thread);
-        return;
-    };
-    for part in 0..tables::PARTS {
-        add(&mut sum.between[part], thread.between[part]);
-        add(&mut sum.in_calls[part], thread.in_calls[part]);
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nobody_fetches_is_limited_and_counted() {
+        let site = types::call_site_seen {
+            kind: tables::EVENT_CALL_SITE,
+            ..types::call_site_seen::default()
+        };
+        let resource = types::resource_seen {
+            kind: tables::EVENT_RESOURCE,
+            ..types::resource_seen::default()
+        };
+        let mut events = Events {
+            forwarded: Some(Forwarded::default()),
+            ..Events::default()
+        };
+        for _ in 0..MAX_FORWARDED + 3 {
+            events.take(tables::bytes_of(&site));
+            events.take(tables::bytes_of(&resource));
+            events.add_ended(&types::thread::default());
+        }
+        let held = events
+            .forwarded
+            .as_ref()
+            .map(|held| (held.resources.len(), held.dropped));
+        assert_eq!(held, Some((MAX_FORWARDED, 6)));
+        assert_eq!(events.call_sites.len(), MAX_FORWARDED);
+        assert_eq!(
+            (events.ended.len(), events.ended_unlisted.len()),
+            (MAX_FORWARDED, 1)
+        );
     }
-    add(&mut sum.calls, thread.calls);
-    sum.unstamped = sum.unstamped.saturating_add(thread.unstamped);
-    add(&mut sum.call_faults_minor, thread.call_faults_minor);
-    add(&mut sum.call_faults_major, thread.call_faults_major);
-    add(
-        &mut sum.end_faults_minor,
-        thread
-            .end_faults_minor
-            .saturating_sub(thread.birth_faults_minor),
-    );
-    add(
-        &mut sum.end_faults_major,
-        thread
-            .end_faults_major
-            .saturating_sub(thread.birth_faults_major),
-    );
-    sum.between_max_ns = sum.between_max_ns.max(thread.between_max_ns);
 }
