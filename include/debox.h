@@ -87,7 +87,11 @@ enum debox_owner_certainty {
 	DEBOX_OWNER_NONE = 0,	     /* no owner is known */
 	DEBOX_OWNER_LAST_READER = 1, /* a lock held by readers, of whom the kernel names the last */
 	DEBOX_OWNER_EXACT = 2,
+	DEBOX_OWNER_LAST_HOLDER = 3, /* took a semaphore last, and has not given it back itself */
 };
+
+/* In debox_sleep.lock_flags, for a semaphore: the kernel's events have no flag for these. */
+#define DEBOX_LOCK_SEMAPHORE (1U << 31)
 
 /* One place where the call slept; sleeps at the same site are one entry. */
 struct debox_sleep {
@@ -107,7 +111,7 @@ struct debox_sleep {
 	char waker_comm[DEBOX_COMM_LEN];
 	char owner_comm[DEBOX_COMM_LEN];
 	__u32 owner_certainty; /* enum debox_owner_certainty */
-	__u32 lock_flags;      /* the kernel's LCB_F_* of a contended lock, 0 for anything else */
+	__u32 lock_flags; /* the kernel's LCB_F_* of a contended lock, or DEBOX_LOCK_SEMAPHORE */
 	__u32 reserved[4];
 };
 

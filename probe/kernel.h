@@ -43,6 +43,10 @@ struct mutex {
 	struct counter owner;
 } CORE;
 
+struct semaphore {
+	unsigned long last_holder; /* 6.16 */
+} CORE;
+
 struct rt_mutex_base {
 	struct task_struct *owner;
 } CORE;

@@ -75,8 +75,8 @@ int BPF_PROG(on_contention_begin, void *lock, unsigned int flags)
 			begin_spin(thread_of(task), lock);
 		return 0;
 	}
-	if (!(flags & (LCB_F_MUTEX | LCB_F_RT | LCB_F_PERCPU | LCB_F_READ | LCB_F_WRITE)))
-		return 0;
+	if (!flags) /* down() alone passes none */
+		flags = DEBOX_LOCK_SEMAPHORE;
 	thread = thread_of(task);
 	if (flags & LCB_F_SPIN)
 		begin_spin(thread, lock);

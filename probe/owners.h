@@ -70,6 +70,10 @@ static __always_inline void holder_of_lock(struct holder *holder, __u64 lock, __
 		if (bpf_core_field_exists(((struct mutex *)lock)->owner))
 			holder->task = BPF_CORE_READ((struct mutex *)lock, owner.counter) &
 				       ~MUTEX_OWNER_FLAGS;
+	} else if (flags & DEBOX_LOCK_SEMAPHORE) {
+		holder->certainty = DEBOX_OWNER_LAST_HOLDER;
+		if (bpf_core_field_exists(((struct semaphore *)lock)->last_holder))
+			holder->task = BPF_CORE_READ((struct semaphore *)lock, last_holder);
 	} else if (flags & LCB_F_PERCPU) {
 		return; /* its readers are counted, not named */
 	} else if (flags & LCB_F_RT) {
@@ -77,7 +81,8 @@ static __always_inline void holder_of_lock(struct holder *holder, __u64 lock, __
 		    bpf_core_type_exists(struct rt_mutex_base))
 			holder->task = (__u64)BPF_CORE_READ((struct rt_mutex_base *)lock, owner) &
 				       ~RT_OWNER_FLAGS;
-	} else if (bpf_core_field_exists(((struct rw_semaphore *)lock)->owner)) {
+	} else if ((flags & (LCB_F_READ | LCB_F_WRITE)) &&
+		   bpf_core_field_exists(((struct rw_semaphore *)lock)->owner)) {
 		owner = BPF_CORE_READ((struct rw_semaphore *)lock, owner.counter);
 		holder->task = owner & ~RWSEM_OWNER_FLAGS;
 		if (owner & RWSEM_READER_OWNED)

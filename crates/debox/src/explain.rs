@@ -213,6 +213,8 @@ pub(crate) fn lock_frame(flags: u32) -> Option<&'static str> {
         "percpu_rwsem_wait"
     } else if is(tables::LOCK_RT) {
         "rt_mutex_slowlock"
+    } else if is(tables::LOCK_SEMAPHORE) {
+        "__down"
     } else if is(tables::LOCK_WRITE) {
         "rwsem_down_write_slowpath"
     } else if is(tables::LOCK_READ) {

@@ -119,6 +119,8 @@ pub enum Owner {
     /// A lock held by readers, of whom the kernel names the last.
     LastReader,
     Exact,
+    /// It took a semaphore last, and has not given it back itself.
+    LastHolder,
 }
 
 /// One place where the call slept; sleeps at the same site are one entry.
@@ -154,7 +156,8 @@ pub struct Sleep {
     pub owner_comm_raw: [u8; COMM_LEN],
     /// See [`Sleep::owner`].
     pub owner_certainty: u32,
-    /// Which kind of contended lock it was (`LCB_F_*` of the kernel), 0 for anything else.
+    /// Which kind of contended lock it was (`LCB_F_*` of the kernel, or its highest bit for a
+    /// semaphore), 0 for anything else.
     pub lock_flags: u32,
     pub reserved: [u32; 4],
 }
@@ -180,6 +183,7 @@ impl Sleep {
         match self.owner_certainty {
             1 => Owner::LastReader,
             2 => Owner::Exact,
+            3 => Owner::LastHolder,
             _ => Owner::None,
         }
     }

@@ -173,7 +173,8 @@ pub struct ResourceShare {
 /// Who held what sleeps waited on, when they began.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Owner {
-    /// `exact`, `last reader` (of a lock held by readers), or `none`: no owner is known.
+    /// `exact`, `last reader` (of a lock held by readers), `last holder` (of a semaphore: took it
+    /// last, and has not given it back itself), or `none`: no owner is known.
     pub certainty: String,
     pub comm: Option<String>,
     /// For file locks the process that took the lock.

@@ -12,8 +12,10 @@ use std::path::PathBuf;
 use crate::report::Resource;
 use crate::tables::{self, types};
 
+mod variables;
 mod words;
 
+use variables::KernelVariables;
 use words::Words;
 
 /// `struct resource`, what.
@@ -34,6 +36,7 @@ pub(crate) struct Resources {
     /// By device (as the kernel numbers it) and inode.
     files: HashMap<(u32, u64), String>,
     words: Words,
+    variables: KernelVariables,
 }
 
 impl Resources {
@@ -137,7 +140,7 @@ impl Resources {
             7 => of_file("page cache lock"),
             8 => of_file("lock on the mappings"),
             9 => of_file("lock"),
-            _ => None,
+            _ => self.variables.name(resource.id),
         }
     }
 
@@ -208,8 +211,12 @@ fn lock_kind(flags: u32) -> &'static str {
         "percpu-rwsem"
     } else if is(tables::LOCK_RT) {
         "rtmutex"
-    } else {
+    } else if is(tables::LOCK_SEMAPHORE) {
+        "semaphore"
+    } else if is(tables::LOCK_READ | tables::LOCK_WRITE) {
         "rwsem"
+    } else {
+        "lock"
     }
 }
 

@@ -44,6 +44,7 @@ pub(crate) const RESOURCE_DISK: u32 = 6;
 
 pub(crate) const OWNER_LAST_READER: u32 = 1;
 pub(crate) const OWNER_EXACT: u32 = 2;
+pub(crate) const OWNER_LAST_HOLDER: u32 = 3;
 
 pub(crate) const DOING_ON_CPU: u32 = 1;
 pub(crate) const DOING_WAITING_FOR_CPU: u32 = 2;
@@ -70,6 +71,7 @@ pub(crate) const LOCK_WRITE: u32 = 1 << 2;
 pub(crate) const LOCK_RT: u32 = 1 << 3;
 pub(crate) const LOCK_PERCPU: u32 = 1 << 4;
 pub(crate) const LOCK_MUTEX: u32 = 1 << 5;
+pub(crate) const LOCK_SEMAPHORE: u32 = 1 << 31;
 
 /// Adds to a sum. Processes can write to some of what is added up: a sum that they make too large
 /// stays at the top, where it is seen to be wrong, and does not begin anew.

@@ -98,14 +98,14 @@ fn owner(owner: &Owner) -> String {
     let (Some(comm), Some(tid)) = (&owner.comm, owner.tid) else {
         return format!("not known×{count}");
     };
-    let reader = if owner.certainty == "last reader" {
-        "last reader "
-    } else {
-        ""
+    let unsure = match owner.certainty.as_str() {
+        "last reader" => "last reader ",
+        "last holder" => "last holder ",
+        _ => "",
     };
     match &owner.doing {
-        Some(doing) => format!("{reader}{comm}/{tid}×{count} ({doing})"),
-        None => format!("{reader}{comm}/{tid}×{count}"),
+        Some(doing) => format!("{unsure}{comm}/{tid}×{count} ({doing})"),
+        None => format!("{unsure}{comm}/{tid}×{count}"),
     }
 }
 

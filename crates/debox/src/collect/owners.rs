@@ -148,6 +148,7 @@ fn certainty(certainty: u32) -> String {
     match certainty {
         tables::OWNER_EXACT => "exact",
         tables::OWNER_LAST_READER => "last reader",
+        tables::OWNER_LAST_HOLDER => "last holder",
         _ => "none",
     }
     .to_string()
