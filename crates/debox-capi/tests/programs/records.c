@@ -235,12 +235,27 @@ static void futex_word_is_named(void)
 static pthread_mutex_t held = PTHREAD_MUTEX_INITIALIZER;
 static volatile int holder_tid;
 
-static void *hold(void *unused)
+/* Whether a thread of this process is asleep in futex(). */
+static int waits_for_futex(int tid)
 {
-	(void)unused;
+	char path[64], line[64] = "";
+	FILE *file;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/syscall", tid);
+	file = fopen(path, "r");
+	if (!file)
+		return 0;
+	fgets(line, sizeof(line), file);
+	fclose(file);
+	return atoi(line) == SYS_futex;
+}
+
+static void *hold(void *waiter)
+{
 	pthread_mutex_lock(&held);
 	holder_tid = syscall(SYS_gettid);
-	sleep_ms(60);
+	for (int tries = 0; tries < 4000 && !waits_for_futex(*(int *)waiter); tries++)
+		sleep_ms(5);
 	pthread_mutex_unlock(&held);
 	return NULL;
 }
@@ -250,12 +265,13 @@ static void owner_is_named(void)
 {
 	const struct debox_record *last;
 	const struct debox_sleep *sleep;
+	int tid = syscall(SYS_gettid);
 	pthread_t holder;
 
-	CHECK(pthread_create(&holder, NULL, hold, NULL) == 0, "no thread");
+	CHECK(pthread_create(&holder, NULL, hold, &tid) == 0, "no thread");
 	pthread_setname_np(holder, "holder");
-	sleep_ms(20);
-	CHECK(holder_tid, "the holder has yet to run");
+	while (!holder_tid)
+		sleep_ms(1);
 	pthread_mutex_lock(&held);
 	last = debox_last();
 	CHECK(last->call == SYS_futex && last->sleeps_used == 1, "call %d", last->call);
