@@ -30,10 +30,10 @@ demo:
 	$(AS_ROOT) scripts/demo $(TARGET)/release/debox
 
 test:
-	scripts/setup build test
+	scripts/setup build test guest
 	scripts/test
 
-# The tests on three other kernels, booted under emulation: half an hour.
+# The tests on three other kernels, booted under emulation: some hours.
 matrix:
 	scripts/setup build test guest
 	scripts/guests
