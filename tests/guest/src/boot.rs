@@ -54,7 +54,8 @@ const DAEMONS: [(&str, bool); 2] = [
 
 static STOPPED: AtomicBool = AtomicBool::new(false);
 
-/// Ctrl-C and the like end the guest and remove its files, as any other end does.
+/// Ctrl-C and the like end the guest and remove its files, as any other end does. So does the end of
+/// the script that started this.
 pub fn catch_signals() {
     extern "C" fn stop(_: i32) {
         STOPPED.store(true, Ordering::Relaxed);
@@ -64,6 +65,12 @@ pub fn catch_signals() {
         // SAFETY: the handler only stores to an atomic.
         unsafe { libc::signal(signal, handler as libc::sighandler_t) };
     }
+    // SAFETY: it takes plain numbers.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) };
+}
+
+pub fn is_stopped() -> bool {
+    STOPPED.load(Ordering::Relaxed)
 }
 
 /// Boots the kernel, runs the plan and fills in the report.
@@ -256,7 +263,7 @@ fn listen(guest: &mut Helper, limit: Duration, report: &mut GuestReport) -> Resu
             Err(mpsc::RecvTimeoutError::Disconnected) => {
                 break Err(anyhow::anyhow!("the guest ended before its tests did"));
             }
-            Err(mpsc::RecvTimeoutError::Timeout) if STOPPED.load(Ordering::Relaxed) => {
+            Err(mpsc::RecvTimeoutError::Timeout) if is_stopped() => {
                 break Err(anyhow::anyhow!("stopped by a signal"));
             }
             Err(mpsc::RecvTimeoutError::Timeout) if began.elapsed() > limit => {
@@ -276,7 +283,10 @@ fn listen(guest: &mut Helper, limit: Duration, report: &mut GuestReport) -> Resu
         began.elapsed().as_secs_f64(),
         children_cpu_seconds()
     );
-    result
+    match report.doctor {
+        Some(_) => result,
+        None => result.context("it did not boot"),
+    }
 }
 
 /// What the children that have ended used: what a guest takes, whatever else this machine does.

@@ -19,6 +19,7 @@ use crate::left_out;
 pub struct Built {
     programs: Vec<Program>,
     scratch: Vec<PathBuf>,
+    shown: Vec<PathBuf>,
 }
 
 impl Built {
@@ -51,6 +52,7 @@ impl Built {
         Ok(Built {
             programs,
             scratch: build_directories(&messages),
+            shown: directories_in_use()?,
         })
     }
 
@@ -67,6 +69,7 @@ impl Built {
         Plan {
             programs,
             scratch: self.scratch.clone(),
+            shown: self.shown.clone(),
         }
     }
 }
@@ -105,6 +108,16 @@ fn build_directories(messages: &[Value]) -> Vec<PathBuf> {
     };
     let directory = |message: &Value| Some(message["out_dir"].as_str()?.into());
     messages.iter().filter(own).filter_map(directory).collect()
+}
+
+/// Where the sources are, of which tests read some, and cargo's target directory.
+fn directories_in_use() -> Result<Vec<PathBuf>> {
+    let own = std::env::current_exe()?;
+    // target/PROFILE/NAME
+    let target = own.ancestors().nth(2).context("cargo's layout")?;
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2);
+    let sources = sources.context("this crate is two levels below the sources")?;
+    Ok(vec![sources.to_path_buf(), target.to_path_buf()])
 }
 
 /// The names in what `--list --format terse` prints.

@@ -35,8 +35,8 @@ const MODULES: [&str; 9] = [
 /// answer whenever the host comes to it, before or after the guest has gone to sleep for it.
 const DISK: &str = "gb=1 memory_backed=1 irqmode=2 completion_nsec=2000000";
 
-/// The first program of the guest. The host's root stays read-only: all that is written goes to
-/// memory or to the guest's own disk, which `inside.rs` puts in the tests' places.
+/// The first program of the guest. The host's root stays read-only: `inside.rs` gives the tests places
+/// of the guest's own to write to.
 const INIT: &str = r#"#!/bin/busybox sh
 /bin/busybox --install -s /bin
 mount -t devtmpfs none /dev
@@ -50,19 +50,12 @@ mount -t virtiofs -o ro root /root || exit 1
 mount --move /dev /root/dev
 mkdir -p /root/dev/pts /root/dev/shm
 mount -t devpts none /root/dev/pts
-for place in dev/shm tmp run mnt; do
-	mount -t tmpfs none /root/$place
-done
 mount -t proc none /root/proc
 mount -t sysfs none /root/sys
 mount -t tracefs none /root/sys/kernel/tracing
 mount -t bpf none /root/sys/fs/bpf
 mount -t securityfs none /root/sys/kernel/security
 mount -t cgroup2 none /root/sys/fs/cgroup
-mkdir /root/mnt/disk
-# Initialised later by a thread of the kernel, it would be a bystander's I/O in the tests.
-chroot /root /sbin/mkfs.ext4 -q -F -E lazy_itable_init=0,lazy_journal_init=0 /dev/nullb0
-mount -t ext4 /root/dev/nullb0 /root/mnt/disk || exit 1
 ip link set lo up
 hostname guest
 umount /proc

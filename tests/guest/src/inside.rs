@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io::Read;
 use std::io::Seek;
 use std::io::Write;
+use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::path::PathBuf;
@@ -27,8 +28,15 @@ use crate::report::Message;
 use crate::report::Outcome;
 use crate::report::TestResult;
 
-/// The guest's own disk, where the initramfs mounted it.
+/// What is written here goes to the guest's memory.
+const IN_MEMORY: [&str; 4] = ["/dev/shm", "/tmp", "/run", "/mnt"];
+
+/// Where the guest's own disk is mounted, and where the initramfs made it.
 const DISK: &str = "/mnt/disk";
+const DEVICE: &str = "/dev/nullb0";
+
+/// What is written here goes to that disk.
+const ON_DISK: &str = "/var/tmp";
 
 /// How many times longer than on real hardware things may take.
 const SLOWNESS: &str = "10";
@@ -45,6 +53,8 @@ pub struct Plan {
     pub programs: Vec<Program>,
     /// Directories that tests write to.
     pub scratch: Vec<PathBuf>,
+    /// Directories of the host that stay in sight, wherever they are: what was built, and from what.
+    pub shown: Vec<PathBuf>,
 }
 
 /// A test program and those of its tests that are run.
@@ -77,12 +87,10 @@ fn say(message: &Message) {
 fn try_plan(plan: &Path) -> Result<()> {
     let text = std::fs::read_to_string(plan)?;
     let plan: Plan = serde_json::from_str(&text)?;
+    places_to_write(&plan.shown)?;
     for (number, directory) in plan.scratch.iter().enumerate() {
         own_copy(directory, &Path::new(DISK).join(number.to_string()))?;
     }
-    let temporary = Path::new(DISK).join("tmp");
-    std::fs::create_dir(&temporary)?;
-    bind(&temporary, Path::new("/var/tmp"))?;
 
     let first = plan.programs.first().context("the plan has no tests")?;
     // target/PROFILE/deps/NAME, and target/PROFILE/debox
@@ -94,6 +102,63 @@ fn try_plan(plan: &Path) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Covers the host's directories for temporary files with the guest's own. What was built may lie in
+/// one of them, and is put back there.
+fn places_to_write(shown: &[PathBuf]) -> Result<()> {
+    let mut covered = Vec::new();
+    for directory in shown.iter().filter(|directory| is_covered(directory)) {
+        covered.push((directory, File::open(directory)?));
+    }
+    for place in IN_MEMORY {
+        mount(
+            None::<&str>,
+            place,
+            Some("tmpfs"),
+            MsFlags::empty(),
+            None::<&str>,
+        )
+        .with_context(|| format!("cannot mount memory on {place}"))?;
+    }
+    make_disk()?;
+    let temporary = Path::new(DISK).join("tmp");
+    std::fs::create_dir(&temporary)?;
+    bind(&temporary, Path::new(ON_DISK))?;
+    for (directory, opened) in covered {
+        std::fs::create_dir_all(directory)?;
+        let before = PathBuf::from(format!("/proc/self/fd/{}", opened.as_raw_fd()));
+        bind(&before, directory)?;
+    }
+    Ok(())
+}
+
+fn is_covered(directory: &Path) -> bool {
+    let mut places = IN_MEMORY.iter().chain([&ON_DISK]);
+    places.any(|place| directory.starts_with(place))
+}
+
+fn make_disk() -> Result<()> {
+    // Initialised later by a thread of the kernel, it would be a bystander's I/O in the tests.
+    let status = Command::new("mkfs.ext4")
+        .args(["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"])
+        .arg(DEVICE)
+        .stdin(Stdio::null())
+        .status()
+        .context("cannot run mkfs.ext4")?;
+    anyhow::ensure!(
+        status.success(),
+        "mkfs.ext4 failed on {DEVICE} with {status}"
+    );
+    std::fs::create_dir(DISK)?;
+    mount(
+        Some(DEVICE),
+        DISK,
+        Some("ext4"),
+        MsFlags::empty(),
+        None::<&str>,
+    )
+    .with_context(|| format!("cannot mount {DEVICE}"))
 }
 
 /// Puts a copy of a directory of the read-only root, on the guest's own disk, in its place.
@@ -228,6 +293,14 @@ mod tests {
         let ignored = "test a ... ignored, takes an hour\n";
         assert_eq!(skip_reason(ignored), Some("takes an hour"));
         assert_eq!(skip_reason("test a ... ok\n"), None);
+    }
+
+    #[test]
+    fn what_lies_among_temporary_files_is_put_back() {
+        assert!(is_covered(Path::new("/tmp/clone/target")));
+        assert!(is_covered(Path::new("/var/tmp/clone")));
+        assert!(!is_covered(Path::new("/home/user/tmp")));
+        assert!(!is_covered(Path::new("/tmpfiles")));
     }
 
     #[test]

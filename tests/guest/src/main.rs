@@ -89,10 +89,13 @@ fn run_guests(options: &Options) -> Result<bool> {
 
     let mut reports = Vec::new();
     for kernel in kernels {
+        if boot::is_stopped() {
+            break;
+        }
         reports.push(run_guest(kernel, &cache, &built, options));
     }
     matrix::print(&reports);
-    Ok(reports.iter().all(GuestReport::is_good))
+    Ok(!boot::is_stopped() && reports.iter().all(GuestReport::is_good))
 }
 
 /// One guest from fetching its kernel to its last test. That it fails is a result like others, so
