@@ -255,15 +255,19 @@ static int receive(int fd, struct debox_tap_welcome *welcome, int fds[3])
 		.msg_iov = &data,
 		.msg_iovlen = 1,
 		.msg_control = control.bytes,
-		.msg_controllen = CMSG_LEN(3 * sizeof(int)), /* the space is for a fourth */
 	};
 	struct cmsghdr *header;
 	struct timeval limit = {.tv_sec = 5};
-	int attempts = 0, flags, got = 0;
+	int attempts = 0, ends = 0, flags, got = 0;
 	long received;
 
-	/* Waiting without sleep keeps the tap's own wait out of what it reports of the program. */
+	/*
+	 * Waiting without sleep keeps the tap's own wait out of what it reports of the program. The
+	 * kernel looks for a message first and for the end of the connection then: when both come
+	 * in between, it tells of the end, and the message is there afterwards.
+	 */
 	do {
+		message.msg_controllen = CMSG_LEN(3 * sizeof(int)); /* the space is for a fourth */
 		flags = MSG_CMSG_CLOEXEC | (attempts < ATTEMPTS ? MSG_DONTWAIT : 0);
 		if (attempts == ATTEMPTS) /* nor does it wait for ever */
 			debox_raw(SYS_setsockopt, fd, SOL_SOCKET, SO_RCVTIMEO, (long)&limit,
@@ -272,7 +276,8 @@ static int receive(int fd, struct debox_tap_welcome *welcome, int fds[3])
 		if (received == -EAGAIN)
 			debox_raw(SYS_sched_yield, 0, 0, 0, 0, 0, 0);
 		attempts++;
-	} while (received == -EINTR || (received == -EAGAIN && attempts <= ATTEMPTS));
+	} while (received == -EINTR || (received == -EAGAIN && attempts <= ATTEMPTS) ||
+		 (received == 0 && !ends++));
 	header = received < 0 ? NULL : CMSG_FIRSTHDR(&message);
 	if (header && header->cmsg_type == SCM_RIGHTS)
 		got = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
