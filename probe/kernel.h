@@ -35,12 +35,34 @@ struct counter {
 	long counter;
 } CORE;
 
+struct list_head {
+	struct list_head *next;
+} CORE;
+
 struct rw_semaphore {
 	struct counter owner;
+	struct list_head wait_list; /* gone in some later kernels, as is the mutex's */
+} CORE;
+
+enum rwsem_waiter_type {
+	RWSEM_WAITING_FOR_WRITE,
+	RWSEM_WAITING_FOR_READ,
+};
+
+struct rwsem_waiter {
+	struct list_head list;
+	struct task_struct *task;
+	enum rwsem_waiter_type type;
 } CORE;
 
 struct mutex {
 	struct counter owner;
+	struct list_head wait_list;
+} CORE;
+
+struct mutex_waiter {
+	struct list_head list;
+	struct task_struct *task;
 } CORE;
 
 struct semaphore {
@@ -58,19 +80,26 @@ struct super_block {
 } CORE;
 
 struct address_space {
+	struct inode *host;
 	struct rw_semaphore invalidate_lock;
 	struct rw_semaphore i_mmap_rwsem;
-} CORE;
-
-struct list_head {
-	struct list_head *next;
 } CORE;
 
 struct file_lock_context {
 	struct list_head flc_flock, flc_posix;
 } CORE;
 
+struct hlist_node {
+	struct hlist_node *next;
+} CORE;
+
+struct hlist_head {
+	struct hlist_node *first;
+} CORE;
+
 struct inode {
+	struct address_space i_data;
+	struct hlist_head i_dentry;
 	unsigned short i_mode;
 	unsigned long i_ino;
 	struct super_block *i_sb;
@@ -126,6 +155,9 @@ struct qstr {
 } CORE;
 
 struct dentry {
+	union {
+		struct hlist_node d_alias; /* among the names of its inode */
+	} d_u;
 	struct qstr d_name;
 	struct dentry *d_parent;
 	struct inode *d_inode;
@@ -152,6 +184,11 @@ struct file {
 	void *private_data;
 	struct mutex f_pos_lock;
 	long long f_pos;
+} CORE;
+
+/* The path that the task looks up. */
+struct nameidata {
+	struct path path;
 } CORE;
 
 struct fs_struct {
@@ -312,6 +349,8 @@ struct task_struct {
 	struct task_struct *group_leader;
 	const struct cred *real_cred;
 	struct bpf_local_storage *bpf_storage;
+	struct nameidata *nameidata;
+	unsigned long blocker; /* 6.16 */
 } CORE;
 
 struct sigaction {
@@ -340,6 +379,7 @@ extern struct task_struct *bpf_task_from_vpid(__s32 pid) __ksym __weak;
 
 /* include/linux/sched.h; values unchanged from 6.1 to 7.x. */
 #define TASK_DEAD 0x80
+#define TASK_UNINTERRUPTIBLE 0x2
 #define PF_KTHREAD 0x00200000
 /* include/linux/mm_types.h and sched/coredump.h: who may look into a process. */
 #define DUMPABLE_MASK 3

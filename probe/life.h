@@ -7,6 +7,7 @@
 
 #include "calls.h"
 #include "context.h"
+#include "sleepers.h"
 #include "usertap.h"
 
 /* Gives the task an entry in `threads`, cleared. `client` is for sessions of the broker. */
@@ -279,6 +280,11 @@ static __always_inline bool descends_from(struct task_struct *task, __u32 tgid)
 	return false;
 }
 
+static __always_inline enum mode mode_of(struct task_struct *task)
+{
+	return task->on_cpu ? MODE_RUNNING : task->__state ? MODE_BLOCKED : MODE_RUNQUEUE;
+}
+
 /*
  * Enrols the tasks that the engine named. A task that is inside a call gets that call opened as
  * partial, so that what it waits on is known from the start.
@@ -292,6 +298,7 @@ int enrol_tasks(struct bpf_iter__task *ctx)
 	struct pt_regs *regs;
 	__u32 index;
 	enum mode mode;
+	__u64 now;
 
 	if (!task || task->tgid != enrol_tgid || task->exit_state)
 		return 0;
@@ -322,13 +329,20 @@ int enrol_tasks(struct bpf_iter__task *ctx)
 		thread->state = THREAD_ARMED;
 		return 0;
 	}
-	mode = task->on_cpu ? MODE_RUNNING : task->__state ? MODE_BLOCKED : MODE_RUNQUEUE;
+	mode = mode_of(task);
 	regs = (struct pt_regs *)bpf_task_pt_regs(task);
 	if (regs && (long)regs->orig_ax >= 0 && (long)regs->ax == -ENOSYS) {
 		thread->call = call_number(task, regs->orig_ax);
 		thread->flags |= THREAD_PARTIAL;
 	}
-	begin_life(thread, task, bpf_ktime_get_ns(), mode);
+	now = bpf_ktime_get_ns();
+	if (want_sleeps && mode == MODE_BLOCKED) {
+		adopt_sleep(thread, task, now);
+		mode = mode_of(task);
+		if (mode != MODE_BLOCKED)
+			forget_sleep(thread);
+	}
+	begin_life(thread, task, now, mode);
 	return 0;
 }
 

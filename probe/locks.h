@@ -34,6 +34,37 @@ static __always_inline struct contended *contended_of(struct task_struct *task)
 	return contended && contended->lock ? contended : 0;
 }
 
+/* include/linux/hung_task.h: what the low bits of task->blocker mean. */
+#define BLOCKER_TYPE 3UL
+
+/*
+ * The lock that the kernel itself notes for a task which sleeps for one
+ * (CONFIG_DETECT_HUNG_TASK_BLOCKER: mutexes and semaphores since 6.16, rwsems since 6.17), for
+ * waits that began before anybody looked.
+ */
+static __always_inline __u64 blocker_of(struct task_struct *task, __u32 *flags)
+{
+	__u64 blocker;
+
+	if (!bpf_core_field_exists(task->blocker))
+		return 0;
+	blocker = task->blocker;
+	switch (blocker & BLOCKER_TYPE) {
+	case 0:
+		*flags = LCB_F_MUTEX;
+		break;
+	case 1:
+		*flags = DEBOX_LOCK_SEMAPHORE;
+		break;
+	case 2:
+		*flags = LCB_F_READ;
+		break;
+	default:
+		*flags = LCB_F_WRITE;
+	}
+	return blocker & ~BLOCKER_TYPE;
+}
+
 /*
  * Spinning is CPU time, and is taken as the CPU time between two stamps, so that interrupts on top
  * are left out where they are measured. Locks nest (a rwlock's queue is a spinlock): the outermost

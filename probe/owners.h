@@ -292,8 +292,8 @@ static __always_inline __u32 call_of(struct task_struct *task, struct thread *th
 	return call_number(task, regs->orig_ax);
 }
 
-/* What a task is doing now; where it sleeps if it sleeps. */
-static __noinline int note_doing(struct owner *owner, struct task_struct *task)
+/* What a task is doing now; where it sleeps if it sleeps. `aside`: asked by an iterator. */
+static __noinline int note_doing(struct owner *owner, struct task_struct *task, bool aside)
 {
 	struct contended *contended;
 	struct thread *thread;
@@ -316,7 +316,8 @@ static __noinline int note_doing(struct owner *owner, struct task_struct *task)
 	contended = contended_of(task);
 	if (contended)
 		owner->lock_flags = contended->flags;
-	owner->stack = take_kernel_stack(task, owner->call, &site);
+	owner->stack = aside ? take_stack_aside(task, owner->call)
+			     : take_kernel_stack(task, owner->call, &site);
 	owner->doing = task->on_cpu ? DOING_ON_CPU : DOING_ASLEEP;
 	return 0;
 }
@@ -374,7 +375,7 @@ static __noinline int describe_holder(struct owner *owner, struct holder *holder
 			owner->blocked_ns = blocked_so_far(thread, now);
 		}
 		if (!holder->is_process || BPF_CORE_READ(task, signal, nr_threads) == 1)
-			note_doing(owner, task);
+			note_doing(owner, task, sleeper->state != THREAD_LIVE);
 	}
 out:
 	bpf_task_release(task);

@@ -212,9 +212,9 @@ static __always_inline void record_sleep(struct thread *thread, struct task_stru
 				sleep->waiters_entry = thread->waiters_entry;
 			if (waiters_exit > sleep->waiters_exit)
 				sleep->waiters_exit = waiters_exit;
-			sleep->waiters_scope = thread->flags & THREAD_LOCK
-						       ? DEBOX_WAITERS_ALL
-						       : DEBOX_WAITERS_MONITORED;
+			sleep->waiters_scope = thread->flags & THREAD_COUNTED
+						       ? DEBOX_WAITERS_MONITORED
+						       : DEBOX_WAITERS_ALL;
 		}
 		return;
 	}

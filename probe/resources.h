@@ -12,7 +12,9 @@
 #include "calls.h"
 
 #define AT_FDCWD (-100)
+#define FD_NONE (-1)
 #define FILE_TYPE 0170000
+#define FILE_TYPE_FIFO 0010000
 #define FILE_TYPE_SOCKET 0140000
 #define AF_UNIX 1
 #define AF_INET 2
@@ -117,6 +119,17 @@ static __noinline bool is_lock_of_inode(struct resource *resource, __u64 at, __u
 	return true;
 }
 
+/*
+ * The inode that the lock is in, if it is in one: no argument leads to the directories along a
+ * path. The inode's own page cache points back to it.
+ */
+static __always_inline struct inode *inode_around(__u64 lock)
+{
+	struct inode *inode = (void *)(lock - bpf_core_field_offset(struct inode, i_rwsem));
+
+	return BPF_CORE_READ(inode, i_data.host) == inode ? inode : 0;
+}
+
 static __always_inline bool is_lock_of_file(struct resource *resource, struct file *file,
 					    __u64 lock)
 {
@@ -185,6 +198,8 @@ static __noinline int name_lock(struct wait *wait, struct thread *thread, struct
 	directory = BPF_CORE_READ(task, fs, pwd.dentry, d_inode);
 	if (is_lock_of_inode(resource, (__u64)directory, lock))
 		wait->fd = AT_FDCWD;
+	else
+		is_lock_of_inode(resource, (__u64)inode_around(lock), lock);
 	return 0;
 }
 
@@ -293,17 +308,27 @@ static __always_inline void read_unix_ends(struct resource_row *row, struct sock
 }
 
 /* For a row that is new: what helps to name the file later, its process gone or not. */
-static __noinline int read_names(struct resource_row *row, struct wait *wait,
+static __noinline int read_names(struct resource_row *row, struct wait *wait, struct thread *thread,
 				 struct task_struct *task)
 {
 	struct sock *sock;
 	struct socket *socket;
 	struct inode *inode;
 	struct dentry *dentry;
+	struct hlist_node *name;
 	struct file *file = 0;
 
 	if (wait->fd == AT_FDCWD) {
 		dentry = BPF_CORE_READ(task, fs, pwd.dentry);
+	} else if (wait->fd == FD_NONE) {
+		if (wait->resource.what != LOCK_INODE ||
+		    !bpf_core_field_exists(struct dentry, d_u.d_alias))
+			return 0;
+		inode = inode_around(thread->resource);
+		name = inode ? BPF_CORE_READ(inode, i_dentry.first) : 0;
+		if (!name)
+			return 0;
+		dentry = (void *)name - bpf_core_field_offset(struct dentry, d_u.d_alias);
 	} else {
 		file = file_of(task, (__u32)wait->fd);
 		if (!file)
@@ -360,9 +385,10 @@ static __noinline int announce_resource(struct wait *wait, struct thread *thread
 }
 
 static __noinline int add_resource_row(struct resource_key *key, struct wait *wait,
-				       struct task_struct *task, __u64 ns)
+				       struct thread *thread, struct task_struct *task)
 {
 	struct resource_row *fresh, *row;
+	__u64 ns = thread->sleep_ns;
 	__u32 zero = 0;
 
 	fresh = bpf_map_lookup_elem(&resource_scratch, &zero);
@@ -378,7 +404,7 @@ static __noinline int add_resource_row(struct resource_key *key, struct wait *wa
 		__sync_fetch_and_add(&resources_named, 1);
 		if (wait->resource.kind != DEBOX_RESOURCE_DISK &&
 		    (wait->resource.kind == DEBOX_RESOURCE_FD || wait->resource.device))
-			read_names(fresh, wait, task);
+			read_names(fresh, wait, thread, task);
 	}
 	if (!bpf_map_update_elem(&resource_rows, key, fresh, BPF_NOEXIST))
 		return 0;
@@ -408,7 +434,7 @@ static __noinline int add_resource(struct thread *thread, struct task_struct *ta
 		return 0;
 	row = bpf_map_lookup_elem(&resource_rows, &key);
 	if (!row)
-		return add_resource_row(&key, wait, task, thread->sleep_ns);
+		return add_resource_row(&key, wait, thread, task);
 	__sync_fetch_and_add(&row->count, 1);
 	__sync_fetch_and_add(&row->blocked_ns, thread->sleep_ns);
 	return 0;

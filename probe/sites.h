@@ -169,9 +169,9 @@ static __noinline int add_sleep(struct thread *thread, struct task_struct *task,
 		fresh.max_ns = thread->sleep_ns;
 		fresh.waiters_entry = thread->waiters_entry;
 		fresh.waiters_exit = waiters_exit;
-		fresh.waiters_scope = thread->flags & THREAD_LOCK      ? DEBOX_WAITERS_ALL
-				      : thread->flags & THREAD_COUNTED ? DEBOX_WAITERS_MONITORED
-								       : DEBOX_WAITERS_UNKNOWN;
+		fresh.waiters_scope = thread->flags & THREAD_COUNTED ? DEBOX_WAITERS_MONITORED
+				      : thread->flags & THREAD_LOCK  ? DEBOX_WAITERS_ALL
+								     : DEBOX_WAITERS_UNKNOWN;
 		if (bpf_map_update_elem(&sleep_rows, &key, &fresh, BPF_NOEXIST)) {
 			row = bpf_map_lookup_elem(&sleep_rows, &key);
 			if (!row) {

@@ -189,11 +189,31 @@ static __always_inline __u64 take_label_args(struct task_struct *task, __u32 cal
 	return mix(mix(mix(6, args[0]), args[1]), args[2]) | 1;
 }
 
+/* Keeps a stack for the report and returns its name. */
+static __always_inline __u64 keep_stack(struct kernel_stack *stack, __u64 args_name, __u64 *args)
+{
+	__u64 hash = 1;
+
+	for (int i = 0; i < STACK_DEPTH; i++)
+		hash = mix(hash, stack->frames[i]);
+	if (args_name)
+		hash = mix(hash, args_name);
+	stack->has_args = args_name != 0;
+	stack->args[0] = args[0];
+	stack->args[1] = args[1];
+	stack->args[2] = args[2];
+	hash = shown_address(hash);
+	if (!bpf_map_lookup_elem(&kernel_stacks, &hash) &&
+	    bpf_map_update_elem(&kernel_stacks, &hash, stack, BPF_NOEXIST) == -7)
+		COUNT_LOST(stacks); /* E2BIG: the table is full */
+	return hash;
+}
+
 /* Takes the kernel stack of a task that is not running and returns its name, 0 if it was not had.
  */
 static __always_inline __u64 take_kernel_stack(struct task_struct *task, __u32 call, __u64 *site)
 {
-	__u64 sp = task->thread.sp, hash = 1, args[3];
+	__u64 sp = task->thread.sp, hash, args[3];
 	struct shape_key key = {
 		.depth = sp & (KERNEL_STACK_SIZE - 1),
 		.call = call,
@@ -218,21 +238,35 @@ static __always_inline __u64 take_kernel_stack(struct task_struct *task, __u32 c
 		COUNT_LOST(stacks);
 		return 0;
 	}
-	for (int i = 0; i < STACK_DEPTH; i++)
-		hash = mix(hash, scratch->stack.frames[i]);
-	if (key.args)
-		hash = mix(hash, key.args);
-	scratch->stack.has_args = key.args != 0;
-	scratch->stack.args[0] = args[0];
-	scratch->stack.args[1] = args[1];
-	scratch->stack.args[2] = args[2];
 	*site = shown_address(scratch->stack.frames[0]);
-	hash = shown_address(hash);
-	if (!bpf_map_lookup_elem(&kernel_stacks, &hash) &&
-	    bpf_map_update_elem(&kernel_stacks, &hash, &scratch->stack, BPF_NOEXIST) == -7)
-		COUNT_LOST(stacks); /* E2BIG: the table is full */
+	hash = keep_stack(&scratch->stack, key.args, args);
 	learn_shape(scratch, &key, sp, hash, *site, bytes / sizeof(__u64));
 	return hash;
+}
+
+/* For the iterators, which a probe on the same CPU may push aside while they use their scratch. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct kernel_stack);
+} iterator_scratch SEC(".maps");
+
+static __noinline __u64 take_stack_aside(struct task_struct *task, __u32 call)
+{
+	__u64 args[3], args_name = take_label_args(task, call, args);
+	struct kernel_stack *stack;
+	__u32 zero = 0;
+
+	stack = bpf_map_lookup_elem(&iterator_scratch, &zero);
+	if (!stack)
+		return 0;
+	__builtin_memset(stack->frames, 0, sizeof(stack->frames));
+	if (bpf_get_task_stack(task, stack->frames, sizeof(stack->frames), 0) <= 0) {
+		COUNT_LOST(stacks);
+		return 0;
+	}
+	return keep_stack(stack, args_name, args);
 }
 
 #endif

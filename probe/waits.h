@@ -9,6 +9,7 @@
 #include "chains.h"
 #include "owners.h"
 #include "resources.h"
+#include "waiters.h"
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -33,7 +34,7 @@ static __noinline int begin_wait(struct thread *thread, struct task_struct *task
 		wait->bio_device = 0;
 		wait->blocked_ns = 0;
 	}
-	wait->fd = -1;
+	wait->fd = FD_NONE;
 	wait->ownable = 0;
 	wait->begin_ns = part_began(thread);
 	__builtin_memset(&wait->resource, 0, sizeof(wait->resource));
@@ -48,6 +49,19 @@ static __noinline int begin_wait(struct thread *thread, struct task_struct *task
 	find_owner(wait, thread, task, lock);
 	announce_resource(wait, thread, task);
 	return 0;
+}
+
+/*
+ * Counts the thread among those that sleep for the same. For a lock too, if nobody saw when it came
+ * to wait: who else had come before is not known.
+ */
+static __always_inline void count_sleeper(struct thread *thread)
+{
+	if (!thread->resource || (for_others && thread->flags & THREAD_LOCK))
+		return;
+	thread->waiters_entry = add_waiter(thread->resource);
+	if (thread->waiters_entry)
+		thread->flags |= THREAD_COUNTED;
 }
 
 static __noinline int add_owner(struct thread *thread, struct wait *wait, __u64 stack)

@@ -143,7 +143,7 @@ fn null_is_for_what_may_be_unmeasured() {
         *report.pointer_mut(&pointer).expect("a value") = Value::Null;
         let field = pointer.rsplit('/').next().expect("a field");
         // Tasks have names and numbers; wakers and owners need not, and links may be many tasks.
-        let unnamed = pointer.contains("/wakers/") || pointer.contains("/owners/");
+        let unnamed = pointer.contains("/wakers/") || pointer.contains("/owner");
         let task = match field {
             "comm" => !unnamed,
             "tid" => !unnamed && !pointer.contains("/links/"),

@@ -20,7 +20,7 @@ use crate::report::{
 };
 use crate::resources::Resources;
 use crate::session::{Session, Tap};
-use crate::tables::{self, add, total, types, CALL_NONE};
+use crate::tables::{self, add, total, types, OpenWait, CALL_NONE};
 use lives::{add_totals, life_of};
 #[cfg(any(test, fuzzing))]
 pub(crate) use snapshot::stacks_by_index;
@@ -115,7 +115,7 @@ impl Snapshot {
             chains: self.chains(explainer),
             call_sites: self.call_sites(explainer),
             threads,
-            in_flight: in_flight(explainer, self),
+            in_flight: in_flight(explainer, self, names),
             untapped: self.untapped(explainer, names),
             trace: None,
             unstamped: self.unstamped(),
@@ -371,13 +371,21 @@ fn percentile(row: &types::row, share: f64) -> Option<u64> {
     Some(row.max_ns)
 }
 
-fn in_flight(explainer: &Explainer, snapshot: &Snapshot) -> Vec<InFlight> {
+fn in_flight(explainer: &Explainer, snapshot: &Snapshot, names: &Resources) -> Vec<InFlight> {
+    let waits: HashMap<u32, &OpenWait> = snapshot
+        .open_waits
+        .iter()
+        .map(|(index, wait)| (*index, wait))
+        .collect();
     let mut calls: Vec<InFlight> = snapshot
         .open_calls
         .iter()
         .map(|(at, stack)| {
             let thread = &snapshot.threads[*at];
-            let explained = explainer.stack(thread.call, None, stack, 0);
+            let wait = waits.get(&thread.index).copied();
+            let wait = wait.filter(|_| thread.mode == tables::MODE_BLOCKED);
+            let lock_flags = wait.map_or(0, |wait| wait.lock_flags);
+            let explained = explainer.stack(thread.call, None, stack, lock_flags);
             let (label, class) = match thread.mode {
                 tables::MODE_BLOCKED => (explained.label, explained.class),
                 tables::MODE_RUNQUEUE | tables::MODE_PREEMPTED => {
@@ -394,6 +402,8 @@ fn in_flight(explainer: &Explainer, snapshot: &Snapshot) -> Vec<InFlight> {
                 at_least: thread.flags & tables::THREAD_PARTIAL != 0,
                 label,
                 class,
+                resource: wait.and_then(|wait| owners::open_resource(names, wait)),
+                owner: wait.and_then(|wait| owners::holder(explainer, wait)),
                 frames: explained.frames,
             }
         })

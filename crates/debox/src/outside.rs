@@ -112,6 +112,7 @@ fn snapshot(source: &mut Source) -> Snapshot {
             .filter(|_| is_some)
             .map(|(at, stack)| (usize::from(at) % threads.len(), stack))
             .collect(),
+        open_waits: pairs(source, 3),
         threads,
         unlisted,
         rows: pairs(source, 3).into_iter().collect(),

@@ -278,8 +278,25 @@ pub struct InFlight {
     /// What it waits on now; `running` or `waiting for a CPU` when it does not sleep.
     pub label: String,
     pub class: String,
+    /// Null when it is not known, or it does not sleep.
+    #[serde(default)]
+    pub resource: Option<Resource>,
+    /// Null unless the resource is of a kind that somebody can hold.
+    #[serde(default)]
+    pub owner: Option<Holder>,
     /// The kernel stack, innermost first.
     pub frames: Vec<String>,
+}
+
+/// Who held what a call waits for when the wait began, or when monitoring began if that was later.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Holder {
+    /// As in [`Owner`].
+    pub certainty: String,
+    pub comm: Option<String>,
+    pub tid: Option<u32>,
+    /// `on CPU`, `waiting for a CPU`, or the label of its own sleep; null when not known.
+    pub doing: Option<String>,
 }
 
 /// What has no stamps under the user tap, and so is in no row of calls.

@@ -35,6 +35,7 @@ pub(crate) const EVENT_THREAD_ENDED: u32 = 1;
 pub(crate) const EVENT_CALL_SITE: u32 = 2;
 pub(crate) const EVENT_RESOURCE: u32 = 3;
 
+pub(crate) const RESOURCE_NONE: u32 = 0;
 pub(crate) const RESOURCE_FD: u32 = 1;
 pub(crate) const RESOURCE_FUTEX: u32 = 2;
 pub(crate) const RESOURCE_TIMER: u32 = 3;
@@ -72,6 +73,17 @@ pub(crate) const LOCK_RT: u32 = 1 << 3;
 pub(crate) const LOCK_PERCPU: u32 = 1 << 4;
 pub(crate) const LOCK_MUTEX: u32 = 1 << 5;
 pub(crate) const LOCK_SEMAPHORE: u32 = 1 << 31;
+
+/// What a thread sleeps for when the report is made, out of its `struct wait`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct OpenWait {
+    pub resource: types::resource,
+    pub owner: types::owner,
+    pub lock_flags: u32,
+    /// Not 0: the resource is of a kind that somebody can hold.
+    pub ownable: u32,
+}
 
 /// Adds to a sum. Processes can write to some of what is added up: a sum that they make too large
 /// stays at the top, where it is seen to be wrong, and does not begin anew.

@@ -2,9 +2,15 @@
 //! Locks of the kernel that no file and no process owns, and locks that were waited for before
 //! anybody looked.
 
+use std::time::Duration;
+
 use debox_tests::skipped;
+use debox_tests::slowness;
+use debox_tests::wait_for;
+use debox_tests::Background;
 use debox_tests::Debox;
 use debox_tests::Measured;
+use debox_tests::Scratch;
 use serde_json::Value;
 
 /// Whether the kernel's type information has a field of this name.
@@ -79,4 +85,132 @@ fn a_semaphore_of_the_kernels_own_is_named() {
         return skipped(name, "its threads never met at the semaphore");
     }
     panic!("the kernel knows who took the semaphore, and no owner was ever named");
+}
+
+/// How many threads of a process have this name and sleep without being interruptible.
+fn blocked_threads(pid: u32, comm: &str) -> usize {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else {
+        return 0;
+    };
+    let stats = threads.flatten().map(|thread| {
+        let path = thread.path().join("stat");
+        std::fs::read_to_string(path).unwrap_or_default()
+    });
+    let name = format!("({comm}) D ");
+    stats.filter(|stat| stat.contains(&name)).count()
+}
+
+/// A process in which three threads wait for the inode lock of a file, and one holds it that waits
+/// for a page in turn; `None` where programs cannot make pages late.
+fn process_with_a_held_lock(name: &str, file: &str, milliseconds: u64) -> Option<Background> {
+    let milliseconds = milliseconds.to_string();
+    let mut hung = Background::start("owner_file", &["inode", file, &milliseconds]);
+    let pid = hung.pid();
+    let is_ready = wait_for(Duration::from_secs(20), || {
+        blocked_threads(pid, "waiter") == 3 || !hung.is_alive()
+    });
+    assert!(is_ready, "the threads never came to wait");
+    if hung.is_alive() {
+        return Some(hung);
+    }
+    skipped(
+        name,
+        "this kernel does not answer page faults of the kernel from user space",
+    );
+    None
+}
+
+/// What an owner does is known where the kernel finds tasks by their numbers (6.2).
+fn assert_held_by_the_sleeping_holder(owner: &Value) {
+    assert_eq!(owner["certainty"], "exact", "{owner:#}");
+    assert_eq!(owner["comm"], "holder", "{owner:#}");
+    if kernel_has("bpf_task_from_pid") {
+        assert_eq!(owner["doing"], "userfaultfd answer", "{owner:#}");
+    }
+}
+
+/// All of it began before anybody looked: the locks' events are long gone.
+#[test]
+fn a_process_that_hangs_says_which_lock_and_who_holds_it() {
+    let name = "a_process_that_hangs_says_which_lock_and_who_holds_it";
+    let scratch = Scratch::new();
+    let file = scratch.file("written").display().to_string();
+    let Some(hung) = process_with_a_held_lock(name, &file, 100_000) else {
+        return;
+    };
+    let pid = hung.pid().to_string();
+    let run = Debox::bare(["attach", "-p", &pid, "--for", "300ms"]).report();
+    let all = run.report["in_flight"].as_array().expect("a table");
+    let of = |comm: &'static str| all.iter().filter(move |call| call["comm"] == comm);
+    assert_eq!(of("waiter").count(), 3, "{all:#?}");
+    let holder = of("holder").next().expect("the holder is in its call");
+    for waiter in of("waiter") {
+        assert_eq!(waiter["label"], "inode lock", "{waiter:#}");
+        assert_eq!(waiter["resource"]["kind"], "rwsem", "{waiter:#}");
+        let lock = waiter["resource"]["name"].as_str().unwrap_or_default();
+        let is_named = lock.starts_with("inode lock of /") && lock.ends_with("/written");
+        assert!(is_named, "{waiter:#}");
+        assert_held_by_the_sleeping_holder(&waiter["owner"]);
+        assert_eq!(waiter["owner"]["tid"], holder["tid"], "{waiter:#}");
+    }
+    assert_eq!(holder["label"], "userfaultfd answer", "{holder:#}");
+    assert!(holder["owner"].is_null(), "nobody holds a page: {holder:#}");
+}
+
+/// The report of a session that sees such a process hang until its end, if it was early enough and
+/// saw all switches.
+fn session_over_the_end(
+    hung: Background,
+    end: &std::path::Path,
+    after: Duration,
+) -> Option<Measured> {
+    let output = end.with_extension("report");
+    let session = Debox::bare(["attach", "-p", &hung.pid().to_string(), "--for", "60s"])
+        .options(["--format", "json", "--output"])
+        .options([&output])
+        .spawn();
+    std::thread::sleep(after);
+    std::fs::write(end, "").expect("the directory is writable");
+    let finished = session.finish();
+    if !finished.status.success() || finished.hides_switches(&output) {
+        return None; // the process had ended before it could be looked at
+    }
+    let run = finished.measured(&output);
+    let waits = column(&run, "pwrite64", "owners");
+    (count(&waits) == 3).then_some(run)
+}
+
+#[test]
+fn waits_that_began_before_the_session_are_counted_for_their_lock() {
+    let name = "waits_that_began_before_the_session_are_counted_for_their_lock";
+    let mut last = None;
+    for attempt in 0..5 {
+        let scratch = Scratch::new();
+        let file = scratch.file("written").display().to_string();
+        let Some(hung) = process_with_a_held_lock(name, &file, 100_000) else {
+            return;
+        };
+        // As long as it takes to be attached, which nobody tells.
+        let after = Duration::from_millis((1_000 * slowness()) << attempt);
+        last = session_over_the_end(hung, &scratch.file("written.end"), after);
+        if last.is_some() {
+            break;
+        }
+    }
+    let run = last.expect("a session that saw all of it");
+    let lock = run.call("pwrite64").sleep("inode lock").class("lock");
+    let lock = lock.count(3).waiters("monitored", 3, 3);
+    assert_eq!(lock.woken_by("unknown", None), 0, "{lock:#?}");
+    let resources = column(&run, "pwrite64", "resources");
+    let on_lock = resources.iter().filter(|r| r["kind"] == "rwsem");
+    assert_eq!(on_lock.filter_map(|r| r["count"].as_u64()).sum::<u64>(), 3);
+    for owner in column(&run, "pwrite64", "owners") {
+        assert_held_by_the_sleeping_holder(owner);
+    }
+    let chains = run.report["chains"].as_array().expect("a table");
+    let chain = chains
+        .iter()
+        .find(|chain| chain["links"][0]["comm"] == "waiter");
+    let chain = chain.unwrap_or_else(|| panic!("no chain in {chains:#?}"));
+    assert_eq!(chain["links"][1]["comm"], "holder", "{chain:#}");
 }

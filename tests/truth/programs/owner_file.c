@@ -6,8 +6,9 @@
  * posix: the process "holder" has a lock on a range, "other" on another one; the third wants bytes
  * of the first range. ofd: the lock belongs to an open file, not to a process. inode: "holder"
  * writes from a page that is not there until a known time (userfaultfd), and keeps the file's inode
- * lock meanwhile; three "waiter"s want to write too. mmap: "reader" reads this process's memory
- * from pages that have to come from the disk, and keeps the mmap lock meanwhile; "mapper" maps.
+ * lock meanwhile, or until there is a file FILE.end; three "waiter"s want to write too. mmap:
+ * "reader" reads this process's memory from pages that have to come from the disk, and keeps the
+ * mmap lock meanwhile; "mapper" maps.
  */
 #include <linux/userfaultfd.h>
 #include <sys/ioctl.h>
@@ -18,6 +19,7 @@
 #define ROUNDS 200
 
 static uint64_t wait_ns;
+static char end_path[4096];
 static int fd;
 static char *late_page;
 static int faults;
@@ -176,7 +178,8 @@ static void inode(void)
 		await_state(pid, atomic_load(&waiter_tids[i]), "D");
 	}
 	asleep_at = now_ns();
-	pass_ns(wait_ns);
+	while (now_ns() - asleep_at < wait_ns && access(end_path, F_OK))
+		pass_ns(wait_ns < 10 * MILLISECOND ? wait_ns : 10 * MILLISECOND);
 	served_at = now_ns();
 	serve_late_page();
 	MUST(pthread_join(holder, NULL) == 0);
@@ -247,6 +250,7 @@ int main(int argc, char **argv)
 	wait_ns = argument(argc, argv, 3, 100) * MILLISECOND;
 	fd = open(argv[2], O_RDWR | O_CREAT, 0600);
 	MUST(fd >= 0);
+	snprintf(end_path, sizeof(end_path), "%s.end", argv[2]);
 	if (!strcmp(argv[1], "posix"))
 		posix(argv[2]);
 	else if (!strcmp(argv[1], "ofd"))

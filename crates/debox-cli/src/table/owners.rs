@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::io::{self, Write};
 
-use debox::report::{Chain, ChainLink, Owner, Report, Resource, Sleep};
+use debox::report::{Chain, ChainLink, Holder, InFlight, Owner, Report, Resource, Sleep};
 
 use super::grid::{name, number, text, Cell, Grid};
 use super::{heading, shown, TableOptions};
@@ -76,6 +76,36 @@ fn resources(sleep: &Sleep, options: &TableOptions) -> String {
     }
 }
 
+/// `rwsem inode lock of /file, held by writer/12 (page read)`.
+pub(super) fn held_resource(call: &InFlight) -> Option<String> {
+    let name = call.resource.as_ref().filter(|r| r.name.is_some());
+    let holder = call.owner.as_ref().and_then(holder);
+    let texts = [
+        name.map(resource),
+        holder.map(|who| format!("held by {who}")),
+    ];
+    let texts: Vec<String> = texts.into_iter().flatten().collect();
+    (!texts.is_empty()).then(|| texts.join(", "))
+}
+
+fn holder(holder: &Holder) -> Option<String> {
+    let (comm, tid) = (holder.comm.as_ref()?, holder.tid?);
+    let unsure = unsure(&holder.certainty);
+    Some(match &holder.doing {
+        Some(doing) => format!("{unsure}{comm}/{tid} ({doing})"),
+        None => format!("{unsure}{comm}/{tid}"),
+    })
+}
+
+/// What is said before an owner who may not be the one.
+fn unsure(certainty: &str) -> &'static str {
+    match certainty {
+        "last reader" => "last reader ",
+        "last holder" => "last holder ",
+        _ => "",
+    }
+}
+
 fn resource(resource: &Resource) -> String {
     match &resource.name {
         Some(name) => format!("{} {name}", resource.kind),
@@ -98,11 +128,7 @@ fn owner(owner: &Owner) -> String {
     let (Some(comm), Some(tid)) = (&owner.comm, owner.tid) else {
         return format!("not known×{count}");
     };
-    let unsure = match owner.certainty.as_str() {
-        "last reader" => "last reader ",
-        "last holder" => "last holder ",
-        _ => "",
-    };
+    let unsure = unsure(&owner.certainty);
     match &owner.doing {
         Some(doing) => format!("{unsure}{comm}/{tid}×{count} ({doing})"),
         None => format!("{unsure}{comm}/{tid}×{count}"),

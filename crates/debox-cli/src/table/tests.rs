@@ -109,9 +109,14 @@ fn a_threaded_server_on_a_slow_disk() {
                                        worker+0x3f (server.c:140) < …
 
     Still running when the report was made
-      pid  tid  name    call           for  now               kernel stack
-      800  801  worker  pread64     21.0ms  page read (disk)  folio_wait_bit_common < filemap_get_pages
-      800  800  server  epoll_wait  ≥10.2s  epoll (idle)      ep_poll
+      pid  tid  name    call           for  now                waits for           kernel stack
+      800  802  writer  openat      ≥3.10s  inode lock (lock)  rwsem inode lock    open_last_lookups
+                                                               of /srv/store,
+                                                               held by worker/801
+                                                               (page read)
+      800  801  worker  pread64     21.0ms  page read (disk)   file                folio_wait_bit_common
+                                                               /srv/store/index    < filemap_get_pages
+      800  800  server  epoll_wait  ≥10.2s  epoll (idle)                           ep_poll
 
     Slept unseen by the user tap
       call   label           sleeps    time

@@ -7,6 +7,7 @@ use std::io::{self, Write};
 use debox::report::{Report, Thread, Totals};
 
 use super::grid::{name, number, text, Cell, Grid};
+use super::owners;
 use super::{heading, kernel_frame, label_and_class, shown, stack, TableOptions};
 use crate::units;
 
@@ -70,6 +71,7 @@ pub fn print_in_flight(
         name("call"),
         number("for"),
         name("now"),
+        text("waits for").when_used(),
         text("kernel stack").when_used(),
     ]);
     let shown = shown(calls.len(), IN_FLIGHT, options);
@@ -90,6 +92,10 @@ pub fn print_in_flight(
                 units::time(call.for_ns).replace(' ', "")
             )),
             Cell::text(label_and_class(&call.label, &call.class)),
+            match owners::held_resource(call) {
+                Some(text) => Cell::text(text),
+                None => Cell::blank(),
+            },
             if frames.is_empty() {
                 Cell::blank()
             } else {

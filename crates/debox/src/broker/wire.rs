@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::protocol::{self, FrameText};
 use crate::collect::Snapshot;
 use crate::session::{Detail, Tap};
-use crate::tables::{self, types};
+use crate::tables::{self, types, OpenWait};
 
 /// Plain C structs, as their bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,6 +60,7 @@ struct Wire {
     ended: usize,
     unlisted: Option<usize>,
     open_calls: Vec<(usize, Vec<u64>)>,
+    open_waits: Table,
     rows: Table,
     sleeps: Table,
     wakers: Table,
@@ -116,11 +117,21 @@ pub fn shown_thread(thread: &types::thread) -> types::thread {
 fn shown_resource(
     (mut key, mut row): (types::resource_key, types::resource_row),
 ) -> (types::resource_key, types::resource_row) {
-    if key.resource.kind == tables::RESOURCE_LOCK && key.resource.what == 0 {
-        key.resource.id = 0;
-    }
+    hide_address(&mut key.resource);
     row.ends.peer_tgid = 0; // perhaps another user's process
     (key, row)
+}
+
+fn shown_wait((index, mut wait): (u32, OpenWait)) -> (u32, OpenWait) {
+    hide_address(&mut wait.resource);
+    (wait.owner.index, wait.owner.blocked_ns) = (0, 0);
+    (index, wait)
+}
+
+fn hide_address(resource: &mut types::resource) {
+    if resource.kind == tables::RESOURCE_LOCK && resource.what == 0 {
+        resource.id = 0;
+    }
 }
 
 fn shown_sleep(
@@ -195,6 +206,7 @@ pub fn encode(snapshot: &Snapshot, ended: usize, places: &Places) -> Vec<u8> {
         ended,
         unlisted: snapshot.unlisted,
         open_calls,
+        open_waits: Table::of(snapshot.open_waits.iter().copied().map(shown_wait)),
         rows: Table::of(snapshot.rows.iter().map(|(call, row)| (*call, *row))),
         sleeps: Table::of(snapshot.sleeps.iter().copied().map(shown_sleep)),
         wakers: Table::of(snapshot.wakers.iter().copied()),
@@ -245,6 +257,7 @@ pub fn decode(bytes: &[u8]) -> Option<Received> {
         threads: wire.threads.items()?,
         unlisted: wire.unlisted,
         open_calls: wire.open_calls,
+        open_waits: wire.open_waits.entries()?,
         rows,
         sleeps: wire.sleeps.entries()?,
         wakers: wire.wakers.entries()?,

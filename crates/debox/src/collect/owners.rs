@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, HashMap};
 use super::{tapped, Snapshot};
 use crate::calls;
 use crate::explain::Explainer;
-use crate::report::{Chain, ChainLink, Owner, ResourceShare};
+use crate::report::{Chain, ChainLink, Holder, Owner, Resource, ResourceShare};
 use crate::resources::Resources;
-use crate::tables::{self, types};
+use crate::tables::{self, types, OpenWait};
 
 /// Where sleeps were: stack, call and lock.
 type Place = (u64, u32, u32);
@@ -142,6 +142,26 @@ fn add(sum: &mut Chain, chain: &Chain) {
             link.doing = None;
         }
     }
+}
+
+/// What a thread sleeps for that sleeps now.
+pub(super) fn open_resource(names: &Resources, wait: &OpenWait) -> Option<Resource> {
+    let row = types::resource_row::default();
+    let is_known = wait.resource.kind != tables::RESOURCE_NONE;
+    is_known.then(|| names.describe(&wait.resource, wait.lock_flags, &row))
+}
+
+/// Who holds that, if it is something that can be held.
+pub(super) fn holder(explainer: &Explainer, wait: &OpenWait) -> Option<Holder> {
+    let owner = &wait.owner;
+    let is_known = owner.certainty != 0;
+    let sleeping = (owner.call, owner.stack, owner.lock_flags);
+    (wait.ownable != 0).then(|| Holder {
+        certainty: certainty(owner.certainty),
+        comm: is_known.then(|| tables::comm(&owner.comm)),
+        tid: is_known.then_some(owner.tid),
+        doing: doing(explainer, owner.doing, sleeping),
+    })
 }
 
 fn certainty(certainty: u32) -> String {

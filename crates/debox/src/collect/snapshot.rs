@@ -9,7 +9,7 @@ use libbpf_rs::{Iter, MapCore, MapFlags};
 use super::lives::{close_open_part, take_calls_out_of_life};
 use crate::kernel;
 use crate::session::{Detail, Session, Tap};
-use crate::tables::{self, add, types, CALL_NONE};
+use crate::tables::{self, add, types, OpenWait, CALL_NONE};
 
 /// A session's tables at its stop.
 pub(crate) struct Snapshot {
@@ -26,6 +26,8 @@ pub(crate) struct Snapshot {
     pub unlisted: Option<usize>,
     /// Threads that are inside a call: index into `threads` and kernel stack.
     pub open_calls: Vec<(usize, Vec<u64>)>,
+    /// By `thread.index`, of those that sleep.
+    pub open_waits: Vec<(u32, OpenWait)>,
     /// By call number.
     pub rows: BTreeMap<u32, types::row>,
     pub sleeps: Vec<(types::sleep_key, types::sleep_row)>,
@@ -60,6 +62,7 @@ impl Snapshot {
             threads: Vec::new(),
             unlisted: None,
             open_calls: Vec::new(),
+            open_waits: Vec::new(),
             rows: BTreeMap::new(),
             sleeps: Vec::new(),
             wakers: Vec::new(),
@@ -200,10 +203,30 @@ impl Session {
             if is_inside {
                 let stack = stacks.get(&index).cloned().unwrap_or_default();
                 snapshot.open_calls.push((snapshot.threads.len(), stack));
+                snapshot
+                    .open_waits
+                    .extend(self.open_wait(&thread)?.map(|wait| (index, wait)));
             }
             snapshot.threads.push(thread);
         }
         Ok(())
+    }
+
+    /// What a thread sleeps for now.
+    fn open_wait(&self, thread: &types::thread) -> Result<Option<OpenWait>> {
+        if thread.mode != tables::MODE_BLOCKED || !self.options.detail.sleeps {
+            return Ok(None);
+        }
+        let key = thread.index.to_ne_bytes();
+        let found = self.skel.maps.waits.lookup(&key, MapFlags::ANY)?;
+        let wait = found.as_deref().and_then(tables::read_value::<types::wait>);
+        let wait = wait.filter(|wait| wait.tid == thread.tid);
+        Ok(wait.map(|wait| OpenWait {
+            resource: wait.resource,
+            owner: wait.owner,
+            lock_flags: thread.lock_flags,
+            ownable: wait.ownable,
+        }))
     }
 
     fn lost(&self) -> Result<types::lost> {
