@@ -62,9 +62,10 @@ fn main() {
         };
         compile(&source, &programs.join(&name), extra);
     }
-    compile(
-        &sources.join("count.c"),
-        &programs.join("count_static"),
-        &["-static"],
-    );
+    for (name, of) in [
+        ("count_static", "count.c"),
+        ("trace_static", "trace_calls.c"),
+    ] {
+        compile(&sources.join(of), &programs.join(name), &["-static"]);
+    }
 }

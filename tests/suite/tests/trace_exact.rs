@@ -4,6 +4,7 @@
 //! that lets its functions be probed and that has that tracer, as those in the guests.
 
 use std::collections::BTreeSet;
+use std::collections::HashMap;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -16,6 +17,8 @@ use debox_tests::Exclusive;
 use serde_json::Value;
 
 const TRACEFS: &str = "/sys/kernel/tracing";
+/// Without a loader, which makes some of the same calls.
+const PROGRAM: &str = "trace_static";
 const GROUPS: &str = "--trace=syscalls,vfs,mm,process,wait,fs";
 /// What memory allocation and the state of caches do differently from run to run.
 const ATTEMPTS: usize = 5;
@@ -70,6 +73,32 @@ fn parse_graph(text: &str) -> Vec<Entered> {
     tree
 }
 
+/// A line for each function: how deep, its name, how often.
+fn lines(tree: &[Entered], depth: usize) -> Vec<String> {
+    let mut all = Vec::new();
+    for entered in tree {
+        let name = format!("{:depth$}{} {}", "", entered.function, entered.count);
+        all.push(name);
+        all.extend(lines(&entered.below, depth + 1));
+    }
+    all
+}
+
+/// Where two trees begin to differ, with what is around it.
+fn difference(ours: &[Entered], theirs: &[Entered]) -> String {
+    let (ours, theirs) = (lines(ours, 0), lines(theirs, 0));
+    let same = ours.iter().zip(&theirs).take_while(|(a, b)| a == b).count();
+    let around = |lines: &[String]| {
+        let range = same.saturating_sub(5)..(same + 15).min(lines.len());
+        lines[range].join("\n")
+    };
+    format!(
+        "debox, from line {same}\n{}\nfunction_graph\n{}",
+        around(&ours),
+        around(&theirs)
+    )
+}
+
 #[test]
 fn a_graph_is_read() {
     let text = "# tracer: function_graph\n\n  a() {\n    b();\n    c() {\n      d();\n    }\n    b();\n  }\n a();\n";
@@ -95,6 +124,70 @@ fn from_report(functions: &Value) -> Vec<Entered> {
     functions.iter().map(entered).collect()
 }
 
+/// The kernel's own list of the functions that can be traced.
+fn traceable() -> Vec<String> {
+    let list = std::fs::read_to_string(format!("{TRACEFS}/available_filter_functions"));
+    let name = |line: &str| line.split_whitespace().next().map(str::to_string);
+    list.expect("a list").lines().filter_map(name).collect()
+}
+
+/// Functions with several names, such as `__x64_sys_fork` and `__do_sys_fork`: each name with the one
+/// that `function_graph` knows it by. A name that stands for several functions is no other's.
+struct Aliases(HashMap<String, String>);
+
+impl Aliases {
+    fn of(symbols: &str, traceable: &[String]) -> Aliases {
+        let mut places: HashMap<&str, Vec<&str>> = HashMap::new();
+        let mut names: HashMap<&str, Vec<&str>> = HashMap::new();
+        for line in symbols.lines() {
+            let mut words = line.split_whitespace();
+            let (Some(place), _, Some(name)) = (words.next(), words.next(), words.next()) else {
+                continue;
+            };
+            places.entry(name).or_default().push(place);
+            names.entry(place).or_default().push(name);
+        }
+        let traceable: BTreeSet<&str> = traceable.iter().map(String::as_str).collect();
+        let known = |name: &str| {
+            let [place] = places[name].as_slice() else {
+                return None;
+            };
+            let namesakes = names[place].iter().filter(|other| **other != name);
+            let known = namesakes.copied().find(|other| traceable.contains(other))?;
+            (!traceable.contains(name)).then(|| (name.to_string(), known.to_string()))
+        };
+        Aliases(places.keys().filter_map(|name| known(name)).collect())
+    }
+
+    fn read(traceable: &[String]) -> Aliases {
+        let symbols = std::fs::read_to_string("/proc/kallsyms").expect("symbols");
+        Aliases::of(&symbols, traceable)
+    }
+
+    fn known<'a>(&'a self, name: &'a str) -> &'a str {
+        self.0.get(name).map_or(name, String::as_str)
+    }
+
+    fn rename(&self, tree: &mut [Entered]) {
+        for entered in tree {
+            entered.function = self.known(&entered.function).to_string();
+            self.rename(&mut entered.below);
+        }
+    }
+}
+
+#[test]
+fn a_function_of_two_names_is_one() {
+    let symbols = "f10 t __do_sys_fork\nf10 T __x64_sys_fork\nf20 T free\nf30 t show\nf40 t show\n\
+                   f40 t other\n";
+    let traceable = ["__do_sys_fork", "free", "other"].map(str::to_string);
+    let aliases = Aliases::of(symbols, &traceable);
+    assert_eq!(aliases.known("__x64_sys_fork"), "__do_sys_fork");
+    assert_eq!(aliases.known("__do_sys_fork"), "__do_sys_fork");
+    assert_eq!(aliases.known("free"), "free");
+    assert_eq!(aliases.known("show"), "show", "it stands for two functions");
+}
+
 fn state_of(pid: i32) -> Option<char> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(") ")?.1.chars().next()
@@ -112,7 +205,7 @@ fn go_on(pid: i32) {
 
 /// debox's tree of the three calls, and the functions that it probed.
 fn with_debox() -> (Value, BTreeSet<String>) {
-    let running = Debox::run("trace_calls")
+    let running = Debox::run(PROGRAM)
         .options([GROUPS, "--format", "json"])
         .args(["once", "stop"])
         .limit(120)
@@ -120,11 +213,7 @@ fn with_debox() -> (Value, BTreeSet<String>) {
     let mut pid = 0;
     // Emulated machines take their time to accept the probes.
     let is_there = wait_for(Duration::from_secs(100), || {
-        pid = running
-            .children("trace_calls")
-            .first()
-            .copied()
-            .unwrap_or(0);
+        pid = running.children(PROGRAM).first().copied().unwrap_or(0);
         pid != 0
     });
     assert!(is_there, "the program never ran");
@@ -152,7 +241,9 @@ impl Tracer {
         let tracer = Tracer;
         Tracer::set("current_tracer", "nop");
         Tracer::set("set_ftrace_filter", &places(functions));
-        Tracer::set("set_graph_function", &roots.join("\n"));
+        // With a newline behind each: an unknown name after the last one would not be complained of.
+        let roots: String = roots.iter().map(|root| format!("{root}\n")).collect();
+        Tracer::set("set_graph_function", &roots);
         Tracer::set("set_ftrace_pid", &pid.to_string());
         Tracer::set("current_tracer", "function_graph");
         // They are there once the tracer has been chosen.
@@ -166,11 +257,9 @@ impl Tracer {
 
 /// The functions as the tracer's filter takes them fast: for a name it looks at all that there are.
 fn places(functions: &BTreeSet<String>) -> String {
-    let list = std::fs::read_to_string(format!("{TRACEFS}/available_filter_functions"));
-    let list = list.expect("a list");
-    let is_probed =
-        |line: &str| functions.contains(line.split_whitespace().next().unwrap_or_default());
-    let probed = list.lines().enumerate().filter(|(_, line)| is_probed(line));
+    let list = traceable();
+    let probed = list.iter().enumerate();
+    let probed = probed.filter(|(_, name)| functions.contains(*name));
     let places: Vec<String> = probed.map(|(place, _)| (place + 1).to_string()).collect();
     // Static functions may share a name; a name would have let in all of them, too.
     assert!(places.len() >= functions.len(), "each is there");
@@ -193,7 +282,7 @@ impl Drop for Tracer {
 
 fn with_function_graph(functions: &BTreeSet<String>, roots: &[&str]) -> Vec<Entered> {
     let _turn = Exclusive::take();
-    let mut child = Command::new(program("trace_calls"))
+    let mut child = Command::new(program(PROGRAM))
         .args(["once", "stop"])
         .stdout(std::process::Stdio::null())
         .spawn()
@@ -219,25 +308,28 @@ fn functions_and_their_order_are_those_of_function_graph() {
     if !tracers.is_ok_and(|tracers| tracers.contains("function_graph")) {
         return skipped(name, "this kernel has no function_graph tracer");
     }
-    let calls = [
-        ("open", "__x64_sys_open"),
-        ("read", "__x64_sys_read"),
-        ("fork", "__x64_sys_fork"),
-    ];
-    let mut left: Vec<_> = calls.to_vec();
-    for attempt in 1..=ATTEMPTS {
+    let aliases = Aliases::read(&traceable());
+    let root = |call| {
+        let name = format!("__x64_sys_{call}");
+        (call, aliases.known(&name).to_string())
+    };
+    let mut left = ["open", "read", "fork"].map(root).to_vec();
+    let mut differences = Vec::new();
+    for _ in 0..ATTEMPTS {
+        differences.clear();
         let (report, probed) = with_debox();
         if let Some(lack) = lack(&report) {
             return skipped(name, lack);
         }
         assert_times_add_up(&report);
         assert!(probed.len() > 300, "{} functions", probed.len());
-        let roots: Vec<&str> = left.iter().map(|(_, root)| *root).collect();
+        let roots: Vec<&str> = left.iter().map(|(_, root)| root.as_str()).collect();
         let graph = with_function_graph(&probed, &roots);
         left.retain(|(call, root)| {
             let tree = report["trace"]["tree"].as_array().expect("a tree");
             let found = tree.iter().find(|found| found["syscall"] == *call);
-            let ours = from_report(&found.expect("the call was made")["functions"]);
+            let mut ours = from_report(&found.expect("the call was made")["functions"]);
+            aliases.rename(&mut ours);
             let ours: Vec<_> = ours.into_iter().filter(|f| f.function == *root).collect();
             let theirs: Vec<_> = graph
                 .iter()
@@ -249,8 +341,8 @@ fn functions_and_their_order_are_those_of_function_graph() {
                 "function_graph saw no {root}: {graph:?}"
             );
             let is_same = ours == theirs;
-            if !is_same && attempt == ATTEMPTS {
-                panic!("{call}: debox\n{ours:#?}\nfunction_graph\n{theirs:#?}");
+            if !is_same {
+                differences.push(format!("{call}: {}", difference(&ours, &theirs)));
             }
             !is_same
         });
@@ -258,6 +350,7 @@ fn functions_and_their_order_are_those_of_function_graph() {
             return;
         }
     }
+    panic!("{}", differences.join("\n\n"));
 }
 
 fn sum_of_self(functions: &Value) -> u64 {

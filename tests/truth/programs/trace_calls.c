@@ -3,8 +3,9 @@
  * trace_calls: calls whose inside is known.
  *
  *   read MS      reads a megabyte from the page cache again and again for MS milliseconds
- *   once [stop]  open, read and fork, once each; with `stop` after a SIGSTOP
- *   grow N MB    forks N times, each time with MB more megabytes of memory in use
+ *   once [stop]  open, read and fork, once each; with `stop` after a SIGSTOP, and with all that
+ * they use in the caches: other calls have done the same before grow N MB    forks N times, each
+ * time with MB more megabytes of memory in use
  */
 #include "known.h"
 
@@ -25,9 +26,9 @@ static void read_for(uint64_t ms)
 }
 
 /* Forks without libc's own work around it, and waits for the child. */
-static void fork_once(void)
+static void fork_once(int is_clone)
 {
-	long child = syscall(SYS_fork);
+	long child = is_clone ? syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0) : syscall(SYS_fork);
 
 	MUST(child >= 0);
 	if (!child)
@@ -35,17 +36,35 @@ static void fork_once(void)
 	MUST(waitpid((pid_t)child, NULL, 0) == child);
 }
 
+/* The kernel keeps memory of processes that ended for the next ones, on each CPU. */
+static void stay_on_this_cpu(void)
+{
+	cpu_set_t one;
+
+	CPU_ZERO(&one);
+	CPU_SET(sched_getcpu(), &one);
+	MUST(sched_setaffinity(0, sizeof(one), &one) == 0);
+}
+
 static void once(int is_stopped)
 {
+	static const char path[] = "/proc/self/comm";
 	char buffer[64];
 	long fd;
 
-	if (is_stopped)
+	if (is_stopped) {
+		stay_on_this_cpu();
+		fd = syscall(SYS_openat, AT_FDCWD, path, O_RDONLY);
+		MUST(fd >= 0);
+		MUST(syscall(SYS_pread64, fd, buffer, sizeof(buffer), 0) > 0);
+		MUST(close((int)fd) == 0);
+		fork_once(1);
 		raise(SIGSTOP);
-	fd = syscall(SYS_open, "/proc/self/comm", O_RDONLY);
+	}
+	fd = syscall(SYS_open, path, O_RDONLY);
 	MUST(fd >= 0);
 	MUST(syscall(SYS_read, fd, buffer, sizeof(buffer)) > 0);
-	fork_once();
+	fork_once(0);
 }
 
 static void grow(uint64_t forks, uint64_t megabytes)
@@ -59,7 +78,7 @@ static void grow(uint64_t forks, uint64_t megabytes)
 		MUST(memory != MAP_FAILED);
 		for (uint64_t at = 0; at < size; at += 4096)
 			memory[at] = 1;
-		fork_once();
+		fork_once(0);
 	}
 }
 
