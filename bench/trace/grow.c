@@ -24,18 +24,20 @@ static void must(int is_good, const char *what)
 	}
 }
 
-/* Neighbours with other rights are not merged into one mapping. */
+/* One mmap, so that the later ones are not averaged with it. Neighbours with other rights are not
+ * merged into one mapping. */
 static void hold_memory(long megabytes)
 {
-	for (long i = 0; i < megabytes; i++) {
-		char *memory = mmap(NULL, MEGABYTE, PROT_READ | PROT_WRITE,
-				    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	size_t size = (size_t)megabytes * MEGABYTE;
+	char *memory;
 
-		must(memory != MAP_FAILED, "mmap");
-		memset(memory, 1, MEGABYTE);
-		if (i % 2)
-			must(!mprotect(memory, MEGABYTE, PROT_READ), "mprotect");
-	}
+	if (!size)
+		return;
+	memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	must(memory != MAP_FAILED, "mmap");
+	memset(memory, 1, size);
+	for (long i = 1; i < megabytes; i += 2)
+		must(!mprotect(memory + i * MEGABYTE, MEGABYTE, PROT_READ), "mprotect");
 }
 
 static void hold_files(long files)
