@@ -20,6 +20,7 @@ use debox_tests::brokered::OTHER;
 use debox_tests::brokered::USER;
 use debox_tests::program;
 use debox_tests::skipped;
+use debox_tests::slowness;
 use debox_tests::wait_for;
 use debox_tests::Debox;
 use debox_tests::Measured;
@@ -303,7 +304,7 @@ fn a_run_outlives_a_killed_broker() {
         said.read_line(&mut line).expect("text");
         assert_eq!(line, "on\n");
         // The first second of it is fetched meanwhile.
-        std::thread::sleep(Duration::from_millis(3000));
+        std::thread::sleep(Duration::from_secs(3) * slowness() as u32);
         let held = debox_tests::KernelObject::held_by(place.broker_pid());
         place.kill_broker();
         if tap == "kernel" {
@@ -316,7 +317,7 @@ fn a_run_outlives_a_killed_broker() {
         if tap == "kernel" {
             let is_asked = || place.broker_descriptors() > descriptors;
             assert!(wait_for(LONG, is_asked), "nobody asks the new broker");
-            std::thread::sleep(Duration::from_millis(3000));
+            std::thread::sleep(Duration::from_secs(3) * slowness() as u32);
         }
         fs::write(&pipe, "go\n").expect("the shell reads");
         let mut rest = String::new();
