@@ -65,6 +65,28 @@ static __always_inline __u64 blocker_of(struct task_struct *task, __u32 *flags)
 	return blocker & ~BLOCKER_TYPE;
 }
 
+/* Notes the lock that the thread goes to sleep for, if any; true if its waiters are counted
+ * already. */
+static __noinline bool note_lock(struct thread *thread, struct task_struct *task)
+{
+	struct contended *contended = thread->contending ? contended_of(task) : 0;
+	__u32 flags = 0;
+	__u64 lock = blocker_of(task, &flags);
+
+	if (!contended && !lock)
+		return false;
+	thread->flags |= THREAD_LOCK;
+	if (contended && (!lock || lock == contended->lock)) {
+		thread->resource = contended->lock;
+		thread->lock_flags = contended->flags;
+		thread->waiters_entry = contended->waiters;
+		return true;
+	}
+	thread->resource = lock; /* its event was not seen */
+	thread->lock_flags = flags;
+	return false;
+}
+
 /*
  * Spinning is CPU time, and is taken as the CPU time between two stamps, so that interrupts on top
  * are left out where they are measured. Locks nest (a rwlock's queue is a spinlock): the outermost

@@ -148,31 +148,17 @@ static __noinline bool find_lock(struct thread *thread, struct task_struct *task
 /* The task sleeps, and its entry is not in use yet. */
 static __noinline int adopt_sleep(struct thread *thread, struct task_struct *task, __u64 now)
 {
-	struct contended *contended = contended_of(task);
-	__u32 flags = 0;
+	bool is_counted;
 
 	thread->begin_ns = now;
 	thread->stamp_ns = now;
-	thread->contending = contended != 0;
-	thread->resource = blocker_of(task, &flags);
-	thread->lock_flags = flags;
-	if (contended && (!thread->resource || thread->resource == contended->lock)) {
-		thread->resource = contended->lock;
-		thread->lock_flags = contended->flags;
-		thread->waiters_entry = contended->waiters;
-	} else if (!thread->resource) {
-		thread->lock_flags = 0;
-		if (bpf_core_field_exists(task->blocker) ||
-		    !(task->__state & TASK_UNINTERRUPTIBLE) || !find_lock(thread, task))
-			thread->resource = 0;
-		contended = 0;
-	} else {
-		contended = 0;
-	}
-	if (thread->resource)
+	thread->contending = contended_of(task) != 0;
+	is_counted = note_lock(thread, task);
+	if (!(thread->flags & THREAD_LOCK) && !bpf_core_field_exists(task->blocker) &&
+	    task->__state & TASK_UNINTERRUPTIBLE && find_lock(thread, task))
 		thread->flags |= THREAD_LOCK;
 	begin_wait(thread, task);
-	if (!contended)
+	if (!is_counted)
 		count_sleeper(thread);
 	return 0;
 }

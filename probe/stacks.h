@@ -189,8 +189,8 @@ static __always_inline __u64 take_label_args(struct task_struct *task, __u32 cal
 	return mix(mix(mix(6, args[0]), args[1]), args[2]) | 1;
 }
 
-/* Keeps a stack for the report and returns its name. */
-static __always_inline __u64 keep_stack(struct kernel_stack *stack, __u64 args_name, __u64 *args)
+/* Keeps a stack, whose arguments are in it, for the report and returns its name. */
+static __always_inline __u64 keep_stack(struct kernel_stack *stack, __u64 args_name)
 {
 	__u64 hash = 1;
 
@@ -199,9 +199,6 @@ static __always_inline __u64 keep_stack(struct kernel_stack *stack, __u64 args_n
 	if (args_name)
 		hash = mix(hash, args_name);
 	stack->has_args = args_name != 0;
-	stack->args[0] = args[0];
-	stack->args[1] = args[1];
-	stack->args[2] = args[2];
 	hash = shown_address(hash);
 	if (!bpf_map_lookup_elem(&kernel_stacks, &hash) &&
 	    bpf_map_update_elem(&kernel_stacks, &hash, stack, BPF_NOEXIST) == -7)
@@ -213,11 +210,10 @@ static __always_inline __u64 keep_stack(struct kernel_stack *stack, __u64 args_n
  */
 static __always_inline __u64 take_kernel_stack(struct task_struct *task, __u32 call, __u64 *site)
 {
-	__u64 sp = task->thread.sp, hash, args[3];
+	__u64 sp = task->thread.sp, hash;
 	struct shape_key key = {
 		.depth = sp & (KERNEL_STACK_SIZE - 1),
 		.call = call,
-		.args = take_label_args(task, call, args),
 	};
 	struct stack_scratch *scratch;
 	struct shape *shape;
@@ -227,6 +223,7 @@ static __always_inline __u64 take_kernel_stack(struct task_struct *task, __u32 c
 	scratch = bpf_map_lookup_elem(&stack_scratch, &zero);
 	if (!scratch)
 		return 0;
+	key.args = take_label_args(task, call, scratch->stack.args);
 	shape = bpf_map_lookup_elem(&shapes, &key);
 	if (shape && same_shape(shape, sp)) {
 		*site = shape->site;
@@ -239,7 +236,7 @@ static __always_inline __u64 take_kernel_stack(struct task_struct *task, __u32 c
 		return 0;
 	}
 	*site = shown_address(scratch->stack.frames[0]);
-	hash = keep_stack(&scratch->stack, key.args, args);
+	hash = keep_stack(&scratch->stack, key.args);
 	learn_shape(scratch, &key, sp, hash, *site, bytes / sizeof(__u64));
 	return hash;
 }
@@ -254,8 +251,8 @@ struct {
 
 static __noinline __u64 take_stack_aside(struct task_struct *task, __u32 call)
 {
-	__u64 args[3], args_name = take_label_args(task, call, args);
 	struct kernel_stack *stack;
+	__u64 args_name;
 	__u32 zero = 0;
 
 	stack = bpf_map_lookup_elem(&iterator_scratch, &zero);
@@ -266,7 +263,8 @@ static __noinline __u64 take_stack_aside(struct task_struct *task, __u32 call)
 		COUNT_LOST(stacks);
 		return 0;
 	}
-	return keep_stack(stack, args_name, args);
+	args_name = take_label_args(task, call, stack->args);
+	return keep_stack(stack, args_name);
 }
 
 #endif

@@ -33,30 +33,16 @@ static __always_inline __u64 run_delay(struct task_struct *task)
 
 static __always_inline void begin_sleep(struct thread *thread, struct task_struct *task)
 {
-	struct contended *contended;
-	__u32 flags = 0;
-	__u64 lock;
+	bool is_counted;
 
 	thread->flags &= ~(THREAD_LOCK | THREAD_COUNTED);
 	thread->lock_flags = 0;
 	thread->waiters_entry = 0;
-	contended = thread->contending ? contended_of(task) : 0;
-	lock = blocker_of(task, &flags);
-	if (contended && (!lock || lock == contended->lock)) {
-		thread->resource = contended->lock;
-		thread->lock_flags = contended->flags;
-		thread->waiters_entry = contended->waiters;
-		thread->flags |= THREAD_LOCK;
-	} else if (lock) { /* its event was not seen */
-		contended = 0;
-		thread->resource = lock;
-		thread->lock_flags = flags;
-		thread->flags |= THREAD_LOCK;
-	}
+	is_counted = note_lock(thread, task);
 	if (want_callsites && want_report && !user_tap && thread->call == CALL_NONE)
 		note_sleeping_stack(thread);
 	begin_wait(thread, task);
-	if (!contended)
+	if (!is_counted)
 		count_sleeper(thread);
 }
 

@@ -419,3 +419,37 @@ fn a_stripped_program_shows_module_and_offset() {
     counts.sort_unstable();
     assert_eq!(counts, [50, 100, 150], "{reads:#?}");
 }
+
+/// As in a container: the program's file is on an overlay among mounts of its own, which are gone with
+/// it; what it maps may show another device and inode than its path.
+#[test]
+fn a_program_on_an_overlay_in_mounts_of_its_own() {
+    let program = Program::c();
+    let (below, merged) = (
+        program.scratch.file("below"),
+        program.scratch.file("merged"),
+    );
+    for directory in [&below, &merged] {
+        std::fs::create_dir(directory).expect("scratch directory is writable");
+    }
+    let overlay = |then: &str| {
+        let layers = format!(
+            "lowerdir={}:{}",
+            program.scratch.path().display(),
+            below.display()
+        );
+        let merged = merged.display();
+        let script = format!("mount -t overlay overlay -o {layers} {merged} && {then}");
+        ["--mount", "sh", "-c", &script].map(str::to_string)
+    };
+    let tried = Command::new("unshare").args(overlay("true")).output();
+    if !tried.is_ok_and(|tried| tried.status.success()) {
+        let name = "a_program_on_an_overlay_in_mounts_of_its_own";
+        return skipped(name, "no overlay can be mounted on this file system");
+    }
+    let run = Debox::command("unshare")
+        .args(overlay(&format!("exec {}/callers 40", merged.display())))
+        .options(["--detail", "callsites"])
+        .report();
+    every_caller_is_right(&program, &run, 40, "clock_nanosleep");
+}

@@ -63,7 +63,8 @@ impl Snapshot {
         if let Some(unstamped) = self.unstamped() {
             self.unseen_by_user_tap(&unstamped, &mut unseen);
         }
-        if !self.finds_owners && !self.owners.is_empty() {
+        let is_held = self.open_waits.iter().any(|(_, wait)| wait.ownable != 0);
+        if !self.finds_owners && (is_held || !self.owners.is_empty()) {
             unseen.push(
                 "This kernel does not let probes find tasks by their numbers (bpf_task_from_pid, \
                  Linux 6.2): only the exact owners of kernel locks are named, and not on what they \
