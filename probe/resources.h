@@ -10,6 +10,7 @@
 #define PROBE_RESOURCES_H
 
 #include "calls.h"
+#include "directories.h"
 
 #define AT_FDCWD (-100)
 #define FD_NONE (-1)
@@ -117,17 +118,6 @@ static __noinline bool is_lock_of_inode(struct resource *resource, __u64 at, __u
 		return false;
 	set_file(resource, inode);
 	return true;
-}
-
-/*
- * The inode that the lock is in, if it is in one: no argument leads to the directories along a
- * path. The inode's own page cache points back to it.
- */
-static __always_inline struct inode *inode_around(__u64 lock)
-{
-	struct inode *inode = (void *)(lock - bpf_core_field_offset(struct inode, i_rwsem));
-
-	return BPF_CORE_READ(inode, i_data.host) == inode ? inode : 0;
 }
 
 static __always_inline bool is_lock_of_file(struct resource *resource, struct file *file,
@@ -315,20 +305,15 @@ static __noinline int read_names(struct resource_row *row, struct wait *wait, st
 	struct socket *socket;
 	struct inode *inode;
 	struct dentry *dentry;
-	struct hlist_node *name;
 	struct file *file = 0;
 
 	if (wait->fd == AT_FDCWD) {
 		dentry = BPF_CORE_READ(task, fs, pwd.dentry);
 	} else if (wait->fd == FD_NONE) {
-		if (wait->resource.what != LOCK_INODE ||
-		    !bpf_core_field_exists(struct dentry, d_u.d_alias))
+		inode = wait->resource.what == LOCK_INODE ? inode_around(thread->resource) : 0;
+		dentry = inode ? name_of_inode(inode) : 0;
+		if (!dentry)
 			return 0;
-		inode = inode_around(thread->resource);
-		name = inode ? BPF_CORE_READ(inode, i_dentry.first) : 0;
-		if (!name)
-			return 0;
-		dentry = (void *)name - bpf_core_field_offset(struct dentry, d_u.d_alias);
 	} else {
 		file = file_of(task, (__u32)wait->fd);
 		if (!file)
@@ -379,6 +364,9 @@ static __noinline int announce_resource(struct wait *wait, struct thread *thread
 		return 0;
 	if (bpf_map_update_elem(&announced, &wait->resource, &seen.tid, BPF_NOEXIST))
 		return 0; /* another CPU was first, or there are too many to name */
+	if (wait->fd == FD_NONE && kind == DEBOX_RESOURCE_LOCK)
+		return announce_directory(&wait->resource, inode_around(thread->resource),
+					  seen.tgid);
 	if (bpf_ringbuf_output(&events, &seen, sizeof(seen), 0))
 		COUNT_LOST(rows);
 	return 0;

@@ -390,6 +390,7 @@ enum event_kind {
 	EVENT_THREAD_ENDED = 1,
 	EVENT_CALL_SITE = 2, /* a call site not seen before: look up its process while it lives */
 	EVENT_RESOURCE = 3,  /* a resource not seen before: find its name while its process lives */
+	EVENT_DIRECTORY = 4, /* likewise, of a directory */
 };
 
 struct thread_ended {
@@ -415,6 +416,17 @@ struct resource_seen {
 	__u32 kind, tgid, tid;
 	__s32 fd; /* or AT_FDCWD */
 	struct resource resource;
+};
+
+#define DIRECTORY_PATH 1024
+
+/* A directory whose lock is waited for, and which no descriptor leads to. */
+struct directory_seen {
+	__u32 kind, tgid;
+	struct resource resource;
+	__u32 path_bytes, is_whole;
+	/* Within its file system: from the last component to the first, a zero after each. */
+	char path[DIRECTORY_PATH];
 };
 
 /*

@@ -51,6 +51,7 @@ struct {
 	struct call_site_seen call_site_seen;
 	struct in_flight in_flight;
 	struct resource_seen resource_seen;
+	struct directory_seen directory_seen;
 	struct stack_ask stack_ask;
 } event_types;
 

@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use crate::report::Resource;
 use crate::tables::{self, types};
 
+mod directories;
 mod variables;
 mod words;
 
@@ -57,6 +58,17 @@ impl Resources {
             format!("/proc/{}/fd/{}", seen.tid, seen.fd)
         };
         if let Some(path) = path_of(&PathBuf::from(link), id) {
+            self.files.insert(id, path);
+        }
+    }
+
+    /// Looks for the path of a directory in the process that was seen to wait for its lock.
+    pub fn learn_directory(&mut self, seen: &types::directory_seen) {
+        let id = (seen.resource.device, seen.resource.id);
+        if self.files.contains_key(&id) || self.files.len() >= MAX_FILES {
+            return;
+        }
+        if let Some(path) = directories::find(seen) {
             self.files.insert(id, path);
         }
     }

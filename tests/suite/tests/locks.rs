@@ -11,6 +11,7 @@ use debox_tests::Background;
 use debox_tests::Debox;
 use debox_tests::Measured;
 use debox_tests::Scratch;
+use debox_tests::CLOCK_SLACK_NS;
 use serde_json::Value;
 
 /// Whether the kernel's type information has a field of this name.
@@ -155,6 +156,44 @@ fn a_process_that_hangs_says_which_lock_and_who_holds_it() {
     }
     assert_eq!(holder["label"], "userfaultfd answer", "{holder:#}");
     assert!(holder["owner"].is_null(), "nobody holds a page: {holder:#}");
+}
+
+/// No argument of these calls leads to the lock: it is the parent's of the path.
+#[test]
+fn the_directory_that_a_path_leads_through_is_named() {
+    let name = "the_directory_that_a_path_leads_through_is_named";
+    let run = Debox::run("owner_file")
+        .args(["directory"])
+        .file_arg("listed")
+        .args(["100"])
+        .report();
+    if run.fact("possible") == 0 {
+        return skipped(
+            name,
+            "this kernel does not answer page faults of the kernel from user space",
+        );
+    }
+    for call in ["open", "mkdir"] {
+        let sleep = run.call(call).all_sleeps().class("lock").count(1);
+        assert!(sleep.number("blocked_ns") + CLOCK_SLACK_NS >= run.fact("each_least_ns"));
+        let resources = column(&run, call, "resources");
+        let lock = resources[0]["name"].as_str().unwrap_or_default();
+        let is_named = lock.starts_with("inode lock of /") && lock.ends_with("/listed");
+        assert!(
+            is_named && resources[0]["kind"] == "rwsem",
+            "{resources:#?}"
+        );
+        let owners = column(&run, call, "owners");
+        // Listing shares the lock on most file systems.
+        let is_sure = ["exact", "last reader"]
+            .iter()
+            .any(|c| owners[0]["certainty"] == *c);
+        let is_named = owners[0]["comm"] == "holder" && is_sure;
+        if kernel_has("bpf_task_from_pid") {
+            assert!(is_named, "{owners:#?}");
+            assert_eq!(owners[0]["doing"], "userfaultfd answer", "{owners:#?}");
+        }
+    }
 }
 
 /// The report of a session that sees such a process hang until its end, if it was early enough and

@@ -1,18 +1,22 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * owner_file posix|ofd|inode|mmap FILE MS: waits for locks of files and of memory whose holder is
- * known.
+ * owner_file posix|ofd|inode|directory|mmap FILE MS: waits for locks of files
+ * and of memory whose holder is known.
  *
- * posix: the process "holder" has a lock on a range, "other" on another one; the third wants bytes
- * of the first range. ofd: the lock belongs to an open file, not to a process. inode: "holder"
- * writes from a page that is not there until a known time (userfaultfd), and keeps the file's inode
- * lock meanwhile, or until there is a file FILE.end; three "waiter"s want to write too. mmap:
- * "reader" reads this process's memory from pages that have to come from the disk, and keeps the
- * mmap lock meanwhile; "mapper" maps.
+ * posix: the process "holder" has a lock on a range, "other" on another one;
+ * the third wants bytes of the first range. ofd: the lock belongs to an open
+ * file, not to a process. inode: "holder" writes from a page that is not there
+ * until a known time (userfaultfd), and keeps the file's inode lock meanwhile,
+ * or until there is a file FILE.end; three "waiter"s want to write too.
+ * directory: FILE becomes a directory; "holder" lists it into such a page, and
+ * "creator" and "maker" make a file and a directory in it. mmap: "reader" reads
+ * this process's memory from pages that have to come from the disk, and keeps
+ * the mmap lock meanwhile; "mapper" maps.
  */
+#include "known.h"
 #include <linux/userfaultfd.h>
 #include <sys/ioctl.h>
-#include "known.h"
+#include <sys/stat.h>
 
 #define PAGE 4096
 #define WAITERS 3
@@ -108,7 +112,8 @@ static void open_file(const char *path)
 	fact_appointment(with);
 }
 
-/* A page that is not there before somebody answers for it; false where that is not possible. */
+/* A page that is not there before somebody answers for it; false where that is
+ * not possible. */
 static int make_late_page(void)
 {
 	struct uffdio_api api = {.api = UFFD_API};
@@ -190,6 +195,77 @@ static void inode(void)
 	fact("each_least_ns", served_at - asleep_at);
 }
 
+static void *list_late(void *unused)
+{
+	(void)unused;
+	prctl(PR_SET_NAME, "holder");
+	atomic_store(&holder_tid, own_tid());
+	MUST(syscall(SYS_getdents64, fd, late_page, PAGE) > 0);
+	return NULL;
+}
+
+static void *create_in_directory(void *path)
+{
+	char created[4200];
+
+	prctl(PR_SET_NAME, "creator");
+	snprintf(created, sizeof(created), "%s/created", (const char *)path);
+	atomic_store(&waiter_tids[0], own_tid());
+	MUST(syscall(SYS_open, created, O_WRONLY | O_CREAT | O_EXCL, 0600) >= 0);
+	return NULL;
+}
+
+static void *make_in_directory(void *path)
+{
+	char made[4200];
+
+	prctl(PR_SET_NAME, "maker");
+	snprintf(made, sizeof(made), "%s/made", (const char *)path);
+	atomic_store(&waiter_tids[1], own_tid());
+	MUST(syscall(SYS_mkdir, made, 0700) == 0);
+	return NULL;
+}
+
+static void directory(const char *path)
+{
+	pid_t pid = (pid_t)syscall(SYS_getpid);
+	pthread_t holder, waiters[2];
+	char listing[PAGE];
+	int possible;
+
+	close(fd);
+	MUST(unlink(path) == 0 && mkdir(path, 0700) == 0);
+	fd = open(path, O_RDONLY | O_DIRECTORY);
+	MUST(fd >= 0);
+	while (syscall(SYS_getdents64, fd, listing, sizeof(listing)) > 0)
+		; /* nothing comes from the disk later */
+	MUST(lseek(fd, 0, SEEK_SET) == 0);
+	possible = make_late_page();
+	fact("possible", (uint64_t)possible);
+	if (!possible)
+		return;
+	MUST(pthread_create(&holder, NULL, list_late, NULL) == 0);
+	while (!atomic_load(&holder_tid))
+		pass_ns(100000);
+	await_state(pid, atomic_load(&holder_tid), "SD");
+	MUST(pthread_create(&waiters[0], NULL, create_in_directory, (void *)path) == 0);
+	MUST(pthread_create(&waiters[1], NULL, make_in_directory, (void *)path) == 0);
+	for (int i = 0; i < 2; i++) {
+		while (!atomic_load(&waiter_tids[i]))
+			pass_ns(100000);
+		await_state(pid, atomic_load(&waiter_tids[i]), "D");
+	}
+	asleep_at = now_ns();
+	pass_ns(wait_ns);
+	served_at = now_ns();
+	serve_late_page();
+	MUST(pthread_join(holder, NULL) == 0);
+	for (int i = 0; i < 2; i++)
+		MUST(pthread_join(waiters[i], NULL) == 0);
+	fact("holder_tid", (uint64_t)atomic_load(&holder_tid));
+	fact("each_least_ns", served_at - asleep_at);
+}
+
 static void *read_own_memory(void *mapped)
 {
 	int memory = open("/proc/self/mem", O_RDONLY);
@@ -257,6 +333,8 @@ int main(int argc, char **argv)
 		open_file(argv[2]);
 	else if (!strcmp(argv[1], "inode"))
 		inode();
+	else if (!strcmp(argv[1], "directory"))
+		directory(argv[2]);
 	else
 		memory();
 	facts_end();

@@ -64,6 +64,12 @@ impl Events {
                     }
                 }
             }
+            // The broker's clients are not told of paths, and see the directory's last name.
+            tables::EVENT_DIRECTORY if self.forwarded.is_none() => {
+                if let Some(event) = tables::read_value::<types::directory_seen>(bytes) {
+                    self.resources.learn_directory(&event);
+                }
+            }
             _ => {}
         }
     }
