@@ -204,6 +204,26 @@ proptest! {
     }
 }
 
+/// The caller's frame pointer may have been in a register that cannot be checked.
+#[test]
+fn another_register_is_not_taken_for_the_frame_pointer() {
+    let rule = Rule {
+        base: FrameBase::Register(6, 16),
+        saved: vec![(6, Saved::InRegister(5)), (16, Saved::At(-8))],
+        is_signal: false,
+        encoding: ENCODING,
+    };
+    let mut program = Anything {
+        rules: vec![Some(Rc::new(rule))],
+    };
+    let stack = bytes_of(&[(false, CODE + 8); 64], SP);
+    // The frame pointer, and then what it is for the caller: rdi.
+    let from = registers(SP, CODE + 8, &[SP, 0, SP + 64, 0, 0, 0, 0]);
+    let found = walk(&from, &stack, &mut program);
+    assert!(found.frames.len() > 2, "{found:?}");
+    assert!(found.checks.is_none(), "{found:?}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 

@@ -107,6 +107,8 @@ pub(super) enum Code {
 
 #[derive(Clone, Copy)]
 enum Origin {
+    /// What a register held at first that can be checked, and what others did.
+    FramePointer,
     Initial,
     Stack(u64),
     /// Follows from what has been checked already.
@@ -200,7 +202,7 @@ impl<'a> Walker<'a> {
             registers[usize::from(number)] = Some(Held { value, origin });
         };
         set(RBX, from.bx, Origin::Initial);
-        set(RBP, from.bp, Origin::Initial);
+        set(RBP, from.bp, Origin::FramePointer);
         set(RDI, from.di, Origin::Initial);
         // Stacks are looked for by these two.
         set(RSP, from.sp, Origin::Derived);
@@ -255,7 +257,7 @@ impl<'a> Walker<'a> {
     fn depend_on(&mut self, number: u16, moves: bool) -> Option<u64> {
         let held = (*self.registers.get(usize::from(number))?)?;
         match held.origin {
-            Origin::Initial if number == RBP => self.check(At::FramePointer, held.value, moves),
+            Origin::FramePointer => self.check(At::FramePointer, held.value, moves),
             Origin::Initial => self.is_checkable = false,
             Origin::Stack(address) => self.check(self.at(address), held.value, moves),
             // It follows from the stack pointer and from what has been checked.
@@ -372,6 +374,7 @@ impl<'a> Walker<'a> {
         for (held, moves) in [(Some(to), false), (sp, true)] {
             match held.map(|held| (held.origin, held.value)) {
                 Some((Origin::Stack(address), value)) => self.check(self.at(address), value, moves),
+                Some((Origin::FramePointer, value)) => self.check(At::FramePointer, value, moves),
                 Some((Origin::Initial, _)) => self.is_checkable = false,
                 Some((Origin::Derived, _)) | None => {}
             }
