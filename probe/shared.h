@@ -113,7 +113,7 @@ struct thread {
 
 	/* The open or last sleep. */
 	__u64 sleep_ns;
-	__u64 run_delay_ns; /* the scheduler's own account as it should be, if every switch is shown */
+	__u64 run_delay_ns; /* the scheduler's own account, as it should be by the stamps */
 	__u64 resource;	    /* what the waiters are counted for */
 	__u32 lock_flags;
 	__u32 waiters_entry;
