@@ -23,25 +23,12 @@
 
 #define NR_SCHED_YIELD 24
 
-/*
- * Some virtual machines hide switches. A thread that left the CPU and came back without either
- * having been shown has waited longer by the scheduler's account than by the stamps; where that
- * time was is not known. The two differ by microseconds, and by what the scheduler saves itself
- * readings of its clock. The stamps count a wait from the waking on, which is before the scheduler
- * does.
- */
-#define UNSEEN_LEAST_NS 500000
-
-static __always_inline void note_unseen_wait(struct thread *thread, __u64 delay)
+/* How long the task has waited for a CPU in its life, as the scheduler counts it. */
+static __always_inline __u64 run_delay(struct task_struct *task)
 {
-	__s64 unseen = delay - thread->run_delay_ns;
-	struct lost *counts;
-
-	if (unseen < UNSEEN_LEAST_NS)
-		return;
-	counts = lost();
-	if (counts)
-		counts->unseen_wait_ns += unseen;
+	if (!bpf_core_field_exists(task->sched_info.run_delay))
+		return 0;
+	return task->sched_info.run_delay;
 }
 
 static __always_inline void begin_sleep(struct thread *thread, struct task_struct *task)
@@ -132,14 +119,11 @@ static __always_inline void switch_out(void *ctx, struct task_struct *task, bool
 				       unsigned int state, __u64 now)
 {
 	struct thread *thread = thread_of(task);
-	__u64 delay = run_delay(task);
 
 	if (!thread || thread->state != THREAD_LIVE)
 		return;
 	if (thread->mode != MODE_RUNNING)
 		resume_unseen(thread, task, now);
-	else
-		note_unseen_wait(thread, delay);
 	close_part(thread, PART_CPU, now);
 	if (state & TASK_DEAD) {
 		end_life(thread, task, ctx, now, false);
@@ -147,7 +131,7 @@ static __always_inline void switch_out(void *ctx, struct task_struct *task, bool
 	}
 	if (user_tap)
 		tap_out(thread, task, preempt ? 0 : state, now);
-	thread->run_delay_ns = delay;
+	thread->run_delay_ns = run_delay(task);
 	/* On the way back to user mode `preempt` is false: the state alone tells a sleep. */
 	if (state == 0 || preempt) {
 		thread->mode = thread->call == NR_SCHED_YIELD ? MODE_RUNQUEUE : MODE_PREEMPTED;
@@ -163,12 +147,10 @@ static __always_inline void switch_out(void *ctx, struct task_struct *task, bool
 static __always_inline void switch_in(struct task_struct *task, __u64 now)
 {
 	struct thread *thread = thread_of(task);
-	__u64 began;
 	bool slept;
 
 	if (!thread || thread->state != THREAD_LIVE)
 		return;
-	began = part_began(thread);
 	switch (thread->mode) {
 	case MODE_BLOCKED:
 		/* Woken while it was going to sleep; or, if no waking was seen at all, just now. */
@@ -177,7 +159,7 @@ static __always_inline void switch_in(struct task_struct *task, __u64 now)
 			close_part(thread, PART_BLOCKED, part_began(thread) + 1);
 			close_part(thread, PART_RUNQUEUE, now);
 		} else {
-			thread->sleep_ns = now - began;
+			thread->sleep_ns = now - part_began(thread);
 			close_part(thread, PART_BLOCKED, now);
 			COUNT_LOST(switches);
 		}
@@ -195,8 +177,6 @@ static __always_inline void switch_in(struct task_struct *task, __u64 now)
 		close_part(thread, PART_CPU, now);
 		slept = false;
 	}
-	if (now > began) /* of a sleep that nobody was seen to end all is counted: no matter */
-		thread->run_delay_ns += now - began;
 	thread->mode = MODE_RUNNING;
 	thread->woken_early = 0;
 	if (user_tap)

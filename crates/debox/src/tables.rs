@@ -115,29 +115,6 @@ pub(crate) fn add_life(sum: &mut types::thread, thread: &types::thread) {
     sum.between_max_ns = sum.between_max_ns.max(thread.between_max_ns);
 }
 
-/// Adds what was lost to what else was.
-pub(crate) fn add_lost(sum: &mut types::lost, lost: &types::lost) {
-    let counts = [
-        (&mut sum.records, lost.records),
-        (&mut sum.sleeps, lost.sleeps),
-        (&mut sum.stacks, lost.stacks),
-        (&mut sum.threads, lost.threads),
-        (&mut sum.rows, lost.rows),
-        (&mut sum.switches, lost.switches),
-        (&mut sum.calls, lost.calls),
-        (&mut sum.faults_minor, lost.faults_minor),
-        (&mut sum.faults_major, lost.faults_major),
-        (&mut sum.unseen_wait_ns, lost.unseen_wait_ns),
-    ];
-    for (sum, count) in counts {
-        add(sum, count);
-    }
-    for part in 0..PARTS {
-        add(&mut sum.between[part], lost.between[part]);
-        add(&mut sum.in_calls[part], lost.in_calls[part]);
-    }
-}
-
 /// Adds a row of calls to another.
 pub(crate) fn add_to_row(sum: &mut types::row, row: &types::row) {
     add(&mut sum.calls, row.calls);

@@ -39,7 +39,7 @@ impl Snapshot {
         self.kernel_stacks.extend(earlier.kernel_stacks);
         self.stack_args.extend(earlier.stack_args);
         self.user_stacks.extend(earlier.user_stacks);
-        tables::add_lost(&mut self.lost, &earlier.lost);
+        self.add_lost(&earlier.lost);
         add(&mut self.probe_misses, earlier.probe_misses);
         self.finds_owners &= earlier.finds_owners;
         self.steal_ns = self
@@ -121,6 +121,28 @@ impl Snapshot {
                     ..*thread
                 }),
             }
+        }
+    }
+
+    fn add_lost(&mut self, more: &types::lost) {
+        let lost = &mut self.lost;
+        let counts = [
+            (&mut lost.records, more.records),
+            (&mut lost.sleeps, more.sleeps),
+            (&mut lost.stacks, more.stacks),
+            (&mut lost.threads, more.threads),
+            (&mut lost.rows, more.rows),
+            (&mut lost.switches, more.switches),
+            (&mut lost.calls, more.calls),
+            (&mut lost.faults_minor, more.faults_minor),
+            (&mut lost.faults_major, more.faults_major),
+        ];
+        for (sum, count) in counts {
+            add(sum, count);
+        }
+        for part in 0..tables::PARTS {
+            add(&mut lost.between[part], more.between[part]);
+            add(&mut lost.in_calls[part], more.in_calls[part]);
         }
     }
 }

@@ -79,13 +79,6 @@ impl Snapshot {
                 self.lost.switches
             ));
         }
-        if self.lost.unseen_wait_ns > 0 {
-            unseen.push(format!(
-                "Waiting for a CPU that no switch showed: {:.1} ms by the scheduler's own account. It \
-                 is inside cpu.",
-                self.lost.unseen_wait_ns as f64 / 1e6
-            ));
-        }
         unseen.extend(self.left());
         unseen.extend(self.notes.iter().cloned());
         if self
