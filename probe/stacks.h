@@ -232,7 +232,8 @@ static __always_inline __u64 take_kernel_stack(struct task_struct *task, __u32 c
 	__builtin_memset(scratch->stack.frames, 0, sizeof(scratch->stack.frames));
 	bytes = bpf_get_task_stack(task, scratch->stack.frames, sizeof(scratch->stack.frames), 0);
 	if (bytes <= 0) {
-		COUNT_LOST(stacks);
+		if (!task->on_cpu) /* else the holder of a lock has come back meanwhile */
+			COUNT_LOST(stacks);
 		return 0;
 	}
 	*site = shown_address(scratch->stack.frames[0]);
