@@ -186,12 +186,7 @@ impl Snapshot {
             row.max_ns = row.max_ns.max(thread.between_max_ns);
             add(&mut row.spin_ns, thread.between_spin_ns);
             if thread.end_ns > 0 {
-                let minor = thread
-                    .end_faults_minor
-                    .saturating_sub(thread.birth_faults_minor);
-                let major = thread
-                    .end_faults_major
-                    .saturating_sub(thread.birth_faults_major);
+                let (minor, major) = tables::faults_of_life(thread);
                 add(
                     &mut row.faults_minor,
                     minor.saturating_sub(thread.call_faults_minor),

@@ -92,6 +92,17 @@ pub(crate) fn add(sum: &mut u64, value: u64) {
     *sum = sum.saturating_add(value);
 }
 
+/// Minor and major faults of a thread that has ended, those in its calls included.
+pub(crate) fn faults_of_life(thread: &types::thread) -> (u64, u64) {
+    let minor = thread
+        .end_faults_minor
+        .saturating_sub(thread.birth_faults_minor);
+    let major = thread
+        .end_faults_major
+        .saturating_sub(thread.birth_faults_major);
+    (minor, major)
+}
+
 /// Adds what a thread's life was to the sum of several.
 pub(crate) fn add_life(sum: &mut types::thread, thread: &types::thread) {
     for part in 0..PARTS {
@@ -104,15 +115,32 @@ pub(crate) fn add_life(sum: &mut types::thread, thread: &types::thread) {
     sum.unstamped = sum.unstamped.saturating_add(thread.unstamped);
     add(&mut sum.call_faults_minor, thread.call_faults_minor);
     add(&mut sum.call_faults_major, thread.call_faults_major);
-    let minor = thread
-        .end_faults_minor
-        .saturating_sub(thread.birth_faults_minor);
-    let major = thread
-        .end_faults_major
-        .saturating_sub(thread.birth_faults_major);
+    let (minor, major) = faults_of_life(thread);
     add(&mut sum.end_faults_minor, minor);
     add(&mut sum.end_faults_major, major);
     sum.between_max_ns = sum.between_max_ns.max(thread.between_max_ns);
+}
+
+/// Adds what was lost to what else was.
+pub(crate) fn add_lost(sum: &mut types::lost, lost: &types::lost) {
+    let counts = [
+        (&mut sum.records, lost.records),
+        (&mut sum.sleeps, lost.sleeps),
+        (&mut sum.stacks, lost.stacks),
+        (&mut sum.threads, lost.threads),
+        (&mut sum.rows, lost.rows),
+        (&mut sum.switches, lost.switches),
+        (&mut sum.calls, lost.calls),
+        (&mut sum.faults_minor, lost.faults_minor),
+        (&mut sum.faults_major, lost.faults_major),
+    ];
+    for (sum, count) in counts {
+        add(sum, count);
+    }
+    for part in 0..PARTS {
+        add(&mut sum.between[part], lost.between[part]);
+        add(&mut sum.in_calls[part], lost.in_calls[part]);
+    }
 }
 
 /// Adds a row of calls to another.

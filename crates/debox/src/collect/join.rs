@@ -39,7 +39,7 @@ impl Snapshot {
         self.kernel_stacks.extend(earlier.kernel_stacks);
         self.stack_args.extend(earlier.stack_args);
         self.user_stacks.extend(earlier.user_stacks);
-        self.add_lost(&earlier.lost);
+        tables::add_lost(&mut self.lost, &earlier.lost);
         add(&mut self.probe_misses, earlier.probe_misses);
         self.finds_owners &= earlier.finds_owners;
         self.steal_ns = self
@@ -109,7 +109,15 @@ impl Snapshot {
             match places.get(&numbers(thread)) {
                 Some(at) if thread.end_ns == 0 => {
                     let whole = &mut self.threads[*at];
-                    tables::add_life(whole, thread);
+                    // How many faults it had between its calls is known of ended threads only.
+                    let cut = types::thread {
+                        birth_faults_minor: 0,
+                        birth_faults_major: 0,
+                        end_faults_minor: thread.call_faults_minor,
+                        end_faults_major: thread.call_faults_major,
+                        ..*thread
+                    };
+                    tables::add_life(whole, &cut);
                     whole.birth_ns = thread.birth_ns;
                     whole.flags = thread.flags | (whole.flags & !tables::THREAD_PARTIAL);
                 }
@@ -121,28 +129,6 @@ impl Snapshot {
                     ..*thread
                 }),
             }
-        }
-    }
-
-    fn add_lost(&mut self, more: &types::lost) {
-        let lost = &mut self.lost;
-        let counts = [
-            (&mut lost.records, more.records),
-            (&mut lost.sleeps, more.sleeps),
-            (&mut lost.stacks, more.stacks),
-            (&mut lost.threads, more.threads),
-            (&mut lost.rows, more.rows),
-            (&mut lost.switches, more.switches),
-            (&mut lost.calls, more.calls),
-            (&mut lost.faults_minor, more.faults_minor),
-            (&mut lost.faults_major, more.faults_major),
-        ];
-        for (sum, count) in counts {
-            add(sum, count);
-        }
-        for part in 0..tables::PARTS {
-            add(&mut lost.between[part], more.between[part]);
-            add(&mut lost.in_calls[part], more.in_calls[part]);
         }
     }
 }
@@ -245,7 +231,7 @@ mod tests {
         let whole = &both.threads[1];
         assert_eq!((whole.between[0], whole.in_calls[1]), (20, 40));
         let faults = whole.end_faults_minor - whole.birth_faults_minor;
-        assert_eq!((faults, whole.call_faults_minor), (18, 8));
+        assert_eq!((faults, whole.call_faults_minor), (13, 8));
         assert_eq!((both.rows[&0].calls, both.rows[&0].max_ns), (6, 9));
         let sleeps: Vec<_> = both
             .sleeps

@@ -237,21 +237,8 @@ impl Session {
             .lost_counts
             .lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY)?;
         for cpu in values.unwrap_or_default() {
-            let Some(counts) = tables::read_value::<types::lost>(&cpu) else {
-                continue;
-            };
-            add(&mut lost.records, counts.records);
-            add(&mut lost.sleeps, counts.sleeps);
-            add(&mut lost.stacks, counts.stacks);
-            add(&mut lost.threads, counts.threads);
-            add(&mut lost.rows, counts.rows);
-            add(&mut lost.switches, counts.switches);
-            add(&mut lost.calls, counts.calls);
-            add(&mut lost.faults_minor, counts.faults_minor);
-            add(&mut lost.faults_major, counts.faults_major);
-            for part in 0..tables::PARTS {
-                add(&mut lost.between[part], counts.between[part]);
-                add(&mut lost.in_calls[part], counts.in_calls[part]);
+            if let Some(counts) = tables::read_value::<types::lost>(&cpu) {
+                tables::add_lost(&mut lost, &counts);
             }
         }
         Ok(lost)
