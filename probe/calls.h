@@ -95,6 +95,14 @@ static __always_inline void snapshot(struct thread *thread, struct task_struct *
 	}
 }
 
+/* How long the task has waited for a CPU in its life, as the scheduler counts it. */
+static __always_inline __u64 run_delay(struct task_struct *task)
+{
+	if (!bpf_core_field_exists(task->sched_info.run_delay))
+		return 0;
+	return task->sched_info.run_delay;
+}
+
 static __always_inline void begin_life(struct thread *thread, struct task_struct *task, __u64 now,
 				       enum mode mode)
 {
@@ -103,6 +111,7 @@ static __always_inline void begin_life(struct thread *thread, struct task_struct
 	thread->begin_ns = now;
 	thread->stamp_ns = now;
 	thread->mode = mode;
+	thread->run_delay_ns = mode == MODE_RUNQUEUE ? RUN_DELAY_UNKNOWN : run_delay(task);
 	thread->birth_faults_minor = task->min_flt;
 	thread->birth_faults_major = task->maj_flt;
 	snapshot(thread, task);

@@ -199,6 +199,7 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 	if (!thread)
 		return 0;
 	begin_life(thread, child, bpf_ktime_get_ns(), MODE_RUNQUEUE);
+	thread->run_delay_ns = 0; /* it has never waited yet */
 	thread->flags |= THREAD_BORN | (of_parent->flags & THREAD_FILTERED);
 	thread->filters = of_parent->filters;
 	if (user_tap)

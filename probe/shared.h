@@ -113,7 +113,7 @@ struct thread {
 
 	/* The open or last sleep. */
 	__u64 sleep_ns;
-	__u64 run_delay_ns; /* the scheduler's own account, when the thread last left the CPU */
+	__u64 run_delay_ns; /* the scheduler's own account, as it should be by the stamps */
 	__u64 resource;	    /* what the waiters are counted for */
 	__u32 lock_flags;
 	__u32 waiters_entry;
@@ -142,6 +142,8 @@ struct thread {
 	__u32 client; /* of the broker: index in `clients` */
 	__u32 slot;   /* of the client's slots */
 };
+
+#define RUN_DELAY_UNKNOWN (1ULL << 62) /* more than any account */
 
 #define CLIENT_WORDS 16 /* 1,024 threads */
 
@@ -384,6 +386,8 @@ struct lost {
 	/* The lives of threads whose end could not be reported. */
 	__u64 between[PARTS], in_calls[PARTS];
 	__u64 calls, faults_minor, faults_major;
+	/* Waiting for a CPU that no switch showed, as far as the scheduler's own account tells. */
+	__u64 unseen_wait_ns;
 };
 
 enum event_kind {
@@ -458,6 +462,6 @@ _Static_assert(sizeof(struct client) == 40 + 8 * CLIENT_WORDS, "client layout");
 _Static_assert(sizeof(struct row) == 120 + 8 * BUCKETS, "row layout");
 _Static_assert(sizeof(struct user_shape_key) == 16, "user_shape_key layout");
 _Static_assert(sizeof(struct stack_ask) == 320, "stack_ask layout");
-_Static_assert(sizeof(struct lost) == 168, "lost layout");
+_Static_assert(sizeof(struct lost) == 176, "lost layout");
 
 #endif

@@ -101,6 +101,7 @@ impl Snapshot {
             exit_status: outcome.exit_status,
             totals,
             steal_ns: self.steal_ns,
+            unseen_wait_ns: self.lost.unseen_wait_ns,
             slow_ns: (self.slow_ns > 0).then_some(self.slow_ns),
             lost: Lost {
                 records: self.lost.records,

@@ -28,6 +28,9 @@ pub struct Report {
     pub totals: Totals,
     /// Time the hypervisor took from all CPUs during the session (`steal` of `/proc/stat`).
     pub steal_ns: Option<u64>,
+    /// Time that threads waited for a CPU by the scheduler's own account, and that no switch showed. It
+    /// is inside `cpu_ns`.
+    pub unseen_wait_ns: u64,
     /// Shorter calls are not in `call_sites`; `None`: all are, or call sites were not asked for.
     pub slow_ns: Option<u64>,
     pub lost: Lost,

@@ -133,6 +133,7 @@ pub(crate) fn add_lost(sum: &mut types::lost, lost: &types::lost) {
         (&mut sum.calls, lost.calls),
         (&mut sum.faults_minor, lost.faults_minor),
         (&mut sum.faults_major, lost.faults_major),
+        (&mut sum.unseen_wait_ns, lost.unseen_wait_ns),
     ];
     for (sum, count) in counts {
         add(sum, count);

@@ -315,6 +315,8 @@ fn check_against_program(report: &Value, facts: &Facts, problems: &mut Vec<Strin
     let shifted = facts.get("cpu_ns").saturating_sub(cpu).min(waited);
     // What the user tap shows as outside its calls may have been spent in any way.
     let outside = number(totals, "outside_ns");
+    // Switches that this machine hid: the report tells how much of its CPU time was none.
+    let unseen = number(report, "unseen_wait_ns");
     // The program wrote down its account and ended after it had looked.
     let last_words: u64 = rows(report, "syscalls")
         .iter()
@@ -326,7 +328,7 @@ fn check_against_program(report: &Value, facts: &Facts, problems: &mut Vec<Strin
         "cpu_ns",
         cpu,
         most + outside + shifted,
-        most + steal + last_words,
+        most + steal + last_words + unseen,
     );
 
     let mut threads = rows(report, "threads").iter();
@@ -338,7 +340,7 @@ fn check_against_program(report: &Value, facts: &Facts, problems: &mut Vec<Strin
         "main thread's wait for a CPU",
         "main_delay_ns",
         delay,
-        least + outside,
+        least + outside + unseen,
         least + ms(20) * slowness() + shifted,
     );
 

@@ -169,6 +169,7 @@ fn rest() -> impl Strategy<Value = Report> {
         duration_ns: numbers.0[0],
         exit_status: numbers.1,
         steal_ns: numbers.2,
+        unseen_wait_ns: numbers.0[6],
         totals,
         lost: Lost {
             records: numbers.0[1],

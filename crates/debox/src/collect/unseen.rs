@@ -67,8 +67,8 @@ impl Snapshot {
         if !self.finds_owners && (is_held || !self.owners.is_empty()) {
             unseen.push(
                 "This kernel does not let probes find tasks by their numbers (bpf_task_from_pid, \
-                 Linux 6.2): only the exact owners of kernel locks are named, and not on what they \
-                 sleep."
+                 Linux 6.2): owners are named if they are monitored themselves, or hold a lock of the \
+                 kernel alone, and not on what they sleep."
                     .to_string(),
             );
         }
@@ -77,6 +77,13 @@ impl Snapshot {
                 "Switches or wake-ups that the kernel did not show: {}. How long those threads \
                  waited is the scheduler's own account; what they waited for shows as unknown.",
                 self.lost.switches
+            ));
+        }
+        if self.lost.unseen_wait_ns > 0 {
+            unseen.push(format!(
+                "Waiting for a CPU that no switch showed: {:.1} ms by the scheduler's own account. It \
+                 is inside cpu.",
+                self.lost.unseen_wait_ns as f64 / 1e6
             ));
         }
         unseen.extend(self.left());
