@@ -344,6 +344,48 @@ static __always_inline void describe_unasked(struct owner *owner, struct holder 
 		owner->doing = DOING_ON_CPU;
 }
 
+/* The live thread of this number, if it is monitored. */
+static __always_inline struct thread *thread_numbered(__s32 pid)
+{
+	struct thread *thread = thread_at(near_index[pid & (NEAR - 1)] - 1);
+
+	if (!thread || !thread->task || thread->state != THREAD_LIVE)
+		return 0;
+	return BPF_CORE_READ((struct task_struct *)thread->task, pid) == pid ? thread : 0;
+}
+
+/*
+ * Monitored threads are known without the kernel's help: from what was seen of them, which does not
+ * tell where one sleeps that has yet to wake up. Whether the holder is one of them.
+ */
+static __always_inline bool describe_monitored(struct owner *owner, struct holder *holder,
+					       struct task_struct *self, struct thread *sleeper,
+					       __u64 now)
+{
+	struct thread *thread = thread_numbered(holder->pid);
+	struct task_struct *task;
+
+	if (!thread || (holder->task && holder->task != thread->task))
+		return false;
+	if (holder->own_number && BPF_CORE_READ(self, thread_pid, level))
+		return false;
+	task = (struct task_struct *)thread->task;
+	if ((holder->tgid && holder->tgid != BPF_CORE_READ(task, tgid)) || holder->pid == self->pid)
+		return false;
+	owner->certainty = holder->certainty;
+	if (is_foreign(owner, sleeper, task))
+		return true;
+	owner->index = thread->index + 1;
+	owner->blocked_ns = blocked_so_far(thread, now);
+	if (holder->is_process && BPF_CORE_READ(task, signal, nr_threads) != 1)
+		return true;
+	if (thread->mode == MODE_RUNNING)
+		owner->doing = DOING_ON_CPU;
+	else if (thread->mode != MODE_BLOCKED)
+		owner->doing = DOING_WAITING_FOR_CPU;
+	return true;
+}
+
 static __noinline int describe_holder(struct owner *owner, struct holder *holder,
 				      struct task_struct *self, struct thread *sleeper, __u64 now)
 {
@@ -353,7 +395,8 @@ static __noinline int describe_holder(struct owner *owner, struct holder *holder
 	if (holder->pid <= 0)
 		return 0;
 	if (!bpf_ksym_exists(bpf_task_from_pid)) {
-		describe_unasked(owner, holder, sleeper);
+		if (!describe_monitored(owner, holder, self, sleeper, now))
+			describe_unasked(owner, holder, sleeper);
 		return 0;
 	}
 	if (!holder->own_number || !BPF_CORE_READ(self, thread_pid, level))

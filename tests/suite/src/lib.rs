@@ -31,6 +31,7 @@ pub use facts::Facts;
 pub use invariants::check_report;
 pub use kernel_objects::KernelObject;
 pub use machine::debox_binary;
+pub use machine::kernel_has;
 pub use machine::program;
 pub use machine::require_root;
 pub use machine::skipped;

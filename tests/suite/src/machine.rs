@@ -32,6 +32,13 @@ pub fn skipped(name: &str, reason: &str) {
     );
 }
 
+/// Whether the kernel's type information has a field or function of this name.
+pub fn kernel_has(name: &str) -> bool {
+    let types = std::fs::read("/sys/kernel/btf/vmlinux").unwrap_or_default();
+    let text = [b"\0", name.as_bytes(), b"\0"].concat();
+    types.windows(text.len()).any(|window| window == text)
+}
+
 /// How many times longer than usual things may take here: `DEBOX_TESTS_SLOWNESS`, which emulated
 /// machines set. It widens upper bounds and limits; what must at least be seen stays.
 pub fn slowness() -> u64 {

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use debox_tests::kernel_has;
 use debox_tests::skipped;
 use debox_tests::slowness;
 use debox_tests::wait_for;
@@ -13,13 +14,6 @@ use debox_tests::Measured;
 use debox_tests::Scratch;
 use debox_tests::CLOCK_SLACK_NS;
 use serde_json::Value;
-
-/// Whether the kernel's type information has a field of this name.
-fn kernel_has(field: &str) -> bool {
-    let types = std::fs::read("/sys/kernel/btf/vmlinux").unwrap_or_default();
-    let name = [b"\0", field.as_bytes(), b"\0"].concat();
-    types.windows(name.len()).any(|window| window == name)
-}
 
 /// Everything of a column of the sleeps of a call.
 #[track_caller]

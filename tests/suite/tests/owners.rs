@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What sleeps waited on, who held it, what the holder did, and who that waited for in turn.
 
+use debox_tests::kernel_has;
 use debox_tests::ms;
 use debox_tests::skipped;
 use debox_tests::Debox;
@@ -27,6 +28,16 @@ fn owners<'a>(run: &'a Measured, call: &str, label: &str) -> Vec<&'a Value> {
     owners
 }
 
+/// Whether the kernel does not tell on what a task sleeps that only its number names.
+fn knows_no_numbers(test: &str) -> bool {
+    let knows = kernel_has("bpf_task_from_pid");
+    if !knows {
+        let reason = "this kernel does not let probes find tasks by their numbers (Linux 6.2)";
+        skipped(test, reason);
+    }
+    !knows
+}
+
 /// Asserts the one known owner of these sleeps.
 #[track_caller]
 fn one_owner(run: &Measured, call: &str, label: &str, comm: &str, count: u64, doing: &str) {
@@ -36,7 +47,9 @@ fn one_owner(run: &Measured, call: &str, label: &str, comm: &str, count: u64, do
     assert_eq!(owners[0]["comm"], comm, "{owners:#?}");
     assert_eq!(owners[0]["tid"], run.fact("holder_tid"), "{owners:#?}");
     assert_eq!(owners[0]["count"], count, "{owners:#?}");
-    assert_eq!(owners[0]["doing"], doing, "{owners:#?}");
+    if kernel_has("bpf_task_from_pid") {
+        assert_eq!(owners[0]["doing"], doing, "{owners:#?}");
+    }
 }
 
 #[track_caller]
@@ -153,6 +166,9 @@ fn a_chain_has_three_links() {
 
 #[test]
 fn a_cycle_is_cut() {
+    if knows_no_numbers("a_cycle_is_cut") {
+        return;
+    }
     let run = Debox::run("owner_mutex").args(["cycle", "100"]).report();
     let (impatient, patient) = (run.fact("waiter_tid"), run.fact("holder_tid"));
     let first = chain(&run, "impatient");
@@ -303,6 +319,9 @@ fn an_inode_lock_is_held_by_direct_io() {
 /// maps meanwhile.
 #[test]
 fn the_mmap_lock_is_held_by_a_fault() {
+    if knows_no_numbers("the_mmap_lock_is_held_by_a_fault") {
+        return;
+    }
     let run = Debox::run("owner_file")
         .args(["mmap"])
         .file_arg("mapped")
@@ -391,6 +410,9 @@ fn a_major_fault_waits_for_a_disk() {
 /// glibc's own futexes are out of the user tap's sight; who held them is not.
 #[test]
 fn the_user_tap_tells_owners_too() {
+    if knows_no_numbers("the_user_tap_tells_owners_too") {
+        return;
+    }
     let run = Debox::run("owner_mutex")
         .options(["--tap", "user"])
         .args(["held", "100"])

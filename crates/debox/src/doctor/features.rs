@@ -237,7 +237,10 @@ pub(super) fn waker_context(types: &KernelTypes, seen_waker: Option<&str>) -> Fi
         .cost("whoever an interrupt hits is shown as the one who ended a sleep")
         .remedy("please report this as a bug, with the kernel's version"),
         None if types.0.is_err() => Finding::unchecked(need, NO_TYPES),
-        None if kernel::per_cpu_area().is_some()
+        None if types
+            .0
+            .as_ref()
+            .is_ok_and(|btf| kernel::per_cpu_area(btf).is_some())
             && types.has_member("sched_entity", "cfs_rq") == Some(true) =>
         {
             Finding::met(need, "the preemption counter is in the kernel's types")
@@ -265,7 +268,7 @@ pub(super) fn owners() -> Finding {
         None => Finding::unchecked(need, NO_TYPES),
         Some(true) => Finding::met(need, "tasks can be found by their numbers"),
         Some(false) => Finding::limits(need, "tasks cannot be found by their numbers")
-            .cost("owners of futexes and file locks and the last readers of locks are not named, and of others it is not known on what they sleep; chains end after one link")
+            .cost("only owners that are monitored themselves, or hold a lock of the kernel alone, are named, and it is not known on what they sleep")
             .remedy("a kernel of 6.2 or later (bpf_task_from_pid)"),
     }
 }
