@@ -377,6 +377,10 @@ extern void bpf_task_release(struct task_struct *task) __ksym __weak;
 /* 6.14: by its number in the current task's namespace. */
 extern struct task_struct *bpf_task_from_vpid(__s32 pid) __ksym __weak;
 
+/* 6.10 */
+extern void bpf_preempt_disable(void) __ksym __weak;
+extern void bpf_preempt_enable(void) __ksym __weak;
+
 /* include/linux/sched.h; values unchanged from 6.1 to 7.x. */
 #define TASK_DEAD 0x80
 #define TASK_UNINTERRUPTIBLE 0x2

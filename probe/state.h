@@ -20,6 +20,7 @@ const volatile bool want_io = false;
 const volatile bool want_report = true;	  /* somebody takes events in and makes a report */
 const volatile bool want_records = false; /* write records where the threads can read them */
 const volatile bool user_tap = false;
+const volatile bool keep_cpu = false;	  /* at the events of calls, which may be preempted */
 const volatile __u64 slow_ns = 0;	  /* with want_callsites: shorter calls are not looked at */
 const volatile bool for_others = false;	  /* the broker's: for processes without privilege */
 const volatile bool shared_slots = false; /* with many clients, each with slots of its own */

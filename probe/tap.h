@@ -53,28 +53,51 @@ static __noinline bool enter_otherwise(unsigned long long *ctx, struct task_stru
 	return true;
 }
 
-SEC("tp_btf/sys_enter")
-int BPF_PROG(on_sys_enter, struct pt_regs *regs, long id)
+/*
+ * While a probe has lost its CPU, the calls of others there would go by unseen, and they would
+ * write to the same rows.
+ */
+static __always_inline void hold_cpu(void)
+{
+	if (keep_cpu && bpf_ksym_exists(bpf_preempt_disable))
+		bpf_preempt_disable();
+}
+
+static __always_inline void let_cpu_go(void)
+{
+	if (keep_cpu && bpf_ksym_exists(bpf_preempt_disable))
+		bpf_preempt_enable();
+}
+
+static __always_inline void enter_call(unsigned long long *ctx, struct pt_regs *regs, long id)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct thread *thread = thread_of(task);
 	__u64 now;
 
 	if (!thread)
-		return 0;
+		return;
 	begin_work(thread);
 	now = bpf_ktime_get_ns();
 	if (LIKELY(is_running(thread) && is_whole_between(thread))) {
 		close_between(thread, 0, now);
 	} else if (!enter_otherwise(ctx, task, thread, now)) {
 		end_work(thread);
-		return 0;
+		return;
 	}
 	thread->call = call_number(task, id);
 	snapshot(thread, task);
 	if (UNLIKELY(changes_stack(thread->call)))
 		note_entry_stack(thread);
 	end_work(thread);
+}
+
+SEC("tp_btf/sys_enter")
+int BPF_PROG(on_sys_enter, struct pt_regs *regs, long id)
+{
+	hold_cpu();
+	enter_call(ctx, regs, id);
+	let_cpu_go();
 	return 0;
 }
 
@@ -129,15 +152,14 @@ static __noinline bool exit_otherwise(unsigned long long *ctx, struct task_struc
 	return false;
 }
 
-SEC("tp_btf/sys_exit")
-int BPF_PROG(on_sys_exit, struct pt_regs *regs, long ret)
+static __always_inline void exit_call(unsigned long long *ctx, struct pt_regs *regs, long ret)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct thread *thread = thread_of(task);
 	__u64 now;
 
 	if (!thread || thread->state != THREAD_LIVE)
-		return 0;
+		return;
 	begin_work(thread);
 	now = bpf_ktime_get_ns();
 	if (UNLIKELY(want_io || want_callsites || want_records || !want_report ||
@@ -149,6 +171,14 @@ int BPF_PROG(on_sys_exit, struct pt_regs *regs, long ret)
 			leave(thread, task, now);
 	}
 	end_work(thread);
+}
+
+SEC("tp_btf/sys_exit")
+int BPF_PROG(on_sys_exit, struct pt_regs *regs, long ret)
+{
+	hold_cpu();
+	exit_call(ctx, regs, ret);
+	let_cpu_go();
 	return 0;
 }
 

@@ -161,11 +161,9 @@ fn hardirq_or_nmi(counts_disabling: bool) -> u32 {
 /// Reads the places from the kernel's BTF. The preemption counter and the current task are
 /// variables of their own up to 6.1 and from 6.15, and inside `pcpu_hot` between (commit
 /// 64701838bf05 and the series that undid it).
-pub(crate) fn per_cpu_area() -> Option<PerCpuArea> {
+pub(crate) fn per_cpu_area(btf: &libbpf_rs::btf::Btf<'_>) -> Option<PerCpuArea> {
     use libbpf_rs::btf::types::{DataSec, Struct, Var};
-    use libbpf_rs::btf::Btf;
 
-    let btf = Btf::from_vmlinux().ok()?;
     let section: DataSec = btf.type_by_name(".data..percpu")?;
     let offset_of = |wanted: &str| {
         section.iter().find_map(|entry| {
@@ -177,7 +175,7 @@ pub(crate) fn per_cpu_area() -> Option<PerCpuArea> {
         let start = offset_of("pcpu_hot")?;
         let hot: Struct = btf.type_by_name("pcpu_hot")?;
         // The members are in an anonymous struct in an anonymous union.
-        member_offset(&btf, &hot, wanted).map(|offset| start + offset)
+        member_offset(btf, &hot, wanted).map(|offset| start + offset)
     };
     Some(PerCpuArea {
         runqueues: offset_of("runqueues")?,
@@ -185,6 +183,16 @@ pub(crate) fn per_cpu_area() -> Option<PerCpuArea> {
         preempt_count: offset_of("__preempt_count").or_else(|| in_hot("preempt_count"))?,
         hardirq_or_nmi: hardirq_or_nmi(offset_of("local_interrupt_disable_state").is_some()),
     })
+}
+
+/// Whether a thread may lose its CPU while a probe runs at the beginning or the end of its call: the
+/// events of calls leave preemption on since programs at them may fault (7.2, where this function is),
+/// and the kernel skips a program on a CPU where it is running already.
+pub(crate) fn calls_are_preempted(btf: &libbpf_rs::btf::Btf<'_>) -> bool {
+    use libbpf_rs::btf::types::Func;
+
+    btf.type_by_name::<Func<'_>>("trace_call_bpf_faultable")
+        .is_some()
 }
 
 /// Whether the probes can find a task by its number: by a function that came with 6.2. `None`:

@@ -2,6 +2,7 @@
 //! tables nobody fills are small.
 
 use anyhow::{Context, Result};
+use libbpf_rs::btf::Btf;
 
 use super::{random, Options, Role, Tap};
 use crate::calls;
@@ -33,7 +34,9 @@ pub(super) fn configure(open: &mut OpenDeboxSkel, options: &Options) -> Result<(
     for (call, masks) in rodata.label_arg_masks.iter_mut().enumerate() {
         *masks = Labels::builtin().arg_masks(&calls::name(call as u32));
     }
-    if let Some(area) = kernel::per_cpu_area() {
+    let btf = Btf::from_vmlinux().ok();
+    rodata.keep_cpu = btf.as_ref().is_some_and(kernel::calls_are_preempted);
+    if let Some(area) = btf.as_ref().and_then(kernel::per_cpu_area) {
         rodata.runqueues_offset = area.runqueues;
         rodata.current_task_offset = area.current_task;
         rodata.preempt_count_offset = area.preempt_count;
