@@ -25,6 +25,8 @@ struct chain_walk {
 	struct owner next;	/* holder of the last link so far */
 	__u64 begin_ns, end_ns; /* its wait */
 	__u64 resource;		/* what for */
+	/* Of the holder's sleeps within it, the longest one so far. */
+	__u64 longest_ns, longest_begin_ns, longest_resource;
 };
 
 struct {
@@ -78,12 +80,39 @@ static __noinline __u64 stack_of_sleeper(__u32 tid, __u32 call)
 	return stack;
 }
 
-/* A holder that waits for the very thing has let go of it: what it does from then on is no matter.
+/*
+ * A holder that waits for the very thing has let go of it: what it does from then on is no matter.
+ * Called for each of its sleeps, and so not static: then it is verified once.
  */
-static __always_inline void end_with_holding(struct chain_walk *walk, __u64 begin, __u64 resource)
+__noinline int end_with_holding(struct chain_walk *walk, __u64 begin, __u64 resource)
 {
+	if (!walk)
+		return 0;
 	if (resource == walk->resource && begin >= walk->begin_ns && begin < walk->end_ns)
 		walk->end_ns = begin;
+	return 0;
+}
+
+/* Adds one of the holder's sleeps to its link. Not static either. */
+__noinline int add_holders_sleep(struct chain_walk *walk, struct chain_link *link,
+				 struct logged_sleep *slept)
+{
+	__u64 ns;
+
+	if (!walk || !link || !slept)
+		return 0;
+	ns = overlap(walk, slept->begin_ns, slept->begin_ns + slept->blocked_ns);
+	link->blocked_ns += ns;
+	if (ns <= walk->longest_ns)
+		return 0;
+	link->stack = slept->stack;
+	link->call = slept->call;
+	link->lock_flags = slept->lock_flags;
+	walk->longest_ns = ns;
+	walk->longest_begin_ns = slept->begin_ns;
+	walk->longest_resource = slept->resource;
+	walk->next = slept->owner;
+	return 0;
 }
 
 /* When the thread's open sleep ended, or that it has not; 0 when there is no open sleep. */
@@ -101,8 +130,7 @@ static __always_inline __u64 end_of_open_sleep(struct chain_walk *walk, struct t
 static __always_inline void follow_sleeps(struct chain_walk *walk, struct chain_link *link,
 					  struct thread *thread, struct wait *wait)
 {
-	__u64 longest = 0, resource = 0, begin = 0, end, ns;
-	struct logged_sleep *slept;
+	__u64 end, ns = 0;
 
 	walk->next.certainty = DEBOX_OWNER_NONE;
 	link->measured = 1;
@@ -112,41 +140,34 @@ static __always_inline void follow_sleeps(struct chain_walk *walk, struct chain_
 		if (i < wait->logged)
 			end_with_holding(walk, wait->log[i].begin_ns, wait->log[i].resource);
 	}
+	walk->longest_ns = 0;
+	walk->longest_begin_ns = 0;
+	walk->longest_resource = 0;
 	end = end_of_open_sleep(walk, thread, wait);
 	if (end) {
 		end_with_holding(walk, wait->begin_ns, thread->resource);
-		longest = overlap(walk, wait->begin_ns, end);
+		ns = overlap(walk, wait->begin_ns, end);
 	}
-	if (longest) {
-		link->blocked_ns = longest;
+	if (ns) {
+		link->blocked_ns = ns;
 		link->call = thread->call;
 		link->lock_flags = thread->lock_flags;
 		link->stack = stack_of_sleeper(thread->tid, thread->call);
-		resource = thread->resource;
-		begin = wait->begin_ns;
+		walk->longest_ns = ns;
+		walk->longest_begin_ns = wait->begin_ns;
+		walk->longest_resource = thread->resource;
 		walk->next = wait->owner;
 	}
 	for (__u32 i = 0; i < LOGGED_SLEEPS; i++) {
 		if (i >= wait->logged)
 			break;
-		slept = &wait->log[i];
-		ns = overlap(walk, slept->begin_ns, slept->begin_ns + slept->blocked_ns);
-		link->blocked_ns += ns;
-		if (ns <= longest)
-			continue;
-		longest = ns;
-		link->stack = slept->stack;
-		link->call = slept->call;
-		link->lock_flags = slept->lock_flags;
-		resource = slept->resource;
-		begin = slept->begin_ns;
-		walk->next = slept->owner;
+		add_holders_sleep(walk, link, &wait->log[i]);
 	}
-	link->stack_ns = longest;
-	if (begin > walk->begin_ns)
-		walk->begin_ns = begin;
-	walk->end_ns = walk->begin_ns + longest;
-	walk->resource = resource;
+	link->stack_ns = walk->longest_ns;
+	if (walk->longest_begin_ns > walk->begin_ns)
+		walk->begin_ns = walk->longest_begin_ns;
+	walk->end_ns = walk->begin_ns + walk->longest_ns;
+	walk->resource = walk->longest_resource;
 }
 
 /* Adds the holder of the last link. */
@@ -240,6 +261,21 @@ static __always_inline void count_chain(struct chain_row *found)
 	}
 }
 
+/* Follows the chain that has begun. Not static: verified once, whatever the wait was. */
+__noinline int follow_chain(void)
+{
+	struct chain_walk *walk;
+	__u32 zero = 0;
+
+	walk = bpf_map_lookup_elem(&chain_scratch, &zero);
+	if (!walk)
+		return 0;
+	bpf_loop(CHAIN_LINKS, add_link, 0, 0);
+	if (walk->row.length > 1)
+		count_chain(&walk->row);
+	return 0;
+}
+
 /* The thread's wait has ended, and somebody held it up: follows who, and counts the chain. */
 static __noinline int add_chain(struct thread *thread, struct task_struct *task, struct wait *wait,
 				__u64 stack)
@@ -268,10 +304,7 @@ static __noinline int add_chain(struct thread *thread, struct task_struct *task,
 	link->tid = thread->tid;
 	link->measured = 1;
 	copy_comm(link->comm, task);
-	bpf_loop(CHAIN_LINKS, add_link, 0, 0);
-	if (walk->row.length > 1)
-		count_chain(&walk->row);
-	return 0;
+	return follow_chain();
 }
 
 #endif

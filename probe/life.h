@@ -337,7 +337,7 @@ int enrol_tasks(struct bpf_iter__task *ctx)
 		thread->flags |= THREAD_PARTIAL;
 	}
 	now = bpf_ktime_get_ns();
-	if (want_sleeps && mode == MODE_BLOCKED) {
+	if (want_sleeps && adopt_sleeps && mode == MODE_BLOCKED) {
 		adopt_sleep(thread, task, now);
 		mode = mode_of(task);
 		if (mode != MODE_BLOCKED)

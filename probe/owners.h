@@ -311,7 +311,7 @@ static __noinline int note_doing(struct owner *owner, struct task_struct *task, 
 		owner->doing = DOING_WAITING_FOR_CPU;
 		return 0;
 	}
-	thread = thread_of(task);
+	thread = thread_with_storage(task);
 	owner->call = call_of(task, thread);
 	contended = contended_of(task);
 	if (contended)
@@ -348,10 +348,12 @@ static __always_inline void describe_unasked(struct owner *owner, struct holder 
 static __always_inline struct thread *thread_numbered(__s32 pid)
 {
 	struct thread *thread = thread_at(near_index[pid & (NEAR - 1)] - 1);
+	struct task_struct *task;
 
 	if (!thread || !thread->task || thread->state != THREAD_LIVE)
 		return 0;
-	return BPF_CORE_READ((struct task_struct *)thread->task, pid) == pid ? thread : 0;
+	task = (struct task_struct *)thread->task;
+	return BPF_CORE_READ(task, pid) == pid ? thread : 0;
 }
 
 /*
@@ -412,7 +414,7 @@ static __noinline int describe_holder(struct owner *owner, struct holder *holder
 		owner->certainty = holder->certainty;
 		if (is_foreign(owner, sleeper, task))
 			goto out;
-		thread = thread_of(task);
+		thread = thread_with_storage(task);
 		if (thread && thread->state == THREAD_LIVE) {
 			owner->index = thread->index + 1;
 			owner->blocked_ns = blocked_so_far(thread, now);

@@ -70,13 +70,11 @@ static __always_inline __u32 plain_call(struct thread *thread)
 
 static __always_inline struct file *file_of(struct task_struct *task, __u64 fd)
 {
-	struct files_struct *files = task->files;
+	struct fdtable *table = BPF_CORE_READ(task, files, fdt);
 	struct file **open_files, *file = 0;
-	struct fdtable *table;
 
-	if (!files)
+	if (!table)
 		return 0;
-	table = BPF_CORE_READ(files, fdt);
 	if (fd >= BPF_CORE_READ(table, max_fds))
 		return 0;
 	open_files = BPF_CORE_READ(table, fd);

@@ -20,6 +20,7 @@ const volatile bool want_io = false;
 const volatile bool want_report = true;	  /* somebody takes events in and makes a report */
 const volatile bool want_records = false; /* write records where the threads can read them */
 const volatile bool user_tap = false;
+const volatile bool adopt_sleeps = false; /* of tasks that sleep when they are enrolled */
 const volatile bool keep_cpu = false;	  /* at the events of calls, which may be preempted */
 const volatile __u64 slow_ns = 0;	  /* with want_callsites: shorter calls are not looked at */
 const volatile bool for_others = false;	  /* the broker's: for processes without privilege */
@@ -186,8 +187,6 @@ static __always_inline __u32 index_of(struct task_struct *task)
 {
 	__u32 *index;
 
-	if (!task->bpf_storage)
-		return 0;
 	index = bpf_task_storage_get(&task_index, task, 0, 0);
 	return index ? *index : 0;
 }
@@ -203,16 +202,23 @@ static __noinline struct thread *find_thread(struct task_struct *task)
 	return thread_at(index - 1);
 }
 
-static __always_inline struct thread *thread_of(struct task_struct *task)
+/*
+ * The same for a task that has storage; for others it takes longer. The verifier looks through all
+ * of the kernel's types each time that it comes to a read of a pointer: a probe with many ways does
+ * so once, at its beginning.
+ */
+static __always_inline struct thread *thread_with_storage(struct task_struct *task)
 {
-	struct thread *thread;
+	struct thread *thread = thread_at(near_index[task->pid & (NEAR - 1)] - 1);
 
-	if (!task->bpf_storage)
-		return 0;
-	thread = thread_at(near_index[task->pid & (NEAR - 1)] - 1);
 	if (LIKELY(thread && thread->task == (__u64)task))
 		return thread;
 	return find_thread(task);
+}
+
+static __always_inline struct thread *thread_of(struct task_struct *task)
+{
+	return task->bpf_storage ? thread_with_storage(task) : 0;
 }
 
 static __always_inline void copy_comm(char *to, struct task_struct *task)

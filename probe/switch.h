@@ -63,7 +63,7 @@ static __always_inline void begin_sleep(struct thread *thread, struct task_struc
 	is_counted = note_lock(thread, task);
 	if (want_callsites && want_report && !user_tap && thread->call == CALL_NONE)
 		note_sleeping_stack(thread);
-	begin_wait(thread, task);
+	begin_own_wait(thread);
 	if (!is_counted)
 		count_sleeper(thread);
 }
@@ -141,7 +141,7 @@ static __noinline int resume_unseen(struct thread *thread, struct task_struct *t
 static __always_inline void switch_out(void *ctx, struct task_struct *task, bool preempt,
 				       unsigned int state, __u64 now)
 {
-	struct thread *thread = thread_of(task);
+	struct thread *thread = thread_with_storage(task);
 	__u64 delay;
 
 	if (!thread || thread->state != THREAD_LIVE)
@@ -173,7 +173,7 @@ static __always_inline void switch_out(void *ctx, struct task_struct *task, bool
 
 static __always_inline void switch_in(struct task_struct *task, __u64 now)
 {
-	struct thread *thread = thread_of(task);
+	struct thread *thread = thread_with_storage(task);
 	__u64 began;
 	bool slept;
 
@@ -223,14 +223,17 @@ SEC("tp_btf/sched_switch")
 int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next,
 	     unsigned int prev_state)
 {
+	bool leaves = prev->bpf_storage, comes = next->bpf_storage;
 	__u64 now;
 
-	if (!prev->bpf_storage && !next->bpf_storage)
+	/* Else the compiler would test both pointers at once, which the verifier does not allow. */
+	asm volatile("" : "+r"(leaves), "+r"(comes));
+	if (!leaves && !comes)
 		return 0;
 	now = bpf_ktime_get_ns();
-	if (prev->bpf_storage)
+	if (leaves)
 		switch_out(ctx, prev, preempt, prev_state, now);
-	if (next->bpf_storage)
+	if (comes)
 		switch_in(next, now);
 	return 0;
 }

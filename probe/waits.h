@@ -52,6 +52,17 @@ static __noinline int begin_wait(struct thread *thread, struct task_struct *task
 }
 
 /*
+ * The current thread leaves the CPU. Not static, so that it is verified once, whatever went before;
+ * that is why it takes no task.
+ */
+__noinline int begin_own_wait(struct thread *thread)
+{
+	if (!thread)
+		return 0;
+	return begin_wait(thread, bpf_get_current_task_btf());
+}
+
+/*
  * Counts the thread among those that sleep for the same. For a lock too, if nobody saw when it came
  * to wait: who else had come before is not known.
  */

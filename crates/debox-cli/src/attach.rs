@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, Result};
-use debox::{Outcome, Session};
+use debox::{Options, Outcome, Session};
 
 use crate::options::{Attach, TapName};
 use crate::output::Output;
@@ -26,7 +26,10 @@ pub fn attach(arguments: Attach) -> Result<u8> {
     }
     debox::kernel::require_process(arguments.pid)?;
     let output = Output::prepare(&arguments.measure)?;
-    let mut session = Session::open(arguments.measure.session_options())?;
+    let mut session = Session::open(Options {
+        adopts_sleeps: true,
+        ..arguments.measure.session_options()
+    })?;
     let handler = stop as extern "C" fn(libc::c_int) as libc::sighandler_t;
     // SAFETY: the handler only stores to an atomic.
     unsafe {

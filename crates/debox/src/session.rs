@@ -82,6 +82,9 @@ pub struct Options {
     pub report: bool,
     /// The call tree inside the kernel.
     pub trace: Option<TraceOptions>,
+    /// Whether it is asked what tasks wait for that sleep when they are enrolled. A session begins
+    /// sooner without.
+    pub adopts_sleeps: bool,
 }
 
 impl Default for Options {
@@ -97,6 +100,7 @@ impl Default for Options {
             max_records: 0,
             report: true,
             trace: None,
+            adopts_sleeps: false,
         }
     }
 }

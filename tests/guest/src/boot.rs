@@ -38,9 +38,9 @@ const SILENCE: Duration = Duration::from_secs(900);
 
 /// The guest's clock advances by 4 ns for each instruction, as fast as a host of its own would be
 /// emulated, and with the host's while the guest is idle: what the host does beside the guest takes
-/// no time from its tests.
+/// no time from its tests. Where a kernel cannot live with that, its clock is the host's.
 ///
-/// This needs both processors to be emulated by one thread, in turns, and so does the guest's life:
+/// Counting needs both processors to be emulated by one thread, in turns, and so does the guest's life:
 /// QEMU before 8.1 (commit deba7870) may translate an instruction while the other processor changes
 /// it, and go on to execute what is no longer there, so that a kernel which patches its own code - for
 /// every tracepoint that is switched on - dies of a breakpoint that it has taken away.
@@ -193,7 +193,12 @@ fn emulate(
     let shown = |path: &Path| path.display().to_string();
     let mut command = Command::new("qemu-system-x86_64");
     command
-        .args(["-accel", "tcg,thread=single", "-icount", CLOCK])
+        .args(["-accel", "tcg,thread=single"])
+        .args(if kernel.counts_instructions {
+            &["-icount", CLOCK][..]
+        } else {
+            &[]
+        })
         .args(["-cpu", &processor, "-smp", "2", "-m", "2048"])
         .args([
             "-object",

@@ -25,6 +25,7 @@ pub(super) fn configure(open: &mut OpenDeboxSkel, options: &Options) -> Result<(
     rodata.want_callsites = options.detail.callsites && options.report;
     rodata.want_irq = options.detail.irq;
     rodata.want_io = options.detail.io;
+    rodata.adopt_sleeps = options.adopts_sleeps;
     rodata.want_report = options.report;
     rodata.want_records = options.max_records > 0;
     rodata.slow_ns = options.slow_ns;
