@@ -71,7 +71,13 @@ static __attribute__((noinline)) __u32 long_bucket(__u64 ns)
 /* Most calls are short, and theirs are looked up by wall time / 4. */
 static inline __attribute__((always_inline)) __u32 bucket_of(__u64 ns)
 {
-	return __builtin_expect(ns < 1024, 1) ? short_buckets[ns / 4] : long_bucket(ns);
+	__u64 place = ns / 4;
+
+	if (__builtin_expect(ns >= 1024, 0))
+		return long_bucket(ns);
+	/* Of a time that went through memory 6.1 does not know that it was compared. */
+	asm("" : "+r"(place));
+	return short_buckets[place & 255];
 }
 
 #endif
