@@ -131,12 +131,13 @@ struct {
 	__uint(max_entries, 4 << 20);
 } events SEC(".maps");
 
+/* Without types, as those that take its place: 6.1 does not let one with types stand for them. */
 struct client_slots {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE | BPF_F_INNER_MAP);
 	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct debox_slot);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(struct debox_slot));
 };
 
 /* The slots of each of the broker's clients: an array that only that client has mapped. */

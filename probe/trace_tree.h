@@ -14,6 +14,8 @@
 
 static __always_inline struct trace_frame *frame_at(struct trace_thread *trace, __u32 depth)
 {
+	/* The compiler knows that some are small enough, and 6.1 does not. */
+	asm("" : "+r"(depth));
 	return &trace->frames[depth % TRACE_DEPTH_MAX];
 }
 

@@ -70,9 +70,16 @@ impl Built {
             programs,
             scratch: self.scratch.clone(),
             shown: self.shown.clone(),
+            environment: COMPILERS
+                .iter()
+                .filter_map(|name| Some((name.to_string(), std::env::var(name).ok()?)))
+                .collect(),
         }
     }
 }
+
+/// The variables by which compilers are found.
+const COMPILERS: [&str; 4] = ["PATH", "HOME", "CARGO_HOME", "RUSTUP_HOME"];
 
 /// A test that was renamed must not fall out unseen.
 fn check_quick(programs: &[Program]) -> Result<()> {

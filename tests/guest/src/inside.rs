@@ -55,6 +55,8 @@ pub struct Plan {
     pub scratch: Vec<PathBuf>,
     /// Directories of the host that stay in sight, wherever they are: what was built, and from what.
     pub shown: Vec<PathBuf>,
+    /// What the host's compilers need to be found, which may lie anywhere.
+    pub environment: Vec<(String, String)>,
 }
 
 /// A test program and those of its tests that are run.
@@ -87,6 +89,9 @@ fn say(message: &Message) {
 fn try_plan(plan: &Path) -> Result<()> {
     let text = std::fs::read_to_string(plan)?;
     let plan: Plan = serde_json::from_str(&text)?;
+    for (name, value) in &plan.environment {
+        std::env::set_var(name, value);
+    }
     places_to_write(&plan.shown)?;
     for (number, directory) in plan.scratch.iter().enumerate() {
         own_copy(directory, &Path::new(DISK).join(number.to_string()))?;

@@ -22,7 +22,7 @@ static inline __attribute__((always_inline)) void inlined_helper(int zeros)
 
 static inline __attribute__((always_inline)) void inlined_sleep(void)
 {
-	struct timespec pause = {.tv_nsec = 1000000};
+	struct timespec pause = {.tv_nsec = 8000000};
 
 	sum += nanosleep(&pause, NULL); /* inlined sleep */
 }
@@ -49,7 +49,7 @@ static __attribute__((noinline)) void call_library(FILE *zeros)
 
 static __attribute__((noinline)) void sleep_directly(void)
 {
-	struct timespec pause = {.tv_nsec = 1000000};
+	struct timespec pause = {.tv_nsec = 8000000};
 
 	sum += nanosleep(&pause, NULL); /* direct sleep */
 }
@@ -62,7 +62,7 @@ static __attribute__((noinline)) void sleep_inlined(void)
 
 static __attribute__((noinline)) void sleep_library(void)
 {
-	sum += usleep(1000); /* library sleep */
+	sum += usleep(8000); /* library sleep */
 }
 
 int main(int argc, char **argv)

@@ -22,7 +22,7 @@ template <int SIZE> static inline __attribute__((always_inline)) void inlined_he
 
 static inline __attribute__((always_inline)) void inlined_sleep()
 {
-	timespec pause = {0, 1000000};
+	timespec pause = {0, 8000000};
 
 	sum += nanosleep(&pause, nullptr); // inlined sleep
 }
@@ -47,7 +47,7 @@ __attribute__((noinline)) void call_library(std::ifstream &zeros)
 
 __attribute__((noinline)) void sleep_directly()
 {
-	timespec pause = {0, 1000000};
+	timespec pause = {0, 8000000};
 
 	sum += nanosleep(&pause, nullptr); // direct sleep
 }
@@ -60,7 +60,7 @@ __attribute__((noinline)) void sleep_inlined()
 
 __attribute__((noinline)) void sleep_library()
 {
-	std::this_thread::sleep_for(std::chrono::milliseconds(1)); // library sleep
+	std::this_thread::sleep_for(std::chrono::milliseconds(8)); // library sleep
 	sum++;
 }
 

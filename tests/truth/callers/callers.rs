@@ -26,7 +26,7 @@ extern "C" {
 
 const PAUSE: Timespec = Timespec {
     seconds: 0,
-    nanoseconds: 1_000_000,
+    nanoseconds: 8_000_000,
 };
 
 #[inline(always)]

@@ -25,8 +25,11 @@ static void enable_tap(void)
 
 static long nap_ms(long ms)
 {
-	struct timespec time = {ms / 1000, ms % 1000 * 1000000};
+	struct timespec time = {0};
 
+	ms = lasting_ms(ms);
+	time.tv_sec = ms / 1000;
+	time.tv_nsec = ms % 1000 * 1000000;
 	return debox_call(SYS_nanosleep, &time, NULL);
 }
 

@@ -208,17 +208,20 @@ impl RemoteSession {
         if self.take_in(timeout)? {
             self.take_all()?;
         }
-        let now = Instant::now();
-        if now >= self.next_checkpoint {
+        if Instant::now() >= self.next_checkpoint {
             self.fetch(false)?;
-            self.next_checkpoint = now + self.interval;
+            // From its end on: on a slow machine a report takes longer than the first interval.
+            self.next_checkpoint = Instant::now() + self.interval;
             self.interval = (self.interval * 2).min(LONGEST_CHECKPOINT);
         }
         Ok(())
     }
 
     fn ask(&self, request: &Request) -> Result<Reply> {
-        Ok(client::ask(&self.connection, request)?.0)
+        match client::ask(&self.connection, request)?.0 {
+            Reply::Refused(reason) => bail!("it refuses: {reason}"),
+            reply => Ok(reply),
+        }
     }
 
     fn take_all(&mut self) -> Result<()> {
