@@ -10,6 +10,7 @@ mod choose;
 mod kernel_functions;
 mod offer;
 mod pairs;
+mod room;
 mod sampled;
 mod tree;
 

@@ -115,7 +115,16 @@ impl Debox {
             words.push("--".into());
             words.extend(self.target);
         }
-        let child = Command::new(&words[0])
+        let mut command = Command::new(&words[0]);
+        // SAFETY: between fork and exec, only async-signal-safe calls are made.
+        unsafe {
+            command.pre_exec(|| {
+                // A shell that runs the tests in the background has Ctrl-C ignored.
+                libc::signal(libc::SIGINT, libc::SIG_DFL);
+                Ok(())
+            })
+        };
+        let child = command
             .args(&words[1..])
             // cargo's own, in which every program's loader would look first
             .env_remove("LD_LIBRARY_PATH")

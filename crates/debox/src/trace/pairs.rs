@@ -14,14 +14,16 @@ use super::attach::to_its_function;
 use super::choose::SAME_NAME;
 use super::kernel_functions::{Function, KernelFunctions};
 use super::offer::owned;
+use super::room::Room;
 use super::Attached;
 
 /// Each function takes two programs of its own and some milliseconds to attach.
 const FUNCTIONS_MAX: usize = 600;
+/// A program and its link, for the entry and for the return.
+const DESCRIPTORS_EACH: usize = 4;
 
 const IN_MODULE: &str = "in a module, which fentry does not look into yet";
 const NO_TYPE: &str = "the kernel's types (BTF) do not describe it";
-const TOO_MANY: &str = "more functions than fentry can take at once (600)";
 
 /// Attaches to the functions, in their order, and says to how many.
 pub(super) fn attach(
@@ -33,10 +35,18 @@ pub(super) fn attach(
     denied: &mut BTreeMap<String, Vec<String>>,
 ) -> Result<usize> {
     let types = Btf::from_vmlinux()?;
+    let room = Room::make(FUNCTIONS_MAX * DESCRIPTORS_EACH)?;
+    let most = room.count() / DESCRIPTORS_EACH;
     let mut count = 0;
     for function in functions {
-        let refusal = if count == FUNCTIONS_MAX {
-            Some(TOO_MANY.to_string())
+        let refusal = if count == most {
+            Some(if most == FUNCTIONS_MAX {
+                format!("more functions than fentry can take at once ({most})")
+            } else {
+                format!(
+                    "more functions than there may be open files for fentry ({most}; ulimit -H -n)"
+                )
+            })
         } else if function.module.is_some() {
             Some(IN_MODULE.to_string())
         } else if !kernel.is_unique(function) {
@@ -49,7 +59,7 @@ pub(super) fn attach(
             ];
             let done = pair
                 .iter()
-                .try_for_each(|(program, kind)| attach_one(program, *kind, id, attached));
+                .try_for_each(|(program, kind)| attach_one(program, *kind, id, &room, attached));
             done.err()
                 .map(|error| format!("refused by the kernel: {error}"))
         } else {
@@ -75,6 +85,7 @@ fn attach_one(
     template: &ProgramMut,
     kind: libbpf_sys::bpf_attach_type,
     id: u32,
+    room: &Room,
     attached: &mut Attached,
 ) -> io::Result<()> {
     let options = libbpf_sys::bpf_prog_load_opts {
@@ -98,7 +109,7 @@ fn attach_one(
         )
     })?;
     let link = to_its_function(program.as_fd())?;
-    attached.descriptors.push(link);
-    attached.programs.push(program);
+    attached.descriptors.push(room.take(link)?);
+    attached.programs.push(room.take(program)?);
     Ok(())
 }
