@@ -61,7 +61,7 @@ fuzz:
 	scripts/fuzz --seconds $(SECONDS) $(TARGETS)
 
 bench: build
-	scripts/setup test
+	scripts/setup bench
 	python3 bench/overhead/run.py
 
 lint:
