@@ -176,6 +176,13 @@ fn check_totals(report: &Value, problems: &mut Vec<String>) {
     ] {
         compare(part, sum(&between, part) + sum(&calls, part));
     }
+    let may_hide = sum_of(totals, &["user_cpu_ns", "kernel_cpu_ns", "outside_ns"]);
+    let unseen = number(report, "unseen_wait_ns");
+    if unseen > may_hide {
+        problems.push(format!(
+            "{unseen} ns of waiting that no switch showed cannot be inside {may_hide} ns"
+        ));
+    }
 }
 
 /// Each thread's life adds up, the lives add up to the totals, and every call was some thread's.

@@ -124,6 +124,7 @@ fn figures_that_do_not_fit_each_other_are_refused() {
         "sleeps of write, which has no row",
     );
     refused("/threads/0/calls", json!(2), "threads made 2 calls");
+    refused("/unseen_wait_ns", json!(ms(4)), "cannot be inside");
     refused(
         "/duration_ns",
         json!(ms(100)),

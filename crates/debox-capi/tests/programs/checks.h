@@ -57,20 +57,18 @@ static inline void check_sums(const struct debox_record *record)
  * Emulated processors take turns: a timer of a millisecond may ring before a thread that set it has
  * left its own. So it lasts longer there.
  */
-static inline long lasting_ms(long ms)
+static inline struct timespec sleep_of_ms(long ms)
 {
 	const char *slowness = getenv("DEBOX_TESTS_SLOWNESS");
 
-	return ms < 10 && slowness ? ms * atol(slowness) : ms;
+	if (ms < 10 && slowness)
+		ms *= atol(slowness);
+	return (struct timespec){ms / 1000, ms % 1000 * 1000000};
 }
 
 static inline void sleep_ms(long ms)
 {
-	struct timespec time = {0};
-
-	ms = lasting_ms(ms);
-	time.tv_sec = ms / 1000;
-	time.tv_nsec = ms % 1000 * 1000000;
+	struct timespec time = sleep_of_ms(ms);
 
 	syscall(SYS_nanosleep, &time, NULL);
 }

@@ -25,11 +25,8 @@ static void enable_tap(void)
 
 static long nap_ms(long ms)
 {
-	struct timespec time = {0};
+	struct timespec time = sleep_of_ms(ms);
 
-	ms = lasting_ms(ms);
-	time.tv_sec = ms / 1000;
-	time.tv_nsec = ms % 1000 * 1000000;
 	return debox_call(SYS_nanosleep, &time, NULL);
 }
 

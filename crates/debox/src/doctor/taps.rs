@@ -53,6 +53,7 @@ impl Trial {
         let began = Instant::now();
         let mut session = Session::open(Options {
             detail,
+            adopts_sleeps: true, // as `debox attach` does
             ..Options::default()
         })?;
         session.enrol(std::process::id(), false)?;
