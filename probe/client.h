@@ -93,6 +93,16 @@ static __always_inline unsigned long address_space_flags(struct mm_struct *mm)
 	return 0; /* cannot be told: nobody's to look into */
 }
 
+/* Whether tasks of its own user may look into it. */
+static __always_inline bool is_dumpable(struct task_struct *task, struct mm_struct *mm)
+{
+	struct task_struct___exec *executing = (void *)task;
+
+	if (bpf_core_field_exists(executing->exec_state))
+		return BPF_CORE_READ(executing, exec_state, dumpable) == DUMPABLE_BY_USER;
+	return (address_space_flags(mm) & DUMPABLE_MASK) == DUMPABLE_BY_USER;
+}
+
 /* Whether all of the task's ids are those of one user, who may look into it. */
 static __always_inline bool is_users_own(struct task_struct *task, __u32 uid)
 {
@@ -105,7 +115,7 @@ static __always_inline bool is_users_own(struct task_struct *task, __u32 uid)
 		return false;
 	if (BPF_CORE_READ(cred, egid.val) != gid || BPF_CORE_READ(cred, sgid.val) != gid)
 		return false;
-	return mm && (address_space_flags(mm) & DUMPABLE_MASK) == DUMPABLE_BY_USER;
+	return mm && is_dumpable(task, mm);
 }
 
 static __always_inline bool is_clients_own(struct task_struct *task, struct client *client)

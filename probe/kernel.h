@@ -276,6 +276,14 @@ struct mm_struct___bitmap {
 	struct mm_flags flags;
 } CORE;
 
+/* Who may look into a task: the last bits of those flags, before 7.x. */
+struct task_exec_state {
+	int dumpable;
+} CORE;
+struct task_struct___exec {
+	struct task_exec_state *exec_state;
+} CORE;
+
 typedef struct {
 	unsigned int val;
 } kuid_t;
