@@ -13,6 +13,7 @@
 #include "record.h"
 #include "callsites.h"
 #include "usertap.h"
+#include "history.h"
 
 static __noinline struct row *odd_row(__u32 call)
 {
@@ -110,6 +111,7 @@ static __always_inline void begin_life(struct thread *thread, struct task_struct
 	thread->birth_ns = now;
 	thread->begin_ns = now;
 	thread->stamp_ns = now;
+	thread->came_ns = now;
 	thread->mode = mode;
 	thread->run_delay_ns = mode == MODE_RUNQUEUE ? RUN_DELAY_UNKNOWN : run_delay(task);
 	thread->birth_faults_minor = task->min_flt;
@@ -143,6 +145,8 @@ static __always_inline void close_between(struct thread *thread, void *ctx, __u6
 {
 	__u64 wall = now - thread->begin_ns;
 
+	if (want_history && thread->parted)
+		keep_between(thread, wall);
 	thread->begin_ns = now;
 	if (wall > thread->between_max_ns)
 		thread->between_max_ns = wall;
@@ -232,6 +236,10 @@ static __always_inline void close_call(struct thread *thread, struct task_struct
 	if (want_records)
 		complete_record(thread, thread->index, regs, wall,
 				call == NR_RT_SIGRETURN ? 0 : ret, minor, major);
+	if (want_history) {
+		thread->entry_stack = user_stack;
+		keep_call(thread, task, regs, wall, ret);
+	}
 	if (LIKELY(!thread->parted))
 		thread->in_calls[PART_CPU] += wall;
 	else

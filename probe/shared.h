@@ -114,6 +114,7 @@ struct thread {
 	/* The open or last sleep. */
 	__u64 sleep_ns;
 	__u64 run_delay_ns; /* the scheduler's own account, as it should be by the stamps */
+	__u64 came_ns;	    /* last seen to come to a CPU */
 	__u64 resource;	    /* what the waiters are counted for */
 	__u32 lock_flags;
 	__u32 waiters_entry;
@@ -402,6 +403,47 @@ struct thread_ended {
 	struct thread thread;
 };
 
+enum kept_kind {
+	KEPT_CALL = 1,
+	KEPT_SLEEP = 2,
+};
+
+/* A record for the history; or, with CALL_NONE, a piece of a thread's time between calls. */
+struct kept_call {
+	__u32 kind; /* KEPT_CALL */
+	__u32 tid, tgid;
+	__u32 call;
+	__u32 flags; /* THREAD_PARTIAL */
+	__u32 faults_minor, faults_major;
+	__u32 reserved;
+	__u64 ordinal; /* which of the thread's calls it is, or, between calls, which comes next */
+	__u64 begin_ns, wall_ns;
+	__s64 ret;
+	__u64 args[3];
+	__u64 user_stack;
+	__u64 parts[PARTS];
+	__u64 spin_ns;
+	__u64 read_bytes, write_bytes;
+	char comm[DEBOX_COMM_LEN];
+};
+
+/* A sleep of the call of that ordinal, or of the time before it. */
+struct kept_sleep {
+	__u32 kind; /* KEPT_SLEEP */
+	__u32 tid;
+	__u32 call;
+	__u32 lock_flags;
+	__u64 ordinal;
+	__u64 begin_ns, blocked_ns, runqueue_ns;
+	__u64 stack;
+	struct resource resource;
+	struct owner owner;
+	__u32 ownable; /* the resource is of a kind that somebody can hold */
+	__u32 waker_kind, waker_tid;
+	__u32 waiters_scope, waiters_entry, waiters_exit;
+	char waker_comm[DEBOX_COMM_LEN];
+};
+
 /* A mapping of a file, for when the process is gone before it can be read; end 0: not had. */
 struct mapped_file {
 	__u64 start, end, page_offset, inode;
@@ -457,7 +499,7 @@ struct in_flight {
 	__u64 frames[STACK_DEPTH];
 };
 
-_Static_assert(sizeof(struct thread) == 1024, "thread layout");
+_Static_assert(sizeof(struct thread) == 1032, "thread layout");
 _Static_assert(sizeof(struct client) == 40 + 8 * CLIENT_WORDS, "client layout");
 _Static_assert(sizeof(struct row) == 120 + 8 * BUCKETS, "row layout");
 _Static_assert(sizeof(struct user_shape_key) == 16, "user_shape_key layout");

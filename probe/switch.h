@@ -30,7 +30,9 @@
  * wait from the waking on, which is before the scheduler does.
  *
  * An open part that began with a stamp of this call holds all of it, or else what came before the
- * call may; then it is only told.
+ * call may; then it is only told. A wait that is longer than the thread has been on the CPU was none:
+ * a task that stays queued while it sleeps (6.12, sched_delayed) and is moved to another CPU counts
+ * as waiting from then on.
  */
 #define UNSEEN_LEAST_NS 200000
 
@@ -39,7 +41,7 @@ static __always_inline void close_unseen_wait(struct thread *thread, __u64 delay
 	__s64 unseen = delay - thread->run_delay_ns;
 	struct lost *counts;
 
-	if (LIKELY(unseen < UNSEEN_LEAST_NS))
+	if (LIKELY(unseen < UNSEEN_LEAST_NS) || unseen > (__s64)(now - thread->came_ns))
 		return;
 	counts = lost();
 	if (!counts)
@@ -98,6 +100,8 @@ static __always_inline void end_sleep(struct thread *thread, struct task_struct 
 	wait = end_wait(thread, task, stack, has_stack);
 	if (want_records && (!user_tap || (thread->tap_where == TAP_IN_CALL && has_stack)))
 		record_sleep(thread, task, wait, stack, site, waiters_exit);
+	if (want_history)
+		keep_sleep(thread, wait, stack, waiters_exit);
 	if (user_tap)
 		write_tapped_site(thread, task, stack, tap_caller(thread));
 	thread->waker_kind = DEBOX_WAKER_UNKNOWN;
@@ -131,6 +135,7 @@ static __noinline int resume_unseen(struct thread *thread, struct task_struct *t
 	if (user_tap)
 		tap_in(thread, now);
 	thread->run_delay_ns = run_delay(task); /* it is counted; not once more when it leaves */
+	thread->came_ns = now;
 	COUNT_LOST(switches);
 	if (want_sleeps && slept)
 		end_sleep(thread, task, false); /* at a place that nobody can name any more */
@@ -180,6 +185,7 @@ static __always_inline void switch_in(struct task_struct *task, __u64 now)
 	if (!thread || thread->state != THREAD_LIVE)
 		return;
 	began = part_began(thread);
+	thread->came_ns = now;
 	switch (thread->mode) {
 	case MODE_BLOCKED:
 		/* Woken while it was going to sleep; or, if no waking was seen at all, just now. */

@@ -162,7 +162,7 @@ static __always_inline void exit_call(unsigned long long *ctx, struct pt_regs *r
 		return;
 	begin_work(thread);
 	now = bpf_ktime_get_ns();
-	if (UNLIKELY(want_io || want_callsites || want_records || !want_report ||
+	if (UNLIKELY(want_io || want_callsites || want_records || want_history || !want_report ||
 		     !is_running(thread) || !is_whole_call(thread) ||
 		     (for_others && changes_ids(thread->call))) ||
 	    !close_plain_call(thread, task, now, ret)) {

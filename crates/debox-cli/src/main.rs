@@ -8,6 +8,7 @@ mod manual;
 mod options;
 mod output;
 mod preload;
+mod record;
 mod run;
 mod table;
 mod tappable;
@@ -27,6 +28,7 @@ fn main() -> ExitCode {
     let done = match cli.subcommand {
         Subcommand::Run(arguments) => run::run(arguments),
         Subcommand::Attach(arguments) => attach::attach(arguments),
+        Subcommand::Record(arguments) => record::record(arguments),
         Subcommand::Broker(arguments) => broker::broker(arguments),
         Subcommand::Doctor(arguments) => doctor::doctor(arguments),
         Subcommand::Man(arguments) => manual::man(arguments),

@@ -33,6 +33,17 @@ pub enum Subcommand {
         Ends with the process, after --for, or with Ctrl-C."
     )]
     Attach(Attach),
+    /// Keep every record of a program's calls in a Parquet file
+    #[command(
+        after_help = "Examples:\n  debox record -o trace.parquet -- tar czf /tmp/etc.tar.gz /etc\n  \
+        debox record -o trace.parquet -p $(pidof -s nginx) --for 10s\n  \
+        debox record -o last.parquet --flight 30s -p $(pidof -s nginx)   # kill -USR1 writes it\n\n\
+        Needs root. The file can be read at any time, also after a kill -9, which loses two seconds \
+        at most; what is not sealed yet is beside it in FILE.tail. In FILE, {host}, {hour} (UTC) and \
+        {part} stand for what they say.\n\n\
+        Exit status: that of the command, as with `debox run`."
+    )]
+    Record(Record),
     /// Serve programs of users without privilege: load the probes once, for all of them
     #[command(
         after_help = "Runs in the foreground until SIGTERM or Ctrl-C; needs root. \
@@ -71,6 +82,87 @@ pub struct Attach {
     /// How long, such as 500ms, 10s or 2m; without it until the process ends or Ctrl-C
     #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
     pub duration: Option<Duration>,
+}
+
+#[derive(Args)]
+pub struct Record {
+    /// The file to write
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+    /// Monitor a process that is already running, its threads and the children it starts from now on
+    #[arg(
+        short,
+        long,
+        conflicts_with = "command",
+        required_unless_present = "command"
+    )]
+    pub pid: Option<u32>,
+    /// With --pid: how long, such as 500ms, 10s or 2m; without it until the process ends or Ctrl-C
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_duration, requires = "pid")]
+    pub duration: Option<Duration>,
+    /// What to measure besides: irq (interrupts apart from CPU time), io (bytes fetched from and sent
+    /// to storage)
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "LIST")]
+    pub detail: Vec<MoreDetail>,
+    /// Take the program's stack for calls that took at least so long; a look at the stack costs each
+    /// about a microsecond
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "10us")]
+    pub stacks_from: Duration,
+    /// Begin another file when this one has grown to so many bytes, as in 100M or 2G
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub rotate_size: Option<u64>,
+    /// Begin another file after so long, as in 10m or 1h
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub rotate_time: Option<Duration>,
+    /// With rotation: remove the oldest file of this recording when there are more
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub keep_files: Option<u32>,
+    /// Keep the last so many seconds in memory, and write them when debox gets SIGUSR1
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    #[arg(conflicts_with_all = ["rotate_size", "rotate_time"])]
+    pub flight: Option<Duration>,
+    /// With --flight: memory for the records, as in 256M
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "256M")]
+    pub flight_memory: u64,
+    /// Memory for records that have not been taken in yet, as in 64M; a power of two
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "64M")]
+    pub buffer: u64,
+    /// Print the report of `debox run`, too
+    #[arg(long)]
+    pub report: bool,
+    /// Threads monitored at the same time, at most; each takes 1 kB of memory
+    #[arg(long, value_name = "N", default_value_t = 16384)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
+    pub max_threads: u32,
+    /// The command and its arguments
+    #[arg(last = true, num_args = 1.., value_name = "CMD")]
+    pub command: Vec<std::ffi::OsString>,
+}
+
+impl Record {
+    pub fn session_options(&self) -> Options {
+        Options {
+            detail: Detail {
+                sleeps: true,
+                callsites: true,
+                irq: self.detail.contains(&MoreDetail::Irq),
+                io: self.detail.contains(&MoreDetail::Io),
+            },
+            slow_ns: u64::try_from(self.stacks_from.as_nanos()).unwrap_or(u64::MAX),
+            max_threads: self.max_threads,
+            adopts_sleeps: self.pid.is_some(),
+            history_bytes: u32::try_from(self.buffer.next_power_of_two())
+                .unwrap_or(1 << 31)
+                .clamp(1 << 16, 1 << 31),
+            ..Options::default()
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum MoreDetail {
+    Irq,
+    Io,
 }
 
 #[derive(Args)]
@@ -313,6 +405,26 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(seconds * scale).map_err(|error| error.to_string())
 }
 
+/// With a unit of 1024, as in 64M.
+fn parse_size(text: &str) -> Result<u64, String> {
+    let (number, scale) = match text.strip_suffix(['k', 'K', 'M', 'G', 'T']) {
+        None => (text, 0),
+        Some(number) => match text.as_bytes()[text.len() - 1] {
+            b'k' | b'K' => (number, 10),
+            b'M' => (number, 20),
+            b'G' => (number, 30),
+            _ => (number, 40),
+        },
+    };
+    let number: u64 = number
+        .parse()
+        .map_err(|_| "expected a number of bytes, as in 100M")?;
+    match number.checked_mul(1 << scale) {
+        Some(bytes) if bytes > 0 => Ok(bytes),
+        _ => Err("the size must be more than 0 and fit into 64 bits".to_string()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -332,6 +444,15 @@ mod tests {
             "99999999999999999999999999h",
         ] {
             assert!(parse_duration(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn sizes_have_units() {
+        assert_eq!(parse_size("64M"), Ok(64 << 20));
+        assert_eq!(parse_size("512"), Ok(512));
+        for bad in ["", "M", "0", "1.5G", "-1k", "99999999999T"] {
+            assert!(parse_size(bad).is_err(), "{bad}");
         }
     }
 

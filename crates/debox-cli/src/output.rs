@@ -76,6 +76,16 @@ impl Output {
     }
 }
 
+/// The tables of a report on standard error.
+pub fn print(report: &Report) -> Result<()> {
+    let output = Output {
+        format: Format::Table,
+        file: None,
+        all: false,
+    };
+    output.write(report)
+}
+
 trait SyncIfRegular {
     fn sync_data_if_regular(&self) -> io::Result<()>;
 }

@@ -14,13 +14,13 @@ use crate::preload::Preload;
 use crate::tappable;
 
 /// Names the session in the environment of what runs under it.
-const SESSION_VARIABLE: &str = "DEBOX_SESSION";
+pub const SESSION_VARIABLE: &str = "DEBOX_SESSION";
 
 /// Often enough for the ring buffer to hold the ends of threads in between.
 const POLL: Duration = Duration::from_millis(20);
 
 /// The last switch of a thread comes shortly after its parent can know of its end.
-const LAST_SWITCH: Duration = Duration::from_millis(500);
+pub const LAST_SWITCH: Duration = Duration::from_millis(500);
 
 pub fn run(arguments: Run) -> Result<u8> {
     if let Some(outer) = std::env::var_os(SESSION_VARIABLE) {
@@ -83,7 +83,7 @@ extern "C" fn pass_on(signal: libc::c_int) {
 
 /// As with `time`: what the terminal sends reaches the command by itself and debox lives on to
 /// report; what is sent to debox alone is passed on.
-fn pass_signals_to(pid: libc::pid_t) {
+pub fn pass_signals_to(pid: libc::pid_t) {
     COMMAND.store(pid, Ordering::Relaxed);
     let handler = pass_on as extern "C" fn(libc::c_int) as libc::sighandler_t;
     // SAFETY: the handler does nothing but kill.

@@ -1,5 +1,7 @@
 //! Names of system calls.
 
+use std::borrow::Cow;
+
 use crate::tables::{CALL_IA32, CALL_NONE};
 
 /// The pseudo-call of a thread's time between calls.
@@ -24,6 +26,14 @@ pub fn name(call: u32) -> String {
     }
 }
 
+/// The name of an error, such as `ENOENT`.
+pub fn error_name(errno: i32) -> Cow<'static, str> {
+    match syscalls::Errno::new(errno).name() {
+        Some(name) => Cow::Borrowed(name),
+        None => Cow::Owned(format!("errno {errno}")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -34,5 +44,7 @@ mod tests {
         assert_eq!(name(20 | CALL_IA32), "getpid (ia32)");
         assert_eq!(name(9999), "syscall_9999");
         assert_eq!(name(CALL_NONE), "(user)");
+        assert_eq!(error_name(2), "ENOENT");
+        assert_eq!(error_name(4000), "errno 4000");
     }
 }

@@ -22,6 +22,7 @@ use crate::resources::Resources;
 use crate::session::{Session, Tap};
 use crate::tables::{self, add, total, types, OpenWait, CALL_NONE};
 use lives::{add_totals, life_of};
+pub(crate) use owners::{certainty, doing};
 #[cfg(any(test, fuzzing))]
 pub(crate) use snapshot::stacks_by_index;
 pub(crate) use snapshot::Snapshot;
@@ -39,7 +40,17 @@ impl Session {
         // Stacks of what is asleep are taken before the stop, while tasks are still enrolled.
         let stacks = self.stacks_in_flight()?;
         let stopped_ns = self.stop()?;
-        let snapshot = self.snapshot(stopped_ns, &stacks)?;
+        self.report(outcome, stopped_ns, &stacks)
+    }
+
+    /// What was measured until the stop. `stacks` are those of what was asleep before it.
+    pub(crate) fn report(
+        self,
+        outcome: Outcome,
+        stopped_ns: u64,
+        stacks: &HashMap<u32, Vec<u64>>,
+    ) -> Result<Report> {
+        let snapshot = self.snapshot(stopped_ns, stacks)?;
         let events = self.events.borrow();
         let explainer = Explainer::new(&snapshot, &events.processes, &events.stacks);
         let mut report = snapshot.report(outcome, &explainer, &events.resources);

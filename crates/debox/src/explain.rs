@@ -1,6 +1,7 @@
 //! From stacks to sites, labels and call sites, for people.
 
 use std::cell::RefCell;
+use std::rc::Rc;
 
 use crate::callers::{after_switch, is_outermost, is_plumbing};
 use crate::calls;
@@ -36,7 +37,7 @@ const FURTHER_LOST: &str = "(further frames: the stack was lost)";
 
 /// Looks up the session's stacks.
 pub(crate) struct Explainer<'a> {
-    symbols: Symbols,
+    symbols: Rc<Symbols>,
     processes: &'a RefCell<Processes>,
     stacks: &'a RefCell<Stacks>,
     snapshot: &'a Snapshot,
@@ -48,7 +49,7 @@ impl<'a> Explainer<'a> {
         processes: &'a RefCell<Processes>,
         stacks: &'a RefCell<Stacks>,
     ) -> Explainer<'a> {
-        Explainer::with_symbols(snapshot, processes, stacks, Symbols::default())
+        Explainer::with_symbols(snapshot, processes, stacks, Rc::default())
     }
 
     /// With what is known of the kernel's addresses already.
@@ -56,7 +57,7 @@ impl<'a> Explainer<'a> {
         snapshot: &'a Snapshot,
         processes: &'a RefCell<Processes>,
         stacks: &'a RefCell<Stacks>,
-        symbols: Symbols,
+        symbols: Rc<Symbols>,
     ) -> Explainer<'a> {
         Explainer {
             symbols,

@@ -10,6 +10,7 @@ mod clock;
 mod collect;
 pub mod doctor;
 mod explain;
+pub mod history;
 pub mod inband;
 pub mod kernel;
 pub mod labels;
@@ -21,6 +22,7 @@ pub mod outside;
 mod outside;
 mod process;
 pub mod record;
+mod recorder;
 pub mod report;
 mod resources;
 pub mod session;
@@ -39,5 +41,6 @@ mod skeleton {
 
 pub use collect::Outcome;
 pub use monitor::Monitor;
+pub use recorder::{Missing, Recorder};
 pub use session::{Detail, Options, Session, Tap};
 pub use trace::TraceOptions;

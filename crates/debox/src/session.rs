@@ -85,6 +85,9 @@ pub struct Options {
     /// Whether it is asked what tasks wait for that sleep when they are enrolled. A session begins
     /// sooner without.
     pub adopts_sleeps: bool,
+    /// How many bytes of records may wait to be taken in by a [`crate::Recorder`], a power of two;
+    /// 0: none are sent.
+    pub history_bytes: u32,
 }
 
 impl Default for Options {
@@ -101,6 +104,7 @@ impl Default for Options {
             report: true,
             trace: None,
             adopts_sleeps: false,
+            history_bytes: 0,
         }
     }
 }

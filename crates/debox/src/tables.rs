@@ -36,6 +36,13 @@ pub(crate) const EVENT_CALL_SITE: u32 = 2;
 pub(crate) const EVENT_RESOURCE: u32 = 3;
 pub(crate) const EVENT_DIRECTORY: u32 = 4;
 
+pub(crate) const KEPT_CALL: u32 = 1;
+pub(crate) const KEPT_SLEEP: u32 = 2;
+
+pub(crate) const WAKER_TASK: u32 = 1;
+pub(crate) const WAKER_HARDIRQ: u32 = 2;
+pub(crate) const WAKER_SOFTIRQ: u32 = 3;
+
 pub(crate) const RESOURCE_NONE: u32 = 0;
 pub(crate) const RESOURCE_FD: u32 = 1;
 pub(crate) const RESOURCE_FUTEX: u32 = 2;

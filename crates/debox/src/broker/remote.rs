@@ -365,7 +365,7 @@ impl RemoteSession {
         }
         let events = &self.events;
         let explainer =
-            Explainer::with_symbols(&snapshot, &events.processes, &events.stacks, symbols);
+            Explainer::with_symbols(&snapshot, &events.processes, &events.stacks, symbols.into());
         Ok(snapshot.report(outcome, &explainer, &events.resources))
     }
 

@@ -164,7 +164,7 @@ pub(super) fn holder(explainer: &Explainer, wait: &OpenWait) -> Option<Holder> {
     })
 }
 
-fn certainty(certainty: u32) -> String {
+pub(crate) fn certainty(certainty: u32) -> String {
     match certainty {
         tables::OWNER_EXACT => "exact",
         tables::OWNER_LAST_READER => "last reader",
@@ -175,7 +175,7 @@ fn certainty(certainty: u32) -> String {
 }
 
 /// What a task was doing; of one asleep, the label of its sleep.
-fn doing(
+pub(crate) fn doing(
     explainer: &Explainer,
     doing: u32,
     (call, stack, lock_flags): (u32, u64, u32),

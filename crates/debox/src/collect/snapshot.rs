@@ -229,7 +229,7 @@ impl Session {
         }))
     }
 
-    fn lost(&self) -> Result<types::lost> {
+    pub(crate) fn lost(&self) -> Result<types::lost> {
         let mut lost = types::lost::default();
         let values = self
             .skel
@@ -260,7 +260,7 @@ impl Session {
     /// Times the kernel skipped one of the session's probes because it was already running there.
     /// The probes of locks do nothing in interrupts, so that nothing is missing where only those can
     /// come to a running probe (probe/context.h).
-    fn probe_misses(&self) -> Result<u64> {
+    pub(crate) fn probe_misses(&self) -> Result<u64> {
         let progs = &self.skel.progs;
         let bss = self.skel.maps.bss_data.as_deref();
         let only_interrupts = bss.is_some_and(|bss| bss.tracepoints_keep_cpu);

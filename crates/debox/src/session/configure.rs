@@ -28,6 +28,7 @@ pub(super) fn configure(open: &mut OpenDeboxSkel, options: &Options) -> Result<(
     rodata.adopt_sleeps = options.adopts_sleeps;
     rodata.want_report = options.report;
     rodata.want_records = options.max_records > 0;
+    rodata.want_history = options.history_bytes > 0;
     rodata.slow_ns = options.slow_ns;
     rodata.user_tap = options.tap == Tap::User;
     rodata.max_threads = options.max_threads;
@@ -53,6 +54,9 @@ pub(super) fn configure(open: &mut OpenDeboxSkel, options: &Options) -> Result<(
     open.maps
         .slot_tids
         .set_max_entries(options.max_records.max(1))?;
+    if options.history_bytes > 0 {
+        open.maps.history.set_max_entries(options.history_bytes)?;
+    }
     if !options.report {
         open.maps.events.set_max_entries(4096)?;
     }

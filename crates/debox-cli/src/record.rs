@@ -1,0 +1,177 @@
+//! `debox record`: every call of a program, kept.
+
+mod sink;
+
+use std::ffi::OsString;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{bail, Result};
+use debox::{Outcome, Recorder};
+
+use crate::command::{self, Command};
+use crate::options::Record;
+use crate::output;
+use crate::run::{self, SESSION_VARIABLE};
+use crate::units;
+use sink::{Sink, Written};
+
+/// How long the probes may be ahead of this process, unless it is busy.
+const POLL: Duration = Duration::from_millis(20);
+
+static STOP: AtomicBool = AtomicBool::new(false);
+static WRITE: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn stop(_: libc::c_int) {
+    STOP.store(true, Ordering::Relaxed);
+}
+
+extern "C" fn write_flight(_: libc::c_int) {
+    WRITE.store(true, Ordering::Relaxed);
+}
+
+pub fn record(arguments: Record) -> Result<u8> {
+    if let Some(outer) = std::env::var_os(SESSION_VARIABLE) {
+        bail!(
+            "already running under debox (process {}): start one `debox record` around the whole",
+            outer.to_string_lossy()
+        );
+    }
+    if !debox::kernel::has_bpf_privilege() {
+        bail!(
+            "a recording needs root (or CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE): a broker hands out \
+             no records of whole commands; run it with sudo"
+        );
+    }
+    if let Some(pid) = arguments.pid {
+        debox::kernel::require_process(pid)?;
+    }
+    // Found before probes are loaded, so that a mistake is told at once.
+    let program = arguments.command.first().map(|name| command::find(name));
+    let program = program.transpose()?;
+    let mut sink = Sink::open(&arguments)?;
+    let mut recorder = Recorder::open(arguments.session_options())?;
+    handle(libc::SIGUSR1, write_flight);
+    let status = match (&program, arguments.pid) {
+        (Some(program), _) => {
+            let environment: Vec<(&str, OsString)> =
+                vec![(SESSION_VARIABLE, std::process::id().to_string().into())];
+            let mut command = Command::prepare(program, &arguments.command, environment)?;
+            run::pass_signals_to(command.pid);
+            recorder.enrol(command.pid as u32, true)?;
+            command.release()?;
+            record_command(&mut recorder, &mut sink, &mut command)?
+        }
+        (None, Some(pid)) => {
+            handle(libc::SIGINT, stop);
+            handle(libc::SIGTERM, stop);
+            recorder.enrol(pid, false)?;
+            record_process(&mut recorder, &mut sink, pid, arguments.duration)?;
+            0
+        }
+        (None, None) => bail!("name a command, or a process with --pid"),
+    };
+    let outcome = Outcome {
+        command: words(&arguments.command),
+        exit_status: program.is_some().then_some(status),
+    };
+    let (report, missing) = recorder.finish(outcome, &mut |call| sink.append(call))?;
+    let written = sink.finish(&missing)?;
+    if arguments.report {
+        output::print(&report)?;
+    }
+    say(&written);
+    for sentence in &report.unseen {
+        eprintln!("debox: {sentence}");
+    }
+    Ok(status as u8)
+}
+
+fn words(command: &[OsString]) -> Vec<String> {
+    let words = command.iter().map(|word| word.to_string_lossy());
+    words.map(|word| word.into_owned()).collect()
+}
+
+fn handle(signal: libc::c_int, handler: extern "C" fn(libc::c_int)) {
+    // SAFETY: the handlers only store to atomics.
+    unsafe { libc::signal(signal, handler as libc::sighandler_t) };
+}
+
+fn record_command(recorder: &mut Recorder, sink: &mut Sink, command: &mut Command) -> Result<i32> {
+    let status = loop {
+        take_in(recorder, sink)?;
+        if let Some(status) = command.try_wait() {
+            break status;
+        }
+    };
+    // The last switch of a thread comes shortly after its parent can know of its end.
+    let deadline = Instant::now() + run::LAST_SWITCH;
+    while recorder.threads_alive(command.pid as u32)? > 0 && Instant::now() < deadline {
+        take_in(recorder, sink)?;
+    }
+    Ok(status)
+}
+
+fn record_process(
+    recorder: &mut Recorder,
+    sink: &mut Sink,
+    pid: u32,
+    duration: Option<Duration>,
+) -> Result<()> {
+    let deadline = duration.map(|duration| Instant::now() + duration);
+    while !STOP.load(Ordering::Relaxed)
+        && deadline.is_none_or(|deadline| Instant::now() < deadline)
+        && recorder.threads_alive(pid)? > 0
+    {
+        take_in(recorder, sink)?;
+    }
+    Ok(())
+}
+
+fn take_in(recorder: &mut Recorder, sink: &mut Sink) -> Result<()> {
+    let mut wait = POLL;
+    while recorder.poll(wait, &mut |call| sink.append(call))? {
+        wait = Duration::ZERO;
+        sink.tick(recorder)?;
+    }
+    sink.tick(recorder)?;
+    if WRITE.swap(false, Ordering::Relaxed) {
+        match sink.write_flight(recorder)? {
+            Some(written) => say(&written),
+            None => eprintln!("debox: SIGUSR1 writes nothing without --flight"),
+        }
+    }
+    Ok(())
+}
+
+fn say(written: &Written) {
+    match written.files.as_slice() {
+        [] => eprintln!("debox: no records were written"),
+        files => eprintln!(
+            "debox: {} records of {} in {} ({}, {} bytes per record)",
+            units::count(written.rows),
+            units::time(written.span_ns),
+            files.join(", "),
+            units::bytes(written.bytes),
+            written.bytes / written.rows.max(1)
+        ),
+    }
+    if !written.lost.is_none() {
+        let lost = &written.lost;
+        eprintln!(
+            "debox: lost: {} records, {} sleeps, {} stacks, {} threads, {} events (see --buffer and \
+             --max-threads)",
+            units::count(lost.records),
+            units::count(lost.sleeps),
+            units::count(lost.stacks),
+            units::count(lost.threads),
+            units::count(lost.probe_misses)
+        );
+    }
+    if written.dropped_early > 0 {
+        eprintln!(
+            "debox: --flight-memory was too small: {} s of the records went before their time",
+            written.dropped_early
+        );
+    }
+}

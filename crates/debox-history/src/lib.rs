@@ -1,0 +1,20 @@
+//! The history of a program's system calls: every record, in order, as Apache Parquet.
+//!
+//! `docs/history.md` describes the columns. [`Writer`] keeps a file that can be read at any time;
+//! [`History`] reads files, also those of a recorder that was killed.
+
+mod columns;
+mod flight;
+mod meta;
+mod read;
+mod recover;
+mod rows;
+mod schema;
+mod write;
+
+pub use flight::Flight;
+pub use meta::{Lost, Meta, SCHEMA};
+pub use read::{Batches, File, History};
+pub use rows::Rows;
+pub use schema::{schema, sleep_fields};
+pub use write::{tail_of, Limits, Summary, Writer};

@@ -1,0 +1,104 @@
+//! What a file says of itself, beside the rows.
+
+use anyhow::{bail, Context, Result};
+use parquet::file::metadata::KeyValue;
+use serde::{Deserialize, Serialize};
+
+/// Name and version of the schema. A reader takes files of the same number; columns are only added.
+pub const SCHEMA: &str = "debox.history/1";
+
+/// Under this name the file's metadata has the JSON of [`Meta`].
+pub(crate) const KEY: &str = "debox.history";
+
+/// Of a recording.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Meta {
+    pub schema: String,
+    /// The program that wrote it.
+    pub writer: String,
+    pub host: String,
+    pub kernel: String,
+    #[serde(default)]
+    pub command: Vec<String>,
+    pub cpus: u32,
+    pub detail: Vec<String>,
+    /// Which records were kept; without it, all.
+    #[serde(default)]
+    pub filter: Option<String>,
+    /// Calls that took less have no stack.
+    #[serde(default)]
+    pub stacks_from_ns: u64,
+    /// What to add to `CLOCK_MONOTONIC` to have nanoseconds since 1970. Of the start of the
+    /// recording: a clock that is set later does not change it.
+    pub realtime_offset_ns: i64,
+    /// `CLOCK_MONOTONIC` at the start and the end.
+    pub started_ns: u64,
+    #[serde(default)]
+    pub ended_ns: u64,
+    /// Whether the recorder came to its end. False: it was killed, or writes on.
+    #[serde(default)]
+    pub complete: bool,
+    /// Which file of a recording with several, from 0.
+    #[serde(default)]
+    pub part: u32,
+    /// Rows in the parts before this one and in this one's sealed part.
+    #[serde(default)]
+    pub rows_before: u64,
+    /// Of the whole recording, so far.
+    #[serde(default)]
+    pub lost: Lost,
+    /// Records that the filter did not keep.
+    #[serde(default)]
+    pub filtered_out: u64,
+}
+
+/// What was not recorded, and so is missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Lost {
+    /// Records for which there was no room.
+    pub records: u64,
+    /// Sleeps of calls that are there.
+    pub sleeps: u64,
+    /// Stacks that could not be had.
+    pub stacks: u64,
+    /// Threads that were not monitored.
+    pub threads: u64,
+    /// Events that the kernel did not show.
+    pub probe_misses: u64,
+}
+
+impl Lost {
+    pub fn is_none(&self) -> bool {
+        *self == Lost::default()
+    }
+}
+
+impl Meta {
+    pub(crate) fn to_key_value(&self) -> Result<KeyValue> {
+        let text = serde_json::to_string(self).context("cannot describe the file")?;
+        Ok(KeyValue::new(KEY.to_string(), text))
+    }
+
+    pub(crate) fn from_key_values(values: Option<&Vec<KeyValue>>) -> Result<Meta> {
+        let ours = values
+            .into_iter()
+            .flatten()
+            .find(|value| value.key == KEY)
+            .and_then(|value| value.value.as_deref());
+        let Some(text) = ours else {
+            bail!("it is a Parquet file, but not a history that `debox record` wrote");
+        };
+        let named: serde_json::Value =
+            serde_json::from_str(text).context("its description is damaged")?;
+        let schema = named.get("schema").and_then(|schema| schema.as_str());
+        if schema != Some(SCHEMA) {
+            bail!(
+                "its schema is {}, and this debox reads {SCHEMA}: use the debox that wrote it, or a \
+                 newer one",
+                schema.unwrap_or("not named")
+            );
+        }
+        serde_json::from_value(named).context("its description is damaged")
+    }
+}

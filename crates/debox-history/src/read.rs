@@ -1,0 +1,322 @@
+//! Reading histories: one file or several, whole, cut, or still being written.
+
+use std::fs;
+use std::io::{self, Read};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{bail, ensure, Context, Result};
+use arrow::array::RecordBatch;
+use arrow::datatypes::{DataType, Schema};
+use parquet::arrow::arrow_reader::{
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
+    ParquetRecordBatchReaderBuilder,
+};
+use parquet::arrow::ProjectionMask;
+use parquet::errors::ParquetError;
+use parquet::file::reader::{ChunkReader, Length};
+
+use crate::meta::Meta;
+use crate::recover;
+use crate::rows::Rows;
+use crate::schema::schema;
+use crate::write::tail_of;
+
+/// Rows that are decoded at once.
+const BATCH_ROWS: usize = 8192;
+
+/// The files of one history, in order.
+#[derive(Debug)]
+pub struct History {
+    pub files: Vec<File>,
+}
+
+/// One of them.
+#[derive(Debug, Clone)]
+pub struct File {
+    pub path: PathBuf,
+    pub meta: Meta,
+    pub rows: u64,
+    /// Bytes at its end that are no part of it: its writer was stopped in the middle of writing.
+    pub cut_off: u64,
+    bytes: Bytes,
+    metadata: ArrowReaderMetadata,
+}
+
+impl History {
+    /// Opens files, all `*.parquet` of directories, and the tails that a killed recorder left.
+    pub fn open<P: AsRef<Path>>(paths: &[P]) -> Result<History> {
+        let mut files = Vec::new();
+        for path in paths {
+            let path = path.as_ref();
+            if path.is_dir() {
+                let found = in_directory(path)?;
+                ensure!(
+                    !found.is_empty(),
+                    "{} has no file whose name ends in .parquet",
+                    path.display()
+                );
+                for path in found {
+                    add(&mut files, &path)?;
+                }
+            } else {
+                add(&mut files, path)?;
+            }
+        }
+        ensure!(!files.is_empty(), "no file was named");
+        files.sort_by_key(|file| {
+            let meta = &file.meta;
+            (
+                meta.host.clone(),
+                meta.started_ns,
+                meta.part,
+                meta.rows_before,
+            )
+        });
+        Ok(History { files })
+    }
+
+    pub fn rows(&self) -> u64 {
+        self.files.iter().map(|file| file.rows).sum()
+    }
+
+    /// The rows as columns. `columns`: which of them, such as `wall_ns` or `sleeps.label`.
+    pub fn batches<'a>(&'a self, columns: &'a [&'a str]) -> Batches<'a> {
+        Batches {
+            files: self.files.iter(),
+            columns,
+            open: None,
+        }
+    }
+
+    /// The rows as records: slower than columns.
+    pub fn calls(&self) -> Rows<'_> {
+        Rows::new(self)
+    }
+}
+
+fn in_directory(directory: &Path) -> Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(directory)
+        .with_context(|| format!("cannot read the directory {}", directory.display()))?;
+    let mut found = Vec::new();
+    for entry in entries {
+        let path = entry?.path();
+        if path.is_dir() {
+            found.extend(in_directory(&path)?);
+        } else if path.extension().is_some_and(|end| end == "parquet") {
+            found.push(path);
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+fn add(files: &mut Vec<File>, path: &Path) -> Result<()> {
+    let file = File::open(path)?;
+    let tail = tail_of(path);
+    // Rows that have been sealed since the tail was written are in both.
+    if !file.meta.complete && tail.exists() {
+        let tail = File::open(&tail)?;
+        if tail.meta.rows_before == file.meta.rows_before + file.rows {
+            files.push(tail);
+        }
+    }
+    files.push(file);
+    Ok(())
+}
+
+impl File {
+    pub fn open(path: &Path) -> Result<File> {
+        let file =
+            fs::File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
+        let length = file
+            .metadata()
+            .with_context(|| format!("cannot read {}", path.display()))?
+            .len();
+        let file = Arc::new(file);
+        let mut first_error = None;
+        for end in recover::ends(&file, path)? {
+            let bytes = Bytes {
+                file: Arc::clone(&file),
+                length: end,
+            };
+            match ArrowReaderMetadata::load(&bytes, ArrowReaderOptions::new()) {
+                Ok(metadata) => return File::checked(path, bytes, metadata, length - end),
+                Err(error) => first_error = first_error.or(Some(error)),
+            }
+        }
+        match first_error {
+            Some(error) => {
+                Err(error).with_context(|| format!("cannot read {}: it is damaged", path.display()))
+            }
+            None => bail!(
+                "cannot read {}: it is cut before its first footer",
+                path.display()
+            ),
+        }
+    }
+
+    fn checked(
+        path: &Path,
+        bytes: Bytes,
+        metadata: ArrowReaderMetadata,
+        cut_off: u64,
+    ) -> Result<File> {
+        let values = metadata.metadata().file_metadata().key_value_metadata();
+        let meta = Meta::from_key_values(values)
+            .with_context(|| format!("cannot read {}", path.display()))?;
+        check_columns(metadata.schema())
+            .with_context(|| format!("cannot read {}", path.display()))?;
+        let rows = metadata.metadata().file_metadata().num_rows();
+        Ok(File {
+            path: path.to_path_buf(),
+            meta,
+            rows: u64::try_from(rows).context("the file says that it has less than no rows")?,
+            cut_off,
+            bytes,
+            metadata,
+        })
+    }
+
+    fn reader(&self, columns: &[&str]) -> Result<ParquetRecordBatchReader> {
+        let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(
+            self.bytes.clone(),
+            self.metadata.clone(),
+        );
+        let descriptor = builder.parquet_schema();
+        let leaves = descriptor.columns().iter().enumerate().filter(|(_, leaf)| {
+            let parts = leaf.path().parts();
+            let (first, last) = (&parts[0], &parts[parts.len() - 1]);
+            columns.iter().any(|wanted| match wanted.split_once('.') {
+                Some((list, field)) => first == list && last == field,
+                None => first == wanted,
+            })
+        });
+        let mask = ProjectionMask::leaves(descriptor, leaves.map(|(index, _)| index));
+        builder
+            .with_projection(mask)
+            .with_batch_size(BATCH_ROWS)
+            .build()
+            .with_context(|| format!("cannot read {}", self.path.display()))
+    }
+}
+
+/// Every column that this reader knows has to be there, with its type; others may be.
+fn check_columns(found: &Schema) -> Result<()> {
+    for field in schema().fields() {
+        let Ok(other) = found.field_with_name(field.name()) else {
+            bail!("the column {} is missing", field.name());
+        };
+        let fits = match (field.data_type(), other.data_type()) {
+            (DataType::List(ours), DataType::List(theirs)) => {
+                match (ours.data_type(), theirs.data_type()) {
+                    (DataType::Struct(ours), DataType::Struct(theirs)) => {
+                        ours.iter().all(|field| {
+                            let same = |other: &&Arc<arrow::datatypes::Field>| {
+                                other.name() == field.name()
+                                    && other.data_type() == field.data_type()
+                            };
+                            theirs.iter().any(|other| same(&other))
+                        })
+                    }
+                    _ => false,
+                }
+            }
+            (ours, theirs) => ours == theirs,
+        };
+        ensure!(
+            fits,
+            "the column {} is of the type {}, not {}",
+            field.name(),
+            other.data_type(),
+            field.data_type()
+        );
+    }
+    Ok(())
+}
+
+/// Goes through the files; see [`History::batches`].
+pub struct Batches<'a> {
+    files: std::slice::Iter<'a, File>,
+    columns: &'a [&'a str],
+    open: Option<(ParquetRecordBatchReader, &'a File)>,
+}
+
+impl<'a> Iterator for Batches<'a> {
+    /// The file, and some of its rows.
+    type Item = Result<(&'a File, RecordBatch)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some((reader, file)) = &mut self.open {
+                let path = || format!("cannot read {}: it is damaged", file.path.display());
+                match reader.next() {
+                    Some(batch) => {
+                        return Some(batch.with_context(path).map(|batch| (*file, batch)))
+                    }
+                    None => self.open = None,
+                }
+            }
+            let file = self.files.next()?;
+            match file.reader(self.columns) {
+                Ok(reader) => self.open = Some((reader, file)),
+                Err(error) => return Some(Err(error)),
+            }
+        }
+    }
+}
+
+/// A file up to some length.
+#[derive(Debug, Clone)]
+struct Bytes {
+    file: Arc<fs::File>,
+    length: u64,
+}
+
+impl Length for Bytes {
+    fn len(&self) -> u64 {
+        self.length
+    }
+}
+
+impl ChunkReader for Bytes {
+    type T = io::BufReader<At>;
+
+    fn get_read(&self, start: u64) -> parquet::errors::Result<Self::T> {
+        Ok(io::BufReader::new(At {
+            bytes: self.clone(),
+            at: start,
+        }))
+    }
+
+    fn get_bytes(
+        &self,
+        start: u64,
+        length: usize,
+    ) -> parquet::errors::Result<parquet::data_type::Bytes> {
+        let end = start.checked_add(length as u64);
+        if end.is_none_or(|end| end > self.length) {
+            return Err(ParquetError::EOF("the file is shorter than it says".into()));
+        }
+        let mut bytes = vec![0u8; length];
+        self.file.read_exact_at(&mut bytes, start)?;
+        Ok(bytes.into())
+    }
+}
+
+/// Reads on from a place.
+struct At {
+    bytes: Bytes,
+    at: u64,
+}
+
+impl Read for At {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let left = self.bytes.length.saturating_sub(self.at);
+        let most = usize::try_from(left).unwrap_or(usize::MAX).min(into.len());
+        let got = self.bytes.file.read_at(&mut into[..most], self.at)?;
+        self.at += got as u64;
+        Ok(got)
+    }
+}

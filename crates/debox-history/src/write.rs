@@ -1,0 +1,284 @@
+//! Writing a history so that it can be read at any time, also after the writer was killed.
+//!
+//! A Parquet file is readable once its footer is written. Rows gather until they are worth a group
+//! of their own; then the group is appended and a footer after it, and the next group goes behind
+//! that footer, which readers skip. Rows that still gather are in a second file beside it, the tail,
+//! which is written anew every few seconds and put in place by renaming.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use arrow::array::RecordBatch;
+use debox::history::Call;
+use parquet::arrow::arrow_writer::{ArrowWriter, ArrowWriterOptions};
+use parquet::basic::{Compression, ZstdLevel};
+use parquet::file::metadata::{FileMetaData, KeyValue, ParquetMetaData, ParquetMetaDataWriter};
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
+
+use crate::columns::Columns;
+use crate::meta::Meta;
+use crate::schema::schema;
+
+/// When rows are written.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Rows of a group. A reader's memory, and this writer's, grow with it.
+    pub group_rows: usize,
+    /// What a killed recorder may lose, at most.
+    pub tail_every: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            group_rows: 1 << 18,
+            tail_every: Duration::from_secs(2),
+        }
+    }
+}
+
+/// Sleeps of the rows of one group, at most: a call may have thousands.
+const GROUP_SLEEPS: usize = 1 << 20;
+
+/// What was written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Summary {
+    pub rows: u64,
+    pub bytes: u64,
+}
+
+/// One file that is being written.
+pub struct Writer {
+    path: PathBuf,
+    limits: Limits,
+    meta: Meta,
+    writer: ArrowWriter<fs::File>,
+    columns: Columns,
+    sealed_rows: u64,
+    /// Rows that the tail has.
+    in_tail: usize,
+    tail_written: Instant,
+}
+
+/// The file beside it with the rows that gather.
+pub fn tail_of(path: &Path) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_os_string();
+    name.push(".tail");
+    path.with_file_name(name)
+}
+
+impl Writer {
+    /// Makes the file, which takes the place of an older one.
+    pub fn create(path: &Path, meta: Meta, limits: Limits) -> Result<Writer> {
+        let file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(path)
+            .with_context(|| format!("cannot write {}", path.display()))?;
+        remove(&tail_of(path))?;
+        let options = ArrowWriterOptions::new().with_properties(compressed()?);
+        let writer = ArrowWriter::try_new_with_options(file, schema(), options)
+            .with_context(|| format!("cannot begin {}", path.display()))?;
+        let mut writer = Writer {
+            path: path.to_path_buf(),
+            limits,
+            meta,
+            writer,
+            columns: Columns::default(),
+            sealed_rows: 0,
+            in_tail: 0,
+            tail_written: Instant::now(),
+        };
+        writer.write_footer()?;
+        Ok(writer)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// So far.
+    pub fn summary(&self) -> Summary {
+        Summary {
+            rows: self.sealed_rows + self.columns.len() as u64,
+            bytes: (self.writer.bytes_written() + self.writer.in_progress_size()) as u64,
+        }
+    }
+
+    /// What the next footer says.
+    pub fn meta_mut(&mut self) -> &mut Meta {
+        &mut self.meta
+    }
+
+    pub fn append(&mut self, call: &Call) -> Result<()> {
+        self.columns.append(call, self.meta.realtime_offset_ns);
+        if self.columns.len() >= self.limits.group_rows || self.columns.sleeps() >= GROUP_SLEEPS {
+            self.seal()?;
+            self.write_footer()?;
+            self.drop_tail()?;
+        }
+        Ok(())
+    }
+
+    /// Rows that are columns already, as a group of their own.
+    pub(crate) fn append_batch(&mut self, batch: &RecordBatch) -> Result<()> {
+        self.seal()?;
+        self.writer
+            .write(batch)
+            .and_then(|()| self.writer.flush())
+            .with_context(|| format!("cannot write to {}", self.path.display()))?;
+        self.sealed_rows += batch.num_rows() as u64;
+        Ok(())
+    }
+
+    /// To be called from time to time: what has gathered since is written if it is time to.
+    pub fn tick(&mut self) -> Result<()> {
+        let has_news = self.columns.len() > self.in_tail;
+        if has_news && self.tail_written.elapsed() >= self.limits.tail_every {
+            self.write_tail()?;
+        }
+        Ok(())
+    }
+
+    /// Writes what is left and the last footer.
+    pub fn finish(mut self) -> Result<Summary> {
+        self.seal()?;
+        let values = self.key_values()?;
+        for value in values {
+            self.writer.append_key_value_metadata(value);
+        }
+        let finished = self.writer.finish();
+        finished.with_context(|| format!("cannot end {}", self.path.display()))?;
+        self.drop_tail()?;
+        let bytes = self.writer.inner().metadata().map_or(0, |file| file.len());
+        Ok(Summary {
+            rows: self.sealed_rows,
+            bytes,
+        })
+    }
+
+    fn seal(&mut self) -> Result<()> {
+        if self.columns.len() == 0 {
+            return Ok(());
+        }
+        let batch = self.columns.build()?;
+        self.writer
+            .write(&batch)
+            .and_then(|()| self.writer.flush())
+            .with_context(|| format!("cannot write to {}", self.path.display()))?;
+        self.sealed_rows += self.columns.len() as u64;
+        self.columns.clear();
+        Ok(())
+    }
+
+    /// Makes the file readable as it is.
+    fn write_footer(&mut self) -> Result<()> {
+        let footer = self.footer()?;
+        self.writer
+            .write_all(&footer)
+            .and_then(|()| self.writer.sync())
+            .with_context(|| format!("cannot write to {}", self.path.display()))
+    }
+
+    fn footer(&self) -> Result<Vec<u8>> {
+        let groups = self.writer.flushed_row_groups().to_vec();
+        let descriptor = parquet::arrow::ArrowSchemaConverter::new().convert(&schema())?;
+        let mut values = self.key_values()?;
+        values.push(KeyValue::new(
+            parquet::arrow::ARROW_SCHEMA_META_KEY.to_string(),
+            parquet::arrow::encode_arrow_schema(&schema()),
+        ));
+        let rows = i64::try_from(self.sealed_rows).context("too many rows")?;
+        let file = FileMetaData::new(
+            2,
+            rows,
+            Some(self.meta.writer.clone()),
+            Some(values),
+            descriptor.into(),
+            None,
+        );
+        let metadata = ParquetMetaData::new(file, groups);
+        let mut bytes = Vec::new();
+        ParquetMetaDataWriter::new(&mut bytes, &metadata)
+            .finish()
+            .context("cannot describe the file")?;
+        Ok(bytes)
+    }
+
+    fn key_values(&self) -> Result<Vec<KeyValue>> {
+        Ok(vec![self.meta.to_key_value()?])
+    }
+
+    fn write_tail(&mut self) -> Result<()> {
+        let tail = tail_of(&self.path);
+        let directory = self.path.parent().filter(|parent| *parent != Path::new(""));
+        let unfinished = tempfile::Builder::new()
+            .prefix(".debox-tail-")
+            .tempfile_in(directory.unwrap_or(Path::new(".")))
+            .with_context(|| format!("cannot write {}", tail.display()))?;
+        let meta = Meta {
+            rows_before: self.meta.rows_before + self.sealed_rows,
+            ..self.meta.clone()
+        };
+        let mut properties = properties(Compression::UNCOMPRESSED).into_builder();
+        properties = properties.set_key_value_metadata(Some(vec![meta.to_key_value()?]));
+        let options = ArrowWriterOptions::new().with_properties(properties.build());
+        let file = unfinished.as_file().try_clone()?;
+        let written =
+            ArrowWriter::try_new_with_options(file, schema(), options).and_then(|mut writer| {
+                let batch = self.columns.build();
+                writer.write(&batch.map_err(|error| {
+                    parquet::errors::ParquetError::General(format!("{error:#}"))
+                })?)?;
+                writer.close()
+            });
+        written.with_context(|| format!("cannot write {}", tail.display()))?;
+        unfinished
+            .persist(&tail)
+            .with_context(|| format!("cannot write {}", tail.display()))?;
+        self.in_tail = self.columns.len();
+        self.tail_written = Instant::now();
+        Ok(())
+    }
+
+    fn drop_tail(&mut self) -> Result<()> {
+        self.in_tail = 0;
+        self.tail_written = Instant::now();
+        remove(&tail_of(&self.path))
+    }
+}
+
+fn remove(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("cannot remove {}", path.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// For what is kept.
+pub(crate) fn compressed() -> Result<WriterProperties> {
+    let level = ZstdLevel::try_new(1).context("zstd has no level 1")?;
+    Ok(properties(Compression::ZSTD(level)))
+}
+
+/// Statistics only where readers look for rows by them.
+fn properties(compression: Compression) -> WriterProperties {
+    let mut properties = WriterProperties::builder()
+        .set_compression(compression)
+        .set_max_row_group_row_count(None)
+        .set_statistics_enabled(EnabledStatistics::None)
+        .set_offset_index_disabled(true);
+    for column in ["time", "tid", "wall_ns", "blocked_ns"] {
+        properties = properties.set_column_statistics_enabled(
+            vec![column.to_string()].into(),
+            EnabledStatistics::Chunk,
+        );
+    }
+    properties.build()
+}

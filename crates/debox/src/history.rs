@@ -1,0 +1,95 @@
+//! A call as it is kept in a history: one record, in words.
+//!
+//! Nothing here knows of files; `debox-history` writes and reads them.
+
+use std::rc::Rc;
+
+/// Text of which there is little that is different: names, labels, stacks.
+pub type Text = Rc<str>;
+
+/// One call, or a piece of a thread's time between calls.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Call {
+    pub pid: u32,
+    pub tid: u32,
+    pub comm: Text,
+    /// Name of the call, or `(user)`.
+    pub name: Text,
+    /// Its number, -1 for `(user)`.
+    pub number: i32,
+    /// Made by a 32-bit program.
+    pub ia32: bool,
+    /// Which of its thread's calls it is, from 1. `(user)`: which call comes next.
+    pub ordinal: u64,
+    /// `CLOCK_MONOTONIC`.
+    pub start_ns: u64,
+    pub wall_ns: u64,
+    pub budget: Budget,
+    /// Of the CPU time: spent in spinning for a lock.
+    pub spin_ns: u64,
+    /// As the kernel returned it: `-errno` on error. 0 for `(user)`.
+    pub ret: i64,
+    pub args: [u64; 3],
+    pub faults_minor: u32,
+    pub faults_major: u32,
+    /// Detail `io`: fetched from storage.
+    pub read_bytes: Option<u64>,
+    /// Detail `io`: to be sent to storage.
+    pub write_bytes: Option<u64>,
+    /// A piece of a call that the kernel restarts.
+    pub restarted: bool,
+    /// It began before it was monitored: start and times are lower bounds.
+    pub partial: bool,
+    /// The innermost function that is the program's own, with file and line where known.
+    pub caller: Option<Text>,
+    /// The program's stack: outermost function first, `;` in between.
+    pub stack: Option<Text>,
+    /// In order.
+    pub sleeps: Vec<Sleep>,
+    /// Sleeps that are not in `sleeps`; their time is in the budget.
+    pub sleeps_left_out: u32,
+}
+
+/// The parts of a call's wall time. They add up to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Budget {
+    pub cpu_ns: u64,
+    pub blocked_ns: u64,
+    pub runqueue_ns: u64,
+    pub preempted_ns: u64,
+    /// Detail `irq`; without it, inside `cpu_ns`.
+    pub irq_ns: Option<u64>,
+}
+
+/// One sleep, from leaving the CPU to coming back.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sleep {
+    /// `CLOCK_MONOTONIC`.
+    pub begin_ns: u64,
+    /// Until the waking.
+    pub blocked_ns: u64,
+    /// From the waking until it ran.
+    pub runqueue_ns: u64,
+    pub label: Text,
+    pub class: Text,
+    /// The kernel function that decided to wait.
+    pub site: Text,
+    /// The kernel's stack: outermost function first, `;` in between.
+    pub stack: Option<Text>,
+    /// What was waited on.
+    pub resource_kind: Option<Text>,
+    pub resource: Option<Text>,
+    /// `task`, `hardirq`, `softirq` or `unknown`.
+    pub waker_kind: Text,
+    pub waker_tid: Option<u32>,
+    pub waker_comm: Option<Text>,
+    /// `exact`, `last reader`, `last holder`, or `none`: it can be held, and nobody knows by whom.
+    pub owner_certainty: Option<Text>,
+    pub owner_tid: Option<u32>,
+    pub owner_comm: Option<Text>,
+    pub owner_doing: Option<Text>,
+    /// Most waiters when it began, this one included.
+    pub waiters_entry: Option<u32>,
+    /// Waiters that it left behind.
+    pub waiters_exit: Option<u32>,
+}

@@ -1,0 +1,286 @@
+//! Words for what the records name by numbers, each looked up once.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::rc::Rc;
+
+use libbpf_rs::{MapCore, MapFlags};
+
+use crate::calls;
+use crate::collect::{certainty, doing, Snapshot};
+use crate::explain::Explainer;
+use crate::history::Text;
+use crate::session::{Detail, Session, Tap};
+use crate::symbols::Symbols;
+use crate::tables::{self, types};
+
+/// Entries of each of the tables below. One that is full begins anew: what is in it is looked up
+/// again.
+const MAX_WORDS: usize = 1 << 16;
+
+/// Where calls sleep: stack, call and lock.
+type Place = (u64, u32, u32);
+
+/// A place in words.
+#[derive(Debug, Clone)]
+pub(super) struct Named {
+    pub label: Text,
+    pub class: Text,
+    pub site: Text,
+    pub stack: Option<Text>,
+}
+
+type Resource = (Option<Text>, Option<Text>);
+
+/// A resource as the probes name it: where it was waited for, and what.
+type ResourceId = (Place, (u32, u32, u32, u32, u64));
+
+pub(super) struct Words {
+    /// The stacks that were looked up.
+    seen: Snapshot,
+    symbols: Rc<Symbols>,
+    texts: HashMap<String, Text>,
+    comms: HashMap<[i8; 16], Text>,
+    calls: HashMap<u32, Text>,
+    places: HashMap<Place, Named>,
+    user_stacks: HashMap<u64, (Option<Text>, Option<Text>)>,
+    resources: HashMap<ResourceId, Resource>,
+}
+
+impl Words {
+    pub fn new(detail: Detail) -> Words {
+        Words {
+            seen: Snapshot::empty(Tap::Kernel, detail, 0),
+            symbols: Rc::default(),
+            texts: HashMap::new(),
+            comms: HashMap::new(),
+            calls: HashMap::new(),
+            places: HashMap::new(),
+            user_stacks: HashMap::new(),
+            resources: HashMap::new(),
+        }
+    }
+
+    /// The same text is the same allocation, as far as there is room to remember it.
+    fn text(&mut self, text: &str) -> Text {
+        if let Some(known) = self.texts.get(text) {
+            return Rc::clone(known);
+        }
+        let shared: Text = Rc::from(text);
+        keep(&mut self.texts, text.to_string(), Rc::clone(&shared));
+        shared
+    }
+
+    pub fn comm(&mut self, comm: &[i8; 16]) -> Text {
+        if let Some(known) = self.comms.get(comm) {
+            return Rc::clone(known);
+        }
+        let text = self.text(&tables::comm(comm));
+        keep(&mut self.comms, *comm, Rc::clone(&text));
+        text
+    }
+
+    pub fn call(&mut self, call: u32) -> Text {
+        if let Some(known) = self.calls.get(&call) {
+            return Rc::clone(known);
+        }
+        let text = self.text(&calls::name(call));
+        keep(&mut self.calls, call, Rc::clone(&text));
+        text
+    }
+
+    pub fn waker_kind(&mut self, kind: u32) -> Text {
+        self.text(match kind {
+            tables::WAKER_TASK => "task",
+            tables::WAKER_HARDIRQ => "hardirq",
+            tables::WAKER_SOFTIRQ => "softirq",
+            _ => "unknown",
+        })
+    }
+
+    pub fn certainty(&mut self, of: u32) -> Text {
+        self.text(&certainty(of))
+    }
+
+    /// What the owner was doing; of one asleep, the label of its sleep.
+    pub fn doing(&mut self, session: &Session, owner: &types::owner) -> Option<Text> {
+        if owner.certainty == 0 {
+            return None;
+        }
+        if owner.doing == tables::DOING_ASLEEP {
+            let place = (owner.stack, owner.call, owner.lock_flags);
+            return Some(self.place(session, place).label);
+        }
+        let events = session.events.borrow();
+        let explainer = self.explainer(&events);
+        let text = doing(&explainer, owner.doing, (owner.call, 0, 0));
+        text.map(|text| self.text(&text))
+    }
+
+    fn explainer<'a>(&'a self, events: &'a crate::session::Events) -> Explainer<'a> {
+        Explainer::with_symbols(
+            &self.seen,
+            &events.processes,
+            &events.stacks,
+            Rc::clone(&self.symbols),
+        )
+    }
+
+    pub fn place(&mut self, session: &Session, at: Place) -> Named {
+        if let Some(known) = self.places.get(&at) {
+            return known.clone();
+        }
+        let (stack, call, lock_flags) = at;
+        self.fetch_kernel_stack(session, stack);
+        let explained = {
+            let events = session.events.borrow();
+            self.explainer(&events).sleep(call, stack, lock_flags)
+        };
+        let folded = fold(&explained.frames);
+        let named = Named {
+            label: self.text(&explained.label),
+            class: self.text(&explained.class),
+            site: self.text(&explained.site),
+            stack: (!folded.is_empty()).then(|| self.text(&folded)),
+        };
+        keep(&mut self.places, at, named.clone());
+        named
+    }
+
+    fn fetch_kernel_stack(&mut self, session: &Session, name: u64) {
+        if name == 0 || self.seen.kernel_stacks.contains_key(&name) {
+            return;
+        }
+        if self.seen.kernel_stacks.len() >= MAX_WORDS {
+            self.seen.kernel_stacks.clear();
+            self.seen.stack_args.clear();
+        }
+        let map = &session.skel.maps.kernel_stacks;
+        let found = map.lookup(&name.to_ne_bytes(), MapFlags::ANY);
+        let stack = found.ok().flatten();
+        let stack = stack
+            .as_deref()
+            .and_then(tables::read_value::<types::kernel_stack>);
+        let Some(stack) = stack else { return };
+        let frames = stack.frames.iter().copied();
+        let frames = frames.take_while(|frame| *frame != 0).collect();
+        self.seen.kernel_stacks.insert(name, frames);
+        if stack.has_args != 0 {
+            self.seen.stack_args.insert(name, stack.args);
+        }
+    }
+
+    /// The caller, and the whole stack.
+    pub fn user_stack(&mut self, session: &Session, name: u64) -> (Option<Text>, Option<Text>) {
+        if name == 0 {
+            return (None, None);
+        }
+        if let Some(known) = self.user_stacks.get(&name) {
+            return known.clone();
+        }
+        let stack = {
+            let events = session.events.borrow();
+            self.explainer(&events).user_stack(name)
+        };
+        let caller = stack.caller.map(|caller| self.text(&caller));
+        let folded = fold(&stack.frames);
+        let whole = (!folded.is_empty()).then(|| self.text(&folded));
+        // A stack that could not be had may come yet.
+        if whole.is_some() {
+            keep(&mut self.user_stacks, name, (caller.clone(), whole.clone()));
+        }
+        (caller, whole)
+    }
+
+    pub fn resource(&mut self, session: &Session, sleep: &types::kept_sleep) -> Resource {
+        let resource = &sleep.resource;
+        if resource.kind == tables::RESOURCE_NONE {
+            return (None, None);
+        }
+        let what = (
+            resource.kind,
+            resource.what,
+            resource.device,
+            resource.tgid,
+            resource.id,
+        );
+        let id = ((sleep.stack, sleep.call, sleep.lock_flags), what);
+        if let Some(known) = self.resources.get(&id) {
+            return known.clone();
+        }
+        let key = types::resource_key {
+            stack: sleep.stack,
+            call: sleep.call,
+            lock_flags: sleep.lock_flags,
+            resource: *resource,
+        };
+        let map = &session.skel.maps.resource_rows;
+        let found = map.lookup(tables::bytes_of(&key), MapFlags::ANY);
+        let row = found.ok().flatten();
+        let row = row
+            .as_deref()
+            .and_then(tables::read_value::<types::resource_row>);
+        let described = session.events.borrow().resources.describe(
+            resource,
+            sleep.lock_flags,
+            &row.unwrap_or_default(),
+        );
+        let named = (
+            Some(self.text(&described.kind)),
+            described.name.map(|name| self.text(&name)),
+        );
+        keep(&mut self.resources, id, named.clone());
+        named
+    }
+}
+
+fn keep<K: Hash + Eq, V>(table: &mut HashMap<K, V>, key: K, value: V) {
+    if table.len() >= MAX_WORDS {
+        table.clear();
+    }
+    table.insert(key, value);
+}
+
+/// Frames, innermost first, as flame graphs want them: outermost first, without offsets, so that the
+/// same function is the same frame.
+fn fold(frames: &[String]) -> String {
+    let mut folded = String::new();
+    for frame in frames.iter().rev() {
+        if !folded.is_empty() {
+            folded.push(';');
+        }
+        let (function, rest) = frame.split_once(" (").unwrap_or((frame, ""));
+        let function = match function.rsplit_once("+0x") {
+            Some((name, _)) if !name.is_empty() && rest.contains(':') || rest.is_empty() => name,
+            _ => function,
+        };
+        folded.push_str(&function.replace(';', ":"));
+        if !rest.is_empty() {
+            folded.push_str(" (");
+            folded.push_str(&rest.replace(';', ":"));
+        }
+    }
+    folded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fold;
+
+    #[test]
+    fn stacks_are_folded_outermost_first() {
+        let frames = [
+            "read_block+0x52 (store.c:210)",
+            "help (inlined) (store.c:7)",
+            "main+0x10 (program)",
+            "do_wait+0x4f",
+            "(further frames: 64 are kept)",
+        ]
+        .map(String::from);
+        assert_eq!(
+            fold(&frames),
+            "(further frames: 64 are kept);do_wait;main+0x10 (program);\
+             help (inlined) (store.c:7);read_block (store.c:210)"
+        );
+    }
+}

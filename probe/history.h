@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0 */
+/*
+ * history.h: the stream of all records, for whoever keeps them.
+ *
+ * A sleep is sent when it ends and its call when that ends; the reader puts them together by the
+ * thread and the number of calls that it had completed. Nobody is woken for either: the reader
+ * looks by itself, some fifty times a second. What does not fit is counted.
+ */
+#ifndef PROBE_HISTORY_H
+#define PROBE_HISTORY_H
+
+#include "state.h"
+
+const volatile bool want_history = false; /* the kernel tap only */
+
+/* Calls and sleeps for which there was no room. */
+__u64 history_lost_calls;
+__u64 history_lost_sleeps;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);
+} history SEC(".maps");
+
+/* Names the types of what is sent, so that the skeleton generated from BTF has them. */
+struct {
+	struct kept_call kept_call;
+	struct kept_sleep kept_sleep;
+} history_types;
+
+static __always_inline void name_kept_thread(struct kept_call *kept, struct thread *thread,
+					     struct task_struct *task)
+{
+	kept->kind = KEPT_CALL;
+	kept->tid = thread->tid;
+	kept->tgid = thread->tgid;
+	kept->call = thread->call;
+	copy_comm(kept->comm, task);
+}
+
+static __always_inline void keep_parts(struct kept_call *kept, struct thread *thread, __u64 wall)
+{
+	for (int i = 0; i < PARTS; i++)
+		kept->parts[i] = thread->parted ? thread->parts[i] : 0;
+	if (!thread->parted)
+		kept->parts[PART_CPU] = wall;
+	kept->spin_ns = thread->spin_ns;
+	kept->begin_ns = thread->begin_ns;
+	kept->wall_ns = wall;
+}
+
+/* The call that ends now; its place in the program is in `entry_stack`, 0 if it was not taken. */
+static __noinline int keep_call(struct thread *thread, struct task_struct *task,
+				struct pt_regs *regs, __u64 wall, long ret)
+{
+	struct kept_call *kept = bpf_ringbuf_reserve(&history, sizeof(*kept), 0);
+
+	if (!kept) {
+		__sync_fetch_and_add(&history_lost_calls, 1);
+		return 0;
+	}
+	name_kept_thread(kept, thread, task);
+	keep_parts(kept, thread, wall);
+	kept->flags = thread->flags & THREAD_PARTIAL;
+	kept->ordinal = thread->calls;
+	kept->ret = ret;
+	kept->args[0] = regs ? regs->di : 0;
+	kept->args[1] = regs ? regs->si : 0;
+	kept->args[2] = regs ? regs->dx : 0;
+	kept->user_stack = thread->entry_stack;
+	kept->faults_minor = task->min_flt - thread->faults_minor;
+	kept->faults_major = task->maj_flt - thread->faults_major;
+	kept->read_bytes = want_io ? task->ioac.read_bytes - thread->read_bytes : 0;
+	kept->write_bytes = want_io ? task->ioac.write_bytes - thread->write_bytes : 0;
+	bpf_ringbuf_submit(kept, BPF_RB_NO_WAKEUP);
+	return 0;
+}
+
+/*
+ * A piece of time between calls in which the thread was not on the CPU all the time. The other
+ * pieces need not be sent: between two calls it ran.
+ */
+static __noinline int keep_between(struct thread *thread, __u64 wall)
+{
+	struct kept_call *kept = bpf_ringbuf_reserve(&history, sizeof(*kept), 0);
+	struct task_struct *task = bpf_get_current_task_btf();
+
+	if (!kept) {
+		__sync_fetch_and_add(&history_lost_calls, 1);
+		return 0;
+	}
+	name_kept_thread(kept, thread, task);
+	keep_parts(kept, thread, wall);
+	kept->flags = 0;
+	kept->ordinal = thread->calls + 1;
+	kept->ret = 0;
+	for (int i = 0; i < 3; i++)
+		kept->args[i] = 0;
+	kept->user_stack = want_callsites && thread->slept_used ? thread->slept[0].at : 0;
+	kept->faults_minor = 0;
+	kept->faults_major = 0;
+	kept->read_bytes = 0;
+	kept->write_bytes = 0;
+	bpf_ringbuf_submit(kept, BPF_RB_NO_WAKEUP);
+	return 0;
+}
+
+/* The sleep that has just ended. `wait` is 0 if its beginning was not seen. */
+static __noinline int keep_sleep(struct thread *thread, struct wait *wait, __u64 stack,
+				 __u32 waiters_exit)
+{
+	struct kept_sleep *kept = bpf_ringbuf_reserve(&history, sizeof(*kept), 0);
+	__u64 end = thread->stamp_ns, asleep = thread->sleep_ns;
+
+	if (!kept) {
+		__sync_fetch_and_add(&history_lost_sleeps, 1);
+		return 0;
+	}
+	kept->kind = KEPT_SLEEP;
+	kept->tid = thread->tid;
+	kept->call = thread->call;
+	kept->lock_flags = thread->lock_flags;
+	kept->ordinal = thread->calls + 1;
+	kept->stack = stack;
+	kept->blocked_ns = asleep;
+	kept->begin_ns = wait && wait->begin_ns + asleep <= end ? wait->begin_ns : end - asleep;
+	kept->runqueue_ns = end - kept->begin_ns - asleep;
+	kept->waker_kind = thread->waker_kind;
+	kept->waker_tid = thread->waker_tid;
+	__builtin_memcpy(kept->waker_comm, thread->waker_comm, DEBOX_COMM_LEN);
+	kept->waiters_scope = thread->flags & THREAD_COUNTED ? DEBOX_WAITERS_MONITORED
+			      : thread->flags & THREAD_LOCK  ? DEBOX_WAITERS_ALL
+							     : DEBOX_WAITERS_UNKNOWN;
+	kept->waiters_entry = thread->waiters_entry;
+	kept->waiters_exit = waiters_exit;
+	kept->ownable = wait ? wait->ownable : 0;
+	if (wait) {
+		kept->resource = wait->resource;
+		kept->owner = wait->owner;
+	} else {
+		__builtin_memset(&kept->resource, 0, sizeof(kept->resource));
+		__builtin_memset(&kept->owner, 0, sizeof(kept->owner));
+	}
+	bpf_ringbuf_submit(kept, BPF_RB_NO_WAKEUP);
+	return 0;
+}
+
+#endif
