@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, ValueEnum};
 use debox::broker::{Limits, SOCKET};
+use debox::predicate::Predicate;
 use debox::trace::Method;
 use debox::{Detail, Options, Tap, TraceOptions};
 
@@ -108,6 +109,9 @@ pub struct Record {
     /// about a microsecond
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "10us")]
     pub stacks_from: Duration,
+    /// Keep only records for which this holds, as in 'blocked > 1ms && label != epoll'
+    #[arg(long, value_name = "PREDICATE", value_parser = parse_predicate)]
+    pub filter: Option<Predicate>,
     /// Begin another file when this one has grown to so many bytes, as in 100M or 2G
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub rotate_size: Option<u64>,
@@ -403,6 +407,10 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
         _ => return Err("the unit must be ns, us, ms, s, m or h".to_string()),
     };
     Duration::try_from_secs_f64(seconds * scale).map_err(|error| error.to_string())
+}
+
+fn parse_predicate(text: &str) -> Result<Predicate, String> {
+    Predicate::parse(text).map_err(|error| error.to_string())
 }
 
 /// With a unit of 1024, as in 64M.

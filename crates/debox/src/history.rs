@@ -4,6 +4,9 @@
 
 use std::rc::Rc;
 
+use crate::predicate::{Fields, Number, Site};
+use crate::tables::{CALL_IA32, CALL_NONE};
+
 /// Text of which there is little that is different: names, labels, stacks.
 pub type Text = Rc<str>;
 
@@ -92,4 +95,59 @@ pub struct Sleep {
     pub waiters_entry: Option<u32>,
     /// Waiters that it left behind.
     pub waiters_exit: Option<u32>,
+}
+
+impl Fields for Call {
+    fn call(&self) -> u32 {
+        match u32::try_from(self.number) {
+            Err(_) => CALL_NONE,
+            Ok(number) if self.ia32 => number | CALL_IA32,
+            Ok(number) => number,
+        }
+    }
+
+    fn number(&self, field: Number) -> Option<i128> {
+        let longest = || self.sleeps.iter().map(|sleep| sleep.blocked_ns).max();
+        // Of sleeps that were left out nobody knows how long they were.
+        let is_whole = self.sleeps_left_out == 0;
+        Some(match field {
+            Number::Ret => self.ret.into(),
+            Number::Wall => self.wall_ns.into(),
+            Number::Cpu => self.budget.cpu_ns.into(),
+            Number::Blocked => self.budget.blocked_ns.into(),
+            Number::Runqueue => self.budget.runqueue_ns.into(),
+            Number::Preempted => self.budget.preempted_ns.into(),
+            Number::Irq => self.budget.irq_ns?.into(),
+            Number::Spin => self.spin_ns.into(),
+            Number::Longest if is_whole => longest().unwrap_or(0).into(),
+            Number::Longest => return None,
+            Number::Sleeps => self.sleeps.len() as i128 + i128::from(self.sleeps_left_out),
+            Number::FaultsMinor => self.faults_minor.into(),
+            Number::FaultsMajor => self.faults_major.into(),
+            Number::Pid => self.pid.into(),
+            Number::Tid => self.tid.into(),
+            Number::Arg0 => self.args[0].into(),
+            Number::Arg1 => self.args[1].into(),
+            Number::Arg2 => self.args[2].into(),
+        })
+    }
+
+    fn is_restarted(&self) -> bool {
+        self.restarted
+    }
+
+    fn comm(&self) -> Option<&str> {
+        Some(&self.comm)
+    }
+
+    fn sites(&self) -> impl Iterator<Item = Option<Site<'_>>> {
+        let left_out = (self.sleeps_left_out > 0).then_some(None);
+        let kept = self.sleeps.iter().map(|sleep| {
+            Some(Site {
+                label: &sleep.label,
+                class: &sleep.class,
+            })
+        });
+        kept.chain(left_out)
+    }
 }

@@ -20,6 +20,7 @@ mod monitor;
 pub mod outside;
 #[cfg(all(test, not(fuzzing)))]
 mod outside;
+pub mod predicate;
 mod process;
 pub mod record;
 mod recorder;
@@ -41,6 +42,7 @@ mod skeleton {
 
 pub use collect::Outcome;
 pub use monitor::Monitor;
+pub use predicate::Predicate;
 pub use recorder::{Missing, Recorder};
 pub use session::{Detail, Options, Session, Tap};
 pub use trace::TraceOptions;

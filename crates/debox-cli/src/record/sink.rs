@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use debox::history::Call;
+use debox::predicate::Predicate;
 use debox::{Missing, Recorder};
 use debox_history::{Flight, Limits, Lost, Meta, Writer, SCHEMA};
 
@@ -27,6 +28,7 @@ pub struct Sink {
     oldest_ns: u64,
     newest_ns: u64,
     flights: u32,
+    filter: Option<Predicate>,
 }
 
 enum Target {
@@ -62,7 +64,7 @@ impl Sink {
             command: super::words(&arguments.command),
             cpus: std::thread::available_parallelism().map_or(0, |cpus| cpus.get() as u32),
             detail: detail.names(),
-            filter: None,
+            filter: arguments.filter.as_ref().map(|filter| filter.to_string()),
             stacks_from_ns: arguments.session_options().slow_ns,
             realtime_offset_ns: realtime_offset_ns(),
             started_ns: debox::session::monotonic_ns(),
@@ -87,6 +89,7 @@ impl Sink {
             oldest_ns: u64::MAX,
             newest_ns: 0,
             flights: 0,
+            filter: arguments.filter.clone(),
         };
         sink.target = match arguments.flight {
             Some(keep) => {
@@ -100,6 +103,14 @@ impl Sink {
     }
 
     pub fn append(&mut self, call: Call) -> Result<()> {
+        if self
+            .filter
+            .as_ref()
+            .is_some_and(|filter| !filter.holds(&call))
+        {
+            self.meta.filtered_out += 1;
+            return Ok(());
+        }
         self.oldest_ns = self.oldest_ns.min(call.start_ns);
         self.newest_ns = self
             .newest_ns
@@ -120,6 +131,7 @@ impl Sink {
         let full = match &mut self.target {
             Target::File { writer, since } => {
                 writer.meta_mut().lost = self.meta.lost;
+                writer.meta_mut().filtered_out = self.meta.filtered_out;
                 writer.tick()?;
                 self.rotate_time.is_some_and(|time| since.elapsed() >= time)
                     || self
@@ -211,6 +223,7 @@ impl Sink {
         if let Target::File { mut writer, .. } = std::mem::replace(&mut self.target, Target::None) {
             let meta = writer.meta_mut();
             meta.lost = self.meta.lost;
+            meta.filtered_out = self.meta.filtered_out;
             meta.ended_ns = debox::session::monotonic_ns();
             meta.complete = true;
             let summary = writer.finish()?;
