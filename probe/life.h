@@ -34,7 +34,8 @@ static __always_inline struct thread *new_thread(struct task_struct *task, __u32
 		bpf_map_push_elem(&free_threads, &index, 0);
 		goto none;
 	}
-	__builtin_memset(thread, 0, sizeof(*thread));
+	__builtin_memset(thread, 0, THREAD_HALF);
+	__builtin_memset((char *)thread + THREAD_HALF, 0, sizeof(*thread) - THREAD_HALF);
 	thread->task = (__u64)task;
 	thread->client = client;
 	if (shared_slots && (!owner || !take_slot(owner, thread))) {
@@ -91,7 +92,9 @@ static __always_inline void end_life(struct thread *thread, struct task_struct *
 	if (event) {
 		event->kind = EVENT_THREAD_ENDED;
 		event->reserved = 0;
-		__builtin_memcpy(&event->thread, thread, sizeof(*thread));
+		__builtin_memcpy(&event->thread, thread, THREAD_HALF);
+		__builtin_memcpy((char *)&event->thread + THREAD_HALF, (char *)thread + THREAD_HALF,
+				 sizeof(*thread) - THREAD_HALF);
 		/* No wake-up from inside the scheduler: the engine polls. */
 		bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
 	} else if (want_report) {

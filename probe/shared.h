@@ -144,6 +144,9 @@ struct thread {
 	__u32 slot;   /* of the client's slots */
 };
 
+/* It is set and copied in two parts: what clang does so for BPF ends at 1024 bytes. */
+#define THREAD_HALF 512
+
 #define RUN_DELAY_UNKNOWN (1ULL << 62) /* more than any account */
 
 #define CLIENT_WORDS 16 /* 1,024 threads */

@@ -30,9 +30,9 @@
  * wait from the waking on, which is before the scheduler does.
  *
  * An open part that began with a stamp of this call holds all of it, or else what came before the
- * call may; then it is only told. A wait that is longer than the thread has been on the CPU was none:
- * a task that stays queued while it sleeps (6.12, sched_delayed) and is moved to another CPU counts
- * as waiting from then on.
+ * call may; then it is only told. A wait that is longer than the thread has been on the CPU was
+ * none: a task that stays queued while it sleeps (6.12, sched_delayed) and is moved to another CPU
+ * counts as waiting from then on.
  */
 #define UNSEEN_LEAST_NS 200000
 

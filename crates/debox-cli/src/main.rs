@@ -4,6 +4,7 @@ mod attach;
 mod broker;
 mod command;
 mod doctor;
+mod guard;
 mod manual;
 mod options;
 mod output;
@@ -29,6 +30,8 @@ fn main() -> ExitCode {
         Subcommand::Run(arguments) => run::run(arguments),
         Subcommand::Attach(arguments) => attach::attach(arguments),
         Subcommand::Record(arguments) => record::record(arguments),
+        Subcommand::Guard(arguments) => guard::guard(arguments),
+        Subcommand::Repair(arguments) => record::repair(&arguments.file),
         Subcommand::Broker(arguments) => broker::broker(arguments),
         Subcommand::Doctor(arguments) => doctor::doctor(arguments),
         Subcommand::Man(arguments) => manual::man(arguments),

@@ -3,6 +3,7 @@
 mod sink;
 
 use std::ffi::OsString;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -174,4 +175,20 @@ fn say(written: &Written) {
             written.dropped_early
         );
     }
+}
+
+/// `debox repair`.
+pub fn repair(file: &Path) -> Result<u8> {
+    match debox_history::repair(file)? {
+        None => eprintln!("debox: {} is whole", file.display()),
+        Some(repaired) => eprintln!(
+            "debox: {} has {} records now, {} of them from its tail; {} of a group that was not \
+             whole are gone",
+            file.display(),
+            units::count(repaired.rows),
+            units::count(repaired.from_tail),
+            units::bytes(repaired.cut_off)
+        ),
+    }
+    Ok(0)
 }

@@ -290,11 +290,7 @@ impl ChunkReader for Bytes {
         }))
     }
 
-    fn get_bytes(
-        &self,
-        start: u64,
-        length: usize,
-    ) -> parquet::errors::Result<parquet::data_type::Bytes> {
+    fn get_bytes(&self, start: u64, length: usize) -> parquet::errors::Result<bytes::Bytes> {
         let end = start.checked_add(length as u64);
         if end.is_none_or(|end| end > self.length) {
             return Err(ParquetError::EOF("the file is shorter than it says".into()));

@@ -6,7 +6,6 @@
 //! which is written anew every few seconds and put in place by renaming.
 
 use std::fs::{self, OpenOptions};
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -124,13 +123,16 @@ impl Writer {
         Ok(())
     }
 
-    /// Rows that are columns already, as a group of their own.
+    /// Rows that are columns already.
     pub(crate) fn append_batch(&mut self, batch: &RecordBatch) -> Result<()> {
         self.seal()?;
-        self.writer
-            .write(batch)
-            .and_then(|()| self.writer.flush())
-            .with_context(|| format!("cannot write to {}", self.path.display()))?;
+        let written = self.writer.write(batch).and_then(|()| {
+            if self.writer.in_progress_rows() >= self.limits.group_rows {
+                self.writer.flush()?;
+            }
+            Ok(())
+        });
+        written.with_context(|| format!("cannot write to {}", self.path.display()))?;
         self.sealed_rows += batch.num_rows() as u64;
         Ok(())
     }

@@ -1,0 +1,247 @@
+//! `debox guard`: a test that an event loop never blocks.
+
+mod result;
+mod text;
+mod watch;
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::{BufRead, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{channel, Receiver, TryRecvError};
+use std::time::{Duration, Instant};
+
+use anyhow::{bail, Context, Result};
+use debox::{Detail, Options, Outcome, Recorder};
+
+use crate::command::{self, Command};
+use crate::options::{Guard, GuardFormat};
+use crate::run::{self, SESSION_VARIABLE};
+use result::{Guarded, Times};
+use watch::{Rules, Watch};
+
+const POLL: Duration = Duration::from_millis(20);
+
+/// How much the probes may be ahead.
+const BUFFER: u32 = 64 << 20;
+
+/// Given to a command that is told to end before it is killed.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Exit status when the loop blocked, or when it cannot be said that it did not.
+const BLOCKED: u8 = 3;
+
+static STOP: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn stop(_: libc::c_int) {
+    STOP.store(true, Ordering::Relaxed);
+}
+
+pub fn guard(arguments: Guard) -> Result<u8> {
+    if let Some(outer) = std::env::var_os(SESSION_VARIABLE) {
+        bail!(
+            "already running under debox (process {})",
+            outer.to_string_lossy()
+        );
+    }
+    if !debox::kernel::has_bpf_privilege() {
+        bail!("a guard needs root (or CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE): run it with sudo");
+    }
+    if let Some(pid) = arguments.pid {
+        debox::kernel::require_process(pid)?;
+    }
+    let program = arguments.command.first().map(|name| command::find(name));
+    let program = program.transpose()?;
+    // Opened first: a result must not be lost because there is nowhere to put it.
+    let output = match &arguments.output {
+        None => None,
+        Some(path) => Some(
+            fs::File::create(path).with_context(|| format!("cannot write {}", path.display()))?,
+        ),
+    };
+    let recorder = Recorder::open(Options {
+        detail: Detail {
+            sleeps: true,
+            callsites: true,
+            ..Detail::default()
+        },
+        slow_ns: arguments.max_blocked_ns(),
+        adopts_sleeps: arguments.pid.is_some(),
+        history_bytes: BUFFER,
+        ..Options::default()
+    })?;
+    let mut session = Session {
+        recorder,
+        watch: Watch::new(Rules {
+            threads: arguments.thread.clone(),
+            allowed: arguments.allow.clone(),
+            max_blocked_ns: arguments.max_blocked_ns(),
+        }),
+        times: Times::now(),
+        streams: arguments.stream,
+        ends_at_first: arguments.first,
+    };
+    let status = match (&program, arguments.pid) {
+        (Some(program), _) => {
+            let environment: Vec<(&str, OsString)> =
+                vec![(SESSION_VARIABLE, std::process::id().to_string().into())];
+            let mut command = Command::prepare(program, &arguments.command, environment)?;
+            run::pass_signals_to(command.pid);
+            session.recorder.enrol(command.pid as u32, true)?;
+            command.release()?;
+            session.guard_command(&mut command, arguments.duration)?
+        }
+        (None, Some(pid)) => {
+            for signal in [libc::SIGINT, libc::SIGTERM] {
+                let handler = stop as extern "C" fn(libc::c_int) as libc::sighandler_t;
+                // SAFETY: the handler only stores to an atomic.
+                unsafe { libc::signal(signal, handler) };
+            }
+            session.recorder.enrol(pid, false)?;
+            session.guard_process(pid, arguments.duration)?;
+            0
+        }
+        (None, None) => bail!("name a command, or a process with --pid"),
+    };
+    let guarded = session.finish()?;
+    let text = match arguments.format {
+        GuardFormat::Text => text::text(&guarded, &arguments),
+        GuardFormat::Json => guarded.json()?,
+        GuardFormat::Junit => guarded.junit()?,
+    };
+    match output {
+        Some(mut file) => {
+            file.write_all(text.as_bytes())
+                .context("cannot write the result")?;
+            if !guarded.ok {
+                eprint!("{}", text::text(&guarded, &arguments));
+            }
+        }
+        None => eprint!("{text}"),
+    }
+    Ok(if guarded.ok { status as u8 } else { BLOCKED })
+}
+
+struct Session {
+    recorder: Recorder,
+    watch: Watch,
+    times: Times,
+    /// Violations go to standard output as they come.
+    streams: bool,
+    ends_at_first: bool,
+}
+
+impl Session {
+    fn guard_command(&mut self, command: &mut Command, duration: Option<Duration>) -> Result<i32> {
+        let deadline = duration.map(|duration| Instant::now() + duration);
+        let mut told: Option<Instant> = None;
+        let status = loop {
+            self.take_in()?;
+            if let Some(status) = command.try_wait() {
+                // Told to end, it has done what it was asked for.
+                break if told.is_some() { 0 } else { status };
+            }
+            let is_over = deadline.is_some_and(|deadline| Instant::now() >= deadline)
+                || (self.ends_at_first && !self.watch.violations.is_empty());
+            match told {
+                None if is_over => {
+                    // SAFETY: the process is this one's child and has not been waited for.
+                    unsafe { libc::kill(command.pid, libc::SIGTERM) };
+                    told = Some(Instant::now());
+                }
+                Some(since) if since.elapsed() >= PATIENCE => {
+                    // SAFETY: as above.
+                    unsafe { libc::kill(command.pid, libc::SIGKILL) };
+                }
+                _ => {}
+            }
+        };
+        let deadline = Instant::now() + run::LAST_SWITCH;
+        while self.recorder.threads_alive(command.pid as u32)? > 0 && Instant::now() < deadline {
+            self.take_in()?;
+        }
+        Ok(status)
+    }
+
+    fn guard_process(&mut self, pid: u32, duration: Option<Duration>) -> Result<()> {
+        let deadline = duration.map(|duration| Instant::now() + duration);
+        let marks = self.streams.then(lines_of_input);
+        if self.streams {
+            self.print(&serde_json::json!({ "ready": true }))?;
+        }
+        while !STOP.load(Ordering::Relaxed)
+            && deadline.is_none_or(|deadline| Instant::now() < deadline)
+            && !(self.ends_at_first && !self.watch.violations.is_empty())
+            && self.recorder.threads_alive(pid)? > 0
+        {
+            let mark = match marks.as_ref().map(|marks| marks.try_recv()) {
+                Some(Ok(mark)) => Some(mark),
+                Some(Err(TryRecvError::Disconnected)) => break,
+                _ => None,
+            };
+            self.take_in()?;
+            if let Some(mark) = mark {
+                let now_ns = debox::session::monotonic_ns();
+                self.print(&serde_json::json!({ "mark": mark, "now_ns": now_ns }))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn take_in(&mut self) -> Result<()> {
+        let mut wait = POLL;
+        loop {
+            let before = self.watch.violations.len();
+            let watch = &mut self.watch;
+            let has_more = self.recorder.poll(wait, &mut |call| {
+                watch.see(call);
+                Ok(())
+            })?;
+            if self.streams {
+                for at in before..self.watch.violations.len() {
+                    let violation = self.times.violation(&self.watch.violations[at]);
+                    self.print(&serde_json::json!({ "violation": violation }))?;
+                }
+            }
+            if !has_more {
+                return Ok(());
+            }
+            wait = Duration::ZERO;
+        }
+    }
+
+    fn print(&self, line: &serde_json::Value) -> Result<()> {
+        let mut out = std::io::stdout().lock();
+        writeln!(out, "{line}")
+            .and_then(|()| out.flush())
+            .context("cannot write to standard output")
+    }
+
+    fn finish(self) -> Result<Guarded> {
+        let Session {
+            recorder,
+            mut watch,
+            times,
+            ..
+        } = self;
+        let (_, missing) = recorder.finish(Outcome::default(), &mut |call| {
+            watch.see(call);
+            Ok(())
+        })?;
+        Ok(Guarded::of(&watch, &times, &missing))
+    }
+}
+
+/// What is written to standard input, line by line.
+fn lines_of_input() -> Receiver<String> {
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lock().lines() {
+            let Ok(line) = line else { break };
+            if sender.send(line).is_err() {
+                break;
+            }
+        }
+    });
+    receiver
+}
