@@ -127,7 +127,7 @@ impl Flight {
                 .with_batch_size(PIECE_ROWS)
                 .build()?;
             for batch in rows {
-                writer.append_batch(&batch?)?;
+                writer.append_batch(batch?)?;
             }
         }
         writer.meta_mut().complete = true;

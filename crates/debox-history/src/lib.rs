@@ -4,6 +4,7 @@
 //! [`History`] reads files, also those of a recorder that was killed.
 
 mod columns;
+mod encode;
 mod flight;
 mod meta;
 mod read;

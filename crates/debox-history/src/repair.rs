@@ -48,7 +48,7 @@ pub fn repair(path: &Path) -> Result<Option<Repaired>> {
         .map(|field| field.name().as_str())
         .collect();
     for batch in history.batches(&names) {
-        writer.append_batch(&batch?.1)?;
+        writer.append_batch(batch?.1)?;
     }
     let rows = writer.finish()?.rows;
     ensure!(

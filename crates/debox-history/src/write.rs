@@ -5,7 +5,7 @@
 //! that footer, which readers skip. Rows that still gather are in a second file beside it, the tail,
 //! which is written anew every few seconds and put in place by renaming.
 
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -14,10 +14,10 @@ use arrow::array::RecordBatch;
 use debox::history::Call;
 use parquet::arrow::arrow_writer::{ArrowWriter, ArrowWriterOptions};
 use parquet::basic::{Compression, ZstdLevel};
-use parquet::file::metadata::{FileMetaData, KeyValue, ParquetMetaData, ParquetMetaDataWriter};
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 
 use crate::columns::Columns;
+use crate::encode::Encoder;
 use crate::meta::Meta;
 use crate::schema::schema;
 
@@ -33,14 +33,14 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Limits {
-            group_rows: 1 << 18,
+            group_rows: 1 << 17,
             tail_every: Duration::from_secs(2),
         }
     }
 }
 
 /// Sleeps of the rows of one group, at most: a call may have thousands.
-const GROUP_SLEEPS: usize = 1 << 20;
+const GROUP_SLEEPS: usize = 1 << 19;
 
 /// What was written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -54,8 +54,9 @@ pub struct Writer {
     path: PathBuf,
     limits: Limits,
     meta: Meta,
-    writer: ArrowWriter<fs::File>,
+    encoder: Encoder,
     columns: Columns,
+    /// Rows that the encoder has been given.
     sealed_rows: u64,
     /// Rows that the tail has.
     in_tail: usize,
@@ -72,39 +73,27 @@ pub fn tail_of(path: &Path) -> PathBuf {
 impl Writer {
     /// Makes the file, which takes the place of an older one.
     pub fn create(path: &Path, meta: Meta, limits: Limits) -> Result<Writer> {
-        let file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .open(path)
-            .with_context(|| format!("cannot write {}", path.display()))?;
-        remove(&tail_of(path))?;
-        let options = ArrowWriterOptions::new().with_properties(compressed()?);
-        let writer = ArrowWriter::try_new_with_options(file, schema(), options)
-            .with_context(|| format!("cannot begin {}", path.display()))?;
-        let mut writer = Writer {
+        Ok(Writer {
             path: path.to_path_buf(),
             limits,
+            encoder: Encoder::create(path, &meta)?,
             meta,
-            writer,
             columns: Columns::default(),
             sealed_rows: 0,
             in_tail: 0,
             tail_written: Instant::now(),
-        };
-        writer.write_footer()?;
-        Ok(writer)
+        })
     }
 
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// So far.
+    /// So far; bytes of what is in the file.
     pub fn summary(&self) -> Summary {
         Summary {
             rows: self.sealed_rows + self.columns.len() as u64,
-            bytes: (self.writer.bytes_written() + self.writer.in_progress_size()) as u64,
+            bytes: self.encoder.bytes(),
         }
     }
 
@@ -117,46 +106,41 @@ impl Writer {
         self.columns.append(call, self.meta.realtime_offset_ns);
         if self.columns.len() >= self.limits.group_rows || self.columns.sleeps() >= GROUP_SLEEPS {
             self.seal()?;
-            self.write_footer()?;
-            self.drop_tail()?;
         }
         Ok(())
     }
 
     /// Rows that are columns already.
-    pub(crate) fn append_batch(&mut self, batch: &RecordBatch) -> Result<()> {
+    pub(crate) fn append_batch(&mut self, batch: RecordBatch) -> Result<()> {
         self.seal()?;
-        let written = self.writer.write(batch).and_then(|()| {
-            if self.writer.in_progress_rows() >= self.limits.group_rows {
-                self.writer.flush()?;
-            }
-            Ok(())
-        });
-        written.with_context(|| format!("cannot write to {}", self.path.display()))?;
         self.sealed_rows += batch.num_rows() as u64;
-        Ok(())
+        self.encoder.rows(batch, self.limits.group_rows)
     }
 
     /// To be called from time to time: what has gathered since is written if it is time to.
     pub fn tick(&mut self) -> Result<()> {
         let has_news = self.columns.len() > self.in_tail;
-        if has_news && self.tail_written.elapsed() >= self.limits.tail_every {
+        // The rows before those of the tail have to be in the file before it.
+        if has_news
+            && self.encoder.is_idle()
+            && self.tail_written.elapsed() >= self.limits.tail_every
+        {
             self.write_tail()?;
         }
         Ok(())
     }
 
+    /// Waits until the groups so far are in the file.
+    pub fn settle(&self) {
+        while !self.encoder.is_idle() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     /// Writes what is left and the last footer.
     pub fn finish(mut self) -> Result<Summary> {
         self.seal()?;
-        let values = self.key_values()?;
-        for value in values {
-            self.writer.append_key_value_metadata(value);
-        }
-        let finished = self.writer.finish();
-        finished.with_context(|| format!("cannot end {}", self.path.display()))?;
-        self.drop_tail()?;
-        let bytes = self.writer.inner().metadata().map_or(0, |file| file.len());
+        let bytes = self.encoder.finish(&self.meta)?;
         Ok(Summary {
             rows: self.sealed_rows,
             bytes,
@@ -167,52 +151,12 @@ impl Writer {
         if self.columns.len() == 0 {
             return Ok(());
         }
-        let batch = self.columns.build()?;
-        self.writer
-            .write(&batch)
-            .and_then(|()| self.writer.flush())
-            .with_context(|| format!("cannot write to {}", self.path.display()))?;
-        self.sealed_rows += self.columns.len() as u64;
-        self.columns.clear();
-        Ok(())
-    }
-
-    /// Makes the file readable as it is.
-    fn write_footer(&mut self) -> Result<()> {
-        let footer = self.footer()?;
-        self.writer
-            .write_all(&footer)
-            .and_then(|()| self.writer.sync())
-            .with_context(|| format!("cannot write to {}", self.path.display()))
-    }
-
-    fn footer(&self) -> Result<Vec<u8>> {
-        let groups = self.writer.flushed_row_groups().to_vec();
-        let descriptor = parquet::arrow::ArrowSchemaConverter::new().convert(&schema())?;
-        let mut values = self.key_values()?;
-        values.push(KeyValue::new(
-            parquet::arrow::ARROW_SCHEMA_META_KEY.to_string(),
-            parquet::arrow::encode_arrow_schema(&schema()),
-        ));
-        let rows = i64::try_from(self.sealed_rows).context("too many rows")?;
-        let file = FileMetaData::new(
-            2,
-            rows,
-            Some(self.meta.writer.clone()),
-            Some(values),
-            descriptor.into(),
-            None,
-        );
-        let metadata = ParquetMetaData::new(file, groups);
-        let mut bytes = Vec::new();
-        ParquetMetaDataWriter::new(&mut bytes, &metadata)
-            .finish()
-            .context("cannot describe the file")?;
-        Ok(bytes)
-    }
-
-    fn key_values(&self) -> Result<Vec<KeyValue>> {
-        Ok(vec![self.meta.to_key_value()?])
+        let columns = std::mem::take(&mut self.columns);
+        let batch = columns.build()?;
+        drop(columns);
+        self.sealed_rows += batch.num_rows() as u64;
+        self.in_tail = 0;
+        self.encoder.group(batch, &self.meta)
     }
 
     fn write_tail(&mut self) -> Result<()> {
@@ -226,16 +170,16 @@ impl Writer {
             rows_before: self.meta.rows_before + self.sealed_rows,
             ..self.meta.clone()
         };
-        let mut properties = properties(Compression::UNCOMPRESSED).into_builder();
-        properties = properties.set_key_value_metadata(Some(vec![meta.to_key_value()?]));
-        let options = ArrowWriterOptions::new().with_properties(properties.build());
+        let properties = properties(Compression::UNCOMPRESSED)
+            .into_builder()
+            .set_key_value_metadata(Some(vec![meta.to_key_value()?]))
+            .build();
+        let options = ArrowWriterOptions::new().with_properties(properties);
+        let batch = self.columns.build()?;
         let file = unfinished.as_file().try_clone()?;
         let written =
             ArrowWriter::try_new_with_options(file, schema(), options).and_then(|mut writer| {
-                let batch = self.columns.build();
-                writer.write(&batch.map_err(|error| {
-                    parquet::errors::ParquetError::General(format!("{error:#}"))
-                })?)?;
+                writer.write(&batch)?;
                 writer.close()
             });
         written.with_context(|| format!("cannot write {}", tail.display()))?;
@@ -246,15 +190,9 @@ impl Writer {
         self.tail_written = Instant::now();
         Ok(())
     }
-
-    fn drop_tail(&mut self) -> Result<()> {
-        self.in_tail = 0;
-        self.tail_written = Instant::now();
-        remove(&tail_of(&self.path))
-    }
 }
 
-fn remove(path: &Path) -> Result<()> {
+pub(crate) fn remove(path: &Path) -> Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             Err(error).with_context(|| format!("cannot remove {}", path.display()))

@@ -165,6 +165,7 @@ proptest! {
         prop_assert_eq!(read(&path), vec![]);
         for (index, call) in calls.iter().enumerate() {
             writer.append(call).unwrap();
+            writer.settle();
             writer.tick().unwrap();
             prop_assert_eq!(&read(&path), &calls[..=index]);
         }
@@ -270,6 +271,7 @@ fn the_tail_of_a_killed_recorder_is_read_once() {
     let mut writer = Writer::create(&path, meta(), limits(10)).unwrap();
     for call in &calls[..15] {
         writer.append(call).unwrap();
+        writer.settle();
         writer.tick().unwrap();
     }
     let old_tail = fs::read(tail_of(&path)).unwrap();
@@ -310,6 +312,7 @@ fn a_tail_becomes_part_of_the_repaired_file() {
     let mut writer = Writer::create(&path, meta(), limits(10)).unwrap();
     for call in &calls {
         writer.append(call).unwrap();
+        writer.settle();
         writer.tick().unwrap();
     }
     drop(writer);

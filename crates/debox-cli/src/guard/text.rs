@@ -47,9 +47,15 @@ pub fn text(guarded: &Guarded, arguments: &Guard) -> String {
             break;
         }
         text.push_str(&format!(
-            "\n{} times, {} in all; the longest, {} after the start:\n  {}\n",
-            units::count(kind.count),
-            units::time(kind.blocked_ns),
+            "\n{}, {} after the start:\n  {}\n",
+            match kind.count {
+                1 => "Once".to_string(),
+                n => format!(
+                    "{} times, {} in all; the longest",
+                    units::count(n),
+                    units::time(kind.blocked_ns)
+                ),
+            },
             units::time(kind.worst.at_ns),
             kind.worst.sentence()
         ));

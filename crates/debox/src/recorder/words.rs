@@ -136,7 +136,7 @@ impl Words {
             let events = session.events.borrow();
             self.explainer(&events).sleep(call, stack, lock_flags)
         };
-        let folded = fold(&explained.frames);
+        let folded = fold(&explained.frames, true);
         let named = Named {
             label: self.text(&explained.label),
             class: self.text(&explained.class),
@@ -183,7 +183,7 @@ impl Words {
             self.explainer(&events).user_stack(name)
         };
         let caller = stack.caller.map(|caller| self.text(&caller));
-        let folded = fold(&stack.frames);
+        let folded = fold(&stack.frames, false);
         let whole = (!folded.is_empty()).then(|| self.text(&folded));
         // A stack that could not be had may come yet.
         if whole.is_some() {
@@ -241,9 +241,9 @@ fn keep<K: Hash + Eq, V>(table: &mut HashMap<K, V>, key: K, value: V) {
     table.insert(key, value);
 }
 
-/// Frames, innermost first, as flame graphs want them: outermost first, without offsets, so that the
-/// same function is the same frame.
-fn fold(frames: &[String]) -> String {
+/// Frames, innermost first, as flame graphs want them: outermost first, without offsets where there is
+/// a function or line, so that the same is the same frame.
+fn fold(frames: &[String], of_kernel: bool) -> String {
     let mut folded = String::new();
     for frame in frames.iter().rev() {
         if !folded.is_empty() {
@@ -251,7 +251,7 @@ fn fold(frames: &[String]) -> String {
         }
         let (function, rest) = frame.split_once(" (").unwrap_or((frame, ""));
         let function = match function.rsplit_once("+0x") {
-            Some((name, _)) if !name.is_empty() && rest.contains(':') || rest.is_empty() => name,
+            Some((name, _)) if rest.contains(':') || (of_kernel && rest.is_empty()) => name,
             _ => function,
         };
         folded.push_str(&function.replace(';', ":"));
@@ -273,14 +273,16 @@ mod tests {
             "read_block+0x52 (store.c:210)",
             "help (inlined) (store.c:7)",
             "main+0x10 (program)",
-            "do_wait+0x4f",
+            "stripped+0x4f",
             "(further frames: 64 are kept)",
         ]
         .map(String::from);
         assert_eq!(
-            fold(&frames),
-            "(further frames: 64 are kept);do_wait;main+0x10 (program);\
+            fold(&frames, false),
+            "(further frames: 64 are kept);stripped+0x4f;main+0x10 (program);\
              help (inlined) (store.c:7);read_block (store.c:210)"
         );
+        let kernel = ["do_wait+0x4f", "__do_sys_wait4+0x1 (exit.c:7)"].map(String::from);
+        assert_eq!(fold(&kernel, true), "__do_sys_wait4 (exit.c:7);do_wait");
     }
 }
