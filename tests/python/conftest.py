@@ -29,7 +29,7 @@ def programs(tmp_path_factory):
         if not path.exists():
             source = ROOT / "tests" / "truth" / "programs" / f"{name}.c"
             subprocess.run(
-                ["gcc", "-O2", "-g", "-pthread", "-o", path, source], check=True
+                ["gcc", "-D_GNU_SOURCE", "-O2", "-g", "-pthread", "-o", path, source], check=True
             )
         return str(path)
 
