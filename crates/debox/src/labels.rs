@@ -154,6 +154,12 @@ impl Labels {
         }
     }
 
+    /// The labels that rules give, without those made of a function's name.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        let labels = self.rules.iter().map(|rule| rule.label.as_str());
+        labels.filter(|label| !label.contains("{site}"))
+    }
+
     /// The bits of a call's arguments that some rule looks at.
     pub fn arg_masks(&self, syscall: &str) -> [u64; 3] {
         let mut masks = [0; 3];

@@ -19,6 +19,7 @@ mod monitor;
 pub mod outside;
 #[cfg(all(test, not(fuzzing)))]
 mod outside;
+pub mod predicate;
 mod process;
 pub mod record;
 pub mod report;
@@ -39,5 +40,6 @@ mod skeleton {
 
 pub use collect::Outcome;
 pub use monitor::Monitor;
+pub use predicate::Predicate;
 pub use session::{Detail, Options, Session, Tap};
 pub use trace::TraceOptions;

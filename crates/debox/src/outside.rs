@@ -17,6 +17,7 @@ use crate::collect::{stacks_by_index, Outcome, Snapshot};
 use crate::explain::Explainer;
 use crate::inband;
 use crate::labels::Labels;
+use crate::predicate::Predicate;
 use crate::process::Processes;
 use crate::record::{Record, Slot, HISTORY_MAX};
 use crate::report::Report;
@@ -238,6 +239,28 @@ pub fn rows(bytes: &[u8]) {
     rows.add_to(&mut sum).expect("a readable memory file");
     assert!(sum.keys().all(|call| *call < 511 || *call == 0xffff));
     assert!(sum.values().all(|row| row.calls > 0));
+}
+
+/// A predicate that somebody typed.
+pub fn predicate(text: &str) {
+    match Predicate::parse(text) {
+        Ok(predicate) => {
+            let printed = predicate.to_string();
+            if printed.len() <= crate::predicate::TEXT_MAX {
+                assert_eq!(
+                    Predicate::parse(&printed),
+                    Ok(predicate.clone()),
+                    "{printed}"
+                );
+            }
+            let _ = predicate.compile();
+        }
+        Err(error) => {
+            // The place is in the text that is shown.
+            let place = error.place();
+            assert!(place.start <= place.end && !error.to_string().is_empty());
+        }
+    }
 }
 
 /// Rules for labels that somebody wrote, and stacks that they are held against.

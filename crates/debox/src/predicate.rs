@@ -1,0 +1,248 @@
+//! Predicates over the record of a call: `syscall == openat && blocked > 1ms && label != "epoll"`.
+//!
+//! # The language
+//!
+//! A predicate is made of tests, joined by `&&` and `||` (`&&` binds tighter), negated by `!`, and
+//! grouped by parentheses.
+//!
+//! | fields | what they are | values |
+//! | --- | --- | --- |
+//! | `syscall` | the call's name as in the report; `(user)`: the time between calls | `openat`, `open*`, `"read (ia32)"` |
+//! | `error` | the name of the error that it returned, or `none` | `ENOENT` |
+//! | `ret` | what it returned, as the kernel has it (`-errno` on error) | `0`, `-2`, `0x1000` |
+//! | `wall` `cpu` `blocked` `runqueue` `preempted` `irq` | its time, and the parts of that | `200us`, `1.5ms`, `2s` |
+//! | `spin` | of its CPU time, what was spent spinning for locks | likewise |
+//! | `longest` | its longest single sleep | likewise |
+//! | `sleeps` | how often it slept | `3` |
+//! | `faults_minor` `faults_major` | page faults that it took | `0` |
+//! | `label` `class` | what the call slept on | `"page read"`, `disk` |
+//! | `comm` | the thread's name | `"worker*"` |
+//! | `pid` `tid` | process and thread | `4711` |
+//! | `arg0` `arg1` `arg2` | the first argument words, without sign | `3`, `0xffffff9c` |
+//! | `restarted` | a piece of a call that the kernel makes again (-512 to -516); stands alone | |
+//!
+//! - Numbers are compared by `==`, `!=`, `<`, `<=`, `>`, `>=`; names by `==` and `!=`. `in (a, b)`
+//!   holds if `==` holds for one of the values.
+//! - `*` in a name stands for any characters, none included: `syscall == open*`. Names with other
+//!   characters than letters, digits and `_*.:/+-@%#` are put in quotes, in which `\"` is a quote
+//!   and `\\` a backslash; `*` has its meaning there, too.
+//! - Times have a unit: ns, us, ms, s or min. A whole number without one is in nanoseconds.
+//! - `label == x` holds if the call slept at a site with that label; `label != x` if it did not:
+//!   for calls that slept at several sites, or at none, it is the negation and nothing else.
+//!   The same for `class`.
+//! - A piece of a restarted call has no error: `error == none`.
+//!
+//! What a record does not know (interrupts that were not measured, a stack without a name) makes a
+//! test neither true nor false. The predicate then holds only if it holds whatever the answer is,
+//! as far as `&&`, `||` and `!` tell: [`Predicate::truth`] says when it cannot be told.
+
+mod check;
+mod compile;
+mod evaluate;
+mod fields;
+mod parse;
+mod print;
+#[cfg(test)]
+mod tests;
+mod values;
+
+use std::fmt;
+use std::ops::Range;
+
+pub use compile::{Code, Instruction, Program, SiteTest, TooLong, INSTRUCTIONS_MAX};
+pub use fields::{Field, Fields, Number, Site};
+
+use values::{CallSet, Glob};
+
+/// What the bytes of a predicate are limited to.
+pub const TEXT_MAX: usize = 4096;
+
+/// A predicate over the record of a call, parsed and checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Predicate {
+    expression: Expression,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Expression {
+    Test(Test),
+    Not(Box<Expression>),
+    And(Box<Expression>, Box<Expression>),
+    Or(Box<Expression>, Box<Expression>),
+}
+
+/// A comparison of one field.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Test {
+    Number {
+        field: Number,
+        operator: Operator,
+        values: Vec<i128>,
+    },
+    Call {
+        operator: Operator,
+        calls: CallSet,
+    },
+    /// Error numbers; 0 for none.
+    Error {
+        operator: Operator,
+        values: Vec<i32>,
+    },
+    Comm {
+        operator: Operator,
+        names: Vec<Glob>,
+    },
+    Slept {
+        operator: Operator,
+        at: SiteTest,
+    },
+    Restarted,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Operator {
+    Equal,
+    NotEqual,
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+    In,
+}
+
+impl Predicate {
+    /// Reads a predicate. The error shows the place and, where something like it exists, what may
+    /// have been meant.
+    pub fn parse(text: &str) -> Result<Predicate, Error> {
+        let raw = parse::parse(text)?;
+        let expression = check::expression(text, &raw)?;
+        Ok(Predicate { expression })
+    }
+
+    /// Whether it holds for a record; no, if that cannot be told.
+    pub fn holds(&self, record: &impl Fields) -> bool {
+        self.truth(record) == Some(true)
+    }
+
+    /// The same; `None` if it depends on what the record does not know.
+    pub fn truth(&self, record: &impl Fields) -> Option<bool> {
+        evaluate::truth(&self.expression, record)
+    }
+
+    /// For the probes. Fails if it is too long for them, or asks what they cannot tell.
+    pub fn compile(&self) -> Result<Program, TooLong> {
+        compile::compile(&self.expression)
+    }
+
+    /// Whether it looks at a field: a session that does not measure it can refuse the predicate.
+    pub fn uses(&self, field: Field) -> bool {
+        self.expression.tests().any(|test| test.field() == field)
+    }
+
+    /// Whether it names the time between calls.
+    pub fn names_user_time(&self) -> bool {
+        self.expression.tests().any(|test| match test {
+            Test::Call { calls, .. } => calls.names_user_time(),
+            _ => false,
+        })
+    }
+}
+
+impl Expression {
+    fn tests(&self) -> Box<dyn Iterator<Item = &Test> + '_> {
+        match self {
+            Expression::Test(test) => Box::new(std::iter::once(test)),
+            Expression::Not(inner) => inner.tests(),
+            Expression::And(left, right) | Expression::Or(left, right) => {
+                Box::new(left.tests().chain(right.tests()))
+            }
+        }
+    }
+
+    /// The negation; that of a negation is what was negated.
+    fn negated(self) -> Expression {
+        match self {
+            Expression::Not(inner) => *inner,
+            other => Expression::Not(Box::new(other)),
+        }
+    }
+}
+
+impl Test {
+    fn field(&self) -> Field {
+        match self {
+            Test::Number { field, .. } => Field::Number(*field),
+            Test::Call { .. } => Field::Syscall,
+            Test::Error { .. } => Field::Error,
+            Test::Comm { .. } => Field::Comm,
+            Test::Slept { at, .. } => at.field(),
+            Test::Restarted => Field::Restarted,
+        }
+    }
+}
+
+impl std::str::FromStr for Predicate {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Predicate, Error> {
+        Predicate::parse(text)
+    }
+}
+
+/// What is wrong with the text of a predicate, and where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Error {
+    text: String,
+    place: Range<usize>,
+    message: String,
+    help: Option<String>,
+}
+
+impl Error {
+    fn new(text: &str, place: Range<usize>, message: impl Into<String>) -> Error {
+        Error {
+            text: text.to_string(),
+            place,
+            message: message.into(),
+            help: None,
+        }
+    }
+
+    fn help(mut self, help: impl Into<String>) -> Error {
+        self.help = Some(help.into());
+        self
+    }
+
+    /// The bytes of the text that are wrong; none at the end of the text.
+    pub fn place(&self) -> Range<usize> {
+        self.place.clone()
+    }
+
+    /// What is wrong, without the text.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+}
+
+impl fmt::Display for Error {
+    /// The message, the text with a line that marks the place, and help.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plain = |text: &str| -> String {
+            let shown = |c: char| if c.is_control() { ' ' } else { c };
+            text.chars().map(shown).collect()
+        };
+        let before = self.text.get(..self.place.start).unwrap_or_default();
+        let marked = self.text.get(self.place.clone()).unwrap_or_default();
+        let carets = "^".repeat(marked.chars().count().max(1));
+        let indent = " ".repeat(before.chars().count());
+        writeln!(formatter, "{}", self.message)?;
+        writeln!(formatter, "  {}", plain(&self.text))?;
+        write!(formatter, "  {indent}{carets}")?;
+        match &self.help {
+            Some(help) => write!(formatter, "\n{help}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for Error {}

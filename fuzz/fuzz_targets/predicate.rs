@@ -1,0 +1,6 @@
+//! A predicate of a trigger or a filter that somebody typed.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|text: &str| {
+    debox::outside::predicate(text);
+});
