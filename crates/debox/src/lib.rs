@@ -30,6 +30,7 @@ mod stacks;
 pub mod symbols;
 mod tables;
 pub mod trace;
+pub mod trigger;
 mod unwind;
 mod usertap;
 
@@ -43,3 +44,4 @@ pub use monitor::Monitor;
 pub use predicate::Predicate;
 pub use session::{Detail, Options, Session, Tap};
 pub use trace::TraceOptions;
+pub use trigger::Trigger;

@@ -18,6 +18,7 @@ use crate::signals::Blocked;
 use crate::skeleton::{DeboxSkel, DeboxSkelBuilder};
 use crate::tables::{self, types};
 use crate::trace::{Shared, Trace, TraceOptions};
+use crate::trigger::{self, Engine, Fired, Trigger};
 use crate::usertap::TapServer;
 
 mod configure;
@@ -85,6 +86,8 @@ pub struct Options {
     /// Whether it is asked what tasks wait for that sleep when they are enrolled. A session begins
     /// sooner without.
     pub adopts_sleeps: bool,
+    /// What is looked for at the end of each call.
+    pub triggers: Vec<Trigger>,
 }
 
 impl Default for Options {
@@ -101,6 +104,7 @@ impl Default for Options {
             report: true,
             trace: None,
             adopts_sleeps: false,
+            triggers: Vec::new(),
         }
     }
 }
@@ -126,6 +130,7 @@ pub struct Session {
     // The object that `skel` borrows from; declared, and so dropped, after it.
     _object: Box<MaybeUninit<OpenObject>>,
     pub(crate) tap: Option<TapServer>,
+    pub(crate) triggers: Option<Engine>,
     pub(crate) options: Options,
     pub(crate) role: Role,
     pub(crate) started_ns: u64,
@@ -149,6 +154,7 @@ impl Session {
     /// Loads the probes without attaching them.
     pub(crate) fn load(options: Options, role: Role) -> Result<Session> {
         kernel::require(&options)?;
+        trigger::require(&options)?;
         kernel::silence_libbpf();
         let mut object = Box::new(MaybeUninit::uninit());
         // SAFETY: the box is kept, unmoved, in the session for as long as the skeleton lives, and
@@ -166,6 +172,7 @@ impl Session {
             .context("the kernel did not accept the probes; `debox doctor` says what it allows")?;
         drop(blocked);
 
+        let triggers = Engine::start(&options.triggers, &skel.maps)?;
         let events = Rc::new(RefCell::new(Events {
             forwarded: (role == Role::Run).then(Forwarded::default),
             ..Events::default()
@@ -193,6 +200,7 @@ impl Session {
             skel,
             _object: object,
             tap: None,
+            triggers,
             options,
             role,
             started_ns: monotonic_ns(),
@@ -358,6 +366,7 @@ impl Session {
             .consume()
             .context("cannot read the probes' events")?;
         self.look_up_call_sites();
+        self.serve_triggers();
         if let Some(tap) = &mut self.tap {
             tap.refresh_clock();
         }
@@ -399,6 +408,30 @@ impl Session {
                 tables::bytes_of(&value),
                 MapFlags::ANY,
             );
+        }
+    }
+
+    /// Has `hook` called for each call for which a trigger fires, while events are taken in.
+    pub fn on_trigger(&mut self, hook: impl FnMut(&Fired) + 'static) {
+        if let Some(triggers) = &mut self.triggers {
+            triggers.set_hook(Box::new(hook));
+        }
+    }
+
+    fn serve_triggers(&mut self) {
+        let Some(triggers) = &mut self.triggers else {
+            return;
+        };
+        let (asked, fired) = {
+            let mut events = self.events.borrow_mut();
+            let asked = std::mem::take(&mut events.sites_asked);
+            (asked, std::mem::take(&mut events.fired))
+        };
+        for asked in &asked {
+            triggers.answer(asked, &self.skel.maps);
+        }
+        for fired in &fired {
+            triggers.take(fired, &self.skel.maps);
         }
     }
 
@@ -444,6 +477,7 @@ impl Session {
             .consume()
             .context("cannot read the probes' last events")?;
         self.look_up_call_sites();
+        self.serve_triggers();
         Ok(now)
     }
 }
