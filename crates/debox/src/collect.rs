@@ -44,7 +44,12 @@ impl Session {
         let explainer = Explainer::new(&snapshot, &events.processes, &events.stacks);
         let mut report = snapshot.report(outcome, &explainer, &events.resources);
         if let Some(triggers) = &self.triggers {
-            report.triggers = triggers.report(&self.skel.maps, &explainer, self.started_ns)?;
+            report.triggers = triggers.report(
+                &self.skel.maps,
+                &explainer,
+                self.started_ns,
+                self.options.detail,
+            )?;
         }
         report.trace = self
             .trace

@@ -98,11 +98,15 @@ pub struct TriggerCall {
     pub blocked_ns: u64,
     pub runqueue_ns: u64,
     pub preempted_ns: u64,
+    /// Null unless detail `irq`.
+    pub irq_ns: Option<u64>,
+    /// Null unless detail `sleeps`.
+    pub spin_ns: Option<u64>,
     pub sleeps: u64,
     /// Its longest single sleep.
     pub longest_ns: u64,
     pub faults_minor: u64,
-    pub faults_major: u64,
+    pub faults_major: Option<u64>,
     /// Of the longest sleep; null if it did not sleep.
     pub label: Option<String>,
     pub class: Option<String>,

@@ -11,6 +11,7 @@ use super::Trigger;
 use crate::explain::{in_words, Explained, Explainer};
 use crate::predicate::{Number, Program, Site};
 use crate::report;
+use crate::session::Detail;
 use crate::skeleton::{DeboxMaps, OpenDeboxSkel};
 use crate::symbols::Symbols;
 use crate::tables::{self, types};
@@ -107,9 +108,15 @@ impl Engine {
         if armed.is_empty() {
             return Ok(None);
         }
+        let symbols = Symbols::default();
+        if armed.iter().any(|armed| !armed.program.sites.is_empty()) {
+            // Any address: reading the kernel's symbols takes a while, and calls would be decided
+            // late meanwhile.
+            symbols.kernel(u64::MAX << 31);
+        }
         Ok(Some(Engine {
             triggers: armed,
-            symbols: Symbols::default(),
+            symbols,
             names: HashMap::new(),
             hook: None,
         }))
@@ -254,6 +261,7 @@ impl Engine {
         maps: &DeboxMaps<'_>,
         explainer: &Explainer,
         started_ns: u64,
+        detail: Detail,
     ) -> Result<Vec<report::Trigger>> {
         let mut triggers = Vec::new();
         for (index, armed) in self.triggers.iter().enumerate() {
@@ -266,7 +274,7 @@ impl Engine {
                 .and_then(tables::read_value)
                 .context("a trigger has no counts")?;
             let calls = armed.kept.iter();
-            let calls = calls.map(|fired| call_of(fired, explainer, started_ns));
+            let calls = calls.map(|fired| call_of(fired, explainer, started_ns, detail));
             triggers.push(report::Trigger {
                 predicate: armed.trigger.predicate.to_string(),
                 signal: armed.trigger.signal_name(),
@@ -284,7 +292,12 @@ impl Engine {
     }
 }
 
-fn call_of(fired: &Fired, explainer: &Explainer, started_ns: u64) -> report::TriggerCall {
+fn call_of(
+    fired: &Fired,
+    explainer: &Explainer,
+    started_ns: u64,
+    detail: Detail,
+) -> report::TriggerCall {
     let value = |field: Number| fired.value(field);
     let slept = value(Number::Sleeps) > 0;
     let sleep = slept.then(|| explainer.sleep(fired.call, fired.kernel_stack, fired.lock_flags));
@@ -308,10 +321,12 @@ fn call_of(fired: &Fired, explainer: &Explainer, started_ns: u64) -> report::Tri
         blocked_ns: value(Number::Blocked),
         runqueue_ns: value(Number::Runqueue),
         preempted_ns: value(Number::Preempted),
+        irq_ns: detail.irq.then_some(value(Number::Irq)),
+        spin_ns: detail.sleeps.then_some(value(Number::Spin)),
         sleeps: value(Number::Sleeps),
         longest_ns: value(Number::Longest),
         faults_minor: value(Number::FaultsMinor),
-        faults_major: value(Number::FaultsMajor),
+        faults_major: Some(value(Number::FaultsMajor)),
         label,
         class,
         kernel_frames: frames,
