@@ -362,6 +362,23 @@ static __always_inline void note_sites(struct trigger_fired *event, struct threa
 	__builtin_memcpy(event->sites, sleeps->sites, sizeof(event->sites));
 }
 
+/* Whether the thread wants no records now, and so no callbacks. */
+static __always_inline bool is_paused(struct thread *thread)
+{
+	struct debox_slot *slot = slot_of(thread, thread->index);
+
+	return !slot || slot->paused;
+}
+
+/* For the library's callback, which finds there which triggers its signal is for. */
+static __always_inline void tell_thread(struct thread *thread, __u32 index)
+{
+	struct debox_slot *slot = slot_of(thread, thread->index);
+
+	if (slot)
+		__sync_fetch_and_or(&slot->triggers_fired, 1ULL << (index & (TRIGGERS_MAX - 1)));
+}
+
 /*
  * The predicate of a trigger holds (or, `undecided`, the engine is to find out). Does what is to be
  * done before the program goes on, and tells the engine.
@@ -380,18 +397,24 @@ __noinline int fire(__u32 index, __u32 undecided)
 
 	if (!scratch || !trigger || !counts || !thread)
 		return 0;
+	if (want_records && !want_report && (undecided || is_paused(thread)))
+		return 0;
 	if (!undecided) {
 		if (!is_within_limit(counts, trigger->limit, scratch->now)) {
 			__sync_fetch_and_add(&counts->suppressed, 1);
 			return 0;
 		}
 		__sync_fetch_and_add(&counts->fired, 1);
+		if (want_records && !want_report)
+			tell_thread(thread, index);
 		if (trigger->signal) {
 			failed = bpf_send_signal_thread(trigger->signal);
 			if (failed)
 				__sync_fetch_and_add(&counts->unsent, 1);
 		}
 	}
+	if (!want_report)
+		return 0;
 	stack = changes_stack(thread->call) ? thread->entry_stack : take_user_stack(thread, true);
 	event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
 	if (!event) {

@@ -187,7 +187,6 @@ pub fn rich() -> Report {
             },
         ],
         trace: Some(sampled_trace()),
-        triggers: vec![trigger()],
         untapped: vec![Untapped {
             syscall: "fsync".to_string(),
             label: "journal commit".to_string(),
@@ -203,7 +202,7 @@ pub fn rich() -> Report {
     }
 }
 
-/// The rich session with something of every kind lost.
+/// The rich session with a trigger, and something of every kind lost.
 pub fn lossy() -> Report {
     let lost = Lost {
         records: 1,
@@ -213,7 +212,11 @@ pub fn lossy() -> Report {
         rows: 33,
         probe_misses: 5,
     };
-    Report { lost, ..rich() }
+    Report {
+        lost,
+        triggers: vec![trigger()],
+        ..rich()
+    }
 }
 
 /// A build: a few long-lived processes and many short ones of two names.

@@ -59,15 +59,9 @@ fn summary(trigger: &Trigger) -> String {
             parts.push(format!("{} {what}", units::count(count)));
         }
     };
-    add(
-        trigger.late,
-        "of them after the program had gone on, when the place where they slept had its name",
-    );
-    add(
-        trigger.suppressed,
-        "more were kept back by the limit on firings",
-    );
-    add(trigger.undecided, "more could not be decided");
+    add(trigger.late, "of them late, after the program had gone on");
+    add(trigger.suppressed, "kept back by the limit on firings");
+    add(trigger.undecided, "could not be decided");
     add(trigger.signals_failed, "signals could not be sent");
     let listed = trigger.calls.len() as u64;
     if trigger.unlisted > 0 {
