@@ -31,7 +31,8 @@ pub enum Subcommand {
     Run(Run),
     /// Report on a process that is already running
     #[command(
-        after_help = "Example:\n  debox attach -p $(pidof -s nginx) --for 10s\n\n\
+        after_help = "Examples:\n  debox attach -p $(pidof -s nginx) --for 10s\n  \
+        debox attach -p $(pidof -s nginx) --for 1m --trigger 'longest > 1ms && label != epoll'\n\n\
         Ends with the process, after --for, or with Ctrl-C."
     )]
     Attach(Attach),

@@ -62,10 +62,13 @@ fn summary(trigger: &Trigger) -> String {
     add(trigger.late, "of them late, after the program had gone on");
     add(trigger.suppressed, "kept back by the limit on firings");
     add(trigger.undecided, "could not be decided");
-    add(trigger.signals_failed, "signals could not be sent");
+    if trigger.signals_failed > 0 {
+        let failed = units::count(trigger.signals_failed);
+        parts.push(format!("signals that could not be sent: {failed}"));
+    }
     let listed = trigger.calls.len() as u64;
     if trigger.unlisted > 0 {
-        parts.push(format!("the first {} are kept", units::count(listed)));
+        parts.push(format!("listed are the first {}", units::count(listed)));
     }
     format!("{}.", parts.join("; "))
 }
