@@ -202,7 +202,8 @@ struct debox_slot {
 
 	struct debox_record history[DEBOX_HISTORY_MAX];
 	struct debox_trace_entry trace[DEBOX_TRACE_MAX];
-	__u64 reserved3[192];
+	__u64 triggers_fired; /* kernel: bits of triggers; thread: 0 once their callbacks ran */
+	__u64 reserved3[191];
 };
 
 #if defined(__cplusplus)
@@ -411,6 +412,24 @@ int debox_trace(const struct debox_record *record, struct debox_trace_entry *out
  * Not signal-safe. Errors: NOT_ENABLED, ARGUMENT.
  */
 int debox_explain_trace(const struct debox_trace_entry *entry, struct debox_explanation *out);
+
+/*
+ * Has `callback` called, with its record and `argument`, for each call of this process for which
+ * `predicate` holds: when the call ends, in the thread that made it, before anything else of the
+ * program runs there. README.md has the language; labels and classes are not known here. No more
+ * than `limit` times in a second; 0: always. Up to 8 for a process, and only before debox_enable(),
+ * which then asks no broker and opens a session of its own, with the kernel tap.
+ *
+ * The callback runs in a handler of `signal`, which the program must not use otherwise: what it may
+ * do is what a signal handler may. A call of its own for which the predicate holds brings the next
+ * callback when it has returned. A thread that blocks the signal has it called later, once for all
+ * calls meanwhile, with the record of its last call. Pieces of restarted calls, returns from
+ * handlers (rt_sigreturn) and paused threads are left out. Triggers stay for the process's life.
+ * Errors: ENABLED, ARGUMENT, SYSTEM.
+ */
+int debox_trigger(const char *predicate, int signal, unsigned int limit,
+		  void (*callback)(const struct debox_record *record, void *argument),
+		  void *argument);
 
 /* A call's name, such as "read"; "syscall_N" if it has none. Lives for good; not signal-safe. */
 const char *debox_call_name(int call, int abi);

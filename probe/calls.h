@@ -228,9 +228,9 @@ static __always_inline void close_call(struct thread *thread, struct task_struct
 	if (minor | major)
 		count_faults(thread, row, task);
 	thread->calls++;
-	if (want_report && want_callsites && ctx) {
+	if (want_report && (want_callsites || want_triggers) && ctx) {
 		note_mapped_code(thread, regs);
-		if (wall >= slow_ns)
+		if (want_callsites && wall >= slow_ns)
 			user_stack = write_call_site(thread, wall);
 	}
 	if (want_records)

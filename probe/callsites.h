@@ -47,7 +47,7 @@ static __always_inline __u64 take_user_stack(struct thread *thread, bool deep)
 static __noinline int note_entry_stack(struct thread *thread)
 {
 	if (want_report && (want_sleeps || want_callsites))
-		thread->entry_stack = take_user_stack(thread, want_callsites);
+		thread->entry_stack = take_user_stack(thread, want_callsites || want_triggers);
 	return 0;
 }
 

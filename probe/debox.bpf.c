@@ -11,6 +11,7 @@
  *   waits.h    one wait            resources.h what is waited on  owners.h  who holds it
  *   chains.h   who waits for whom              client.h    the broker's clients
  *   history.h  the stream of all records
+ *   trigger.h  predicates over a call's record, and what they set off
  */
 #include "kernel.h"
 #include "shared.h"

@@ -394,11 +394,119 @@ struct lost {
 	__u64 unseen_wait_ns;
 };
 
+#define TRIGGERS_MAX 8
+#define TRIGGER_STEPS 32
+#define TRIGGER_SETS 4	     /* of calls, and names */
+#define TRIGGER_SITE_TESTS 8 /* of one trigger */
+#define TRIGGER_VALUES 32
+#define CALL_SITES_MAX 8 /* of one call */
+
+enum trigger_value {
+	VALUE_RET, /* with its sign turned, so that it compares without */
+	VALUE_WALL,
+	VALUE_CPU,
+	VALUE_BLOCKED,
+	VALUE_RUNQUEUE,
+	VALUE_PREEMPTED,
+	VALUE_IRQ,
+	VALUE_SPIN,
+	VALUE_LONGEST,
+	VALUE_SLEEPS,
+	VALUE_FAULTS_MINOR,
+	VALUE_FAULTS_MAJOR,
+	VALUE_PID,
+	VALUE_TID,
+	VALUE_ARG0,
+	VALUE_ARG1,
+	VALUE_ARG2,
+	VALUE_ERROR, /* 0: none */
+};
+
+enum trigger_operation {
+	TRIGGER_EQUAL,
+	TRIGGER_NOT_EQUAL,
+	TRIGGER_LESS,
+	TRIGGER_LESS_OR_EQUAL,
+	TRIGGER_GREATER,
+	TRIGGER_GREATER_OR_EQUAL,
+	TRIGGER_CALL, /* is one of a set */
+	TRIGGER_COMM, /* the thread's name */
+	TRIGGER_SITE, /* the call slept where a test holds */
+	TRIGGER_AND,
+	TRIGGER_OR,
+	TRIGGER_NOT,
+	TRIGGER_RESTARTED,
+};
+
+/* As crates/debox/src/predicate/compile.rs has them. */
+struct trigger_step {
+	__u8 operation; /* enum trigger_operation */
+	__u8 field;	/* enum trigger_value */
+	__u16 index;
+	__u32 reserved;
+	__u64 value;
+};
+
+struct trigger_calls {
+	__u64 native[ROWS / 64], ia32[ROWS / 64];
+	__u64 others; /* 1: numbers that the 64-bit table does not have, 2: the 32-bit one */
+};
+
+struct trigger_name {
+	__u64 words[2], masks[2];
+};
+
+struct trigger_code {
+	__u32 used, reserved;
+	struct trigger_step steps[TRIGGER_STEPS];
+	struct trigger_calls calls[TRIGGER_SETS];
+	struct trigger_name names[TRIGGER_SETS];
+};
+
+struct trigger {
+	struct trigger_code code;
+	__u32 signal; /* to the thread; 0: none */
+	__u32 limit;  /* of firings in a second; 0: none */
+};
+
+struct trigger_counts {
+	__u64 fired, suppressed;
+	__u64 unsent;	      /* signals that the kernel refused */
+	__u64 unlisted;	      /* fired, and the engine could not be told */
+	__u64 undecided_lost; /* the engine was to decide, and could not be told */
+	__u64 window;	      /* the present second, and firings in it */
+};
+
+struct call_site {
+	__u64 stack;
+	__u32 lock_flags, reserved;
+};
+
+/* Where the open call of a thread has slept. */
+struct call_sleeps {
+	__u64 number; /* of the call, and whose */
+	__u32 tid;
+	__u32 count;
+	__u64 longest_ns, longest_stack;
+	__u32 longest_flags;
+	__u32 used;
+	__u32 is_incomplete; /* some place is not among these */
+	__u32 reserved;
+	struct call_site sites[CALL_SITES_MAX];
+};
+
+struct site_answer {
+	__u64 holds; /* bits: tests of the triggers */
+	__u64 is_known;
+};
+
 enum event_kind {
 	EVENT_THREAD_ENDED = 1,
 	EVENT_CALL_SITE = 2, /* a call site not seen before: look up its process while it lives */
 	EVENT_RESOURCE = 3,  /* a resource not seen before: find its name while its process lives */
 	EVENT_DIRECTORY = 4, /* likewise, of a directory */
+	EVENT_SITE = 5,	     /* a place of sleep that some trigger asks for: which tests hold? */
+	EVENT_TRIGGER = 6,   /* a predicate holds, or the engine is to say whether it does */
 };
 
 struct thread_ended {
@@ -461,6 +569,28 @@ struct call_site_seen {
 	struct mapped_file program; /* start and end of its code; page_offset is not known */
 };
 
+struct site_asked {
+	__u32 kind, call;
+	__u64 stack;
+	__u32 lock_flags, reserved;
+};
+
+struct trigger_fired {
+	__u32 kind, trigger;
+	__u32 undecided;
+	__s32 failed; /* why there was no signal */
+	__u32 call;
+	__u32 sites_used;
+	__u32 is_incomplete; /* of `sites` */
+	__u32 lock_flags;    /* of its longest sleep */
+	__u64 at_ns, begin_ns;
+	__u64 kernel_stack; /* likewise */
+	__u64 user_stack;
+	__u64 values[TRIGGER_VALUES];
+	char comm[DEBOX_COMM_LEN];
+	struct call_site sites[CALL_SITES_MAX];
+};
+
 struct resource_seen {
 	__u32 kind, tgid, tid;
 	__s32 fd; /* or AT_FDCWD */
@@ -507,6 +637,7 @@ _Static_assert(sizeof(struct client) == 40 + 8 * CLIENT_WORDS, "client layout");
 _Static_assert(sizeof(struct row) == 120 + 8 * BUCKETS, "row layout");
 _Static_assert(sizeof(struct user_shape_key) == 16, "user_shape_key layout");
 _Static_assert(sizeof(struct stack_ask) == 320, "stack_ask layout");
+_Static_assert(sizeof(struct trigger_code) == 1192, "trigger_code layout");
 _Static_assert(sizeof(struct lost) == 176, "lost layout");
 
 #endif

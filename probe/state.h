@@ -17,6 +17,7 @@ const volatile bool want_sleeps = true;
 const volatile bool want_callsites = false;
 const volatile bool want_irq = false;
 const volatile bool want_io = false;
+const volatile bool want_triggers = false;
 const volatile bool want_report = true;	  /* somebody takes events in and makes a report */
 const volatile bool want_records = false; /* write records where the threads can read them */
 const volatile bool user_tap = false;
@@ -55,6 +56,8 @@ struct {
 	struct resource_seen resource_seen;
 	struct directory_seen directory_seen;
 	struct stack_ask stack_ask;
+	struct site_asked site_asked;
+	struct trigger_fired trigger_fired;
 } event_types;
 
 struct {

@@ -17,6 +17,7 @@
 #include "calls.h"
 #include "context.h"
 #include "life.h"
+#include "trigger.h"
 #include "locks.h"
 #include "waiters.h"
 #include "waits.h"
@@ -97,6 +98,8 @@ static __always_inline void end_sleep(struct thread *thread, struct task_struct 
 		stack = take_kernel_stack(task, thread->call, &site);
 	if (want_report)
 		add_sleep(thread, task, stack, waiters_exit);
+	if (want_triggers)
+		note_call_sleep(thread->index, stack);
 	wait = end_wait(thread, task, stack, has_stack);
 	if (want_records && (!user_tap || (thread->tap_where == TAP_IN_CALL && has_stack)))
 		record_sleep(thread, task, wait, stack, site, waiters_exit);

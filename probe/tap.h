@@ -11,6 +11,7 @@
 #include "calls.h"
 #include "life.h"
 #include "switch.h"
+#include "trigger.h"
 
 typedef __u64 __attribute__((may_alias)) pair;
 
@@ -142,6 +143,8 @@ static __noinline bool exit_otherwise(unsigned long long *ctx, struct task_struc
 	if (thread->call != CALL_NONE) {
 		if (thread->parted)
 			close_part(thread, PART_CPU, now);
+		if (want_triggers)
+			check_triggers(thread, task, regs, now, ctx[1]);
 		close_call(thread, task, regs, ctx, now, ctx[1]);
 		return for_others && changes_ids(call) && !is_clients_own(task, client_of(thread));
 	} else if (thread->flags & THREAD_BORN) {
@@ -162,8 +165,8 @@ static __always_inline void exit_call(unsigned long long *ctx, struct pt_regs *r
 		return;
 	begin_work(thread);
 	now = bpf_ktime_get_ns();
-	if (UNLIKELY(want_io || want_callsites || want_records || want_history || !want_report ||
-		     !is_running(thread) || !is_whole_call(thread) ||
+	if (UNLIKELY(want_io || want_callsites || want_triggers || want_records || want_history ||
+		     !want_report || !is_running(thread) || !is_whole_call(thread) ||
 		     (for_others && changes_ids(thread->call))) ||
 	    !close_plain_call(thread, task, now, ret)) {
 		/* Left from here, not from there: before 6.13 both would have one stack. */

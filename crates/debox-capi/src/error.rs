@@ -29,7 +29,7 @@ pub fn code_of(error: &Error) -> c_int {
         Error::NotEnabled => -4,
         Error::NotMonitored => -5,
         Error::NoSuchThread(_) => -6,
-        Error::Argument(_) => -7,
+        Error::Argument(_) | Error::Predicate(_) => -7,
         Error::System(_) => -8,
     }
 }

@@ -7,7 +7,7 @@ mod classic;
 mod error;
 mod names;
 
-use std::ffi::{c_char, c_int, c_uint, CStr};
+use std::ffi::{c_char, c_int, c_uint, c_void, CStr};
 use std::ptr;
 
 use engine::inband::{self, Error};
@@ -298,6 +298,27 @@ pub unsafe extern "C" fn debox_explain_trace(
             0
         }
     }
+}
+
+/// # Safety
+///
+/// `predicate` is a string or null; `callback` and `argument` are as [`inband::trigger`] wants them.
+#[no_mangle]
+pub unsafe extern "C" fn debox_trigger(
+    predicate: *const c_char,
+    signal: c_int,
+    limit: c_uint,
+    callback: Option<inband::Callback>,
+    argument: *mut c_void,
+) -> c_int {
+    let Some(callback) = callback.filter(|_| !predicate.is_null()) else {
+        return keep(&Error::Argument("no predicate, or no callback"));
+    };
+    // SAFETY: a string, as the caller promises.
+    let predicate = unsafe { CStr::from_ptr(predicate) }.to_string_lossy();
+    let limit = (limit > 0).then_some(limit);
+    // SAFETY: passed on.
+    outcome(unsafe { inband::trigger(&predicate, signal, limit, callback, argument) })
 }
 
 #[no_mangle]

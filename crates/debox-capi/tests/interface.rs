@@ -51,6 +51,12 @@ fn check(what: &str, ran: &Output) {
     );
 }
 
+/// Callbacks come before the program goes on, in the thread that made the call.
+#[test]
+fn triggers_call_back_before_the_program_goes_on() {
+    run(&linked("triggers"), "");
+}
+
 /// The example of the event loop, in C and in Rust: whichever tap, it finds out that the cold file
 /// blocks it, and serves all.
 #[test]

@@ -7,7 +7,7 @@ use clap::{Args, Parser, ValueEnum};
 use debox::broker::{Limits, SOCKET};
 use debox::predicate::Predicate;
 use debox::trace::Method;
-use debox::{Detail, Options, Tap, TraceOptions};
+use debox::{Detail, Options, Tap, TraceOptions, Trigger};
 
 #[derive(Parser)]
 #[command(name = "debox", version, about, max_term_width = 100)]
@@ -21,7 +21,9 @@ pub struct Cli {
 pub enum Subcommand {
     /// Run a command and report on its system calls when it ends
     #[command(
-        after_help = "Example:\n  debox run -- tar czf /tmp/etc.tar.gz /etc\n\n\
+        after_help = "Examples:\n  debox run -- tar czf /tmp/etc.tar.gz /etc\n  \
+        debox run --trigger 'syscall == open* && blocked > 1ms' \\\n            \
+        --trigger 'class == disk && wall > 50ms => signal USR1, limit 1/s' -- ./server\n\n\
         Needs root, or a broker (`debox broker`), which DEBOX_BROKER names if it is not at the usual \
         place. Through a broker there is no --trace and no --detail callsites.\n\n\
         Exit status: that of the command; 128+n if signal n ended it; 125 if debox failed, \
@@ -30,7 +32,8 @@ pub enum Subcommand {
     Run(Run),
     /// Report on a process that is already running
     #[command(
-        after_help = "Example:\n  debox attach -p $(pidof -s nginx) --for 10s\n\n\
+        after_help = "Examples:\n  debox attach -p $(pidof -s nginx) --for 10s\n  \
+        debox attach -p $(pidof -s nginx) --for 1m --trigger 'longest > 1ms && label != epoll'\n\n\
         Ends with the process, after --for, or with Ctrl-C."
     )]
     Attach(Attach),
@@ -357,6 +360,11 @@ pub struct Measure {
     /// least so long, as in 1ms; shorter ones then cost no look at the stack
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub slow: Option<Duration>,
+    /// Look for a call when it ends, before the program goes on: keeps its stacks for the report and,
+    /// after `=>`, sends `signal NAME` to its thread; fires `limit N/s` times at most (10/s), or
+    /// `limit none`. Up to 8. README.md has the language
+    #[arg(long, value_name = "PREDICATE [=> ACTIONS]", value_parser = parse_trigger)]
+    pub trigger: Vec<Trigger>,
     /// How to print the report
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub format: Format,
@@ -411,6 +419,7 @@ impl Measure {
                 io: has(DetailName::Io),
             },
             trace: self.trace_options(),
+            triggers: self.trigger.clone(),
             slow_ns: self
                 .slow
                 .map_or(0, |slow| u64::try_from(slow.as_nanos()).unwrap_or(u64::MAX)),
@@ -472,6 +481,12 @@ impl TraceMethod {
 pub enum Format {
     Table,
     Json,
+}
+
+/// The message of a wrong one has lines of its own.
+fn parse_trigger(text: &str) -> Result<Trigger, String> {
+    text.parse::<Trigger>()
+        .map_err(|error| format!("{error:#}"))
 }
 
 fn parse_duration(text: &str) -> Result<Duration, String> {

@@ -13,6 +13,7 @@ mod sleeps;
 mod summary;
 mod threads;
 mod trace;
+mod triggers;
 mod unseen;
 
 #[cfg(test)]
@@ -49,6 +50,7 @@ pub fn print(out: &mut impl Write, report: &Report, options: &TableOptions) -> i
     calls::print(out, report, options)?;
     sleeps::print_labels(out, report, options)?;
     sleeps::print_sites(out, report, options)?;
+    triggers::print(out, report, options)?;
     owners::print(out, report, options)?;
     owners::print_chains(out, report, options)?;
     trace::print(out, report, options)?;

@@ -130,6 +130,10 @@ fn null_is_for_what_may_be_unmeasured() {
     ];
     // These are, too, but elsewhere a field of that name is not.
     let nullable_in = [
+        ("/triggers/", "signal"),
+        ("/triggers/", "limit_per_second"),
+        ("/triggers/", "label"),
+        ("/triggers/", "class"),
         ("/resource", "name"),
         ("/links/", "waited_ns"),
         ("/links/", "label_ns"),

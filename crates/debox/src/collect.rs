@@ -54,6 +54,14 @@ impl Session {
         let events = self.events.borrow();
         let explainer = Explainer::new(&snapshot, &events.processes, &events.stacks);
         let mut report = snapshot.report(outcome, &explainer, &events.resources);
+        if let Some(triggers) = &self.triggers {
+            report.triggers = triggers.report(
+                &self.skel.maps,
+                &explainer,
+                self.started_ns,
+                self.options.detail,
+            )?;
+        }
         report.trace = self
             .trace
             .as_ref()
@@ -130,6 +138,7 @@ impl Snapshot {
             in_flight: in_flight(explainer, self, names),
             untapped: self.untapped(explainer, names),
             trace: None,
+            triggers: Vec::new(),
             unstamped: self.unstamped(),
             unseen: self.unseen(),
         }

@@ -88,23 +88,7 @@ impl<'a> Explainer<'a> {
         addresses: &[u64],
         lock_flags: u32,
     ) -> Explained {
-        let frames: Vec<Frame> = addresses.iter().map(|a| self.symbols.kernel(*a)).collect();
-        let mut functions: Vec<&str> = lock_frame(lock_flags).into_iter().collect();
-        let before = functions.len();
-        functions.extend(frames.iter().map(|frame| frame.function.as_str()));
-        let explained = Labels::builtin().explain(&calls::name(call), args, &functions);
-        let site = explained
-            .site_index
-            .and_then(|index| index.checked_sub(before))
-            .and_then(|index| frames.get(index))
-            .or(frames.first())
-            .map_or_else(|| "unknown".to_string(), Frame::to_string);
-        Explained {
-            label: explained.label,
-            class: explained.class.to_string(),
-            site,
-            frames: frames.iter().map(Frame::to_string).collect(),
-        }
+        in_words(&self.symbols, call, args, addresses, lock_flags)
     }
 
     /// User stacks that were had and could not be kept.
@@ -201,6 +185,33 @@ impl<'a> Explainer<'a> {
         };
         let caller = caller.and_then(|index| words.get(index)).copied();
         [ip].into_iter().chain(caller).collect()
+    }
+}
+
+/// A sleep at these addresses, innermost first, of a call with these arguments.
+pub(crate) fn in_words(
+    symbols: &Symbols,
+    call: u32,
+    args: Option<[u64; 3]>,
+    addresses: &[u64],
+    lock_flags: u32,
+) -> Explained {
+    let frames: Vec<Frame> = addresses.iter().map(|a| symbols.kernel(*a)).collect();
+    let mut functions: Vec<&str> = lock_frame(lock_flags).into_iter().collect();
+    let before = functions.len();
+    functions.extend(frames.iter().map(|frame| frame.function.as_str()));
+    let explained = Labels::builtin().explain(&calls::name(call), args, &functions);
+    let site = explained
+        .site_index
+        .and_then(|index| index.checked_sub(before))
+        .and_then(|index| frames.get(index))
+        .or(frames.first())
+        .map_or_else(|| "unknown".to_string(), Frame::to_string);
+    Explained {
+        label: explained.label,
+        class: explained.class.to_string(),
+        site,
+        frames: frames.iter().map(Frame::to_string).collect(),
     }
 }
 

@@ -76,6 +76,7 @@ mod join;
 mod memory;
 mod slot;
 mod trace;
+mod triggers;
 mod user_tap;
 mod words;
 
@@ -91,6 +92,7 @@ pub use explain::split_line;
 pub use explain::{explain, Explanation};
 pub use slot::Last;
 pub use trace::{explain_trace, start_trace, trace};
+pub use triggers::{trigger, Callback};
 pub use user_tap::{call, tap, Returned};
 #[doc(hidden)]
 pub use user_tap::{entry, watch, watch_thread};
@@ -149,6 +151,8 @@ pub enum Error {
     NoSuchThread(i32),
     /// An argument is out of its range.
     Argument(&'static str),
+    /// A predicate that cannot be; the text shows the place.
+    Predicate(String),
     /// Anything else that failed.
     System(String),
 }
@@ -158,9 +162,10 @@ impl std::error::Error for Error {}
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::Privilege(text) | Error::Unsupported(text) | Error::System(text) => {
-                f.write_str(text)
-            }
+            Error::Privilege(text)
+            | Error::Unsupported(text)
+            | Error::Predicate(text)
+            | Error::System(text) => f.write_str(text),
             Error::AlreadyEnabled => f.write_str("this process has enabled DeBox already"),
             Error::NotEnabled => f.write_str("this process has not enabled DeBox"),
             Error::NotMonitored => f.write_str(
@@ -239,8 +244,16 @@ pub fn enable(options: &Options) -> Result<(), Error> {
     state.explained.clear();
     fork::install()?;
 
+    let has_triggers = triggers::are_registered();
+    if has_triggers && options.tap == Some(Tap::User) {
+        return Err(Error::Unsupported(
+            "triggers need the kernel tap: a user tap has no probe at the end of a call"
+                .to_string(),
+        ));
+    }
     let joined = match options.tap {
         Some(Tap::Kernel) => None,
+        _ if has_triggers => None,
         _ => join::find(),
     };
     match joined {
@@ -249,6 +262,7 @@ pub fn enable(options: &Options) -> Result<(), Error> {
             memory::map(fd, joined.slots_id, joined.slot_count)?;
             state.joined = Some(joined);
         }
+        None if has_triggers => state.session = Some(open(options)?),
         None => match brokered::ask(options)? {
             Some(brokered) => state.brokered = Some(brokered),
             None => state.session = Some(open(options)?),
@@ -279,6 +293,7 @@ fn open(options: &Options) -> Result<Session, Error> {
         max_threads: options.max_threads,
         max_records: options.max_threads,
         report: false,
+        triggers: triggers::registered(),
         ..session::Options::default()
     })
     .map_err(classify)?;

@@ -32,6 +32,7 @@ mod stacks;
 pub mod symbols;
 mod tables;
 pub mod trace;
+pub mod trigger;
 mod unwind;
 mod usertap;
 
@@ -46,3 +47,4 @@ pub use predicate::Predicate;
 pub use recorder::{Missing, Recorder};
 pub use session::{Detail, Options, Session, Tap};
 pub use trace::TraceOptions;
+pub use trigger::Trigger;

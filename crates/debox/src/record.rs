@@ -377,7 +377,8 @@ pub struct Slot {
     pub reserved2: [u64; 43],
     pub history: [Record; HISTORY_MAX],
     pub trace: [TraceEntry; TRACE_MAX],
-    pub reserved3: [u64; 192],
+    pub triggers_fired: u64,
+    pub reserved3: [u64; 191],
 }
 
 /// A task's name, up to its terminating zero.
@@ -450,7 +451,8 @@ mod layout {
         tap_caller = tap_caller @ 144, trace_written = trace_written @ 152,
         trace_open = trace_open @ 156, trace_open_lost = trace_open_lost @ 160,
         trace_reserved = trace_reserved @ 164, reserved2 = reserved2 @ 168, history = history @ 512,
-        trace = trace @ 10752, reserved3 = reserved3 @ 14848,
+        trace = trace @ 10752, triggers_fired = triggers_fired @ 14848,
+        reserved3 = reserved3 @ 14856,
     });
 }
 

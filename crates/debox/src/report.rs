@@ -49,8 +49,77 @@ pub struct Report {
     /// What calls did inside the kernel; null unless `--trace` asked for it.
     #[serde(default)]
     pub trace: Option<Trace>,
+    /// What triggers fired for; empty unless `--trigger` asked for it.
+    #[serde(default)]
+    pub triggers: Vec<Trigger>,
     /// Sentences about what could not be seen, for people.
     pub unseen: Vec<String>,
+}
+
+/// A predicate over the record of a call, and the calls for which it held.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Trigger {
+    pub predicate: String,
+    /// What the thread was sent; null: nothing.
+    pub signal: Option<String>,
+    /// Null: any number.
+    pub limit_per_second: Option<u64>,
+    /// Calls for which it fired, late ones included.
+    pub fired: u64,
+    /// Of these, calls that were decided after the program had gone on.
+    pub late: u64,
+    /// Calls for which it held and the limit kept it from firing.
+    pub suppressed: u64,
+    /// Calls of which it could not be told whether it held.
+    pub undecided: u64,
+    /// Signals that could not be sent.
+    pub signals_failed: u64,
+    /// Calls for which it fired and that are not in `calls`.
+    pub unlisted: u64,
+    /// In the order in which they were taken in.
+    pub calls: Vec<TriggerCall>,
+}
+
+/// A call for which a trigger fired.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct TriggerCall {
+    /// The call's end, from the start of monitoring.
+    pub at_ns: u64,
+    pub pid: u32,
+    pub tid: u32,
+    pub comm: String,
+    pub syscall: String,
+    /// As the kernel has it: -errno on error.
+    pub ret: i64,
+    /// The first three argument words.
+    pub args: Vec<u64>,
+    pub wall_ns: u64,
+    pub cpu_ns: u64,
+    pub blocked_ns: u64,
+    pub runqueue_ns: u64,
+    pub preempted_ns: u64,
+    /// Null unless detail `irq`.
+    pub irq_ns: Option<u64>,
+    /// Null unless detail `sleeps`.
+    pub spin_ns: Option<u64>,
+    pub sleeps: u64,
+    /// Its longest single sleep.
+    pub longest_ns: u64,
+    pub faults_minor: u64,
+    pub faults_major: Option<u64>,
+    /// Of the longest sleep; null if it did not sleep.
+    pub label: Option<String>,
+    pub class: Option<String>,
+    /// Kernel stack of the longest sleep.
+    pub kernel_frames: Vec<String>,
+    /// The innermost frame of `frames` that is the program's own.
+    pub caller: Option<String>,
+    /// User stack of the call.
+    pub frames: Vec<String>,
+    /// Decided after the program had gone on.
+    pub late: bool,
+    /// The signal could not be sent.
+    pub signal_failed: bool,
 }
 
 /// A thread's (or all threads') life: calls and `(user)` together.

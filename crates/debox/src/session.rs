@@ -18,6 +18,7 @@ use crate::signals::Blocked;
 use crate::skeleton::{DeboxSkel, DeboxSkelBuilder};
 use crate::tables::{self, types};
 use crate::trace::{Shared, Trace, TraceOptions};
+use crate::trigger::{self, Engine, Fired, Trigger};
 use crate::usertap::TapServer;
 
 mod configure;
@@ -88,6 +89,8 @@ pub struct Options {
     /// How many bytes of records may wait to be taken in by a [`crate::Recorder`], a power of two;
     /// 0: none are sent.
     pub history_bytes: u32,
+    /// What is looked for at the end of each call.
+    pub triggers: Vec<Trigger>,
 }
 
 impl Default for Options {
@@ -105,6 +108,7 @@ impl Default for Options {
             trace: None,
             adopts_sleeps: false,
             history_bytes: 0,
+            triggers: Vec::new(),
         }
     }
 }
@@ -130,6 +134,7 @@ pub struct Session {
     // The object that `skel` borrows from; declared, and so dropped, after it.
     _object: Box<MaybeUninit<OpenObject>>,
     pub(crate) tap: Option<TapServer>,
+    pub(crate) triggers: Option<Engine>,
     pub(crate) options: Options,
     pub(crate) role: Role,
     pub(crate) started_ns: u64,
@@ -153,6 +158,7 @@ impl Session {
     /// Loads the probes without attaching them.
     pub(crate) fn load(options: Options, role: Role) -> Result<Session> {
         kernel::require(&options)?;
+        trigger::require(&options)?;
         kernel::silence_libbpf();
         let mut object = Box::new(MaybeUninit::uninit());
         // SAFETY: the box is kept, unmoved, in the session for as long as the skeleton lives, and
@@ -170,6 +176,7 @@ impl Session {
             .context("the kernel did not accept the probes; `debox doctor` says what it allows")?;
         drop(blocked);
 
+        let triggers = Engine::start(&options.triggers, &skel.maps)?;
         let events = Rc::new(RefCell::new(Events {
             forwarded: (role == Role::Run).then(Forwarded::default),
             ..Events::default()
@@ -197,6 +204,7 @@ impl Session {
             skel,
             _object: object,
             tap: None,
+            triggers,
             options,
             role,
             started_ns: monotonic_ns(),
@@ -362,6 +370,7 @@ impl Session {
             .consume()
             .context("cannot read the probes' events")?;
         self.look_up_call_sites();
+        self.serve_triggers();
         if let Some(tap) = &mut self.tap {
             tap.refresh_clock();
         }
@@ -403,6 +412,30 @@ impl Session {
                 tables::bytes_of(&value),
                 MapFlags::ANY,
             );
+        }
+    }
+
+    /// Has `hook` called for each call for which a trigger fires, while events are taken in.
+    pub fn on_trigger(&mut self, hook: impl FnMut(&Fired) + 'static) {
+        if let Some(triggers) = &mut self.triggers {
+            triggers.set_hook(Box::new(hook));
+        }
+    }
+
+    fn serve_triggers(&mut self) {
+        let Some(triggers) = &mut self.triggers else {
+            return;
+        };
+        let (asked, fired) = {
+            let mut events = self.events.borrow_mut();
+            let asked = std::mem::take(&mut events.sites_asked);
+            (asked, std::mem::take(&mut events.fired))
+        };
+        for asked in &asked {
+            triggers.answer(asked, &self.skel.maps);
+        }
+        for fired in &fired {
+            triggers.take(fired, &self.skel.maps);
         }
     }
 
@@ -448,6 +481,7 @@ impl Session {
             .consume()
             .context("cannot read the probes' last events")?;
         self.look_up_call_sites();
+        self.serve_triggers();
         Ok(now)
     }
 }

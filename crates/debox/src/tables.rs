@@ -35,6 +35,8 @@ pub(crate) const EVENT_THREAD_ENDED: u32 = 1;
 pub(crate) const EVENT_CALL_SITE: u32 = 2;
 pub(crate) const EVENT_RESOURCE: u32 = 3;
 pub(crate) const EVENT_DIRECTORY: u32 = 4;
+pub(crate) const EVENT_SITE: u32 = 5;
+pub(crate) const EVENT_TRIGGER: u32 = 6;
 
 pub(crate) const KEPT_CALL: u32 = 1;
 pub(crate) const KEPT_SLEEP: u32 = 2;

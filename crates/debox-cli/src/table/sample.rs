@@ -31,6 +31,7 @@ pub fn empty() -> Report {
         in_flight: Vec::new(),
         untapped: Vec::new(),
         trace: None,
+        triggers: Vec::new(),
         unstamped: None,
         unseen: Vec::new(),
     }
@@ -201,7 +202,7 @@ pub fn rich() -> Report {
     }
 }
 
-/// The rich session with something of every kind lost.
+/// The rich session with a trigger, and something of every kind lost.
 pub fn lossy() -> Report {
     let lost = Lost {
         records: 1,
@@ -211,7 +212,11 @@ pub fn lossy() -> Report {
         rows: 33,
         probe_misses: 5,
     };
-    Report { lost, ..rich() }
+    Report {
+        lost,
+        triggers: vec![trigger()],
+        ..rich()
+    }
 }
 
 /// A build: a few long-lived processes and many short ones of two names.
@@ -438,6 +443,47 @@ fn rich_threads() -> Vec<Thread> {
 }
 
 /// Where the clock found a call, as on kernels that let no function be probed.
+fn trigger() -> Trigger {
+    Trigger {
+        predicate: "syscall == open* && blocked > 1ms".to_string(),
+        signal: Some("USR1".to_string()),
+        limit_per_second: Some(10),
+        fired: 12,
+        late: 1,
+        suppressed: 3,
+        undecided: 1,
+        signals_failed: 1,
+        unlisted: 11,
+        calls: vec![TriggerCall {
+            at_ns: 120_000_000,
+            pid: 4711,
+            tid: 4712,
+            comm: "worker".to_string(),
+            syscall: "openat".to_string(),
+            ret: -2,
+            args: vec![0xffff_ff9c, 140_000_000, 0],
+            wall_ns: 12_100_000,
+            cpu_ns: 60_000,
+            blocked_ns: 12_000_000,
+            runqueue_ns: 30_000,
+            preempted_ns: 10_000,
+            irq_ns: Some(1_000),
+            spin_ns: Some(2_000),
+            sleeps: 2,
+            longest_ns: 11_000_000,
+            faults_minor: 1,
+            faults_major: Some(0),
+            label: Some("inode lock".to_string()),
+            class: Some("lock".to_string()),
+            kernel_frames: vec!["path_openat+0x1f".to_string()],
+            caller: Some("load (cache.c:88)".to_string()),
+            frames: vec!["__open64+0x42".to_string(), "load (cache.c:88)".to_string()],
+            late: true,
+            signal_failed: true,
+        }],
+    }
+}
+
 fn sampled_trace() -> Trace {
     let function = |name: &str, samples, children| TraceFunction {
         function: name.to_string(),

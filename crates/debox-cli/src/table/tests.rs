@@ -359,3 +359,21 @@ fn functions_that_were_probed() {
       functions that were not probed: 2 never returns
     ");
 }
+
+#[test]
+fn a_trigger_lists_what_it_fired_for() {
+    let mut out = Vec::new();
+    triggers::print(&mut out, &sample::lossy(), &PLAIN).expect("memory takes everything");
+    let text = String::from_utf8(out).expect("UTF-8");
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let text = words.join(" ");
+    for wanted in [
+        "Trigger: syscall == open* && blocked > 1ms",
+        "Fired for 12 calls; 1 of them late, after the program had gone on; 3 kept back by the \
+         limit on firings; 1 could not be decided; signals \
+         that could not be sent: 1; listed are the first 1.",
+        "120ms 4712 worker openat -2 12.1ms 12.0ms inode lock load (cache.c:88) late",
+    ] {
+        assert!(text.contains(wanted), "`{wanted}` in {text}");
+    }
+}

@@ -94,6 +94,12 @@ struct Checkpoint {
 impl RemoteSession {
     /// Asks the broker at a socket for a session.
     pub fn open(path: &Path, options: Options) -> Result<RemoteSession> {
+        if !options.triggers.is_empty() {
+            bail!(
+                "triggers (--trigger) are not offered through the broker: run it with sudo, without {}",
+                broker::VARIABLE
+            );
+        }
         if options.trace.is_some() {
             bail!(
                 "the call tree inside the kernel (--trace) is not shown through the broker: run \

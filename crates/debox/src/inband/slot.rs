@@ -6,7 +6,7 @@
 
 use std::marker::PhantomData;
 use std::ptr;
-use std::sync::atomic::{compiler_fence, fence, AtomicU32, Ordering};
+use std::sync::atomic::{compiler_fence, fence, AtomicU32, AtomicU64, Ordering};
 
 use crate::record::{Budget, Record, Sleep, Slot, HISTORY_MAX, SLEEPS_MAX};
 
@@ -129,6 +129,16 @@ pub(super) fn own() -> Option<*mut Slot> {
     let slot = words.slot.get() as *mut Slot;
     // In a forked child only the parent's word tells that the broker has gone.
     (!slot.is_null() && read!(slot, gone) == 0).then_some(slot)
+}
+
+/// Which triggers have fired for the calling thread since this was last asked: bits.
+pub(super) fn take_fired() -> u64 {
+    let Some(slot) = own() else {
+        return 0;
+    };
+    // SAFETY: slots stay mapped for good, and the word is aligned; the kernel writes it atomically.
+    let word = unsafe { AtomicU64::from_ptr(&raw mut (*slot).triggers_fired) };
+    word.swap(0, Ordering::AcqRel)
 }
 
 /// Finds the slot by the thread's id. A signal handler may come between any two steps and do the

@@ -9,6 +9,7 @@ use crate::calls;
 use crate::kernel;
 use crate::labels::Labels;
 use crate::skeleton::OpenDeboxSkel;
+use crate::trigger;
 
 /// Entries of a cache that is not used: each CPU wants a few.
 const SMALL_CACHE: u32 = 1024;
@@ -36,6 +37,12 @@ pub(super) fn configure(open: &mut OpenDeboxSkel, options: &Options) -> Result<(
     for (call, masks) in rodata.label_arg_masks.iter_mut().enumerate() {
         *masks = Labels::builtin().arg_masks(&calls::name(call as u32));
     }
+    trigger::configure(open, &options.triggers, options.max_threads)?;
+    let rodata = open
+        .maps
+        .rodata_data
+        .as_deref_mut()
+        .context("no .rodata in the probes")?;
     let btf = Btf::from_vmlinux().ok();
     rodata.keep_cpu = btf.as_ref().is_some_and(kernel::calls_are_preempted);
     if let Some(area) = btf.as_ref().and_then(kernel::per_cpu_area) {
@@ -60,7 +67,7 @@ pub(super) fn configure(open: &mut OpenDeboxSkel, options: &Options) -> Result<(
     if !options.report {
         open.maps.events.set_max_entries(4096)?;
     }
-    if !options.detail.callsites {
+    if !options.detail.callsites && options.triggers.is_empty() {
         open.maps.stack_asks.set_max_entries(4096)?;
         open.maps.user_shapes.set_max_entries(SMALL_CACHE)?;
         open.maps.asked_stacks.set_max_entries(SMALL_CACHE)?;

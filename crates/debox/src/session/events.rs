@@ -21,6 +21,9 @@ pub(crate) struct Events {
     /// Call sites seen for the first time, to be looked up.
     pub call_sites: Vec<types::call_site_seen>,
     pub resources: Resources,
+    /// Places of sleep that triggers ask for, and calls for which they fired.
+    pub sites_asked: Vec<types::site_asked>,
+    pub fired: Vec<types::trigger_fired>,
     /// Who looks up what is seen, if that is not this process.
     pub forwarded: Option<Forwarded>,
 }
@@ -70,6 +73,12 @@ impl Events {
                     self.resources.learn_directory(&event);
                 }
             }
+            tables::EVENT_SITE => self
+                .sites_asked
+                .extend(tables::read_value::<types::site_asked>(bytes)),
+            tables::EVENT_TRIGGER => self
+                .fired
+                .extend(tables::read_value::<types::trigger_fired>(bytes)),
             _ => {}
         }
     }
