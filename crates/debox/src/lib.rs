@@ -38,6 +38,7 @@ mod skeleton {
 }
 
 pub use collect::Outcome;
+pub use inband::scope;
 pub use monitor::Monitor;
 pub use session::{Detail, Options, Session, Tap};
 pub use trace::TraceOptions;
