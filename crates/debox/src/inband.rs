@@ -380,8 +380,16 @@ pub fn is_enabled() -> bool {
 /// This thread's last call; `None` before its first one, while nothing is enabled, and on a thread
 /// that is not monitored. Plain loads, safe in a signal handler; the first use on a thread makes
 /// one `gettid`, which is not shown.
+#[inline]
 pub fn last() -> Option<Last> {
-    slot::last()
+    slot::last(|_| true)
+}
+
+/// The last of this thread's calls that `keep` says yes to, among those whose records are still there:
+/// for bindings, whose runtime makes calls of its own. As safe as [`last`] and `keep` are.
+#[inline]
+pub fn last_where(keep: impl Fn(Last) -> bool) -> Option<Last> {
+    slot::last(keep)
 }
 
 /// Copies this thread's last calls to `records`, the newest first, and returns how many there were:
