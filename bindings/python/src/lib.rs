@@ -16,6 +16,9 @@ use engine::{Detail, Tap};
 use errors::{raise, ArgumentError};
 use records::{Explanation, Last, Record};
 
+/// Loads the probes and brings this process under monitoring, with all its threads and children.
+///
+/// Needs root, or a running `debox broker`. tap is None, "kernel" or "user".
 #[pyfunction]
 #[pyo3(signature = (*, max_threads=1024, sleeps=true, irq=false, tap=None))]
 fn enable(
@@ -49,20 +52,26 @@ fn enable(
     py.detach(|| inband::enable(&options)).map_err(raise)
 }
 
+/// Ends monitoring and takes the probes out of the kernel.
 #[pyfunction]
 fn disable(py: Python<'_>) -> PyResult<()> {
     py.detach(inband::disable).map_err(raise)
 }
 
+/// Whether this process has enabled DeBox.
 #[pyfunction]
 fn is_enabled() -> bool {
     inband::is_enabled()
 }
 
-/// The record is found before anything is allocated, which might make a call of its own.
+/// This thread's last call, read in place: makes no call, copies nothing. None if there is none.
+///
+/// The futex calls by which threads pass the interpreter's lock on are passed over, unless
+/// interpreter=True. The record holds until the thread's eighth call after it; copy() keeps it.
 #[pyfunction]
 #[pyo3(signature = (*, interpreter=false))]
 fn last(interpreter: bool) -> Option<Last> {
+    // Found before anything is allocated, which might make a call of its own.
     let found = match interpreter {
         true => inband::last(),
         false => inband::last_where(|last| !interpreter::made(last.call(), last.args())),
@@ -70,6 +79,7 @@ fn last(interpreter: bool) -> Option<Last> {
     found.map(Last::new)
 }
 
+/// Copies of the last calls of this thread, or of the thread `tid`, the newest first.
 #[pyfunction]
 #[pyo3(signature = (n=HISTORY_MAX, *, tid=None, interpreter=false))]
 fn history(n: usize, tid: Option<i32>, interpreter: bool) -> PyResult<Vec<Record>> {
@@ -86,7 +96,7 @@ fn history(n: usize, tid: Option<i32>, interpreter: bool) -> PyResult<Vec<Record
     Ok(kept.map(|record| Record::new(*record)).collect())
 }
 
-/// Explains sleeps of a record, or of what is now in the place of one.
+/// What the sleeps of a record mean, or the one of that index.
 #[pyfunction]
 #[pyo3(signature = (record, index=None))]
 fn explain(
@@ -117,11 +127,13 @@ fn explain(
         .collect())
 }
 
+/// No records of this thread's calls, until resume(). Scopes go on.
 #[pyfunction]
 fn pause() -> PyResult<()> {
     inband::pause().map_err(raise)
 }
 
+/// Records again, after pause().
 #[pyfunction]
 fn resume() -> PyResult<()> {
     inband::resume().map_err(raise)

@@ -17,6 +17,15 @@ pub struct Scope {
     sums: Option<Result<Sums, inband::Error>>,
 }
 
+/// Sums up what this thread does from here to there, exactly, however many calls it makes:
+///
+///     with debox.scope("request") as s:
+///         handle(request)
+///     log.info("%s %s", s.name, s)
+///
+/// faults=True counts page faults of the program's own code, too. Where nothing is measured, the sums are
+/// None and `why` says why. Ends on the thread it began on. Under asyncio, other tasks count from the
+/// first await on.
 #[pyfunction]
 #[pyo3(signature = (name="", *, faults=false))]
 pub fn scope(name: &str, faults: bool) -> Scope {
@@ -60,16 +69,19 @@ impl Scope {
 
 #[pymethods]
 impl Scope {
+    /// Begins it, as `with` does.
     fn begin(&mut self) {
         self.sums = None;
         self.start = Some(Start::now(self.faults));
     }
 
+    /// Ends it, as the end of `with` does.
     fn end(&mut self) -> PyResult<()> {
         self.sums = Some(self.read()?);
         Ok(())
     }
 
+    /// The sums until now, as a scope that has ended.
     fn so_far(&self) -> PyResult<Scope> {
         let sums = self.read()?;
         Ok(Scope {
@@ -221,20 +233,24 @@ impl Scope {
     }
 
     /// For a log line: `wall=4.10ms cpu=1.30ms blocked=2.75ms runqueue=50.0us preempted=0 calls=12`.
-    fn __str__(&self) -> PyResult<String> {
-        Ok(match self.ended()? {
-            Some(sums) => sums.to_string(),
-            None => "unmeasured".to_string(),
-        })
+    /// Of an open one, until now. Never raises: it is for logs.
+    fn __str__(&self) -> String {
+        match (&self.sums, &self.start) {
+            (Some(Ok(sums)), _) => sums.to_string(),
+            (None, Some(_)) => match self.read() {
+                Ok(Ok(sums)) => format!("open {sums}"),
+                _ => "open".to_string(),
+            },
+            (None, None) => "not begun".to_string(),
+            (Some(Err(_)), _) => "unmeasured".to_string(),
+        }
     }
 
     fn __repr__(&self) -> String {
-        let what = match &self.sums {
-            Some(Ok(sums)) => sums.to_string(),
-            Some(Err(error)) => format!("unmeasured: {error}"),
-            None if self.start.is_some() => "open".to_string(),
-            None => "not begun".to_string(),
+        let why = match &self.sums {
+            Some(Err(error)) => format!(": {error}"),
+            _ => String::new(),
         };
-        format!("<debox.Scope {:?} {what}>", self.name)
+        format!("<debox.Scope {:?} {}{why}>", self.name, self.__str__())
     }
 }

@@ -46,7 +46,8 @@ def test_known_sleeps(enabled):
     assert scope.calls == 20 and scope.wall_ns >= 200 * MS
     if not scope.unseen:
         assert scope.sleeps >= 20
-        assert 199 * MS <= scope.blocked_ns < 2000 * MS
+        # A thread may lose its CPU after its timer was set and before it sleeps.
+        assert 199 * MS - scope.preempted_ns <= scope.blocked_ns < 5000 * MS
         assert scope.blocked_in_calls_ns == scope.blocked_ns
 
 
@@ -85,10 +86,12 @@ def test_nesting_and_reading_while_open(enabled):
 
 def test_begin_and_end(enabled):
     scope = debox.scope("hooks")
+    assert str(scope) == "not begun"
     with pytest.raises(debox.Error, match="not begun"):
         scope.end()
     scope.begin()
     os.getppid()
+    assert str(scope).startswith("open wall=")
     scope.end()
     assert scope.calls == 1
     scope.begin()  # and once more
@@ -198,7 +201,7 @@ def test_under_asyncio_other_tasks_count(enabled):
         return around, step
 
     around, step = asyncio.run(main())
-    assert around.unseen or around.blocked_ns >= 29 * MS
+    assert around.unseen or around.blocked_ns + around.preempted_ns >= 29 * MS
     assert step.calls == 1
 
 
@@ -208,5 +211,5 @@ def test_a_user_tap_has_times_without_records(enabled):
     with debox.scope() as scope:
         time.sleep(0.020)
     assert debox.last() is None
-    assert scope.unseen or 19 * MS <= scope.blocked_ns <= scope.wall_ns
+    assert scope.unseen or 19 * MS <= scope.blocked_ns + scope.preempted_ns <= scope.wall_ns
     assert scope.calls == 0 and parts(scope) == scope.wall_ns

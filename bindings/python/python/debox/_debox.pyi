@@ -307,4 +307,6 @@ class Scope:
     def as_dict(self) -> dict[str, Any]:
         """All of this by name, for structured logs; if nothing was measured, name and why."""
     def __str__(self) -> str:
-        """For a log line: wall=4.10ms cpu=1.30ms blocked=2.75ms runqueue=50.0us preempted=0 calls=12"""
+        """For a log line: wall=4.10ms cpu=1.30ms blocked=2.75ms runqueue=50.0us preempted=0 calls=12
+
+        Never raises: "unmeasured", "not begun", or of an open one "open " and the sums until now."""

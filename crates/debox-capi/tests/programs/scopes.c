@@ -132,8 +132,9 @@ static void sleeps_are_measured(void)
 			      sums.budget.cpu_ns >=
 		      200 * MS,
 	      "blocked %llu", (unsigned long long)sums.budget.blocked_ns);
-	CHECK(sums.unseen || sums.budget.blocked_ns >= 199 * MS, "blocked %llu",
-	      (unsigned long long)sums.budget.blocked_ns);
+	/* It may lose its CPU after the timer was set and before it sleeps. */
+	CHECK(sums.unseen || sums.budget.blocked_ns + sums.budget.preempted_ns >= 199 * MS,
+	      "blocked %llu", (unsigned long long)sums.budget.blocked_ns);
 	CHECK(sums.budget.blocked_ns < 2000 * MS, "blocked %llu",
 	      (unsigned long long)sums.budget.blocked_ns);
 	CHECK(sums.in_calls.blocked_ns == sums.budget.blocked_ns, "asleep outside of calls: %llu",
