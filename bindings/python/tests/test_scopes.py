@@ -26,7 +26,7 @@ def test_every_call_counts(enabled):
     assert parts(scope) == scope.wall_ns
     assert scope.cpu_user_ns + scope.cpu_kernel_ns == scope.cpu_ns
     assert scope.cpu_user_ns > 0 and scope.cpu_kernel_ns > 0
-    assert cpu - 10 * MS < scope.cpu_ns < cpu + 30 * MS
+    assert cpu * 0.9 - 10 * MS < scope.cpu_ns < cpu * 1.5 + 50 * MS
     assert scope.measured and scope.why is None and scope.irq_ns is None
 
 

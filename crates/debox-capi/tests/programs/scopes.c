@@ -74,25 +74,29 @@ static void enable_with(unsigned int detail, unsigned int tap)
 /* Far more calls than there are records, none lost and none added; the clocks agree. */
 static void counts_are_exact(void)
 {
-	unsigned long long wall, cpu;
+	unsigned long long before, first, last, after, cpu;
 	struct debox_scope scope;
 	struct debox_sums sums;
 
 	enable();
 	for (int round = 0; round < 3; round++) {
-		wall = clock_ns(CLOCK_MONOTONIC);
 		cpu = clock_ns(CLOCK_THREAD_CPUTIME_ID); /* a call */
+		before = clock_ns(CLOCK_MONOTONIC);
 		begin(&scope, 0);
+		first = clock_ns(CLOCK_MONOTONIC);
 		for (int i = 0; i < 100000; i++)
 			syscall(SYS_getppid);
+		last = clock_ns(CLOCK_MONOTONIC);
 		sums = end(&scope);
+		after = clock_ns(CLOCK_MONOTONIC);
 		cpu = clock_ns(CLOCK_THREAD_CPUTIME_ID) - cpu;
-		wall = clock_ns(CLOCK_MONOTONIC) - wall;
 		CHECK(sums.calls == 100000, "%llu calls", (unsigned long long)sums.calls);
-		CHECK(sums.wall_ns <= wall && sums.wall_ns + 20 * MS > wall, "wall %llu of %llu",
-		      (unsigned long long)sums.wall_ns, wall);
+		CHECK(sums.wall_ns >= last - first && sums.wall_ns <= after - before,
+		      "wall %llu, from %llu to %llu", (unsigned long long)sums.wall_ns,
+		      last - first, after - before);
 		/* Interrupts are in it, which the kernel may leave out of the other. */
-		CHECK(sums.budget.cpu_ns + 10 * MS > cpu && sums.budget.cpu_ns < cpu + 20 * MS,
+		CHECK(sums.budget.cpu_ns + cpu / 10 + 10 * MS > cpu &&
+			      sums.budget.cpu_ns < cpu + cpu / 2 + 50 * MS,
 		      "CPU %llu, the kernel says %llu", (unsigned long long)sums.budget.cpu_ns,
 		      cpu);
 		CHECK(sums.in_calls.cpu_ns > sums.wall_ns / 100 &&
@@ -223,15 +227,16 @@ static void *compete(void *unused)
 /* Two threads want one CPU, and neither makes a call. */
 static void preemption_is_known_at_once(void)
 {
-	unsigned long long ran, waited, ran_after, waited_after, until, away;
-	struct debox_scope scope;
-	struct debox_sums sums;
+	unsigned long long ran, waited, ran_after, waited_after, until;
+	struct debox_scope scope, outer;
+	struct debox_sums sums, all;
 	pthread_t thread;
 
 	pin(sched_getcpu());
 	enable();
 	CHECK(pthread_create(&thread, NULL, compete, NULL) == 0, "thread");
 	sleep_ms(20);
+	begin(&outer, 0);
 	schedstat(&ran, &waited);
 	begin(&scope, 0);
 	until = clock_ns(CLOCK_MONOTONIC) + 400 * MS;
@@ -239,23 +244,29 @@ static void preemption_is_known_at_once(void)
 		;
 	sums = end(&scope);
 	schedstat(&ran_after, &waited_after);
+	all = end(&outer);
 	stop = 1;
 	pthread_join(thread, NULL);
-	away = sums.budget.preempted_ns + sums.budget.runqueue_ns;
+	waited_after -= waited;
+	ran_after -= ran;
 	CHECK(sums.calls == 0 && sums.wall_ns >= 400 * MS, "%llu calls",
 	      (unsigned long long)sums.calls);
 	CHECK(sums.in_calls.cpu_ns == 0, "in calls");
 	/* About half of it; on a machine that others use, more. */
 	CHECK(sums.unseen_ns || sums.budget.preempted_ns > 100 * MS, "preempted %llu",
 	      (unsigned long long)sums.budget.preempted_ns);
-	waited_after -= waited;
-	ran_after -= ran;
-	CHECK(sums.unseen_ns + away + 20 * MS > waited_after && away < waited_after + 20 * MS,
-	      "waited %llu, the scheduler says %llu", away, waited_after);
-	CHECK(sums.budget.cpu_ns + 20 * MS > ran_after &&
-		      sums.budget.cpu_ns < ran_after + sums.unseen_ns + 60 * MS,
-	      "ran %llu, the scheduler says %llu", (unsigned long long)sums.budget.cpu_ns,
-	      ran_after);
+	/* The scheduler was asked outside of the one and inside of the other. */
+	CHECK(sums.budget.preempted_ns <= waited_after + waited_after / 20 + 10 * MS &&
+		      all.budget.preempted_ns + all.budget.runqueue_ns + all.unseen_ns +
+				      waited_after / 20 + 10 * MS >=
+			      waited_after,
+	      "waited %llu to %llu, the scheduler says %llu",
+	      (unsigned long long)sums.budget.preempted_ns,
+	      (unsigned long long)(all.budget.preempted_ns + all.budget.runqueue_ns), waited_after);
+	CHECK(sums.budget.cpu_ns <= ran_after + sums.unseen_ns + ran_after / 10 + 50 * MS &&
+		      all.budget.cpu_ns + ran_after / 20 + 10 * MS >= ran_after,
+	      "ran %llu to %llu, the scheduler says %llu", (unsigned long long)sums.budget.cpu_ns,
+	      (unsigned long long)all.budget.cpu_ns, ran_after);
 }
 
 static struct debox_scope of_another;
