@@ -163,6 +163,33 @@ struct debox_record {
 	struct debox_sleep sleeps[DEBOX_SLEEPS_MAX];
 };
 
+/* debox_totals.flags */
+enum debox_totals_flag {
+	DEBOX_TOTALS_AWAY = 1 << 0,	/* last seen when it left the CPU */
+	DEBOX_TOTALS_USER_TAP = 1 << 1, /* calls are in the tap's own words of the slot */
+	DEBOX_TOTALS_IRQ = 1 << 2,	/* interrupts are measured apart */
+};
+
+/*
+ * What a thread's life has gone to so far, for scopes (debox_scope_begin()). Written by the kernel
+ * at each event after which the thread may run in user mode. `sequence` is odd meanwhile: who finds
+ * it even, and the same before and after reading all else and the clock, has read one moment. From
+ * stamp_ns until then the thread ran, unless DEBOX_TOTALS_AWAY says that its return was not seen.
+ */
+struct debox_totals {
+	__u32 sequence;
+	__u32 flags;	   /* enum debox_totals_flag */
+	__u64 birth_ns;	   /* when monitoring of the thread began */
+	__u64 stamp_ns;	   /* until when life_ns counts */
+	__u64 life_ns[6];  /* in calls and between them, in the order of debox_budget */
+	__u64 calls_ns[6]; /* kernel tap: of that, in calls */
+	__u64 calls;	   /* kernel tap: completed */
+	__u64 sleeps;
+	__u64 faults_minor, faults_major; /* kernel tap: in calls */
+	__u64 unseen_ns;		  /* waits that no event showed; inside the CPU time */
+	__u64 unseen;			  /* switches that no event showed */
+};
+
 /*
  * What one thread shares with the probes: its controls and its last records. Written by the thread
  * (marked "thread") or by the writer of the records ("tap": the kernel under the kernel tap, the
@@ -198,7 +225,9 @@ struct debox_slot {
 	__u32 trace_open;      /* kernel: those of the open call */
 	__u32 trace_open_lost; /* kernel: its entries beyond max_trace */
 	__u32 trace_reserved;
-	__u64 reserved2[43];
+
+	struct debox_totals totals; /* kernel */
+	__u64 reserved2[22];
 
 	struct debox_record history[DEBOX_HISTORY_MAX];
 	struct debox_trace_entry trace[DEBOX_TRACE_MAX];
@@ -218,6 +247,8 @@ DEBOX_ASSERT(__builtin_offsetof(struct debox_record, budget) == 64, "record layo
 DEBOX_ASSERT(__builtin_offsetof(struct debox_record, number) == 128, "record layout");
 DEBOX_ASSERT(__builtin_offsetof(struct debox_record, sleeps) == 256, "record layout");
 DEBOX_ASSERT(sizeof(struct debox_record) == 1280, "record layout");
+DEBOX_ASSERT(sizeof(struct debox_totals) == 168, "totals layout");
+DEBOX_ASSERT(__builtin_offsetof(struct debox_slot, totals) == 168, "slot layout");
 DEBOX_ASSERT(__builtin_offsetof(struct debox_slot, history) == 512, "slot layout");
 DEBOX_ASSERT(sizeof(struct debox_slot) == 16384, "slot layout");
 
@@ -250,6 +281,8 @@ enum debox_error {
 	DEBOX_ERROR_NO_THREAD = -6,	/* no such thread is monitored */
 	DEBOX_ERROR_ARGUMENT = -7,	/* an argument is out of its range */
 	DEBOX_ERROR_SYSTEM = -8,	/* anything else; debox_last_error_text() says what */
+	DEBOX_ERROR_OTHER_THREAD = -9,	/* the scope began on another thread */
+	DEBOX_ERROR_INTERRUPTED = -10,	/* monitoring ended, or began anew, inside the scope */
 };
 
 /* debox_options.detail; budgets and faults are always there */
@@ -381,6 +414,69 @@ long debox_call(long number, ...);
 struct debox_slot *debox_call_begin(long number, __u64 arg0, __u64 arg1, __u64 arg2);
 void debox_call_end(struct debox_slot *tapped, long number, long ret);
 
+/* debox_scope_begin()'s flags */
+enum debox_scope_flag {
+	DEBOX_SCOPE_ALL_FAULTS =
+		1 << 0, /* of the program's own code, too: one getrusage at each end */
+};
+
+/* debox_sums.flags */
+enum debox_sums_flag {
+	DEBOX_SUMS_IRQ_MEASURED = 1 << 0, /* irq_ns is measured; else it is inside cpu_ns */
+	DEBOX_SUMS_USER_TAP = 1 << 1,	/* tapped calls only are counted, and in_calls is theirs */
+	DEBOX_SUMS_ALL_FAULTS = 1 << 2, /* else those taken in calls */
+};
+
+/* Where a scope began. Nothing to look at; may be copied, and needs no clean-up. */
+struct debox_scope {
+	__u32 state;
+	__s32 error;
+	__u64 began[31];
+};
+
+/* What happened on a thread in a scope. */
+struct debox_sums {
+	__u64 wall_ns;
+	struct debox_budget budget; /* of all of it; its parts add up to wall_ns, outside_ns is 0 */
+	struct debox_budget in_calls; /* what of that was in system calls; the rest in user mode */
+	__u64 calls;
+	__u64 sleeps; /* of calls, and of page faults between them */
+	__u64 faults_minor, faults_major;
+	/* Time of which it is not known what it was: switches that the machine hid, see README. It
+	 * is inside the parts, mostly in cpu_ns. */
+	__u64 unseen_ns;
+	__u64 unseen;	/* such switches, as far as they were noticed */
+	__u64 untapped; /* user tap: calls that could not be stamped */
+	__u32 flags;	/* enum debox_sums_flag */
+	__u32 reserved[3];
+};
+
+/*
+ * Sums up what happens on the calling thread from here on. The sums are exact however many calls
+ * there are: they do not come from the records. budget.cpu_ns - in_calls.cpu_ns is CPU time in user
+ * mode. Page faults of the program's own code are part of it, and what signals do between calls; if
+ * such a fault sleeps, that is in budget.blocked_ns, and not in in_calls.
+ *
+ * Scopes may be nested, and overlap; each costs two readings of the clock and some plain loads.
+ * What else the thread does inside counts too: under an event loop that is other tasks, so that a
+ * scope there belongs around a piece of work without a suspension. A scope ends on the thread it
+ * began on; a forked child ends none of its parent's.
+ *
+ * Under the kernel tap calls count while records are paused, too. Under a user tap time off the CPU
+ * is that of the whole thread; calls are those that the tap saw.
+ *
+ * Returns 0, or what debox_scope_end() will return: a program that could not enable DeBox, or whose
+ * broker has gone, may use scopes all the same. Signal-safe, but not inside an open tapped call.
+ * Errors: NOT_ENABLED, NOT_MONITORED, ARGUMENT.
+ */
+int debox_scope_begin(struct debox_scope *scope, unsigned int flags);
+
+/*
+ * The sums from the scope's begin until now; it may be asked again later. Signal-safe.
+ * Errors: those of begin; OTHER_THREAD, INTERRUPTED.
+ */
+int debox_scope_end(const struct debox_scope *scope, struct debox_sums *out);
+
 /*
  * Explains record->sleeps[index] (the label depends on the call, hence the whole record). This
  * thread's records are paused meanwhile, so `record` may be what debox_last() gave. Reads the
@@ -444,6 +540,8 @@ const char *debox_strerror(int error);
 const char *debox_last_error_text(void);
 
 DEBOX_ASSERT(sizeof(struct debox_options) == 32, "options layout");
+DEBOX_ASSERT(sizeof(struct debox_scope) == 256, "scope layout");
+DEBOX_ASSERT(sizeof(struct debox_sums) == 176, "sums layout");
 DEBOX_ASSERT(sizeof(struct debox_explanation) == 264, "explanation layout");
 #endif /* __bpf__ */
 

@@ -11,6 +11,7 @@
 #include "state.h"
 #include "buckets.h"
 #include "record.h"
+#include "totals.h"
 #include "callsites.h"
 #include "usertap.h"
 #include "history.h"
@@ -117,6 +118,8 @@ static __always_inline void begin_life(struct thread *thread, struct task_struct
 	thread->birth_faults_minor = task->min_flt;
 	thread->birth_faults_major = task->maj_flt;
 	snapshot(thread, task);
+	if (want_records)
+		write_totals(thread, now, false);
 }
 
 static __always_inline void clear_parts(struct thread *thread)
@@ -205,6 +208,7 @@ static __always_inline void close_call(struct thread *thread, struct task_struct
 	__u64 wall = now - thread->begin_ns;
 	__u32 call = thread->call, bucket;
 	struct row *row = want_report ? row_of(call) : 0;
+	bool is_plain = !thread->parted && !(minor | major);
 	__u64 user_stack = 0;
 
 	if (row) {
@@ -248,6 +252,10 @@ static __always_inline void close_call(struct thread *thread, struct task_struct
 		thread->flags &= ~THREAD_PARTIAL;
 	thread->call = CALL_NONE;
 	thread->begin_ns = now;
+	if (want_records && is_plain)
+		total_plain_call(thread, now);
+	else if (want_records)
+		write_totals(thread, now, false);
 }
 
 #endif

@@ -52,6 +52,8 @@ static __always_inline int irq_ends(void)
 		return 0;
 	close_part(thread, PART_IRQ, bpf_ktime_get_ns());
 	thread->mode = MODE_RUNNING;
+	if (want_records && (user_tap || thread->call == CALL_NONE))
+		write_totals(thread, part_began(thread), false);
 	return 0;
 }
 

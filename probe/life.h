@@ -182,6 +182,8 @@ static __always_inline void refused_call(struct thread *thread, struct task_stru
 		row->errors++;
 	row->histogram[0]++;
 	thread->calls++;
+	if (want_records)
+		write_totals(thread, part_began(thread), false);
 }
 
 SEC("tp_btf/sched_process_fork")

@@ -71,6 +71,10 @@ static __always_inline void begin_slot(struct thread *thread, __u32 index)
 	slot->tap_unstamped = 0;
 	for (int i = 0; i < PARTS; i++)
 		slot->tap_totals_ns[i] = 0;
+	slot->totals.birth_ns = 0; /* the rest is written when it begins to live */
+	slot->totals.sleeps = 0;
+	slot->totals.unseen = 0;
+	slot->totals.unseen_ns = 0;
 	for (int i = 0; i < DEBOX_HISTORY_MAX; i++) {
 		/* A reader of the slot's last thread must notice: the sequence never goes back. */
 		slot->history[i].sequence = (slot->history[i].sequence | 1) + 1;

@@ -51,9 +51,19 @@ static __always_inline void close_unseen_wait(struct thread *thread, __u64 delay
 		close_part(thread, PART_CPU, now - unseen);
 		close_part(thread, PART_PREEMPTED, now);
 		counts->switches++;
+		if (want_records)
+			total_unseen(thread, 0);
 	} else {
 		counts->unseen_wait_ns += unseen;
+		if (want_records)
+			total_unseen(thread, unseen);
 	}
+}
+
+/* Whether the thread may be in user mode after this switch; calls are added up when they end. */
+static __always_inline bool is_in_user_mode(struct thread *thread)
+{
+	return user_tap || thread->call == CALL_NONE;
 }
 
 static __always_inline void begin_sleep(struct thread *thread, struct task_struct *task)
@@ -140,6 +150,13 @@ static __noinline int resume_unseen(struct thread *thread, struct task_struct *t
 	thread->run_delay_ns = run_delay(task); /* it is counted; not once more when it leaves */
 	thread->came_ns = now;
 	COUNT_LOST(switches);
+	if (want_records) {
+		total_unseen(thread, 0);
+		if (slept)
+			total_sleep(thread);
+		if (is_in_user_mode(thread))
+			write_totals(thread, part_began(thread), false);
+	}
 	if (want_sleeps && slept)
 		end_sleep(thread, task, false); /* at a place that nobody can name any more */
 	thread->sleep_ns = 0;
@@ -164,6 +181,8 @@ static __always_inline void switch_out(void *ctx, struct task_struct *task, bool
 		end_life(thread, task, ctx, now, false);
 		return;
 	}
+	if (want_records && is_in_user_mode(thread))
+		write_totals(thread, part_began(thread), true);
 	if (user_tap)
 		tap_out(thread, task, preempt ? 0 : state, now);
 	thread->run_delay_ns = delay;
@@ -200,6 +219,8 @@ static __always_inline void switch_in(struct task_struct *task, __u64 now)
 			thread->sleep_ns = now - began;
 			close_part(thread, PART_BLOCKED, now);
 			COUNT_LOST(switches);
+			if (want_records)
+				total_unseen(thread, 0);
 		}
 		slept = true;
 		break;
@@ -221,6 +242,10 @@ static __always_inline void switch_in(struct task_struct *task, __u64 now)
 		thread->run_delay_ns += now - began;
 	thread->mode = MODE_RUNNING;
 	thread->woken_early = 0;
+	if (want_records && slept)
+		total_sleep(thread);
+	if (want_records && is_in_user_mode(thread))
+		write_totals(thread, part_began(thread), false);
 	if (user_tap)
 		tap_in(thread, now);
 	if (want_sleeps && slept)

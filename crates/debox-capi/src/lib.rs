@@ -6,6 +6,7 @@
 mod classic;
 mod error;
 mod names;
+mod scope;
 
 use std::ffi::{c_char, c_int, c_uint, c_void, CStr};
 use std::ptr;

@@ -253,6 +253,10 @@ fn the_library_is_the_same_through_the_broker() {
             "tap",
             "sleep reads wrapped handlers jumps preemption own sessions clock results unknown",
         ),
+        (
+            "scopes",
+            "counts sleeps faults preemption threads fork nested counted_faults whole interrupts tap",
+        ),
     ];
     for (name, checks) in checks {
         let program = place.program(name);

@@ -149,6 +149,18 @@ checks! {
     the_clock_is_kept: "tap" "clock";
     results_come_at_the_end_of_tapped_calls: "tap" "results";
     handlers_look_nothing_up: "tap" "unknown";
+    scopes_count_every_call: "scopes" "counts";
+    scopes_measure_known_sleeps: "scopes" "sleeps";
+    scopes_see_faults_that_sleep: "scopes" "faults";
+    scopes_know_preemption_at_once: "scopes" "preemption";
+    scopes_are_their_threads: "scopes" "threads";
+    forked_children_end_no_scope_of_their_parents: "scopes" "fork";
+    scopes_nest: "scopes" "nested";
+    scopes_count_faults: "scopes" "counted_faults";
+    readings_of_scopes_are_whole: "scopes" "whole";
+    scopes_measure_interrupts: "scopes" "interrupts";
+    errors_of_scopes_are_told: "scopes" "errors";
+    the_user_tap_sums_up: "scopes" "tap";
 }
 
 /// The `debox` command: where cargo puts it, one level above the tests.
@@ -187,6 +199,16 @@ fn programs_join_the_user_tap_they_run_under() {
 #[test]
 fn results_come_at_the_end_of_calls_that_the_shim_sees() {
     run_under("user", "joined", "results");
+}
+
+#[test]
+fn scopes_sum_up_what_the_shim_sees() {
+    run_under("user", "scopes", "joined");
+}
+
+#[test]
+fn scopes_stand_beside_a_running_session() {
+    run_under("kernel", "scopes", "counts");
 }
 
 #[test]

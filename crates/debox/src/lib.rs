@@ -42,6 +42,7 @@ mod skeleton {
 }
 
 pub use collect::Outcome;
+pub use inband::scope;
 pub use monitor::Monitor;
 pub use predicate::Predicate;
 pub use recorder::{Missing, Recorder};

@@ -335,6 +335,39 @@ impl fmt::Debug for Record {
     }
 }
 
+/// [`Totals::flags`]: the thread was last seen when it left the CPU.
+pub const TOTALS_AWAY: u32 = 1 << 0;
+/// [`Totals::flags`]: calls are in the tap's own words of the slot.
+pub const TOTALS_USER_TAP: u32 = 1 << 1;
+/// [`Totals::flags`]: interrupts are measured apart from CPU time.
+pub const TOTALS_IRQ: u32 = 1 << 2;
+
+/// What a thread's life has gone to so far, for scopes; see `struct debox_totals`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Odd while it is being written.
+    pub sequence: u32,
+    /// [`TOTALS_AWAY`], [`TOTALS_USER_TAP`], [`TOTALS_IRQ`].
+    pub flags: u32,
+    /// When monitoring of the thread began.
+    pub birth_ns: u64,
+    /// Until when `life_ns` counts.
+    pub stamp_ns: u64,
+    /// In calls and between them, in the order of [`Budget`].
+    pub life_ns: [u64; 6],
+    /// Kernel tap: of that, in calls.
+    pub calls_ns: [u64; 6],
+    pub calls: u64,
+    pub sleeps: u64,
+    pub faults_minor: u64,
+    pub faults_major: u64,
+    /// Waits that no event showed.
+    pub unseen_ns: u64,
+    /// Switches that no event showed.
+    pub unseen: u64,
+}
+
 /// What one thread shares with the probes: its controls and its last records.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -374,7 +407,9 @@ pub struct Slot {
     pub trace_open: u32,
     pub trace_open_lost: u32,
     pub trace_reserved: u32,
-    pub reserved2: [u64; 43],
+    /// What the thread's life has gone to so far.
+    pub totals: Totals,
+    pub reserved2: [u64; 22],
     pub history: [Record; HISTORY_MAX],
     pub trace: [TraceEntry; TRACE_MAX],
     pub triggers_fired: u64,
@@ -391,7 +426,7 @@ fn comm(bytes: &[u8; COMM_LEN]) -> String {
 mod layout {
     use std::mem::{offset_of, size_of};
 
-    use super::{Budget, Outside, Record, Sleep, Slot, TraceEntry};
+    use super::{Budget, Outside, Record, Sleep, Slot, Totals, TraceEntry};
     use crate::skeleton::types;
 
     macro_rules! same {
@@ -439,6 +474,12 @@ mod layout {
         trace_first = trace_first @ 140, outside = outside @ 144, reserved = reserved @ 184,
         sleep_entries = sleeps @ 256,
     });
+    same!(Totals, types::debox_totals, 168, {
+        sequence = sequence @ 0, flags = flags @ 4, birth_ns = birth_ns @ 8, stamp_ns = stamp_ns @ 16,
+        life_ns = life_ns @ 24, calls_ns = calls_ns @ 72, calls = calls @ 120, sleeps = sleeps @ 128,
+        faults_minor = faults_minor @ 136, faults_major = faults_major @ 144,
+        unseen_ns = unseen_ns @ 152, unseen = unseen @ 160,
+    });
     same!(Slot, types::debox_slot, 16384, {
         version = version @ 0, size = size @ 4, tid = tid @ 8, tgid = tgid @ 12,
         paused = paused @ 16, max_sleeps = max_sleeps @ 20, max_trace = max_trace @ 24,
@@ -450,7 +491,8 @@ mod layout {
         tap_unstamped = tap_unstamped @ 88, tap_totals_ns = tap_totals_ns @ 96,
         tap_caller = tap_caller @ 144, trace_written = trace_written @ 152,
         trace_open = trace_open @ 156, trace_open_lost = trace_open_lost @ 160,
-        trace_reserved = trace_reserved @ 164, reserved2 = reserved2 @ 168, history = history @ 512,
+        trace_reserved = trace_reserved @ 164, totals = totals @ 168,
+        reserved2 = reserved2 @ 336, history = history @ 512,
         trace = trace @ 10752, triggers_fired = triggers_fired @ 14848,
         reserved3 = reserved3 @ 14856,
     });

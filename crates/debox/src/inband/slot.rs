@@ -194,7 +194,7 @@ fn is_look_up(record: *const Record) -> bool {
     }
 }
 
-pub(super) fn last() -> Option<Last> {
+pub(super) fn last(keep: impl Fn(Last) -> bool) -> Option<Last> {
     let slot = own()?;
     let floor = floor();
     let completed = read!(slot, completed);
@@ -203,11 +203,12 @@ pub(super) fn last() -> Option<Last> {
         if read!(record, number) <= floor {
             return None;
         }
-        if !is_look_up(record) {
-            return Some(Last {
-                record,
-                _not_send: PhantomData,
-            });
+        let last = Last {
+            record,
+            _not_send: PhantomData,
+        };
+        if !is_look_up(record) && keep(last) {
+            return Some(last);
         }
     }
     None
