@@ -13,7 +13,6 @@ import time
 from pathlib import Path
 
 import duckdb
-import pyarrow.parquet
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "history.md"
 
@@ -24,8 +23,8 @@ def one(query):
 
 
 def meta(path):
-    metadata = pyarrow.parquet.read_metadata(path).metadata
-    return json.loads(metadata[b"debox.history"])
+    found = duckdb.sql(f"SELECT value FROM parquet_kv_metadata('{path}') WHERE key = 'debox.history'")
+    return json.loads(found.fetchall()[0][0])
 
 
 def test_every_call_is_there_once(record, programs):
@@ -165,7 +164,7 @@ def test_files_rotate(debox, tmp_path):
     assert len(files) >= 3
     assert [meta(path)["part"] for path in files] == list(range(len(files)))
     assert all(meta(path)["complete"] for path in files)
-    assert meta(files[1])["rows_before"] == pyarrow.parquet.read_metadata(files[0]).num_rows
+    assert meta(files[1])["rows_before"] == one(f"SELECT count(*) FROM '{files[0]}'")[0]
     calls, first, last = one(
         f"""SELECT count(*), min(ordinal), max(ordinal) FROM '{tmp_path}/*/*/*.parquet'
             WHERE call != '(user)'"""
@@ -266,3 +265,25 @@ def test_the_manual_names_every_column(record):
         assert f"`{column}`" in text, column
         for field in re.findall(r'["(, ](\w+) (?:UINTEGER|UBIGINT|VARCHAR)', kind):
             assert f"`{field}`" in text, field
+
+
+def test_a_trigger_writes_the_flight_recorder(debox, tmp_path, programs):
+    path = tmp_path / "slow.parquet"
+    trigger = "syscall == clock_nanosleep && wall > 150ms"
+    program = (
+        "import time\n"
+        "for _ in range(500): time.sleep(0.001)\n"
+        "time.sleep(0.2)\n"
+        "for _ in range(500): time.sleep(0.001)\n"
+    )
+    done = subprocess.run(
+        [debox, "record", "-o", path, "--flight", "30s", "--trigger", trigger, "--",
+         sys.executable, "-c", program],
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    slow, before = one(
+        f"""SELECT count(*) FILTER (wall_ns > 150e6), count(*) FROM '{path}'
+            WHERE call = 'clock_nanosleep'"""
+    )
+    assert slow == 1 and before >= 400

@@ -41,7 +41,7 @@ pub fn raise(error: inband::Error) -> PyErr {
         inband::Error::NotEnabled => NotEnabledError::new_err(text),
         inband::Error::NotMonitored => NotMonitoredError::new_err(text),
         inband::Error::NoSuchThread(_) => NoSuchThreadError::new_err(text),
-        inband::Error::Argument(_) => ArgumentError::new_err(text),
+        inband::Error::Argument(_) | inband::Error::Predicate(_) => ArgumentError::new_err(text),
         inband::Error::System(_) => SystemRefusedError::new_err(text),
         inband::Error::OtherThread => WrongThreadError::new_err(text),
         inband::Error::Interrupted => InterruptedError::new_err(text),

@@ -41,7 +41,8 @@ pub enum Subcommand {
     #[command(
         after_help = "Examples:\n  debox record -o trace.parquet -- tar czf /tmp/etc.tar.gz /etc\n  \
         debox record -o trace.parquet -p $(pidof -s nginx) --for 10s\n  \
-        debox record -o last.parquet --flight 30s -p $(pidof -s nginx)   # kill -USR1 writes it\n\n\
+        debox record -o last.parquet --flight 30s -p $(pidof -s nginx)   # kill -USR1 writes it\n  \
+        debox record -o slow.parquet --flight 5s --trigger 'syscall == open* && wall > 50ms' -- ./server\n\n\
         Needs root. The file can be read at any time, also after a kill -9, which loses two seconds \
         at most; what is not sealed yet is beside it in FILE.tail. In FILE, {host}, {hour} (UTC) and \
         {part} stand for what they say.\n\n\
@@ -54,7 +55,8 @@ pub enum Subcommand {
         debox guard --max-blocked 1ms -p $(pidof -s redis-server) --for 10s\n\n\
         Finds the loops by itself: threads that wait for events (epoll_wait, io_uring_enter; poll and \
         select in a main thread), from their first such wait on. Any other call of such a thread that \
-        sleeps longer than --max-blocked is a violation, and so is a page fault between calls.\n\n\
+        sleeps longer than --max-blocked is a violation, and so is a page fault between calls, and a \
+        wait for events in a loop inside the loop (on another epoll descriptor).\n\n\
         Exit status: that of the command, or 0 when it was told to end after --for; 3 if a loop \
         blocked, or if it cannot be said that none did; else as with `debox run`."
     )]
@@ -142,6 +144,11 @@ pub struct Record {
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     #[arg(conflicts_with_all = ["rotate_size", "rotate_time"])]
     pub flight: Option<Duration>,
+    /// With --flight: write the records, too, when a call ends for which PREDICATE holds, at most once a
+    /// second. ACTIONS are those of `debox run`
+    #[arg(long, value_name = "PREDICATE [=> ACTIONS]", value_parser = parse_trigger)]
+    #[arg(requires = "flight")]
+    pub trigger: Vec<Trigger>,
     /// With --flight: memory for the records, as in 256M
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "256M")]
     pub flight_memory: u64,
@@ -172,6 +179,7 @@ impl Record {
             slow_ns: u64::try_from(self.stacks_from.as_nanos()).unwrap_or(u64::MAX),
             max_threads: self.max_threads,
             adopts_sleeps: self.pid.is_some(),
+            triggers: self.trigger.clone(),
             history_bytes: u32::try_from(self.buffer.next_power_of_two())
                 .unwrap_or(1 << 31)
                 .clamp(1 << 16, 1 << 31),

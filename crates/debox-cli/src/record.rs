@@ -20,6 +20,9 @@ use sink::{Sink, Written};
 /// How long the probes may be ahead of this process, unless it is busy.
 const POLL: Duration = Duration::from_millis(20);
 
+/// Triggers may fire more often than a file is written.
+const WRITE_EVERY: Duration = Duration::from_secs(1);
+
 static STOP: AtomicBool = AtomicBool::new(false);
 static WRITE: AtomicBool = AtomicBool::new(false);
 
@@ -53,6 +56,15 @@ pub fn record(arguments: Record) -> Result<u8> {
     let mut sink = Sink::open(&arguments)?;
     let mut recorder = Recorder::open(arguments.session_options())?;
     handle(libc::SIGUSR1, write_flight);
+    if !arguments.trigger.is_empty() {
+        let mut last: Option<Instant> = None;
+        recorder.on_trigger(move |_| {
+            if last.is_none_or(|last| last.elapsed() >= WRITE_EVERY) {
+                last = Some(Instant::now());
+                WRITE.store(true, Ordering::Relaxed);
+            }
+        });
+    }
     let status = match (&program, arguments.pid) {
         (Some(program), _) => {
             let environment: Vec<(&str, OsString)> =
@@ -76,6 +88,10 @@ pub fn record(arguments: Record) -> Result<u8> {
         command: words(&arguments.command),
         exit_status: program.is_some().then_some(status),
     };
+    if WRITE.load(Ordering::Relaxed) {
+        // Told in the last moment: what is left to come is a part of it.
+        take_in(&mut recorder, &mut sink)?;
+    }
     let (report, missing) = recorder.finish(outcome, &mut |call| sink.append(call))?;
     let written = sink.finish(&missing)?;
     if arguments.report {

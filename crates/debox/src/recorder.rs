@@ -18,6 +18,7 @@ use crate::history::{Budget, Call, Sleep};
 use crate::report::Report;
 use crate::session::{Options, Session, Tap};
 use crate::tables::{self, types, CALL_IA32, CALL_NONE};
+use crate::trigger::Fired;
 use words::Words;
 
 /// Events that are taken in at once, at most: a program may be faster than this reader.
@@ -92,6 +93,11 @@ impl Recorder {
     /// Brings the threads of a process under monitoring, now or (`armed`) from their next `execve`.
     pub fn enrol(&mut self, pid: u32, armed: bool) -> Result<()> {
         self.session.enrol(pid, armed).map(drop)
+    }
+
+    /// Has `hook` called for each call for which a trigger fires, while records are taken in.
+    pub fn on_trigger(&mut self, hook: impl FnMut(&Fired) + 'static) {
+        self.session.on_trigger(hook);
     }
 
     /// How many threads of a process are still monitored.

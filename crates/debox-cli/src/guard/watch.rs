@@ -16,7 +16,8 @@ const LOOP_WAITS: &[&str] = &[
     "io_pgetevents",
 ];
 
-/// These are made for a single descriptor, too: only a main thread that keeps making them is a loop.
+/// These are made for a single descriptor, too: only a main thread that keeps making them, and none
+/// of the others, is a loop.
 const MAIN_WAITS: &[&str] = &["poll", "ppoll", "select", "pselect6"];
 const MAIN_WAITS_NEEDED: u64 = 3;
 
@@ -43,6 +44,24 @@ pub struct Looper {
     pub calls: u64,
     /// Of the calls that must not block: the longest time asleep in one.
     pub longest_blocked_ns: u64,
+    /// Waits by descriptor (of epoll or io_uring). A loop has one; a wait on another is a loop inside
+    /// the loop, which keeps the outer one waiting: as `execSync` of Node does it.
+    descriptors: BTreeMap<u64, u64>,
+}
+
+impl Looper {
+    /// Counts a wait on a descriptor; whether that is the one on which the thread waits most.
+    fn is_own(&mut self, descriptor: u64) -> bool {
+        let waits = self.descriptors.entry(descriptor).or_default();
+        *waits += 1;
+        let waits = *waits;
+        self.descriptors.values().all(|other| *other <= waits)
+    }
+
+    /// Whether the thread waits for events by other means than poll and select.
+    fn has_descriptor(&self) -> bool {
+        !self.descriptors.is_empty()
+    }
 }
 
 pub struct Watch {
@@ -73,11 +92,17 @@ impl Watch {
 
     /// Looks at a call; whether it is a violation, which then is the last of `violations`.
     pub fn see(&mut self, call: Call) -> bool {
-        let is_wait = self.is_wait(&call);
-        if !self.threads.contains_key(&call.tid) && !self.begins_loop(&call, is_wait) {
+        let is_main_wait = MAIN_WAITS.contains(&&*call.name) && call.tid == call.pid;
+        let is_loop_wait = LOOP_WAITS.contains(&&*call.name);
+        let is_known = self.threads.contains_key(&call.tid);
+        if !is_known && !self.begins_loop(&call, is_main_wait || is_loop_wait) {
             return false;
         }
         let looper = self.threads.entry(call.tid).or_default();
+        let is_wait = match is_loop_wait {
+            true => looper.is_own(call.args[0]),
+            false => is_main_wait && !looper.has_descriptor(),
+        };
         (looper.pid, looper.tid) = (call.pid, call.tid);
         if *looper.comm != *call.comm {
             looper.comm = call.comm.to_string();
@@ -104,11 +129,6 @@ impl Watch {
         }
         self.violations.push(call);
         true
-    }
-
-    fn is_wait(&self, call: &Call) -> bool {
-        let is = |names: &[&str]| names.contains(&&*call.name);
-        is(LOOP_WAITS) || (is(MAIN_WAITS) && call.tid == call.pid)
     }
 
     /// A thread is looked at from its first wait for events on: before, it starts.
@@ -186,6 +206,21 @@ mod tests {
         let looper = watch.threads().next().unwrap();
         assert_eq!((looper.waits, looper.calls), (1, 4));
         assert_eq!(looper.longest_blocked_ns, 300_000);
+    }
+
+    #[test]
+    fn a_loop_inside_the_loop_is_no_wait_for_events() {
+        let mut watch = watch(LoopThread::Auto);
+        let wait = |descriptor: u64| Call {
+            args: [descriptor, 0, 0],
+            ..call(10, "epoll_wait", 1_000_000)
+        };
+        assert!(!watch.see(wait(5)));
+        assert!(!watch.see(wait(5)));
+        assert!(watch.see(wait(7)));
+        // Nor is a poll for one descriptor, once the thread is known to have an epoll.
+        assert!(watch.see(call(10, "poll", 1_000_000)));
+        assert!(!watch.see(wait(5)));
     }
 
     #[test]

@@ -133,7 +133,7 @@ fn install(signal: i32, is_ours: bool) -> Result<(), Error> {
 extern "C" fn run_callbacks(_: i32) {
     // SAFETY: errno is the thread's own.
     let errno = unsafe { *libc::__errno_location() };
-    if let Some(record) = slot::last() {
+    if let Some(record) = slot::last(|_| true) {
         let record = record.as_ptr();
         let fired = slot::take_fired();
         for (index, entry) in ENTRIES.iter().enumerate() {
