@@ -73,6 +73,9 @@ static __noinline int keep_call(struct thread *thread, struct task_struct *task,
 	kept->read_bytes = want_io ? task->ioac.read_bytes - thread->read_bytes : 0;
 	kept->write_bytes = want_io ? task->ioac.write_bytes - thread->write_bytes : 0;
 	bpf_ringbuf_submit(kept, BPF_RB_NO_WAKEUP);
+	/* Those from here on are the program's own, until the next call takes note of them anew. */
+	thread->faults_minor = task->min_flt;
+	thread->faults_major = task->maj_flt;
 	return 0;
 }
 
@@ -97,8 +100,8 @@ static __noinline int keep_between(struct thread *thread, __u64 wall)
 	for (int i = 0; i < 3; i++)
 		kept->args[i] = 0;
 	kept->user_stack = want_callsites && thread->slept_used ? thread->slept[0].at : 0;
-	kept->faults_minor = 0;
-	kept->faults_major = 0;
+	kept->faults_minor = task->min_flt - thread->faults_minor;
+	kept->faults_major = task->maj_flt - thread->faults_major;
 	kept->read_bytes = 0;
 	kept->write_bytes = 0;
 	bpf_ringbuf_submit(kept, BPF_RB_NO_WAKEUP);
