@@ -44,24 +44,11 @@ pub struct Looper {
     pub calls: u64,
     /// Of the calls that must not block: the longest time asleep in one.
     pub longest_blocked_ns: u64,
-    /// Waits by descriptor (of epoll or io_uring). A loop has one; a wait on another is a loop inside
-    /// the loop, which keeps the outer one waiting: as `execSync` of Node does it.
-    descriptors: BTreeMap<u64, u64>,
-}
-
-impl Looper {
-    /// Counts a wait on a descriptor; whether that is the one on which the thread waits most.
-    fn is_own(&mut self, descriptor: u64) -> bool {
-        let waits = self.descriptors.entry(descriptor).or_default();
-        *waits += 1;
-        let waits = *waits;
-        self.descriptors.values().all(|other| *other <= waits)
-    }
-
-    /// Whether the thread waits for events by other means than poll and select.
-    fn has_descriptor(&self) -> bool {
-        !self.descriptors.is_empty()
-    }
+    /// Of epoll or io_uring: the first one on which the thread waited and that is still open. A wait on
+    /// another is a loop inside the loop, which keeps the outer one waiting: as `execSync` of Node does.
+    own: Option<u64>,
+    /// What it does is start-up until it waits on a descriptor again.
+    starts_again: bool,
 }
 
 pub struct Watch {
@@ -93,16 +80,26 @@ impl Watch {
     /// Looks at a call; whether it is a violation, which then is the last of `violations`.
     pub fn see(&mut self, call: Call) -> bool {
         let is_main_wait = MAIN_WAITS.contains(&&*call.name) && call.tid == call.pid;
-        let is_loop_wait = LOOP_WAITS.contains(&&*call.name);
+        // io_uring_enter that does not sleep hands requests in: no wait.
+        let is_loop_wait = LOOP_WAITS.contains(&&*call.name)
+            && (call.name.starts_with("epoll") || call.budget.blocked_ns > 0);
         let is_known = self.threads.contains_key(&call.tid);
         if !is_known && !self.begins_loop(&call, is_main_wait || is_loop_wait) {
             return false;
         }
         let looper = self.threads.entry(call.tid).or_default();
+        if is_loop_wait && looper.own.is_none() {
+            looper.own = Some(call.args[0]);
+            looper.starts_again = false;
+        }
         let is_wait = match is_loop_wait {
-            true => looper.is_own(call.args[0]),
-            false => is_main_wait && !looper.has_descriptor(),
+            true => looper.own == Some(call.args[0]),
+            false => is_main_wait && looper.own.is_none(),
         };
+        if &*call.name == "close" && looper.own == Some(call.args[0]) {
+            looper.own = None;
+            looper.starts_again = true;
+        }
         (looper.pid, looper.tid) = (call.pid, call.tid);
         if *looper.comm != *call.comm {
             looper.comm = call.comm.to_string();
@@ -110,6 +107,7 @@ impl Watch {
         looper.calls += u64::from(call.number >= 0);
         looper.waits += u64::from(is_wait);
         if is_wait
+            || looper.starts_again
             || self
                 .rules
                 .allowed
@@ -139,7 +137,7 @@ impl Watch {
             LoopThread::Tid(tid) => call.tid == *tid,
             LoopThread::Named(name) => *call.comm == **name,
             LoopThread::Auto if !is_wait => false,
-            LoopThread::Auto if LOOP_WAITS.contains(&&*call.name) => true,
+            LoopThread::Auto if !MAIN_WAITS.contains(&&*call.name) => true,
             LoopThread::Auto => {
                 let waits = self.candidates.entry(call.tid).or_default();
                 *waits += 1;
@@ -215,8 +213,17 @@ mod tests {
             args: [descriptor, 0, 0],
             ..call(10, "epoll_wait", 1_000_000)
         };
+        let close = |descriptor: u64| Call {
+            args: [descriptor, 0, 0],
+            ..call(10, "close", 1_000_000)
+        };
+        // One that ran before the loop, and is gone.
+        assert!(!watch.see(wait(4)));
+        assert!(!watch.see(close(4)));
+        assert!(!watch.see(call(10, "read", 1_000_000)));
         assert!(!watch.see(wait(5)));
-        assert!(!watch.see(wait(5)));
+        assert!(watch.see(wait(7)));
+        assert!(watch.see(close(7)));
         assert!(watch.see(wait(7)));
         // Nor is a poll for one descriptor, once the thread is known to have an epoll.
         assert!(watch.see(call(10, "poll", 1_000_000)));
