@@ -4,6 +4,7 @@ mod attach;
 mod broker;
 mod command;
 mod doctor;
+mod export;
 mod guard;
 mod manual;
 mod options;
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
         Subcommand::Record(arguments) => record::record(arguments),
         Subcommand::Guard(arguments) => guard::guard(arguments),
         Subcommand::Repair(arguments) => record::repair(&arguments.file),
+        Subcommand::Export(arguments) => export::export(arguments),
         Subcommand::Broker(arguments) => broker::broker(arguments),
         Subcommand::Doctor(arguments) => doctor::doctor(arguments),
         Subcommand::Man(arguments) => manual::man(arguments),

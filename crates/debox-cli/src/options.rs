@@ -64,6 +64,16 @@ pub enum Subcommand {
     /// Make one whole file of what a killed recorder left
     #[command(after_help = "Example:\n  debox repair trace.parquet")]
     Repair(Repair),
+    /// Write a history in another tool's format
+    #[command(
+        after_help = "Examples:\n  debox export trace.parquet -o trace.pftrace        # open in ui.perfetto.dev\n  \
+        debox export trace.parquet -o trace.pb.gz          # go tool pprof -http :8080 trace.pb.gz\n  \
+        debox export trace.parquet --format folded | inferno-flamegraph > blocked.svg\n  \
+        debox export trace.parquet --format ndjson --filter 'blocked > 1ms' | jq .call\n\n\
+        docs/export.md says what each format shows. A file is put in place when it is whole.\n\n\
+        Exit status: 0; 125 if debox failed; 2 for a usage error."
+    )]
+    Export(Export),
     /// Serve programs of users without privilege: load the probes once, for all of them
     #[command(
         after_help = "Runs in the foreground until SIGTERM or Ctrl-C; needs root. \
@@ -263,6 +273,50 @@ pub struct Repair {
     /// The file; what is in FILE.tail goes into it
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
+}
+
+#[derive(Args)]
+pub struct Export {
+    /// What `debox record` wrote: files, and directories of files
+    #[arg(value_name = "FILE", required = true)]
+    pub files: Vec<PathBuf>,
+    /// Without it, by the end of the output's name: .pftrace, .pb.gz, .folded, .ndjson
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    pub format: Option<ExportFormat>,
+    /// Where to write it; - is standard output
+    #[arg(short, long, value_name = "FILE", default_value = "-")]
+    pub output: PathBuf,
+    /// The time that folded stacks have, and that pprof shows first
+    #[arg(long, value_enum, value_name = "TIME", default_value_t = ExportWeight::Blocked)]
+    pub weight: ExportWeight,
+    /// Only records for which this holds, as in 'blocked > 1ms && label != epoll'
+    #[arg(long, value_name = "PREDICATE", value_parser = parse_predicate)]
+    pub filter: Option<Predicate>,
+    /// Only calls that began so long after the start of the recording, or later: 2.5 (seconds), 300ms
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub from: Option<Duration>,
+    /// Only calls that began before
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub to: Option<Duration>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ExportFormat {
+    /// A trace for ui.perfetto.dev: threads, calls, sleeps, who woke whom
+    Perfetto,
+    /// A profile for go tool pprof
+    Pprof,
+    /// Stacks for flame graphs
+    Folded,
+    /// A line of JSON for each call
+    Ndjson,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ExportWeight {
+    Blocked,
+    Cpu,
+    Runqueue,
 }
 
 #[derive(Args)]

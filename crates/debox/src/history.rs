@@ -2,6 +2,7 @@
 //!
 //! Nothing here knows of files; `debox-history` writes and reads them.
 
+use std::borrow::Cow;
 use std::rc::Rc;
 
 use crate::predicate::{Fields, Number, Site};
@@ -51,6 +52,14 @@ pub struct Call {
     pub sleeps: Vec<Sleep>,
     /// Sleeps that are not in `sleeps`; their time is in the budget.
     pub sleeps_left_out: u32,
+}
+
+impl Call {
+    /// Name of the error that it returned.
+    pub fn error(&self) -> Option<Cow<'static, str>> {
+        let is_error = self.number >= 0 && (-4095..0).contains(&self.ret) && !self.restarted;
+        is_error.then(|| crate::calls::error_name(-self.ret as i32))
+    }
 }
 
 /// The parts of a call's wall time. They add up to it.

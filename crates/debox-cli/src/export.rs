@@ -1,0 +1,236 @@
+//! `debox export`: a history in another tool's format.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{bail, ensure, Context, Result};
+use debox_export::{Format, Options, Summary, Weight};
+use debox_history::History;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tempfile::NamedTempFile;
+
+use crate::options::{Export, ExportFormat, ExportWeight};
+use crate::units;
+
+/// What takes longer shows how far it is.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+pub fn export(arguments: Export) -> Result<u8> {
+    let options = options(&arguments)?;
+    let history = History::open(&arguments.files)?;
+    let written = match arguments.output.as_os_str() == "-" {
+        true => to_standard_output(&history, &options),
+        false => to_file(&history, &options, &arguments.output),
+    };
+    match written {
+        Ok(summary) => say(&history, &arguments, &summary),
+        // Who reads it has had enough, as with `head`.
+        Err(error) if is_closed_pipe(&error) => {}
+        Err(error) => return Err(error),
+    }
+    Ok(0)
+}
+
+fn options(arguments: &Export) -> Result<Options> {
+    let format = match arguments.format {
+        Some(ExportFormat::Perfetto) => Format::Perfetto,
+        Some(ExportFormat::Pprof) => Format::Pprof,
+        Some(ExportFormat::Folded) => Format::Folded,
+        Some(ExportFormat::Ndjson) => Format::Ndjson,
+        None => by_name(arguments.output.file_name().unwrap_or_default())
+            .context("which format? name one with --format perfetto, pprof, folded or ndjson")?,
+    };
+    let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    let (from_ns, to_ns) = (arguments.from.map(ns), arguments.to.map(ns));
+    if let (Some(from), Some(to)) = (from_ns, to_ns) {
+        ensure!(
+            from < to,
+            "--from is not before --to: there is nothing between them"
+        );
+    }
+    Ok(Options {
+        format,
+        weight: match arguments.weight {
+            ExportWeight::Blocked => Weight::Blocked,
+            ExportWeight::Cpu => Weight::Cpu,
+            ExportWeight::Runqueue => Weight::Runqueue,
+        },
+        filter: arguments.filter.clone(),
+        from_ns,
+        to_ns,
+    })
+}
+
+/// The format that a file's name speaks of.
+fn by_name(name: &OsStr) -> Option<Format> {
+    let name = name.to_string_lossy().to_lowercase();
+    let ends = [
+        (
+            Format::Perfetto,
+            &[".pftrace", ".perfetto-trace", ".perfetto"][..],
+        ),
+        (Format::Pprof, &[".pb.gz", ".pprof"]),
+        (Format::Folded, &[".folded", ".collapsed"]),
+        (Format::Ndjson, &[".ndjson", ".jsonl"]),
+    ];
+    let found = ends
+        .iter()
+        .find(|(_, ends)| ends.iter().any(|end| name.ends_with(end)));
+    found.map(|(format, _)| *format)
+}
+
+fn to_standard_output(history: &History, options: &Options) -> Result<Summary> {
+    let out = io::stdout();
+    if options.format.is_binary() && out.is_terminal() {
+        bail!("this format is not for reading on a terminal: name a file with -o FILE");
+    }
+    with_progress(history, options, &mut out.lock())
+}
+
+/// Beside it first: a file with this name is whole, or what it was before.
+fn to_file(history: &History, options: &Options, path: &Path) -> Result<Summary> {
+    let cannot = || format!("cannot write {}", path.display());
+    if let Ok(there) = fs::metadata(path) {
+        let is_input = |input: &Path| {
+            fs::metadata(input)
+                .is_ok_and(|input| (input.dev(), input.ino()) == (there.dev(), there.ino()))
+        };
+        if history.files.iter().any(|file| is_input(&file.path)) {
+            bail!(
+                "{} is what is to be exported: name another file",
+                path.display()
+            );
+        }
+        ensure!(
+            !there.is_dir(),
+            "{} is a directory: name a file in it",
+            path.display()
+        );
+        if !there.is_file() {
+            let file = File::options()
+                .write(true)
+                .open(path)
+                .with_context(cannot)?;
+            return with_progress(history, options, &mut BufWriter::new(file));
+        }
+    }
+    // What a link leads to is replaced, not the link.
+    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let file = NamedTempFile::new_in(directory).with_context(cannot)?;
+    let summary = with_progress(history, options, &mut BufWriter::new(&file))?;
+    let mode = fs::metadata(&path).map_or(0o666 & !umask(), |there| there.permissions().mode());
+    file.as_file()
+        .set_permissions(fs::Permissions::from_mode(mode))
+        .with_context(cannot)?;
+    file.persist(&path).with_context(cannot)?;
+    Ok(summary)
+}
+
+fn umask() -> u32 {
+    // SAFETY: umask always succeeds; there is one thread, and it is set back at once.
+    unsafe {
+        let mask = libc::umask(0o077);
+        libc::umask(mask);
+        mask
+    }
+}
+
+fn with_progress(history: &History, options: &Options, out: &mut dyn Write) -> Result<Summary> {
+    let bar = ProgressBar::with_draw_target(Some(history.rows()), ProgressDrawTarget::hidden());
+    let style =
+        ProgressStyle::with_template("{bar:40} {human_pos} of {human_len} records, {eta} left")
+            .context("the progress bar's template is wrong")?;
+    bar.set_style(style);
+    let began = Instant::now();
+    let mut is_shown = !io::stderr().is_terminal();
+    let summary = debox_export::export(history, options, out, &mut |rows| {
+        if !is_shown && began.elapsed() >= PATIENCE {
+            bar.set_draw_target(ProgressDrawTarget::stderr());
+            is_shown = true;
+        }
+        bar.set_position(rows);
+    });
+    bar.finish_and_clear();
+    summary
+}
+
+fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    let mut causes = error.chain();
+    causes.any(|cause| {
+        let io = cause.downcast_ref::<io::Error>().map(io::Error::kind);
+        let json = cause
+            .downcast_ref::<serde_json::Error>()
+            .and_then(serde_json::Error::io_error_kind);
+        io.or(json) == Some(io::ErrorKind::BrokenPipe)
+    })
+}
+
+fn say(history: &History, arguments: &Export, summary: &Summary) {
+    let rows = match summary.exported == summary.rows {
+        true => units::count(summary.rows),
+        false => format!(
+            "{} of {}",
+            units::count(summary.exported),
+            units::count(summary.rows)
+        ),
+    };
+    let place = match arguments.output.as_os_str() == "-" {
+        true => "standard output".to_string(),
+        false => arguments.output.display().to_string(),
+    };
+    eprintln!(
+        "debox: {rows} records in {place}, {}",
+        units::bytes(summary.bytes)
+    );
+    if summary.moved > 0 {
+        eprintln!(
+            "debox: {} calls and sleeps overlap with others of their thread and are drawn shorter; what \
+             is said of them has their true times",
+            units::count(summary.moved)
+        );
+    }
+    for file in &history.files {
+        let (meta, path) = (&file.meta, file.path.display());
+        if file.cut_off > 0 {
+            eprintln!(
+                "debox: {path} ends with {} that are no whole group of records: not exported",
+                units::bytes(file.cut_off)
+            );
+        }
+        if meta.lost.records > 0 || meta.lost.sleeps > 0 {
+            eprintln!(
+                "debox: {path}: {} records and {} sleeps were lost when it was recorded",
+                units::count(meta.lost.records),
+                units::count(meta.lost.sleeps)
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_speak_of_formats() {
+        for (name, format) in [
+            ("a.pftrace", Some(Format::Perfetto)),
+            ("A.PB.GZ", Some(Format::Pprof)),
+            ("x.folded", Some(Format::Folded)),
+            ("x.jsonl", Some(Format::Ndjson)),
+            ("-", None),
+            ("x.gz", None),
+            ("", None),
+        ] {
+            assert_eq!(by_name(OsStr::new(name)), format, "{name}");
+        }
+    }
+}

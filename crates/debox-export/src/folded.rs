@@ -1,0 +1,99 @@
+//! Folded stacks: a line for each place, `outer;inner;call;label;kernel functions 1234`.
+
+use std::collections::HashMap;
+use std::io::Write;
+
+use anyhow::{Context, Result};
+use debox::history::{Call, Text};
+use debox_history::File;
+
+use crate::frames;
+use crate::parts::{divide, number, Below, Place, NOT_KEPT, NO_STACK};
+use crate::words::Words;
+use crate::{Exporter, Weight, CANNOT_WRITE};
+
+pub struct Folded<'a> {
+    weight: Weight,
+    words: Words,
+    /// No sum of 64-bit numbers overflows this.
+    times: HashMap<Place, u128>,
+    out: &'a mut dyn Write,
+}
+
+impl<'a> Folded<'a> {
+    pub fn new(weight: Weight, out: &'a mut dyn Write) -> Folded<'a> {
+        Folded {
+            weight,
+            words: Words::default(),
+            times: HashMap::new(),
+            out,
+        }
+    }
+}
+
+impl Exporter for Folded<'_> {
+    fn call(&mut self, _: &File, call: &Call) -> Result<()> {
+        let stack = number(&mut self.words, call.stack.as_ref());
+        let name = self.words.number(&call.name);
+        let times = &mut self.times;
+        divide(&mut self.words, call, self.weight, |below, ns| {
+            let place = Place {
+                comm: None,
+                stack,
+                call: name,
+                below,
+            };
+            *times.entry(place).or_default() += u128::from(ns);
+        });
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Result<u64> {
+        let texts = self.words.into_texts();
+        // Different places may come to the same line: where texts differ in what a line cannot hold.
+        let mut lines: HashMap<String, u128> = HashMap::new();
+        for (place, ns) in self.times {
+            *lines.entry(line(&texts, place)).or_default() += ns;
+        }
+        let mut lines: Vec<(String, u128)> = lines.into_iter().collect();
+        lines.sort_unstable();
+        let mut out = std::io::BufWriter::new(self.out);
+        for (line, ns) in lines {
+            writeln!(out, "{line} {ns}").context(CANNOT_WRITE)?;
+        }
+        out.flush().context(CANNOT_WRITE)?;
+        Ok(0)
+    }
+}
+
+fn line(texts: &[Text], place: Place) -> String {
+    let text = |number: u32| &*texts[number as usize];
+    let mut line = String::new();
+    match place.stack {
+        Some(stack) => frames::split(text(stack)).for_each(|frame| push(&mut line, frame)),
+        None => push(&mut line, NO_STACK),
+    }
+    push(&mut line, text(place.call));
+    match place.below {
+        Below::Nothing => {}
+        Below::NotKept => push(&mut line, NOT_KEPT),
+        Below::Sleep { label, kernel } => {
+            push(&mut line, text(label));
+            let kernel = kernel.map(text).unwrap_or_default();
+            frames::split(kernel).for_each(|frame| push(&mut line, frame));
+        }
+    }
+    line
+}
+
+/// As one frame of one line.
+fn push(line: &mut String, frame: &str) {
+    if !line.is_empty() {
+        line.push(';');
+    }
+    line.extend(frame.chars().map(|c| match c {
+        ';' => ':',
+        c if c.is_control() => ' ',
+        c => c,
+    }));
+}

@@ -1,0 +1,69 @@
+//! What a call's time is divided into where stacks are shown.
+
+use debox::history::{Call, Text};
+
+use crate::words::Words;
+use crate::Weight;
+
+/// A place that time is counted for, by the numbers of its texts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Place {
+    pub comm: Option<u32>,
+    /// The program's; none if it was not taken.
+    pub stack: Option<u32>,
+    pub call: u32,
+    pub below: Below,
+}
+
+/// What is shown below the call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Below {
+    Nothing,
+    Sleep {
+        label: u32,
+        kernel: Option<u32>,
+    },
+    /// Time that the call slept or waited of which no sleep was kept.
+    NotKept,
+}
+
+/// What stands for [`Below::NotKept`] and for a stack that was not taken.
+pub const NOT_KEPT: &str = "(sleeps that were not kept)";
+pub const NO_STACK: &str = "(no stack)";
+
+/// Calls `add` with each part of the call's time and where it belongs. The parts add up to the time in
+/// the call's budget, exactly, also where the sleeps do not fit into it.
+pub fn divide(words: &mut Words, call: &Call, weight: Weight, mut add: impl FnMut(Below, u64)) {
+    let mut left = match weight {
+        Weight::Blocked => call.budget.blocked_ns,
+        Weight::Runqueue => call.budget.runqueue_ns,
+        Weight::Cpu => {
+            if call.budget.cpu_ns > 0 {
+                add(Below::Nothing, call.budget.cpu_ns);
+            }
+            return;
+        }
+    };
+    for sleep in &call.sleeps {
+        let part = match weight {
+            Weight::Blocked => sleep.blocked_ns,
+            _ => sleep.runqueue_ns,
+        };
+        let part = part.min(left);
+        if part > 0 {
+            let label = words.number(&sleep.label);
+            let kernel = number(words, sleep.stack.as_ref());
+            add(Below::Sleep { label, kernel }, part);
+        }
+        left -= part;
+    }
+    if left > 0 {
+        add(Below::NotKept, left);
+    }
+}
+
+/// Of a stack; an empty one is none.
+pub fn number(words: &mut Words, stack: Option<&Text>) -> Option<u32> {
+    let stack = stack.filter(|stack| !stack.is_empty())?;
+    Some(words.number(stack))
+}

@@ -1,0 +1,122 @@
+//! Who is in a history: read before the records, so that a waker is known before it is first seen.
+
+use std::collections::{HashMap, HashSet};
+
+use anyhow::{Context, Result};
+use arrow::array::{Array, AsArray, PrimitiveArray, RecordBatch};
+use arrow::datatypes::{TimestampNanosecondType, UInt32Type};
+use debox_history::History;
+
+const COLUMNS: &[&str] = &["time", "pid", "tid", "comm"];
+
+pub struct Thread {
+    pub pid: u32,
+    pub tid: u32,
+    /// Its last name.
+    pub name: String,
+    /// The begin of its first call, since 1970.
+    from_ns: i64,
+    /// Whether its track was described.
+    pub is_described: bool,
+    /// When its last slice ended.
+    pub end_ns: u64,
+}
+
+#[derive(Default)]
+pub struct Threads {
+    pub all: Vec<Thread>,
+    by_ids: HashMap<(u32, u32), usize>,
+    /// A thread's id is given again, to a thread of another process.
+    by_tid: HashMap<u32, Vec<usize>>,
+    described: HashSet<u32>,
+}
+
+impl Threads {
+    pub fn of(history: &History) -> Result<Threads> {
+        let mut threads = Threads::default();
+        for batch in history.batches(COLUMNS) {
+            let (file, batch) = batch?;
+            threads
+                .take_in(&batch)
+                .with_context(|| format!("cannot read {}", file.path.display()))?;
+        }
+        Ok(threads)
+    }
+
+    fn take_in(&mut self, batch: &RecordBatch) -> Result<()> {
+        let column = |name: &str| {
+            let found = batch.column_by_name(name);
+            found.with_context(|| format!("the column {name} is missing"))
+        };
+        let wrong = "a column is of another type";
+        let ids = |name: &str| -> Result<&PrimitiveArray<UInt32Type>> {
+            column(name)?.as_primitive_opt().context(wrong)
+        };
+        let times: &PrimitiveArray<TimestampNanosecondType> =
+            column("time")?.as_primitive_opt().context(wrong)?;
+        let names = column("comm")?
+            .as_dictionary_opt::<UInt32Type>()
+            .context(wrong)?;
+        let texts = names.values().as_string_opt::<i32>().context(wrong)?;
+        let (pids, tids) = (ids("pid")?, ids("tid")?);
+        let mut last = None;
+        for row in 0..batch.num_rows() {
+            let who = (pids.value(row), tids.value(row));
+            let from_ns = times.value(row);
+            let index = match last {
+                Some((same, index)) if same == who => index,
+                _ => self.index(who, from_ns),
+            };
+            last = Some((who, index));
+            let thread = &mut self.all[index];
+            thread.from_ns = thread.from_ns.min(from_ns);
+            let name = match names.key(row) {
+                Some(key) if key < texts.len() => texts.value(key),
+                _ => "",
+            };
+            if thread.name != name {
+                thread.name = name.to_string();
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes it known if it is new.
+    pub fn index(&mut self, (pid, tid): (u32, u32), from_ns: i64) -> usize {
+        *self.by_ids.entry((pid, tid)).or_insert_with(|| {
+            self.by_tid.entry(tid).or_default().push(self.all.len());
+            self.all.push(Thread {
+                pid,
+                tid,
+                name: String::new(),
+                from_ns,
+                is_described: false,
+                end_ns: 0,
+            });
+            self.all.len() - 1
+        })
+    }
+
+    /// Who had this id at that time; between two threads that had it, the one before.
+    pub fn with_tid(&self, tid: u32, at_ns: i64) -> Option<usize> {
+        let found = self.by_tid.get(&tid)?;
+        let before = found
+            .iter()
+            .filter(|index| self.all[**index].from_ns <= at_ns);
+        before
+            .max_by_key(|index| self.all[**index].from_ns)
+            .or_else(|| found.iter().min_by_key(|index| self.all[**index].from_ns))
+            .copied()
+    }
+
+    /// Whether no thread of the process was described before.
+    pub fn is_first_of(&mut self, pid: u32) -> bool {
+        self.described.insert(pid)
+    }
+
+    /// Of its main thread, where that is known.
+    pub fn process_name(&self, pid: u32, otherwise: usize) -> &str {
+        let main = self.by_ids.get(&(pid, pid)).copied();
+        &self.all[main.unwrap_or(otherwise)].name
+    }
+}

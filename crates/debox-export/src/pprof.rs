@@ -1,0 +1,494 @@
+//! A profile for `go tool pprof`: one sample for each place that time was spent at.
+//!
+//! The messages are those of <https://github.com/google/pprof/blob/main/proto/profile.proto>.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::io::Write;
+
+use anyhow::{Context, Result};
+use debox::history::{Call, Text};
+use debox_history::{File, History};
+use flate2::write::GzEncoder;
+use flate2::Compression;
+use prost::Message;
+
+use crate::frames::{self, Frame};
+use crate::parts::{divide, number, Below, Place, NOT_KEPT, NO_STACK};
+use crate::words::Words;
+use crate::{losses, Exporter, Weight, CANNOT_WRITE};
+
+/// The values of a sample, in this order.
+const TYPES: [(&str, &str); 4] = [
+    ("blocked", "nanoseconds"),
+    ("cpu", "nanoseconds"),
+    ("runqueue", "nanoseconds"),
+    ("calls", "count"),
+];
+const CALLS: usize = 3;
+
+pub struct Profile<'a> {
+    words: Words,
+    samples: HashMap<Place, [u64; 4]>,
+    weight: Weight,
+    about: About,
+    out: &'a mut dyn Write,
+}
+
+/// Of the recordings.
+struct About {
+    program: String,
+    comments: Vec<String>,
+    time_ns: i64,
+    duration_ns: i64,
+}
+
+impl<'a> Profile<'a> {
+    pub fn new(history: &History, weight: Weight, out: &'a mut dyn Write) -> Profile<'a> {
+        Profile {
+            words: Words::default(),
+            samples: HashMap::new(),
+            weight,
+            about: About::of(history),
+            out,
+        }
+    }
+}
+
+impl About {
+    fn of(history: &History) -> About {
+        let mut comments = Vec::new();
+        let mut say = |comment: String| {
+            if !comments.contains(&comment) {
+                comments.push(comment);
+            }
+        };
+        for file in &history.files {
+            let meta = &file.meta;
+            say(format!("host {}, kernel {}", meta.host, meta.kernel));
+            if !meta.command.is_empty() {
+                say(format!("command: {}", meta.command.join(" ")));
+            }
+            if let Some(filter) = &meta.filter {
+                say(format!("recorded with --filter '{filter}'"));
+            }
+            if let Some(losses) = losses(file) {
+                say(losses);
+            }
+        }
+        let metas = || history.files.iter().map(|file| &file.meta);
+        let since_1970 = |offset: i64, ns: u64| (ns as i64).saturating_add(offset);
+        let start = metas().map(|meta| since_1970(meta.realtime_offset_ns, meta.started_ns));
+        let end = metas().map(|meta| since_1970(meta.realtime_offset_ns, meta.ended_ns));
+        let start = start.min().unwrap_or(0);
+        let program = metas().find_map(|meta| meta.command.first());
+        About {
+            program: program.cloned().unwrap_or_else(|| "(program)".to_string()),
+            comments,
+            time_ns: start,
+            duration_ns: end.max().unwrap_or(0).saturating_sub(start).max(0),
+        }
+    }
+}
+
+impl Exporter for Profile<'_> {
+    fn call(&mut self, _: &File, call: &Call) -> Result<()> {
+        let at = Place {
+            comm: Some(self.words.number(&call.comm)),
+            stack: number(&mut self.words, call.stack.as_ref()),
+            call: self.words.number(&call.name),
+            below: Below::Nothing,
+        };
+        let mut fits = true;
+        let samples = &mut self.samples;
+        let mut add = |below, index: usize, ns| {
+            // The label is the leaf: tables of functions are of leaves.
+            let below = match below {
+                Below::Sleep { label, .. } => Below::Sleep {
+                    label,
+                    kernel: None,
+                },
+                other => other,
+            };
+            let place = Place { below, ..at };
+            let value = &mut samples.entry(place).or_default()[index];
+            let sum = value.checked_add(ns).filter(|sum| *sum <= i64::MAX as u64);
+            fits &= sum.is_some();
+            *value = sum.unwrap_or(*value);
+        };
+        for (index, weight) in [Weight::Blocked, Weight::Cpu, Weight::Runqueue]
+            .into_iter()
+            .enumerate()
+        {
+            divide(&mut self.words, call, weight, |below, ns| {
+                add(below, index, ns)
+            });
+        }
+        // Pieces of a restarted call are one call with the last of them.
+        if call.number >= 0 && !call.restarted {
+            add(Below::Nothing, CALLS, 1);
+        }
+        anyhow::ensure!(
+            fits,
+            "the times of {} add up to more than a pprof profile can hold (292 years): the history is \
+             damaged, or leave those calls out with --filter",
+            call.name
+        );
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Result<u64> {
+        let Profile {
+            words,
+            samples,
+            weight,
+            about,
+            out,
+        } = *self;
+        let mut samples: Vec<(Place, [u64; 4])> = samples.into_iter().collect();
+        samples.sort_unstable();
+        let texts = words.into_texts();
+        let mut builder = Builder::new(&about.program);
+        let samples = samples
+            .iter()
+            .map(|(place, values)| builder.sample(&texts, *place, values))
+            .collect();
+        let message = builder.finish(samples, weight, &about);
+        let mut out = GzEncoder::new(out, Compression::default());
+        out.write_all(&message.encode_to_vec())
+            .context(CANNOT_WRITE)?;
+        out.finish().context(CANNOT_WRITE)?;
+        Ok(0)
+    }
+}
+
+/// Gives numbers to what is named more than once.
+struct Numbered<T> {
+    numbers: HashMap<T, usize>,
+}
+
+impl<T: Eq + Hash> Numbered<T> {
+    fn new() -> Numbered<T> {
+        Numbered {
+            numbers: HashMap::new(),
+        }
+    }
+
+    /// From 0.
+    fn number(&mut self, thing: T) -> usize {
+        let next = self.numbers.len();
+        *self.numbers.entry(thing).or_insert(next)
+    }
+
+    fn in_order(self) -> Vec<T> {
+        let mut things: Vec<(usize, T)> = self.numbers.into_iter().map(|(t, n)| (n, t)).collect();
+        things.sort_unstable_by_key(|(number, _)| *number);
+        things.into_iter().map(|(_, thing)| thing).collect()
+    }
+}
+
+struct Builder {
+    strings: Numbered<String>,
+    /// Name and file.
+    functions: Numbered<(i64, i64)>,
+    /// Mapping, function, line.
+    locations: Numbered<(u64, u64, u32)>,
+    /// Names of programs and libraries.
+    mappings: Numbered<i64>,
+    /// Frames that have been taken apart.
+    known: HashMap<(String, bool), u64>,
+}
+
+impl Builder {
+    fn new(program: &str) -> Builder {
+        let mut builder = Builder {
+            strings: Numbered::new(),
+            functions: Numbered::new(),
+            locations: Numbered::new(),
+            mappings: Numbered::new(),
+            known: HashMap::new(),
+        };
+        builder.string("");
+        // The first mapping is what readers call the program.
+        builder.mapping(program);
+        builder
+    }
+
+    fn string(&mut self, text: &str) -> i64 {
+        self.strings.number(text.to_string()) as i64
+    }
+
+    fn mapping(&mut self, name: &str) -> u64 {
+        let name = self.string(name);
+        self.mappings.number(name) as u64 + 1
+    }
+
+    fn location(&mut self, frame: &str, is_kernel: bool) -> u64 {
+        let key = (frame.to_string(), is_kernel);
+        if let Some(known) = self.known.get(&key) {
+            return *known;
+        }
+        let Frame {
+            function,
+            file,
+            line,
+        } = frames::parse(frame);
+        let mapping = match file {
+            _ if is_kernel => self.mapping("[kernel]"),
+            // It is a program or a library.
+            Some(file) if line == 0 => self.mapping(file),
+            _ => 1,
+        };
+        let file = if line > 0 { file.unwrap_or("") } else { "" };
+        let names = (self.string(function), self.string(file));
+        let function = self.functions.number(names) as u64 + 1;
+        let location = self.locations.number((mapping, function, line)) as u64 + 1;
+        self.known.insert(key, location);
+        location
+    }
+
+    fn sample(&mut self, texts: &[Text], place: Place, values: &[u64; 4]) -> Sample {
+        let text = |number: u32| &*texts[number as usize];
+        // Innermost first.
+        let mut location_id = Vec::new();
+        match place.below {
+            Below::Nothing => {}
+            Below::NotKept => location_id.push(self.location(NOT_KEPT, true)),
+            Below::Sleep { label, .. } => {
+                location_id.push(self.location(text(label), true));
+            }
+        }
+        location_id.push(self.location(text(place.call), true));
+        match place.stack {
+            None => location_id.push(self.location(NO_STACK, false)),
+            Some(stack) => {
+                for frame in frames::split(text(stack)).rev() {
+                    location_id.push(self.location(frame, false));
+                }
+            }
+        }
+        let label = place.comm.map(|comm| Label {
+            key: self.string("thread"),
+            str: self.string(text(comm)),
+        });
+        Sample {
+            location_id,
+            value: values.map(|value| value as i64).to_vec(),
+            label: label.into_iter().collect(),
+        }
+    }
+
+    fn finish(mut self, sample: Vec<Sample>, weight: Weight, about: &About) -> Message_ {
+        let sample_type = TYPES
+            .iter()
+            .map(|(name, unit)| ValueType {
+                r#type: self.string(name),
+                unit: self.string(unit),
+            })
+            .collect();
+        let first = match weight {
+            Weight::Blocked => TYPES[0].0,
+            Weight::Cpu => TYPES[1].0,
+            Weight::Runqueue => TYPES[2].0,
+        };
+        let default_sample_type = self.string(first);
+        let comment = about
+            .comments
+            .iter()
+            .map(|text| self.string(text))
+            .collect();
+        let numbered = |index: usize| index as u64 + 1;
+        let mapping = self.mappings.in_order().into_iter().enumerate();
+        let location = self.locations.in_order().into_iter().enumerate();
+        let function = self.functions.in_order().into_iter().enumerate();
+        Message_ {
+            sample_type,
+            sample,
+            mapping: mapping
+                .map(|(index, filename)| Mapping {
+                    id: numbered(index),
+                    filename,
+                    has_functions: true,
+                    has_filenames: true,
+                    has_line_numbers: true,
+                    has_inline_frames: true,
+                })
+                .collect(),
+            location: location
+                .map(|(index, (mapping_id, function_id, line))| Location {
+                    id: numbered(index),
+                    mapping_id,
+                    line: vec![Line {
+                        function_id,
+                        line: line.into(),
+                    }],
+                })
+                .collect(),
+            function: function
+                .map(|(index, (name, filename))| Function {
+                    id: numbered(index),
+                    name,
+                    system_name: name,
+                    filename,
+                })
+                .collect(),
+            string_table: self.strings.in_order(),
+            time_nanos: about.time_ns,
+            duration_nanos: about.duration_ns,
+            comment,
+            default_sample_type,
+        }
+    }
+}
+
+/// `Profile`.
+#[derive(Clone, PartialEq, Message)]
+struct Message_ {
+    #[prost(message, repeated, tag = "1")]
+    sample_type: Vec<ValueType>,
+    #[prost(message, repeated, tag = "2")]
+    sample: Vec<Sample>,
+    #[prost(message, repeated, tag = "3")]
+    mapping: Vec<Mapping>,
+    #[prost(message, repeated, tag = "4")]
+    location: Vec<Location>,
+    #[prost(message, repeated, tag = "5")]
+    function: Vec<Function>,
+    #[prost(string, repeated, tag = "6")]
+    string_table: Vec<String>,
+    #[prost(int64, tag = "9")]
+    time_nanos: i64,
+    #[prost(int64, tag = "10")]
+    duration_nanos: i64,
+    #[prost(int64, repeated, tag = "13")]
+    comment: Vec<i64>,
+    #[prost(int64, tag = "14")]
+    default_sample_type: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct ValueType {
+    #[prost(int64, tag = "1")]
+    r#type: i64,
+    #[prost(int64, tag = "2")]
+    unit: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Sample {
+    #[prost(uint64, repeated, tag = "1")]
+    location_id: Vec<u64>,
+    #[prost(int64, repeated, tag = "2")]
+    value: Vec<i64>,
+    #[prost(message, repeated, tag = "3")]
+    label: Vec<Label>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Label {
+    #[prost(int64, tag = "1")]
+    key: i64,
+    #[prost(int64, tag = "2")]
+    str: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Mapping {
+    #[prost(uint64, tag = "1")]
+    id: u64,
+    #[prost(int64, tag = "5")]
+    filename: i64,
+    #[prost(bool, tag = "7")]
+    has_functions: bool,
+    #[prost(bool, tag = "8")]
+    has_filenames: bool,
+    #[prost(bool, tag = "9")]
+    has_line_numbers: bool,
+    #[prost(bool, tag = "10")]
+    has_inline_frames: bool,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Location {
+    #[prost(uint64, tag = "1")]
+    id: u64,
+    #[prost(uint64, tag = "2")]
+    mapping_id: u64,
+    #[prost(message, repeated, tag = "4")]
+    line: Vec<Line>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Line {
+    #[prost(uint64, tag = "1")]
+    function_id: u64,
+    #[prost(int64, tag = "2")]
+    line: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Function {
+    #[prost(uint64, tag = "1")]
+    id: u64,
+    #[prost(int64, tag = "2")]
+    name: i64,
+    #[prost(int64, tag = "3")]
+    system_name: i64,
+    #[prost(int64, tag = "4")]
+    filename: i64,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::samples::{calls, export_of, options, wild_call};
+    use crate::Format;
+
+    fn read(bytes: &[u8]) -> Message_ {
+        let mut plain = Vec::new();
+        flate2::read::GzDecoder::new(bytes)
+            .read_to_end(&mut plain)
+            .unwrap();
+        Message_::decode(&plain[..]).unwrap()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn a_profile_has_all_the_time(calls in calls()) {
+            let (bytes, _) = export_of(&calls, &options(Format::Pprof, Weight::Cpu)).unwrap();
+            let profile = read(&bytes);
+            let sum = |index: usize| -> i64 {
+                profile.sample.iter().map(|sample| sample.value[index]).sum()
+            };
+            let expected = |of: fn(&Call) -> u64| calls.iter().map(of).sum::<u64>() as i64;
+            prop_assert_eq!(sum(0), expected(|call| call.budget.blocked_ns));
+            prop_assert_eq!(sum(1), expected(|call| call.budget.cpu_ns));
+            prop_assert_eq!(sum(2), expected(|call| call.budget.runqueue_ns));
+            let whole = |call: &Call| u64::from(call.number >= 0 && !call.restarted);
+            prop_assert_eq!(sum(3), expected(whole));
+            prop_assert_eq!(&profile.string_table[0], "");
+            let first = profile.default_sample_type as usize;
+            prop_assert_eq!(&profile.string_table[first], "cpu");
+            for location in profile.sample.iter().flat_map(|sample| &sample.location_id) {
+                let location = &profile.location[*location as usize - 1];
+                let function = &profile.function[location.line[0].function_id as usize - 1];
+                prop_assert!((function.name as usize) < profile.string_table.len());
+                prop_assert!(location.mapping_id as usize <= profile.mapping.len());
+            }
+        }
+
+        #[test]
+        fn what_does_not_fit_is_an_error(calls in prop::collection::vec(wild_call(), 0..40)) {
+            match export_of(&calls, &options(Format::Pprof, Weight::Blocked)) {
+                Ok((bytes, _)) => drop(read(&bytes)),
+                Err(error) => prop_assert!(error.to_string().contains("292 years"), "{error}"),
+            }
+        }
+    }
+}
