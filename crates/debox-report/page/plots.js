@@ -1,5 +1,12 @@
 // Numbers as people read them, elements, and the plots. Nothing here knows the report.
 
+// For tests, and for whoever looks why a plot is missing.
+for (const kind of ["error", "unhandledrejection", "securitypolicyviolation"]) {
+  addEventListener(kind, (event) => {
+    document.documentElement.dataset.error = `${kind}: ${event.message || event.reason || event.violatedDirective}`;
+  });
+}
+
 const data = JSON.parse(document.getElementById("data").textContent);
 
 function time(ns) {

@@ -164,7 +164,7 @@ function waits() {
     "Longest first, idle waits last.",
     table([
       ["thread", (w) => (w.is_main ? "main of " : "") + w.comm + (w.many_threads ? " (several)" : ` (${w.tid})`)],
-      ["call", (w) => w.call], ["waited for", (w) => w.label + (w.resource ? `: ${w.resource}` : ""), "long"],
+      ["call", (w) => w.call], ["waited for", (w) => w.label + (w.resource ? `: ${w.resource}` : w.resources > 1 ? `: ${count(w.resources)} different ones` : ""), "long"],
       ["class", (w) => w.class], ["times", (w) => count(w.count), "n"], ["time", (w) => time(w.blocked_ns), "n"],
       ["longest", (w) => time(w.longest_ns), "n"], ["called from", (w) => w.caller || "", "long"],
       ["held by", ownerWords, "long"], ["longest ended by", (w) => w.waker],

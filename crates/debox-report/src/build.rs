@@ -78,13 +78,14 @@ pub fn report(
         }
     }
     let begin = if sums.rows > 0 { sums.first } else { 0 };
-    let mut waits: Vec<(&WaitKey, &WaitSums)> = sums.waits.iter().collect();
+    let mut waits = fold_waits(sums);
     let is_idle = |key: &WaitKey| class_of(sums, names, key.label) == "idle";
-    waits.sort_by_key(|(key, sums)| (is_idle(key), Reverse(sums.blocked), **key));
+    waits.sort_by_key(|(key, sums, _)| (is_idle(key), Reverse(sums.blocked), *key));
     let waits_left_out = waits.len().saturating_sub(WAITS) as u64;
-    let waits = waits[..waits.len().min(WAITS)]
+    let waits = waits
         .iter()
-        .map(|(key, wait_sums)| wait(key, wait_sums, sums, names))
+        .take(WAITS)
+        .map(|(key, wait_sums, resources)| wait(key, wait_sums, *resources, sums, names))
         .collect();
     let mut report = Report {
         schema: SCHEMA,
@@ -149,7 +150,49 @@ fn class_of(sums: &Aggregate, names: &Names, label: Name) -> String {
     names.get(class).to_string()
 }
 
-fn wait(key: &WaitKey, wait: &WaitSums, sums: &Aggregate, names: &Names) -> Wait {
+/// A thread that reads a thousand files waits for a thousand resources, each a little: those that are
+/// less than this part of the waits of the same call from the same place are one row.
+const OWN_ROW: f64 = 0.1;
+
+/// Each with the number of its resources or owners, where these are folded.
+fn fold_waits(sums: &Aggregate) -> Vec<(WaitKey, WaitSums, u64)> {
+    let place = |key: &WaitKey| WaitKey {
+        resource: NONE,
+        certainty: NONE,
+        owner: NONE,
+        doing: NONE,
+        ..*key
+    };
+    let mut by_place: BTreeMap<WaitKey, Vec<(&WaitKey, &WaitSums)>> = BTreeMap::new();
+    for (key, sums) in &sums.waits {
+        by_place.entry(place(key)).or_default().push((key, sums));
+    }
+    let mut rows = Vec::new();
+    for (place, mut waits) in by_place {
+        waits.sort_unstable_by_key(|(key, _)| **key);
+        let all = waits
+            .iter()
+            .fold(0u64, |sum, (_, wait)| sum.saturating_add(wait.blocked));
+        let is_own = |wait: &WaitSums| wait.blocked as f64 >= all as f64 * OWN_ROW;
+        let (own, small): (Vec<_>, Vec<_>) = waits.into_iter().partition(|(_, sums)| is_own(sums));
+        rows.extend(own.into_iter().map(|(key, sums)| (*key, *sums, 0)));
+        match small.as_slice() {
+            [] => {}
+            [(key, sums)] => rows.push((**key, **sums, 0)),
+            several => {
+                let mut folded = Aggregate::new(0);
+                for (_, sums) in several {
+                    folded.add_wait(place, sums);
+                }
+                let folded = folded.waits.remove(&place).unwrap_or_default();
+                rows.push((place, folded, several.len() as u64));
+            }
+        }
+    }
+    rows
+}
+
+fn wait(key: &WaitKey, wait: &WaitSums, resources: u64, sums: &Aggregate, names: &Names) -> Wait {
     let maybe = |name: Name| names.text(name).map(|text| text.to_string());
     let waker = wait.waker.map_or_else(String::new, |(kind, comm)| {
         let kind = names.get(kind);
@@ -164,6 +207,7 @@ fn wait(key: &WaitKey, wait: &WaitSums, sums: &Aggregate, names: &Names) -> Wait
         label: names.get(key.label).to_string(),
         class: class_of(sums, names, key.label),
         resource: maybe(key.resource),
+        resources,
         caller: maybe(key.caller),
         count: wait.count,
         blocked_ns: wait.blocked,

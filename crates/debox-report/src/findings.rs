@@ -19,6 +19,9 @@ fn what(wait: &Wait) -> String {
     match &wait.resource {
         Some(resource) if resource.contains(&wait.label) => format!("the {resource}"),
         Some(resource) => format!("{} ({resource})", wait.label),
+        None if wait.resources > 1 => {
+            format!("{} ({} different ones)", wait.label, count(wait.resources))
+        }
         None => wait.label.clone(),
     }
 }
@@ -145,7 +148,7 @@ pub fn findings(report: &Report) -> Vec<Finding> {
     let totals = &report.totals;
     let active = totals.wall_ns.saturating_sub(totals.idle_ns).max(1);
     let between = report.between_calls.as_ref();
-    let least = (active as f64 * PART_MIN) as u64;
+    let least = ((active as f64 * PART_MIN) as u64).max(1);
     let part = |ns: u64| format!("{:.0} %", 100.0 * ns as f64 / active as f64);
     let mut found = Vec::new();
     let mut add = |kind, text: String, evidence: String, weight_ns| {

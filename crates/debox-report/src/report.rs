@@ -147,6 +147,8 @@ pub struct Wait {
     pub label: String,
     pub class: String,
     pub resource: Option<String>,
+    /// Not 0: so many resources or owners, each of little weight, are in this row.
+    pub resources: u64,
     pub caller: Option<String>,
     pub count: u64,
     pub blocked_ns: u64,

@@ -62,15 +62,7 @@ pub fn scan(
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<Aggregate> {
     let groups = history.groups();
-    let origin = history
-        .files
-        .iter()
-        .map(|file| {
-            let offset = file.meta.realtime_offset_ns;
-            (file.meta.started_ns.min(i64::MAX as u64) as i64).saturating_add(offset)
-        })
-        .min()
-        .unwrap_or(0);
+    let origin = origin(&groups)?;
     let parts = SEGMENTS.div_ceil(groups.len().max(1));
     let next = AtomicUsize::new(0);
     let stop = AtomicBool::new(false);
@@ -105,6 +97,23 @@ pub fn scan(
         whole.merge(aggregate?);
     }
     Ok(whole)
+}
+
+/// When the history begins: the first time in the first groups of its files. Rows come nearly in the
+/// order of their ends; what began earlier counts there.
+fn origin(groups: &[Group<'_>]) -> Result<i64> {
+    let mut first = i64::MAX;
+    for group in groups.iter().filter(|group| group.index == 0) {
+        for batch in group.batches(&["time"], BATCH_ROWS)? {
+            let batch = batch?;
+            let times = numbers::<TimestampNanosecondType>(&batch, "time")?;
+            first = times
+                .values()
+                .iter()
+                .fold(first, |first, time| first.min(*time));
+        }
+    }
+    Ok(if first == i64::MAX { 0 } else { first })
 }
 
 #[derive(Default)]

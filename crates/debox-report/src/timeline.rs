@@ -51,7 +51,7 @@ impl Timeline {
     pub fn new(origin: i64) -> Timeline {
         Timeline {
             origin,
-            shift: 16,
+            shift: 12,
             bins: vec![[0; PARTS.len()]; BINS],
         }
     }
