@@ -30,7 +30,7 @@ demo:
 	$(AS_ROOT) scripts/demo $(TARGET)/release/debox
 
 test:
-	scripts/setup build test guest
+	scripts/setup build test guest browser
 	scripts/test
 
 # The tests on three other kernels, booted under emulation: some hours.

@@ -11,14 +11,15 @@ mod options;
 mod output;
 mod preload;
 mod record;
+mod report;
 mod run;
 mod table;
 mod tappable;
-mod units;
 
 use std::process::ExitCode;
 
 use clap::Parser;
+use debox_report::units;
 
 use crate::options::{Cli, Subcommand};
 
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
         Subcommand::Attach(arguments) => attach::attach(arguments),
         Subcommand::Record(arguments) => record::record(arguments),
         Subcommand::Guard(arguments) => guard::guard(arguments),
+        Subcommand::Report(arguments) => report::report(arguments),
         Subcommand::Repair(arguments) => record::repair(&arguments.file),
         Subcommand::Export(arguments) => export::export(arguments),
         Subcommand::Broker(arguments) => broker::broker(arguments),

@@ -61,6 +61,14 @@ pub enum Subcommand {
         blocked, or if it cannot be said that none did; else as with `debox run`."
     )]
     Guard(Guard),
+    /// Say what a recording shows: findings, budgets, waits, latencies, what gets more expensive
+    #[command(after_help = "Examples:\n  debox report trace.parquet\n  \
+        debox report trace.parquet --html report.html\n  \
+        debox report after.parquet --against before.parquet\n\n\
+        Reads files of `debox record`, several of one recording, and directories of them. The page is \
+        one file that opens without a network.\n\n\
+        Exit status: 0 if the report was made, whatever it says; 125 if a file cannot be read.")]
+    Report(Report),
     /// Make one whole file of what a killed recorder left
     #[command(after_help = "Example:\n  debox repair trace.parquet")]
     Repair(Repair),
@@ -266,6 +274,26 @@ pub enum GuardFormat {
     Text,
     Json,
     Junit,
+}
+
+#[derive(Args)]
+pub struct Report {
+    /// Files of a recording, or directories of them
+    #[arg(value_name = "FILE", required = true)]
+    pub files: Vec<PathBuf>,
+    /// Draw the report as one HTML page
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// Write the report as JSON, to `-` for standard output (schema/history-report-1.json)
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
+    #[arg(require_equals = true)]
+    pub json: Option<PathBuf>,
+    /// Compare with another recording: what differs, and what the data do not show
+    #[arg(long, value_name = "FILE")]
+    pub against: Option<PathBuf>,
+    /// Show all rows of each table
+    #[arg(long)]
+    pub all: bool,
 }
 
 #[derive(Args)]

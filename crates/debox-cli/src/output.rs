@@ -67,7 +67,7 @@ impl Output {
             Format::Table => {
                 let options = TableOptions {
                     color,
-                    width: terminal_width(),
+                    width: terminal_width(2),
                     all: self.all,
                 };
                 table::print(out, report, &options)
@@ -100,11 +100,12 @@ impl SyncIfRegular for File {
     }
 }
 
-fn terminal_width() -> usize {
+/// Columns of the terminal that a descriptor is, or 100.
+pub fn terminal_width(descriptor: i32) -> usize {
     // SAFETY: the ioctl fills in the structure it is given.
     let mut size: libc::winsize = unsafe { std::mem::zeroed() };
     // SAFETY: as above.
-    let known = unsafe { libc::ioctl(2, libc::TIOCGWINSZ, &mut size) } == 0;
+    let known = unsafe { libc::ioctl(descriptor, libc::TIOCGWINSZ, &mut size) } == 0;
     if known && size.ws_col > 0 {
         usize::from(size.ws_col)
     } else {

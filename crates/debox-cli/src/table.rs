@@ -7,7 +7,7 @@
 
 mod calls;
 pub mod doctor;
-mod grid;
+pub(crate) mod grid;
 mod owners;
 mod sleeps;
 mod summary;
@@ -66,13 +66,18 @@ pub fn print(out: &mut impl Write, report: &Report, options: &TableOptions) -> i
 }
 
 /// The title of a section, set off by an empty line.
-fn heading(out: &mut impl Write, text: &str, options: &TableOptions) -> io::Result<()> {
+pub(crate) fn heading(out: &mut impl Write, text: &str, options: &TableOptions) -> io::Result<()> {
     writeln!(out)?;
     line(out, text, Style::new().bold(), options)
 }
 
 /// A line of prose, styled when the reader wants colours.
-fn line(out: &mut impl Write, text: &str, style: Style, options: &TableOptions) -> io::Result<()> {
+pub(crate) fn line(
+    out: &mut impl Write,
+    text: &str,
+    style: Style,
+    options: &TableOptions,
+) -> io::Result<()> {
     if options.color {
         writeln!(out, "{style}{text}{style:#}")
     } else {
@@ -81,7 +86,7 @@ fn line(out: &mut impl Write, text: &str, style: Style, options: &TableOptions) 
 }
 
 /// How many of `rows` to show: all, or `limit`; a single row more is shown and not counted out.
-fn shown(rows: usize, limit: usize, options: &TableOptions) -> usize {
+pub(crate) fn shown(rows: usize, limit: usize, options: &TableOptions) -> usize {
     if options.all || rows <= limit + 1 {
         rows
     } else {

@@ -16,7 +16,7 @@ mod write;
 
 pub use flight::Flight;
 pub use meta::{Lost, Meta, SCHEMA};
-pub use read::{Batches, File, History};
+pub use read::{Batches, File, Group, History};
 pub use repair::{repair, Repaired};
 pub use rows::Rows;
 pub use schema::{schema, sleep_fields};

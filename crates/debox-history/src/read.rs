@@ -9,9 +9,10 @@ use std::sync::Arc;
 use anyhow::{bail, ensure, Context, Result};
 use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, Schema};
+use debox::history::Call;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
-    ParquetRecordBatchReaderBuilder,
+    ParquetRecordBatchReaderBuilder, RowSelection,
 };
 use parquet::arrow::ProjectionMask;
 use parquet::errors::ParquetError;
@@ -19,7 +20,7 @@ use parquet::file::reader::{ChunkReader, Length};
 
 use crate::meta::Meta;
 use crate::recover;
-use crate::rows::Rows;
+use crate::rows::{calls as decoded, Rows, ALL};
 use crate::schema::schema;
 use crate::write::tail_of;
 
@@ -88,6 +89,21 @@ impl History {
             columns,
             open: None,
         }
+    }
+
+    /// The groups of rows, in order: each can be read by itself, and so by another thread.
+    pub fn groups(&self) -> Vec<Group<'_>> {
+        let mut groups = Vec::new();
+        for file in &self.files {
+            for (index, group) in file.metadata.metadata().row_groups().iter().enumerate() {
+                groups.push(Group {
+                    file,
+                    index,
+                    rows: u64::try_from(group.num_rows()).unwrap_or(0),
+                });
+            }
+        }
+        groups
     }
 
     /// The rows as records: slower than columns.
@@ -180,6 +196,13 @@ impl File {
     }
 
     fn reader(&self, columns: &[&str]) -> Result<ParquetRecordBatchReader> {
+        self.builder(columns)
+            .with_batch_size(BATCH_ROWS)
+            .build()
+            .with_context(|| format!("cannot read {}", self.path.display()))
+    }
+
+    fn builder(&self, columns: &[&str]) -> ParquetRecordBatchReaderBuilder<Bytes> {
         let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(
             self.bytes.clone(),
             self.metadata.clone(),
@@ -194,11 +217,62 @@ impl File {
             })
         });
         let mask = ProjectionMask::leaves(descriptor, leaves.map(|(index, _)| index));
-        builder
-            .with_projection(mask)
-            .with_batch_size(BATCH_ROWS)
+        builder.with_projection(mask)
+    }
+}
+
+/// Rows of a file that are stored together.
+#[derive(Debug, Clone, Copy)]
+pub struct Group<'a> {
+    pub file: &'a File,
+    /// Which group of its file, from 0.
+    pub index: usize,
+    /// As the file says; a damaged one may have others.
+    pub rows: u64,
+}
+
+impl<'a> Group<'a> {
+    /// Its rows as columns, so many at once at most; see [`History::batches`].
+    pub fn batches(
+        &self,
+        columns: &[&str],
+        rows: usize,
+    ) -> Result<impl Iterator<Item = Result<RecordBatch>> + use<'a>> {
+        let file = self.file;
+        let reader = file
+            .builder(columns)
+            .with_row_groups(vec![self.index])
+            .with_batch_size(rows)
             .build()
-            .with_context(|| format!("cannot read {}", self.path.display()))
+            .with_context(|| format!("cannot read {}", file.path.display()))?;
+        Ok(reader.map(move |batch| {
+            batch.with_context(|| format!("cannot read {}: it is damaged", file.path.display()))
+        }))
+    }
+
+    /// Some of its rows as records, in the order of the file.
+    pub fn calls_at(&self, rows: &[usize]) -> Result<Vec<Call>> {
+        let mut rows = rows.to_vec();
+        rows.sort_unstable();
+        rows.dedup();
+        let reader = self
+            .file
+            .builder(ALL)
+            .with_row_groups(vec![self.index])
+            .with_row_selection(RowSelection::from_consecutive_ranges(
+                rows.iter().map(|row| *row..*row + 1),
+                usize::try_from(self.rows).context("a group has too many rows")?,
+            ))
+            .build()
+            .with_context(|| format!("cannot read {}", self.file.path.display()))?;
+        let mut calls = Vec::new();
+        for batch in reader {
+            let path = || format!("cannot read {}: it is damaged", self.file.path.display());
+            let batch = batch.with_context(path)?;
+            let offset = self.file.meta.realtime_offset_ns;
+            calls.extend(decoded(&batch, offset).with_context(path)?);
+        }
+        Ok(calls)
     }
 }
 

@@ -14,7 +14,7 @@ use debox::history::{Budget, Call, Sleep, Text};
 use crate::read::{Batches, File, History};
 
 /// Everything that a record has.
-const ALL: &[&str] = &[
+pub(crate) const ALL: &[&str] = &[
     "time",
     "pid",
     "tid",
@@ -130,7 +130,7 @@ fn maybe<T: ArrowPrimitiveType>(column: &PrimitiveArray<T>, row: usize) -> Optio
     column.is_valid(row).then(|| column.value(row))
 }
 
-fn calls(batch: &RecordBatch, realtime_offset_ns: i64) -> Result<Vec<Call>> {
+pub(crate) fn calls(batch: &RecordBatch, realtime_offset_ns: i64) -> Result<Vec<Call>> {
     let column = |name: &str| {
         let found = batch.column_by_name(name);
         found.with_context(|| format!("the column {name} is missing"))

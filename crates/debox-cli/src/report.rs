@@ -1,0 +1,100 @@
+//! `debox report`: what a recording shows.
+
+mod tables;
+
+use std::fs;
+use std::io::{self, IsTerminal, Write};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use debox_history::History;
+use debox_report::{analyze, page, Analysis};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::options::Report;
+use crate::output::terminal_width;
+use crate::table::TableOptions;
+
+/// What is done by then needs no bar.
+const QUICK: Duration = Duration::from_secs(2);
+
+pub fn report(arguments: Report) -> Result<u8> {
+    if let (Some(why), Some(_)) = (page::missing(), &arguments.html) {
+        // Told before anything long is done.
+        anyhow::bail!(
+            "--html cannot draw a page, because {why}: install nodejs and npm, and build debox again \
+             with a network"
+        );
+    }
+    let history = History::open(&arguments.files)?;
+    let base = arguments
+        .against
+        .as_ref()
+        .map(|path| History::open(&[path]));
+    let base = base.transpose()?;
+    let mut analysis = read(&history, "reading")?;
+    if let Some(base) = &base {
+        analysis.compare(&read(base, "reading the other")?);
+    }
+    let report = &analysis.report;
+    let mut quiet = false;
+    if let Some(path) = &arguments.html {
+        write(path, page::page(report)?.as_bytes())?;
+    }
+    if let Some(path) = &arguments.json {
+        let mut bytes =
+            serde_json::to_vec(report).context("the report cannot be written as JSON")?;
+        bytes.push(b'\n');
+        if path == Path::new("-") {
+            quiet = true;
+            ignore_closed(io::stdout().lock().write_all(&bytes))?;
+        } else {
+            write(path, &bytes)?;
+        }
+    }
+    if !quiet {
+        let stdout = io::stdout();
+        let options = TableOptions {
+            color: stdout.is_terminal() && std::env::var_os("NO_COLOR").is_none(),
+            width: terminal_width(1),
+            all: arguments.all,
+        };
+        let mut text = Vec::new();
+        tables::print(&mut text, report, &options)?;
+        ignore_closed(stdout.lock().write_all(&text))?;
+    }
+    Ok(0)
+}
+
+/// Whoever reads may have seen enough.
+fn ignore_closed(result: io::Result<()>) -> Result<()> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => other.context("cannot write to standard output"),
+    }
+}
+
+fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+    fs::write(path, bytes).with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn read(history: &History, what: &'static str) -> Result<Analysis> {
+    let threads = std::thread::available_parallelism().map_or(1, |threads| threads.get());
+    let bar = ProgressBar::with_draw_target(Some(history.rows()), ProgressDrawTarget::hidden());
+    let style = "{msg} {bar:30} {human_pos} of {human_len} records, {eta} left";
+    bar.set_style(ProgressStyle::with_template(style).context("the bar's template is wrong")?);
+    bar.set_message(what);
+    let (begin, shown) = (Instant::now(), AtomicU64::new(0));
+    let wanted = io::stderr().is_terminal();
+    let analysis = analyze(history, threads, &|rows| {
+        bar.inc(rows);
+        let is_late = wanted && begin.elapsed() >= QUICK;
+        if is_late && shown.swap(1, Ordering::Relaxed) == 0 {
+            bar.set_draw_target(ProgressDrawTarget::stderr());
+        }
+    });
+    bar.finish_and_clear();
+    analysis
+}

@@ -1,0 +1,431 @@
+//! The report on a terminal: findings first, then the figures that they rest on.
+
+use std::io::{self, Write};
+
+use anstyle::Style;
+use debox_report::{Budget, Comparison, Difference, Report, Verdict};
+
+use crate::table::grid::{name, note, number, text, Cell, Grid, Tone};
+use crate::table::{heading, line, shown, TableOptions};
+use crate::units;
+
+const CALLS: usize = 15;
+const LABELS: usize = 12;
+const WAITS: usize = 10;
+const SLOWEST: usize = 10;
+const THREADS: usize = 8;
+const IDLE: &str = "idle";
+
+pub fn print(out: &mut impl Write, report: &Report, options: &TableOptions) -> io::Result<()> {
+    summary(out, report, options)?;
+    findings(out, report, options)?;
+    if let Some(comparison) = &report.against {
+        against(out, comparison, options)?;
+    }
+    calls(out, report, options)?;
+    labels(out, report, options)?;
+    waits(out, report, options)?;
+    growth(out, report, options)?;
+    slowest(out, report, options)?;
+    threads(out, report, options)?;
+    heading(out, "What is missing or uncertain", options)?;
+    for sentence in &report.caveats {
+        note(out, sentence, options)?;
+    }
+    Ok(())
+}
+
+fn active(budget: &Budget) -> u64 {
+    budget.wall_ns.saturating_sub(budget.idle_ns)
+}
+
+fn summary(out: &mut impl Write, report: &Report, options: &TableOptions) -> io::Result<()> {
+    let recording = &report.recording;
+    let commands: Vec<String> = recording
+        .commands
+        .iter()
+        .map(|words| words.join(" "))
+        .collect();
+    let command = commands.join("; ");
+    let of = if command.is_empty() {
+        "a running process"
+    } else {
+        &command
+    };
+    let of: String = of
+        .chars()
+        .filter(|letter| !letter.is_control())
+        .take(200)
+        .collect();
+    line(
+        out,
+        &format!("debox report: {of}"),
+        Style::new().bold(),
+        options,
+    )?;
+    let totals = &report.totals;
+    note(
+        out,
+        &format!(
+            "{} calls of {} threads in {}; in calls {}: {} CPU, {} blocked (of it {} idle), {} waiting for \
+             a CPU, {} preempted",
+            units::count(recording.calls),
+            units::count(recording.threads),
+            units::time(recording.span_ns),
+            units::time(totals.wall_ns),
+            units::time(totals.cpu_ns),
+            units::time(totals.blocked_ns),
+            units::time(totals.idle_ns),
+            units::time(totals.runqueue_ns),
+            units::time(totals.preempted_ns),
+        ),
+        options,
+    )?;
+    if !recording.lost.is_none() || !recording.complete || recording.cut_off_bytes > 0 {
+        let text = "  Something is missing from this recording: see the end of the report.";
+        line(
+            out,
+            text,
+            Style::new().fg_color(Some(anstyle::AnsiColor::Yellow.into())),
+            options,
+        )?;
+    }
+    Ok(())
+}
+
+fn findings(out: &mut impl Write, report: &Report, options: &TableOptions) -> io::Result<()> {
+    heading(out, "Findings", options)?;
+    let mut grid = Grid::new([number(""), text("")]);
+    for (index, finding) in report.findings.iter().enumerate() {
+        grid.row([
+            Cell::text(format!("{}.", index + 1)),
+            Cell::text(&finding.text),
+        ]);
+    }
+    grid.print(out, options)
+}
+
+fn change(difference: &Difference) -> Cell {
+    let Some((low, high)) = difference.change_percent else {
+        return Cell::text("too few").tone(Tone::Quiet);
+    };
+    let range = format!("{low:+.1} to {high:+.1} %");
+    match difference.verdict {
+        Verdict::None => Cell::text(format!("none shown ({range})")).tone(Tone::Quiet),
+        Verdict::TooFew => Cell::text("too few").tone(Tone::Quiet),
+        Verdict::More => Cell::text(range).tone(Tone::Warn),
+        Verdict::Less => Cell::text(range),
+    }
+}
+
+fn against(
+    out: &mut impl Write,
+    comparison: &Comparison,
+    options: &TableOptions,
+) -> io::Result<()> {
+    heading(
+        out,
+        &format!("Against {}", comparison.base.join(", ")),
+        options,
+    )?;
+    let mut grid = Grid::new([
+        name("call"),
+        number("calls"),
+        number("median"),
+        name("change"),
+        number("99%").gives_way(2),
+        name("change 99%").gives_way(2),
+        number("total").gives_way(1),
+        name("change total").gives_way(1),
+    ]);
+    let shown = shown(comparison.calls.len(), CALLS, options);
+    for call in &comparison.calls[..shown] {
+        let pair = |difference: &Difference| {
+            let (base, new) = (units::time(difference.base_ns), units::time(difference.ns));
+            Cell::text(
+                format!("{base} > {new}")
+                    .replace(" > ", "→")
+                    .replace(' ', ""),
+            )
+        };
+        grid.row([
+            Cell::text(&call.call),
+            Cell::text(format!(
+                "{}→{}",
+                units::count(call.base_count),
+                units::count(call.count)
+            )),
+            pair(&call.median),
+            change(&call.median),
+            pair(&call.p99),
+            change(&call.p99),
+            pair(&call.total),
+            change(&call.total),
+        ]);
+    }
+    grid.print(out, options)?;
+    let text =
+        "In brackets: the interval in which the change is, at 99 %. `none shown`: no difference \
+                that the data show. Two runs cannot tell how much runs differ by themselves.";
+    note(out, text, options)?;
+    for sentence in &comparison.base_caveats {
+        note(out, &format!("Of the other: {sentence}"), options)?;
+    }
+    Ok(())
+}
+
+fn calls(out: &mut impl Write, report: &Report, options: &TableOptions) -> io::Result<()> {
+    if report.calls.is_empty() {
+        return Ok(());
+    }
+    heading(out, "Where the time went, by call", options)?;
+    let mut grid = Grid::new([
+        name("call"),
+        number("calls"),
+        number("wall"),
+        number("cpu"),
+        number("blocked"),
+        number("idle").when_used(),
+        number("runqueue").when_used().gives_way(2),
+        number("preempted").when_used().gives_way(3),
+        number("median").gives_way(1),
+        number("99%").gives_way(1),
+        number("longest").gives_way(1),
+        text("errors").when_used().gives_way(4),
+    ]);
+    let rows: Vec<_> = report.calls.iter().chain(&report.between_calls).collect();
+    let shown = shown(rows.len(), CALLS, options);
+    for call in &rows[..shown] {
+        let errors: Vec<String> = call
+            .errors
+            .iter()
+            .take(2)
+            .map(|(e, n)| format!("{e}/{n}"))
+            .collect();
+        grid.row([
+            Cell::text(&call.name),
+            Cell::number(call.count),
+            Cell::time(call.budget.wall_ns),
+            Cell::time(call.budget.cpu_ns),
+            Cell::time(call.budget.blocked_ns),
+            Cell::time(call.budget.idle_ns),
+            Cell::time(call.budget.runqueue_ns),
+            Cell::time(call.budget.preempted_ns),
+            Cell::time(call.median_ns),
+            Cell::time(call.p99_ns),
+            Cell::time(call.max_ns),
+            Cell::text(errors.join(" ")),
+        ]);
+    }
+    grid.print(out, options)?;
+    if shown < rows.len() {
+        note(
+            out,
+            &format!("… {} more calls (--all)", rows.len() - shown),
+            options,
+        )?;
+    }
+    Ok(())
+}
+
+/// One line per label, with `call/sleeps`: the matrix, as far as a terminal is wide.
+fn labels(out: &mut impl Write, report: &Report, options: &TableOptions) -> io::Result<()> {
+    let matrix = &report.matrix;
+    if matrix.labels.is_empty() {
+        return Ok(());
+    }
+    heading(out, "What it waited for, by label and call", options)?;
+    let mut grid = Grid::new([
+        name("label"),
+        name("class"),
+        number("sleeps"),
+        number("time"),
+        text("call/sleeps"),
+    ]);
+    let shown = shown(matrix.labels.len(), LABELS, options);
+    for (at, label) in matrix.labels[..shown].iter().enumerate() {
+        let mut by_call: Vec<(&String, u64)> = matrix
+            .calls
+            .iter()
+            .zip(&matrix.cells)
+            .map(|(call, row)| (call, row[at].sleeps))
+            .filter(|(_, sleeps)| *sleeps > 0)
+            .collect();
+        by_call.sort_by_key(|(_, sleeps)| std::cmp::Reverse(*sleeps));
+        let by_call: Vec<String> = by_call
+            .iter()
+            .map(|(call, n)| format!("{call}/{}", units::count(*n)))
+            .collect();
+        let cells = [
+            Cell::text(&label.label),
+            Cell::text(&label.class),
+            Cell::number(label.sleeps),
+            Cell::time(label.blocked_ns),
+            Cell::text(by_call.join(" ")),
+        ];
+        if label.class == IDLE {
+            grid.quiet_row(cells);
+        } else {
+            grid.row(cells);
+        }
+    }
+    grid.print(out, options)?;
+    let left = matrix.labels.len() - shown + matrix.labels_left_out;
+    if left > 0 {
+        note(out, &format!("… {left} more labels"), options)?;
+    }
+    Ok(())
+}
+
+fn waits(out: &mut impl Write, report: &Report, options: &TableOptions) -> io::Result<()> {
+    let waits: Vec<_> = report
+        .waits
+        .iter()
+        .filter(|wait| wait.class != IDLE)
+        .collect();
+    if waits.is_empty() {
+        return Ok(());
+    }
+    heading(out, "Who waited for what, and for whom", options)?;
+    let mut grid = Grid::new([number("time"), text("")]);
+    let shown = shown(waits.len(), WAITS, options);
+    for wait in &waits[..shown] {
+        let mut sentence = debox_report::wait_sentence(wait);
+        if !wait.waker.is_empty() {
+            sentence.push_str(&format!(" The longest was ended by {}.", wait.waker));
+        }
+        grid.row([Cell::time(wait.blocked_ns), Cell::text(sentence)]);
+    }
+    grid.print(out, options)?;
+    let left = (waits.len() - shown) as u64;
+    if left > 0 {
+        note(
+            out,
+            &format!(
+                "… {} more kinds of waits were shorter (--all)",
+                units::count(left)
+            ),
+            options,
+        )?;
+    }
+    Ok(())
+}
+
+fn growth(out: &mut impl Write, report: &Report, options: &TableOptions) -> io::Result<()> {
+    if report.trends.is_empty() {
+        return Ok(());
+    }
+    heading(
+        out,
+        "Cost against invocation: the median CPU time of a call",
+        options,
+    )?;
+    let mut grid = Grid::new([
+        name("call"),
+        number("calls"),
+        number("at first"),
+        number("in the middle"),
+        number("at last"),
+        number("rank corr."),
+        name(""),
+    ]);
+    for trend in &report.trends {
+        let bins = &trend.cpu.bins;
+        let (Some(first), Some(last)) = (bins.first(), bins.last()) else {
+            continue;
+        };
+        let growth = match (trend.cpu.grows, trend.wall.grows) {
+            (true, _) => Cell::text("grows").tone(Tone::Warn),
+            (false, true) => Cell::text("its wall time grows").tone(Tone::Warn),
+            _ => Cell::blank(),
+        };
+        grid.row([
+            Cell::text(&trend.call),
+            Cell::number(trend.count),
+            Cell::time(first.3),
+            Cell::time(bins[bins.len() / 2].3),
+            Cell::time(last.3),
+            trend
+                .cpu
+                .rho
+                .map_or_else(Cell::unmeasured, |rho| Cell::text(format!("{rho:.2}"))),
+            growth,
+        ]);
+    }
+    grid.print(out, options)
+}
+
+fn slowest(out: &mut impl Write, report: &Report, options: &TableOptions) -> io::Result<()> {
+    if report.slowest.is_empty() {
+        return Ok(());
+    }
+    heading(out, "The slowest calls, without idle waits", options)?;
+    let mut grid = Grid::new([
+        name("call"),
+        number("wall"),
+        number("at"),
+        name("thread"),
+        text("longest sleep"),
+        text("from").when_used().gives_way(1),
+    ]);
+    let shown = shown(report.slowest.len(), SLOWEST, options);
+    for call in &report.slowest[..shown] {
+        let sleep = call.sleeps.first().map_or_else(String::new, |sleep| {
+            let mut words = format!("{} {}", sleep.label, units::time(sleep.blocked_ns));
+            if let Some(resource) = &sleep.resource {
+                words.push_str(&format!(", {resource}"));
+            }
+            if let Some(owner) = &sleep.owner {
+                words.push_str(&format!(", held by {owner}"));
+            }
+            format!("{words}, ended by {}", sleep.waker)
+        });
+        grid.row([
+            Cell::text(&call.call),
+            Cell::time(call.budget.wall_ns),
+            Cell::time(call.at_ns),
+            Cell::text(format!("{} ({})", call.comm, call.tid)),
+            Cell::text(sleep),
+            Cell::text(call.caller.as_deref().unwrap_or("")),
+        ]);
+    }
+    grid.print(out, options)
+}
+
+fn threads(out: &mut impl Write, report: &Report, options: &TableOptions) -> io::Result<()> {
+    if report.threads.len() < 2 {
+        return Ok(());
+    }
+    heading(out, "Threads", options)?;
+    let mut grid = Grid::new([
+        name("thread"),
+        number("process"),
+        number("calls"),
+        number("wall"),
+        number("without idle"),
+        number("cpu"),
+        number("blocked"),
+    ]);
+    let shown = shown(report.threads.len(), THREADS, options);
+    for thread in &report.threads[..shown] {
+        grid.row([
+            Cell::text(format!("{} ({})", thread.comm, thread.tid)),
+            Cell::id(thread.pid),
+            Cell::number(thread.calls),
+            Cell::time(thread.budget.wall_ns),
+            Cell::time(active(&thread.budget)),
+            Cell::time(thread.budget.cpu_ns),
+            Cell::time(thread.budget.blocked_ns),
+        ]);
+    }
+    grid.print(out, options)?;
+    let left = (report.threads.len() - shown) as u64 + report.threads_left_out;
+    if left > 0 {
+        note(
+            out,
+            &format!("… {} more threads", units::count(left)),
+            options,
+        )?;
+    }
+    Ok(())
+}

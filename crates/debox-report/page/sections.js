@@ -1,0 +1,338 @@
+// The report, section by section.
+
+const main = document.getElementById("main");
+const contents = document.getElementById("contents");
+const recording = data.recording;
+const PARTS = [
+  ["on the CPU", "--cpu", (b) => b.cpu_ns], ["interrupts", "--irq", (b) => b.irq_ns || 0],
+  ["waiting for a CPU", "--runqueue", (b) => b.runqueue_ns], ["preempted", "--preempted", (b) => b.preempted_ns],
+  ["blocked", "--disk", (b) => b.blocked_ns - b.idle_ns], ["blocked: idle", "--idle", (b) => b.idle_ns],
+];
+const CLASS_COLOURS = {
+  "cpu in calls": "--cpu", "interrupts": "--irq", "waiting for a CPU": "--runqueue", "preempted": "--preempted",
+  "blocked: disk": "--disk", "blocked: lock": "--lock", "blocked: memory": "--memory",
+  "blocked: network": "--network", "blocked: process": "--process", "blocked: cpu": "--c7",
+  "blocked: other": "--other", "blocked: not listed": "--c6", "blocked: idle": "--idle",
+};
+const LINES = ["--c0", "--c1", "--c2", "--c3", "--c4", "--c5", "--c6", "--c7"];
+
+function section(id, title, sentence, ...children) {
+  contents.append(make("a", { href: "#" + id }, title));
+  main.append(make("section", { id }, make("h2", {}, title), sentence ? make("p", {}, sentence) : null, children));
+}
+
+const active = (budget) => budget.wall_ns - budget.idle_ns;
+
+function heading() {
+  const commands = recording.commands.map((words) => words.join(" ")).filter(Boolean);
+  const title = commands.length ? commands.join("; ") : "a running process";
+  document.getElementById("title").textContent = title.length > 160 ? title.slice(0, 160) + " …" : title;
+  document.title = "DeBox report: " + title.slice(0, 80);
+  const begin = new Date(recording.begin_ns / 1e6);
+  document.getElementById("facts").textContent =
+    `${count(recording.calls)} calls of ${count(recording.threads)} threads in ${time(recording.span_ns)}, ` +
+    `from ${isNaN(begin) ? "an unknown time" : begin.toISOString().replace("T", " ").slice(0, 19) + " UTC"}; ` +
+    `${recording.hosts.join(", ")}, Linux ${recording.kernels.join(", ")}, ${recording.cpus} CPUs. ` +
+    `In calls: ${time(data.totals.wall_ns)}, of which ${time(data.totals.idle_ns)} idle waits.`;
+}
+
+function findings() {
+  section("findings", "Findings", null,
+    make("ol", { class: "findings" }, data.findings.map((finding) => make("li", {}, finding.text + " ",
+      make("a", { href: "#" + finding.evidence }, "Show")))));
+  section("missing", "What is missing or uncertain", null,
+    make("ul", { class: "caveats" }, data.caveats.map((text) => make("li", {}, text))));
+}
+
+function against() {
+  const comparison = data.against;
+  if (!comparison) return;
+  const change = (d) => {
+    if (!d.change_percent) return "too few calls";
+    const [low, high] = d.change_percent.map((v) => (v > 0 ? "+" : "") + v.toFixed(Math.abs(v) < 10 ? 1 : 0) + " %");
+    if (d.verdict === "none") return `no difference that the data show (${low} to ${high})`;
+    return make("span", { class: "mark" }, `${d.verdict} (${low} to ${high})`);
+  };
+  const pair = (d) => `${time(d.base_ns)} → ${time(d.ns)}`;
+  section("against", "Against another run",
+    `The other run is ${comparison.base.join(", ")}: ${count(comparison.base_calls)} calls in ` +
+    `${time(comparison.base_span_ns)}. In brackets stands the interval in which the change is, at 99 % ` +
+    "(block bootstrap). It says what these two runs show; how much runs differ by themselves, two cannot tell.",
+    table([
+      ["call", (c) => c.call], ["calls", (c) => `${count(c.base_count)} → ${count(c.count)}`, "n"],
+      ["median", (c) => pair(c.median), "n"], ["", (c) => change(c.median)],
+      ["99 %", (c) => pair(c.p99), "n"], ["", (c) => change(c.p99)],
+      ["total", (c) => pair(c.total), "n"], ["", (c) => change(c.total)],
+    ], comparison.calls),
+    comparison.base_caveats.length ? later("What is missing in the other run", () =>
+      make("ul", { class: "caveats" }, comparison.base_caveats.map((text) => make("li", {}, text)))) : null);
+}
+
+function bars(budget, widest) {
+  const parts = PARTS.filter(([name]) => name !== "blocked: idle");
+  return make("div", { class: "stack", role: "img", "aria-label": parts.map(([n, , of]) => `${n} ${time(of(budget))}`).join(", ") },
+    parts.map(([name, tint, of]) => {
+      const part = of(budget);
+      return part > 0 ? make("i", { title: `${name}: ${time(part)}`, style: `width: ${100 * part / widest}%; background: var(${tint})` }) : null;
+    }));
+}
+
+function calls() {
+  const rows = data.calls.slice(0, 40);
+  const widest = Math.max(1, ...rows.map((call) => active(call.budget)));
+  section("calls", "Where the time went, by call",
+    "Each bar is the wall time of all calls of a name without idle waits, in the parts of its budget. " +
+    "The longest bar is where there is most to gain; its colour says what kind of gain.",
+    make("div", { class: "legend" }, PARTS.slice(0, 5).map(([name, tint]) => make("label", {},
+      make("span", { class: "swatch", style: `background: var(${tint})` }), name))),
+    table([
+      ["call", (c) => c.name], ["", (c) => bars(c.budget, widest), "bars"],
+      ["calls", (c) => count(c.count), "n"], ["wall", (c) => time(c.budget.wall_ns), "n"],
+      ["CPU", (c) => time(c.budget.cpu_ns), "n"], ["blocked", (c) => time(c.budget.blocked_ns), "n"],
+      ["of it idle", (c) => time(c.budget.idle_ns), "n"],
+      ["waits for CPU", (c) => time(c.budget.runqueue_ns + c.budget.preempted_ns), "n"],
+      ["median", (c) => time(c.median_ns), "n"], ["99 %", (c) => time(c.p99_ns), "n"],
+      ["longest", (c) => time(c.max_ns), "n"], ["slept", (c) => count(c.slept), "n"],
+      ["faults", (c) => count(c.faults_minor + c.faults_major), "n"],
+      ["errors", (c) => c.errors.slice(0, 3).map(([e, n]) => `${e} ${count(n)}`).join(", ")],
+    ], rows, { id: (c) => anchor("call", c.name) }),
+    data.calls.length > rows.length ? make("p", { class: "quiet" }, `${data.calls.length - rows.length} more calls took less.`) : null,
+    data.between_calls ? make("p", {}, `Between calls, threads were off the CPU ${count(data.between_calls.count)} times: ` +
+      `${time(data.between_calls.budget.blocked_ns)} blocked, ${time(data.between_calls.budget.runqueue_ns)} waiting for a CPU, ` +
+      `${time(data.between_calls.budget.preempted_ns)} preempted.`) : null);
+}
+
+function overTime() {
+  const { bin_ns, parts } = data.timeline;
+  if (!parts.length) return;
+  const xs = parts[0].ns.map((_, bin) => bin * bin_ns / 1e9);
+  const threads = (part) => part.ns.map((ns) => ns / bin_ns);
+  const tints = parts.map((part) => CLASS_COLOURS[part.name] || "--other");
+  const shown = parts.map((part) => part.name !== "blocked: idle");
+  if (!shown.some(Boolean)) shown.fill(true);
+  const out = make("div", { class: "readout", "aria-live": "off" });
+  const read = (bin) => {
+    out.textContent = bin === null || bin === undefined ? "" : `at ${time(xs[bin] * 1e9)}: ` +
+      parts.filter((p, i) => shown[i] && p.ns[bin] > 0).map((p) => `${p.name} ${(p.ns[bin] / bin_ns).toFixed(2)}`).join(", ");
+  };
+  const place = plot((place, width) => stacked(place, width, xs,
+    parts.map((part, i) => ({ name: part.name, colour: tints[i], values: threads(part), shown: shown[i] })).filter((s) => s.shown),
+    [axis("seconds since the first record", null), axis("threads", null, { size: 56 })], read));
+  section("over-time", "What the threads did over time",
+    "How many threads on average were in each state, in bins of " + time(bin_ns) + ". A wide band that is " +
+    "no idle wait is time that somebody waited for; idle waits can be added below. Time on the CPU outside " +
+    "of calls is not in a history.",
+    legend(parts.map((part) => part.name), tints, shown, () => redraw(place)), place, out,
+    later("As a table", () => table(
+      [["from", (bin) => time(bin * bin_ns), "n"], ...parts.map((part) => [part.name, (bin) => time(part.ns[bin]), "n"])],
+      xs.map((_, bin) => bin))));
+}
+
+function matrix() {
+  const { labels, calls, cells, labels_left_out, calls_left_out } = data.matrix;
+  if (!labels.length) return;
+  const most = Math.max(1, ...cells.flat().map((cell) => cell.blocked_ns));
+  const head = make("tr", {}, make("th", {}, "call"), labels.map((label) => make("th", { scope: "col" },
+    label.label, make("small", {}, `${label.class}, ${count(label.sleeps)}`), make("small", {}, time(label.blocked_ns)))));
+  const body = calls.map((call, row) => make("tr", {}, make("th", { scope: "row" }, call), cells[row].map((cell) => {
+    if (!cell.sleeps) return make("td", {}, "");
+    const shade = 0.06 + 0.5 * Math.max(0, 1 + Math.log10(cell.blocked_ns / most + 1e-9) / 5);
+    return make("td", { style: `background: rgba(var(--heat), ${shade.toFixed(2)})`,
+      title: `${call}, ${labels[cells[row].indexOf(cell)].label}: ${count(cell.sleeps)} sleeps of ${count(cell.calls)} calls, ${time(cell.blocked_ns)}` },
+      count(cell.sleeps), make("small", {}, time(cell.blocked_ns)));
+  })));
+  const more = labels_left_out + calls_left_out;
+  section("matrix", "What it waited for, by call",
+    "Labels across, calls down: how often calls of a name slept for that reason, and how long. Under each " +
+    "label stand its class, all its sleeps and their time. The darker, the longer; a column with one dark " +
+    "cell is one call's trouble, a column with many is a resource's.",
+    make("div", { class: "scroll" }, make("table", { class: "matrix" }, make("thead", {}, head), make("tbody", {}, body))),
+    more ? make("p", { class: "quiet" }, `${labels_left_out} labels and ${calls_left_out} calls with shorter waits are left out.`) : null);
+}
+
+function ownerWords(wait) {
+  if (!wait.owner_certainty) return "";
+  if (!wait.owner_comm) return "not known";
+  const who = wait.many_owners || wait.owner_tid === null ? `${wait.owner_comm} (several)` : `${wait.owner_comm} (${wait.owner_tid})`;
+  return [who, wait.owner_certainty === "exact" ? null : wait.owner_certainty, wait.owner_doing].filter(Boolean).join(", ");
+}
+
+function waits() {
+  if (!data.waits.length) return;
+  section("waits", "Who waited for what, and for whom",
+    "Waits of the same threads, in the same call from the same place, for the same thing are one row. " +
+    "Longest first, idle waits last.",
+    table([
+      ["thread", (w) => (w.is_main ? "main of " : "") + w.comm + (w.many_threads ? " (several)" : ` (${w.tid})`)],
+      ["call", (w) => w.call], ["waited for", (w) => w.label + (w.resource ? `: ${w.resource}` : w.resources > 1 ? `: ${count(w.resources)} different ones` : ""), "long"],
+      ["class", (w) => w.class], ["times", (w) => count(w.count), "n"], ["time", (w) => time(w.blocked_ns), "n"],
+      ["longest", (w) => time(w.longest_ns), "n"], ["called from", (w) => w.caller || "", "long"],
+      ["held by", ownerWords, "long"], ["longest ended by", (w) => w.waker],
+    ], data.waits, { id: (w, index) => `wait-${index}` }),
+    data.waits_left_out ? make("p", { class: "quiet" }, `${count(data.waits_left_out)} more kinds of waits were shorter.`) : null);
+}
+
+function flame() {
+  const { names, roots, pruned_frames } = data.flame;
+  if (!roots.length) return;
+  const idle = new Set(data.matrix.labels.filter((label) => label.class === "idle").map((label) => label.label));
+  let withIdle = false, chart = null;
+  // Without idle waits, what is above them is as wide as the rest below.
+  const tree = (frame, depth) => {
+    const name = names[frame.name];
+    if (!withIdle && frame.kind === "label" && idle.has(name)) return null;
+    const children = frame.children.map((child) => tree(child, depth + 1)).filter(Boolean);
+    const gone = withIdle ? 0 : frame.children.reduce((sum, child) => sum + removed(child), 0);
+    const value = frame.blocked_ns - gone;
+    return value > 0 ? { name, value, kind: frame.kind, children } : null;
+  };
+  const removed = (frame) => frame.kind === "label" && idle.has(names[frame.name]) ? frame.blocked_ns
+    : frame.children.reduce((sum, child) => sum + removed(child), 0);
+  const whole = () => {
+    const children = roots.map((root) => tree(root, 0)).filter(Boolean);
+    return { name: "all", kind: "all", value: children.reduce((sum, child) => sum + child.value, 0), children };
+  };
+  if (whole().value === 0) withIdle = true;
+  const place = plot((place, width) => {
+    const root = whole();
+    chart = flamegraph.default().width(width).cellHeight(20).transitionDuration(150).minFrameSize(1).inverted(true)
+      .selfValue(false).sort((a, b) => b.value - a.value)
+      .setColorMapper((d) => d.highlight ? colour("--c4") : colour({ program: "--program", call: "--call", label: "--label", kernel: "--kernel" }[d.data.kind] || "--raised"))
+      .setLabelHandler((d) => `${d.data.name}: ${time(d.value)}, ${percent(d.value / Math.max(root.value, 1))}`)
+      .setDetailsHandler((text) => { out.textContent = text || ""; })
+      .setSearchHandler((results, sum, total) => { out.textContent = `${results.length} frames match: ${time(sum)}, ${percent(sum / Math.max(total, 1))}`; });
+    d3.select(place).datum(root).call(chart);
+    return () => chart.destroy();
+  });
+  const out = make("div", { class: "readout" });
+  const search = make("input", { type: "search", placeholder: "Search a function", "aria-label": "Search in the flame graph",
+    oninput: () => { if (search.value) chart.search(search.value); else { chart.clear(); out.textContent = ""; } } });
+  const box = make("input", { type: "checkbox", onchange: () => { withIdle = box.checked; redraw(place); } });
+  box.checked = withIdle;
+  const rows = [];
+  const walk = (frame, path) => {
+    const here = [...path, names[frame.name]];
+    const inside = frame.children.reduce((sum, child) => sum + child.blocked_ns, 0);
+    if (frame.blocked_ns > inside) rows.push([here, frame.blocked_ns - inside, frame.sleeps]);
+    frame.children.forEach((child) => walk(child, here));
+  };
+  section("flame", "Off-CPU flame graph",
+    "From the top: the program's stack, the call, the label of the wait, the kernel's stack. A frame is as wide " +
+    "as the time that was slept below it. Click a frame to look at it alone.",
+    make("div", { class: "legend" }, [["program", "--program"], ["call", "--call"], ["label", "--label"], ["kernel", "--kernel"]]
+      .map(([name, tint]) => make("label", {}, make("span", { class: "swatch", style: `background: var(${tint})` }), name))),
+    make("div", { class: "search" }, search, make("button", { type: "button", onclick: () => { search.value = ""; chart.clear(); chart.resetZoom(); } }, "Whole graph"),
+      make("label", {}, box, " with idle waits")),
+    place, out,
+    pruned_frames ? make("p", { class: "quiet" }, `${count(pruned_frames)} frames that are too small to be seen are left out; the frames above have their time.`) : null,
+    later("As a table", () => {
+      if (!rows.length) roots.forEach((root) => walk(root, []));
+      rows.sort((a, b) => b[1] - a[1]);
+      return table([["stack", (r) => r[0].join(" ; "), "long"], ["slept", (r) => time(r[1]), "n"]], rows.slice(0, 200));
+    }));
+}
+
+function latencies() {
+  const calls = data.calls.filter((call) => call.cdf.length > 0);
+  if (!calls.length) return;
+  const tints = calls.map((_, index) => LINES[index % LINES.length]);
+  const shown = calls.map((_, index) => index < 6);
+  const dash = (index) => index < 8 ? undefined : [6, 4];
+  const at = (call, ns) => { let part = 0; for (const [value, below] of call.cdf) { if (value > ns) break; part = below; } return part; };
+  const out = make("div", { class: "readout" });
+  const place = plot((place, width) => distributions(place, width,
+    calls.map((call, i) => ({ colour: tints[i], dash: dash(i), points: call.cdf, on: shown[i] })).filter((one) => one.on),
+    (ns) => { out.textContent = ns === null ? "" : `not longer than ${time(Math.round(ns))}: ` + calls.filter((_, i) => shown[i]).map((call) => `${call.name} ${percent(at(call, ns))}`).join(", "); }));
+  section("latency", "How long calls took",
+    "For each call the part of its invocations that took no longer than so. A step to the right far up is a " +
+    "tail: a few calls that take much longer than most.",
+    legend(calls.map((call) => call.name), tints, shown, () => redraw(place)), place, out,
+    later("As a table", () => table([
+      ["call", (c) => c.name], ["calls", (c) => count(c.count), "n"], ["median", (c) => time(c.median_ns), "n"],
+      ["90 %", (c) => time(c.p90_ns), "n"], ["99 %", (c) => time(c.p99_ns), "n"], ["99.9 %", (c) => time(c.p999_ns), "n"],
+      ["longest", (c) => time(c.max_ns), "n"]], data.calls)));
+}
+
+function trends() {
+  if (!data.trends.length) {
+    section("trends", "Cost against invocation", "No call was made often enough (256 times) to tell whether its cost grows.");
+    return;
+  }
+  let kind = "cpu";
+  const plots = data.trends.map((trend) => {
+    const says = make("p", { class: "quiet" });
+    const out = make("div", { class: "readout" });
+    const place = plot((place, width) => {
+      const of = trend[kind];
+      says.replaceChildren(of.grows ? make("span", { class: "mark" }, `Grows, from ${time(of.bins[0][3])} to ${time(of.bins.at(-1)[3])}. `) : "No growth. ",
+        of.rho === null ? "" : `Rank correlation ${of.rho.toFixed(2)}.`);
+      return costs(place, width, trend.points.map((p) => [p[0], kind === "cpu" ? p[2] : p[1]]), of.bins, kind === "cpu" ? "CPU time" : "wall time",
+        (x) => {
+          const bin = x === null ? null : of.bins.find((b) => x <= b[1]);
+          out.textContent = bin ? `invocations ${count(bin[0] + 1)} to ${count(bin[1] + 1)}: 10 % ${time(bin[2])}, median ${time(bin[3])}, 90 % ${time(bin[4])}` : "";
+        });
+    });
+    return make("div", { id: anchor("trend", trend.call) }, make("h3", {}, `${trend.call}, ${count(trend.count)} calls`), says, place, out,
+      later("As a table", () => table([
+        ["invocations", (b) => `${count(b[0] + 1)} to ${count(b[1] + 1)}`, "n"], ["10 %", (b) => time(b[2]), "n"],
+        ["median", (b) => time(b[3]), "n"], ["90 %", (b) => time(b[4]), "n"]], trend[kind].bins)));
+  });
+  const choose = make("select", { "aria-label": "What is shown", onchange: () => { kind = choose.value; drawAll(true); } },
+    make("option", { value: "cpu" }, "CPU time"), make("option", { value: "wall" }, "wall time"));
+  section("trends", "Cost against invocation",
+    "Points are single calls, in their order; the line is the median of each of 32 bins, the band goes from 10 % " +
+    "to 90 %. A line that climbs is a call that gets more expensive as the program runs. It is told when the " +
+    "medians rise nearly throughout (Spearman's rank correlation of at least 0.75) and the line through them " +
+    "(Theil-Sen) rises by at least 30 % and 50 ns.",
+    make("p", {}, "Shown is the ", choose), make("div", { class: "grid" }, plots));
+}
+
+function slowest() {
+  if (!data.slowest.length) return;
+  section("slowest", "The slowest calls",
+    "Single calls, longest first, without the time of idle waits; at most eight of a name.",
+    data.slowest.map((call, index) => make("details", { class: "slow", open: index === 0 },
+      make("summary", {}, make("strong", {}, `${call.call} `), `${time(active(call.budget))}, ${call.comm} (${call.tid}), at ${time(call.at_ns)}` +
+        (call.sleeps.length ? `; ${call.sleeps[0].label} ${time(call.sleeps[0].blocked_ns)}` : "") + (call.partial ? "; began before it was monitored" : "")),
+      bars(call.budget, Math.max(1, active(call.budget))),
+      make("p", {}, PARTS.filter(([, , of]) => of(call.budget) > 0).map(([name, , of]) => `${name} ${time(of(call.budget))}`).join(", ") +
+        `. Returned ${call.ret}.` + (call.caller ? ` Called from ${call.caller}.` : "")),
+      call.sleeps.length ? table([
+        ["after", (s) => time(s.begin_ns), "n"], ["blocked", (s) => time(s.blocked_ns), "n"], ["then waited for a CPU", (s) => time(s.runqueue_ns), "n"],
+        ["waited for", (s) => `${s.label} (${s.class})` + (s.resource ? `: ${s.resource}` : ""), "long"], ["in", (s) => s.site, "long"],
+        ["held by", (s) => s.owner || "", "long"], ["ended by", (s) => s.waker]], call.sleeps) : null,
+      call.sleeps_left_out ? make("p", { class: "quiet" }, `${count(call.sleeps_left_out)} more sleeps.`) : null,
+      call.stack.length ? make("pre", {}, call.stack.slice().reverse().join("\n")) : null)));
+}
+
+function threads() {
+  if (!data.threads.length) return;
+  const widest = Math.max(1, ...data.threads.map((thread) => active(thread.budget)));
+  section("threads", "Threads", "Time in calls, and off the CPU between them, without idle waits.",
+    table([
+      ["thread", (t) => `${t.comm} (${t.tid})`], ["process", (t) => String(t.pid), "n"], ["", (t) => bars(t.budget, widest), "bars"],
+      ["calls", (t) => count(t.calls), "n"], ["wall", (t) => time(t.budget.wall_ns), "n"], ["CPU", (t) => time(t.budget.cpu_ns), "n"],
+      ["blocked", (t) => time(t.budget.blocked_ns), "n"], ["of it idle", (t) => time(t.budget.idle_ns), "n"]], data.threads),
+    data.threads_left_out ? make("p", { class: "quiet" }, `${count(data.threads_left_out)} more threads took less.`) : null);
+}
+
+function theme() {
+  const button = document.getElementById("theme");
+  const system = matchMedia("(prefers-color-scheme: dark)");
+  const set = (dark) => {
+    document.documentElement.dataset.theme = dark ? "dark" : "light";
+    button.textContent = dark ? "Light" : "Dark";
+  };
+  set(location.hash === "#dark" || system.matches);
+  button.addEventListener("click", () => { set(document.documentElement.dataset.theme !== "dark"); drawAll(true); });
+  system.addEventListener("change", () => { set(system.matches); drawAll(true); });
+}
+
+theme();
+[heading, findings, against, calls, overTime, matrix, waits, flame, latencies, trends, slowest, threads].forEach((draw) => draw());
+drawAll(true);
+// A finding's row is there only now.
+if (location.hash.length > 1 && document.getElementById(location.hash.slice(1))) document.getElementById(location.hash.slice(1)).scrollIntoView();
+let waiting = 0;
+addEventListener("resize", () => { clearTimeout(waiting); waiting = setTimeout(() => drawAll(false), 150); });
+document.documentElement.dataset.done = "yes";

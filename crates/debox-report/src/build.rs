@@ -1,0 +1,558 @@
+//! From sums to a report.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use debox_history::History;
+use rustc_hash::FxHashMap;
+
+use crate::aggregate::{Aggregate, CallSums, Parts, Place, WaitKey, WaitSums};
+use crate::findings;
+use crate::flame;
+use crate::names::{Name, Names, NONE};
+use crate::report::*;
+use crate::segments::{Point, Series};
+use crate::timeline;
+use crate::trend;
+
+/// Rows of the parts of the report, at most: a page has to stay small.
+const WAITS: usize = 60;
+const SLOWEST: usize = 40;
+const SLEEPS_OF_SLOW: usize = 8;
+const STACK_FRAMES: usize = 40;
+const THREADS: usize = 40;
+const MATRIX_LABELS: usize = 24;
+const MATRIX_CALLS: usize = 30;
+const CDFS: usize = 16;
+const CDF_POINTS: usize = 160;
+const TRENDS: usize = 10;
+const TREND_POINTS: usize = 300;
+
+/// The name of the rows for time between calls.
+pub const USER: &str = "(user)";
+
+pub fn budget(parts: &Parts, idle: u64, has_irq: bool) -> Budget {
+    Budget {
+        wall_ns: parts.wall,
+        cpu_ns: parts.cpu,
+        blocked_ns: parts.blocked,
+        runqueue_ns: parts.runqueue,
+        preempted_ns: parts.preempted,
+        irq_ns: has_irq.then_some(parts.irq),
+        idle_ns: idle.min(parts.blocked),
+    }
+}
+
+pub fn report(
+    history: &History,
+    sums: &Aggregate,
+    series: &FxHashMap<Name, Series>,
+    names: &Names,
+) -> Result<Report> {
+    let mut calls: Vec<(String, Name, &CallSums)> = sums
+        .calls
+        .iter()
+        .filter(|(_, sums)| sums.count > 0)
+        .map(|(name, sums)| (names.get(*name).to_string(), *name, sums))
+        .collect();
+    // By what it cost, without waits that are meant to be.
+    calls.sort_by(|(a_name, _, a), (b_name, _, b)| {
+        let cost = |sums: &CallSums| sums.parts.wall.saturating_sub(sums.idle);
+        (Reverse(cost(a)), a_name).cmp(&(Reverse(cost(b)), b_name))
+    });
+    let has_irq = sums.has_irq;
+    let mut totals = (Parts::default(), 0u64);
+    for (_, _, sums) in calls.iter().filter(|(name, _, _)| name != USER) {
+        totals.0.add(&sums.parts);
+        totals.1 = totals.1.saturating_add(sums.idle);
+    }
+    let mut listed = Vec::new();
+    let mut between_calls = None;
+    for (name, _, sums) in &calls {
+        let points = if listed.len() < CDFS { CDF_POINTS } else { 0 };
+        if name == USER {
+            between_calls = Some(call(name, sums, has_irq, 0, names));
+        } else {
+            listed.push(call(name, sums, has_irq, points, names));
+        }
+    }
+    let begin = if sums.rows > 0 { sums.first } else { 0 };
+    let mut waits = fold_waits(sums);
+    let is_idle = |key: &WaitKey| class_of(sums, names, key.label) == "idle";
+    waits.sort_by_key(|(key, sums, _)| (is_idle(key), Reverse(sums.blocked), *key));
+    let waits_left_out = waits.len().saturating_sub(WAITS) as u64;
+    let waits = waits
+        .iter()
+        .take(WAITS)
+        .map(|(key, wait_sums, resources)| wait(key, wait_sums, *resources, sums, names))
+        .collect();
+    let mut report = Report {
+        schema: SCHEMA,
+        recording: recording(history, sums, begin, &listed),
+        findings: Vec::new(),
+        caveats: Vec::new(),
+        totals: budget(&totals.0, totals.1, has_irq),
+        timeline: timeline_of(&sums.timeline),
+        matrix: matrix(sums, names),
+        waits,
+        waits_left_out,
+        flame: flame::flame(&sums.stacks, sums.stacks_folded, names),
+        trends: trends(&calls, series),
+        slowest: slowest(history, &calls, begin, has_irq)?,
+        threads: threads(sums, names),
+        threads_left_out: (sums.threads.len().saturating_sub(THREADS)) as u64,
+        calls: listed,
+        between_calls,
+        against: None,
+    };
+    report.caveats = findings::caveats(&report, sums);
+    report.findings = findings::findings(&report);
+    Ok(report)
+}
+
+fn call(name: &str, sums: &CallSums, has_irq: bool, points: usize, names: &Names) -> Call {
+    let quantile = |part| sums.histogram.quantile(part);
+    let mut errors: Vec<(String, u64)> = sums
+        .errors
+        .iter()
+        .map(|(name, count)| (names.get(*name).to_string(), *count))
+        .collect();
+    errors.sort_by_key(|(name, count)| (Reverse(*count), name.clone()));
+    errors.truncate(8);
+    Call {
+        name: name.to_string(),
+        count: sums.count,
+        budget: budget(&sums.parts, sums.idle, has_irq),
+        median_ns: quantile(0.5),
+        p90_ns: quantile(0.9),
+        p99_ns: quantile(0.99),
+        p999_ns: quantile(0.999),
+        max_ns: sums.histogram.max(),
+        spin_ns: sums.spin,
+        faults_minor: sums.faults_minor,
+        faults_major: sums.faults_major,
+        slept: sums.slept,
+        sleeps_left_out: sums.left_out,
+        restarted: sums.restarted,
+        partial: sums.partial,
+        errors,
+        cdf: if points > 0 {
+            sums.histogram.cdf(points)
+        } else {
+            Vec::new()
+        },
+    }
+}
+
+fn class_of(sums: &Aggregate, names: &Names, label: Name) -> String {
+    let class = sums.classes.get(&label).copied().unwrap_or(NONE);
+    names.get(class).to_string()
+}
+
+/// A thread that reads a thousand files waits for a thousand resources, each a little: those that are
+/// less than this part of the waits of the same call from the same place are one row.
+const OWN_ROW: f64 = 0.1;
+
+/// Each with the number of its resources or owners, where these are folded.
+fn fold_waits(sums: &Aggregate) -> Vec<(WaitKey, WaitSums, u64)> {
+    let place = |key: &WaitKey| WaitKey {
+        resource: NONE,
+        certainty: NONE,
+        owner: NONE,
+        doing: NONE,
+        ..*key
+    };
+    let mut by_place: BTreeMap<WaitKey, Vec<(&WaitKey, &WaitSums)>> = BTreeMap::new();
+    for (key, sums) in &sums.waits {
+        by_place.entry(place(key)).or_default().push((key, sums));
+    }
+    let mut rows = Vec::new();
+    for (place, mut waits) in by_place {
+        waits.sort_unstable_by_key(|(key, _)| **key);
+        let all = waits
+            .iter()
+            .fold(0u64, |sum, (_, wait)| sum.saturating_add(wait.blocked));
+        let is_own = |wait: &WaitSums| wait.blocked as f64 >= all as f64 * OWN_ROW;
+        let (own, small): (Vec<_>, Vec<_>) = waits.into_iter().partition(|(_, sums)| is_own(sums));
+        rows.extend(own.into_iter().map(|(key, sums)| (*key, *sums, 0)));
+        match small.as_slice() {
+            [] => {}
+            [(key, sums)] => rows.push((**key, **sums, 0)),
+            several => {
+                let mut folded = Aggregate::new(0);
+                for (_, sums) in several {
+                    folded.add_wait(place, sums);
+                }
+                let folded = folded.waits.remove(&place).unwrap_or_default();
+                rows.push((place, folded, several.len() as u64));
+            }
+        }
+    }
+    rows
+}
+
+fn wait(key: &WaitKey, wait: &WaitSums, resources: u64, sums: &Aggregate, names: &Names) -> Wait {
+    let maybe = |name: Name| names.text(name).map(|text| text.to_string());
+    let waker = wait.waker.map_or_else(String::new, |(kind, comm)| {
+        let kind = names.get(kind);
+        waker_words(&kind, None, names.text(comm).as_deref())
+    });
+    Wait {
+        comm: names.get(key.comm).to_string(),
+        is_main: key.is_main,
+        tid: wait.tid,
+        many_threads: wait.many_tids,
+        call: names.get(key.call).to_string(),
+        label: names.get(key.label).to_string(),
+        class: class_of(sums, names, key.label),
+        resource: maybe(key.resource),
+        resources,
+        caller: maybe(key.caller),
+        count: wait.count,
+        blocked_ns: wait.blocked,
+        longest_ns: wait.longest,
+        owner_certainty: maybe(key.certainty),
+        owner_comm: maybe(key.owner),
+        owner_tid: wait.owner_tid,
+        many_owners: wait.many_owners,
+        owner_doing: maybe(key.doing),
+        waker,
+    }
+}
+
+/// What ended a wait, in words.
+fn waker_words(kind: &str, tid: Option<u32>, comm: Option<&str>) -> String {
+    match (kind, comm, tid) {
+        ("task", Some(comm), Some(tid)) => format!("{comm} ({tid})"),
+        ("task", Some(comm), None) => comm.to_string(),
+        ("task", None, _) => "a task".to_string(),
+        ("hardirq", ..) => "a hardware interrupt".to_string(),
+        ("softirq", ..) => "a soft interrupt".to_string(),
+        _ => "unknown".to_string(),
+    }
+}
+
+fn recording(history: &History, sums: &Aggregate, begin: i64, calls: &[Call]) -> Recording {
+    let mut hosts: Vec<String> = Vec::new();
+    let mut kernels: Vec<String> = Vec::new();
+    let mut commands: Vec<Vec<String>> = Vec::new();
+    let mut filter = None;
+    // The sums of what was lost are of a whole recording so far: its last part has them.
+    let mut last: BTreeMap<(String, u64), &debox_history::File> = BTreeMap::new();
+    for file in &history.files {
+        let meta = &file.meta;
+        for (list, value) in [(&mut hosts, &meta.host), (&mut kernels, &meta.kernel)] {
+            if !list.contains(value) {
+                list.push(value.clone());
+            }
+        }
+        if !commands.contains(&meta.command) {
+            commands.push(meta.command.clone());
+        }
+        filter = filter.or_else(|| meta.filter.clone());
+        last.insert((meta.host.clone(), meta.started_ns), file);
+    }
+    let mut lost = debox_history::Lost::default();
+    let (mut complete, mut filtered_out) = (true, 0u64);
+    for file in last.values() {
+        let of = &file.meta.lost;
+        lost.records = lost.records.saturating_add(of.records);
+        lost.sleeps = lost.sleeps.saturating_add(of.sleeps);
+        lost.stacks = lost.stacks.saturating_add(of.stacks);
+        lost.threads = lost.threads.saturating_add(of.threads);
+        lost.probe_misses = lost.probe_misses.saturating_add(of.probe_misses);
+        complete &= file.meta.complete;
+        filtered_out = filtered_out.saturating_add(file.meta.filtered_out);
+    }
+    let metas = || history.files.iter().map(|file| &file.meta);
+    Recording {
+        files: history
+            .files
+            .iter()
+            .map(|file| file.path.display().to_string())
+            .collect(),
+        hosts,
+        kernels,
+        commands,
+        cpus: metas().map(|meta| meta.cpus).max().unwrap_or(0),
+        filter,
+        stacks_from_ns: metas().map(|meta| meta.stacks_from_ns).max().unwrap_or(0),
+        begin_ns: begin,
+        span_ns: if sums.rows > 0 {
+            sums.last.abs_diff(sums.first)
+        } else {
+            0
+        },
+        rows: sums.rows,
+        calls: calls.iter().map(|call| call.count).sum(),
+        threads: sums.threads.len() as u64,
+        complete,
+        lost,
+        filtered_out,
+        cut_off_bytes: history.files.iter().map(|file| file.cut_off).sum(),
+    }
+}
+
+fn timeline_of(found: &timeline::Timeline) -> Timeline {
+    let bins = found.bins();
+    // Bins before the first record say nothing.
+    let skip = bins
+        .iter()
+        .position(|bin| bin.iter().any(|sum| *sum > 0))
+        .unwrap_or(0);
+    let parts = timeline::PARTS.iter().enumerate();
+    let before = (skip as u64).saturating_mul(found.bin_ns());
+    Timeline {
+        begin_ns: found
+            .origin()
+            .saturating_add(before.min(i64::MAX as u64) as i64),
+        bin_ns: found.bin_ns(),
+        parts: parts
+            .map(|(part, name)| TimelinePart {
+                name,
+                ns: bins[skip..].iter().map(|bin| bin[part]).collect(),
+            })
+            .filter(|part| part.ns.iter().any(|sum| *sum > 0))
+            .collect(),
+    }
+}
+
+fn matrix(sums: &Aggregate, names: &Names) -> Matrix {
+    let mut by_label: BTreeMap<Name, (u64, u64)> = BTreeMap::new();
+    let mut by_call: BTreeMap<Name, u64> = BTreeMap::new();
+    for ((call, label), cell) in &sums.labels {
+        let entry = by_label.entry(*label).or_default();
+        entry.0 += cell.sleeps;
+        entry.1 = entry.1.saturating_add(cell.blocked);
+        let blocked = by_call.entry(*call).or_default();
+        *blocked = blocked.saturating_add(cell.blocked);
+    }
+    let mut labels: Vec<(Name, MatrixLabel)> = by_label
+        .into_iter()
+        .map(|(label, (sleeps, blocked_ns))| {
+            let shown = MatrixLabel {
+                label: names.get(label).to_string(),
+                class: class_of(sums, names, label),
+                sleeps,
+                blocked_ns,
+            };
+            (label, shown)
+        })
+        .collect();
+    labels.sort_by(|(_, a), (_, b)| {
+        let key = |label: &MatrixLabel| (label.class == "idle", Reverse(label.blocked_ns));
+        (key(a), &a.label).cmp(&(key(b), &b.label))
+    });
+    let mut calls: Vec<(Name, String, u64)> = by_call
+        .into_iter()
+        .map(|(call, blocked)| (call, names.get(call).to_string(), blocked))
+        .collect();
+    calls.sort_by(|(_, a, a_ns), (_, b, b_ns)| (Reverse(a_ns), a).cmp(&(Reverse(b_ns), b)));
+    let (labels_left_out, calls_left_out) = (
+        labels.len().saturating_sub(MATRIX_LABELS),
+        calls.len().saturating_sub(MATRIX_CALLS),
+    );
+    labels.truncate(MATRIX_LABELS);
+    calls.truncate(MATRIX_CALLS);
+    let cell = |call: Name, label: Name| {
+        let found = sums.labels.get(&(call, label));
+        found.map_or_else(Cell::default, |found| Cell {
+            sleeps: found.sleeps,
+            calls: found.calls,
+            blocked_ns: found.blocked,
+        })
+    };
+    Matrix {
+        cells: calls
+            .iter()
+            .map(|(call, ..)| {
+                labels
+                    .iter()
+                    .map(|(label, _)| cell(*call, *label))
+                    .collect()
+            })
+            .collect(),
+        labels: labels.into_iter().map(|(_, label)| label).collect(),
+        calls: calls.into_iter().map(|(_, name, _)| name).collect(),
+        labels_left_out,
+        calls_left_out,
+    }
+}
+
+fn trends(calls: &[(String, Name, &CallSums)], series: &FxHashMap<Name, Series>) -> Vec<Trend> {
+    let mut found = Vec::new();
+    for (name, key, _) in calls.iter().filter(|(name, ..)| name != USER) {
+        let Some(series) = series.get(key) else {
+            continue;
+        };
+        if series.count < trend::INVOCATIONS_MIN {
+            continue;
+        }
+        let of = |cost: fn(&Point) -> u64| {
+            let bins = trend::bins(&series.points, series.count, cost);
+            let fit = trend::fit(&bins);
+            TrendOf {
+                grows: fit.is_some_and(|fit| fit.grows()),
+                rho: fit.map(|fit| fit.rho),
+                bins: bins
+                    .iter()
+                    .map(|bin| (bin.from, bin.to, bin.p10, bin.median, bin.p90))
+                    .collect(),
+            }
+        };
+        let every = series.points.len().div_ceil(TREND_POINTS).max(1);
+        found.push(Trend {
+            call: name.clone(),
+            count: series.count,
+            cpu: of(|point| point.cpu),
+            wall: of(|point| point.wall),
+            points: series
+                .points
+                .iter()
+                .step_by(every)
+                .map(|point| (point.at, point.wall, point.cpu))
+                .collect(),
+        });
+    }
+    // Those that grow come first; the calls are in the order of their cost already.
+    found.sort_by_key(|trend| (!trend.cpu.grows, !trend.wall.grows));
+    let growing = found.iter().filter(|trend| trend.cpu.grows).count();
+    found.truncate(TRENDS.max(growing.min(2 * TRENDS)));
+    found
+}
+
+fn slowest(
+    history: &History,
+    calls: &[(String, Name, &CallSums)],
+    begin: i64,
+    has_irq: bool,
+) -> Result<Vec<SlowCall>> {
+    let mut places: Vec<Place> = calls
+        .iter()
+        .filter(|(name, ..)| name != USER)
+        .flat_map(|(_, _, sums)| sums.slowest.iter().copied())
+        .collect();
+    places.sort_by_key(|place| (Reverse(place.score), place.group, place.row));
+    places.truncate(SLOWEST);
+    let mut by_group: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+    for place in &places {
+        by_group
+            .entry(place.group)
+            .or_default()
+            .push(place.row as usize);
+    }
+    let groups = history.groups();
+    let mut found = Vec::new();
+    for (group, rows) in by_group {
+        let Some(group) = groups.get(group as usize) else {
+            continue;
+        };
+        let offset = group.file.meta.realtime_offset_ns;
+        for call in group.calls_at(&rows)? {
+            found.push(slow_call(&call, begin.saturating_sub(offset), has_irq));
+        }
+    }
+    let score = |call: &SlowCall| call.budget.wall_ns.saturating_sub(call.budget.idle_ns);
+    found.sort_by_key(|call| (Reverse(score(call)), call.at_ns, call.tid));
+    Ok(found)
+}
+
+/// `begin`: of the recording, by the clock of the record.
+fn slow_call(call: &debox::history::Call, begin: i64, has_irq: bool) -> SlowCall {
+    let text = |text: &Option<debox::history::Text>| text.as_ref().map(|text| text.to_string());
+    let mut sleeps: Vec<_> = call.sleeps.iter().collect();
+    sleeps.sort_by_key(|sleep| (Reverse(sleep.blocked_ns), sleep.begin_ns));
+    let idle = sleeps
+        .iter()
+        .filter(|sleep| &*sleep.class == "idle")
+        .fold(0u64, |sum, sleep| sum.saturating_add(sleep.blocked_ns));
+    let left_out = sleeps.len().saturating_sub(SLEEPS_OF_SLOW) as u64;
+    let shown = sleeps.iter().take(SLEEPS_OF_SLOW).map(|sleep| SlowSleep {
+        begin_ns: sleep.begin_ns.saturating_sub(call.start_ns),
+        blocked_ns: sleep.blocked_ns,
+        runqueue_ns: sleep.runqueue_ns,
+        label: sleep.label.to_string(),
+        class: sleep.class.to_string(),
+        site: sleep.site.to_string(),
+        resource: text(&sleep.resource),
+        waker: waker_words(
+            &sleep.waker_kind,
+            sleep.waker_tid,
+            sleep.waker_comm.as_deref(),
+        ),
+        owner: owner_words(sleep),
+    });
+    let stack = call.stack.as_deref().unwrap_or("");
+    let frames: Vec<&str> = stack.split(';').filter(|frame| !frame.is_empty()).collect();
+    let parts = Parts {
+        wall: call.wall_ns,
+        cpu: call.budget.cpu_ns,
+        blocked: call.budget.blocked_ns,
+        runqueue: call.budget.runqueue_ns,
+        preempted: call.budget.preempted_ns,
+        irq: call.budget.irq_ns.unwrap_or(0),
+    };
+    SlowCall {
+        at_ns: (call.start_ns.min(i64::MAX as u64) as i64)
+            .saturating_sub(begin)
+            .max(0) as u64,
+        pid: call.pid,
+        tid: call.tid,
+        comm: call.comm.to_string(),
+        call: call.name.to_string(),
+        ret: call.ret,
+        budget: budget(&parts, idle, has_irq),
+        caller: text(&call.caller),
+        stack: frames[frames.len().saturating_sub(STACK_FRAMES)..]
+            .iter()
+            .map(|frame| frame.to_string())
+            .collect(),
+        partial: call.partial,
+        sleeps: shown.collect(),
+        sleeps_left_out: left_out.saturating_add(u64::from(call.sleeps_left_out)),
+    }
+}
+
+fn owner_words(sleep: &debox::history::Sleep) -> Option<String> {
+    let certainty = sleep.owner_certainty.as_deref()?;
+    let Some(comm) = sleep.owner_comm.as_deref() else {
+        return Some(if certainty == "none" {
+            "not known".into()
+        } else {
+            certainty.into()
+        });
+    };
+    let mut words = comm.to_string();
+    if let Some(tid) = sleep.owner_tid {
+        words.push_str(&format!(" ({tid})"));
+    }
+    if certainty != "exact" {
+        words.push_str(&format!(", {certainty}"));
+    }
+    if let Some(doing) = sleep.owner_doing.as_deref() {
+        words.push_str(&format!(": {doing}"));
+    }
+    Some(words)
+}
+
+fn threads(sums: &Aggregate, names: &Names) -> Vec<Thread> {
+    let mut threads: Vec<_> = sums.threads.iter().collect();
+    threads.sort_by_key(|(tid, thread)| {
+        (
+            Reverse(thread.parts.wall.saturating_sub(thread.idle)),
+            **tid,
+        )
+    });
+    threads
+        .into_iter()
+        .take(THREADS)
+        .map(|(tid, thread)| Thread {
+            pid: thread.pid,
+            tid: *tid,
+            comm: names.get(thread.comm).to_string(),
+            calls: thread.calls,
+            budget: budget(&thread.parts, thread.idle, sums.has_irq),
+        })
+        .collect()
+}

@@ -1,0 +1,139 @@
+//! How often calls took how long: buckets that grow with the time, 32 to each doubling, so that a
+//! quantile read from them is at most 3 % off.
+
+/// Buckets of each doubling.
+const FINE: u32 = 5;
+const BUCKETS: usize = ((64 - FINE + 1) << FINE) as usize;
+
+#[derive(Debug, Clone)]
+pub struct Histogram {
+    counts: Vec<u64>,
+    total: u64,
+    max: u64,
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Histogram {
+            counts: vec![0; BUCKETS],
+            total: 0,
+            max: 0,
+        }
+    }
+}
+
+fn bucket(value: u64) -> usize {
+    if value < 1 << FINE {
+        return value as usize;
+    }
+    let doubling = 63 - value.leading_zeros();
+    let fine = (value >> (doubling - FINE)) & ((1 << FINE) - 1);
+    (((doubling - FINE + 1) as usize) << FINE) + fine as usize
+}
+
+/// The middle of a bucket.
+fn middle(bucket: usize) -> u64 {
+    let (row, fine) = (bucket >> FINE, (bucket & ((1 << FINE) - 1)) as u64);
+    if row == 0 {
+        return fine;
+    }
+    let width = row as u32 - 1;
+    (((1 << FINE) + fine) << width) + ((1u64 << width) >> 1)
+}
+
+impl Histogram {
+    #[inline]
+    pub fn add(&mut self, value: u64) {
+        self.counts[bucket(value)] += 1;
+        self.total += 1;
+        self.max = self.max.max(value);
+    }
+
+    pub fn merge(&mut self, other: &Histogram) {
+        for (ours, theirs) in self.counts.iter_mut().zip(&other.counts) {
+            *ours += theirs;
+        }
+        self.total += other.total;
+        self.max = self.max.max(other.max);
+    }
+
+    pub fn max(&self) -> u64 {
+        self.max
+    }
+
+    /// The value that a part of all is not above; 0 without values.
+    pub fn quantile(&self, part: f64) -> u64 {
+        let wanted = ((part * self.total as f64).ceil() as u64).clamp(1, self.total.max(1));
+        let mut seen = 0;
+        for (index, count) in self.counts.iter().enumerate() {
+            seen += count;
+            if seen >= wanted && *count > 0 {
+                return middle(index).min(self.max);
+            }
+        }
+        0
+    }
+
+    /// `(value, part of all that is not above)` for each bucket in use; `most` points at most.
+    pub fn cdf(&self, most: usize) -> Vec<(u64, f64)> {
+        let used = self.counts.iter().filter(|count| **count > 0).count();
+        let every = used.div_ceil(most.max(1)).max(1);
+        let mut points = Vec::new();
+        let (mut seen, mut index_used) = (0, 0);
+        for (index, count) in self.counts.iter().enumerate() {
+            if *count == 0 {
+                continue;
+            }
+            seen += count;
+            index_used += 1;
+            if index_used % every == 0 || index_used == used || index_used == 1 {
+                let value = middle(index).min(self.max);
+                points.push((value, seen as f64 / self.total as f64));
+            }
+        }
+        points
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_last_bucket_is_there() {
+        assert_eq!(bucket(u64::MAX), BUCKETS - 1);
+        assert_eq!(bucket(0), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn quantiles_are_at_most_three_percent_off(
+            mut values in prop::collection::vec(any::<u64>().prop_flat_map(|v| (0u32..64).prop_map(move |s| v >> s)), 1..300),
+            part in 0.0f64..=1.0,
+        ) {
+            let mut histogram = Histogram::default();
+            for value in &values {
+                histogram.add(*value);
+            }
+            values.sort_unstable();
+            let rank = ((part * values.len() as f64).ceil() as usize).clamp(1, values.len());
+            let exact = values[rank - 1] as f64;
+            let read = histogram.quantile(part) as f64;
+            prop_assert!((read - exact).abs() <= exact * 0.032 + 1.0, "{read} for {exact}");
+            prop_assert_eq!(histogram.quantile(1.0).max(histogram.max()), *values.last().expect("one"));
+        }
+
+        #[test]
+        fn a_cdf_rises_to_one(values in prop::collection::vec(any::<u64>(), 1..300), most in 2usize..50) {
+            let mut histogram = Histogram::default();
+            for value in &values {
+                histogram.add(*value);
+            }
+            let points = histogram.cdf(most);
+            prop_assert!(points.len() <= most + 2);
+            prop_assert!(points.windows(2).all(|pair| pair[0].0 <= pair[1].0 && pair[0].1 < pair[1].1));
+            prop_assert_eq!(points.last().expect("a point").1, 1.0);
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Texts as numbers: each different text of all files has one, so that adding up compares numbers.
+
+use std::sync::{Arc, Mutex};
+
+use anyhow::{Context, Result};
+use arrow::array::{Array, ArrayRef, AsArray, PrimitiveArray};
+use arrow::datatypes::UInt32Type;
+use rustc_hash::FxHashMap;
+
+/// Of a text; of none, [`NONE`].
+pub type Name = u32;
+
+/// No text.
+pub const NONE: Name = u32::MAX;
+
+/// What stands for texts beyond the limits.
+pub const TOO_MANY: Name = 0;
+
+/// Different texts, and their bytes, at most: a damaged or hostile file may have any number.
+const TEXTS_MAX: usize = 2_000_000;
+const BYTES_MAX: usize = 512 << 20;
+
+#[derive(Debug)]
+pub struct Names {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    by_text: FxHashMap<Arc<str>, Name>,
+    texts: Vec<Arc<str>>,
+    bytes: usize,
+}
+
+impl Default for Names {
+    fn default() -> Self {
+        let other: Arc<str> = "(other)".into();
+        Names {
+            inner: Mutex::new(Inner {
+                by_text: FxHashMap::from_iter([(Arc::clone(&other), TOO_MANY)]),
+                texts: vec![other],
+                bytes: 0,
+            }),
+        }
+    }
+}
+
+impl Names {
+    pub fn of(&self, text: &str) -> Name {
+        let mut inner = self.inner.lock().unwrap_or_else(|lock| lock.into_inner());
+        if let Some(name) = inner.by_text.get(text) {
+            return *name;
+        }
+        if inner.texts.len() >= TEXTS_MAX || inner.bytes + text.len() > BYTES_MAX {
+            return TOO_MANY;
+        }
+        let name = inner.texts.len() as Name;
+        let text: Arc<str> = text.into();
+        inner.bytes += text.len();
+        inner.texts.push(Arc::clone(&text));
+        inner.by_text.insert(text, name);
+        name
+    }
+
+    pub fn text(&self, name: Name) -> Option<Arc<str>> {
+        let inner = self.inner.lock().unwrap_or_else(|lock| lock.into_inner());
+        inner.texts.get(name as usize).cloned()
+    }
+
+    /// Of a name that is known to be one.
+    pub fn get(&self, name: Name) -> Arc<str> {
+        self.text(name).unwrap_or_else(|| "".into())
+    }
+}
+
+/// A text column's dictionary, translated. Batches of a group share theirs, so that it is translated
+/// once.
+#[derive(Default)]
+pub struct Translator {
+    values: Option<ArrayRef>,
+    names: Vec<Name>,
+}
+
+/// The names of a batch's rows.
+pub struct Column<'a> {
+    keys: &'a PrimitiveArray<UInt32Type>,
+    names: &'a [Name],
+}
+
+impl Translator {
+    pub fn column<'a>(&'a mut self, column: &'a ArrayRef, names: &Names) -> Result<Column<'a>> {
+        let dictionary = column
+            .as_dictionary_opt::<UInt32Type>()
+            .context("a column is not text")?;
+        let values = dictionary.values();
+        let same = self
+            .values
+            .as_ref()
+            .is_some_and(|known| known.to_data().ptr_eq(&values.to_data()));
+        if !same {
+            let texts = values.as_string_opt::<i32>();
+            let texts = texts.context("a column is not text")?;
+            self.names.clear();
+            let translated = texts
+                .iter()
+                .map(|text| text.map_or(NONE, |text| names.of(text)));
+            self.names.extend(translated);
+            self.values = Some(Arc::clone(values));
+        }
+        Ok(Column {
+            keys: dictionary.keys(),
+            names: &self.names,
+        })
+    }
+}
+
+impl Column<'_> {
+    #[inline]
+    pub fn get(&self, row: usize) -> Name {
+        if self.keys.is_null(row) {
+            return NONE;
+        }
+        let key = self.keys.value(row) as usize;
+        self.names.get(key).copied().unwrap_or(NONE)
+    }
+}

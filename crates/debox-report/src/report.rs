@@ -1,0 +1,248 @@
+//! What is computed from a history, as plain data: the terminal's tables, the page and `--json` are
+//! made from this and from nothing else.
+
+use serde::Serialize;
+
+use crate::compare::Comparison;
+use crate::flame::Flame;
+
+/// Name and version of the JSON form. Within it fields are only added.
+pub const SCHEMA: &str = "debox.history-report/1";
+
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    pub schema: &'static str,
+    pub recording: Recording,
+    pub findings: Vec<Finding>,
+    /// What is missing or uncertain, in sentences; shown with every form of the report.
+    pub caveats: Vec<String>,
+    pub totals: Budget,
+    /// Most expensive first.
+    pub calls: Vec<Call>,
+    /// The row `(user)`: time between calls off the CPU.
+    pub between_calls: Option<Call>,
+    pub timeline: Timeline,
+    pub matrix: Matrix,
+    pub waits: Vec<Wait>,
+    pub waits_left_out: u64,
+    pub flame: Flame,
+    pub trends: Vec<Trend>,
+    pub slowest: Vec<SlowCall>,
+    pub threads: Vec<Thread>,
+    pub threads_left_out: u64,
+    pub against: Option<Comparison>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct Recording {
+    pub files: Vec<String>,
+    pub hosts: Vec<String>,
+    pub kernels: Vec<String>,
+    pub commands: Vec<Vec<String>>,
+    pub cpus: u32,
+    pub filter: Option<String>,
+    pub stacks_from_ns: u64,
+    /// Nanoseconds since 1970.
+    pub begin_ns: i64,
+    pub span_ns: u64,
+    pub rows: u64,
+    pub calls: u64,
+    pub threads: u64,
+    pub complete: bool,
+    pub lost: debox_history::Lost,
+    pub filtered_out: u64,
+    pub cut_off_bytes: u64,
+}
+
+/// The parts add up to the wall time.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub struct Budget {
+    pub wall_ns: u64,
+    pub cpu_ns: u64,
+    pub blocked_ns: u64,
+    pub runqueue_ns: u64,
+    pub preempted_ns: u64,
+    /// Null: not measured, and inside `cpu_ns`.
+    pub irq_ns: Option<u64>,
+    /// Of the blocked time.
+    pub idle_ns: u64,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct Call {
+    pub name: String,
+    pub count: u64,
+    pub budget: Budget,
+    pub median_ns: u64,
+    pub p90_ns: u64,
+    pub p99_ns: u64,
+    pub p999_ns: u64,
+    pub max_ns: u64,
+    pub spin_ns: u64,
+    pub faults_minor: u64,
+    pub faults_major: u64,
+    /// Calls that slept.
+    pub slept: u64,
+    pub sleeps_left_out: u64,
+    pub restarted: u64,
+    pub partial: u64,
+    pub errors: Vec<(String, u64)>,
+    /// Wall time, and the part of the calls that took no longer.
+    pub cdf: Vec<(u64, f64)>,
+}
+
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Timeline {
+    /// Nanoseconds since 1970.
+    pub begin_ns: i64,
+    pub bin_ns: u64,
+    pub parts: Vec<TimelinePart>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct TimelinePart {
+    pub name: &'static str,
+    /// Of all threads together, in each bin.
+    pub ns: Vec<u64>,
+}
+
+/// Labels across, calls down, as in the DeBox paper's summary of a server's waits.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Matrix {
+    pub labels: Vec<MatrixLabel>,
+    /// Longest blocked first.
+    pub calls: Vec<String>,
+    /// One row for each call, one cell for each label.
+    pub cells: Vec<Vec<Cell>>,
+    pub labels_left_out: usize,
+    pub calls_left_out: usize,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct MatrixLabel {
+    pub label: String,
+    pub class: String,
+    pub sleeps: u64,
+    pub blocked_ns: u64,
+}
+
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub struct Cell {
+    pub sleeps: u64,
+    /// Invocations that slept there.
+    pub calls: u64,
+    pub blocked_ns: u64,
+}
+
+/// All waits of the same threads, in the same call from the same place, for the same thing.
+#[derive(Debug, Clone, Serialize)]
+pub struct Wait {
+    pub comm: String,
+    /// The first thread of its process.
+    pub is_main: bool,
+    /// Of the longest.
+    pub tid: u32,
+    pub many_threads: bool,
+    pub call: String,
+    pub label: String,
+    pub class: String,
+    pub resource: Option<String>,
+    /// Not 0: so many resources or owners, each of little weight, are in this row.
+    pub resources: u64,
+    pub caller: Option<String>,
+    pub count: u64,
+    pub blocked_ns: u64,
+    pub longest_ns: u64,
+    pub owner_certainty: Option<String>,
+    pub owner_comm: Option<String>,
+    pub owner_tid: Option<u32>,
+    pub many_owners: bool,
+    pub owner_doing: Option<String>,
+    /// Of the longest.
+    pub waker: String,
+}
+
+/// A call's cost against its invocations.
+#[derive(Debug, Clone, Serialize)]
+pub struct Trend {
+    pub call: String,
+    pub count: u64,
+    pub cpu: TrendOf,
+    pub wall: TrendOf,
+    /// Some invocations: which, wall time, CPU time.
+    pub points: Vec<(u64, u64, u64)>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct TrendOf {
+    pub grows: bool,
+    /// Spearman's rank correlation of the bins' medians with their order; null: too few calls.
+    pub rho: Option<f64>,
+    /// First and last invocation of a bin, 10 %, median, 90 %.
+    pub bins: Vec<(u64, u64, u64, u64, u64)>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct SlowCall {
+    /// Nanoseconds since the recording began.
+    pub at_ns: u64,
+    pub pid: u32,
+    pub tid: u32,
+    pub comm: String,
+    pub call: String,
+    pub ret: i64,
+    pub budget: Budget,
+    pub caller: Option<String>,
+    /// Outermost first.
+    pub stack: Vec<String>,
+    pub partial: bool,
+    /// Longest first.
+    pub sleeps: Vec<SlowSleep>,
+    pub sleeps_left_out: u64,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct SlowSleep {
+    pub begin_ns: u64,
+    pub blocked_ns: u64,
+    pub runqueue_ns: u64,
+    pub label: String,
+    pub class: String,
+    pub site: String,
+    pub resource: Option<String>,
+    pub waker: String,
+    pub owner: Option<String>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct Thread {
+    pub pid: u32,
+    pub tid: u32,
+    pub comm: String,
+    pub calls: u64,
+    pub budget: Budget,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FindingKind {
+    Wait,
+    Growth,
+    Cpu,
+    RunQueue,
+    Errors,
+    Spin,
+    BetweenCalls,
+    Idle,
+    Nothing,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct Finding {
+    pub kind: FindingKind,
+    pub text: String,
+    /// Which section of the page shows it, and which row there.
+    pub evidence: String,
+    /// What it is about, in time; findings are in its order.
+    pub weight_ns: u64,
+}

@@ -1,0 +1,137 @@
+//! Each call's cost in the order of its invocations: a history is cut into segments, and of each
+//! segment some invocations are kept, chosen at random, with the exact sums of all.
+
+use rustc_hash::FxHashMap;
+
+use crate::names::Name;
+
+/// Segments of a history, at least; more where it has more groups of rows.
+pub const SEGMENTS: usize = 64;
+/// Samples of one call in all segments together, about.
+const SAMPLES: usize = 32_768;
+
+/// One invocation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Sample {
+    /// Which of the call's in its segment, from 0.
+    pub at: u32,
+    pub wall: u64,
+    pub cpu: u64,
+}
+
+/// One call's part of a segment.
+#[derive(Debug, Clone, Default)]
+pub struct CallSegment {
+    pub count: u64,
+    pub wall: u64,
+    pub cpu: u64,
+    pub samples: Vec<Sample>,
+}
+
+#[derive(Debug)]
+pub struct Segment {
+    pub group: u32,
+    pub part: u32,
+    pub calls: FxHashMap<Name, CallSegment>,
+}
+
+/// How many samples of a call a segment keeps.
+pub fn room(segments: usize) -> usize {
+    (SAMPLES / segments.max(1)).clamp(16, 512)
+}
+
+/// xorshift64*: which samples are kept must not depend on which thread reads what.
+#[derive(Debug, Clone)]
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Random {
+        Random(seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    #[inline]
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    /// Less than `bound`, which is not 0.
+    #[inline]
+    pub fn below(&mut self, bound: u64) -> u64 {
+        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
+    }
+}
+
+impl CallSegment {
+    #[inline]
+    pub fn add(&mut self, wall: u64, cpu: u64, room: usize, random: &mut Random) {
+        let sample = Sample {
+            at: self.count as u32,
+            wall,
+            cpu,
+        };
+        self.count += 1;
+        self.wall = self.wall.saturating_add(wall);
+        self.cpu = self.cpu.saturating_add(cpu);
+        if self.samples.len() < room {
+            self.samples.push(sample);
+            return;
+        }
+        let at = random.below(self.count) as usize;
+        if at < room {
+            self.samples[at] = sample;
+        }
+    }
+}
+
+/// One call's samples over the whole history, in order.
+#[derive(Debug, Clone, Default)]
+pub struct Series {
+    pub points: Vec<Point>,
+    pub count: u64,
+    /// Exact sums of each segment that has the call: invocations, wall, cpu.
+    pub segments: Vec<(u64, u64, u64)>,
+    /// Whether every invocation is there.
+    pub complete: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct Point {
+    /// Which of the call's invocations.
+    pub at: u64,
+    /// How many it stands for.
+    pub weight: f64,
+    pub wall: u64,
+    pub cpu: u64,
+}
+
+/// Of all calls.
+pub fn series(mut segments: Vec<Segment>) -> FxHashMap<Name, Series> {
+    segments.sort_by_key(|segment| (segment.group, segment.part));
+    let mut all: FxHashMap<Name, Series> = FxHashMap::default();
+    for segment in segments {
+        for (name, mut part) in segment.calls {
+            let series = all.entry(name).or_insert_with(|| Series {
+                complete: true,
+                ..Series::default()
+            });
+            part.samples.sort_unstable();
+            series.complete &= part.samples.len() as u64 == part.count;
+            let weight = part.count as f64 / part.samples.len().max(1) as f64;
+            let begin = series.count;
+            series
+                .points
+                .extend(part.samples.iter().map(|sample| Point {
+                    at: begin + u64::from(sample.at),
+                    weight,
+                    wall: sample.wall,
+                    cpu: sample.cpu,
+                }));
+            series.count += part.count;
+            series.segments.push((part.count, part.wall, part.cpu));
+        }
+    }
+    all
+}

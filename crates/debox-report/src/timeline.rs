@@ -1,0 +1,172 @@
+//! What the threads did over time: bins that double in width when the recording outgrows them.
+
+/// What a thread's time is told apart by.
+pub const PARTS: [&str; 13] = [
+    "cpu in calls",
+    "interrupts",
+    "waiting for a CPU",
+    "preempted",
+    "blocked: disk",
+    "blocked: lock",
+    "blocked: memory",
+    "blocked: network",
+    "blocked: process",
+    "blocked: cpu",
+    "blocked: other",
+    "blocked: not listed",
+    "blocked: idle",
+];
+pub const CPU: usize = 0;
+pub const IRQ: usize = 1;
+pub const RUNQUEUE: usize = 2;
+pub const PREEMPTED: usize = 3;
+pub const UNLISTED: usize = 11;
+
+/// The part of a sleep of some class.
+pub fn part_of_class(class: &str) -> usize {
+    match class {
+        "disk" => 4,
+        "lock" => 5,
+        "memory" => 6,
+        "network" => 7,
+        "process" => 8,
+        "cpu" => 9,
+        "idle" => 12,
+        _ => 10,
+    }
+}
+
+const BINS: usize = 512;
+
+#[derive(Debug, Clone)]
+pub struct Timeline {
+    /// Nanoseconds since 1970.
+    origin: i64,
+    /// A bin is `1 << shift` ns wide.
+    shift: u32,
+    bins: Vec<[u64; PARTS.len()]>,
+}
+
+impl Timeline {
+    pub fn new(origin: i64) -> Timeline {
+        Timeline {
+            origin,
+            shift: 12,
+            bins: vec![[0; PARTS.len()]; BINS],
+        }
+    }
+
+    fn widen(&mut self) {
+        self.shift += 1;
+        for at in 0..BINS / 2 {
+            let mut sum = self.bins[2 * at];
+            for (sum, more) in sum.iter_mut().zip(self.bins[2 * at + 1]) {
+                *sum = sum.saturating_add(more);
+            }
+            self.bins[at] = sum;
+        }
+        for bin in &mut self.bins[BINS / 2..] {
+            *bin = [0; PARTS.len()];
+        }
+    }
+
+    /// Adds `amount` of a part, spread evenly from `begin` over `length`. What is before the origin
+    /// counts at the origin: a record of a call that began before it was monitored.
+    #[inline]
+    pub fn add(&mut self, begin: i64, length: u64, part: usize, amount: u64) {
+        if amount == 0 {
+            return;
+        }
+        let begin = begin.saturating_sub(self.origin).max(0) as u64;
+        let end = begin.saturating_add(length.max(1) - 1);
+        while end >> self.shift >= BINS as u64 {
+            self.widen();
+        }
+        let (first, last) = ((begin >> self.shift) as usize, (end >> self.shift) as usize);
+        if first == last {
+            let sum = &mut self.bins[first][part];
+            *sum = sum.saturating_add(amount);
+            return;
+        }
+        let mut left = amount;
+        for at in first..=last {
+            let from = begin.max((at as u64) << self.shift);
+            let to = end.min(((at as u64) << self.shift) | ((1 << self.shift) - 1));
+            let share = if at == last {
+                left
+            } else {
+                let share = u128::from(amount) * u128::from(to - from + 1) / u128::from(length);
+                (share as u64).min(left)
+            };
+            left -= share;
+            let sum = &mut self.bins[at][part];
+            *sum = sum.saturating_add(share);
+        }
+    }
+
+    /// Of the same origin.
+    pub fn merge(&mut self, mut other: Timeline) {
+        while self.shift < other.shift {
+            self.widen();
+        }
+        while other.shift < self.shift {
+            other.widen();
+        }
+        for (ours, theirs) in self.bins.iter_mut().zip(&other.bins) {
+            for (ours, theirs) in ours.iter_mut().zip(theirs) {
+                *ours = ours.saturating_add(*theirs);
+            }
+        }
+    }
+
+    pub fn origin(&self) -> i64 {
+        self.origin
+    }
+
+    pub fn bin_ns(&self) -> u64 {
+        1 << self.shift
+    }
+
+    /// The bins up to the last in use.
+    pub fn bins(&self) -> &[[u64; PARTS.len()]] {
+        let used = self
+            .bins
+            .iter()
+            .rposition(|bin| bin.iter().any(|sum| *sum > 0));
+        &self.bins[..used.map_or(0, |last| last + 1)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn nothing_is_lost(adds in prop::collection::vec(
+            (0i64..1 << 45, 0u64..1 << 44, 0usize..PARTS.len(), 0u64..1 << 44), 0..60)) {
+            let mut whole = Timeline::new(0);
+            let (mut odd, mut even) = (Timeline::new(0), Timeline::new(0));
+            let mut sum = 0u64;
+            for (index, (begin, length, part, amount)) in adds.iter().enumerate() {
+                whole.add(*begin, *length, *part, *amount);
+                let half = if index % 2 == 0 { &mut even } else { &mut odd };
+                half.add(*begin, *length, *part, *amount);
+                sum += amount;
+            }
+            even.merge(odd);
+            for timeline in [whole, even] {
+                let found: u64 = timeline.bins().iter().flatten().sum();
+                prop_assert_eq!(found, sum);
+            }
+        }
+
+        #[test]
+        fn hostile_times_do_no_harm(begin: i64, length: u64, amount: u64, origin: i64) {
+            let mut timeline = Timeline::new(origin);
+            timeline.add(begin, length, 0, amount);
+            prop_assert_eq!(timeline.bins().iter().flatten().sum::<u64>(), amount);
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! Whether a call gets more expensive as the program runs.
+//!
+//! The invocations are cut into bins of the same number. Of each bin the median counts, so that a few
+//! slow calls do not make a trend. A trend is told when the medians rise in nearly every bin
+//! (Spearman's rank correlation with the order of at least [`RHO_MIN`]) and the line through them
+//! (Theil-Sen: the median of the slopes of all pairs) rises from its first to its last bin by at least
+//! [`GROWTH_MIN`] and [`GROWTH_NS_MIN`]. Of 32 bins without any trend, one in a hundred thousand has
+//! such a rank correlation; a constant cost has no growth.
+
+use crate::segments::Point;
+
+pub const BINS: usize = 32;
+/// Fewer invocations make no trend.
+pub const INVOCATIONS_MIN: u64 = 256;
+pub const RHO_MIN: f64 = 0.75;
+pub const GROWTH_MIN: f64 = 1.3;
+pub const GROWTH_NS_MIN: f64 = 50.0;
+
+/// Some invocations in a row.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Bin {
+    /// Of the call's invocations, the first and the last.
+    pub from: u64,
+    pub to: u64,
+    pub p10: u64,
+    pub median: u64,
+    pub p90: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Fit {
+    /// Spearman's rank correlation.
+    pub rho: f64,
+    /// Theil-Sen's line at the first bin and at the last.
+    pub begin_ns: f64,
+    pub end_ns: f64,
+}
+
+impl Fit {
+    pub fn grows(&self) -> bool {
+        // From nearly nothing, any growth is a large factor: it has to be so much by itself, too.
+        let begin = self.begin_ns.max(1.0);
+        self.rho >= RHO_MIN
+            && self.end_ns >= begin * GROWTH_MIN
+            && self.end_ns - begin >= GROWTH_NS_MIN
+    }
+}
+
+/// The value at which a part of the weight is reached. `values` are sorted here.
+pub fn weighted_quantile(values: &mut [(u64, f64)], part: f64) -> u64 {
+    values.sort_unstable_by_key(|(value, _)| *value);
+    let total: f64 = values.iter().map(|(_, weight)| weight).sum();
+    let mut seen = 0.0;
+    for (value, weight) in values.iter() {
+        seen += weight;
+        if seen >= total * part {
+            return *value;
+        }
+    }
+    values.last().map_or(0, |(value, _)| *value)
+}
+
+/// Bins of the same number of invocations; `cost` chooses what counts.
+pub fn bins(points: &[Point], count: u64, cost: impl Fn(&Point) -> u64) -> Vec<Bin> {
+    let bins = BINS.min(points.len() / 8);
+    if bins == 0 {
+        return Vec::new();
+    }
+    let mut found = Vec::with_capacity(bins);
+    let mut from = 0;
+    for bin in 1..=bins {
+        let end = (u128::from(count) * bin as u128 / bins as u128) as u64;
+        let to = points.partition_point(|point| point.at < end);
+        let mut values: Vec<(u64, f64)> = points[from..to]
+            .iter()
+            .map(|point| (cost(point), point.weight))
+            .collect();
+        if let (Some(first), Some(last)) = (points.get(from), points[..to].last()) {
+            if !values.is_empty() {
+                found.push(Bin {
+                    from: first.at,
+                    to: last.at,
+                    p10: weighted_quantile(&mut values, 0.1),
+                    median: weighted_quantile(&mut values, 0.5),
+                    p90: weighted_quantile(&mut values, 0.9),
+                });
+            }
+        }
+        from = to;
+    }
+    found
+}
+
+/// The ranks of values, those of equal ones the same.
+fn ranks(values: &[f64]) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..values.len()).collect();
+    order.sort_by(|a, b| values[*a].total_cmp(&values[*b]));
+    let mut ranks = vec![0.0; values.len()];
+    let mut at = 0;
+    while at < order.len() {
+        let same = order[at..]
+            .iter()
+            .take_while(|other| values[**other] == values[order[at]])
+            .count();
+        let rank = at as f64 + (same as f64 - 1.0) / 2.0;
+        for index in &order[at..at + same] {
+            ranks[*index] = rank;
+        }
+        at += same;
+    }
+    ranks
+}
+
+/// Spearman's rank correlation of the values with their order; 0 if all are the same.
+fn spearman(values: &[f64]) -> f64 {
+    let ranks = ranks(values);
+    let mean = (values.len() as f64 - 1.0) / 2.0;
+    let (mut both, mut of_ranks, mut of_order) = (0.0, 0.0, 0.0);
+    for (order, rank) in ranks.iter().enumerate() {
+        let (a, b) = (order as f64 - mean, rank - mean);
+        both += a * b;
+        of_order += a * a;
+        of_ranks += b * b;
+    }
+    if of_ranks == 0.0 || of_order == 0.0 {
+        return 0.0;
+    }
+    both / (of_ranks * of_order).sqrt()
+}
+
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    if values.len() % 2 == 1 {
+        values[middle]
+    } else {
+        (values[middle - 1] + values[middle]) / 2.0
+    }
+}
+
+/// `None`: too little to tell.
+pub fn fit(bins: &[Bin]) -> Option<Fit> {
+    if bins.len() < BINS {
+        return None;
+    }
+    let values: Vec<f64> = bins.iter().map(|bin| bin.median as f64).collect();
+    let mut slopes = Vec::new();
+    for (at, one) in values.iter().enumerate() {
+        for (beyond, other) in values[at + 1..].iter().enumerate() {
+            slopes.push((other - one) / (beyond + 1) as f64);
+        }
+    }
+    let slope = median(&mut slopes);
+    let mut bases: Vec<f64> = values
+        .iter()
+        .enumerate()
+        .map(|(at, value)| value - slope * at as f64)
+        .collect();
+    let base = median(&mut bases);
+    Some(Fit {
+        rho: spearman(&values),
+        begin_ns: base,
+        end_ns: base + slope * (values.len() - 1) as f64,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::segments::Random;
+    use proptest::prelude::*;
+
+    fn points(costs: &[u64]) -> Vec<Point> {
+        costs
+            .iter()
+            .enumerate()
+            .map(|(at, cost)| Point {
+                at: at as u64,
+                weight: 1.0,
+                wall: *cost,
+                cpu: *cost,
+            })
+            .collect()
+    }
+
+    fn grows(costs: &[u64]) -> bool {
+        let found = bins(&points(costs), costs.len() as u64, |point| point.cpu);
+        fit(&found).is_some_and(|fit| fit.grows())
+    }
+
+    /// Of which logarithm is uniform: a heavy tail.
+    fn noisy(seed: u64, base: u64, spread: f64, count: usize) -> Vec<u64> {
+        let mut random = Random::new(seed);
+        (0..count)
+            .map(|_| {
+                let uniform = random.below(1 << 20) as f64 / (1 << 20) as f64;
+                (base as f64 * (uniform * spread).exp()) as u64
+            })
+            .collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(400))]
+
+        #[test]
+        fn a_constant_cost_is_no_trend(cost in 0u64..1 << 40, count in 0usize..3000) {
+            prop_assert!(!grows(&vec![cost; count]));
+        }
+
+        #[test]
+        fn noise_is_no_trend(seed: u64, base in 50u64..1 << 30, spread in 0.0f64..8.0,
+                             count in 256usize..3000) {
+            prop_assert!(!grows(&noisy(seed, base, spread, count)));
+        }
+
+        #[test]
+        fn two_ways_of_a_call_are_no_trend(seed: u64, part in 1u64..99, count in 256usize..3000) {
+            let mut random = Random::new(seed);
+            let costs: Vec<u64> = (0..count)
+                .map(|_| if random.below(100) < part { 100 } else { 100_000 })
+                .collect();
+            prop_assert!(!grows(&costs));
+        }
+
+        #[test]
+        fn growth_is_found_in_noise(seed: u64, base in 1000u64..1 << 30, times in 3.0f64..500.0,
+                                    count in 512usize..3000) {
+            let costs: Vec<u64> = noisy(seed, base, 0.5, count)
+                .into_iter()
+                .enumerate()
+                .map(|(at, cost)| (cost as f64 * (1.0 + (times - 1.0) * at as f64 / count as f64)) as u64)
+                .collect();
+            prop_assert!(grows(&costs));
+        }
+
+        #[test]
+        fn falling_is_not_growing(seed: u64, count in 512usize..3000) {
+            let mut costs: Vec<u64> = (0..count).map(|at| 1000 + at as u64 * 10).collect();
+            costs.reverse();
+            let _ = seed;
+            prop_assert!(!grows(&costs));
+        }
+    }
+}

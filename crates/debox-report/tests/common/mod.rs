@@ -1,0 +1,146 @@
+//! A small history of a server with everything in it that a report shows, hostile names too.
+#![allow(dead_code)]
+
+use std::path::Path;
+use std::time::Duration;
+
+use debox::history::{Budget, Call, Sleep};
+use debox_history::{Limits, Lost, Meta, Writer, SCHEMA};
+
+/// What must stay text wherever it is shown.
+pub const HOSTILE: &str = "</script><img src=x onerror=document.title=1>\u{1b}[31m";
+
+pub fn meta() -> Meta {
+    Meta {
+        schema: SCHEMA.to_string(),
+        writer: "test".to_string(),
+        host: "here".to_string(),
+        kernel: "6.12".to_string(),
+        command: vec!["server".to_string(), HOSTILE.to_string()],
+        cpus: 2,
+        detail: vec!["sleeps".to_string()],
+        filter: None,
+        stacks_from_ns: 10_000,
+        realtime_offset_ns: 1_700_000_000_000_000_000,
+        started_ns: 1_000,
+        ended_ns: 0,
+        complete: true,
+        part: 0,
+        rows_before: 0,
+        lost: Lost {
+            records: 7,
+            ..Lost::default()
+        },
+        filtered_out: 0,
+    }
+}
+
+pub fn call(name: &str, start_ns: u64, cpu_ns: u64, sleeps: Vec<Sleep>) -> Call {
+    let blocked_ns = sleeps.iter().map(|sleep| sleep.blocked_ns).sum();
+    Call {
+        pid: 100,
+        tid: 100,
+        comm: HOSTILE.into(),
+        name: name.into(),
+        number: if name == "(user)" { -1 } else { 1 },
+        ia32: false,
+        ordinal: 1,
+        start_ns,
+        wall_ns: cpu_ns + blocked_ns,
+        budget: Budget {
+            cpu_ns,
+            blocked_ns,
+            runqueue_ns: 0,
+            preempted_ns: 0,
+            irq_ns: None,
+        },
+        spin_ns: 0,
+        ret: 0,
+        args: [0; 3],
+        faults_minor: 0,
+        faults_major: 0,
+        read_bytes: None,
+        write_bytes: None,
+        restarted: false,
+        partial: false,
+        caller: Some("serve+0x1f (cache.c:88)".into()),
+        stack: Some(format!("_start;main;{HOSTILE};serve+0x1f (cache.c:88)").into()),
+        sleeps,
+        sleeps_left_out: 0,
+    }
+}
+
+pub fn sleep(label: &str, class: &str, blocked_ns: u64) -> Sleep {
+    let owned = class == "lock";
+    Sleep {
+        begin_ns: 0,
+        blocked_ns,
+        runqueue_ns: 0,
+        label: label.into(),
+        class: class.into(),
+        site: "somewhere".into(),
+        stack: Some("do_syscall_64;somewhere;schedule".into()),
+        resource_kind: None,
+        resource: owned.then(|| "inode lock of /srv/x".into()),
+        waker_kind: "task".into(),
+        waker_tid: Some(4711),
+        waker_comm: Some("helper".into()),
+        owner_certainty: owned.then(|| "exact".into()),
+        owner_tid: owned.then_some(4711),
+        owner_comm: owned.then(|| "helper".into()),
+        owner_doing: owned.then(|| "page read".into()),
+        waiters_entry: None,
+        waiters_exit: None,
+    }
+}
+
+/// 2000 rounds: a wait for events, an open that waits for a lock now and then, a mmap whose cost grows.
+pub fn calls() -> Vec<Call> {
+    let mut calls = Vec::new();
+    let mut now = 10_000;
+    for round in 0..2000u64 {
+        let noise = round * 7919 % 101;
+        let mut add = |mut call: Call| {
+            for sleep in &mut call.sleeps {
+                sleep.begin_ns = now + 100;
+            }
+            call.start_ns = now;
+            now += call.wall_ns + 1_000;
+            calls.push(call);
+        };
+        add(call(
+            "epoll_wait",
+            0,
+            800,
+            vec![sleep("epoll", "idle", 40_000)],
+        ));
+        let waits = if round % 20 == 0 {
+            vec![sleep("inode lock", "lock", 200_000 + noise)]
+        } else {
+            Vec::new()
+        };
+        add(call("openat", 0, 3_000 + noise, waits));
+        add(call("mmap", 0, 1_000 + noise + 10 * round, Vec::new()));
+        if round % 100 == 0 {
+            add(call(
+                "(user)",
+                0,
+                500,
+                vec![sleep("page read", "disk", 90_000)],
+            ));
+        }
+    }
+    calls
+}
+
+pub fn write(path: &Path, calls: &[Call], group_rows: usize) {
+    let limits = Limits {
+        group_rows,
+        tail_every: Duration::from_secs(3600),
+    };
+    let mut writer = Writer::create(path, meta(), limits).expect("the file can be made");
+    for call in calls {
+        writer.append(call).expect("a row");
+    }
+    writer.finish().expect("the end");
+}

@@ -1,0 +1,173 @@
+//! Every figure is what adding up the records one by one gives; a damaged file does no harm.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use common::{calls, write};
+use debox_history::History;
+use debox_report::{analyze, Analysis, FindingKind, Verdict};
+use proptest::prelude::*;
+
+fn analyzed(group_rows: usize, threads: usize) -> Analysis {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("t.parquet");
+    write(&path, &calls(), group_rows);
+    let history = History::open(&[&path]).expect("a history");
+    analyze(&history, threads, &|_| {}).expect("a report")
+}
+
+#[test]
+fn sums_are_those_of_the_records() {
+    let report = analyzed(700, 2).report;
+    let mut expected: BTreeMap<String, (u64, u64, u64, u64)> = BTreeMap::new();
+    for call in calls() {
+        let sums = expected.entry(call.name.to_string()).or_default();
+        sums.0 += 1;
+        sums.1 += call.wall_ns;
+        sums.2 += call.budget.cpu_ns;
+        sums.3 += call.budget.blocked_ns;
+    }
+    for call in report.calls.iter().chain(&report.between_calls) {
+        let found = (
+            call.count,
+            call.budget.wall_ns,
+            call.budget.cpu_ns,
+            call.budget.blocked_ns,
+        );
+        assert_eq!(expected.remove(&call.name), Some(found), "{}", call.name);
+    }
+    assert!(expected.is_empty(), "{expected:?}");
+    let blocked: u64 = report
+        .matrix
+        .labels
+        .iter()
+        .map(|label| label.blocked_ns)
+        .sum();
+    let between = report.between_calls.as_ref().expect("(user)");
+    let all = report.totals.blocked_ns + between.budget.blocked_ns;
+    assert_eq!(blocked, all);
+    assert_eq!(
+        report
+            .flame
+            .roots
+            .iter()
+            .map(|root| root.blocked_ns)
+            .sum::<u64>(),
+        all
+    );
+    assert_eq!(
+        report.waits.iter().map(|wait| wait.blocked_ns).sum::<u64>(),
+        all
+    );
+    let over_time: u64 = report
+        .timeline
+        .parts
+        .iter()
+        .filter(|part| part.name.starts_with("blocked"))
+        .flat_map(|part| &part.ns)
+        .sum();
+    assert_eq!(over_time, all);
+}
+
+#[test]
+fn findings_name_the_wait_its_owner_and_the_growth() {
+    let report = analyzed(1 << 18, 1).report;
+    let text = |kind| {
+        let found = report.findings.iter().find(|finding| finding.kind == kind);
+        found.map_or("", |finding| finding.text.as_str())
+    };
+    let wait = text(FindingKind::Wait);
+    for part in [
+        "inode lock of /srv/x",
+        "in openat (100 times",
+        "called from serve+0x1f (cache.c:88)",
+        "thread 4711 (helper) held it while it waited itself: page read",
+    ] {
+        assert!(wait.contains(part), "{part} in {wait}");
+    }
+    assert!(
+        text(FindingKind::Growth).contains("mmap gets more expensive")
+            || text(FindingKind::Growth).contains("Mmap gets more expensive")
+    );
+    assert_eq!(
+        report.trends.iter().filter(|trend| trend.cpu.grows).count(),
+        1
+    );
+    assert!(report
+        .caveats
+        .iter()
+        .any(|text| text.contains("7 records were lost")));
+}
+
+#[test]
+fn it_does_not_matter_how_it_is_read() {
+    let json = |group_rows, threads| {
+        serde_json::to_value(analyzed(group_rows, threads).report.calls).expect("JSON")
+    };
+    assert_eq!(json(500, 1), json(500, 3));
+    let whole = |threads| {
+        let mut report = analyzed(500, threads).report;
+        report.recording.files.clear();
+        serde_json::to_value(report).expect("JSON")
+    };
+    assert_eq!(whole(1), whole(4));
+}
+
+#[test]
+fn a_run_against_itself_shows_no_difference() {
+    let base = analyzed(700, 2);
+    let mut new = analyzed(700, 2);
+    new.compare(&base);
+    let comparison = new.report.against.expect("a comparison");
+    for call in comparison.calls {
+        for difference in [call.median, call.p99, call.total] {
+            assert_eq!(
+                difference.verdict,
+                Verdict::None,
+                "{}: {difference:?}",
+                call.call
+            );
+        }
+    }
+}
+
+#[test]
+fn an_empty_history_has_a_report() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("t.parquet");
+    write(&path, &[], 10);
+    let history = History::open(&[&path]).expect("a history");
+    let report = analyze(&history, 2, &|_| {}).expect("a report").report;
+    assert_eq!(report.findings.len(), 1);
+    assert_eq!(report.findings[0].kind, FindingKind::Nothing);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// A cut or changed file gives an error that names it, or a report; never anything else.
+    #[test]
+    fn damage_does_no_harm(cut in 0.0f64..1.2, changes in prop::collection::vec((0.0f64..1.0, any::<u8>()), 0..8)) {
+        static WHOLE: std::sync::OnceLock<Vec<u8>> = std::sync::OnceLock::new();
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("t.parquet");
+        let whole = WHOLE.get_or_init(|| {
+            write(&path, &calls()[..600], 200);
+            fs::read(&path).expect("the file")
+        });
+        let mut bytes = whole.clone();
+        for (at, byte) in changes {
+            let at = (bytes.len() as f64 * at) as usize;
+            bytes[at] = byte;
+        }
+        bytes.truncate((bytes.len() as f64 * cut) as usize);
+        fs::write(&path, &bytes).expect("the file");
+        let result = History::open(&[&path]).and_then(|history| analyze(&history, 2, &|_| {}));
+        if let Err(error) = result {
+            let text = format!("{error:#}");
+            prop_assert!(text.contains("t.parquet"), "{}", text);
+        }
+    }
+}
