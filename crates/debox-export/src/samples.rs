@@ -72,17 +72,18 @@ pub fn export_of(calls: &[Call], options: &Options) -> anyhow::Result<(Vec<u8>, 
     )
 }
 
+const TEXTS: &[&str] = &[
+    "read",
+    "",
+    "sch;laf;ä",
+    "pipe empty",
+    "f+0x1f (a.c:3)",
+    "\n1 2",
+    ";;",
+];
+
 pub fn text() -> impl Strategy<Value = Text> {
-    let texts = [
-        "read",
-        "",
-        "sch;laf;ä",
-        "pipe empty",
-        "f+0x1f (a.c:3)",
-        "\n1 2",
-        ";;",
-    ];
-    prop::sample::select(&texts[..]).prop_map(Into::into)
+    prop::sample::select(TEXTS).prop_map(Into::into)
 }
 
 fn maybe_text() -> impl Strategy<Value = Option<Text>> {

@@ -127,7 +127,8 @@ proptest! {
         let Ok(history) = debox_history::History::open(&[&path]) else { return Ok(()) };
         for format in [Format::Perfetto, Format::Pprof, Format::Folded, Format::Ndjson] {
             if let Err(error) = exported(&history, &options(format, Weight::Blocked)) {
-                prop_assert!(!format!("{error:#}").is_empty());
+                let text = format!("{error:#}");
+                prop_assert!(!text.is_empty());
             }
         }
     }
