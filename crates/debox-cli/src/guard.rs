@@ -142,7 +142,7 @@ impl Session {
                 break if told.is_some() { 0 } else { status };
             }
             let is_over = deadline.is_some_and(|deadline| Instant::now() >= deadline)
-                || (self.ends_at_first && !self.watch.violations.is_empty());
+                || self.has_seen_enough();
             match told {
                 None if is_over => {
                     // SAFETY: the process is this one's child and has not been waited for.
@@ -171,7 +171,7 @@ impl Session {
         }
         while !STOP.load(Ordering::Relaxed)
             && deadline.is_none_or(|deadline| Instant::now() < deadline)
-            && !(self.ends_at_first && !self.watch.violations.is_empty())
+            && !self.has_seen_enough()
             && self.recorder.threads_alive(pid)? > 0
         {
             let mark = match marks.as_ref().map(|marks| marks.try_recv()) {
@@ -186,6 +186,10 @@ impl Session {
             }
         }
         Ok(())
+    }
+
+    fn has_seen_enough(&self) -> bool {
+        self.ends_at_first && !self.watch.violations.is_empty()
     }
 
     fn take_in(&mut self) -> Result<()> {

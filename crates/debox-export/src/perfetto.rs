@@ -124,6 +124,8 @@ impl<'a> Trace<'a> {
                 utsname: Some(Utsname {
                     sysname: Some("Linux".to_string()),
                     release: Some(kernel),
+                    // The only one that DeBox knows.
+                    machine: Some("x86_64".to_string()),
                 }),
             }),
             ..TracePacket::default()

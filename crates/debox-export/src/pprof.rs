@@ -1,6 +1,8 @@
 //! A profile for `go tool pprof`: one sample for each place that time was spent at.
-//!
-//! The messages are those of <https://github.com/google/pprof/blob/main/proto/profile.proto>.
+
+mod messages;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -13,6 +15,7 @@ use flate2::write::GzEncoder;
 use flate2::Compression;
 use prost::Message;
 
+use self::messages::{Function, Label, Line, Location, Mapping, Sample, ValueType};
 use crate::frames::{self, Frame};
 use crate::parts::{divide, number, Below, Place, NOT_KEPT, NO_STACK};
 use crate::words::Words;
@@ -278,7 +281,7 @@ impl Builder {
         }
     }
 
-    fn finish(mut self, sample: Vec<Sample>, weight: Weight, about: &About) -> Message_ {
+    fn finish(mut self, sample: Vec<Sample>, weight: Weight, about: &About) -> messages::Profile {
         let sample_type = TYPES
             .iter()
             .map(|(name, unit)| ValueType {
@@ -301,7 +304,7 @@ impl Builder {
         let mapping = self.mappings.in_order().into_iter().enumerate();
         let location = self.locations.in_order().into_iter().enumerate();
         let function = self.functions.in_order().into_iter().enumerate();
-        Message_ {
+        messages::Profile {
             sample_type,
             sample,
             mapping: mapping
@@ -337,158 +340,6 @@ impl Builder {
             duration_nanos: about.duration_ns,
             comment,
             default_sample_type,
-        }
-    }
-}
-
-/// `Profile`.
-#[derive(Clone, PartialEq, Message)]
-struct Message_ {
-    #[prost(message, repeated, tag = "1")]
-    sample_type: Vec<ValueType>,
-    #[prost(message, repeated, tag = "2")]
-    sample: Vec<Sample>,
-    #[prost(message, repeated, tag = "3")]
-    mapping: Vec<Mapping>,
-    #[prost(message, repeated, tag = "4")]
-    location: Vec<Location>,
-    #[prost(message, repeated, tag = "5")]
-    function: Vec<Function>,
-    #[prost(string, repeated, tag = "6")]
-    string_table: Vec<String>,
-    #[prost(int64, tag = "9")]
-    time_nanos: i64,
-    #[prost(int64, tag = "10")]
-    duration_nanos: i64,
-    #[prost(int64, repeated, tag = "13")]
-    comment: Vec<i64>,
-    #[prost(int64, tag = "14")]
-    default_sample_type: i64,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct ValueType {
-    #[prost(int64, tag = "1")]
-    r#type: i64,
-    #[prost(int64, tag = "2")]
-    unit: i64,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Sample {
-    #[prost(uint64, repeated, tag = "1")]
-    location_id: Vec<u64>,
-    #[prost(int64, repeated, tag = "2")]
-    value: Vec<i64>,
-    #[prost(message, repeated, tag = "3")]
-    label: Vec<Label>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Label {
-    #[prost(int64, tag = "1")]
-    key: i64,
-    #[prost(int64, tag = "2")]
-    str: i64,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Mapping {
-    #[prost(uint64, tag = "1")]
-    id: u64,
-    #[prost(int64, tag = "5")]
-    filename: i64,
-    #[prost(bool, tag = "7")]
-    has_functions: bool,
-    #[prost(bool, tag = "8")]
-    has_filenames: bool,
-    #[prost(bool, tag = "9")]
-    has_line_numbers: bool,
-    #[prost(bool, tag = "10")]
-    has_inline_frames: bool,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Location {
-    #[prost(uint64, tag = "1")]
-    id: u64,
-    #[prost(uint64, tag = "2")]
-    mapping_id: u64,
-    #[prost(message, repeated, tag = "4")]
-    line: Vec<Line>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Line {
-    #[prost(uint64, tag = "1")]
-    function_id: u64,
-    #[prost(int64, tag = "2")]
-    line: i64,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Function {
-    #[prost(uint64, tag = "1")]
-    id: u64,
-    #[prost(int64, tag = "2")]
-    name: i64,
-    #[prost(int64, tag = "3")]
-    system_name: i64,
-    #[prost(int64, tag = "4")]
-    filename: i64,
-}
-
-#[cfg(test)]
-mod tests {
-    use std::io::Read;
-
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::samples::{calls, export_of, options, wild_call};
-    use crate::Format;
-
-    fn read(bytes: &[u8]) -> Message_ {
-        let mut plain = Vec::new();
-        flate2::read::GzDecoder::new(bytes)
-            .read_to_end(&mut plain)
-            .unwrap();
-        Message_::decode(&plain[..]).unwrap()
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(64))]
-
-        #[test]
-        fn a_profile_has_all_the_time(calls in calls()) {
-            let (bytes, _) = export_of(&calls, &options(Format::Pprof, Weight::Cpu)).unwrap();
-            let profile = read(&bytes);
-            let sum = |index: usize| -> i64 {
-                profile.sample.iter().map(|sample| sample.value[index]).sum()
-            };
-            let expected = |of: fn(&Call) -> u64| calls.iter().map(of).sum::<u64>() as i64;
-            prop_assert_eq!(sum(0), expected(|call| call.budget.blocked_ns));
-            prop_assert_eq!(sum(1), expected(|call| call.budget.cpu_ns));
-            prop_assert_eq!(sum(2), expected(|call| call.budget.runqueue_ns));
-            let whole = |call: &Call| u64::from(call.number >= 0 && !call.restarted);
-            prop_assert_eq!(sum(3), expected(whole));
-            prop_assert_eq!(&profile.string_table[0], "");
-            let first = profile.default_sample_type as usize;
-            prop_assert_eq!(&profile.string_table[first], "cpu");
-            for location in profile.sample.iter().flat_map(|sample| &sample.location_id) {
-                let location = &profile.location[*location as usize - 1];
-                let function = &profile.function[location.line[0].function_id as usize - 1];
-                prop_assert!((function.name as usize) < profile.string_table.len());
-                prop_assert!(location.mapping_id as usize <= profile.mapping.len());
-            }
-        }
-
-        #[test]
-        fn what_does_not_fit_is_an_error(calls in prop::collection::vec(wild_call(), 0..40)) {
-            match export_of(&calls, &options(Format::Pprof, Weight::Blocked)) {
-                Ok((bytes, _)) => drop(read(&bytes)),
-                Err(error) => prop_assert!(error.to_string().contains("292 years"), "{error}"),
-            }
         }
     }
 }

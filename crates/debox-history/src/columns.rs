@@ -1,6 +1,5 @@
 //! From records to columns.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
@@ -96,7 +95,7 @@ impl Columns {
         self.ia32.append_value(call.ia32);
         self.ordinal.append_value(call.ordinal);
         self.ret.append_value(call.ret);
-        self.error.append_option(error_of(call).as_deref());
+        self.error.append_option(call.error().as_deref());
         for (column, value) in self.args.iter_mut().zip(call.args) {
             column.append_value(value);
         }
@@ -234,10 +233,4 @@ fn texts(column: &Texts) -> ArrayRef {
 
 fn append_text(column: &mut Texts, text: Option<&Text>) {
     column.append_option(text.map(|text| &**text));
-}
-
-/// The name of the error that the call returned.
-fn error_of(call: &Call) -> Option<Cow<'static, str>> {
-    let is_error = call.number >= 0 && (-4095..0).contains(&call.ret) && !call.restarted;
-    is_error.then(|| debox::calls::error_name(-call.ret as i32))
 }

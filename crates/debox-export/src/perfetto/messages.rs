@@ -67,6 +67,8 @@ pub struct Utsname {
     pub sysname: Option<String>,
     #[prost(string, optional, tag = "3")]
     pub release: Option<String>,
+    #[prost(string, optional, tag = "4")]
+    pub machine: Option<String>,
 }
 
 #[derive(Clone, PartialEq, Message)]
