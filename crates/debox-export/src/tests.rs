@@ -144,7 +144,7 @@ fn hosts_are_named_where_there_are_several() {
     samples::write(
         &directory.path().join("a.parquet"),
         samples::meta(),
-        &[call.clone()],
+        std::slice::from_ref(&call),
     );
     samples::write(&directory.path().join("b.parquet"), there, &[call]);
     let history = debox_history::History::open(&[directory.path()]).unwrap();
