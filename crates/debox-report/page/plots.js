@@ -39,7 +39,7 @@ function make(tag, attributes, ...children) {
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else element.setAttribute(name, value === true ? "" : value);
   }
-  for (const child of children.flat()) {
+  for (const child of children.flat(Infinity)) {
     if (child !== null && child !== undefined) element.append(child);
   }
   return element;
@@ -115,9 +115,28 @@ function axis(label, values, more = {}) {
   };
 }
 
-// In a logarithmic axis, labels for powers of ten only.
-const decades = (label, more) => axis(label, (u, splits) => splits.map((value) =>
-  value > 0 && Math.abs(Math.log10(value) - Math.round(Math.log10(value))) < 1e-9 ? tick(value) : ""), more);
+// A logarithmic axis of time: lines at 1 to 9 of each power of ten, labels at the powers, and at 2 and 5
+// where there are few of them.
+const decades = (label, more) => axis(label, (u, splits) => {
+  const few = splits.length <= 20;
+  return splits.map((value) => {
+    const digit = Math.round(value / 10 ** Math.floor(Math.log10(value) + 1e-9));
+    return digit === 1 || (few && (digit === 2 || digit === 5)) ? tick(value) : "";
+  });
+}, {
+  splits: (u, index, low, high) => {
+    const found = [];
+    for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power += 1) {
+      for (let digit = 1; digit < 10; digit += 1) {
+        const value = digit * 10 ** power;
+        if (value >= low && value <= high && value >= 1) found.push(value);
+      }
+    }
+    return found;
+  },
+  filter: (u, splits) => splits,
+  ...more,
+});
 
 // Checkboxes that say which of the named things are shown.
 function legend(names, colours, shown, changed) {
@@ -169,7 +188,7 @@ function distributions(place, width, series, read) {
       y: { range: [0, 1.02] },
     },
     axes: [
-      decades("wall time of a call (logarithmic)"),
+      decades("wall time of a call (logarithmic)", { size: 34 }),
       axis("part of the calls", (u, splits) => splits.map((v) => Math.round(v * 100) + " %"), { size: 60 }),
     ],
     series: [{}, ...(series.length ? series : [{ colour: "--c0" }]).map((one) => ({
@@ -197,7 +216,7 @@ function costs(place, width, points, bins, name, read) {
       return [centre / Math.sqrt(wide) * 0.8, centre * Math.sqrt(wide) * 1.25];
     } } },
     axes: [
-      axis("invocation", (u, splits) => splits.map((v) => Number.isInteger(v) ? count(v) : "")),
+      axis("invocation", (u, splits) => splits.map((v) => Number.isInteger(v) ? count(v) : ""), { size: 34 }),
       decades(`${name} (logarithmic)`, { size: 64 }),
     ],
     series: [{},

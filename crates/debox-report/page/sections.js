@@ -117,10 +117,10 @@ function overTime() {
   };
   const place = plot((place, width) => stacked(place, width, xs,
     parts.map((part, i) => ({ name: part.name, colour: tints[i], values: threads(part), shown: shown[i] })).filter((s) => s.shown),
-    [axis("seconds since the first record", null), axis("threads", null, { size: 56 })], read));
+    [axis("seconds since the first record", null, { size: 34 }), axis("threads", null, { size: 56 })], read));
   section("over-time", "What the threads did over time",
     "How many threads on average were in each state, in bins of " + time(bin_ns) + ". A wide band that is " +
-    "no idle wait is time that somebody waited for; idle waits can be added below. Time on the CPU outside " +
+    "no idle wait is time that somebody waited for; idle waits can be added with their box. Time on the CPU outside " +
     "of calls is not in a history.",
     legend(parts.map((part) => part.name), tints, shown, () => redraw(place)), place, out,
     later("As a table", () => table(
@@ -195,9 +195,9 @@ function flame() {
   if (whole().value === 0) withIdle = true;
   const place = plot((place, width) => {
     const root = whole();
-    chart = flamegraph.default().width(width).cellHeight(20).transitionDuration(150).minFrameSize(1).inverted(true)
+    chart = flamegraph.default().width(width).cellHeight(20).transitionDuration(0).minFrameSize(1).inverted(true)
       .selfValue(false).sort((a, b) => b.value - a.value)
-      .setColorMapper((d) => d.highlight ? colour("--c4") : colour({ program: "--program", call: "--call", label: "--label", kernel: "--kernel" }[d.data.kind] || "--raised"))
+      .setColorMapper((d) => d.highlight ? colour("--c4") : colour({ program: "--program", call: "--call", label: "--label", kernel: "--kernel" }[d.data.kind] || "--program"))
       .setLabelHandler((d) => `${d.data.name}: ${time(d.value)}, ${percent(d.value / Math.max(root.value, 1))}`)
       .setDetailsHandler((text) => { out.textContent = text || ""; })
       .setSearchHandler((results, sum, total) => { out.textContent = `${results.length} frames match: ${time(sum)}, ${percent(sum / Math.max(total, 1))}`; });

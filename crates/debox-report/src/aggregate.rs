@@ -56,6 +56,8 @@ pub struct CallSums {
     pub left_out: u64,
     pub histogram: Histogram,
     pub slowest: Vec<Place>,
+    /// The least score among them.
+    least: u64,
     pub errors: FxHashMap<Name, u64>,
 }
 
@@ -179,21 +181,7 @@ impl Aggregate {
     }
 
     pub fn add_wait(&mut self, key: WaitKey, add: &WaitSums) {
-        let key = if self.waits.len() >= ROWS_MAX && !self.waits.contains_key(&key) {
-            self.waits_folded += add.count;
-            WaitKey {
-                resource: NONE,
-                caller: TOO_MANY,
-                owner: NONE,
-                doing: NONE,
-                certainty: NONE,
-                comm: TOO_MANY,
-                is_main: false,
-                ..key
-            }
-        } else {
-            key
-        };
+        let key = self.wait_key(key, add.count);
         let sums = self.waits.entry(key).or_insert(WaitSums {
             tid: add.tid,
             owner_tid: add.owner_tid,
@@ -208,6 +196,35 @@ impl Aggregate {
             sums.tid = add.tid;
             sums.owner_tid = add.owner_tid;
             sums.waker = add.waker;
+        }
+    }
+
+    /// The key, or when the table is full a coarser one: first without the resource, of which there
+    /// may be any number; then without who waited and from where.
+    fn wait_key(&mut self, key: WaitKey, count: u64) -> WaitKey {
+        if self.waits.len() < ROWS_MAX || self.waits.contains_key(&key) {
+            return key;
+        }
+        let coarse = WaitKey {
+            resource: TOO_MANY,
+            ..key
+        };
+        if self.waits.len() < 2 * ROWS_MAX || self.waits.contains_key(&coarse) {
+            if coarse != key {
+                self.waits_folded += count;
+            }
+            return coarse;
+        }
+        self.waits_folded += count;
+        WaitKey {
+            resource: TOO_MANY,
+            caller: TOO_MANY,
+            owner: NONE,
+            doing: NONE,
+            certainty: NONE,
+            comm: TOO_MANY,
+            is_main: false,
+            ..key
         }
     }
 
@@ -237,8 +254,7 @@ impl Aggregate {
     }
 
     pub fn add_thread(&mut self, tid: u32, add: &ThreadSums) {
-        let full = self.threads.len() >= THREADS_MAX && !self.threads.contains_key(&tid);
-        if full {
+        if self.threads.len() >= THREADS_MAX && !self.threads.contains_key(&tid) {
             self.threads_left_out += add.calls;
             return;
         }
@@ -311,6 +327,15 @@ impl CallSums {
     pub fn offer(&mut self, place: Place) {
         if self.slowest.len() < SLOWEST {
             self.slowest.push(place);
+            self.least = self
+                .slowest
+                .iter()
+                .map(|kept| kept.score)
+                .min()
+                .unwrap_or(0);
+            return;
+        }
+        if place.score < self.least {
             return;
         }
         let least = self
@@ -321,6 +346,12 @@ impl CallSums {
         if rank(&place) > rank(least) {
             *least = place;
         }
+        self.least = self
+            .slowest
+            .iter()
+            .map(|kept| kept.score)
+            .min()
+            .unwrap_or(0);
     }
 }
 

@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use crate::aggregate::{Aggregate, CallSums, Parts, Place, WaitKey, WaitSums};
 use crate::findings;
 use crate::flame;
-use crate::names::{Name, Names, NONE};
+use crate::names::{Name, Names, NONE, TOO_MANY};
 use crate::report::*;
 use crate::segments::{Point, Series};
 use crate::timeline;
@@ -206,7 +206,10 @@ fn wait(key: &WaitKey, wait: &WaitSums, resources: u64, sums: &Aggregate, names:
         call: names.get(key.call).to_string(),
         label: names.get(key.label).to_string(),
         class: class_of(sums, names, key.label),
-        resource: maybe(key.resource),
+        resource: match key.resource {
+            TOO_MANY => Some("many others".to_string()),
+            name => maybe(name),
+        },
         resources,
         caller: maybe(key.caller),
         count: wait.count,

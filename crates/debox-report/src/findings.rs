@@ -8,6 +8,8 @@ use crate::units::{bytes, count, time};
 
 const WAITS: usize = 6;
 const GROWTHS: usize = 4;
+/// Waits that are long only together.
+const SHARED: usize = 4;
 /// A finding is about this part of the time that is no idle wait, or more.
 const PART_MIN: f64 = 0.01;
 /// Calls that fail: so many, and this part of all.
@@ -126,7 +128,7 @@ fn growth_sentence(trend: &Trend) -> Option<(String, u64)> {
             .saturating_mul(bin.1 - bin.0 + 1)
     };
     let weight = of.bins.iter().map(beyond).fold(0u64, u64::saturating_add);
-    Some((capital(text), weight))
+    Some((text, weight))
 }
 
 /// An anchor that has no characters of its own meaning.
@@ -170,6 +172,34 @@ pub fn findings(report: &Report) -> Vec<Finding> {
             wait.blocked_ns,
         );
     }
+    // Waits that many threads share, or that come from many places: none of them need be long by itself.
+    let mut cells = Vec::new();
+    for (call, row) in report.matrix.calls.iter().zip(&report.matrix.cells) {
+        for (label, cell) in report.matrix.labels.iter().zip(row) {
+            let told = report.waits.iter().filter(|wait| {
+                wait.call == *call && wait.label == label.label && wait.blocked_ns >= least
+            });
+            let told = told.fold(0u64, |sum, wait| sum.saturating_add(wait.blocked_ns));
+            if label.class != "idle" && cell.blocked_ns >= least && told < cell.blocked_ns / 2 {
+                cells.push((cell.blocked_ns, call, label, cell));
+            }
+        }
+    }
+    cells.sort_by_key(|(blocked, ..)| std::cmp::Reverse(*blocked));
+    for (blocked, call, label, cell) in cells.into_iter().take(SHARED) {
+        let place = if call == crate::build::USER {
+            "between calls"
+        } else {
+            call
+        };
+        let text = format!(
+            "Threads waited {} for {} in {place} ({} times), each thread or place only a part of it.",
+            time(blocked),
+            label.label,
+            count(cell.sleeps)
+        );
+        add(FindingKind::Wait, text, "matrix".into(), blocked);
+    }
     let growths = report.trends.iter().filter_map(|trend| {
         let (text, weight) = growth_sentence(trend)?;
         Some((text, anchor("trend", &trend.call), weight))
@@ -183,7 +213,7 @@ pub fn findings(report: &Report) -> Vec<Finding> {
             let text = format!(
                 "{} took {} of CPU time in the kernel, {:.0} % of that of all calls: {} calls of {} \
                  each on average.",
-                capital(call.name.clone()),
+                call.name,
                 time(cpu),
                 100.0 * cpu as f64 / totals.cpu_ns as f64,
                 count(call.count),

@@ -71,11 +71,15 @@ impl Table {
     }
 }
 
-/// Without its offset: a function is one frame, wherever in it the call is.
-fn function(frame: &str) -> String {
+/// Without its offset: a function is one frame, wherever in it the call is. A frame of the program that
+/// has no place in the source may be one without symbols, and then the offset is all that tells it.
+fn function(frame: &str, kind: Kind) -> String {
     match frame.split_once("+0x") {
         Some((function, offset)) => {
             let place = offset.trim_start_matches(|digit: char| digit.is_ascii_hexdigit());
+            if place.is_empty() && kind == Kind::Program {
+                return frame.to_string();
+            }
             format!("{function}{place}")
         }
         None => frame.to_string(),
@@ -105,11 +109,11 @@ pub fn flame(stacks: &FxHashMap<StackKey, (u64, u64)>, folded_sleeps: u64, names
                 };
                 let mut path: Vec<usize> = begin
                     .iter()
-                    .map(|frame| table.of(&function(frame)))
+                    .map(|frame| table.of(&function(frame, kind)))
                     .collect();
                 if !end.is_empty() {
                     path.push(table.of("(frames left out)"));
-                    path.extend(end.iter().map(|frame| table.of(&function(frame))));
+                    path.extend(end.iter().map(|frame| table.of(&function(frame, kind))));
                 }
                 path
             });

@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use anyhow::{Context, Result};
-use arrow::array::{Array, ArrayRef, AsArray, PrimitiveArray};
+use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::buffer::NullBuffer;
 use arrow::datatypes::UInt32Type;
 use rustc_hash::FxHashMap;
 
@@ -83,7 +84,8 @@ pub struct Translator {
 
 /// The names of a batch's rows.
 pub struct Column<'a> {
-    keys: &'a PrimitiveArray<UInt32Type>,
+    keys: &'a [u32],
+    nulls: Option<&'a NullBuffer>,
     names: &'a [Name],
 }
 
@@ -108,7 +110,8 @@ impl Translator {
             self.values = Some(Arc::clone(values));
         }
         Ok(Column {
-            keys: dictionary.keys(),
+            keys: dictionary.keys().values(),
+            nulls: dictionary.keys().nulls(),
             names: &self.names,
         })
     }
@@ -117,10 +120,10 @@ impl Translator {
 impl Column<'_> {
     #[inline]
     pub fn get(&self, row: usize) -> Name {
-        if self.keys.is_null(row) {
+        if self.nulls.is_some_and(|nulls| nulls.is_null(row)) {
             return NONE;
         }
-        let key = self.keys.value(row) as usize;
+        let key = self.keys[row] as usize;
         self.names.get(key).copied().unwrap_or(NONE)
     }
 }

@@ -253,22 +253,23 @@ impl<'a> Scanner<'a> {
             let found = batch.column_by_name(name);
             found.with_context(|| format!("the column {name} is missing"))
         };
-        let times = numbers::<TimestampNanosecondType>(batch, "time")?;
-        let pids = numbers::<UInt32Type>(batch, "pid")?;
-        let tids = numbers::<UInt32Type>(batch, "tid")?;
+        let times = numbers::<TimestampNanosecondType>(batch, "time")?.values();
+        let pids = numbers::<UInt32Type>(batch, "pid")?.values();
+        let tids = numbers::<UInt32Type>(batch, "tid")?.values();
         let comms = texts.comm.column(column("comm")?, names)?;
         let call_names = texts.call.column(column("call")?, names)?;
         let errors = texts.error.column(column("error")?, names)?;
         let callers = texts.caller.column(column("caller")?, names)?;
         let stacks = texts.stack.column(column("stack")?, names)?;
-        let long = |name: &str| numbers::<UInt64Type>(batch, name);
+        let long = |name: &str| numbers::<UInt64Type>(batch, name).map(|column| column.values());
         let (wall, cpu, blocked) = (long("wall_ns")?, long("cpu_ns")?, long("blocked_ns")?);
         let (runqueue, preempted) = (long("runqueue_ns")?, long("preempted_ns")?);
-        let (irq, spin) = (long("irq_ns")?, long("spin_ns")?);
-        let minor = numbers::<UInt32Type>(batch, "faults_minor")?;
-        let major = numbers::<UInt32Type>(batch, "faults_major")?;
+        let (irq, spin) = (numbers::<UInt64Type>(batch, "irq_ns")?, long("spin_ns")?);
+        let no_irq = irq.null_count() == irq.len();
+        let minor = numbers::<UInt32Type>(batch, "faults_minor")?.values();
+        let major = numbers::<UInt32Type>(batch, "faults_major")?.values();
         let (restarted, partial) = (flags(batch, "restarted")?, flags(batch, "partial")?);
-        let left_out = numbers::<UInt32Type>(batch, "sleeps_left_out")?;
+        let left_out = numbers::<UInt32Type>(batch, "sleeps_left_out")?.values();
         let lists = column("sleeps")?
             .as_list_opt::<i32>()
             .context("the column sleeps is no list")?;
@@ -280,8 +281,8 @@ impl<'a> Scanner<'a> {
             let found = entries.column_by_name(name);
             found.with_context(|| format!("the field sleeps.{name} is missing"))
         };
-        let sleep_begin = field::<UInt64Type>(entries, "begin_ns")?;
-        let sleep_blocked = field::<UInt64Type>(entries, "blocked_ns")?;
+        let sleep_begin = field::<UInt64Type>(entries, "begin_ns")?.values();
+        let sleep_blocked = field::<UInt64Type>(entries, "blocked_ns")?.values();
         let owner_tids = field::<UInt32Type>(entries, "owner_tid")?;
         let labels = texts.label.column(entry("label")?, names)?;
         let classes = texts.class.column(entry("class")?, names)?;
@@ -296,7 +297,7 @@ impl<'a> Scanner<'a> {
         let offsets = lists.value_offsets();
 
         let aggregate = &mut self.aggregate;
-        aggregate.has_irq |= irq.null_count() < irq.len();
+        aggregate.has_irq |= !no_irq;
         aggregate.rows += range.len() as u64;
         let (mut last_call, mut last_index) = (NONE, 0);
         for row in range {
@@ -304,14 +305,18 @@ impl<'a> Scanner<'a> {
             if call != last_call || row == 0 {
                 (last_call, last_index) = (call, aggregate.call(call));
             }
-            let begin = times.value(row);
+            let begin = times[row];
             let parts = Parts {
-                wall: wall.value(row),
-                cpu: cpu.value(row),
-                blocked: blocked.value(row),
-                runqueue: runqueue.value(row),
-                preempted: preempted.value(row),
-                irq: if irq.is_valid(row) { irq.value(row) } else { 0 },
+                wall: wall[row],
+                cpu: cpu[row],
+                blocked: blocked[row],
+                runqueue: runqueue[row],
+                preempted: preempted[row],
+                irq: if no_irq || irq.is_null(row) {
+                    0
+                } else {
+                    irq.value(row)
+                },
             };
             aggregate.first = aggregate.first.min(begin);
             let end = begin.saturating_add(parts.wall.min(i64::MAX as u64) as i64);
@@ -329,7 +334,7 @@ impl<'a> Scanner<'a> {
             let (from, to) = (offsets[row] as usize, offsets[row + 1] as usize);
             self.labels.clear();
             for at in from..to {
-                let ns = sleep_blocked.value(at);
+                let ns = sleep_blocked[at];
                 let (label, class) = (labels.get(at), classes.get(at));
                 let part = match self.parts.get(&class) {
                     Some(part) => *part,
@@ -343,7 +348,7 @@ impl<'a> Scanner<'a> {
                 if class == self.idle {
                     idle = idle.saturating_add(ns);
                 }
-                let since = sleep_begin.value(at).min(i64::MAX as u64) as i64;
+                let since = sleep_begin[at].min(i64::MAX as u64) as i64;
                 aggregate
                     .timeline
                     .add(begin.saturating_add(since), ns, part, ns);
@@ -378,7 +383,7 @@ impl<'a> Scanner<'a> {
                 aggregate.add_stack(key, ns, 1);
                 let key = WaitKey {
                     comm: comms.get(row),
-                    is_main: pids.value(row) == tids.value(row),
+                    is_main: pids[row] == tids[row],
                     call,
                     label,
                     resource: resources.get(at),
@@ -391,7 +396,7 @@ impl<'a> Scanner<'a> {
                     count: 1,
                     blocked: ns,
                     longest: ns,
-                    tid: tids.value(row),
+                    tid: tids[row],
                     owner_tid: owner_tids.is_valid(at).then(|| owner_tids.value(at)),
                     waker: Some((waker_kinds.get(at), waker_comms.get(at))),
                     ..WaitSums::default()
@@ -408,13 +413,13 @@ impl<'a> Scanner<'a> {
             sums.count += 1;
             sums.parts.add(&parts);
             sums.idle = sums.idle.saturating_add(idle);
-            sums.spin = sums.spin.saturating_add(spin.value(row));
-            sums.faults_minor += u64::from(minor.value(row));
-            sums.faults_major += u64::from(major.value(row));
+            sums.spin = sums.spin.saturating_add(spin[row]);
+            sums.faults_minor += u64::from(minor[row]);
+            sums.faults_major += u64::from(major[row]);
             sums.restarted += u64::from(restarted.value(row));
             sums.partial += u64::from(partial.value(row));
             sums.slept += u64::from(to > from);
-            sums.left_out += u64::from(left_out.value(row));
+            sums.left_out += u64::from(left_out[row]);
             sums.histogram.add(parts.wall);
             sums.offer(Place {
                 score: parts.wall.saturating_sub(idle),
@@ -432,13 +437,13 @@ impl<'a> Scanner<'a> {
             }
             aggregate.current[last_index].add(parts.wall, parts.cpu, self.room, random);
             let thread = ThreadSums {
-                pid: pids.value(row),
+                pid: pids[row],
                 comm: comms.get(row),
                 calls: u64::from(in_call),
                 parts,
                 idle,
             };
-            aggregate.add_thread(tids.value(row), &thread);
+            aggregate.add_thread(tids[row], &thread);
         }
         Ok(())
     }
