@@ -51,7 +51,7 @@ fn report() -> Value {
             "waiters_entry_max": null, "waiters_exit_max": null, "waiters_scope": null,
             "resource": null, "resources": [], "owners": [], "call_sites": [],
         }],
-        "chains": [], "trace": null, "call_sites": [], "threads": [thread], "in_flight": [], "untapped": [], "unstamped": null, "unseen": [],
+        "chains": [], "trace": null, "triggers": [], "call_sites": [], "threads": [thread], "in_flight": [], "untapped": [], "unstamped": null, "unseen": [],
     })
 }
 
