@@ -99,7 +99,7 @@ static __always_inline bool is_dumpable(struct task_struct *task, struct mm_stru
 	struct task_struct___exec *executing = (void *)task;
 
 	if (bpf_core_field_exists(executing->exec_state))
-		return BPF_CORE_READ(executing, exec_state, dumpable) == DUMPABLE_BY_USER;
+		return BPF_CORE_READ(executing, exec_state, dumpable) == TASK_DUMPABLE_OWNER;
 	return (address_space_flags(mm) & DUMPABLE_MASK) == DUMPABLE_BY_USER;
 }
 

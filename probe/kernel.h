@@ -277,8 +277,11 @@ struct mm_struct___bitmap {
 } CORE;
 
 /* Who may look into a task: the last bits of those flags, before 7.x. */
+enum task_dumpable {
+	TASK_DUMPABLE_OWNER = 1,
+};
 struct task_exec_state {
-	int dumpable;
+	enum task_dumpable dumpable;
 } CORE;
 struct task_struct___exec {
 	struct task_exec_state *exec_state;
