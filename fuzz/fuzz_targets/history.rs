@@ -57,22 +57,10 @@ fn whole() -> Vec<u8> {
     let file = tempfile::NamedTempFile::with_suffix(".parquet").expect("a temporary file");
     let meta = Meta {
         schema: SCHEMA.to_string(),
-        writer: String::new(),
-        host: String::new(),
-        kernel: String::new(),
-        command: Vec::new(),
         cpus: 1,
-        detail: Vec::new(),
-        filter: None,
-        stacks_from_ns: 0,
         realtime_offset_ns: 1_000_000,
-        started_ns: 0,
-        ended_ns: 0,
         complete: true,
-        part: 0,
-        rows_before: 0,
-        lost: Lost::default(),
-        filtered_out: 0,
+        ..Meta::default()
     };
     let limits = Limits {
         group_rows: 3,
@@ -97,24 +85,16 @@ fn call(tid: u32) -> Call {
         site: "pipe_read".into(),
         stack: Some("vfs_read;pipe_read".into()),
         resource_kind: Some("pipe".into()),
-        resource: None,
         waker_kind: "task".into(),
         waker_tid: Some(tid + 1),
         waker_comm: Some("writer".into()),
-        owner_certainty: None,
-        owner_tid: None,
-        owner_comm: None,
-        owner_doing: None,
-        waiters_entry: None,
-        waiters_exit: None,
+        ..Sleep::default()
     };
     Call {
         pid: 1,
         tid,
         comm: "reader".into(),
         name: "read".into(),
-        number: 0,
-        ia32: false,
         ordinal: 1,
         start_ns,
         wall_ns: 200,
@@ -125,18 +105,10 @@ fn call(tid: u32) -> Call {
             preempted_ns: 0,
             irq_ns: None,
         },
-        spin_ns: 0,
         ret: -11,
         args: [3, 4, 5],
-        faults_minor: 0,
-        faults_major: 0,
-        read_bytes: None,
-        write_bytes: None,
-        restarted: false,
-        partial: false,
-        caller: None,
         stack: Some("main (a.c:3);read_it+0x1f (program)".into()),
         sleeps: vec![sleep],
-        sleeps_left_out: 0,
+        ..Call::default()
     }
 }

@@ -51,7 +51,7 @@ def debox_command():
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     command = target / "release/debox"
     if not command.exists():
-        pytest.skip(f"{command} is not built: cargo build --release")
+        pytest.fail(f"{command} is not built: cargo build --release")
     return command
 
 
@@ -60,7 +60,7 @@ def place():
     """A directory that any user can reach, with the package and an interpreter for it."""
     python = "/usr/bin/python3"
     if not os.access(python, os.X_OK):
-        pytest.skip("no interpreter that every user may execute")
+        pytest.fail(f"{python} is missing, which every user may execute: scripts/setup test")
     with tempfile.TemporaryDirectory(prefix="debox-python-") as directory:
         os.chmod(directory, 0o755)
         shutil.copytree(Path(debox.__file__).parent, Path(directory, "debox"))

@@ -38,12 +38,7 @@ extern "C" fn stop(_: libc::c_int) {
 }
 
 pub fn guard(arguments: Guard) -> Result<u8> {
-    if let Some(outer) = std::env::var_os(SESSION_VARIABLE) {
-        bail!(
-            "already running under debox (process {})",
-            outer.to_string_lossy()
-        );
-    }
+    run::refuse_nested()?;
     if !debox::kernel::has_bpf_privilege() {
         bail!("a guard needs root (or CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE): run it with sudo");
     }

@@ -35,12 +35,7 @@ extern "C" fn write_flight(_: libc::c_int) {
 }
 
 pub fn record(arguments: Record) -> Result<u8> {
-    if let Some(outer) = std::env::var_os(SESSION_VARIABLE) {
-        bail!(
-            "already running under debox (process {}): start one `debox record` around the whole",
-            outer.to_string_lossy()
-        );
-    }
+    run::refuse_nested()?;
     if !debox::kernel::has_bpf_privilege() {
         bail!(
             "a recording needs root (or CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE): a broker hands out \

@@ -23,13 +23,7 @@ const POLL: Duration = Duration::from_millis(20);
 pub const LAST_SWITCH: Duration = Duration::from_millis(500);
 
 pub fn run(arguments: Run) -> Result<u8> {
-    if let Some(outer) = std::env::var_os(SESSION_VARIABLE) {
-        bail!(
-            "already running under debox (process {}): a session inside a session would measure \
-             the other one; start one `debox run` around the whole",
-            outer.to_string_lossy()
-        );
-    }
+    refuse_nested()?;
     let output = Output::prepare(&arguments.measure)?;
     let mut environment: Vec<(&str, OsString)> =
         vec![(SESSION_VARIABLE, std::process::id().to_string().into())];
@@ -72,6 +66,18 @@ pub fn run(arguments: Run) -> Result<u8> {
     })?;
     output.write(&report)?;
     Ok(status as u8)
+}
+
+/// A session inside a session would measure the other one.
+pub fn refuse_nested() -> Result<()> {
+    let Some(outer) = std::env::var_os(SESSION_VARIABLE) else {
+        return Ok(());
+    };
+    bail!(
+        "already running under debox (process {}): a session inside a session would measure \
+         the other one; start one `debox run` around the whole",
+        outer.to_string_lossy()
+    );
 }
 
 static COMMAND: AtomicI32 = AtomicI32::new(0);

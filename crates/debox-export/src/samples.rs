@@ -20,16 +20,10 @@ pub fn meta() -> Meta {
         command: vec!["true".to_string()],
         cpus: 2,
         detail: vec!["sleeps".to_string()],
-        filter: None,
-        stacks_from_ns: 0,
         realtime_offset_ns: OFFSET,
         started_ns: 1000,
-        ended_ns: 0,
         complete: true,
-        part: 0,
-        rows_before: 0,
-        lost: Lost::default(),
-        filtered_out: 0,
+        ..Meta::default()
     }
 }
 

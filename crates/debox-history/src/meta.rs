@@ -11,7 +11,7 @@ pub const SCHEMA: &str = "debox.history/1";
 pub(crate) const KEY: &str = "debox.history";
 
 /// Of a recording.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Meta {
     pub schema: String,
     /// The program that wrote it.

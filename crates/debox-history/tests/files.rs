@@ -20,16 +20,9 @@ fn meta() -> Meta {
         command: vec!["true".to_string()],
         cpus: 2,
         detail: vec!["basic".to_string()],
-        filter: None,
-        stacks_from_ns: 0,
         realtime_offset_ns: OFFSET,
         started_ns: 1,
-        ended_ns: 0,
-        complete: false,
-        part: 0,
-        rows_before: 0,
-        lost: Lost::default(),
-        filtered_out: 0,
+        ..Meta::default()
     }
 }
 

@@ -48,16 +48,10 @@ fn main() -> Result<()> {
         command: vec!["a".into(), "server".into()],
         cpus: 8,
         detail: vec!["sleeps".into()],
-        filter: None,
         stacks_from_ns: 10_000,
         realtime_offset_ns: 1_700_000_000_000_000_000,
         started_ns: 1_000_000,
-        ended_ns: 0,
-        complete: false,
-        part: 0,
-        rows_before: 0,
-        lost: Lost::default(),
-        filtered_out: 0,
+        ..Meta::default()
     };
     let mut writer = Writer::create(Path::new(&path), meta, Limits::default())?;
     let mut random = Random(88_172_645_463_325_252);
@@ -108,7 +102,6 @@ fn main() -> Result<()> {
                 class: class.clone(),
                 site: site.clone(),
                 stack: Some(stack.clone()),
-                resource_kind: None,
                 resource: Some(resources[random.below(5000) as usize].clone()),
                 waker_kind: if owned { task.clone() } else { softirq.clone() },
                 waker_tid: owned.then_some(101),
@@ -117,8 +110,7 @@ fn main() -> Result<()> {
                 owner_tid: owned.then_some(101),
                 owner_comm: owned.then(|| comms[1].clone()),
                 owner_doing: owned.then(|| on_cpu.clone()),
-                waiters_entry: None,
-                waiters_exit: None,
+                ..Sleep::default()
             }]
         } else {
             Vec::new()
@@ -134,7 +126,6 @@ fn main() -> Result<()> {
             comm: comms[thread].clone(),
             name: names[at].clone(),
             number: CALLS[at].1,
-            ia32: false,
             ordinal: row / 16 + 1,
             start_ns: now,
             wall_ns: wall,
@@ -145,19 +136,11 @@ fn main() -> Result<()> {
                 preempted_ns: 0,
                 irq_ns: None,
             },
-            spin_ns: 0,
-            ret: 0,
             args: [row % 1000, now, 4096],
-            faults_minor: 0,
-            faults_major: 0,
-            read_bytes: None,
-            write_bytes: None,
-            restarted: false,
-            partial: false,
             caller: from.map(|(caller, _)| caller.clone()),
             stack: from.map(|(_, stack)| stack.clone()),
             sleeps,
-            sleeps_left_out: 0,
+            ..Call::default()
         })?;
     }
     writer.meta_mut().ended_ns = now;

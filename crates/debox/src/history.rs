@@ -12,7 +12,7 @@ use crate::tables::{CALL_IA32, CALL_NONE};
 pub type Text = Rc<str>;
 
 /// One call, or a piece of a thread's time between calls.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Call {
     pub pid: u32,
     pub tid: u32,
@@ -74,7 +74,7 @@ pub struct Budget {
 }
 
 /// One sleep, from leaving the CPU to coming back.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Sleep {
     /// `CLOCK_MONOTONIC`.
     pub begin_ns: u64,

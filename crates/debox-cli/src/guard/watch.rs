@@ -160,27 +160,13 @@ mod tests {
             comm: "server".into(),
             name: name.into(),
             number: if name == "(user)" { -1 } else { 0 },
-            ia32: false,
             ordinal: 1,
-            start_ns: 0,
             wall_ns: blocked_ns,
             budget: Budget {
                 blocked_ns,
                 ..Budget::default()
             },
-            spin_ns: 0,
-            ret: 0,
-            args: [0; 3],
-            faults_minor: 0,
-            faults_major: 0,
-            read_bytes: None,
-            write_bytes: None,
-            restarted: false,
-            partial: false,
-            caller: None,
-            stack: None,
-            sleeps: Vec::new(),
-            sleeps_left_out: 0,
+            ..Call::default()
         }
     }
 

@@ -68,12 +68,7 @@ impl Sink {
             stacks_from_ns: arguments.session_options().slow_ns,
             realtime_offset_ns: realtime_offset_ns(),
             started_ns: debox::session::monotonic_ns(),
-            ended_ns: 0,
-            complete: false,
-            part: 0,
-            rows_before: 0,
-            lost: Lost::default(),
-            filtered_out: 0,
+            ..Meta::default()
         };
         let mut sink = Sink {
             pattern: pattern(arguments),

@@ -1,5 +1,4 @@
 //! A small history of a server with everything in it that a report shows, hostile names too.
-#![allow(dead_code)]
 
 use std::path::Path;
 use std::time::Duration;
@@ -19,19 +18,15 @@ pub fn meta() -> Meta {
         command: vec!["server".to_string(), HOSTILE.to_string()],
         cpus: 2,
         detail: vec!["sleeps".to_string()],
-        filter: None,
         stacks_from_ns: 10_000,
         realtime_offset_ns: 1_700_000_000_000_000_000,
         started_ns: 1_000,
-        ended_ns: 0,
         complete: true,
-        part: 0,
-        rows_before: 0,
         lost: Lost {
             records: 7,
             ..Lost::default()
         },
-        filtered_out: 0,
+        ..Meta::default()
     }
 }
 
@@ -43,7 +38,6 @@ pub fn call(name: &str, start_ns: u64, cpu_ns: u64, sleeps: Vec<Sleep>) -> Call 
         comm: HOSTILE.into(),
         name: name.into(),
         number: if name == "(user)" { -1 } else { 1 },
-        ia32: false,
         ordinal: 1,
         start_ns,
         wall_ns: cpu_ns + blocked_ns,
@@ -54,33 +48,21 @@ pub fn call(name: &str, start_ns: u64, cpu_ns: u64, sleeps: Vec<Sleep>) -> Call 
             preempted_ns: 0,
             irq_ns: None,
         },
-        spin_ns: 0,
-        ret: 0,
-        args: [0; 3],
-        faults_minor: 0,
-        faults_major: 0,
-        read_bytes: None,
-        write_bytes: None,
-        restarted: false,
-        partial: false,
         caller: Some("serve+0x1f (cache.c:88)".into()),
         stack: Some(format!("_start;main;{HOSTILE};serve+0x1f (cache.c:88)").into()),
         sleeps,
-        sleeps_left_out: 0,
+        ..Call::default()
     }
 }
 
 pub fn sleep(label: &str, class: &str, blocked_ns: u64) -> Sleep {
     let owned = class == "lock";
     Sleep {
-        begin_ns: 0,
         blocked_ns,
-        runqueue_ns: 0,
         label: label.into(),
         class: class.into(),
         site: "somewhere".into(),
         stack: Some("do_syscall_64;somewhere;schedule".into()),
-        resource_kind: None,
         resource: owned.then(|| "inode lock of /srv/x".into()),
         waker_kind: "task".into(),
         waker_tid: Some(4711),
@@ -89,8 +71,7 @@ pub fn sleep(label: &str, class: &str, blocked_ns: u64) -> Sleep {
         owner_tid: owned.then_some(4711),
         owner_comm: owned.then(|| "helper".into()),
         owner_doing: owned.then(|| "page read".into()),
-        waiters_entry: None,
-        waiters_exit: None,
+        ..Sleep::default()
     }
 }
 
