@@ -6,8 +6,8 @@
 
 One program makes calls (getppid) at a fixed rate, and then as fast as it goes, for so many seconds: bare,
 under `debox record`, under `perf trace record` and under `strace -f -o`. In turn, so many rounds; medians
-and the spread are shown. Kernel time is the program's own; the recorder's CPU time and memory are those
-of all other processes of the command. Needs root.
+and the spread are shown. The cost of a call is shown where calls follow each other: the time divided by the
+calls. The recorder's CPU time is that of the whole command less the program's own. Needs root.
 """
 
 import argparse
@@ -70,15 +70,17 @@ def compare(options, scratch, program, rate, seconds):
     asked = f"{rate:,} calls/s" if rate else "as fast as it goes"
     print(f"\n{asked}, {seconds} s, {options.rounds} rounds: medians (least to most)\n")
     print(
-        f"{'':18} {'calls/s':>30} {'kernel ns/call':>24} {'ratio':>6} {'recorder CPU':>13}"
+        f"{'':18} {'calls/s':>30} {'ns/call':>24} {'ratio':>6} {'recorder CPU':>13}"
         f" {'memory':>9} {'bytes/call':>10} {'lost':>12}"
     )
     bare = median(runs["bare"], "per_call")
+    is_free = not rate
     for name, results in runs.items():
+        ratio = f"{median(results, 'per_call') / bare:.2f}" if is_free else "-"
         print(
             f"{name:18} {spread(results, 'rate', '{:,.0f}'):>30}"
-            f" {spread(results, 'per_call', '{:.0f}'):>24}"
-            f" {median(results, 'per_call') / bare:6.2f}"
+            f" {spread(results, 'per_call', '{:.0f}') if is_free else '-':>24}"
+            f" {ratio:>6}"
             f" {100 * median(results, 'recorder'):12.1f}%"
             f" {median(results, 'memory') / 1024:6.0f} MB"
             f" {median(results, 'bytes'):10.1f} {results[-1]['lost']:>12}"
@@ -104,15 +106,13 @@ def run(before, program, rate, seconds, scratch, file):
     said = (scratch / "stderr").read_text()
     if process.returncode:
         sys.exit(f"{command[0]} ended with {process.returncode}: {said}")
-    calls, passed, kernel = out.read_text().split()
-    calls, passed, kernel = int(calls), float(passed), float(kernel)
+    calls, passed, own = out.read_text().split()
+    calls, passed, own = int(calls), float(passed), float(own)
     size = (scratch / file).stat().st_size if file else 0
-    # Without the program, which spins between calls: all of its time is one CPU's.
-    own = passed if file else usage.ru_utime + usage.ru_stime
     return {
         "rate": calls / passed,
-        "per_call": kernel / calls * 1e9,
-        "recorder": max(0.0, usage.ru_utime + usage.ru_stime - own) / passed,
+        "per_call": passed / calls * 1e9,
+        "recorder": max(0.0, usage.ru_utime + usage.ru_stime - own) / passed if file else 0.0,
         "memory": usage.ru_maxrss if file else 0,
         "bytes": size / calls,
         "lost": lost(said),
