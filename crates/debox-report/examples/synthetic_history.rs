@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use anyhow::{Context, Result};
 use debox::history::{Budget, Call, Sleep, Text};
-use debox_history::{Limits, Lost, Meta, Writer, SCHEMA};
+use debox_history::{Limits, Meta, Writer, SCHEMA};
 
 const CALLS: [(&str, i32, u64); 10] = [
     ("read", 0, 900),
