@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 use debox::history::{Budget, Call, Sleep};
 use debox_export::{export, Format, Options, Weight};
-use debox_history::{History, Limits, Lost, Meta, Writer, SCHEMA};
+use debox_history::{History, Limits, Meta, Writer, SCHEMA};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let Some((kind, rest)) = bytes.split_first() else {

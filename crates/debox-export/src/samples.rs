@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use debox::history::{Budget, Call, Sleep, Text};
-use debox_history::{History, Limits, Lost, Meta, Writer, SCHEMA};
+use debox_history::{History, Limits, Meta, Writer, SCHEMA};
 use proptest::prelude::*;
 
 use crate::{export, Format, Options, Summary, Weight};

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use debox::history::{Budget, Call, Sleep};
-use debox_history::{repair, tail_of, History, Limits, Lost, Meta, Writer, SCHEMA};
+use debox_history::{repair, tail_of, History, Limits, Meta, Writer, SCHEMA};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 
