@@ -18,6 +18,7 @@ use parquet::arrow::ProjectionMask;
 use parquet::errors::ParquetError;
 use parquet::file::reader::{ChunkReader, Length};
 
+use crate::careful::{carefully, check_pages, Careful};
 use crate::meta::Meta;
 use crate::recover;
 use crate::rows::{calls as decoded, Rows, ALL};
@@ -157,7 +158,8 @@ impl File {
                 file: Arc::clone(&file),
                 length: end,
             };
-            match ArrowReaderMetadata::load(&bytes, ArrowReaderOptions::new()) {
+            let load = || ArrowReaderMetadata::load(&bytes, ArrowReaderOptions::new());
+            match carefully(load).and_then(|loaded| Ok(loaded?)) {
                 Ok(metadata) => return File::checked(path, bytes, metadata, length - end),
                 Err(error) => first_error = first_error.or(Some(error)),
             }
@@ -184,6 +186,8 @@ impl File {
             .with_context(|| format!("cannot read {}", path.display()))?;
         check_columns(metadata.schema())
             .with_context(|| format!("cannot read {}", path.display()))?;
+        check_pages(metadata.metadata(), bytes.length)
+            .with_context(|| format!("cannot read {}: it is damaged", path.display()))?;
         let rows = metadata.metadata().file_metadata().num_rows();
         Ok(File {
             path: path.to_path_buf(),
@@ -195,11 +199,18 @@ impl File {
         })
     }
 
-    fn reader(&self, columns: &[&str]) -> Result<ParquetRecordBatchReader> {
-        self.builder(columns)
-            .with_batch_size(BATCH_ROWS)
-            .build()
-            .with_context(|| format!("cannot read {}", self.path.display()))
+    fn reader(&self, columns: &[&str]) -> Result<Careful<ParquetRecordBatchReader>> {
+        self.built(self.builder(columns).with_batch_size(BATCH_ROWS))
+    }
+
+    fn built(
+        &self,
+        builder: ParquetRecordBatchReaderBuilder<Bytes>,
+    ) -> Result<Careful<ParquetRecordBatchReader>> {
+        let reader = carefully(|| builder.build())
+            .and_then(|built| Ok(built?))
+            .with_context(|| format!("cannot read {}", self.path.display()))?;
+        Ok(Careful::new(reader))
     }
 
     fn builder(&self, columns: &[&str]) -> ParquetRecordBatchReaderBuilder<Bytes> {
@@ -239,14 +250,12 @@ impl<'a> Group<'a> {
         rows: usize,
     ) -> Result<impl Iterator<Item = Result<RecordBatch>> + use<'a>> {
         let file = self.file;
-        let reader = file
+        let builder = file
             .builder(columns)
             .with_row_groups(vec![self.index])
-            .with_batch_size(rows)
-            .build()
-            .with_context(|| format!("cannot read {}", file.path.display()))?;
-        Ok(reader.map(move |batch| {
-            batch.with_context(|| format!("cannot read {}: it is damaged", file.path.display()))
+            .with_batch_size(rows);
+        Ok(file.built(builder)?.map(move |batch| {
+            batch.with_context(|| format!("cannot read {}", file.path.display()))
         }))
     }
 
@@ -255,22 +264,21 @@ impl<'a> Group<'a> {
         let mut rows = rows.to_vec();
         rows.sort_unstable();
         rows.dedup();
-        let reader = self
+        let builder = self
             .file
             .builder(ALL)
             .with_row_groups(vec![self.index])
             .with_row_selection(RowSelection::from_consecutive_ranges(
                 rows.iter().map(|row| *row..*row + 1),
                 usize::try_from(self.rows).context("a group has too many rows")?,
-            ))
-            .build()
-            .with_context(|| format!("cannot read {}", self.file.path.display()))?;
+            ));
         let mut calls = Vec::new();
-        for batch in reader {
-            let path = || format!("cannot read {}: it is damaged", self.file.path.display());
+        for batch in self.file.built(builder)? {
+            let path = || format!("cannot read {}", self.file.path.display());
             let batch = batch.with_context(path)?;
             let offset = self.file.meta.realtime_offset_ns;
-            calls.extend(decoded(&batch, offset).with_context(path)?);
+            let decoded = decoded(&batch, offset).context("it is damaged");
+            calls.extend(decoded.with_context(path)?);
         }
         Ok(calls)
     }
@@ -314,7 +322,7 @@ fn check_columns(found: &Schema) -> Result<()> {
 pub struct Batches<'a> {
     files: std::slice::Iter<'a, File>,
     columns: &'a [&'a str],
-    open: Option<(ParquetRecordBatchReader, &'a File)>,
+    open: Option<(Careful<ParquetRecordBatchReader>, &'a File)>,
 }
 
 impl<'a> Iterator for Batches<'a> {
@@ -324,7 +332,7 @@ impl<'a> Iterator for Batches<'a> {
     fn next(&mut self) -> Option<Self::Item> {
         loop {
             if let Some((reader, file)) = &mut self.open {
-                let path = || format!("cannot read {}: it is damaged", file.path.display());
+                let path = || format!("cannot read {}", file.path.display());
                 match reader.next() {
                     Some(batch) => {
                         return Some(batch.with_context(path).map(|batch| (*file, batch)))
