@@ -38,6 +38,8 @@ enum debox_flag {
 	DEBOX_USER_TAP = 1 << 2, /* stamps were taken in user space: outside_ns is meaningful */
 	DEBOX_NESTED = 1 << 3,	 /* made by a signal handler inside another call */
 	DEBOX_IRQ_MEASURED = 1 << 4, /* irq_ns is measured; without this flag it is inside cpu_ns */
+	/* The kernel did not show its end: it lasts until the next call, and ret and args are 0. */
+	DEBOX_END_UNSEEN = 1 << 5,
 };
 
 /* Each part is measured from its own pair of stamps; together they are the wall time. */

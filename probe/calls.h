@@ -199,7 +199,10 @@ static __noinline int count_faults(struct thread *thread, struct row *row, struc
 	return 0;
 }
 
-/* Closes the open call: into its row, the thread's totals and the thread's record. */
+/*
+ * Closes the open call: into its row, the thread's totals and the thread's record. Without
+ * registers: its end was not seen.
+ */
 static __always_inline void close_call(struct thread *thread, struct task_struct *task,
 				       struct pt_regs *regs, void *ctx, __u64 now, long ret)
 {
@@ -232,7 +235,7 @@ static __always_inline void close_call(struct thread *thread, struct task_struct
 	if (minor | major)
 		count_faults(thread, row, task);
 	thread->calls++;
-	if (want_report && (want_callsites || want_triggers) && ctx) {
+	if (want_report && (want_callsites || want_triggers) && ctx && regs) {
 		note_mapped_code(thread, regs);
 		if (want_callsites && wall >= slow_ns)
 			user_stack = write_call_site(thread, wall);

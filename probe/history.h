@@ -61,7 +61,7 @@ static __noinline int keep_call(struct thread *thread, struct task_struct *task,
 	}
 	name_kept_thread(kept, thread, task);
 	keep_parts(kept, thread, wall);
-	kept->flags = thread->flags & THREAD_PARTIAL;
+	kept->flags = (thread->flags & THREAD_PARTIAL) | (regs ? 0 : THREAD_END_UNSEEN);
 	kept->ordinal = thread->calls;
 	kept->ret = ret;
 	kept->args[0] = regs ? regs->di : 0;

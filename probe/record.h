@@ -233,7 +233,7 @@ static __always_inline void complete_record(struct thread *thread, __u32 index,
 	struct debox_record *record;
 	__u16 flags = 0;
 
-	if (!slot || slot->paused || !regs)
+	if (!slot || slot->paused)
 		return;
 	record = open_record(slot);
 	begin_write(record);
@@ -247,11 +247,13 @@ static __always_inline void complete_record(struct thread *thread, __u32 index,
 		flags |= DEBOX_PARTIAL;
 	if (want_irq)
 		flags |= DEBOX_IRQ_MEASURED;
+	if (UNLIKELY(!regs))
+		flags |= DEBOX_END_UNSEEN;
 	record->flags = flags;
 	record->ret = ret;
-	record->args[0] = regs->di;
-	record->args[1] = regs->si;
-	record->args[2] = regs->dx;
+	record->args[0] = regs ? regs->di : 0;
+	record->args[1] = regs ? regs->si : 0;
+	record->args[2] = regs ? regs->dx : 0;
 	record->start_ns = thread->begin_ns;
 	record->wall_ns = wall;
 	record->budget.cpu_ns = thread->parted ? thread->parts[PART_CPU] : wall;

@@ -62,7 +62,8 @@ enum thread_flag {
 	THREAD_LOCK = 1 << 2,	 /* the open sleep is on a contended lock: waiters over all tasks */
 	THREAD_COUNTED = 1 << 3, /* the open sleep is counted in the table of waiters */
 	THREAD_LEFT = 1 << 4,	 /* lives on with rights that are not its client's */
-	THREAD_FILTERED = 1 << 5, /* user tap: executed under seccomp filters of its own */
+	THREAD_FILTERED = 1 << 5,   /* user tap: executed under seccomp filters of its own */
+	THREAD_END_UNSEEN = 1 << 6, /* in a kept call only: the end of the call was not seen */
 };
 
 /* A site where the open call has slept, for the call-site rows written when it ends. */
@@ -524,7 +525,7 @@ struct kept_call {
 	__u32 kind; /* KEPT_CALL */
 	__u32 tid, tgid;
 	__u32 call;
-	__u32 flags; /* THREAD_PARTIAL */
+	__u32 flags; /* THREAD_PARTIAL, THREAD_END_UNSEEN */
 	__u32 faults_minor, faults_major;
 	__u32 reserved;
 	__u64 ordinal; /* which of the thread's calls it is, or, between calls, which comes next */

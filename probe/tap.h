@@ -49,8 +49,8 @@ static __noinline bool enter_otherwise(unsigned long long *ctx, struct task_stru
 		close_part(thread, PART_CPU, now);
 	if (thread->call == CALL_NONE)
 		close_between(thread, ctx, now);
-	else /* The exit was not seen (monitoring began inside the call): all of it is partial. */
-		close_call(thread, task, (struct pt_regs *)ctx[0], ctx, now, 0);
+	else /* Its end was not seen: what is in the registers is the next call's. */
+		close_call(thread, task, 0, ctx, now, 0);
 	return true;
 }
 

@@ -349,7 +349,7 @@ pub fn caveats(report: &Report, sums: &Aggregate) -> Vec<String> {
     let partial = of_calls(|call| call.partial);
     if partial > 0 {
         said.push(format!(
-            "{} calls began before they were monitored: their times are lower bounds.",
+            "{} calls were not seen from begin to end: their times are bounds.",
             count(partial)
         ));
     }

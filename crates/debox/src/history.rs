@@ -42,7 +42,8 @@ pub struct Call {
     pub write_bytes: Option<u64>,
     /// A piece of a call that the kernel restarts.
     pub restarted: bool,
-    /// It began before it was monitored: start and times are lower bounds.
+    /// It began before it was monitored: start and times are lower bounds. Or its end was not seen:
+    /// it lasts until the next call, and arguments and result are 0.
     pub partial: bool,
     /// The innermost function that is the program's own, with file and line where known.
     pub caller: Option<Text>,

@@ -33,6 +33,9 @@ pub const USER_TAP: u16 = 1 << 2;
 pub const NESTED: u16 = 1 << 3;
 /// [`Record::flags`]: `irq_ns` is measured; without this flag it is inside `cpu_ns`.
 pub const IRQ_MEASURED: u16 = 1 << 4;
+/// [`Record::flags`]: the kernel did not show the call's end. It lasts until the next call, and
+/// `ret` and `args` are 0.
+pub const END_UNSEEN: u16 = 1 << 5;
 
 /// Where a call's wall time went. The parts add up to it: each is measured from its own stamps.
 #[repr(C)]
@@ -260,7 +263,8 @@ pub struct Record {
     pub call: i32,
     /// [`ABI_X86_64`] or [`ABI_IA32`].
     pub abi: u16,
-    /// [`RESTARTED`], [`PARTIAL`], [`USER_TAP`], [`NESTED`], [`IRQ_MEASURED`].
+    /// [`RESTARTED`], [`PARTIAL`], [`USER_TAP`], [`NESTED`], [`IRQ_MEASURED`],
+    /// [`END_UNSEEN`].
     pub flags: u16,
     /// As the kernel returned it: `-errno` on error.
     pub ret: i64,

@@ -231,7 +231,7 @@ impl Recorder {
             read_bytes: detail.io.then_some(call.read_bytes),
             write_bytes: detail.io.then_some(call.write_bytes),
             restarted: !is_user && (-516..=-512).contains(&returns) && returns != -515,
-            partial: call.flags & tables::THREAD_PARTIAL != 0,
+            partial: call.flags & (tables::THREAD_PARTIAL | tables::THREAD_END_UNSEEN) != 0,
             caller,
             stack,
             sleeps,

@@ -30,6 +30,7 @@ pub(crate) const THREAD_LIVE: u32 = 2;
 pub(crate) const THREAD_PARTIAL: u32 = 1 << 1;
 pub(crate) const THREAD_LEFT: u32 = 1 << 4;
 pub(crate) const THREAD_FILTERED: u32 = 1 << 5;
+pub(crate) const THREAD_END_UNSEEN: u32 = 1 << 6;
 
 pub(crate) const EVENT_THREAD_ENDED: u32 = 1;
 pub(crate) const EVENT_CALL_SITE: u32 = 2;
