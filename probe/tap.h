@@ -131,6 +131,21 @@ static __always_inline bool close_plain_call(struct thread *thread, struct task_
 	return true;
 }
 
+/*
+ * Whether the end of a call is the open one's. Where probes may be skipped (`keep_cpu`), an end and
+ * the next begin may both have been. A return from a signal's handler has no number any more.
+ */
+static __always_inline bool is_its_end(struct thread *thread, struct pt_regs *regs)
+{
+	unsigned long number = regs->orig_ax;
+
+	if (!keep_cpu)
+		return true;
+	if (number == -1UL)
+		return is_signal_return(thread->call);
+	return (thread->call & 0xffff) == (number < 0xffff ? number : 0xffff);
+}
+
 /* Any other end of a call; whether the thread is its client's no more. */
 static __noinline bool exit_otherwise(unsigned long long *ctx, struct task_struct *task,
 				      struct thread *thread, __u64 now)
@@ -143,6 +158,10 @@ static __noinline bool exit_otherwise(unsigned long long *ctx, struct task_struc
 	if (thread->call != CALL_NONE) {
 		if (thread->parted)
 			close_part(thread, PART_CPU, now);
+		if (!is_its_end(thread, regs)) {
+			close_call(thread, task, 0, ctx, now, 0);
+			return false;
+		}
 		if (want_triggers)
 			check_triggers(thread, task, regs, now, ctx[1]);
 		close_call(thread, task, regs, ctx, now, ctx[1]);
@@ -167,7 +186,7 @@ static __always_inline void exit_call(unsigned long long *ctx, struct pt_regs *r
 	now = bpf_ktime_get_ns();
 	if (UNLIKELY(want_io || want_callsites || want_triggers || want_records || want_history ||
 		     !want_report || !is_running(thread) || !is_whole_call(thread) ||
-		     (for_others && changes_ids(thread->call))) ||
+		     !is_its_end(thread, regs) || (for_others && changes_ids(thread->call))) ||
 	    !close_plain_call(thread, task, now, ret)) {
 		/* Left from here, not from there: before 6.13 both would have one stack. */
 		if (exit_otherwise(ctx, task, thread, now) && for_others)

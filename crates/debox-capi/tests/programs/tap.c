@@ -273,7 +273,7 @@ static void *tap_in_thread(void *mark)
 		      "another thread's record");
 		CHECK(debox_last()->number == (__u64)(i + 1), "number");
 	}
-	nap_ms(1);
+	nap_ms(20); /* long enough that the timer does not ring before the thread is off the CPU */
 	CHECK(debox_last()->sleeps_used == 1, "no sleep");
 	return NULL;
 }
