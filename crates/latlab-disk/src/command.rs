@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `latlab disk`.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{ensure, Context, Result};
+use clap::{Args, Subcommand};
+
+use crate::check::{check, median, ms, Checked};
+use crate::daemon::serve;
+use crate::disk::Disk;
+use crate::model::Parameters;
+
+/// A disk that is as slow as you say, for metadata too.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: latlab fileset create files --size 200M
+         latlab disk up slow --from files --mount /mnt --service 5ms
+         latlab disk check slow
+         latlab disk down slow")]
+pub struct Options {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Put a disk up: read-only, with a directory's files or an image's.
+    Up(Up),
+    /// Change the speed of a disk that is up.
+    Set(Set),
+    /// Show the disks that are up.
+    Show,
+    /// Forget all that is cached of a disk.
+    Cool { name: String },
+    /// Time cold opens and reads; fails unless they wait for the disk.
+    Check {
+        name: String,
+        /// Print JSON: all times, in nanoseconds.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Take a disk down.
+    Down {
+        name: String,
+        /// Also if it is in use.
+        #[arg(long)]
+        force: bool,
+    },
+    /// Serves an image: what `up` starts.
+    #[command(hide = true)]
+    Serve { image: PathBuf, at: PathBuf },
+}
+
+#[derive(Debug, Args)]
+struct Up {
+    name: String,
+    /// A directory whose files the disk has.
+    #[arg(long, value_name = "DIR", required_unless_present = "image")]
+    from: Option<PathBuf>,
+    /// An ext4 image; with --from, where it is made and kept.
+    #[arg(long, value_name = "FILE")]
+    image: Option<PathBuf>,
+    /// Where it is mounted.
+    #[arg(long, value_name = "DIR")]
+    mount: PathBuf,
+    #[command(flatten)]
+    speed: Speed,
+    /// How far the kernel reads ahead in files.
+    #[arg(long, value_name = "KIB", default_value_t = 128)]
+    read_ahead: u32,
+    /// Do not check that it is slow.
+    #[arg(long)]
+    no_check: bool,
+}
+
+#[derive(Debug, Args)]
+struct Set {
+    name: String,
+    #[command(flatten)]
+    speed: Speed,
+}
+
+#[derive(Debug, Args)]
+struct Speed {
+    /// What a request takes.
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "5ms")]
+    service: Duration,
+    /// What a request takes that begins where the last one ended.
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "100us")]
+    sequential: Duration,
+    /// Bytes per second, in MB; 0: no limit.
+    #[arg(long, value_name = "MB", default_value_t = 100)]
+    bandwidth: u64,
+    /// Requests served at once.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    depth: u32,
+}
+
+impl Speed {
+    fn parameters(&self) -> Result<Parameters> {
+        let us = |time: Duration| u64::try_from(time.as_micros()).context("that is too long");
+        let parameters = Parameters {
+            service_us: us(self.service)?,
+            sequential_us: us(self.sequential)?,
+            bytes_per_second: self.bandwidth.saturating_mul(1_000_000),
+            depth: self.depth,
+        };
+        parameters.check()?;
+        Ok(parameters)
+    }
+}
+
+/// Runs the command.
+pub fn run(options: Options) -> Result<()> {
+    match options.action {
+        Action::Serve { image, at } => return serve(&image, &at, Parameters::FAST),
+        Action::Show => return show(),
+        _ => (),
+    }
+    ensure!(
+        // SAFETY: it cannot fail.
+        unsafe { libc::geteuid() } == 0,
+        "disks are put up, checked and taken down by root: they are mounts and loop devices"
+    );
+    match options.action {
+        Action::Up(up) => put_up(up),
+        Action::Set(set) => Disk::named(&set.name)?.set(set.speed.parameters()?),
+        Action::Cool { name } => Disk::named(&name)?.cool(),
+        Action::Check { name, json } => {
+            let checked = check(&Disk::named(&name)?)?;
+            if json {
+                println!("{}", serde_json::to_string_pretty(&checked)?);
+            } else {
+                print(&checked);
+            }
+            checked.require_slow()
+        }
+        Action::Down { name, force } => Disk::named(&name)?.down(force),
+        Action::Serve { .. } | Action::Show => Ok(()),
+    }
+}
+
+fn put_up(up: Up) -> Result<()> {
+    let parameters = up.speed.parameters()?;
+    let (image, is_ours) = match (&up.from, up.image) {
+        (_, Some(image)) => (image, false),
+        (None, None) => anyhow::bail!("--from or --image is needed"),
+        (Some(from), None) => {
+            // Beside the files: where there was room for them.
+            let from = from
+                .canonicalize()
+                .with_context(|| format!("no directory {}", from.display()))?;
+            (from.with_extension("latlab-image"), true)
+        }
+    };
+    if let Some(from) = &up.from {
+        Disk::make_image(&image, from)?;
+    }
+    let disk = Disk::up(
+        &up.name,
+        &image,
+        is_ours,
+        &up.mount,
+        parameters,
+        up.read_ahead,
+    );
+    let disk = match disk {
+        Ok(disk) => disk,
+        Err(error) => {
+            if is_ours {
+                let _ = fs::remove_file(&image);
+            }
+            return Err(error);
+        }
+    };
+    if up.no_check || parameters.service_us == 0 {
+        return Ok(());
+    }
+    let checked = check(&disk).and_then(|checked| checked.require_slow().map(|()| checked));
+    match checked {
+        Ok(checked) => {
+            print(&checked);
+            Ok(())
+        }
+        Err(error) => {
+            disk.down(false)
+                .context("and it cannot be taken down again")?;
+            Err(error.context("the disk was taken down again"))
+        }
+    }
+}
+
+fn print(checked: &Checked) {
+    let line = |what: &str, times: &[u64]| {
+        let tail = times.get(times.len() * 9 / 10).copied().unwrap_or(0);
+        println!("{what:<16} {:>10.3} {:>10.3}", ms(median(times)), ms(tail));
+    };
+    println!("{:<16} {:>10} {:>10}", "", "p50 ms", "p90 ms");
+    line("cold open", &checked.cold_open_ns);
+    line("cold 4 KiB read", &checked.cold_read_ns);
+    line("warm open", &checked.warm_open_ns);
+    line("warm 4 KiB read", &checked.warm_read_ns);
+}
+
+fn show() -> Result<()> {
+    let disks = Disk::all()?;
+    if disks.is_empty() {
+        println!("no disk is up");
+    }
+    for disk in disks {
+        println!("{} on {}", disk.name, disk.mount_point.display());
+        println!("  image       {}", disk.image.display());
+        println!(
+            "  speed       {} us a request, {} us in sequence, {} MB/s, depth {}",
+            disk.parameters.service_us,
+            disk.parameters.sequential_us,
+            disk.parameters.bytes_per_second / 1_000_000,
+            disk.parameters.depth
+        );
+        if !disk.is_served() {
+            println!(
+                "  its process has ended: every read fails; `latlab disk down {}`",
+                disk.name
+            );
+        } else if let Ok(status) = disk.status() {
+            println!(
+                "  served      {} requests, {} waiting",
+                status["served"], status["waiting"]
+            );
+        }
+    }
+    Ok(())
+}
