@@ -18,7 +18,10 @@ impl Key {
     }
 
     fn word(self, index: u64) -> [u8; 8] {
-        mix(self.0.wrapping_add(index.wrapping_mul(0x9e37_79b9_7f4a_7c15))).to_le_bytes()
+        mix(self
+            .0
+            .wrapping_add(index.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
+        .to_le_bytes()
     }
 
     /// The bytes of the file from `offset` on.

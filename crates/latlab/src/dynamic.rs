@@ -149,6 +149,10 @@ mod tests {
             visitor.last_ad = visitor.next_ad(set);
             seen.insert(visitor.last_ad);
         }
-        assert!((ADS / 8..=ADS).contains(&(seen.len() as u16)), "{}", seen.len());
+        assert!(
+            (ADS / 8..=ADS).contains(&(seen.len() as u16)),
+            "{}",
+            seen.len()
+        );
     }
 }

@@ -151,7 +151,10 @@ fn length(rest: &mut &[u8]) -> io::Result<usize> {
         *rest = &rest[1..];
         return Ok(usize::from(first));
     }
-    let bytes: [u8; 4] = rest.get(..4).and_then(|four| four.try_into().ok()).ok_or_else(cut_off)?;
+    let bytes: [u8; 4] = rest
+        .get(..4)
+        .and_then(|four| four.try_into().ok())
+        .ok_or_else(cut_off)?;
     *rest = &rest[4..];
     Ok((u32::from_be_bytes(bytes) & 0x7fff_ffff) as usize)
 }

@@ -101,7 +101,9 @@ pub fn bytes_for_connections(connections: u64) -> u64 {
 pub fn directories_for(bytes: u64) -> u32 {
     let directory = directory_bytes();
     let count = (bytes + directory / 2) / directory;
-    u32::try_from(count).unwrap_or(u32::MAX).clamp(1, MAX_DIRECTORIES)
+    u32::try_from(count)
+        .unwrap_or(u32::MAX)
+        .clamp(1, MAX_DIRECTORIES)
 }
 
 /// 470 GiB; and a file's index fits into 32 bits, with the kinds of requests beside it.

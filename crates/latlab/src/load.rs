@@ -99,7 +99,9 @@ impl Delays {
 
     pub fn counts(&self) -> Vec<(u64, u64)> {
         let recorded = self.0.iter_recorded();
-        recorded.map(|value| (value.value_iterated_to(), value.count_at_value())).collect()
+        recorded
+            .map(|value| (value.value_iterated_to(), value.count_at_value()))
+            .collect()
     }
 
     pub fn add(&mut self, counts: &[(u64, u64)]) {

@@ -71,13 +71,19 @@ fn create(arguments: &Create) -> Result<u8> {
 fn load(arguments: &Run) -> Result<u8> {
     let plan = plan::of_run(arguments)?;
     let progress = Progress::time(arguments.duration);
-    let summary = run(&plan, |requests, failures| progress.requests(requests, failures))?;
+    let summary = run(&plan, |requests, failures| {
+        progress.requests(requests, failures)
+    })?;
     progress.end();
     match arguments.format {
         Format::Json => println!("{}", serde_json::to_string_pretty(&summary)?),
         Format::Text => print!("{}", summary.text(arguments.output.as_deref())),
     }
-    Ok(if summary.refused.is_some() { NOT_VALID } else { 0 })
+    Ok(if summary.refused.is_some() {
+        NOT_VALID
+    } else {
+        0
+    })
 }
 
 fn serve(arguments: Server) -> Result<u8> {

@@ -16,7 +16,12 @@ pub fn ns(time: Duration) -> i64 {
 }
 
 /// A plan without its load, for a closed loop that does not think.
-pub fn of_what(what: &What, duration: Duration, warmup: Duration, connections: u32) -> Result<Plan> {
+pub fn of_what(
+    what: &What,
+    duration: Duration,
+    warmup: Duration,
+    connections: u32,
+) -> Result<Plan> {
     Ok(Plan {
         url: what.url.clone(),
         spec: spec(what)?,
@@ -40,15 +45,26 @@ pub fn of_what(what: &What, duration: Duration, warmup: Duration, connections: u
 
 pub fn of_run(arguments: &Run) -> Result<Plan> {
     let open = !arguments.rate.is_empty();
-    let connections = arguments.connections.unwrap_or(if open { 1024 } else { 64 });
-    let mut plan = of_what(&arguments.what, arguments.duration, arguments.warmup, connections)?;
+    let connections = arguments
+        .connections
+        .unwrap_or(if open { 1024 } else { 64 });
+    let mut plan = of_what(
+        &arguments.what,
+        arguments.duration,
+        arguments.warmup,
+        connections,
+    )?;
     let connections = plan.connections;
     ensure!(
         arguments.requests != Some(0) && plan.duration_ns > 0,
         "there is nothing to do in a run of no time or no requests"
     );
     plan.mode = match open {
-        true => open_loop(&arguments.rate, plan.duration_ns, arguments.gaps == Gaps::Poisson),
+        true => open_loop(
+            &arguments.rate,
+            plan.duration_ns,
+            arguments.gaps == Gaps::Poisson,
+        ),
         false => Mode::Closed {
             think_ns: ns(arguments.think),
         },
@@ -62,7 +78,10 @@ pub fn of_run(arguments: &Run) -> Result<Plan> {
 /// Steps of equal length.
 pub fn open_loop(rates: &[f64], duration_ns: i64, poisson: bool) -> Mode {
     let each = duration_ns / rates.len().max(1) as i64;
-    let steps = rates.iter().map(|rps| Step { rps: *rps, ns: each });
+    let steps = rates.iter().map(|rps| Step {
+        rps: *rps,
+        ns: each,
+    });
     Mode::Open {
         steps: steps.collect(),
         poisson,

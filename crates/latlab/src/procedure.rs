@@ -40,7 +40,9 @@ impl Spread {
 fn run_once(plan: &Plan) -> Result<Summary> {
     let duration = u64::try_from(plan.duration_ns).unwrap_or(0);
     let progress = Progress::time(std::time::Duration::from_nanos(duration));
-    let summary = run(plan, |requests, failures| progress.requests(requests, failures));
+    let summary = run(plan, |requests, failures| {
+        progress.requests(requests, failures)
+    });
     progress.end();
     summary
 }
@@ -79,14 +81,18 @@ fn measure_capacity(plan: &Plan, repeats: u32) -> Result<CapacityResult> {
         schema: "latlab.capacity/1",
         url: plan.url.text(),
         rps: Spread::of(runs.iter().map(|run| run.throughput_rps)).context(nothing)?,
-        bytes_per_second: Spread::of(runs.iter().map(|run| run.bytes_per_second)).context(nothing)?,
+        bytes_per_second: Spread::of(runs.iter().map(|run| run.bytes_per_second))
+            .context(nothing)?,
         runs,
     })
 }
 
 /// The reasons why runs do not count, once each.
 fn troubles<'a>(runs: impl IntoIterator<Item = &'a Summary>) -> Vec<String> {
-    let mut all: Vec<String> = runs.into_iter().filter_map(|run| run.refused.clone()).collect();
+    let mut all: Vec<String> = runs
+        .into_iter()
+        .filter_map(|run| run.refused.clone())
+        .collect();
     all.dedup();
     all
 }
@@ -286,7 +292,10 @@ mod tests {
     #[test]
     fn a_spread_has_the_median_and_the_ends() {
         let spread = Spread::of([3.0, 1.0, 2.0, 10.0]).unwrap();
-        assert_eq!((spread.median, spread.least, spread.greatest), (2.5, 1.0, 10.0));
+        assert_eq!(
+            (spread.median, spread.least, spread.greatest),
+            (2.5, 1.0, 10.0)
+        );
         assert!(Spread::of([]).is_none());
     }
 }

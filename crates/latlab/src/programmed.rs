@@ -195,7 +195,9 @@ impl Shared {
                 sys::sleep_until(arrived + time_ns);
             }
             let faults = &self.program.faults;
-            let fault = faults.iter().find(|(_, every)| number.is_multiple_of(*every));
+            let fault = faults
+                .iter()
+                .find(|(_, every)| number.is_multiple_of(*every));
             let fault = fault.map(|(fault, _)| *fault);
             let go_on = answer(&mut stream, body, ad, asked.close, fault)?;
             if !go_on || asked.close {
@@ -242,7 +244,11 @@ fn answer(
     close: bool,
     fault: Option<Fault>,
 ) -> io::Result<bool> {
-    let mut status = if body.is_some() { "200 OK" } else { "404 Not Found" };
+    let mut status = if body.is_some() {
+        "200 OK"
+    } else {
+        "404 Not Found"
+    };
     let mut body = body.unwrap_or_default();
     let mut length = body.len();
     match fault {
@@ -338,7 +344,9 @@ fn parse(bytes: &[u8]) -> io::Result<Option<(Asked, usize)>> {
     let header = |name: &str| {
         let mut found = request.headers.iter();
         let found = found.find(|header| header.name.eq_ignore_ascii_case(name));
-        found.map_or(String::new(), |header| String::from_utf8_lossy(header.value).into_owned())
+        found.map_or(String::new(), |header| {
+            String::from_utf8_lossy(header.value).into_owned()
+        })
     };
     let length: usize = header("Content-Length").parse().unwrap_or(0);
     let Some(body) = bytes.get(head..head.saturating_add(length)) else {
@@ -361,8 +369,14 @@ mod tests {
     fn programs_are_read() {
         let ms = Duration::from_millis;
         assert_eq!(Service::parse("fixed:5ms"), Ok(Service::Fixed(ms(5))));
-        assert_eq!(Service::parse("stall:1ms/1000"), Ok(Service::Stall(ms(1), 1000)));
-        assert_eq!(Service::parse("pareto:1ms,1.5"), Ok(Service::Pareto(ms(1), 1.5)));
+        assert_eq!(
+            Service::parse("stall:1ms/1000"),
+            Ok(Service::Stall(ms(1), 1000))
+        );
+        assert_eq!(
+            Service::parse("pareto:1ms,1.5"),
+            Ok(Service::Pareto(ms(1), 1.5))
+        );
         assert!(Service::parse("stall:1ms/0").is_err() && Service::parse("often").is_err());
         assert_eq!(parse_fault("reset/100"), Ok((Fault::Reset, 100)));
         assert!(parse_fault("reset/0").is_err() && parse_fault("fire/3").is_err());
@@ -372,7 +386,9 @@ mod tests {
     fn service_times_have_their_distribution() {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(3);
         let mut mean = |service: Service| {
-            let total: i64 = (1..=50_000).map(|n| service.time_ns(n, 1024, &mut random)).sum();
+            let total: i64 = (1..=50_000)
+                .map(|n| service.time_ns(n, 1024, &mut random))
+                .sum();
             total as f64 / 50_000.0
         };
         let ms = Duration::from_millis;

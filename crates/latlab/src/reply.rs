@@ -281,7 +281,8 @@ mod tests {
         assert!(reply.ends_with_connection() && reply.closes);
         assert_eq!((reply.status, &body[..]), (404, &b"all"[..]));
 
-        let nothing = b"HTTP/1.1 304 Not Modified\r\nContent-Length: 10\r\nConnection: close\r\n\r\n";
+        let nothing =
+            b"HTTP/1.1 304 Not Modified\r\nContent-Length: 10\r\nConnection: close\r\n\r\n";
         let (reply, _, left) = read(nothing, &[]).unwrap();
         assert!(reply.is_done() && reply.closes && left == 0);
     }

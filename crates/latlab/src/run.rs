@@ -85,7 +85,9 @@ impl Url {
         let mut found = with_port
             .to_socket_addrs()
             .with_context(|| format!("cannot find {}", self.host))?;
-        found.next().with_context(|| format!("{} has no address", self.host))
+        found
+            .next()
+            .with_context(|| format!("{} has no address", self.host))
     }
 
     pub fn text(&self) -> String {
@@ -116,7 +118,8 @@ impl Plan {
         let each = u64::from(self.connections.div_ceil(u32::from(self.processes)));
         // Ending connections are beside the ones in use.
         let needed = each + each / 4 + OTHER_DESCRIPTORS;
-        let allowed = sys::raise_descriptors().context("cannot ask for the number of descriptors")?;
+        let allowed =
+            sys::raise_descriptors().context("cannot ask for the number of descriptors")?;
         ensure!(
             needed <= allowed,
             "{} connections need {needed} descriptors in each generator process, and {allowed} are \
@@ -177,9 +180,11 @@ pub fn run(plan: &Plan, mut progress: impl FnMut(u64, u64)) -> Result<Summary> {
     let spools = spools.context("cannot make a directory for what is measured")?;
     let start_at_ns = sys::now_ns() + START_NS;
     let started_realtime_ns = sys::realtime_ns() + START_NS;
-    let outcomes = generate(plan, |process| {
-        plan.config(process, address, start_at_ns, spools.path())
-    }, &mut progress)?;
+    let outcomes = generate(
+        plan,
+        |process| plan.config(process, address, start_at_ns, spools.path()),
+        &mut progress,
+    )?;
     let summary = merge(plan, &outcomes, spools.path(), started_realtime_ns);
     if summary.is_err() && plan.output.is_some() {
         let kept = spools.keep();
@@ -212,6 +217,8 @@ fn generate(
         }
     }
     drop(sender);
+    let pids: Vec<u32> = children.iter().map(Child::id).collect();
+    sys::forward_signals(&pids);
     let mut outcomes: Outcomes = (0..plan.processes)
         .map(|_| Err("a generator process was killed".to_string()))
         .collect();
@@ -229,8 +236,11 @@ fn generate(
         }
     }
     for mut child in children {
-        child.wait().context("cannot wait for a generator process")?;
+        child
+            .wait()
+            .context("cannot wait for a generator process")?;
     }
+    sys::forward_signals(&[]);
     Ok(outcomes)
 }
 
@@ -273,7 +283,11 @@ fn merge(
     started_realtime_ns: i64,
 ) -> Result<Summary> {
     let workload = Workload::new(&plan.spec, plan.seed, 0.0, 0, 1)?;
-    let mut file = plan.output.as_deref().map(ParquetFile::create).transpose()?;
+    let mut file = plan
+        .output
+        .as_deref()
+        .map(ParquetFile::create)
+        .transpose()?;
     let mut latencies = Latencies::new(plan.warmup_ns, plan.duration_ns);
     for process in 0..plan.processes {
         let spool = spools.join(format!("process-{process}"));
@@ -312,7 +326,14 @@ fn merge(
             }
         }
     }
-    let late = lateness.lateness().p99_ns.max(reply_lateness.lateness().p99_ns);
+    if total.interrupted {
+        troubles.push("the run was interrupted".to_string());
+    }
+    let ended_early = !troubles.is_empty();
+    let late = lateness
+        .lateness()
+        .p99_ns
+        .max(reply_lateness.lateness().p99_ns);
     if late > plan.max_lateness_ns {
         troubles.push(format!(
             "the generator was late by {} at the 99th percentile (--max-lateness {}): it was the bottleneck",
@@ -352,7 +373,7 @@ fn merge(
     if let Some(file) = file {
         file.finish(&meta)?;
     }
-    Ok(latencies.summary(plan, &meta, &total))
+    Ok(latencies.summary(plan, &meta, &total, ended_early))
 }
 
 fn host_name() -> String {
@@ -386,10 +407,23 @@ mod tests {
     #[test]
     fn urls_are_read() {
         let url = Url::parse("http://[::1]:8080/files").unwrap();
-        assert_eq!((url.host.as_str(), url.path.as_str()), ("[::1]:8080", "/files"));
+        assert_eq!(
+            (url.host.as_str(), url.path.as_str()),
+            ("[::1]:8080", "/files")
+        );
         assert_eq!(url.address().unwrap().port(), 8080);
-        assert_eq!(Url::parse("127.0.0.1").unwrap().address().unwrap().port(), 80);
-        assert_eq!(Url::parse("http://[::1]/").unwrap().address().unwrap().port(), 80);
+        assert_eq!(
+            Url::parse("127.0.0.1").unwrap().address().unwrap().port(),
+            80
+        );
+        assert_eq!(
+            Url::parse("http://[::1]/")
+                .unwrap()
+                .address()
+                .unwrap()
+                .port(),
+            80
+        );
         assert!(Url::parse("https://a/").unwrap_err().contains("https"));
         assert!(Url::parse("ftp://a/").is_err() && Url::parse("http:///x").is_err());
         assert!(Url::parse("http://a b/").is_err());

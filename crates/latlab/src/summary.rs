@@ -68,11 +68,14 @@ impl Latencies {
         }
     }
 
-    pub fn summary(self, plan: &Plan, meta: &Meta, total: &Outcome) -> Summary {
-        // A run of so many requests may be over before its time.
-        let end_ns = match plan.requests {
-            Some(_) => self.last_end_ns.min(self.duration_ns).max(self.warmup_ns + 1),
-            None => self.duration_ns,
+    /// `ended_early`: the run was over before its time.
+    pub fn summary(self, plan: &Plan, meta: &Meta, total: &Outcome, ended_early: bool) -> Summary {
+        let end_ns = match ended_early || plan.requests.is_some() {
+            true => self
+                .last_end_ns
+                .min(self.duration_ns)
+                .max(self.warmup_ns + 1),
+            false => self.duration_ns,
         };
         let seconds = (end_ns - self.warmup_ns) as f64 / 1e9;
         let failed: u64 = self.errors.values().sum();
@@ -193,7 +196,10 @@ impl Summary {
             count(self.throughput_rps.round() as u64),
             bytes(self.bytes_per_second as u64)
         )?;
-        writeln!(out, "\nLatency         mean        p5       p50       p95       p99     p99.9       max")?;
+        writeln!(
+            out,
+            "\nLatency         mean        p5       p50       p95       p99     p99.9       max"
+        )?;
         let rows = [
             ("from intended", &self.latency_from_intended),
             ("from start", &self.latency_from_start),
@@ -205,7 +211,9 @@ impl Summary {
                 continue;
             };
             write!(out, "{name:<13}")?;
-            for ns in [p.mean_ns, p.p5_ns, p.p50_ns, p.p95_ns, p.p99_ns, p.p999_ns, p.max_ns] {
+            for ns in [
+                p.mean_ns, p.p5_ns, p.p50_ns, p.p95_ns, p.p99_ns, p.p999_ns, p.max_ns,
+            ] {
                 write!(out, " {:>9}", time(ns).replace(' ', ""))?;
             }
             writeln!(out)?;
@@ -230,16 +238,21 @@ impl Summary {
             count(self.connections_opened)
         )?;
         if self.retried > 0 {
-            writeln!(out, "{} requests sent again: the server had ended the connection", count(self.retried))?;
+            writeln!(
+                out,
+                "{} requests sent again: the server had ended the connection",
+                count(self.retried)
+            )?;
         }
         if self.unsolicited > 0 {
-            writeln!(out, "{} connections brought bytes that nobody had asked for", count(self.unsolicited))?;
+            writeln!(
+                out,
+                "{} connections brought bytes that nobody had asked for",
+                count(self.unsolicited)
+            )?;
         }
         if let Some(file) = file {
             writeln!(out, "Rows: {}", file.display())?;
-        }
-        if self.interrupted {
-            writeln!(out, "Interrupted: this is what there was until then.")?;
         }
         if let Some(why) = &self.refused {
             writeln!(out, "NOT VALID: {why}")?;

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicI32, Ordering};
 
 /// The result of a call that returns -1 for an error.
 fn checked(result: libc::c_int) -> io::Result<libc::c_int> {
@@ -251,13 +252,7 @@ pub fn local_port(socket: &OwnedFd) -> u16 {
     let mut address: libc::sockaddr_in6 = unsafe { std::mem::zeroed() };
     let mut length = size_of::<libc::sockaddr_in6>() as libc::socklen_t;
     // SAFETY: no more is written than there is room for. The port is at the same place in both families.
-    unsafe {
-        libc::getsockname(
-            socket.as_raw_fd(),
-            (&raw mut address).cast(),
-            &mut length,
-        )
-    };
+    unsafe { libc::getsockname(socket.as_raw_fd(), (&raw mut address).cast(), &mut length) };
     u16::from_be(address.sin6_port)
 }
 
@@ -307,6 +302,49 @@ pub fn signal(pid: u32, signal: i32) {
     }
 }
 
+/// Processes that get the signals that end this one.
+static FORWARD_TO: [AtomicI32; 256] = [const { AtomicI32::new(0) }; 256];
+
+extern "C" fn forward(_signal: libc::c_int) {
+    for pid in &FORWARD_TO {
+        match pid.load(Ordering::Relaxed) {
+            0 => {}
+            // SAFETY: may be called in a signal handler; no memory is passed.
+            pid => drop(unsafe { libc::kill(pid, libc::SIGTERM) }),
+        }
+    }
+}
+
+/// From now on SIGINT and SIGTERM end these processes and not this one, which still has to write down
+/// what they did. With none, signals do what they usually do.
+pub fn forward_signals(pids: &[u32]) {
+    let handler: extern "C" fn(libc::c_int) = forward;
+    for (index, place) in FORWARD_TO.iter().enumerate() {
+        let pid = pids.get(index).and_then(|pid| i32::try_from(*pid).ok());
+        place.store(pid.unwrap_or(0), Ordering::Relaxed);
+    }
+    let action = match pids.is_empty() {
+        true => libc::SIG_DFL,
+        false => handler as libc::sighandler_t,
+    };
+    for signal in [libc::SIGINT, libc::SIGTERM] {
+        // SAFETY: the handler does what handlers may do.
+        unsafe { libc::signal(signal, action) };
+    }
+}
+
+/// Has this process end when the one that started it does.
+pub fn end_with_parent() {
+    // SAFETY: sets a number of this process.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) };
+}
+
+/// Has the kernel forget the pages of a file, as far as nobody uses them.
+pub fn forget_pages(file: &std::fs::File) {
+    // SAFETY: no memory is passed.
+    unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -339,7 +377,9 @@ mod tests {
         let epoll = Epoll::new().unwrap();
         epoll.add(&socket, 9).unwrap();
         let mut events = [Event { events: 0, u64: 0 }; 4];
-        while epoll.wait(&mut events, 1_000_000_000).unwrap()[0].events & libc::EPOLLIN as u32 == 0 {}
+        while epoll.wait(&mut events, 1_000_000_000).unwrap()[0].events & libc::EPOLLIN as u32 == 0
+        {
+        }
         assert_eq!(discard(&socket, 4).unwrap(), 4);
         let mut rest = [0; 10];
         assert_eq!(receive(&socket, &mut rest).unwrap(), 6);

@@ -26,6 +26,7 @@ fn say(said: &Said) -> Result<()> {
 
 /// The whole life of the process.
 pub fn work() -> Result<()> {
+    crate::sys::end_with_parent();
     let mut text = String::new();
     io::stdin().read_to_string(&mut text)?;
     let done = serde_json::from_str::<Config>(&text)

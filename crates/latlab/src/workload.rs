@@ -95,7 +95,9 @@ impl Expected {
                 (end - at, &|part| self.file.matches(at - begin, part))
             } else {
                 let expected = self.after.get((at - end) as usize..).unwrap_or(&[]);
-                (expected.len() as u64, &move |part| expected.starts_with(part))
+                (expected.len() as u64, &move |part| {
+                    expected.starts_with(part)
+                })
             };
             let length = room.min(rest.len() as u64) as usize;
             if length == 0 || !fits(&rest[..length]) {

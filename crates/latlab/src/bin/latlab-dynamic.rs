@@ -22,7 +22,9 @@ const POST_LOG: &str = "LATLAB_POST_LOG";
 
 #[derive(Parser)]
 #[command(name = "latlab-dynamic", version, max_term_width = 100)]
-#[command(about = "Serves the dynamic requests of latlab's full mix, over FastCGI or as a CGI program")]
+#[command(
+    about = "Serves the dynamic requests of latlab's full mix, over FastCGI or as a CGI program"
+)]
 #[command(
     after_help = "Example:\n  latlab-dynamic --files /srv/files --listen /run/latlab.sock\n\n\
     In nginx: location /dynamic/ { include fastcgi_params; fastcgi_pass unix:/run/latlab.sock; }\n\
@@ -89,7 +91,8 @@ fn serve(options: Options) -> Result<()> {
 
 /// A socket that nobody listens at is one that was left.
 fn remove_old_socket(path: &Path) -> Result<()> {
-    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
+    let is_socket =
+        std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
     if is_socket && std::os::unix::net::UnixStream::connect(path).is_err() {
         std::fs::remove_file(path).with_context(|| format!("cannot remove {}", path.display()))?;
     }
@@ -162,11 +165,15 @@ impl Answers {
             self.log(asked.file, &form)?;
         }
         let path = self.files.join(asked.file.path());
-        let file = std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let file =
+            std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
         let (before, after) = page(asked.page, asked.file, visitor, self.set);
         let length = before.len() + file.len() + after.len();
         let mut answer = Vec::with_capacity(length + 256);
-        write!(answer, "Status: 200 OK\r\nContent-Type: text/html\r\nContent-Length: {length}\r\n")?;
+        write!(
+            answer,
+            "Status: 200 OK\r\nContent-Type: text/html\r\nContent-Length: {length}\r\n"
+        )?;
         if matches!(asked.page, Page::Ad | Page::Post) {
             let ad = visitor.next_ad(self.set);
             write!(answer, "Set-Cookie: last_ad={ad}; Path=/\r\n")?;
@@ -203,7 +210,10 @@ impl Answers {
             .output()
             .context("cannot start the CGI program")?;
         if !ran.status.success() {
-            bail!("the CGI program failed: {}", String::from_utf8_lossy(&ran.stderr));
+            bail!(
+                "the CGI program failed: {}",
+                String::from_utf8_lossy(&ran.stderr)
+            );
         }
         Ok(ran.stdout)
     }

@@ -110,14 +110,13 @@ fn read(root: &Path) -> Result<Option<Manifest>> {
     let text = match fs::read_to_string(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => {
-            return Err(error).with_context(|| format!("cannot read {}", path.display()))
-        }
+        Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
     };
     let manifest: Manifest = serde_json::from_str(&text)
         .with_context(|| format!("{} is not what latlab wrote", path.display()))?;
     ensure!(
-        manifest.schema == SCHEMA && (1..=super::MAX_DIRECTORIES).contains(&manifest.set.directories),
+        manifest.schema == SCHEMA
+            && (1..=super::MAX_DIRECTORIES).contains(&manifest.set.directories),
         "{} is of another version of latlab",
         path.display()
     );
@@ -244,7 +243,10 @@ mod tests {
         fs::write(root.path().join("letter"), "dear").unwrap();
         let refused = create(root.path(), SET, |_| ()).unwrap_err();
         assert!(refused.to_string().contains("is not empty"), "{refused}");
-        assert!(load(root.path()).unwrap_err().to_string().contains("no file set"));
+        assert!(load(root.path())
+            .unwrap_err()
+            .to_string()
+            .contains("no file set"));
         fs::write(root.path().join(MANIFEST), "{}").unwrap();
         assert!(create(root.path(), SET, |_| ()).is_err());
     }

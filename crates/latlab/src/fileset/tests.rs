@@ -9,7 +9,9 @@ const GIB: u64 = 1 << 30;
 fn drawn(requests: usize, directories: u32) -> Vec<File> {
     let popularity = Popularity::new(directories);
     let mut random = Xoshiro256PlusPlus::seed_from_u64(1999);
-    (0..requests).map(|_| popularity.draw(&mut random)).collect()
+    (0..requests)
+        .map(|_| popularity.draw(&mut random))
+        .collect()
 }
 
 fn share_of(files: &[File], which: impl Fn(&File) -> bool) -> f64 {
@@ -116,7 +118,10 @@ fn popular_files_take_what_table_1_2_says() {
             }
             let megabytes = bytes as f64 / 1e6;
             let off = (megabytes - expected).abs() / expected;
-            assert!(off < 0.2, "{gigabytes} GB, {quantile}: {megabytes}, not {expected}");
+            assert!(
+                off < 0.2,
+                "{gigabytes} GB, {quantile}: {megabytes}, not {expected}"
+            );
         }
     }
 }

@@ -106,7 +106,9 @@ mod tests {
         both.extend(all(&[step], false, 1, 2));
         both.sort_unstable();
         assert_eq!(both.len(), 1000);
-        assert!(both.windows(2).all(|pair| (pair[1] - pair[0] - 1_000_000).abs() <= 1));
+        assert!(both
+            .windows(2)
+            .all(|pair| (pair[1] - pair[0] - 1_000_000).abs() <= 1));
     }
 
     #[test]
@@ -117,7 +119,10 @@ mod tests {
         };
         let times = all(&[step], true, 0, 1);
         assert!((99_000..101_000).contains(&times.len()), "{}", times.len());
-        let gaps: Vec<f64> = times.windows(2).map(|pair| (pair[1] - pair[0]) as f64).collect();
+        let gaps: Vec<f64> = times
+            .windows(2)
+            .map(|pair| (pair[1] - pair[0]) as f64)
+            .collect();
         let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
         let variance = gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / gaps.len() as f64;
         // Its standard deviation is its mean, and 1/e of the gaps are longer than the mean.

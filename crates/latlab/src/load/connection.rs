@@ -54,7 +54,9 @@ pub enum Progress {
     /// There is more to come.
     Waiting,
     /// The reply is whole; whether there were bytes behind it.
-    Done { surplus: bool },
+    Done {
+        surplus: bool,
+    },
     /// The connection is at its end.
     Ended,
     Failed(Failure),
@@ -83,7 +85,12 @@ impl Connection {
     }
 
     /// Takes a request; `render` writes its bytes.
-    pub fn take(&mut self, job: Job, expected: Option<Expected>, render: impl FnOnce(&mut Vec<u8>)) {
+    pub fn take(
+        &mut self,
+        job: Job,
+        expected: Option<Expected>,
+        render: impl FnOnce(&mut Vec<u8>),
+    ) {
         self.job = Some(job);
         self.expected = expected;
         self.differs = false;
@@ -123,7 +130,9 @@ impl Connection {
             let length = match result {
                 Ok(0) => return Progress::Ended,
                 Ok(length) => length,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Progress::Waiting,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return Progress::Waiting
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => return Progress::Failed(failure(&error)),
             };

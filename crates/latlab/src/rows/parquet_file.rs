@@ -145,7 +145,9 @@ impl ParquetFile {
         columns.start.append_value(row.start_ns);
         columns.first_byte.append_option(row.first_byte_ns);
         columns.end.append_option(row.end_ns);
-        columns.size.append_value(row.size.map_or(-1, |size| size as i64));
+        columns
+            .size
+            .append_value(row.size.map_or(-1, |size| size as i64));
         columns.received.append_value(row.received as i64);
         columns.status.append_value(row.status);
         columns.connection.append_value(row.connection);
@@ -198,14 +200,15 @@ impl ParquetFile {
         self.writer.append_key_value_metadata(pair);
         let cannot = || format!("cannot write {}", self.path.display());
         let file = self.writer.into_inner().with_context(cannot)?;
-        let file = file.into_inner().map_err(|error| error.into_error()).with_context(cannot)?;
+        let file = file
+            .into_inner()
+            .map_err(|error| error.into_error())
+            .with_context(cannot)?;
         // Delayed allocation can put off "no space left" until the data is written back.
         file.sync_data().with_context(cannot)?;
         file.set_permissions(std::fs::Permissions::from_mode(0o644))
             .with_context(cannot)?;
-        self.unfinished
-            .persist(&self.path)
-            .with_context(cannot)?;
+        self.unfinished.persist(&self.path).with_context(cannot)?;
         Ok(())
     }
 }

@@ -133,7 +133,10 @@ pub struct ListSource {
 impl ListSource {
     pub fn new(paths: Vec<String>, log: bool, process: u16, processes: u16) -> Result<ListSource> {
         ensure!(!paths.is_empty(), "there is no path to ask for");
-        ensure!(u32::try_from(paths.len()).is_ok(), "there are too many paths");
+        ensure!(
+            u32::try_from(paths.len()).is_ok(),
+            "there are too many paths"
+        );
         Ok(ListSource {
             kind: if log { Kind::Log } else { Kind::List },
             next: usize::from(process) % paths.len(),
@@ -243,7 +246,10 @@ mod tests {
         assert_eq!(read_urls(list.path()).unwrap(), ["/a/b", "/c", "/"]);
         let wrong = read_urls(file("/a\nb\n").path()).unwrap_err();
         assert!(wrong.to_string().contains("line 2"), "{wrong}");
-        assert!(read_urls(file("/a b\n").path()).is_err(), "it would end the request line");
+        assert!(
+            read_urls(file("/a b\n").path()).is_err(),
+            "it would end the request line"
+        );
     }
 
     #[test]
@@ -260,7 +266,9 @@ mod tests {
         assert_eq!(sizes, [(1024, 3.0), (2048, 1.0)]);
         let mut source = SizeSource::new(sizes, "/bytes/{size}").unwrap();
         let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
-        let large = (0..10_000).filter(|_| source.next(&mut random).path == 1).count();
+        let large = (0..10_000)
+            .filter(|_| source.next(&mut random).path == 1)
+            .count();
         assert!((2_200..2_800).contains(&large), "{large}");
         assert_eq!(source.path(1), "/bytes/2048");
         assert!(read_sizes(file("1K -1\n").path()).is_err());

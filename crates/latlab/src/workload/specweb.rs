@@ -159,9 +159,17 @@ mod tests {
             (Kind::Post, 4.8),
         ];
         for (kind, expected) in expected {
-            assert!((share(kind) - expected).abs() < 0.4, "{kind:?}: {}", share(kind));
+            assert!(
+                (share(kind) - expected).abs() < 0.4,
+                "{kind:?}: {}",
+                share(kind)
+            );
         }
-        assert!((share(Kind::Cgi) - 0.15).abs() < 0.05, "{}", share(Kind::Cgi));
+        assert!(
+            (share(Kind::Cgi) - 0.15).abs() < 0.05,
+            "{}",
+            share(Kind::Cgi)
+        );
         let checked = requests.iter().filter(|request| request.checked).count();
         assert!((25_000..35_000).contains(&checked));
     }
