@@ -9,9 +9,10 @@
 //! - [`run`]: the generator processes together, and whether they can be believed;
 //! - [`summary`]: what a person wants to know first.
 //!
-//! [`dynamic`] and [`fastcgi`] are the program that serves the dynamic requests behind a server;
+//! [`servers`] starts servers and [`confine`] limits what they may use. [`dynamic`] and [`fastcgi`] are the program that serves the dynamic requests behind a server;
 //! [`programmed`] is a server whose service times are known, to test all of this with.
 
+pub mod confine;
 pub mod content;
 pub mod dynamic;
 pub mod fastcgi;
@@ -21,6 +22,7 @@ pub mod programmed;
 pub mod reply;
 pub mod rows;
 pub mod run;
+pub mod servers;
 pub mod summary;
 pub mod sys;
 pub mod units;

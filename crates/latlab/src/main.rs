@@ -1,5 +1,6 @@
 //! `latlab`: finds out where the latency of an HTTP server comes from.
 
+mod compare;
 mod manual;
 mod options;
 mod plan;
@@ -15,9 +16,9 @@ use clap::Parser;
 use latlab::fileset::{self, FileSet};
 use latlab::programmed::{self, Program};
 use latlab::run::run;
-use latlab::{units, worker};
+use latlab::{servers, units, worker};
 
-use crate::options::{Cli, Create, Fileset, Format, Run, Server, Subcommand};
+use crate::options::{Cli, Create, Fileset, Format, Run, Server, Servers, Subcommand};
 use crate::progress::Progress;
 
 /// Exit status when the figures are not the server's.
@@ -32,6 +33,8 @@ fn main() -> ExitCode {
         Subcommand::Run(arguments) => load(&arguments),
         Subcommand::Capacity(arguments) => procedure::capacity(&arguments),
         Subcommand::Profile(arguments) => procedure::profile(&arguments),
+        Subcommand::Compare(arguments) => compare::compare(&arguments),
+        Subcommand::Servers(arguments) => list_servers(&arguments),
         Subcommand::Server(arguments) => serve(arguments),
         Subcommand::Worker => worker::work().map(|()| 0),
         Subcommand::Man(arguments) => manual::man(arguments),
@@ -69,7 +72,8 @@ fn create(arguments: &Create) -> Result<u8> {
 }
 
 fn load(arguments: &Run) -> Result<u8> {
-    let plan = plan::of_run(arguments)?;
+    let ready = plan::ready(&arguments.target, &arguments.what)?;
+    let plan = plan::of_run(&ready, arguments)?;
     let progress = Progress::time(arguments.duration);
     let summary = run(&plan, |requests, failures| {
         progress.requests(requests, failures)
@@ -84,6 +88,17 @@ fn load(arguments: &Run) -> Result<u8> {
     } else {
         0
     })
+}
+
+fn list_servers(arguments: &Servers) -> Result<u8> {
+    for server in servers::known(arguments.servers.as_deref())? {
+        let missing = match server.program() {
+            Some(_) => "",
+            None => " (not installed)",
+        };
+        println!("{:<16} {}{missing}", server.name, server.about);
+    }
+    Ok(0)
 }
 
 fn serve(arguments: Server) -> Result<u8> {

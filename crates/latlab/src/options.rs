@@ -50,6 +50,18 @@ pub enum Subcommand {
         Exit status: as with `latlab run`."
     )]
     Profile(Profile),
+    /// Measure two servers in turn, and say what differs
+    #[command(
+        after_help = "Examples:\n  latlab compare nginx apache-event --files /srv/files\n  \
+        latlab compare nginx nginx-tuned --files /srv/files --rate 2000 --cpus 0.5 --memory 300M --cold\n\n\
+        Each repeat measures both, the second first in every other one; servers that latlab starts are \
+        started anew each time. A difference counts when all repeats agree on it.\n\n\
+        Exit status: as with `latlab run`."
+    )]
+    Compare(Compare),
+    /// List the servers that latlab can start
+    #[command(after_help = "Example:\n  latlab servers --servers mine.toml")]
+    Servers(Servers),
     /// Serve with programmed service times and faults, to try a load generator on
     #[command(
         after_help = "Example:\n  latlab server --listen 127.0.0.1:8080 --service stall:1ms/1000 --fault reset/500\n\n\
@@ -112,9 +124,6 @@ pub enum MixOption {
 /// What is asked for, and of whom.
 #[derive(Args, Clone)]
 pub struct What {
-    /// http://HOST[:PORT][/PATH]
-    #[arg(value_parser = Url::parse)]
-    pub url: Url,
     /// Ask for the files of this set (`latlab fileset create`), which the server has at the URL
     #[arg(long, value_name = "DIR")]
     pub files: Option<PathBuf>,
@@ -158,13 +167,49 @@ pub struct What {
     /// How late the generator may be itself, at the 99th percentile
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "1ms")]
     pub max_lateness: Duration,
-    /// What to call the server in the rows
-    #[arg(long, value_name = "NAME", default_value = "")]
-    pub server: String,
+    #[command(flatten)]
+    pub conditions: Conditions,
+}
+
+/// For servers that latlab starts itself.
+#[derive(Args, Clone)]
+#[command(next_help_heading = "For servers that latlab starts")]
+pub struct Conditions {
+    /// How servers are started, beside the ones that come along (docs/latlab.md)
+    #[arg(long, value_name = "FILE")]
+    pub servers: Option<PathBuf>,
+    /// CPUs that the server may use, as in 0.5
+    #[arg(long, value_name = "N", value_parser = parse_cpus)]
+    pub cpus: Option<f64>,
+    /// Memory that the server may use, its page cache included, as in 300M
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub memory: Option<u64>,
+    /// Have the kernel forget the files first
+    #[arg(long)]
+    pub cold: bool,
+}
+
+/// A server that latlab starts, or one that runs.
+#[derive(Clone)]
+pub enum Target {
+    Server(String),
+    Url(Url),
+}
+
+fn parse_target(text: &str) -> Result<Target, String> {
+    let is_name = text != "localhost" && !text.contains([':', '/']);
+    // A host without a port or a path may be called like a server; with a dot it is a host.
+    match is_name && !text.contains('.') {
+        true => Ok(Target::Server(text.to_string())),
+        false => Url::parse(text).map(Target::Url),
+    }
 }
 
 #[derive(Args)]
 pub struct Run {
+    /// http://HOST[:PORT][/PATH], or the name of a server for latlab to start (`latlab servers`)
+    #[arg(value_parser = parse_target)]
+    pub target: Target,
     #[command(flatten)]
     pub what: What,
     /// Connections: so many in a closed loop, at most so many in an open one [default: 64, or 1024
@@ -208,6 +253,9 @@ pub enum Gaps {
 
 #[derive(Args)]
 pub struct Capacity {
+    /// http://HOST[:PORT][/PATH], or the name of a server for latlab to start (`latlab servers`)
+    #[arg(value_parser = parse_target)]
+    pub target: Target,
     #[command(flatten)]
     pub what: What,
     /// Connections that ask without a pause
@@ -231,6 +279,9 @@ pub struct Capacity {
 
 #[derive(Args)]
 pub struct Profile {
+    /// http://HOST[:PORT][/PATH], or the name of a server for latlab to start (`latlab servers`)
+    #[arg(value_parser = parse_target)]
+    pub target: Target,
     #[command(flatten)]
     pub what: What,
     /// Loads, relative to the capacity
@@ -260,6 +311,48 @@ pub struct Profile {
     /// How to print the result
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
+}
+
+#[derive(Args)]
+pub struct Compare {
+    /// A server's name (`latlab servers`), or http://HOST[:PORT][/PATH]
+    #[arg(value_parser = parse_target)]
+    pub a: Target,
+    /// The other one
+    #[arg(value_parser = parse_target)]
+    pub b: Target,
+    #[command(flatten)]
+    pub what: What,
+    /// Connections: so many in a closed loop, at most so many with --rate
+    #[arg(short, long, value_name = "N", default_value_t = 256)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pub connections: u32,
+    /// Requests in a second, in an open loop
+    #[arg(short, long, value_name = "RPS", value_parser = parse_rate)]
+    pub rate: Option<f64>,
+    /// How often both are measured
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    #[arg(value_parser = clap::value_parser!(u32).range(2..))]
+    pub repeats: u32,
+    /// How long each time, warm-up included
+    #[arg(short, long, value_name = "TIME", value_parser = parse_duration, default_value = "10s")]
+    pub duration: Duration,
+    /// Of which not counted
+    #[arg(short, long, value_name = "TIME", value_parser = parse_duration, default_value = "2s")]
+    pub warmup: Duration,
+    /// A new directory for the rows of all runs
+    #[arg(short, long, value_name = "DIR")]
+    pub output: Option<PathBuf>,
+    /// How to print the result
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+}
+
+#[derive(Args)]
+pub struct Servers {
+    /// More of them
+    #[arg(long, value_name = "FILE")]
+    pub servers: Option<PathBuf>,
 }
 
 #[derive(Args)]
@@ -298,6 +391,13 @@ fn parse_rate(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(rate) if (0.01..=1e8).contains(&rate) => Ok(rate),
         _ => Err("expected requests per second, as in 2000".to_string()),
+    }
+}
+
+fn parse_cpus(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(cpus) if (0.1..=4096.0).contains(&cpus) => Ok(cpus),
+        _ => Err("expected a number of CPUs from 0.1 up, as in 0.5".to_string()),
     }
 }
 

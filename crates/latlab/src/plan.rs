@@ -1,30 +1,106 @@
 //! From options to plans.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{ensure, Context, Result};
+use latlab::confine::Limits;
 use latlab::fileset;
 use latlab::load::{Mode, Step};
-use latlab::run::Plan;
+use latlab::run::{Plan, Url};
+use latlab::servers::{self, Running};
 use latlab::units::count;
 use latlab::workload::{read_access_log, read_sizes, read_urls, Mix, Spec};
 
-use crate::options::{Gaps, MixOption, Run, What};
+use crate::options::{Gaps, MixOption, Run, Target, What};
 
 pub fn ns(time: Duration) -> i64 {
     i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
 }
 
-/// A plan without its load, for a closed loop that does not think.
+/// Where the server is, and the server itself if latlab has started it, which it is as long as this is
+/// kept.
+pub struct Ready {
+    pub url: Url,
+    pub name: String,
+    _running: Option<Running>,
+}
+
+/// Starts a server, or finds where it is.
+pub fn ready(target: &Target, what: &What) -> Result<Ready> {
+    let conditions = &what.conditions;
+    let limits = Limits {
+        cpus: conditions.cpus,
+        memory: conditions.memory,
+    };
+    let name = match target {
+        Target::Url(url) => {
+            ensure!(
+                !limits.any(),
+                "only a server that latlab starts can be confined: name one of `latlab servers`"
+            );
+            return Ok(Ready {
+                url: url.clone(),
+                name: url.text(),
+                _running: None,
+            });
+        }
+        Target::Server(name) => name,
+    };
+    let known = servers::known(conditions.servers.as_deref())?;
+    let server = known
+        .iter()
+        .find(|server| server.name == *name)
+        .with_context(|| {
+            format!("there is no server {name} (`latlab servers`); a host is http://{name}/")
+        })?;
+    let files = what
+        .files
+        .as_ref()
+        .context("a server that latlab starts serves a file set: name it with --files")?;
+    let set = fileset::load(files)?;
+    if conditions.cold {
+        servers::forget(files, set)?;
+    }
+    let dynamic = match what.mix {
+        MixOption::Static => None,
+        MixOption::Full => Some(beside("latlab-dynamic")?),
+    };
+    let running = server.start(&servers::Conditions {
+        files: files.clone(),
+        set,
+        limits,
+        dynamic,
+    })?;
+    Ok(Ready {
+        url: Url {
+            host: format!("127.0.0.1:{}", running.port),
+            path: "/".to_string(),
+        },
+        name: name.clone(),
+        _running: Some(running),
+    })
+}
+
+/// A program that is installed together with this one.
+fn beside(name: &str) -> Result<PathBuf> {
+    let own = std::env::current_exe().context("cannot find latlab's own program")?;
+    let program = own.with_file_name(name);
+    ensure!(program.exists(), "{} is missing", program.display());
+    Ok(program)
+}
+
+/// A plan for a closed loop that does not think.
 pub fn of_what(
+    ready: &Ready,
     what: &What,
     duration: Duration,
     warmup: Duration,
     connections: u32,
 ) -> Result<Plan> {
     Ok(Plan {
-        url: what.url.clone(),
-        spec: spec(what)?,
+        url: ready.url.clone(),
+        spec: spec(what, &ready.url)?,
         seed: what.seed,
         checked_share: what.verify,
         connections,
@@ -37,24 +113,19 @@ pub fn of_what(
         requests: None,
         max_lateness_ns: ns(what.max_lateness),
         load: None,
-        server: what.server.clone(),
+        server: ready.name.clone(),
         output: None,
         program: std::env::current_exe().context("cannot find latlab's own program")?,
     })
 }
 
-pub fn of_run(arguments: &Run) -> Result<Plan> {
+pub fn of_run(ready: &Ready, arguments: &Run) -> Result<Plan> {
     let open = !arguments.rate.is_empty();
     let connections = arguments
         .connections
         .unwrap_or(if open { 1024 } else { 64 });
-    let mut plan = of_what(
-        &arguments.what,
-        arguments.duration,
-        arguments.warmup,
-        connections,
-    )?;
-    let connections = plan.connections;
+    let (duration, warmup) = (arguments.duration, arguments.warmup);
+    let mut plan = of_what(ready, &arguments.what, duration, warmup, connections)?;
     ensure!(
         arguments.requests != Some(0) && plan.duration_ns > 0,
         "there is nothing to do in a run of no time or no requests"
@@ -69,7 +140,6 @@ pub fn of_run(arguments: &Run) -> Result<Plan> {
             think_ns: ns(arguments.think),
         },
     };
-    plan.connections = connections;
     plan.requests = arguments.requests;
     plan.output = arguments.output.clone();
     Ok(plan)
@@ -88,7 +158,7 @@ pub fn open_loop(rates: &[f64], duration_ns: i64, poisson: bool) -> Mode {
     }
 }
 
-fn spec(what: &What) -> Result<Spec> {
+fn spec(what: &What, url: &Url) -> Result<Spec> {
     if let Some(files) = &what.files {
         let mut set = fileset::load(files)?;
         if let Some(directories) = what.directories {
@@ -106,7 +176,7 @@ fn spec(what: &What) -> Result<Spec> {
                 MixOption::Static => Mix::Static,
                 MixOption::Full => Mix::Full,
             },
-            prefix: what.url.path.clone(),
+            prefix: url.path.clone(),
             dynamic_prefix: what.dynamic_prefix.clone(),
         });
     }
@@ -142,7 +212,7 @@ fn spec(what: &What) -> Result<Spec> {
         });
     }
     Ok(Spec::List {
-        paths: vec![what.url.path.clone()],
+        paths: vec![url.path.clone()],
         log: false,
     })
 }

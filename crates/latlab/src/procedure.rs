@@ -7,20 +7,20 @@ use latlab::units::{count, time};
 use serde::Serialize;
 
 use crate::options::{Capacity, Format, Profile};
-use crate::plan::{ns, of_what, open_loop};
+use crate::plan::{ns, of_what, open_loop, ready};
 use crate::progress::Progress;
 use crate::NOT_VALID;
 
 /// What came out of several runs of the same: their median, the least and the greatest.
 #[derive(Debug, Clone, Copy, Serialize)]
-struct Spread {
-    median: f64,
-    least: f64,
-    greatest: f64,
+pub struct Spread {
+    pub median: f64,
+    pub least: f64,
+    pub greatest: f64,
 }
 
 impl Spread {
-    fn of(values: impl IntoIterator<Item = f64>) -> Option<Spread> {
+    pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Spread> {
         let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_by(f64::total_cmp);
         let middle = values.len() / 2;
@@ -37,7 +37,7 @@ impl Spread {
     }
 }
 
-fn run_once(plan: &Plan) -> Result<Summary> {
+pub fn run_once(plan: &Plan) -> Result<Summary> {
     let duration = u64::try_from(plan.duration_ns).unwrap_or(0);
     let progress = Progress::time(std::time::Duration::from_nanos(duration));
     let summary = run(plan, |requests, failures| {
@@ -88,7 +88,7 @@ fn measure_capacity(plan: &Plan, repeats: u32) -> Result<CapacityResult> {
 }
 
 /// The reasons why runs do not count, once each.
-fn troubles<'a>(runs: impl IntoIterator<Item = &'a Summary>) -> Vec<String> {
+pub fn troubles<'a>(runs: impl IntoIterator<Item = &'a Summary>) -> Vec<String> {
     let mut all: Vec<String> = runs
         .into_iter()
         .filter_map(|run| run.refused.clone())
@@ -97,7 +97,7 @@ fn troubles<'a>(runs: impl IntoIterator<Item = &'a Summary>) -> Vec<String> {
     all
 }
 
-fn status(troubles: &[String]) -> u8 {
+pub fn status(troubles: &[String]) -> u8 {
     for trouble in troubles {
         eprintln!("latlab: NOT VALID: {trouble}");
     }
@@ -109,7 +109,9 @@ fn status(troubles: &[String]) -> u8 {
 }
 
 pub fn capacity(arguments: &Capacity) -> Result<u8> {
+    let ready = ready(&arguments.target, &arguments.what)?;
     let plan = of_what(
+        &ready,
         &arguments.what,
         arguments.duration,
         arguments.warmup,
@@ -167,7 +169,9 @@ pub fn profile(arguments: &Profile) -> Result<u8> {
         "{} is not empty: name a new directory",
         directory.display()
     );
+    let ready = ready(&arguments.target, &arguments.what)?;
     let plan = of_what(
+        &ready,
         &arguments.what,
         arguments.duration,
         arguments.warmup,

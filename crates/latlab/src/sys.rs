@@ -339,6 +339,18 @@ pub fn end_with_parent() {
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) };
 }
 
+/// Has a command's process get SIGTERM when this thread ends.
+pub fn end_with_this_thread(command: &mut std::process::Command) {
+    use std::os::unix::process::CommandExt;
+    // SAFETY: the closure makes one system call, which may be made after a fork.
+    unsafe {
+        command.pre_exec(|| {
+            end_with_parent();
+            Ok(())
+        })
+    };
+}
+
 /// Has the kernel forget the pages of a file, as far as nobody uses them.
 pub fn forget_pages(file: &std::fs::File) {
     // SAFETY: no memory is passed.

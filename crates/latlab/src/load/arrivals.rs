@@ -19,6 +19,8 @@ pub struct Arrivals {
     next_ns: f64,
     poisson: bool,
     share: f64,
+    /// Which of the processes it is, from 0 up to 1.
+    turn: f64,
     random: Xoshiro256PlusPlus,
 }
 
@@ -31,17 +33,22 @@ impl Arrivals {
             next_ns: 0.0,
             poisson,
             share: 1.0 / f64::from(processes.max(1)),
+            turn: f64::from(process) / f64::from(processes.max(1)),
             random: Xoshiro256PlusPlus::seed_from_u64(crate::content::mix(
                 !seed ^ (u64::from(process) << 32),
             )),
         };
-        let first_gap = arrivals.gap();
-        arrivals.next_ns = match poisson {
-            true => first_gap,
-            false => first_gap * f64::from(process) * arrivals.share,
-        };
+        arrivals.next_ns = arrivals.first_gap();
         arrivals.skip_ended_steps();
         arrivals
+    }
+
+    /// From a step's begin to its first start.
+    fn first_gap(&mut self) -> f64 {
+        match self.poisson {
+            true => self.gap(),
+            false => self.gap() * self.turn,
+        }
     }
 
     fn gap(&mut self) -> f64 {
@@ -55,8 +62,8 @@ impl Arrivals {
         }
     }
 
-    /// A gap that reaches into the next step begins anew there: right for Poisson arrivals, which have
-    /// no memory, and for constant ones a gap of the new rate from the border.
+    /// A gap that reaches into the next step begins anew there, which is right for Poisson arrivals, as
+    /// they have no memory.
     fn skip_ended_steps(&mut self) {
         while let Some(step) = self.steps.first() {
             let end = self.begin_ns + step.ns;
@@ -65,7 +72,7 @@ impl Arrivals {
             }
             self.begin_ns = end;
             self.steps.remove(0);
-            self.next_ns = end as f64 + self.gap();
+            self.next_ns = end as f64 + self.first_gap();
         }
     }
 
