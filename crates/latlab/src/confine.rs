@@ -185,8 +185,10 @@ mod tests {
             return;
         };
         let entrances = group.entrances();
-        let entrances: String =
-            entrances.iter().map(|path| format!("echo $$ >'{}'; ", path.display())).collect();
+        let entrances: String = entrances
+            .iter()
+            .map(|path| format!("echo $$ >'{}'; ", path.display()))
+            .collect();
         let mut busy = Command::new("/bin/sh")
             .args(["-c", &format!("{entrances} echo in; while :; do :; done")])
             .stdout(Stdio::piped())

@@ -26,6 +26,8 @@ pub use engine::run;
 pub enum Mode {
     /// Each connection asks again so long after its last reply.
     Closed { think_ns: i64 },
+    /// As closed, and each connection asks for no more than so many bits in a second, as SPECweb99's do.
+    Paced { bits_per_second: u64 },
     /// At these rates, whatever the server does.
     Open { steps: Vec<Step>, poisson: bool },
 }
@@ -48,6 +50,8 @@ pub struct Config {
     pub duration_ns: i64,
     /// No more than so many.
     pub requests: Option<u64>,
+    /// Of requests that were to start before, clients' rates know nothing.
+    pub warmup_ns: i64,
     /// On the clock of `sys::now_ns`.
     pub start_at_ns: i64,
     pub spool: PathBuf,
@@ -71,6 +75,8 @@ pub struct Outcome {
     pub retried: u64,
     /// Bytes that came without having been asked for.
     pub unsolicited: u64,
+    /// Bytes of good replies of each client, and the time that they took with the pauses after them.
+    pub clients: Vec<(u64, i64)>,
     pub interrupted: bool,
     pub spool_error: Option<String>,
 }

@@ -1,6 +1,7 @@
 //! `latlab`: finds out where the latency of an HTTP server comes from.
 
 mod compare;
+mod conform;
 mod manual;
 mod options;
 mod plan;
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
         Subcommand::Run(arguments) => load(&arguments),
         Subcommand::Capacity(arguments) => procedure::capacity(&arguments),
         Subcommand::Profile(arguments) => procedure::profile(&arguments),
+        Subcommand::Conform(arguments) => conform::conform(&arguments),
         Subcommand::Compare(arguments) => compare::compare(&arguments),
         Subcommand::Servers(arguments) => list_servers(&arguments),
         Subcommand::Server(arguments) => serve(arguments),

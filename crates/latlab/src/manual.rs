@@ -29,3 +29,29 @@ pub fn completions(arguments: Completions) -> Result<u8> {
         .context("cannot write the completions")?;
     Ok(0)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_subcommand_has_its_page_and_is_completed() {
+        let directory = tempfile::tempdir().expect("a directory");
+        man(Man {
+            directory: Some(directory.path().to_path_buf()),
+        })
+        .expect("temporary files can be written");
+        let mut script = Vec::new();
+        let shell = clap_complete::Shell::Bash;
+        clap_complete::generate(shell, &mut Cli::command(), "latlab", &mut script);
+        let script = String::from_utf8(script).expect("UTF-8");
+        let command = Cli::command();
+        let shown = command.get_subcommands().filter(|subcommand| !subcommand.is_hide_set());
+        for subcommand in shown {
+            let name = subcommand.get_name();
+            let page = directory.path().join(format!("latlab-{name}.1"));
+            assert!(page.exists(), "{}", page.display());
+            assert!(script.contains(name), "{name}");
+        }
+    }
+}

@@ -50,6 +50,16 @@ pub enum Subcommand {
         Exit status: as with `latlab run`."
     )]
     Profile(Profile),
+    /// Find out how many simultaneous connections a server serves well, as SPECweb99 counts them
+    #[command(
+        after_help = "Example:\n  latlab conform nginx --files /srv/files --mix full --most 2000\n\n\
+        Each connection asks for 400,000 bits in a second and conforms if it gets 320,000. A number of \
+        connections is served well if 95 % of them conform and fewer than 1 % of the requests fail. The \
+        file set grows with the number (formula 1.1), for which its directory has to be writable, unless \
+        --fixed-set is given. The number is doubled until it is too large, then halved in between.\n\n\
+        Exit status: as with `latlab run`."
+    )]
+    Conform(Conform),
     /// Measure two servers in turn, and say what differs
     #[command(
         after_help = "Examples:\n  latlab compare nginx apache-event --files /srv/files\n  \
@@ -308,6 +318,35 @@ pub struct Profile {
     /// A new directory for the rows of all runs
     #[arg(short, long, value_name = "DIR")]
     pub output: PathBuf,
+    /// How to print the result
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+}
+
+#[derive(Args)]
+pub struct Conform {
+    /// http://HOST[:PORT][/PATH], or the name of a server for latlab to start (`latlab servers`)
+    #[arg(value_parser = parse_target)]
+    pub target: Target,
+    #[command(flatten)]
+    pub what: What,
+    /// Begin with so many connections
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pub least: u32,
+    /// Try no more than so many
+    #[arg(long, value_name = "N", default_value_t = 2000)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pub most: u32,
+    /// Keep the file set as it is
+    #[arg(long)]
+    pub fixed_set: bool,
+    /// How long each time, warm-up included
+    #[arg(short, long, value_name = "TIME", value_parser = parse_duration, default_value = "30s")]
+    pub duration: Duration,
+    /// Of which not counted
+    #[arg(short, long, value_name = "TIME", value_parser = parse_duration, default_value = "10s")]
+    pub warmup: Duration,
     /// How to print the result
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,

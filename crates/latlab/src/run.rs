@@ -147,6 +147,7 @@ impl Plan {
             requests_per_connection: self.requests_per_connection,
             timeout_ns: self.timeout_ns,
             duration_ns: self.duration_ns,
+            warmup_ns: self.warmup_ns,
             start_at_ns,
             requests: self.requests.map(share),
             spool: spool.join(format!("process-{process}")),
@@ -155,7 +156,7 @@ impl Plan {
 
     fn offered_rps(&self) -> Option<f64> {
         match &self.mode {
-            Mode::Closed { .. } => None,
+            Mode::Closed { .. } | Mode::Paced { .. } => None,
             Mode::Open { steps, .. } => {
                 let total: f64 = steps.iter().map(|step| step.rps * step.ns as f64).sum();
                 Some(total / steps.iter().map(|step| step.ns).sum::<i64>() as f64)
@@ -319,6 +320,7 @@ fn merge(
                 total.opened += outcome.opened;
                 total.retried += outcome.retried;
                 total.unsolicited += outcome.unsolicited;
+                total.clients.extend_from_slice(&outcome.clients);
                 total.interrupted |= outcome.interrupted;
                 if let Some(error) = &outcome.spool_error {
                     troubles.push(format!("what was measured could not be written: {error}"));
@@ -354,7 +356,7 @@ fn merge(
         host: host_name(),
         started_realtime_ns,
         mode: match plan.mode {
-            Mode::Closed { .. } => "closed",
+            Mode::Closed { .. } | Mode::Paced { .. } => "closed",
             Mode::Open { .. } => "open",
         },
         offered_rps: plan.offered_rps(),

@@ -3,6 +3,7 @@
 use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -166,7 +167,9 @@ impl Server {
                 .args(arguments)
                 .stdin(Stdio::null())
                 .stdout(log.try_clone()?)
-                .stderr(log);
+                .stderr(log)
+                // Apache ends its whole process group, in which nobody else is to be.
+                .process_group(0);
             sys::end_with_this_thread(&mut command);
             command
                 .spawn()

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use serde::Serialize;
 
-use crate::load::{Delays, Outcome};
+use crate::load::{Delays, Mode, Outcome};
 use crate::rows::{Lateness, Meta, Row};
 use crate::run::Plan;
 use crate::units::{bytes, count, time};
@@ -101,10 +101,25 @@ impl Latencies {
             connections_opened: total.opened,
             retried: total.retried,
             unsolicited: total.unsolicited,
+            conforming: match plan.mode {
+                Mode::Paced { .. } => Some(conforming(&total.clients)),
+                _ => None,
+            },
             interrupted: total.interrupted,
             refused: meta.refused.clone(),
         }
     }
+}
+
+/// SPECweb99: a connection asks for 400,000 bits in a second, and conforms if it gets 320,000.
+pub const PACE_BITS: u64 = 400_000;
+pub const CONFORMING_BITS: f64 = 320_000.0;
+
+/// The part of the clients that conform.
+fn conforming(clients: &[(u64, i64)]) -> f64 {
+    let conforms =
+        |(bytes, ns): &&(u64, i64)| *ns > 0 && *bytes as f64 * 8e9 / *ns as f64 > CONFORMING_BITS;
+    clients.iter().filter(conforms).count() as f64 / clients.len().max(1) as f64
 }
 
 /// Of successful requests, in nanoseconds; at most 0.1 % off.
@@ -162,6 +177,8 @@ pub struct Summary {
     pub connections_opened: u64,
     pub retried: u64,
     pub unsolicited: u64,
+    /// Of paced connections: which part got SPECweb99's least rate.
+    pub conforming: Option<f64>,
     pub interrupted: bool,
     /// Why these figures are not the server's.
     pub refused: Option<String>,

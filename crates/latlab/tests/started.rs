@@ -91,7 +91,18 @@ fn a_confined_server_serves_and_leaves_nothing() {
     opened(&place);
     let files = files(place.path());
     let child = std::process::Command::new(support::LATLAB)
-        .args(["run", "nginx", "--files", &files, "-c", "8", "-n", "500", "--duration", "60s"])
+        .args([
+            "run",
+            "nginx",
+            "--files",
+            &files,
+            "-c",
+            "8",
+            "-n",
+            "500",
+            "--duration",
+            "60s",
+        ])
         .args(["--cpus", "0.1", "--memory", "100M", "--cold"])
         .args(["--max-lateness", "1h", "--format", "json"])
         .stdout(std::process::Stdio::piped())

@@ -362,6 +362,40 @@ fn a_profile_is_of_loads_relative_to_the_capacity() {
     assert!(profile.join("summary.json").exists());
 }
 
+/// A connection asks for 400,000 bits in a second. A server that takes 40 ms for each KiB gives 200,000.
+#[test]
+fn connections_conform_as_far_as_the_server_is_fast_enough() {
+    let place = tempfile::tempdir().expect("a directory");
+    let files = files(place.path());
+    let conform = |service: &str| {
+        let (_server, url) = server(&["--service", service]);
+        let output = latlab(&[
+            "conform",
+            &url,
+            "--files",
+            &files,
+            "--fixed-set",
+            "--least",
+            "4",
+            "--most",
+            "8",
+            "--duration",
+            "4s",
+            "--warmup",
+            "500ms",
+            "--max-lateness",
+            "1h",
+            "--format",
+            "json",
+        ]);
+        let result: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        (number(&result, "/score"), result["at_least"] == true)
+    };
+    assert_eq!(conform("by-size:40ms"), (0, false));
+    let (score, at_least) = conform("fixed:0s");
+    assert!(score == 8 && at_least, "{score}");
+}
+
 /// The values of a column of numbers; 0 for none.
 fn column(path: &std::path::Path, name: &str) -> Vec<i64> {
     use arrow::array::{Array, Int64Array, UInt16Array};

@@ -135,7 +135,8 @@ impl<'a> Engine<'a> {
                     config.processes,
                 ));
             }
-            Mode::Closed { .. } => {
+            Mode::Closed { .. } | Mode::Paced { .. } => {
+                engine.outcome.clients = vec![(0, 0); config.connections as usize];
                 engine.clients = vec![None; config.connections as usize];
                 for client in 0..config.connections {
                     let begin = i64::from(client) * STAGGER_NS;
@@ -227,7 +228,7 @@ impl<'a> Engine<'a> {
             }
             self.timers.pop();
             // Connecting for the first time is no start that anybody waits for.
-            if matches!(self.config.mode, Mode::Closed { think_ns } if think_ns > 0) {
+            if !matches!(self.config.mode, Mode::Closed { think_ns: 0 }) {
                 self.lateness.record(now - intended);
             }
             self.begin(intended, client);
@@ -343,7 +344,7 @@ impl<'a> Engine<'a> {
                     failure: Some(failure(&error)),
                     ..row
                 });
-                self.next_of_client(job.client, now + RETRY_NS);
+                self.next_of_client(&job, now + RETRY_NS, 0);
             }
         }
     }
@@ -549,6 +550,7 @@ impl<'a> Engine<'a> {
             return;
         };
         let size = row.size.unwrap_or(row.received);
+        let received = row.received;
         let wrong_ad = job.request.checked
             && self
                 .workload
@@ -561,6 +563,7 @@ impl<'a> Engine<'a> {
             () if differs || wrong_ad => Some(Failure::Content),
             () => None,
         };
+        let good = if failure.is_none() { received } else { 0 };
         self.keep(Row {
             end_ns: Some(now),
             size: Some(size),
@@ -577,7 +580,7 @@ impl<'a> Engine<'a> {
                 self.idle.push(token);
             }
         }
-        self.next_of_client(job.client, now);
+        self.next_of_client(&job, now, good);
     }
 
     fn fail(&mut self, token: u64, failure: Failure) {
@@ -593,17 +596,29 @@ impl<'a> Engine<'a> {
                 Failure::Refused | Failure::Unreachable | Failure::Local => RETRY_NS,
                 _ => 0,
             };
-            self.next_of_client(job.client, now + pause);
+            self.next_of_client(&job, now + pause, 0);
         }
     }
 
     /// In a closed loop the client asks again.
-    fn next_of_client(&mut self, client: u32, from: i64) {
-        if let Mode::Closed { think_ns } = self.config.mode {
-            match from + think_ns {
-                at if think_ns == 0 && at <= self.now() => self.ready.push_back((at, client)),
-                at => self.timers.push(Reverse((at, client))),
+    fn next_of_client(&mut self, job: &Job, from: i64, bytes: u64) {
+        let at = match self.config.mode {
+            Mode::Open { .. } => return,
+            Mode::Closed { think_ns } => from + think_ns,
+            Mode::Paced { bits_per_second } => {
+                let least_ns = bytes as f64 * 8e9 / bits_per_second as f64;
+                from.max(job.intended_ns + least_ns as i64)
             }
+        };
+        if job.intended_ns >= self.config.warmup_ns {
+            if let Some((sum, ns)) = self.outcome.clients.get_mut(job.client as usize) {
+                *sum += bytes;
+                *ns += at - job.intended_ns;
+            }
+        }
+        match at <= self.now() {
+            true => self.ready.push_back((at, job.client)),
+            false => self.timers.push(Reverse((at, job.client))),
         }
     }
 
