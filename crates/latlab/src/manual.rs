@@ -46,7 +46,9 @@ mod tests {
         clap_complete::generate(shell, &mut Cli::command(), "latlab", &mut script);
         let script = String::from_utf8(script).expect("UTF-8");
         let command = Cli::command();
-        let shown = command.get_subcommands().filter(|subcommand| !subcommand.is_hide_set());
+        let shown = command
+            .get_subcommands()
+            .filter(|subcommand| !subcommand.is_hide_set());
         for subcommand in shown {
             let name = subcommand.get_name();
             let page = directory.path().join(format!("latlab-{name}.1"));

@@ -88,23 +88,28 @@ impl Expected {
         let begin = self.before.len() as u64;
         let end = begin + self.file_size;
         while !rest.is_empty() {
-            let (room, fits): (u64, &dyn Fn(&[u8]) -> bool) = if at < begin {
-                let expected = &self.before[at as usize..];
-                (begin - at, &move |part| expected.starts_with(part))
-            } else if at < end {
-                (end - at, &|part| self.file.matches(at - begin, part))
-            } else {
-                let expected = self.after.get((at - end) as usize..).unwrap_or(&[]);
-                (expected.len() as u64, &move |part| {
-                    expected.starts_with(part)
-                })
+            let (part_begin, part_end) = match at {
+                _ if at < begin => (0, begin),
+                _ if at < end => (begin, end),
+                _ => (end, end + self.after.len() as u64),
             };
-            let length = room.min(rest.len() as u64) as usize;
-            if length == 0 || !fits(&rest[..length]) {
+            let length = part_end.saturating_sub(at).min(rest.len() as u64) as usize;
+            let (now, later) = rest.split_at(length);
+            let within = at - part_begin;
+            let plain = |part: &[u8]| {
+                part.get(within as usize..)
+                    .is_some_and(|part| part.starts_with(now))
+            };
+            let fits = match at {
+                _ if at < begin => plain(&self.before),
+                _ if at < end => self.file.matches(within, now),
+                _ => length > 0 && plain(self.after),
+            };
+            if !fits {
                 return false;
             }
             at += length as u64;
-            rest = &rest[length..];
+            rest = later;
         }
         true
     }
@@ -173,12 +178,12 @@ impl Workload {
         })
     }
 
-    pub fn next(&mut self) -> Request {
+    pub fn draw(&mut self) -> Request {
         use rand::RngExt;
         let mut request = match &mut self.source {
-            Source::Specweb(source) => source.next(&mut self.random),
-            Source::List(source) => source.next(),
-            Source::Sizes(source) => source.next(&mut self.random),
+            Source::Specweb(source) => source.draw(&mut self.random),
+            Source::List(source) => source.draw(),
+            Source::Sizes(source) => source.draw(&mut self.random),
         };
         request.checked = self.random.random::<f64>() < self.checked_share;
         request

@@ -145,7 +145,7 @@ impl ListSource {
         })
     }
 
-    pub fn next(&mut self) -> Request {
+    pub fn draw(&mut self) -> Request {
         let path = self.next as u32;
         self.next = (self.next + self.step) % self.paths.len();
         Request {
@@ -184,7 +184,7 @@ impl SizeSource {
         })
     }
 
-    pub fn next(&mut self, random: &mut impl Rng) -> Request {
+    pub fn draw(&mut self, random: &mut impl Rng) -> Request {
         let mut drawn = random.random::<f64>() * self.total;
         let found = self.sizes.iter().position(|(_, weight)| {
             drawn -= weight;
@@ -256,7 +256,7 @@ mod tests {
     fn processes_share_a_list() {
         let paths: Vec<String> = ["/a", "/b", "/c", "/d"].map(String::from).to_vec();
         let mut second = ListSource::new(paths, false, 1, 2).unwrap();
-        let asked: Vec<u32> = (0..3).map(|_| second.next().path).collect();
+        let asked: Vec<u32> = (0..3).map(|_| second.draw().path).collect();
         assert_eq!(asked, [1, 3, 1]);
     }
 
@@ -267,7 +267,7 @@ mod tests {
         let mut source = SizeSource::new(sizes, "/bytes/{size}").unwrap();
         let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
         let large = (0..10_000)
-            .filter(|_| source.next(&mut random).path == 1)
+            .filter(|_| source.draw(&mut random).path == 1)
             .count();
         assert!((2_200..2_800).contains(&large), "{large}");
         assert_eq!(source.path(1), "/bytes/2048");

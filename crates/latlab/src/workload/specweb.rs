@@ -54,7 +54,7 @@ impl SpecwebSource {
         }
     }
 
-    pub fn next(&mut self, random: &mut impl Rng) -> Request {
+    pub fn draw(&mut self, random: &mut impl Rng) -> Request {
         let page = match self.mix {
             Mix::Static => None,
             Mix::Full => draw_page(random),
@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn the_full_mix_is_30_percent_dynamic() {
         let mut workload = full(100);
-        let requests: Vec<Request> = (0..300_000).map(|_| workload.next()).collect();
+        let requests: Vec<Request> = (0..300_000).map(|_| workload.draw()).collect();
         let share = |kind| {
             let of_it = requests.iter().filter(|request| request.kind == kind);
             100.0 * of_it.count() as f64 / requests.len() as f64
@@ -178,7 +178,7 @@ mod tests {
     fn every_request_has_its_path_and_what_must_come() {
         let mut workload = full(3);
         for _ in 0..2_000 {
-            let request = workload.next();
+            let request = workload.draw();
             let path = workload.path(request.path);
             let file = File::from_path(&path).expect("a file of the set");
             assert_eq!(file.class, request.class);
@@ -193,7 +193,7 @@ mod tests {
     fn the_same_seed_is_the_same_workload() {
         let (mut one, mut other) = (full(20), full(20));
         for _ in 0..1000 {
-            assert_eq!(one.next(), other.next());
+            assert_eq!(one.draw(), other.draw());
         }
     }
 
@@ -202,7 +202,7 @@ mod tests {
         let mut workload = full(2);
         let mut seen = 0;
         for _ in 0..5_000 {
-            let request = workload.next();
+            let request = workload.draw();
             let mut bytes = Vec::new();
             workload.render(&request, "host:8080", true, &mut bytes);
             let mut headers = [httparse::EMPTY_HEADER; 16];
