@@ -73,7 +73,8 @@ lint:
 
 # Installs what was built; building as root is not needed for it.
 install:
-	install -D -m 755 $(TARGET)/release/debox $(DESTDIR)$(PREFIX)/bin/debox
+	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(TARGET)/release/debox $(TARGET)/release/latlab \
+		$(TARGET)/release/latlab-dynamic
 	install -d $(DESTDIR)$(PREFIX)/include
 	install -m 644 include/*.h $(DESTDIR)$(PREFIX)/include
 	for library in libdebox.so libdebox.a; do \
@@ -82,6 +83,7 @@ install:
 		fi; \
 	done
 	$(TARGET)/release/debox man $(DESTDIR)$(PREFIX)/share/man/man1
+	$(TARGET)/release/latlab man $(DESTDIR)$(PREFIX)/share/man/man1
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
 	sed 's|@PREFIX@|$(PREFIX)|' scripts/debox-broker.service.in \
 		> $(DESTDIR)$(PREFIX)/lib/systemd/system/debox-broker.service

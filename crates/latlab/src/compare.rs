@@ -1,0 +1,198 @@
+//! `latlab compare`: two servers in turn.
+
+use std::path::Path;
+
+use anyhow::{ensure, Context, Result};
+use latlab::run::Plan;
+use latlab::summary::Summary;
+use latlab::units::{count, time};
+use serde::Serialize;
+
+use crate::options::{Compare, Format, Target};
+use crate::plan::{ns, of_what, open_loop, ready};
+use crate::procedure::{run_once, status, troubles, Spread};
+
+/// What is compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Measure {
+    ThroughputRps,
+    MeanNs,
+    P50Ns,
+    P95Ns,
+    P99Ns,
+}
+
+const MEASURES: [(Measure, &str); 5] = [
+    (Measure::ThroughputRps, "requests/s"),
+    (Measure::MeanNs, "mean"),
+    (Measure::P50Ns, "p50"),
+    (Measure::P95Ns, "p95"),
+    (Measure::P99Ns, "p99"),
+];
+
+impl Measure {
+    fn of(self, run: &Summary) -> Option<f64> {
+        let latency = run.latency_from_intended;
+        match self {
+            Measure::ThroughputRps => Some(run.throughput_rps),
+            Measure::MeanNs => latency.map(|latency| latency.mean_ns as f64),
+            Measure::P50Ns => latency.map(|latency| latency.p50_ns as f64),
+            Measure::P95Ns => latency.map(|latency| latency.p95_ns as f64),
+            Measure::P99Ns => latency.map(|latency| latency.p99_ns as f64),
+        }
+    }
+
+    fn show(self, value: f64) -> String {
+        match self {
+            Measure::ThroughputRps => count(value.round() as u64),
+            _ => time(value as i64).replace(' ', ""),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Compared {
+    measure: Measure,
+    a: Spread,
+    b: Spread,
+    /// Of each repeat, b over a.
+    ratio: Spread,
+    /// Whether all repeats agree on which is more.
+    differs: bool,
+}
+
+/// `latlab.compare/1`
+#[derive(Serialize)]
+struct Comparison {
+    schema: &'static str,
+    a: String,
+    b: String,
+    measures: Vec<Compared>,
+    a_runs: Vec<Summary>,
+    b_runs: Vec<Summary>,
+}
+
+pub fn compare(arguments: &Compare) -> Result<u8> {
+    if let Some(directory) = &arguments.output {
+        std::fs::create_dir_all(directory)
+            .with_context(|| format!("cannot make {}", directory.display()))?;
+        ensure!(
+            std::fs::read_dir(directory)?.next().is_none(),
+            "{} is not empty: name a new directory",
+            directory.display()
+        );
+    }
+    let (mut a_runs, mut b_runs) = (Vec::new(), Vec::new());
+    let (mut a, mut b) = (String::new(), String::new());
+    for repeat in 1..=arguments.repeats {
+        let mut both = [
+            (&arguments.a, "a", &mut a_runs, &mut a),
+            (&arguments.b, "b", &mut b_runs, &mut b),
+        ];
+        if repeat % 2 == 0 {
+            both.reverse();
+        }
+        for (target, side, runs, name) in both {
+            let file = format!("{side}-{repeat}.parquet");
+            let output = arguments
+                .output
+                .as_ref()
+                .map(|directory| directory.join(file));
+            let (run, called) = measure(arguments, target, repeat, output.as_deref())?;
+            ensure!(!run.interrupted, "interrupted");
+            runs.push(run);
+            *name = called;
+        }
+    }
+    let result = Comparison {
+        schema: "latlab.compare/1",
+        measures: compared(&a_runs, &b_runs),
+        a,
+        b,
+        a_runs,
+        b_runs,
+    };
+    match arguments.format {
+        Format::Json => println!("{}", serde_json::to_string_pretty(&result)?),
+        Format::Text => print(&result),
+    }
+    Ok(status(&troubles(
+        result.a_runs.iter().chain(&result.b_runs),
+    )))
+}
+
+fn measure(
+    arguments: &Compare,
+    target: &Target,
+    repeat: u32,
+    output: Option<&Path>,
+) -> Result<(Summary, String)> {
+    let what = &arguments.what;
+    let ready = ready(target, what)?;
+    let (duration, warmup) = (arguments.duration, arguments.warmup);
+    let plan = of_what(&ready, what, duration, warmup, arguments.connections)?;
+    let plan = Plan {
+        // Both get the same requests.
+        seed: plan.seed + u64::from(repeat),
+        mode: match arguments.rate {
+            Some(rate) => open_loop(&[rate], ns(duration), true),
+            None => plan.mode,
+        },
+        output: output.map(Path::to_path_buf),
+        ..plan
+    };
+    Ok((run_once(&plan)?, ready.name.clone()))
+}
+
+fn compared(a_runs: &[Summary], b_runs: &[Summary]) -> Vec<Compared> {
+    let mut all = Vec::new();
+    for (measure, _) in MEASURES {
+        let pairs: Vec<(f64, f64)> = a_runs
+            .iter()
+            .zip(b_runs)
+            .filter_map(|(a, b)| Some((measure.of(a)?, measure.of(b)?)))
+            .filter(|(a, _)| *a > 0.0)
+            .collect();
+        let spread = |part: fn(&(f64, f64)) -> f64| Spread::of(pairs.iter().map(part));
+        let (a, b) = (spread(|pair| pair.0), spread(|pair| pair.1));
+        if let (Some(a), Some(b), Some(ratio)) = (a, b, spread(|pair| pair.1 / pair.0)) {
+            all.push(Compared {
+                measure,
+                a,
+                b,
+                ratio,
+                differs: ratio.least > 1.0 || ratio.greatest < 1.0,
+            });
+        }
+    }
+    all
+}
+
+fn print(result: &Comparison) {
+    println!("a: {}\nb: {}\n", result.a, result.b);
+    println!("{:<11} {:>10} {:>10} {:>7}", "", "a", "b", "b/a");
+    for (compared, (_, name)) in result.measures.iter().zip(MEASURES) {
+        let ratio = compared.ratio;
+        let verdict = match compared.differs {
+            true => String::new(),
+            false => "  no difference shown".to_string(),
+        };
+        println!(
+            "{name:<11} {:>10} {:>10} {:>7.3} ({:.3} to {:.3}){verdict}",
+            compared.measure.show(compared.a.median),
+            compared.measure.show(compared.b.median),
+            ratio.median,
+            ratio.least,
+            ratio.greatest
+        );
+    }
+    let errors =
+        |runs: &[Summary]| -> u64 { runs.iter().flat_map(|run| run.errors.values()).sum() };
+    println!(
+        "{:<11} {:>10} {:>10}",
+        "errors",
+        count(errors(&result.a_runs)),
+        count(errors(&result.b_runs))
+    );
+}

@@ -1,0 +1,211 @@
+//! A control group for a server: a part of a CPU, a limit for its memory and page cache. Gone with the
+//! value that stands for it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{bail, ensure, Context, Result};
+
+const ROOT: &str = "/sys/fs/cgroup";
+/// The scheduler gives out the quota anew in each of these; the default is 100 ms, within which a
+/// server stands still for tens of milliseconds.
+const PERIOD_US: f64 = 10_000.0;
+
+/// What a server may use.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Limits {
+    /// CPUs, as in 0.5.
+    pub cpus: Option<f64>,
+    /// Bytes, page cache included.
+    pub memory: Option<u64>,
+}
+
+impl Limits {
+    pub fn any(&self) -> bool {
+        self.cpus.is_some() || self.memory.is_some()
+    }
+}
+
+/// Control groups that were made; in the first version each controller has a tree of its own.
+pub struct Group {
+    directories: Vec<PathBuf>,
+}
+
+impl Group {
+    pub fn new(name: &str, limits: Limits) -> Result<Group> {
+        let mut group = Group {
+            directories: Vec::new(),
+        };
+        if limits.any() {
+            // What was made before an error goes with the value.
+            group.make(name, limits).context(
+                "cannot confine the server: that takes root and the control groups cpu and memory",
+            )?;
+        }
+        Ok(group)
+    }
+
+    fn make(&mut self, name: &str, limits: Limits) -> Result<()> {
+        let root = Path::new(ROOT);
+        let quota_us = |cpus: f64| ((cpus * PERIOD_US) as u64).max(1_000).to_string();
+        let period = (PERIOD_US as u64).to_string();
+        let controllers = fs::read_to_string(root.join("cgroup.controllers"));
+        if let Ok(controllers) = controllers {
+            for (controller, wanted) in [
+                ("cpu", limits.cpus.is_some()),
+                ("memory", limits.memory.is_some()),
+            ] {
+                let there = controllers
+                    .split_whitespace()
+                    .any(|name| name == controller);
+                ensure!(there || !wanted, "there is no controller {controller}");
+                if wanted {
+                    write(
+                        &root.join("cgroup.subtree_control"),
+                        &format!("+{controller}"),
+                    )?;
+                }
+            }
+            let directory = self.make_directory(root.join(name))?;
+            if let Some(cpus) = limits.cpus {
+                write(
+                    &directory.join("cpu.max"),
+                    &format!("{} {period}", quota_us(cpus)),
+                )?;
+            }
+            if let Some(memory) = limits.memory {
+                write(&directory.join("memory.max"), &memory.to_string())?;
+            }
+            return Ok(());
+        }
+        if let Some(cpus) = limits.cpus {
+            let directory = self.make_directory(root.join("cpu").join(name))?;
+            write(&directory.join("cpu.cfs_period_us"), &period)?;
+            write(&directory.join("cpu.cfs_quota_us"), &quota_us(cpus))?;
+        }
+        if let Some(memory) = limits.memory {
+            let directory = self.make_directory(root.join("memory").join(name))?;
+            write(
+                &directory.join("memory.limit_in_bytes"),
+                &memory.to_string(),
+            )?;
+        }
+        Ok(())
+    }
+
+    fn make_directory(&mut self, directory: PathBuf) -> Result<PathBuf> {
+        fs::create_dir(&directory)
+            .with_context(|| format!("cannot make {}", directory.display()))?;
+        self.directories.push(directory.clone());
+        Ok(directory)
+    }
+
+    /// Where a process has to write its number to be in the group.
+    pub fn entrances(&self) -> Vec<PathBuf> {
+        let entrance = |directory: &PathBuf| directory.join("cgroup.procs");
+        self.directories.iter().map(entrance).collect()
+    }
+
+    /// Whether processes are left in it.
+    pub fn is_empty(&self) -> bool {
+        self.entrances()
+            .iter()
+            .all(|procs| fs::read_to_string(procs).map_or(true, |text| text.trim().is_empty()))
+    }
+
+    /// Everything that is left in it.
+    pub fn pids(&self) -> Vec<u32> {
+        let texts = self
+            .entrances()
+            .into_iter()
+            .filter_map(|procs| fs::read_to_string(procs).ok());
+        let mut pids: Vec<u32> = texts
+            .flat_map(|text| {
+                text.lines()
+                    .filter_map(|line| line.parse().ok())
+                    .collect::<Vec<_>>()
+            })
+            .collect();
+        pids.sort_unstable();
+        pids.dedup();
+        pids
+    }
+
+    /// Removes it; the processes have to be gone.
+    pub fn remove(&mut self) -> Result<()> {
+        for directory in std::mem::take(&mut self.directories) {
+            // The kernel lets go of the last process some time after it has ended.
+            for attempt in 0.. {
+                match fs::remove_dir(&directory) {
+                    Ok(()) => break,
+                    Err(_) if attempt < 100 => std::thread::sleep(Duration::from_millis(20)),
+                    Err(error) => bail!("cannot remove {}: {error}", directory.display()),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if let Err(error) = self.remove() {
+            eprintln!("latlab: {error:#}");
+        }
+    }
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    fs::write(path, text).with_context(|| format!("cannot write {text} to {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command, Stdio};
+
+    /// Ticks of CPU time that a process has had, of which there are a hundred in a second.
+    fn ticks(pid: u32) -> u64 {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        let rest = stat.rsplit(") ").next().unwrap();
+        let words: Vec<&str> = rest.split(' ').collect();
+        words[11].parse::<u64>().unwrap() + words[12].parse::<u64>().unwrap()
+    }
+
+    #[test]
+    fn a_busy_process_gets_no_more_than_its_share() {
+        let name = format!("latlab-test-{}", std::process::id());
+        let limits = Limits {
+            cpus: Some(0.1),
+            memory: Some(64 << 20),
+        };
+        let Ok(mut group) = Group::new(&name, limits) else {
+            eprintln!("SKIPPED a_busy_process_gets_no_more_than_its_share: no control groups");
+            return;
+        };
+        let entrances = group.entrances();
+        let entrances: String = entrances
+            .iter()
+            .map(|path| format!("echo $$ >'{}'; ", path.display()))
+            .collect();
+        let mut busy = Command::new("/bin/sh")
+            .args(["-c", &format!("{entrances} echo in; while :; do :; done")])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = [0; 2];
+        std::io::Read::read_exact(busy.stdout.as_mut().unwrap(), &mut said).unwrap();
+        let before = ticks(busy.id());
+        std::thread::sleep(Duration::from_secs(2));
+        let had = ticks(busy.id()) - before;
+        assert_eq!(group.pids(), [busy.id()]);
+        busy.kill().unwrap();
+        busy.wait().unwrap();
+        // A tenth of two seconds, and what is given out ahead.
+        assert!(had <= 45, "{had} ticks");
+        let places = group.entrances();
+        group.remove().unwrap();
+        assert!(places.iter().all(|place| !place.exists()));
+    }
+}

@@ -1,0 +1,150 @@
+//! `latlab conform`: how many simultaneous connections a server serves well.
+
+use anyhow::{ensure, Context, Result};
+use latlab::fileset::{self, FileSet};
+use latlab::load::Mode;
+use latlab::run::Plan;
+use latlab::summary::{Summary, PACE_BITS};
+use latlab::units::count;
+use serde::Serialize;
+
+use crate::options::{Conform, Format};
+use crate::plan::{of_what, ready};
+use crate::procedure::{run_once, status, troubles};
+use crate::progress::Progress;
+
+/// Of the connections, so many have to conform.
+const CONFORMING: f64 = 0.95;
+/// Of the requests, fewer may fail.
+const FAILING: f64 = 0.01;
+/// The search ends when the bounds are as near to each other.
+const NEAR: f64 = 0.03;
+
+#[derive(Serialize)]
+struct Tried {
+    connections: u32,
+    file_set_bytes: u64,
+    conforming: f64,
+    failing: f64,
+    well: bool,
+    run: Summary,
+}
+
+/// `latlab.conform/1`
+#[derive(Serialize)]
+struct Conformance {
+    schema: &'static str,
+    server: String,
+    /// The most connections that were served well; 0 if none were.
+    score: u32,
+    /// Whether more were not tried.
+    at_least: bool,
+    tried: Vec<Tried>,
+}
+
+pub fn conform(arguments: &Conform) -> Result<u8> {
+    ensure!(
+        arguments.least <= arguments.most,
+        "--least is more than --most"
+    );
+    ensure!(
+        arguments.what.files.is_some(),
+        "SPECweb99's connections ask for a file set: name it with --files"
+    );
+    let mut result = Conformance {
+        schema: "latlab.conform/1",
+        server: String::new(),
+        score: 0,
+        at_least: false,
+        tried: Vec::new(),
+    };
+    // `well` is served well, `too_many` is not.
+    let (mut well, mut too_many) = (0, None);
+    let mut next = arguments.least;
+    loop {
+        let tried = attempt(arguments, next, &mut result.server)?;
+        if arguments.format == Format::Text {
+            println!(
+                "{:>7} connections: {:.1} % conform, {:.2} % of {} requests failed",
+                count(u64::from(next)),
+                100.0 * tried.conforming,
+                100.0 * tried.failing,
+                count(tried.run.requests)
+            );
+        }
+        match tried.well {
+            true => well = next,
+            false => too_many = Some(next),
+        }
+        result.tried.push(tried);
+        let step = f64::from(next) * NEAR;
+        next = match too_many {
+            None if next >= arguments.most => break,
+            None => next.saturating_mul(2).min(arguments.most),
+            Some(bound) if f64::from(bound - well) <= step.max(1.0) => break,
+            Some(bound) => well + (bound - well) / 2,
+        };
+    }
+    result.score = well;
+    result.at_least = too_many.is_none();
+    match arguments.format {
+        Format::Json => println!("{}", serde_json::to_string_pretty(&result)?),
+        Format::Text => println!(
+            "{}: {}{} simultaneous connections",
+            result.server,
+            if result.at_least { "at least " } else { "" },
+            count(u64::from(result.score))
+        ),
+    }
+    Ok(status(&troubles(
+        result.tried.iter().map(|tried| &tried.run),
+    )))
+}
+
+fn attempt(arguments: &Conform, connections: u32, server: &mut String) -> Result<Tried> {
+    let mut what = arguments.what.clone();
+    let files = what.files.clone().context("there is no file set")?;
+    let mut set = fileset::load(&files)?;
+    if !arguments.fixed_set {
+        let bytes = fileset::bytes_for_connections(u64::from(connections));
+        let wanted = FileSet {
+            directories: fileset::directories_for(bytes),
+            ..set
+        };
+        if wanted.directories > set.directories {
+            let progress = Progress::bytes(wanted.bytes());
+            fileset::create(&files, wanted, |done| progress.set(done, ""))?;
+            progress.end();
+        }
+        what.directories = Some(wanted.directories);
+        set = wanted;
+    }
+    let ready = ready(&arguments.target, &what)?;
+    let plan = of_what(
+        &ready,
+        &what,
+        arguments.duration,
+        arguments.warmup,
+        connections,
+    )?;
+    let plan = Plan {
+        mode: Mode::Paced {
+            bits_per_second: PACE_BITS,
+        },
+        ..plan
+    };
+    let run = run_once(&plan)?;
+    ensure!(!run.interrupted, "interrupted");
+    server.clone_from(&ready.name);
+    let failed: u64 = run.errors.values().sum();
+    let failing = failed as f64 / run.requests.max(1) as f64;
+    let conforming = run.conforming.unwrap_or(0.0);
+    Ok(Tried {
+        connections,
+        file_set_bytes: set.bytes(),
+        conforming,
+        failing,
+        well: conforming >= CONFORMING && failing < FAILING,
+        run,
+    })
+}

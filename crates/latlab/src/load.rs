@@ -1,0 +1,146 @@
+//! The load generator: one thread, one epoll descriptor, thousands of connections.
+//!
+//! Hand-made and not on an HTTP library, because its own costs and delays have to be known: each
+//! request's intended start is kept whatever happens to it, and the generator measures by how much it
+//! was itself late.
+
+mod arrivals;
+mod connection;
+mod engine;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+
+use crate::rows::Lateness;
+use crate::workload::Spec;
+
+pub use arrivals::{Arrivals, Step};
+pub use engine::run;
+
+/// When requests start.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "loop")]
+pub enum Mode {
+    /// Each connection asks again so long after its last reply.
+    Closed { think_ns: i64 },
+    /// As closed, and each connection asks for no more than so many bits in a second, as SPECweb99's do.
+    Paced { bits_per_second: u64 },
+    /// At these rates, whatever the server does.
+    Open { steps: Vec<Step>, poisson: bool },
+}
+
+/// What one generator process does.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Config {
+    pub address: SocketAddr,
+    pub host: String,
+    pub spec: Spec,
+    pub seed: u64,
+    pub checked_share: f64,
+    pub process: u16,
+    pub processes: u16,
+    /// Of this process: as many as there are in a closed loop, at most so many in an open one.
+    pub connections: u32,
+    pub mode: Mode,
+    pub requests_per_connection: Option<u32>,
+    pub timeout_ns: i64,
+    pub duration_ns: i64,
+    /// No more than so many.
+    pub requests: Option<u64>,
+    /// Of requests that were to start before, clients' rates know nothing.
+    pub warmup_ns: i64,
+    /// On the clock of `sys::now_ns`.
+    pub start_at_ns: i64,
+    pub spool: PathBuf,
+}
+
+/// How it went, from the generator's side.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Delays of starting requests, and how often each.
+    pub lateness: Vec<(u64, u64)>,
+    /// Delays between a reply's wake-up and looking at it.
+    pub reply_lateness: Vec<(u64, u64)>,
+    pub cpu_ns: i64,
+    /// Time in which the generator waited for a CPU.
+    pub runqueue_ns: i64,
+    pub wall_ns: i64,
+    pub rows: u64,
+    pub failures: u64,
+    pub opened: u64,
+    /// Requests that were sent again because the server had just ended an idle connection.
+    pub retried: u64,
+    /// Bytes that came without having been asked for.
+    pub unsolicited: u64,
+    /// Bytes of good replies of each client, and the time that they took with the pauses after them.
+    pub clients: Vec<(u64, i64)>,
+    pub interrupted: bool,
+    pub spool_error: Option<String>,
+}
+
+/// Delays.
+pub struct Delays(Histogram<u64>);
+
+/// Longer delays count as so long.
+const LONGEST_NS: u64 = 3_600_000_000_000;
+
+impl Default for Delays {
+    fn default() -> Self {
+        let histogram = Histogram::new_with_bounds(1, LONGEST_NS, 3);
+        Delays(histogram.unwrap_or_else(|_| unreachable!("the bounds are right")))
+    }
+}
+
+impl Delays {
+    pub fn record(&mut self, ns: i64) {
+        self.record_times(u64::try_from(ns).unwrap_or(0), 1);
+    }
+
+    fn record_times(&mut self, ns: u64, times: u64) {
+        self.0.saturating_record_n(ns, times);
+    }
+
+    pub fn counts(&self) -> Vec<(u64, u64)> {
+        let recorded = self.0.iter_recorded();
+        recorded
+            .map(|value| (value.value_iterated_to(), value.count_at_value()))
+            .collect()
+    }
+
+    pub fn add(&mut self, counts: &[(u64, u64)]) {
+        for (ns, times) in counts {
+            self.record_times(*ns, *times);
+        }
+    }
+
+    pub fn len(&self) -> u64 {
+        self.0.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn mean(&self) -> f64 {
+        self.0.mean()
+    }
+
+    pub fn quantile(&self, quantile: f64) -> i64 {
+        self.0.value_at_quantile(quantile) as i64
+    }
+
+    pub fn max(&self) -> i64 {
+        self.0.max() as i64
+    }
+
+    pub fn lateness(&self) -> Lateness {
+        Lateness {
+            p50_ns: self.quantile(0.5),
+            p99_ns: self.quantile(0.99),
+            max_ns: self.max(),
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! `latlab`: finds out where the latency of an HTTP server comes from.
+
+mod compare;
+mod conform;
+mod manual;
+mod options;
+mod plan;
+mod procedure;
+mod progress;
+
+use std::io::Write;
+use std::net::TcpListener;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::Parser;
+use latlab::fileset::{self, FileSet};
+use latlab::programmed::{self, Program};
+use latlab::run::run;
+use latlab::{servers, units, worker};
+
+use crate::options::{Cli, Create, Fileset, Format, Run, Server, Servers, Subcommand};
+use crate::progress::Progress;
+
+/// Exit status when the figures are not the server's.
+const NOT_VALID: u8 = 3;
+/// Exit status when latlab itself failed.
+const FAILED: u8 = 125;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let done = match cli.subcommand {
+        Subcommand::Fileset(Fileset::Create(arguments)) => create(&arguments),
+        Subcommand::Run(arguments) => load(&arguments),
+        Subcommand::Capacity(arguments) => procedure::capacity(&arguments),
+        Subcommand::Profile(arguments) => procedure::profile(&arguments),
+        Subcommand::Conform(arguments) => conform::conform(&arguments),
+        Subcommand::Compare(arguments) => compare::compare(&arguments),
+        Subcommand::Servers(arguments) => list_servers(&arguments),
+        Subcommand::Server(arguments) => serve(arguments),
+        Subcommand::Worker => worker::work().map(|()| 0),
+        Subcommand::Man(arguments) => manual::man(arguments),
+        Subcommand::Completions(arguments) => manual::completions(arguments),
+    };
+    match done {
+        Ok(status) => ExitCode::from(status),
+        Err(error) => {
+            eprintln!("latlab: {error:#}");
+            ExitCode::from(FAILED)
+        }
+    }
+}
+
+fn create(arguments: &Create) -> Result<u8> {
+    let bytes = match (arguments.size, arguments.for_connections) {
+        (Some(size), _) => size,
+        (None, connections) => fileset::bytes_for_connections(connections.unwrap_or(0)),
+    };
+    let set = FileSet {
+        seed: arguments.seed,
+        directories: fileset::directories_for(bytes),
+    };
+    let progress = Progress::bytes(set.bytes());
+    let created = fileset::create(&arguments.directory, set, |done| progress.set(done, ""))?;
+    progress.end();
+    println!(
+        "{}: {} files written ({}), {} were there",
+        arguments.directory.display(),
+        units::count(created.written),
+        units::bytes(created.bytes),
+        units::count(created.kept)
+    );
+    Ok(0)
+}
+
+fn load(arguments: &Run) -> Result<u8> {
+    let ready = plan::ready(&arguments.target, &arguments.what)?;
+    let plan = plan::of_run(&ready, arguments)?;
+    let progress = Progress::time(arguments.duration);
+    let summary = run(&plan, |requests, failures| {
+        progress.requests(requests, failures)
+    })?;
+    progress.end();
+    match arguments.format {
+        Format::Json => println!("{}", serde_json::to_string_pretty(&summary)?),
+        Format::Text => print!("{}", summary.text(arguments.output.as_deref())),
+    }
+    Ok(if summary.refused.is_some() {
+        NOT_VALID
+    } else {
+        0
+    })
+}
+
+fn list_servers(arguments: &Servers) -> Result<u8> {
+    for server in servers::known(arguments.servers.as_deref())? {
+        let missing = match server.program() {
+            Some(_) => "",
+            None => " (not installed)",
+        };
+        println!("{:<16} {}{missing}", server.name, server.about);
+    }
+    Ok(0)
+}
+
+fn serve(arguments: Server) -> Result<u8> {
+    latlab::sys::raise_descriptors().context("cannot ask for the number of descriptors")?;
+    let listener = TcpListener::bind(&arguments.listen)
+        .with_context(|| format!("cannot listen at {}", arguments.listen))?;
+    println!("listening at {}", listener.local_addr()?);
+    std::io::stdout().flush()?;
+    let set = FileSet {
+        seed: arguments.seed,
+        directories: 1,
+    };
+    let program = Program {
+        service: arguments.service,
+        faults: arguments.fault,
+        serial: arguments.serial,
+        set,
+    };
+    programmed::serve(&listener, program)?;
+    Ok(0)
+}

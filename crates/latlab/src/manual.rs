@@ -1,0 +1,59 @@
+//! `latlab man` and `latlab completions`: made from the command line's own definition when latlab is
+//! installed, so that neither can go stale.
+
+use std::io::{self, Write};
+
+use anyhow::{Context, Result};
+use clap::CommandFactory;
+
+use crate::options::{Cli, Completions, Man};
+
+/// One page for latlab and one for each subcommand, as files; or the first, printed.
+pub fn man(arguments: Man) -> Result<u8> {
+    let Some(directory) = arguments.directory else {
+        clap_mangen::Man::new(Cli::command()).render(&mut io::stdout().lock())?;
+        return Ok(0);
+    };
+    std::fs::create_dir_all(&directory)
+        .and_then(|()| clap_mangen::generate_to(Cli::command(), &directory))
+        .with_context(|| format!("cannot write manual pages to {}", directory.display()))?;
+    Ok(0)
+}
+
+pub fn completions(arguments: Completions) -> Result<u8> {
+    // Into memory first: the generator panics when it cannot write.
+    let mut script = Vec::new();
+    clap_complete::generate(arguments.shell, &mut Cli::command(), "latlab", &mut script);
+    io::stdout()
+        .write_all(&script)
+        .context("cannot write the completions")?;
+    Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_subcommand_has_its_page_and_is_completed() {
+        let directory = tempfile::tempdir().expect("a directory");
+        man(Man {
+            directory: Some(directory.path().to_path_buf()),
+        })
+        .expect("temporary files can be written");
+        let mut script = Vec::new();
+        let shell = clap_complete::Shell::Bash;
+        clap_complete::generate(shell, &mut Cli::command(), "latlab", &mut script);
+        let script = String::from_utf8(script).expect("UTF-8");
+        let command = Cli::command();
+        let shown = command
+            .get_subcommands()
+            .filter(|subcommand| !subcommand.is_hide_set());
+        for subcommand in shown {
+            let name = subcommand.get_name();
+            let page = directory.path().join(format!("latlab-{name}.1"));
+            assert!(page.exists(), "{}", page.display());
+            assert!(script.contains(name), "{name}");
+        }
+    }
+}

@@ -1,0 +1,459 @@
+//! The command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, ValueEnum};
+
+use latlab::programmed::{parse_fault, Fault, Service};
+use latlab::run::Url;
+use latlab::units::{parse_duration, parse_share, parse_size};
+
+#[derive(Parser)]
+#[command(name = "latlab", version, about, max_term_width = 100)]
+#[command(about = "Finds out where the latency of an HTTP server comes from")]
+pub struct Cli {
+    #[command(subcommand)]
+    pub subcommand: Subcommand,
+}
+
+#[derive(clap::Subcommand)]
+pub enum Subcommand {
+    /// Make the files that a server is to serve
+    #[command(subcommand)]
+    Fileset(Fileset),
+    /// Put load on a server, and keep every request
+    #[command(
+        after_help = "Examples:\n  latlab run http://localhost/ --connections 100 --duration 30s\n  \
+        latlab run http://localhost/ --files /srv/files --rate 2000 -o rows.parquet\n  \
+        latlab run http://localhost/ --files /srv/files --mix full --rate 1000,2000,4000 --duration 30s\n\n\
+        Without --rate the loop is closed: each connection asks again when its reply has come. With \
+        --rate it is open: requests are intended to start at that rate whatever the server does, and \
+        latency is counted from there, so that a server that stalls cannot hide it.\n\n\
+        What is asked for: the URL itself, or --files, --log, --urls or --sizes, below the URL's path.\n\n\
+        Exit status: 0; 3 if the figures are not the server's (the generator was the bottleneck, or was \
+        ended), which the output and the rows say, too; 125 if latlab failed; 2 for a usage error."
+    )]
+    Run(Run),
+    /// Find a server's capacity: closed loops without thinking, again and again
+    #[command(
+        after_help = "Example:\n  latlab capacity http://localhost/ --files /srv/files --connections 256\n\n\
+        Exit status: as with `latlab run`."
+    )]
+    Capacity(Capacity),
+    /// Measure latency at loads relative to the server's own capacity
+    #[command(
+        after_help = "Example:\n  latlab profile http://localhost/ --files /srv/files --loads 0.2,0.5,0.8,0.95 -o profile\n\n\
+        Finds the capacity first, unless --capacity says it; then each load in an open loop, all loads in \
+        turn in each repeat, so that a slow minute of the machine does not harm one load alone. The \
+        directory gets the rows of each run, and summary.json.\n\n\
+        Exit status: as with `latlab run`."
+    )]
+    Profile(Profile),
+    /// Find out how many simultaneous connections a server serves well, as SPECweb99 counts them
+    #[command(
+        after_help = "Example:\n  latlab conform nginx --files /srv/files --mix full --most 2000\n\n\
+        Each connection asks for 400,000 bits in a second and conforms if it gets 320,000. A number of \
+        connections is served well if 95 % of them conform and fewer than 1 % of the requests fail. The \
+        file set grows with the number (formula 1.1), for which its directory has to be writable, unless \
+        --fixed-set is given. The number is doubled until it is too large, then halved in between.\n\n\
+        Exit status: as with `latlab run`."
+    )]
+    Conform(Conform),
+    /// Measure two servers in turn, and say what differs
+    #[command(
+        after_help = "Examples:\n  latlab compare nginx apache-event --files /srv/files\n  \
+        latlab compare nginx nginx-tuned --files /srv/files --rate 2000 --cpus 0.5 --memory 300M --cold\n\n\
+        Each repeat measures both, the second first in every other one; servers that latlab starts are \
+        started anew each time. A difference counts when all repeats agree on it.\n\n\
+        Exit status: as with `latlab run`."
+    )]
+    Compare(Compare),
+    /// List the servers that latlab can start
+    #[command(after_help = "Example:\n  latlab servers --servers mine.toml")]
+    Servers(Servers),
+    /// Serve with programmed service times and faults, to try a load generator on
+    #[command(
+        after_help = "Example:\n  latlab server --listen 127.0.0.1:8080 --service stall:1ms/1000 --fault reset/500\n\n\
+        Answers / (a few bytes), /bytes/N, and the paths of a file set and its dynamic pages."
+    )]
+    Server(Server),
+    /// Make load as a part of a run
+    #[command(hide = true)]
+    Worker,
+    /// Write the manual pages
+    #[command(hide = true)]
+    Man(Man),
+    /// Print a shell's completions
+    #[command(hide = true)]
+    Completions(Completions),
+}
+
+#[derive(clap::Subcommand)]
+pub enum Fileset {
+    /// Write the files, or what is missing of them
+    #[command(
+        after_help = "Examples:\n  latlab fileset create /srv/files --size 1G\n  \
+        latlab fileset create /srv/files --for-connections 400\n\n\
+        Directories of 36 files, 5 MB each, as SPECweb99 has them; what is in them follows from the seed. \
+        A set can grow, and one that was interrupted is gone on with."
+    )]
+    Create(Create),
+}
+
+#[derive(Args)]
+pub struct Create {
+    /// Where
+    #[arg(value_name = "DIR")]
+    pub directory: PathBuf,
+    /// About so many bytes, as in 500M or 3G
+    #[arg(long, value_parser = parse_size, required_unless_present = "for_connections")]
+    pub size: Option<u64>,
+    /// The size that SPECweb99 has for so many simultaneous connections: 122 MB and 3.22 for each
+    #[arg(long, value_name = "N", conflicts_with = "size")]
+    pub for_connections: Option<u64>,
+    /// What the contents follow from
+    #[arg(long, default_value_t = 1999)]
+    pub seed: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    Text,
+    Json,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum MixOption {
+    /// Files alone
+    Static,
+    /// 30 % dynamic: pages, advertisements by cookie, forms, CGI (latlab-dynamic serves them)
+    Full,
+}
+
+/// What is asked for, and of whom.
+#[derive(Args, Clone)]
+pub struct What {
+    /// Ask for the files of this set (`latlab fileset create`), which the server has at the URL
+    #[arg(long, value_name = "DIR")]
+    pub files: Option<PathBuf>,
+    /// With --files: of the set only the first so many directories
+    #[arg(long, value_name = "N", requires = "files")]
+    pub directories: Option<u32>,
+    /// With --files: which requests
+    #[arg(long, value_enum, default_value_t = MixOption::Static)]
+    pub mix: MixOption,
+    /// With --mix full: where latlab-dynamic is
+    #[arg(long, value_name = "PATH", default_value = "/dynamic")]
+    pub dynamic_prefix: String,
+    /// Ask for what an access log (common or combined format) has, in its order
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["files", "urls", "sizes"])]
+    pub log: Option<PathBuf>,
+    /// Ask for the URLs or paths of this list, one in each line
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["files", "sizes"])]
+    pub urls: Option<PathBuf>,
+    /// Ask for sizes drawn from this distribution: a size and a weight in each line
+    #[arg(long, value_name = "FILE", conflicts_with = "files")]
+    pub sizes: Option<PathBuf>,
+    /// With --sizes: the path for a size
+    #[arg(long, value_name = "PATH", default_value = "/bytes/{size}")]
+    pub size_path: String,
+    /// What the workload follows from
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Check the content of so many replies, as in 1% (length and status always are)
+    #[arg(long, value_name = "SHARE", value_parser = parse_share, default_value = "1%")]
+    pub verify: f64,
+    /// Requests on a connection before it is ended; without it, as many as the server allows
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub per_connection: Option<u32>,
+    /// How long a request may take
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "10s")]
+    pub timeout: Duration,
+    /// Processes that make the load, each on one CPU
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub processes: u16,
+    /// How late the generator may be itself, at the 99th percentile
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "1ms")]
+    pub max_lateness: Duration,
+    #[command(flatten)]
+    pub conditions: Conditions,
+}
+
+/// For servers that latlab starts itself.
+#[derive(Args, Clone)]
+#[command(next_help_heading = "For servers that latlab starts")]
+pub struct Conditions {
+    /// How servers are started, beside the ones that come along (docs/latlab.md)
+    #[arg(long, value_name = "FILE")]
+    pub servers: Option<PathBuf>,
+    /// CPUs that the server may use, as in 0.5
+    #[arg(long, value_name = "N", value_parser = parse_cpus)]
+    pub cpus: Option<f64>,
+    /// Memory that the server may use, its page cache included, as in 300M
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub memory: Option<u64>,
+    /// Have the kernel forget the files first
+    #[arg(long)]
+    pub cold: bool,
+}
+
+/// A server that latlab starts, or one that runs.
+#[derive(Clone)]
+pub enum Target {
+    Server(String),
+    Url(Url),
+}
+
+fn parse_target(text: &str) -> Result<Target, String> {
+    let is_name = text != "localhost" && !text.contains([':', '/']);
+    // A host without a port or a path may be called like a server; with a dot it is a host.
+    match is_name && !text.contains('.') {
+        true => Ok(Target::Server(text.to_string())),
+        false => Url::parse(text).map(Target::Url),
+    }
+}
+
+#[derive(Args)]
+pub struct Run {
+    /// http://HOST[:PORT][/PATH], or the name of a server for latlab to start (`latlab servers`)
+    #[arg(value_parser = parse_target)]
+    pub target: Target,
+    #[command(flatten)]
+    pub what: What,
+    /// Connections: so many in a closed loop, at most so many in an open one [default: 64, or 1024
+    /// with --rate]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub connections: Option<u32>,
+    /// Requests in a second, in an open loop; several rates are steps of equal length
+    #[arg(short, long, value_name = "RPS", value_delimiter = ',', value_parser = parse_rate)]
+    pub rate: Vec<f64>,
+    /// With --rate: how requests follow each other
+    #[arg(long, value_enum, default_value_t = Gaps::Poisson)]
+    pub gaps: Gaps,
+    /// In a closed loop: how long to wait after a reply
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "0s")]
+    #[arg(conflicts_with = "rate")]
+    pub think: Duration,
+    /// How long, warm-up included
+    #[arg(short, long, value_name = "TIME", value_parser = parse_duration, default_value = "10s")]
+    pub duration: Duration,
+    /// What starts in so long a time at the beginning is not counted (but kept in the rows)
+    #[arg(short, long, value_name = "TIME", value_parser = parse_duration, default_value = "0s")]
+    pub warmup: Duration,
+    /// End after so many requests
+    #[arg(short = 'n', long, value_name = "N")]
+    pub requests: Option<u64>,
+    /// Keep every request as a row of this Parquet file (docs/latlab.md has the columns)
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// How to print the summary
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Gaps {
+    /// Independent of each other, as many users are
+    Poisson,
+    /// All the same
+    Constant,
+}
+
+#[derive(Args)]
+pub struct Capacity {
+    /// http://HOST[:PORT][/PATH], or the name of a server for latlab to start (`latlab servers`)
+    #[arg(value_parser = parse_target)]
+    pub target: Target,
+    #[command(flatten)]
+    pub what: What,
+    /// Connections that ask without a pause
+    #[arg(short, long, value_name = "N", default_value_t = 256)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pub connections: u32,
+    /// How often
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pub repeats: u32,
+    /// How long each time, warm-up included
+    #[arg(short, long, value_name = "TIME", value_parser = parse_duration, default_value = "10s")]
+    pub duration: Duration,
+    /// Of which not counted
+    #[arg(short, long, value_name = "TIME", value_parser = parse_duration, default_value = "2s")]
+    pub warmup: Duration,
+    /// How to print the result
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+}
+
+#[derive(Args)]
+pub struct Profile {
+    /// http://HOST[:PORT][/PATH], or the name of a server for latlab to start (`latlab servers`)
+    #[arg(value_parser = parse_target)]
+    pub target: Target,
+    #[command(flatten)]
+    pub what: What,
+    /// Loads, relative to the capacity
+    #[arg(long, value_name = "LOADS", value_delimiter = ',', value_parser = parse_load)]
+    #[arg(default_value = "0.2,0.4,0.6,0.8,0.9,0.95")]
+    pub loads: Vec<f64>,
+    /// The capacity in requests per second, if it is known
+    #[arg(long, value_name = "RPS", value_parser = parse_rate)]
+    pub capacity: Option<f64>,
+    /// Connections: so many to find the capacity, at most so many at each load
+    #[arg(short, long, value_name = "N", default_value_t = 1024)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pub connections: u32,
+    /// How often each load is measured
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pub repeats: u32,
+    /// How long each time, warm-up included
+    #[arg(short, long, value_name = "TIME", value_parser = parse_duration, default_value = "10s")]
+    pub duration: Duration,
+    /// Of which not counted
+    #[arg(short, long, value_name = "TIME", value_parser = parse_duration, default_value = "2s")]
+    pub warmup: Duration,
+    /// A new directory for the rows of all runs
+    #[arg(short, long, value_name = "DIR")]
+    pub output: PathBuf,
+    /// How to print the result
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+}
+
+#[derive(Args)]
+pub struct Conform {
+    /// http://HOST[:PORT][/PATH], or the name of a server for latlab to start (`latlab servers`)
+    #[arg(value_parser = parse_target)]
+    pub target: Target,
+    #[command(flatten)]
+    pub what: What,
+    /// Begin with so many connections
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pub least: u32,
+    /// Try no more than so many
+    #[arg(long, value_name = "N", default_value_t = 2000)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pub most: u32,
+    /// Keep the file set as it is
+    #[arg(long)]
+    pub fixed_set: bool,
+    /// How long each time, warm-up included
+    #[arg(short, long, value_name = "TIME", value_parser = parse_duration, default_value = "30s")]
+    pub duration: Duration,
+    /// Of which not counted
+    #[arg(short, long, value_name = "TIME", value_parser = parse_duration, default_value = "10s")]
+    pub warmup: Duration,
+    /// How to print the result
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+}
+
+#[derive(Args)]
+pub struct Compare {
+    /// A server's name (`latlab servers`), or http://HOST[:PORT][/PATH]
+    #[arg(value_parser = parse_target)]
+    pub a: Target,
+    /// The other one
+    #[arg(value_parser = parse_target)]
+    pub b: Target,
+    #[command(flatten)]
+    pub what: What,
+    /// Connections: so many in a closed loop, at most so many with --rate
+    #[arg(short, long, value_name = "N", default_value_t = 256)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pub connections: u32,
+    /// Requests in a second, in an open loop
+    #[arg(short, long, value_name = "RPS", value_parser = parse_rate)]
+    pub rate: Option<f64>,
+    /// How often both are measured
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    #[arg(value_parser = clap::value_parser!(u32).range(2..))]
+    pub repeats: u32,
+    /// How long each time, warm-up included
+    #[arg(short, long, value_name = "TIME", value_parser = parse_duration, default_value = "10s")]
+    pub duration: Duration,
+    /// Of which not counted
+    #[arg(short, long, value_name = "TIME", value_parser = parse_duration, default_value = "2s")]
+    pub warmup: Duration,
+    /// A new directory for the rows of all runs
+    #[arg(short, long, value_name = "DIR")]
+    pub output: Option<PathBuf>,
+    /// How to print the result
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+}
+
+#[derive(Args)]
+pub struct Servers {
+    /// More of them
+    #[arg(long, value_name = "FILE")]
+    pub servers: Option<PathBuf>,
+}
+
+#[derive(Args)]
+pub struct Server {
+    /// Where to listen; with port 0 the port is printed
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8080")]
+    pub listen: String,
+    /// How long requests take: fixed:5ms, exp:5ms, pareto:1ms,1.5, stall:1ms/1000 (every 1000th),
+    /// inverted:10ms (the smaller, the longer), by-size:1us (for each KiB)
+    #[arg(long, value_name = "TIMES", value_parser = Service::parse, default_value = "fixed:0s")]
+    pub service: Service,
+    /// What goes wrong with every N-th request: reset, close, hang, short, less, more, surplus, status,
+    /// content, garbage, die
+    #[arg(long, value_name = "KIND/N", value_parser = parse_fault)]
+    pub fault: Vec<(Fault, u64)>,
+    /// One request after the other
+    #[arg(long)]
+    pub serial: bool,
+    /// The seed of the file set that it pretends to have
+    #[arg(long, default_value_t = 1999)]
+    pub seed: u64,
+}
+
+#[derive(Args)]
+pub struct Man {
+    /// Where to; without it the main page is printed
+    pub directory: Option<PathBuf>,
+}
+
+#[derive(Args)]
+pub struct Completions {
+    pub shell: clap_complete::Shell,
+}
+
+fn parse_rate(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(rate) if (0.01..=1e8).contains(&rate) => Ok(rate),
+        _ => Err("expected requests per second, as in 2000".to_string()),
+    }
+}
+
+fn parse_cpus(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(cpus) if (0.1..=4096.0).contains(&cpus) => Ok(cpus),
+        _ => Err("expected a number of CPUs from 0.1 up, as in 0.5".to_string()),
+    }
+}
+
+fn parse_load(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(load) if (0.001..=20.0).contains(&load) => Ok(load),
+        _ => Err("expected a part of the capacity, as in 0.8".to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,218 @@
+//! From options to plans.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{ensure, Context, Result};
+use latlab::confine::Limits;
+use latlab::fileset;
+use latlab::load::{Mode, Step};
+use latlab::run::{Plan, Url};
+use latlab::servers::{self, Running};
+use latlab::units::count;
+use latlab::workload::{read_access_log, read_sizes, read_urls, Mix, Spec};
+
+use crate::options::{Gaps, MixOption, Run, Target, What};
+
+pub fn ns(time: Duration) -> i64 {
+    i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
+}
+
+/// Where the server is, and the server itself if latlab has started it, which it is as long as this is
+/// kept.
+pub struct Ready {
+    pub url: Url,
+    pub name: String,
+    _running: Option<Running>,
+}
+
+/// Starts a server, or finds where it is.
+pub fn ready(target: &Target, what: &What) -> Result<Ready> {
+    let conditions = &what.conditions;
+    let limits = Limits {
+        cpus: conditions.cpus,
+        memory: conditions.memory,
+    };
+    let name = match target {
+        Target::Url(url) => {
+            ensure!(
+                !limits.any(),
+                "only a server that latlab starts can be confined: name one of `latlab servers`"
+            );
+            return Ok(Ready {
+                url: url.clone(),
+                name: url.text(),
+                _running: None,
+            });
+        }
+        Target::Server(name) => name,
+    };
+    let known = servers::known(conditions.servers.as_deref())?;
+    let server = known
+        .iter()
+        .find(|server| server.name == *name)
+        .with_context(|| {
+            format!("there is no server {name} (`latlab servers`); a host is http://{name}/")
+        })?;
+    let files = what
+        .files
+        .as_ref()
+        .context("a server that latlab starts serves a file set: name it with --files")?;
+    let set = fileset::load(files)?;
+    if conditions.cold {
+        servers::forget(files, set)?;
+    }
+    let dynamic = match what.mix {
+        MixOption::Static => None,
+        MixOption::Full => Some(beside("latlab-dynamic")?),
+    };
+    let running = server.start(&servers::Conditions {
+        files: files.clone(),
+        set,
+        limits,
+        dynamic,
+    })?;
+    Ok(Ready {
+        url: Url {
+            host: format!("127.0.0.1:{}", running.port),
+            path: "/".to_string(),
+        },
+        name: name.clone(),
+        _running: Some(running),
+    })
+}
+
+/// A program that is installed together with this one.
+fn beside(name: &str) -> Result<PathBuf> {
+    let own = std::env::current_exe().context("cannot find latlab's own program")?;
+    let program = own.with_file_name(name);
+    ensure!(program.exists(), "{} is missing", program.display());
+    Ok(program)
+}
+
+/// A plan for a closed loop that does not think.
+pub fn of_what(
+    ready: &Ready,
+    what: &What,
+    duration: Duration,
+    warmup: Duration,
+    connections: u32,
+) -> Result<Plan> {
+    Ok(Plan {
+        url: ready.url.clone(),
+        spec: spec(what, &ready.url)?,
+        seed: what.seed,
+        checked_share: what.verify,
+        connections,
+        processes: what.processes,
+        mode: Mode::Closed { think_ns: 0 },
+        requests_per_connection: what.per_connection,
+        timeout_ns: ns(what.timeout),
+        duration_ns: ns(duration),
+        warmup_ns: ns(warmup),
+        requests: None,
+        max_lateness_ns: ns(what.max_lateness),
+        load: None,
+        server: ready.name.clone(),
+        output: None,
+        program: std::env::current_exe().context("cannot find latlab's own program")?,
+    })
+}
+
+pub fn of_run(ready: &Ready, arguments: &Run) -> Result<Plan> {
+    let open = !arguments.rate.is_empty();
+    let connections = arguments
+        .connections
+        .unwrap_or(if open { 1024 } else { 64 });
+    let (duration, warmup) = (arguments.duration, arguments.warmup);
+    let mut plan = of_what(ready, &arguments.what, duration, warmup, connections)?;
+    ensure!(
+        arguments.requests != Some(0) && plan.duration_ns > 0,
+        "there is nothing to do in a run of no time or no requests"
+    );
+    plan.mode = match open {
+        true => open_loop(
+            &arguments.rate,
+            plan.duration_ns,
+            arguments.gaps == Gaps::Poisson,
+        ),
+        false => Mode::Closed {
+            think_ns: ns(arguments.think),
+        },
+    };
+    plan.requests = arguments.requests;
+    plan.output = arguments.output.clone();
+    Ok(plan)
+}
+
+/// Steps of equal length.
+pub fn open_loop(rates: &[f64], duration_ns: i64, poisson: bool) -> Mode {
+    let each = duration_ns / rates.len().max(1) as i64;
+    let steps = rates.iter().map(|rps| Step {
+        rps: *rps,
+        ns: each,
+    });
+    Mode::Open {
+        steps: steps.collect(),
+        poisson,
+    }
+}
+
+fn spec(what: &What, url: &Url) -> Result<Spec> {
+    if let Some(files) = &what.files {
+        let mut set = fileset::load(files)?;
+        if let Some(directories) = what.directories {
+            ensure!(
+                (1..=set.directories).contains(&directories),
+                "{} has {} directories",
+                files.display(),
+                count(u64::from(set.directories))
+            );
+            set.directories = directories;
+        }
+        return Ok(Spec::Specweb {
+            set,
+            mix: match what.mix {
+                MixOption::Static => Mix::Static,
+                MixOption::Full => Mix::Full,
+            },
+            prefix: url.path.clone(),
+            dynamic_prefix: what.dynamic_prefix.clone(),
+        });
+    }
+    ensure!(
+        what.mix == MixOption::Static,
+        "--mix full needs the file set that it asks for: name it with --files"
+    );
+    if let Some(log) = &what.log {
+        let (paths, skipped) = read_access_log(log)?;
+        if skipped != Default::default() {
+            eprintln!(
+                "latlab: {}: {} requests; left out: {} that are not GET, {} that were not answered \
+                with the content, {} that cannot be read",
+                log.display(),
+                count(paths.len() as u64),
+                count(skipped.methods),
+                count(skipped.statuses),
+                count(skipped.unreadable)
+            );
+        }
+        return Ok(Spec::List { paths, log: true });
+    }
+    if let Some(urls) = &what.urls {
+        return Ok(Spec::List {
+            paths: read_urls(urls)?,
+            log: false,
+        });
+    }
+    if let Some(sizes) = &what.sizes {
+        return Ok(Spec::Sizes {
+            sizes: read_sizes(sizes)?,
+            template: what.size_path.clone(),
+        });
+    }
+    Ok(Spec::List {
+        paths: vec![url.path.clone()],
+        log: false,
+    })
+}

@@ -1,0 +1,305 @@
+//! Procedures of several runs.
+
+use anyhow::{ensure, Context, Result};
+use latlab::run::{run, Plan};
+use latlab::summary::Summary;
+use latlab::units::{count, time};
+use serde::Serialize;
+
+use crate::options::{Capacity, Format, Profile};
+use crate::plan::{ns, of_what, open_loop, ready};
+use crate::progress::Progress;
+use crate::NOT_VALID;
+
+/// What came out of several runs of the same: their median, the least and the greatest.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Spread {
+    pub median: f64,
+    pub least: f64,
+    pub greatest: f64,
+}
+
+impl Spread {
+    pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Spread> {
+        let mut values: Vec<f64> = values.into_iter().collect();
+        values.sort_by(f64::total_cmp);
+        let middle = values.len() / 2;
+        let median = match values.len() {
+            0 => return None,
+            odd if odd % 2 == 1 => values[middle],
+            _ => (values[middle - 1] + values[middle]) / 2.0,
+        };
+        Some(Spread {
+            median,
+            least: values[0],
+            greatest: values[values.len() - 1],
+        })
+    }
+}
+
+pub fn run_once(plan: &Plan) -> Result<Summary> {
+    let duration = u64::try_from(plan.duration_ns).unwrap_or(0);
+    let progress = Progress::time(std::time::Duration::from_nanos(duration));
+    let summary = run(plan, |requests, failures| {
+        progress.requests(requests, failures)
+    });
+    progress.end();
+    summary
+}
+
+/// `latlab.capacity/1`
+#[derive(Serialize)]
+struct CapacityResult {
+    schema: &'static str,
+    url: String,
+    rps: Spread,
+    bytes_per_second: Spread,
+    runs: Vec<Summary>,
+}
+
+fn measure_capacity(plan: &Plan, repeats: u32) -> Result<CapacityResult> {
+    let mut runs = Vec::new();
+    for repeat in 0..repeats {
+        let plan = Plan {
+            seed: plan.seed + u64::from(repeat),
+            output: None,
+            ..plan.clone()
+        };
+        let summary = run_once(&plan)?;
+        ensure!(
+            summary.ok > 0,
+            "{} gave no good reply: {:?}; see `latlab run {0}`",
+            summary.url,
+            summary.errors
+        );
+        let interrupted = summary.interrupted;
+        runs.push(summary);
+        ensure!(!interrupted, "interrupted");
+    }
+    let nothing = "there was no run";
+    Ok(CapacityResult {
+        schema: "latlab.capacity/1",
+        url: plan.url.text(),
+        rps: Spread::of(runs.iter().map(|run| run.throughput_rps)).context(nothing)?,
+        bytes_per_second: Spread::of(runs.iter().map(|run| run.bytes_per_second))
+            .context(nothing)?,
+        runs,
+    })
+}
+
+/// The reasons why runs do not count, once each.
+pub fn troubles<'a>(runs: impl IntoIterator<Item = &'a Summary>) -> Vec<String> {
+    let mut all: Vec<String> = runs
+        .into_iter()
+        .filter_map(|run| run.refused.clone())
+        .collect();
+    all.dedup();
+    all
+}
+
+pub fn status(troubles: &[String]) -> u8 {
+    for trouble in troubles {
+        eprintln!("latlab: NOT VALID: {trouble}");
+    }
+    if troubles.is_empty() {
+        0
+    } else {
+        NOT_VALID
+    }
+}
+
+pub fn capacity(arguments: &Capacity) -> Result<u8> {
+    let ready = ready(&arguments.target, &arguments.what)?;
+    let plan = of_what(
+        &ready,
+        &arguments.what,
+        arguments.duration,
+        arguments.warmup,
+        arguments.connections,
+    )?;
+    let result = measure_capacity(&plan, arguments.repeats)?;
+    match arguments.format {
+        Format::Json => println!("{}", serde_json::to_string_pretty(&result)?),
+        Format::Text => println!(
+            "{}: {} requests/s ({} to {} in {} runs)",
+            result.url,
+            count(result.rps.median.round() as u64),
+            count(result.rps.least.round() as u64),
+            count(result.rps.greatest.round() as u64),
+            result.runs.len()
+        ),
+    }
+    Ok(status(&troubles(&result.runs)))
+}
+
+/// All runs at one load.
+#[derive(Serialize)]
+struct AtLoad {
+    load: f64,
+    offered_rps: f64,
+    files: Vec<String>,
+    /// From the intended start, in nanoseconds; over the repeats.
+    mean_ns: Option<Spread>,
+    p5_ns: Option<Spread>,
+    p50_ns: Option<Spread>,
+    p95_ns: Option<Spread>,
+    p99_ns: Option<Spread>,
+    throughput_rps: Option<Spread>,
+    runs: Vec<Summary>,
+}
+
+/// `latlab.profile/1`
+#[derive(Serialize)]
+struct ProfileResult {
+    schema: &'static str,
+    url: String,
+    server: String,
+    capacity_rps: f64,
+    /// None if it was given.
+    capacity: Option<CapacityResult>,
+    loads: Vec<AtLoad>,
+}
+
+pub fn profile(arguments: &Profile) -> Result<u8> {
+    let directory = &arguments.output;
+    std::fs::create_dir_all(directory)
+        .with_context(|| format!("cannot make {}", directory.display()))?;
+    ensure!(
+        std::fs::read_dir(directory)?.next().is_none(),
+        "{} is not empty: name a new directory",
+        directory.display()
+    );
+    let ready = ready(&arguments.target, &arguments.what)?;
+    let plan = of_what(
+        &ready,
+        &arguments.what,
+        arguments.duration,
+        arguments.warmup,
+        arguments.connections,
+    )?;
+    let capacity = match arguments.capacity {
+        Some(_) => None,
+        None => Some(measure_capacity(&plan, arguments.repeats)?),
+    };
+    let capacity_rps = arguments
+        .capacity
+        .or(capacity.as_ref().map(|capacity| capacity.rps.median))
+        .context("there is no capacity")?;
+    let mut loads: Vec<AtLoad> = arguments
+        .loads
+        .iter()
+        .map(|load| AtLoad {
+            load: *load,
+            offered_rps: load * capacity_rps,
+            files: Vec::new(),
+            mean_ns: None,
+            p5_ns: None,
+            p50_ns: None,
+            p95_ns: None,
+            p99_ns: None,
+            throughput_rps: None,
+            runs: Vec::new(),
+        })
+        .collect();
+    'all: for repeat in 1..=arguments.repeats {
+        for at_load in &mut loads {
+            let file = format!("load-{:.3}-{repeat}.parquet", at_load.load);
+            let plan = Plan {
+                // The same requests at the same load, whatever the server: two profiles can be compared.
+                seed: plan.seed + u64::from(repeat),
+                mode: open_loop(&[at_load.offered_rps], ns(arguments.duration), true),
+                load: Some(at_load.load),
+                output: Some(directory.join(&file)),
+                ..plan.clone()
+            };
+            let summary = run_once(&plan)?;
+            let interrupted = summary.interrupted;
+            at_load.files.push(file);
+            at_load.runs.push(summary);
+            if interrupted {
+                break 'all;
+            }
+        }
+    }
+    loads.iter_mut().for_each(AtLoad::sum_up);
+    let result = ProfileResult {
+        schema: "latlab.profile/1",
+        url: plan.url.text(),
+        server: plan.server.clone(),
+        capacity_rps,
+        capacity,
+        loads,
+    };
+    let text = serde_json::to_string_pretty(&result)?;
+    let summary = directory.join("summary.json");
+    std::fs::write(&summary, &text)
+        .with_context(|| format!("cannot write {}", summary.display()))?;
+    match arguments.format {
+        Format::Json => println!("{text}"),
+        Format::Text => print_profile(&result),
+    }
+    let of_capacity = result.capacity.iter().flat_map(|capacity| &capacity.runs);
+    let of_loads = result.loads.iter().flat_map(|load| &load.runs);
+    Ok(status(&troubles(of_capacity.chain(of_loads))))
+}
+
+impl AtLoad {
+    fn sum_up(&mut self) {
+        let runs = &self.runs;
+        let latencies = || runs.iter().filter_map(|run| run.latency_from_intended);
+        self.mean_ns = Spread::of(latencies().map(|latency| latency.mean_ns as f64));
+        self.p5_ns = Spread::of(latencies().map(|latency| latency.p5_ns as f64));
+        self.p50_ns = Spread::of(latencies().map(|latency| latency.p50_ns as f64));
+        self.p95_ns = Spread::of(latencies().map(|latency| latency.p95_ns as f64));
+        self.p99_ns = Spread::of(latencies().map(|latency| latency.p99_ns as f64));
+        self.throughput_rps = Spread::of(runs.iter().map(|run| run.throughput_rps));
+    }
+}
+
+fn print_profile(result: &ProfileResult) {
+    println!(
+        "{}: capacity {} requests/s",
+        result.url,
+        count(result.capacity_rps.round() as u64)
+    );
+    println!("\nFrom the intended start; medians over the repeats");
+    println!(
+        "{:>6} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>7}",
+        "load", "offered", "served", "mean", "p5", "p50", "p95", "p99", "errors"
+    );
+    for load in &result.loads {
+        let shown = |spread: Option<Spread>| match spread {
+            Some(spread) => time(spread.median as i64).replace(' ', ""),
+            None => "none".to_string(),
+        };
+        let errors: u64 = load.runs.iter().flat_map(|run| run.errors.values()).sum();
+        let served = load.throughput_rps.map_or(0.0, |spread| spread.median);
+        println!(
+            "{:>6.3} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>7}",
+            load.load,
+            count(load.offered_rps.round() as u64),
+            count(served.round() as u64),
+            shown(load.mean_ns),
+            shown(load.p5_ns),
+            shown(load.p50_ns),
+            shown(load.p95_ns),
+            shown(load.p99_ns),
+            count(errors)
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_spread_has_the_median_and_the_ends() {
+        let spread = Spread::of([3.0, 1.0, 2.0, 10.0]).unwrap();
+        assert_eq!(
+            (spread.median, spread.least, spread.greatest),
+            (2.5, 1.0, 10.0)
+        );
+        assert!(Spread::of([]).is_none());
+    }
+}

@@ -1,0 +1,214 @@
+//! Rows as Parquet: `latlab.requests/1`.
+
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use arrow::array::{
+    ArrayRef, Int64Builder, RecordBatch, StringDictionaryBuilder, UInt16Builder, UInt32Builder,
+    UInt8Builder,
+};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef, UInt32Type};
+use parquet::arrow::arrow_writer::{ArrowWriter, ArrowWriterOptions};
+use parquet::basic::{Compression, ZstdLevel};
+use parquet::file::metadata::KeyValue;
+use parquet::file::properties::WriterProperties;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::Row;
+use crate::workload::{Workload, NO_CLASS};
+
+/// Under this key the file's metadata has [`Meta`].
+pub const META_KEY: &str = "latlab.requests/1";
+
+/// Rows of a group, and of a batch before it is encoded.
+const GROUP_ROWS: usize = 1 << 17;
+
+/// By how much the generator itself was late.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, serde::Deserialize)]
+pub struct Lateness {
+    pub p50_ns: i64,
+    pub p99_ns: i64,
+    pub max_ns: i64,
+}
+
+/// What the rows are of.
+#[derive(Debug, Clone, Serialize)]
+pub struct Meta {
+    pub schema: &'static str,
+    pub tool_version: &'static str,
+    pub host: String,
+    pub started_realtime_ns: i64,
+    pub mode: &'static str,
+    /// With several steps, the mean over the run.
+    pub offered_rps: Option<f64>,
+    pub connections: u32,
+    pub seed: u64,
+    pub fileset: Value,
+    pub server: String,
+    pub load: Option<f64>,
+    /// Of starting requests.
+    pub lateness: Lateness,
+    /// Of taking replies that had come.
+    pub reply_lateness: Lateness,
+    pub generator_cpu: f64,
+    pub warmup_ns: i64,
+    pub duration_ns: i64,
+    /// Why these figures are not the server's: the generator was the bottleneck, or ended early.
+    pub refused: Option<String>,
+}
+
+fn text() -> DataType {
+    DataType::Dictionary(Box::new(DataType::UInt32), Box::new(DataType::Utf8))
+}
+
+fn schema() -> SchemaRef {
+    use DataType::{Int64, UInt16, UInt32, UInt8};
+    let needed = |name: &str, kind| Field::new(name, kind, false);
+    let perhaps = |name: &str, kind| Field::new(name, kind, true);
+    Arc::new(Schema::new(vec![
+        needed("intended_ns", Int64),
+        needed("start_ns", Int64),
+        perhaps("first_byte_ns", Int64),
+        perhaps("end_ns", Int64),
+        needed("size", Int64),
+        needed("received", Int64),
+        needed("status", UInt16),
+        needed("connection", UInt32),
+        needed("process", UInt16),
+        needed("kind", text()),
+        perhaps("class", UInt8),
+        needed("path", text()),
+        perhaps("error", text()),
+        needed("local_port", UInt16),
+    ]))
+}
+
+#[derive(Default)]
+struct Columns {
+    intended: Int64Builder,
+    start: Int64Builder,
+    first_byte: Int64Builder,
+    end: Int64Builder,
+    size: Int64Builder,
+    received: Int64Builder,
+    status: UInt16Builder,
+    connection: UInt32Builder,
+    process: UInt16Builder,
+    kind: StringDictionaryBuilder<UInt32Type>,
+    class: UInt8Builder,
+    path: StringDictionaryBuilder<UInt32Type>,
+    error: StringDictionaryBuilder<UInt32Type>,
+    local_port: UInt16Builder,
+    rows: usize,
+}
+
+/// A file that is being written; it is put in place when it is whole.
+pub struct ParquetFile {
+    path: PathBuf,
+    unfinished: tempfile::TempPath,
+    writer: ArrowWriter<BufWriter<File>>,
+    columns: Columns,
+}
+
+impl ParquetFile {
+    pub fn create(path: &Path) -> Result<ParquetFile> {
+        let directory = path.parent().filter(|parent| *parent != Path::new(""));
+        let cannot = || format!("cannot write {}", path.display());
+        let (file, unfinished) = tempfile::Builder::new()
+            .prefix(".latlab-")
+            .tempfile_in(directory.unwrap_or(Path::new(".")))
+            .with_context(cannot)?
+            .into_parts();
+        let level = ZstdLevel::try_new(1).context("zstd has no level 1")?;
+        let properties = WriterProperties::builder()
+            .set_compression(Compression::ZSTD(level))
+            .set_max_row_group_row_count(Some(GROUP_ROWS))
+            .build();
+        let options = ArrowWriterOptions::new().with_properties(properties);
+        let writer = ArrowWriter::try_new_with_options(BufWriter::new(file), schema(), options)
+            .with_context(cannot)?;
+        Ok(ParquetFile {
+            path: path.to_path_buf(),
+            unfinished,
+            writer,
+            columns: Columns::default(),
+        })
+    }
+
+    pub fn push(&mut self, row: &Row, workload: &Workload) -> Result<()> {
+        let columns = &mut self.columns;
+        columns.intended.append_value(row.intended_ns);
+        columns.start.append_value(row.start_ns);
+        columns.first_byte.append_option(row.first_byte_ns);
+        columns.end.append_option(row.end_ns);
+        columns
+            .size
+            .append_value(row.size.map_or(-1, |size| size as i64));
+        columns.received.append_value(row.received as i64);
+        columns.status.append_value(row.status);
+        columns.connection.append_value(row.connection);
+        columns.process.append_value(row.process);
+        columns.kind.append_value(row.kind.name());
+        let class = (row.class != NO_CLASS).then_some(row.class);
+        columns.class.append_option(class);
+        columns.path.append_value(workload.path(row.path));
+        let error = row.failure.map(|failure| failure.name());
+        columns.error.append_option(error);
+        columns.local_port.append_value(row.local_port);
+        columns.rows += 1;
+        if columns.rows >= GROUP_ROWS {
+            self.write_batch()?;
+        }
+        Ok(())
+    }
+
+    fn write_batch(&mut self) -> Result<()> {
+        let mut columns = std::mem::take(&mut self.columns);
+        let arrays: Vec<ArrayRef> = vec![
+            Arc::new(columns.intended.finish()),
+            Arc::new(columns.start.finish()),
+            Arc::new(columns.first_byte.finish()),
+            Arc::new(columns.end.finish()),
+            Arc::new(columns.size.finish()),
+            Arc::new(columns.received.finish()),
+            Arc::new(columns.status.finish()),
+            Arc::new(columns.connection.finish()),
+            Arc::new(columns.process.finish()),
+            Arc::new(columns.kind.finish()),
+            Arc::new(columns.class.finish()),
+            Arc::new(columns.path.finish()),
+            Arc::new(columns.error.finish()),
+            Arc::new(columns.local_port.finish()),
+        ];
+        let batch = RecordBatch::try_new(schema(), arrays)?;
+        self.writer
+            .write(&batch)
+            .with_context(|| format!("cannot write {}", self.path.display()))
+    }
+
+    pub fn finish(mut self, meta: &Meta) -> Result<()> {
+        use std::os::unix::fs::PermissionsExt;
+        if self.columns.rows > 0 {
+            self.write_batch()?;
+        }
+        let text = serde_json::to_string(meta)?;
+        let pair = KeyValue::new(META_KEY.to_string(), text);
+        self.writer.append_key_value_metadata(pair);
+        let cannot = || format!("cannot write {}", self.path.display());
+        let file = self.writer.into_inner().with_context(cannot)?;
+        let file = file
+            .into_inner()
+            .map_err(|error| error.into_error())
+            .with_context(cannot)?;
+        // Delayed allocation can put off "no space left" until the data is written back.
+        file.sync_data().with_context(cannot)?;
+        file.set_permissions(std::fs::Permissions::from_mode(0o644))
+            .with_context(cannot)?;
+        self.unfinished.persist(&self.path).with_context(cannot)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,433 @@
+//! One run: starts the generator processes, merges what they measured, and judges whether it can be
+//! believed.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{channel, Sender};
+
+use anyhow::{bail, ensure, Context, Result};
+use serde_json::json;
+
+use crate::load::{Config, Delays, Mode, Outcome};
+use crate::rows::{read_spool, Meta, ParquetFile};
+use crate::summary::{Latencies, Summary};
+use crate::sys;
+use crate::worker::Said;
+use crate::workload::{Spec, Workload};
+
+/// What is to be run.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    pub url: Url,
+    pub spec: Spec,
+    pub seed: u64,
+    pub checked_share: f64,
+    pub connections: u32,
+    pub processes: u16,
+    pub mode: Mode,
+    pub requests_per_connection: Option<u32>,
+    pub timeout_ns: i64,
+    pub duration_ns: i64,
+    pub warmup_ns: i64,
+    pub requests: Option<u64>,
+    /// The generator may be late by so much, at the 99th percentile.
+    pub max_lateness_ns: i64,
+    pub load: Option<f64>,
+    pub server: String,
+    pub output: Option<PathBuf>,
+    /// The `latlab` whose `worker` subcommand makes the load.
+    pub program: PathBuf,
+}
+
+/// Where the server is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Url {
+    pub host: String,
+    pub path: String,
+}
+
+impl Url {
+    pub fn parse(text: &str) -> Result<Url, String> {
+        let rest = match text.split_once("://") {
+            Some(("http", rest)) => rest,
+            Some(("https", _)) => {
+                return Err("https is not measured: put the server's plain HTTP port there".into())
+            }
+            Some(_) => return Err("expected http://HOST[:PORT][/PATH]".into()),
+            None => text,
+        };
+        let (host, path) = match rest.find('/') {
+            Some(at) => rest.split_at(at),
+            None => (rest, "/"),
+        };
+        let clean = |part: &str| part.bytes().all(|byte| byte.is_ascii_graphic());
+        if host.is_empty() || !clean(host) || !clean(path) || host.contains('@') {
+            return Err("expected http://HOST[:PORT][/PATH]".into());
+        }
+        Ok(Url {
+            host: host.to_string(),
+            path: path.split('#').next().unwrap_or("/").to_string(),
+        })
+    }
+
+    fn address(&self) -> Result<SocketAddr> {
+        // The last colon of [::1] is not before a port.
+        let has_port = match self.host.rsplit_once(':') {
+            Some((_, port)) => !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()),
+            None => false,
+        };
+        let with_port = match has_port {
+            true => self.host.clone(),
+            false => format!("{}:80", self.host),
+        };
+        let mut found = with_port
+            .to_socket_addrs()
+            .with_context(|| format!("cannot find {}", self.host))?;
+        found
+            .next()
+            .with_context(|| format!("{} has no address", self.host))
+    }
+
+    pub fn text(&self) -> String {
+        format!("http://{}{}", self.host, self.path)
+    }
+}
+
+/// More than a generator process uses besides its connections.
+const OTHER_DESCRIPTORS: u64 = 32;
+/// Processes are given so long to start.
+const START_NS: i64 = 150_000_000;
+/// A generator that sleeps for less than this share of the run has no time to spare.
+const IDLE_SHARE: f64 = 0.04;
+
+impl Plan {
+    /// Says what cannot work before anything is started.
+    fn check(&self) -> Result<()> {
+        ensure!(
+            self.connections >= u32::from(self.processes),
+            "there are fewer connections ({}) than generator processes ({})",
+            self.connections,
+            self.processes
+        );
+        ensure!(
+            self.warmup_ns < self.duration_ns,
+            "the warm-up is as long as the run: nothing would be measured"
+        );
+        let each = u64::from(self.connections.div_ceil(u32::from(self.processes)));
+        // Ending connections are beside the ones in use.
+        let needed = each + each / 4 + OTHER_DESCRIPTORS;
+        let allowed =
+            sys::raise_descriptors().context("cannot ask for the number of descriptors")?;
+        ensure!(
+            needed <= allowed,
+            "{} connections need {needed} descriptors in each generator process, and {allowed} are \
+            allowed: raise the hard limit (ulimit -Hn), or share them among more --processes",
+            self.connections
+        );
+        Ok(())
+    }
+
+    fn config(&self, process: u16, address: SocketAddr, start_at_ns: i64, spool: &Path) -> Config {
+        let share = |total: u64| {
+            let (all, index) = (u64::from(self.processes), u64::from(process));
+            total / all + u64::from(index < total % all)
+        };
+        Config {
+            address,
+            host: self.url.host.clone(),
+            spec: self.spec.clone(),
+            seed: self.seed,
+            checked_share: self.checked_share,
+            process,
+            processes: self.processes,
+            connections: share(u64::from(self.connections)) as u32,
+            mode: self.mode.clone(),
+            requests_per_connection: self.requests_per_connection,
+            timeout_ns: self.timeout_ns,
+            duration_ns: self.duration_ns,
+            warmup_ns: self.warmup_ns,
+            start_at_ns,
+            requests: self.requests.map(share),
+            spool: spool.join(format!("process-{process}")),
+        }
+    }
+
+    fn offered_rps(&self) -> Option<f64> {
+        match &self.mode {
+            Mode::Closed { .. } | Mode::Paced { .. } => None,
+            Mode::Open { steps, .. } => {
+                let total: f64 = steps.iter().map(|step| step.rps * step.ns as f64).sum();
+                Some(total / steps.iter().map(|step| step.ns).sum::<i64>() as f64)
+            }
+        }
+    }
+}
+
+/// Runs it; `progress` gets requests and failures so far. With an output the rows are in a file
+/// afterwards, whatever went wrong.
+pub fn run(plan: &Plan, mut progress: impl FnMut(u64, u64)) -> Result<Summary> {
+    plan.check()?;
+    let address = plan.url.address()?;
+    let place = plan.output.as_deref().and_then(Path::parent);
+    let place = place.filter(|parent| *parent != Path::new(""));
+    let spools = match &plan.output {
+        Some(_) => tempfile::Builder::new()
+            .prefix(".latlab-run-")
+            .tempdir_in(place.unwrap_or(Path::new("."))),
+        None => tempfile::Builder::new().prefix("latlab-run-").tempdir(),
+    };
+    let spools = spools.context("cannot make a directory for what is measured")?;
+    let start_at_ns = sys::now_ns() + START_NS;
+    let started_realtime_ns = sys::realtime_ns() + START_NS;
+    let outcomes = generate(
+        plan,
+        |process| plan.config(process, address, start_at_ns, spools.path()),
+        &mut progress,
+    )?;
+    let summary = merge(plan, &outcomes, spools.path(), started_realtime_ns);
+    if summary.is_err() && plan.output.is_some() {
+        let kept = spools.keep();
+        return summary.with_context(|| format!("what was measured is left in {}", kept.display()));
+    }
+    summary
+}
+
+type Outcomes = Vec<Result<Outcome, String>>;
+
+/// Starts the processes and waits for them.
+fn generate(
+    plan: &Plan,
+    config: impl Fn(u16) -> Config,
+    progress: &mut impl FnMut(u64, u64),
+) -> Result<Outcomes> {
+    let mut children = Vec::new();
+    let (sender, said) = channel();
+    for process in 0..plan.processes {
+        let started = start(&plan.program, &config(process), process, &sender);
+        match started {
+            Ok(child) => children.push(child),
+            Err(error) => {
+                for child in &children {
+                    sys::signal(child.id(), libc::SIGTERM);
+                }
+                children.iter_mut().for_each(|child| drop(child.wait()));
+                return Err(error);
+            }
+        }
+    }
+    drop(sender);
+    let pids: Vec<u32> = children.iter().map(Child::id).collect();
+    sys::forward_signals(&pids);
+    let mut outcomes: Outcomes = (0..plan.processes)
+        .map(|_| Err("a generator process was killed".to_string()))
+        .collect();
+    let mut so_far = vec![(0, 0); usize::from(plan.processes)];
+    for (process, said) in said {
+        let process = usize::from(process);
+        match said {
+            Said::Progress { rows, failures } => {
+                so_far[process] = (rows, failures);
+                let sum = |part: fn(&(u64, u64)) -> u64| so_far.iter().map(part).sum();
+                progress(sum(|counts| counts.0), sum(|counts| counts.1));
+            }
+            Said::Done(outcome) => outcomes[process] = Ok(outcome),
+            Said::Failed(why) => outcomes[process] = Err(why),
+        }
+    }
+    for mut child in children {
+        child
+            .wait()
+            .context("cannot wait for a generator process")?;
+    }
+    sys::forward_signals(&[]);
+    Ok(outcomes)
+}
+
+/// One process, and a thread that listens to it.
+fn start(
+    program: &Path,
+    config: &Config,
+    process: u16,
+    sender: &Sender<(u16, Said)>,
+) -> Result<Child> {
+    let mut child = Command::new(program)
+        .arg("worker")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("cannot start {}", program.display()))?;
+    let (Some(mut stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
+        bail!("a generator process has no standard input");
+    };
+    stdin
+        .write_all(&serde_json::to_vec(config)?)
+        .context("a generator process ended at once")?;
+    drop(stdin);
+    let sender = sender.clone();
+    std::thread::spawn(move || {
+        for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+            if let Ok(said) = serde_json::from_str(&line) {
+                drop(sender.send((process, said)));
+            }
+        }
+    });
+    Ok(child)
+}
+
+/// One file and one summary of all processes.
+fn merge(
+    plan: &Plan,
+    outcomes: &Outcomes,
+    spools: &Path,
+    started_realtime_ns: i64,
+) -> Result<Summary> {
+    let workload = Workload::new(&plan.spec, plan.seed, 0.0, 0, 1)?;
+    let mut file = plan
+        .output
+        .as_deref()
+        .map(ParquetFile::create)
+        .transpose()?;
+    let mut latencies = Latencies::new(plan.warmup_ns, plan.duration_ns);
+    for process in 0..plan.processes {
+        let spool = spools.join(format!("process-{process}"));
+        if !spool.exists() {
+            continue;
+        }
+        read_spool(&spool, |row| {
+            latencies.add(&row);
+            match &mut file {
+                Some(file) => file.push(&row, &workload),
+                None => anyhow::Ok(()),
+            }
+        })?;
+    }
+    let (mut lateness, mut reply_lateness) = (Delays::default(), Delays::default());
+    let mut total = Outcome::default();
+    // The busiest of them is the one that matters.
+    let (mut cpu, mut busy): (f64, f64) = (0.0, 0.0);
+    let mut troubles = Vec::new();
+    for outcome in outcomes {
+        match outcome {
+            Err(why) => troubles.push(why.clone()),
+            Ok(outcome) => {
+                lateness.add(&outcome.lateness);
+                reply_lateness.add(&outcome.reply_lateness);
+                let wall = outcome.wall_ns.max(1) as f64;
+                cpu = cpu.max(outcome.cpu_ns as f64 / wall);
+                busy = busy.max((outcome.cpu_ns + outcome.runqueue_ns) as f64 / wall);
+                total.opened += outcome.opened;
+                total.retried += outcome.retried;
+                total.unsolicited += outcome.unsolicited;
+                total.clients.extend_from_slice(&outcome.clients);
+                total.interrupted |= outcome.interrupted;
+                if let Some(error) = &outcome.spool_error {
+                    troubles.push(format!("what was measured could not be written: {error}"));
+                }
+            }
+        }
+    }
+    if total.interrupted {
+        troubles.push("the run was interrupted".to_string());
+    }
+    let ended_early = !troubles.is_empty();
+    let late = lateness
+        .lateness()
+        .p99_ns
+        .max(reply_lateness.lateness().p99_ns);
+    if late > plan.max_lateness_ns {
+        troubles.push(format!(
+            "the generator was late by {} at the 99th percentile (--max-lateness {}): it was the bottleneck",
+            crate::units::time(late),
+            crate::units::time(plan.max_lateness_ns)
+        ));
+    }
+    if busy > 1.0 - IDLE_SHARE {
+        troubles.push(format!(
+            "the generator had work or waited for a CPU {:.0} % of the time: it was the bottleneck; \
+            try more --processes, or another machine",
+            busy * 100.0
+        ));
+    }
+    let meta = Meta {
+        schema: "latlab.requests/1",
+        tool_version: env!("CARGO_PKG_VERSION"),
+        host: host_name(),
+        started_realtime_ns,
+        mode: match plan.mode {
+            Mode::Closed { .. } | Mode::Paced { .. } => "closed",
+            Mode::Open { .. } => "open",
+        },
+        offered_rps: plan.offered_rps(),
+        connections: plan.connections,
+        seed: plan.seed,
+        fileset: describe(&plan.spec),
+        server: plan.server.clone(),
+        load: plan.load,
+        lateness: lateness.lateness(),
+        reply_lateness: reply_lateness.lateness(),
+        generator_cpu: cpu.min(1.0),
+        warmup_ns: plan.warmup_ns,
+        duration_ns: plan.duration_ns,
+        refused: (!troubles.is_empty()).then(|| troubles.join("; ")),
+    };
+    if let Some(file) = file {
+        file.finish(&meta)?;
+    }
+    Ok(latencies.summary(plan, &meta, &total, ended_early))
+}
+
+fn host_name() -> String {
+    let text = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    text.trim().to_string()
+}
+
+/// What was asked for, in short.
+fn describe(spec: &Spec) -> serde_json::Value {
+    match spec {
+        Spec::Specweb { set, mix, .. } => json!({
+            "source": "specweb",
+            "seed": set.seed,
+            "directories": set.directories,
+            "bytes": set.bytes(),
+            "mix": mix,
+        }),
+        Spec::List { paths, log } => {
+            json!({"source": if *log { "log" } else { "list" }, "paths": paths.len()})
+        }
+        Spec::Sizes { sizes, template } => {
+            json!({"source": "sizes", "sizes": sizes.len(), "template": template})
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_read() {
+        let url = Url::parse("http://[::1]:8080/files").unwrap();
+        assert_eq!(
+            (url.host.as_str(), url.path.as_str()),
+            ("[::1]:8080", "/files")
+        );
+        assert_eq!(url.address().unwrap().port(), 8080);
+        assert_eq!(
+            Url::parse("127.0.0.1").unwrap().address().unwrap().port(),
+            80
+        );
+        assert_eq!(
+            Url::parse("http://[::1]/")
+                .unwrap()
+                .address()
+                .unwrap()
+                .port(),
+            80
+        );
+        assert!(Url::parse("https://a/").unwrap_err().contains("https"));
+        assert!(Url::parse("ftp://a/").is_err() && Url::parse("http:///x").is_err());
+        assert!(Url::parse("http://a b/").is_err());
+    }
+}

@@ -1,0 +1,304 @@
+//! Servers that the laboratory starts, confines, and stops, from a file that says how.
+
+use std::fs;
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{bail, ensure, Context, Result};
+use serde::Deserialize;
+
+use crate::confine::{Group, Limits};
+use crate::fileset::{files_of, FileSet};
+use crate::sys;
+
+/// How a server is started.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Server {
+    pub name: String,
+    #[serde(default)]
+    pub about: String,
+    pub start: Vec<String>,
+    #[serde(default)]
+    stop: Stop,
+    #[serde(default)]
+    config: std::collections::BTreeMap<String, String>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+enum Stop {
+    #[default]
+    Term,
+    Int,
+    Quit,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    server: Vec<Server>,
+}
+
+/// The servers of a file, and those that come with latlab.
+pub fn known(file: Option<&Path>) -> Result<Vec<Server>> {
+    let mut servers = Vec::new();
+    if let Some(file) = file {
+        let cannot = || format!("cannot read servers from {}", file.display());
+        let text = fs::read_to_string(file).with_context(cannot)?;
+        servers = read(&text).with_context(cannot)?;
+    }
+    servers.extend(read(include_str!("../servers.toml")).context("latlab's own servers")?);
+    Ok(servers)
+}
+
+fn read(text: &str) -> Result<Vec<Server>> {
+    let file: File = toml::from_str(text)?;
+    for server in &file.server {
+        ensure!(
+            !server.start.is_empty(),
+            "{} has no program to start",
+            server.name
+        );
+        let plain = |name: &str| {
+            let ok = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+            !name.is_empty() && !name.starts_with('.') && name.bytes().all(ok)
+        };
+        ensure!(
+            plain(&server.name),
+            "{:?} cannot be a server's name",
+            server.name
+        );
+        for name in server.config.keys() {
+            ensure!(
+                plain(name),
+                "{name:?} cannot be the name of {}'s file",
+                server.name
+            );
+        }
+    }
+    Ok(file.server)
+}
+
+/// What a server is to serve, and within which limits.
+#[derive(Debug, Clone)]
+pub struct Conditions {
+    pub files: PathBuf,
+    pub set: FileSet,
+    pub limits: Limits,
+    /// The `latlab-dynamic` that serves the dynamic requests, if there are any.
+    pub dynamic: Option<PathBuf>,
+}
+
+/// A server that runs. It is stopped, and all that was set up for it undone, with this value.
+pub struct Running {
+    server: Option<Child>,
+    dynamic: Option<Child>,
+    stop: Stop,
+    group: Group,
+    pub port: u16,
+    directory: tempfile::TempDir,
+}
+
+const PATIENCE: Duration = Duration::from_secs(15);
+
+impl Server {
+    pub fn program(&self) -> Option<PathBuf> {
+        let name = self.start.first()?;
+        if name.contains('/') {
+            return Path::new(name).exists().then(|| PathBuf::from(name));
+        }
+        let path = std::env::var("PATH").unwrap_or_default();
+        // Servers are in the administrator's directories, which are not in everybody's path.
+        let mut places = path
+            .split(':')
+            .chain(["/usr/local/sbin", "/usr/sbin", "/sbin"]);
+        places.find_map(|place| {
+            let program = Path::new(place).join(name);
+            program.is_file().then_some(program)
+        })
+    }
+
+    pub fn start(&self, conditions: &Conditions) -> Result<Running> {
+        let program = self.program().with_context(|| {
+            let name = self.start.first().map_or("", String::as_str);
+            format!("{}: {name} is not installed", self.name)
+        })?;
+        let directory = tempfile::Builder::new()
+            .prefix("latlab-server-")
+            .tempdir()?;
+        // Workers run as another user.
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755))?;
+        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let socket = directory.path().join("dynamic.sock");
+        let files = conditions
+            .files
+            .canonicalize()
+            .with_context(|| format!("cannot find the files at {}", conditions.files.display()))?;
+        let fill = |text: &str| {
+            text.replace("{dir}", &directory.path().display().to_string())
+                .replace("{files}", &files.display().to_string())
+                .replace("{port}", &port.to_string())
+                .replace("{dynamic}", &socket.display().to_string())
+        };
+        for (name, text) in &self.config {
+            fs::write(directory.path().join(name), fill(text))
+                .with_context(|| format!("cannot write {name} of {}", self.name))?;
+        }
+        let group_name = format!("latlab-{}-{}", std::process::id(), port);
+        let group = Group::new(&group_name, conditions.limits)?;
+        let spawn = |program: &Path, arguments: &[String], log: &str| -> Result<Child> {
+            let log = fs::File::create(directory.path().join(log))?;
+            // The shell puts itself into the groups, and then becomes the server.
+            let mut script = String::new();
+            for entrance in group.entrances() {
+                script.push_str(&format!("echo $$ >'{}' || exit 126; ", entrance.display()));
+            }
+            script.push_str("exec \"$@\"");
+            let mut command = Command::new("/bin/sh");
+            command
+                .args(["-c", &script, "sh"])
+                .arg(program)
+                .args(arguments)
+                .stdin(Stdio::null())
+                .stdout(log.try_clone()?)
+                .stderr(log)
+                // Apache ends its whole process group, in which nobody else is to be.
+                .process_group(0);
+            sys::end_with_this_thread(&mut command);
+            command
+                .spawn()
+                .with_context(|| format!("cannot start {}", program.display()))
+        };
+        let mut running = Running {
+            server: None,
+            dynamic: None,
+            stop: self.stop,
+            group: Group::new("", Limits::default())?,
+            port,
+            directory: tempfile::tempdir()?,
+        };
+        if let Some(dynamic) = &conditions.dynamic {
+            let arguments = ["--files", &fill("{files}"), "--listen", &fill("{dynamic}")];
+            running.dynamic = Some(spawn(dynamic, &arguments.map(String::from), "dynamic.log")?);
+        }
+        let arguments: Vec<String> = self.start[1..].iter().map(|word| fill(word)).collect();
+        running.server = Some(spawn(&program, &arguments, "server.log")?);
+        running.group = group;
+        running.directory = directory;
+        running.wait(
+            &self.name,
+            conditions.dynamic.as_ref().map(|_| socket.as_path()),
+        )?;
+        Ok(running)
+    }
+}
+
+impl Running {
+    /// Until it listens.
+    fn wait(&mut self, name: &str, socket: Option<&Path>) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let listens = TcpStream::connect(("127.0.0.1", self.port)).is_ok();
+            if listens && socket.is_none_or(Path::exists) {
+                return Ok(());
+            }
+            let children = [&mut self.server, &mut self.dynamic];
+            let ended = children
+                .into_iter()
+                .flatten()
+                .any(|child| !matches!(child.try_wait(), Ok(None)));
+            if ended || Instant::now() > deadline {
+                let said = ["server.log", "dynamic.log", "error.log"].map(|log| {
+                    fs::read_to_string(self.directory.path().join(log)).unwrap_or_default()
+                });
+                bail!("{name} does not come up: {}", said.concat().trim());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let signal = match self.stop {
+            Stop::Term => libc::SIGTERM,
+            Stop::Int => libc::SIGINT,
+            Stop::Quit => libc::SIGQUIT,
+        };
+        for (child, signal) in [
+            (&mut self.server, signal),
+            (&mut self.dynamic, libc::SIGTERM),
+        ] {
+            let Some(child) = child else {
+                continue;
+            };
+            sys::signal(child.id(), signal);
+            let deadline = Instant::now() + PATIENCE;
+            while matches!(child.try_wait(), Ok(None)) {
+                if Instant::now() > deadline {
+                    // It had its chance.
+                    let _ = child.kill();
+                }
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+        // Workers that their master left behind.
+        if !self.group.is_empty() {
+            for pid in self.group.pids() {
+                sys::signal(pid, libc::SIGKILL);
+            }
+        }
+    }
+}
+
+/// Has the kernel forget all files of a set, so that they come from the disk again.
+pub fn forget(files: &Path, set: FileSet) -> Result<()> {
+    for directory in 0..set.directories {
+        for file in files_of(directory) {
+            let path = files.join(file.path());
+            let opened =
+                fs::File::open(&path).with_context(|| format!("cannot open {}", path.display()))?;
+            // Pages that are not written yet cannot be forgotten.
+            opened.sync_data()?;
+            sys::forget_pages(&opened);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_servers_that_come_along_can_be_read() {
+        let servers = known(None).unwrap();
+        let names: Vec<&str> = servers.iter().map(|server| server.name.as_str()).collect();
+        for name in [
+            "nginx",
+            "nginx-tuned",
+            "apache-prefork",
+            "apache-event",
+            "lighttpd",
+        ] {
+            assert!(names.contains(&name), "{name}");
+        }
+    }
+
+    #[test]
+    fn wrong_files_are_refused() {
+        assert!(read("[[server]]\nname = 'a'\n").is_err());
+        assert!(read("[[server]]\nname = 'a'\nstart = []\n").is_err());
+        assert!(read("[[server]]\nname = '../a'\nstart = ['x']\n").is_err());
+        let outside = "[[server]]\nname = 'a'\nstart = ['x']\nconfig = { '../b' = '' }\n";
+        assert!(read(outside).is_err());
+        assert!(read("[[server]]\nname = 'a'\nstart = ['x']\nstop = 'NEVER'\n").is_err());
+        assert!(read("[[server]]\nname = 'a'\nstart = ['x']\nstop = 'QUIT'\n").is_ok());
+    }
+}

@@ -1,0 +1,279 @@
+//! What a person wants to know first: how many, how long, and what went wrong.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use serde::Serialize;
+
+use crate::load::{Delays, Mode, Outcome};
+use crate::rows::{Lateness, Meta, Row};
+use crate::run::Plan;
+use crate::units::{bytes, count, time};
+
+/// Gathers rows.
+pub struct Latencies {
+    warmup_ns: i64,
+    duration_ns: i64,
+    from_intended: Delays,
+    from_start: Delays,
+    to_first_byte: Delays,
+    errors: BTreeMap<&'static str, u64>,
+    in_warmup: u64,
+    bytes: u64,
+    /// Replies that ended between the warm-up and the end of the run.
+    ended_within: u64,
+    last_end_ns: i64,
+}
+
+impl Latencies {
+    pub fn new(warmup_ns: i64, duration_ns: i64) -> Latencies {
+        Latencies {
+            warmup_ns,
+            duration_ns,
+            from_intended: Delays::default(),
+            from_start: Delays::default(),
+            to_first_byte: Delays::default(),
+            errors: BTreeMap::new(),
+            in_warmup: 0,
+            bytes: 0,
+            ended_within: 0,
+            last_end_ns: 0,
+        }
+    }
+
+    pub fn add(&mut self, row: &Row) {
+        if let (Some(end), None) = (row.end_ns, row.failure) {
+            if (self.warmup_ns..self.duration_ns).contains(&end) {
+                self.ended_within += 1;
+                self.bytes += row.received;
+            }
+            self.last_end_ns = self.last_end_ns.max(end);
+        }
+        if row.intended_ns < self.warmup_ns {
+            self.in_warmup += 1;
+            return;
+        }
+        match (row.failure, row.end_ns) {
+            (None, Some(end)) => {
+                self.from_intended.record(end - row.intended_ns);
+                self.from_start.record(end - row.start_ns);
+                if let Some(first) = row.first_byte_ns {
+                    self.to_first_byte.record(first - row.start_ns);
+                }
+            }
+            (failure, _) => {
+                let name = failure.map_or("unknown", |failure| failure.name());
+                *self.errors.entry(name).or_default() += 1;
+            }
+        }
+    }
+
+    /// `ended_early`: the run was over before its time.
+    pub fn summary(self, plan: &Plan, meta: &Meta, total: &Outcome, ended_early: bool) -> Summary {
+        let end_ns = match ended_early || plan.requests.is_some() {
+            true => self
+                .last_end_ns
+                .min(self.duration_ns)
+                .max(self.warmup_ns + 1),
+            false => self.duration_ns,
+        };
+        let seconds = (end_ns - self.warmup_ns) as f64 / 1e9;
+        let failed: u64 = self.errors.values().sum();
+        Summary {
+            schema: "latlab.run/1",
+            url: plan.url.text(),
+            mode: meta.mode,
+            offered_rps: meta.offered_rps,
+            connections: plan.connections,
+            seconds,
+            requests: self.from_intended.len() + failed,
+            ok: self.from_intended.len(),
+            in_warmup: self.in_warmup,
+            errors: self.errors,
+            throughput_rps: self.ended_within as f64 / seconds,
+            bytes_per_second: self.bytes as f64 / seconds,
+            latency_from_intended: Percentiles::of(&self.from_intended),
+            latency_from_start: Percentiles::of(&self.from_start),
+            first_byte: Percentiles::of(&self.to_first_byte),
+            lateness: meta.lateness,
+            reply_lateness: meta.reply_lateness,
+            generator_cpu: meta.generator_cpu,
+            connections_opened: total.opened,
+            retried: total.retried,
+            unsolicited: total.unsolicited,
+            conforming: match plan.mode {
+                Mode::Paced { .. } => Some(conforming(&total.clients)),
+                _ => None,
+            },
+            interrupted: total.interrupted,
+            refused: meta.refused.clone(),
+        }
+    }
+}
+
+/// SPECweb99: a connection asks for 400,000 bits in a second, and conforms if it gets 320,000.
+pub const PACE_BITS: u64 = 400_000;
+pub const CONFORMING_BITS: f64 = 320_000.0;
+
+/// The part of the clients that conform.
+fn conforming(clients: &[(u64, i64)]) -> f64 {
+    let conforms =
+        |(bytes, ns): &&(u64, i64)| *ns > 0 && *bytes as f64 * 8e9 / *ns as f64 > CONFORMING_BITS;
+    clients.iter().filter(conforms).count() as f64 / clients.len().max(1) as f64
+}
+
+/// Of successful requests, in nanoseconds; at most 0.1 % off.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Percentiles {
+    pub mean_ns: i64,
+    pub p5_ns: i64,
+    pub p50_ns: i64,
+    pub p90_ns: i64,
+    pub p95_ns: i64,
+    pub p99_ns: i64,
+    pub p999_ns: i64,
+    pub max_ns: i64,
+}
+
+impl Percentiles {
+    fn of(delays: &Delays) -> Option<Percentiles> {
+        (!delays.is_empty()).then(|| Percentiles {
+            mean_ns: delays.mean() as i64,
+            p5_ns: delays.quantile(0.05),
+            p50_ns: delays.quantile(0.5),
+            p90_ns: delays.quantile(0.9),
+            p95_ns: delays.quantile(0.95),
+            p99_ns: delays.quantile(0.99),
+            p999_ns: delays.quantile(0.999),
+            max_ns: delays.max(),
+        })
+    }
+}
+
+/// `latlab.run/1`.
+#[derive(Debug, Clone, Serialize)]
+pub struct Summary {
+    pub schema: &'static str,
+    pub url: String,
+    pub mode: &'static str,
+    pub offered_rps: Option<f64>,
+    pub connections: u32,
+    /// Length of what was measured.
+    pub seconds: f64,
+    /// Requests intended to start in it.
+    pub requests: u64,
+    pub ok: u64,
+    pub in_warmup: u64,
+    pub errors: BTreeMap<&'static str, u64>,
+    /// Good replies that ended in it.
+    pub throughput_rps: f64,
+    pub bytes_per_second: f64,
+    pub latency_from_intended: Option<Percentiles>,
+    pub latency_from_start: Option<Percentiles>,
+    pub first_byte: Option<Percentiles>,
+    pub lateness: Lateness,
+    pub reply_lateness: Lateness,
+    pub generator_cpu: f64,
+    pub connections_opened: u64,
+    pub retried: u64,
+    pub unsolicited: u64,
+    /// Of paced connections: which part got SPECweb99's least rate.
+    pub conforming: Option<f64>,
+    pub interrupted: bool,
+    /// Why these figures are not the server's.
+    pub refused: Option<String>,
+}
+
+impl Summary {
+    pub fn text(&self, output: Option<&std::path::Path>) -> String {
+        let mut text = String::new();
+        // Writing into a string does not fail.
+        let _ = self.write_text(&mut text, output);
+        text
+    }
+
+    fn write_text(&self, out: &mut String, file: Option<&std::path::Path>) -> std::fmt::Result {
+        let offered = match self.offered_rps {
+            Some(rps) => format!("{} requests/s offered", count(rps.round() as u64)),
+            None => "closed loop".to_string(),
+        };
+        writeln!(
+            out,
+            "{}: {offered}, {} connections, {:.1} s after {} requests of warm-up",
+            self.url,
+            count(u64::from(self.connections)),
+            self.seconds,
+            count(self.in_warmup)
+        )?;
+        writeln!(
+            out,
+            "{} requests, {} good: {} requests/s, {}/s",
+            count(self.requests),
+            count(self.ok),
+            count(self.throughput_rps.round() as u64),
+            bytes(self.bytes_per_second as u64)
+        )?;
+        writeln!(
+            out,
+            "\nLatency         mean        p5       p50       p95       p99     p99.9       max"
+        )?;
+        let rows = [
+            ("from intended", &self.latency_from_intended),
+            ("from start", &self.latency_from_start),
+            ("to first byte", &self.first_byte),
+        ];
+        for (name, percentiles) in rows {
+            let Some(p) = percentiles else {
+                writeln!(out, "{name:<14} none")?;
+                continue;
+            };
+            write!(out, "{name:<13}")?;
+            for ns in [
+                p.mean_ns, p.p5_ns, p.p50_ns, p.p95_ns, p.p99_ns, p.p999_ns, p.max_ns,
+            ] {
+                write!(out, " {:>9}", time(ns).replace(' ', ""))?;
+            }
+            writeln!(out)?;
+        }
+        if !self.errors.is_empty() {
+            let errors: Vec<String> = self
+                .errors
+                .iter()
+                .map(|(name, times)| format!("{name} {}", count(*times)))
+                .collect();
+            writeln!(out, "\nErrors: {}", errors.join(", "))?;
+        }
+        writeln!(
+            out,
+            "\nGenerator: {:.0} % CPU; starts late by {} (p99 {}), replies looked at {} late (p99 {}); \
+            {} connections opened",
+            100.0 * self.generator_cpu,
+            time(self.lateness.p50_ns),
+            time(self.lateness.p99_ns),
+            time(self.reply_lateness.p50_ns),
+            time(self.reply_lateness.p99_ns),
+            count(self.connections_opened)
+        )?;
+        if self.retried > 0 {
+            writeln!(
+                out,
+                "{} requests sent again: the server had ended the connection",
+                count(self.retried)
+            )?;
+        }
+        if self.unsolicited > 0 {
+            writeln!(
+                out,
+                "{} connections brought bytes that nobody had asked for",
+                count(self.unsolicited)
+            )?;
+        }
+        if let Some(file) = file {
+            writeln!(out, "Rows: {}", file.display())?;
+        }
+        if let Some(why) = &self.refused {
+            writeln!(out, "NOT VALID: {why}")?;
+        }
+        Ok(())
+    }
+}

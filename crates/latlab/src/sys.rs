@@ -1,0 +1,405 @@
+//! System calls that the standard library does not have, behind safe functions.
+
+use std::ffi::CString;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicI32, Ordering};
+
+/// The result of a call that returns -1 for an error.
+fn checked(result: libc::c_int) -> io::Result<libc::c_int> {
+    match result {
+        -1 => Err(io::Error::last_os_error()),
+        result => Ok(result),
+    }
+}
+
+fn checked_length(result: libc::ssize_t) -> io::Result<usize> {
+    usize::try_from(result).map_err(|_| io::Error::last_os_error())
+}
+
+/// Bytes that whoever asks may still write there.
+pub fn free_space(path: &Path) -> io::Result<u64> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    // SAFETY: plain numbers, all of which may be 0.
+    let mut found: libc::statvfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the path ends with 0, and the structure is filled in.
+    checked(unsafe { libc::statvfs(path.as_ptr(), &mut found) })?;
+    Ok(found.f_bavail.saturating_mul(found.f_frsize))
+}
+
+/// Nanoseconds on a clock.
+fn clock_ns(clock: libc::clockid_t) -> i64 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the structure is filled in; the clocks used here exist.
+    unsafe { libc::clock_gettime(clock, &mut time) };
+    time.tv_sec * 1_000_000_000 + time.tv_nsec
+}
+
+/// The clock of all times: the same for all processes of a machine.
+pub fn now_ns() -> i64 {
+    clock_ns(libc::CLOCK_MONOTONIC)
+}
+
+/// The time of day.
+pub fn realtime_ns() -> i64 {
+    clock_ns(libc::CLOCK_REALTIME)
+}
+
+/// CPU time of the calling thread.
+pub fn thread_cpu_ns() -> i64 {
+    clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+/// Sleeps until the clock of [`now_ns`] says so.
+pub fn sleep_until(ns: i64) {
+    let time = libc::timespec {
+        tv_sec: ns / 1_000_000_000,
+        tv_nsec: ns % 1_000_000_000,
+    };
+    // SAFETY: only reads the structure.
+    while unsafe {
+        libc::clock_nanosleep(
+            libc::CLOCK_MONOTONIC,
+            libc::TIMER_ABSTIME,
+            &time,
+            std::ptr::null_mut(),
+        )
+    } == libc::EINTR
+    {}
+}
+
+/// Has the kernel wake this thread when it asks to be woken, not up to 50 us later.
+pub fn wake_exactly() {
+    // SAFETY: sets a number of this thread.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
+}
+
+/// Raises the number of descriptors to what is allowed at most, and returns it.
+pub fn raise_descriptors() -> io::Result<u64> {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the structure is filled in.
+    checked(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) })?;
+    if limit.rlim_cur < limit.rlim_max {
+        limit.rlim_cur = limit.rlim_max;
+        // SAFETY: only reads the structure.
+        checked(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) })?;
+    }
+    Ok(limit.rlim_cur)
+}
+
+/// What became ready: the token of the descriptor.
+pub type Event = libc::epoll_event;
+
+/// An epoll descriptor. `mio` waits in whole milliseconds, which is too coarse for when requests are
+/// to start.
+pub struct Epoll(OwnedFd);
+
+impl Epoll {
+    pub fn new() -> io::Result<Epoll> {
+        // SAFETY: no memory is passed.
+        let descriptor = checked(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
+        // SAFETY: it is new, and nobody else's.
+        Ok(Epoll(unsafe { OwnedFd::from_raw_fd(descriptor) }))
+    }
+
+    /// Tells of changes in what can be read and written, once for each. Closing the descriptor ends it.
+    pub fn add(&self, descriptor: &OwnedFd, token: u64) -> io::Result<()> {
+        let events = libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLET;
+        let mut event = Event {
+            events: events as u32,
+            u64: token,
+        };
+        // SAFETY: only reads the structure; both descriptors are open.
+        let added = unsafe {
+            libc::epoll_ctl(
+                self.0.as_raw_fd(),
+                libc::EPOLL_CTL_ADD,
+                descriptor.as_raw_fd(),
+                &mut event,
+            )
+        };
+        checked(added).map(drop)
+    }
+
+    /// Waits until there are events, or for so long. A signal ends the wait without any.
+    pub fn wait<'a>(&self, events: &'a mut [Event], ns: i64) -> io::Result<&'a [Event]> {
+        let timeout = libc::timespec {
+            tv_sec: ns / 1_000_000_000,
+            tv_nsec: ns % 1_000_000_000,
+        };
+        // Through `syscall`: C libraries before glibc 2.35 have no function for it.
+        // SAFETY: the kernel writes no more events than there is room for.
+        let ready = unsafe {
+            libc::syscall(
+                libc::SYS_epoll_pwait2,
+                self.0.as_raw_fd(),
+                events.as_mut_ptr(),
+                events.len() as libc::c_int,
+                &timeout,
+                std::ptr::null::<libc::sigset_t>(),
+                0usize,
+            )
+        };
+        match usize::try_from(ready) {
+            Ok(ready) => Ok(&events[..ready]),
+            Err(_) => match io::Error::last_os_error() {
+                error if error.kind() == io::ErrorKind::Interrupted => Ok(&[]),
+                error => Err(error),
+            },
+        }
+    }
+}
+
+/// Begins to connect; the socket does not block.
+pub fn connect(address: &SocketAddr) -> io::Result<OwnedFd> {
+    let family = match address {
+        SocketAddr::V4(_) => libc::AF_INET,
+        SocketAddr::V6(_) => libc::AF_INET6,
+    };
+    let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+    // SAFETY: no memory is passed.
+    let descriptor = checked(unsafe { libc::socket(family, kind, 0) })?;
+    // SAFETY: it is new, and nobody else's.
+    let socket = unsafe { OwnedFd::from_raw_fd(descriptor) };
+    let on: libc::c_int = 1;
+    // SAFETY: the option is an int.
+    checked(unsafe {
+        libc::setsockopt(
+            descriptor,
+            libc::IPPROTO_TCP,
+            libc::TCP_NODELAY,
+            (&raw const on).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    })?;
+    let connected = match address {
+        SocketAddr::V4(address) => {
+            let raw = libc::sockaddr_in {
+                sin_family: libc::AF_INET as libc::sa_family_t,
+                sin_port: address.port().to_be(),
+                sin_addr: libc::in_addr {
+                    s_addr: u32::from_ne_bytes(address.ip().octets()),
+                },
+                sin_zero: [0; 8],
+            };
+            // SAFETY: the address has the length that is said.
+            unsafe {
+                libc::connect(
+                    descriptor,
+                    (&raw const raw).cast(),
+                    size_of::<libc::sockaddr_in>() as libc::socklen_t,
+                )
+            }
+        }
+        SocketAddr::V6(address) => {
+            let raw = libc::sockaddr_in6 {
+                sin6_family: libc::AF_INET6 as libc::sa_family_t,
+                sin6_port: address.port().to_be(),
+                sin6_flowinfo: address.flowinfo(),
+                sin6_addr: libc::in6_addr {
+                    s6_addr: address.ip().octets(),
+                },
+                sin6_scope_id: address.scope_id(),
+            };
+            // SAFETY: as above.
+            unsafe {
+                libc::connect(
+                    descriptor,
+                    (&raw const raw).cast(),
+                    size_of::<libc::sockaddr_in6>() as libc::socklen_t,
+                )
+            }
+        }
+    };
+    match checked(connected) {
+        Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error),
+        _ => Ok(socket),
+    }
+}
+
+/// What became of connecting.
+pub fn connected(socket: &OwnedFd) -> io::Result<()> {
+    let mut error: libc::c_int = 0;
+    let mut length = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: the option is an int.
+    checked(unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ERROR,
+            (&raw mut error).cast(),
+            &mut length,
+        )
+    })?;
+    match error {
+        0 => Ok(()),
+        error => Err(io::Error::from_raw_os_error(error)),
+    }
+}
+
+/// The socket's own port; 0 if it has none.
+pub fn local_port(socket: &OwnedFd) -> u16 {
+    // SAFETY: plain numbers, all of which may be 0.
+    let mut address: libc::sockaddr_in6 = unsafe { std::mem::zeroed() };
+    let mut length = size_of::<libc::sockaddr_in6>() as libc::socklen_t;
+    // SAFETY: no more is written than there is room for. The port is at the same place in both families.
+    unsafe { libc::getsockname(socket.as_raw_fd(), (&raw mut address).cast(), &mut length) };
+    u16::from_be(address.sin6_port)
+}
+
+pub fn send(socket: &OwnedFd, bytes: &[u8]) -> io::Result<usize> {
+    // SAFETY: only reads the bytes.
+    checked_length(unsafe {
+        libc::send(
+            socket.as_raw_fd(),
+            bytes.as_ptr().cast(),
+            bytes.len(),
+            libc::MSG_NOSIGNAL,
+        )
+    })
+}
+
+/// Reads; 0 is the end.
+pub fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> io::Result<usize> {
+    // SAFETY: no more is written than there is room for.
+    checked_length(unsafe {
+        libc::recv(
+            socket.as_raw_fd(),
+            buffer.as_mut_ptr().cast(),
+            buffer.len(),
+            0,
+        )
+    })
+}
+
+/// Takes up to so many bytes off the socket without looking at them: TCP does not copy them then.
+pub fn discard(socket: &OwnedFd, length: usize) -> io::Result<usize> {
+    // SAFETY: nothing is written.
+    checked_length(unsafe {
+        libc::recv(
+            socket.as_raw_fd(),
+            std::ptr::null_mut(),
+            length,
+            libc::MSG_TRUNC,
+        )
+    })
+}
+
+/// Ends a process.
+pub fn signal(pid: u32, signal: i32) {
+    if let Ok(pid) = libc::pid_t::try_from(pid) {
+        // SAFETY: no memory is passed.
+        unsafe { libc::kill(pid, signal) };
+    }
+}
+
+/// Processes that get the signals that end this one.
+static FORWARD_TO: [AtomicI32; 256] = [const { AtomicI32::new(0) }; 256];
+
+extern "C" fn forward(_signal: libc::c_int) {
+    for pid in &FORWARD_TO {
+        match pid.load(Ordering::Relaxed) {
+            0 => {}
+            // SAFETY: may be called in a signal handler; no memory is passed.
+            pid => drop(unsafe { libc::kill(pid, libc::SIGTERM) }),
+        }
+    }
+}
+
+/// From now on SIGINT and SIGTERM end these processes and not this one, which still has to write down
+/// what they did. With none, signals do what they usually do.
+pub fn forward_signals(pids: &[u32]) {
+    let handler: extern "C" fn(libc::c_int) = forward;
+    for (index, place) in FORWARD_TO.iter().enumerate() {
+        let pid = pids.get(index).and_then(|pid| i32::try_from(*pid).ok());
+        place.store(pid.unwrap_or(0), Ordering::Relaxed);
+    }
+    let action = match pids.is_empty() {
+        true => libc::SIG_DFL,
+        false => handler as libc::sighandler_t,
+    };
+    for signal in [libc::SIGINT, libc::SIGTERM] {
+        // SAFETY: the handler does what handlers may do.
+        unsafe { libc::signal(signal, action) };
+    }
+}
+
+/// Has this process end when the one that started it does.
+pub fn end_with_parent() {
+    // SAFETY: sets a number of this process.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) };
+}
+
+/// Has a command's process get SIGTERM when this thread ends.
+pub fn end_with_this_thread(command: &mut std::process::Command) {
+    use std::os::unix::process::CommandExt;
+    // SAFETY: the closure makes one system call, which may be made after a fork.
+    unsafe {
+        command.pre_exec(|| {
+            end_with_parent();
+            Ok(())
+        })
+    };
+}
+
+/// Has the kernel forget the pages of a file, as far as nobody uses them.
+pub fn forget_pages(file: &std::fs::File) {
+    // SAFETY: no memory is passed.
+    unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sleep_ends_when_it_should() {
+        let until = now_ns() + 3_000_000;
+        sleep_until(until);
+        assert!(now_ns() >= until);
+    }
+
+    #[test]
+    fn a_wait_without_events_ends() {
+        let epoll = Epoll::new().unwrap();
+        let before = now_ns();
+        let mut events = [Event { events: 0, u64: 0 }; 4];
+        assert!(epoll.wait(&mut events, 2_000_000).unwrap().is_empty());
+        assert!(now_ns() - before >= 2_000_000);
+    }
+
+    #[test]
+    fn bytes_are_discarded() {
+        use std::io::{Read, Write};
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = connect(&listener.local_addr().unwrap()).unwrap();
+        let (mut peer, from) = listener.accept().unwrap();
+        assert!(connected(&socket).is_ok());
+        assert_eq!(local_port(&socket), from.port());
+        peer.write_all(b"0123456789").unwrap();
+        let epoll = Epoll::new().unwrap();
+        epoll.add(&socket, 9).unwrap();
+        let mut events = [Event { events: 0, u64: 0 }; 4];
+        while epoll.wait(&mut events, 1_000_000_000).unwrap()[0].events & libc::EPOLLIN as u32 == 0
+        {
+        }
+        assert_eq!(discard(&socket, 4).unwrap(), 4);
+        let mut rest = [0; 10];
+        assert_eq!(receive(&socket, &mut rest).unwrap(), 6);
+        assert_eq!(&rest[..6], b"456789");
+        assert_eq!(send(&socket, b"yes").unwrap(), 3);
+        drop(socket);
+        let mut text = String::new();
+        peer.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "yes");
+    }
+}

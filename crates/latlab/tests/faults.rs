@@ -1,0 +1,268 @@
+//! What goes wrong is reported as what it is, counted, and what was measured until then is kept.
+
+mod support;
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use support::{errors, files, free_port, latlab, number, run, server, LATLAB};
+
+/// A closed loop of one connection, so that the server's n-th request is the client's n-th.
+fn one_by_one(fault: &str, requests: u64, more: &[&str]) -> serde_json::Value {
+    let place = tempfile::tempdir().expect("a directory");
+    let files = files(place.path());
+    let (_server, url) = server(&["--fault", fault]);
+    let requests = requests.to_string();
+    let mut all = vec![
+        "--files",
+        &files,
+        "-c",
+        "1",
+        "-n",
+        &requests,
+        "--duration",
+        "60s",
+    ];
+    all.extend(["--verify", "100%"]);
+    all.extend(more);
+    run(&url, &all)
+}
+
+#[test]
+fn each_fault_is_counted_as_what_it_is() {
+    let kinds = [
+        ("reset/10", "reset"),
+        ("short/10", "short"),
+        ("less/10", "short"),
+        ("more/10", "long"),
+        ("surplus/10", "long"),
+        ("status/10", "status"),
+        ("content/10", "content"),
+        ("garbage/10", "malformed"),
+    ];
+    for (fault, kind) in kinds {
+        let summary = one_by_one(fault, 100, &[]);
+        assert_eq!(errors(&summary, kind), 10, "{fault}: {summary:#}");
+        assert_eq!(number(&summary, "/ok"), 90, "{fault}: {summary:#}");
+        assert_eq!(number(&summary, "/requests"), 100, "{fault}");
+    }
+}
+
+#[test]
+fn a_connection_that_ends_before_a_request_is_begun_anew() {
+    let summary = one_by_one("close/10", 100, &[]);
+    assert_eq!(number(&summary, "/ok"), 100, "{summary:#}");
+    // The 10th, 20th, ... that the server saw: 100 requests took 111.
+    assert_eq!(number(&summary, "/retried"), 11, "{summary:#}");
+    // On a new connection it is an error.
+    let summary = one_by_one("close/10", 100, &["--per-connection", "1"]);
+    assert_eq!(errors(&summary, "closed"), 10, "{summary:#}");
+    assert_eq!(number(&summary, "/connections_opened"), 100);
+}
+
+#[test]
+fn a_server_that_hangs_is_given_up() {
+    let summary = one_by_one("hang/20", 40, &["--timeout", "300ms"]);
+    assert_eq!(errors(&summary, "timeout"), 2, "{summary:#}");
+    assert_eq!(number(&summary, "/ok"), 38);
+}
+
+#[test]
+fn a_server_that_dies_is_refused_from_then_on() {
+    let summary = one_by_one("die/50", 100, &[]);
+    assert_eq!(number(&summary, "/ok"), 49, "{summary:#}");
+    assert_eq!(number(&summary, "/requests"), 100);
+    let others =
+        errors(&summary, "refused") + errors(&summary, "reset") + errors(&summary, "closed");
+    assert_eq!(others, 51, "{summary:#}");
+    assert!(errors(&summary, "refused") >= 50);
+}
+
+#[test]
+fn nobody_listening_is_counted() {
+    let url = format!("http://127.0.0.1:{}/", free_port());
+    let summary = run(&url, &["-c", "2", "-n", "10", "--duration", "30s"]);
+    assert_eq!(errors(&summary, "refused"), 10, "{summary:#}");
+    let summary = run(&url, &["--rate", "100", "--duration", "500ms"]);
+    assert_eq!(
+        errors(&summary, "refused") as i64,
+        number(&summary, "/requests")
+    );
+}
+
+#[test]
+fn too_few_descriptors_are_said_before_anything_starts() {
+    let limited = format!("ulimit -n 64; exec {LATLAB} run http://127.0.0.1:1/ -c 1000");
+    let output = Command::new("sh")
+        .args(["-c", &limited])
+        .output()
+        .expect("sh");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(125), "{stderr}");
+    assert!(
+        stderr.contains("descriptors") && stderr.contains("64"),
+        "{stderr}"
+    );
+}
+
+#[test]
+fn a_port_in_use_is_said() {
+    let (_server, url) = server(&[]);
+    let address = url.trim_start_matches("http://").trim_end_matches('/');
+    let output = latlab(&["server", "--listen", address]);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(125), "{stderr}");
+    assert!(stderr.contains("cannot listen"), "{stderr}");
+}
+
+/// Starts a run that would take a minute, ends something of it, and looks at what is left.
+fn ended_early(end: impl FnOnce(u32)) -> (Option<i32>, String, u64) {
+    let place = tempfile::tempdir().expect("a directory");
+    let rows = place.path().join("rows.parquet");
+    let (_server, url) = server(&["--service", "fixed:1ms"]);
+    let mut child = Command::new(LATLAB)
+        .args([
+            "run",
+            &url,
+            "-c",
+            "4",
+            "--duration",
+            "60s",
+            "--max-lateness",
+            "1h",
+            "-o",
+        ])
+        .arg(&rows)
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("latlab runs");
+    // Until rows are in the spool.
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let spooled = || {
+        let entries = std::fs::read_dir(place.path())
+            .expect("it is there")
+            .flatten();
+        let spools = entries.map(|entry| entry.path().join("process-0"));
+        spools
+            .filter_map(|spool| spool.metadata().ok())
+            .any(|spool| spool.len() > 0)
+    };
+    while !spooled() {
+        assert!(Instant::now() < deadline, "nothing was measured");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    end(child.id());
+    let status = child.wait().expect("it ends");
+    let mut text = String::new();
+    let mut stdout = child.stdout.take().expect("it is a pipe");
+    std::io::Read::read_to_string(&mut stdout, &mut text).expect("text");
+    let file = std::fs::File::open(&rows).expect("the rows are kept");
+    let reader = parquet::file::reader::SerializedFileReader::new(file).expect("Parquet");
+    use parquet::file::reader::FileReader;
+    let kept = reader.metadata().file_metadata().num_rows();
+    assert_eq!(
+        std::fs::read_dir(place.path())
+            .expect("it is there")
+            .count(),
+        1
+    );
+    (status.code(), text, kept as u64)
+}
+
+#[test]
+fn an_interrupted_run_keeps_what_it_has() {
+    let (status, text, rows) = ended_early(|pid| latlab::sys::signal(worker_of(pid), libc::SIGINT));
+    assert_eq!(status, Some(3), "{text}");
+    assert!(
+        text.contains("NOT VALID: the run was interrupted") && rows > 0,
+        "{text}"
+    );
+}
+
+#[test]
+fn a_run_that_is_told_to_end_keeps_what_it_has() {
+    let (status, text, rows) = ended_early(|pid| latlab::sys::signal(pid, libc::SIGTERM));
+    assert_eq!(status, Some(3), "{text}");
+    assert!(
+        text.contains("NOT VALID: the run was interrupted") && rows > 0,
+        "{text}"
+    );
+}
+
+#[test]
+fn a_killed_generator_leaves_its_rows() {
+    let (status, text, rows) =
+        ended_early(|pid| latlab::sys::signal(worker_of(pid), libc::SIGKILL));
+    assert_eq!(status, Some(3), "{text}");
+    assert!(
+        text.contains("NOT VALID: a generator process was killed"),
+        "{text}"
+    );
+    assert!(rows >= 512);
+}
+
+fn worker_of(pid: u32) -> u32 {
+    let children = format!("/proc/{pid}/task/{pid}/children");
+    let text = std::fs::read_to_string(children).expect("it runs");
+    text.trim().parse().expect("one child")
+}
+
+#[test]
+fn a_full_disk_ends_the_run_and_is_said() {
+    let place = tempfile::tempdir().expect("a directory");
+    let path = place.path().display().to_string();
+    let mounted = Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=128k", "tmpfs", &path])
+        .status()
+        .expect("mount");
+    if !mounted.success() {
+        eprintln!("SKIPPED a_full_disk_ends_the_run_and_is_said: a tmpfs cannot be mounted");
+        return;
+    }
+    let (_server, url) = server(&[]);
+    let rows = place.path().join("rows.parquet").display().to_string();
+    let output = latlab(&[
+        "run",
+        &url,
+        "-c",
+        "4",
+        "--duration",
+        "60s",
+        "-n",
+        "50000",
+        "-o",
+        &rows,
+    ]);
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    let unmounted = Command::new("umount").arg(&path).status().expect("umount");
+    assert!(unmounted.success());
+    let text = format!("{stderr}{}", String::from_utf8_lossy(&output.stdout));
+    assert!(matches!(output.status.code(), Some(3 | 125)), "{text}");
+    assert!(text.contains("No space left"), "{text}");
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_in_a_sentence() {
+    let refused = |arguments: &[&str], why: &str| {
+        let output = latlab(arguments);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(matches!(output.status.code(), Some(2 | 125)), "{stderr}");
+        assert!(stderr.contains(why), "{stderr}");
+    };
+    refused(&["run", "https://localhost/"], "https is not measured");
+    refused(&["run", "localhost", "--mix", "full"], "--files");
+    refused(&["run", "localhost", "--files", "/nowhere"], "no file set");
+    refused(
+        &["run", "localhost", "--warmup", "10s", "--duration", "10s"],
+        "warm-up",
+    );
+    refused(
+        &["run", "localhost", "-c", "1", "--processes", "2"],
+        "fewer connections",
+    );
+    refused(&["run", "localhost", "--rate", "0"], "requests per second");
+    refused(
+        &["run", "localhost", "-o", "/nowhere/rows.parquet"],
+        "cannot make a directory",
+    );
+}

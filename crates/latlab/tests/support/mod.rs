@@ -1,0 +1,89 @@
+//! Starts servers and runs `latlab`.
+
+#![allow(dead_code)]
+
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+use serde_json::Value;
+
+pub const LATLAB: &str = env!("CARGO_BIN_EXE_latlab");
+
+/// A process that ends with the test.
+pub struct Running(pub Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A programmed server, and where it is.
+pub fn server(arguments: &[&str]) -> (Running, String) {
+    let mut child = Command::new(LATLAB)
+        .args(["server", "--listen", "127.0.0.1:0"])
+        .args(arguments)
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("latlab runs");
+    let stdout = child.stdout.take().expect("it is a pipe");
+    let mut line = String::new();
+    BufReader::new(stdout).read_line(&mut line).expect("a line");
+    let address = line
+        .trim()
+        .strip_prefix("listening at ")
+        .expect("an address");
+    (Running(child), format!("http://{address}/"))
+}
+
+/// A port that nobody listens at.
+pub fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("it has one").port()
+}
+
+pub fn latlab(arguments: &[&str]) -> Output {
+    Command::new(LATLAB)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .expect("latlab runs")
+}
+
+/// A run, and its summary. These tests are about what is measured, and share a machine with others: a
+/// generator that was late is no failure here.
+pub fn run(url: &str, arguments: &[&str]) -> Value {
+    let mut all = vec!["run", url, "--format", "json", "--max-lateness", "1h"];
+    all.extend(arguments);
+    let output = latlab(&all);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(matches!(output.status.code(), Some(0 | 3)), "{stderr}");
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+pub fn number(summary: &Value, pointer: &str) -> i64 {
+    let value = summary.pointer(pointer);
+    value
+        .and_then(Value::as_i64)
+        .unwrap_or_else(|| panic!("{pointer} in {summary:#}"))
+}
+
+/// How many requests failed like this.
+pub fn errors(summary: &Value, kind: &str) -> u64 {
+    summary["errors"][kind].as_u64().unwrap_or(0)
+}
+
+/// One directory of files, with the seed that servers have when nothing is said.
+pub fn files(place: &Path) -> String {
+    let files = place.join("files").display().to_string();
+    let made = latlab(&["fileset", "create", &files, "--size", "1M"]);
+    assert!(
+        made.status.success(),
+        "{}",
+        String::from_utf8_lossy(&made.stderr)
+    );
+    files
+}

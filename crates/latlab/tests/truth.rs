@@ -1,0 +1,417 @@
+//! A server whose service times are known: the laboratory returns them.
+
+mod support;
+
+use std::fs::File;
+
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use serde_json::Value;
+use support::{errors, files, latlab, number, run, server};
+
+const MS: i64 = 1_000_000;
+
+#[test]
+fn a_fixed_service_time_is_returned() {
+    let (_server, url) = server(&["--service", "fixed:5ms"]);
+    for more in [
+        &["-c", "4", "-n", "400"][..],
+        &["--rate", "200", "--duration", "2s"],
+    ] {
+        let summary = run(&url, more);
+        assert_eq!(errors(&summary, "timeout"), 0);
+        for from in ["latency_from_start", "latency_from_intended"] {
+            assert!(
+                number(&summary, &format!("/{from}/p5_ns")) >= 5 * MS,
+                "{summary:#}"
+            );
+            assert!(
+                number(&summary, &format!("/{from}/p50_ns")) < 25 * MS,
+                "{summary:#}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_heavy_tail_is_returned() {
+    // Median of a Pareto distribution: the least value times 2^(1/a); the 99th percentile: times 100^(1/a).
+    let (_server, url) = server(&["--service", "pareto:4ms,2"]);
+    let summary = run(&url, &["--rate", "300", "--duration", "5s"]);
+    let (p50, p99) = ("/latency_from_start/p50_ns", "/latency_from_start/p99_ns");
+    assert!(number(&summary, p50) as f64 >= 4e6 * 1.35, "{summary:#}");
+    assert!(
+        (number(&summary, p50) as f64) < 4e6 * 1.41 * 4.0,
+        "{summary:#}"
+    );
+    assert!(
+        (25 * MS..200 * MS).contains(&number(&summary, p99)),
+        "{summary:#}"
+    );
+}
+
+/// Section 2.2 of the thesis: one of a thousand requests is late, and throughput does not show it.
+#[test]
+fn every_stalled_request_is_seen() {
+    let place = tempfile::tempdir().expect("a directory");
+    let rows = place.path().join("rows.parquet");
+    let (_server, url) = server(&["--service", "stall:80ms/100"]);
+    let output = rows.display().to_string();
+    let summary = run(
+        &url,
+        &["-c", "1", "-n", "1000", "--duration", "60s", "-o", &output],
+    );
+    assert_eq!(number(&summary, "/ok"), 1000);
+    assert!(
+        number(&summary, "/latency_from_start/p50_ns") < 20 * MS,
+        "{summary:#}"
+    );
+    let late: Vec<usize> = column(&rows, "end_ns")
+        .iter()
+        .zip(column(&rows, "start_ns"))
+        .enumerate()
+        .filter(|(_, (end, start))| **end - start >= 80 * MS)
+        .map(|(index, _)| index + 1)
+        .collect();
+    for stalled in (100..=1000).step_by(100) {
+        assert!(late.contains(&stalled), "{stalled} is not among {late:?}");
+    }
+}
+
+#[test]
+fn inverted_service_is_inverted_in_the_rows() {
+    let place = tempfile::tempdir().expect("a directory");
+    let files = files(place.path());
+    let rows = place.path().join("rows.parquet");
+    let (_server, url) = server(&["--service", "inverted:200ms"]);
+    let output = rows.display().to_string();
+    run(
+        &url,
+        &[
+            "--files",
+            &files,
+            "-c",
+            "32",
+            "-n",
+            "2000",
+            "--duration",
+            "60s",
+            "-o",
+            &output,
+        ],
+    );
+    let latency = |from: i64, to: i64| {
+        let ends = column(&rows, "end_ns");
+        let starts = column(&rows, "start_ns");
+        let sizes = column(&rows, "size");
+        let mut found: Vec<i64> = (0..sizes.len())
+            .filter(|row| (from..to).contains(&sizes[*row]))
+            .map(|row| ends[row] - starts[row])
+            .collect();
+        found.sort_unstable();
+        found[found.len() / 2]
+    };
+    assert!(latency(0, 10_000) >= 190 * MS);
+    assert!(latency(400_000, 1_000_000) < 190 * MS);
+}
+
+/// No coordinated omission: whoever wanted to ask while the server stood still waited, too.
+#[test]
+fn an_open_loop_counts_the_waits_of_all() {
+    let (_server, url) = server(&["--service", "stall:600ms/200"]);
+    let summary = run(
+        &url,
+        &[
+            "--rate",
+            "200",
+            "--gaps",
+            "constant",
+            "--duration",
+            "2s",
+            "-c",
+            "1",
+        ],
+    );
+    assert_eq!(number(&summary, "/requests"), 400);
+    // Two of 400 were slow to be served; 60 % of a second's requests wait for one.
+    assert!(
+        number(&summary, "/latency_from_start/p95_ns") < 300 * MS,
+        "{summary:#}"
+    );
+    assert!(
+        number(&summary, "/latency_from_intended/p90_ns") >= 300 * MS,
+        "{summary:#}"
+    );
+}
+
+#[test]
+fn rates_beyond_capacity_queue_and_nothing_is_left_out() {
+    let (_server, url) = server(&["--service", "fixed:10ms", "--serial"]);
+    // 100 requests/s can be served.
+    let summary = run(
+        &url,
+        &[
+            "--rate",
+            "50,400",
+            "--gaps",
+            "constant",
+            "--duration",
+            "2s",
+            "-c",
+            "8",
+            "--timeout",
+            "2s",
+        ],
+    );
+    assert_eq!(number(&summary, "/requests"), 450, "{summary:#}");
+    let served = summary["throughput_rps"].as_f64().expect("a number");
+    assert!(served < 101.0, "{served}");
+    assert!(errors(&summary, "unsent") > 0, "{summary:#}");
+    let total =
+        number(&summary, "/ok") as u64 + errors(&summary, "unsent") + errors(&summary, "timeout");
+    assert_eq!(total, 450, "{summary:#}");
+    assert!(number(&summary, "/latency_from_intended/max_ns") >= 1000 * MS);
+}
+
+#[test]
+fn processes_share_the_work_and_their_rows_merge() {
+    let place = tempfile::tempdir().expect("a directory");
+    let rows = place.path().join("rows.parquet");
+    let files = files(place.path());
+    let (_server, url) = server(&[]);
+    let output = rows.display().to_string();
+    let all = [
+        "--files",
+        &files,
+        "--mix",
+        "full",
+        "--processes",
+        "2",
+        "-c",
+        "10",
+        "-n",
+        "1001",
+        "--duration",
+        "60s",
+        "--per-connection",
+        "5",
+        "--verify",
+        "100%",
+        "-o",
+        &output,
+    ];
+    let summary = run(&url, &all);
+    assert_eq!(number(&summary, "/ok"), 1001, "{summary:#}");
+    assert!(number(&summary, "/connections_opened") >= 1001 / 5);
+    let file = File::open(&rows).expect("rows");
+    let reader = ParquetRecordBatchReaderBuilder::try_new(file).expect("Parquet");
+    let metadata = reader.metadata().file_metadata().key_value_metadata();
+    let meta = metadata
+        .into_iter()
+        .flatten()
+        .find(|pair| pair.key == "latlab.requests/1")
+        .and_then(|pair| pair.value.clone())
+        .expect("the metadata");
+    let meta: Value = serde_json::from_str(&meta).expect("JSON");
+    assert_eq!(meta["schema"], "latlab.requests/1");
+    assert_eq!(
+        (&meta["mode"], &meta["connections"]),
+        (&"closed".into(), &10.into())
+    );
+    assert_eq!(meta["fileset"]["directories"], 1);
+    let names: Vec<String> = reader
+        .schema()
+        .fields()
+        .iter()
+        .map(|field| field.name().clone())
+        .collect();
+    let expected = [
+        "intended_ns",
+        "start_ns",
+        "first_byte_ns",
+        "end_ns",
+        "size",
+        "received",
+        "status",
+        "connection",
+        "process",
+        "kind",
+        "class",
+        "path",
+        "error",
+        "local_port",
+    ];
+    assert_eq!(names, expected);
+    let mut processes: Vec<i64> = column(&rows, "process");
+    processes.sort_unstable();
+    processes.dedup();
+    assert_eq!(processes, [0, 1]);
+    let (starts, firsts) = (column(&rows, "start_ns"), column(&rows, "first_byte_ns"));
+    let (intended, ends) = (column(&rows, "intended_ns"), column(&rows, "end_ns"));
+    for row in 0..starts.len() {
+        let times = [intended[row], starts[row], firsts[row], ends[row]];
+        assert!(times.is_sorted(), "{times:?}");
+    }
+    assert_eq!(column(&rows, "size"), column(&rows, "received"));
+    assert!(column(&rows, "local_port").iter().all(|port| *port > 0));
+}
+
+#[test]
+fn logs_lists_and_sizes_are_asked_for() {
+    let place = tempfile::tempdir().expect("a directory");
+    let write = |name: &str, text: &str| {
+        let path = place.path().join(name);
+        std::fs::write(&path, text).expect("it can be written");
+        path.display().to_string()
+    };
+    let (_server, url) = server(&[]);
+    let log = "h - - [d] \"GET /bytes/100 HTTP/1.1\" 200 100\nh - - [d] \"PUT / HTTP/1.1\" 200 1\n";
+    let output = latlab(&[
+        "run",
+        &url,
+        "--log",
+        &write("log", log),
+        "-n",
+        "10",
+        "-c",
+        "1",
+    ]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("1 that are not GET"));
+    let urls = write("urls", "/\n/bytes/5\n/missing\n");
+    let summary = run(&url, &["--urls", &urls, "-n", "30", "-c", "1"]);
+    assert_eq!(
+        (number(&summary, "/ok"), errors(&summary, "status")),
+        (20, 10)
+    );
+    let sizes = write("sizes", "1K 9\n900K 1\n");
+    let summary = run(
+        &url,
+        &[
+            "--sizes",
+            &sizes,
+            "-n",
+            "200",
+            "-c",
+            "2",
+            "--duration",
+            "60s",
+        ],
+    );
+    assert_eq!(number(&summary, "/ok"), 200, "{summary:#}");
+}
+
+#[test]
+fn a_generator_that_is_late_says_so_and_keeps_the_rows() {
+    let place = tempfile::tempdir().expect("a directory");
+    let rows = place.path().join("rows.parquet").display().to_string();
+    let (_server, url) = server(&[]);
+    let output = latlab(&[
+        "run",
+        &url,
+        "--rate",
+        "100",
+        "--duration",
+        "1s",
+        "--max-lateness",
+        "0s",
+        "-o",
+        &rows,
+    ]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(3), "{text}");
+    assert!(text.contains("NOT VALID: the generator was late"), "{text}");
+    assert!(std::path::Path::new(&rows).exists());
+}
+
+#[test]
+fn a_profile_is_of_loads_relative_to_the_capacity() {
+    let place = tempfile::tempdir().expect("a directory");
+    let profile = place.path().join("profile");
+    let (_server, url) = server(&["--service", "fixed:5ms", "--serial"]);
+    let output = latlab(&[
+        "profile",
+        &url,
+        "--loads",
+        "0.2,0.8",
+        "-c",
+        "8",
+        "--repeats",
+        "2",
+        "--duration",
+        "1s",
+        "--warmup",
+        "200ms",
+        "--max-lateness",
+        "1h",
+        "--format",
+        "json",
+        "-o",
+        &profile.display().to_string(),
+    ]);
+    let result: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let capacity = result["capacity_rps"].as_f64().expect("a number");
+    assert!((20.0..201.0).contains(&capacity), "{capacity}");
+    let loads = result["loads"].as_array().expect("a list");
+    assert_eq!(loads.len(), 2);
+    for load in loads {
+        assert_eq!(load["runs"].as_array().map(Vec::len), Some(2));
+        assert!(load["p50_ns"]["median"].as_f64().expect("a number") >= 5e6);
+        for file in load["files"].as_array().expect("a list") {
+            assert!(profile.join(file.as_str().expect("a name")).exists());
+        }
+    }
+    assert!(profile.join("summary.json").exists());
+}
+
+/// A connection asks for 400,000 bits in a second. A server that takes 40 ms for each KiB gives 200,000.
+#[test]
+fn connections_conform_as_far_as_the_server_is_fast_enough() {
+    let place = tempfile::tempdir().expect("a directory");
+    let files = files(place.path());
+    let conform = |service: &str| {
+        let (_server, url) = server(&["--service", service]);
+        let output = latlab(&[
+            "conform",
+            &url,
+            "--files",
+            &files,
+            "--fixed-set",
+            "--least",
+            "4",
+            "--most",
+            "8",
+            "--duration",
+            "4s",
+            "--warmup",
+            "500ms",
+            "--max-lateness",
+            "1h",
+            "--format",
+            "json",
+        ]);
+        let result: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        (number(&result, "/score"), result["at_least"] == true)
+    };
+    assert_eq!(conform("by-size:40ms"), (0, false));
+    let (score, at_least) = conform("fixed:0s");
+    assert!(score == 8 && at_least, "{score}");
+}
+
+/// The values of a column of numbers; 0 for none.
+fn column(path: &std::path::Path, name: &str) -> Vec<i64> {
+    use arrow::array::{Array, Int64Array, UInt16Array};
+    let file = File::open(path).expect("rows");
+    let reader = ParquetRecordBatchReaderBuilder::try_new(file).expect("Parquet");
+    let mut values = Vec::new();
+    for batch in reader.build().expect("rows") {
+        let batch = batch.expect("a batch");
+        let array = batch.column_by_name(name).expect(name);
+        if let Some(array) = array.as_any().downcast_ref::<Int64Array>() {
+            values.extend(array.iter().map(|value| value.unwrap_or(0)));
+        } else if let Some(array) = array.as_any().downcast_ref::<UInt16Array>() {
+            values.extend(array.iter().map(|value| i64::from(value.unwrap_or(0))));
+        } else {
+            panic!("{name} is {:?}", array.data_type());
+        }
+    }
+    values
+}
