@@ -26,7 +26,7 @@ const powers = (label, show, more) => axis(label, (u, splits) => {
 });
 
 // Distributions as steps over a logarithmic axis; `series`: [{colour, points: [[x, part]]}].
-function steps(place, width, series, label, show, read) {
+function steps(place, width, series, label, of, show, read) {
   const least = Math.min(...series.flatMap((one) => one.points.map((p) => p[0]).filter((x) => x > 0)), Infinity);
   const at = (x) => x > 0 ? x : (least === Infinity ? 1 : least / 2);
   const tables = series.map((one) => [one.points.map((p) => at(p[0])), one.points.map((p) => p[1])]);
@@ -40,7 +40,7 @@ function steps(place, width, series, label, show, read) {
     },
     axes: [
       powers(label, show, { size: 34 }),
-      axis("part", (u, splits) => splits.map((v) => Math.round(v * 100) + " %"), { size: 56 }),
+      axis(of, (u, splits) => splits.map((v) => Math.round(v * 100) + " %"), { size: 56 }),
     ],
     series: [{}, ...(series.length ? series : [{ colour: "--c0" }]).map((one) => ({
       paths: uPlot.paths.stepped({ align: 1 }), stroke: colour(one.colour), width: 2, spanGaps: true, points: { show: false },

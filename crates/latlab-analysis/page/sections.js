@@ -53,8 +53,11 @@ function findings() {
     section("findings", "Findings", null, make("ol", { class: "findings" }, data.findings.map((finding) =>
       make("li", {}, finding.text + " ", make("a", { href: "#" + finding.evidence }, "Show")))));
   }
-  const caveats = runs.flatMap((run) => [...run.caveats, ...(run.server ? run.server.caveats : [])]
-    .map((text) => several ? `${run.name}: ${text}` : text));
+  const told = new Map();
+  for (const run of runs) {
+    for (const text of [...run.caveats, ...(run.server ? run.server.caveats : [])]) told.set(text, [...(told.get(text) || []), run.name]);
+  }
+  const caveats = [...told].map(([text, names]) => several && names.length < runs.length ? `${names.join(", ")}: ${text}` : text);
   if (caveats.length) {
     section("missing", "What is missing or uncertain", null, make("ul", { class: "caveats" }, caveats.map((text) => make("li", {}, text))));
   }
@@ -73,7 +76,7 @@ function latencies() {
   const same = runs.every((run) => run.unit === unit);
   const place = plot((place, width) => {
     const visible = runs.map((run, index) => ({ run, colour: tint(index), points: run.cdf })).filter((one, index) => shown[index]);
-    return steps(place, width, visible, unit === "ns" ? "latency (logarithmic)" : "latency, in the file's own unit (logarithmic)",
+    return steps(place, width, visible, unit === "ns" ? "latency (logarithmic)" : "latency, in the file's own unit (logarithmic)", "part of the requests",
       (value) => unit === "ns" ? tick(value) : inUnit(value, unit), (x) => {
         out.textContent = x === null ? "" : `up to ${inUnit(x, unit)}: ` + visible.map((one) => {
           const at = one.points.filter((p) => p[0] <= x).at(-1);
@@ -166,10 +169,10 @@ function inversion() {
     "that divides its capacity equally among its requests has it as well. What is left when that is subtracted is the server's own.",
     parts, table([
       ["run", (run) => several ? label(run) : run.name], ["inversion", (run) => fixed(run.service_inversion), "n"],
-      ["at 95 %", (run) => range(run.inversion.interval), "n"],
+      ["interval at 95 %", (run) => range(run.inversion.interval), "n"],
       ["ideal server", (run) => corrected(run) ? fixed(corrected(run).ideal) : "", "n"],
       ["corrected", (run) => corrected(run) ? (corrected(run).value > 0 ? "+" : "") + fixed(corrected(run).value) : "", "n"],
-      ["at 95 %", (run) => corrected(run) ? range(corrected(run).interval) : "", "n"],
+      ["interval at 95 %", (run) => corrected(run) ? range(corrected(run).interval) : "", "n"],
       ["no order", (run) => fixed(run.inversion.random), "n"], ["reverse", (run) => fixed(run.inversion.reversed), "n"],
       ["Jain, connections", (run) => fixed(run.jain.per_connection), "n"], ["Jain, requests", (run) => fixed(run.jain.per_request), "n"],
     ], known),
@@ -211,7 +214,7 @@ function burstiness() {
     const shown = ready.map((run, at) => at < 8);
     const place = plot((place, width) => {
       const visible = ready.map((run, at) => ({ run, colour: tint(at), points: run.server.burstiness.ready.cdf })).filter((one, at) => shown[at]);
-      return steps(place, width, visible, "events for each return of epoll_wait, select or poll (logarithmic)", (value) => count(value), (x) => {
+      return steps(place, width, visible, "events for each return of epoll_wait, select or poll (logarithmic)", "part of the calls", (value) => count(value), (x) => {
         out.textContent = x === null ? "" : `up to ${count(Math.round(x))}: ` + visible.map((one) => {
           const at = one.points.filter((p) => p[0] <= x).at(-1);
           return `${several ? label(one.run) + " " : ""}${percent(at ? at[1] : 0)} of the calls`;
@@ -262,18 +265,19 @@ function causes() {
         (found.slow.unsent_ns >= 1 ? ` Slow ones had been due for ${time(found.slow.unsent_ns)} when they were sent.` : "") +
         (found.outside ? ` ${count(found.outside)} more slow ones are not all in the time that was recorded.` : "")),
       found.causes.length ? table([
-        ["waited for", (c) => c.label], ["in", (c) => c.call], ["threads", (c) => `${c.comm}${c.threads > 1 ? " × " + count(c.threads) : ""}`],
+        ["waited for", (c) => c.label], ["in", (c) => c.call === "(user)" ? "between calls" : c.call], ["threads", (c) => `${c.comm}${c.threads > 1 ? " × " + count(c.threads) : ""}`],
         ["in a slow request", (c) => time(c.slow_ns), "n"],
-        ["", (c) => make("div", { class: "stack" }, make("i", { style: `width: ${100 * Math.max(0, c.slow_ns) / longest}%; background: var(--disk)` })), "bars"],
+        ["", (c) => make("div", { class: "stack" }, make("i", { style: `width: ${100 * Math.max(0, c.slow_ns) / longest}%; background: var(--disk)` })), "brief"],
         ["in an ordinary one", (c) => time(c.ordinary_ns), "n"],
-        ["more than its length explains", (c) => time(c.excess_ns), "n"], ["of the slow ones", (c) => percent(c.part), "n"], ["longest", (c) => time(c.longest_ns), "n"],
+        ["at any time", (c) => time(c.anytime_ns), "n"], ["excess", (c) => time(c.excess_ns), "n"], ["of the slow ones", (c) => percent(c.part), "n"], ["longest", (c) => time(c.longest_ns), "n"],
         ["mostly", (c) => c.resource || "", "long"], ["held by", (c) => c.owner || "", "long"],
       ], found.causes) : make("p", {}, "No thread of the server was blocked while they were on their way, idle waits aside."),
       found.left_out ? make("p", { class: "quiet" }, `${count(found.left_out)} more kinds of waits.`) : null];
   });
   section("causes", "What the server waited for in slow requests",
-    "Waits of the server's threads while slow requests were on their way, beside those while ordinary ones were. Which thread serves a request is not known from " +
-    "outside: what blocks in both alike is no cause. Of several threads, the one that waited longest counts.", parts);
+    "Waits of the server's threads while slow requests were on their way, beside those while ordinary ones were, and in intervals as long as the slow ones at any " +
+    "time of the run. Which thread serves a request is not known from outside: what blocks at any time alike is no cause. Of several threads, the one that waited longest counts. " +
+    "Excess is what slow requests saw more than any time.", parts);
 }
 
 function against() {

@@ -137,6 +137,7 @@ pub fn analyze(arguments: &Analyze, out: &mut dyn Write, width: usize) -> Result
         );
     }
     let mut runs = measured(arguments)?;
+    sort(&mut runs);
     let base = match &arguments.against {
         Some(path) => {
             let run = read(path, &arguments.options())?;
@@ -156,7 +157,6 @@ pub fn analyze(arguments: &Analyze, out: &mut dyn Write, width: usize) -> Result
             comparisons.push(compare(base, run));
         }
     }
-    sort(&mut runs);
     let mut report = Report::new(runs.into_iter().map(|run| run.report).collect());
     report.against = comparisons;
     if let Some(path) = &arguments.html {

@@ -21,6 +21,11 @@ fn finding(text: String, evidence: &'static str) -> Finding {
 pub fn findings(runs: &[RunReport]) -> Vec<Finding> {
     let mut found = Vec::new();
     growth(runs, &mut found);
+    // Of several runs, the one with most of it; the others are in the plot.
+    let most = runs
+        .iter()
+        .filter_map(|run| run.service_inversion)
+        .fold(0.0, f64::max);
     for run in runs {
         let of = if runs.len() > 1 {
             format!("{}: ", run.name)
@@ -29,7 +34,9 @@ pub fn findings(runs: &[RunReport]) -> Vec<Finding> {
         };
         let mut own = Vec::new();
         causes(run, &mut own);
-        inversion(run, &mut own);
+        if runs.len() == 1 || run.service_inversion == Some(most) {
+            inversion(run, &mut own);
+        }
         burstiness(run, &mut own);
         found.extend(own.into_iter().map(|one| Finding {
             text: format!("{of}{}", one.text),
@@ -50,11 +57,12 @@ fn growth(runs: &[RunReport], found: &mut Vec<Finding>) {
         return;
     }
     let change = |name: &str, before: Number, after: Number| {
+        let times = after.0 / before.0.max(1e-9);
         format!(
-            "the {name} goes from {} to {} ({:.1} times)",
+            "the {name} goes from {} to {} ({times:.*} times)",
             latency(before, first.unit),
             latency(after, last.unit),
-            after.0 / before.0.max(1e-9)
+            usize::from(times < 10.0),
         )
     };
     let mut text = format!(
@@ -131,16 +139,19 @@ fn causes(run: &RunReport, found: &mut Vec<Finding>) {
             .owner
             .as_ref()
             .map_or(String::new(), |who| format!(", held by {who}"));
+        let place = match cause.call.as_str() {
+            "(user)" => "between calls".to_string(),
+            call => format!("in {call}"),
+        };
         found.push(finding(
             format!(
-                "Requests slower than {} % of all took {} on average; in {} % of them {} waited for {}{on} in \
-                 {}{owner}: {} in each, against {} in an ordinary request.",
+                "Requests slower than {} % of all took {} on average; in {} % of them {} waited for {}{on} \
+                 {place}{owner}: {} in each, against {} in an ordinary request.",
                 causes.percent,
                 time(slow.mean_ns),
                 (100.0 * cause.part).round(),
                 cause.comm,
                 cause.label,
-                cause.call,
                 time(cause.slow_ns),
                 time(cause.ordinary_ns),
             ),

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::rows::Meta;
 
 /// Requests of a run, at most: a small file can claim any number of them.
-pub const REQUESTS_MAX: usize = 1 << 27;
+pub const REQUESTS_MAX: usize = 1 << 26;
 
 /// What can be a part of a server's capacity: beyond it, too.
 pub const LOADS: std::ops::RangeInclusive<f64> = 0.001..=1000.0;

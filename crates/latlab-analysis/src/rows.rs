@@ -24,9 +24,9 @@ pub struct Meta {
     #[serde(default)]
     pub offered_rps: Option<f64>,
     #[serde(default)]
-    pub connections: u64,
+    pub connections: Option<u64>,
     #[serde(default)]
-    pub seed: u64,
+    pub seed: Option<u64>,
     /// The file set, as its maker describes it.
     #[serde(default)]
     pub fileset: serde_json::Value,
@@ -42,7 +42,7 @@ pub struct Meta {
     pub generator_cpu: Option<f64>,
     /// Requests that were due before are no results.
     #[serde(default)]
-    pub warmup_ns: i64,
+    pub warmup_ns: Option<i64>,
 }
 
 /// How late the generator itself was with its requests.

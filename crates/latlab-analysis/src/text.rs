@@ -59,8 +59,13 @@ pub fn printable(text: &str) -> String {
 pub struct Grid(Table);
 
 impl Grid {
-    /// Columns whose name begins with `>` have numbers.
+    /// Columns whose name begins with `>` have numbers. The others are broken, and not below 8 letters.
     pub fn new(columns: &[&str], width: usize) -> Grid {
+        Grid::with_least(columns, width, 8)
+    }
+
+    /// The others have at least so many letters, and two of space.
+    pub fn with_least(columns: &[&str], width: usize, least: u16) -> Grid {
         let mut table = Table::new();
         table.load_style(TableStyle::new());
         table.set_content_arrangement(ContentArrangement::Dynamic);
@@ -73,7 +78,7 @@ impl Grid {
                     column.set_cell_alignment(CellAlignment::Right);
                     column.set_constraint(ColumnConstraint::ContentWidth);
                 } else {
-                    column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(8)));
+                    column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(least)));
                 }
             }
         }
@@ -157,7 +162,7 @@ fn over_loads(out: &mut dyn Write, runs: &[RunReport], width: usize) -> io::Resu
     let sets = runs
         .iter()
         .any(|run| run.data_set_bytes != runs[0].data_set_bytes);
-    let mut columns = vec!["run", "load"];
+    let mut columns = vec!["run", ">load"];
     if sets {
         columns.push(">data set");
     }
@@ -173,7 +178,9 @@ fn over_loads(out: &mut dyn Write, runs: &[RunReport], width: usize) -> io::Resu
         ">inversion",
         ">corrected",
     ]);
-    let mut grid = Grid::new(&columns, width);
+    let name = runs.iter().map(|run| run.name.chars().count()).max();
+    let least = name.unwrap_or(0).clamp(6, 24) as u16 + 3;
+    let mut grid = Grid::with_least(&columns, width, least);
     for run in runs {
         let mut row = vec![run.name.clone(), load(run)];
         if sets {
@@ -540,6 +547,7 @@ fn causes(out: &mut dyn Write, found: &Causes, width: usize) -> io::Result<()> {
         "thread",
         ">slow",
         ">ordinary",
+        ">any time",
         ">excess",
         ">of the slow",
         "mostly",
@@ -554,10 +562,11 @@ fn causes(out: &mut dyn Write, found: &Causes, width: usize) -> io::Result<()> {
         };
         grid.row([
             cause.label.clone(),
-            cause.call.clone(),
+            cause.call.replace("(user)", "between calls"),
             format!("{}{threads}", cause.comm),
             time(cause.slow_ns),
             time(cause.ordinary_ns),
+            time(cause.anytime_ns),
             time(cause.excess_ns),
             format!("{:.0} %", 100.0 * cause.part),
             cause.resource.clone().unwrap_or_default(),
@@ -567,7 +576,7 @@ fn causes(out: &mut dyn Write, found: &Causes, width: usize) -> io::Result<()> {
     grid.print(out)?;
     note(
         out,
-        "Excess: longer than ordinary requests let expect for the length of a slow one. Idle waits are not told.",
+        "Excess: longer than in intervals as long as the slow requests at any time of the run. Idle waits are not told.",
         width,
     )
 }

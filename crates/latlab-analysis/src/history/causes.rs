@@ -1,8 +1,8 @@
 //! The causes of slow requests: what the server's threads waited for while those were on their way.
 //!
 //! Which thread serves a request is not known from outside. So the slow requests are put beside
-//! ordinary ones: what blocks threads in any interval whatever, blocks them in those as well, and is no
-//! cause. What blocks them in the intervals of slow requests more than in those of ordinary ones is.
+//! intervals that are as long, at any time of the run: what blocks threads all the time, blocks them in
+//! those as well, and is no cause. What blocks them more while slow requests are on their way is.
 
 use rustc_hash::FxHashMap;
 use serde::Serialize;
@@ -13,6 +13,10 @@ use crate::request::{Request, Run};
 
 /// Requests of each kind that are looked at; of more, evenly chosen ones.
 const REQUESTS_MAX: usize = 10_000;
+/// Intervals at any time that are looked at, at least: chance must not matter.
+const ANYTIME_MIN: usize = 2_000;
+/// The same file gives the same figures.
+const SEED: u64 = 33;
 /// Sleeps that are kept.
 const SLEEPS_MAX: usize = 1 << 24;
 /// Kinds of waits that are told.
@@ -20,7 +24,7 @@ const CAUSES_MAX: usize = 20;
 /// Things waited for, and their holders, that are told apart for each kind of wait.
 const THINGS_MAX: usize = 256;
 /// What stands for a wait that the scheduler makes.
-const FOR_CPU: &str = "waiting for a CPU";
+const FOR_CPU: &str = "a CPU";
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Causes {
@@ -66,7 +70,9 @@ pub struct Cause {
     /// How long in a slow request, and in an ordinary one: of the thread that did so longest, on average.
     pub slow_ns: f64,
     pub ordinary_ns: f64,
-    /// Longer in a slow request than ordinary ones let expect for its length.
+    /// The same in intervals as long as slow requests, at any time.
+    pub anytime_ns: f64,
+    /// Longer in a slow request than at any time.
     pub excess_ns: f64,
     /// The longest in one request.
     pub longest_ns: u64,
@@ -142,6 +148,7 @@ pub struct CauseCollector {
     percent: f64,
     slow: Vec<Span>,
     ordinary: Vec<Span>,
+    anytime: Vec<Span>,
     slow_requests: Requests,
     ordinary_requests: Requests,
     outside: u64,
@@ -159,6 +166,22 @@ fn spans(requests: &[Request], started: i64) -> Vec<Span> {
         end: started.saturating_add(request.end_ns()),
     };
     requests.iter().step_by(every).map(span).collect()
+}
+
+/// As long as these, each somewhere in the time that was recorded.
+fn anytime(spans: &[Span], common: Span) -> Vec<Span> {
+    let mut random = fastrand::Rng::with_seed(SEED);
+    let rounds = ANYTIME_MIN.div_ceil(spans.len().max(1));
+    let mut found = Vec::with_capacity(rounds * spans.len());
+    for span in spans.iter().cycle().take(rounds * spans.len()) {
+        let room = common.length().saturating_sub(span.length());
+        let begin = common.begin.saturating_add(random.u64(0..=room) as i64);
+        found.push(Span {
+            begin,
+            end: begin.saturating_add(span.length() as i64),
+        });
+    }
+    found
 }
 
 fn summary(requests: &[Request]) -> Requests {
@@ -216,6 +239,8 @@ impl CauseCollector {
         };
         let mut any = pairs(&slow_spans);
         any.extend(pairs(&ordinary_spans));
+        let anytime = anytime(&slow_spans, common);
+        any.extend(pairs(&anytime));
         Some(CauseCollector {
             percent,
             slow_requests: summary(&slow),
@@ -224,6 +249,7 @@ impl CauseCollector {
             in_any: Timeline::new(any),
             slow: slow_spans,
             ordinary: ordinary_spans,
+            anytime,
             outside,
             kinds: FxHashMap::default(),
             sleeps: 0,
@@ -294,11 +320,6 @@ impl CauseCollector {
             self.slow.len().max(1) as f64,
             self.ordinary.len().max(1) as f64,
         );
-        let mean = |spans: &[Span]| {
-            spans.iter().map(|span| span.length() as f64).sum::<f64>() / spans.len().max(1) as f64
-        };
-        // For its length, a slow request has so many ordinary ones' waits.
-        let longer = mean(&self.slow) / mean(&self.ordinary).max(1.0);
         let blocked = self.kinds.iter().filter(|(kind, _)| kind.label != NONE);
         let blocked = blocked.flat_map(|(_, waits)| waits.by_thread.values().flatten().copied());
         let any = Timeline::new(blocked.collect());
@@ -331,6 +352,12 @@ impl CauseCollector {
                 .map(|span| longest(span) as f64)
                 .sum::<f64>()
                 / n.1;
+            let anytime_ns = self
+                .anytime
+                .iter()
+                .map(|span| longest(span) as f64)
+                .sum::<f64>()
+                / self.anytime.len().max(1) as f64;
             let requests = of_slow.iter().filter(|ns| **ns > 0).count() as u64;
             if requests == 0 {
                 continue;
@@ -359,7 +386,8 @@ impl CauseCollector {
                 part: requests as f64 / n.0,
                 slow_ns,
                 ordinary_ns,
-                excess_ns: slow_ns - ordinary_ns * longer.max(1.0),
+                anytime_ns,
+                excess_ns: slow_ns - anytime_ns,
                 longest_ns: of_slow.iter().copied().max().unwrap_or(0),
                 resource: most(&waits.resources),
                 owner: owner.map(|((comm, doing), _)| match *doing {

@@ -103,9 +103,9 @@ const EVENT_CALLS: &[&str] = &[
     "ppoll_time64",
 ];
 
-fn numbers<'a, T: ArrowPrimitiveType>(
-    column: Option<&'a arrow::array::ArrayRef>,
-) -> Result<&'a PrimitiveArray<T>> {
+fn numbers<T: ArrowPrimitiveType>(
+    column: Option<&arrow::array::ArrayRef>,
+) -> Result<&PrimitiveArray<T>> {
     let column = column.context("a column is missing")?;
     column
         .as_primitive_opt::<T>()

@@ -185,8 +185,15 @@ pub fn list(names: &[String]) -> String {
 impl Columns {
     /// Finds what the user named, or what names are usual for.
     pub fn of(names: &[String], options: &Options) -> Result<Columns> {
+        let plain_names: Vec<String> = names.iter().map(|name| plain(name)).collect();
+        let has = |name: &str| plain_names.iter().any(|other| other == name);
+        // Of JMeter and of hey, whose files have no units.
+        let jmeter = has("timestamp") && has("elapsed") && has("responsecode");
+        let hey = has("response_time") && has("dns_dialup");
         let latency = match &options.latency_column {
             Some(name) => Some(named(names, name, TimeUnit::named)?),
+            // Its `Latency` is up to the first byte.
+            None if jmeter => find(names, &["elapsed"], TimeUnit::named, "latency")?,
             None => find(names, LATENCY, TimeUnit::named, "latency")?,
         };
         let Some(mut latency) = latency else {
@@ -195,11 +202,6 @@ impl Columns {
                 list(names)
             );
         };
-        let plain_names: Vec<String> = names.iter().map(|name| plain(name)).collect();
-        let has = |name: &str| plain_names.iter().any(|other| other == name);
-        // Of JMeter and of hey, whose files have no units.
-        let jmeter = has("timestamp") && has("elapsed") && has("responsecode");
-        let hey = has("response_time") && has("dns_dialup");
         let known_unit = match plain(&latency.name).as_str() {
             name if SECONDS.contains(&name) => Some(TimeUnit::S),
             "elapsed" if jmeter => Some(TimeUnit::Ms),
@@ -356,7 +358,11 @@ impl Assembler {
 
     /// In ns since the first one.
     fn start(&mut self, text: &str, unit: Option<TimeUnit>) -> Result<i64> {
-        let absolute = if let Ok((value, stated)) = time(text) {
+        let exact = text.trim().parse::<u64>().ok().zip(unit);
+        let absolute = if let Some((value, unit)) = exact {
+            // Nanoseconds since 1970 have more digits than a float.
+            i128::from(value) * unit.ns() as i128
+        } else if let Ok((value, stated)) = time(text) {
             match stated.or(unit) {
                 Some(unit) => i128::from(whole(value * unit.ns())?),
                 None => {
@@ -393,7 +399,7 @@ impl Assembler {
                  by size."
                     .to_string(),
             ),
-            Some(size) if size.unit.is_none() => run.caveats.push(format!(
+            Some(size) if size.unit.is_none() && !plain(&size.name).contains("byte") => run.caveats.push(format!(
                 "Sizes, from the column `{}`, are taken for bytes.",
                 short(&size.name)
             )),
@@ -454,8 +460,16 @@ mod tests {
             );
             assert!(found.size.is_some());
         }
-        let jmeter =
-            of(&["timeStamp", "elapsed", "label", "responseCode", "bytes"]).expect("JMeter's");
+        let jmeter = of(&[
+            "timeStamp",
+            "elapsed",
+            "label",
+            "responseCode",
+            "bytes",
+            "sentBytes",
+            "Latency",
+        ])
+        .expect("JMeter's");
         assert_eq!(jmeter.latency.unit, Some(TimeUnit::Ms));
         assert_eq!(jmeter.start.expect("a start").unit, Some(TimeUnit::Ms));
         assert_eq!(jmeter.status, Some(3));

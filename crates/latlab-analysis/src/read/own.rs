@@ -61,7 +61,7 @@ pub fn read(path: &Path, options: &Options) -> Result<Run> {
             Mode::Open => Basis::Intended,
             Mode::Closed => Basis::Sent,
         }),
-        warm_up_ns: meta.warmup_ns,
+        warm_up_ns: meta.warmup_ns.unwrap_or(i64::MIN),
         run: Run::new(path.to_path_buf(), SCHEMA),
         connections: FxHashMap::default(),
         row: 0,

@@ -83,6 +83,10 @@ pub fn time(text: &str) -> Result<(f64, Option<TimeUnit>)> {
             !digits(*c) && !exponent
         })
         .map_or(text.len(), |(at, _)| at);
+    if end == 0 {
+        // Nothing of it is a number: the message has all of it.
+        number(text)?;
+    }
     let value = number(&text[..end])?;
     let unit = text[end..].trim();
     if unit.is_empty() {

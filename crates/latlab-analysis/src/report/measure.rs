@@ -106,7 +106,7 @@ pub fn measure(run: &Run, settings: &Settings) -> Result<Measured> {
         mode: run.mode,
         load,
         offered_rps: run.offered_rps,
-        connections: meta.map(|meta| meta.connections),
+        connections: meta.and_then(|meta| meta.connections),
         data_set_bytes: run.data_set_bytes,
         requests: scored.len() as u64,
         failed: run.failed.clone(),
