@@ -15,7 +15,7 @@ thread_local! {
 }
 
 /// Every column's pages have to lie within the file.
-pub(crate) fn check_pages(metadata: &ParquetMetaData, length: u64) -> Result<()> {
+pub fn check_pages(metadata: &ParquetMetaData, length: u64) -> Result<()> {
     for group in metadata.row_groups() {
         ensure!(
             group.num_rows() >= 0,
@@ -41,7 +41,7 @@ pub(crate) fn check_pages(metadata: &ParquetMetaData, length: u64) -> Result<()>
 }
 
 /// Calls the Parquet reader; what it panics about is an error.
-pub(crate) fn carefully<T>(read: impl FnOnce() -> T) -> Result<T> {
+pub fn carefully<T>(read: impl FnOnce() -> T) -> Result<T> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         // The message is in the error: nobody needs it on the terminal as well.
@@ -66,12 +66,12 @@ pub(crate) fn carefully<T>(read: impl FnOnce() -> T) -> Result<T> {
 }
 
 /// Batches of a reader, up to its first error.
-pub(crate) struct Careful<R> {
+pub struct Careful<R> {
     reader: Option<R>,
 }
 
 impl<R> Careful<R> {
-    pub(crate) fn new(reader: R) -> Careful<R> {
+    pub fn new(reader: R) -> Careful<R> {
         Careful {
             reader: Some(reader),
         }

@@ -3,7 +3,7 @@
 //! `docs/history.md` describes the columns. [`Writer`] keeps a file that can be read at any time;
 //! [`History`] reads files, also those of a recorder that was killed.
 
-mod careful;
+pub mod careful;
 mod columns;
 mod encode;
 mod flight;

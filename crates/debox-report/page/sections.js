@@ -1,7 +1,5 @@
 // The report, section by section.
 
-const main = document.getElementById("main");
-const contents = document.getElementById("contents");
 const recording = data.recording;
 const PARTS = [
   ["on the CPU", "--cpu", (b) => b.cpu_ns], ["interrupts", "--irq", (b) => b.irq_ns || 0],
@@ -14,12 +12,6 @@ const CLASS_COLOURS = {
   "blocked: network": "--network", "blocked: process": "--process", "blocked: cpu": "--c7",
   "blocked: other": "--other", "blocked: not listed": "--c6", "blocked: idle": "--idle",
 };
-const LINES = ["--c0", "--c1", "--c2", "--c3", "--c4", "--c5", "--c6", "--c7"];
-
-function section(id, title, sentence, ...children) {
-  contents.append(make("a", { href: "#" + id }, title));
-  main.append(make("section", { id }, make("h2", {}, title), sentence ? make("p", {}, sentence) : null, children));
-}
 
 const active = (budget) => budget.wall_ns - budget.idle_ns;
 
@@ -316,23 +308,4 @@ function threads() {
     data.threads_left_out ? make("p", { class: "quiet" }, `${count(data.threads_left_out)} more threads took less.`) : null);
 }
 
-function theme() {
-  const button = document.getElementById("theme");
-  const system = matchMedia("(prefers-color-scheme: dark)");
-  const set = (dark) => {
-    document.documentElement.dataset.theme = dark ? "dark" : "light";
-    button.textContent = dark ? "Light" : "Dark";
-  };
-  set(location.hash === "#dark" || system.matches);
-  button.addEventListener("click", () => { set(document.documentElement.dataset.theme !== "dark"); drawAll(true); });
-  system.addEventListener("change", () => { set(system.matches); drawAll(true); });
-}
-
-theme();
-[heading, findings, against, calls, overTime, matrix, waits, flame, latencies, trends, slowest, threads].forEach((draw) => draw());
-drawAll(true);
-// A finding's row is there only now.
-if (location.hash.length > 1 && document.getElementById(location.hash.slice(1))) document.getElementById(location.hash.slice(1)).scrollIntoView();
-let waiting = 0;
-addEventListener("resize", () => { clearTimeout(waiting); waiting = setTimeout(() => drawAll(false), 150); });
-document.documentElement.dataset.done = "yes";
+start([heading, findings, against, calls, overTime, matrix, waits, flame, latencies, trends, slowest, threads]);

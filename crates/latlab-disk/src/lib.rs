@@ -9,13 +9,11 @@
 
 mod check;
 mod command;
-mod confine;
 mod daemon;
 mod disk;
 mod model;
 
 pub use check::{check, Checked};
 pub use command::{run, Options};
-pub use confine::Confinement;
 pub use disk::Disk;
 pub use model::Parameters;

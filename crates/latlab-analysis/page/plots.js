@@ -1,0 +1,92 @@
+// Plots of latencies. Nothing here knows the report.
+
+// A latency in its unit; `unit` is "ns", or "unstated": then it is as the file has it.
+const inUnit = (value, unit) => unit === "ns" ? time(value) : Number(value.toPrecision(4)).toLocaleString("en", { maximumFractionDigits: 9 });
+
+// As `decades`, for latencies whose unit is not known, and for counts.
+const powers = (label, show, more) => axis(label, (u, splits) => {
+  const few = splits.length <= 20;
+  return splits.map((value) => {
+    const digit = Math.round(value / 10 ** Math.floor(Math.log10(value) + 1e-9));
+    return digit === 1 || (few && (digit === 2 || digit === 5)) ? show(value) : "";
+  });
+}, {
+  splits: (u, index, low, high) => {
+    const found = [];
+    for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power += 1) {
+      for (let digit = 1; digit < 10; digit += 1) {
+        const value = digit * 10 ** power;
+        if (value >= low * 0.999 && value <= high * 1.001) found.push(value);
+      }
+    }
+    return found;
+  },
+  filter: (u, splits) => splits,
+  ...more,
+});
+
+// Distributions as steps over a logarithmic axis; `series`: [{colour, points: [[x, part]]}].
+function steps(place, width, series, label, of, show, read) {
+  const least = Math.min(...series.flatMap((one) => one.points.map((p) => p[0]).filter((x) => x > 0)), Infinity);
+  const at = (x) => x > 0 ? x : (least === Infinity ? 1 : least / 2);
+  const tables = series.map((one) => [one.points.map((p) => at(p[0])), one.points.map((p) => p[1])]);
+  const joined = tables.length ? uPlot.join(tables) : [[1, 10], [null, null]];
+  const options = {
+    width, height: Math.max(240, Math.min(380, width * 0.5)),
+    legend: { show: false }, cursor: { drag: { x: true, y: false } },
+    scales: {
+      x: { time: false, distr: 3, range: (u, low, high) => [low * 0.8, Math.max(high, low * 2) * 1.2] },
+      y: { range: [0, 1.02] },
+    },
+    axes: [
+      powers(label, show, { size: 34 }),
+      axis(of, (u, splits) => splits.map((v) => Math.round(v * 100) + " %"), { size: 56 }),
+    ],
+    series: [{}, ...(series.length ? series : [{ colour: "--c0" }]).map((one) => ({
+      paths: uPlot.paths.stepped({ align: 1 }), stroke: colour(one.colour), width: 2, spanGaps: true, points: { show: false },
+    }))],
+    hooks: { setCursor: [(u) => read(u.cursor.left >= 0 ? u.posToVal(u.cursor.left, "x") : null)] },
+  };
+  const drawing = new uPlot(options, joined, place);
+  return () => drawing.destroy();
+}
+
+// Lines over what was varied; `series`: [{colour, dash, values}], one for each x.
+function lines(place, width, xs, series, axes, logarithmic, read) {
+  const options = {
+    width, height: Math.max(240, Math.min(360, width * 0.5)),
+    legend: { show: false }, cursor: { drag: { x: true, y: false } },
+    scales: {
+      x: { time: false, range: (u, low, high) => { const room = (high - low) * 0.03 || Math.abs(high) * 0.1 || 1; return [low - room, high + room]; } },
+      y: logarithmic
+        ? { distr: 3, range: (u, low, high) => [Math.max(low, Number.MIN_VALUE) * 0.7, Math.max(high, low * 2) * 1.4] }
+        : { range: (u, low, high) => [Math.min(0, low), Math.max(high * 1.08, 0.1)] },
+    },
+    axes,
+    series: [{}, ...series.map((one) => ({
+      stroke: colour(one.colour), width: 2, dash: one.dash, spanGaps: true,
+      points: { show: true, size: 7, stroke: colour(one.colour), fill: colour(one.colour) },
+    }))],
+    hooks: { setCursor: [(u) => read(u.cursor.idx)] },
+  };
+  const drawing = new uPlot(options, [xs, ...series.map((one) => one.values)], place);
+  return () => drawing.destroy();
+}
+
+// Bars that stand next to each other; `bars`: [{name, part}].
+function columns(place, width, bars, label, read) {
+  const options = {
+    width, height: 240, legend: { show: false }, cursor: { drag: { x: false, y: false } },
+    scales: { x: { time: false, range: [-0.7, bars.length - 0.3] }, y: { range: (u, low, high) => [0, Math.max(high * 1.08, 0.01)] } },
+    axes: [
+      axis(label, (u, splits) => splits.map((v) => Number.isInteger(v) && bars[v] ? bars[v].name : ""), { size: 34 }),
+      axis("part of the time", (u, splits) => splits.map((v) => percent(v)), { size: 64 }),
+    ],
+    series: [{}, {
+      paths: uPlot.paths.bars({ size: [0.8, 100] }), fill: colour("--c0"), stroke: colour("--c0"), width: 0, points: { show: false },
+    }],
+    hooks: { setCursor: [(u) => read(u.cursor.idx)] },
+  };
+  const drawing = new uPlot(options, [bars.map((bar, at) => at), bars.map((bar) => bar.part)], place);
+  return () => drawing.destroy();
+}

@@ -1,0 +1,255 @@
+//! `latlab analyze`.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use anyhow::{bail, ensure, Context, Result};
+use clap::{Args, ValueEnum};
+use debox_history::History;
+
+use crate::compare::compare;
+use crate::history::join;
+use crate::page;
+use crate::read::{read, Options, SizeUnit, TimeUnit};
+use crate::report::{measure, Measured, Report, Settings};
+use crate::request::{Basis, LOADS};
+use crate::text;
+
+/// Show what recorded requests say of a server: latency, service inversion, deciles, causes
+///
+/// Reads what `latlab` recorded, CSV and NDJSON with the latency and the size of each request, the
+/// database of `oha --db-url`, and `vegeta encode`'s JSON. Several files are several loads of one
+/// server, or several sizes of its data set.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = "Examples:
+  latlab analyze requests.parquet
+  latlab analyze load-*.parquet --html report.html
+  latlab analyze requests.csv --latency-column took --latency-unit ms --format json
+  latlab analyze requests.parquet --history server.parquet   # of: debox record -p PID")]
+pub struct Analyze {
+    /// Requests: one file for each load
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+
+    /// What is printed
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+
+    /// Draw the figures as a page, in one file
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+
+    /// Another run to compare each of the files with
+    #[arg(long, value_name = "FILE")]
+    pub against: Option<PathBuf>,
+
+    /// History of the server (of `debox record -p`) in the time of the requests: burstiness and causes
+    #[arg(long, value_name = "FILE")]
+    pub history: Vec<PathBuf>,
+
+    /// Causes are looked for in requests slower than this percentile
+    #[arg(long, value_name = "PERCENT", default_value_t = 99.0, value_parser = percentile)]
+    pub slow: f64,
+
+    /// From where to where a latency is [default: intended where there is a schedule, else sent]
+    #[arg(long, value_enum)]
+    pub latency: Option<Basis>,
+
+    /// Part of the server's capacity that was asked for, for each file that does not say, such as 0.8
+    #[arg(long, value_name = "LOAD", value_delimiter = ',')]
+    pub load: Vec<f64>,
+
+    /// What a request costs the ideal server beside its size, in bytes
+    #[arg(long, value_name = "BYTES", default_value_t = 0)]
+    pub request_bytes: u64,
+
+    /// Column of the latency, where its name is not usual; of objects in objects: `response.latency`
+    #[arg(long, value_name = "NAME", help_heading = "Rows of other tools")]
+    pub latency_column: Option<String>,
+
+    /// Unit of the latency, where neither the column nor the values say it
+    #[arg(
+        long,
+        value_enum,
+        value_name = "UNIT",
+        help_heading = "Rows of other tools"
+    )]
+    pub latency_unit: Option<TimeUnit>,
+
+    /// Column of the response's size
+    #[arg(long, value_name = "NAME", help_heading = "Rows of other tools")]
+    pub size_column: Option<String>,
+
+    /// Unit of the size [default: bytes]
+    #[arg(
+        long,
+        value_enum,
+        value_name = "UNIT",
+        help_heading = "Rows of other tools"
+    )]
+    pub size_unit: Option<SizeUnit>,
+
+    /// Column of the time at which the request began
+    #[arg(long, value_name = "NAME", help_heading = "Rows of other tools")]
+    pub start_column: Option<String>,
+
+    /// Unit of that time
+    #[arg(
+        long,
+        value_enum,
+        value_name = "UNIT",
+        help_heading = "Rows of other tools"
+    )]
+    pub start_unit: Option<TimeUnit>,
+
+    /// The first line is a request: columns are numbered from 1
+    #[arg(long, help_heading = "Rows of other tools")]
+    pub no_header: bool,
+
+    /// Which run of oha's database
+    #[arg(long, value_name = "N", help_heading = "Rows of other tools")]
+    pub run: Option<i64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Tables, for a terminal
+    Text,
+    /// latlab.analysis/1
+    Json,
+}
+
+fn percentile(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(percent) if (0.0..100.0).contains(&percent) => Ok(percent),
+        _ => Err("a percentile is at least 0 and less than 100".to_string()),
+    }
+}
+
+/// Does what the command line asks for. What it prints goes to `out`; `width`: columns of the terminal.
+pub fn analyze(arguments: &Analyze, out: &mut dyn Write, width: usize) -> Result<()> {
+    if let (Some(why), Some(_)) = (page::missing(), &arguments.html) {
+        // Told before anything long is done.
+        bail!(
+            "--html cannot draw a page, because {why}: install nodejs and npm, and build latlab again with \
+             a network"
+        );
+    }
+    let mut runs = measured(arguments)?;
+    sort(&mut runs);
+    let base = match &arguments.against {
+        Some(path) => {
+            let run = read(path, &arguments.options())?;
+            Some(measure(&run, &arguments.settings(usize::MAX)?)?)
+        }
+        None => None,
+    };
+    let mut comparisons = Vec::new();
+    if let Some(base) = &base {
+        for run in &runs {
+            ensure!(
+                run.report.unit == base.report.unit,
+                "{} and {} are not in the same unit: --latency-unit says it",
+                base.report.name,
+                run.report.name
+            );
+            comparisons.push(compare(base, run));
+        }
+    }
+    let mut report = Report::new(runs.into_iter().map(|run| run.report).collect());
+    report.against = comparisons;
+    if let Some(path) = &arguments.html {
+        let page = page::page(&report)?;
+        fs::write(path, page).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    match arguments.format {
+        Format::Json => {
+            serde_json::to_writer_pretty(&mut *out, &report)
+                .map_err(io::Error::from)
+                .and_then(|()| writeln!(out))
+                .or_else(quiet_if_closed)?;
+        }
+        Format::Text => text::print(out, &report, width).or_else(quiet_if_closed)?,
+    }
+    Ok(())
+}
+
+fn measured(arguments: &Analyze) -> Result<Vec<Measured>> {
+    ensure!(
+        matches!(arguments.load.len(), 0 | 1) || arguments.load.len() == arguments.files.len(),
+        "--load has {} values for {} files: give one for all, or one for each",
+        arguments.load.len(),
+        arguments.files.len()
+    );
+    let history = match arguments.history.as_slice() {
+        [] => None,
+        paths => Some(History::open(paths)?),
+    };
+    let mut runs = Vec::new();
+    for (at, path) in arguments.files.iter().enumerate() {
+        let run = read(path, &arguments.options())?;
+        let mut measured = measure(&run, &arguments.settings(at)?)?;
+        if let Some(history) = &history {
+            measured.report.server = Some(join(&run, history, arguments.slow)?);
+        }
+        runs.push(measured);
+    }
+    Ok(runs)
+}
+
+/// In the order in which they are read: by data set, then by load.
+fn sort(runs: &mut [Measured]) {
+    runs.sort_by(|a, b| {
+        let key = |run: &Measured| {
+            let report = &run.report;
+            let load = report
+                .load
+                .or(report.offered_rps)
+                .or(report.connections.map(|n| n as f64));
+            (report.data_set_bytes, load.unwrap_or(f64::MAX))
+        };
+        let ((a_bytes, a_load), (b_bytes, b_load)) = (key(a), key(b));
+        a_bytes.cmp(&b_bytes).then(a_load.total_cmp(&b_load))
+    });
+}
+
+/// Whoever reads may have seen enough.
+fn quiet_if_closed(error: io::Error) -> Result<()> {
+    if error.kind() == io::ErrorKind::BrokenPipe {
+        return Ok(());
+    }
+    Err(error).context("cannot write to standard output")
+}
+
+impl Analyze {
+    fn options(&self) -> Options {
+        Options {
+            basis: self.latency,
+            latency_column: self.latency_column.clone(),
+            latency_unit: self.latency_unit,
+            size_column: self.size_column.clone(),
+            size_unit: self.size_unit,
+            start_column: self.start_column.clone(),
+            start_unit: self.start_unit,
+            no_header: self.no_header,
+            run: self.run,
+        }
+    }
+
+    fn settings(&self, at: usize) -> Result<Settings> {
+        let load = self.load.get(at).or(match self.load.as_slice() {
+            [one] => Some(one),
+            _ => None,
+        });
+        if let Some(load) = load {
+            if !LOADS.contains(load) {
+                bail!("a load is a part of the capacity, such as 0.8, not {load}");
+            }
+        }
+        Ok(Settings {
+            load: load.copied(),
+            request_bytes: self.request_bytes,
+        })
+    }
+}

@@ -1,0 +1,436 @@
+//! The causes of slow requests: what the server's threads waited for while those were on their way.
+//!
+//! Which thread serves a request is not known from outside. So the slow requests are put beside
+//! intervals that are as long, at any time of the run: what blocks threads all the time, blocks them in
+//! those as well, and is no cause. What blocks them more while slow requests are on their way is.
+
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+
+use super::rows::{Name, Names, Row, Sleep, NONE};
+use super::Span;
+use crate::request::{Request, Run};
+
+/// Requests of each kind that are looked at; of more, evenly chosen ones.
+const REQUESTS_MAX: usize = 10_000;
+/// Intervals at any time that are looked at, at least: chance must not matter.
+const ANYTIME_MIN: usize = 2_000;
+/// The same file gives the same figures.
+const SEED: u64 = 33;
+/// Sleeps that are kept.
+const SLEEPS_MAX: usize = 1 << 24;
+/// Kinds of waits that are told.
+const CAUSES_MAX: usize = 20;
+/// Things waited for, and their holders, that are told apart for each kind of wait.
+const THINGS_MAX: usize = 256;
+/// What stands for a wait that the scheduler makes.
+const FOR_CPU: &str = "a CPU";
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Causes {
+    /// Requests slower than this percentile are the slow ones; ordinary ones are from 25 % to 75 %.
+    pub percent: f64,
+    pub slow: Requests,
+    pub ordinary: Requests,
+    /// Slow requests that were looked at.
+    pub looked_at: u64,
+    /// Slow requests that are not all in the time that was recorded.
+    pub outside: u64,
+    pub causes: Vec<Cause>,
+    /// More kinds of waits.
+    pub left_out: u64,
+    /// Sleeps for which there was no room.
+    pub sleeps_left_out: u64,
+}
+
+/// Requests of one kind, on average, in ns.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+pub struct Requests {
+    pub requests: u64,
+    pub shortest_ns: u64,
+    /// From sending to the last byte.
+    pub mean_ns: f64,
+    /// Due, and not yet sent.
+    pub unsent_ns: f64,
+    /// With any thread of the server blocked, idle waits aside.
+    pub blocked_ns: f64,
+}
+
+/// Waits of the same threads, in the same call, for the same.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Cause {
+    pub comm: String,
+    pub call: String,
+    pub label: String,
+    pub class: String,
+    pub threads: u64,
+    /// Slow requests during which a thread waited so, and part of the slow requests.
+    pub requests: u64,
+    pub part: f64,
+    /// How long in a slow request, and in an ordinary one: of the thread that did so longest, on average.
+    pub slow_ns: f64,
+    pub ordinary_ns: f64,
+    /// The same in intervals as long as slow requests, at any time.
+    pub anytime_ns: f64,
+    /// Longer in a slow request than at any time.
+    pub excess_ns: f64,
+    /// The longest in one request.
+    pub longest_ns: u64,
+    /// What was mostly waited for, and who mostly held it.
+    pub resource: Option<String>,
+    pub owner: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct Kind {
+    comm: Name,
+    call: Name,
+    /// `NONE`: the thread waits for a CPU.
+    label: Name,
+    class: Name,
+}
+
+#[derive(Debug, Default)]
+struct Waits {
+    by_thread: FxHashMap<u32, Vec<(i64, i64)>>,
+    resources: FxHashMap<Name, u64>,
+    owners: FxHashMap<(Name, Name), u64>,
+}
+
+/// Intervals without overlap, in order, with what is in them so far.
+#[derive(Debug, Default)]
+struct Timeline {
+    intervals: Vec<(i64, i64)>,
+    before: Vec<u64>,
+}
+
+impl Timeline {
+    fn new(mut intervals: Vec<(i64, i64)>) -> Timeline {
+        intervals.sort_unstable();
+        let mut merged: Vec<(i64, i64)> = Vec::with_capacity(intervals.len());
+        for (begin, end) in intervals {
+            match merged.last_mut() {
+                Some(last) if begin <= last.1 => last.1 = last.1.max(end),
+                _ => merged.push((begin, end)),
+            }
+        }
+        let mut before = Vec::with_capacity(merged.len());
+        let mut sum = 0u64;
+        for (begin, end) in &merged {
+            before.push(sum);
+            sum = sum.saturating_add(end.abs_diff(*begin));
+        }
+        Timeline {
+            intervals: merged,
+            before,
+        }
+    }
+
+    /// How much of it lies before a time.
+    fn until(&self, at: i64) -> u64 {
+        let place = self.intervals.partition_point(|interval| interval.0 < at);
+        match place.checked_sub(1) {
+            None => 0,
+            Some(last) => {
+                let (begin, end) = self.intervals[last];
+                self.before[last].saturating_add(at.min(end).abs_diff(begin))
+            }
+        }
+    }
+
+    fn overlap(&self, span: Span) -> u64 {
+        self.until(span.end).saturating_sub(self.until(span.begin))
+    }
+}
+
+#[derive(Debug)]
+pub struct CauseCollector {
+    percent: f64,
+    slow: Vec<Span>,
+    ordinary: Vec<Span>,
+    anytime: Vec<Span>,
+    slow_requests: Requests,
+    ordinary_requests: Requests,
+    outside: u64,
+    in_slow: Timeline,
+    in_any: Timeline,
+    kinds: FxHashMap<Kind, Waits>,
+    sleeps: usize,
+    sleeps_left_out: u64,
+}
+
+fn spans(requests: &[Request], started: i64) -> Vec<Span> {
+    let every = requests.len().div_ceil(REQUESTS_MAX).max(1);
+    let span = |request: &Request| Span {
+        begin: started.saturating_add(request.sent_ns),
+        end: started.saturating_add(request.end_ns()),
+    };
+    requests.iter().step_by(every).map(span).collect()
+}
+
+/// As long as these, each somewhere in the time that was recorded.
+fn anytime(spans: &[Span], common: Span) -> Vec<Span> {
+    let mut random = fastrand::Rng::with_seed(SEED);
+    let rounds = ANYTIME_MIN.div_ceil(spans.len().max(1));
+    let mut found = Vec::with_capacity(rounds * spans.len());
+    for span in spans.iter().cycle().take(rounds * spans.len()) {
+        let room = common.length().saturating_sub(span.length());
+        let begin = common.begin.saturating_add(random.u64(0..=room) as i64);
+        found.push(Span {
+            begin,
+            end: begin.saturating_add(span.length() as i64),
+        });
+    }
+    found
+}
+
+fn summary(requests: &[Request]) -> Requests {
+    let n = requests.len().max(1) as f64;
+    let inside = |request: &Request| request.end_ns().saturating_sub(request.sent_ns) as f64;
+    let unsent = |request: &Request| request.sent_ns.saturating_sub(request.begin_ns) as f64;
+    Requests {
+        requests: requests.len() as u64,
+        shortest_ns: requests
+            .iter()
+            .map(|request| request.latency)
+            .min()
+            .unwrap_or(0),
+        mean_ns: requests.iter().map(inside).sum::<f64>() / n,
+        unsent_ns: requests.iter().map(unsent).sum::<f64>() / n,
+        blocked_ns: 0.0,
+    }
+}
+
+impl CauseCollector {
+    /// None if no slow request lies in the time that was recorded.
+    pub fn new(run: &Run, started: i64, common: Span, percent: f64) -> Option<CauseCollector> {
+        let mut scored: Vec<Request> = run
+            .requests
+            .iter()
+            .filter(|request| !request.is_warm_up)
+            .copied()
+            .collect();
+        scored.sort_by_key(|request| request.latency);
+        let n = scored.len();
+        let first = (crate::stats::rank(n, percent) + 1).min(n.saturating_sub(1));
+        let recorded = |request: &Request| {
+            let begin = started.saturating_add(request.sent_ns);
+            let end = started.saturating_add(request.end_ns());
+            begin >= common.begin && end <= common.end
+        };
+        let slow: Vec<Request> = scored[first..]
+            .iter()
+            .filter(|r| recorded(r))
+            .copied()
+            .collect();
+        let outside = (n - first - slow.len()) as u64;
+        let middle = &scored[n / 4..(3 * n / 4).max(n / 4 + 1).min(n)];
+        let mut ordinary: Vec<Request> = middle.iter().filter(|r| recorded(r)).copied().collect();
+        ordinary.sort_by_key(|request| request.begin_ns);
+        if slow.is_empty() {
+            return None;
+        }
+        let (slow_spans, ordinary_spans) = (spans(&slow, started), spans(&ordinary, started));
+        let pairs = |spans: &[Span]| {
+            spans
+                .iter()
+                .map(|span| (span.begin, span.end))
+                .collect::<Vec<_>>()
+        };
+        let mut any = pairs(&slow_spans);
+        any.extend(pairs(&ordinary_spans));
+        let anytime = anytime(&slow_spans, common);
+        any.extend(pairs(&anytime));
+        Some(CauseCollector {
+            percent,
+            slow_requests: summary(&slow),
+            ordinary_requests: summary(&ordinary),
+            in_slow: Timeline::new(pairs(&slow_spans)),
+            in_any: Timeline::new(any),
+            slow: slow_spans,
+            ordinary: ordinary_spans,
+            anytime,
+            outside,
+            kinds: FxHashMap::default(),
+            sleeps: 0,
+            sleeps_left_out: 0,
+        })
+    }
+
+    pub fn add(&mut self, row: &Row, sleeps: &[Sleep]) {
+        for sleep in sleeps {
+            let woken = sleep.begin.saturating_add(sleep.blocked);
+            let kind = Kind {
+                comm: row.comm,
+                call: row.call,
+                label: sleep.label,
+                class: sleep.class,
+            };
+            if !sleep.is_idle {
+                self.wait(kind, row.tid, (sleep.begin, woken), Some(sleep));
+            }
+            if sleep.runqueue > 0 {
+                let kind = Kind {
+                    label: NONE,
+                    class: NONE,
+                    ..kind
+                };
+                self.wait(
+                    kind,
+                    row.tid,
+                    (woken, woken.saturating_add(sleep.runqueue)),
+                    None,
+                );
+            }
+        }
+    }
+
+    fn wait(&mut self, kind: Kind, tid: u32, interval: (i64, i64), sleep: Option<&Sleep>) {
+        let span = Span {
+            begin: interval.0,
+            end: interval.1,
+        };
+        if self.in_any.overlap(span) == 0 {
+            return;
+        }
+        if self.sleeps >= SLEEPS_MAX {
+            self.sleeps_left_out += 1;
+            return;
+        }
+        self.sleeps += 1;
+        let waits = self.kinds.entry(kind).or_default();
+        waits.by_thread.entry(tid).or_default().push(interval);
+        let Some(sleep) = sleep else { return };
+        let overlap = self.in_slow.overlap(span);
+        if sleep.resource != NONE
+            && (waits.resources.len() < THINGS_MAX || waits.resources.contains_key(&sleep.resource))
+        {
+            *waits.resources.entry(sleep.resource).or_default() += overlap;
+        }
+        let owner = (sleep.owner, sleep.doing);
+        if sleep.owner != NONE
+            && (waits.owners.len() < THINGS_MAX || waits.owners.contains_key(&owner))
+        {
+            *waits.owners.entry(owner).or_default() += overlap;
+        }
+    }
+
+    pub fn finish(mut self, names: &Names) -> Causes {
+        let n = (
+            self.slow.len().max(1) as f64,
+            self.ordinary.len().max(1) as f64,
+        );
+        let blocked = self.kinds.iter().filter(|(kind, _)| kind.label != NONE);
+        let blocked = blocked.flat_map(|(_, waits)| waits.by_thread.values().flatten().copied());
+        let any = Timeline::new(blocked.collect());
+        let within = |spans: &[Span], n: f64| {
+            spans
+                .iter()
+                .map(|span| any.overlap(*span) as f64)
+                .sum::<f64>()
+                / n
+        };
+        self.slow_requests.blocked_ns = within(&self.slow, n.0);
+        self.ordinary_requests.blocked_ns = within(&self.ordinary, n.1);
+        let mut causes: Vec<(Kind, Cause)> = Vec::new();
+        for (kind, waits) in std::mem::take(&mut self.kinds) {
+            let threads = waits.by_thread.len() as u64;
+            let timelines: Vec<Timeline> =
+                waits.by_thread.into_values().map(Timeline::new).collect();
+            let longest = |span: &Span| {
+                timelines
+                    .iter()
+                    .map(|timeline| timeline.overlap(*span))
+                    .max()
+                    .unwrap_or(0)
+            };
+            let of_slow: Vec<u64> = self.slow.iter().map(longest).collect();
+            let slow_ns = of_slow.iter().map(|ns| *ns as f64).sum::<f64>() / n.0;
+            let ordinary_ns = self
+                .ordinary
+                .iter()
+                .map(|span| longest(span) as f64)
+                .sum::<f64>()
+                / n.1;
+            let anytime_ns = self
+                .anytime
+                .iter()
+                .map(|span| longest(span) as f64)
+                .sum::<f64>()
+                / self.anytime.len().max(1) as f64;
+            let requests = of_slow.iter().filter(|ns| **ns > 0).count() as u64;
+            if requests == 0 {
+                continue;
+            }
+            let most = |things: &FxHashMap<Name, u64>| {
+                let most = things
+                    .iter()
+                    .max_by_key(|(name, ns)| (**ns, std::cmp::Reverse(**name)));
+                most.map(|(name, _)| names.text(*name).to_string())
+            };
+            let owner = waits
+                .owners
+                .iter()
+                .max_by_key(|(owner, ns)| (**ns, std::cmp::Reverse(**owner)));
+            let text = |name: Name, other: &str| match name {
+                NONE => other.to_string(),
+                name => names.text(name).to_string(),
+            };
+            let cause = Cause {
+                comm: text(kind.comm, ""),
+                call: text(kind.call, ""),
+                label: text(kind.label, FOR_CPU),
+                class: text(kind.class, "cpu"),
+                threads,
+                requests,
+                part: requests as f64 / n.0,
+                slow_ns,
+                ordinary_ns,
+                anytime_ns,
+                excess_ns: slow_ns - anytime_ns,
+                longest_ns: of_slow.iter().copied().max().unwrap_or(0),
+                resource: most(&waits.resources),
+                owner: owner.map(|((comm, doing), _)| match *doing {
+                    NONE => names.text(*comm).to_string(),
+                    doing => format!("{}, {}", names.text(*comm), names.text(doing)),
+                }),
+            };
+            causes.push((kind, cause));
+        }
+        causes.sort_by(|(a_kind, a), (b_kind, b)| {
+            b.excess_ns.total_cmp(&a.excess_ns).then(a_kind.cmp(b_kind))
+        });
+        let left_out = causes.len().saturating_sub(CAUSES_MAX) as u64;
+        causes.truncate(CAUSES_MAX);
+        Causes {
+            percent: self.percent,
+            slow: self.slow_requests,
+            ordinary: self.ordinary_requests,
+            looked_at: self.slow.len() as u64,
+            outside: self.outside,
+            causes: causes.into_iter().map(|(_, cause)| cause).collect(),
+            left_out,
+            sleeps_left_out: self.sleeps_left_out,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn overlaps_are_those_of_single_nanoseconds(
+            intervals in prop::collection::vec((0i64..60, 0i64..12), 0..20), begin in 0i64..60, length in 0i64..30,
+        ) {
+            let intervals: Vec<_> = intervals.iter().map(|(at, length)| (*at, at + length)).collect();
+            let covered = |ns: &i64| intervals.iter().any(|(from, to)| (*from..*to).contains(ns));
+            let span = Span { begin, end: begin + length };
+            let by_hand = (begin..begin + length).filter(covered).count() as u64;
+            prop_assert_eq!(Timeline::new(intervals.clone()).overlap(span), by_hand);
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! How sure the figures are: intervals at 95 %.
+//!
+//! Two things make them unsure. Few requests decide a high percentile, which the binomial distribution
+//! tells without any assumption but that requests are independent of each other. And they are not:
+//! requests that wait in the same queue are slow together. So the run is cut into blocks of requests in a
+//! row, and blocks are drawn with replacement (bootstrap). The wider bound of both counts.
+
+use statrs::distribution::{Binomial, DiscreteCDF};
+
+use crate::stats::{rank, PERCENTS};
+
+/// The part of such intervals that have the true value in them, in the long run.
+pub const CONFIDENCE: f64 = 0.95;
+
+/// Blocks of a run that are drawn from.
+const BLOCKS: usize = 50;
+/// With fewer requests to a block, a block is no queue's fate.
+const BLOCK_MIN: usize = 20;
+/// Values in order are put into so many cells, which is 0.02 % of all in each.
+const CELLS: usize = 4096;
+const DRAWS: usize = 1000;
+
+/// Blocks that are left out, one after the other, to see what a figure depends on (jackknife).
+pub const LEFT_OUT: usize = 20;
+/// 97.5 % of Student's distribution with 19 degrees of freedom.
+const STUDENT_19: f64 = 2.093;
+
+/// Lower and upper bound. None: there are too few requests to say.
+pub type Interval = (Option<f64>, Option<f64>);
+
+/// Of a run: its figures in each drawing. Percentiles as in `PERCENTS`, and the mean.
+#[derive(Debug, Clone, Default)]
+pub struct Draws {
+    pub percentiles: [Vec<f64>; 5],
+    pub mean: Vec<f64>,
+}
+
+/// Which block each request is in, when `order` is the order in time.
+pub fn blocks(order: &[u32], blocks: usize) -> Vec<u16> {
+    let mut block_of = vec![0u16; order.len()];
+    for (place, index) in order.iter().enumerate() {
+        block_of[*index as usize] = (place * blocks / order.len().max(1)) as u16;
+    }
+    block_of
+}
+
+/// Draws blocks. `by_latency`: indices, fastest first. None with too few requests.
+pub fn draw(latencies: &[u64], by_latency: &[u32], in_time: &[u32], seed: u64) -> Option<Draws> {
+    let n = latencies.len();
+    let count = (n / BLOCK_MIN).min(BLOCKS);
+    if count < 10 {
+        return None;
+    }
+    let block_of = blocks(in_time, count);
+    let cells = n.min(CELLS);
+    // Where each cell begins.
+    let begin = |cell: usize| n * cell / cells;
+    let mut table = vec![0u32; cells * count];
+    let mut sums = vec![(0u128, 0u64); count];
+    for cell in 0..cells {
+        for index in &by_latency[begin(cell)..begin(cell + 1)] {
+            let block = usize::from(block_of[*index as usize]);
+            table[cell * count + block] += 1;
+            sums[block].0 += u128::from(latencies[*index as usize]);
+            sums[block].1 += 1;
+        }
+    }
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut draws = Draws::default();
+    let mut weights = vec![0u32; count];
+    let mut drawn = vec![0u64; cells];
+    for _ in 0..DRAWS {
+        weights.fill(0);
+        for _ in 0..count {
+            weights[random.usize(..count)] += 1;
+        }
+        let mut total = 0u64;
+        for (cell, row) in table.chunks_exact(count).enumerate() {
+            let weighted = row
+                .iter()
+                .zip(&weights)
+                .map(|(n, weight)| n * weight)
+                .sum::<u32>();
+            drawn[cell] = u64::from(weighted);
+            total += drawn[cell];
+        }
+        let mut sum = 0.0;
+        for ((of_block, _), weight) in sums.iter().zip(&weights) {
+            sum += *of_block as f64 * f64::from(*weight);
+        }
+        draws.mean.push(sum / total.max(1) as f64);
+        let (mut cell, mut before) = (0, 0u64);
+        for (percent, values) in PERCENTS.iter().zip(&mut draws.percentiles) {
+            let wanted = rank(total as usize, *percent) as u64;
+            while cell + 1 < cells && before + drawn[cell] <= wanted {
+                before += drawn[cell];
+                cell += 1;
+            }
+            let (from, to) = (begin(cell), begin(cell + 1));
+            let inside = (wanted.saturating_sub(before)) as f64 / drawn[cell].max(1) as f64;
+            let place = (from + (inside * (to - from) as f64) as usize).min(to - 1);
+            values.push(latencies[by_latency[place] as usize] as f64);
+        }
+    }
+    Some(draws)
+}
+
+/// Of each percentile; `sorted`: the latencies in order.
+pub fn of_percentiles(sorted: &[u64], draws: Option<&Draws>) -> [Interval; 5] {
+    let mut at = 0;
+    PERCENTS.map(|percent| {
+        let mut interval = binomial(sorted, percent / 100.0);
+        if let Some(draws) = draws {
+            interval = wider(interval, middle(&draws.percentiles[at], CONFIDENCE));
+        }
+        at += 1;
+        interval
+    })
+}
+
+/// Of the mean.
+pub fn of_mean(draws: Option<&Draws>) -> Interval {
+    match draws {
+        Some(draws) => {
+            let (low, high) = middle(&draws.mean, CONFIDENCE);
+            (Some(low), Some(high))
+        }
+        None => (None, None),
+    }
+}
+
+/// The order statistics between which the percentile is, if requests are independent.
+fn binomial(sorted: &[u64], part: f64) -> Interval {
+    let n = sorted.len();
+    let Ok(distribution) = Binomial::new(part, n as u64) else {
+        return (None, None);
+    };
+    let tail = (1.0 - CONFIDENCE) / 2.0;
+    // As many of n requests are below the percentile, at least and at most.
+    let least = distribution.inverse_cdf(tail) as usize;
+    let most = distribution.inverse_cdf(1.0 - tail) as usize;
+    let at = |place: Option<usize>| place.and_then(|p| sorted.get(p)).map(|value| *value as f64);
+    (at(least.checked_sub(1)), at(Some(most)))
+}
+
+fn wider((low, high): Interval, (other_low, other_high): (f64, f64)) -> Interval {
+    (
+        low.map(|low| low.min(other_low)),
+        high.map(|high| high.max(other_high)),
+    )
+}
+
+/// Between which the middle part of the values is.
+pub fn middle(values: &[f64], part: f64) -> (f64, f64) {
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    let tail = (1.0 - part) / 2.0;
+    let at = |part: f64| {
+        let place = (part * sorted.len().saturating_sub(1) as f64).round() as usize;
+        sorted.get(place).copied().unwrap_or(f64::NAN)
+    };
+    (at(tail), at(1.0 - tail))
+}
+
+/// Of a figure, from its values with each of [`LEFT_OUT`] blocks left out; and its standard error.
+pub fn jackknife(value: f64, without: &[f64]) -> Option<((f64, f64), f64)> {
+    if without.len() != LEFT_OUT {
+        return None;
+    }
+    let n = without.len() as f64;
+    let mean = without.iter().sum::<f64>() / n;
+    let squares: f64 = without.iter().map(|one| (one - mean).powi(2)).sum();
+    let error = ((n - 1.0) / n * squares).sqrt();
+    Some((
+        (value - STUDENT_19 * error, value + STUDENT_19 * error),
+        error,
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn order(latencies: &[u64]) -> (Vec<u32>, Vec<u64>) {
+        let mut order: Vec<u32> = (0..latencies.len() as u32).collect();
+        order.sort_by_key(|index| latencies[*index as usize]);
+        let sorted = order.iter().map(|i| latencies[*i as usize]).collect();
+        (order, sorted)
+    }
+
+    #[test]
+    fn too_few_requests_have_no_upper_bound_of_a_high_percentile() {
+        let sorted: Vec<u64> = (0..100).collect();
+        let found = of_percentiles(&sorted, None);
+        let (low, high) = found[1];
+        // 95 % of a binomial distribution of 100 halves: 40 to 60.
+        assert_eq!((low, high), (Some(39.0), Some(60.0)));
+        assert_eq!(found[4].1, None);
+        assert_eq!(binomial(&[], 0.5), (None, None));
+    }
+
+    #[test]
+    fn intervals_cover_the_true_median_of_independent_requests() {
+        let mut covered = 0;
+        for seed in 0..100 {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let latencies: Vec<u64> = (0..2000).map(|_| random.u64(0..1_000_000)).collect();
+            let (order, sorted) = order(&latencies);
+            let in_time: Vec<u32> = (0..2000).collect();
+            let draws = draw(&latencies, &order, &in_time, 1).expect("enough");
+            let (low, high) = of_percentiles(&sorted, Some(&draws))[1];
+            covered += u32::from(low <= Some(500_000.0) && high >= Some(500_000.0));
+            let (low, high) = of_mean(Some(&draws));
+            let width = high.expect("a bound") - low.expect("a bound");
+            // Twice 1.96 standard errors of a mean of 2000.
+            assert!((width / 25_300.0 - 1.0).abs() < 0.4, "{width}");
+        }
+        assert!(covered >= 92, "{covered}");
+    }
+
+    #[test]
+    fn requests_that_are_slow_together_make_the_interval_wider() {
+        let together: Vec<u64> = (0..4000)
+            .map(|i| if i / 400 % 2 == 0 { 10 } else { 90 })
+            .collect();
+        let mixed: Vec<u64> = (0..4000)
+            .map(|i| if i % 2 == 0 { 10 } else { 90 })
+            .collect();
+        let width = |latencies: &[u64]| {
+            let (order, _) = order(latencies);
+            let in_time: Vec<u32> = (0..4000).collect();
+            let draws = draw(latencies, &order, &in_time, 1).expect("enough");
+            let (low, high) = middle(&draws.mean, CONFIDENCE);
+            high - low
+        };
+        assert!(width(&together) > 10.0 && width(&mixed) < 1.0);
+    }
+
+    #[test]
+    fn a_jackknife_of_means_is_the_standard_error() {
+        let values: Vec<f64> = (0..20).map(f64::from).collect();
+        let mean = values.iter().sum::<f64>() / 20.0;
+        let without: Vec<f64> = values.iter().map(|v| (mean * 20.0 - v) / 19.0).collect();
+        let (_, error) = jackknife(mean, &without).expect("an error");
+        // Standard deviation of 0..20 is 5.916; by the root of 20.
+        assert!((error - 5.916 / 20f64.sqrt()).abs() < 0.001, "{error}");
+    }
+}

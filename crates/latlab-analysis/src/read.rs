@@ -1,0 +1,126 @@
+//! Reading requests: the rows of `latlab`, and those of other tools.
+//!
+//! What a file is, its first bytes tell. Every file is taken for hostile: what is wrong in it is an error
+//! that says where, and memory is bounded by [`REQUESTS_MAX`](crate::request::REQUESTS_MAX).
+
+mod columns;
+mod delimited;
+mod lines;
+mod oha;
+mod own;
+mod quantity;
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use anyhow::{bail, Context, Result};
+
+pub use quantity::{SizeUnit, TimeUnit};
+
+use crate::request::{Basis, Run};
+
+/// What the user says of a file that does not say it itself.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    pub basis: Option<Basis>,
+    pub latency_column: Option<String>,
+    pub latency_unit: Option<TimeUnit>,
+    pub size_column: Option<String>,
+    pub size_unit: Option<SizeUnit>,
+    pub start_column: Option<String>,
+    pub start_unit: Option<TimeUnit>,
+    /// The first line of a CSV file is a request already: columns are numbered from 1.
+    pub no_header: bool,
+    /// Which run of oha's database.
+    pub run: Option<i64>,
+}
+
+impl Options {
+    fn names_columns(&self) -> bool {
+        self.latency_column.is_some() || self.size_column.is_some() || self.start_column.is_some()
+    }
+}
+
+/// Reads a file of any of the formats.
+pub fn read(path: &Path, options: &Options) -> Result<Run> {
+    let run = read_any(path, options).with_context(|| format!("cannot read {}", path.display()))?;
+    if run.requests.is_empty() {
+        let failed: u64 = run.failed.values().sum();
+        if failed == 0 {
+            bail!("{} has no requests", path.display());
+        }
+        let (reason, count) = run
+            .failed
+            .iter()
+            .max_by_key(|(_, count)| **count)
+            .map_or(("", 0), |(reason, count)| (reason.as_str(), *count));
+        bail!(
+            "none of the {failed} requests of {} was answered without an error ({count} times: {reason})",
+            path.display()
+        );
+    }
+    Ok(run)
+}
+
+fn read_any(path: &Path, options: &Options) -> Result<Run> {
+    let file = File::open(path).context("it cannot be opened")?;
+    if file.metadata().context("it cannot be looked at")?.is_dir() {
+        bail!("it is a directory: name the files in it");
+    }
+    let mut input = BufReader::with_capacity(1 << 16, file);
+    let mut head = [0u8; 512];
+    let head = {
+        let length = peek(&mut input, &mut head)?;
+        &head[..length]
+    };
+    let text = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head);
+    let first = text.iter().find(|byte| !byte.is_ascii_whitespace());
+    let whole: PathBuf = path.to_path_buf();
+    if head.starts_with(b"PAR1") {
+        own::read(path, options)
+    } else if head.starts_with(b"SQLite format 3\0") {
+        oha::read(path, options)
+    } else if head.starts_with(b"\x1f\x8b") || head.starts_with(b"\x28\xb5\x2f\xfd") {
+        bail!("it is compressed: give what `zcat` or `zstdcat` makes of it");
+    } else if first.is_none() {
+        bail!("it is empty");
+    } else if head.contains(&0) || std::str::from_utf8(text).is_err_and(|e| e.error_len().is_some())
+    {
+        bail!(
+            "it is neither Parquet of latlab, oha's SQLite, nor text: of vegeta, `vegeta encode` makes \
+             JSON"
+        );
+    } else if first == Some(&b'{') {
+        lines::read(whole, input, options)
+    } else if first == Some(&b'[') {
+        bail!("it is one JSON array: `jq -c '.[]'` makes one line of each request");
+    } else {
+        delimited::read(whole, input, options)
+    }
+}
+
+/// The first bytes, which stay to be read.
+fn peek(input: &mut BufReader<File>, into: &mut [u8]) -> Result<usize> {
+    let buffered = input.fill_buf().context("it cannot be read")?;
+    let length = buffered.len().min(into.len());
+    into[..length].copy_from_slice(&buffered[..length]);
+    Ok(length)
+}
+
+/// The next line without its end, of `limit` bytes at most. False at the end of the input.
+fn next_line(input: &mut impl BufRead, line: &mut Vec<u8>, limit: usize) -> Result<bool> {
+    line.clear();
+    let taken = input
+        .by_ref()
+        .take(limit as u64 + 1)
+        .read_until(b'\n', line)
+        .context("it cannot be read")?;
+    if taken > limit {
+        bail!("a line has more than {limit} bytes");
+    }
+    while line.last().is_some_and(|end| matches!(end, b'\n' | b'\r')) {
+        line.pop();
+    }
+    Ok(taken > 0)
+}

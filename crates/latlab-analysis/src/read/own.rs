@@ -1,0 +1,214 @@
+//! The Parquet files of `latlab`.
+
+use std::fs::File;
+use std::path::Path;
+
+use anyhow::{bail, ensure, Context, Result};
+use arrow::array::{Array, AsArray, PrimitiveArray, RecordBatch};
+use arrow::datatypes::{ArrowPrimitiveType, Int64Type, UInt16Type, UInt32Type};
+use debox_history::careful::{carefully, check_pages, Careful};
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use parquet::arrow::ProjectionMask;
+use parquet::file::metadata::KeyValue;
+use rustc_hash::FxHashMap;
+
+use super::Options;
+use crate::request::{Basis, Mode, Request, Run, LOADS};
+use crate::rows::{schema, Meta, SCHEMA};
+
+const COLUMNS: &[&str] = &[
+    "intended_ns",
+    "start_ns",
+    "first_byte_ns",
+    "end_ns",
+    "size",
+    "received",
+    "status",
+    "connection",
+    "process",
+    "error",
+];
+const BATCH_ROWS: usize = 8192;
+
+pub fn read(path: &Path, options: &Options) -> Result<Run> {
+    ensure!(
+        !options.names_columns(),
+        "it is Parquet of latlab, whose columns are known: no --…-column is taken for it"
+    );
+    let file = File::open(path).context("it cannot be opened")?;
+    let length = file.metadata().context("it cannot be looked at")?.len();
+    let builder = carefully(|| ParquetRecordBatchReaderBuilder::try_new(file))
+        .and_then(|built| Ok(built?))
+        .context("it is damaged, or cut before its end")?;
+    let metadata = builder.metadata().clone();
+    let meta = describe(metadata.file_metadata().key_value_metadata())?;
+    check_columns(builder.schema())?;
+    check_pages(&metadata, length).context("it is damaged")?;
+    let mask = {
+        let leaves = builder.parquet_schema();
+        ProjectionMask::columns(leaves, COLUMNS.iter().copied())
+    };
+    let reader = carefully(|| {
+        builder
+            .with_projection(mask)
+            .with_batch_size(BATCH_ROWS)
+            .build()
+    })
+    .and_then(|built| Ok(built?))
+    .context("it is damaged")?;
+    let mut rows = Rows {
+        basis: options.basis.unwrap_or(match meta.mode {
+            Mode::Open => Basis::Intended,
+            Mode::Closed => Basis::Sent,
+        }),
+        warm_up_ns: meta.warmup_ns.unwrap_or(i64::MIN),
+        run: Run::new(path.to_path_buf(), SCHEMA),
+        connections: FxHashMap::default(),
+        row: 0,
+    };
+    for batch in Careful::new(reader) {
+        rows.add(&batch?)?;
+    }
+    let mut run = rows.run;
+    run.basis = rows.basis;
+    run.has_times = true;
+    run.has_connections = true;
+    run.started_realtime_ns = Some(meta.started_realtime_ns);
+    run.mode = Some(meta.mode);
+    let positive = |value: &f64| value.is_finite() && *value > 0.0;
+    run.load = meta.load.filter(|load| LOADS.contains(load));
+    run.offered_rps = meta.offered_rps.filter(positive);
+    run.data_set_bytes = meta.data_set_bytes();
+    run.meta = Some(meta);
+    Ok(run)
+}
+
+fn describe(values: Option<&Vec<KeyValue>>) -> Result<Meta> {
+    let value = |key: &str| {
+        let found = values.into_iter().flatten().find(|value| value.key == key);
+        found.and_then(|value| value.value.as_deref())
+    };
+    if value("debox.history").is_some() {
+        bail!("it is a history of `debox record`: give it as --history, beside the requests");
+    }
+    let others = values
+        .into_iter()
+        .flatten()
+        .find(|value| value.key.starts_with("latlab.requests/") && value.key != SCHEMA);
+    if let Some(other) = others {
+        bail!(
+            "its schema is {}, and this latlab reads {SCHEMA}",
+            other.key
+        );
+    }
+    let text = value(SCHEMA).context("it is a Parquet file, but latlab did not write it")?;
+    let meta: Meta = serde_json::from_str(text).context("its description is damaged")?;
+    ensure!(
+        meta.schema == SCHEMA,
+        "its schema is {}, and this latlab reads {SCHEMA}",
+        meta.schema
+    );
+    Ok(meta)
+}
+
+fn check_columns(found: &arrow::datatypes::Schema) -> Result<()> {
+    for name in COLUMNS {
+        let Ok(field) = found.field_with_name(name) else {
+            bail!("the column {name} is missing");
+        };
+        let ours = schema();
+        let wanted = ours.field_with_name(name)?;
+        // Texts may have any index, or none.
+        let is_text = *name == "error";
+        ensure!(
+            is_text || field.data_type() == wanted.data_type(),
+            "the column {name} is of the type {}, not {}",
+            field.data_type(),
+            wanted.data_type()
+        );
+    }
+    Ok(())
+}
+
+struct Rows {
+    basis: Basis,
+    warm_up_ns: i64,
+    run: Run,
+    /// Processes count their connections each for themselves.
+    connections: FxHashMap<(u16, u32), u32>,
+    row: u64,
+}
+
+fn numbers<'a, T: ArrowPrimitiveType>(
+    batch: &'a RecordBatch,
+    name: &str,
+) -> Result<&'a PrimitiveArray<T>> {
+    let column = batch.column_by_name(name);
+    let column = column.with_context(|| format!("the column {name} is missing"))?;
+    let numbers = column.as_primitive_opt::<T>();
+    numbers.with_context(|| format!("the column {name} is of another type"))
+}
+
+impl Rows {
+    fn add(&mut self, batch: &RecordBatch) -> Result<()> {
+        let intended = numbers::<Int64Type>(batch, "intended_ns")?;
+        let start = numbers::<Int64Type>(batch, "start_ns")?;
+        let first_byte = numbers::<Int64Type>(batch, "first_byte_ns")?;
+        let end = numbers::<Int64Type>(batch, "end_ns")?;
+        let size = numbers::<Int64Type>(batch, "size")?;
+        let received = numbers::<Int64Type>(batch, "received")?;
+        let status = numbers::<UInt16Type>(batch, "status")?;
+        let connection = numbers::<UInt32Type>(batch, "connection")?;
+        let process = numbers::<UInt16Type>(batch, "process")?;
+        let error = batch
+            .column_by_name("error")
+            .context("the column error is missing")?;
+        let error = arrow::compute::cast(error, &arrow::datatypes::DataType::Utf8)
+            .context("the column error is no text")?;
+        let error = error
+            .as_string_opt::<i32>()
+            .context("the column error is no text")?;
+        for row in 0..batch.num_rows() {
+            self.row += 1;
+            if error.is_valid(row) {
+                self.run.fail(error.value(row));
+                continue;
+            }
+            let code = status.value(row);
+            if code != 0 && !(200..400).contains(&code) {
+                self.run.fail(&format!("status {code}"));
+                continue;
+            }
+            let last = match self.basis {
+                Basis::FirstByte => first_byte,
+                _ => end,
+            };
+            if last.is_null(row) {
+                self.run.fail("no answer by the end of the run");
+                continue;
+            }
+            let begin_ns = match self.basis {
+                Basis::Intended => intended.value(row),
+                _ => start.value(row),
+            };
+            let latency = last.value(row).checked_sub(begin_ns);
+            let Some(latency) = latency.and_then(|latency| u64::try_from(latency).ok()) else {
+                bail!("it is damaged: request {} ends before it begins", self.row);
+            };
+            let next = self.connections.len() as u32;
+            let key = (process.value(row), connection.value(row));
+            let size = [size.value(row), received.value(row)]
+                .into_iter()
+                .find_map(|size| u64::try_from(size).ok());
+            self.run.push(Request {
+                begin_ns,
+                sent_ns: start.value(row),
+                latency,
+                size: size.unwrap_or(Request::NO_SIZE),
+                connection: *self.connections.entry(key).or_insert(next),
+                is_warm_up: intended.value(row) < self.warm_up_ns,
+            })?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,90 @@
+//! The rows that `latlab` writes: one for each request (`latlab.requests/1`).
+
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use serde::{Deserialize, Serialize};
+
+use crate::request::Mode;
+
+/// Name and version of the schema, and the key of the file's metadata that has the JSON of [`Meta`].
+pub const SCHEMA: &str = "latlab.requests/1";
+
+/// What a file says of itself.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Meta {
+    pub schema: String,
+    #[serde(default)]
+    pub tool_version: String,
+    #[serde(default)]
+    pub host: String,
+    /// The clock of the host at the start of the run, in ns since 1970.
+    pub started_realtime_ns: i64,
+    pub mode: Mode,
+    #[serde(default)]
+    pub offered_rps: Option<f64>,
+    #[serde(default)]
+    pub connections: Option<u64>,
+    #[serde(default)]
+    pub seed: Option<u64>,
+    /// The file set, as its maker describes it.
+    #[serde(default)]
+    pub fileset: serde_json::Value,
+    #[serde(default)]
+    pub server: Option<serde_json::Value>,
+    /// Part of the server's capacity that was asked for.
+    #[serde(default)]
+    pub load: Option<f64>,
+    #[serde(default)]
+    pub lateness: Option<Lateness>,
+    /// Part of its CPU that the generator used.
+    #[serde(default)]
+    pub generator_cpu: Option<f64>,
+    /// Requests that were due before are no results.
+    #[serde(default)]
+    pub warmup_ns: Option<i64>,
+}
+
+/// How late the generator itself was with its requests.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Lateness {
+    pub p50_ns: u64,
+    pub p99_ns: u64,
+    pub max_ns: u64,
+}
+
+impl Meta {
+    /// Bytes of the file set, if its description has them.
+    pub fn data_set_bytes(&self) -> Option<u64> {
+        ["bytes", "total_bytes", "data_set_bytes", "size_bytes"]
+            .iter()
+            .find_map(|key| self.fileset.get(key)?.as_u64())
+    }
+}
+
+fn text() -> DataType {
+    DataType::Dictionary(Box::new(DataType::UInt32), Box::new(DataType::Utf8))
+}
+
+/// One row is one request. Times are in ns since the start of the run.
+pub fn schema() -> SchemaRef {
+    use DataType::{Int64, UInt16, UInt32, UInt8};
+    let needed = |name: &str, kind: DataType| Field::new(name, kind, false);
+    let perhaps = |name: &str, kind: DataType| Field::new(name, kind, true);
+    Arc::new(Schema::new(vec![
+        needed("intended_ns", Int64),
+        needed("start_ns", Int64),
+        perhaps("first_byte_ns", Int64),
+        perhaps("end_ns", Int64),
+        needed("size", Int64),
+        needed("received", Int64),
+        needed("status", UInt16),
+        needed("connection", UInt32),
+        needed("process", UInt16),
+        needed("kind", text()),
+        perhaps("class", UInt8),
+        needed("path", text()),
+        perhaps("error", text()),
+        needed("local_port", UInt16),
+    ]))
+}

@@ -1,0 +1,222 @@
+//! Requests joined with a history of the server whose delays are known.
+
+use std::path::{Path, PathBuf};
+
+use debox::history::{Budget, Call, Sleep};
+use debox_history::{Limits, Meta, Writer, SCHEMA};
+use serde_json::json;
+
+use crate::files::{json, meta, parquet, run, Place, Row, STARTED_NS};
+
+/// The run starts 50 s after the machine did.
+const RUN_BEGIN: u64 = 50_000_000_000;
+
+fn history(path: &Path, host: &str, filter: Option<&str>, calls: &[Call]) {
+    let meta = Meta {
+        schema: SCHEMA.to_string(),
+        host: host.to_string(),
+        cpus: 2,
+        realtime_offset_ns: STARTED_NS - RUN_BEGIN as i64,
+        filter: filter.map(str::to_string),
+        complete: true,
+        ..Meta::default()
+    };
+    let mut writer = Writer::create(path, meta, Limits::default()).expect("a history");
+    for call in calls {
+        writer.append(call).expect("a row");
+    }
+    writer.finish().expect("the end");
+}
+
+fn sleep(begin_ns: u64, blocked_ns: u64, label: &str, class: &str) -> Sleep {
+    Sleep {
+        begin_ns,
+        blocked_ns,
+        label: label.into(),
+        class: class.into(),
+        site: "somewhere".into(),
+        resource: (class == "disk").then(|| "/srv/cold".into()),
+        waker_kind: "hardirq".into(),
+        ..Sleep::default()
+    }
+}
+
+fn call(tid: u32, name: &str, begin: u64, end: u64, ret: i64, sleeps: Vec<Sleep>) -> Call {
+    let blocked_ns = sleeps.iter().map(|sleep| sleep.blocked_ns).sum();
+    Call {
+        pid: 100,
+        tid,
+        comm: if tid == 100 { "server" } else { "logger" }.into(),
+        name: name.into(),
+        number: 1,
+        start_ns: begin,
+        wall_ns: end - begin,
+        budget: Budget {
+            cpu_ns: end - begin - blocked_ns,
+            blocked_ns,
+            ..Budget::default()
+        },
+        ret,
+        sleeps,
+        ..Call::default()
+    }
+}
+
+/// A request each ms, served by one thread in 100 us. Each 200th is for a cold file, whose `openat`
+/// sleeps for 5 ms, and those that come meanwhile wait. Another thread sleeps on a lock all the time.
+fn server() -> (Vec<Row>, Vec<Call>) {
+    let (mut rows, mut calls) = (Vec::new(), Vec::new());
+    let mut free = RUN_BEGIN;
+    let mut waiting = 0;
+    for number in 0..4000u64 {
+        let sent = RUN_BEGIN + number * 1_000_000;
+        if free < sent {
+            let begin = free;
+            let idle = sleep(begin, sent - begin, "epoll", "idle");
+            calls.push(call(
+                100,
+                "epoll_wait",
+                begin,
+                sent,
+                waiting + 1,
+                vec![idle],
+            ));
+            free = sent;
+            waiting = 0;
+        } else {
+            waiting += 1;
+        }
+        let is_cold = number % 200 == 100;
+        let begin = free;
+        free += if is_cold { 5_100_000 } else { 100_000 };
+        let sleeps = if is_cold {
+            vec![sleep(begin + 20_000, 5_000_000, "page read", "disk")]
+        } else {
+            Vec::new()
+        };
+        calls.push(call(
+            100,
+            "openat",
+            begin + 10_000,
+            free - 10_000,
+            7,
+            sleeps,
+        ));
+        let begin = (sent - RUN_BEGIN) as i64;
+        rows.push(Row::new(
+            begin,
+            (free - sent) as i64,
+            100 + (number % 7) as i64,
+        ));
+        let lock = sleep(sent + 1_000, 998_000, "futex", "lock");
+        calls.push(call(101, "futex", sent, sent + 1_000_000, 0, vec![lock]));
+    }
+    (rows, calls)
+}
+
+fn files(place: &Place) -> (PathBuf, PathBuf) {
+    let (rows, calls) = server();
+    let (requests, server) = (place.path("requests.parquet"), place.path("server.parquet"));
+    parquet(&requests, &meta(json!({})), &rows);
+    history(&server, "here", None, &calls);
+    (requests, server)
+}
+
+#[test]
+fn the_cold_file_is_the_cause_and_not_the_lock() {
+    let place = Place::new();
+    let (requests, server) = files(&place);
+    let found = json(&requests, &["--history", server.to_str().expect("a name")]);
+    let causes = &found["server"]["causes"];
+    let first = &causes["causes"][0];
+    assert_eq!(
+        (
+            &first["label"],
+            &first["call"],
+            &first["comm"],
+            &first["resource"]
+        ),
+        (
+            &json!("page read"),
+            &json!("openat"),
+            &json!("server"),
+            &json!("/srv/cold")
+        )
+    );
+    // The slowest hundredth are the cold ones themselves and the one that came next.
+    assert_eq!(causes["slow"]["requests"], 40);
+    assert_eq!(first["part"], 1.0);
+    let slow = first["slow_ns"].as_f64().expect("ns");
+    assert!((4_500_000.0..5_000_001.0).contains(&slow), "{slow}");
+    assert_eq!(first["longest_ns"], 5_000_000);
+    assert_eq!(first["ordinary_ns"], 0.0);
+    let lock = causes["causes"]
+        .as_array()
+        .expect("causes")
+        .iter()
+        .find(|c| c["label"] == "futex");
+    let excess = lock.expect("the lock")["excess_ns"].as_f64().expect("ns");
+    assert!(excess.abs() < 100_000.0, "{excess}");
+    let finding = found["findings"][0]["text"].as_str().expect("a finding");
+    assert!(
+        finding.contains("server waited for page read (/srv/cold) in openat"),
+        "{finding}"
+    );
+}
+
+#[test]
+fn events_and_runnable_threads_are_told() {
+    let place = Place::new();
+    let (requests, server) = files(&place);
+    let found = json(&requests, &["--history", server.to_str().expect("a name")]);
+    let burst = &found["server"]["burstiness"];
+    assert_eq!(burst["threads"][0]["comm"], "server");
+    assert_eq!(burst["ready"]["median"], 1);
+    // 5 ms are 5 requests and the one that ends them.
+    assert_eq!(burst["ready"]["max"], 6);
+    let runnable = &burst["runnable"];
+    assert_eq!(runnable["threads"], 2);
+    let none = runnable["none"].as_f64().expect("a part");
+    assert!((0.85..0.9).contains(&none), "{none}");
+    let parts = runnable["histogram"].as_array().expect("bars").iter();
+    let sum: f64 = parts.map(|bar| bar[2].as_f64().expect("a part")).sum();
+    assert!((sum - 1.0).abs() < 1e-6, "{sum}");
+}
+
+#[test]
+fn what_cannot_be_joined_is_refused_or_told() {
+    let place = Place::new();
+    let (requests, history_path) = files(&place);
+    let server = server();
+    let name = history_path.to_str().expect("a name");
+    let calls: Vec<Call> = (0..10)
+        .map(|at| call(100, "openat", at * 1000, at * 1000 + 10, 1, Vec::new()))
+        .collect();
+    let other = place.path("other.parquet");
+    history(&other, "here", None, &calls);
+    let error = run(&requests, &["--history", other.to_str().expect("a name")])
+        .expect_err("no common time");
+    assert!(error.contains("no time in common"), "{error}");
+    history(&other, "there", None, &calls);
+    let error =
+        run(&requests, &["--history", other.to_str().expect("a name")]).expect_err("two clocks");
+    assert!(error.contains("clocks of two machines"), "{error}");
+    history(&other, "here", Some("blocked > 1ms"), &server.1);
+    let found = json(&requests, &["--history", other.to_str().expect("a name")]);
+    assert_eq!(found["server"]["burstiness"]["runnable"], json!(null));
+    let csv = place.file("plain.csv", "size,latency_ms\n1,2\n3,1\n");
+    let found = json(&csv, &["--history", name]);
+    assert!(found["server"]["no_causes"]
+        .as_str()
+        .expect("why")
+        .contains("when they were sent"));
+    assert!(found["server"]["burstiness"]["ready"]["calls"].as_u64() > Some(1000));
+    let error = run(&history_path, &[]).expect_err("a history");
+    assert!(error.contains("give it as --history"), "{error}");
+    let error = run(
+        &requests,
+        &["--history", requests.to_str().expect("a name")],
+    )
+    .expect_err("requests");
+    assert!(error.contains("not a history"), "{error}");
+}

@@ -1,0 +1,112 @@
+//! The page in a real browser without a network: every plot is drawn, nothing complains.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use serde_json::json;
+
+use crate::files::{meta, parquet, run_all, Place, Row};
+
+fn chromium() -> Option<&'static str> {
+    let runs = |name: &&str| {
+        let version = Command::new(name)
+            .arg("--version")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
+        version.is_ok_and(|status| status.success())
+    };
+    ["chromium", "chromium-browser", "google-chrome"]
+        .into_iter()
+        .find(|name| runs(name))
+}
+
+/// Not captured by the test harness, so that `scripts/test` can name it.
+fn skip(why: &str) {
+    let _ = writeln!(std::io::stderr(), "SKIPPED the_page: {why}");
+}
+
+fn load(n: i64, load: f64) -> Vec<Row> {
+    let mut random = fastrand::Rng::with_seed((load * 100.0) as u64);
+    (0..n)
+        .map(|at| {
+            let size = [300, 2_000, 5_000, 30_000][random.usize(..4)];
+            let noise = (-(1.0 - random.f64()).ln() * 2e6 * load / (1.05 - load)) as i64;
+            Row {
+                connection: random.u32(..8),
+                ..Row::new(at * 500_000, size * 20 + noise, size)
+            }
+        })
+        .collect()
+}
+
+#[test]
+fn every_plot_is_drawn_and_nothing_complains() {
+    if let Some(why) = latlab_analysis::page::missing() {
+        return skip(why);
+    }
+    let Some(browser) = chromium() else {
+        return skip("no chromium (scripts/setup browser)");
+    };
+    let place = Place::new();
+    let paths: Vec<_> = [0.2, 0.6, 0.95]
+        .into_iter()
+        .map(|part| {
+            let path = place.path(&format!(
+                "<img src=x onerror=document.title=1>{part}.parquet"
+            ));
+            parquet(&path, &meta(json!({"load": part})), &load(4000, part));
+            path
+        })
+        .collect();
+    let paths: Vec<&std::path::Path> = paths.iter().map(|path| path.as_path()).collect();
+    let html = place.path("page.html");
+    run_all(&paths, &["--html", html.to_str().expect("a name")]).expect("a page");
+    let text = std::fs::read_to_string(&html).expect("a page");
+    assert!(text.len() < 3 << 20, "{} bytes", text.len());
+    for outside in ["<script src", "<link", "@import", "url(http"] {
+        assert!(!text.contains(outside), "{outside} in the page");
+    }
+    let output = Command::new(browser)
+        .args([
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--enable-logging=stderr",
+        ])
+        .args([
+            "--disable-dev-shm-usage",
+            "--host-resolver-rules=MAP * ~NOTFOUND",
+        ])
+        .arg(format!(
+            "--user-data-dir={}",
+            place.path("profile").display()
+        ))
+        .args([
+            "--window-size=1000,900",
+            "--virtual-time-budget=5000",
+            "--dump-dom",
+        ])
+        .arg(format!("file://{}#dark", html.display()))
+        .stdin(Stdio::null())
+        .output()
+        .expect("the browser runs");
+    let (dom, log) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    let head: String = dom.chars().take(400).collect();
+    assert!(
+        head.contains("data-done=\"yes\"") && !head.contains("data-error"),
+        "{head}\n{log}"
+    );
+    assert!(head.contains("data-theme=\"dark\""), "{head}");
+    // Distributions, percentiles over load, inversion over load.
+    assert!(head.contains("data-plots=\"3/3\""), "{head}");
+    let complaints: Vec<&str> = log
+        .lines()
+        .filter(|line| line.contains("CONSOLE"))
+        .collect();
+    assert!(complaints.is_empty(), "{complaints:?}");
+    assert!(!dom.contains("<img src"), "a name became an element");
+}
