@@ -9,6 +9,7 @@ mod procedure;
 mod progress;
 
 use std::io::Write;
+use std::mem::MaybeUninit;
 use std::net::TcpListener;
 use std::process::ExitCode;
 
@@ -36,6 +37,8 @@ fn main() -> ExitCode {
         Subcommand::Profile(arguments) => procedure::profile(&arguments),
         Subcommand::Conform(arguments) => conform::conform(&arguments),
         Subcommand::Compare(arguments) => compare::compare(&arguments),
+        Subcommand::Analyze(arguments) => analyze(&arguments),
+        Subcommand::Disk(arguments) => latlab_disk::run(arguments).map(|()| 0),
         Subcommand::Servers(arguments) => list_servers(&arguments),
         Subcommand::Server(arguments) => serve(arguments),
         Subcommand::Worker => worker::work().map(|()| 0),
@@ -90,6 +93,22 @@ fn load(arguments: &Run) -> Result<u8> {
     } else {
         0
     })
+}
+
+fn analyze(arguments: &latlab_analysis::command::Analyze) -> Result<u8> {
+    let width = terminal_width().unwrap_or(110);
+    latlab_analysis::command::analyze(arguments, &mut std::io::stdout().lock(), width)?;
+    Ok(0)
+}
+
+/// `None`: it is no terminal.
+fn terminal_width() -> Option<usize> {
+    let mut size = MaybeUninit::<libc::winsize>::zeroed();
+    // SAFETY: the kernel writes no more than a winsize.
+    let got = unsafe { libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, size.as_mut_ptr()) };
+    // SAFETY: all zeroes are a winsize.
+    let columns = unsafe { size.assume_init() }.ws_col;
+    (got == 0 && columns > 0).then_some(usize::from(columns))
 }
 
 fn list_servers(arguments: &Servers) -> Result<u8> {

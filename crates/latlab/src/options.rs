@@ -69,6 +69,8 @@ pub enum Subcommand {
         Exit status: as with `latlab run`."
     )]
     Compare(Compare),
+    Analyze(latlab_analysis::command::Analyze),
+    Disk(latlab_disk::Options),
     /// List the servers that latlab can start
     #[command(after_help = "Example:\n  latlab servers --servers mine.toml")]
     Servers(Servers),

@@ -131,7 +131,7 @@ static void *look_and_allocate(void *unused)
 static void handlers_may_look(void)
 {
 	struct sigaction action = {.sa_handler = look};
-	struct itimerspec often = {{0, 50000}, {0, 50000}};
+	struct itimerspec often = {{0, 200000}, {0, 200000}};
 	struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGALRM};
 	timer_t timer;
 
