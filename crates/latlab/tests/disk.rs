@@ -8,6 +8,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+/// Not zeroes: mkfs leaves those out.
+fn content(file: u8) -> Vec<u8> {
+    vec![b'a' + file; 20_000 + usize::from(file)]
+}
+
 /// A disk that goes with the test, also when that fails.
 struct Place {
     name: String,
@@ -27,7 +32,7 @@ impl Place {
             let directory = place.path("files").join(format!("dir{directory}"));
             fs::create_dir_all(&directory).expect("a directory");
             for file in 0..3 {
-                let content = vec![file; 20_000 + usize::from(file)];
+                let content = content(file);
                 fs::write(directory.join(format!("file{file}")), content).expect("a file");
             }
         }
@@ -132,10 +137,7 @@ fn opens_and_reads_wait_for_the_disk_only_when_cold() {
     assert!(warm[warm.len() / 2] < 8_000_000, "{warm:?}");
     for file in 0..3u8 {
         let path = place.mount_point().join(format!("dir7/file{file}"));
-        assert_eq!(
-            fs::read(path).expect("a file"),
-            vec![file; 20_000 + usize::from(file)]
-        );
+        assert_eq!(fs::read(path).expect("a file"), content(file));
     }
     succeeds(&place.disk(&["down", &place.name]));
     place.assert_gone();
