@@ -64,6 +64,7 @@ bench: build
 	scripts/setup bench
 	python3 bench/overhead/run.py
 	python3 bench/history/run.py
+	python3 bench/latlab/beside.py --latlab $(TARGET)/release/latlab
 
 lint:
 	scripts/setup build lint
@@ -73,8 +74,12 @@ lint:
 
 # Installs what was built; building as root is not needed for it.
 install:
-	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(TARGET)/release/debox $(TARGET)/release/latlab \
-		$(TARGET)/release/latlab-dynamic
+	install -D -m 755 $(TARGET)/release/debox $(DESTDIR)$(PREFIX)/bin/debox
+	for program in latlab latlab-dynamic; do \
+		if [ -e $(TARGET)/release/$$program ]; then \
+			install -m 755 -t $(DESTDIR)$(PREFIX)/bin $(TARGET)/release/$$program; \
+		fi; \
+	done
 	install -d $(DESTDIR)$(PREFIX)/include
 	install -m 644 include/*.h $(DESTDIR)$(PREFIX)/include
 	for library in libdebox.so libdebox.a; do \
@@ -83,7 +88,7 @@ install:
 		fi; \
 	done
 	$(TARGET)/release/debox man $(DESTDIR)$(PREFIX)/share/man/man1
-	$(TARGET)/release/latlab man $(DESTDIR)$(PREFIX)/share/man/man1
+	[ ! -e $(TARGET)/release/latlab ] || $(TARGET)/release/latlab man $(DESTDIR)$(PREFIX)/share/man/man1
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
 	sed 's|@PREFIX@|$(PREFIX)|' scripts/debox-broker.service.in \
 		> $(DESTDIR)$(PREFIX)/lib/systemd/system/debox-broker.service

@@ -30,7 +30,8 @@ pub enum Subcommand {
         Without --rate the loop is closed: each connection asks again when its reply has come. With \
         --rate it is open: requests are intended to start at that rate whatever the server does, and \
         latency is counted from there, so that a server that stalls cannot hide it.\n\n\
-        What is asked for: the URL itself, or --files, --log, --urls or --sizes, below the URL's path.\n\n\
+        What is asked for: the URL itself, or what --files (below the URL), --log, --urls or --sizes \
+        name.\n\n\
         Exit status: 0; 3 if the figures are not the server's (the generator was the bottleneck, or was \
         ended), which the output and the rows say, too; 125 if latlab failed; 2 for a usage error."
     )]
@@ -183,21 +184,22 @@ pub struct What {
     pub conditions: Conditions,
 }
 
+const STARTED: &str = "For servers that latlab starts";
+
 /// For servers that latlab starts itself.
 #[derive(Args, Clone)]
-#[command(next_help_heading = "For servers that latlab starts")]
 pub struct Conditions {
     /// How servers are started, beside the ones that come along (docs/latlab.md)
-    #[arg(long, value_name = "FILE")]
+    #[arg(help_heading = STARTED, long, value_name = "FILE")]
     pub servers: Option<PathBuf>,
     /// CPUs that the server may use, as in 0.5
-    #[arg(long, value_name = "N", value_parser = parse_cpus)]
+    #[arg(help_heading = STARTED, long, value_name = "N", value_parser = parse_cpus)]
     pub cpus: Option<f64>,
     /// Memory that the server may use, its page cache included, as in 300M
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    #[arg(help_heading = STARTED, long, value_name = "SIZE", value_parser = parse_size)]
     pub memory: Option<u64>,
     /// Have the kernel forget the files first
-    #[arg(long)]
+    #[arg(help_heading = STARTED, long)]
     pub cold: bool,
 }
 
