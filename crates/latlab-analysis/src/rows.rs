@@ -37,20 +37,26 @@ pub struct Meta {
     pub load: Option<f64>,
     #[serde(default)]
     pub lateness: Option<Lateness>,
+    /// How late it was in taking answers that had come.
+    #[serde(default)]
+    pub reply_lateness: Option<Lateness>,
     /// Part of its CPU that the generator used.
     #[serde(default)]
     pub generator_cpu: Option<f64>,
     /// Requests that were due before are no results.
     #[serde(default)]
     pub warmup_ns: Option<i64>,
+    /// Why `latlab` says that these figures are not the server's.
+    #[serde(default)]
+    pub refused: Option<String>,
 }
 
 /// How late the generator itself was with its requests.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Lateness {
-    pub p50_ns: u64,
-    pub p99_ns: u64,
-    pub max_ns: u64,
+    pub p50_ns: i64,
+    pub p99_ns: i64,
+    pub max_ns: i64,
 }
 
 impl Meta {

@@ -65,11 +65,17 @@ pub fn read(path: &Path, options: &Options) -> Result<Run> {
         run: Run::new(path.to_path_buf(), SCHEMA),
         connections: FxHashMap::default(),
         row: 0,
+        warm_up_failed: 0,
     };
     for batch in Careful::new(reader) {
         rows.add(&batch?)?;
     }
     let mut run = rows.run;
+    if rows.warm_up_failed > 0 {
+        let failed = rows.warm_up_failed;
+        run.caveats
+            .push(format!("{failed} requests failed in the warm-up."));
+    }
     run.basis = rows.basis;
     run.has_times = true;
     run.has_connections = true;
@@ -137,6 +143,7 @@ struct Rows {
     /// Processes count their connections each for themselves.
     connections: FxHashMap<(u16, u32), u32>,
     row: u64,
+    warm_up_failed: u64,
 }
 
 fn numbers<'a, T: ArrowPrimitiveType>(
@@ -150,6 +157,14 @@ fn numbers<'a, T: ArrowPrimitiveType>(
 }
 
 impl Rows {
+    fn fail(&mut self, is_warm_up: bool, reason: &str) {
+        if is_warm_up {
+            self.warm_up_failed += 1;
+        } else {
+            self.run.fail(reason);
+        }
+    }
+
     fn add(&mut self, batch: &RecordBatch) -> Result<()> {
         let intended = numbers::<Int64Type>(batch, "intended_ns")?;
         let start = numbers::<Int64Type>(batch, "start_ns")?;
@@ -170,13 +185,17 @@ impl Rows {
             .context("the column error is no text")?;
         for row in 0..batch.num_rows() {
             self.row += 1;
+            let is_warm_up = intended.value(row) < self.warm_up_ns;
+            let code = status.value(row);
             if error.is_valid(row) {
-                self.run.fail(error.value(row));
+                match error.value(row) {
+                    "status" => self.fail(is_warm_up, &format!("status {code}")),
+                    reason => self.fail(is_warm_up, reason),
+                }
                 continue;
             }
-            let code = status.value(row);
             if code != 0 && !(200..400).contains(&code) {
-                self.run.fail(&format!("status {code}"));
+                self.fail(is_warm_up, &format!("status {code}"));
                 continue;
             }
             let last = match self.basis {
@@ -184,7 +203,7 @@ impl Rows {
                 _ => end,
             };
             if last.is_null(row) {
-                self.run.fail("no answer by the end of the run");
+                self.fail(is_warm_up, "no answer by the end of the run");
                 continue;
             }
             let begin_ns = match self.basis {
@@ -206,7 +225,7 @@ impl Rows {
                 latency,
                 size: size.unwrap_or(Request::NO_SIZE),
                 connection: *self.connections.entry(key).or_insert(next),
-                is_warm_up: intended.value(row) < self.warm_up_ns,
+                is_warm_up,
             })?;
         }
         Ok(())

@@ -9,6 +9,7 @@ use crate::ideal::Load;
 use crate::intervals::{self, Draws, Interval, CONFIDENCE, LEFT_OUT};
 use crate::inversion::Order;
 use crate::request::{Basis, Mode, Request, Run};
+use crate::rows::Lateness;
 use crate::stats::{self, Latency, Percentiles};
 use crate::text::latency as in_words;
 
@@ -352,17 +353,22 @@ fn tell_failures(run: &Run, sorted: &[u64], caveats: &mut Vec<String>) {
 
 fn tell_generator(run: &Run, median: u64, caveats: &mut Vec<String>) {
     let Some(meta) = &run.meta else { return };
-    if let Some(late) = meta
-        .lateness
-        .filter(|late| late.p99_ns.saturating_mul(10) > median)
-    {
-        caveats.push(format!(
-            "The generator was late itself: 1 % of requests were sent {} late or more, and the median \
-             latency is {}.",
-            in_words(Number(late.p99_ns as f64), run.unit),
-            in_words(Number(median as f64), run.unit)
-        ));
+    if let Some(why) = &meta.refused {
+        caveats.insert(0, format!("These figures are not the server's: {why}"));
     }
+    let late = |late: Option<Lateness>, what: &str| {
+        let ns = late.map_or(0, |late| u64::try_from(late.p99_ns).unwrap_or(0));
+        // A tenth of what is measured.
+        (ns.saturating_mul(10) > median).then(|| {
+            format!(
+                "The generator was late itself: 1 % of {what} {} late or more, and the median latency is {}.",
+                in_words(Number(ns as f64), run.unit),
+                in_words(Number(median as f64), run.unit)
+            )
+        })
+    };
+    caveats.extend(late(meta.lateness, "requests were sent"));
+    caveats.extend(late(meta.reply_lateness, "answers were taken"));
     if let Some(cpu) = meta.generator_cpu.filter(|cpu| *cpu > 0.9) {
         caveats.push(format!(
             "The generator used {:.0} % of its CPU: it may be what is measured.",

@@ -210,17 +210,27 @@ fn parquet_of_latlab() {
     let path = place.path("t.parquet");
     let mut rows = fair(5000, false);
     rows[7].error = Some("connection reset");
-    rows[8].status = 500;
-    rows[9].end_ns = None;
+    rows[207].error = Some("connection reset");
+    rows[208].status = 500;
+    rows[209].end_ns = None;
     rows[10].size = -1;
-    parquet(&path, &meta(json!({"warmup_ns": 100_000_000})), &rows);
+    parquet(
+        &path,
+        &meta(json!({"warmup_ns": 100_000_000, "refused": "the generator was the bottleneck"})),
+        &rows,
+    );
     let found = json(&path, &[]);
     assert_eq!(
         (&found["requests"], &found["warm_up"]),
-        (&json!(4900), &json!(97))
+        (&json!(4897), &json!(99))
     );
     assert_eq!(found["failed"]["connection reset"], 1);
     assert_eq!(found["failed"]["status 500"], 1);
+    let caveat = found["caveats"][0].as_str().expect("a caveat");
+    assert!(
+        caveat.contains("not the server's: the generator was the bottleneck"),
+        "{caveat}"
+    );
     assert_eq!(found["failed"]["no answer by the end of the run"], 1);
     assert_eq!(found["service_inversion"], 0.0);
     assert_eq!(
