@@ -12,7 +12,6 @@ use crate::units;
 const CALLS: usize = 15;
 const LABELS: usize = 12;
 const WAITS: usize = 10;
-const SLOWEST: usize = 10;
 const THREADS: usize = 8;
 const IDLE: &str = "idle";
 
@@ -26,7 +25,7 @@ pub fn print(out: &mut impl Write, report: &Report, options: &TableOptions) -> i
     labels(out, report, options)?;
     waits(out, report, options)?;
     growth(out, report, options)?;
-    slowest(out, report, options)?;
+    super::slowest::print(out, report, options)?;
     threads(out, report, options)?;
     heading(out, "What is missing or uncertain", options)?;
     for sentence in &report.caveats {
@@ -39,11 +38,21 @@ fn active(budget: &Budget) -> u64 {
     budget.wall_ns.saturating_sub(budget.idle_ns)
 }
 
+/// A word of a command as a shell would take it.
+fn quoted(word: &str) -> String {
+    let is_plain = |letter: char| letter.is_alphanumeric() || "-_=+./,:@%".contains(letter);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.to_string();
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
+
 fn summary(out: &mut impl Write, report: &Report, options: &TableOptions) -> io::Result<()> {
     let recording = &report.recording;
     let commands: Vec<String> = recording
         .commands
         .iter()
+        .map(|words| words.iter().map(|word| quoted(word)).collect::<Vec<_>>())
         .map(|words| words.join(" "))
         .collect();
     let command = commands.join("; ");
@@ -67,10 +76,10 @@ fn summary(out: &mut impl Write, report: &Report, options: &TableOptions) -> io:
     note(
         out,
         &format!(
-            "{} calls of {} threads in {}; in calls {}: {} CPU, {} blocked (of it {} idle), {} waiting for \
+            "{} of {} in {}; in calls {}: {} CPU, {} blocked (of it {} idle), {} waiting for \
              a CPU, {} preempted",
-            units::count(recording.calls),
-            units::count(recording.threads),
+            units::counted(recording.calls, "call"),
+            units::counted(recording.threads, "thread"),
             units::time(recording.span_ns),
             units::time(totals.wall_ns),
             units::time(totals.cpu_ns),
@@ -355,48 +364,12 @@ fn growth(out: &mut impl Write, report: &Report, options: &TableOptions) -> io::
     grid.print(out, options)
 }
 
-fn slowest(out: &mut impl Write, report: &Report, options: &TableOptions) -> io::Result<()> {
-    if report.slowest.is_empty() {
-        return Ok(());
-    }
-    heading(out, "The slowest calls, without idle waits", options)?;
-    let mut grid = Grid::new([
-        name("call"),
-        number("wall"),
-        number("at"),
-        name("thread"),
-        text("longest sleep"),
-        text("from").when_used().gives_way(1),
-    ]);
-    let shown = shown(report.slowest.len(), SLOWEST, options);
-    for call in &report.slowest[..shown] {
-        let sleep = call.sleeps.first().map_or_else(String::new, |sleep| {
-            let mut words = format!("{} {}", sleep.label, units::time(sleep.blocked_ns));
-            if let Some(resource) = &sleep.resource {
-                words.push_str(&format!(", {resource}"));
-            }
-            if let Some(owner) = &sleep.owner {
-                words.push_str(&format!(", held by {owner}"));
-            }
-            format!("{words}, ended by {}", sleep.waker)
-        });
-        grid.row([
-            Cell::text(&call.call),
-            Cell::time(call.budget.wall_ns),
-            Cell::time(call.at_ns),
-            Cell::text(format!("{} ({})", call.comm, call.tid)),
-            Cell::text(sleep),
-            Cell::text(call.caller.as_deref().unwrap_or("")),
-        ]);
-    }
-    grid.print(out, options)
-}
-
 fn threads(out: &mut impl Write, report: &Report, options: &TableOptions) -> io::Result<()> {
     if report.threads.len() < 2 {
         return Ok(());
     }
     heading(out, "Threads", options)?;
+
     let mut grid = Grid::new([
         name("thread"),
         number("process"),
@@ -405,6 +378,7 @@ fn threads(out: &mut impl Write, report: &Report, options: &TableOptions) -> io:
         number("without idle"),
         number("cpu"),
         number("blocked"),
+        name("").when_used(),
     ]);
     let shown = shown(report.threads.len(), THREADS, options);
     for thread in &report.threads[..shown] {
@@ -416,6 +390,11 @@ fn threads(out: &mut impl Write, report: &Report, options: &TableOptions) -> io:
             Cell::time(active(&thread.budget)),
             Cell::time(thread.budget.cpu_ns),
             Cell::time(thread.budget.blocked_ns),
+            if thread.at_rest {
+                Cell::text("at rest").tone(Tone::Quiet)
+            } else {
+                Cell::blank()
+            },
         ]);
     }
     grid.print(out, options)?;
