@@ -192,13 +192,14 @@ fn say(written: &Written) {
             }
         ),
         [] => eprintln!("debox: no records were written"),
+        files if written.rows == 0 => eprintln!("debox: 0 records in {}", files.join(", ")),
         files => eprintln!(
-            "debox: {} records of {} in {} ({}, {} bytes per record)",
-            units::count(written.rows),
+            "debox: {} of {} in {} ({}, {} bytes per record)",
+            units::counted(written.rows, "record"),
             units::time(written.span_ns),
             files.join(", "),
             units::bytes(written.bytes),
-            written.bytes / written.rows.max(1)
+            written.bytes / written.rows
         ),
     }
     if !written.lost.is_none() {

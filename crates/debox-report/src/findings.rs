@@ -354,7 +354,7 @@ impl<'a> Finder<'a> {
         }
         let text = format!(
             "{} did little in calls but wait on futexes that nobody is known to hold, {} together: {}. \
-             So threads wait for work; this time is left out of what is said above.",
+             That is how threads wait for work; it is left out of what is said above.",
             match resting.len() {
                 1 => "One thread".to_string(),
                 several => format!("{several} threads"),

@@ -19,7 +19,7 @@ pub fn print(out: &mut impl Write, report: &Report, options: &TableOptions) -> i
     summary(out, report, options)?;
     findings(out, report, options)?;
     if let Some(comparison) = &report.against {
-        against(out, comparison, options)?;
+        against(out, report, comparison, options)?;
     }
     calls(out, report, options)?;
     labels(out, report, options)?;
@@ -118,7 +118,16 @@ fn change(difference: &Difference) -> Cell {
     let Some((low, high)) = difference.change_percent else {
         return Cell::text("too few").tone(Tone::Quiet);
     };
-    let range = format!("{low:+.1} to {high:+.1} %");
+    // Beyond that, per cent are hard to read.
+    let range = if low >= 900.0 {
+        format!(
+            "{:.0} to {:.0} times as much",
+            low / 100.0 + 1.0,
+            high / 100.0 + 1.0
+        )
+    } else {
+        format!("{low:+.1} to {high:+.1} %")
+    };
     match difference.verdict {
         Verdict::None => Cell::text(format!("none shown ({range})")).tone(Tone::Quiet),
         Verdict::TooFew => Cell::text("too few").tone(Tone::Quiet),
@@ -129,6 +138,7 @@ fn change(difference: &Difference) -> Cell {
 
 fn against(
     out: &mut impl Write,
+    report: &Report,
     comparison: &Comparison,
     options: &TableOptions,
 ) -> io::Result<()> {
@@ -177,7 +187,9 @@ fn against(
         "In brackets: the interval in which the change is, at 99 %. `none shown`: no difference \
                 that the data show. Two runs cannot tell how much runs differ by themselves.";
     note(out, text, options)?;
-    for sentence in &comparison.base_caveats {
+    // What is said of both anyway is said once.
+    let own = |sentence: &&String| !report.caveats.contains(sentence);
+    for sentence in comparison.base_caveats.iter().filter(own) {
         note(out, &format!("Of the other: {sentence}"), options)?;
     }
     Ok(())
