@@ -97,8 +97,11 @@ pub fn record(arguments: Record) -> Result<u8> {
         output::print(&report)?;
     }
     say(&written);
-    for sentence in &report.unseen {
-        eprintln!("debox: {sentence}");
+    // The report has said it.
+    if !arguments.report {
+        for sentence in &report.unseen {
+            eprintln!("debox: {sentence}");
+        }
     }
     Ok(status as u8)
 }

@@ -114,6 +114,13 @@ pub fn report(
         &report.waits,
     );
     let threads = &report.threads;
+    // After the others, before those that are idle by their label.
+    report.waits.sort_by_key(
+        |wait| match (wait.class == "idle", rest::is_rest(wait, threads)) {
+            (true, _) => 2,
+            (false, rests) => u8::from(rests),
+        },
+    );
     report
         .slowest
         .retain(|call| !rest::is_rest_call(call, threads));

@@ -149,7 +149,8 @@ fn findings_begin_with_what_slows_the_program_down() {
     let mut resting: Vec<u32> = resting.map(|thread| thread.tid).collect();
     resting.sort_unstable();
     assert_eq!(resting, [201, 202]);
-    // In the tables nothing is left out.
+    assert_eq!(report.waits[0].call, "fdatasync");
+    // In the sums nothing is left out.
     assert!(report.calls.iter().any(|call| call.name == "futex"));
 }
 
