@@ -7,8 +7,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{bail, Result};
+use anyhow::{bail, Context, Result};
 use debox::{Outcome, Recorder};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::command::{self, Command};
 use crate::options::Record;
@@ -19,6 +20,9 @@ use sink::{Sink, Written};
 
 /// How long the probes may be ahead of this process, unless it is busy.
 const POLL: Duration = Duration::from_millis(20);
+
+/// What ends by then needs no line that says how far it is.
+const QUICK: Duration = Duration::from_secs(2);
 
 /// Triggers may fire more often than a file is written.
 const WRITE_EVERY: Duration = Duration::from_secs(1);
@@ -85,7 +89,7 @@ pub fn record(arguments: Record) -> Result<u8> {
     };
     if WRITE.load(Ordering::Relaxed) {
         // Told in the last moment: what is left to come is a part of it.
-        take_in(&mut recorder, &mut sink)?;
+        take_in(&mut recorder, &mut sink, &ProgressBar::hidden())?;
     }
     let (report, missing) = recorder.finish(outcome, &mut |call| sink.append(call))?;
     let written = sink.finish(&missing)?;
@@ -93,8 +97,11 @@ pub fn record(arguments: Record) -> Result<u8> {
         output::print(&report)?;
     }
     say(&written);
-    for sentence in &report.unseen {
-        eprintln!("debox: {sentence}");
+    // The report has said it.
+    if !arguments.report {
+        for sentence in &report.unseen {
+            eprintln!("debox: {sentence}");
+        }
     }
     Ok(status as u8)
 }
@@ -110,8 +117,10 @@ fn handle(signal: libc::c_int, handler: extern "C" fn(libc::c_int)) {
 }
 
 fn record_command(recorder: &mut Recorder, sink: &mut Sink, command: &mut Command) -> Result<i32> {
+    // The terminal is the command's.
+    let progress = ProgressBar::hidden();
     let status = loop {
-        take_in(recorder, sink)?;
+        take_in(recorder, sink, &progress)?;
         if let Some(status) = command.try_wait() {
             break status;
         }
@@ -119,7 +128,7 @@ fn record_command(recorder: &mut Recorder, sink: &mut Sink, command: &mut Comman
     // The last switch of a thread comes shortly after its parent can know of its end.
     let deadline = Instant::now() + run::LAST_SWITCH;
     while recorder.threads_alive(command.pid as u32)? > 0 && Instant::now() < deadline {
-        take_in(recorder, sink)?;
+        take_in(recorder, sink, &progress)?;
     }
     Ok(status)
 }
@@ -130,17 +139,36 @@ fn record_process(
     pid: u32,
     duration: Option<Duration>,
 ) -> Result<()> {
-    let deadline = duration.map(|duration| Instant::now() + duration);
+    let begin = Instant::now();
+    let deadline = duration.map(|duration| begin + duration);
+    let progress = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
+    let style = ProgressStyle::with_template("recording for {elapsed}: {msg}");
+    progress.set_style(style.context("the line's template is wrong")?);
     while !STOP.load(Ordering::Relaxed)
         && deadline.is_none_or(|deadline| Instant::now() < deadline)
         && recorder.threads_alive(pid)? > 0
     {
-        take_in(recorder, sink)?;
+        take_in(recorder, sink, &progress)?;
+        if progress.is_hidden() && begin.elapsed() >= QUICK {
+            // Nothing is drawn where standard error is no terminal.
+            progress.set_draw_target(ProgressDrawTarget::stderr_with_hz(4));
+        }
+        let records = units::counted(sink.records(), "record");
+        progress.set_message(match duration {
+            Some(duration) => format!("{records}, until {} or Ctrl-C", words_of(duration)),
+            None => format!("{records}, until Ctrl-C"),
+        });
     }
+    progress.finish_and_clear();
     Ok(())
 }
 
-fn take_in(recorder: &mut Recorder, sink: &mut Sink) -> Result<()> {
+fn words_of(duration: Duration) -> String {
+    units::time(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
+}
+
+/// Lines for people are written above the line of progress.
+fn take_in(recorder: &mut Recorder, sink: &mut Sink, progress: &ProgressBar) -> Result<()> {
     let mut wait = POLL;
     while recorder.poll(wait, &mut |call| sink.append(call))? {
         wait = Duration::ZERO;
@@ -148,24 +176,33 @@ fn take_in(recorder: &mut Recorder, sink: &mut Sink) -> Result<()> {
     }
     sink.tick(recorder)?;
     if WRITE.swap(false, Ordering::Relaxed) {
-        match sink.write_flight(recorder)? {
+        let written = sink.write_flight(recorder)?;
+        progress.suspend(|| match written {
             Some(written) => say(&written),
             None => eprintln!("debox: SIGUSR1 writes nothing without --flight"),
-        }
+        });
     }
     Ok(())
 }
 
 fn say(written: &Written) {
     match written.files.as_slice() {
+        [] if written.flights > 0 => eprintln!(
+            "debox: the flight recorder was written {}; what came since was not",
+            match written.flights {
+                1 => "once".to_string(),
+                times => format!("{times} times"),
+            }
+        ),
         [] => eprintln!("debox: no records were written"),
+        files if written.rows == 0 => eprintln!("debox: 0 records in {}", files.join(", ")),
         files => eprintln!(
-            "debox: {} records of {} in {} ({}, {} bytes per record)",
-            units::count(written.rows),
+            "debox: {} of {} in {} ({}, {} bytes per record)",
+            units::counted(written.rows, "record"),
             units::time(written.span_ns),
             files.join(", "),
             units::bytes(written.bytes),
-            written.bytes / written.rows.max(1)
+            written.bytes / written.rows
         ),
     }
     if !written.lost.is_none() {

@@ -1,5 +1,6 @@
 //! `debox report`: what a recording shows.
 
+mod slowest;
 mod tables;
 
 use std::fs;

@@ -8,10 +8,12 @@ use debox_history::History;
 use rustc_hash::FxHashMap;
 
 use crate::aggregate::{Aggregate, CallSums, Parts, Place, WaitKey, WaitSums};
+use crate::caveats;
 use crate::findings;
 use crate::flame;
 use crate::names::{Name, Names, NONE, TOO_MANY};
 use crate::report::*;
+use crate::rest;
 use crate::segments::{Point, Series};
 use crate::timeline;
 use crate::trend;
@@ -106,7 +108,23 @@ pub fn report(
         between_calls,
         against: None,
     };
-    report.caveats = findings::caveats(&report, sums);
+    rest::mark(
+        &mut report.threads,
+        report.threads_left_out == 0,
+        &report.waits,
+    );
+    let threads = &report.threads;
+    // After the others, before those that are idle by their label.
+    report.waits.sort_by_key(
+        |wait| match (wait.class == "idle", rest::is_rest(wait, threads)) {
+            (true, _) => 2,
+            (false, rests) => u8::from(rests),
+        },
+    );
+    report
+        .slowest
+        .retain(|call| !rest::is_rest_call(call, threads));
+    report.caveats = caveats::caveats(&report, sums);
     report.findings = findings::findings(&report);
     Ok(report)
 }
@@ -556,6 +574,7 @@ fn threads(sums: &Aggregate, names: &Names) -> Vec<Thread> {
             comm: names.get(thread.comm).to_string(),
             calls: thread.calls,
             budget: budget(&thread.parts, thread.idle, sums.has_irq),
+            at_rest: false,
         })
         .collect()
 }

@@ -2,11 +2,23 @@
 
 use std::fmt::Write;
 
-use crate::aggregate::Aggregate;
-use crate::report::{Finding, FindingKind, Report, Trend, Wait};
-use crate::units::{bytes, count, time};
+use crate::build::USER;
+use crate::report::{Budget, Call, Finding, FindingKind, Report, Thread, Wait};
+use crate::rest;
+use crate::sentences::{growth_sentence, parts, wait_sentence};
+use crate::units::{count, counted, time};
 
 const WAITS: usize = 6;
+/// Calls of which it is said where their time went.
+const CALLS: usize = 3;
+/// Such a call is this part of the time that is no idle wait, or more,
+const CALL_PART_MIN: f64 = 0.1;
+/// and waits that are told do not explain this part of it.
+const EXPLAINED: f64 = 0.7;
+/// Of a call's time, what is worth a word.
+const WORTH_A_WORD: f64 = 0.02;
+/// Names in a sentence.
+const NAMES: usize = 5;
 const GROWTHS: usize = 4;
 /// Waits that are long only together.
 const SHARED: usize = 4;
@@ -15,121 +27,6 @@ const PART_MIN: f64 = 0.01;
 /// Calls that fail: so many, and this part of all.
 const ERRORS_MIN: u64 = 100;
 const ERRORS_PART_MIN: f64 = 0.2;
-
-/// The kernel's resource, as one says it: `the inode lock of /x`, `the page read`.
-fn what(wait: &Wait) -> String {
-    match &wait.resource {
-        Some(resource) if resource.contains(&wait.label) => format!("the {resource}"),
-        Some(resource) => format!("{} ({resource})", wait.label),
-        None if wait.resources > 1 => {
-            format!("{} ({} different ones)", wait.label, count(wait.resources))
-        }
-        None => wait.label.clone(),
-    }
-}
-
-fn who(wait: &Wait) -> String {
-    match (wait.is_main, wait.many_threads) {
-        (true, false) => format!("the main thread of {} ({})", wait.comm, wait.tid),
-        (true, true) => format!("main threads of {}", wait.comm),
-        (false, false) => format!("thread {} ({})", wait.tid, wait.comm),
-        (false, true) => format!("threads named {}", wait.comm),
-    }
-}
-
-fn owner(wait: &Wait) -> Option<String> {
-    let certainty = wait.owner_certainty.as_deref()?;
-    let Some(comm) = &wait.owner_comm else {
-        return Some("who held it is not known".to_string());
-    };
-    let mut text = match (wait.owner_tid, wait.many_owners) {
-        (Some(tid), false) => format!("thread {tid} ({comm})"),
-        (_, true) => format!("threads named {comm}"),
-        (None, false) => comm.clone(),
-    };
-    text.push_str(match certainty {
-        "exact" => " held it",
-        "last reader" => " was the last known to hold it, as a reader,",
-        _ => " was the last known to hold it,",
-    });
-    match wait.owner_doing.as_deref() {
-        Some("on CPU") => text.push_str(" while on a CPU"),
-        Some("waiting for a CPU") => text.push_str(" while it waited for a CPU itself"),
-        Some(label) => {
-            let _ = write!(text, " while it waited itself: {label}");
-        }
-        None => {}
-    }
-    Some(text.trim_end_matches(',').to_string())
-}
-
-fn capital(mut text: String) -> String {
-    if let Some(first) = text.get(..1) {
-        let first = first.to_uppercase();
-        text.replace_range(..1, &first);
-    }
-    text
-}
-
-pub fn wait_sentence(wait: &Wait) -> String {
-    let mut text = format!(
-        "{} waited {} for {}",
-        who(wait),
-        time(wait.blocked_ns),
-        what(wait)
-    );
-    if wait.call == crate::build::USER {
-        text.push_str(" between calls");
-    } else {
-        let _ = write!(text, " in {}", wait.call);
-    }
-    if wait.count > 1 {
-        let _ = write!(
-            text,
-            " ({} times, {} the longest)",
-            count(wait.count),
-            time(wait.longest_ns)
-        );
-    }
-    if let Some(caller) = &wait.caller {
-        let _ = write!(text, ", called from {caller}");
-    }
-    if let Some(owner) = owner(wait) {
-        let _ = write!(text, "; {owner}");
-    }
-    text.push('.');
-    capital(text)
-}
-
-fn growth_sentence(trend: &Trend) -> Option<(String, u64)> {
-    let (of, what) = if trend.cpu.grows {
-        (&trend.cpu, "CPU time")
-    } else if trend.wall.grows {
-        (&trend.wall, "wall time")
-    } else {
-        return None;
-    };
-    let (first, last) = (of.bins.first()?, of.bins.last()?);
-    let text = format!(
-        "{} gets more expensive as the program runs: the median {what} of a call rose from {} over \
-         its first {} invocations to {} over its last {} (of {}; rank correlation {:.2}).",
-        trend.call,
-        time(first.3),
-        count(first.1 - first.0 + 1),
-        time(last.3),
-        count(last.1 - last.0 + 1),
-        count(trend.count),
-        of.rho.unwrap_or(0.0),
-    );
-    // What it costs beyond what it would at the first bin's cost.
-    let beyond = |bin: &(u64, u64, u64, u64, u64)| {
-        bin.3
-            .saturating_sub(first.3)
-            .saturating_mul(bin.1 - bin.0 + 1)
-    };
-    let weight = of.bins.iter().map(beyond).fold(0u64, u64::saturating_add);
-    Some((text, weight))
-}
 
 /// An anchor that has no characters of its own meaning.
 pub fn anchor(section: &str, name: &str) -> String {
@@ -146,251 +43,351 @@ pub fn anchor(section: &str, name: &str) -> String {
     format!("{section}-{name}")
 }
 
+/// What is found, and what it takes to judge it.
+struct Finder<'a> {
+    report: &'a Report,
+    /// Time in calls that is no idle wait, and no rest of threads without work.
+    active: u64,
+    /// What is less is not told.
+    least: u64,
+    found: Vec<Finding>,
+    /// Calls of which all is said.
+    told: Vec<&'a str>,
+}
+
 pub fn findings(report: &Report) -> Vec<Finding> {
     let totals = &report.totals;
-    let active = totals.wall_ns.saturating_sub(totals.idle_ns).max(1);
-    let between = report.between_calls.as_ref();
-    let least = ((active as f64 * PART_MIN) as u64).max(1);
-    let part = |ns: u64| format!("{:.0} %", 100.0 * ns as f64 / active as f64);
-    let mut found = Vec::new();
-    let mut add = |kind, text: String, evidence: String, weight_ns| {
-        found.push(Finding {
+    let resting = report.waits.iter().filter(|wait| rests(report, wait));
+    let resting = resting.fold(0u64, |sum, wait| sum.saturating_add(wait.blocked_ns));
+    let active = totals
+        .wall_ns
+        .saturating_sub(totals.idle_ns)
+        .saturating_sub(resting)
+        .max(1);
+    let mut finder = Finder {
+        report,
+        active,
+        least: ((active as f64 * PART_MIN) as u64).max(1),
+        found: Vec::new(),
+        told: Vec::new(),
+    };
+    finder.waits();
+    finder.calls();
+    finder.shared_waits();
+    finder.growth();
+    finder.cpu();
+    finder.run_queue();
+    finder.errors();
+    finder.spinning();
+    finder.at_rest();
+    finder.finish()
+}
+
+fn rests(report: &Report, wait: &Wait) -> bool {
+    rest::is_rest(wait, &report.threads)
+}
+
+impl<'a> Finder<'a> {
+    fn add(&mut self, kind: FindingKind, text: String, evidence: String, weight_ns: u64) {
+        self.found.push(Finding {
             kind,
             text,
             evidence,
             weight_ns,
         });
-    };
-    let waits = report.waits.iter().enumerate();
-    let waits = waits.filter(|(_, wait)| wait.class != "idle" && wait.blocked_ns >= least);
-    for (index, wait) in waits.take(WAITS) {
-        let evidence = anchor("wait", &index.to_string());
-        add(
-            FindingKind::Wait,
-            wait_sentence(wait),
-            evidence,
-            wait.blocked_ns,
-        );
     }
-    // Waits that many threads share, or that come from many places: none of them need be long by itself.
-    let mut cells = Vec::new();
-    for (call, row) in report.matrix.calls.iter().zip(&report.matrix.cells) {
-        for (label, cell) in report.matrix.labels.iter().zip(row) {
-            let told = report.waits.iter().filter(|wait| {
-                wait.call == *call && wait.label == label.label && wait.blocked_ns >= least
-            });
-            let told = told.fold(0u64, |sum, wait| sum.saturating_add(wait.blocked_ns));
-            if label.class != "idle" && cell.blocked_ns >= least && told < cell.blocked_ns / 2 {
-                cells.push((cell.blocked_ns, call, label, cell));
+
+    /// Waits that have a sentence of their own.
+    fn told_waits(&self) -> impl Iterator<Item = (usize, &'a Wait)> {
+        let (report, least) = (self.report, self.least);
+        let waits = report.waits.iter().enumerate();
+        let waits = waits.filter(move |(_, wait)| {
+            wait.class != "idle" && wait.blocked_ns >= least && !rests(report, wait)
+        });
+        waits.take(WAITS)
+    }
+
+    fn waits(&mut self) {
+        for (index, wait) in self.told_waits() {
+            let evidence = anchor("wait", &index.to_string());
+            let text = wait_sentence(wait);
+            self.add(FindingKind::Wait, text, evidence, wait.blocked_ns);
+        }
+    }
+
+    /// A call's time without idle waits and rest.
+    fn cost(&self, call: &Call) -> u64 {
+        let cost = call.budget.wall_ns.saturating_sub(call.budget.idle_ns);
+        cost.saturating_sub(self.resting(call))
+    }
+
+    fn resting(&self, call: &Call) -> u64 {
+        let waits = self.report.waits.iter();
+        let waits = waits.filter(|wait| wait.call == call.name && rests(self.report, wait));
+        waits.fold(0, |sum, wait| sum.saturating_add(wait.blocked_ns))
+    }
+
+    /// Where the time of the longest calls went, unless a few waits have said it: a call that waits for a
+    /// CPU most of the time looks like a slow disk.
+    fn calls(&mut self) {
+        let mut calls: Vec<(u64, &Call)> = self
+            .report
+            .calls
+            .iter()
+            .map(|call| (self.cost(call), call))
+            .filter(|(cost, _)| *cost as f64 >= self.active as f64 * CALL_PART_MIN)
+            .collect();
+        calls.sort_by_key(|(cost, _)| std::cmp::Reverse(*cost));
+        for (cost, call) in calls.into_iter().take(CALLS) {
+            let waits = self.told_waits();
+            let waits = waits.filter(|(_, wait)| wait.call == call.name);
+            let told = waits.fold(0u64, |sum, (_, wait)| sum.saturating_add(wait.blocked_ns));
+            if told as f64 >= cost as f64 * EXPLAINED {
+                continue;
+            }
+            let is_worth = |ns: u64| ns as f64 >= cost as f64 * WORTH_A_WORD;
+            let labels: Vec<String> = self
+                .labels_of(&call.name)
+                .into_iter()
+                .filter(|(ns, _)| is_worth(*ns))
+                .take(NAMES)
+                .map(|(ns, label)| format!("{label} {}", time(ns)))
+                .collect();
+            let parts = parts(&call.budget, self.resting(call), &labels.join(", "));
+            let kind = parts[0].1;
+            let words: Vec<String> = parts
+                .into_iter()
+                .filter(|(ns, ..)| is_worth(*ns))
+                .map(|(ns, _, words)| format!("{} {words}", time(ns)))
+                .collect();
+            let mut text = format!(
+                "{} took {} in {}",
+                call.name,
+                time(cost),
+                counted(call.count, "call")
+            );
+            if cost < call.budget.wall_ns {
+                text.push_str(" without idle waits");
+            }
+            if call.count > 1 {
+                let _ = write!(text, ", {} each on average", time(cost / call.count));
+            }
+            let _ = write!(text, ": {}.", words.join(", "));
+            self.add(kind, text, anchor("call", &call.name), cost);
+            self.told.push(&call.name);
+        }
+    }
+
+    /// The labels of a call's waits that are not idle, longest first.
+    fn labels_of(&self, call: &str) -> Vec<(u64, &'a str)> {
+        let matrix = &self.report.matrix;
+        let rows = matrix.calls.iter().zip(&matrix.cells);
+        let mut labels: Vec<(u64, &str)> = rows
+            .filter(|(name, _)| *name == call)
+            .flat_map(|(_, row)| matrix.labels.iter().zip(row))
+            .filter(|(label, _)| label.class != "idle")
+            .map(|(label, cell)| (cell.blocked_ns, label.label.as_str()))
+            .collect();
+        labels.sort_by_key(|(ns, label)| (std::cmp::Reverse(*ns), *label));
+        labels
+    }
+
+    /// Waits that many threads share, or that come from many places: none of them need be long by
+    /// itself.
+    fn shared_waits(&mut self) {
+        let report = self.report;
+        let mut cells = Vec::new();
+        for (call, row) in report.matrix.calls.iter().zip(&report.matrix.cells) {
+            if self.told.contains(&call.as_str()) {
+                continue;
+            }
+            for (label, cell) in report.matrix.labels.iter().zip(row) {
+                let is_told = |wait: &&Wait| {
+                    let is_here = wait.call == *call && wait.label == label.label;
+                    is_here && (wait.blocked_ns >= self.least || rests(report, wait))
+                };
+                let told = report.waits.iter().filter(is_told);
+                let told = told.fold(0u64, |sum, wait| sum.saturating_add(wait.blocked_ns));
+                let is_much = cell.blocked_ns >= self.least && told < cell.blocked_ns / 2;
+                if label.class != "idle" && is_much {
+                    cells.push((cell.blocked_ns, call, label, cell));
+                }
+            }
+        }
+        cells.sort_by_key(|(blocked, ..)| std::cmp::Reverse(*blocked));
+        for (blocked, call, label, cell) in cells.into_iter().take(SHARED) {
+            let place = if call == USER { "between calls" } else { call };
+            let text = format!(
+                "Threads waited {} for {} in {place} ({} times), each thread or place only a part of \
+                 it.",
+                time(blocked),
+                label.label,
+                count(cell.sleeps)
+            );
+            self.add(FindingKind::Wait, text, "matrix".into(), blocked);
+        }
+    }
+
+    fn growth(&mut self) {
+        let growths = self.report.trends.iter().filter_map(|trend| {
+            let (text, weight) = growth_sentence(trend)?;
+            Some((text, anchor("trend", &trend.call), weight))
+        });
+        for (text, evidence, weight) in growths.take(GROWTHS) {
+            self.add(FindingKind::Growth, text, evidence, weight);
+        }
+    }
+
+    fn cpu(&mut self) {
+        let calls = self.report.calls.iter();
+        let Some(call) = calls.max_by_key(|call| call.budget.cpu_ns) else {
+            return;
+        };
+        let (cpu, all) = (call.budget.cpu_ns, self.report.totals.cpu_ns);
+        if cpu < self.least || all == 0 || self.told.contains(&call.name.as_str()) {
+            return;
+        }
+        let text = format!(
+            "{} took {} of CPU time in the kernel, {:.0} % of that of all calls: {} of {} on average.",
+            call.name,
+            time(cpu),
+            100.0 * cpu as f64 / all as f64,
+            counted(call.count, "call"),
+            time(cpu / call.count.max(1))
+        );
+        self.add(FindingKind::Cpu, text, anchor("call", &call.name), cpu);
+    }
+
+    fn run_queue(&mut self) {
+        let report = self.report;
+        let off = |budget: &Budget| budget.runqueue_ns.saturating_add(budget.preempted_ns);
+        let all = || report.calls.iter().chain(&report.between_calls);
+        let sum = |of: fn(&Budget) -> u64| {
+            all().fold(0u64, |sum, call| sum.saturating_add(of(&call.budget)))
+        };
+        let waiting = sum(|budget| budget.runqueue_ns);
+        let preempted = sum(|budget| budget.preempted_ns);
+        let weight = waiting.saturating_add(preempted);
+        if weight < self.least.saturating_mul(5) {
+            return;
+        }
+        let mut text = format!(
+            "Threads that could have run waited {} for a CPU after they were woken, and were pushed off \
+             one for {}",
+            time(waiting),
+            time(preempted),
+        );
+        if let Some(most) = all().max_by_key(|call| off(&call.budget)) {
+            let place = match most.name.as_str() {
+                USER => "between calls".to_string(),
+                name => format!("in {name}"),
+            };
+            let _ = write!(text, "; {} of that {place}", time(off(&most.budget)));
+        }
+        let _ = write!(text, ". The machine has {} CPUs.", report.recording.cpus);
+        self.add(FindingKind::RunQueue, text, "over-time".into(), weight);
+    }
+
+    fn errors(&mut self) {
+        for call in &self.report.calls {
+            let failed: u64 = call.errors.iter().map(|(_, count)| *count).sum();
+            let is_much =
+                failed >= ERRORS_MIN && failed as f64 >= call.count as f64 * ERRORS_PART_MIN;
+            let cost = self.cost(call);
+            if let (true, Some((error, most))) =
+                (is_much && cost >= self.least, call.errors.first())
+            {
+                let text = if *most == failed {
+                    format!(
+                        "{} of {} calls of {} failed with {error}.",
+                        count(failed),
+                        count(call.count),
+                        call.name
+                    )
+                } else {
+                    format!(
+                        "{} of {} calls of {} failed, {} of them with {error}.",
+                        count(failed),
+                        count(call.count),
+                        call.name,
+                        count(*most)
+                    )
+                };
+                let weight = (cost as f64 * failed as f64 / call.count.max(1) as f64) as u64;
+                let evidence = anchor("call", &call.name);
+                self.add(FindingKind::Errors, text, evidence, weight);
             }
         }
     }
-    cells.sort_by_key(|(blocked, ..)| std::cmp::Reverse(*blocked));
-    for (blocked, call, label, cell) in cells.into_iter().take(SHARED) {
-        let place = if call == crate::build::USER {
-            "between calls"
-        } else {
-            call
-        };
-        let text = format!(
-            "Threads waited {} for {} in {place} ({} times), each thread or place only a part of it.",
-            time(blocked),
-            label.label,
-            count(cell.sleeps)
-        );
-        add(FindingKind::Wait, text, "matrix".into(), blocked);
-    }
-    let growths = report.trends.iter().filter_map(|trend| {
-        let (text, weight) = growth_sentence(trend)?;
-        Some((text, anchor("trend", &trend.call), weight))
-    });
-    for (text, evidence, weight) in growths.take(GROWTHS) {
-        add(FindingKind::Growth, text, evidence, weight);
-    }
-    if let Some(call) = report.calls.iter().max_by_key(|call| call.budget.cpu_ns) {
-        let cpu = call.budget.cpu_ns;
-        if cpu >= least && totals.cpu_ns > 0 {
-            let text = format!(
-                "{} took {} of CPU time in the kernel, {:.0} % of that of all calls: {} calls of {} \
-                 each on average.",
-                call.name,
-                time(cpu),
-                100.0 * cpu as f64 / totals.cpu_ns as f64,
-                count(call.count),
-                time(cpu / call.count.max(1))
-            );
-            add(FindingKind::Cpu, text, anchor("call", &call.name), cpu);
-        }
-    }
-    let outside = |of: fn(&crate::report::Budget) -> u64| {
-        of(totals).saturating_add(between.map_or(0, |call| of(&call.budget)))
-    };
-    let waiting = outside(|budget| budget.runqueue_ns);
-    let preempted = outside(|budget| budget.preempted_ns);
-    if waiting.saturating_add(preempted) >= least.saturating_mul(5) {
-        let text = format!(
-            "Threads that could have run waited {} for a CPU after they were woken, and were pushed off \
-             one for {}: together {} of the time that is no idle wait. The machine has {} CPUs.",
-            time(waiting),
-            time(preempted),
-            part(waiting.saturating_add(preempted)),
-            report.recording.cpus
-        );
-        let weight = waiting.saturating_add(preempted);
-        add(FindingKind::RunQueue, text, "over-time".into(), weight);
-    }
-    for call in &report.calls {
-        let failed: u64 = call.errors.iter().map(|(_, count)| *count).sum();
-        let is_much = failed >= ERRORS_MIN && failed as f64 >= call.count as f64 * ERRORS_PART_MIN;
-        let cost = call.budget.wall_ns.saturating_sub(call.budget.idle_ns);
-        if let (true, Some((error, most))) = (is_much && cost >= least, call.errors.first()) {
-            let text = format!(
-                "{} of {} calls of {} failed, {} of them with {error}.",
-                count(failed),
-                count(call.count),
-                call.name,
-                count(*most)
-            );
-            let weight = (cost as f64 * failed as f64 / call.count.max(1) as f64) as u64;
-            add(
-                FindingKind::Errors,
-                text,
-                anchor("call", &call.name),
-                weight,
-            );
-        }
-    }
-    let spin: u64 = report
-        .calls
-        .iter()
-        .fold(0, |sum, call| call.spin_ns.saturating_add(sum));
-    if spin >= least {
-        let text = format!(
-            "Threads spun {} for locks of the kernel, on the CPU.",
-            time(spin)
-        );
-        add(FindingKind::Spin, text, "calls".into(), spin);
-    }
-    found.sort_by_key(|finding| std::cmp::Reverse(finding.weight_ns));
-    if found.is_empty() {
-        let text = if report.recording.calls == 0 {
-            "The history has no calls.".to_string()
-        } else {
-            format!(
-                "Nothing stands out: {} calls took {} without idle waits, and no wait, no CPU time and \
-                 no growth was worth a sentence.",
-                count(report.recording.calls),
-                time(active)
-            )
-        };
-        found.push(Finding {
-            kind: FindingKind::Nothing,
-            text,
-            evidence: "calls".into(),
-            weight_ns: 0,
-        });
-    }
-    found
-}
 
-/// What was lost, is missing, or is not known: never hidden.
-pub fn caveats(report: &Report, sums: &Aggregate) -> Vec<String> {
-    let recording = &report.recording;
-    let lost = &recording.lost;
-    let mut said = Vec::new();
-    if !recording.complete {
-        said.push(
-            "The recording has no end: the recorder was killed, or writes on. What came last may be \
-             missing."
-                .to_string(),
-        );
-    }
-    if recording.cut_off_bytes > 0 {
-        said.push(format!(
-            "{} at the end of a file could not be read: the recorder was stopped while it wrote them \
-             (`debox repair` makes the file whole without them).",
-            bytes(recording.cut_off_bytes)
-        ));
-    }
-    if lost.records > 0 {
-        let all = lost.records.saturating_add(recording.rows);
-        said.push(format!(
-            "{} records were lost, {:.1} % of all: all counts and sums are too low by them (a larger \
-             --buffer loses fewer).",
-            count(lost.records),
-            100.0 * lost.records as f64 / all.max(1) as f64
-        ));
-    }
-    for (number, what) in [
-        (lost.sleeps, "sleeps of calls that are there were lost: their time is in the budgets, but under no label."),
-        (lost.stacks, "stacks could not be had: their calls and sleeps have none."),
-        (lost.threads, "threads were not monitored: nothing of them is here (--max-threads)."),
-        (lost.probe_misses, "events were not shown by the kernel: some times may be too long or too short."),
-    ] {
-        if number > 0 {
-            said.push(format!("{} {what}", count(number)));
+    fn spinning(&mut self) {
+        let calls = self.report.calls.iter();
+        let spin = calls.fold(0u64, |sum, call| call.spin_ns.saturating_add(sum));
+        if spin >= self.least {
+            let text = format!(
+                "Threads spun {} for locks of the kernel, on the CPU.",
+                time(spin)
+            );
+            self.add(FindingKind::Spin, text, "calls".into(), spin);
         }
     }
-    if recording.filtered_out > 0 || recording.filter.is_some() {
-        said.push(format!(
-            "Only records with `{}` were kept; {} others were not, and no figure here counts them.",
-            recording.filter.as_deref().unwrap_or("a filter"),
-            count(recording.filtered_out)
-        ));
-    }
-    let of_calls = |of: fn(&crate::report::Call) -> u64| -> u64 {
-        report
-            .calls
-            .iter()
-            .chain(&report.between_calls)
-            .map(of)
-            .sum()
-    };
-    let partial = of_calls(|call| call.partial);
-    if partial > 0 {
-        said.push(format!(
-            "{} calls were not seen from begin to end: their times are bounds.",
-            count(partial)
-        ));
-    }
-    let left_out = of_calls(|call| call.sleeps_left_out);
-    if left_out > 0 {
-        said.push(format!(
-            "{} sleeps are not listed, because their calls had too many: their time is `not listed`.",
-            count(left_out)
-        ));
-    }
-    if recording.stacks_from_ns > 0 && recording.calls > 0 {
-        said.push(format!(
-            "Calls shorter than {} have no stack and no caller (--stacks-from of the recording).",
-            time(recording.stacks_from_ns)
-        ));
-    }
-    let folded = [
-        (sums.waits_folded, "waits"),
-        (sums.stacks_folded, "sleeps' stacks"),
-        (sums.threads_left_out, "calls' threads"),
-    ];
-    for (number, what) in folded {
-        if number > 0 {
-            said.push(format!(
-                "{} {what} were of too many different kinds for the tables, and are under (other).",
-                count(number)
-            ));
+
+    /// Not hidden, but not before what may be wrong.
+    fn at_rest(&mut self) {
+        let report = self.report;
+        let resting: Vec<&Thread> = report.threads.iter().filter(|one| one.at_rest).collect();
+        let waits = report.waits.iter().filter(|wait| rests(report, wait));
+        let waited = waits.fold(0u64, |sum, wait| sum.saturating_add(wait.blocked_ns));
+        if resting.is_empty() {
+            return;
         }
-    }
-    if !sums.has_irq && recording.calls > 0 {
-        said.push(
-            "Interrupts were not measured apart: they are inside CPU time (--detail irq of the \
-             recording)."
-                .to_string(),
+        let mut names: Vec<String> = Vec::new();
+        for thread in &resting {
+            if !names.contains(&thread.comm) {
+                names.push(thread.comm.clone());
+            }
+        }
+        let left = names.len().saturating_sub(NAMES);
+        names.truncate(NAMES);
+        if left > 0 {
+            names.push(format!("{} more", count(left as u64)));
+        }
+        let text = format!(
+            "{} did little in calls but wait on futexes that nobody is known to hold, {} together: {}. \
+             That is how threads wait for work; it is left out of what is said above.",
+            match resting.len() {
+                1 => "One thread".to_string(),
+                several => format!("{several} threads"),
+            },
+            time(waited),
+            names.join(", ")
         );
+        self.add(FindingKind::Idle, text, "threads".into(), waited);
     }
-    said.push(
-        "All times are from inside the kernel, from the entry of a call to its exit. The history has no \
-         times taken in the program around its calls, so the two cannot be set against each other here; \
-         `debox run --tap user` takes them."
-            .to_string(),
-    );
-    said
+
+    fn finish(mut self) -> Vec<Finding> {
+        let is_idle = |finding: &Finding| finding.kind == FindingKind::Idle;
+        self.found
+            .sort_by_key(|finding| (is_idle(finding), std::cmp::Reverse(finding.weight_ns)));
+        if self.found.iter().all(is_idle) {
+            let text = if self.report.recording.calls == 0 {
+                "The history has no calls.".to_string()
+            } else {
+                format!(
+                    "Nothing stands out: {} calls took {} without idle waits, and no wait, no CPU time \
+                     and no growth was worth a sentence.",
+                    count(self.report.recording.calls),
+                    time(self.active)
+                )
+            };
+            let nothing = Finding {
+                kind: FindingKind::Nothing,
+                text,
+                evidence: "calls".into(),
+                weight_ns: 0,
+            };
+            self.found.insert(0, nothing);
+        }
+        self.found
+    }
 }

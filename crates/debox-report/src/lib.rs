@@ -6,6 +6,7 @@
 
 mod aggregate;
 mod build;
+mod caveats;
 mod compare;
 mod findings;
 mod flame;
@@ -13,8 +14,10 @@ mod histogram;
 mod names;
 pub mod page;
 mod report;
+mod rest;
 mod scan;
 mod segments;
+mod sentences;
 mod timeline;
 mod trend;
 pub mod units;
@@ -24,8 +27,8 @@ use debox_history::History;
 use rustc_hash::FxHashMap;
 
 pub use compare::{CallDifference, Comparison, Difference, Verdict};
-pub use findings::wait_sentence;
 pub use report::*;
+pub use sentences::wait_sentence;
 pub use trend::{GROWTH_MIN, RHO_MIN};
 
 /// A report, and what it takes to compare it with another.

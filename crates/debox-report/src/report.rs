@@ -221,6 +221,8 @@ pub struct Thread {
     pub comm: String,
     pub calls: u64,
     pub budget: Budget,
+    /// It did little in its calls but wait on futexes that nobody is known to hold, as for work.
+    pub at_rest: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -243,6 +245,7 @@ pub struct Finding {
     pub text: String,
     /// Which section of the page shows it, and which row there.
     pub evidence: String,
-    /// What it is about, in time; findings are in its order.
+    /// What it is about, in time; findings are in its order, but for those of idle threads, which
+    /// come last.
     pub weight_ns: u64,
 }

@@ -39,6 +39,11 @@ pub fn count(n: u64) -> String {
     groups.join(",")
 }
 
+/// A count with what is counted: `1 call`, `2,000 calls`.
+pub fn counted(n: u64, one: &str) -> String {
+    format!("{} {one}{}", count(n), if n == 1 { "" } else { "s" })
+}
+
 /// One unit and one number of decimals for several times that are read together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Scale {

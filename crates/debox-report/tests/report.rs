@@ -5,7 +5,7 @@ mod common;
 use std::collections::BTreeMap;
 use std::fs;
 
-use common::{calls, write};
+use common::{call, calls, sleep, write};
 use debox_history::History;
 use debox_report::{analyze, Analysis, FindingKind, Verdict};
 use proptest::prelude::*;
@@ -96,6 +96,62 @@ fn findings_name_the_wait_its_owner_and_the_growth() {
         .caveats
         .iter()
         .any(|text| text.contains("7 records were lost")));
+}
+
+/// A server that syncs in its loop on a busy machine, with a pool of threads that have nothing to do.
+#[test]
+fn findings_begin_with_what_slows_the_program_down() {
+    let mut calls = Vec::new();
+    for round in 0..100u64 {
+        let begin = 10_000 + round * 20_000_000;
+        let mut sync = call("fdatasync", begin, 100_000, Vec::new());
+        for (label, blocked) in [("block flush", 300_000), ("metadata write", 200_000)] {
+            let mut sleep = sleep(label, "disk", blocked);
+            sleep.begin_ns = begin + 1_000;
+            sync.budget.blocked_ns += blocked;
+            sync.sleeps.push(sleep);
+        }
+        sync.budget.runqueue_ns = 3_000_000;
+        sync.wall_ns = 3_600_000;
+        calls.push(sync);
+        for tid in [201, 202] {
+            let mut wait = sleep("futex", "lock", 19_000_000);
+            wait.begin_ns = begin + 1_000;
+            wait.resource = Some("0x1000 of process 100".into());
+            wait.owner_certainty = Some("none".into());
+            (wait.owner_tid, wait.owner_comm, wait.owner_doing) = (None, None, None);
+            let mut idle = call("futex", begin, 1_000, vec![wait]);
+            (idle.tid, idle.comm) = (tid, "pool".into());
+            calls.push(idle);
+        }
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("t.parquet");
+    write(&path, &calls, 1000);
+    let history = History::open(&[&path]).expect("a history");
+    let report = analyze(&history, 1, &|_| {}).expect("a report").report;
+    let texts: Vec<&str> = report.findings.iter().map(|one| &*one.text).collect();
+    assert_eq!(
+        texts[0],
+        "fdatasync took 360 ms in 100 calls, 3.60 ms each on average: 300 ms waiting for a CPU, 50.0 ms \
+         asleep (block flush 30.0 ms, metadata write 20.0 ms), 10.0 ms on the CPU."
+    );
+    assert!(texts[1].contains("waited 300 ms for a CPU"), "{texts:#?}");
+    assert!(texts[1].contains("300 ms of that in fdatasync"));
+    let last = report.findings.last().expect("findings");
+    assert_eq!(last.kind, FindingKind::Idle);
+    assert!(last.text.starts_with("2 threads did little"), "{texts:#?}");
+    assert!(texts[..texts.len() - 1]
+        .iter()
+        .all(|text| !text.contains("futex")));
+    assert!(report.slowest.iter().all(|call| call.call == "fdatasync"));
+    let resting = report.threads.iter().filter(|thread| thread.at_rest);
+    let mut resting: Vec<u32> = resting.map(|thread| thread.tid).collect();
+    resting.sort_unstable();
+    assert_eq!(resting, [201, 202]);
+    assert_eq!(report.waits[0].call, "fdatasync");
+    // In the sums nothing is left out.
+    assert!(report.calls.iter().any(|call| call.name == "futex"));
 }
 
 #[test]

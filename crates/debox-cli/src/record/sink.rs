@@ -29,6 +29,7 @@ pub struct Sink {
     newest_ns: u64,
     flights: u32,
     filter: Option<Predicate>,
+    taken_in: u64,
 }
 
 enum Target {
@@ -50,6 +51,8 @@ pub struct Written {
     pub lost: Lost,
     /// Seconds that a flight recorder had no memory for.
     pub dropped_early: u64,
+    /// How often the flight recorder was written.
+    pub flights: u32,
 }
 
 impl Sink {
@@ -85,6 +88,7 @@ impl Sink {
             newest_ns: 0,
             flights: 0,
             filter: arguments.filter.clone(),
+            taken_in: 0,
         };
         sink.target = match arguments.flight {
             Some(keep) => {
@@ -106,6 +110,7 @@ impl Sink {
             self.meta.filtered_out += 1;
             return Ok(());
         }
+        self.taken_in += 1;
         self.oldest_ns = self.oldest_ns.min(call.start_ns);
         self.newest_ns = self
             .newest_ns
@@ -115,6 +120,11 @@ impl Sink {
             Target::Memory(flight) => flight.append(&call),
             Target::None => Ok(()),
         }
+    }
+
+    /// So many records came and passed the filter.
+    pub fn records(&self) -> u64 {
+        self.taken_in
     }
 
     /// Writes what it is time for.
@@ -173,6 +183,7 @@ impl Sink {
             span_ns,
             lost: self.meta.lost,
             dropped_early,
+            flights: self.flights,
         }))
     }
 
@@ -195,6 +206,7 @@ impl Sink {
             span_ns: self.newest_ns.saturating_sub(self.oldest_ns),
             lost: self.meta.lost,
             dropped_early,
+            flights: self.flights,
         })
     }
 

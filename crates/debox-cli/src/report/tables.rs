@@ -12,7 +12,6 @@ use crate::units;
 const CALLS: usize = 15;
 const LABELS: usize = 12;
 const WAITS: usize = 10;
-const SLOWEST: usize = 10;
 const THREADS: usize = 8;
 const IDLE: &str = "idle";
 
@@ -20,13 +19,13 @@ pub fn print(out: &mut impl Write, report: &Report, options: &TableOptions) -> i
     summary(out, report, options)?;
     findings(out, report, options)?;
     if let Some(comparison) = &report.against {
-        against(out, comparison, options)?;
+        against(out, report, comparison, options)?;
     }
     calls(out, report, options)?;
     labels(out, report, options)?;
     waits(out, report, options)?;
     growth(out, report, options)?;
-    slowest(out, report, options)?;
+    super::slowest::print(out, report, options)?;
     threads(out, report, options)?;
     heading(out, "What is missing or uncertain", options)?;
     for sentence in &report.caveats {
@@ -39,11 +38,21 @@ fn active(budget: &Budget) -> u64 {
     budget.wall_ns.saturating_sub(budget.idle_ns)
 }
 
+/// A word of a command as a shell would take it.
+fn quoted(word: &str) -> String {
+    let is_plain = |letter: char| letter.is_alphanumeric() || "-_=+./,:@%".contains(letter);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.to_string();
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
+
 fn summary(out: &mut impl Write, report: &Report, options: &TableOptions) -> io::Result<()> {
     let recording = &report.recording;
     let commands: Vec<String> = recording
         .commands
         .iter()
+        .map(|words| words.iter().map(|word| quoted(word)).collect::<Vec<_>>())
         .map(|words| words.join(" "))
         .collect();
     let command = commands.join("; ");
@@ -67,10 +76,10 @@ fn summary(out: &mut impl Write, report: &Report, options: &TableOptions) -> io:
     note(
         out,
         &format!(
-            "{} calls of {} threads in {}; in calls {}: {} CPU, {} blocked (of it {} idle), {} waiting for \
+            "{} of {} in {}; in calls {}: {} CPU, {} blocked (of it {} idle), {} waiting for \
              a CPU, {} preempted",
-            units::count(recording.calls),
-            units::count(recording.threads),
+            units::counted(recording.calls, "call"),
+            units::counted(recording.threads, "thread"),
             units::time(recording.span_ns),
             units::time(totals.wall_ns),
             units::time(totals.cpu_ns),
@@ -109,7 +118,16 @@ fn change(difference: &Difference) -> Cell {
     let Some((low, high)) = difference.change_percent else {
         return Cell::text("too few").tone(Tone::Quiet);
     };
-    let range = format!("{low:+.1} to {high:+.1} %");
+    // Beyond that, per cent are hard to read.
+    let range = if low >= 900.0 {
+        format!(
+            "{:.0} to {:.0} times as much",
+            low / 100.0 + 1.0,
+            high / 100.0 + 1.0
+        )
+    } else {
+        format!("{low:+.1} to {high:+.1} %")
+    };
     match difference.verdict {
         Verdict::None => Cell::text(format!("none shown ({range})")).tone(Tone::Quiet),
         Verdict::TooFew => Cell::text("too few").tone(Tone::Quiet),
@@ -120,6 +138,7 @@ fn change(difference: &Difference) -> Cell {
 
 fn against(
     out: &mut impl Write,
+    report: &Report,
     comparison: &Comparison,
     options: &TableOptions,
 ) -> io::Result<()> {
@@ -168,7 +187,9 @@ fn against(
         "In brackets: the interval in which the change is, at 99 %. `none shown`: no difference \
                 that the data show. Two runs cannot tell how much runs differ by themselves.";
     note(out, text, options)?;
-    for sentence in &comparison.base_caveats {
+    // What is said of both anyway is said once.
+    let own = |sentence: &&String| !report.caveats.contains(sentence);
+    for sentence in comparison.base_caveats.iter().filter(own) {
         note(out, &format!("Of the other: {sentence}"), options)?;
     }
     Ok(())
@@ -355,48 +376,12 @@ fn growth(out: &mut impl Write, report: &Report, options: &TableOptions) -> io::
     grid.print(out, options)
 }
 
-fn slowest(out: &mut impl Write, report: &Report, options: &TableOptions) -> io::Result<()> {
-    if report.slowest.is_empty() {
-        return Ok(());
-    }
-    heading(out, "The slowest calls, without idle waits", options)?;
-    let mut grid = Grid::new([
-        name("call"),
-        number("wall"),
-        number("at"),
-        name("thread"),
-        text("longest sleep"),
-        text("from").when_used().gives_way(1),
-    ]);
-    let shown = shown(report.slowest.len(), SLOWEST, options);
-    for call in &report.slowest[..shown] {
-        let sleep = call.sleeps.first().map_or_else(String::new, |sleep| {
-            let mut words = format!("{} {}", sleep.label, units::time(sleep.blocked_ns));
-            if let Some(resource) = &sleep.resource {
-                words.push_str(&format!(", {resource}"));
-            }
-            if let Some(owner) = &sleep.owner {
-                words.push_str(&format!(", held by {owner}"));
-            }
-            format!("{words}, ended by {}", sleep.waker)
-        });
-        grid.row([
-            Cell::text(&call.call),
-            Cell::time(call.budget.wall_ns),
-            Cell::time(call.at_ns),
-            Cell::text(format!("{} ({})", call.comm, call.tid)),
-            Cell::text(sleep),
-            Cell::text(call.caller.as_deref().unwrap_or("")),
-        ]);
-    }
-    grid.print(out, options)
-}
-
 fn threads(out: &mut impl Write, report: &Report, options: &TableOptions) -> io::Result<()> {
     if report.threads.len() < 2 {
         return Ok(());
     }
     heading(out, "Threads", options)?;
+
     let mut grid = Grid::new([
         name("thread"),
         number("process"),
@@ -405,6 +390,7 @@ fn threads(out: &mut impl Write, report: &Report, options: &TableOptions) -> io:
         number("without idle"),
         number("cpu"),
         number("blocked"),
+        name("").when_used(),
     ]);
     let shown = shown(report.threads.len(), THREADS, options);
     for thread in &report.threads[..shown] {
@@ -416,6 +402,11 @@ fn threads(out: &mut impl Write, report: &Report, options: &TableOptions) -> io:
             Cell::time(active(&thread.budget)),
             Cell::time(thread.budget.cpu_ns),
             Cell::time(thread.budget.blocked_ns),
+            if thread.at_rest {
+                Cell::text("at rest").tone(Tone::Quiet)
+            } else {
+                Cell::blank()
+            },
         ]);
     }
     grid.print(out, options)?;

@@ -1,0 +1,107 @@
+//! What a reader has to know of what the history lacks.
+
+use crate::aggregate::Aggregate;
+use crate::report::Report;
+use crate::units::{bytes, count, time};
+
+/// What was lost, is missing, or is not known: never hidden.
+pub fn caveats(report: &Report, sums: &Aggregate) -> Vec<String> {
+    let recording = &report.recording;
+    let lost = &recording.lost;
+    let mut said = Vec::new();
+    if !recording.complete {
+        said.push(
+            "The recording has no end: the recorder was killed, or writes on. What came last may be \
+             missing."
+                .to_string(),
+        );
+    }
+    if recording.cut_off_bytes > 0 {
+        said.push(format!(
+            "{} at the end of a file could not be read: the recorder was stopped while it wrote them \
+             (`debox repair` makes the file whole without them).",
+            bytes(recording.cut_off_bytes)
+        ));
+    }
+    if lost.records > 0 {
+        let all = lost.records.saturating_add(recording.rows);
+        said.push(format!(
+            "{} records were lost, {:.1} % of all: all counts and sums are too low by them (a larger \
+             --buffer loses fewer).",
+            count(lost.records),
+            100.0 * lost.records as f64 / all.max(1) as f64
+        ));
+    }
+    for (number, what) in [
+        (lost.sleeps, "sleeps of calls that are there were lost: their time is in the budgets, but under no label."),
+        (lost.stacks, "stacks could not be had: their calls and sleeps have none."),
+        (lost.threads, "threads were not monitored: nothing of them is here (--max-threads)."),
+        (lost.probe_misses, "events were not shown by the kernel: some times may be too long or too short."),
+    ] {
+        if number > 0 {
+            said.push(format!("{} {what}", count(number)));
+        }
+    }
+    if recording.filtered_out > 0 || recording.filter.is_some() {
+        said.push(format!(
+            "Only records with `{}` were kept; {} others were not, and no figure here counts them.",
+            recording.filter.as_deref().unwrap_or("a filter"),
+            count(recording.filtered_out)
+        ));
+    }
+    let of_calls = |of: fn(&crate::report::Call) -> u64| -> u64 {
+        report
+            .calls
+            .iter()
+            .chain(&report.between_calls)
+            .map(of)
+            .sum()
+    };
+    let partial = of_calls(|call| call.partial);
+    if partial > 0 {
+        said.push(format!(
+            "{} calls were not seen from begin to end: their times are bounds.",
+            count(partial)
+        ));
+    }
+    let left_out = of_calls(|call| call.sleeps_left_out);
+    if left_out > 0 {
+        said.push(format!(
+            "{} sleeps are not listed, because their calls had too many: their time is `not listed`.",
+            count(left_out)
+        ));
+    }
+    if recording.stacks_from_ns > 0 && recording.calls > 0 {
+        said.push(format!(
+            "Calls shorter than {} have no stack and no caller (--stacks-from of the recording).",
+            time(recording.stacks_from_ns)
+        ));
+    }
+    let folded = [
+        (sums.waits_folded, "waits"),
+        (sums.stacks_folded, "sleeps' stacks"),
+        (sums.threads_left_out, "calls' threads"),
+    ];
+    for (number, what) in folded {
+        if number > 0 {
+            said.push(format!(
+                "{} {what} were of too many different kinds for the tables, and are under (other).",
+                count(number)
+            ));
+        }
+    }
+    if !sums.has_irq && recording.calls > 0 {
+        said.push(
+            "Interrupts were not measured apart: they are inside CPU time (--detail irq of the \
+             recording)."
+                .to_string(),
+        );
+    }
+    said.push(
+        "All times are from inside the kernel, from the entry of a call to its exit. The history has no \
+         times taken in the program around its calls, so the two cannot be set against each other here; \
+         `debox run --tap user` takes them."
+            .to_string(),
+    );
+    said
+}
