@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::aggregate::Aggregate;
-use crate::report::{Finding, FindingKind, Report, Trend, Wait};
+use crate::report::{Finding, FindingKind, Report, SlowCall, SlowSleep, Trend, Wait};
 use crate::units::{bytes, count, time};
 
 const WAITS: usize = 6;
@@ -101,6 +101,101 @@ pub fn wait_sentence(wait: &Wait) -> String {
     capital(text)
 }
 
+/// Such waits are told of calls in flight, whatever part of the time they are.
+const HANGING_NS: u64 = 10_000_000;
+const HANGING: usize = 5;
+
+/// Whether a call that had not returned is worth a sentence: one that waits for what is no idle wait, or
+/// that went on from before the recording to its end.
+fn hangs(call: &SlowCall, least: u64, span_ns: u64) -> bool {
+    let active = call.budget.wall_ns.saturating_sub(call.budget.idle_ns);
+    active >= least.max(HANGING_NS) || (call.partial && call.budget.wall_ns >= span_ns / 10 * 9)
+}
+
+/// The sleep that it is in.
+fn open_sleep(call: &SlowCall) -> Option<&SlowSleep> {
+    call.sleeps.iter().find(|sleep| sleep.in_flight)
+}
+
+/// `others`: threads that are in the same.
+fn in_flight_sentence(call: &SlowCall, others: usize) -> String {
+    let thread = if call.pid == call.tid {
+        format!("the main thread of {} ({})", call.comm, call.tid)
+    } else {
+        format!("thread {} ({})", call.tid, call.comm)
+    };
+    let mut text = format!("{thread} was still in {}", call.call);
+    let _ = match call.partial {
+        true => write!(
+            text,
+            " when the recording ended, as it was when it began, {} before",
+            time(call.budget.wall_ns)
+        ),
+        false => write!(
+            text,
+            " when the recording ended, {} after it had begun",
+            time(call.budget.wall_ns)
+        ),
+    };
+    match open_sleep(call) {
+        Some(sleep) => {
+            let _ = write!(text, ": it was waiting for {}", sleep.label);
+            if let Some(resource) = &sleep.resource {
+                let _ = write!(text, " ({resource})");
+            }
+            let _ = write!(text, ", for {}", time(sleep.blocked_ns));
+            match sleep.owner.as_deref() {
+                None => {}
+                Some(crate::build::NOT_KNOWN) => text.push_str("; who held it is not known"),
+                Some(owner) => {
+                    let _ = write!(text, ", held by {owner}");
+                }
+            }
+        }
+        None => text.push_str(": it was not asleep"),
+    }
+    if let Some(caller) = &call.caller {
+        let _ = write!(text, "; called from {caller}");
+    }
+    match others {
+        0 => {}
+        1 => text.push_str(". One more thread was in the same"),
+        others => {
+            let _ = write!(
+                text,
+                ". {} more threads were in the same",
+                count(others as u64)
+            );
+        }
+    }
+    text.push('.');
+    capital(text)
+}
+
+/// Sentences with their weight, those that read the same once.
+fn in_flight(report: &Report, least: u64) -> Vec<(String, u64)> {
+    type Like<'a> = (&'a str, &'a str, Option<(&'a str, Option<&'a str>)>);
+    // The first of those that are alike, how many others there are, and what all took.
+    let mut alike: Vec<(Like, &SlowCall, usize, u64)> = Vec::new();
+    let span = report.recording.span_ns;
+    let hanging = report.in_flight.iter();
+    for call in hanging.filter(|call| hangs(call, least, span)) {
+        let sleep = open_sleep(call).map(|sleep| (&*sleep.label, sleep.resource.as_deref()));
+        let like = (&*call.comm, &*call.call, sleep);
+        let active = call.budget.wall_ns.saturating_sub(call.budget.idle_ns);
+        match alike.iter_mut().find(|(known, ..)| *known == like) {
+            Some((_, _, others, all)) => {
+                *others += 1;
+                *all = all.saturating_add(active);
+            }
+            None => alike.push((like, call, 0, active)),
+        }
+    }
+    let told = alike.iter().take(HANGING);
+    told.map(|(_, call, others, all)| (in_flight_sentence(call, *others), *all))
+        .collect()
+}
+
 fn growth_sentence(trend: &Trend) -> Option<(String, u64)> {
     let (of, what) = if trend.cpu.grows {
         (&trend.cpu, "CPU time")
@@ -161,8 +256,29 @@ pub fn findings(report: &Report) -> Vec<Finding> {
             weight_ns,
         });
     };
+    let hanging = in_flight(report, least);
+    for (text, weight) in &hanging {
+        add(
+            FindingKind::InFlight,
+            text.clone(),
+            "in-flight".into(),
+            *weight,
+        );
+    }
+    // Waits of which none had ended are told already.
+    let is_told = |wait: &Wait| {
+        let is_it = |call: &&SlowCall| {
+            call.comm == wait.comm
+                && call.call == wait.call
+                && (call.pid == call.tid) == wait.is_main
+                && open_sleep(call).is_some_and(|sleep| sleep.label == wait.label)
+        };
+        let open = report.in_flight.iter().filter(is_it).count() as u64;
+        !hanging.is_empty() && open >= wait.count
+    };
     let waits = report.waits.iter().enumerate();
-    let waits = waits.filter(|(_, wait)| wait.class != "idle" && wait.blocked_ns >= least);
+    let waits = waits
+        .filter(|(_, wait)| wait.class != "idle" && wait.blocked_ns >= least && !is_told(wait));
     for (index, wait) in waits.take(WAITS) {
         let evidence = anchor("wait", &index.to_string());
         add(
@@ -207,7 +323,8 @@ pub fn findings(report: &Report) -> Vec<Finding> {
     for (text, evidence, weight) in growths.take(GROWTHS) {
         add(FindingKind::Growth, text, evidence, weight);
     }
-    if let Some(call) = report.calls.iter().max_by_key(|call| call.budget.cpu_ns) {
+    let returned = report.calls.iter().filter(|call| call.count > 0);
+    if let Some(call) = returned.max_by_key(|call| call.budget.cpu_ns) {
         let cpu = call.budget.cpu_ns;
         if cpu >= least && totals.cpu_ns > 0 {
             let text = format!(
@@ -353,6 +470,17 @@ pub fn caveats(report: &Report, sums: &Aggregate) -> Vec<String> {
             count(partial)
         ));
     }
+    let in_flight = of_calls(|call| call.in_flight);
+    if in_flight > 0 {
+        said.push(format!(
+            "{} had not returned when the recording ended: what was taken until then is in the sums, \
+             and not in counts and distributions.",
+            match in_flight {
+                1 => "1 call".to_string(),
+                several => format!("{} calls", count(several)),
+            }
+        ));
+    }
     let left_out = of_calls(|call| call.sleeps_left_out);
     if left_out > 0 {
         said.push(format!(
@@ -369,7 +497,7 @@ pub fn caveats(report: &Report, sums: &Aggregate) -> Vec<String> {
     let folded = [
         (sums.waits_folded, "waits"),
         (sums.stacks_folded, "sleeps' stacks"),
-        (sums.threads_left_out, "calls' threads"),
+        (sums.threads.left_out, "calls' threads"),
     ];
     for (number, what) in folded {
         if number > 0 {

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use anstyle::Style;
-use debox_report::{Budget, Comparison, Difference, Report, Verdict};
+use debox_report::{Budget, Comparison, Difference, Report, SlowCall, Verdict};
 
 use crate::table::grid::{name, note, number, text, Cell, Grid, Tone};
 use crate::table::{heading, line, shown, TableOptions};
@@ -26,7 +26,10 @@ pub fn print(out: &mut impl Write, report: &Report, options: &TableOptions) -> i
     labels(out, report, options)?;
     waits(out, report, options)?;
     growth(out, report, options)?;
-    slowest(out, report, options)?;
+    let title = "The slowest calls, without idle waits";
+    single_calls(out, title, &report.slowest, options)?;
+    let title = "Calls that had not returned when the recording ended";
+    single_calls(out, title, &report.in_flight, options)?;
     threads(out, report, options)?;
     heading(out, "What is missing or uncertain", options)?;
     for sentence in &report.caveats {
@@ -355,11 +358,16 @@ fn growth(out: &mut impl Write, report: &Report, options: &TableOptions) -> io::
     grid.print(out, options)
 }
 
-fn slowest(out: &mut impl Write, report: &Report, options: &TableOptions) -> io::Result<()> {
-    if report.slowest.is_empty() {
+fn single_calls(
+    out: &mut impl Write,
+    title: &str,
+    calls: &[SlowCall],
+    options: &TableOptions,
+) -> io::Result<()> {
+    if calls.is_empty() {
         return Ok(());
     }
-    heading(out, "The slowest calls, without idle waits", options)?;
+    heading(out, title, options)?;
     let mut grid = Grid::new([
         name("call"),
         number("wall"),
@@ -368,8 +376,8 @@ fn slowest(out: &mut impl Write, report: &Report, options: &TableOptions) -> io:
         text("longest sleep"),
         text("from").when_used().gives_way(1),
     ]);
-    let shown = shown(report.slowest.len(), SLOWEST, options);
-    for call in &report.slowest[..shown] {
+    let shown = shown(calls.len(), SLOWEST, options);
+    for call in &calls[..shown] {
         let sleep = call.sleeps.first().map_or_else(String::new, |sleep| {
             let mut words = format!("{} {}", sleep.label, units::time(sleep.blocked_ns));
             if let Some(resource) = &sleep.resource {
