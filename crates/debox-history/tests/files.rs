@@ -204,7 +204,7 @@ fn a_file_without_later_columns_is_read_and_repaired() {
     writer.write(&batch).unwrap();
     writer.close().unwrap();
 
-    assert_eq!(read(&old), [call.clone()]);
+    assert_eq!(read(&old), std::slice::from_ref(&call));
     let history = History::open(&[&old]).unwrap();
     assert!(history.groups()[0].is_blank("in_flight"));
     // Not complete: it is written anew, with all columns.
