@@ -369,25 +369,53 @@ int release_tasks(struct bpf_iter__task *ctx)
 	return 0;
 }
 
+/* What is printed next: too large for the stack. The iterator is read by one at a time. */
+struct in_flight in_flight_out;
+
+static __always_inline void show_call(struct in_flight *out, struct task_struct *task)
+{
+	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
+	struct mm_struct *mm = BPF_CORE_READ(task, mm);
+	struct thread *thread = thread_of(task);
+
+	if (!regs || !thread || thread->state != THREAD_LIVE || thread->call == CALL_NONE)
+		return;
+	out->call = thread->call;
+	out->ordinal = thread->calls + 1;
+	out->args[0] = regs->di;
+	out->args[1] = regs->si;
+	out->args[2] = regs->dx;
+	out->faults_minor = task->min_flt - thread->faults_minor;
+	out->faults_major = task->maj_flt - thread->faults_major;
+	note_registers(&out->ask, regs);
+	out->ask.is_compat = (task->thread_info.status & TS_COMPAT) != 0;
+	out->ask.tgid = task->tgid;
+	out->ask.parent = BPF_CORE_READ(task, real_parent, tgid);
+	out->ask.image = task->self_exec_id;
+	out->ask.code_pages = mm ? BPF_CORE_READ(mm, exec_vm) : 0;
+}
+
 /* Prints each monitored task with the kernel stack it sleeps at, for calls still in flight. */
 SEC("iter/task")
 int show_tasks(struct bpf_iter__task *ctx)
 {
 	struct task_struct *task = ctx->task;
-	struct in_flight out = {};
+	struct in_flight *out = &in_flight_out;
 	long bytes;
 
 	if (!task)
 		return 0;
-	out.index = index_of(task);
-	if (!out.index)
+	__builtin_memset(out, 0, sizeof(*out));
+	out->index = index_of(task);
+	if (!out->index)
 		return 0;
 	if (!task->on_cpu) {
-		bytes = bpf_get_task_stack(task, out.frames, sizeof(out.frames), 0);
+		bytes = bpf_get_task_stack(task, out->frames, sizeof(out->frames), 0);
 		if (bytes > 0)
-			out.depth = bytes / sizeof(__u64);
+			out->depth = bytes / sizeof(__u64);
+		show_call(out, task);
 	}
-	bpf_seq_write(ctx->meta->seq, &out, sizeof(out));
+	bpf_seq_write(ctx->meta->seq, out, sizeof(*out));
 	return 0;
 }
 

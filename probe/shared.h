@@ -631,6 +631,12 @@ struct stack_ask {
 struct in_flight {
 	__u32 index, depth;
 	__u64 frames[STACK_DEPTH];
+	/* The call that it is in, if it is not on a CPU; ordinal 0: none. */
+	__u32 call, reserved;
+	__u64 ordinal;
+	__u64 args[3];
+	__u32 faults_minor, faults_major; /* in the call so far */
+	struct stack_ask ask;		  /* where in the program: registers, and no words */
 };
 
 _Static_assert(sizeof(struct thread) == 1032, "thread layout");

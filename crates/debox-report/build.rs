@@ -1,6 +1,7 @@
 //! Fetches what the page is drawn with from npm, at the versions of `page/package-lock.json`, and puts
 //! it into one script and one style sheet. Without npm, or without a network, the crate is built all
-//! the same: only the page cannot be drawn then, and says so.
+//! the same: only the page cannot be drawn then, and says so. With DEBOX_REQUIRE_PAGE in the environment
+//! that is an error, for whoever builds for others.
 
 use std::env;
 use std::fs;
@@ -32,14 +33,19 @@ fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed=page/package.json");
     println!("cargo::rerun-if-changed=page/package-lock.json");
+    println!("cargo::rerun-if-env-changed=DEBOX_REQUIRE_PAGE");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo names it"));
     let fetched = fetch(&out);
     let (script, style, licences) = match &fetched {
         Ok(parts) => parts.clone(),
         Err(why) => {
+            let level = match env::var_os("DEBOX_REQUIRE_PAGE") {
+                Some(_) => "error",
+                None => "warning",
+            };
             println!(
-                "cargo::warning=debox report --html will not work, because {why}; install nodejs and \
-                 npm (scripts/setup does) and build again with a network"
+                "cargo::{level}=debox report --html will not work, because {why}; install nodejs and \
+                 npm (`scripts/setup build` does) and build again with a network"
             );
             // This never exists, so that the next build tries again.
             println!("cargo::rerun-if-changed={}", out.join("never").display());
@@ -60,27 +66,59 @@ fn main() {
 fn fetch(out: &Path) -> Result<(String, String, String), String> {
     let directory = out.join("npm");
     fs::create_dir_all(&directory).map_err(|error| error.to_string())?;
-    for name in ["package.json", "package-lock.json"] {
-        fs::copy(Path::new("page").join(name), directory.join(name))
-            .map_err(|error| format!("page/{name} cannot be copied: {error}"))?;
+    let (lock, fetched) = (
+        Path::new("page/package-lock.json"),
+        directory.join("fetched"),
+    );
+    let wanted = fs::read(lock).map_err(|error| format!("{}: {error}", lock.display()))?;
+    // What an earlier build has fetched needs no network.
+    let is_there = directory.join("node_modules").is_dir();
+    if !is_there || fs::read(&fetched).ok() != Some(wanted) {
+        for name in ["package.json", "package-lock.json"] {
+            fs::copy(Path::new("page").join(name), directory.join(name))
+                .map_err(|error| format!("page/{name} cannot be copied: {error}"))?;
+        }
+        npm_ci(&directory)?;
+        fs::copy(lock, &fetched).map_err(|error| error.to_string())?;
     }
+    join(&directory.join("node_modules"))
+}
+
+/// Has npm fetch what the lock file says, with its cache where there is no network.
+fn npm_ci(directory: &Path) -> Result<(), String> {
     let npm = Command::new("npm")
         .args(["ci", "--ignore-scripts", "--no-audit", "--no-fund"])
-        .current_dir(&directory)
+        // Without a network a build should not stand still for minutes.
+        .args(["--prefer-offline", "--fetch-retries=1"])
+        .args(["--fetch-retry-mintimeout=1000", "--fetch-timeout=60000"])
+        .current_dir(directory)
         .stdin(Stdio::null())
         .output()
         .map_err(|error| format!("npm cannot be started when debox is built: {error}"))?;
     if !npm.status.success() {
         let said = String::from_utf8_lossy(&npm.stderr);
-        let said = said
+        let errors = said
             .lines()
-            .rfind(|line| line.contains("npm error") || line.contains("ERR!"));
+            .filter(|line| line.contains("npm error") || line.contains("ERR!"));
+        // Advice and the place of a log come after what went wrong.
+        let said = errors
+            .clone()
+            .find(|line| line.contains("failed, reason") || line.contains("network request"))
+            .or_else(|| {
+                errors
+                    .clone()
+                    .find(|line| line.split_whitespace().count() > 4)
+            })
+            .or(errors.clone().next());
         return Err(format!(
             "npm could not fetch what the page is drawn with when debox was built ({})",
             said.unwrap_or("it says nothing").trim()
         ));
     }
-    let modules = directory.join("node_modules");
+    Ok(())
+}
+
+fn join(modules: &Path) -> Result<(String, String, String), String> {
     let read = |name: &str| {
         fs::read_to_string(modules.join(name))
             .map_err(|error| format!("npm brought no {name}: {error}"))

@@ -243,17 +243,43 @@ def test_attach_records_a_running_process(debox, tmp_path):
     assert one(f"SELECT count(*) > 10 FROM '{path}' WHERE call = 'read' AND tid != pid")[0]
 
 
+def catches(pid, number):
+    """Whether the process has a handler for the signal."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(re.search(r"^SigCgt:\s*(\w+)", status, re.MULTILINE)[1], 16) >> (number - 1) & 1
+
+
+def test_ctrl_c_leaves_what_hangs_in_the_recording(debox, tmp_path):
+    path = tmp_path / "hangs.parquet"
+    with subprocess.Popen(["sh", "-c", "read line"], stdin=subprocess.PIPE) as hangs:
+        recorder = subprocess.Popen([debox, "record", "-o", path, "-p", str(hangs.pid)])
+        while not catches(recorder.pid, signal.SIGINT):
+            time.sleep(0.01)
+        time.sleep(0.5)
+        recorder.send_signal(signal.SIGINT)
+        assert recorder.wait(timeout=60) == 0
+    query = next(
+        query for query in re.findall(r"```sql\n(.*?)```", DOCS.read_text(), re.DOTALL)
+        if "in_flight" in query
+    )  # fmt: skip
+    row = one(query.replace("trace.parquet", str(path)))
+    assert row[:5] == ("sh", hangs.pid, "read", 0, True)
+    assert row[6] == "pipe empty"
+    assert one(f"SELECT ret, error, blocked_ns > 0 FROM '{path}'") == (None, None, True)
+
+
 def test_the_queries_of_the_manual_run(record, programs, tmp_path):
     path, _ = record("tar", "czf", "/dev/null", "-C", "/usr/include", "linux")
     lake = tmp_path / "lake" / "host=a" / "hour=2026-01-01T07"
     lake.mkdir(parents=True)
     (lake / "0000.parquet").hardlink_to(path)
     queries = re.findall(r"```sql\n(.*?)```", DOCS.read_text(), re.DOTALL)
-    assert len(queries) == 5
+    assert len(queries) == 6
     for query in queries:
         query = query.replace("trace.parquet", str(path)).replace("lake/", f"{tmp_path}/lake/")
         answer = duckdb.sql(query).fetchall()
-        assert answer or "owner_comm" in query or "mmap" in query, query
+        may_be_empty = ("owner_comm", "mmap", "in_flight")
+        assert answer or any(word in query for word in may_be_empty), query
 
 
 def test_the_manual_names_every_column(record):

@@ -55,7 +55,7 @@ struct Row<'a> {
     number: i32,
     ia32: bool,
     ordinal: u64,
-    ret: i64,
+    ret: Option<i64>,
     error: Option<Cow<'static, str>>,
     arg0: u64,
     arg1: u64,
@@ -78,6 +78,7 @@ struct Row<'a> {
     #[serde(serialize_with = "sleeps")]
     sleeps: &'a Call,
     sleeps_left_out: u32,
+    in_flight: bool,
 }
 
 impl<'a> Row<'a> {
@@ -92,7 +93,7 @@ impl<'a> Row<'a> {
             number: call.number,
             ia32: call.ia32,
             ordinal: call.ordinal,
-            ret: call.ret,
+            ret: (!call.in_flight).then_some(call.ret),
             error: call.error(),
             arg0: call.args[0],
             arg1: call.args[1],
@@ -114,6 +115,7 @@ impl<'a> Row<'a> {
             stack: call.stack.as_deref(),
             sleeps: call,
             sleeps_left_out: call.sleeps_left_out,
+            in_flight: call.in_flight,
         }
     }
 }

@@ -154,6 +154,7 @@ fn call(times: BoxedStrategy<u64>) -> impl Strategy<Value = Call> {
                 irq_ns: ends.2[0].then_some(7),
             },
             spin_ns: 3,
+            in_flight: false,
             ret: ends.0,
             args: ends.1,
             faults_minor: 1,

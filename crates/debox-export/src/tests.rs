@@ -71,7 +71,7 @@ proptest! {
             prop_assert_eq!(names, expected.iter().collect::<Vec<_>>());
             prop_assert_eq!(row["blocked_ns"].as_u64(), Some(call.budget.blocked_ns));
             prop_assert_eq!(row["arg2"].as_u64(), Some(call.args[2]));
-            prop_assert_eq!(row["ret"].as_i64(), Some(call.ret));
+            prop_assert_eq!(row["ret"].as_i64(), (!call.in_flight).then_some(call.ret));
             prop_assert_eq!(row["stack"].as_str(), call.stack.as_deref());
             let time = call.start_ns as i64 + samples::OFFSET;
             prop_assert_eq!(row["time"].as_i64(), Some(time));

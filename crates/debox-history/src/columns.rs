@@ -49,6 +49,7 @@ pub(crate) struct Columns {
     sleeps_end: Vec<i32>,
     sleeps: Sleeps,
     sleeps_left_out: UInt32Builder,
+    in_flight: BooleanBuilder,
 }
 
 #[derive(Default)]
@@ -94,7 +95,8 @@ impl Columns {
         self.number.append_value(call.number);
         self.ia32.append_value(call.ia32);
         self.ordinal.append_value(call.ordinal);
-        self.ret.append_value(call.ret);
+        self.ret
+            .append_option((!call.in_flight).then_some(call.ret));
         self.error.append_option(call.error().as_deref());
         for (column, value) in self.args.iter_mut().zip(call.args) {
             column.append_value(value);
@@ -120,6 +122,7 @@ impl Columns {
         let end = self.sleeps() + call.sleeps.len();
         self.sleeps_end.push(end as i32);
         self.sleeps_left_out.append_value(call.sleeps_left_out);
+        self.in_flight.append_value(call.in_flight);
     }
 
     /// All rows so far.
@@ -166,6 +169,7 @@ impl Columns {
             texts(&self.stack),
             Arc::new(sleeps),
             built(&self.sleeps_left_out),
+            Arc::new(self.in_flight.finish_cloned()),
         ];
         RecordBatch::try_new(schema(), columns).context("cannot put the columns together")
     }

@@ -17,12 +17,13 @@ use parquet::arrow::arrow_reader::{
 use parquet::arrow::ProjectionMask;
 use parquet::errors::ParquetError;
 use parquet::file::reader::{ChunkReader, Length};
+use parquet::file::statistics::Statistics;
 
 use crate::careful::{carefully, check_pages, Careful};
 use crate::meta::Meta;
 use crate::recover;
 use crate::rows::{calls as decoded, Rows, ALL};
-use crate::schema::schema;
+use crate::schema::{schema, LATER};
 use crate::write::tail_of;
 
 /// Rows that are decoded at once.
@@ -154,6 +155,7 @@ impl File {
         let file = Arc::new(file);
         let mut first_error = None;
         for end in recover::ends(&file, path)? {
+            let end = end?;
             let bytes = Bytes {
                 file: Arc::clone(&file),
                 length: end,
@@ -221,14 +223,22 @@ impl File {
         let descriptor = builder.parquet_schema();
         let leaves = descriptor.columns().iter().enumerate().filter(|(_, leaf)| {
             let parts = leaf.path().parts();
-            let (first, last) = (&parts[0], &parts[parts.len() - 1]);
-            columns.iter().any(|wanted| match wanted.split_once('.') {
-                Some((list, field)) => first == list && last == field,
-                None => first == wanted,
-            })
+            columns.iter().any(|wanted| is_leaf(parts, wanted))
         });
         let mask = ProjectionMask::leaves(descriptor, leaves.map(|(index, _)| index));
         builder.with_projection(mask)
+    }
+}
+
+/// Whether a leaf of the file's columns is what is called so: `wall_ns`, `sleeps.label`, or `sleeps`
+/// for all its fields.
+fn is_leaf(parts: &[String], wanted: &str) -> bool {
+    let (Some(first), Some(last)) = (parts.first(), parts.last()) else {
+        return false;
+    };
+    match wanted.split_once('.') {
+        Some((list, field)) => first == list && last == field,
+        None => first == wanted,
     }
 }
 
@@ -243,6 +253,35 @@ pub struct Group<'a> {
 }
 
 impl<'a> Group<'a> {
+    /// Whether the file says that there is nothing in this column of the group: nulls alone, or where
+    /// there are no nulls, zeros alone. It need not be read then.
+    pub fn is_blank(&self, column: &str) -> bool {
+        let group = self.file.metadata.metadata().row_group(self.index);
+        let chunk = group
+            .columns()
+            .iter()
+            .find(|chunk| is_leaf(chunk.column_path().parts(), column));
+        // An older file.
+        let chunk_is_missing = chunk.is_none();
+        let Some((chunk, statistics)) = chunk.and_then(|chunk| Some((chunk, chunk.statistics()?)))
+        else {
+            return chunk_is_missing;
+        };
+        if chunk.column_descr().max_def_level() > 0 {
+            let nulls = statistics.null_count_opt();
+            return nulls.is_some_and(|nulls| i64::try_from(nulls) == Ok(chunk.num_values()));
+        }
+        fn zeros<T: PartialEq + Default>(least: Option<&T>, most: Option<&T>) -> bool {
+            least == Some(&T::default()) && most == Some(&T::default())
+        }
+        match statistics {
+            Statistics::Boolean(of) => zeros(of.min_opt(), of.max_opt()),
+            Statistics::Int32(of) => zeros(of.min_opt(), of.max_opt()),
+            Statistics::Int64(of) => zeros(of.min_opt(), of.max_opt()),
+            _ => false,
+        }
+    }
+
     /// Its rows as columns, so many at once at most; see [`History::batches`].
     pub fn batches(
         &self,
@@ -284,10 +323,14 @@ impl<'a> Group<'a> {
     }
 }
 
-/// Every column that this reader knows has to be there, with its type; others may be.
+/// Every column that this reader knows has to be there, with its type, but for those that came later;
+/// others may be.
 fn check_columns(found: &Schema) -> Result<()> {
     for field in schema().fields() {
         let Ok(other) = found.field_with_name(field.name()) else {
+            if LATER.contains(&field.name().as_str()) {
+                continue;
+            }
             bail!("the column {} is missing", field.name());
         };
         let fits = match (field.data_type(), other.data_type()) {

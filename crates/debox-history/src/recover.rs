@@ -5,6 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use anyhow::{bail, Context, Result};
+use memchr::memmem;
 
 const MAGIC: &[u8; 4] = b"PAR1";
 
@@ -15,8 +16,9 @@ const CHUNK: u64 = 1 << 20;
 const TRAILER: u64 = 8;
 
 /// The lengths that the file may have had when it was whole, longest first: up to the end of each
-/// magic number in it. Most are none; the caller tries.
-pub(crate) fn ends(file: &File, path: &Path) -> Result<Vec<u64>> {
+/// magic number in it. Most are none; the caller tries. A whole file's first is its own length, and
+/// then the rest of it is not looked through.
+pub(crate) fn ends<'a>(file: &'a File, path: &'a Path) -> Result<Ends<'a>> {
     let length = file.metadata()?.len();
     let mut begin = [0u8; 4];
     if length >= 4 {
@@ -26,25 +28,70 @@ pub(crate) fn ends(file: &File, path: &Path) -> Result<Vec<u64>> {
     if &begin != MAGIC {
         bail!("{} is not a Parquet file", path.display());
     }
-    let mut ends = Vec::new();
-    let mut to = length;
-    while to > TRAILER {
-        let from = to.saturating_sub(CHUNK);
-        // A magic number may lie across the border.
-        let until = (to + 3).min(length);
-        let mut bytes = vec![0u8; (until - from) as usize];
-        file.read_exact_at(&mut bytes, from)
-            .with_context(|| format!("cannot read {}", path.display()))?;
-        for at in (0..bytes.len().saturating_sub(3)).rev() {
-            let end = from + at as u64 + 4;
-            if &bytes[at..at + 4] == MAGIC && end > 4 + TRAILER && may_be_end(file, end)? {
-                ends.push(end);
+    Ok(Ends {
+        file,
+        path,
+        length,
+        to: length,
+        found: Vec::new(),
+        last: None,
+    })
+}
+
+/// See [`ends`].
+pub(crate) struct Ends<'a> {
+    file: &'a File,
+    path: &'a Path,
+    length: u64,
+    /// What is behind this has been looked through.
+    to: u64,
+    /// In the part that was looked through last; the longest at the end.
+    found: Vec<u64>,
+    /// That was given last.
+    last: Option<u64>,
+}
+
+impl Iterator for Ends<'_> {
+    type Item = Result<u64>;
+
+    fn next(&mut self) -> Option<Result<u64>> {
+        loop {
+            match self.found.pop() {
+                // What lies across the border is in both parts.
+                Some(end) if self.last == Some(end) => {}
+                Some(end) => {
+                    self.last = Some(end);
+                    return Some(Ok(end));
+                }
+                None if self.to <= TRAILER => return None,
+                None => {
+                    if let Err(error) = self.look() {
+                        self.to = 0;
+                        let path = self.path.display();
+                        return Some(Err(error.context(format!("cannot read {path}"))));
+                    }
+                }
             }
         }
-        to = from;
     }
-    ends.dedup();
-    Ok(ends)
+}
+
+impl Ends<'_> {
+    fn look(&mut self) -> Result<()> {
+        let from = self.to.saturating_sub(CHUNK);
+        // A magic number may lie across the border.
+        let until = (self.to + 3).min(self.length);
+        let mut bytes = vec![0u8; (until - from) as usize];
+        self.file.read_exact_at(&mut bytes, from)?;
+        for at in memmem::find_iter(&bytes, MAGIC) {
+            let end = from + at as u64 + 4;
+            if end > 4 + TRAILER && may_be_end(self.file, end)? {
+                self.found.push(end);
+            }
+        }
+        self.to = from;
+        Ok(())
+    }
 }
 
 /// Whether the length before the magic number fits into the file.

@@ -44,6 +44,7 @@ pub(crate) const ALL: &[&str] = &[
     "stack",
     "sleeps",
     "sleeps_left_out",
+    "in_flight",
 ];
 
 /// The records of a history, one by one, with the file that each is from.
@@ -162,6 +163,10 @@ pub(crate) fn calls(batch: &RecordBatch, realtime_offset_ns: i64) -> Result<Vec<
         .context("the column sleeps is no list")?;
     let left_out = short("sleeps_left_out")?;
     let sleeps = Sleeps::of(lists)?;
+    let in_flight = match batch.column_by_name("in_flight") {
+        Some(_) => Some(flag("in_flight")?),
+        None => None,
+    };
 
     let mut calls = Vec::with_capacity(batch.num_rows());
     for row in 0..batch.num_rows() {
@@ -186,7 +191,8 @@ pub(crate) fn calls(batch: &RecordBatch, realtime_offset_ns: i64) -> Result<Vec<
                 irq_ns: maybe(irq, row),
             },
             spin_ns: spin.value(row),
-            ret: ret.value(row),
+            in_flight: in_flight.is_some_and(|flags| flags.value(row)),
+            ret: maybe(ret, row).unwrap_or(0),
             args: args.map(|column| column.value(row)),
             faults_minor: minor.value(row),
             faults_major: major.value(row),

@@ -21,6 +21,9 @@ fn perhaps(name: &str, kind: DataType) -> Field {
     Field::new(name, kind, true)
 }
 
+/// Columns that older files do not have, and whose values there are all false.
+pub(crate) const LATER: &[&str] = &["in_flight"];
+
 /// One row is one call.
 pub fn schema() -> SchemaRef {
     use DataType::{Boolean, Int32, Int64, UInt32, UInt64};
@@ -34,7 +37,7 @@ pub fn schema() -> SchemaRef {
         needed("number", Int32),
         needed("ia32", Boolean),
         needed("ordinal", UInt64),
-        needed("ret", Int64),
+        perhaps("ret", Int64),
         perhaps("error", text()),
         needed("arg0", UInt64),
         needed("arg1", UInt64),
@@ -56,6 +59,7 @@ pub fn schema() -> SchemaRef {
         perhaps("stack", text()),
         needed("sleeps", DataType::List(Arc::new(sleep))),
         needed("sleeps_left_out", UInt32),
+        needed("in_flight", Boolean),
     ]))
 }
 

@@ -7,14 +7,16 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use arrow::array::RecordBatch;
+use arrow::array::{ArrayRef, BooleanArray, RecordBatch};
 use debox::history::Call;
 use parquet::arrow::arrow_writer::{ArrowWriter, ArrowWriterOptions};
-use parquet::basic::{Compression, ZstdLevel};
+use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use parquet::schema::types::ColumnPath;
 
 use crate::columns::Columns;
 use crate::encode::Encoder;
@@ -113,6 +115,7 @@ impl Writer {
     /// Rows that are columns already.
     pub(crate) fn append_batch(&mut self, batch: RecordBatch) -> Result<()> {
         self.seal()?;
+        let batch = with_all_columns(&batch)?;
         self.sealed_rows += batch.num_rows() as u64;
         self.encoder.rows(batch, self.limits.group_rows)
     }
@@ -192,6 +195,19 @@ impl Writer {
     }
 }
 
+/// What older files lack is false.
+fn with_all_columns(batch: &RecordBatch) -> Result<RecordBatch> {
+    let schema = schema();
+    let columns = schema.fields().iter().map(|field| {
+        let rows = batch.num_rows();
+        let none = || Arc::new(BooleanArray::from(vec![false; rows])) as ArrayRef;
+        let column = batch.column_by_name(field.name());
+        column.cloned().unwrap_or_else(none)
+    });
+    let columns = columns.collect();
+    Ok(RecordBatch::try_new(schema.clone(), columns)?)
+}
+
 pub(crate) fn remove(path: &Path) -> Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -207,18 +223,58 @@ pub(crate) fn compressed() -> Result<WriterProperties> {
     Ok(properties(Compression::ZSTD(level)))
 }
 
-/// Statistics only where readers look for rows by them.
+/// Where readers look for rows by statistics, or can see by them that a group has nothing there. Not in
+/// all columns: each footer has those of all groups.
+const STATISTICS: &[&str] = &[
+    "time",
+    "tid",
+    "error",
+    "wall_ns",
+    "blocked_ns",
+    "preempted_ns",
+    "irq_ns",
+    "spin_ns",
+    "faults_minor",
+    "faults_major",
+    "restarted",
+    "partial",
+    "sleeps_left_out",
+    "in_flight",
+];
+const STATISTICS_OF_SLEEPS: &[&str] = &[
+    "begin_ns",
+    "resource",
+    "waker_comm",
+    "owner_certainty",
+    "owner_tid",
+    "owner_comm",
+    "owner_doing",
+];
+
+/// Nearly every value of these is another, and little more than the one before it.
+const RISING: &[&str] = &["time", "ordinal"];
+
 fn properties(compression: Compression) -> WriterProperties {
     let mut properties = WriterProperties::builder()
         .set_compression(compression)
         .set_max_row_group_row_count(None)
         .set_statistics_enabled(EnabledStatistics::None)
         .set_offset_index_disabled(true);
-    for column in ["time", "tid", "wall_ns", "blocked_ns"] {
-        properties = properties.set_column_statistics_enabled(
-            vec![column.to_string()].into(),
-            EnabledStatistics::Chunk,
-        );
+    let flat = STATISTICS.iter().map(|name| vec![name.to_string()]);
+    let of_sleeps = STATISTICS_OF_SLEEPS.iter().map(|name| {
+        ["sleeps", "list", "item", name]
+            .map(str::to_string)
+            .to_vec()
+    });
+    for path in flat.chain(of_sleeps) {
+        properties =
+            properties.set_column_statistics_enabled(path.into(), EnabledStatistics::Chunk);
+    }
+    for name in RISING {
+        let path: ColumnPath = vec![name.to_string()].into();
+        properties = properties
+            .set_column_dictionary_enabled(path.clone(), false)
+            .set_column_encoding(path, Encoding::DELTA_BINARY_PACKED);
     }
     properties.build()
 }

@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use debox::history::{Budget, Call, Sleep};
 use debox_history::{repair, tail_of, History, Limits, Meta, Writer, SCHEMA};
+use parquet::arrow::ArrowWriter;
+use parquet::file::metadata::KeyValue;
+use parquet::file::properties::WriterProperties;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 
@@ -93,7 +96,7 @@ fn call() -> impl Strategy<Value = Call> {
         prop::option::of(any::<u64>()),
         prop::option::of(any::<u64>()),
     );
-    let flags = (any::<bool>(), any::<bool>(), any::<bool>());
+    let flags = any::<[bool; 4]>();
     let stacks = (prop::option::of(text()), prop::option::of(text()));
     let sleeps = prop::collection::vec(sleep(), 0..4);
     (who, times, ends, io, flags, stacks, sleeps).prop_map(
@@ -109,7 +112,7 @@ fn call() -> impl Strategy<Value = Call> {
                 comm: who.2,
                 name: who.3,
                 number: who.4,
-                ia32: flags.0,
+                ia32: flags[0],
                 ordinal: times.1,
                 start_ns,
                 wall_ns: times.2[0],
@@ -121,14 +124,15 @@ fn call() -> impl Strategy<Value = Call> {
                     irq_ns: times.3.then_some(7),
                 },
                 spin_ns: 3,
-                ret: ends.0,
+                in_flight: flags[3],
+                ret: if flags[3] { 0 } else { ends.0 },
                 args: ends.1,
                 faults_minor: ends.2[0],
                 faults_major: ends.2[1],
                 read_bytes: io.0,
                 write_bytes: io.1,
-                restarted: flags.1,
-                partial: flags.2,
+                restarted: flags[1],
+                partial: flags[2],
                 caller: stacks.0,
                 stack: stacks.1,
                 sleeps: sleeps.into_iter().map(later).collect(),
@@ -136,6 +140,76 @@ fn call() -> impl Strategy<Value = Call> {
             }
         },
     )
+}
+
+#[test]
+fn what_is_blank_is_said() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("t.parquet");
+    let mut writer = Writer::create(&path, meta(), limits(2)).unwrap();
+    let plain = Call {
+        wall_ns: 7,
+        ..Call::default()
+    };
+    let other = Call {
+        spin_ns: 1,
+        in_flight: true,
+        sleeps: vec![Sleep::default()],
+        ..plain.clone()
+    };
+    for call in [&plain, &plain, &plain, &other] {
+        writer.append(call).unwrap();
+    }
+    writer.finish().unwrap();
+    let history = History::open(&[&path]).unwrap();
+    let groups = history.groups();
+    let blank = |column| [groups[0].is_blank(column), groups[1].is_blank(column)];
+    assert_eq!(blank("spin_ns"), [true, false]);
+    assert_eq!(blank("in_flight"), [true, false]);
+    assert_eq!(blank("sleeps.begin_ns"), [true, false]);
+    assert_eq!(blank("sleeps.owner_comm"), [true, true]);
+    assert_eq!(blank("irq_ns"), [true, true]);
+    assert_eq!(blank("wall_ns"), [false, false]);
+    // It has no statistics.
+    assert_eq!(blank("pid"), [false, false]);
+}
+
+/// A file from before `in_flight`.
+#[test]
+fn a_file_without_later_columns_is_read_and_repaired() {
+    let directory = tempfile::tempdir().unwrap();
+    let new = directory.path().join("new.parquet");
+    let old = directory.path().join("old.parquet");
+    let call = Call {
+        wall_ns: 7,
+        ret: -2,
+        ..Call::default()
+    };
+    let mut writer = Writer::create(&new, meta(), limits(2)).unwrap();
+    writer.append(&call).unwrap();
+    writer.finish().unwrap();
+    let history = History::open(&[&new]).unwrap();
+    let names: Vec<String> = debox_history::schema()
+        .fields()
+        .iter()
+        .map(|field| field.name().clone())
+        .filter(|name| name != "in_flight")
+        .collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let (_, batch) = history.batches(&names).next().unwrap().unwrap();
+    let described = KeyValue::new("debox.history".into(), serde_json::to_string(&meta()).ok());
+    let properties = WriterProperties::builder().set_key_value_metadata(Some(vec![described]));
+    let file = fs::File::create(&old).unwrap();
+    let mut writer = ArrowWriter::try_new(file, batch.schema(), Some(properties.build())).unwrap();
+    writer.write(&batch).unwrap();
+    writer.close().unwrap();
+
+    assert_eq!(read(&old), std::slice::from_ref(&call));
+    let history = History::open(&[&old]).unwrap();
+    assert!(history.groups()[0].is_blank("in_flight"));
+    // Not complete: it is written anew, with all columns.
+    assert_eq!(repair(&old).unwrap().map(|repaired| repaired.rows), Some(1));
+    assert_eq!(read(&old), [call]);
 }
 
 fn read(path: &Path) -> Vec<Call> {

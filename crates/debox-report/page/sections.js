@@ -94,30 +94,64 @@ function calls() {
       `${time(data.between_calls.budget.preempted_ns)} preempted.`) : null);
 }
 
+// What can be looked at over time: all calls by part, each call by part, and the calls beside each other.
+function overTimeViews() {
+  const { bin_ns, parts, by_call } = data.timeline;
+  const threads = (ns) => ns.map((ns) => ns / bin_ns);
+  const byPart = (parts) => {
+    const busy = parts.some((part) => part.name !== "blocked: idle");
+    return parts.map((part) => ({ name: part.name, colour: CLASS_COLOURS[part.name] || "--other",
+      values: threads(part.ns), shown: !busy || part.name !== "blocked: idle" }));
+  };
+  const views = [["all calls together", byPart(parts)]];
+  if (!by_call.length) return views;
+  let next = 0;
+  const active = by_call.map((call) => {
+    const ns = parts[0].ns.map((_, bin) => call.parts.reduce((sum, part) =>
+      part.name === "blocked: idle" ? sum : sum + part.ns[bin], 0));
+    const tint = call.call.startsWith("(") ? "--other" : LINES[next++ % LINES.length];
+    return { name: call.call, colour: call.call === "(user)" ? "--idle" : tint, values: threads(ns), shown: true };
+  }).filter((series) => series.values.some((value) => value > 0));
+  if (active.length > 1) views.push(["the calls beside each other, without idle waits", active]);
+  return views.concat(by_call.map((call) => [call.call === "(user)" ? "between calls" : call.call, byPart(call.parts)]));
+}
+
 function overTime() {
   const { bin_ns, parts } = data.timeline;
   if (!parts.length) return;
   const xs = parts[0].ns.map((_, bin) => bin * bin_ns / 1e9);
-  const threads = (part) => part.ns.map((ns) => ns / bin_ns);
-  const tints = parts.map((part) => CLASS_COLOURS[part.name] || "--other");
-  const shown = parts.map((part) => part.name !== "blocked: idle");
-  if (!shown.some(Boolean)) shown.fill(true);
+  const views = overTimeViews();
+  let series = views[0][1];
   const out = make("div", { class: "readout", "aria-live": "off" });
   const read = (bin) => {
     out.textContent = bin === null || bin === undefined ? "" : `at ${time(xs[bin] * 1e9)}: ` +
-      parts.filter((p, i) => shown[i] && p.ns[bin] > 0).map((p) => `${p.name} ${(p.ns[bin] / bin_ns).toFixed(2)}`).join(", ");
+      series.filter((s) => s.shown && s.values[bin] > 0).map((s) => `${s.name} ${s.values[bin].toFixed(2)}`).join(", ");
   };
-  const place = plot((place, width) => stacked(place, width, xs,
-    parts.map((part, i) => ({ name: part.name, colour: tints[i], values: threads(part), shown: shown[i] })).filter((s) => s.shown),
+  const place = plot((place, width) => stacked(place, width, xs, series.filter((s) => s.shown),
     [axis("seconds since the first record", null, { size: 34 }), axis("threads", null, { size: 56 })], read));
+  const boxes = make("div", {});
+  const rows = make("div", {});
+  const show = (view) => {
+    series = views[view][1];
+    const shown = series.map((s) => s.shown);
+    boxes.replaceChildren(legend(series.map((s) => s.name), series.map((s) => s.colour), shown, () => {
+      series.forEach((s, i) => { s.shown = shown[i]; });
+      redraw(place);
+    }));
+    rows.replaceChildren(later("As a table", () => table(
+      [["from", (bin) => time(bin * bin_ns), "n"],
+        ...series.map((s) => [s.name, (bin) => time(Math.round(s.values[bin] * bin_ns)), "n"])],
+      xs.map((_, bin) => bin))));
+    out.textContent = "";
+  };
+  const choice = make("select", { id: "over-time-of", onchange: () => { show(Number(choice.value)); redraw(place); } },
+    views.map(([name], index) => make("option", { value: index }, name)));
+  show(0);
   section("over-time", "What the threads did over time",
     "How many threads on average were in each state, in bins of " + time(bin_ns) + ". A wide band that is " +
     "no idle wait is time that somebody waited for; idle waits can be added with their box. Time on the CPU outside " +
     "of calls is not in a history.",
-    legend(parts.map((part) => part.name), tints, shown, () => redraw(place)), place, out,
-    later("As a table", () => table(
-      [["from", (bin) => time(bin * bin_ns), "n"], ...parts.map((part) => [part.name, (bin) => time(part.ns[bin]), "n"])],
-      xs.map((_, bin) => bin))));
+    make("p", {}, make("label", { for: "over-time-of" }, "Show "), choice), boxes, place, out, rows);
 }
 
 function matrix() {
@@ -279,22 +313,36 @@ function trends() {
     make("p", {}, "Shown is the ", choose), make("div", { class: "grid" }, plots));
 }
 
+function inFlight() {
+  if (!data.in_flight.length) return;
+  section("in-flight", "Calls that had not returned when the recording ended",
+    "Longest first, without the time of idle waits: what they came to by then, and what they waited for. A wait " +
+    "for events is where an idle server is found; another one that is long may never end.",
+    singleCalls(data.in_flight),
+    data.in_flight_left_out ? make("p", { class: "quiet" }, `${count(data.in_flight_left_out)} more calls had not returned.`) : null);
+}
+
 function slowest() {
   if (!data.slowest.length) return;
   section("slowest", "The slowest calls",
     "Single calls, longest first, without the time of idle waits; at most eight of a name.",
-    data.slowest.map((call, index) => make("details", { class: "slow", open: index === 0 },
+    singleCalls(data.slowest));
+}
+
+function singleCalls(calls) {
+  return calls.map((call, index) => make("details", { class: "slow", open: index === 0 },
       make("summary", {}, make("strong", {}, `${call.call} `), `${time(active(call.budget))}, ${call.comm} (${call.tid}), at ${time(call.at_ns)}` +
-        (call.sleeps.length ? `; ${call.sleeps[0].label} ${time(call.sleeps[0].blocked_ns)}` : "") + (call.partial ? "; began before it was monitored" : "")),
+        (call.sleeps.length ? `; ${call.sleeps[0].label} ${time(call.sleeps[0].blocked_ns)}` : "") + (call.partial ? "; began before it was monitored" : "") +
+        (call.in_flight ? "; had not returned" : "")),
       bars(call.budget, Math.max(1, active(call.budget))),
       make("p", {}, PARTS.filter(([, , of]) => of(call.budget) > 0).map(([name, , of]) => `${name} ${time(of(call.budget))}`).join(", ") +
-        `. Returned ${call.ret}.` + (call.caller ? ` Called from ${call.caller}.` : "")),
+        (call.in_flight ? ". Had not returned." : `. Returned ${call.ret}.`) + (call.caller ? ` Called from ${call.caller}.` : "")),
       call.sleeps.length ? table([
         ["after", (s) => time(s.begin_ns), "n"], ["blocked", (s) => time(s.blocked_ns), "n"], ["then waited for a CPU", (s) => time(s.runqueue_ns), "n"],
         ["waited for", (s) => `${s.label} (${s.class})` + (s.resource ? `: ${s.resource}` : ""), "long"], ["in", (s) => s.site, "long"],
         ["held by", (s) => s.owner || "", "long"], ["ended by", (s) => s.waker]], call.sleeps) : null,
       call.sleeps_left_out ? make("p", { class: "quiet" }, `${count(call.sleeps_left_out)} more sleeps.`) : null,
-      call.stack.length ? make("pre", {}, call.stack.slice().reverse().join("\n")) : null)));
+      call.stack.length ? make("pre", {}, call.stack.slice().reverse().join("\n")) : null));
 }
 
 function threads() {
@@ -308,4 +356,4 @@ function threads() {
     data.threads_left_out ? make("p", { class: "quiet" }, `${count(data.threads_left_out)} more threads took less.`) : null);
 }
 
-start([heading, findings, against, calls, overTime, matrix, waits, flame, latencies, trends, slowest, threads]);
+start([heading, findings, against, calls, overTime, matrix, waits, flame, latencies, trends, slowest, inFlight, threads]);

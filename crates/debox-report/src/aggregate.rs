@@ -13,6 +13,8 @@ const ROWS_MAX: usize = 100_000;
 /// Different calls: Linux has some 500, a damaged file any number.
 const CALLS_MAX: usize = 1024;
 const THREADS_MAX: usize = 20_000;
+/// Calls that had not returned and are shown.
+const OPEN_MAX: usize = 40;
 /// Slowest calls that are kept of each.
 const SLOWEST: usize = 8;
 
@@ -40,9 +42,11 @@ impl Parts {
 }
 
 /// Of all calls of one name.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct CallSums {
     pub count: u64,
+    /// Not in the count.
+    pub in_flight: u64,
     pub parts: Parts,
     /// Of the blocked time: in waits of the class idle.
     pub idle: u64,
@@ -59,6 +63,7 @@ pub struct CallSums {
     /// The least score among them.
     least: u64,
     pub errors: FxHashMap<Name, u64>,
+    pub timeline: Timeline,
 }
 
 /// Where a row is.
@@ -132,13 +137,16 @@ pub struct Aggregate {
     pub stacks: FxHashMap<StackKey, (u64, u64)>,
     pub stacks_folded: u64,
     pub labels: FxHashMap<(Name, Name), LabelSums>,
-    pub classes: FxHashMap<Name, Name>,
-    pub threads: FxHashMap<u32, ThreadSums>,
-    pub threads_left_out: u64,
-    pub timeline: Timeline,
+    /// Of each label: its class, and the class's part of the timeline.
+    pub classes: FxHashMap<Name, (Name, usize)>,
+    pub threads: Threads,
+    origin: i64,
     pub first: i64,
     pub last: i64,
     pub has_irq: bool,
+    /// Calls that had not returned, with the longest of them.
+    pub in_flight: u64,
+    pub open: Vec<Place>,
     pub segments: Vec<Segment>,
     /// Of the segment that is being read, by call.
     pub current: Vec<CallSegment>,
@@ -156,12 +164,13 @@ impl Aggregate {
             stacks_folded: 0,
             labels: FxHashMap::default(),
             classes: FxHashMap::default(),
-            threads: FxHashMap::default(),
-            threads_left_out: 0,
-            timeline: Timeline::new(origin),
+            threads: Threads::default(),
+            origin,
             first: i64::MAX,
             last: i64::MIN,
             has_irq: false,
+            in_flight: 0,
+            open: Vec::new(),
             segments: Vec::new(),
             current: Vec::new(),
         }
@@ -176,46 +185,46 @@ impl Aggregate {
         }
         let index = self.calls.len();
         self.call_index.insert(name, index);
-        self.calls.push((name, CallSums::default()));
+        self.calls.push((name, CallSums::new(self.origin)));
         index
     }
 
     pub fn add_wait(&mut self, key: WaitKey, add: &WaitSums) {
-        let key = self.wait_key(key, add.count);
+        // A table that is full takes only what it knows.
+        if self.waits.len() >= ROWS_MAX {
+            if let Some(sums) = self.waits.get_mut(&key) {
+                sums.merge(add);
+                return;
+            }
+            let coarse = self.coarse(key);
+            if coarse != key {
+                self.waits_folded += add.count;
+            }
+            self.insert_wait(coarse, add);
+            return;
+        }
+        self.insert_wait(key, add);
+    }
+
+    fn insert_wait(&mut self, key: WaitKey, add: &WaitSums) {
         let sums = self.waits.entry(key).or_insert(WaitSums {
             tid: add.tid,
             owner_tid: add.owner_tid,
             ..WaitSums::default()
         });
-        sums.many_tids |= add.many_tids || sums.tid != add.tid;
-        sums.many_owners |= add.many_owners || sums.owner_tid != add.owner_tid;
-        sums.count += add.count;
-        sums.blocked = sums.blocked.saturating_add(add.blocked);
-        if (add.longest, add.tid) >= (sums.longest, sums.tid) {
-            sums.longest = add.longest;
-            sums.tid = add.tid;
-            sums.owner_tid = add.owner_tid;
-            sums.waker = add.waker;
-        }
+        sums.merge(add);
     }
 
-    /// The key, or when the table is full a coarser one: first without the resource, of which there
-    /// may be any number; then without who waited and from where.
-    fn wait_key(&mut self, key: WaitKey, count: u64) -> WaitKey {
-        if self.waits.len() < ROWS_MAX || self.waits.contains_key(&key) {
-            return key;
-        }
+    /// A coarser key: first without the resource, of which there may be any number; then without who
+    /// waited and from where.
+    fn coarse(&self, key: WaitKey) -> WaitKey {
         let coarse = WaitKey {
             resource: TOO_MANY,
             ..key
         };
         if self.waits.len() < 2 * ROWS_MAX || self.waits.contains_key(&coarse) {
-            if coarse != key {
-                self.waits_folded += count;
-            }
             return coarse;
         }
-        self.waits_folded += count;
         WaitKey {
             resource: TOO_MANY,
             caller: TOO_MANY,
@@ -229,19 +238,35 @@ impl Aggregate {
     }
 
     pub fn add_stack(&mut self, key: StackKey, blocked: u64, count: u64) {
-        let key = if self.stacks.len() >= ROWS_MAX && !self.stacks.contains_key(&key) {
-            self.stacks_folded += count;
-            StackKey {
-                stack: TOO_MANY,
-                kernel: TOO_MANY,
-                ..key
+        let mut key = key;
+        if self.stacks.len() >= ROWS_MAX {
+            if let Some(sums) = self.stacks.get_mut(&key) {
+                sums.0 = sums.0.saturating_add(blocked);
+                sums.1 += count;
+                return;
             }
-        } else {
-            key
-        };
+            self.stacks_folded += count;
+            key.stack = TOO_MANY;
+            key.kernel = TOO_MANY;
+        }
         let sums = self.stacks.entry(key).or_default();
         sums.0 = sums.0.saturating_add(blocked);
         sums.1 += count;
+    }
+
+    /// A call that had not returned.
+    pub fn add_open(&mut self, place: Place) {
+        self.in_flight += 1;
+        self.open.push(place);
+        if self.open.len() >= 2 * OPEN_MAX {
+            self.keep_longest_open();
+        }
+    }
+
+    pub fn keep_longest_open(&mut self) {
+        self.open
+            .sort_unstable_by_key(|place| std::cmp::Reverse(rank(place)));
+        self.open.truncate(OPEN_MAX);
     }
 
     pub fn add_label(&mut self, call: Name, label: Name, add: &LabelSums) {
@@ -253,17 +278,13 @@ impl Aggregate {
         sums.blocked = sums.blocked.saturating_add(add.blocked);
     }
 
-    pub fn add_thread(&mut self, tid: u32, add: &ThreadSums) {
-        if self.threads.len() >= THREADS_MAX && !self.threads.contains_key(&tid) {
-            self.threads_left_out += add.calls;
-            return;
+    /// What all threads did over time, in all calls and between them.
+    pub fn timeline(&self) -> Timeline {
+        let mut all = Timeline::new(self.origin);
+        for (_, sums) in &self.calls {
+            all.merge(&sums.timeline);
         }
-        let sums = self.threads.entry(tid).or_default();
-        sums.pid = add.pid;
-        sums.comm = add.comm;
-        sums.calls += add.calls;
-        sums.parts.add(&add.parts);
-        sums.idle = sums.idle.saturating_add(add.idle);
+        all
     }
 
     /// What another thread has read.
@@ -289,21 +310,116 @@ impl Aggregate {
             self.add_label(*call, *label, sums);
         }
         self.classes.extend(other.classes);
-        for (tid, sums) in &other.threads {
-            self.add_thread(*tid, sums);
+        for (tid, sums) in &other.threads.sums {
+            self.threads.add(*tid, sums);
         }
-        self.threads_left_out += other.threads_left_out;
-        self.timeline.merge(other.timeline);
+        self.threads.left_out += other.threads.left_out;
         self.first = self.first.min(other.first);
         self.last = self.last.max(other.last);
         self.has_irq |= other.has_irq;
+        self.in_flight += other.in_flight;
+        self.open.extend(other.open);
         self.segments.extend(other.segments);
     }
 }
 
+/// Tids that were looked up last are kept at hand.
+const RECENT: usize = 64;
+
+/// The sums of each thread.
+#[derive(Debug)]
+pub struct Threads {
+    index: FxHashMap<u32, usize>,
+    pub sums: Vec<(u32, ThreadSums)>,
+    /// Where the sums of a tid are, at the place that its last bits name; most are right.
+    recent: [usize; RECENT],
+    /// Calls of threads beyond the limit.
+    pub left_out: u64,
+}
+
+impl Default for Threads {
+    fn default() -> Self {
+        Threads {
+            index: FxHashMap::default(),
+            sums: Vec::new(),
+            recent: [0; RECENT],
+            left_out: 0,
+        }
+    }
+}
+
+impl Threads {
+    #[inline]
+    pub fn add(&mut self, tid: u32, add: &ThreadSums) {
+        let recent = &mut self.recent[tid as usize % RECENT];
+        if self
+            .sums
+            .get(*recent)
+            .is_none_or(|(known, _)| *known != tid)
+        {
+            let full = self.sums.len() >= THREADS_MAX;
+            match self.index.get(&tid) {
+                Some(index) => *recent = *index,
+                None if full => {
+                    self.left_out += add.calls;
+                    return;
+                }
+                None => {
+                    *recent = self.sums.len();
+                    self.index.insert(tid, *recent);
+                    self.sums.push((tid, ThreadSums::default()));
+                }
+            }
+        }
+        let sums = &mut self.sums[*recent].1;
+        sums.pid = add.pid;
+        sums.comm = add.comm;
+        sums.calls += add.calls;
+        sums.parts.add(&add.parts);
+        sums.idle = sums.idle.saturating_add(add.idle);
+    }
+}
+
+impl WaitSums {
+    pub fn merge(&mut self, add: &WaitSums) {
+        self.many_tids |= add.many_tids || self.tid != add.tid;
+        self.many_owners |= add.many_owners || self.owner_tid != add.owner_tid;
+        self.count += add.count;
+        self.blocked = self.blocked.saturating_add(add.blocked);
+        if (add.longest, add.tid) >= (self.longest, self.tid) {
+            self.longest = add.longest;
+            self.tid = add.tid;
+            self.owner_tid = add.owner_tid;
+            self.waker = add.waker;
+        }
+    }
+}
+
 impl CallSums {
+    fn new(origin: i64) -> CallSums {
+        CallSums {
+            count: 0,
+            in_flight: 0,
+            parts: Parts::default(),
+            idle: 0,
+            spin: 0,
+            faults_minor: 0,
+            faults_major: 0,
+            restarted: 0,
+            partial: 0,
+            slept: 0,
+            left_out: 0,
+            histogram: Histogram::default(),
+            slowest: Vec::new(),
+            least: 0,
+            errors: FxHashMap::default(),
+            timeline: Timeline::new(origin),
+        }
+    }
+
     fn merge(&mut self, other: &CallSums) {
         self.count += other.count;
+        self.in_flight += other.in_flight;
         self.parts.add(&other.parts);
         self.idle = self.idle.saturating_add(other.idle);
         self.spin = self.spin.saturating_add(other.spin);
@@ -314,6 +430,7 @@ impl CallSums {
         self.slept += other.slept;
         self.left_out += other.left_out;
         self.histogram.merge(&other.histogram);
+        self.timeline.merge(&other.timeline);
         for place in &other.slowest {
             self.offer(*place);
         }

@@ -31,6 +31,11 @@ const CDF_POINTS: usize = 160;
 const TRENDS: usize = 10;
 const TREND_POINTS: usize = 300;
 
+/// Calls that have a timeline of their own.
+const CALLS_OVER_TIME: usize = 8;
+/// The calls that have none.
+const OTHER_CALLS: &str = "(other calls)";
+
 /// The name of the rows for time between calls.
 pub const USER: &str = "(user)";
 
@@ -55,7 +60,7 @@ pub fn report(
     let mut calls: Vec<(String, Name, &CallSums)> = sums
         .calls
         .iter()
-        .filter(|(_, sums)| sums.count > 0)
+        .filter(|(_, sums)| sums.count + sums.in_flight > 0)
         .map(|(name, sums)| (names.get(*name).to_string(), *name, sums))
         .collect();
     // By what it cost, without waits that are meant to be.
@@ -81,8 +86,12 @@ pub fn report(
     }
     let begin = if sums.rows > 0 { sums.first } else { 0 };
     let mut waits = fold_waits(sums);
-    let is_idle = |key: &WaitKey| class_of(sums, names, key.label) == "idle";
-    waits.sort_by_key(|(key, sums, _)| (is_idle(key), Reverse(sums.blocked), *key));
+    let idle = names.of("idle");
+    let is_idle = |key: &WaitKey| {
+        let class = sums.classes.get(&key.label);
+        class.is_some_and(|(class, _)| *class == idle)
+    };
+    waits.sort_by_cached_key(|(key, sums, _)| (is_idle(key), Reverse(sums.blocked), *key));
     let waits_left_out = waits.len().saturating_sub(WAITS) as u64;
     let waits = waits
         .iter()
@@ -95,15 +104,17 @@ pub fn report(
         findings: Vec::new(),
         caveats: Vec::new(),
         totals: budget(&totals.0, totals.1, has_irq),
-        timeline: timeline_of(&sums.timeline),
+        timeline: over_time(&sums.timeline(), &calls),
         matrix: matrix(sums, names),
         waits,
         waits_left_out,
         flame: flame::flame(&sums.stacks, sums.stacks_folded, names),
         trends: trends(&calls, series),
         slowest: slowest(history, &calls, begin, has_irq)?,
+        in_flight: at_places(history, &sums.open, begin, has_irq)?,
+        in_flight_left_out: sums.in_flight.saturating_sub(sums.open.len() as u64),
         threads: threads(sums, names),
-        threads_left_out: (sums.threads.len().saturating_sub(THREADS)) as u64,
+        threads_left_out: (sums.threads.sums.len().saturating_sub(THREADS)) as u64,
         calls: listed,
         between_calls,
         against: None,
@@ -141,6 +152,7 @@ fn call(name: &str, sums: &CallSums, has_irq: bool, points: usize, names: &Names
     Call {
         name: name.to_string(),
         count: sums.count,
+        in_flight: sums.in_flight,
         budget: budget(&sums.parts, sums.idle, has_irq),
         median_ns: quantile(0.5),
         p90_ns: quantile(0.9),
@@ -164,8 +176,10 @@ fn call(name: &str, sums: &CallSums, has_irq: bool, points: usize, names: &Names
 }
 
 fn class_of(sums: &Aggregate, names: &Names, label: Name) -> String {
-    let class = sums.classes.get(&label).copied().unwrap_or(NONE);
-    names.get(class).to_string()
+    let class = sums.classes.get(&label);
+    names
+        .get(class.map_or(NONE, |(class, _)| *class))
+        .to_string()
 }
 
 /// A thread that reads a thousand files waits for a thousand resources, each a little: those that are
@@ -181,31 +195,31 @@ fn fold_waits(sums: &Aggregate) -> Vec<(WaitKey, WaitSums, u64)> {
         doing: NONE,
         ..*key
     };
-    let mut by_place: BTreeMap<WaitKey, Vec<(&WaitKey, &WaitSums)>> = BTreeMap::new();
-    for (key, sums) in &sums.waits {
-        by_place.entry(place(key)).or_default().push((key, sums));
-    }
+    let mut waits: Vec<(WaitKey, WaitKey, &WaitSums)> = sums
+        .waits
+        .iter()
+        .map(|(key, sums)| (place(key), *key, sums))
+        .collect();
+    waits.sort_unstable_by_key(|(place, key, _)| (*place, *key));
     let mut rows = Vec::new();
-    for (place, mut waits) in by_place {
-        waits.sort_unstable_by_key(|(key, _)| **key);
+    for waits in waits.chunk_by(|(one, ..), (other, ..)| one == other) {
         let all = waits
             .iter()
-            .fold(0u64, |sum, (_, wait)| sum.saturating_add(wait.blocked));
+            .fold(0u64, |sum, (.., wait)| sum.saturating_add(wait.blocked));
         let is_own = |wait: &WaitSums| wait.blocked as f64 >= all as f64 * OWN_ROW;
-        let (own, small): (Vec<_>, Vec<_>) = waits.into_iter().partition(|(_, sums)| is_own(sums));
-        rows.extend(own.into_iter().map(|(key, sums)| (*key, *sums, 0)));
-        match small.as_slice() {
-            [] => {}
-            [(key, sums)] => rows.push((**key, **sums, 0)),
-            several => {
-                let mut folded = Aggregate::new(0);
-                for (_, sums) in several {
-                    folded.add_wait(place, sums);
+        let mut small: Option<(WaitKey, WaitSums, u64)> = None;
+        for (place, key, wait) in waits {
+            match &mut small {
+                _ if is_own(wait) => rows.push((*key, **wait, 0)),
+                None => small = Some((*key, **wait, 0)),
+                Some((key, folded, count)) => {
+                    *key = *place;
+                    folded.merge(wait);
+                    *count = (*count).max(1) + 1;
                 }
-                let folded = folded.waits.remove(&place).unwrap_or_default();
-                rows.push((place, folded, several.len() as u64));
             }
         }
+        rows.extend(small);
     }
     rows
 }
@@ -242,6 +256,9 @@ fn wait(key: &WaitKey, wait: &WaitSums, resources: u64, sums: &Aggregate, names:
     }
 }
 
+/// What ended a sleep that had not ended.
+const NOT_ENDED: &str = "none";
+
 /// What ended a wait, in words.
 fn waker_words(kind: &str, tid: Option<u32>, comm: Option<&str>) -> String {
     match (kind, comm, tid) {
@@ -250,6 +267,7 @@ fn waker_words(kind: &str, tid: Option<u32>, comm: Option<&str>) -> String {
         ("task", None, _) => "a task".to_string(),
         ("hardirq", ..) => "a hardware interrupt".to_string(),
         ("softirq", ..) => "a soft interrupt".to_string(),
+        (NOT_ENDED, ..) => "nothing: it had not ended".to_string(),
         _ => "unknown".to_string(),
     }
 }
@@ -307,7 +325,7 @@ fn recording(history: &History, sums: &Aggregate, begin: i64, calls: &[Call]) ->
         },
         rows: sums.rows,
         calls: calls.iter().map(|call| call.count).sum(),
-        threads: sums.threads.len() as u64,
+        threads: sums.threads.sums.len() as u64,
         complete,
         lost,
         filtered_out,
@@ -315,27 +333,58 @@ fn recording(history: &History, sums: &Aggregate, begin: i64, calls: &[Call]) ->
     }
 }
 
-fn timeline_of(found: &timeline::Timeline) -> Timeline {
-    let bins = found.bins();
+/// The same bins for all calls together and for each of those that cost most.
+fn over_time(all: &timeline::Timeline, calls: &[(String, Name, &CallSums)]) -> Timeline {
     // Bins before the first record say nothing.
-    let skip = bins
+    let skip = all
+        .bins()
         .iter()
         .position(|bin| bin.iter().any(|sum| *sum > 0))
         .unwrap_or(0);
-    let parts = timeline::PARTS.iter().enumerate();
-    let before = (skip as u64).saturating_mul(found.bin_ns());
-    Timeline {
-        begin_ns: found
-            .origin()
-            .saturating_add(before.min(i64::MAX as u64) as i64),
-        bin_ns: found.bin_ns(),
-        parts: parts
+    let length = all.bins().len();
+    let before = (skip as u64).saturating_mul(all.bin_ns());
+    let parts = |found: &timeline::Timeline| -> Vec<TimelinePart> {
+        let mut on_the_same_bins = all.like();
+        on_the_same_bins.merge(found);
+        let bins = on_the_same_bins.bins();
+        let parts = timeline::PARTS.iter().enumerate();
+        parts
             .map(|(part, name)| TimelinePart {
                 name,
-                ns: bins[skip..].iter().map(|bin| bin[part]).collect(),
+                ns: (skip..length)
+                    .map(|bin| bins.get(bin).map_or(0, |bin| bin[part]))
+                    .collect(),
             })
             .filter(|part| part.ns.iter().any(|sum| *sum > 0))
-            .collect(),
+            .collect()
+    };
+    // Between calls is no call: it does not take the place of one.
+    let (between, calls): (Vec<_>, Vec<_>) = calls.iter().partition(|(name, ..)| name == USER);
+    let by_call = calls.iter().take(CALLS_OVER_TIME).chain(&between);
+    let mut by_call: Vec<TimelineCall> = by_call
+        .map(|(call, _, sums)| TimelineCall {
+            call: call.clone(),
+            parts: parts(&sums.timeline),
+        })
+        .filter(|call| !call.parts.is_empty())
+        .collect();
+    let mut others = all.like();
+    for (_, _, sums) in calls.iter().skip(CALLS_OVER_TIME) {
+        others.merge(&sums.timeline);
+    }
+    if !others.bins().is_empty() {
+        by_call.push(TimelineCall {
+            call: OTHER_CALLS.to_string(),
+            parts: parts(&others),
+        });
+    }
+    Timeline {
+        begin_ns: all
+            .origin()
+            .saturating_add(before.min(i64::MAX as u64) as i64),
+        bin_ns: all.bin_ns(),
+        parts: parts(all),
+        by_call,
     }
 }
 
@@ -456,8 +505,18 @@ fn slowest(
         .collect();
     places.sort_by_key(|place| (Reverse(place.score), place.group, place.row));
     places.truncate(SLOWEST);
+    at_places(history, &places, begin, has_irq)
+}
+
+/// The calls there, longest without idle waits first.
+fn at_places(
+    history: &History,
+    places: &[Place],
+    begin: i64,
+    has_irq: bool,
+) -> Result<Vec<SlowCall>> {
     let mut by_group: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
-    for place in &places {
+    for place in places {
         by_group
             .entry(place.group)
             .or_default()
@@ -503,6 +562,7 @@ fn slow_call(call: &debox::history::Call, begin: i64, has_irq: bool) -> SlowCall
             sleep.waker_comm.as_deref(),
         ),
         owner: owner_words(sleep),
+        in_flight: &*sleep.waker_kind == NOT_ENDED,
     });
     let stack = call.stack.as_deref().unwrap_or("");
     let frames: Vec<&str> = stack.split(';').filter(|frame| !frame.is_empty()).collect();
@@ -522,7 +582,8 @@ fn slow_call(call: &debox::history::Call, begin: i64, has_irq: bool) -> SlowCall
         tid: call.tid,
         comm: call.comm.to_string(),
         call: call.name.to_string(),
-        ret: call.ret,
+        in_flight: call.in_flight,
+        ret: (!call.in_flight).then_some(call.ret),
         budget: budget(&parts, idle, has_irq),
         caller: text(&call.caller),
         stack: frames[frames.len().saturating_sub(STACK_FRAMES)..]
@@ -535,11 +596,14 @@ fn slow_call(call: &debox::history::Call, begin: i64, has_irq: bool) -> SlowCall
     }
 }
 
+/// An owner that there may be.
+pub const NOT_KNOWN: &str = "not known";
+
 fn owner_words(sleep: &debox::history::Sleep) -> Option<String> {
     let certainty = sleep.owner_certainty.as_deref()?;
     let Some(comm) = sleep.owner_comm.as_deref() else {
         return Some(if certainty == "none" {
-            "not known".into()
+            NOT_KNOWN.into()
         } else {
             certainty.into()
         });
@@ -558,12 +622,9 @@ fn owner_words(sleep: &debox::history::Sleep) -> Option<String> {
 }
 
 fn threads(sums: &Aggregate, names: &Names) -> Vec<Thread> {
-    let mut threads: Vec<_> = sums.threads.iter().collect();
+    let mut threads: Vec<_> = sums.threads.sums.iter().collect();
     threads.sort_by_key(|(tid, thread)| {
-        (
-            Reverse(thread.parts.wall.saturating_sub(thread.idle)),
-            **tid,
-        )
+        (Reverse(thread.parts.wall.saturating_sub(thread.idle)), *tid)
     });
     threads
         .into_iter()

@@ -2,7 +2,7 @@
 
 use crate::aggregate::Aggregate;
 use crate::report::Report;
-use crate::units::{bytes, count, time};
+use crate::units::{bytes, count, counted, time};
 
 /// What was lost, is missing, or is not known: never hidden.
 pub fn caveats(report: &Report, sums: &Aggregate) -> Vec<String> {
@@ -64,6 +64,14 @@ pub fn caveats(report: &Report, sums: &Aggregate) -> Vec<String> {
             count(partial)
         ));
     }
+    let in_flight = of_calls(|call| call.in_flight);
+    if in_flight > 0 {
+        said.push(format!(
+            "{} had not returned when the recording ended: what was taken until then is in the sums, \
+             and not in counts and distributions.",
+            counted(in_flight, "call")
+        ));
+    }
     let left_out = of_calls(|call| call.sleeps_left_out);
     if left_out > 0 {
         said.push(format!(
@@ -80,7 +88,7 @@ pub fn caveats(report: &Report, sums: &Aggregate) -> Vec<String> {
     let folded = [
         (sums.waits_folded, "waits"),
         (sums.stacks_folded, "sleeps' stacks"),
-        (sums.threads_left_out, "calls' threads"),
+        (sums.threads.left_out, "calls' threads"),
     ];
     for (number, what) in folded {
         if number > 0 {

@@ -3,7 +3,8 @@
 use std::fmt::Write;
 
 use crate::build::USER;
-use crate::report::{Budget, Call, Finding, FindingKind, Report, Thread, Wait};
+use crate::in_flight;
+use crate::report::{Budget, Call, Finding, FindingKind, Report, SlowCall, Thread, Wait};
 use crate::rest;
 use crate::sentences::{growth_sentence, parts, wait_sentence};
 use crate::units::{count, counted, time};
@@ -53,6 +54,8 @@ struct Finder<'a> {
     found: Vec<Finding>,
     /// Calls of which all is said.
     told: Vec<&'a str>,
+    /// Calls that had not returned are told.
+    hanging: bool,
 }
 
 pub fn findings(report: &Report) -> Vec<Finding> {
@@ -70,7 +73,9 @@ pub fn findings(report: &Report) -> Vec<Finding> {
         least: ((active as f64 * PART_MIN) as u64).max(1),
         found: Vec::new(),
         told: Vec::new(),
+        hanging: false,
     };
+    finder.in_flight();
     finder.waits();
     finder.calls();
     finder.shared_waits();
@@ -97,14 +102,35 @@ impl<'a> Finder<'a> {
         });
     }
 
+    fn in_flight(&mut self) {
+        for (text, weight) in in_flight::sentences(self.report, self.least) {
+            self.add(FindingKind::InFlight, text, "in-flight".into(), weight);
+            self.hanging = true;
+        }
+    }
+
+    /// Of which none had ended: they are told as calls in flight.
+    fn is_hanging(&self, wait: &Wait) -> bool {
+        let is_it = |call: &&SlowCall| {
+            call.comm == wait.comm
+                && call.call == wait.call
+                && (call.pid == call.tid) == wait.is_main
+                && in_flight::open_sleep(call).is_some_and(|sleep| sleep.label == wait.label)
+        };
+        let open = self.report.in_flight.iter().filter(is_it).count() as u64;
+        self.hanging && open >= wait.count
+    }
+
     /// Waits that have a sentence of their own.
-    fn told_waits(&self) -> impl Iterator<Item = (usize, &'a Wait)> {
-        let (report, least) = (self.report, self.least);
-        let waits = report.waits.iter().enumerate();
-        let waits = waits.filter(move |(_, wait)| {
-            wait.class != "idle" && wait.blocked_ns >= least && !rests(report, wait)
+    fn told_waits(&self) -> Vec<(usize, &'a Wait)> {
+        let waits = self.report.waits.iter().enumerate();
+        let waits = waits.filter(|(_, wait)| {
+            wait.class != "idle"
+                && wait.blocked_ns >= self.least
+                && !rests(self.report, wait)
+                && !self.is_hanging(wait)
         });
-        waits.take(WAITS)
+        waits.take(WAITS).collect()
     }
 
     fn waits(&mut self) {
@@ -139,7 +165,7 @@ impl<'a> Finder<'a> {
             .collect();
         calls.sort_by_key(|(cost, _)| std::cmp::Reverse(*cost));
         for (cost, call) in calls.into_iter().take(CALLS) {
-            let waits = self.told_waits();
+            let waits = self.told_waits().into_iter();
             let waits = waits.filter(|(_, wait)| wait.call == call.name);
             let told = waits.fold(0u64, |sum, (_, wait)| sum.saturating_add(wait.blocked_ns));
             if told as f64 >= cost as f64 * EXPLAINED {
@@ -239,7 +265,7 @@ impl<'a> Finder<'a> {
     }
 
     fn cpu(&mut self) {
-        let calls = self.report.calls.iter();
+        let calls = self.report.calls.iter().filter(|call| call.count > 0);
         let Some(call) = calls.max_by_key(|call| call.budget.cpu_ns) else {
             return;
         };

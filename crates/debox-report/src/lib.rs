@@ -11,6 +11,7 @@ mod compare;
 mod findings;
 mod flame;
 mod histogram;
+mod in_flight;
 mod names;
 pub mod page;
 mod report;

@@ -82,7 +82,7 @@ pub struct Translator {
     names: Vec<Name>,
 }
 
-/// The names of a batch's rows.
+/// The names of a batch's rows. Of a column that was not read, none has one.
 pub struct Column<'a> {
     keys: &'a [u32],
     nulls: Option<&'a NullBuffer>,
@@ -90,7 +90,18 @@ pub struct Column<'a> {
 }
 
 impl Translator {
-    pub fn column<'a>(&'a mut self, column: &'a ArrayRef, names: &Names) -> Result<Column<'a>> {
+    pub fn column<'a>(
+        &'a mut self,
+        column: Option<&'a ArrayRef>,
+        names: &Names,
+    ) -> Result<Column<'a>> {
+        let Some(column) = column else {
+            return Ok(Column {
+                keys: &[],
+                nulls: None,
+                names: &[],
+            });
+        };
         let dictionary = column
             .as_dictionary_opt::<UInt32Type>()
             .context("a column is not text")?;
@@ -109,21 +120,40 @@ impl Translator {
             self.names.extend(translated);
             self.values = Some(Arc::clone(values));
         }
+        // A batch without any text in this column has a key and nothing that it stands for.
+        let none = dictionary.keys().null_count() == dictionary.len();
         Ok(Column {
-            keys: dictionary.keys().values(),
-            nulls: dictionary.keys().nulls(),
+            keys: if none {
+                &[]
+            } else {
+                dictionary.keys().values()
+            },
+            nulls: dictionary
+                .keys()
+                .nulls()
+                .filter(|nulls| nulls.null_count() > 0),
             names: &self.names,
         })
     }
 }
 
-impl Column<'_> {
+impl<'a> Column<'a> {
     #[inline]
     pub fn get(&self, row: usize) -> Name {
+        self.names.get(self.key(row)).copied().unwrap_or(NONE)
+    }
+
+    /// Its place among the names; beyond them if it has none.
+    #[inline]
+    pub fn key(&self, row: usize) -> usize {
         if self.nulls.is_some_and(|nulls| nulls.is_null(row)) {
-            return NONE;
+            return usize::MAX;
         }
-        let key = self.keys[row] as usize;
-        self.names.get(key).copied().unwrap_or(NONE)
+        self.keys.get(row).map_or(usize::MAX, |key| *key as usize)
+    }
+
+    /// Of the column's dictionary.
+    pub fn names(&self) -> &'a [Name] {
+        self.names
     }
 }

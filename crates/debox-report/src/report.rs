@@ -28,6 +28,9 @@ pub struct Report {
     pub flame: Flame,
     pub trends: Vec<Trend>,
     pub slowest: Vec<SlowCall>,
+    /// Calls that had not returned when the recording ended, longest without idle waits first.
+    pub in_flight: Vec<SlowCall>,
+    pub in_flight_left_out: u64,
     pub threads: Vec<Thread>,
     pub threads_left_out: u64,
     pub against: Option<Comparison>,
@@ -72,6 +75,8 @@ pub struct Budget {
 pub struct Call {
     pub name: String,
     pub count: u64,
+    /// Not in the count, and in no quantile; what they took until the end is in the budget.
+    pub in_flight: u64,
     pub budget: Budget,
     pub median_ns: u64,
     pub p90_ns: u64,
@@ -96,6 +101,16 @@ pub struct Timeline {
     /// Nanoseconds since 1970.
     pub begin_ns: i64,
     pub bin_ns: u64,
+    /// Of all calls and the time between calls.
+    pub parts: Vec<TimelinePart>,
+    /// The calls that cost most, what was between calls, and all others: together they are `parts`.
+    pub by_call: Vec<TimelineCall>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct TimelineCall {
+    pub call: String,
+    /// In the same bins.
     pub parts: Vec<TimelinePart>,
 }
 
@@ -190,7 +205,10 @@ pub struct SlowCall {
     pub tid: u32,
     pub comm: String,
     pub call: String,
-    pub ret: i64,
+    /// It had not returned when the recording ended: all is what it came to by then.
+    pub in_flight: bool,
+    /// Null: it has not returned.
+    pub ret: Option<i64>,
     pub budget: Budget,
     pub caller: Option<String>,
     /// Outermost first.
@@ -212,6 +230,8 @@ pub struct SlowSleep {
     pub resource: Option<String>,
     pub waker: String,
     pub owner: Option<String>,
+    /// It had not ended when the recording did.
+    pub in_flight: bool,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -228,6 +248,7 @@ pub struct Thread {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FindingKind {
+    InFlight,
     Wait,
     Growth,
     Cpu,

@@ -53,7 +53,7 @@ fn owner(wait: &Wait) -> Option<String> {
     Some(text.trim_end_matches(',').to_string())
 }
 
-fn capital(mut text: String) -> String {
+pub fn capital(mut text: String) -> String {
     if let Some(first) = text.get(..1) {
         let first = first.to_uppercase();
         text.replace_range(..1, &first);

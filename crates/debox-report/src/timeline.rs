@@ -44,6 +44,7 @@ pub struct Timeline {
     origin: i64,
     /// A bin is `1 << shift` ns wide.
     shift: u32,
+    /// Up to the last in use.
     bins: Vec<[u64; PARTS.len()]>,
 }
 
@@ -52,29 +53,35 @@ impl Timeline {
         Timeline {
             origin,
             shift: 12,
-            bins: vec![[0; PARTS.len()]; BINS],
+            bins: Vec::new(),
         }
     }
 
     fn widen(&mut self) {
         self.shift += 1;
-        for at in 0..BINS / 2 {
+        for at in 0..self.bins.len().div_ceil(2) {
             let mut sum = self.bins[2 * at];
-            for (sum, more) in sum.iter_mut().zip(self.bins[2 * at + 1]) {
-                *sum = sum.saturating_add(more);
+            if let Some(next) = self.bins.get(2 * at + 1) {
+                for (sum, more) in sum.iter_mut().zip(next) {
+                    *sum = sum.saturating_add(*more);
+                }
             }
             self.bins[at] = sum;
         }
-        for bin in &mut self.bins[BINS / 2..] {
-            *bin = [0; PARTS.len()];
-        }
+        self.bins.truncate(self.bins.len().div_ceil(2));
     }
 
     /// Adds `amount` of a part, spread evenly from `begin` over `length`. What is before the origin
     /// counts at the origin: a record of a call that began before it was monitored.
     #[inline]
     pub fn add(&mut self, begin: i64, length: u64, part: usize, amount: u64) {
-        if amount == 0 {
+        self.add_all(begin, length, &[(part, amount)]);
+    }
+
+    /// The same of several parts.
+    #[inline]
+    pub fn add_all(&mut self, begin: i64, length: u64, amounts: &[(usize, u64)]) {
+        if amounts.iter().all(|(_, amount)| *amount == 0) {
             return;
         }
         let begin = begin.saturating_sub(self.origin).max(0) as u64;
@@ -83,11 +90,24 @@ impl Timeline {
             self.widen();
         }
         let (first, last) = ((begin >> self.shift) as usize, (end >> self.shift) as usize);
+        if self.bins.len() <= last {
+            self.bins.resize(last + 1, [0; PARTS.len()]);
+        }
         if first == last {
-            let sum = &mut self.bins[first][part];
-            *sum = sum.saturating_add(amount);
+            let bin = &mut self.bins[first];
+            for (part, amount) in amounts {
+                bin[*part] = bin[*part].saturating_add(*amount);
+            }
             return;
         }
+        for (part, amount) in amounts.iter().filter(|(_, amount)| *amount > 0) {
+            self.spread(begin, end, length, *part, *amount);
+        }
+    }
+
+    /// Over several bins.
+    fn spread(&mut self, begin: u64, end: u64, length: u64, part: usize, amount: u64) {
+        let (first, last) = ((begin >> self.shift) as usize, (end >> self.shift) as usize);
         let mut left = amount;
         for at in first..=last {
             let from = begin.max((at as u64) << self.shift);
@@ -105,17 +125,30 @@ impl Timeline {
     }
 
     /// Of the same origin.
-    pub fn merge(&mut self, mut other: Timeline) {
+    pub fn merge(&mut self, other: &Timeline) {
         while self.shift < other.shift {
             self.widen();
         }
-        while other.shift < self.shift {
-            other.widen();
+        let by = self.shift - other.shift;
+        if !other.bins.is_empty() {
+            let last = (other.bins.len() - 1) >> by;
+            if self.bins.len() <= last {
+                self.bins.resize(last + 1, [0; PARTS.len()]);
+            }
         }
-        for (ours, theirs) in self.bins.iter_mut().zip(&other.bins) {
-            for (ours, theirs) in ours.iter_mut().zip(theirs) {
+        for (at, theirs) in other.bins.iter().enumerate() {
+            for (ours, theirs) in self.bins[at >> by].iter_mut().zip(theirs) {
                 *ours = ours.saturating_add(*theirs);
             }
+        }
+    }
+
+    /// An empty one with as wide bins.
+    pub fn like(&self) -> Timeline {
+        Timeline {
+            origin: self.origin,
+            shift: self.shift,
+            bins: Vec::new(),
         }
     }
 
@@ -155,7 +188,7 @@ mod tests {
                 half.add(*begin, *length, *part, *amount);
                 sum += amount;
             }
-            even.merge(odd);
+            even.merge(&odd);
             for timeline in [whole, even] {
                 let found: u64 = timeline.bins().iter().flatten().sum();
                 prop_assert_eq!(found, sum);

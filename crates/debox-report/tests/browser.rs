@@ -33,6 +33,20 @@ fn skip(why: &str) {
     let _ = writeln!(std::io::stderr(), "SKIPPED {name}: {why}");
 }
 
+/// What a reader does with the plot over time: looks at each call, and says what was there.
+const LOOK_AT_EACH: &str = r##"<script>
+const choice = document.getElementById("over-time-of");
+const seen = [...choice.options].map((option) => {
+  choice.value = option.value;
+  choice.dispatchEvent(new Event("change"));
+  const drawn = document.querySelector("#over-time canvas") ? "" : " is not drawn";
+  return `${option.textContent}:${document.querySelectorAll("#over-time .legend label").length}${drawn}`;
+});
+document.documentElement.dataset.views = seen.join("|");
+choice.value = 0;
+choice.dispatchEvent(new Event("change"));
+</script></body>"##;
+
 /// The page's elements after its scripts have run, and what the browser logged.
 fn opened(browser: &str, width: u32, dark: bool) -> (String, String) {
     let directory = tempfile::tempdir().expect("a directory");
@@ -43,6 +57,7 @@ fn opened(browser: &str, width: u32, dark: bool) -> (String, String) {
     let base = analyze(&history, 2, &|_| {}).expect("a report");
     analysis.compare(&base);
     let text = page::page(&analysis.report).expect("a page");
+    let text = text.replace("</body>", LOOK_AT_EACH);
     assert!(text.len() < 3 << 20, "{} bytes", text.len());
     let html = directory.path().join("t.html");
     fs::write(&html, text).expect("the page");
@@ -84,13 +99,17 @@ fn every_plot_is_drawn_and_nothing_complains() {
     };
     for (width, dark) in [(1000, false), (390, true)] {
         let (dom, log) = opened(browser, width, dark);
-        let head = &dom[..dom.len().min(400)];
+        let head = &dom[..dom.len().min(800)];
         assert!(head.contains("data-done=\"yes\""), "{head}\n{log}");
         assert!(!head.contains("data-error"), "{head}\n{log}");
         let theme = if dark { "dark" } else { "light" };
         assert!(head.contains(&format!("data-theme=\"{theme}\"")), "{head}");
         // Over time, flame graph, latencies, and three calls' costs.
         assert!(head.contains("data-plots=\"6/6\""), "{head}");
+        let views =
+            "all calls together:4|the calls beside each other, without idle waits:4|openat:2|\
+                     mmap:1|epoll_wait:2|between calls:1";
+        assert!(head.contains(views), "{head}");
         let complaints: Vec<&str> = log
             .lines()
             .filter(|line| line.contains("CONSOLE"))

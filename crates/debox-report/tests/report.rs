@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use common::{call, calls, sleep, write};
+use debox::history::Call;
 use debox_history::History;
 use debox_report::{analyze, Analysis, FindingKind, Verdict};
 use proptest::prelude::*;
@@ -69,6 +70,66 @@ fn sums_are_those_of_the_records() {
         .flat_map(|part| &part.ns)
         .sum();
     assert_eq!(over_time, all);
+    // What the calls did by themselves is what all did together.
+    for part in &report.timeline.parts {
+        let mut sums = vec![0; part.ns.len()];
+        for call in &report.timeline.by_call {
+            for of_call in call.parts.iter().filter(|of| of.name == part.name) {
+                assert_eq!(of_call.ns.len(), sums.len());
+                for (sum, ns) in sums.iter_mut().zip(&of_call.ns) {
+                    *sum += ns;
+                }
+            }
+        }
+        assert_eq!(sums, part.ns, "{}", part.name);
+    }
+    let named: Vec<&str> = report
+        .timeline
+        .by_call
+        .iter()
+        .map(|call| call.call.as_str())
+        .collect();
+    assert_eq!(named, ["openat", "mmap", "epoll_wait", "(user)"]);
+}
+
+#[test]
+fn what_had_not_returned_is_told_and_not_counted() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("t.parquet");
+    let mut calls = calls();
+    let now = calls.last().map_or(0, |last| last.start_ns + last.wall_ns);
+    for tid in [100, 101, 102] {
+        let mut wait = sleep("pipe empty", "process", 3_000_000_000);
+        wait.begin_ns = now + 500;
+        (wait.waker_kind, wait.waker_tid, wait.waker_comm) = ("none".into(), None, None);
+        calls.push(Call {
+            tid,
+            comm: "server".into(),
+            in_flight: true,
+            ..call("read", now, 500, vec![wait])
+        });
+    }
+    write(&path, &calls, 700);
+    let history = History::open(&[&path]).expect("a history");
+    let report = analyze(&history, 2, &|_| {}).expect("a report").report;
+    let read = report.calls.iter().find(|call| call.name == "read");
+    let read = read.expect("read");
+    assert_eq!((read.count, read.in_flight, read.max_ns), (0, 3, 0));
+    assert_eq!(read.budget.blocked_ns, 9_000_000_000);
+    assert!(read.cdf.is_empty(), "{:?}", read.cdf);
+    assert_eq!(report.in_flight.len(), 3);
+    let first = &report.in_flight[0];
+    assert_eq!((first.ret, first.sleeps[0].in_flight), (None, true));
+    let found = &report.findings[0];
+    assert_eq!(found.kind, FindingKind::InFlight);
+    assert_eq!(
+        found.text,
+        "The main thread of server (100) was still in read when the recording ended, 3.00 s after it \
+         had begun: it was waiting for pipe empty, for 3.00 s; called from serve+0x1f (cache.c:88). 2 \
+         more threads were in the same."
+    );
+    let caveat = |text: &String| text.starts_with("3 calls had not returned");
+    assert!(report.caveats.iter().any(caveat), "{:?}", report.caveats);
 }
 
 #[test]

@@ -23,8 +23,9 @@ use crate::session::{Session, Tap};
 use crate::tables::{self, add, total, types, OpenWait, CALL_NONE};
 use lives::{add_totals, life_of};
 pub(crate) use owners::{certainty, doing};
+pub(crate) use snapshot::frames as frames_in_flight;
 #[cfg(any(test, fuzzing))]
-pub(crate) use snapshot::stacks_by_index;
+pub(crate) use snapshot::tasks_by_index;
 pub(crate) use snapshot::Snapshot;
 
 /// What the caller knows of the command that was monitored.

@@ -31,7 +31,9 @@ pub struct Call {
     pub budget: Budget,
     /// Of the CPU time: spent in spinning for a lock.
     pub spin_ns: u64,
-    /// As the kernel returned it: `-errno` on error. 0 for `(user)`.
+    /// It had not returned when the recording ended: what is here is what it came to by then.
+    pub in_flight: bool,
+    /// As the kernel returned it: `-errno` on error. 0 for `(user)`, and for a call in flight.
     pub ret: i64,
     pub args: [u64; 3],
     pub faults_minor: u32,
@@ -58,7 +60,10 @@ pub struct Call {
 impl Call {
     /// Name of the error that it returned.
     pub fn error(&self) -> Option<Cow<'static, str>> {
-        let is_error = self.number >= 0 && (-4095..0).contains(&self.ret) && !self.restarted;
+        let is_error = self.number >= 0
+            && !self.in_flight
+            && (-4095..0).contains(&self.ret)
+            && !self.restarted;
         is_error.then(|| crate::calls::error_name(-self.ret as i32))
     }
 }
@@ -92,7 +97,7 @@ pub struct Sleep {
     /// What was waited on.
     pub resource_kind: Option<Text>,
     pub resource: Option<Text>,
-    /// `task`, `hardirq`, `softirq` or `unknown`.
+    /// `task`, `hardirq`, `softirq` or `unknown`; `none` of a sleep that had not ended.
     pub waker_kind: Text,
     pub waker_tid: Option<u32>,
     pub waker_comm: Option<Text>,
@@ -121,6 +126,7 @@ impl Fields for Call {
         // Of sleeps that were left out nobody knows how long they were.
         let is_whole = self.sleeps_left_out == 0;
         Some(match field {
+            Number::Ret if self.in_flight => return None,
             Number::Ret => self.ret.into(),
             Number::Wall => self.wall_ns.into(),
             Number::Cpu => self.budget.cpu_ns.into(),

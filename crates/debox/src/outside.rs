@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::os::unix::fs::FileExt;
 
 use crate::broker::wire;
-use crate::collect::{stacks_by_index, Outcome, Snapshot};
+use crate::collect::{frames_in_flight, tasks_by_index, Outcome, Snapshot};
 use crate::explain::Explainer;
 use crate::inband;
 use crate::labels::Labels;
@@ -197,8 +197,10 @@ fn look_up(processes: &Processes, symbols: &Symbols, tgid: u32, ip: u64, is_retu
 
 /// What the iterator over the tasks prints.
 pub fn in_flight(bytes: &[u8]) {
-    let stacks = stacks_by_index(bytes);
-    assert!(stacks.values().all(|stack| stack.len() <= 24));
+    let tasks = tasks_by_index(bytes);
+    assert!(tasks
+        .values()
+        .all(|task| frames_in_flight(task).len() <= 24));
 }
 
 /// A slot that another process wrote to.

@@ -300,6 +300,28 @@ impl Processes {
         maps.map_or(Vec::new(), |maps| self.executable_of(tgid, &maps))
     }
 
+    /// What is mapped at an address now, as a probe would have seen it.
+    pub fn mapped_at(&mut self, tgid: u32, address: u64) -> Option<types::mapped_file> {
+        let mappings = self.executable_mappings(tgid);
+        let mapping = mappings.iter().find(|mapping| mapping.covers(address))?;
+        let (device, inode) = mapping.identity;
+        let mut seen = types::mapped_file {
+            start: mapping.start,
+            end: mapping.end,
+            page_offset: mapping.offset / PAGE_SIZE,
+            inode,
+            // The kernel's dev_t, as in `identity_of`.
+            device: ((device >> 32) as u32) << 20 | (device as u32 & 0xf_ffff),
+            ..types::mapped_file::default()
+        };
+        let name = mapping.name.rsplit('/').next().unwrap_or_default();
+        let room = seen.name.len() - 1;
+        for (to, byte) in seen.name[..room].iter_mut().zip(name.bytes()) {
+            *to = byte as i8;
+        }
+        Some(seen)
+    }
+
     #[cfg(any(test, fuzzing))]
     pub fn add_mappings(&mut self, tgid: u32, maps: &MemoryMaps) {
         let executable = self.executable_of(tgid, maps);

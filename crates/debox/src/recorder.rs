@@ -3,6 +3,7 @@
 //! The probes send a sleep when it ends and its call after it (`probe/history.h`). What they name by
 //! numbers is looked up when it is seen for the first time.
 
+mod open;
 mod words;
 
 use std::cell::RefCell;
@@ -154,15 +155,17 @@ impl Recorder {
         })
     }
 
-    /// Stops monitoring, gives the last records to `keep`, and reports.
+    /// Stops monitoring, gives the last records and the calls in flight to `keep`, and reports.
     pub fn finish(
         mut self,
         outcome: Outcome,
         keep: &mut dyn FnMut(Call) -> Result<()>,
     ) -> Result<(Report, Missing)> {
-        let stacks = self.session.stacks_in_flight()?;
+        let tasks = self.tasks_in_flight()?;
         let stopped_ns = self.session.stop()?;
         while self.poll(Duration::ZERO, keep)? {}
+        self.keep_in_flight(&tasks, stopped_ns, keep)?;
+        let stacks = tasks.kernel_stacks();
         let missing = self.missing()?;
         let report = self.session.report(outcome, stopped_ns, &stacks)?;
         Ok((report, missing))
@@ -224,6 +227,7 @@ impl Recorder {
                 irq_ns: detail.irq.then_some(part(tables::PART_IRQ)),
             },
             spin_ns: call.spin_ns,
+            in_flight: false,
             ret: returns,
             args: call.args,
             faults_minor: call.faults_minor,

@@ -4,6 +4,7 @@
 
 use std::process::Command;
 use std::process::Output;
+use std::process::Stdio;
 
 use debox::history::Call;
 use debox_history::History;
@@ -77,6 +78,59 @@ fn every_call_and_sleep_is_kept() {
             "{pair:?}"
         );
     }
+}
+
+#[test]
+fn a_call_that_hangs_is_in_the_recording() {
+    let scratch = Scratch::new();
+    let file = scratch.file("hangs.parquet");
+    let path = file.to_str().expect("a path");
+    let mut hangs = Command::new("sh")
+        .args(["-c", "read line"])
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("sh can be executed");
+    let pid = hangs.id().to_string();
+    // It has come to the call.
+    let syscall = format!("/proc/{pid}/syscall");
+    while !std::fs::read_to_string(&syscall).is_ok_and(|text| text.starts_with("0 0x0 ")) {
+        std::thread::yield_now();
+    }
+    let done = debox(&["record", "-o", path, "-p", &pid, "--for", "300ms"]);
+    assert!(done.status.success());
+    let report = Command::new(debox_binary())
+        .args(["report", path])
+        .output()
+        .expect("debox can be executed");
+    drop(hangs.stdin.take());
+    hangs.wait().expect("it ends");
+
+    let history = History::open(&[&file]).expect("a history");
+    let calls: Vec<Call> = history.calls().map(|call| call.expect("a row").1).collect();
+    let [call] = calls.as_slice() else {
+        panic!("{calls:#?}");
+    };
+    assert_eq!((&*call.name, call.args[0]), ("read", 0));
+    assert!(call.in_flight && call.partial, "{call:#?}");
+    assert!(call.wall_ns >= ms(300), "{call:#?}");
+    let budget = &call.budget;
+    let parts = budget.cpu_ns + budget.blocked_ns + budget.runqueue_ns + budget.preempted_ns;
+    assert_eq!(parts, call.wall_ns);
+    let [sleep] = call.sleeps.as_slice() else {
+        panic!("{call:#?}");
+    };
+    assert_eq!(sleep.blocked_ns, budget.blocked_ns);
+    assert_eq!((&*sleep.label, &*sleep.waker_kind), ("pipe empty", "none"));
+    assert_eq!(sleep.resource_kind.as_deref(), Some("pipe"));
+    let stack = call.stack.as_deref().expect("a stack");
+    assert!(stack.contains("read"), "{stack}");
+    let said = String::from_utf8_lossy(&report.stdout);
+    let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        said.contains(&format!("The main thread of sh ({pid}) was still in read")),
+        "{said}"
+    );
+    assert!(said.contains("waiting for pipe empty"), "{said}");
 }
 
 #[test]

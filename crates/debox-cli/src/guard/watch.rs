@@ -79,6 +79,10 @@ impl Watch {
 
     /// Looks at a call; whether it is a violation, which then is the last of `violations`.
     pub fn see(&mut self, call: Call) -> bool {
+        // A thread that is ending is no loop any more.
+        if call.in_flight && matches!(&*call.name, "exit" | "exit_group") {
+            return false;
+        }
         let is_main_wait = MAIN_WAITS.contains(&&*call.name) && call.tid == call.pid;
         // io_uring_enter that does not sleep hands requests in: no wait.
         let is_loop_wait = LOOP_WAITS.contains(&&*call.name)
@@ -107,6 +111,8 @@ impl Watch {
         looper.calls += u64::from(call.number >= 0);
         looper.waits += u64::from(is_wait);
         if is_wait
+            // Its descriptor need not be known.
+            || (call.in_flight && is_loop_wait)
             || looper.starts_again
             || self
                 .rules

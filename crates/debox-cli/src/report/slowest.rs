@@ -1,4 +1,5 @@
-//! The slowest calls of a recording: what each waited for most, and how the program came to make it.
+//! The slowest calls of a recording, and those that it cut off: what each waited for most, and how the
+//! program came to make it.
 
 use std::io::{self, Write};
 
@@ -15,10 +16,25 @@ const FRAMES: usize = 16;
 const STACKS: usize = 1;
 
 pub fn print(out: &mut impl Write, report: &Report, options: &TableOptions) -> io::Result<()> {
-    if report.slowest.is_empty() {
+    let title = "The slowest calls, without idle waits";
+    table(out, title, &report.slowest, options)
+}
+
+pub fn in_flight(out: &mut impl Write, report: &Report, options: &TableOptions) -> io::Result<()> {
+    let title = "Calls that had not returned when the recording ended";
+    table(out, title, &report.in_flight, options)
+}
+
+fn table(
+    out: &mut impl Write,
+    title: &str,
+    calls: &[SlowCall],
+    options: &TableOptions,
+) -> io::Result<()> {
+    if calls.is_empty() {
         return Ok(());
     }
-    heading(out, "The slowest calls, without idle waits", options)?;
+    heading(out, title, options)?;
     let mut grid = Grid::new([
         name("call"),
         number("wall"),
@@ -27,8 +43,8 @@ pub fn print(out: &mut impl Write, report: &Report, options: &TableOptions) -> i
         text("where it was longest"),
         text("from").when_used().gives_way(1),
     ]);
-    let slowest = &report.slowest[..shown(report.slowest.len(), SLOWEST, options)];
-    for call in slowest {
+    let calls = &calls[..shown(calls.len(), SLOWEST, options)];
+    for call in calls {
         grid.row([
             Cell::text(&call.call),
             Cell::time(call.budget.wall_ns),
@@ -39,7 +55,7 @@ pub fn print(out: &mut impl Write, report: &Report, options: &TableOptions) -> i
         ]);
     }
     grid.print(out, options)?;
-    let with_stack = slowest.iter().filter(|call| !call.stack.is_empty());
+    let with_stack = calls.iter().filter(|call| !call.stack.is_empty());
     for call in with_stack.take(if options.all { SLOWEST } else { STACKS }) {
         stack(out, call, options)?;
     }
@@ -72,7 +88,11 @@ fn whereabouts(call: &SlowCall) -> String {
                 owner => format!(", held by {owner}"),
             });
         }
-        words.push(format!("{sentence}, ended by {}", sleep.waker));
+        if sleep.in_flight {
+            words.push(format!("{sentence}, still going on"));
+        } else {
+            words.push(format!("{sentence}, ended by {}", sleep.waker));
+        }
     }
     words.join("; ")
 }

@@ -26,6 +26,7 @@ pub fn print(out: &mut impl Write, report: &Report, options: &TableOptions) -> i
     waits(out, report, options)?;
     growth(out, report, options)?;
     super::slowest::print(out, report, options)?;
+    super::slowest::in_flight(out, report, options)?;
     threads(out, report, options)?;
     heading(out, "What is missing or uncertain", options)?;
     for sentence in &report.caveats {

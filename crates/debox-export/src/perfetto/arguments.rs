@@ -66,11 +66,13 @@ impl<'a> Arguments<'a> {
 
     pub fn call(&mut self, call: &Call) {
         if call.number >= 0 {
-            let ret = DebugAnnotation {
-                int_value: Some(call.ret),
-                ..DebugAnnotation::default()
-            };
-            self.push("ret", ret);
+            if !call.in_flight {
+                let ret = DebugAnnotation {
+                    int_value: Some(call.ret),
+                    ..DebugAnnotation::default()
+                };
+                self.push("ret", ret);
+            }
             self.text("error", call.error().map(Text::from).as_ref());
             for (name, value) in ["arg0", "arg1", "arg2"].into_iter().zip(call.args) {
                 let address = DebugAnnotation {
@@ -93,6 +95,7 @@ impl<'a> Arguments<'a> {
         self.flag("ia32", call.ia32);
         self.flag("restarted", call.restarted);
         self.flag("partial", call.partial);
+        self.flag("in_flight", call.in_flight);
         self.text("caller", call.caller.as_ref());
         self.text("stack", call.stack.as_ref());
         self.number("sleeps_left_out", call.sleeps_left_out.into());

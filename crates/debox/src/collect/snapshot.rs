@@ -84,6 +84,12 @@ impl Snapshot {
 impl Session {
     /// The kernel stacks of monitored tasks that are not running, by index in `threads`.
     pub(crate) fn stacks_in_flight(&mut self) -> Result<HashMap<u32, Vec<u64>>> {
+        let tasks = self.tasks_in_flight()?;
+        Ok(tasks.iter().map(|(at, task)| (*at, frames(task))).collect())
+    }
+
+    /// The same with the calls that they are in.
+    pub(crate) fn tasks_in_flight(&mut self) -> Result<HashMap<u32, types::in_flight>> {
         let link = self
             .skel
             .progs
@@ -92,7 +98,7 @@ impl Session {
             .context("cannot walk the tasks")?;
         let mut bytes = Vec::new();
         Iter::new(&link)?.read_to_end(&mut bytes)?;
-        Ok(stacks_by_index(&bytes))
+        Ok(tasks_by_index(&bytes))
     }
 
     /// Reads all tables. `stacks` are those of the tasks that were asleep before the stop.
@@ -172,7 +178,11 @@ impl Session {
     }
 
     /// Threads that live on, with what they are in.
-    fn add_living(&self, snapshot: &mut Snapshot, stacks: &HashMap<u32, Vec<u64>>) -> Result<()> {
+    pub(crate) fn add_living(
+        &self,
+        snapshot: &mut Snapshot,
+        stacks: &HashMap<u32, Vec<u64>>,
+    ) -> Result<()> {
         let stopped_ns = snapshot.stopped_ns;
         for index in 0..self.threads_given_out() {
             let found = self
@@ -292,18 +302,22 @@ impl Session {
 }
 
 /// What `show_tasks` of probe/life.h prints.
-pub(crate) fn stacks_by_index(printed: &[u8]) -> HashMap<u32, Vec<u64>> {
+pub(crate) fn tasks_by_index(printed: &[u8]) -> HashMap<u32, types::in_flight> {
     let size = std::mem::size_of::<types::in_flight>();
-    let mut stacks = HashMap::new();
+    let mut tasks = HashMap::new();
     for chunk in printed.chunks_exact(size) {
         let entry = tables::read_value::<types::in_flight>(chunk);
-        let Some(entry) = entry.filter(|entry| entry.index > 0) else {
-            continue;
-        };
-        let depth = (entry.depth as usize).min(entry.frames.len());
-        stacks.insert(entry.index - 1, entry.frames[..depth].to_vec());
+        if let Some(entry) = entry.filter(|entry| entry.index > 0) {
+            tasks.insert(entry.index - 1, entry);
+        }
     }
-    stacks
+    tasks
+}
+
+/// Its kernel stack, innermost frame first.
+pub(crate) fn frames(task: &types::in_flight) -> Vec<u64> {
+    let depth = (task.depth as usize).min(task.frames.len());
+    task.frames[..depth].to_vec()
 }
 
 /// All entries of a hash map. One that goes away while it is read is left out.

@@ -8,7 +8,7 @@ use libbpf_rs::{MapCore, MapFlags};
 
 use crate::calls;
 use crate::collect::{certainty, doing, Snapshot};
-use crate::explain::Explainer;
+use crate::explain::{Explained, Explainer};
 use crate::history::Text;
 use crate::session::{Detail, Session, Tap};
 use crate::symbols::Symbols;
@@ -136,15 +136,35 @@ impl Words {
             let events = session.events.borrow();
             self.explainer(&events).sleep(call, stack, lock_flags)
         };
+        let named = self.named(&explained);
+        keep(&mut self.places, at, named.clone());
+        named
+    }
+
+    /// Where a call sleeps that has not returned; `frames` are innermost first.
+    pub fn open_place(
+        &mut self,
+        session: &Session,
+        (call, lock_flags): (u32, u32),
+        args: Option<[u64; 3]>,
+        frames: &[u64],
+    ) -> Named {
+        let explained = {
+            let events = session.events.borrow();
+            self.explainer(&events)
+                .stack(call, args, frames, lock_flags)
+        };
+        self.named(&explained)
+    }
+
+    fn named(&mut self, explained: &Explained) -> Named {
         let folded = fold(&explained.frames, true);
-        let named = Named {
+        Named {
             label: self.text(&explained.label),
             class: self.text(&explained.class),
             site: self.text(&explained.site),
             stack: (!folded.is_empty()).then(|| self.text(&folded)),
-        };
-        keep(&mut self.places, at, named.clone());
-        named
+        }
     }
 
     fn fetch_kernel_stack(&mut self, session: &Session, name: u64) {

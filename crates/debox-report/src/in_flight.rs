@@ -1,0 +1,103 @@
+//! Calls that had not returned when the recording ended, in words.
+
+use std::fmt::Write;
+
+use crate::build::NOT_KNOWN;
+use crate::report::{Report, SlowCall, SlowSleep};
+use crate::sentences::capital;
+use crate::units::{count, time};
+
+/// Such waits are told of calls in flight, whatever part of the time they are.
+const HANGING_NS: u64 = 10_000_000;
+const HANGING: usize = 5;
+
+/// Whether a call that had not returned is worth a sentence: one that waits for what is no idle wait, or
+/// that went on from before the recording to its end.
+fn hangs(call: &SlowCall, least: u64, span_ns: u64) -> bool {
+    let active = call.budget.wall_ns.saturating_sub(call.budget.idle_ns);
+    active >= least.max(HANGING_NS) || (call.partial && call.budget.wall_ns >= span_ns / 10 * 9)
+}
+
+/// The sleep that it is in.
+pub fn open_sleep(call: &SlowCall) -> Option<&SlowSleep> {
+    call.sleeps.iter().find(|sleep| sleep.in_flight)
+}
+
+/// `others`: threads that are in the same.
+fn sentence(call: &SlowCall, others: usize) -> String {
+    let thread = if call.pid == call.tid {
+        format!("the main thread of {} ({})", call.comm, call.tid)
+    } else {
+        format!("thread {} ({})", call.tid, call.comm)
+    };
+    let mut text = format!("{thread} was still in {}", call.call);
+    let _ = match call.partial {
+        true => write!(
+            text,
+            " when the recording ended, as it was when it began, {} before",
+            time(call.budget.wall_ns)
+        ),
+        false => write!(
+            text,
+            " when the recording ended, {} after it had begun",
+            time(call.budget.wall_ns)
+        ),
+    };
+    match open_sleep(call) {
+        Some(sleep) => {
+            let _ = write!(text, ": it was waiting for {}", sleep.label);
+            if let Some(resource) = &sleep.resource {
+                let _ = write!(text, " ({resource})");
+            }
+            let _ = write!(text, ", for {}", time(sleep.blocked_ns));
+            match sleep.owner.as_deref() {
+                None => {}
+                Some(NOT_KNOWN) => text.push_str("; who held it is not known"),
+                Some(owner) => {
+                    let _ = write!(text, ", held by {owner}");
+                }
+            }
+        }
+        None => text.push_str(": it was not asleep"),
+    }
+    if let Some(caller) = &call.caller {
+        let _ = write!(text, "; called from {caller}");
+    }
+    match others {
+        0 => {}
+        1 => text.push_str(". One more thread was in the same"),
+        others => {
+            let _ = write!(
+                text,
+                ". {} more threads were in the same",
+                count(others as u64)
+            );
+        }
+    }
+    text.push('.');
+    capital(text)
+}
+
+/// Sentences with their weight, those that read the same once.
+pub fn sentences(report: &Report, least: u64) -> Vec<(String, u64)> {
+    type Like<'a> = (&'a str, &'a str, Option<(&'a str, Option<&'a str>)>);
+    // The first of those that are alike, how many others there are, and what all took.
+    let mut alike: Vec<(Like, &SlowCall, usize, u64)> = Vec::new();
+    let span = report.recording.span_ns;
+    let hanging = report.in_flight.iter();
+    for call in hanging.filter(|call| hangs(call, least, span)) {
+        let sleep = open_sleep(call).map(|sleep| (&*sleep.label, sleep.resource.as_deref()));
+        let like = (&*call.comm, &*call.call, sleep);
+        let active = call.budget.wall_ns.saturating_sub(call.budget.idle_ns);
+        match alike.iter_mut().find(|(known, ..)| *known == like) {
+            Some((_, _, others, all)) => {
+                *others += 1;
+                *all = all.saturating_add(active);
+            }
+            None => alike.push((like, call, 0, active)),
+        }
+    }
+    let told = alike.iter().take(HANGING);
+    told.map(|(_, call, others, all)| (sentence(call, *others), *all))
+        .collect()
+}
