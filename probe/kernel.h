@@ -392,6 +392,19 @@ extern struct task_struct *bpf_task_from_vpid(__s32 pid) __ksym __weak;
 extern void bpf_preempt_disable(void) __ksym __weak;
 extern void bpf_preempt_enable(void) __ksym __weak;
 
+/* Since 6.10; before it they do nothing. */
+static __always_inline void preempt_disable(void)
+{
+	if (bpf_ksym_exists(bpf_preempt_disable))
+		bpf_preempt_disable();
+}
+
+static __always_inline void preempt_enable(void)
+{
+	if (bpf_ksym_exists(bpf_preempt_enable))
+		bpf_preempt_enable();
+}
+
 /* include/linux/sched.h; values unchanged from 6.1 to 7.x. */
 #define TASK_DEAD 0x80
 #define TASK_UNINTERRUPTIBLE 0x2

@@ -410,7 +410,7 @@ int show_tasks(struct bpf_iter__task *ctx)
 	if (!out->index)
 		return 0;
 	if (!task->on_cpu) {
-		bytes = bpf_get_task_stack(task, out->frames, sizeof(out->frames), 0);
+		bytes = task_stack(task, out->frames, sizeof(out->frames));
 		if (bytes > 0)
 			out->depth = bytes / sizeof(__u64);
 		show_call(out, task);

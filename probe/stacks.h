@@ -250,6 +250,20 @@ struct {
 	__type(value, struct kernel_stack);
 } iterator_scratch SEC(".maps");
 
+/*
+ * For iterators, which may lose their CPU: while one is in the middle of this, the kernel has no
+ * room for another stack of a task on that CPU, and a thread that goes to sleep there had none.
+ */
+static __always_inline long task_stack(struct task_struct *task, void *frames, __u32 size)
+{
+	long bytes;
+
+	preempt_disable();
+	bytes = bpf_get_task_stack(task, frames, size, 0);
+	preempt_enable();
+	return bytes;
+}
+
 static __noinline __u64 take_stack_aside(struct task_struct *task, __u32 call)
 {
 	struct kernel_stack *stack;
@@ -260,7 +274,7 @@ static __noinline __u64 take_stack_aside(struct task_struct *task, __u32 call)
 	if (!stack)
 		return 0;
 	__builtin_memset(stack->frames, 0, sizeof(stack->frames));
-	if (bpf_get_task_stack(task, stack->frames, sizeof(stack->frames), 0) <= 0) {
+	if (task_stack(task, stack->frames, sizeof(stack->frames)) <= 0) {
 		COUNT_LOST(stacks);
 		return 0;
 	}

@@ -60,14 +60,14 @@ static __noinline bool enter_otherwise(unsigned long long *ctx, struct task_stru
  */
 static __always_inline void hold_cpu(void)
 {
-	if (keep_cpu && bpf_ksym_exists(bpf_preempt_disable))
-		bpf_preempt_disable();
+	if (keep_cpu)
+		preempt_disable();
 }
 
 static __always_inline void let_cpu_go(void)
 {
-	if (keep_cpu && bpf_ksym_exists(bpf_preempt_disable))
-		bpf_preempt_enable();
+	if (keep_cpu)
+		preempt_enable();
 }
 
 static __always_inline void enter_call(unsigned long long *ctx, struct pt_regs *regs, long id)

@@ -1,4 +1,6 @@
-//! Numbers as people read them: times with three significant digits, counts with separators.
+//! Numbers as people write and read them: times with three significant digits, counts with separators.
+
+use std::time::Duration;
 
 /// The units of time, smallest first, with their length in nanoseconds.
 const TIMES: [(&str, u64); 4] = [
@@ -42,6 +44,48 @@ pub fn count(n: u64) -> String {
 /// A count with what is counted: `1 call`, `2,000 calls`.
 pub fn counted(n: u64, one: &str) -> String {
     format!("{} {one}{}", count(n), if n == 1 { "" } else { "s" })
+}
+
+/// A time: `500ms`, `10s`, `1.5m`; without a unit, seconds.
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    let digits = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let seconds: f64 = number
+        .parse()
+        .map_err(|_| "expected a number and a unit, as in 10s")?;
+    let scale = match unit {
+        "ns" => 1e-9,
+        "us" => 1e-6,
+        "ms" => 1e-3,
+        "s" | "" => 1.0,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        _ => return Err("the unit must be ns, us, ms, s, m or h".to_string()),
+    };
+    Duration::try_from_secs_f64(seconds * scale).map_err(|error| error.to_string())
+}
+
+/// A size in bytes: `100M`, `1.5G`, `4096`; powers of 1024.
+pub fn parse_size(text: &str) -> Result<u64, String> {
+    let (number, scale) = match text.strip_suffix(['k', 'K', 'M', 'G', 'T']) {
+        None => (text, 0),
+        Some(number) => match text.as_bytes()[text.len() - 1] {
+            b'k' | b'K' => (number, 10),
+            b'M' => (number, 20),
+            b'G' => (number, 30),
+            _ => (number, 40),
+        },
+    };
+    let number: f64 = number
+        .parse()
+        .map_err(|_| "expected a number of bytes, as in 100M")?;
+    let bytes = number * (1u64 << scale) as f64;
+    match (1.0..1e18).contains(&bytes) {
+        true => Ok(bytes as u64),
+        false => Err("the size must be from 1 byte to a million terabytes".to_string()),
+    }
 }
 
 /// One unit and one number of decimals for several times that are read together.
@@ -124,6 +168,27 @@ fn decimal(value: u64, length: u64, decimals: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn durations_have_units() {
+        assert_eq!(parse_duration("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(parse_duration("20us"), Ok(Duration::from_micros(20)));
+        assert_eq!(parse_duration("10"), Ok(Duration::from_secs(10)));
+        assert_eq!(parse_duration("1.5m"), Ok(Duration::from_secs(90)));
+        for bad in ["", "s", "10d", "-1s", "1e400h", "99999999999999999999999999h"] {
+            assert!(parse_duration(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn sizes_have_units() {
+        assert_eq!(parse_size("64M"), Ok(64 << 20));
+        assert_eq!(parse_size("1.5G"), Ok(3 << 29));
+        assert_eq!(parse_size("512"), Ok(512));
+        for bad in ["", "M", "0", "-1k", "nan", "99999999999T"] {
+            assert!(parse_size(bad).is_err(), "{bad}");
+        }
+    }
     use proptest::prelude::*;
 
     #[test]

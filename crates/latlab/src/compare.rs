@@ -129,7 +129,7 @@ fn measure(
     output: Option<&Path>,
 ) -> Result<(Summary, String)> {
     let what = &arguments.what;
-    let ready = ready(target, what)?;
+    let ready = ready(target, what, None)?;
     let (duration, warmup) = (arguments.duration, arguments.warmup);
     let plan = of_what(&ready, what, duration, warmup, arguments.connections)?;
     let plan = Plan {

@@ -119,7 +119,7 @@ fn attempt(arguments: &Conform, connections: u32, server: &mut String) -> Result
         what.directories = Some(wanted.directories);
         set = wanted;
     }
-    let ready = ready(&arguments.target, &what)?;
+    let ready = ready(&arguments.target, &what, None)?;
     let plan = of_what(
         &ready,
         &what,

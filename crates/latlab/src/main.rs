@@ -7,6 +7,7 @@ mod options;
 mod plan;
 mod procedure;
 mod progress;
+mod sweep;
 
 use std::io::Write;
 use std::mem::MaybeUninit;
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
         Subcommand::Profile(arguments) => procedure::profile(&arguments),
         Subcommand::Conform(arguments) => conform::conform(&arguments),
         Subcommand::Compare(arguments) => compare::compare(&arguments),
+        Subcommand::Sweep(arguments) => sweep::sweep(&arguments),
         Subcommand::Analyze(arguments) => analyze(&arguments),
         Subcommand::Disk(arguments) => latlab_disk::run(arguments).map(|()| 0),
         Subcommand::Servers(arguments) => list_servers(&arguments),
@@ -77,7 +79,11 @@ fn create(arguments: &Create) -> Result<u8> {
 }
 
 fn load(arguments: &Run) -> Result<u8> {
-    let ready = plan::ready(&arguments.target, &arguments.what)?;
+    let ready = plan::ready(
+        &arguments.target,
+        &arguments.what,
+        arguments.record.as_deref(),
+    )?;
     let plan = plan::of_run(&ready, arguments)?;
     let progress = Progress::time(arguments.duration);
     let summary = run(&plan, |requests, failures| {
@@ -118,6 +124,14 @@ fn list_servers(arguments: &Servers) -> Result<u8> {
             None => " (not installed)",
         };
         println!("{:<16} {}{missing}", server.name, server.about);
+        let parameters: Vec<String> = server
+            .parameters
+            .iter()
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect();
+        if !parameters.is_empty() {
+            println!("{:<16} {}", "", parameters.join(", "));
+        }
     }
     Ok(0)
 }

@@ -70,6 +70,16 @@ pub enum Subcommand {
         Exit status: as with `latlab run`."
     )]
     Compare(Compare),
+    /// Measure a server with several values of one of its parameters, such as its workers
+    #[command(
+        after_help = "Examples:\n  latlab sweep nginx --vary workers=1,2,4,8 --files /srv/files --rate 500\n  \
+        latlab sweep nginx-tuned --vary threads=1,4,16,64 --files /mnt/slow --cold --memory 100M --blocking\n\n\
+        Each value is measured in each repeat, in turn. With --blocking DeBox records the server (needs \
+        root, and costs the server time), and the table has how often its threads slept for something else \
+        than events, for each thousand requests, and for how long.\n\n\
+        Exit status: as with `latlab run`."
+    )]
+    Sweep(Sweep),
     Analyze(latlab_analysis::command::Analyze),
     Disk(latlab_disk::Options),
     /// List the servers that latlab can start
@@ -201,6 +211,9 @@ pub struct Conditions {
     /// Have the kernel forget the files first
     #[arg(help_heading = STARTED, long)]
     pub cold: bool,
+    /// Another value for one of the server's parameters, as in workers=4 (`latlab servers` has them)
+    #[arg(help_heading = STARTED, long, value_name = "NAME=VALUE", value_parser = parse_parameter)]
+    pub set: Vec<(String, String)>,
 }
 
 /// A server that latlab starts, or one that runs.
@@ -252,6 +265,10 @@ pub struct Run {
     /// Keep every request as a row of this Parquet file (docs/latlab.md has the columns)
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
+    /// Have a server that latlab starts recorded by DeBox, into this file: `latlab analyze --history`
+    /// then says what slow requests waited for. Needs root
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
     /// How to print the summary
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
@@ -392,6 +409,41 @@ pub struct Compare {
 }
 
 #[derive(Args)]
+pub struct Sweep {
+    /// The name of a server for latlab to start (`latlab servers`)
+    #[arg(value_parser = parse_target)]
+    pub target: Target,
+    /// Which parameter, and its values
+    #[arg(long, value_name = "NAME=VALUES", value_parser = parse_vary)]
+    pub vary: Vary,
+    #[command(flatten)]
+    pub what: What,
+    /// Connections: so many in a closed loop, at most so many with --rate
+    #[arg(short, long, value_name = "N", default_value_t = 256)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pub connections: u32,
+    /// Requests in a second, in an open loop
+    #[arg(short, long, value_name = "RPS", value_parser = parse_rate)]
+    pub rate: Option<f64>,
+    /// How often each value is measured
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pub repeats: u32,
+    /// How long each time, warm-up included
+    #[arg(short, long, value_name = "TIME", value_parser = parse_duration, default_value = "10s")]
+    pub duration: Duration,
+    /// Of which not counted
+    #[arg(short, long, value_name = "TIME", value_parser = parse_duration, default_value = "2s")]
+    pub warmup: Duration,
+    /// Count what the server blocks on, with DeBox
+    #[arg(long)]
+    pub blocking: bool,
+    /// How to print the result
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+}
+
+#[derive(Args)]
 pub struct Servers {
     /// More of them
     #[arg(long, value_name = "FILE")]
@@ -435,6 +487,29 @@ fn parse_rate(text: &str) -> Result<f64, String> {
         Ok(rate) if (0.01..=1e8).contains(&rate) => Ok(rate),
         _ => Err("expected requests per second, as in 2000".to_string()),
     }
+}
+
+fn parse_parameter(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_string(), value.to_string())),
+        _ => Err("expected a name and a value, as in workers=4".to_string()),
+    }
+}
+
+/// A parameter and all its values.
+#[derive(Clone)]
+pub struct Vary {
+    pub name: String,
+    pub values: Vec<String>,
+}
+
+fn parse_vary(text: &str) -> Result<Vary, String> {
+    let (name, values) = parse_parameter(text)?;
+    let values: Vec<String> = values.split(',').map(str::to_string).collect();
+    if values.len() < 2 || values.iter().any(String::is_empty) {
+        return Err("expected a name and two values or more, as in workers=1,2,4".to_string());
+    }
+    Ok(Vary { name, values })
 }
 
 fn parse_cpus(text: &str) -> Result<f64, String> {

@@ -1,6 +1,6 @@
 //! From options to plans.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{ensure, Context, Result};
@@ -8,7 +8,7 @@ use latlab::confine::Limits;
 use latlab::fileset;
 use latlab::load::{Mode, Step};
 use latlab::run::{Plan, Url};
-use latlab::servers::{self, Running};
+use latlab::servers::{self, Recorder, Running};
 use latlab::units::count;
 use latlab::workload::{read_access_log, read_sizes, read_urls, Mix, Spec};
 
@@ -27,7 +27,7 @@ pub struct Ready {
 }
 
 /// Starts a server, or finds where it is.
-pub fn ready(target: &Target, what: &What) -> Result<Ready> {
+pub fn ready(target: &Target, what: &What, record: Option<&Path>) -> Result<Ready> {
     let conditions = &what.conditions;
     let limits = Limits {
         cpus: conditions.cpus,
@@ -36,8 +36,9 @@ pub fn ready(target: &Target, what: &What) -> Result<Ready> {
     let name = match target {
         Target::Url(url) => {
             ensure!(
-                !limits.any(),
-                "only a server that latlab starts can be confined: name one of `latlab servers`"
+                !limits.any() && conditions.set.is_empty() && record.is_none(),
+                "only a server that latlab starts can be confined, changed and recorded: name one of \
+                 `latlab servers`"
             );
             return Ok(Ready {
                 url: url.clone(),
@@ -71,6 +72,8 @@ pub fn ready(target: &Target, what: &What) -> Result<Ready> {
         set,
         limits,
         dynamic,
+        parameters: conditions.set.iter().cloned().collect(),
+        recorder: record.map(recorder).transpose()?,
     })?;
     Ok(Ready {
         url: Url {
@@ -79,6 +82,14 @@ pub fn ready(target: &Target, what: &What) -> Result<Ready> {
         },
         name: name.clone(),
         _running: Some(running),
+    })
+}
+
+fn recorder(history: &Path) -> Result<Recorder> {
+    Ok(Recorder {
+        // Else the one in the path.
+        program: beside("debox").unwrap_or_else(|_| "debox".into()),
+        history: history.to_path_buf(),
     })
 }
 

@@ -111,7 +111,7 @@ pub fn status(troubles: &[String]) -> u8 {
 }
 
 pub fn capacity(arguments: &Capacity) -> Result<u8> {
-    let ready = ready(&arguments.target, &arguments.what)?;
+    let ready = ready(&arguments.target, &arguments.what, None)?;
     let plan = of_what(
         &ready,
         &arguments.what,
@@ -171,7 +171,7 @@ pub fn profile(arguments: &Profile) -> Result<u8> {
         "{} is not empty: name a new directory",
         directory.display()
     );
-    let ready = ready(&arguments.target, &arguments.what)?;
+    let ready = ready(&arguments.target, &arguments.what, None)?;
     let plan = of_what(
         &ready,
         &arguments.what,

@@ -1,5 +1,6 @@
 //! Servers that the laboratory starts, confines, and stops, from a file that says how.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
@@ -26,7 +27,10 @@ pub struct Server {
     #[serde(default)]
     stop: Stop,
     #[serde(default)]
-    config: std::collections::BTreeMap<String, String>,
+    config: BTreeMap<String, String>,
+    /// What `{NAME}` stands for, if nothing else is said.
+    #[serde(default)]
+    pub parameters: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
@@ -93,6 +97,17 @@ pub struct Conditions {
     pub limits: Limits,
     /// The `latlab-dynamic` that serves the dynamic requests, if there are any.
     pub dynamic: Option<PathBuf>,
+    /// Of the server's parameters, those that are not to be as its file says.
+    pub parameters: BTreeMap<String, String>,
+    pub recorder: Option<Recorder>,
+}
+
+/// Has the server's calls recorded by DeBox.
+#[derive(Debug, Clone)]
+pub struct Recorder {
+    /// `debox`
+    pub program: PathBuf,
+    pub history: PathBuf,
 }
 
 /// A server that runs. It is stopped, and all that was set up for it undone, with this value.
@@ -124,6 +139,26 @@ impl Server {
         })
     }
 
+    /// Its parameters, with others' values.
+    fn parameters(&self, others: &BTreeMap<String, String>) -> Result<BTreeMap<String, String>> {
+        let mut parameters = self.parameters.clone();
+        for (name, value) in others {
+            let Some(known) = parameters.get_mut(name) else {
+                let names: Vec<&str> = self.parameters.keys().map(String::as_str).collect();
+                bail!(
+                    "{} has no parameter {name}{}",
+                    self.name,
+                    match names.is_empty() {
+                        true => String::new(),
+                        false => format!("; it has {}", names.join(", ")),
+                    }
+                );
+            };
+            known.clone_from(value);
+        }
+        Ok(parameters)
+    }
+
     pub fn start(&self, conditions: &Conditions) -> Result<Running> {
         let program = self.program().with_context(|| {
             let name = self.start.first().map_or("", String::as_str);
@@ -140,11 +175,17 @@ impl Server {
             .files
             .canonicalize()
             .with_context(|| format!("cannot find the files at {}", conditions.files.display()))?;
+        let parameters = self.parameters(&conditions.parameters)?;
         let fill = |text: &str| {
-            text.replace("{dir}", &directory.path().display().to_string())
+            let mut text = text
+                .replace("{dir}", &directory.path().display().to_string())
                 .replace("{files}", &files.display().to_string())
                 .replace("{port}", &port.to_string())
-                .replace("{dynamic}", &socket.display().to_string())
+                .replace("{dynamic}", &socket.display().to_string());
+            for (name, value) in &parameters {
+                text = text.replace(&format!("{{{name}}}"), value);
+            }
+            text
         };
         for (name, text) in &self.config {
             fs::write(directory.path().join(name), fill(text))
@@ -152,7 +193,11 @@ impl Server {
         }
         let group_name = format!("latlab-{}-{}", std::process::id(), port);
         let group = Group::new(&group_name, conditions.limits)?;
-        let spawn = |program: &Path, arguments: &[String], log: &str| -> Result<Child> {
+        let spawn = |recorder: Option<&Recorder>,
+                     program: &Path,
+                     arguments: &[String],
+                     log: &str|
+         -> Result<Child> {
             let log = fs::File::create(directory.path().join(log))?;
             // The shell puts itself into the groups, and then becomes the server.
             let mut script = String::new();
@@ -160,7 +205,16 @@ impl Server {
                 script.push_str(&format!("echo $$ >'{}' || exit 126; ", entrance.display()));
             }
             script.push_str("exec \"$@\"");
-            let mut command = Command::new("/bin/sh");
+            // The recorder is not in the groups: what it takes is not the server's.
+            let mut command = match recorder {
+                None => Command::new("/bin/sh"),
+                Some(recorder) => {
+                    let mut command = Command::new(&recorder.program);
+                    command.args(["record", "-o"]).arg(&recorder.history);
+                    command.args(["--", "/bin/sh"]);
+                    command
+                }
+            };
             command
                 .args(["-c", &script, "sh"])
                 .arg(program)
@@ -185,10 +239,12 @@ impl Server {
         };
         if let Some(dynamic) = &conditions.dynamic {
             let arguments = ["--files", &fill("{files}"), "--listen", &fill("{dynamic}")];
-            running.dynamic = Some(spawn(dynamic, &arguments.map(String::from), "dynamic.log")?);
+            let arguments = arguments.map(String::from);
+            running.dynamic = Some(spawn(None, dynamic, &arguments, "dynamic.log")?);
         }
         let arguments: Vec<String> = self.start[1..].iter().map(|word| fill(word)).collect();
-        running.server = Some(spawn(&program, &arguments, "server.log")?);
+        let recorder = conditions.recorder.as_ref();
+        running.server = Some(spawn(recorder, &program, &arguments, "server.log")?);
         running.group = group;
         running.directory = directory;
         running.wait(
@@ -289,6 +345,20 @@ mod tests {
         ] {
             assert!(names.contains(&name), "{name}");
         }
+    }
+
+    #[test]
+    fn parameters_have_the_file_s_values_or_others() {
+        let nginx = &known(None).unwrap()[0];
+        let four = BTreeMap::from([("workers".to_string(), "4".to_string())]);
+        assert_eq!(
+            nginx.parameters(&BTreeMap::new()).unwrap()["workers"],
+            "auto"
+        );
+        assert_eq!(nginx.parameters(&four).unwrap()["workers"], "4");
+        let wrong = BTreeMap::from([("wrokers".to_string(), "4".to_string())]);
+        let error = nginx.parameters(&wrong).unwrap_err().to_string();
+        assert_eq!(error, "nginx has no parameter wrokers; it has workers");
     }
 
     #[test]

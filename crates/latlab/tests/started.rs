@@ -183,3 +183,94 @@ fn a_server_that_does_not_come_up_says_why() {
     assert!(run("broken").contains("no such luck"));
     assert!(run("unheard-of").contains("latlab servers"));
 }
+
+/// Each value's server really has it, and what it blocks on is counted by DeBox.
+#[test]
+fn a_sweep_measures_each_value() {
+    let place = tempfile::tempdir().expect("a directory");
+    opened(&place);
+    let files = files(place.path());
+    let arguments = ["sweep", "nginx", "--vary", "workers=1,3", "--files", &files];
+    let more = [
+        "-c",
+        "4",
+        "--duration",
+        "1s",
+        "--warmup",
+        "0s",
+        "--repeats",
+        "1",
+    ];
+    let others = ["--max-lateness", "1h", "--blocking", "--format", "json"];
+    let output = latlab(&[&arguments[..], &more, &others].concat());
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(matches!(output.status.code(), Some(0 | 3)), "{stderr}");
+    let swept: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let values = swept["values"].as_array().expect("values");
+    let names: Vec<&str> = values
+        .iter()
+        .filter_map(|value| value["value"].as_str())
+        .collect();
+    assert_eq!(names, ["1", "3"]);
+    for value in values {
+        let runs = value["runs"].as_array().expect("runs");
+        assert!(runs[0]["ok"].as_u64() > Some(10), "{value:#}");
+        let blocking = value["blocking"].as_array().expect("recordings");
+        assert!(
+            blocking.len() == 1 && blocking[0]["labels"].is_object(),
+            "{value:#}"
+        );
+    }
+    let wrong = latlab(&["sweep", "nginx", "--vary", "wrokers=1,2", "--files", &files]);
+    let said = String::from_utf8_lossy(&wrong.stderr);
+    assert!(
+        said.contains("nginx has no parameter wrokers; it has workers"),
+        "{said}"
+    );
+    assert_eq!(wrong.status.code(), Some(125));
+}
+
+/// A recording of the server says what the slow requests waited for.
+#[test]
+fn a_recorded_server_can_be_asked_for_causes() {
+    let place = tempfile::tempdir().expect("a directory");
+    opened(&place);
+    let files = files(place.path());
+    let (rows, history) = (
+        place.path().join("rows.parquet"),
+        place.path().join("server.parquet"),
+    );
+    let (rows, history) = (
+        rows.to_str().expect("plain"),
+        history.to_str().expect("plain"),
+    );
+    let run = [
+        "run",
+        "nginx",
+        "--files",
+        &files,
+        "-c",
+        "4",
+        "-n",
+        "400",
+        "--duration",
+        "60s",
+    ];
+    let output = latlab(
+        &[
+            &run[..],
+            &["--max-lateness", "1h", "-o", rows, "--record", history],
+        ]
+        .concat(),
+    );
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(matches!(output.status.code(), Some(0 | 3)), "{stderr}");
+    let output = latlab(&["analyze", rows, "--history", history, "--format", "json"]);
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(report["requests"], 400, "{report:#}");
+}

@@ -21,17 +21,23 @@ const fn everywhere(suite: &'static str, test: &'static str, reason: &'static st
     }
 }
 
-pub const LEFT_OUT: [LeftOut; 6] = [
+pub const LEFT_OUT: [LeftOut; 12] = [
     everywhere(
         "bad_input",
         "a_child_left_running_is_not_waited_for",
         "debox's own start and end, against the clock",
     ),
+    everywhere("analyze", "", "needs no kernel"),
+    everywhere("behind", "", "a load generator's, on no kernel"),
     everywhere("browser", "", "needs no kernel"),
+    everywhere("disk", "", "a slow disk's, by the clock"),
+    everywhere("faults", "", "a load generator's, on no kernel"),
     everywhere("files", "", "needs no kernel"),
     everywhere("harness", "", "tests the tests, on no kernel"),
     everywhere("report", "", "needs no kernel"),
     everywhere("report_schema", "", "needs no kernel"),
+    everywhere("started", "", "a load generator's, on no kernel"),
+    everywhere("truth", "", "a load generator's, by the clock"),
 ];
 
 /// What `--quick` runs, on every change and so in three minutes of a processor: a test of each kind of

@@ -10,7 +10,8 @@ use arrow::array::{
     ArrayRef, Int64Builder, RecordBatch, StringDictionaryBuilder, UInt16Builder, UInt32Builder,
     UInt8Builder,
 };
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef, UInt32Type};
+use arrow::datatypes::UInt32Type;
+use latlab_analysis::rows::schema;
 use parquet::arrow::arrow_writer::{ArrowWriter, ArrowWriterOptions};
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::metadata::KeyValue;
@@ -59,32 +60,6 @@ pub struct Meta {
     pub duration_ns: i64,
     /// Why these figures are not the server's: the generator was the bottleneck, or ended early.
     pub refused: Option<String>,
-}
-
-fn text() -> DataType {
-    DataType::Dictionary(Box::new(DataType::UInt32), Box::new(DataType::Utf8))
-}
-
-fn schema() -> SchemaRef {
-    use DataType::{Int64, UInt16, UInt32, UInt8};
-    let needed = |name: &str, kind| Field::new(name, kind, false);
-    let perhaps = |name: &str, kind| Field::new(name, kind, true);
-    Arc::new(Schema::new(vec![
-        needed("intended_ns", Int64),
-        needed("start_ns", Int64),
-        perhaps("first_byte_ns", Int64),
-        perhaps("end_ns", Int64),
-        needed("size", Int64),
-        needed("received", Int64),
-        needed("status", UInt16),
-        needed("connection", UInt32),
-        needed("process", UInt16),
-        needed("kind", text()),
-        perhaps("class", UInt8),
-        needed("path", text()),
-        perhaps("error", text()),
-        needed("local_port", UInt16),
-    ]))
 }
 
 #[derive(Default)]
