@@ -5,6 +5,7 @@ mod common;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::ops::{Deref, DerefMut};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -125,11 +126,13 @@ impl Place {
         command
     }
 
-    fn start(&self, uid: u32, program: &Path, arguments: &[&str]) -> Child {
-        self.command(uid, program, arguments)
+    fn start(&self, uid: u32, program: &Path, arguments: &[&str]) -> Started {
+        let child = self
+            .command(uid, program, arguments)
             .stdin(Stdio::piped())
             .spawn()
-            .expect("the program runs")
+            .expect("the program runs");
+        Started(Some(child))
     }
 
     fn run(&self, uid: u32, program: &Path, arguments: &[&str]) -> Output {
@@ -143,6 +146,38 @@ impl Place {
     #[track_caller]
     fn check(&self, uid: u32, program: &Path, arguments: &[&str]) {
         succeeded(arguments, &self.run(uid, program, arguments));
+    }
+}
+
+/// A process that goes with the test, also when that fails.
+struct Started(Option<Child>);
+
+impl Started {
+    fn wait_with_output(mut self) -> std::io::Result<Output> {
+        self.0.take().expect("it was started").wait_with_output()
+    }
+}
+
+impl Deref for Started {
+    type Target = Child;
+
+    fn deref(&self) -> &Child {
+        self.0.as_ref().expect("it was started")
+    }
+}
+
+impl DerefMut for Started {
+    fn deref_mut(&mut self) -> &mut Child {
+        self.0.as_mut().expect("it was started")
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.0.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
     }
 }
 
@@ -429,7 +464,7 @@ fn one_user_gets_no_more_than_its_share() {
             .unwrap();
         (child, line)
     };
-    let mut children: Vec<Child> = Vec::new();
+    let mut children: Vec<Started> = Vec::new();
     for _ in 0..3 {
         let (child, line) = start();
         assert_eq!(line, "records\n");

@@ -175,7 +175,14 @@ mod tests {
         assert_eq!(parse_duration("20us"), Ok(Duration::from_micros(20)));
         assert_eq!(parse_duration("10"), Ok(Duration::from_secs(10)));
         assert_eq!(parse_duration("1.5m"), Ok(Duration::from_secs(90)));
-        for bad in ["", "s", "10d", "-1s", "1e400h", "99999999999999999999999999h"] {
+        for bad in [
+            "",
+            "s",
+            "10d",
+            "-1s",
+            "1e400h",
+            "99999999999999999999999999h",
+        ] {
             assert!(parse_duration(bad).is_err(), "{bad}");
         }
     }

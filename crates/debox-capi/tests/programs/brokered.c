@@ -64,9 +64,11 @@ static void check_addresses(void)
 		CHECK(debox_last(), "no record");
 		last = *debox_last();
 		check_no_address(&last);
-		CHECK(last.sleeps_used == 1, "%d sleeps", last.sleeps_used);
-		/* Some virtual machines hide switches: then nobody knows the place. */
-		if (last.sleeps[0].stack && last.sleeps[0].site)
+		/*
+		 * On a busy machine a timer rings before its thread has left the CPU; and some
+		 * virtual machines hide switches: then nobody knows the place.
+		 */
+		if (last.sleeps_used && last.sleeps[0].stack && last.sleeps[0].site)
 			record = last;
 	}
 	CHECK(record.sleeps_used, "no sleep has a place");
