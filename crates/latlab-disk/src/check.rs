@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0
 //! Whether a disk is as slow as it says: cold opens and cold reads of its files are timed.
 
 use std::fs::File;

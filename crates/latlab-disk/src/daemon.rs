@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0
 //! The process that serves the image: a FUSE file system with two files, `image` and `parameters`.
 
 use std::collections::VecDeque;

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0
 //! Putting the disk up and taking it down, whatever state it is in.
 
 use std::fs;

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0
 //! A disk that is as slow as one says, and slow for metadata too, so that `open` and `stat` of a file
 //! that is not cached truly block.
 //!

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::{ensure, Context, Result};
+use anyhow::{ensure, Result};
 use latlab::run::Plan;
 use latlab::summary::Summary;
 use latlab::units::{count, time};
@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::options::{Compare, Format, Target};
 use crate::plan::{ns, of_what, open_loop, ready};
-use crate::procedure::{run_once, status, troubles, Spread};
+use crate::procedure::{new_directory, run_once, status, troubles, Spread};
 
 /// What is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -75,13 +75,7 @@ struct Comparison {
 
 pub fn compare(arguments: &Compare) -> Result<u8> {
     if let Some(directory) = &arguments.output {
-        std::fs::create_dir_all(directory)
-            .with_context(|| format!("cannot make {}", directory.display()))?;
-        ensure!(
-            std::fs::read_dir(directory)?.next().is_none(),
-            "{} is not empty: name a new directory",
-            directory.display()
-        );
+        new_directory(directory)?;
     }
     let (mut a_runs, mut b_runs) = (Vec::new(), Vec::new());
     let (mut a, mut b) = (String::new(), String::new());
@@ -130,7 +124,7 @@ fn measure(
 ) -> Result<(Summary, String)> {
     let what = &arguments.what;
     let ready = ready(target, what, None)?;
-    let (duration, warmup) = (arguments.duration, arguments.warmup);
+    let (duration, warmup) = (arguments.times.duration, arguments.times.warmup);
     let plan = of_what(&ready, what, duration, warmup, arguments.connections)?;
     let plan = Plan {
         // Both get the same requests.

@@ -41,20 +41,14 @@ impl Key {
 
     /// Whether these are the bytes from `offset` on.
     pub fn matches(self, offset: u64, bytes: &[u8]) -> bool {
+        let mut right = [0; 4096];
         let mut at = offset;
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            let word = self.word(at / 8);
-            let skip = (at % 8) as usize;
-            let length = rest.len().min(8 - skip);
-            let (now, later) = rest.split_at(length);
-            if now != &word[skip..skip + length] {
-                return false;
-            }
-            at += length as u64;
-            rest = later;
-        }
-        true
+        bytes.chunks(right.len()).all(|piece| {
+            let right = &mut right[..piece.len()];
+            self.fill(at, right);
+            at += piece.len() as u64;
+            piece == right
+        })
     }
 }
 

@@ -282,6 +282,17 @@ pub enum Gaps {
     Constant,
 }
 
+/// How long each run of a procedure takes.
+#[derive(Args, Clone, Copy)]
+pub struct Times {
+    /// How long each time, warm-up included
+    #[arg(short, long, value_name = "TIME", value_parser = parse_duration, default_value = "10s")]
+    pub duration: Duration,
+    /// Of which not counted
+    #[arg(short, long, value_name = "TIME", value_parser = parse_duration, default_value = "2s")]
+    pub warmup: Duration,
+}
+
 #[derive(Args)]
 pub struct Capacity {
     /// http://HOST[:PORT][/PATH], or the name of a server for latlab to start (`latlab servers`)
@@ -297,12 +308,8 @@ pub struct Capacity {
     #[arg(long, value_name = "N", default_value_t = 3)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub repeats: u32,
-    /// How long each time, warm-up included
-    #[arg(short, long, value_name = "TIME", value_parser = parse_duration, default_value = "10s")]
-    pub duration: Duration,
-    /// Of which not counted
-    #[arg(short, long, value_name = "TIME", value_parser = parse_duration, default_value = "2s")]
-    pub warmup: Duration,
+    #[command(flatten)]
+    pub times: Times,
     /// How to print the result
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
@@ -330,12 +337,8 @@ pub struct Profile {
     #[arg(long, value_name = "N", default_value_t = 3)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub repeats: u32,
-    /// How long each time, warm-up included
-    #[arg(short, long, value_name = "TIME", value_parser = parse_duration, default_value = "10s")]
-    pub duration: Duration,
-    /// Of which not counted
-    #[arg(short, long, value_name = "TIME", value_parser = parse_duration, default_value = "2s")]
-    pub warmup: Duration,
+    #[command(flatten)]
+    pub times: Times,
     /// A new directory for the rows of all runs
     #[arg(short, long, value_name = "DIR")]
     pub output: PathBuf,
@@ -394,12 +397,8 @@ pub struct Compare {
     #[arg(long, value_name = "N", default_value_t = 5)]
     #[arg(value_parser = clap::value_parser!(u32).range(2..))]
     pub repeats: u32,
-    /// How long each time, warm-up included
-    #[arg(short, long, value_name = "TIME", value_parser = parse_duration, default_value = "10s")]
-    pub duration: Duration,
-    /// Of which not counted
-    #[arg(short, long, value_name = "TIME", value_parser = parse_duration, default_value = "2s")]
-    pub warmup: Duration,
+    #[command(flatten)]
+    pub times: Times,
     /// A new directory for the rows of all runs
     #[arg(short, long, value_name = "DIR")]
     pub output: Option<PathBuf>,
@@ -429,12 +428,8 @@ pub struct Sweep {
     #[arg(long, value_name = "N", default_value_t = 3)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub repeats: u32,
-    /// How long each time, warm-up included
-    #[arg(short, long, value_name = "TIME", value_parser = parse_duration, default_value = "10s")]
-    pub duration: Duration,
-    /// Of which not counted
-    #[arg(short, long, value_name = "TIME", value_parser = parse_duration, default_value = "2s")]
-    pub warmup: Duration,
+    #[command(flatten)]
+    pub times: Times,
     /// Count what the server blocks on, with DeBox
     #[arg(long)]
     pub blocking: bool,

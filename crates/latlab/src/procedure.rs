@@ -1,5 +1,7 @@
 //! Procedures of several runs.
 
+use std::path::Path;
+
 use anyhow::{ensure, Context, Result};
 use latlab::run::{run, Plan};
 use latlab::summary::Summary;
@@ -35,6 +37,75 @@ impl Spread {
             greatest: values[values.len() - 1],
         })
     }
+}
+
+/// Of several runs: how much, and latency from the intended start in nanoseconds.
+#[derive(Debug, Default, Serialize)]
+pub struct Figures {
+    mean_ns: Option<Spread>,
+    p5_ns: Option<Spread>,
+    p50_ns: Option<Spread>,
+    p95_ns: Option<Spread>,
+    p99_ns: Option<Spread>,
+    throughput_rps: Option<Spread>,
+    #[serde(skip)]
+    errors: u64,
+}
+
+impl Figures {
+    /// Above the columns of `row`.
+    pub const HEADING: [&str; 7] = ["served/s", "mean", "p5", "p50", "p95", "p99", "errors"];
+
+    pub fn of(runs: &[Summary]) -> Figures {
+        let latencies = || runs.iter().filter_map(|run| run.latency_from_intended);
+        Figures {
+            mean_ns: Spread::of(latencies().map(|latency| latency.mean_ns as f64)),
+            p5_ns: Spread::of(latencies().map(|latency| latency.p5_ns as f64)),
+            p50_ns: Spread::of(latencies().map(|latency| latency.p50_ns as f64)),
+            p95_ns: Spread::of(latencies().map(|latency| latency.p95_ns as f64)),
+            p99_ns: Spread::of(latencies().map(|latency| latency.p99_ns as f64)),
+            throughput_rps: Spread::of(runs.iter().map(|run| run.throughput_rps)),
+            errors: runs.iter().flat_map(|run| run.errors.values()).sum(),
+        }
+    }
+
+    /// Medians, as they are shown.
+    pub fn row(&self) -> [String; 7] {
+        let shown = |spread: Option<Spread>| match spread {
+            Some(spread) => time(spread.median as i64).replace(' ', ""),
+            None => "none".to_string(),
+        };
+        let served = self.throughput_rps.map_or(0.0, |spread| spread.median);
+        [
+            count(served.round() as u64),
+            shown(self.mean_ns),
+            shown(self.p5_ns),
+            shown(self.p50_ns),
+            shown(self.p95_ns),
+            shown(self.p99_ns),
+            count(self.errors),
+        ]
+    }
+}
+
+/// Columns of a table, side by side.
+pub fn columns<T: AsRef<str>>(cells: &[T]) -> String {
+    cells
+        .iter()
+        .map(|cell| format!(" {:>9}", cell.as_ref()))
+        .collect()
+}
+
+/// Makes a directory for the rows of all runs.
+pub fn new_directory(directory: &Path) -> Result<()> {
+    std::fs::create_dir_all(directory)
+        .with_context(|| format!("cannot make {}", directory.display()))?;
+    ensure!(
+        std::fs::read_dir(directory)?.next().is_none(),
+        "{} is not empty: name a new directory",
+        directory.display()
+    );
+    Ok(())
 }
 
 pub fn run_once(plan: &Plan) -> Result<Summary> {
@@ -115,8 +186,8 @@ pub fn capacity(arguments: &Capacity) -> Result<u8> {
     let plan = of_what(
         &ready,
         &arguments.what,
-        arguments.duration,
-        arguments.warmup,
+        arguments.times.duration,
+        arguments.times.warmup,
         arguments.connections,
     )?;
     let result = measure_capacity(&plan, arguments.repeats)?;
@@ -140,13 +211,8 @@ struct AtLoad {
     load: f64,
     offered_rps: f64,
     files: Vec<String>,
-    /// From the intended start, in nanoseconds; over the repeats.
-    mean_ns: Option<Spread>,
-    p5_ns: Option<Spread>,
-    p50_ns: Option<Spread>,
-    p95_ns: Option<Spread>,
-    p99_ns: Option<Spread>,
-    throughput_rps: Option<Spread>,
+    #[serde(flatten)]
+    figures: Figures,
     runs: Vec<Summary>,
 }
 
@@ -164,19 +230,13 @@ struct ProfileResult {
 
 pub fn profile(arguments: &Profile) -> Result<u8> {
     let directory = &arguments.output;
-    std::fs::create_dir_all(directory)
-        .with_context(|| format!("cannot make {}", directory.display()))?;
-    ensure!(
-        std::fs::read_dir(directory)?.next().is_none(),
-        "{} is not empty: name a new directory",
-        directory.display()
-    );
+    new_directory(directory)?;
     let ready = ready(&arguments.target, &arguments.what, None)?;
     let plan = of_what(
         &ready,
         &arguments.what,
-        arguments.duration,
-        arguments.warmup,
+        arguments.times.duration,
+        arguments.times.warmup,
         arguments.connections,
     )?;
     let capacity = match arguments.capacity {
@@ -194,12 +254,7 @@ pub fn profile(arguments: &Profile) -> Result<u8> {
             load: *load,
             offered_rps: load * capacity_rps,
             files: Vec::new(),
-            mean_ns: None,
-            p5_ns: None,
-            p50_ns: None,
-            p95_ns: None,
-            p99_ns: None,
-            throughput_rps: None,
+            figures: Figures::default(),
             runs: Vec::new(),
         })
         .collect();
@@ -209,7 +264,7 @@ pub fn profile(arguments: &Profile) -> Result<u8> {
             let plan = Plan {
                 // The same requests at the same load, whatever the server: two profiles can be compared.
                 seed: plan.seed + u64::from(repeat),
-                mode: open_loop(&[at_load.offered_rps], ns(arguments.duration), true),
+                mode: open_loop(&[at_load.offered_rps], ns(arguments.times.duration), true),
                 load: Some(at_load.load),
                 output: Some(directory.join(&file)),
                 ..plan.clone()
@@ -223,7 +278,9 @@ pub fn profile(arguments: &Profile) -> Result<u8> {
             }
         }
     }
-    loads.iter_mut().for_each(AtLoad::sum_up);
+    for at_load in &mut loads {
+        at_load.figures = Figures::of(&at_load.runs);
+    }
     let result = ProfileResult {
         schema: "latlab.profile/1",
         url: plan.url.text(),
@@ -245,19 +302,6 @@ pub fn profile(arguments: &Profile) -> Result<u8> {
     Ok(status(&troubles(of_capacity.chain(of_loads))))
 }
 
-impl AtLoad {
-    fn sum_up(&mut self) {
-        let runs = &self.runs;
-        let latencies = || runs.iter().filter_map(|run| run.latency_from_intended);
-        self.mean_ns = Spread::of(latencies().map(|latency| latency.mean_ns as f64));
-        self.p5_ns = Spread::of(latencies().map(|latency| latency.p5_ns as f64));
-        self.p50_ns = Spread::of(latencies().map(|latency| latency.p50_ns as f64));
-        self.p95_ns = Spread::of(latencies().map(|latency| latency.p95_ns as f64));
-        self.p99_ns = Spread::of(latencies().map(|latency| latency.p99_ns as f64));
-        self.throughput_rps = Spread::of(runs.iter().map(|run| run.throughput_rps));
-    }
-}
-
 fn print_profile(result: &ProfileResult) {
     println!(
         "{}: capacity {} requests/s",
@@ -266,27 +310,17 @@ fn print_profile(result: &ProfileResult) {
     );
     println!("\nFrom the intended start; medians over the repeats");
     println!(
-        "{:>6} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>7}",
-        "load", "offered", "served", "mean", "p5", "p50", "p95", "p99", "errors"
+        "{:>6} {:>9}{}",
+        "load",
+        "offered",
+        columns(&Figures::HEADING)
     );
     for load in &result.loads {
-        let shown = |spread: Option<Spread>| match spread {
-            Some(spread) => time(spread.median as i64).replace(' ', ""),
-            None => "none".to_string(),
-        };
-        let errors: u64 = load.runs.iter().flat_map(|run| run.errors.values()).sum();
-        let served = load.throughput_rps.map_or(0.0, |spread| spread.median);
         println!(
-            "{:>6.3} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>7}",
+            "{:>6.3} {:>9}{}",
             load.load,
             count(load.offered_rps.round() as u64),
-            count(served.round() as u64),
-            shown(load.mean_ns),
-            shown(load.p5_ns),
-            shown(load.p50_ns),
-            shown(load.p95_ns),
-            shown(load.p99_ns),
-            count(errors)
+            columns(&load.figures.row())
         );
     }
 }

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::options::{Format, Sweep, Target};
 use crate::plan::{ns, of_what, open_loop, ready};
-use crate::procedure::{run_once, status, troubles, Spread};
+use crate::procedure::{columns, run_once, status, troubles, Figures};
 
 /// Labels in a row of the table.
 const LABELS: usize = 3;
@@ -22,12 +22,8 @@ const LABELS: usize = 3;
 #[derive(Serialize)]
 struct AtValue {
     value: String,
-    throughput_rps: Option<Spread>,
-    /// From the intended start, in nanoseconds; over the repeats.
-    mean_ns: Option<Spread>,
-    p50_ns: Option<Spread>,
-    p95_ns: Option<Spread>,
-    p99_ns: Option<Spread>,
+    #[serde(flatten)]
+    figures: Figures,
     /// With `--blocking`: of each repeat.
     blocking: Vec<Blocking>,
     runs: Vec<Summary>,
@@ -68,11 +64,7 @@ pub fn sweep(arguments: &Sweep) -> Result<u8> {
         .iter()
         .map(|value| AtValue {
             value: value.clone(),
-            throughput_rps: None,
-            mean_ns: None,
-            p50_ns: None,
-            p95_ns: None,
-            p99_ns: None,
+            figures: Figures::default(),
             blocking: Vec::new(),
             runs: Vec::new(),
         })
@@ -88,7 +80,9 @@ pub fn sweep(arguments: &Sweep) -> Result<u8> {
             at.blocking.extend(blocking);
         }
     }
-    values.iter_mut().for_each(AtValue::sum_up);
+    for at in &mut values {
+        at.figures = Figures::of(&at.runs);
+    }
     let swept = Swept {
         schema: "latlab.sweep/1",
         server: server.clone(),
@@ -115,7 +109,7 @@ fn measure(
     what.conditions.set.push((name, value.to_string()));
     let record = arguments.blocking.then_some(history);
     let ready = ready(&arguments.target, &what, record)?;
-    let (duration, warmup) = (arguments.duration, arguments.warmup);
+    let (duration, warmup) = (arguments.times.duration, arguments.times.warmup);
     let plan = of_what(&ready, &what, duration, warmup, arguments.connections)?;
     let plan = Plan {
         // All values get the same requests.
@@ -174,16 +168,6 @@ fn blocking(history: &Path, within: std::ops::Range<i64>) -> Result<Blocking> {
 }
 
 impl AtValue {
-    fn sum_up(&mut self) {
-        let runs = &self.runs;
-        let latencies = || runs.iter().filter_map(|run| run.latency_from_intended);
-        self.throughput_rps = Spread::of(runs.iter().map(|run| run.throughput_rps));
-        self.mean_ns = Spread::of(latencies().map(|latency| latency.mean_ns as f64));
-        self.p50_ns = Spread::of(latencies().map(|latency| latency.p50_ns as f64));
-        self.p95_ns = Spread::of(latencies().map(|latency| latency.p95_ns as f64));
-        self.p99_ns = Spread::of(latencies().map(|latency| latency.p99_ns as f64));
-    }
-
     /// Of all repeats.
     fn labels(&self) -> Vec<(&str, Slept)> {
         let mut sums: BTreeMap<&str, Slept> = BTreeMap::new();
@@ -204,37 +188,18 @@ fn print(swept: &Swept) {
         swept.server
     );
     let blocks = swept.values.iter().any(|value| !value.blocking.is_empty());
+    let slept_for = "  slept for each 1,000 requests";
     println!(
-        "{:>12} {:>9} {:>9} {:>9} {:>9} {:>9} {:>7}{}",
+        "{:>12}{}{}",
         swept.parameter,
-        "served/s",
-        "mean",
-        "p50",
-        "p95",
-        "p99",
-        "errors",
-        if blocks {
-            "  slept for each 1,000 requests"
-        } else {
-            ""
-        }
+        columns(&Figures::HEADING),
+        if blocks { slept_for } else { "" }
     );
     for value in &swept.values {
-        let shown = |spread: Option<Spread>| match spread {
-            Some(spread) => time(spread.median as i64).replace(' ', ""),
-            None => "none".to_string(),
-        };
-        let errors: u64 = value.runs.iter().flat_map(|run| run.errors.values()).sum();
-        let served = value.throughput_rps.map_or(0.0, |spread| spread.median);
         println!(
-            "{:>12} {:>9} {:>9} {:>9} {:>9} {:>9} {:>7}{}",
+            "{:>12}{}{}",
             value.value,
-            count(served.round() as u64),
-            shown(value.mean_ns),
-            shown(value.p50_ns),
-            shown(value.p95_ns),
-            shown(value.p99_ns),
-            count(errors),
+            columns(&value.figures.row()),
             slept(value)
         );
     }

@@ -1,4 +1,3 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0
 //! The slow disk on this machine: FUSE, a loop device, ext4. Needs root.
 
 use std::fs;

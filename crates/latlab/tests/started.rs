@@ -2,8 +2,10 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
+use debox_history::History;
 use serde_json::Value;
 use support::{files, latlab};
 
@@ -184,7 +186,7 @@ fn a_server_that_does_not_come_up_says_why() {
     assert!(run("unheard-of").contains("latlab servers"));
 }
 
-/// Each value's server really has it, and what it blocks on is counted by DeBox.
+/// Each value has its runs, and what the server blocks on is counted by DeBox.
 #[test]
 fn a_sweep_measures_each_value() {
     let place = tempfile::tempdir().expect("a directory");
@@ -230,7 +232,8 @@ fn a_sweep_measures_each_value() {
     assert_eq!(wrong.status.code(), Some(125));
 }
 
-/// A recording of the server says what the slow requests waited for.
+/// A recording of the server says what the slow requests waited for. The server has the workers that it
+/// is told to have: so many of its processes wait for events.
 #[test]
 fn a_recorded_server_can_be_asked_for_causes() {
     let place = tempfile::tempdir().expect("a directory");
@@ -255,6 +258,8 @@ fn a_recorded_server_can_be_asked_for_causes() {
         "400",
         "--duration",
         "60s",
+        "--set",
+        "workers=3",
     ];
     let output = latlab(
         &[
@@ -265,6 +270,13 @@ fn a_recorded_server_can_be_asked_for_causes() {
     );
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(matches!(output.status.code(), Some(0 | 3)), "{stderr}");
+    let recorded = History::open(&[history]).expect("a history");
+    let calls = recorded.calls().map(|call| call.expect("a row").1);
+    let workers: BTreeSet<u32> = calls
+        .filter(|call| &*call.comm == "nginx" && &*call.name == "epoll_wait")
+        .map(|call| call.pid)
+        .collect();
+    assert_eq!(workers.len(), 3, "{workers:?}");
     let output = latlab(&["analyze", rows, "--history", history, "--format", "json"]);
     assert!(
         output.status.success(),

@@ -1,5 +1,6 @@
 //! Starts servers and runs `latlab`.
 
+// Each of the test programs uses a part of it.
 #![allow(dead_code)]
 
 use std::io::{BufRead, BufReader};
