@@ -13,6 +13,7 @@ use crate::fetch::output;
 use crate::inside::Plan;
 use crate::inside::Program;
 use crate::left_out;
+use crate::left_out::Set;
 
 /// All that was built for the guests.
 #[derive(Debug)]
@@ -24,7 +25,7 @@ pub struct Built {
 
 impl Built {
     /// Reads cargo's messages, and asks each program for its tests.
-    pub fn read(path: &Path, only: &[String], quick: bool) -> Result<Built> {
+    pub fn read(path: &Path, only: &[String], set: Set) -> Result<Built> {
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("cannot read {}", path.display()))?;
         let messages: Vec<Value> = text
@@ -36,13 +37,13 @@ impl Built {
             let listed = output(Command::new(&path).args(["--list", "--format", "terse"]))?;
             let tests = tests_listed(&listed)
                 .filter(|test| only.is_empty() || only.iter().any(|part| test.contains(part)))
-                .filter(|test| !quick || left_out::is_quick(&suite, test))
+                .filter(|test| set.has(&suite, test))
                 .map(str::to_string)
                 .collect();
             programs.push(Program { suite, path, tests });
         }
-        if quick && only.is_empty() {
-            check_quick(&programs)?;
+        if only.is_empty() {
+            check_names(&programs, set)?;
         }
         programs.sort_by(|one, other| one.suite.cmp(&other.suite));
         anyhow::ensure!(
@@ -81,14 +82,21 @@ impl Built {
 /// The variables by which compilers are found.
 const COMPILERS: [&str; 4] = ["PATH", "HOME", "CARGO_HOME", "RUSTUP_HOME"];
 
-/// A test that was renamed must not fall out unseen.
-fn check_quick(programs: &[Program]) -> Result<()> {
-    for (suite, test) in left_out::QUICK {
-        let mut programs = programs.iter().filter(|program| program.suite == suite);
-        let is_there = programs.any(|program| program.tests.iter().any(|name| name == test));
+/// A test that was renamed must not fall out unseen, nor fall in.
+fn check_names(programs: &[Program], set: Set) -> Result<()> {
+    let tests_of = |suite: &str| programs.iter().find(|program| program.suite == suite);
+    for (suite, test) in left_out::QUICK.iter().filter(|_| set == Set::Quick) {
+        let is_there =
+            tests_of(suite).is_some_and(|program| program.tests.iter().any(|name| name == test));
         anyhow::ensure!(
             is_there,
             "there is no test {test} in {suite}: see left_out.rs"
+        );
+    }
+    for (suite, _) in left_out::ON_TOP {
+        anyhow::ensure!(
+            tests_of(suite).is_some(),
+            "there is no test program {suite}: see left_out.rs"
         );
     }
     Ok(())

@@ -1,6 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What guests do not run, and why. Shown under the matrix.
 
+/// Which tests a guest is given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Set {
+    /// One test of each kind.
+    Quick,
+    /// What a kernel decides: the truth of the records and the call tree.
+    Truth,
+    /// The others, too.
+    All,
+}
+
 /// Tests that are left out.
 #[derive(Debug)]
 pub struct LeftOut {
@@ -40,6 +51,20 @@ pub const LEFT_OUT: [LeftOut; 12] = [
     everywhere("truth", "", "a load generator's, by the clock"),
 ];
 
+/// What only `--all` runs: tests of what stands on top of the records. They take a guest longer than all
+/// tests of the records, and a kernel hardly decides how they end.
+pub const ON_TOP: [(&str, &str); 9] = [
+    ("bad_input", "the command line"),
+    ("broker_run", "the command line over the broker"),
+    ("doctor", "the command line; the matrix shows what it says"),
+    ("interface", "the C interface over what `inband` tests"),
+    ("programs", "real programs"),
+    ("scale", "thousands of threads"),
+    ("scopes", "sums of records"),
+    ("user_tap_safety", "what a tapped program may do"),
+    ("welcome", "whom the user tap's library serves"),
+];
+
 /// What `--quick` runs, on every change and so in three minutes of a processor: a test of each kind of
 /// probe, of each source of truth and of what can go wrong. The others are for the whole matrix.
 pub const QUICK: [(&str, &str); 12] = [
@@ -67,9 +92,15 @@ pub fn reason(kernel: &str, suite: &str, test: &str) -> Option<&'static str> {
     LEFT_OUT.iter().find(fits).map(|left_out| left_out.reason)
 }
 
-/// Whether `--quick` runs it.
-pub fn is_quick(suite: &str, test: &str) -> bool {
-    QUICK.contains(&(suite, test))
+impl Set {
+    /// Whether a test is one of these.
+    pub fn has(self, suite: &str, test: &str) -> bool {
+        match self {
+            Self::Quick => QUICK.contains(&(suite, test)),
+            Self::Truth => ON_TOP.iter().all(|(on_top, _)| suite != *on_top),
+            Self::All => true,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -80,6 +111,14 @@ mod tests {
     fn a_whole_program_is_left_out_everywhere() {
         assert!(reason("6.1", "harness", "any_test").is_some());
         assert!(reason("6.12", "waits", "a_thread_is_joined").is_none());
+    }
+
+    #[test]
+    fn what_stands_on_top_is_for_all() {
+        assert!(Set::All.has("doctor", "wrong_usage"));
+        assert!(!Set::Truth.has("doctor", "wrong_usage"));
+        assert!(Set::Truth.has("waits", "a_thread_is_joined"));
+        assert!(Set::Quick.has("bad_input", "the_kernel_has_no_types"));
     }
 
     #[test]

@@ -23,6 +23,7 @@ use anyhow::Result;
 use clap::Parser;
 
 use crate::kernels::Kernel;
+use crate::left_out::Set;
 use crate::report::GuestReport;
 
 /// Runs debox's tests on other kernels and prints a matrix: kernel by feature and test.
@@ -48,8 +49,12 @@ struct Options {
     only: Vec<String>,
 
     /// Runs one test of each kind.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "all")]
     quick: bool,
+
+    /// Runs the tests of what stands on top of the records, too.
+    #[arg(long)]
+    all: bool,
 
     /// Minutes that a guest may take, all tests included: an hour and a half on a machine that does
     /// nothing else.
@@ -59,6 +64,16 @@ struct Options {
     /// Ran by the guest itself.
     #[arg(long, hide = true)]
     inside: Option<PathBuf>,
+}
+
+impl Options {
+    fn set(&self) -> Set {
+        match (self.quick, self.all || !self.only.is_empty()) {
+            (true, _) => Set::Quick,
+            (false, true) => Set::All,
+            (false, false) => Set::Truth,
+        }
+    }
 }
 
 fn main() -> ExitCode {
@@ -85,7 +100,7 @@ fn run_guests(options: &Options) -> Result<bool> {
         .with_context(|| format!("cannot make the directory {}", cache.display()))?;
     let cache = cache.canonicalize()?;
     let built = options.built.as_deref().context("--built is needed")?;
-    let built = built::Built::read(built, &options.only, options.quick)?;
+    let built = built::Built::read(built, &options.only, options.set())?;
     boot::catch_signals();
 
     let mut reports = Vec::new();
@@ -95,7 +110,7 @@ fn run_guests(options: &Options) -> Result<bool> {
         }
         reports.push(run_guest(kernel, &cache, &built, options));
     }
-    matrix::print(&reports);
+    matrix::print(&reports, options.set());
     Ok(!boot::is_stopped() && reports.iter().all(GuestReport::is_good))
 }
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The matrix: kernel by feature, in the words of `debox doctor`, and kernel by test program.
 
+use crate::left_out::Set;
 use crate::left_out::LEFT_OUT;
+use crate::left_out::ON_TOP;
 use crate::report::GuestReport;
 use crate::report::Outcome;
 
@@ -9,11 +11,11 @@ const CELL_WIDTH: usize = 22;
 const NAME_WIDTH: usize = 36;
 
 /// Prints all of it.
-pub fn print(reports: &[GuestReport]) {
-    print!("{}", text(reports));
+pub fn print(reports: &[GuestReport], set: Set) {
+    print!("{}", text(reports, set));
 }
 
-fn text(reports: &[GuestReport]) -> String {
+fn text(reports: &[GuestReport], set: Set) -> String {
     let mut text = String::from("\n");
     let releases = reports.iter().map(|report| match report.release.as_str() {
         "" => report.name.to_string(),
@@ -48,6 +50,9 @@ fn text(reports: &[GuestReport]) -> String {
         let name = [left_out.kernel, left_out.suite, left_out.test].join(" ");
         let words: Vec<&str> = name.split_whitespace().collect();
         text.push_str(&format!("  {}: {}\n", words.join(" "), left_out.reason));
+    }
+    for (suite, reason) in ON_TOP.iter().filter(|_| set == Set::Truth) {
+        text.push_str(&format!("  {suite}: {reason}, with --all\n"));
     }
     for report in reports {
         for test in &report.tests {
@@ -212,10 +217,11 @@ mod tests {
 
     #[test]
     fn kernels_stand_beside_each_other() {
-        let shown = text(&[
+        let guests = [
             guest("6.1", "unused", "none here", Outcome::Failed),
             guest("6.12", "met", "attach", Outcome::Passed),
-        ]);
+        ];
+        let shown = text(&guests, Set::All);
         let line = |start: &str| shown.lines().find(|line| line.starts_with(start));
         let words = |start: &str| line(start).map(|line| line.split_whitespace().collect());
         assert_eq!(
@@ -236,8 +242,12 @@ mod tests {
     fn a_guest_that_never_booted_is_a_failure() {
         let mut report = GuestReport::new("6.1");
         report.failure = Some("no kernel".to_string());
-        let shown = text(&[report]);
+        let shown = text(&[report], Set::Truth);
         assert!(shown.contains("6.1: FAILED: no kernel"), "{shown}");
         assert!(shown.contains("\n0 passed, 1 failed"), "{shown}");
+        assert!(
+            shown.contains("doctor: ") && shown.contains("with --all"),
+            "{shown}"
+        );
     }
 }
