@@ -113,6 +113,7 @@ static __always_inline void begin_life(struct thread *thread, struct task_struct
 	thread->begin_ns = now;
 	thread->stamp_ns = now;
 	thread->came_ns = now;
+	thread->came_cpu = 0;
 	thread->mode = mode;
 	thread->run_delay_ns = mode == MODE_RUNQUEUE ? RUN_DELAY_UNKNOWN : run_delay(task);
 	thread->birth_faults_minor = task->min_flt;

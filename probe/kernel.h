@@ -302,7 +302,9 @@ struct linux_binprm {
 	unsigned int secureexec : 1;
 } CORE;
 
-struct rq;
+struct rq {
+	__u64 prev_steal_time_rq; /* taken by the hypervisor so far; CONFIG_PARAVIRT_TIME_ACCOUNTING */
+} CORE;
 struct cfs_rq {
 	struct rq *rq;
 } CORE;

@@ -35,6 +35,7 @@ static __always_inline struct thread *new_thread(struct task_struct *task, __u32
 		goto none;
 	}
 	__builtin_memset(thread, 0, THREAD_HALF);
+	barrier(); /* or clang makes one of the two */
 	__builtin_memset((char *)thread + THREAD_HALF, 0, sizeof(*thread) - THREAD_HALF);
 	thread->task = (__u64)task;
 	thread->client = client;

@@ -96,6 +96,7 @@ struct thread {
 	__u64 between[PARTS];  /* time between calls */
 	__u64 in_calls[PARTS]; /* time in calls */
 	__u64 between_max_ns;
+	__u64 stolen_ns; /* taken by the hypervisor while the thread was on a CPU */
 	__u64 call_faults_minor, call_faults_major;
 
 	__u32 tid, tgid;
@@ -116,6 +117,7 @@ struct thread {
 	__u64 sleep_ns;
 	__u64 run_delay_ns; /* the scheduler's own account, as it should be by the stamps */
 	__u64 came_ns;	    /* last seen to come to a CPU */
+	__u64 came_steal;   /* what the hypervisor had taken from that CPU by then */
 	__u64 resource;	    /* what the waiters are counted for */
 	__u32 lock_flags;
 	__u32 waiters_entry;
@@ -123,6 +125,8 @@ struct thread {
 	char waker_comm[DEBOX_COMM_LEN];
 	__u32 woken_early; /* a waking came before the switch that it undoes */
 	__u32 contending;  /* waits for a contended lock */
+	__u32 came_cpu;	   /* 0: was not seen to come; else its number + 1 */
+	__u32 unused;
 
 	/* The thread's life. */
 	__u64 birth_ns;
@@ -146,7 +150,7 @@ struct thread {
 };
 
 /* It is set and copied in two parts: what clang does so for BPF ends at 1024 bytes. */
-#define THREAD_HALF 512
+#define THREAD_HALF 528
 
 #define RUN_DELAY_UNKNOWN (1ULL << 62) /* more than any account */
 
@@ -639,7 +643,7 @@ struct in_flight {
 	struct stack_ask ask;		  /* where in the program: registers, and no words */
 };
 
-_Static_assert(sizeof(struct thread) == 1032, "thread layout");
+_Static_assert(sizeof(struct thread) == 1056, "thread layout");
 _Static_assert(sizeof(struct client) == 40 + 8 * CLIENT_WORDS, "client layout");
 _Static_assert(sizeof(struct row) == 120 + 8 * BUCKETS, "row layout");
 _Static_assert(sizeof(struct user_shape_key) == 16, "user_shape_key layout");

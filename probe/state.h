@@ -22,6 +22,7 @@ const volatile bool want_report = true;	  /* somebody takes events in and makes 
 const volatile bool want_records = false; /* write records where the threads can read them */
 const volatile bool user_tap = false;
 const volatile bool adopt_sleeps = false; /* of tasks that sleep when they are enrolled */
+const volatile bool want_steal = false;	  /* there is a hypervisor, and the kernel tells of it */
 const volatile bool keep_cpu = false;	  /* at the events of calls, which may be preempted */
 const volatile __u64 slow_ns = 0;	  /* with want_callsites: shorter calls are not looked at */
 const volatile bool for_others = false;	  /* the broker's: for processes without privilege */

@@ -113,6 +113,7 @@ fn null_is_for_what_may_be_unmeasured() {
         "caller",
         "irq_ns",
         "outside_ns",
+        "stolen_ns",
         "faults_major",
         "p50_ns",
         "p99_ns",

@@ -86,7 +86,10 @@ impl Snapshot {
         let mut totals = Totals::default();
         let mut threads = Vec::new();
         for thread in &self.threads {
-            let life = life_of(&thread.between, &thread.in_calls, irq, outside);
+            let life = Totals {
+                stolen_ns: self.tells_steal.then_some(thread.stolen_ns),
+                ..life_of(&thread.between, &thread.in_calls, irq, outside)
+            };
             add_totals(&mut totals, &life);
             threads.push(Thread {
                 pid: thread.tgid,

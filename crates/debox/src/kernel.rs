@@ -204,6 +204,26 @@ pub(crate) fn can_find_tasks() -> Option<bool> {
     Some(btf.type_by_name::<Func<'_>>("bpf_task_from_pid").is_some())
 }
 
+/// Whether there is a hypervisor, and the kernel tells what it takes from a CPU
+/// (`CONFIG_PARAVIRT_TIME_ACCOUNTING`).
+pub(crate) fn tells_steal() -> bool {
+    use libbpf_rs::btf::{types::Struct, Btf};
+
+    let Some(btf) = Btf::from_vmlinux().ok().filter(|_| has_hypervisor()) else {
+        return false;
+    };
+    let run_queue: Option<Struct<'_>> = btf.type_by_name("rq");
+    run_queue.is_some_and(|rq| member_offset(&btf, &rq, "prev_steal_time_rq").is_some())
+}
+
+/// By the processor's own word.
+pub(crate) fn has_hypervisor() -> bool {
+    let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let mut lines = cpuinfo.lines();
+    let flags = lines.find(|line| line.starts_with("flags"));
+    flags.is_some_and(|flags| flags.split_whitespace().any(|flag| flag == "hypervisor"))
+}
+
 /// The byte offset of a member, looked for in anonymous members too.
 fn member_offset(
     btf: &libbpf_rs::btf::Btf<'_>,

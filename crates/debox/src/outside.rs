@@ -108,6 +108,7 @@ fn snapshot(source: &mut Source) -> Snapshot {
         stopped_ns: source.value(),
         steal_ns: source.is_set().then(|| source.value()),
         finds_owners: source.is_set(),
+        tells_steal: source.is_set(),
         open_calls: open_calls
             .into_iter()
             .filter(|_| is_some)

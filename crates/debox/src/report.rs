@@ -138,6 +138,11 @@ pub struct Totals {
     pub irq_ns: Option<u64>,
     /// Null under the kernel tap, whose stamps enclose nothing but the call.
     pub outside_ns: Option<u64>,
+    /// What the hypervisor took while the threads were on a CPU, up to the last time they left it. It is
+    /// inside the CPU times (and `irq_ns`). Null where there is no hypervisor, or the kernel does not tell
+    /// (`CONFIG_PARAVIRT_TIME_ACCOUNTING`).
+    #[serde(default)]
+    pub stolen_ns: Option<u64>,
 }
 
 /// What was seen but not kept. All zero in a complete report.

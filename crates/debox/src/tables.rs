@@ -121,6 +121,7 @@ pub(crate) fn add_life(sum: &mut types::thread, thread: &types::thread) {
         add(&mut sum.outside[part], thread.outside[part]);
     }
     add(&mut sum.between_spin_ns, thread.between_spin_ns);
+    add(&mut sum.stolen_ns, thread.stolen_ns);
     add(&mut sum.calls, thread.calls);
     sum.unstamped = sum.unstamped.saturating_add(thread.unstamped);
     add(&mut sum.call_faults_minor, thread.call_faults_minor);

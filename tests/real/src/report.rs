@@ -10,9 +10,6 @@ use crate::Account;
 /// The keeper's fork before it executes, and what is older than monitoring.
 const CPU_SLACK_NS: u64 = 5_000_000;
 
-/// The unit in which the kernel tells steal (`/proc/stat`, `USER_HZ`).
-const STEAL_TICK_NS: u64 = 10_000_000;
-
 /// What the two accounts may differ by at each switch: the scheduler stops one thread's clock and
 /// starts the next one's some way before the switch that debox sees; a CPU that is about to idle looks
 /// for work on the others in between.
@@ -132,7 +129,7 @@ impl Story {
 
     /// Asserts that the CPU time is what the kernel's account says, within 5 % and what switches
     /// take. The account lacks its keeper, whose own time is left out here too. It also lacks what the
-    /// hypervisor took, which is told in ticks, and the report tells of waits that the machine hid.
+    /// hypervisor took, and the report tells of waits that the machine hid.
     #[track_caller]
     pub fn cpu_is(&self, known: Known) {
         let keeper: u64 = ["user_cpu_ns", "kernel_cpu_ns"]
@@ -144,7 +141,10 @@ impl Story {
         // To the scheduler a task that is woken and preempts may run from its waking on.
         let waited = self.total("runqueue_ns") + self.total("preempted_ns");
         let least = known.cpu_ns.saturating_sub(slack + switches + waited);
-        let steal = number(&self.run.report, "steal_ns") + STEAL_TICK_NS;
+        let steal = match self.run.report["totals"]["stolen_ns"].as_u64() {
+            Some(stolen) => stolen,
+            None => number(&self.run.report, "steal_ns"),
+        };
         let no_cpu_time = steal + number(&self.run.report, "unseen_wait_ns");
         assert!(
             (least..=known.cpu_ns + slack + switches + no_cpu_time).contains(&cpu),

@@ -304,9 +304,13 @@ fn check_against_program(report: &Value, facts: &Facts, problems: &mut Vec<Strin
     let totals = &report["totals"];
 
     // The scheduler counts interrupts as the task's time; so both sides do here. What the
-    // hypervisor took it leaves out, where the stamps cannot.
+    // hypervisor took it leaves out, where the stamps cannot; the kernel tells at each switch, or else in
+    // ticks.
     let cpu = sum_of(totals, &["user_cpu_ns", "kernel_cpu_ns", "irq_ns"]);
-    let steal = number(report, "steal_ns");
+    let steal = match totals["stolen_ns"].as_u64() {
+        Some(stolen) => stolen,
+        None => number(report, "steal_ns"),
+    };
     // Between two tasks the event comes about a microsecond after the scheduler's own stamp, so
     // that what one account gives to the next task the other gives to the one before; a sleep ends
     // in a switch, and often a preemption is near.

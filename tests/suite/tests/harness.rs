@@ -24,7 +24,7 @@ fn report() -> Value {
     };
     let life = json!({
         "wall_ns": ms(203), "user_cpu_ns": ms(2), "kernel_cpu_ns": ms(1), "blocked_ns": ms(200),
-        "runqueue_ns": 0, "preempted_ns": 0, "irq_ns": null, "outside_ns": null,
+        "runqueue_ns": 0, "preempted_ns": 0, "irq_ns": null, "outside_ns": null, "stolen_ns": null,
     });
     let mut thread = life.clone();
     for (field, value) in [

@@ -58,7 +58,7 @@ static void next(uint64_t n)
 
 	MUST(pthread_create(&thread, NULL, bystander, &stop) == 0);
 	for (uint64_t i = 0; i < n; i++)
-		at_once += nap_and_look(2 * MILLISECOND);
+		at_once += nap_and_look(20 * MILLISECOND);
 	stop = 1;
 	MUST(pthread_join(thread, NULL) == 0);
 	fact("at_once", at_once);
@@ -73,7 +73,7 @@ static void blocked(uint64_t n)
 	sigaddset(&set, SIGRTMIN + 3);
 	MUST(sigprocmask(SIG_BLOCK, &set, NULL) == 0);
 	for (uint64_t i = 0; i < n; i++)
-		MUST(nap_and_look(2 * MILLISECOND) == 0);
+		MUST(nap_and_look(20 * MILLISECOND) == 0);
 	MUST(sigpending(&pending) == 0);
 	fact("pending", (uint64_t)sigismember(&pending, SIGUSR1));
 	fact("handled_while_blocked", handled + real_time);

@@ -21,18 +21,17 @@ fn text() -> impl Strategy<Value = String> {
 }
 
 fn totals() -> impl Strategy<Value = Totals> {
-    (vec(number(), 6), option::of(number()), option::of(number())).prop_map(
-        |(n, irq_ns, outside_ns)| Totals {
-            wall_ns: n[0],
-            user_cpu_ns: n[1],
-            kernel_cpu_ns: n[2],
-            blocked_ns: n[3],
-            runqueue_ns: n[4],
-            preempted_ns: n[5],
-            irq_ns,
-            outside_ns,
-        },
-    )
+    (vec(number(), 6), vec(option::of(number()), 3)).prop_map(|(n, o)| Totals {
+        wall_ns: n[0],
+        user_cpu_ns: n[1],
+        kernel_cpu_ns: n[2],
+        blocked_ns: n[3],
+        runqueue_ns: n[4],
+        preempted_ns: n[5],
+        irq_ns: o[0],
+        outside_ns: o[1],
+        stolen_ns: o[2],
+    })
 }
 
 fn syscall() -> impl Strategy<Value = Syscall> {

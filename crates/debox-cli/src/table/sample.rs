@@ -114,6 +114,7 @@ pub fn rich() -> Report {
             preempted_ns: 40 * MS,
             irq_ns: Some(100 * MS),
             outside_ns: None,
+            stolen_ns: Some(30 * MS),
         },
         steal_ns: Some(330 * MS),
         unseen_wait_ns: 7 * MS,

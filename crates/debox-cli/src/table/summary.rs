@@ -19,15 +19,27 @@ pub fn print(out: &mut impl Write, report: &Report, options: &TableOptions) -> i
     if let Some(most) = most(report) {
         line(out, &most, plain, options)?;
     }
-    if let Some(steal_ns) = report.steal_ns.filter(|&ns| scale.shows(ns)) {
-        let steal = units::time(steal_ns);
-        let text = format!("the hypervisor took {steal} from this machine's CPUs meanwhile");
+    if let Some(text) = steal(report, scale) {
         line(out, &text, plain, options)?;
     }
     if let Some(end) = end(report) {
         line(out, &end, plain, options)?;
     }
     Ok(())
+}
+
+/// What the hypervisor took: of the threads' CPU time where the kernel tells, else of all there is.
+fn steal(report: &Report, scale: Scale) -> Option<String> {
+    let shown = |ns: Option<u64>| ns.filter(|&ns| scale.shows(ns)).map(units::time);
+    match (shown(report.totals.stolen_ns), shown(report.steal_ns)) {
+        (Some(stolen), _) => Some(format!(
+            "the hypervisor took {stolen} while threads were on a CPU: no CPU time, but inside it"
+        )),
+        (None, Some(steal)) => Some(format!(
+            "the hypervisor took {steal} from this machine's CPUs meanwhile"
+        )),
+        (None, None) => None,
+    }
 }
 
 /// Where the time went, all in one unit. The parts add up to the sum of the threads' lives.

@@ -9,9 +9,9 @@ use nix::sys::socket::{self, sockopt, MsgFlags};
 use super::channel;
 use super::protocol::{self, FrameText, Reply, Request, Wish};
 
-/// A broker that takes longer for an answer counts as none, in seconds. The first client of its kind
-/// waits for the probes to be loaded.
-const PATIENCE: i64 = 10;
+/// A broker that takes longer for an answer counts as none, in seconds. Whoever asks while probes are
+/// loaded for the first client of a kind waits for it: a third of a second, and 20 on a slow machine.
+const PATIENCE: i64 = 60;
 
 /// Why the broker is of no use.
 #[derive(Debug)]
@@ -27,6 +27,9 @@ pub(crate) enum Trouble {
 impl std::fmt::Display for Trouble {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
+            Trouble::Absent(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                write!(f, "the broker has not answered for {PATIENCE} s")
+            }
             Trouble::Absent(error) => write!(f, "no broker answers: {error}"),
             Trouble::Refused(why) => write!(f, "the broker refuses: {why}"),
             Trouble::Broken(what) => write!(f, "the broker does not make sense: {what}"),

@@ -42,6 +42,7 @@ impl Snapshot {
         tables::add_lost(&mut self.lost, &earlier.lost);
         add(&mut self.probe_misses, earlier.probe_misses);
         self.finds_owners &= earlier.finds_owners;
+        self.tells_steal &= earlier.tells_steal;
         self.steal_ns = self
             .steal_ns
             .zip(earlier.steal_ns)

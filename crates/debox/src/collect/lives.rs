@@ -59,6 +59,7 @@ pub(super) fn take_calls_out_of_life(thread: &mut types::thread, slot: Option<&t
     }
 }
 
+/// `irq`, `outside`: whether it was measured. What the hypervisor took is not known of every life.
 pub(super) fn life_of(between: &[u64], in_calls: &[u64], irq: bool, outside: bool) -> Totals {
     let both = |part: usize| between[part].saturating_add(in_calls[part]);
     Totals {
@@ -70,6 +71,7 @@ pub(super) fn life_of(between: &[u64], in_calls: &[u64], irq: bool, outside: boo
         preempted_ns: both(tables::PART_PREEMPTED),
         irq_ns: irq.then_some(both(tables::PART_IRQ)),
         outside_ns: outside.then_some(both(tables::PART_OUTSIDE)),
+        stolen_ns: None,
     }
 }
 
@@ -87,4 +89,5 @@ pub(super) fn add_totals(sum: &mut Totals, life: &Totals) {
     add(&mut sum.preempted_ns, life.preempted_ns);
     add_measured(&mut sum.irq_ns, life.irq_ns);
     add_measured(&mut sum.outside_ns, life.outside_ns);
+    add_measured(&mut sum.stolen_ns, life.stolen_ns);
 }

@@ -37,6 +37,8 @@ pub(crate) struct Snapshot {
     pub chains: Vec<types::chain_row>,
     /// Whether the kernel lets probes find the task that owns something.
     pub finds_owners: bool,
+    /// Whether `stolen_ns` of the threads is known.
+    pub tells_steal: bool,
     pub sites: Vec<(types::site_key, types::site_row)>,
     /// Innermost frame first.
     pub kernel_stacks: HashMap<u64, Vec<u64>>,
@@ -70,6 +72,7 @@ impl Snapshot {
             resources: Vec::new(),
             chains: Vec::new(),
             finds_owners: true,
+            tells_steal: false,
             sites: Vec::new(),
             kernel_stacks: HashMap::new(),
             stack_args: HashMap::new(),
@@ -126,6 +129,7 @@ impl Session {
             user_stacks: entries(&maps.user_stacks)?.into_iter().collect(),
             lost: self.lost()?,
             probe_misses: self.probe_misses()?,
+            tells_steal: kernel::tells_steal(),
             ..Snapshot::empty(self.options.tap, self.options.detail, stopped_ns)
         };
         if self.options.detail.sleeps {

@@ -51,12 +51,7 @@ fn reading_ns() -> u64 {
 /// Time that the hypervisor takes looks like CPU time of the program unless the kernel tells.
 pub(super) fn steal() -> Finding {
     let need = "hypervisor steal";
-    let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let flags = cpuinfo
-        .lines()
-        .find(|line| line.starts_with("flags"))
-        .unwrap_or_default();
-    if !flags.split_whitespace().any(|flag| flag == "hypervisor") {
+    if !kernel::has_hypervisor() {
         return Finding::met(need, "no hypervisor");
     }
     match kernel::steal_ns() {

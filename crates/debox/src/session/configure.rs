@@ -44,6 +44,7 @@ pub(super) fn configure(open: &mut OpenDeboxSkel, options: &Options) -> Result<(
         .as_deref_mut()
         .context("no .rodata in the probes")?;
     let btf = Btf::from_vmlinux().ok();
+    rodata.want_steal = kernel::tells_steal();
     rodata.keep_cpu = btf.as_ref().is_some_and(kernel::calls_are_preempted);
     if let Some(area) = btf.as_ref().and_then(kernel::per_cpu_area) {
         rodata.runqueues_offset = area.runqueues;
