@@ -58,7 +58,7 @@ fn report() -> Value {
 const FACTS: &str = r#"other output
 {"least_ns":199900000,"most_ns":200500000,"pid":42,"faults_minor_before_main":5,
 "faults_minor":22,"faults_major_before_main":0,"faults_major":0,"main_delay_ns_before_main":50,
-"main_delay_ns":100,"cpu_ns_before_main":400000,"cpu_ns":3100000}"#;
+"main_delay_ns":100,"preemptions":3,"cpu_ns_before_main":400000,"cpu_ns":3100000}"#;
 
 fn facts() -> Facts {
     Facts::from_output(&FACTS.replace(",\n", ",")).expect("the facts are the last line")

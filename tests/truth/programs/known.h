@@ -311,6 +311,7 @@ static inline void facts_end(void)
 	fact("faults_minor", (uint64_t)(own.ru_minflt + children.ru_minflt));
 	fact("faults_major", (uint64_t)(own.ru_majflt + children.ru_majflt));
 	fact("main_delay_ns", run_delay_ns());
+	fact("preemptions", (uint64_t)(own.ru_nivcsw + children.ru_nivcsw));
 	fact("cpu_ns", clock_ns(CLOCK_PROCESS_CPUTIME_ID) + timeval_ns(children.ru_utime) +
 			       timeval_ns(children.ru_stime));
 	known_text[known_length++] = '}';
