@@ -132,8 +132,10 @@ static void handlers_may_look(void)
 {
 	struct sigaction action = {.sa_handler = look};
 	/* Longer than its handler takes, or a thread has nothing but signals. */
-	long slowness = getenv("DEBOX_TESTS_SLOWNESS") ? atol(getenv("DEBOX_TESTS_SLOWNESS")) : 1;
-	struct itimerspec often = {{0, 200000 * slowness}, {0, 200000 * slowness}};
+	const char *told = getenv("DEBOX_TESTS_SLOWNESS");
+	unsigned int slowness = told ? (unsigned int)atoi(told) : 1;
+	struct timespec interval = {.tv_nsec = 200000L * slowness};
+	struct itimerspec often = {interval, interval};
 	struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGALRM};
 	timer_t timer;
 
