@@ -7,6 +7,7 @@ use crate::histogram::Histogram;
 use crate::names::{Name, NONE, TOO_MANY};
 use crate::segments::{CallSegment, Segment};
 use crate::timeline::Timeline;
+use crate::user_level::UserSums;
 
 /// Rows of the tables of waits and stacks, at most, for each thread that reads.
 const ROWS_MAX: usize = 100_000;
@@ -64,6 +65,8 @@ pub struct CallSums {
     least: u64,
     pub errors: FxHashMap<Name, u64>,
     pub timeline: Timeline,
+    /// Of those that the program measured, too.
+    pub user: Option<Box<UserSums>>,
 }
 
 /// Where a row is.
@@ -414,6 +417,7 @@ impl CallSums {
             least: 0,
             errors: FxHashMap::default(),
             timeline: Timeline::new(origin),
+            user: None,
         }
     }
 
@@ -431,6 +435,9 @@ impl CallSums {
         self.left_out += other.left_out;
         self.histogram.merge(&other.histogram);
         self.timeline.merge(&other.timeline);
+        if let Some(user) = &other.user {
+            self.user.get_or_insert_default().merge(user);
+        }
         for place in &other.slowest {
             self.offer(*place);
         }
