@@ -1,5 +1,6 @@
 //! From columns back to records.
 
+use std::ops::Range;
 use std::rc::Rc;
 
 use anyhow::{Context, Result};
@@ -58,12 +59,17 @@ pub struct Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    pub(crate) fn new(history: &'a History) -> Rows<'a> {
+    pub(crate) fn new(history: &'a History, span: Option<Range<i128>>) -> Rows<'a> {
         Rows {
-            batches: history.batches(ALL),
+            batches: history.batches_within(ALL, span),
             ready: Vec::new().into_iter(),
             file: None,
         }
+    }
+
+    /// Rows that were not looked at so far; see [`History::calls_within`].
+    pub fn skipped(&self) -> u64 {
+        self.batches.skipped()
     }
 }
 
@@ -171,7 +177,11 @@ pub(crate) fn calls(batch: &RecordBatch, realtime_offset_ns: i64) -> Result<Vec<
         None => None,
     };
     let user = match batch.column_by_name("user_ns") {
-        Some(_) => Some([long("user_ns")?, long("user_away_ns")?, long("user_calls_ns")?]),
+        Some(_) => Some([
+            long("user_ns")?,
+            long("user_away_ns")?,
+            long("user_calls_ns")?,
+        ]),
         None => None,
     };
     let user_level = |row: usize| {

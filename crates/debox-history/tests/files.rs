@@ -179,6 +179,38 @@ fn what_is_blank_is_said() {
     assert_eq!(blank("pid"), [false, false]);
 }
 
+#[test]
+fn groups_of_another_time_are_not_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("t.parquet");
+    let mut writer = Writer::create(&path, meta(), limits(10)).unwrap();
+    for at in 0..100u64 {
+        let call = Call {
+            start_ns: 1_000 * at,
+            ..Call::default()
+        };
+        writer.append(&call).unwrap();
+    }
+    writer.finish().unwrap();
+    let history = History::open(&[&path]).unwrap();
+    let offset = i128::from(history.files[0].meta.realtime_offset_ns);
+    for (from, to, read) in [
+        (25_000, 41_000, 30), // groups are read as a whole
+        (0, 10_000, 10),
+        (9_500, 9_900, 0),
+        (99_000, i128::MAX - offset, 10),
+        (i128::MIN - offset.min(0), 0, 0),
+    ] {
+        let mut rows = history.calls_within(from + offset..to + offset);
+        let starts: Vec<u64> = rows.by_ref().map(|row| row.unwrap().1.start_ns).collect();
+        assert_eq!(starts.len(), read, "{from} to {to}");
+        assert_eq!(rows.skipped(), 100 - read as u64);
+        let wanted = (0..100u64).map(|at| 1_000 * at);
+        let wanted = wanted.filter(|at| from <= i128::from(*at) && i128::from(*at) < to);
+        assert!(wanted.clone().all(|at| starts.contains(&at)));
+    }
+}
+
 /// A file from before `in_flight`, and what a program measured.
 #[test]
 fn a_file_without_later_columns_is_read_and_repaired() {

@@ -149,7 +149,14 @@ impl UserSums {
         self.cut(POINTS);
     }
 
-    fn call(&self, name: &str, all: u64, begin: i64, has_irq: bool, names: &Names) -> UserLevelCall {
+    fn call(
+        &self,
+        name: &str,
+        all: u64,
+        begin: i64,
+        has_irq: bool,
+        names: &Names,
+    ) -> UserLevelCall {
         let mut sums = self.clone();
         sums.cut(0);
         sums.largest.sort_unstable_by_key(by_rank);

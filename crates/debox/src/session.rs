@@ -247,6 +247,7 @@ impl Session {
             self.options.max_records,
             maps.slots.as_fd().as_raw_fd(),
             maps.slot_tids.as_fd().as_raw_fd(),
+            self.options.user_stamps,
             is_monitored,
         )
     }

@@ -6,7 +6,6 @@ use debox_report::{Distribution, Report, UserLevel};
 
 use crate::table::grid::{name, note, number, Cell, Grid, Tone};
 use crate::table::{heading, shown, TableOptions};
-use crate::units;
 
 const CALLS: usize = 6;
 
@@ -17,7 +16,11 @@ pub fn print(out: &mut impl Write, report: &Report, options: &TableOptions) -> i
     if level.calls.is_empty() {
         return Ok(()); // what is missing says why
     }
-    heading(out, "Times in the program against times in the kernel", options)?;
+    heading(
+        out,
+        "Times in the program against times in the kernel",
+        options,
+    )?;
     let shown = shown(level.calls.len(), CALLS, options);
     both(out, level, shown, options)?;
     let left = level.calls.len() - shown + level.calls_left_out;
@@ -107,7 +110,7 @@ fn between(
                 away
             },
             Cell::time(call.calls_ns),
-            Cell::text(units::time(call.outside.median_ns)),
+            Cell::time(call.outside.median_ns),
             Cell::time(call.outside.max_ns),
         ]);
     }

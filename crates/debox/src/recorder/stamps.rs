@@ -138,21 +138,19 @@ impl Stamps {
     }
 }
 
-/// Passes on, in order, what waits for nothing; and the oldest if there are more than so many. What the
-/// thread did since its last call waits: the next one's stamps may enclose it.
+/// Passes on, in order, what waits for nothing; and the oldest if there are more than so many. Time
+/// between calls waits with the call after it, whose stamps may enclose a part of it.
 fn give(
     waiting: &mut VecDeque<Waiting>,
     most: usize,
     keep: &mut dyn FnMut(Call) -> Result<()>,
 ) -> Result<()> {
-    let last_call = waiting.iter().rposition(|row| !is_between(&row.call));
-    let mut may_go = last_call.map_or(0, |at| at + 1);
     while let Some(first) = waiting.front() {
-        let goes = may_go > 0 && !first.is_open;
-        if !goes && waiting.len() <= most {
+        let next_is_open = waiting.get(1).is_none_or(|next| next.is_open);
+        let waits = first.is_open || (is_between(&first.call) && next_is_open);
+        if waits && waiting.len() <= most {
             break;
         }
-        may_go = may_go.saturating_sub(1);
         if let Some(row) = waiting.pop_front() {
             keep(row.call)?;
         }
@@ -181,9 +179,7 @@ fn away(waiting: &VecDeque<Waiting>, at: usize, interval: Interval) -> u64 {
     ]
     .iter()
     .filter(|(room, _)| *room >= SWITCH_NS)
-    .fold(0u64, |sum, (room, off)| {
-        sum.saturating_add(*room.min(off))
-    })
+    .fold(0u64, |sum, (room, off)| sum.saturating_add(*room.min(off)))
 }
 
 /// In other calls between the stamps.
