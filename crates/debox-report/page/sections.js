@@ -320,6 +320,10 @@ function userLevel() {
     "from the call's entry to its exit. What lies between the two is the way there and back, with the recording's own " +
     "probes; what happened to come in between (another program on the CPU, a signal's handler) looks in the program " +
     "like a slow call. And of a slow call the program cannot tell whether it computed or waited.",
+    make("p", {}, make("label", { for: "user-level-of" }, "Show "), choice),
+    make("div", { class: "legend" }, ways.map(([name, way]) => make("label", {},
+      make("span", { class: "swatch", style: `background: var(${tints[way]})` }), name))),
+    distribution, out, make("div", { class: "grid" }, panels), largest,
     table([
       ["call", (r) => first(r) ? r.call.call : ""], ["calls", (r) => first(r) ? count(r.call.count) : "", "n"], ["measured", (r) => r.name],
       ["shortest", (r) => time(r.times.min_ns), "n"], ["median", (r) => time(r.times.median_ns), "n"], ["mean", (r) => time(r.times.mean_ns), "n"],
@@ -334,11 +338,7 @@ function userLevel() {
       ["longest", (c) => time(c.outside.max_ns), "n"],
     ], level.calls),
     make("p", { class: "quiet" }, `${count(level.count)} calls were measured in both; of ${count(level.not_measured)} there are the kernel's times only.` +
-      (level.calls_left_out ? ` ${level.calls_left_out} more calls took less.` : "")),
-    make("p", {}, make("label", { for: "user-level-of" }, "Show "), choice),
-    make("div", { class: "legend" }, ways.map(([name, way]) => make("label", {},
-      make("span", { class: "swatch", style: `background: var(${tints[way]})` }), name))),
-    distribution, out, make("div", { class: "grid" }, panels), largest);
+      (level.calls_left_out ? ` ${level.calls_left_out} more calls took less.` : "")));
 }
 
 function trends() {

@@ -89,11 +89,13 @@ impl Sums {
     }
 
     fn distribution(&self, count: u64) -> Distribution {
+        let min_ns = self.min.unwrap_or(0);
         Distribution {
-            min_ns: self.min.unwrap_or(0),
+            min_ns,
             mean_ns: self.total / count.max(1),
-            median_ns: self.histogram.quantile(0.5),
-            p99_ns: self.histogram.quantile(0.99),
+            // Read from buckets, of which the least may begin below the least value.
+            median_ns: self.histogram.quantile(0.5).max(min_ns),
+            p99_ns: self.histogram.quantile(0.99).max(min_ns),
             max_ns: self.histogram.max(),
             total_ns: self.total,
             cdf: self.histogram.cdf(CDF_POINTS),
