@@ -174,12 +174,11 @@ fn what_handlers_do_is_in_the_programs_time_and_not_in_the_calls() {
         .expect("a read that was measured");
     println!("{call:#?}");
     assert!(user.wall_ns >= ms(290), "{user:?}");
-    // Twenty handlers slept for a millisecond each.
+    assert!(!call.restarted, "{call:#?}");
+    // Twenty pieces of the read were restarted, and as many handlers slept for a millisecond each.
     let outside = user.wall_ns - call.wall_ns;
-    assert!(
-        user.calls_ns >= ms(20) && user.calls_ns <= outside,
-        "{user:?}"
-    );
+    let enough = user.calls_ns >= ms(20) && user.calls_ns >= outside / 2;
+    assert!(enough && user.calls_ns <= outside, "{user:?}");
     // And what they called was measured by itself.
     let inner = calls.iter().filter(|call| &*call.name == "getuid");
     let inner: Vec<&Call> = inner.collect();
