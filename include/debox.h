@@ -514,9 +514,11 @@ int debox_explain_trace(const struct debox_trace_entry *entry, struct debox_expl
 /*
  * Has `callback` called, with its record and `argument`, for each call of this process for which
  * `predicate` holds: when the call ends, in the thread that made it, before anything else of the
- * program runs there. README.md has the language; labels and classes are not known here. No more
- * than `limit` times in a second; 0: always. Up to 8 for a process, and only before debox_enable(),
- * which then asks no broker and opens a session of its own, with the kernel tap.
+ * program runs there. README.md has the language; labels and classes are not known here: what a
+ * place of sleep is called takes the kernel's symbols to tell, which another process looks up under
+ * `debox run`, and which a thread that is in a signal handler cannot. No more than `limit` times in
+ * a second; 0: always. Up to 8 for a process, and only before debox_enable(), which then asks no
+ * broker and opens a session of its own, with the kernel tap.
  *
  * The callback runs in a handler of `signal`, which the program must not use otherwise: what it may
  * do is what a signal handler may. A call of its own for which the predicate holds brings the next

@@ -12,6 +12,8 @@
 #include "state.h"
 
 const volatile bool want_history = false; /* the kernel tap only */
+/* With it: what the shim measures around calls. The slots are the shim's then, not the probes'. */
+const volatile bool want_stamps = false;
 
 /* Calls and sleeps for which there was no room. */
 __u64 history_lost_calls;
@@ -26,6 +28,7 @@ struct {
 struct {
 	struct kept_call kept_call;
 	struct kept_sleep kept_sleep;
+	struct kept_stamps kept_stamps;
 } history_types;
 
 static __always_inline void name_kept_thread(struct kept_call *kept, struct thread *thread,
@@ -49,10 +52,44 @@ static __always_inline void keep_parts(struct kept_call *kept, struct thread *th
 	kept->wall_ns = wall;
 }
 
+/*
+ * Sends the stamps around the last call that the shim has completed. They are whole at the end of
+ * the thread's next call at the latest, and that is when this is asked for: before that call itself
+ * is sent, so that the reader has them right after the calls that they enclose. Returns whether the
+ * call that ends now is between stamps, too.
+ */
+static __noinline bool keep_stamps(struct thread *thread)
+{
+	struct debox_slot *slot = slot_of(thread, thread->index);
+	struct debox_record *record;
+	struct kept_stamps *kept;
+	__u64 completed;
+
+	if (!slot)
+		return false;
+	completed = slot->completed;
+	if (completed != thread->stamps_kept) {
+		thread->stamps_kept = completed;
+		kept = bpf_ringbuf_reserve(&history, sizeof(*kept), 0);
+		if (kept) {
+			record = &slot->history[(completed - 1) % DEBOX_HISTORY_MAX];
+			kept->kind = KEPT_STAMPS;
+			kept->tid = thread->tid;
+			kept->call = record->call;
+			kept->reserved = 0;
+			kept->begin_ns = record->start_ns;
+			kept->wall_ns = record->wall_ns;
+			bpf_ringbuf_submit(kept, BPF_RB_NO_WAKEUP);
+		}
+	}
+	return slot->tap_call == thread->call + 1;
+}
+
 /* The call that ends now; its place in the program is in `entry_stack`, 0 if it was not taken. */
 static __noinline int keep_call(struct thread *thread, struct task_struct *task,
 				struct pt_regs *regs, __u64 wall, long ret)
 {
+	bool stamped = want_stamps && keep_stamps(thread);
 	struct kept_call *kept = bpf_ringbuf_reserve(&history, sizeof(*kept), 0);
 
 	if (!kept) {
@@ -61,7 +98,8 @@ static __noinline int keep_call(struct thread *thread, struct task_struct *task,
 	}
 	name_kept_thread(kept, thread, task);
 	keep_parts(kept, thread, wall);
-	kept->flags = (thread->flags & THREAD_PARTIAL) | (regs ? 0 : THREAD_END_UNSEEN);
+	kept->flags = (thread->flags & THREAD_PARTIAL) | (regs ? 0 : THREAD_END_UNSEEN) |
+		      (stamped ? THREAD_STAMPED : 0);
 	kept->ordinal = thread->calls;
 	kept->ret = ret;
 	kept->args[0] = regs ? regs->di : 0;

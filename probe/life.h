@@ -34,9 +34,11 @@ static __always_inline struct thread *new_thread(struct task_struct *task, __u32
 		bpf_map_push_elem(&free_threads, &index, 0);
 		goto none;
 	}
-	__builtin_memset(thread, 0, THREAD_HALF);
-	barrier(); /* or clang makes one of the two */
-	__builtin_memset((char *)thread + THREAD_HALF, 0, sizeof(*thread) - THREAD_HALF);
+	__builtin_memset(thread, 0, THREAD_PART);
+	barrier(); /* else clang makes one of them again */
+	__builtin_memset((char *)thread + THREAD_PART, 0, THREAD_PART);
+	barrier();
+	__builtin_memset((char *)thread + 2 * THREAD_PART, 0, sizeof(*thread) - 2 * THREAD_PART);
 	thread->task = (__u64)task;
 	thread->client = client;
 	if (shared_slots && (!owner || !take_slot(owner, thread))) {
@@ -48,7 +50,7 @@ static __always_inline struct thread *new_thread(struct task_struct *task, __u32
 	thread->call = CALL_NONE;
 	thread->index = index;
 	copy_comm(thread->comm, task);
-	if (want_records)
+	if (want_records || want_stamps)
 		begin_slot(thread, index);
 	*stored = index + 1;
 	*index_out = index;
@@ -75,6 +77,8 @@ static __always_inline void end_life(struct thread *thread, struct task_struct *
 			return;
 	}
 
+	if (want_stamps)
+		return_memory(thread);
 	if (user_tap) {
 		return_memory(thread);
 		close_tapped_life(thread);
@@ -93,9 +97,14 @@ static __always_inline void end_life(struct thread *thread, struct task_struct *
 	if (event) {
 		event->kind = EVENT_THREAD_ENDED;
 		event->reserved = 0;
-		__builtin_memcpy(&event->thread, thread, THREAD_HALF);
-		__builtin_memcpy((char *)&event->thread + THREAD_HALF, (char *)thread + THREAD_HALF,
-				 sizeof(*thread) - THREAD_HALF);
+		__builtin_memcpy(&event->thread, thread, THREAD_PART);
+		barrier();
+		__builtin_memcpy((char *)&event->thread + THREAD_PART, (char *)thread + THREAD_PART,
+				 THREAD_PART);
+		barrier();
+		__builtin_memcpy((char *)&event->thread + 2 * THREAD_PART,
+				 (char *)thread + 2 * THREAD_PART,
+				 sizeof(*thread) - 2 * THREAD_PART);
 		/* No wake-up from inside the scheduler: the engine polls. */
 		bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
 	} else if (want_report) {
@@ -116,7 +125,7 @@ static __always_inline void end_life(struct thread *thread, struct task_struct *
 	}
 	thread->task = 0; /* nobody finds the entry any more */
 	thread->state = THREAD_FREE;
-	if (want_records)
+	if (want_records || want_stamps)
 		end_slot(thread, index);
 	/* A probe on another CPU may be at a thread that lives on. */
 	if (leaves && for_others)
@@ -208,7 +217,7 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 	thread->run_delay_ns = 0; /* it has never waited yet */
 	thread->flags |= THREAD_BORN | (of_parent->flags & THREAD_FILTERED);
 	thread->filters = of_parent->filters;
-	if (user_tap)
+	if (user_tap || want_stamps)
 		lend_memory(of_parent, thread, parent, child);
 	return 0;
 }
@@ -231,10 +240,10 @@ int BPF_PROG(on_exec, struct task_struct *task, int old_number, struct linux_bin
 	if (!thread || thread->state == THREAD_FREE)
 		return 0;
 	note_preemption(task);
-	if (user_tap) {
+	if (user_tap || want_stamps) {
 		return_memory(thread);
 		note_filters(thread, task);
-		if (thread->state == THREAD_ARMED)
+		if (user_tap && thread->state == THREAD_ARMED)
 			begin_life(thread, task, bpf_ktime_get_ns(), MODE_RUNNING);
 	}
 	if (for_others && (BPF_CORE_READ_BITFIELD_PROBED(program, secureexec) ||

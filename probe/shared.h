@@ -64,6 +64,7 @@ enum thread_flag {
 	THREAD_LEFT = 1 << 4,	 /* lives on with rights that are not its client's */
 	THREAD_FILTERED = 1 << 5,   /* user tap: executed under seccomp filters of its own */
 	THREAD_END_UNSEEN = 1 << 6, /* in a kept call only: the end of the call was not seen */
+	THREAD_STAMPED = 1 << 7,    /* likewise: it ended between the shim's stamps */
 };
 
 /* A site where the open call has slept, for the call-site rows written when it ends. */
@@ -147,10 +148,12 @@ struct thread {
 
 	__u32 client; /* of the broker: index in `clients` */
 	__u32 slot;   /* of the client's slots */
+
+	__u64 stamps_kept; /* of the shim's completed records, those that were sent */
 };
 
-/* It is set and copied in two parts: what clang does so for BPF ends at 1024 bytes. */
-#define THREAD_HALF 528
+/* It is set and copied in parts: what clang does so for BPF ends at 1024 bytes. */
+#define THREAD_PART 512
 
 #define RUN_DELAY_UNKNOWN (1ULL << 62) /* more than any account */
 
@@ -522,6 +525,7 @@ struct thread_ended {
 enum kept_kind {
 	KEPT_CALL = 1,
 	KEPT_SLEEP = 2,
+	KEPT_STAMPS = 3,
 };
 
 /* A record for the history; or, with CALL_NONE, a piece of a thread's time between calls. */
@@ -529,7 +533,7 @@ struct kept_call {
 	__u32 kind; /* KEPT_CALL */
 	__u32 tid, tgid;
 	__u32 call;
-	__u32 flags; /* THREAD_PARTIAL, THREAD_END_UNSEEN */
+	__u32 flags; /* THREAD_PARTIAL, THREAD_END_UNSEEN, THREAD_STAMPED */
 	__u32 faults_minor, faults_major;
 	__u32 reserved;
 	__u64 ordinal; /* which of the thread's calls it is, or, between calls, which comes next */
@@ -558,6 +562,15 @@ struct kept_sleep {
 	__u32 waker_kind, waker_tid;
 	__u32 waiters_scope, waiters_entry, waiters_exit;
 	char waker_comm[DEBOX_COMM_LEN];
+};
+
+/* What the shim measured around a call that ended before; the program can write anything there. */
+struct kept_stamps {
+	__u32 kind; /* KEPT_STAMPS */
+	__u32 tid;
+	__u32 call;
+	__u32 reserved;
+	__u64 begin_ns, wall_ns;
 };
 
 /* A mapping of a file, for when the process is gone before it can be read; end 0: not had. */
@@ -643,7 +656,7 @@ struct in_flight {
 	struct stack_ask ask;		  /* where in the program: registers, and no words */
 };
 
-_Static_assert(sizeof(struct thread) == 1056, "thread layout");
+_Static_assert(sizeof(struct thread) == 1064, "thread layout");
 _Static_assert(sizeof(struct client) == 40 + 8 * CLIENT_WORDS, "client layout");
 _Static_assert(sizeof(struct row) == 120 + 8 * BUCKETS, "row layout");
 _Static_assert(sizeof(struct user_shape_key) == 16, "user_shape_key layout");

@@ -13,7 +13,7 @@ mod command {
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let (_file, path) = debox::outside::memory_file(bytes);
-    if let Err(refusal) = tappable::require_tappable(&path) {
+    if let Err(refusal) = tappable::require_tappable(&path, tappable::USE_KERNEL_TAP) {
         assert!(!refusal.to_string().is_empty());
     }
 });

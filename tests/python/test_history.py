@@ -274,11 +274,11 @@ def test_the_queries_of_the_manual_run(record, programs, tmp_path):
     lake.mkdir(parents=True)
     (lake / "0000.parquet").hardlink_to(path)
     queries = re.findall(r"```sql\n(.*?)```", DOCS.read_text(), re.DOTALL)
-    assert len(queries) == 6
+    assert len(queries) == 7
     for query in queries:
         query = query.replace("trace.parquet", str(path)).replace("lake/", f"{tmp_path}/lake/")
         answer = duckdb.sql(query).fetchall()
-        may_be_empty = ("owner_comm", "mmap", "in_flight")
+        may_be_empty = ("owner_comm", "mmap", "in_flight", "user_ns")
         assert answer or any(word in query for word in may_be_empty), query
 
 

@@ -49,6 +49,7 @@ pub enum Subcommand {
         debox record -o trace.parquet -p $(pidof -s nginx) --for 10s\n  \
         debox record -o hangs.parquet -p PID --for 5s   # then: debox report hangs.parquet\n  \
         debox record -o last.parquet --flight 30s -p $(pidof -s nginx)   # kill -USR1 writes it\n  \
+        debox record --user-level -o both.parquet -- ./server   # as the program's own clock has it, too\n  \
         debox record -o slow.parquet --flight 5s --trigger 'syscall == open* && wall > 50ms' -- ./server\n\n\
         Needs root. The file can be read at any time, also after a kill -9, which loses two seconds \
         at most; what is not sealed yet is beside it in FILE.tail. In FILE, {host}, {hour} (UTC) and \

@@ -48,8 +48,16 @@ impl Preload {
         self.directory.path().join(NAME)
     }
 
+    /// What a program needs in its environment to have the shim, and the shim to find its session.
+    pub fn environment(&self, address: &str) -> [(&'static str, std::ffi::OsString); 2] {
+        [
+            ("LD_PRELOAD", self.variable()),
+            (debox_preload::SESSION_VARIABLE, address.into()),
+        ]
+    }
+
     /// The value of LD_PRELOAD: the shim first, so that it is the outermost.
-    pub fn variable(&self) -> std::ffi::OsString {
+    fn variable(&self) -> std::ffi::OsString {
         let mut value = self.library().into_os_string();
         if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
             value.push(":");

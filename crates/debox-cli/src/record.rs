@@ -14,7 +14,9 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use crate::command::{self, Command};
 use crate::options::Record;
 use crate::output;
+use crate::preload::Preload;
 use crate::run::{self, SESSION_VARIABLE};
+use crate::tappable;
 use crate::units;
 use sink::{Sink, Written};
 
@@ -52,8 +54,13 @@ pub fn record(arguments: Record) -> Result<u8> {
     // Found before probes are loaded, so that a mistake is told at once.
     let program = arguments.command.first().map(|name| command::find(name));
     let program = program.transpose()?;
+    if let (true, Some(program)) = (arguments.user_level, &program) {
+        tappable::require_tappable(program, "record it without --user-level")?;
+    }
     let mut sink = Sink::open(&arguments)?;
     let mut recorder = Recorder::open(arguments.session_options())?;
+    let preload = recorder.tap_address().map(|_| Preload::install());
+    let preload = preload.transpose()?;
     handle(libc::SIGUSR1, write_flight);
     if !arguments.trigger.is_empty() {
         let mut last: Option<Instant> = None;
@@ -66,8 +73,11 @@ pub fn record(arguments: Record) -> Result<u8> {
     }
     let status = match (&program, arguments.pid) {
         (Some(program), _) => {
-            let environment: Vec<(&str, OsString)> =
+            let mut environment: Vec<(&str, OsString)> =
                 vec![(SESSION_VARIABLE, std::process::id().to_string().into())];
+            if let (Some(preload), Some(address)) = (&preload, recorder.tap_address()) {
+                environment.extend(preload.environment(address));
+            }
             let mut command = Command::prepare(program, &arguments.command, environment)?;
             run::pass_signals_to(command.pid);
             recorder.enrol(command.pid as u32, true)?;

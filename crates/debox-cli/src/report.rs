@@ -2,6 +2,7 @@
 
 mod slowest;
 mod tables;
+mod user_level;
 
 use std::fs;
 use std::io::{self, IsTerminal, Write};

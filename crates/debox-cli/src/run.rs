@@ -29,7 +29,7 @@ pub fn run(arguments: Run) -> Result<u8> {
         vec![(SESSION_VARIABLE, std::process::id().to_string().into())];
     let program = command::find(&arguments.command[0])?;
     if arguments.measure.tap == TapName::User {
-        tappable::require_tappable(&program)?;
+        tappable::require_tappable(&program, tappable::USE_KERNEL_TAP)?;
     }
     let mut session = Monitor::open(arguments.measure.session_options())?;
     let preload = session
@@ -37,8 +37,7 @@ pub fn run(arguments: Run) -> Result<u8> {
         .map(|_| Preload::install())
         .transpose()?;
     if let (Some(preload), Some(address)) = (&preload, session.tap_address()) {
-        environment.push(("LD_PRELOAD", preload.variable()));
-        environment.push((debox_preload::SESSION_VARIABLE, address.into()));
+        environment.extend(preload.environment(address));
     }
     let mut command = Command::prepare(&program, &arguments.command, environment)?;
     pass_signals_to(command.pid);

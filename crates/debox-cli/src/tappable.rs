@@ -11,26 +11,27 @@ use object::elf::FileHeader64;
 use object::read::elf::{ElfFile, FileHeader, ProgramHeader};
 use object::{Endianness, Object};
 
-const CURE: &str = "use --tap kernel, which sees every program";
+/// What to do instead, of commands that have a choice.
+pub const USE_KERNEL_TAP: &str = "use --tap kernel, which sees every program";
 
 /// As the kernel follows them.
 const MAX_INTERPRETERS: usize = 5;
 
-/// Fails, in words, if the user tap cannot see the program's calls.
-pub fn require_tappable(program: &Path) -> Result<()> {
+/// Fails, in words, if the user tap cannot see the program's calls; `cure` is what to do then.
+pub fn require_tappable(program: &Path, cure: &str) -> Result<()> {
     let Some(program) = interpreter(program) else {
         return Ok(()); // not ours to judge: who runs it will say
     };
     let shown = program.display();
-    let unreadable = || format!("cannot read {shown} to see if the user tap works there: {CURE}");
+    let unreadable = || format!("cannot read {shown} to see if the user tap works there: {cure}");
     let metadata = fs::metadata(&program).with_context(unreadable)?;
     if metadata.mode() & 0o6000 != 0 {
-        bail!("{shown} is set-user-id, and the loader ignores preloaded libraries there: {CURE}");
+        bail!("{shown} is set-user-id, and the loader ignores preloaded libraries there: {cure}");
     }
     if has_capabilities(&program) {
         bail!(
             "{shown} has file capabilities, and the loader ignores preloaded libraries where \
-             a program gains privilege: {CURE}"
+             a program gains privilege: {cure}"
         );
     }
     if !metadata.is_file() {
@@ -38,32 +39,36 @@ pub fn require_tappable(program: &Path) -> Result<()> {
     }
     let bytes = fs::read(&program).with_context(unreadable)?;
     match ElfFile::<FileHeader64<Endianness>>::parse(&*bytes) {
-        Ok(elf) => require_tappable_elf(&program, &elf),
-        Err(_) if bytes.starts_with(b"\x7fELF\x01") => refuse_machine(&program),
+        Ok(elf) => require_tappable_elf(&program, &elf, cure),
+        Err(_) if bytes.starts_with(b"\x7fELF\x01") => refuse_machine(&program, cure),
         Err(_) => Ok(()), // not ours to judge: execve will say
     }
 }
 
-fn refuse_machine(program: &Path) -> Result<()> {
+fn refuse_machine(program: &Path, cure: &str) -> Result<()> {
     let shown = program.display();
-    bail!("{shown} is not a 64-bit x86 program, which the user tap is for: {CURE}")
+    bail!("{shown} is not a 64-bit x86 program, which the user tap is for: {cure}")
 }
 
-fn require_tappable_elf(program: &Path, elf: &ElfFile<FileHeader64<Endianness>>) -> Result<()> {
+fn require_tappable_elf(
+    program: &Path,
+    elf: &ElfFile<FileHeader64<Endianness>>,
+    cure: &str,
+) -> Result<()> {
     let shown = program.display();
     if elf.architecture() != object::Architecture::X86_64 {
-        return refuse_machine(program);
+        return refuse_machine(program, cure);
     }
     let has = |section| elf.section_by_name(section).is_some();
     if has(".note.go.buildid") || has(".go.buildinfo") {
-        bail!("{shown} is a Go program, which makes its calls without libc: {CURE}");
+        bail!("{shown} is a Go program, which makes its calls without libc: {cure}");
     }
     let Some(loader) = loader_of(elf) else {
-        bail!("{shown} is statically linked, so nothing can be preloaded into it: {CURE}");
+        bail!("{shown} is statically linked, so nothing can be preloaded into it: {cure}");
     };
     if is_foreign(&loader) {
         bail!(
-            "{shown} is loaded by {}, and the user tap is for glibc's loader: {CURE}",
+            "{shown} is loaded by {}, and the user tap is for glibc's loader: {cure}",
             loader.display()
         );
     }
@@ -163,9 +168,9 @@ mod tests {
         assert_eq!(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }, 0);
         fs::write(&script, format!("#!{}\n", pipe.display())).expect("room for it");
         let judged = [
-            require_tappable(&pipe),
-            require_tappable(&script),
-            require_tappable("/dev/zero".as_ref()),
+            require_tappable(&pipe, ""),
+            require_tappable(&script, ""),
+            require_tappable("/dev/zero".as_ref(), ""),
         ];
         let _ = fs::remove_dir_all(&directory);
         assert!(judged.iter().all(Result::is_ok), "{judged:?}");

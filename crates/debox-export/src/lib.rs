@@ -68,7 +68,7 @@ pub struct Options {
 /// What was done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Summary {
-    /// Records that were looked at.
+    /// Records that there are.
     pub rows: u64,
     /// Records that are in the export.
     pub exported: u64,
@@ -100,11 +100,12 @@ pub fn export(
         Format::Folded => Box::new(folded::Folded::new(options.weight, &mut counted)),
         Format::Ndjson => Box::new(ndjson::Lines::new(history, &mut counted)),
     };
-    for row in history.calls() {
+    let (mut rows, mut seen) = (history.calls_within(span.from..span.to), 0);
+    while let Some(row) = rows.next() {
         let (file, call) = row?;
-        summary.rows += 1;
-        if summary.rows % 4096 == 0 {
-            progress(summary.rows);
+        seen += 1;
+        if seen % 4096 == 0 {
+            progress(seen + rows.skipped());
         }
         let wanted = span.has(file, &call)
             && options
@@ -116,6 +117,7 @@ pub fn export(
             exporter.call(file, &call)?;
         }
     }
+    summary.rows = seen + rows.skipped();
     summary.moved = exporter.finish()?;
     counted.flush().context(CANNOT_WRITE)?;
     summary.bytes = counted.bytes;

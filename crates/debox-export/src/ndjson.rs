@@ -79,6 +79,9 @@ struct Row<'a> {
     sleeps: &'a Call,
     sleeps_left_out: u32,
     in_flight: bool,
+    user_ns: Option<u64>,
+    user_away_ns: Option<u64>,
+    user_calls_ns: Option<u64>,
 }
 
 impl<'a> Row<'a> {
@@ -116,6 +119,9 @@ impl<'a> Row<'a> {
             sleeps: call,
             sleeps_left_out: call.sleeps_left_out,
             in_flight: call.in_flight,
+            user_ns: call.user.map(|user| user.wall_ns),
+            user_away_ns: call.user.map(|user| user.away_ns),
+            user_calls_ns: call.user.map(|user| user.calls_ns),
         }
     }
 }

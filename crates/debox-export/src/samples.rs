@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use debox::history::{Budget, Call, Sleep, Text};
+use debox::history::{Budget, Call, Sleep, Text, UserLevel};
 use debox_history::{History, Limits, Meta, Writer, SCHEMA};
 use proptest::prelude::*;
 
@@ -155,6 +155,11 @@ fn call(times: BoxedStrategy<u64>) -> impl Strategy<Value = Call> {
             },
             spin_ns: 3,
             in_flight: false,
+            user: ends.2[1].then_some(UserLevel {
+                wall_ns: times[1],
+                away_ns: times[2],
+                calls_ns: times[3],
+            }),
             ret: ends.0,
             args: ends.1,
             faults_minor: 1,

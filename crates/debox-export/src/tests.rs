@@ -72,6 +72,8 @@ proptest! {
             prop_assert_eq!(row["blocked_ns"].as_u64(), Some(call.budget.blocked_ns));
             prop_assert_eq!(row["arg2"].as_u64(), Some(call.args[2]));
             prop_assert_eq!(row["ret"].as_i64(), (!call.in_flight).then_some(call.ret));
+            let user = call.user.map(|user| user.wall_ns);
+            prop_assert_eq!(row["user_ns"].as_u64(), user);
             prop_assert_eq!(row["stack"].as_str(), call.stack.as_deref());
             let time = call.start_ns as i64 + samples::OFFSET;
             prop_assert_eq!(row["time"].as_i64(), Some(time));

@@ -50,6 +50,8 @@ pub(crate) struct Columns {
     sleeps: Sleeps,
     sleeps_left_out: UInt32Builder,
     in_flight: BooleanBuilder,
+    /// In the order of the columns.
+    user: [UInt64Builder; 3],
 }
 
 #[derive(Default)]
@@ -123,6 +125,15 @@ impl Columns {
         self.sleeps_end.push(end as i32);
         self.sleeps_left_out.append_value(call.sleeps_left_out);
         self.in_flight.append_value(call.in_flight);
+        let user = call.user.as_ref();
+        let user = [
+            user.map(|user| user.wall_ns),
+            user.map(|user| user.away_ns),
+            user.map(|user| user.calls_ns),
+        ];
+        for (column, value) in self.user.iter_mut().zip(user) {
+            column.append_option(value);
+        }
     }
 
     /// All rows so far.
@@ -170,6 +181,9 @@ impl Columns {
             Arc::new(sleeps),
             built(&self.sleeps_left_out),
             Arc::new(self.in_flight.finish_cloned()),
+            built(&self.user[0]),
+            built(&self.user[1]),
+            built(&self.user[2]),
         ];
         RecordBatch::try_new(schema(), columns).context("cannot put the columns together")
     }

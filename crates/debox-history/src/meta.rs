@@ -28,6 +28,9 @@ pub struct Meta {
     /// Calls that took less have no stack.
     #[serde(default)]
     pub stacks_from_ns: u64,
+    /// Whether the program's own times around its calls were asked for.
+    #[serde(default)]
+    pub user_level: bool,
     /// What to add to `CLOCK_MONOTONIC` to have nanoseconds since 1970. Of the start of the
     /// recording: a clock that is set later does not change it.
     pub realtime_offset_ns: i64,

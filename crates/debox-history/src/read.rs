@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{self, Read};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -86,9 +87,19 @@ impl History {
 
     /// The rows as columns. `columns`: which of them, such as `wall_ns` or `sleeps.label`.
     pub fn batches<'a>(&'a self, columns: &'a [&'a str]) -> Batches<'a> {
+        self.batches_within(columns, None)
+    }
+
+    pub(crate) fn batches_within<'a>(
+        &'a self,
+        columns: &'a [&'a str],
+        span: Option<Range<i128>>,
+    ) -> Batches<'a> {
         Batches {
             files: self.files.iter(),
             columns,
+            span,
+            skipped: 0,
             open: None,
         }
     }
@@ -110,7 +121,13 @@ impl History {
 
     /// The rows as records: slower than columns.
     pub fn calls(&self) -> Rows<'_> {
-        Rows::new(self)
+        Rows::new(self, None)
+    }
+
+    /// Without those of which the files say that they began at another time than `span`, in nanoseconds
+    /// since 1970: whole groups of rows are not read.
+    pub fn calls_within(&self, span: Range<i128>) -> Rows<'_> {
+        Rows::new(self, Some(span))
     }
 }
 
@@ -201,8 +218,42 @@ impl File {
         })
     }
 
-    fn reader(&self, columns: &[&str]) -> Result<Careful<ParquetRecordBatchReader>> {
-        self.built(self.builder(columns).with_batch_size(BATCH_ROWS))
+    fn reader(
+        &self,
+        columns: &[&str],
+        groups: Option<Vec<usize>>,
+    ) -> Result<Careful<ParquetRecordBatchReader>> {
+        let builder = self.builder(columns).with_batch_size(BATCH_ROWS);
+        self.built(match groups {
+            Some(groups) => builder.with_row_groups(groups),
+            None => builder,
+        })
+    }
+
+    /// The groups that may have rows of that time, and how many rows the others have.
+    fn groups_within(&self, span: &Range<i128>) -> (Vec<usize>, u64) {
+        let (mut within, mut skipped) = (Vec::new(), 0u64);
+        for (index, group) in self.metadata.metadata().row_groups().iter().enumerate() {
+            let is_time = |parts: &[String]| is_leaf(parts, "time");
+            let chunk = group
+                .columns()
+                .iter()
+                .find(|chunk| is_time(chunk.column_path().parts()));
+            let times = match chunk.and_then(|chunk| chunk.statistics()) {
+                Some(Statistics::Int64(times)) => times.min_opt().zip(times.max_opt()),
+                _ => None,
+            };
+            let is_elsewhere = times.is_some_and(|(first, last)| {
+                i128::from(*last) < span.start || i128::from(*first) >= span.end
+            });
+            if is_elsewhere {
+                let rows = u64::try_from(group.num_rows()).unwrap_or(0);
+                skipped = skipped.saturating_add(rows);
+            } else {
+                within.push(index);
+            }
+        }
+        (within, skipped)
     }
 
     fn built(
@@ -365,7 +416,16 @@ fn check_columns(found: &Schema) -> Result<()> {
 pub struct Batches<'a> {
     files: std::slice::Iter<'a, File>,
     columns: &'a [&'a str],
+    span: Option<Range<i128>>,
+    skipped: u64,
     open: Option<(Careful<ParquetRecordBatchReader>, &'a File)>,
+}
+
+impl Batches<'_> {
+    /// Rows that were not looked at.
+    pub(crate) fn skipped(&self) -> u64 {
+        self.skipped
+    }
 }
 
 impl<'a> Iterator for Batches<'a> {
@@ -384,7 +444,12 @@ impl<'a> Iterator for Batches<'a> {
                 }
             }
             let file = self.files.next()?;
-            match file.reader(self.columns) {
+            let groups = self.span.as_ref().map(|span| file.groups_within(span));
+            let groups = groups.map(|(groups, skipped)| {
+                self.skipped = self.skipped.saturating_add(skipped);
+                groups
+            });
+            match file.reader(self.columns, groups) {
                 Ok(reader) => self.open = Some((reader, file)),
                 Err(error) => return Some(Err(error)),
             }

@@ -1,5 +1,6 @@
 //! From columns back to records.
 
+use std::ops::Range;
 use std::rc::Rc;
 
 use anyhow::{Context, Result};
@@ -9,7 +10,7 @@ use arrow::array::{
 use arrow::datatypes::{
     ArrowPrimitiveType, Int32Type, Int64Type, TimestampNanosecondType, UInt32Type, UInt64Type,
 };
-use debox::history::{Budget, Call, Sleep, Text};
+use debox::history::{Budget, Call, Sleep, Text, UserLevel};
 
 use crate::read::{Batches, File, History};
 
@@ -45,6 +46,9 @@ pub(crate) const ALL: &[&str] = &[
     "sleeps",
     "sleeps_left_out",
     "in_flight",
+    "user_ns",
+    "user_away_ns",
+    "user_calls_ns",
 ];
 
 /// The records of a history, one by one, with the file that each is from.
@@ -55,12 +59,17 @@ pub struct Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    pub(crate) fn new(history: &'a History) -> Rows<'a> {
+    pub(crate) fn new(history: &'a History, span: Option<Range<i128>>) -> Rows<'a> {
         Rows {
-            batches: history.batches(ALL),
+            batches: history.batches_within(ALL, span),
             ready: Vec::new().into_iter(),
             file: None,
         }
+    }
+
+    /// Rows that were not looked at so far; see [`History::calls_within`].
+    pub fn skipped(&self) -> u64 {
+        self.batches.skipped()
     }
 }
 
@@ -167,6 +176,22 @@ pub(crate) fn calls(batch: &RecordBatch, realtime_offset_ns: i64) -> Result<Vec<
         Some(_) => Some(flag("in_flight")?),
         None => None,
     };
+    let user = match batch.column_by_name("user_ns") {
+        Some(_) => Some([
+            long("user_ns")?,
+            long("user_away_ns")?,
+            long("user_calls_ns")?,
+        ]),
+        None => None,
+    };
+    let user_level = |row: usize| {
+        let [wall, away, calls] = user?;
+        Some(UserLevel {
+            wall_ns: maybe(wall, row)?,
+            away_ns: maybe(away, row).unwrap_or(0),
+            calls_ns: maybe(calls, row).unwrap_or(0),
+        })
+    };
 
     let mut calls = Vec::with_capacity(batch.num_rows());
     for row in 0..batch.num_rows() {
@@ -202,6 +227,7 @@ pub(crate) fn calls(batch: &RecordBatch, realtime_offset_ns: i64) -> Result<Vec<
             partial: partial.value(row),
             caller: caller.maybe(row),
             stack: stack.maybe(row),
+            user: user_level(row),
             sleeps: (from..to).map(|at| sleeps.get(at, start_ns)).collect(),
             sleeps_left_out: left_out.value(row),
         });

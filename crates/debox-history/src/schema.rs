@@ -21,8 +21,8 @@ fn perhaps(name: &str, kind: DataType) -> Field {
     Field::new(name, kind, true)
 }
 
-/// Columns that older files do not have, and whose values there are all false.
-pub(crate) const LATER: &[&str] = &["in_flight"];
+/// Columns that older files do not have, and whose values there are all false, or null.
+pub(crate) const LATER: &[&str] = &["in_flight", "user_ns", "user_away_ns", "user_calls_ns"];
 
 /// One row is one call.
 pub fn schema() -> SchemaRef {
@@ -60,6 +60,9 @@ pub fn schema() -> SchemaRef {
         needed("sleeps", DataType::List(Arc::new(sleep))),
         needed("sleeps_left_out", UInt32),
         needed("in_flight", Boolean),
+        perhaps("user_ns", UInt64),
+        perhaps("user_away_ns", UInt64),
+        perhaps("user_calls_ns", UInt64),
     ]))
 }
 

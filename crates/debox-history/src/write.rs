@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use arrow::array::{ArrayRef, BooleanArray, RecordBatch};
+use arrow::array::{new_null_array, ArrayRef, BooleanArray, RecordBatch};
 use debox::history::Call;
 use parquet::arrow::arrow_writer::{ArrowWriter, ArrowWriterOptions};
 use parquet::basic::{Compression, Encoding, ZstdLevel};
@@ -195,12 +195,15 @@ impl Writer {
     }
 }
 
-/// What older files lack is false.
+/// What older files lack is false, or null.
 fn with_all_columns(batch: &RecordBatch) -> Result<RecordBatch> {
     let schema = schema();
     let columns = schema.fields().iter().map(|field| {
         let rows = batch.num_rows();
-        let none = || Arc::new(BooleanArray::from(vec![false; rows])) as ArrayRef;
+        let none = || match field.is_nullable() {
+            true => new_null_array(field.data_type(), rows),
+            false => Arc::new(BooleanArray::from(vec![false; rows])) as ArrayRef,
+        };
         let column = batch.column_by_name(field.name());
         column.cloned().unwrap_or_else(none)
     });
@@ -240,6 +243,7 @@ const STATISTICS: &[&str] = &[
     "partial",
     "sleeps_left_out",
     "in_flight",
+    "user_ns",
 ];
 const STATISTICS_OF_SLEEPS: &[&str] = &[
     "begin_ns",

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use debox::history::{Budget, Call, Sleep};
+use debox::history::{Budget, Call, Sleep, UserLevel};
 use debox_history::{repair, tail_of, History, Limits, Meta, Writer, SCHEMA};
 use parquet::arrow::ArrowWriter;
 use parquet::file::metadata::KeyValue;
@@ -96,7 +96,7 @@ fn call() -> impl Strategy<Value = Call> {
         prop::option::of(any::<u64>()),
         prop::option::of(any::<u64>()),
     );
-    let flags = any::<[bool; 4]>();
+    let flags = any::<[bool; 5]>();
     let stacks = (prop::option::of(text()), prop::option::of(text()));
     let sleeps = prop::collection::vec(sleep(), 0..4);
     (who, times, ends, io, flags, stacks, sleeps).prop_map(
@@ -135,6 +135,11 @@ fn call() -> impl Strategy<Value = Call> {
                 partial: flags[2],
                 caller: stacks.0,
                 stack: stacks.1,
+                user: flags[4].then_some(UserLevel {
+                    wall_ns: times.2[0],
+                    away_ns: times.2[1],
+                    calls_ns: times.2[2],
+                }),
                 sleeps: sleeps.into_iter().map(later).collect(),
                 sleeps_left_out: ends.2[2],
             }
@@ -174,7 +179,39 @@ fn what_is_blank_is_said() {
     assert_eq!(blank("pid"), [false, false]);
 }
 
-/// A file from before `in_flight`.
+#[test]
+fn groups_of_another_time_are_not_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("t.parquet");
+    let mut writer = Writer::create(&path, meta(), limits(10)).unwrap();
+    for at in 0..100u64 {
+        let call = Call {
+            start_ns: 1_000 * at,
+            ..Call::default()
+        };
+        writer.append(&call).unwrap();
+    }
+    writer.finish().unwrap();
+    let history = History::open(&[&path]).unwrap();
+    let offset = i128::from(history.files[0].meta.realtime_offset_ns);
+    for (from, to, read) in [
+        (25_000, 41_000, 30), // groups are read as a whole
+        (0, 10_000, 10),
+        (9_500, 9_900, 0),
+        (99_000, i128::MAX - offset, 10),
+        (i128::MIN - offset.min(0), 0, 0),
+    ] {
+        let mut rows = history.calls_within(from + offset..to + offset);
+        let starts: Vec<u64> = rows.by_ref().map(|row| row.unwrap().1.start_ns).collect();
+        assert_eq!(starts.len(), read, "{from} to {to}");
+        assert_eq!(rows.skipped(), 100 - read as u64);
+        let wanted = (0..100u64).map(|at| 1_000 * at);
+        let wanted = wanted.filter(|at| from <= i128::from(*at) && i128::from(*at) < to);
+        assert!(wanted.clone().all(|at| starts.contains(&at)));
+    }
+}
+
+/// A file from before `in_flight`, and what a program measured.
 #[test]
 fn a_file_without_later_columns_is_read_and_repaired() {
     let directory = tempfile::tempdir().unwrap();
@@ -193,7 +230,7 @@ fn a_file_without_later_columns_is_read_and_repaired() {
         .fields()
         .iter()
         .map(|field| field.name().clone())
-        .filter(|name| name != "in_flight")
+        .filter(|name| name != "in_flight" && !name.starts_with("user_"))
         .collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let (_, batch) = history.batches(&names).next().unwrap().unwrap();
@@ -207,6 +244,7 @@ fn a_file_without_later_columns_is_read_and_repaired() {
     assert_eq!(read(&old), std::slice::from_ref(&call));
     let history = History::open(&[&old]).unwrap();
     assert!(history.groups()[0].is_blank("in_flight"));
+    assert!(history.groups()[0].is_blank("user_ns"));
     // Not complete: it is written anew, with all columns.
     assert_eq!(repair(&old).unwrap().map(|repaired| repaired.rows), Some(1));
     assert_eq!(read(&old), [call]);

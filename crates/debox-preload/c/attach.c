@@ -243,6 +243,14 @@ static int holds(int fd, size_t size)
 	       (size_t)file.st_size >= size;
 }
 
+/* How often an answer is asked for before it is slept for. */
+static int attempts_without_sleep(void)
+{
+	const char *name = getenv(DEBOX_TAP_VARIABLE);
+
+	return name && strstr(name, DEBOX_TAP_SEEN) ? 0 : ATTEMPTS;
+}
+
 /* Receives the session's answer: what there is, and three descriptors. */
 static int receive(int fd, struct debox_tap_welcome *welcome, int fds[3])
 {
@@ -258,7 +266,7 @@ static int receive(int fd, struct debox_tap_welcome *welcome, int fds[3])
 	};
 	struct cmsghdr *header;
 	struct timeval limit = {.tv_sec = 5};
-	int attempts = 0, ends = 0, flags, got = 0;
+	int attempts = 0, most = attempts_without_sleep(), ends = 0, flags, got = 0;
 	long received;
 
 	/*
@@ -268,15 +276,15 @@ static int receive(int fd, struct debox_tap_welcome *welcome, int fds[3])
 	 */
 	do {
 		message.msg_controllen = CMSG_LEN(3 * sizeof(int)); /* the space is for a fourth */
-		flags = MSG_CMSG_CLOEXEC | (attempts < ATTEMPTS ? MSG_DONTWAIT : 0);
-		if (attempts == ATTEMPTS) /* nor does it wait for ever */
+		flags = MSG_CMSG_CLOEXEC | (attempts < most ? MSG_DONTWAIT : 0);
+		if (attempts == most) /* nor does it wait for ever */
 			debox_raw(SYS_setsockopt, fd, SOL_SOCKET, SO_RCVTIMEO, (long)&limit,
 				  sizeof(limit), 0);
 		received = debox_raw(SYS_recvmsg, fd, (long)&message, flags, 0, 0, 0);
 		if (received == -EAGAIN)
 			debox_raw(SYS_sched_yield, 0, 0, 0, 0, 0, 0);
 		attempts++;
-	} while (received == -EINTR || (received == -EAGAIN && attempts <= ATTEMPTS) ||
+	} while (received == -EINTR || (received == -EAGAIN && attempts <= most) ||
 		 (received == 0 && !ends++));
 	header = received < 0 ? NULL : CMSG_FIRSTHDR(&message);
 	if (header && header->cmsg_type == SCM_RIGHTS)

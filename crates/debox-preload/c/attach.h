@@ -9,9 +9,11 @@
 
 /*
  * The environment variable that names the session's abstract Unix socket and, after a colon, how
- * many seccomp filters the session itself is under.
+ * many seccomp filters the session itself is under; at the end this, if the session sees the calls
+ * that it takes to find it, too: then as few as possible are made.
  */
 #define DEBOX_TAP_VARIABLE "DEBOX_TAP"
+#define DEBOX_TAP_SEEN ":seen"
 
 /* The session's one message, with the descriptors of slots, thread ids and rows. */
 struct debox_tap_welcome {

@@ -200,6 +200,18 @@ function distributions(place, width, series, read) {
   return () => drawing.destroy();
 }
 
+// Single calls as points over seconds; `range` is that of the times, so that two such plots can be compared.
+function single(place, width, points, tint, range) {
+  const options = {
+    width, height: 240, legend: { show: false }, cursor: { drag: { x: true, y: false } },
+    scales: { x: { time: false }, y: { distr: 3, range: () => range } },
+    axes: [axis("seconds since the first record", null, { size: 34 }), decades("time (logarithmic)", { size: 64 })],
+    series: [{}, { paths: () => null, stroke: colour(tint), points: { show: true, size: 3, stroke: colour(tint), fill: colour(tint) } }],
+  };
+  const drawing = new uPlot(options, [points.map((p) => p[0]), points.map((p) => Math.max(p[1], 1))], place);
+  return () => drawing.destroy();
+}
+
 // Single invocations as points, bins as a line with a band; both axes in their own units.
 function costs(place, width, points, bins, name, read) {
   const at = (value) => Math.max(value, 1);

@@ -7,6 +7,7 @@ use crate::histogram::Histogram;
 use crate::names::{Name, NONE, TOO_MANY};
 use crate::segments::{CallSegment, Segment};
 use crate::timeline::Timeline;
+use crate::user_level::UserSums;
 
 /// Rows of the tables of waits and stacks, at most, for each thread that reads.
 const ROWS_MAX: usize = 100_000;
@@ -64,6 +65,8 @@ pub struct CallSums {
     least: u64,
     pub errors: FxHashMap<Name, u64>,
     pub timeline: Timeline,
+    /// Of those that the program measured, too.
+    pub user: Option<Box<UserSums>>,
 }
 
 /// Where a row is.
@@ -329,7 +332,8 @@ const RECENT: usize = 64;
 /// The sums of each thread.
 #[derive(Debug)]
 pub struct Threads {
-    index: FxHashMap<u32, usize>,
+    /// By process and thread: when a thread has ended, another process's may have its number.
+    index: FxHashMap<(u32, u32), usize>,
     pub sums: Vec<(u32, ThreadSums)>,
     /// Where the sums of a tid are, at the place that its last bits name; most are right.
     recent: [usize; RECENT],
@@ -355,10 +359,10 @@ impl Threads {
         if self
             .sums
             .get(*recent)
-            .is_none_or(|(known, _)| *known != tid)
+            .is_none_or(|(known, sums)| (sums.pid, *known) != (add.pid, tid))
         {
             let full = self.sums.len() >= THREADS_MAX;
-            match self.index.get(&tid) {
+            match self.index.get(&(add.pid, tid)) {
                 Some(index) => *recent = *index,
                 None if full => {
                     self.left_out += add.calls;
@@ -366,13 +370,16 @@ impl Threads {
                 }
                 None => {
                     *recent = self.sums.len();
-                    self.index.insert(tid, *recent);
-                    self.sums.push((tid, ThreadSums::default()));
+                    self.index.insert((add.pid, tid), *recent);
+                    let sums = ThreadSums {
+                        pid: add.pid,
+                        ..ThreadSums::default()
+                    };
+                    self.sums.push((tid, sums));
                 }
             }
         }
         let sums = &mut self.sums[*recent].1;
-        sums.pid = add.pid;
         sums.comm = add.comm;
         sums.calls += add.calls;
         sums.parts.add(&add.parts);
@@ -414,6 +421,7 @@ impl CallSums {
             least: 0,
             errors: FxHashMap::default(),
             timeline: Timeline::new(origin),
+            user: None,
         }
     }
 
@@ -431,6 +439,9 @@ impl CallSums {
         self.left_out += other.left_out;
         self.histogram.merge(&other.histogram);
         self.timeline.merge(&other.timeline);
+        if let Some(user) = &other.user {
+            self.user.get_or_insert_default().merge(user);
+        }
         for place in &other.slowest {
             self.offer(*place);
         }

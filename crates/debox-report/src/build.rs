@@ -17,6 +17,7 @@ use crate::rest;
 use crate::segments::{Point, Series};
 use crate::timeline;
 use crate::trend;
+use crate::user_level;
 
 /// Rows of the parts of the report, at most: a page has to stay small.
 const WAITS: usize = 60;
@@ -98,6 +99,7 @@ pub fn report(
         .take(WAITS)
         .map(|(key, wait_sums, resources)| wait(key, wait_sums, *resources, sums, names))
         .collect();
+    let asked_for = history.files.iter().any(|file| file.meta.user_level);
     let mut report = Report {
         schema: SCHEMA,
         recording: recording(history, sums, begin, &listed),
@@ -110,6 +112,7 @@ pub fn report(
         waits_left_out,
         flame: flame::flame(&sums.stacks, sums.stacks_folded, names),
         trends: trends(&calls, series),
+        user_level: user_level::user_level(sums, &calls, asked_for, begin, names),
         slowest: slowest(history, &calls, begin, has_irq)?,
         in_flight: at_places(history, &sums.open, begin, has_irq)?,
         in_flight_left_out: sums.in_flight.saturating_sub(sums.open.len() as u64),

@@ -105,11 +105,24 @@ pub fn caveats(report: &Report, sums: &Aggregate) -> Vec<String> {
                 .to_string(),
         );
     }
-    said.push(
-        "All times are from inside the kernel, from the entry of a call to its exit. The history has no \
-         times taken in the program around its calls, so the two cannot be set against each other here; \
-         `debox run --tap user` takes them."
+    said.push(match &report.user_level {
+        None => "All times are from inside the kernel, from the entry of a call to its exit. What the \
+                 program would have measured around its calls was not recorded (--user-level of the \
+                 recording)."
             .to_string(),
-    );
+        Some(level) if level.count == 0 => {
+            "The program's own times were asked for (--user-level), and there are none: nothing that ran \
+             made its calls through glibc's functions."
+                .to_string()
+        }
+        Some(level) => format!(
+            "Of {} the program's own time is known; of {} it is not, because they were not made through \
+             glibc's functions for them (stdio, the loader and locks make calls inside of glibc), or their \
+             thread made no call after them. What the recording's probes take at both ends of a call is in \
+             the program's time, and not in the kernel's.",
+            counted(level.count, "call"),
+            count(level.not_measured)
+        ),
+    });
     said
 }

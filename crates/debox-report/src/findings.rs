@@ -4,7 +4,9 @@ use std::fmt::Write;
 
 use crate::build::USER;
 use crate::in_flight;
-use crate::report::{Budget, Call, Finding, FindingKind, Report, SlowCall, Thread, Wait};
+use crate::report::{
+    Budget, Call, Finding, FindingKind, Report, SlowCall, Thread, UserLevelCall, Wait,
+};
 use crate::rest;
 use crate::sentences::{growth_sentence, parts, wait_sentence};
 use crate::units::{count, counted, time};
@@ -25,6 +27,10 @@ const GROWTHS: usize = 4;
 const SHARED: usize = 4;
 /// A finding is about this part of the time that is no idle wait, or more.
 const PART_MIN: f64 = 0.01;
+/// What the program's clock adds to the longest call is worth a sentence from here on,
+const PEAK_MIN_NS: u64 = 100_000;
+/// for so many calls.
+const PEAKS: usize = 2;
 /// Calls that fail: so many, and this part of all.
 const ERRORS_MIN: u64 = 100;
 const ERRORS_PART_MIN: f64 = 0.2;
@@ -84,6 +90,7 @@ pub fn findings(report: &Report) -> Vec<Finding> {
     finder.run_queue();
     finder.errors();
     finder.spinning();
+    finder.user_level();
     finder.at_rest();
     finder.finish()
 }
@@ -355,6 +362,39 @@ impl<'a> Finder<'a> {
                 time(spin)
             );
             self.add(FindingKind::Spin, text, "calls".into(), spin);
+        }
+    }
+
+    /// Calls whose longest is not the call's: the program's clock shows a peak that is none.
+    fn user_level(&mut self) {
+        let Some(level) = &self.report.user_level else {
+            return;
+        };
+        let misleads = |call: &&UserLevelCall| {
+            let more = call.user.max_ns.saturating_sub(call.kernel.max_ns);
+            more >= PEAK_MIN_NS && call.user.max_ns / 2 >= call.kernel.max_ns
+        };
+        for call in level.calls.iter().filter(misleads).take(PEAKS) {
+            let why = call.largest.first().map_or("", |one| {
+                let outside = one.user_ns.saturating_sub(one.kernel_ns);
+                if one.away_ns >= outside / 2 {
+                    " The thread was off the CPU then, on its way to the call or back."
+                } else if one.calls_ns >= outside / 2 {
+                    " Other calls were made in between: a signal's handler, or a piece of a restarted \
+                     call."
+                } else {
+                    ""
+                }
+            });
+            let text = format!(
+                "Measured in the program, {} took up to {}; in the kernel never more than {}.{why}",
+                call.call,
+                time(call.user.max_ns),
+                time(call.kernel.max_ns),
+            );
+            let weight = call.user.max_ns.saturating_sub(call.kernel.max_ns);
+            let evidence = anchor("user-level", &call.call);
+            self.add(FindingKind::UserLevel, text, evidence, weight);
         }
     }
 

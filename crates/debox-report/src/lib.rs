@@ -22,6 +22,7 @@ mod sentences;
 mod timeline;
 mod trend;
 pub mod units;
+mod user_level;
 
 use anyhow::Result;
 use debox_history::History;

@@ -27,6 +27,8 @@ pub struct Report {
     pub waits_left_out: u64,
     pub flame: Flame,
     pub trends: Vec<Trend>,
+    /// Null: the recording was not asked for what the program measures.
+    pub user_level: Option<UserLevel>,
     pub slowest: Vec<SlowCall>,
     /// Calls that had not returned when the recording ended, longest without idle waits first.
     pub in_flight: Vec<SlowCall>,
@@ -94,6 +96,66 @@ pub struct Call {
     pub errors: Vec<(String, u64)>,
     /// Wall time, and the part of the calls that took no longer.
     pub cdf: Vec<(u64, f64)>,
+}
+
+/// What the program measured around its calls, and what the kernel saw of the same calls.
+#[derive(Debug, Clone, Serialize)]
+pub struct UserLevel {
+    /// Calls that were measured in both.
+    pub count: u64,
+    /// Others that returned: of these there are the kernel's times only.
+    pub not_measured: u64,
+    /// In the order of all calls.
+    pub calls: Vec<UserLevelCall>,
+    pub calls_left_out: usize,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct UserLevelCall {
+    pub call: String,
+    pub count: u64,
+    pub not_measured: u64,
+    /// From the program's stamp before the call to the one after it.
+    pub user: Distribution,
+    /// From the kernel's entry to its exit.
+    pub kernel: Distribution,
+    /// Of each call, the one less the other.
+    pub outside: Distribution,
+    /// In the kernel.
+    pub budget: Budget,
+    /// Of what is outside: off the CPU, at most.
+    pub away_ns: u64,
+    /// Of what is outside: in other calls, such as those of signal handlers.
+    pub calls_ns: u64,
+    /// Some of the calls, and those of which most is outside: nanoseconds since the recording began, in
+    /// the program, in the kernel.
+    pub points: Vec<(u64, u64, u64)>,
+    /// Most outside first.
+    pub largest: Vec<UserLevelPoint>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct Distribution {
+    pub min_ns: u64,
+    pub mean_ns: u64,
+    pub median_ns: u64,
+    pub p99_ns: u64,
+    pub max_ns: u64,
+    pub total_ns: u64,
+    /// Time, and the part of the calls that took no longer.
+    pub cdf: Vec<(u64, f64)>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct UserLevelPoint {
+    /// Nanoseconds since the recording began.
+    pub at_ns: u64,
+    pub tid: u32,
+    pub comm: String,
+    pub user_ns: u64,
+    pub kernel_ns: u64,
+    pub away_ns: u64,
+    pub calls_ns: u64,
 }
 
 #[derive(Debug, Clone, Default, Serialize)]
@@ -256,6 +318,7 @@ pub enum FindingKind {
     Errors,
     Spin,
     BetweenCalls,
+    UserLevel,
     Idle,
     Nothing,
 }

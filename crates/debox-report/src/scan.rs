@@ -13,6 +13,7 @@ use crate::aggregate::{Aggregate, LabelSums, Place, StackKey, ThreadSums, WaitKe
 use crate::names::{Name, Names, NONE};
 use crate::segments::{room, Random, Segment, SEGMENTS};
 use crate::timeline::{part_of_class, CPU, IRQ, PREEMPTED, RUNQUEUE, UNLISTED};
+use crate::user_level::Measured;
 use columns::{numbers, Columns, Sleeps, Translators};
 
 /// Rows that are decoded at once.
@@ -245,6 +246,21 @@ impl<'a> Scanner<'a> {
             } else {
                 sums.count += 1;
                 sums.histogram.add(parts.wall);
+            }
+            let user_level = columns.user_level(row).filter(|_| in_call && !in_flight);
+            if let Some([user, away, calls]) = user_level {
+                let one = Measured {
+                    place,
+                    at: begin,
+                    tid: columns.tid[row],
+                    comm: columns.comm.get(row),
+                    user,
+                    kernel: parts.wall,
+                    away,
+                    calls,
+                };
+                let sums = sums.user.get_or_insert_default();
+                sums.add(one, &parts, idle);
             }
             let error = columns.error.get(row);
             if error != NONE && sums.errors.len() < 256 {

@@ -104,8 +104,8 @@ fn every_plot_is_drawn_and_nothing_complains() {
         assert!(!head.contains("data-error"), "{head}\n{log}");
         let theme = if dark { "dark" } else { "light" };
         assert!(head.contains(&format!("data-theme=\"{theme}\"")), "{head}");
-        // Over time, flame graph, latencies, and three calls' costs.
-        assert!(head.contains("data-plots=\"6/6\""), "{head}");
+        // Over time, flame graph, latencies, three of the program's times, and three calls' costs.
+        assert!(head.contains("data-plots=\"9/9\""), "{head}");
         let views =
             "all calls together:4|the calls beside each other, without idle waits:4|openat:2|\
                      mmap:1|epoll_wait:2|between calls:1";

@@ -258,6 +258,48 @@ fn an_empty_history_has_a_report() {
     assert_eq!(report.findings[0].kind, FindingKind::Nothing);
 }
 
+/// The program was pushed off the CPU on the way to two of 2000 calls: it sees two slow calls, and the
+/// kernel none.
+#[test]
+fn what_the_program_measures_is_set_beside_what_the_kernel_saw() {
+    for (group_rows, threads) in [(700, 2), (1 << 18, 1)] {
+        let report = analyzed(group_rows, threads).report;
+        let level = report.user_level.as_ref().expect("it was recorded");
+        let all: u64 = report.calls.iter().map(|call| call.count).sum();
+        assert_eq!((level.count, level.not_measured), (2000, all - 2000));
+        let [call] = level.calls.as_slice() else {
+            panic!("{:?}", level.calls);
+        };
+        let opens: Vec<Call> = calls()
+            .into_iter()
+            .filter(|call| &*call.name == "openat")
+            .collect();
+        let sum = |of: fn(&Call) -> u64| opens.iter().map(of).sum::<u64>();
+        assert_eq!(call.kernel.total_ns, sum(|call| call.wall_ns));
+        let user = |call: &Call| call.user.map_or(0, |user| user.wall_ns);
+        assert_eq!(call.user.total_ns, sum(user));
+        assert_eq!(call.outside.total_ns, 2000 * 150 + 10_000_000);
+        assert_eq!((call.outside.min_ns, call.outside.max_ns), (150, 5_000_150));
+        assert_eq!((call.away_ns, call.calls_ns), (10_000_000, 0));
+        assert_eq!(call.budget.blocked_ns, sum(|call| call.budget.blocked_ns));
+        assert!(call.user.median_ns >= call.kernel.median_ns);
+        // The two are drawn, whatever else is.
+        let peaks = call.points.iter().filter(|point| point.1 > 5_000_000);
+        assert_eq!(peaks.count(), 2);
+        assert_eq!(call.largest[1].away_ns, 5_000_000);
+        let told: Vec<_> = report
+            .findings
+            .iter()
+            .filter(|finding| finding.kind == FindingKind::UserLevel)
+            .collect();
+        let [finding] = told.as_slice() else {
+            panic!("{told:?}");
+        };
+        assert_eq!(finding.evidence, "user-level-openat");
+        assert!(finding.text.contains("off the CPU"), "{}", finding.text);
+    }
+}
+
 /// `schema/history-report-1.json` allows no field that it does not name, and asks for all.
 #[test]
 fn the_json_is_as_its_schema_says() {

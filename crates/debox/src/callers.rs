@@ -10,6 +10,7 @@ const LIBRARIES: &[&str] = &[
     "libpthread",
     "ld-linux",
     "ld-musl",
+    "libdebox_preload.so", // the user tap's shim
     "libstdc++",
     "libc++",
     "[vdso]",
@@ -123,6 +124,7 @@ mod tests {
             ("libc.so.6", "__GI___libc_read+0xd (read.c:26)"),
             ("ld-musl-x86_64.so.1", "fread+0x10"),
             ("[vdso]", "clock_gettime+0x1"),
+            ("libdebox_preload.so", "read+0xaf (calls.def:9)"),
             ("server", "syscall.Syscall+0x46 (syscall_linux.go:87)"),
             ("server", "internal/poll.(*FD).Read+0x21d (fd_unix.go:161)"),
             (

@@ -51,6 +51,8 @@ pub struct Call {
     pub caller: Option<Text>,
     /// The program's stack: outermost function first, `;` in between.
     pub stack: Option<Text>,
+    /// What the program measured around it, if that was asked for and the shim saw the call.
+    pub user: Option<UserLevel>,
     /// In order.
     pub sleeps: Vec<Sleep>,
     /// Sleeps that are not in `sleeps`; their time is in the budget.
@@ -77,6 +79,17 @@ pub struct Budget {
     pub preempted_ns: u64,
     /// Detail `irq`; without it, inside `cpu_ns`.
     pub irq_ns: Option<u64>,
+}
+
+/// A call as the program sees it: from a stamp before it to a stamp after it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct UserLevel {
+    /// Between the stamps: the call, and the rest of this.
+    pub wall_ns: u64,
+    /// Off the CPU on the way into the kernel and back: at most so long.
+    pub away_ns: u64,
+    /// In other calls between the stamps: those of signal handlers, earlier pieces of a restarted call.
+    pub calls_ns: u64,
 }
 
 /// One sleep, from leaving the CPU to coming back.

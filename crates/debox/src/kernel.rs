@@ -38,7 +38,7 @@ pub(crate) fn require_tap(options: &Options) -> Result<()> {
              (--tap kernel)"
         );
     }
-    if options.tap == Tap::User {
+    if options.tap == Tap::User || options.user_stamps {
         if let Some(refusal) = clock::refusal() {
             bail!(refusal);
         }

@@ -4,6 +4,7 @@
 //! numbers is looked up when it is seen for the first time.
 
 mod open;
+mod stamps;
 mod words;
 
 use std::cell::RefCell;
@@ -20,6 +21,7 @@ use crate::report::Report;
 use crate::session::{Options, Session, Tap};
 use crate::tables::{self, types, CALL_IA32, CALL_NONE};
 use crate::trigger::Fired;
+use stamps::Stamps;
 use words::Words;
 
 /// Events that are taken in at once, at most: a program may be faster than this reader.
@@ -39,6 +41,8 @@ pub struct Recorder {
     arrived: Rc<RefCell<Vec<Kept>>>,
     /// Sleeps whose call has not ended, by thread.
     open: HashMap<u32, Open>,
+    /// Rows for which the program's stamps have not come yet.
+    stamps: Stamps,
     words: Words,
 }
 
@@ -46,6 +50,7 @@ pub struct Recorder {
 enum Kept {
     Call(types::kept_call),
     Sleep(types::kept_sleep),
+    Stamps(types::kept_stamps),
 }
 
 #[derive(Default)]
@@ -88,7 +93,14 @@ impl Recorder {
             session,
             arrived,
             open: HashMap::new(),
+            stamps: Stamps::default(),
         })
+    }
+
+    /// With `options.user_stamps`: what a process needs in its environment so that its shim finds the
+    /// session.
+    pub fn tap_address(&self) -> Option<&str> {
+        self.session.tap_address()
     }
 
     /// Brings the threads of a process under monitoring, now or (`armed`) from their next `execve`.
@@ -126,10 +138,16 @@ impl Recorder {
         for kept in &arrived {
             match kept {
                 Kept::Sleep(sleep) => self.add_sleep(sleep),
-                Kept::Call(call) => {
-                    let call = self.call(call);
-                    keep(call)?;
+                Kept::Call(kept) => {
+                    let call = self.call(kept);
+                    if self.session.options.user_stamps {
+                        let is_stamped = kept.flags & tables::THREAD_STAMPED != 0;
+                        self.stamps.add(call, is_stamped, keep)?;
+                    } else {
+                        keep(call)?;
+                    }
                 }
+                Kept::Stamps(stamps) => self.stamps.take(stamps, keep)?,
             }
         }
         let mut again = arrived;
@@ -164,6 +182,7 @@ impl Recorder {
         let tasks = self.tasks_in_flight()?;
         let stopped_ns = self.session.stop()?;
         while self.poll(Duration::ZERO, keep)? {}
+        self.stamps.give_all(keep)?;
         self.keep_in_flight(&tasks, stopped_ns, keep)?;
         let stacks = tasks.kernel_stacks();
         let missing = self.missing()?;
@@ -238,6 +257,7 @@ impl Recorder {
             partial: call.flags & (tables::THREAD_PARTIAL | tables::THREAD_END_UNSEEN) != 0,
             caller,
             stack,
+            user: None,
             sleeps,
             sleeps_left_out: left_out,
         }
@@ -279,6 +299,7 @@ fn read(bytes: &[u8]) -> Option<Kept> {
     match tables::read_value::<u32>(bytes)? {
         tables::KEPT_CALL => tables::read_value(bytes).map(Kept::Call),
         tables::KEPT_SLEEP => tables::read_value(bytes).map(Kept::Sleep),
+        tables::KEPT_STAMPS => tables::read_value(bytes).map(Kept::Stamps),
         _ => None,
     }
 }

@@ -89,6 +89,9 @@ pub struct Options {
     /// How many bytes of records may wait to be taken in by a [`crate::Recorder`], a power of two;
     /// 0: none are sent.
     pub history_bytes: u32,
+    /// With a [`crate::Recorder`]: whether the shim's stamps around calls are kept, too. Its processes
+    /// find the session by [`Session::tap_address`], and `max_records` threads have slots for it.
+    pub user_stamps: bool,
     /// What is looked for at the end of each call.
     pub triggers: Vec<Trigger>,
 }
@@ -108,6 +111,7 @@ impl Default for Options {
             trace: None,
             adopts_sleeps: false,
             history_bytes: 0,
+            user_stamps: false,
             triggers: Vec::new(),
         }
     }
@@ -149,7 +153,8 @@ impl Session {
         if let Some(trace) = session.options.trace.clone() {
             session.start_trace(&trace)?;
         }
-        if session.options.tap == Tap::User && session.options.report {
+        let asked_for = session.options.tap == Tap::User && session.options.report;
+        if asked_for || session.options.user_stamps {
             session.tap = Some(session.start_tap()?);
         }
         Ok(session)
@@ -242,6 +247,7 @@ impl Session {
             self.options.max_records,
             maps.slots.as_fd().as_raw_fd(),
             maps.slot_tids.as_fd().as_raw_fd(),
+            self.options.user_stamps,
             is_monitored,
         )
     }
@@ -265,7 +271,8 @@ impl Session {
             wanted.push(&mut progs.on_contention_end);
             wanted.push(&mut progs.on_bio_queue);
         }
-        if self.options.tap == Tap::User || self.role != Role::Own {
+        let stamps = self.options.user_stamps;
+        if self.options.tap == Tap::User || self.role != Role::Own || stamps {
             wanted.push(&mut progs.on_exec);
         }
         if detail.irq {
@@ -289,8 +296,10 @@ impl Session {
             wanted.push(&mut progs.on_sys_exit);
             wanted.push(&mut progs.on_sys_enter);
         } else {
-            wanted.push(&mut progs.on_signal_deliver);
             wanted.push(&mut progs.on_kernel_fault);
+        }
+        if self.options.tap == Tap::User || stamps {
+            wanted.push(&mut progs.on_signal_deliver);
         }
         for prog in wanted {
             let name = prog.name().to_string_lossy().into_owned();

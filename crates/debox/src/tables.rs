@@ -31,6 +31,7 @@ pub(crate) const THREAD_PARTIAL: u32 = 1 << 1;
 pub(crate) const THREAD_LEFT: u32 = 1 << 4;
 pub(crate) const THREAD_FILTERED: u32 = 1 << 5;
 pub(crate) const THREAD_END_UNSEEN: u32 = 1 << 6;
+pub(crate) const THREAD_STAMPED: u32 = 1 << 7;
 
 pub(crate) const EVENT_THREAD_ENDED: u32 = 1;
 pub(crate) const EVENT_CALL_SITE: u32 = 2;
@@ -41,6 +42,7 @@ pub(crate) const EVENT_TRIGGER: u32 = 6;
 
 pub(crate) const KEPT_CALL: u32 = 1;
 pub(crate) const KEPT_SLEEP: u32 = 2;
+pub(crate) const KEPT_STAMPS: u32 = 3;
 
 pub(crate) const WAKER_TASK: u32 = 1;
 pub(crate) const WAKER_HARDIRQ: u32 = 2;

@@ -24,6 +24,8 @@ use crate::clock::TapClock;
 use crate::tables::{self, add, types};
 
 const VERSION: u32 = 1;
+/// `DEBOX_TAP_SEEN`.
+pub(crate) const SEEN: &str = ":seen";
 const PAGE: u64 = 4096;
 const ROWS: u64 = 512;
 const BUCKETS: usize = 296;
@@ -146,11 +148,12 @@ pub(crate) struct TapServer {
 
 impl TapServer {
     /// `slots_fd` and `tids_fd` are the maps to pass on; `is_monitored` tells whether a process is
-    /// one of the session's.
+    /// one of the session's. `sees_calls`: it keeps what the shim calls to find it, too.
     pub fn start(
         slots: u32,
         slots_fd: RawFd,
         tids_fd: RawFd,
+        sees_calls: bool,
         is_monitored: impl Fn(u32) -> bool + Send + 'static,
     ) -> Result<TapServer> {
         let rows = TapRows::create(slots)?;
@@ -167,7 +170,8 @@ impl TapServer {
             std::process::id(),
             clock.read_counter()
         );
-        let address = format!("{name}:{}", seccomp_filters());
+        let seen = if sees_calls { SEEN } else { "" };
+        let address = format!("{name}:{}{seen}", seccomp_filters());
         let name = UnixAddr::new_abstract(name.as_bytes())?;
         socket::bind(listener.as_raw_fd(), &name).context("cannot name the user tap's socket")?;
         socket::listen(&listener, socket::Backlog::new(1024)?)?;

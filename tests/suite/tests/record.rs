@@ -81,6 +81,134 @@ fn every_call_and_sleep_is_kept() {
     }
 }
 
+/// Rows of a recording with the program's own times; whole and without loss.
+#[track_caller]
+fn with_user_level(command: &[&str]) -> (Vec<Call>, String) {
+    let scratch = Scratch::new();
+    let file = scratch.file("trace.parquet");
+    let path = file.to_str().expect("a path");
+    let arguments = [&["record", "--user-level", "-o", path, "--"], command].concat();
+    let done = debox(&arguments);
+    assert!(done.status.success());
+    let history = History::open(&[&file]).expect("a history");
+    let meta = &history.files[0].meta;
+    assert!(meta.complete && meta.user_level, "{meta:?}");
+    assert_eq!(meta.lost.records, 0, "{meta:?}");
+    let calls = history.calls().map(|call| call.expect("a row").1).collect();
+    let printed = String::from_utf8_lossy(&done.stdout).into_owned();
+    (calls, printed)
+}
+
+/// Python measures its calls by itself: around what the shim measures, which is around the kernel's.
+#[test]
+fn the_programs_time_lies_between_its_own_clock_and_the_kernels() {
+    let program = "\
+import os, time
+for round in range(20):
+    before = time.perf_counter_ns()
+    time.sleep(0.01)
+    print('clock_nanosleep', time.perf_counter_ns() - before)
+for round in range(200):
+    before = time.perf_counter_ns()
+    os.access('/', os.R_OK)
+    print('access', time.perf_counter_ns() - before)
+";
+    let (calls, printed) = with_user_level(&["python3", "-S", "-c", program]);
+    for name in ["clock_nanosleep", "access"] {
+        let own: Vec<u64> = printed
+            .lines()
+            .filter_map(|line| line.strip_prefix(name)?.trim().parse().ok())
+            .collect();
+        let named: Vec<&Call> = calls.iter().filter(|call| &*call.name == name).collect();
+        let last = named.len().checked_sub(own.len()).expect("all are there");
+        assert!(!own.is_empty());
+        for (own, call) in own.iter().zip(&named[last..]) {
+            let user = call.user.unwrap_or_else(|| panic!("{call:#?}"));
+            // What the clocks disagree by in such a time, and less than any way into the kernel takes.
+            let slack = 200 + call.wall_ns / 10_000;
+            assert!(user.wall_ns + slack >= call.wall_ns, "{call:#?}");
+            assert!(*own + slack >= user.wall_ns, "{own} around {call:#?}");
+            if name == "clock_nanosleep" {
+                assert!(call.wall_ns >= ms(9), "{call:#?}");
+                assert!(call.budget.blocked_ns <= call.wall_ns, "{call:#?}");
+            }
+        }
+    }
+}
+
+/// In tar nearly every call goes through a function of libc of its own.
+#[test]
+fn most_calls_of_a_real_program_are_measured_in_both() {
+    let (calls, _) = with_user_level(&["tar", "cf", "/dev/null", "-P", "/usr/include/linux"]);
+    let named = ["newfstatat", "openat", "close", "read", "getdents64"];
+    for name in named {
+        let all: Vec<&Call> = calls.iter().filter(|call| &*call.name == name).collect();
+        let measured = all.iter().filter(|call| call.user.is_some()).count();
+        println!("{name}: {measured} of {}", all.len());
+        // The loader's are made before there is a shim.
+        assert!(
+            name == "getdents64" || measured + 120 >= all.len(),
+            "{name}"
+        );
+        for call in all {
+            let Some(user) = call.user else { continue };
+            let slack = 200 + call.wall_ns / 10_000;
+            assert!(user.wall_ns + slack >= call.wall_ns, "{call:#?}");
+            let outside = user.wall_ns.saturating_sub(call.wall_ns) + slack;
+            assert!(user.away_ns <= outside, "{call:#?}");
+        }
+    }
+}
+
+/// A read is interrupted and restarted again and again, and each time a handler makes calls of its own:
+/// the program sees one long read, and what else it was is told.
+#[test]
+fn what_handlers_do_is_in_the_programs_time_and_not_in_the_calls() {
+    let handlers = program("tap_handlers");
+    let handlers = handlers.to_str().expect("a path");
+    let (calls, _) = with_user_level(&[handlers, "blocked", "300", "0"]);
+    let measured = calls.iter().filter_map(|call| Some((call, call.user?)));
+    let read = measured.filter(|(call, _)| &*call.name == "read");
+    let (call, user) = read
+        .max_by_key(|(_, user)| user.wall_ns)
+        .expect("a read that was measured");
+    println!("{call:#?}");
+    assert!(user.wall_ns >= ms(290), "{user:?}");
+    assert!(!call.restarted, "{call:#?}");
+    // Twenty pieces of the read were restarted, and as many handlers slept for a millisecond each.
+    let outside = user.wall_ns - call.wall_ns;
+    let enough = user.calls_ns >= ms(20) && user.calls_ns >= outside / 2;
+    assert!(enough && user.calls_ns <= outside, "{user:?}");
+    // And what they called was measured by itself.
+    let inner = calls.iter().filter(|call| &*call.name == "getuid");
+    let inner: Vec<&Call> = inner.collect();
+    assert!(inner.len() >= 60, "{}", inner.len());
+    let measured = inner.iter().filter(|call| call.user.is_some()).count();
+    assert!(measured >= 58, "{measured} of {}", inner.len());
+}
+
+#[test]
+fn programs_without_glibcs_functions_are_refused_in_words() {
+    let scratch = Scratch::new();
+    let file = scratch.file("trace.parquet");
+    let path = file.to_str().expect("a path");
+    let setuid = [
+        "record",
+        "--user-level",
+        "-o",
+        path,
+        "--",
+        "su",
+        "--version",
+    ];
+    let done = debox(&setuid);
+    let said = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert_eq!(done.status.code(), Some(125), "{said}");
+    assert!(said.contains("without --user-level"), "{said}");
+    let done = debox(&["record", "--user-level", "-o", path, "-p", "1"]);
+    assert_eq!(done.status.code(), Some(2));
+}
+
 #[test]
 fn a_call_that_hangs_is_in_the_recording() {
     let scratch = Scratch::new();

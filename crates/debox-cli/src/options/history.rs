@@ -34,6 +34,11 @@ pub struct Record {
     /// about a microsecond
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "10us")]
     pub stacks_from: Duration,
+    /// With a command: how long each call takes as the program sees it, too, from just before the call
+    /// to just after it (a preloaded library looks at the clock there; it sees what goes through
+    /// glibc's functions). `debox report` sets both beside each other
+    #[arg(long, conflicts_with = "pid")]
+    pub user_level: bool,
     /// Keep only records for which this holds, as in 'blocked > 1ms && label != epoll'
     #[arg(long, value_name = "PREDICATE", value_parser = parse_predicate)]
     pub filter: Option<Predicate>,
@@ -64,10 +69,11 @@ pub struct Record {
     /// Print the report of `debox run`, too
     #[arg(long)]
     pub report: bool,
-    /// Threads monitored at the same time, at most; each takes 1 kB of memory
-    #[arg(long, value_name = "N", default_value_t = 16384)]
+    /// Threads monitored at the same time, at most: 16384 (1 kB of memory each), with --user-level 2048
+    /// (17 kB each)
+    #[arg(long, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
-    pub max_threads: u32,
+    pub max_threads: Option<u32>,
     /// The command and its arguments
     #[arg(last = true, num_args = 1.., value_name = "CMD")]
     pub command: Vec<std::ffi::OsString>,
@@ -75,6 +81,8 @@ pub struct Record {
 
 impl Record {
     pub fn session_options(&self) -> Options {
+        let usual = if self.user_level { 2048 } else { 16384 };
+        let max_threads = self.max_threads.unwrap_or(usual);
         Options {
             detail: Detail {
                 sleeps: true,
@@ -83,7 +91,9 @@ impl Record {
                 io: self.detail.contains(&MoreDetail::Io),
             },
             slow_ns: u64::try_from(self.stacks_from.as_nanos()).unwrap_or(u64::MAX),
-            max_threads: self.max_threads,
+            max_threads,
+            max_records: if self.user_level { max_threads } else { 0 },
+            user_stamps: self.user_level,
             adopts_sleeps: self.pid.is_some(),
             triggers: self.trigger.clone(),
             history_bytes: u32::try_from(self.buffer.next_power_of_two())

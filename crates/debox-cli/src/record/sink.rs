@@ -69,6 +69,7 @@ impl Sink {
             detail: detail.names(),
             filter: arguments.filter.as_ref().map(|filter| filter.to_string()),
             stacks_from_ns: arguments.session_options().slow_ns,
+            user_level: arguments.user_level,
             realtime_offset_ns: realtime_offset_ns(),
             started_ns: debox::session::monotonic_ns(),
             ..Meta::default()

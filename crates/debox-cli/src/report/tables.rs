@@ -22,6 +22,7 @@ pub fn print(out: &mut impl Write, report: &Report, options: &TableOptions) -> i
         against(out, report, comparison, options)?;
     }
     calls(out, report, options)?;
+    super::user_level::print(out, report, options)?;
     labels(out, report, options)?;
     waits(out, report, options)?;
     growth(out, report, options)?;

@@ -39,6 +39,9 @@ const OFTEN_BLANK: &[&str] = &[
     "in_flight",
 ];
 
+/// None of these is read from groups of which the program measured nothing.
+const OF_USER_LEVEL: &[&str] = &["user_ns", "user_away_ns", "user_calls_ns"];
+
 /// None of these is read from groups without sleeps.
 const OF_SLEEPS: &[&str] = &[
     "sleeps.begin_ns",
@@ -69,6 +72,9 @@ pub fn wanted(group: &Group<'_>) -> Vec<&'static str> {
     if !group.is_blank("sleeps.begin_ns") {
         wanted.extend(OF_SLEEPS);
         wanted.extend(often(OF_SLEEPS_OFTEN_BLANK));
+    }
+    if !group.is_blank("user_ns") {
+        wanted.extend(OF_USER_LEVEL);
     }
     wanted
 }
@@ -124,6 +130,7 @@ pub struct Columns<'a> {
     pub partial: Option<&'a BooleanArray>,
     pub left_out: &'a [u32],
     pub in_flight: Option<&'a BooleanArray>,
+    user_level: Option<[&'a PrimitiveArray<UInt64Type>; 3]>,
     pub sleeps: Option<Sleeps<'a>>,
 }
 
@@ -199,6 +206,14 @@ impl<'a> Columns<'a> {
         };
         let irq = perhaps::<UInt64Type>(batch, "irq_ns")?;
         let irq = irq.filter(|irq| irq.null_count() < rows);
+        let user_level = match perhaps::<UInt64Type>(batch, "user_ns")? {
+            None => None,
+            Some(user) => Some([
+                user,
+                numbers(batch, "user_away_ns")?,
+                numbers(batch, "user_calls_ns")?,
+            ]),
+        };
         let sleeps = match batch.column_by_name("sleeps") {
             None => None,
             Some(column) => {
@@ -233,6 +248,7 @@ impl<'a> Columns<'a> {
             partial: flags(batch, "partial")?,
             left_out: short("sleeps_left_out")?,
             in_flight: flags(batch, "in_flight")?,
+            user_level,
             sleeps,
         })
     }
@@ -248,6 +264,21 @@ impl<'a> Columns<'a> {
             preempted: self.preempted[row],
             irq: irq.map_or(0, |irq| irq.value(row)),
         }
+    }
+
+    /// What the program measured: in all, of that off the CPU outside of the call, and in other calls.
+    #[inline]
+    pub fn user_level(&self, row: usize) -> Option<[u64; 3]> {
+        let [user, away, calls] = self.user_level?;
+        let value = |column: &PrimitiveArray<UInt64Type>| {
+            let there = column.is_valid(row);
+            there.then(|| column.value(row))
+        };
+        Some([
+            value(user)?,
+            value(away).unwrap_or(0),
+            value(calls).unwrap_or(0),
+        ])
     }
 
     /// Where its sleeps are among those of the batch.

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use debox::history::{Budget, Call, Sleep};
+use debox::history::{Budget, Call, Sleep, UserLevel};
 use debox_history::{Limits, Lost, Meta, Writer, SCHEMA};
 
 /// What must stay text wherever it is shown.
@@ -19,6 +19,7 @@ pub fn meta() -> Meta {
         cpus: 2,
         detail: vec!["sleeps".to_string()],
         stacks_from_ns: 10_000,
+        user_level: true,
         realtime_offset_ns: 1_700_000_000_000_000_000,
         started_ns: 1_000,
         complete: true,
@@ -100,7 +101,17 @@ pub fn calls() -> Vec<Call> {
         } else {
             Vec::new()
         };
-        add(call("openat", 0, 3_000 + noise, waits));
+        let open = call("openat", 0, 3_000 + noise, waits);
+        // Pushed off the CPU on the way to two of the calls.
+        let away_ns = if round % 1000 == 7 { 5_000_000 } else { 0 };
+        add(Call {
+            user: Some(UserLevel {
+                wall_ns: open.wall_ns + 150 + away_ns,
+                away_ns,
+                calls_ns: 0,
+            }),
+            ..open
+        });
         add(call("mmap", 0, 1_000 + noise + 10 * round, Vec::new()));
         if round % 100 == 0 {
             add(call(

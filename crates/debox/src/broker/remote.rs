@@ -495,7 +495,7 @@ fn start_tap(connection: &OwnedFd, count: u32, slots: OwnedFd) -> Result<TapServ
         let _given_on = (&slots, &tids); // as long as there is somebody to answer
         table.has(pid)
     };
-    TapServer::start(count, slots_fd, tids_fd, is_monitored)
+    TapServer::start(count, slots_fd, tids_fd, false, is_monitored)
 }
 
 /// The thread of each slot, as the probes keep it: an array whose entries are eight bytes apart.

@@ -175,7 +175,9 @@ impl Session {
             let values = maps.odd_rows.lookup_percpu(&key, MapFlags::ANY)?;
             add_row(&mut rows, call, values);
         }
-        if let Some(tap) = &self.tap {
+        // With `user_stamps` the probes count the calls, too.
+        let counts = self.options.tap == Tap::User;
+        if let Some(tap) = self.tap.as_ref().filter(|_| counts) {
             tap.rows.add_to(&mut rows)?;
         }
         Ok(rows)

@@ -10,6 +10,7 @@ use nix::sys::time::TimeVal;
 
 use crate::broker::channel;
 use crate::record::VERSION;
+use crate::usertap::SEEN;
 
 /// The environment variable of the shim (`DEBOX_TAP_VARIABLE` of attach.h).
 const VARIABLE: &str = "DEBOX_TAP";
@@ -28,6 +29,10 @@ pub(super) struct Joined {
 /// this process is none of its own.
 pub(super) fn find() -> Option<Joined> {
     let address = std::env::var(VARIABLE).ok()?;
+    // A recording takes the shim's stamps alone: its records are not whole.
+    if address.ends_with(SEEN) {
+        return None;
+    }
     // What follows a colon is of no concern here.
     let name = address.split(':').next()?;
     let socket = socket::socket(

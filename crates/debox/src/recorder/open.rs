@@ -134,6 +134,7 @@ impl Recorder {
             partial: thread.flags & tables::THREAD_PARTIAL != 0,
             caller,
             stack,
+            user: None,
             sleeps,
             sleeps_left_out: kept.left_out,
         })

@@ -28,8 +28,9 @@ pub(super) fn configure(open: &mut OpenDeboxSkel, options: &Options) -> Result<(
     rodata.want_io = options.detail.io;
     rodata.adopt_sleeps = options.adopts_sleeps;
     rodata.want_report = options.report;
-    rodata.want_records = options.max_records > 0;
+    rodata.want_records = options.max_records > 0 && !options.user_stamps;
     rodata.want_history = options.history_bytes > 0;
+    rodata.want_stamps = options.user_stamps;
     rodata.slow_ns = options.slow_ns;
     rodata.user_tap = options.tap == Tap::User;
     rodata.max_threads = options.max_threads;
@@ -111,7 +112,7 @@ pub(super) fn configure(open: &mut OpenDeboxSkel, options: &Options) -> Result<(
     progs.on_sys_exit.set_autoload(options.tap == Tap::Kernel);
     progs
         .on_signal_deliver
-        .set_autoload(options.tap == Tap::User);
+        .set_autoload(options.tap == Tap::User || options.user_stamps);
     progs.on_kernel_fault.set_autoload(options.tap == Tap::User);
     Ok(())
 }
@@ -125,7 +126,7 @@ pub(super) fn configure_role(
     let is_shared = matches!(role, Role::Shared { .. });
     open.progs
         .on_exec
-        .set_autoload(options.tap == Tap::User || role != Role::Own);
+        .set_autoload(options.tap == Tap::User || options.user_stamps || role != Role::Own);
     open.progs.release_tasks.set_autoload(is_shared);
     if role == Role::Own {
         return Ok(());
