@@ -11,7 +11,7 @@ use clap::{Args, Parser, ValueEnum};
 use latlab::programmed::{parse_fault, Fault, Service};
 use latlab::units::{parse_duration, parse_size};
 
-use self::values::{parse_load, parse_rate, parse_vary, Vary};
+use self::values::{parse_load, parse_rate, parse_speed, parse_vary, Vary};
 use self::what::parse_target;
 pub use self::what::{MixOption, Target, What};
 
@@ -32,7 +32,8 @@ pub enum Subcommand {
     #[command(
         after_help = "Examples:\n  latlab run http://localhost/ --connections 100 --duration 30s\n  \
         latlab run http://localhost/ --files /srv/files --rate 2000 -o rows.parquet\n  \
-        latlab run http://localhost/ --files /srv/files --mix full --rate 1000,2000,4000 --duration 30s\n\n\
+        latlab run http://localhost/ --files /srv/files --mix full --rate 1000,2000,4000 --duration 30s\n  \
+        latlab run http://localhost/ --log access.log --log-speed 10\n\n\
         Without --rate the loop is closed: each connection asks again when its reply has come. With \
         --rate it is open: requests are intended to start at that rate whatever the server does, and \
         latency is counted from there, so that a server that stalls cannot hide it.\n\n\
@@ -86,6 +87,14 @@ pub enum Subcommand {
         Exit status: as with `latlab run`."
     )]
     Sweep(Sweep),
+    /// Make Parquet of the rows that a killed run has left
+    #[command(
+        after_help = "Example:\n  latlab recover .latlab-run-1234-Wx3hQa -o rows.parquet\n\n\
+        While the load runs, rows are in a directory beside the file that they are to be in (without -o: among \
+        the temporary files). Where latlab itself is killed they stay there. The file says that the run was \
+        not gone through to its end, and `latlab analyze` does, too."
+    )]
+    Recover(Recover),
     Analyze(latlab_analysis::command::Analyze),
     Disk(latlab_disk::Options),
     /// List the servers that latlab can start
@@ -156,16 +165,20 @@ pub struct Run {
     /// Requests in a second, in an open loop; several rates are steps of equal length
     #[arg(short, long, value_name = "RPS", value_delimiter = ',', value_parser = parse_rate)]
     pub rate: Vec<f64>,
-    /// With --rate: how requests follow each other
+    /// With --log: start requests when the log has them, so many times as fast: 1 is as fast as they came
+    #[arg(long, value_name = "FACTOR", value_parser = parse_speed, requires = "log")]
+    #[arg(conflicts_with_all = ["rate", "think"])]
+    pub log_speed: Option<f64>,
+    /// How requests follow each other: with --rate, and within the seconds of a log
     #[arg(long, value_enum, default_value_t = Gaps::Poisson)]
     pub gaps: Gaps,
     /// In a closed loop: how long to wait after a reply
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "0s")]
     #[arg(conflicts_with = "rate")]
     pub think: Duration,
-    /// How long, warm-up included
-    #[arg(short, long, value_name = "TIME", value_parser = parse_duration, default_value = "10s")]
-    pub duration: Duration,
+    /// How long, warm-up included [default: 10s, or with --log-speed as long as the log has requests]
+    #[arg(short, long, value_name = "TIME", value_parser = parse_duration)]
+    pub duration: Option<Duration>,
     /// What starts in so long a time at the beginning is not counted (but kept in the rows)
     #[arg(short, long, value_name = "TIME", value_parser = parse_duration, default_value = "0s")]
     pub warmup: Duration,
@@ -346,6 +359,22 @@ pub struct Sweep {
     /// How to print the result
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
+}
+
+#[derive(Args)]
+pub struct Recover {
+    /// The directory that the run has left; it is removed when the file is written
+    #[arg(value_name = "SPOOL")]
+    pub spool: PathBuf,
+    /// The Parquet file to write
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+    /// Leave the directory there
+    #[arg(long)]
+    pub keep: bool,
+    /// Where rows are damaged, take those before; the directory then stays
+    #[arg(long)]
+    pub despite_damage: bool,
 }
 
 #[derive(Args)]

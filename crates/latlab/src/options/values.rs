@@ -7,6 +7,13 @@ pub fn parse_rate(text: &str) -> Result<f64, String> {
     }
 }
 
+pub fn parse_speed(text: &str) -> Result<f64, String> {
+    match text.strip_suffix('x').unwrap_or(text).parse() {
+        Ok(speed) if (0.001..=1e6).contains(&speed) => Ok(speed),
+        _ => Err("expected how many times as fast, as in 1 or 10".to_string()),
+    }
+}
+
 pub fn parse_parameter(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_string(), value.to_string())),
