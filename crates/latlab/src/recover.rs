@@ -54,7 +54,7 @@ pub fn recover(spool: &Path, output: &Path, options: Options) -> Result<Recovere
         let mut reader = SpoolReader::open(&path).with_context(cannot)?;
         let before = recovered.rows;
         loop {
-            match reader.next().with_context(cannot)? {
+            match reader.read_next().with_context(cannot)? {
                 Next::Row(row) => {
                     file.push(&row, &workload)?;
                     recovered.rows += 1;

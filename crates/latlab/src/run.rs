@@ -340,7 +340,7 @@ fn merge(plan: &Plan, outcomes: &Outcomes, spools: &Path, meta: Meta) -> Result<
         let cannot = || format!("cannot read {}", spool.display());
         let mut reader = SpoolReader::open(&spool).with_context(cannot)?;
         loop {
-            match reader.next().with_context(cannot)? {
+            match reader.read_next().with_context(cannot)? {
                 Next::Row(row) => {
                     latencies.add(&row);
                     if let Some(file) = &mut file {

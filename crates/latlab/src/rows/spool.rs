@@ -96,7 +96,7 @@ impl SpoolReader {
         })
     }
 
-    pub fn next(&mut self) -> io::Result<Next> {
+    pub fn read_next(&mut self) -> io::Result<Next> {
         let mut bytes = [0; ROW_BYTES];
         let mut came = 0;
         while came < ROW_BYTES {
@@ -227,7 +227,7 @@ mod tests {
         let mut reader = SpoolReader::open(file.path()).unwrap();
         let mut rows = Vec::new();
         loop {
-            match reader.next().unwrap() {
+            match reader.read_next().unwrap() {
                 Next::Row(row) => rows.push(row),
                 end => return (rows, end),
             }
