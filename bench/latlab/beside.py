@@ -197,16 +197,11 @@ def main():
             ratios = sorted(other[key] / own[key] for own, other in zip(rounds["latlab"], results))
             print(f"  {name:<7} {title:<29} {statistics.median(ratios):>6.3f} "
                   f"({ratios[0]:.3f} to {ratios[-1]:.3f})")
-    if options.rate:
-        return finish(options, rounds)
-    print("mean by Little's law (connections over throughput), us")
-    for name, results in rounds.items():
-        values = sorted(options.connections / result["rps"] * 1e6 for result in results)
-        print(f"  {name:<7} {statistics.median(values):>10.1f} ({values[0]:.1f} to {values[-1]:.1f})")
-    return finish(options, rounds)
-
-
-def finish(options, rounds):
+    if not options.rate:
+        print("mean by Little's law (connections over throughput), us")
+        for name, results in rounds.items():
+            values = sorted(options.connections / result["rps"] * 1e6 for result in results)
+            print(f"  {name:<7} {statistics.median(values):>10.1f} ({values[0]:.1f} to {values[-1]:.1f})")
     late = [result["late_p99"] / 1e3 for result in rounds["latlab"]]
     print(f"latlab's own lateness, p99: {min(late):.1f} to {max(late):.1f} us")
     for reason in {result["refused"] for result in rounds["latlab"]} - {None}:
