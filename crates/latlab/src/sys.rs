@@ -301,11 +301,17 @@ pub fn signal(pid: u32, signal: i32) {
     }
 }
 
-/// Ends what is left of a process group.
+/// Ends what is left of a process group, and waits a moment until it has gone.
 pub fn kill_group(leader: u32) {
-    if let Ok(leader) = libc::pid_t::try_from(leader) {
+    let Ok(leader) = libc::pid_t::try_from(leader) else {
+        return;
+    };
+    for _ in 0..50 {
         // SAFETY: no memory is passed.
-        unsafe { libc::killpg(leader, libc::SIGKILL) };
+        if unsafe { libc::killpg(leader, libc::SIGKILL) } != 0 {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
     }
 }
 
