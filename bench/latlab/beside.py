@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""latlab beside wrk (and oha, if there is one) on one nginx, round by round.
+"""latlab beside wrk, and oha and vegeta if they are there, on one nginx, round by round.
 
 Closed loops of the same connections ask for the same file. Where both measure the same thing,
 requests per second and the mean latency, they should say the same within the spread of the rounds.
@@ -8,6 +8,9 @@ wrk 4 adds requests to its latencies that it thinks it has omitted (`stats_corre
 too long where a run is uneven; in a closed loop without pauses the mean is connections over
 throughput, whatever any generator says of it, and that is printed beside. The generators' own CPU
 time for a request is the ceiling that each would have on one core.
+
+With --rate the loops are open: latlab, oha and vegeta are to start requests at that rate, at even distances.
+latlab's and oha's latencies then are from when a request was to start, vegeta's from when it was sent.
 """
 
 import argparse
@@ -52,11 +55,12 @@ class Bench:
         options = self.options
         text, cpu, status = measured(self.pin + [
             options.latlab, "run", self.url, "-c", str(options.connections),
+            *(["--rate", str(options.rate), "--gaps", "constant"] if options.rate else []),
             "--duration", f"{options.seconds}s", "--format", "json"])
         if status not in (0, 3):
             raise SystemExit(f"latlab failed with {status}")
         result = json.loads(text)
-        latency = result["latency_from_start"]
+        latency = result["latency_from_intended" if options.rate else "latency_from_start"]
         return {
             "rps": result["throughput_rps"], "p50": latency["p50_ns"], "p99": latency["p99_ns"],
             "mean": latency["mean_ns"], "cpu_us": cpu / result["requests"] * 1e6,
@@ -85,6 +89,7 @@ class Bench:
         options = self.options
         text, cpu, status = measured(self.pin + [
             "oha", "--no-tui", "--output-format", "json", "-c", str(options.connections),
+            *(["-q", str(options.rate), "--latency-correction"] if options.rate else []),
             "-z", f"{options.seconds}s", self.url])
         if status != 0:
             raise SystemExit(f"oha failed with {status}")
@@ -95,6 +100,30 @@ class Bench:
             "rps": result["summary"]["requestsPerSec"], "p50": percentiles["p50"] * 1e9,
             "p99": percentiles["p99"] * 1e9, "mean": result["summary"]["average"] * 1e9,
             "cpu_us": cpu / requests * 1e6,
+        }
+
+
+    def vegeta(self):
+        options = self.options
+        workers = str(options.connections)
+        with tempfile.TemporaryDirectory(prefix="latlab-vegeta-") as directory:
+            targets, results = os.path.join(directory, "targets"), os.path.join(directory, "results")
+            with open(targets, "w", encoding="utf-8") as file:
+                file.write(f"GET {self.url}\n")
+            # A rate of 0 is as fast as the workers can.
+            _, cpu, status = measured(self.pin + [
+                "vegeta", "attack", "-targets", targets, "-output", results,
+                "-rate", str(options.rate), "-workers", workers, "-max-workers", workers,
+                "-connections", workers, "-max-body", "0", "-duration", f"{options.seconds}s"])
+            if status != 0:
+                raise SystemExit(f"vegeta failed with {status}")
+            report = subprocess.run(["vegeta", "report", "-type", "json", results],
+                                    check=True, capture_output=True, text=True).stdout
+        result = json.loads(report)
+        latency = result["latencies"]
+        return {
+            "rps": result["throughput"], "p50": latency["50th"], "p99": latency["99th"],
+            "mean": latency["mean"], "cpu_us": cpu / result["requests"] * 1e6,
         }
 
 
@@ -114,6 +143,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=int, default=5)
     parser.add_argument("--connections", type=int, default=64)
+    parser.add_argument("--rate", type=int, default=0, help="requests in a second, in open loops")
     parser.add_argument("--size", type=int, default=1024, help="of the file")
     parser.add_argument("--port", type=int, default=18731)
     parser.add_argument("--server-cpu", default="0")
@@ -137,7 +167,8 @@ def main():
             wait_for(url)
             bench = Bench(options, url)
             peers = {"latlab": bench.latlab}
-            for name in ("wrk", "oha"):
+            # wrk 4 has no rates.
+            for name in ("oha", "vegeta") if options.rate else ("wrk", "oha", "vegeta"):
                 if shutil.which(name):
                     peers[name] = getattr(bench, name)
             rounds = {name: [] for name in peers}
@@ -158,10 +189,19 @@ def main():
         for name, results in rounds.items():
             values = sorted(result[key] / scale for result in results)
             print(f"  {name:<7} {statistics.median(values):>10.1f} ({values[0]:.1f} to {values[-1]:.1f})")
-    print("mean by Little's law (connections over throughput), us")
-    for name, results in rounds.items():
-        values = sorted(options.connections / result["rps"] * 1e6 for result in results)
-        print(f"  {name:<7} {statistics.median(values):>10.1f} ({values[0]:.1f} to {values[-1]:.1f})")
+    print("over latlab's, round by round")
+    for key, _, title in columns:
+        for name, results in rounds.items():
+            if name == "latlab":
+                continue
+            ratios = sorted(other[key] / own[key] for own, other in zip(rounds["latlab"], results))
+            print(f"  {name:<7} {title:<29} {statistics.median(ratios):>6.3f} "
+                  f"({ratios[0]:.3f} to {ratios[-1]:.3f})")
+    if not options.rate:
+        print("mean by Little's law (connections over throughput), us")
+        for name, results in rounds.items():
+            values = sorted(options.connections / result["rps"] * 1e6 for result in results)
+            print(f"  {name:<7} {statistics.median(values):>10.1f} ({values[0]:.1f} to {values[-1]:.1f})")
     late = [result["late_p99"] / 1e3 for result in rounds["latlab"]]
     print(f"latlab's own lateness, p99: {min(late):.1f} to {max(late):.1f} us")
     for reason in {result["refused"] for result in rounds["latlab"]} - {None}:

@@ -23,4 +23,4 @@ pub mod rows;
 mod stats;
 mod text;
 
-pub use request::{Basis, Request, Run, Unit};
+pub use request::{Basis, Mode, Request, Run, Unit};

@@ -3,6 +3,7 @@
 //! What a file is, its first bytes tell. Every file is taken for hostile: what is wrong in it is an error
 //! that says where, and memory is bounded by [`REQUESTS_MAX`](crate::request::REQUESTS_MAX).
 
+mod assembler;
 mod columns;
 mod delimited;
 mod lines;

@@ -46,13 +46,16 @@ pub struct Meta {
     /// Requests that were due before are no results.
     #[serde(default)]
     pub warmup_ns: Option<i64>,
+    /// How long requests were to be sent, warm-up included.
+    #[serde(default)]
+    pub duration_ns: Option<i64>,
     /// Why `latlab` says that these figures are not the server's.
     #[serde(default)]
     pub refused: Option<String>,
 }
 
 /// How late the generator itself was with its requests.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lateness {
     pub p50_ns: i64,
     pub p99_ns: i64,

@@ -4,13 +4,14 @@ use std::path::Path;
 
 use anyhow::{ensure, Result};
 use latlab::run::Plan;
+use latlab::signals::{unless_interrupted, Interrupted};
 use latlab::summary::Summary;
 use latlab::units::{count, time};
 use serde::Serialize;
 
 use crate::options::{Compare, Format, Target};
 use crate::plan::{ns, of_what, open_loop, ready};
-use crate::procedure::{new_directory, run_once, status, troubles, Spread};
+use crate::procedure::{judge, new_directory, run_whole, Spread};
 
 /// What is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -68,6 +69,8 @@ struct Comparison {
     schema: &'static str,
     a: String,
     b: String,
+    /// Whether somebody ended it before all repeats.
+    interrupted: bool,
     measures: Vec<Compared>,
     a_runs: Vec<Summary>,
     b_runs: Vec<Summary>,
@@ -79,7 +82,8 @@ pub fn compare(arguments: &Compare) -> Result<u8> {
     }
     let (mut a_runs, mut b_runs) = (Vec::new(), Vec::new());
     let (mut a, mut b) = (String::new(), String::new());
-    for repeat in 1..=arguments.repeats {
+    let mut interrupted = false;
+    'all: for repeat in 1..=arguments.repeats {
         let mut both = [
             (&arguments.a, "a", &mut a_runs, &mut a),
             (&arguments.b, "b", &mut b_runs, &mut b),
@@ -93,15 +97,21 @@ pub fn compare(arguments: &Compare) -> Result<u8> {
                 .output
                 .as_ref()
                 .map(|directory| directory.join(file));
-            let (run, called) = measure(arguments, target, repeat, output.as_deref())?;
-            ensure!(!run.interrupted, "interrupted");
+            let measured = measure(arguments, target, repeat, output.as_deref());
+            let Some((run, called)) = unless_interrupted(measured)? else {
+                interrupted = true;
+                break 'all;
+            };
             runs.push(run);
             *name = called;
         }
     }
+    // Without a pair there is nothing to compare.
+    ensure!(!a_runs.is_empty() && !b_runs.is_empty(), Interrupted);
     let result = Comparison {
         schema: "latlab.compare/1",
         measures: compared(&a_runs, &b_runs),
+        interrupted,
         a,
         b,
         a_runs,
@@ -111,9 +121,8 @@ pub fn compare(arguments: &Compare) -> Result<u8> {
         Format::Json => println!("{}", serde_json::to_string_pretty(&result)?),
         Format::Text => print(&result),
     }
-    Ok(status(&troubles(
-        result.a_runs.iter().chain(&result.b_runs),
-    )))
+    let runs = result.a_runs.iter().chain(&result.b_runs);
+    Ok(judge(runs, result.interrupted))
 }
 
 fn measure(
@@ -136,7 +145,7 @@ fn measure(
         output: output.map(Path::to_path_buf),
         ..plan
     };
-    Ok((run_once(&plan)?, ready.name.clone()))
+    Ok((run_whole(&plan)?, ready.name.clone()))
 }
 
 fn compared(a_runs: &[Summary], b_runs: &[Summary]) -> Vec<Compared> {

@@ -1,11 +1,13 @@
 //! A control group for a server: a part of a CPU, a limit for its memory and page cache. Gone with the
 //! value that stands for it.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{bail, ensure, Context, Result};
+
+use crate::{leftover, sys};
 
 const ROOT: &str = "/sys/fs/cgroup";
 /// The scheduler gives out the quota anew in each of these; the default is 100 ms, within which a
@@ -27,23 +29,37 @@ impl Limits {
     }
 }
 
+/// Begins the names of all groups; the process that made them follows.
+const PREFIX: &str = "latlab-";
+
 /// Control groups that were made; in the first version each controller has a tree of its own.
 pub struct Group {
     directories: Vec<PathBuf>,
+    /// Of the directories: who finds one without has found what a killed latlab left.
+    locks: Vec<File>,
 }
 
 impl Group {
+    /// A group of this process, told from its others by `name`.
     pub fn new(name: &str, limits: Limits) -> Result<Group> {
-        let mut group = Group {
-            directories: Vec::new(),
-        };
+        let mut group = Group::none();
         if limits.any() {
+            remove_left();
+            let name = &format!("{PREFIX}{}-{name}", std::process::id());
             // What was made before an error goes with the value.
             group.make(name, limits).context(
                 "cannot confine the server: that takes root and the control groups cpu and memory",
             )?;
         }
         Ok(group)
+    }
+
+    /// No group: no limits.
+    pub fn none() -> Group {
+        Group {
+            directories: Vec::new(),
+            locks: Vec::new(),
+        }
     }
 
     fn make(&mut self, name: &str, limits: Limits) -> Result<()> {
@@ -98,7 +114,20 @@ impl Group {
         fs::create_dir(&directory)
             .with_context(|| format!("cannot make {}", directory.display()))?;
         self.directories.push(directory.clone());
+        let lock = File::open(&directory)?;
+        let _ = lock.try_lock();
+        self.locks.push(lock);
         Ok(directory)
+    }
+
+    /// Files in which the kernel counts processes that it has killed because the memory was used up.
+    pub fn memory_counts(&self) -> Vec<PathBuf> {
+        let names = ["memory.events", "memory.oom_control"];
+        let files = self
+            .directories
+            .iter()
+            .flat_map(|directory| names.map(|name| directory.join(name)));
+        files.filter(|file| file.exists()).collect()
     }
 
     /// Where a process has to write its number to be in the group.
@@ -112,6 +141,13 @@ impl Group {
         self.entrances()
             .iter()
             .all(|procs| fs::read_to_string(procs).map_or(true, |text| text.trim().is_empty()))
+    }
+
+    /// Ends everything that is left in it.
+    pub fn kill(&self) {
+        for pid in self.pids() {
+            sys::signal(pid, libc::SIGKILL);
+        }
     }
 
     /// Everything that is left in it.
@@ -148,6 +184,40 @@ impl Group {
     }
 }
 
+/// How many processes such a file counts.
+pub fn killed_for_memory(counts: &Path) -> u64 {
+    let text = fs::read_to_string(counts).unwrap_or_default();
+    let count = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
+    count
+        .and_then(|count| count.trim().parse().ok())
+        .unwrap_or(0)
+}
+
+/// Removes the groups of latlabs that were killed, with what still runs in them: servers that nobody stops
+/// any more.
+fn remove_left() {
+    for tree in ["", "cpu", "memory"] {
+        let place = Path::new(ROOT).join(tree);
+        for directory in leftover::abandoned(&place, &[PREFIX], Path::to_path_buf) {
+            let mut group = Group::none();
+            group.directories.push(directory.clone());
+            let pids = group.pids();
+            group.kill();
+            let ended = match pids.len() {
+                0 => String::new(),
+                count => format!(", and ended {count} processes in it"),
+            };
+            match group.remove() {
+                Ok(()) => eprintln!(
+                    "latlab: removed {}, which a killed latlab had left{ended}",
+                    directory.display()
+                ),
+                Err(error) => eprintln!("latlab: a killed latlab has left it: {error:#}"),
+            }
+        }
+    }
+}
+
 impl Drop for Group {
     fn drop(&mut self) {
         if let Err(error) = self.remove() {
@@ -175,12 +245,11 @@ mod tests {
 
     #[test]
     fn a_busy_process_gets_no_more_than_its_share() {
-        let name = format!("latlab-test-{}", std::process::id());
         let limits = Limits {
             cpus: Some(0.1),
             memory: Some(64 << 20),
         };
-        let Ok(mut group) = Group::new(&name, limits) else {
+        let Ok(mut group) = Group::new("test", limits) else {
             eprintln!("SKIPPED a_busy_process_gets_no_more_than_its_share: no control groups");
             return;
         };

@@ -4,13 +4,14 @@ use anyhow::{ensure, Context, Result};
 use latlab::fileset::{self, FileSet};
 use latlab::load::Mode;
 use latlab::run::Plan;
+use latlab::signals::{unless_interrupted, Interrupted};
 use latlab::summary::{Summary, PACE_BITS};
 use latlab::units::count;
 use serde::Serialize;
 
 use crate::options::{Conform, Format};
 use crate::plan::{of_what, ready};
-use crate::procedure::{run_once, status, troubles};
+use crate::procedure::{judge, run_whole};
 use crate::progress::Progress;
 
 /// Of the connections, so many have to conform.
@@ -39,6 +40,9 @@ struct Conformance {
     score: u32,
     /// Whether more were not tried.
     at_least: bool,
+    /// Whether somebody ended it, or the server ended, before the number was found: it then is between the
+    /// score and the least number that was not served well.
+    interrupted: bool,
     tried: Vec<Tried>,
 }
 
@@ -56,13 +60,24 @@ pub fn conform(arguments: &Conform) -> Result<u8> {
         server: String::new(),
         score: 0,
         at_least: false,
+        interrupted: false,
         tried: Vec::new(),
     };
     // `well` is served well, `too_many` is not.
     let (mut well, mut too_many) = (0, None);
     let mut next = arguments.least;
     loop {
-        let tried = attempt(arguments, next, &mut result.server)?;
+        let tried = attempt(arguments, next, &mut result.server);
+        let Some(tried) = unless_interrupted(tried)? else {
+            result.interrupted = true;
+            break;
+        };
+        if tried.run.server_ended.is_some() {
+            // That is no matter of how many there were.
+            result.interrupted = true;
+            result.tried.push(tried);
+            break;
+        }
         if arguments.format == Format::Text {
             println!(
                 "{:>7} connections: {:.1} % conform, {:.2} % of {} requests failed",
@@ -85,6 +100,7 @@ pub fn conform(arguments: &Conform) -> Result<u8> {
             Some(bound) => well + (bound - well) / 2,
         };
     }
+    ensure!(!result.tried.is_empty(), Interrupted);
     result.score = well;
     result.at_least = too_many.is_none();
     match arguments.format {
@@ -96,9 +112,8 @@ pub fn conform(arguments: &Conform) -> Result<u8> {
             count(u64::from(result.score))
         ),
     }
-    Ok(status(&troubles(
-        result.tried.iter().map(|tried| &tried.run),
-    )))
+    let runs = result.tried.iter().map(|tried| &tried.run);
+    Ok(judge(runs, result.interrupted))
 }
 
 fn attempt(arguments: &Conform, connections: u32, server: &mut String) -> Result<Tried> {
@@ -133,8 +148,7 @@ fn attempt(arguments: &Conform, connections: u32, server: &mut String) -> Result
         },
         ..plan
     };
-    let run = run_once(&plan)?;
-    ensure!(!run.interrupted, "interrupted");
+    let run = run_whole(&plan)?;
     server.clone_from(&ready.name);
     let failed: u64 = run.errors.values().sum();
     let failing = failed as f64 / run.requests.max(1) as f64;

@@ -9,20 +9,26 @@
 //! - [`run`]: the generator processes together, and whether they can be believed;
 //! - [`summary`]: what a person wants to know first.
 //!
-//! [`servers`] starts servers and [`confine`] limits what they may use. [`dynamic`] and [`fastcgi`] are the program that serves the dynamic requests behind a server;
-//! [`programmed`] is a server whose service times are known, to test all of this with.
+//! [`servers`] starts servers and [`confine`] limits what they may use. [`dynamic`] and [`fastcgi`] are the
+//! program that serves the dynamic requests behind a server; [`programmed`] is a server whose service times
+//! are known, to test all of this with. [`signals`] has latlab undo all of it when it is told to end;
+//! [`leftover`] finds what it could not undo because it was killed, and [`recover`] reads its rows.
 
 pub mod confine;
 pub mod content;
 pub mod dynamic;
 pub mod fastcgi;
 pub mod fileset;
+pub mod leftover;
+mod listener;
 pub mod load;
 pub mod programmed;
+pub mod recover;
 pub mod reply;
 pub mod rows;
 pub mod run;
 pub mod servers;
+pub mod signals;
 pub mod summary;
 pub mod sys;
 pub mod units;

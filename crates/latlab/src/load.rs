@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::rows::Lateness;
 use crate::workload::Spec;
 
-pub use arrivals::{Arrivals, Step};
+pub use arrivals::{Arrivals, Rates, Step};
 pub use engine::run;
 
 /// When requests start.
@@ -30,6 +30,8 @@ pub enum Mode {
     Paced { bits_per_second: u64 },
     /// At these rates, whatever the server does.
     Open { steps: Vec<Step>, poisson: bool },
+    /// At these times since the start of the run, in this order, whatever the server does.
+    Replay { starts: Vec<i64> },
 }
 
 /// What one generator process does.

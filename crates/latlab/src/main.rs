@@ -18,10 +18,11 @@ use anyhow::{Context, Result};
 use clap::Parser;
 use latlab::fileset::{self, FileSet};
 use latlab::programmed::{self, Program};
+use latlab::recover::{self, recover};
 use latlab::run::run;
 use latlab::{servers, units, worker};
 
-use crate::options::{Cli, Create, Fileset, Format, Run, Server, Servers, Subcommand};
+use crate::options::{Cli, Create, Fileset, Format, Recover, Run, Server, Servers, Subcommand};
 use crate::progress::Progress;
 
 /// Exit status when the figures are not the server's.
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
         Subcommand::Conform(arguments) => conform::conform(&arguments),
         Subcommand::Compare(arguments) => compare::compare(&arguments),
         Subcommand::Sweep(arguments) => sweep::sweep(&arguments),
+        Subcommand::Recover(arguments) => recover_rows(&arguments),
         Subcommand::Analyze(arguments) => analyze(&arguments),
         Subcommand::Disk(arguments) => latlab_disk::run(arguments).map(|()| 0),
         Subcommand::Servers(arguments) => list_servers(&arguments),
@@ -85,7 +87,8 @@ fn load(arguments: &Run) -> Result<u8> {
         arguments.record.as_deref(),
     )?;
     let plan = plan::of_run(&ready, arguments)?;
-    let progress = Progress::time(arguments.duration);
+    let duration = u64::try_from(plan.duration_ns).unwrap_or(0);
+    let progress = Progress::time(std::time::Duration::from_nanos(duration));
     let summary = run(&plan, |requests, failures| {
         progress.requests(requests, failures)
     })?;
@@ -99,6 +102,28 @@ fn load(arguments: &Run) -> Result<u8> {
     } else {
         0
     })
+}
+
+fn recover_rows(arguments: &Recover) -> Result<u8> {
+    let options = recover::Options {
+        keep: arguments.keep,
+        despite_damage: arguments.despite_damage,
+    };
+    let recovered = recover(&arguments.spool, &arguments.output, options)?;
+    for left_out in &recovered.left_out {
+        eprintln!("latlab: {left_out}");
+    }
+    let planned = recovered.duration_ns.map_or(String::new(), |ns| {
+        format!(" of a run that was to take {}", units::time(ns))
+    });
+    println!(
+        "{}: {} requests, {} of them failed, from the first {}{planned}",
+        arguments.output.display(),
+        units::count(recovered.rows),
+        units::count(recovered.failures),
+        units::time(recovered.last_ns)
+    );
+    Ok(0)
 }
 
 fn analyze(arguments: &latlab_analysis::command::Analyze) -> Result<u8> {

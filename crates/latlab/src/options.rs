@@ -1,13 +1,19 @@
 //! The command line.
 
+mod values;
+mod what;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, ValueEnum};
 
 use latlab::programmed::{parse_fault, Fault, Service};
-use latlab::run::Url;
-use latlab::units::{parse_duration, parse_share, parse_size};
+use latlab::units::{parse_duration, parse_size};
+
+use self::values::{parse_load, parse_rate, parse_speed, parse_vary, Vary};
+use self::what::parse_target;
+pub use self::what::{MixOption, Target, What};
 
 #[derive(Parser)]
 #[command(name = "latlab", version, about, max_term_width = 100)]
@@ -26,7 +32,8 @@ pub enum Subcommand {
     #[command(
         after_help = "Examples:\n  latlab run http://localhost/ --connections 100 --duration 30s\n  \
         latlab run http://localhost/ --files /srv/files --rate 2000 -o rows.parquet\n  \
-        latlab run http://localhost/ --files /srv/files --mix full --rate 1000,2000,4000 --duration 30s\n\n\
+        latlab run http://localhost/ --files /srv/files --mix full --rate 1000,2000,4000 --duration 30s\n  \
+        latlab run http://localhost/ --log access.log --log-speed 10\n\n\
         Without --rate the loop is closed: each connection asks again when its reply has come. With \
         --rate it is open: requests are intended to start at that rate whatever the server does, and \
         latency is counted from there, so that a server that stalls cannot hide it.\n\n\
@@ -80,6 +87,14 @@ pub enum Subcommand {
         Exit status: as with `latlab run`."
     )]
     Sweep(Sweep),
+    /// Make Parquet of the rows that a killed run has left
+    #[command(
+        after_help = "Example:\n  latlab recover .latlab-run-1234-Wx3hQa -o rows.parquet\n\n\
+        While the load runs, rows are in a directory beside the file that they are to be in (without -o: among \
+        the temporary files). Where latlab itself is killed they stay there. The file says that the run was \
+        not gone through to its end, and `latlab analyze` does, too."
+    )]
+    Recover(Recover),
     Analyze(latlab_analysis::command::Analyze),
     Disk(latlab_disk::Options),
     /// List the servers that latlab can start
@@ -136,102 +151,6 @@ pub enum Format {
     Json,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum MixOption {
-    /// Files alone
-    Static,
-    /// 30 % dynamic: pages, advertisements by cookie, forms, CGI (latlab-dynamic serves them)
-    Full,
-}
-
-/// What is asked for, and of whom.
-#[derive(Args, Clone)]
-pub struct What {
-    /// Ask for the files of this set (`latlab fileset create`), which the server has at the URL
-    #[arg(long, value_name = "DIR")]
-    pub files: Option<PathBuf>,
-    /// With --files: of the set only the first so many directories
-    #[arg(long, value_name = "N", requires = "files")]
-    pub directories: Option<u32>,
-    /// With --files: which requests
-    #[arg(long, value_enum, default_value_t = MixOption::Static)]
-    pub mix: MixOption,
-    /// With --mix full: where latlab-dynamic is
-    #[arg(long, value_name = "PATH", default_value = "/dynamic")]
-    pub dynamic_prefix: String,
-    /// Ask for what an access log (common or combined format) has, in its order
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["files", "urls", "sizes"])]
-    pub log: Option<PathBuf>,
-    /// Ask for the URLs or paths of this list, one in each line
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["files", "sizes"])]
-    pub urls: Option<PathBuf>,
-    /// Ask for sizes drawn from this distribution: a size and a weight in each line
-    #[arg(long, value_name = "FILE", conflicts_with = "files")]
-    pub sizes: Option<PathBuf>,
-    /// With --sizes: the path for a size
-    #[arg(long, value_name = "PATH", default_value = "/bytes/{size}")]
-    pub size_path: String,
-    /// What the workload follows from
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
-    /// Check the content of so many replies, as in 1% (length and status always are)
-    #[arg(long, value_name = "SHARE", value_parser = parse_share, default_value = "1%")]
-    pub verify: f64,
-    /// Requests on a connection before it is ended; without it, as many as the server allows
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    pub per_connection: Option<u32>,
-    /// How long a request may take
-    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "10s")]
-    pub timeout: Duration,
-    /// Processes that make the load, each on one CPU
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    #[arg(value_parser = clap::value_parser!(u16).range(1..=256))]
-    pub processes: u16,
-    /// How late the generator may be itself, at the 99th percentile
-    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "1ms")]
-    pub max_lateness: Duration,
-    #[command(flatten)]
-    pub conditions: Conditions,
-}
-
-const STARTED: &str = "For servers that latlab starts";
-
-/// For servers that latlab starts itself.
-#[derive(Args, Clone)]
-pub struct Conditions {
-    /// How servers are started, beside the ones that come along (docs/latlab.md)
-    #[arg(help_heading = STARTED, long, value_name = "FILE")]
-    pub servers: Option<PathBuf>,
-    /// CPUs that the server may use, as in 0.5
-    #[arg(help_heading = STARTED, long, value_name = "N", value_parser = parse_cpus)]
-    pub cpus: Option<f64>,
-    /// Memory that the server may use, its page cache included, as in 300M
-    #[arg(help_heading = STARTED, long, value_name = "SIZE", value_parser = parse_size)]
-    pub memory: Option<u64>,
-    /// Have the kernel forget the files first
-    #[arg(help_heading = STARTED, long)]
-    pub cold: bool,
-    /// Another value for one of the server's parameters, as in workers=4 (`latlab servers` has them)
-    #[arg(help_heading = STARTED, long, value_name = "NAME=VALUE", value_parser = parse_parameter)]
-    pub set: Vec<(String, String)>,
-}
-
-/// A server that latlab starts, or one that runs.
-#[derive(Clone)]
-pub enum Target {
-    Server(String),
-    Url(Url),
-}
-
-fn parse_target(text: &str) -> Result<Target, String> {
-    let is_name = text != "localhost" && !text.contains([':', '/']);
-    // A host without a port or a path may be called like a server; with a dot it is a host.
-    match is_name && !text.contains('.') {
-        true => Ok(Target::Server(text.to_string())),
-        false => Url::parse(text).map(Target::Url),
-    }
-}
-
 #[derive(Args)]
 pub struct Run {
     /// http://HOST[:PORT][/PATH], or the name of a server for latlab to start (`latlab servers`)
@@ -246,16 +165,20 @@ pub struct Run {
     /// Requests in a second, in an open loop; several rates are steps of equal length
     #[arg(short, long, value_name = "RPS", value_delimiter = ',', value_parser = parse_rate)]
     pub rate: Vec<f64>,
-    /// With --rate: how requests follow each other
+    /// With --log: start requests when the log has them, so many times as fast: 1 is as fast as they came
+    #[arg(long, value_name = "FACTOR", value_parser = parse_speed, requires = "log")]
+    #[arg(conflicts_with_all = ["rate", "think"])]
+    pub log_speed: Option<f64>,
+    /// How requests follow each other: with --rate, and within the seconds of a log
     #[arg(long, value_enum, default_value_t = Gaps::Poisson)]
     pub gaps: Gaps,
     /// In a closed loop: how long to wait after a reply
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "0s")]
     #[arg(conflicts_with = "rate")]
     pub think: Duration,
-    /// How long, warm-up included
-    #[arg(short, long, value_name = "TIME", value_parser = parse_duration, default_value = "10s")]
-    pub duration: Duration,
+    /// How long, warm-up included [default: 10s, or with --log-speed as long as the log has requests]
+    #[arg(short, long, value_name = "TIME", value_parser = parse_duration)]
+    pub duration: Option<Duration>,
     /// What starts in so long a time at the beginning is not counted (but kept in the rows)
     #[arg(short, long, value_name = "TIME", value_parser = parse_duration, default_value = "0s")]
     pub warmup: Duration,
@@ -439,6 +362,22 @@ pub struct Sweep {
 }
 
 #[derive(Args)]
+pub struct Recover {
+    /// The directory that the run has left; it is removed when the file is written
+    #[arg(value_name = "SPOOL")]
+    pub spool: PathBuf,
+    /// The Parquet file to write
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+    /// Leave the directory there
+    #[arg(long)]
+    pub keep: bool,
+    /// Where rows are damaged, take those before; the directory then stays
+    #[arg(long)]
+    pub despite_damage: bool,
+}
+
+#[derive(Args)]
 pub struct Servers {
     /// More of them
     #[arg(long, value_name = "FILE")]
@@ -475,50 +414,6 @@ pub struct Man {
 #[derive(Args)]
 pub struct Completions {
     pub shell: clap_complete::Shell,
-}
-
-fn parse_rate(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(rate) if (0.01..=1e8).contains(&rate) => Ok(rate),
-        _ => Err("expected requests per second, as in 2000".to_string()),
-    }
-}
-
-fn parse_parameter(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((name, value)) if !name.is_empty() => Ok((name.to_string(), value.to_string())),
-        _ => Err("expected a name and a value, as in workers=4".to_string()),
-    }
-}
-
-/// A parameter and all its values.
-#[derive(Clone)]
-pub struct Vary {
-    pub name: String,
-    pub values: Vec<String>,
-}
-
-fn parse_vary(text: &str) -> Result<Vary, String> {
-    let (name, values) = parse_parameter(text)?;
-    let values: Vec<String> = values.split(',').map(str::to_string).collect();
-    if values.len() < 2 || values.iter().any(String::is_empty) {
-        return Err("expected a name and two values or more, as in workers=1,2,4".to_string());
-    }
-    Ok(Vary { name, values })
-}
-
-fn parse_cpus(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(cpus) if (0.1..=4096.0).contains(&cpus) => Ok(cpus),
-        _ => Err("expected a number of CPUs from 0.1 up, as in 0.5".to_string()),
-    }
-}
-
-fn parse_load(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(load) if (0.001..=20.0).contains(&load) => Ok(load),
-        _ => Err("expected a part of the capacity, as in 0.8".to_string()),
-    }
 }
 
 #[cfg(test)]

@@ -8,9 +8,10 @@ use latlab::confine::Limits;
 use latlab::fileset;
 use latlab::load::{Mode, Step};
 use latlab::run::{Plan, Url};
-use latlab::servers::{self, Recorder, Running};
+use latlab::servers::{self, Recorder, Running, Watch};
+use latlab::signals;
 use latlab::units::count;
-use latlab::workload::{read_access_log, read_sizes, read_urls, Mix, Spec};
+use latlab::workload::{read_access_log, read_sizes, read_urls, replay, Mix, Spec};
 
 use crate::options::{Gaps, MixOption, Run, Target, What};
 
@@ -23,11 +24,20 @@ pub fn ns(time: Duration) -> i64 {
 pub struct Ready {
     pub url: Url,
     pub name: String,
-    _running: Option<Running>,
+    running: Option<Running>,
+}
+
+impl Ready {
+    /// Looks after the server, if latlab has started it.
+    pub fn watch(&self) -> Option<Watch> {
+        self.running.as_ref()?.watch(&self.name)
+    }
 }
 
 /// Starts a server, or finds where it is.
 pub fn ready(target: &Target, what: &What, record: Option<&Path>) -> Result<Ready> {
+    // From here on there may be something to undo.
+    signals::catch();
     let conditions = &what.conditions;
     let limits = Limits {
         cpus: conditions.cpus,
@@ -43,7 +53,7 @@ pub fn ready(target: &Target, what: &What, record: Option<&Path>) -> Result<Read
             return Ok(Ready {
                 url: url.clone(),
                 name: url.text(),
-                _running: None,
+                running: None,
             });
         }
         Target::Server(name) => name,
@@ -81,7 +91,7 @@ pub fn ready(target: &Target, what: &What, record: Option<&Path>) -> Result<Read
             path: "/".to_string(),
         },
         name: name.clone(),
-        _running: Some(running),
+        running: Some(running),
     })
 }
 
@@ -126,17 +136,26 @@ pub fn of_what(
         load: None,
         server: ready.name.clone(),
         output: None,
+        watch: ready.watch(),
         program: std::env::current_exe().context("cannot find latlab's own program")?,
     })
 }
 
+const DURATION: Duration = Duration::from_secs(10);
+
 pub fn of_run(ready: &Ready, arguments: &Run) -> Result<Plan> {
-    let open = !arguments.rate.is_empty();
+    let open = !arguments.rate.is_empty() || arguments.log_speed.is_some();
     let connections = arguments
         .connections
         .unwrap_or(if open { 1024 } else { 64 });
-    let (duration, warmup) = (arguments.duration, arguments.warmup);
-    let mut plan = of_what(ready, &arguments.what, duration, warmup, connections)?;
+    let duration = arguments.duration.unwrap_or(DURATION);
+    let mut plan = of_what(
+        ready,
+        &arguments.what,
+        duration,
+        arguments.warmup,
+        connections,
+    )?;
     ensure!(
         arguments.requests != Some(0) && plan.duration_ns > 0,
         "there is nothing to do in a run of no time or no requests"
@@ -153,7 +172,40 @@ pub fn of_run(ready: &Ready, arguments: &Run) -> Result<Plan> {
     };
     plan.requests = arguments.requests;
     plan.output = arguments.output.clone();
-    Ok(plan)
+    match (&arguments.what.log, arguments.log_speed) {
+        (Some(log), Some(speed)) => replayed_log(plan, arguments, log, speed),
+        _ => Ok(plan),
+    }
+}
+
+/// The same, with the times of the log.
+fn replayed_log(plan: Plan, arguments: &Run, log: &Path, speed: f64) -> Result<Plan> {
+    let (logged, _) = read_access_log(log)?;
+    let replayed = replay(logged, speed, arguments.gaps == Gaps::Poisson, plan.seed)
+        .with_context(|| format!("{} cannot be replayed", log.display()))?;
+    if replayed.timeless > 0 {
+        eprintln!(
+            "latlab: {}: left out, too: {} requests whose time cannot be read",
+            log.display(),
+            count(replayed.timeless)
+        );
+    }
+    let mut starts = replayed.starts;
+    let duration_ns = match arguments.duration {
+        Some(duration) => ns(duration).min(replayed.duration_ns),
+        None => replayed.duration_ns,
+    };
+    // So that the rate is that of what is asked for.
+    starts.retain(|start| *start < duration_ns);
+    Ok(Plan {
+        spec: Spec::List {
+            paths: replayed.paths,
+            log: true,
+        },
+        mode: Mode::Replay { starts },
+        duration_ns,
+        ..plan
+    })
 }
 
 /// Steps of equal length.
@@ -196,18 +248,19 @@ fn spec(what: &What, url: &Url) -> Result<Spec> {
         "--mix full needs the file set that it asks for: name it with --files"
     );
     if let Some(log) = &what.log {
-        let (paths, skipped) = read_access_log(log)?;
+        let (logged, skipped) = read_access_log(log)?;
         if skipped != Default::default() {
             eprintln!(
                 "latlab: {}: {} requests; left out: {} that are not GET, {} that were not answered \
                 with the content, {} that cannot be read",
                 log.display(),
-                count(paths.len() as u64),
+                count(logged.len() as u64),
                 count(skipped.methods),
                 count(skipped.statuses),
                 count(skipped.unreadable)
             );
         }
+        let paths = logged.into_iter().map(|request| request.path).collect();
         return Ok(Spec::List { paths, log: true });
     }
     if let Some(urls) = &what.urls {

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use anyhow::{ensure, Context, Result};
 use latlab::run::{run, Plan};
+use latlab::signals::{unless_interrupted, Interrupted};
 use latlab::summary::Summary;
 use latlab::units::{count, time};
 use serde::Serialize;
@@ -118,6 +119,13 @@ pub fn run_once(plan: &Plan) -> Result<Summary> {
     summary
 }
 
+/// A run that is whole: one that was interrupted is none of a procedure's, and ends it.
+pub fn run_whole(plan: &Plan) -> Result<Summary> {
+    let summary = run_once(plan)?;
+    ensure!(!summary.interrupted, Interrupted);
+    Ok(summary)
+}
+
 /// `latlab.capacity/1`
 #[derive(Serialize)]
 struct CapacityResult {
@@ -125,11 +133,14 @@ struct CapacityResult {
     url: String,
     rps: Spread,
     bytes_per_second: Spread,
+    /// Whether somebody ended it before all repeats.
+    interrupted: bool,
     runs: Vec<Summary>,
 }
 
 fn measure_capacity(plan: &Plan, repeats: u32) -> Result<CapacityResult> {
     let mut runs = Vec::new();
+    let mut interrupted = false;
     for repeat in 0..repeats {
         let plan = Plan {
             seed: plan.seed + u64::from(repeat),
@@ -138,17 +149,24 @@ fn measure_capacity(plan: &Plan, repeats: u32) -> Result<CapacityResult> {
             output: None,
             ..plan.clone()
         };
-        let summary = run_once(&plan)?;
+        let Some(summary) = unless_interrupted(run_whole(&plan))? else {
+            interrupted = true;
+            break;
+        };
+        let ended = summary.server_ended.clone();
         ensure!(
             summary.ok > 0,
-            "{} gave no good reply: {:?}; see `latlab run {0}`",
+            "{} gave no good reply: {:?}; {}",
             summary.url,
-            summary.errors
+            summary.errors,
+            ended.unwrap_or_else(|| format!("see `latlab run {}`", summary.url))
         );
-        let interrupted = summary.interrupted;
         runs.push(summary);
-        ensure!(!interrupted, "interrupted");
+        if ended.is_some() {
+            break;
+        }
     }
+    ensure!(!interrupted || !runs.is_empty(), Interrupted);
     let nothing = "there was no run";
     Ok(CapacityResult {
         schema: "latlab.capacity/1",
@@ -156,6 +174,7 @@ fn measure_capacity(plan: &Plan, repeats: u32) -> Result<CapacityResult> {
         rps: Spread::of(runs.iter().map(|run| run.throughput_rps)).context(nothing)?,
         bytes_per_second: Spread::of(runs.iter().map(|run| run.bytes_per_second))
             .context(nothing)?,
+        interrupted,
         runs,
     })
 }
@@ -168,6 +187,16 @@ pub fn troubles<'a>(runs: impl IntoIterator<Item = &'a Summary>) -> Vec<String> 
         .collect();
     all.dedup();
     all
+}
+
+/// Why the result of a procedure is not that of a server; `interrupted`: of a procedure that was not gone
+/// through to its end.
+pub fn judge<'a>(runs: impl IntoIterator<Item = &'a Summary>, interrupted: bool) -> u8 {
+    let mut all = troubles(runs);
+    if interrupted {
+        all.push("interrupted: it is of the runs until then".to_string());
+    }
+    status(&all)
 }
 
 pub fn status(troubles: &[String]) -> u8 {
@@ -202,7 +231,7 @@ pub fn capacity(arguments: &Capacity) -> Result<u8> {
             result.runs.len()
         ),
     }
-    Ok(status(&troubles(&result.runs)))
+    Ok(judge(&result.runs, result.interrupted))
 }
 
 /// All runs at one load.
@@ -225,6 +254,8 @@ struct ProfileResult {
     capacity_rps: f64,
     /// None if it was given.
     capacity: Option<CapacityResult>,
+    /// Whether somebody ended it before all repeats.
+    interrupted: bool,
     loads: Vec<AtLoad>,
 }
 
@@ -243,6 +274,7 @@ pub fn profile(arguments: &Profile) -> Result<u8> {
         Some(_) => None,
         None => Some(measure_capacity(&plan, arguments.repeats)?),
     };
+    let mut interrupted = capacity.as_ref().is_some_and(|found| found.interrupted);
     let capacity_rps = arguments
         .capacity
         .or(capacity.as_ref().map(|capacity| capacity.rps.median))
@@ -260,6 +292,9 @@ pub fn profile(arguments: &Profile) -> Result<u8> {
         .collect();
     'all: for repeat in 1..=arguments.repeats {
         for at_load in &mut loads {
+            if interrupted {
+                break 'all;
+            }
             let file = format!("load-{:.3}-{repeat}.parquet", at_load.load);
             let plan = Plan {
                 // The same requests at the same load, whatever the server: two profiles can be compared.
@@ -269,11 +304,14 @@ pub fn profile(arguments: &Profile) -> Result<u8> {
                 output: Some(directory.join(&file)),
                 ..plan.clone()
             };
-            let summary = run_once(&plan)?;
-            let interrupted = summary.interrupted;
+            let Some(summary) = unless_interrupted(run_whole(&plan))? else {
+                interrupted = true;
+                break 'all;
+            };
+            let ended = summary.server_ended.is_some();
             at_load.files.push(file);
             at_load.runs.push(summary);
-            if interrupted {
+            if ended {
                 break 'all;
             }
         }
@@ -287,6 +325,7 @@ pub fn profile(arguments: &Profile) -> Result<u8> {
         server: plan.server.clone(),
         capacity_rps,
         capacity,
+        interrupted,
         loads,
     };
     let text = serde_json::to_string_pretty(&result)?;
@@ -299,7 +338,7 @@ pub fn profile(arguments: &Profile) -> Result<u8> {
     }
     let of_capacity = result.capacity.iter().flat_map(|capacity| &capacity.runs);
     let of_loads = result.loads.iter().flat_map(|load| &load.runs);
-    Ok(status(&troubles(of_capacity.chain(of_loads))))
+    Ok(judge(of_capacity.chain(of_loads), result.interrupted))
 }
 
 fn print_profile(result: &ProfileResult) {

@@ -6,9 +6,14 @@
 
 mod parquet_file;
 mod spool;
+mod spools;
 
-pub use parquet_file::{Lateness, Meta, ParquetFile, META_KEY};
-pub use spool::{read_spool, Spool};
+pub use latlab_analysis::rows::{Lateness, Meta, SCHEMA};
+pub use parquet_file::ParquetFile;
+pub use spool::{Next, Spool, SpoolReader};
+pub use spools::{
+    advice, process_file, remove as remove_spool, take as take_spool, Description, Spools,
+};
 
 use crate::workload::Kind;
 

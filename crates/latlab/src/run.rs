@@ -11,7 +11,11 @@ use anyhow::{bail, ensure, Context, Result};
 use serde_json::json;
 
 use crate::load::{Config, Delays, Mode, Outcome};
-use crate::rows::{read_spool, Meta, ParquetFile};
+use crate::rows::{
+    advice, process_file, Description, Meta, Next, ParquetFile, SpoolReader, Spools, SCHEMA,
+};
+use crate::servers::Watch;
+use crate::signals;
 use crate::summary::{Latencies, Summary};
 use crate::sys;
 use crate::worker::Said;
@@ -37,6 +41,8 @@ pub struct Plan {
     pub load: Option<f64>,
     pub server: String,
     pub output: Option<PathBuf>,
+    /// The server, if latlab has started it.
+    pub watch: Option<Watch>,
     /// The `latlab` whose `worker` subcommand makes the load.
     pub program: PathBuf,
 }
@@ -99,6 +105,8 @@ impl Url {
 const OTHER_DESCRIPTORS: u64 = 32;
 /// Processes are given so long to start.
 const START_NS: i64 = 150_000_000;
+/// And so long for each byte of a long list that they are told; it takes them a tenth of that.
+const TELL_NS_PER_BYTE: i64 = 50;
 /// A generator that sleeps for less than this share of the run has no time to spare.
 const IDLE_SHARE: f64 = 0.04;
 
@@ -143,20 +151,32 @@ impl Plan {
             process,
             processes: self.processes,
             connections: share(u64::from(self.connections)) as u32,
-            mode: self.mode.clone(),
+            mode: match &self.mode {
+                // As the paths, in turn.
+                Mode::Replay { starts } => Mode::Replay {
+                    starts: starts
+                        .iter()
+                        .skip(usize::from(process))
+                        .step_by(usize::from(self.processes))
+                        .copied()
+                        .collect(),
+                },
+                mode => mode.clone(),
+            },
             requests_per_connection: self.requests_per_connection,
             timeout_ns: self.timeout_ns,
             duration_ns: self.duration_ns,
             warmup_ns: self.warmup_ns,
             start_at_ns,
             requests: self.requests.map(share),
-            spool: spool.join(format!("process-{process}")),
+            spool: process_file(spool, process),
         }
     }
 
     fn offered_rps(&self) -> Option<f64> {
         match &self.mode {
             Mode::Closed { .. } | Mode::Paced { .. } => None,
+            Mode::Replay { starts } => Some(starts.len() as f64 / (self.duration_ns as f64 / 1e9)),
             Mode::Open { steps, .. } => {
                 let total: f64 = steps.iter().map(|step| step.rps * step.ns as f64).sum();
                 Some(total / steps.iter().map(|step| step.ns).sum::<i64>() as f64)
@@ -168,30 +188,56 @@ impl Plan {
 /// Runs it; `progress` gets requests and failures so far. With an output the rows are in a file
 /// afterwards, whatever went wrong.
 pub fn run(plan: &Plan, mut progress: impl FnMut(u64, u64)) -> Result<Summary> {
+    signals::check()?;
     plan.check()?;
     let address = plan.url.address()?;
-    let place = plan.output.as_deref().and_then(Path::parent);
-    let place = place.filter(|parent| *parent != Path::new(""));
-    let spools = match &plan.output {
-        Some(_) => tempfile::Builder::new()
-            .prefix(".latlab-run-")
-            .tempdir_in(place.unwrap_or(Path::new("."))),
-        None => tempfile::Builder::new().prefix("latlab-run-").tempdir(),
-    };
-    let spools = spools.context("cannot make a directory for what is measured")?;
-    let start_at_ns = sys::now_ns() + START_NS;
-    let started_realtime_ns = sys::realtime_ns() + START_NS;
+    let told = serde_json::to_vec(&plan.spec)?.len() as i64 * (1 + i64::from(plan.processes));
+    let from_now_ns = START_NS + TELL_NS_PER_BYTE * told;
+    let start_at_ns = sys::now_ns() + from_now_ns;
+    let started_realtime_ns = sys::realtime_ns() + from_now_ns;
+    let meta = meta(plan, started_realtime_ns);
+    let description = Description::new(meta.clone(), plan.spec.clone(), plan.seed, plan.processes);
+    let spools = Spools::create(plan.output.as_deref(), &description)?;
     let outcomes = generate(
         plan,
         |process| plan.config(process, address, start_at_ns, spools.path()),
         &mut progress,
     )?;
-    let summary = merge(plan, &outcomes, spools.path(), started_realtime_ns);
+    let summary = merge(plan, &outcomes, spools.path(), meta);
     if summary.is_err() && plan.output.is_some() {
         let kept = spools.keep();
-        return summary.with_context(|| format!("what was measured is left in {}", kept.display()));
+        let advice = advice(&kept);
+        return summary.with_context(|| {
+            format!("what was measured is left in {} ({advice})", kept.display())
+        });
     }
     summary
+}
+
+/// What is known of a run when it begins.
+fn meta(plan: &Plan, started_realtime_ns: i64) -> Meta {
+    Meta {
+        schema: SCHEMA.to_string(),
+        tool_version: env!("CARGO_PKG_VERSION").to_string(),
+        host: host_name(),
+        started_realtime_ns,
+        mode: match plan.mode {
+            Mode::Closed { .. } | Mode::Paced { .. } => latlab_analysis::Mode::Closed,
+            Mode::Open { .. } | Mode::Replay { .. } => latlab_analysis::Mode::Open,
+        },
+        offered_rps: plan.offered_rps(),
+        connections: Some(u64::from(plan.connections)),
+        seed: Some(plan.seed),
+        fileset: describe(&plan.spec),
+        server: Some(plan.server.clone().into()),
+        load: plan.load,
+        lateness: None,
+        reply_lateness: None,
+        generator_cpu: None,
+        warmup_ns: Some(plan.warmup_ns),
+        duration_ns: Some(plan.duration_ns),
+        refused: None,
+    }
 }
 
 type Outcomes = Vec<Result<Outcome, String>>;
@@ -219,7 +265,8 @@ fn generate(
     }
     drop(sender);
     let pids: Vec<u32> = children.iter().map(Child::id).collect();
-    sys::forward_signals(&pids);
+    signals::catch();
+    signals::forward_to(&pids);
     let mut outcomes: Outcomes = (0..plan.processes)
         .map(|_| Err("a generator process was killed".to_string()))
         .collect();
@@ -241,7 +288,7 @@ fn generate(
             .wait()
             .context("cannot wait for a generator process")?;
     }
-    sys::forward_signals(&[]);
+    signals::forward_to(&[]);
     Ok(outcomes)
 }
 
@@ -277,12 +324,7 @@ fn start(
 }
 
 /// One file and one summary of all processes.
-fn merge(
-    plan: &Plan,
-    outcomes: &Outcomes,
-    spools: &Path,
-    started_realtime_ns: i64,
-) -> Result<Summary> {
+fn merge(plan: &Plan, outcomes: &Outcomes, spools: &Path, meta: Meta) -> Result<Summary> {
     let workload = Workload::new(&plan.spec, plan.seed, 0.0, 0, 1)?;
     let mut file = plan
         .output
@@ -291,17 +333,25 @@ fn merge(
         .transpose()?;
     let mut latencies = Latencies::new(plan.warmup_ns, plan.duration_ns);
     for process in 0..plan.processes {
-        let spool = spools.join(format!("process-{process}"));
+        let spool = process_file(spools, process);
         if !spool.exists() {
             continue;
         }
-        read_spool(&spool, |row| {
-            latencies.add(&row);
-            match &mut file {
-                Some(file) => file.push(&row, &workload),
-                None => anyhow::Ok(()),
+        let cannot = || format!("cannot read {}", spool.display());
+        let mut reader = SpoolReader::open(&spool).with_context(cannot)?;
+        loop {
+            match reader.read_next().with_context(cannot)? {
+                Next::Row(row) => {
+                    latencies.add(&row);
+                    if let Some(file) = &mut file {
+                        file.push(&row, &workload)?;
+                    }
+                }
+                // A generator that was killed may leave a part of a row.
+                Next::End { .. } => break,
+                Next::Damaged => bail!("{} is damaged", spool.display()),
             }
-        })?;
+        }
     }
     let (mut lateness, mut reply_lateness) = (Delays::default(), Delays::default());
     let mut total = Outcome::default();
@@ -350,32 +400,25 @@ fn merge(
             busy * 100.0
         ));
     }
+    let server_ended = plan.watch.as_ref().and_then(Watch::ended);
+    let killed = plan.watch.as_ref().and_then(Watch::killed_for_memory);
+    troubles.extend(server_ended.iter().cloned());
+    troubles.extend(killed);
     let meta = Meta {
-        schema: "latlab.requests/1",
-        tool_version: env!("CARGO_PKG_VERSION"),
-        host: host_name(),
-        started_realtime_ns,
-        mode: match plan.mode {
-            Mode::Closed { .. } | Mode::Paced { .. } => "closed",
-            Mode::Open { .. } => "open",
-        },
-        offered_rps: plan.offered_rps(),
-        connections: plan.connections,
-        seed: plan.seed,
-        fileset: describe(&plan.spec),
-        server: plan.server.clone(),
-        load: plan.load,
-        lateness: lateness.lateness(),
-        reply_lateness: reply_lateness.lateness(),
-        generator_cpu: cpu.min(1.0),
-        warmup_ns: plan.warmup_ns,
-        duration_ns: plan.duration_ns,
+        lateness: Some(lateness.lateness()),
+        reply_lateness: Some(reply_lateness.lateness()),
+        generator_cpu: Some(cpu.min(1.0)),
         refused: (!troubles.is_empty()).then(|| troubles.join("; ")),
+        ..meta
     };
     if let Some(file) = file {
         file.finish(&meta)?;
     }
-    Ok(latencies.summary(plan, &meta, &total, ended_early))
+    let summary = latencies.summary(plan, &meta, &total, ended_early);
+    Ok(Summary {
+        server_ended,
+        ..summary
+    })
 }
 
 fn host_name() -> String {

@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use anyhow::{bail, ensure, Context, Result};
 use serde::Deserialize;
 
-use crate::confine::{Group, Limits};
+use crate::confine::{self, Group, Limits};
 use crate::fileset::{files_of, FileSet};
-use crate::sys;
+use crate::{leftover, listener, signals, sys};
 
 /// How a server is started.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -118,6 +118,72 @@ pub struct Running {
     group: Group,
     pub port: u16,
     directory: tempfile::TempDir,
+    /// Of the directory: held as long as the server is.
+    _lock: Option<fs::File>,
+}
+
+/// Begins the names of servers' directories; the process that made them follows.
+const PREFIX: &str = "latlab-server-";
+const LOGS: [&str; 3] = ["server.log", "dynamic.log", "error.log"];
+
+/// Looks after a server while a run takes place.
+#[derive(Debug, Clone)]
+pub struct Watch {
+    name: String,
+    pid: u32,
+    directory: PathBuf,
+    memory_counts: Vec<(PathBuf, u64)>,
+}
+
+impl Watch {
+    /// A sentence if it is not there any more.
+    pub fn ended(&self) -> Option<String> {
+        let how = sys::how_ended(self.pid)?;
+        let said = said(&self.directory);
+        let last = said.lines().next_back().map_or(String::new(), |line| {
+            let short: String = line.chars().take(200).collect();
+            format!("; the last that it said: {short}")
+        });
+        Some(format!(
+            "{} was not there to the end: {how}{last}",
+            self.name
+        ))
+    }
+
+    /// A sentence if the kernel has killed processes of it since the watch began.
+    pub fn killed_for_memory(&self) -> Option<String> {
+        let counts = self.memory_counts.iter();
+        let killed: u64 = counts
+            .map(|(file, before)| confine::killed_for_memory(file).saturating_sub(*before))
+            .sum();
+        (killed > 0).then(|| {
+            format!(
+                "the kernel killed {killed} processes of {}, whose memory (--memory) did not suffice",
+                self.name
+            )
+        })
+    }
+}
+
+/// What a server has written.
+fn said(directory: &Path) -> String {
+    let logs = LOGS.map(|log| {
+        let bytes = fs::read(directory.join(log)).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    });
+    logs.concat().trim().to_string()
+}
+
+/// Removes the directories of servers of latlabs that were killed. Those end with latlab, unless they hang.
+fn remove_left() {
+    for directory in leftover::abandoned(&std::env::temp_dir(), &[PREFIX], Path::to_path_buf) {
+        if fs::remove_dir_all(&directory).is_ok() {
+            eprintln!(
+                "latlab: removed {}, which a killed latlab had left",
+                directory.display()
+            );
+        }
+    }
 }
 
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -164,9 +230,12 @@ impl Server {
             let name = self.start.first().map_or("", String::as_str);
             format!("{}: {name} is not installed", self.name)
         })?;
+        remove_left();
         let directory = tempfile::Builder::new()
-            .prefix("latlab-server-")
+            .prefix(&format!("{PREFIX}{}-", std::process::id()))
             .tempdir()?;
+        let lock = fs::File::open(directory.path())?;
+        let _ = lock.try_lock();
         // Workers run as another user.
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755))?;
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
@@ -191,8 +260,7 @@ impl Server {
             fs::write(directory.path().join(name), fill(text))
                 .with_context(|| format!("cannot write {name} of {}", self.name))?;
         }
-        let group_name = format!("latlab-{}-{}", std::process::id(), port);
-        let group = Group::new(&group_name, conditions.limits)?;
+        let group = Group::new(&port.to_string(), conditions.limits)?;
         let spawn = |recorder: Option<&Recorder>,
                      program: &Path,
                      arguments: &[String],
@@ -233,9 +301,10 @@ impl Server {
             server: None,
             dynamic: None,
             stop: self.stop,
-            group: Group::new("", Limits::default())?,
+            group: Group::none(),
             port,
             directory: tempfile::tempdir()?,
+            _lock: Some(lock),
         };
         if let Some(dynamic) = &conditions.dynamic {
             let arguments = ["--files", &fill("{files}"), "--listen", &fill("{dynamic}")];
@@ -256,27 +325,51 @@ impl Server {
 }
 
 impl Running {
+    pub fn watch(&self, name: &str) -> Option<Watch> {
+        let counts = self.group.memory_counts().into_iter();
+        Some(Watch {
+            name: name.to_string(),
+            pid: self.server.as_ref()?.id(),
+            directory: self.directory.path().to_path_buf(),
+            memory_counts: counts
+                .map(|file| (file.clone(), confine::killed_for_memory(&file)))
+                .collect(),
+        })
+    }
+
     /// Until it listens.
     fn wait(&mut self, name: &str, socket: Option<&Path>) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let listens = TcpStream::connect(("127.0.0.1", self.port)).is_ok();
-            if listens && socket.is_none_or(Path::exists) {
-                return Ok(());
-            }
+            signals::check()?;
             let children = [&mut self.server, &mut self.dynamic];
             let ended = children
                 .into_iter()
                 .flatten()
                 .any(|child| !matches!(child.try_wait(), Ok(None)));
+            let listens = TcpStream::connect(("127.0.0.1", self.port)).is_ok();
+            if !ended && listens && socket.is_none_or(Path::exists) {
+                return self.check_listener(name);
+            }
             if ended || Instant::now() > deadline {
-                let said = ["server.log", "dynamic.log", "error.log"].map(|log| {
-                    fs::read_to_string(self.directory.path().join(log)).unwrap_or_default()
-                });
-                bail!("{name} does not come up: {}", said.concat().trim());
+                bail!("{name} does not come up: {}", said(self.directory.path()));
             }
             std::thread::sleep(Duration::from_millis(20));
         }
+    }
+}
+
+impl Running {
+    /// Between the moment in which latlab chose the port and the server's taking it, another may have.
+    fn check_listener(&self, name: &str) -> Result<()> {
+        let group = self.server.as_ref().map_or(0, Child::id);
+        if let Some(other) = listener::of_others(self.port, group) {
+            bail!(
+                "{name} does not come up: port {}, which was free, is in use by {other} now; try again",
+                self.port
+            );
+        }
+        Ok(())
     }
 }
 
@@ -303,19 +396,17 @@ impl Drop for Running {
                 }
                 std::thread::sleep(Duration::from_millis(10));
             }
+            sys::kill_group(child.id());
         }
         // Workers that their master left behind.
-        if !self.group.is_empty() {
-            for pid in self.group.pids() {
-                sys::signal(pid, libc::SIGKILL);
-            }
-        }
+        self.group.kill();
     }
 }
 
 /// Has the kernel forget all files of a set, so that they come from the disk again.
 pub fn forget(files: &Path, set: FileSet) -> Result<()> {
     for directory in 0..set.directories {
+        signals::check()?;
         for file in files_of(directory) {
             let path = files.join(file.path());
             let opened =

@@ -95,9 +95,9 @@ impl Latencies {
             latency_from_intended: Percentiles::of(&self.from_intended),
             latency_from_start: Percentiles::of(&self.from_start),
             first_byte: Percentiles::of(&self.to_first_byte),
-            lateness: meta.lateness,
-            reply_lateness: meta.reply_lateness,
-            generator_cpu: meta.generator_cpu,
+            lateness: meta.lateness.unwrap_or_default(),
+            reply_lateness: meta.reply_lateness.unwrap_or_default(),
+            generator_cpu: meta.generator_cpu.unwrap_or(0.0),
             connections_opened: total.opened,
             retried: total.retried,
             unsolicited: total.unsolicited,
@@ -106,6 +106,7 @@ impl Latencies {
                 _ => None,
             },
             interrupted: total.interrupted,
+            server_ended: None,
             refused: meta.refused.clone(),
         }
     }
@@ -155,7 +156,7 @@ impl Percentiles {
 pub struct Summary {
     pub schema: &'static str,
     pub url: String,
-    pub mode: &'static str,
+    pub mode: latlab_analysis::Mode,
     pub offered_rps: Option<f64>,
     pub connections: u32,
     /// Length of what was measured.
@@ -180,6 +181,8 @@ pub struct Summary {
     /// Of paced connections: which part got SPECweb99's least rate.
     pub conforming: Option<f64>,
     pub interrupted: bool,
+    /// How a server that latlab started ended before the run did.
+    pub server_ended: Option<String>,
     /// Why these figures are not the server's.
     pub refused: Option<String>,
 }

@@ -7,13 +7,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{ensure, Context, Result};
 use debox_history::History;
 use latlab::run::Plan;
+use latlab::signals::{unless_interrupted, Interrupted};
 use latlab::summary::Summary;
 use latlab::units::{count, time};
 use serde::Serialize;
 
 use crate::options::{Format, Sweep, Target};
 use crate::plan::{ns, of_what, open_loop, ready};
-use crate::procedure::{columns, run_once, status, troubles, Figures};
+use crate::procedure::{columns, judge, run_whole, Figures};
 
 /// Labels in a row of the table.
 const LABELS: usize = 3;
@@ -49,6 +50,8 @@ struct Swept {
     schema: &'static str,
     server: String,
     parameter: String,
+    /// Whether somebody ended it before all repeats.
+    interrupted: bool,
     values: Vec<AtValue>,
 }
 
@@ -70,16 +73,21 @@ pub fn sweep(arguments: &Sweep) -> Result<u8> {
         })
         .collect();
     let directory = tempfile::tempdir()?;
-    for repeat in 1..=arguments.repeats {
+    let mut interrupted = false;
+    'all: for repeat in 1..=arguments.repeats {
         for at in &mut values {
             let history = directory.path().join("server.parquet");
-            let (run, blocking) = measure(arguments, &at.value, repeat, &history)
-                .with_context(|| format!("with {}={}", arguments.vary.name, at.value))?;
-            ensure!(!run.interrupted, "interrupted");
+            let measured = measure(arguments, &at.value, repeat, &history)
+                .with_context(|| format!("with {}={}", arguments.vary.name, at.value));
+            let Some((run, blocking)) = unless_interrupted(measured)? else {
+                interrupted = true;
+                break 'all;
+            };
             at.runs.push(run);
             at.blocking.extend(blocking);
         }
     }
+    ensure!(values.iter().any(|at| !at.runs.is_empty()), Interrupted);
     for at in &mut values {
         at.figures = Figures::of(&at.runs);
     }
@@ -87,15 +95,15 @@ pub fn sweep(arguments: &Sweep) -> Result<u8> {
         schema: "latlab.sweep/1",
         server: server.clone(),
         parameter: arguments.vary.name.clone(),
+        interrupted,
         values,
     };
     match arguments.format {
         Format::Json => println!("{}", serde_json::to_string_pretty(&swept)?),
         Format::Text => print(&swept),
     }
-    Ok(status(&troubles(
-        swept.values.iter().flat_map(|value| &value.runs),
-    )))
+    let runs = swept.values.iter().flat_map(|value| &value.runs);
+    Ok(judge(runs, swept.interrupted))
 }
 
 fn measure(
@@ -121,7 +129,7 @@ fn measure(
         ..plan
     };
     let begin = now_ns() + plan.warmup_ns;
-    let run = run_once(&plan)?;
+    let run = run_whole(&plan)?;
     let end = now_ns();
     // The recording is whole when the server has ended.
     drop(ready);

@@ -6,7 +6,6 @@ use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicI32, Ordering};
 
 /// The result of a call that returns -1 for an error.
 fn checked(result: libc::c_int) -> io::Result<libc::c_int> {
@@ -302,34 +301,44 @@ pub fn signal(pid: u32, signal: i32) {
     }
 }
 
-/// Processes that get the signals that end this one.
-static FORWARD_TO: [AtomicI32; 256] = [const { AtomicI32::new(0) }; 256];
-
-extern "C" fn forward(_signal: libc::c_int) {
-    for pid in &FORWARD_TO {
-        match pid.load(Ordering::Relaxed) {
-            0 => {}
-            // SAFETY: may be called in a signal handler; no memory is passed.
-            pid => drop(unsafe { libc::kill(pid, libc::SIGTERM) }),
+/// Ends what is left of a process group, and waits a moment until it has gone.
+pub fn kill_group(leader: u32) {
+    let Ok(leader) = libc::pid_t::try_from(leader) else {
+        return;
+    };
+    for _ in 0..50 {
+        // SAFETY: no memory is passed.
+        if unsafe { libc::killpg(leader, libc::SIGKILL) } != 0 {
+            return;
         }
+        std::thread::sleep(std::time::Duration::from_millis(10));
     }
 }
 
-/// From now on SIGINT and SIGTERM end these processes and not this one, which still has to write down
-/// what they did. With none, signals do what they usually do.
-pub fn forward_signals(pids: &[u32]) {
-    let handler: extern "C" fn(libc::c_int) = forward;
-    for (index, place) in FORWARD_TO.iter().enumerate() {
-        let pid = pids.get(index).and_then(|pid| i32::try_from(*pid).ok());
-        place.store(pid.unwrap_or(0), Ordering::Relaxed);
-    }
-    let action = match pids.is_empty() {
-        true => libc::SIG_DFL,
-        false => handler as libc::sighandler_t,
+/// Whether nobody reads a pipe any more, now or within so long a time.
+pub fn reader_goes(pipe: &impl AsRawFd, within_ms: i32) -> bool {
+    let mut asked = libc::pollfd {
+        fd: pipe.as_raw_fd(),
+        events: 0,
+        revents: 0,
     };
-    for signal in [libc::SIGINT, libc::SIGTERM] {
-        // SAFETY: the handler does what handlers may do.
-        unsafe { libc::signal(signal, action) };
+    // SAFETY: the structure is filled in.
+    unsafe { libc::poll(&mut asked, 1, within_ms) == 1 }
+}
+
+/// How a child process has ended, which stays to be waited for; none while it runs.
+pub fn how_ended(pid: u32) -> Option<String> {
+    // SAFETY: plain numbers, all of which may be 0.
+    let mut found: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+    // SAFETY: the structure is filled in.
+    checked(unsafe { libc::waitid(libc::P_PID, pid, &mut found, flags) }).ok()?;
+    // SAFETY: of a child that has ended both are there.
+    let (which, status) = unsafe { (found.si_pid(), found.si_status()) };
+    match found.si_code {
+        _ if which == 0 => None,
+        libc::CLD_EXITED => Some(format!("it ended with status {status}")),
+        _ => Some(format!("signal {status} ended it")),
     }
 }
 
@@ -366,6 +375,31 @@ mod tests {
         let until = now_ns() + 3_000_000;
         sleep_until(until);
         assert!(now_ns() >= until);
+    }
+
+    #[test]
+    fn how_a_child_ended_is_known_and_it_can_still_be_waited_for() {
+        let sh = |script: &str| {
+            let child = std::process::Command::new("/bin/sh")
+                .args(["-c", script])
+                .spawn();
+            child.unwrap()
+        };
+        let mut child = sh("sleep 60");
+        assert_eq!(how_ended(child.id()), None);
+        child.kill().unwrap();
+        let until = |pid: u32| loop {
+            match how_ended(pid) {
+                Some(how) => break how,
+                None => std::thread::sleep(std::time::Duration::from_millis(1)),
+            }
+        };
+        assert_eq!(until(child.id()), "signal 9 ended it");
+        assert_eq!(child.wait().unwrap().code(), None);
+        let mut child = sh("exit 3");
+        assert_eq!(until(child.id()), "it ended with status 3");
+        assert_eq!(child.wait().unwrap().code(), Some(3));
+        assert_eq!(how_ended(child.id()), None);
     }
 
     #[test]

@@ -7,6 +7,10 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::load::{self, Config, Outcome};
+use crate::{rows, sys};
+
+/// A latlab that was killed is gone within so long a time.
+const GONE_MS: i32 = 200;
 
 /// A line of a generator process.
 #[derive(Debug, Serialize, Deserialize)]
@@ -26,20 +30,38 @@ fn say(said: &Said) -> Result<()> {
 
 /// The whole life of the process.
 pub fn work() -> Result<()> {
-    crate::sys::end_with_parent();
+    sys::end_with_parent();
     let mut text = String::new();
     io::stdin().read_to_string(&mut text)?;
-    let done = serde_json::from_str::<Config>(&text)
-        .context("a generator process is started by latlab, not by hand")
-        .and_then(|config| {
-            crate::sys::raise_descriptors().context("cannot ask for the number of descriptors")?;
-            // Nobody reading is no reason to end.
-            load::run(&config, |rows, failures| {
-                drop(say(&Said::Progress { rows, failures }));
-            })
-        });
-    say(&match done {
+    let config = serde_json::from_str::<Config>(&text)
+        .context("a generator process is started by latlab, not by hand")?;
+    let done = make_load(&config);
+    let interrupted = matches!(&done, Ok(outcome) if outcome.interrupted);
+    let told = say(&match done {
         Ok(outcome) => Said::Done(outcome),
         Err(error) => Said::Failed(format!("{error:#}")),
+    });
+    // Who is killed is not gone at once: what was said may still have found room in the pipe.
+    let alone = told.is_err() || interrupted && sys::reader_goes(&io::stdout(), GONE_MS);
+    match config.spool.parent() {
+        Some(left) if alone => {
+            if config.process == 0 {
+                eprintln!(
+                    "latlab: killed; what was measured is left in {}: {}",
+                    left.display(),
+                    rows::advice(left)
+                );
+            }
+            Ok(())
+        }
+        _ => told,
+    }
+}
+
+fn make_load(config: &Config) -> Result<Outcome> {
+    sys::raise_descriptors().context("cannot ask for the number of descriptors")?;
+    // Nobody reading is no reason to end.
+    load::run(config, |rows, failures| {
+        drop(say(&Said::Progress { rows, failures }));
     })
 }

@@ -1,6 +1,7 @@
 //! What is asked for: a source of requests that is the same for the same seed, and what must come back
 //! for each.
 
+mod access_log;
 mod lists;
 mod specweb;
 
@@ -12,7 +13,8 @@ use serde::{Deserialize, Serialize};
 use crate::content::{mix, Key};
 use crate::dynamic::Visitor;
 
-pub use lists::{read_access_log, read_sizes, read_urls, ListSource, SizeSource, Skipped};
+pub use access_log::{read_access_log, replay, Logged, Replay, Skipped};
+pub use lists::{read_sizes, read_urls, ListSource, SizeSource};
 pub use specweb::{Mix, SpecwebSource};
 
 /// What a request is for.

@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -201,6 +202,152 @@ fn a_killed_generator_leaves_its_rows() {
     assert!(rows >= 512);
 }
 
+/// latlab itself: its generator processes end by themselves, and what they spooled becomes Parquet when
+/// somebody asks for it.
+#[test]
+fn a_killed_latlab_leaves_a_spool_that_can_be_recovered() {
+    let place = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| place.path().join(name).display().to_string();
+    let (_server, url) = server(&["--service", "fixed:1ms"]);
+    let rows = path("rows.parquet");
+    let load = [
+        "run",
+        &url,
+        "-c",
+        "8",
+        "--processes",
+        "2",
+        "--duration",
+        "60s",
+        "-o",
+        &rows,
+    ];
+    let mut child = Command::new(LATLAB)
+        .args(load)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("latlab runs");
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let spool = loop {
+        let found = spools(place.path()).into_iter().find(|spool| {
+            let has = |process: &str| {
+                let found = spool.join(process).metadata();
+                found.is_ok_and(|found| found.len() > 0)
+            };
+            has("process-0") && has("process-1")
+        });
+        if let Some(spool) = found {
+            break spool;
+        }
+        assert!(Instant::now() < deadline, "nothing was measured");
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    let spool_name = spool.display().to_string();
+    let again = path("again.parquet");
+    let recover = |arguments: &[&str]| {
+        let output = latlab(&[&["recover", &spool_name, "-o", &again], arguments].concat());
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+        (output.status.code(), stdout, stderr)
+    };
+    // Not while it is written.
+    let (status, _, said) = recover(&[]);
+    assert_eq!(status, Some(125), "{said}");
+    assert!(said.contains("still under way"), "{said}");
+    child.kill().expect("it runs");
+    child.wait().expect("it ends");
+    // To the end of the last generator process.
+    let mut said = String::new();
+    let mut stderr = child.stderr.take().expect("it is a pipe");
+    std::io::Read::read_to_string(&mut stderr, &mut said).expect("text");
+    assert!(
+        said.contains(&format!("latlab recover {spool_name}")),
+        "{said}"
+    );
+    // The next run says that it is there.
+    let next = latlab(&["run", &url, "-n", "1", "-o", &path("next.parquet")]);
+    let said = String::from_utf8_lossy(&next.stderr).into_owned();
+    assert!(
+        said.contains(&format!("latlab recover {spool_name}")),
+        "{said}"
+    );
+
+    // Torn and damaged, as a machine that stopped would have left it.
+    let process = spool.join("process-1");
+    let whole = std::fs::read(&process).expect("rows");
+    std::fs::write(&process, &whole[..whole.len() - 5]).expect("own file");
+    let (status, text, said) = recover(&["--keep"]);
+    assert_eq!(status, Some(0), "{said}");
+    assert!(said.contains("process-1 ends within a row"), "{said}");
+    assert!(
+        text.contains("of a run that was to take 60.0 s") || text.contains("60 s"),
+        "{text}"
+    );
+    let mut damaged = whole.clone();
+    damaged[69 * 300 + 3] ^= 1;
+    std::fs::write(&process, &damaged).expect("own file");
+    let (status, _, said) = recover(&[]);
+    assert_eq!(status, Some(125), "{said}");
+    assert!(
+        said.contains("damaged behind 300 rows: --despite-damage"),
+        "{said}"
+    );
+    let (status, _, said) = recover(&["--despite-damage"]);
+    assert_eq!((status, spool.exists()), (Some(0), true), "{said}");
+    std::fs::write(&process, &whole).expect("own file");
+
+    let (status, text, said) = recover(&[]);
+    assert_eq!(status, Some(0), "{said}");
+    assert!(!spool.exists(), "{text}");
+    let analyzed = latlab(&["analyze", &again, "--format", "json"]);
+    let report: serde_json::Value = serde_json::from_slice(&analyzed.stdout).expect("JSON");
+    let length = |bytes: &[u8]| bytes.len() as u64 / 69;
+    assert!(
+        report["requests"].as_u64() >= Some(length(&whole)),
+        "{report:#}"
+    );
+    let caveat = report["caveats"][0].as_str().expect("a sentence");
+    assert!(
+        caveat.contains("latlab was killed before the run was over"),
+        "{caveat}"
+    );
+    assert!(
+        number(&report, "/percentiles/p50") >= 1_000_000,
+        "{report:#}"
+    );
+}
+
+/// Of runs with their file in this directory.
+fn spools(place: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(place).expect("it is there").flatten();
+    let names = entries.filter(|entry| {
+        let name = entry.file_name();
+        name.to_string_lossy().starts_with(".latlab-run-")
+    });
+    names.map(|entry| entry.path()).collect()
+}
+
+#[test]
+fn what_is_no_spool_is_refused() {
+    let place = tempfile::tempdir().expect("a directory");
+    let refused = |why: &str| {
+        let spool = place.path().display().to_string();
+        let rows = place.path().join("rows.parquet").display().to_string();
+        let output = latlab(&["recover", &spool, "-o", &rows]);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(125), "{stderr}");
+        assert!(stderr.contains(why), "{stderr}");
+    };
+    refused("is not what a run of latlab leaves");
+    let description = place.path().join("run.json");
+    std::fs::write(&description, "{").expect("own file");
+    refused("not what latlab wrote, or damaged");
+    std::fs::remove_file(&description).expect("own file");
+    std::os::unix::fs::symlink("/dev/zero", &description).expect("a link");
+    refused("is no plain file");
+}
+
 fn worker_of(pid: u32) -> u32 {
     let children = format!("/proc/{pid}/task/{pid}/children");
     let text = std::fs::read_to_string(children).expect("it runs");
@@ -234,6 +381,21 @@ fn a_full_disk_ends_the_run_and_is_said() {
         &rows,
     ]);
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    // Unless there was room for the file beside the rows, these are left, and can be taken elsewhere.
+    for spool in spools(place.path()) {
+        let spool = spool.display().to_string();
+        assert!(
+            stderr.contains(&format!("latlab recover {spool}")),
+            "{stderr}"
+        );
+        let elsewhere = tempfile::tempdir().expect("a directory");
+        let file = elsewhere.path().join("rows.parquet").display().to_string();
+        let recovered = latlab(&["recover", &spool, "-o", &file]);
+        let said = String::from_utf8_lossy(&recovered.stderr);
+        assert!(recovered.status.success(), "{said}");
+        let text = String::from_utf8_lossy(&recovered.stdout);
+        assert!(text.contains("requests"), "{text}");
+    }
     let unmounted = Command::new("umount").arg(&path).status().expect("umount");
     assert!(unmounted.success());
     let text = format!("{stderr}{}", String::from_utf8_lossy(&output.stdout));

@@ -396,6 +396,55 @@ fn connections_conform_as_far_as_the_server_is_fast_enough() {
     assert!(score == 8 && at_least, "{score}");
 }
 
+/// Each request is intended to start when the log has it, whatever the server does: this one serves one
+/// after the other, slower than they come.
+#[test]
+fn a_log_is_replayed_at_its_own_times() {
+    let place = tempfile::tempdir().expect("a directory");
+    let log = place.path().join("access.log").display().to_string();
+    // Milliseconds since the first; the last but one was written too late.
+    let times = [0, 40, 45, 900, 1_400, 2_100, 2_050];
+    let line = |(number, ms): (usize, &i64)| {
+        format!(
+            "10.0.0.1 - - [21/Nov/2026:23:59:{:02}.{:03} +0100] \"GET /bytes/{} HTTP/1.1\" 200 1 \"-\" \"x\"\n",
+            50 + ms / 1000,
+            ms % 1000,
+            100 + number
+        )
+    };
+    let text: String = times.iter().enumerate().map(line).collect();
+    std::fs::write(&log, text).expect("own directory");
+    let (_server, url) = server(&["--service", "fixed:150ms", "--serial"]);
+    let rows = place.path().join("rows.parquet");
+    let output = rows.display().to_string();
+    let more = ["--log", &log, "--log-speed", "2", "-o", &output];
+    for processes in ["1", "2"] {
+        let summary = run(&url, &[&more[..], &["--processes", processes]].concat());
+        assert_eq!(
+            (number(&summary, "/ok"), &summary["mode"]),
+            (7, &"open".into())
+        );
+        let (mut sizes, intended) = (column(&rows, "size"), column(&rows, "intended_ns"));
+        let mut came: Vec<(i64, i64)> = intended.into_iter().zip(sizes.drain(..)).collect();
+        came.sort_unstable();
+        let mut asked: Vec<(i64, i64)> = times
+            .iter()
+            .zip(100..)
+            .map(|(ms, size)| (ms * MS / 2, size))
+            .collect();
+        asked.sort_unstable();
+        assert_eq!(came, asked);
+        // The second and the third waited for those before: from when they should have been asked.
+        assert!(number(&summary, "/latency_from_intended/max_ns") >= 300 * MS);
+        let length = summary["seconds"].as_f64().expect("a number");
+        assert!((1.05..1.06).contains(&length), "{length}");
+    }
+    let part = run(&url, &[&more[..], &["--duration", "500ms"]].concat());
+    assert_eq!(number(&part, "/requests"), 4, "{part:#}");
+    let wrong = latlab(&["run", &url, "--log-speed", "2"]);
+    assert_eq!(wrong.status.code(), Some(2));
+}
+
 /// The values of a column of numbers; 0 for none.
 fn column(path: &std::path::Path, name: &str) -> Vec<i64> {
     use arrow::array::{Array, Int64Array, UInt16Array};

@@ -1,12 +1,9 @@
-//! Which columns of another tool's rows are what, and requests from them.
+//! Which columns of another tool's rows are what.
 
-use std::borrow::Cow;
+use anyhow::{bail, Result};
 
-use anyhow::{bail, ensure, Context, Result};
-
-use super::quantity::{number, short, time, whole, SizeUnit, TimeUnit};
+use super::quantity::{short, SizeUnit, TimeUnit};
 use super::Options;
-use crate::request::{Request, Run, Unit};
 
 const LATENCY: &[&str] = &[
     "latency",
@@ -90,7 +87,7 @@ pub struct Columns {
 }
 
 /// `Latency (ms)` is `latency`, in ms.
-fn plain(name: &str) -> String {
+pub fn plain(name: &str) -> String {
     let letters = name.trim().chars().map(|c| {
         if c.is_alphanumeric() {
             c.to_lowercase().next().unwrap_or(c)
@@ -240,192 +237,6 @@ impl Columns {
             error: place(ERROR),
             connection: place(CONNECTION),
         })
-    }
-}
-
-/// Makes requests of rows.
-#[derive(Debug)]
-pub struct Assembler {
-    pub columns: Columns,
-    pub run: Run,
-    /// Whether latencies have a unit; known from the first one.
-    has_unit: Option<bool>,
-    first_start: Option<i128>,
-    times_unclear: bool,
-    connections: rustc_hash::FxHashMap<String, u32>,
-    /// Rows without a size.
-    sizeless: u64,
-}
-
-impl Assembler {
-    pub fn new(run: Run, columns: Columns) -> Assembler {
-        Assembler {
-            columns,
-            run,
-            has_unit: None,
-            first_start: None,
-            times_unclear: false,
-            connections: Default::default(),
-            sizeless: 0,
-        }
-    }
-
-    /// `cell`: what stands in a column; None if nothing does.
-    pub fn add<'a>(&mut self, cell: impl Fn(usize) -> Option<Cow<'a, str>>) -> Result<()> {
-        let filled = |place: usize| cell(place).filter(|text| !text.trim().is_empty());
-        let column = |name: &str| format!("in the column `{}`", short(name));
-        if let Some(error) = self.columns.error.and_then(filled) {
-            self.run.fail(&error);
-            return Ok(());
-        }
-        if let Some(status) = self.columns.status.and_then(filled) {
-            // JMeter has texts for requests that got no answer.
-            match status.trim().parse::<f64>() {
-                Ok(code) if (200.0..400.0).contains(&code) => {}
-                Ok(_) | Err(_) => {
-                    self.run.fail(&format!("status {}", status.trim()));
-                    return Ok(());
-                }
-            }
-        }
-        let Some(latency) = filled(self.columns.latency.place) else {
-            self.run.fail("no latency");
-            return Ok(());
-        };
-        let latency = self
-            .latency(&latency)
-            .with_context(|| column(&self.columns.latency.name))?;
-        let size = match &self.columns.size {
-            Some(size) => match filled(size.place) {
-                // `-` is what logs have where there is no body.
-                Some(text) if text.trim() != "-" => {
-                    let unit = size.unit.map_or(1.0, SizeUnit::bytes);
-                    let bytes = number(&text).and_then(|value| whole(value * unit));
-                    bytes.with_context(|| column(&size.name))?
-                }
-                _ => {
-                    self.sizeless += 1;
-                    Request::NO_SIZE
-                }
-            },
-            None => Request::NO_SIZE,
-        };
-        let begin_ns = match &self.columns.start {
-            Some(start) => match filled(start.place) {
-                Some(text) => {
-                    let (unit, name) = (start.unit, start.name.clone());
-                    self.start(&text, unit).with_context(|| column(&name))?
-                }
-                None => {
-                    self.times_unclear = true;
-                    0
-                }
-            },
-            None => 0,
-        };
-        let connection = match self.columns.connection.and_then(filled) {
-            Some(name) => {
-                let next = self.connections.len() as u32;
-                match self.connections.get(name.as_ref()) {
-                    Some(number) => *number,
-                    None => {
-                        self.connections.insert(name.into_owned(), next);
-                        next
-                    }
-                }
-            }
-            None => 0,
-        };
-        self.run.push(Request {
-            begin_ns,
-            sent_ns: begin_ns,
-            latency,
-            size,
-            connection,
-            is_warm_up: false,
-        })
-    }
-
-    fn latency(&mut self, text: &str) -> Result<u64> {
-        let (value, unit) = time(text)?;
-        let unit = unit.or(self.columns.latency.unit);
-        ensure!(
-            *self.has_unit.get_or_insert(unit.is_some()) == unit.is_some(),
-            "some have a unit and some have none: say which it is with --latency-unit"
-        );
-        whole(value * unit.map_or(Unit::Unstated.ticks(), TimeUnit::ns))
-    }
-
-    /// In ns since the first one.
-    fn start(&mut self, text: &str, unit: Option<TimeUnit>) -> Result<i64> {
-        let exact = text.trim().parse::<u64>().ok().zip(unit);
-        let absolute = if let Some((value, unit)) = exact {
-            // Nanoseconds since 1970 have more digits than a float.
-            i128::from(value) * unit.ns() as i128
-        } else if let Ok((value, stated)) = time(text) {
-            match stated.or(unit) {
-                Some(unit) => i128::from(whole(value * unit.ns())?),
-                None => {
-                    self.times_unclear = true;
-                    return Ok(0);
-                }
-            }
-        } else {
-            let Ok(moment) = text.trim().parse::<jiff::Timestamp>() else {
-                bail!(
-                    "`{}` is neither a number nor a time as in RFC 3339",
-                    short(text)
-                );
-            };
-            moment.as_nanosecond()
-        };
-        let first = *self.first_start.get_or_insert(absolute);
-        i64::try_from(absolute - first).context("times are too far from each other")
-    }
-
-    pub fn finish(mut self) -> Run {
-        let run = &mut self.run;
-        if self.has_unit == Some(false) {
-            run.unit = Unit::Unstated;
-            run.caveats.push(format!(
-                "The file does not say what unit `{}` is in, so latencies are in whatever that is: \
-                 --latency-unit says it.",
-                short(&self.columns.latency.name)
-            ));
-        }
-        match &self.columns.size {
-            None => run.caveats.push(
-                "The file has no sizes: without them there is neither service inversion nor a breakdown \
-                 by size."
-                    .to_string(),
-            ),
-            Some(size) if size.unit.is_none() && !plain(&size.name).contains("byte") => run.caveats.push(format!(
-                "Sizes, from the column `{}`, are taken for bytes.",
-                short(&size.name)
-            )),
-            Some(_) => {}
-        }
-        if let Some(start) = &self.columns.start {
-            if self.times_unclear {
-                run.caveats.push(format!(
-                    "When requests began is not known: the column `{}` has no unit (--start-unit) or is \
-                     empty in places.",
-                    short(&start.name)
-                ));
-                for request in &mut run.requests {
-                    (request.begin_ns, request.sent_ns) = (0, 0);
-                }
-            } else {
-                run.has_times = run.unit == Unit::Nanoseconds;
-                // Later than 1990, so that it is no time since the start of something.
-                let since_1970 = self
-                    .first_start
-                    .filter(|first| *first > 631_152_000_000_000_000);
-                run.started_realtime_ns = since_1970.and_then(|first| i64::try_from(first).ok());
-            }
-        }
-        run.has_connections = self.columns.connection.is_some();
-        self.run
     }
 }
 

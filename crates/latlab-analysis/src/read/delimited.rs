@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use anyhow::{bail, ensure, Context, Result};
 use csv_core::{ReadRecordResult, Reader, ReaderBuilder};
 
-use super::columns::{Assembler, Columns};
+use super::assembler::Assembler;
+use super::columns::Columns;
 use super::Options;
 use crate::request::Run;
 

@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use anyhow::{ensure, Context, Result};
 use serde_json::{Map, Value};
 
-use super::columns::{Assembler, Column, Columns};
+use super::assembler::Assembler;
+use super::columns::{Column, Columns};
 use super::quantity::{SizeUnit, TimeUnit};
 use super::{next_line, Options};
 use crate::request::{Mode, Run};

@@ -94,6 +94,10 @@ pub fn read(path: &Path, options: &Options) -> Result<Run> {
         let request = request.request(options.basis, size);
         run.push(request.with_context(|| format!("row {number}"))?)?;
     }
+    run.caveats.push(
+        "oha keeps no requests that got no reply: how many failed so, its own output says."
+            .to_string(),
+    );
     run.has_times = true;
     let is_open = scheduled > 0;
     run.mode = Some(if is_open { Mode::Open } else { Mode::Closed });

@@ -8,8 +8,7 @@ use anyhow::{bail, ensure, Context, Result};
 use serde::{Deserialize, Serialize};
 
 use super::{files_of, File, FileSet};
-use crate::sys;
-use crate::units;
+use crate::{signals, sys, units};
 
 /// Beside the directories; says what they are.
 pub const MANIFEST: &str = "fileset.json";
@@ -59,6 +58,7 @@ pub fn create(root: &Path, set: FileSet, mut progress: impl FnMut(u64)) -> Resul
     let mut there = 0;
     let mut checked_space = false;
     for directory in 0..set.directories {
+        signals::check()?;
         for file in files_of(directory) {
             let path = root.join(file.path());
             // A file is put in place when it is whole.

@@ -12,7 +12,30 @@ pub struct Step {
 }
 
 /// Intended starts, one after the other, in nanoseconds since the start of the run.
-pub struct Arrivals {
+pub enum Arrivals {
+    Rates(Rates),
+    Listed(std::vec::IntoIter<i64>),
+}
+
+impl Arrivals {
+    /// The next one; none after the last.
+    pub fn peek(&self) -> Option<i64> {
+        match self {
+            Arrivals::Rates(rates) => rates.peek(),
+            Arrivals::Listed(starts) => starts.as_slice().first().copied(),
+        }
+    }
+
+    pub fn advance(&mut self) {
+        match self {
+            Arrivals::Rates(rates) => rates.advance(),
+            Arrivals::Listed(starts) => drop(starts.next()),
+        }
+    }
+}
+
+/// Starts at rates.
+pub struct Rates {
     steps: Vec<Step>,
     /// Where the first of the steps that are left begins.
     begin_ns: i64,
@@ -24,10 +47,10 @@ pub struct Arrivals {
     random: Xoshiro256PlusPlus,
 }
 
-impl Arrivals {
+impl Rates {
     /// The part of one of several processes, which take turns if the gaps are constant.
-    pub fn new(steps: &[Step], poisson: bool, seed: u64, process: u16, processes: u16) -> Arrivals {
-        let mut arrivals = Arrivals {
+    pub fn new(steps: &[Step], poisson: bool, seed: u64, process: u16, processes: u16) -> Rates {
+        let mut arrivals = Rates {
             steps: steps.to_vec(),
             begin_ns: 0,
             next_ns: 0.0,
@@ -77,11 +100,11 @@ impl Arrivals {
     }
 
     /// The next one; none after the last step.
-    pub fn peek(&self) -> Option<i64> {
+    fn peek(&self) -> Option<i64> {
         (!self.steps.is_empty()).then_some(self.next_ns as i64)
     }
 
-    pub fn advance(&mut self) {
+    fn advance(&mut self) {
         self.next_ns += self.gap();
         self.skip_ended_steps();
     }
@@ -94,7 +117,7 @@ mod tests {
     const SECOND: i64 = 1_000_000_000;
 
     fn all(steps: &[Step], poisson: bool, process: u16, processes: u16) -> Vec<i64> {
-        let mut arrivals = Arrivals::new(steps, poisson, 11, process, processes);
+        let mut arrivals = Rates::new(steps, poisson, 11, process, processes);
         std::iter::from_fn(|| {
             let next = arrivals.peek();
             arrivals.advance();

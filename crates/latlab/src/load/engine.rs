@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result};
 
-use super::arrivals::Arrivals;
+use super::arrivals::{Arrivals, Rates};
 use super::connection::{failure, Connection, Job, Phase, Progress};
 use super::{Config, Delays, Mode, Outcome};
 use crate::rows::{Row, Spool};
+use crate::signals;
 use crate::sys::{self, Epoll, Event};
 use crate::workload::Workload;
 
@@ -31,10 +32,10 @@ extern "C" fn stop(_signal: libc::c_int) {
     STOP.store(true, Ordering::Relaxed);
 }
 
-/// Has SIGINT and SIGTERM end the run, with what there is so far.
+/// Has the signals that end latlab end the run, with what there is so far.
 fn stop_on_signals() {
     let handler: extern "C" fn(libc::c_int) = stop;
-    for signal in [libc::SIGINT, libc::SIGTERM] {
+    for signal in signals::ENDING {
         // SAFETY: the handler only sets a flag.
         unsafe { libc::signal(signal, handler as libc::sighandler_t) };
     }
@@ -129,13 +130,16 @@ impl<'a> Engine<'a> {
         };
         match &config.mode {
             Mode::Open { steps, poisson } => {
-                engine.arrivals = Some(Arrivals::new(
+                engine.arrivals = Some(Arrivals::Rates(Rates::new(
                     steps,
                     *poisson,
                     config.seed,
                     config.process,
                     config.processes,
-                ));
+                )));
+            }
+            Mode::Replay { starts } => {
+                engine.arrivals = Some(Arrivals::Listed(starts.clone().into_iter()));
             }
             Mode::Closed { .. } | Mode::Paced { .. } => {
                 engine.outcome.clients = vec![(0, 0); config.connections as usize];
@@ -168,6 +172,8 @@ impl<'a> Engine<'a> {
                 return Ok(());
             }
             if !self.draining && (now >= self.config.duration_ns || self.left == Some(0)) {
+                // What was due in the last moment has not been looked at yet.
+                self.start_arrivals();
                 self.draining = true;
                 drained_by = now + self.config.timeout_ns;
             }
@@ -236,8 +242,13 @@ impl<'a> Engine<'a> {
             self.begin(intended, client);
             now = self.now();
         }
+        self.start_arrivals();
+    }
+
+    /// Of an open loop, what is due by now.
+    fn start_arrivals(&mut self) {
         while let Some(intended) = self.arrivals.as_ref().and_then(Arrivals::peek) {
-            now = self.now();
+            let now = self.now();
             if intended > now || intended >= self.config.duration_ns {
                 break;
             }

@@ -11,56 +11,17 @@ use arrow::array::{
     UInt8Builder,
 };
 use arrow::datatypes::UInt32Type;
-use latlab_analysis::rows::schema;
+use latlab_analysis::rows::{schema, Meta, SCHEMA};
 use parquet::arrow::arrow_writer::{ArrowWriter, ArrowWriterOptions};
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
-use serde::Serialize;
-use serde_json::Value;
 
 use super::Row;
 use crate::workload::{Workload, NO_CLASS};
 
-/// Under this key the file's metadata has [`Meta`].
-pub const META_KEY: &str = "latlab.requests/1";
-
 /// Rows of a group, and of a batch before it is encoded.
 const GROUP_ROWS: usize = 1 << 17;
-
-/// By how much the generator itself was late.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, serde::Deserialize)]
-pub struct Lateness {
-    pub p50_ns: i64,
-    pub p99_ns: i64,
-    pub max_ns: i64,
-}
-
-/// What the rows are of.
-#[derive(Debug, Clone, Serialize)]
-pub struct Meta {
-    pub schema: &'static str,
-    pub tool_version: &'static str,
-    pub host: String,
-    pub started_realtime_ns: i64,
-    pub mode: &'static str,
-    /// With several steps, the mean over the run.
-    pub offered_rps: Option<f64>,
-    pub connections: u32,
-    pub seed: u64,
-    pub fileset: Value,
-    pub server: String,
-    pub load: Option<f64>,
-    /// Of starting requests.
-    pub lateness: Lateness,
-    /// Of taking replies that had come.
-    pub reply_lateness: Lateness,
-    pub generator_cpu: f64,
-    pub warmup_ns: i64,
-    pub duration_ns: i64,
-    /// Why these figures are not the server's: the generator was the bottleneck, or ended early.
-    pub refused: Option<String>,
-}
 
 #[derive(Default)]
 struct Columns {
@@ -171,7 +132,7 @@ impl ParquetFile {
             self.write_batch()?;
         }
         let text = serde_json::to_string(meta)?;
-        let pair = KeyValue::new(META_KEY.to_string(), text);
+        let pair = KeyValue::new(SCHEMA.to_string(), text);
         self.writer.append_key_value_metadata(pair);
         let cannot = || format!("cannot write {}", self.path.display());
         let file = self.writer.into_inner().with_context(cannot)?;

@@ -7,23 +7,37 @@ use std::path::Path;
 use super::{Failure, Row, FAILURES};
 use crate::workload::{Kind, KINDS};
 
-const ROW_BYTES: usize = 65;
+/// The last four are a checksum: a machine that stops can leave blocks of zeroes, which would be a row.
+pub const ROW_BYTES: usize = 69;
+const CONTENT_BYTES: usize = ROW_BYTES - 4;
 /// Rows that are written together; it takes some 10 us.
 const TOGETHER: usize = 512;
 /// Stands for a time that there is none of, and for an unknown size.
 const NONE: i64 = i64::MIN;
+/// Two years in nanoseconds: no time of a run is further from its start.
+const LONGEST_NS: i64 = 1 << 56;
+const LARGEST: u64 = 1 << 48;
 
 /// Takes rows.
 pub struct Spool {
     file: File,
     buffer: Vec<u8>,
+    /// Bytes of whole rows in the file.
+    whole: u64,
+    broken: bool,
 }
 
 impl Spool {
+    /// It is locked as long as this is kept, so that nobody takes it for one that was left.
     pub fn create(path: &Path) -> io::Result<Spool> {
+        let file = File::create(path)?;
+        // Where there are no locks, the worst is a recovery that comes too early.
+        let _ = file.try_lock();
         Ok(Spool {
-            file: File::create(path)?,
+            file,
             buffer: Vec::with_capacity(TOGETHER * ROW_BYTES),
+            whole: 0,
+            broken: false,
         })
     }
 
@@ -35,30 +49,65 @@ impl Spool {
         }
     }
 
+    /// After an error nothing more is written: a part of a row may be there, behind which no row could be
+    /// found again.
     pub fn flush(&mut self) -> io::Result<()> {
+        if self.broken {
+            self.buffer.clear();
+            return Ok(());
+        }
         let written = self.file.write_all(&self.buffer);
+        match &written {
+            Ok(()) => self.whole += self.buffer.len() as u64,
+            Err(_) => {
+                self.broken = true;
+                // Rows that were written before the error are whole.
+                let length = self.file.metadata().map_or(self.whole, |found| found.len());
+                let torn = length.saturating_sub(self.whole) % ROW_BYTES as u64;
+                let _ = self.file.set_len(length - torn);
+            }
+        }
         self.buffer.clear();
         written
     }
 }
 
-/// Gives all whole rows of a spool to `each`.
-pub fn read_spool<E: From<io::Error>>(
-    path: &Path,
-    mut each: impl FnMut(Row) -> Result<(), E>,
-) -> Result<(), E> {
-    let mut file = BufReader::with_capacity(1 << 20, File::open(path)?);
-    let mut bytes = [0; ROW_BYTES];
-    loop {
-        match file.read_exact(&mut bytes) {
-            Ok(()) => {}
-            // A generator that was killed may leave a part of a row.
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
-            Err(error) => return Err(error.into()),
+/// Gives the rows of a spool, which nobody vouches for.
+pub struct SpoolReader {
+    file: BufReader<File>,
+}
+
+/// What comes next in a spool.
+#[derive(Debug, PartialEq)]
+pub enum Next {
+    Row(Row),
+    /// Nothing more; who wrote it was stopped in the middle of a row if there are torn bytes.
+    End {
+        torn: usize,
+    },
+    /// No row: what follows cannot be told.
+    Damaged,
+}
+
+impl SpoolReader {
+    pub fn open(path: &Path) -> io::Result<SpoolReader> {
+        Ok(SpoolReader {
+            file: BufReader::with_capacity(1 << 20, File::open(path)?),
+        })
+    }
+
+    pub fn read_next(&mut self) -> io::Result<Next> {
+        let mut bytes = [0; ROW_BYTES];
+        let mut came = 0;
+        while came < ROW_BYTES {
+            match self.file.read(&mut bytes[came..]) {
+                Ok(0) => return Ok(Next::End { torn: came }),
+                Ok(more) => came += more,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
         }
-        let row = decode(&bytes)
-            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the spool is damaged"))?;
-        each(row)?;
+        Ok(decode(&bytes).map_or(Next::Damaged, Next::Row))
     }
 }
 
@@ -86,6 +135,8 @@ fn encode(row: &Row) -> [u8; ROW_BYTES] {
     }
     let failure = row.failure.map_or(0, |failure| failure as u8);
     put(&[row.kind as u8, row.class, failure]);
+    let sum = crc32fast::hash(&bytes[..CONTENT_BYTES]);
+    bytes[CONTENT_BYTES..].copy_from_slice(&sum.to_le_bytes());
     bytes
 }
 
@@ -97,7 +148,10 @@ fn decode(bytes: &[u8; ROW_BYTES]) -> Option<Row> {
     let word = |at: usize| bytes[at..at + 4].try_into().map_or(0, u32::from_le_bytes);
     let half = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
     let some = |value: i64| (value != NONE).then_some(value);
-    Some(Row {
+    if word(CONTENT_BYTES) != crc32fast::hash(&bytes[..CONTENT_BYTES]) {
+        return None;
+    }
+    let row = Row {
         intended_ns: long(0),
         start_ns: long(1),
         first_byte_ns: some(long(2)),
@@ -115,7 +169,16 @@ fn decode(bytes: &[u8; ROW_BYTES]) -> Option<Row> {
             0 => None,
             number => Some(failure(number)?),
         },
-    })
+    };
+    is_possible(&row).then_some(row)
+}
+
+/// Whether one can reckon with its numbers.
+fn is_possible(row: &Row) -> bool {
+    let times = [row.intended_ns, row.start_ns].into_iter();
+    let mut times = times.chain(row.first_byte_ns).chain(row.end_ns);
+    let possible = |ns: i64| (-LONGEST_NS..=LONGEST_NS).contains(&ns);
+    times.all(possible) && row.received <= LARGEST && row.size.is_none_or(|size| size <= LARGEST)
 }
 
 fn kind(number: u8) -> Option<Kind> {
@@ -133,8 +196,9 @@ mod tests {
 
     prop_compose! {
         fn rows()(
-            times: [i64; 2], first_byte_ns: Option<u32>, end_ns: Option<u32>, size: Option<u32>,
-            received: u32, numbers: [u32; 2], halves: [u16; 3],
+            times in [-LONGEST_NS..=LONGEST_NS, -LONGEST_NS..=LONGEST_NS],
+            first_byte_ns: Option<u32>, end_ns: Option<u32>, size: Option<u32>,
+            received in 0..=LARGEST, numbers: [u32; 2], halves: [u16; 3],
             kind in 0..KINDS.len(), class: u8, failure in prop::option::of(0..FAILURES.len())
         ) -> Row {
             Row {
@@ -143,7 +207,7 @@ mod tests {
                 first_byte_ns: first_byte_ns.map(i64::from),
                 end_ns: end_ns.map(i64::from),
                 size: size.map(u64::from),
-                received: u64::from(received),
+                received,
                 path: numbers[0],
                 connection: numbers[1],
                 status: halves[0],
@@ -156,6 +220,20 @@ mod tests {
         }
     }
 
+    /// All that can be had from a file.
+    fn all(bytes: &[u8]) -> (Vec<Row>, Next) {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), bytes).unwrap();
+        let mut reader = SpoolReader::open(file.path()).unwrap();
+        let mut rows = Vec::new();
+        loop {
+            match reader.read_next().unwrap() {
+                Next::Row(row) => rows.push(row),
+                end => return (rows, end),
+            }
+        }
+    }
+
     proptest! {
         #[test]
         fn rows_come_back_as_they_were(row in rows()) {
@@ -163,12 +241,52 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_a_row_or_none(bytes: [u8; 32], more: [u8; 32], last: u8) {
-            let mut all = [last; ROW_BYTES];
-            all[..32].copy_from_slice(&bytes);
-            all[32..64].copy_from_slice(&more);
-            let _ = decode(&all);
+        fn a_spool_that_was_cut_has_all_rows_before_the_cut(
+            rows in prop::collection::vec(rows(), 1..20), cut in 0.0..1.0f64
+        ) {
+            let mut bytes: Vec<u8> = rows.iter().flat_map(encode).collect();
+            bytes.truncate((cut * bytes.len() as f64) as usize);
+            let whole = bytes.len() / ROW_BYTES;
+            let torn = bytes.len() % ROW_BYTES;
+            prop_assert_eq!(all(&bytes), (rows[..whole].to_vec(), Next::End { torn }));
         }
+
+        #[test]
+        fn a_changed_byte_is_seen(row in rows(), at in 0..ROW_BYTES, change in 1..=255u8) {
+            let mut bytes = encode(&row);
+            bytes[at] ^= change;
+            prop_assert_eq!(decode(&bytes), None);
+        }
+
+        #[test]
+        fn any_bytes_are_a_row_or_none(content in prop::collection::vec(any::<u8>(), CONTENT_BYTES)) {
+            let mut bytes = [0; ROW_BYTES];
+            bytes[..CONTENT_BYTES].copy_from_slice(&content);
+            let sum = crc32fast::hash(&content).to_le_bytes();
+            bytes[CONTENT_BYTES..].copy_from_slice(&sum);
+            if let Some(row) = decode(&bytes) {
+                prop_assert_eq!(encode(&row), bytes);
+            }
+        }
+    }
+
+    #[test]
+    fn zeroes_are_no_row() {
+        assert_eq!(all(&[0; ROW_BYTES]), (Vec::new(), Next::Damaged));
+    }
+
+    /// A disk that is full takes a part of what is written.
+    #[test]
+    fn a_spool_that_could_not_be_written_ends_with_a_whole_row() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let mut spool = Spool::create(file.path()).unwrap();
+        spool.file.write_all(&[7; ROW_BYTES + 5]).unwrap();
+        // As if the disk were full from here on.
+        spool.file = File::open(file.path()).unwrap();
+        spool.buffer.push(1);
+        assert!(spool.flush().is_err());
+        spool.buffer.push(1);
+        assert!(spool.flush().is_ok() && spool.buffer.is_empty());
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Workloads that others wrote down: access logs, lists of URLs, distributions of sizes.
+//! Workloads that others wrote down: lists of URLs, distributions of sizes.
 
 use std::path::Path;
 
@@ -7,54 +7,6 @@ use rand::{Rng, RngExt};
 
 use super::{Kind, Request, NO_CLASS};
 use crate::dynamic::Visitor;
-
-/// Lines of a log that are no requests to repeat.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Skipped {
-    /// Other methods than GET.
-    pub methods: u64,
-    /// Answered with an error, or not with the file.
-    pub statuses: u64,
-    /// Not in the common or combined format.
-    pub unreadable: u64,
-}
-
-/// The paths of an access log in the common or combined format, in its order.
-pub fn read_access_log(path: &Path) -> Result<(Vec<String>, Skipped)> {
-    let text = read(path)?;
-    let mut skipped = Skipped::default();
-    let mut paths = Vec::new();
-    for line in text.lines().filter(|line| !line.trim().is_empty()) {
-        match log_entry(line) {
-            None => skipped.unreadable += 1,
-            Some((method, _, _)) if method != "GET" => skipped.methods += 1,
-            Some((_, _, status)) if !(200..300).contains(&status) && status != 304 => {
-                skipped.statuses += 1;
-            }
-            Some((_, asked, _)) => paths.push(asked),
-        }
-    }
-    ensure!(
-        !paths.is_empty(),
-        "{} has no successful GET request in the common or combined log format",
-        path.display()
-    );
-    Ok((paths, skipped))
-}
-
-/// Method, path and status: `host - - [date] "GET /path HTTP/1.1" 200 1234 ...`.
-fn log_entry(line: &str) -> Option<(&str, String, u16)> {
-    let (_, rest) = line.split_once("] \"")?;
-    // Quotes within a request are escaped.
-    let end = rest
-        .match_indices('"')
-        .map(|(at, _)| at)
-        .find(|at| !rest[..*at].ends_with('\\'))?;
-    let mut parts = rest[..end].split(' ');
-    let (method, asked) = (parts.next()?, parts.next()?);
-    let status = rest[end + 1..].split_whitespace().next()?.parse().ok()?;
-    Some((method, path_of(asked)?, status))
-}
 
 /// URLs or paths, one in each line; empty lines and those with a `#` in front are left out.
 pub fn read_urls(path: &Path) -> Result<Vec<String>> {
@@ -78,7 +30,7 @@ pub fn read_urls(path: &Path) -> Result<Vec<String>> {
 }
 
 /// The path and query of a URL, as they are sent.
-fn path_of(url: &str) -> Option<String> {
+pub(super) fn path_of(url: &str) -> Option<String> {
     let path = match url.split_once("://") {
         Some((_, rest)) => rest.find('/').map_or("/", |at| &rest[at..]),
         None => url,
@@ -117,7 +69,7 @@ pub fn read_sizes(path: &Path) -> Result<Vec<(u64, f64)>> {
     Ok(sizes)
 }
 
-fn read(path: &Path) -> Result<String> {
+pub(super) fn read(path: &Path) -> Result<String> {
     let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
@@ -221,26 +173,6 @@ mod tests {
     }
 
     #[test]
-    fn logs_of_both_formats_are_read() {
-        let log = file(concat!(
-            "10.0.0.1 - - [21/Nov/2026:10:00:00 +0000] \"GET /a?b=c HTTP/1.1\" 200 512\n",
-            "10.0.0.1 - me [21/Nov/2026:10:00:00 +0000] \"GET /d HTTP/2.0\" 304 - \"-\" \"curl \\\"x\\\"\"\n",
-            "10.0.0.1 - - [21/Nov/2026:10:00:00 +0000] \"POST /a HTTP/1.1\" 200 512\n",
-            "10.0.0.1 - - [21/Nov/2026:10:00:00 +0000] \"GET /missing HTTP/1.1\" 404 512\n",
-            "what is this\n",
-        ));
-        let (paths, skipped) = read_access_log(log.path()).unwrap();
-        assert_eq!(paths, ["/a?b=c", "/d"]);
-        let expected = Skipped {
-            methods: 1,
-            statuses: 1,
-            unreadable: 1,
-        };
-        assert_eq!(skipped, expected);
-        assert!(read_access_log(file("\n").path()).is_err());
-    }
-
-    #[test]
     fn lists_have_urls_and_paths() {
         let list = file("# mine\nhttp://host:80/a/b#top\n\n/c\nhttps://host\n");
         assert_eq!(read_urls(list.path()).unwrap(), ["/a/b", "/c", "/"]);
@@ -276,8 +208,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_line_is_read_or_skipped(line in "\\PC*") {
-            let _ = (log_entry(&line), path_of(&line));
+        fn any_line_is_a_path_or_none(line in "\\PC*") {
+            let _ = path_of(&line);
         }
     }
 }

@@ -5,7 +5,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
@@ -87,4 +87,73 @@ pub fn files(place: &Path) -> String {
         String::from_utf8_lossy(&made.stderr)
     );
     files
+}
+
+/// A place with a file set, and a file of servers that are latlab's own programmed one.
+pub struct Place {
+    pub directory: tempfile::TempDir,
+    pub files: String,
+    pub servers: String,
+}
+
+impl Place {
+    /// `start`: the program and its arguments, as in such a file.
+    pub fn new(start: &str) -> Place {
+        let directory = tempfile::tempdir().expect("a directory");
+        let files = files(directory.path());
+        let servers = directory.path().join("servers.toml").display().to_string();
+        let text = format!(
+            "[[server]]\nname = 'programmed'\nstart = {start}\nparameters = {{ service = 'fixed:1ms' }}\n"
+        );
+        std::fs::write(&servers, text).expect("it can be written");
+        Place {
+            directory,
+            files,
+            servers,
+        }
+    }
+
+    /// One that fails as the server is told.
+    pub fn programmed(faults: &[&str]) -> Place {
+        let mut words = vec![LATLAB, "server", "--listen", "127.0.0.1:{port}"];
+        words.extend(["--service", "{service}"]);
+        words.extend(faults);
+        Place::new(&format!("{words:?}"))
+    }
+
+    /// One that a shell starts.
+    pub fn script(script: &str) -> Place {
+        Place::new(&format!("['/bin/sh', '-c', {script:?}]"))
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    pub fn arguments<'a>(&'a self, arguments: &[&'a str]) -> Vec<&'a str> {
+        let mut all = arguments.to_vec();
+        all.extend(["--files", &self.files, "--servers", &self.servers]);
+        all.extend(["--max-lateness", "1h"]);
+        all
+    }
+
+    pub fn start(&self, arguments: &[&str]) -> Child {
+        Command::new(LATLAB)
+            .args(self.arguments(arguments))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("latlab runs")
+    }
+
+    /// A run, and the summary that it prints.
+    pub fn run(&self, arguments: &[&str]) -> (Value, String) {
+        let arguments = [&["run", "programmed", "--format", "json"], arguments].concat();
+        let output = latlab(&self.arguments(&arguments));
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(matches!(output.status.code(), Some(0 | 3)), "{stderr}");
+        let summary = serde_json::from_slice(&output.stdout).expect("JSON");
+        (summary, stderr)
+    }
 }

@@ -162,7 +162,7 @@ impl Engine<'_> {
     /// In a closed loop the client asks again.
     pub(super) fn next_of_client(&mut self, job: &Job, from: i64, bytes: u64) {
         let at = match self.config.mode {
-            Mode::Open { .. } => return,
+            Mode::Open { .. } | Mode::Replay { .. } => return,
             Mode::Closed { think_ns } => from + think_ns,
             Mode::Paced { bits_per_second } => {
                 let least_ns = bytes as f64 * 8e9 / bits_per_second as f64;

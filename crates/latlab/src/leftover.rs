@@ -1,0 +1,91 @@
+//! What a killed latlab has left: directories named after its process, and locked as long as it lives.
+
+use std::fs::{self, File, TryLockError};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Whether nobody else has locked it. A file system without locks is taken for one where nobody has.
+pub fn lock(file: &File) -> bool {
+    !matches!(file.try_lock(), Err(TryLockError::WouldBlock))
+}
+
+/// As [`lock`], but waits for some time.
+pub fn lock_patiently(file: &File) -> bool {
+    let deadline = Instant::now() + PATIENCE;
+    while !lock(file) {
+        if Instant::now() > deadline {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    true
+}
+
+/// The process in a name like `latlab-1234-...`.
+fn process_of(name: &str, prefix: &str) -> Option<u32> {
+    let (process, _) = name.strip_prefix(prefix)?.split_once('-')?;
+    process.parse().ok()
+}
+
+/// Directories of processes that are gone: there is no process of that number, and nobody holds the lock
+/// of the file or directory that `locked` names. (A process in another namespace has no number here.)
+pub fn abandoned(
+    place: &Path,
+    prefixes: &[&str],
+    locked: impl Fn(&Path) -> PathBuf,
+) -> Vec<PathBuf> {
+    let entries = fs::read_dir(place).into_iter().flatten().flatten();
+    let mut found: Vec<PathBuf> = entries
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .filter(|entry| {
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            let mut processes = prefixes
+                .iter()
+                .filter_map(|prefix| process_of(&name, prefix));
+            processes
+                .next()
+                .is_some_and(|process| !Path::new(&format!("/proc/{process}")).exists())
+        })
+        .map(|entry| entry.path())
+        .filter(|directory| File::open(locked(directory)).is_ok_and(|file| lock(&file)))
+        .collect();
+    found.sort();
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_have_their_process() {
+        assert_eq!(process_of("latlab-12-8080", "latlab-"), Some(12));
+        assert_eq!(process_of("latlab-run-12-x", "latlab-"), None);
+        assert_eq!(process_of("latlab-12", "latlab-"), None);
+        assert_eq!(process_of("other-12-x", "latlab-"), None);
+    }
+
+    #[test]
+    fn only_what_nobody_holds_is_abandoned() {
+        let place = tempfile::tempdir().unwrap();
+        let make = |name: &str| {
+            let directory = place.path().join(name);
+            fs::create_dir(&directory).unwrap();
+            directory
+        };
+        // No process has such a number.
+        let gone = make("latlab-4194305-a");
+        let held = make("latlab-4194305-b");
+        make(&format!("latlab-{}-c", std::process::id()));
+        make("something");
+        let lock = File::open(&held).unwrap();
+        lock.try_lock().unwrap();
+        let found = || abandoned(place.path(), &["latlab-"], Path::to_path_buf);
+        assert_eq!(found(), [gone.clone()]);
+        drop(lock);
+        assert_eq!(found(), [gone, held]);
+    }
+}

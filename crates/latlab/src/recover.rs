@@ -1,0 +1,108 @@
+//! Parquet of the spool of a run that was killed.
+
+use std::path::Path;
+
+use anyhow::{bail, ensure, Context, Result};
+
+use crate::rows::{
+    process_file, remove_spool, take_spool, Description, Next, ParquetFile, SpoolReader,
+};
+use crate::units::count;
+use crate::workload::Workload;
+
+/// What was in a spool.
+#[derive(Debug, Default, PartialEq)]
+pub struct Recovered {
+    pub rows: u64,
+    pub failures: u64,
+    /// When the last one ended or was given up.
+    pub last_ns: i64,
+    /// How long the run was to take.
+    pub duration_ns: Option<i64>,
+    /// What is left out, in sentences.
+    pub left_out: Vec<String>,
+}
+
+/// How to go about it.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Options {
+    /// Leave the spool where it is.
+    pub keep: bool,
+    /// Take the rows before a damage.
+    pub despite_damage: bool,
+}
+
+/// Makes `output` of what a run has left in `spool`, which then is removed.
+pub fn recover(spool: &Path, output: &Path, options: Options) -> Result<Recovered> {
+    let description = Description::read(spool)?;
+    let processes = description.processes;
+    let _locks = take_spool(spool, processes)?;
+    let workload = Workload::new(&description.spec, description.seed, 0.0, 0, 1)
+        .with_context(|| format!("{} is damaged", spool.display()))?;
+    let mut file = ParquetFile::create(output)?;
+    let mut recovered = Recovered {
+        duration_ns: description.meta.duration_ns,
+        ..Recovered::default()
+    };
+    let mut damaged = false;
+    for process in 0..processes {
+        let path = process_file(spool, process);
+        if !path.exists() {
+            continue;
+        }
+        let cannot = || format!("cannot read {}", path.display());
+        let mut reader = SpoolReader::open(&path).with_context(cannot)?;
+        let before = recovered.rows;
+        loop {
+            match reader.read_next().with_context(cannot)? {
+                Next::Row(row) => {
+                    file.push(&row, &workload)?;
+                    recovered.rows += 1;
+                    recovered.failures += u64::from(row.failure.is_some());
+                    let end = row.end_ns.unwrap_or(row.start_ns);
+                    recovered.last_ns = recovered.last_ns.max(end);
+                }
+                Next::End { torn: 0 } => break,
+                Next::End { torn } => {
+                    let text = format!(
+                        "process-{process} ends within a row, which is left out ({torn} bytes)"
+                    );
+                    recovered.left_out.push(text);
+                    break;
+                }
+                Next::Damaged => {
+                    let sound = count(recovered.rows - before);
+                    ensure!(
+                        options.despite_damage,
+                        "{} is damaged behind {sound} rows: --despite-damage takes those",
+                        path.display()
+                    );
+                    let text = format!("process-{process} is damaged: what is behind its first {sound} rows is left out");
+                    recovered.left_out.push(text);
+                    damaged = true;
+                    break;
+                }
+            }
+        }
+    }
+    if recovered.rows == 0 {
+        bail!(
+            "{} has no rows: the run was killed before any were written",
+            spool.display()
+        );
+    }
+    let mut meta = description.meta;
+    let mut troubles = vec!["latlab was killed before the run was over".to_string()];
+    troubles.extend(recovered.left_out.iter().cloned());
+    meta.refused = Some(troubles.join("; "));
+    file.finish(&meta)?;
+    if !options.keep && !damaged {
+        remove_spool(spool, processes).with_context(|| {
+            format!(
+                "cannot remove {}, which is not needed any more",
+                spool.display()
+            )
+        })?;
+    }
+    Ok(recovered)
+}

@@ -1,0 +1,311 @@
+//! What latlab has set up is undone however a run ends: by itself, by Ctrl-C, by a server that dies, or, if
+//! latlab was killed, by the next run. What was measured until then is kept.
+
+mod support;
+
+use std::io::Read;
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use support::{latlab, Place, LATLAB};
+
+fn text(from: Option<impl Read>) -> String {
+    let mut text = String::new();
+    let mut from = from.expect("it is a pipe");
+    from.read_to_string(&mut text).expect("text");
+    text
+}
+
+fn until<T>(what: &str, mut there: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        if let Some(found) = there() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Control groups of a latlab process.
+fn groups(pid: u32) -> Vec<PathBuf> {
+    let trees = ["", "cpu", "memory"].map(|tree| Path::new("/sys/fs/cgroup").join(tree));
+    let entries = trees.iter().filter_map(|tree| std::fs::read_dir(tree).ok());
+    let entries = entries.flat_map(|entries| entries.flatten());
+    let its = entries.filter(|entry| {
+        let name = entry.file_name();
+        name.to_string_lossy()
+            .starts_with(&format!("latlab-{pid}-"))
+    });
+    its.map(|entry| entry.path()).collect()
+}
+
+fn members(groups: &[PathBuf]) -> Vec<u32> {
+    let procs = groups.iter().map(|group| group.join("cgroup.procs"));
+    let texts = procs.filter_map(|procs| std::fs::read_to_string(procs).ok());
+    let numbers = texts.flat_map(|text| {
+        let numbers: Vec<u32> = text.lines().filter_map(|line| line.parse().ok()).collect();
+        numbers
+    });
+    numbers.collect()
+}
+
+/// Temporary directories of a latlab process.
+fn directories(pid: u32) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(std::env::temp_dir()).expect("it is there");
+    let its = entries.flatten().filter(|entry| {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        ["server", "run"]
+            .iter()
+            .any(|kind| name.starts_with(&format!("latlab-{kind}-{pid}-")))
+    });
+    its.map(|entry| entry.path()).collect()
+}
+
+const CONFINED: [&str; 4] = ["--cpus", "0.5", "--memory", "200M"];
+
+/// Until its server is in its groups; none where there are no groups.
+fn confined(child: &mut Child) -> Option<Vec<u32>> {
+    let pid = child.id();
+    until("no server was confined", || {
+        if child.try_wait().expect("it is a child").is_some() {
+            return Some(None);
+        }
+        let members = members(&groups(pid));
+        (!members.is_empty()).then_some(Some(members))
+    })
+}
+
+fn skipped(child: &mut Child, test: &str) {
+    let said = text(child.stderr.take());
+    assert!(said.contains("cannot confine"), "{said}");
+    eprintln!("SKIPPED {test}: {said}");
+}
+
+#[test]
+fn ctrl_c_undoes_what_each_procedure_has_set_up() {
+    let place = Place::programmed(&[]);
+    let profile = place.path("profile").display().to_string();
+    let times = ["--duration", "20s", "--warmup", "1s"];
+    let procedures: [&[&str]; 6] = [
+        &["run", "programmed"],
+        &["capacity", "programmed"],
+        &["profile", "programmed", "-o", &profile],
+        &["compare", "programmed", "programmed"],
+        &["conform", "programmed", "--fixed-set", "--least", "4"],
+        &[
+            "sweep",
+            "programmed",
+            "--vary",
+            "service=fixed:0s,fixed:1ms",
+        ],
+    ];
+    for procedure in procedures {
+        let mut child = place.start(&[procedure, &CONFINED, &times].concat());
+        let pid = child.id();
+        let Some(server) = confined(&mut child) else {
+            return skipped(&mut child, "ctrl_c_undoes_what_each_procedure_has_set_up");
+        };
+        // While the server comes up, or in the middle of its first run.
+        std::thread::sleep(Duration::from_millis(u64::from(pid % 2) * 500));
+        latlab::sys::signal(pid, libc::SIGINT);
+        let status = child.wait().expect("it ends");
+        let said = text(child.stderr.take());
+        assert!(
+            matches!(status.code(), Some(3 | 125)),
+            "{procedure:?}: {said}"
+        );
+        assert_eq!(groups(pid), Vec::<PathBuf>::new(), "{procedure:?}");
+        assert_eq!(directories(pid), Vec::<PathBuf>::new(), "{procedure:?}");
+        for process in server {
+            let stat = std::fs::read_to_string(format!("/proc/{process}/comm"));
+            assert!(stat.is_err(), "{procedure:?} left {process}");
+        }
+    }
+}
+
+#[test]
+fn what_a_killed_latlab_leaves_the_next_one_removes() {
+    let place = Place::programmed(&[]);
+    let mut child =
+        place.start(&[&["run", "programmed", "--duration", "60s"], &CONFINED[..]].concat());
+    let pid = child.id();
+    if confined(&mut child).is_none() {
+        return skipped(
+            &mut child,
+            "what_a_killed_latlab_leaves_the_next_one_removes",
+        );
+    }
+    child.kill().expect("it runs");
+    child.wait().expect("it ends");
+    // The server ends with latlab; who would confine it is gone.
+    until("the server does not end", || {
+        members(&groups(pid)).is_empty().then_some(())
+    });
+    assert!(!groups(pid).is_empty() && !directories(pid).is_empty());
+    let (summary, said) = place.run(&[&["-n", "50", "--duration", "60s"], &CONFINED[..]].concat());
+    assert_eq!(summary["ok"], 50, "{summary:#}");
+    assert!(said.contains("which a killed latlab had left"), "{said}");
+    assert_eq!(groups(pid), Vec::<PathBuf>::new());
+    // What was measured, without a file to be in, is told of and not removed.
+    let left: Vec<PathBuf> = directories(pid);
+    let spools = left
+        .iter()
+        .all(|path| path.display().to_string().contains("latlab-run-"));
+    assert!(spools, "{left:?}");
+    for spool in left {
+        assert!(
+            said.contains(&format!("latlab recover {}", spool.display())),
+            "{said}"
+        );
+        std::fs::remove_dir_all(spool).expect("it is there");
+    }
+}
+
+#[test]
+fn a_server_that_dies_in_the_middle_is_named_and_ends_a_profile() {
+    let place = Place::programmed(&["--fault", "die/300"]);
+    let (summary, _) = place.run(&["-c", "2", "-n", "400", "--duration", "60s"]);
+    let why = summary["server_ended"].as_str().expect("it has ended");
+    assert!(why.contains("programmed was not there to the end"), "{why}");
+    assert!(summary["refused"]
+        .as_str()
+        .expect("not valid")
+        .contains(why));
+    assert_eq!(summary["requests"], 400, "{summary:#}");
+    assert!(summary["ok"].as_u64() >= Some(200), "{summary:#}");
+    assert!(
+        summary["errors"]["refused"].as_u64() >= Some(50),
+        "{summary:#}"
+    );
+    let rows = place.path("profile");
+    let output = rows.display().to_string();
+    let arguments = [
+        "profile",
+        "programmed",
+        "--capacity",
+        "500",
+        "--loads",
+        "0.2,0.4,0.6",
+    ];
+    let more = [
+        "--duration",
+        "1s",
+        "--warmup",
+        "0s",
+        "-o",
+        &output,
+        "--format",
+        "json",
+    ];
+    let ended = latlab(&place.arguments(&[&arguments[..], &more].concat()));
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(3), "{said}");
+    assert!(said.contains("was not there to the end"), "{said}");
+    let profile: Value = serde_json::from_slice(&ended.stdout).expect("JSON");
+    let runs = profile["loads"].as_array().expect("loads").iter();
+    let runs: usize = runs
+        .map(|load| load["runs"].as_array().expect("runs").len())
+        .sum();
+    // It is not measured any further, and what was is there.
+    assert!((1..9).contains(&runs), "{runs} runs");
+    let files = std::fs::read_dir(&rows).expect("the rows").flatten();
+    let kept = files.filter(|file| file.file_name().to_string_lossy().ends_with(".parquet"));
+    assert_eq!(kept.count(), runs);
+}
+
+#[test]
+fn an_interrupted_comparison_keeps_its_pairs() {
+    let place = Place::programmed(&[]);
+    let rows = place.path("rows");
+    let output = rows.display().to_string();
+    let arguments = [
+        "compare",
+        "programmed",
+        "programmed",
+        "--repeats",
+        "500",
+        "--rate",
+        "100",
+    ];
+    let more = [
+        "--duration",
+        "300ms",
+        "--warmup",
+        "0s",
+        "-o",
+        &output,
+        "--format",
+        "json",
+    ];
+    let mut child = place.start(&[&arguments[..], &more].concat());
+    let both = ["a-1", "b-1"].map(|name| rows.join(format!("{name}.parquet")));
+    until("nothing was measured", || {
+        both.iter().all(|file| file.exists()).then_some(())
+    });
+    latlab::sys::signal(child.id(), libc::SIGTERM);
+    let status = child.wait().expect("it ends");
+    assert_eq!(status.code(), Some(3));
+    let result: Value = serde_json::from_str(&text(child.stdout.take())).expect("JSON");
+    assert_eq!(result["interrupted"], true);
+    assert_eq!(
+        result["measures"].as_array().map(Vec::len),
+        Some(5),
+        "{result:#}"
+    );
+    assert!(text(child.stderr.take()).contains("NOT VALID: interrupted"));
+}
+
+/// A process that serves, and that its parent leaves behind.
+#[test]
+fn workers_without_their_master_are_ended() {
+    let script = format!("'{LATLAB}' server --listen 127.0.0.1:{{port}} & exec sleep 1000");
+    let place = Place::script(&script);
+    let (summary, _) = place.run(&["-n", "20", "--duration", "60s"]);
+    assert_eq!(summary["ok"], 20, "{summary:#}");
+    let url = summary["url"].as_str().expect("it has one");
+    let address = url.trim_start_matches("http://").trim_end_matches('/');
+    until("something still listens", || {
+        TcpStream::connect(address).is_err().then_some(())
+    });
+}
+
+#[test]
+fn a_port_that_another_takes_is_said() {
+    let place = tempfile::tempdir().expect("a directory");
+    let number = place.path().join("pid").display().to_string();
+    let listener = format!("setsid '{LATLAB}' server --listen 127.0.0.1:{{port}}");
+    let script = format!("{listener} & echo $! >'{number}'; exec sleep 1000");
+    let servers = Place::script(&script);
+    let output = latlab(&servers.arguments(&["run", "programmed", "-n", "1"]));
+    let pid = std::fs::read_to_string(&number).expect("it was started");
+    latlab::sys::signal(pid.trim().parse().expect("a number"), libc::SIGKILL);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(125), "{said}");
+    assert!(said.contains("is in use by latlab (process"), "{said}");
+}
+
+#[test]
+fn processes_that_the_kernel_killed_for_memory_are_told() {
+    let script = format!(
+        "'{LATLAB}' server --listen 127.0.0.1:{{port}} & sleep 1; head -c 300M /dev/zero | tail >&-; wait"
+    );
+    let place = Place::script(&script);
+    let confined = ["--memory", "60M", "--duration", "4s", "-c", "2"];
+    let output = latlab(&place.arguments(&[&["run", "programmed"], &confined[..]].concat()));
+    let said = String::from_utf8_lossy(&output.stderr);
+    if said.contains("cannot confine") {
+        eprintln!("SKIPPED processes_that_the_kernel_killed_for_memory_are_told: {said}");
+        return;
+    }
+    let summary = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(3), "{said}{summary}");
+    assert!(
+        summary.contains("the kernel killed 1 processes of programmed"),
+        "{summary}"
+    );
+}
