@@ -28,6 +28,8 @@ pub struct Server {
     stop: Stop,
     #[serde(default)]
     config: BTreeMap<String, String>,
+    #[serde(default)]
+    environment: BTreeMap<String, String>,
     /// What `{NAME}` stands for, if nothing else is said.
     #[serde(default)]
     pub parameters: BTreeMap<String, String>,
@@ -120,11 +122,16 @@ pub struct Running {
     directory: tempfile::TempDir,
 }
 
+/// Stands for latlab's own program.
+const OWN: &str = "{latlab}";
 const PATIENCE: Duration = Duration::from_secs(15);
 
 impl Server {
     pub fn program(&self) -> Option<PathBuf> {
         let name = self.start.first()?;
+        if name == OWN {
+            return std::env::current_exe().ok();
+        }
         if name.contains('/') {
             return Path::new(name).exists().then(|| PathBuf::from(name));
         }
@@ -219,6 +226,11 @@ impl Server {
                 .args(["-c", &script, "sh"])
                 .arg(program)
                 .args(arguments)
+                .envs(
+                    self.environment
+                        .iter()
+                        .map(|(name, value)| (name, fill(value))),
+                )
                 .stdin(Stdio::null())
                 .stdout(log.try_clone()?)
                 .stderr(log)
@@ -342,6 +354,9 @@ mod tests {
             "apache-prefork",
             "apache-event",
             "lighttpd",
+            "h2o",
+            "caddy",
+            "programmed",
         ] {
             assert!(names.contains(&name), "{name}");
         }
