@@ -9,7 +9,7 @@ use latlab::units::{count, time};
 use serde::Serialize;
 
 use crate::options::{Capacity, Format, Profile};
-use crate::plan::{ns, of_what, open_loop, ready};
+use crate::plan::{of_what, open_loop, ready};
 use crate::progress::Progress;
 use crate::NOT_VALID;
 
@@ -42,14 +42,14 @@ impl Spread {
 /// Of several runs: how much, and latency from the intended start in nanoseconds.
 #[derive(Debug, Default, Serialize)]
 pub struct Figures {
-    mean_ns: Option<Spread>,
-    p5_ns: Option<Spread>,
-    p50_ns: Option<Spread>,
-    p95_ns: Option<Spread>,
-    p99_ns: Option<Spread>,
-    throughput_rps: Option<Spread>,
+    pub mean_ns: Option<Spread>,
+    pub p5_ns: Option<Spread>,
+    pub p50_ns: Option<Spread>,
+    pub p95_ns: Option<Spread>,
+    pub p99_ns: Option<Spread>,
+    pub throughput_rps: Option<Spread>,
     #[serde(skip)]
-    errors: u64,
+    pub errors: u64,
 }
 
 impl Figures {
@@ -120,15 +120,15 @@ pub fn run_once(plan: &Plan) -> Result<Summary> {
 
 /// `latlab.capacity/1`
 #[derive(Serialize)]
-struct CapacityResult {
+pub struct CapacityResult {
     schema: &'static str,
     url: String,
-    rps: Spread,
-    bytes_per_second: Spread,
-    runs: Vec<Summary>,
+    pub rps: Spread,
+    pub bytes_per_second: Spread,
+    pub runs: Vec<Summary>,
 }
 
-fn measure_capacity(plan: &Plan, repeats: u32) -> Result<CapacityResult> {
+pub fn measure_capacity(plan: &Plan, repeats: u32) -> Result<CapacityResult> {
     let mut runs = Vec::new();
     for repeat in 0..repeats {
         let plan = Plan {
@@ -207,13 +207,58 @@ pub fn capacity(arguments: &Capacity) -> Result<u8> {
 
 /// All runs at one load.
 #[derive(Serialize)]
-struct AtLoad {
-    load: f64,
-    offered_rps: f64,
-    files: Vec<String>,
+pub struct AtLoad {
+    pub load: f64,
+    pub offered_rps: f64,
+    pub files: Vec<String>,
     #[serde(flatten)]
-    figures: Figures,
-    runs: Vec<Summary>,
+    pub figures: Figures,
+    pub runs: Vec<Summary>,
+}
+
+/// Runs each load in an open loop, all loads in turn in each repeat. What was measured before somebody
+/// interrupted it is returned.
+pub fn measure_loads(
+    plan: &Plan,
+    capacity_rps: f64,
+    loads: &[f64],
+    repeats: u32,
+    directory: &Path,
+) -> Result<Vec<AtLoad>> {
+    let mut loads: Vec<AtLoad> = loads
+        .iter()
+        .map(|load| AtLoad {
+            load: *load,
+            offered_rps: load * capacity_rps,
+            files: Vec::new(),
+            figures: Figures::default(),
+            runs: Vec::new(),
+        })
+        .collect();
+    'all: for repeat in 1..=repeats {
+        for at_load in &mut loads {
+            let file = format!("load-{:.3}-{repeat}.parquet", at_load.load);
+            let plan = Plan {
+                // The same requests at the same load, whatever the server: two profiles can be compared.
+                seed: plan.seed + u64::from(repeat),
+                mode: open_loop(&[at_load.offered_rps], plan.duration_ns, true),
+                load: Some(at_load.load),
+                output: Some(directory.join(&file)),
+                ..plan.clone()
+            };
+            let summary = run_once(&plan)?;
+            let interrupted = summary.interrupted;
+            at_load.files.push(file);
+            at_load.runs.push(summary);
+            if interrupted {
+                break 'all;
+            }
+        }
+    }
+    for at_load in &mut loads {
+        at_load.figures = Figures::of(&at_load.runs);
+    }
+    Ok(loads)
 }
 
 /// `latlab.profile/1`
@@ -247,40 +292,13 @@ pub fn profile(arguments: &Profile) -> Result<u8> {
         .capacity
         .or(capacity.as_ref().map(|capacity| capacity.rps.median))
         .context("there is no capacity")?;
-    let mut loads: Vec<AtLoad> = arguments
-        .loads
-        .iter()
-        .map(|load| AtLoad {
-            load: *load,
-            offered_rps: load * capacity_rps,
-            files: Vec::new(),
-            figures: Figures::default(),
-            runs: Vec::new(),
-        })
-        .collect();
-    'all: for repeat in 1..=arguments.repeats {
-        for at_load in &mut loads {
-            let file = format!("load-{:.3}-{repeat}.parquet", at_load.load);
-            let plan = Plan {
-                // The same requests at the same load, whatever the server: two profiles can be compared.
-                seed: plan.seed + u64::from(repeat),
-                mode: open_loop(&[at_load.offered_rps], ns(arguments.times.duration), true),
-                load: Some(at_load.load),
-                output: Some(directory.join(&file)),
-                ..plan.clone()
-            };
-            let summary = run_once(&plan)?;
-            let interrupted = summary.interrupted;
-            at_load.files.push(file);
-            at_load.runs.push(summary);
-            if interrupted {
-                break 'all;
-            }
-        }
-    }
-    for at_load in &mut loads {
-        at_load.figures = Figures::of(&at_load.runs);
-    }
+    let loads = measure_loads(
+        &plan,
+        capacity_rps,
+        &arguments.loads,
+        arguments.repeats,
+        directory,
+    )?;
     let result = ProfileResult {
         schema: "latlab.profile/1",
         url: plan.url.text(),

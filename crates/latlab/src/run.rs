@@ -169,6 +169,7 @@ impl Plan {
 /// afterwards, whatever went wrong.
 pub fn run(plan: &Plan, mut progress: impl FnMut(u64, u64)) -> Result<Summary> {
     plan.check()?;
+    ensure!(!sys::interrupted(), "interrupted");
     let address = plan.url.address()?;
     let place = plan.output.as_deref().and_then(Path::parent);
     let place = place.filter(|parent| *parent != Path::new(""));

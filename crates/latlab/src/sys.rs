@@ -6,7 +6,12 @@ use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+
+pub fn is_root() -> bool {
+    // SAFETY: it cannot fail.
+    unsafe { libc::geteuid() == 0 }
+}
 
 /// The result of a call that returns -1 for an error.
 fn checked(result: libc::c_int) -> io::Result<libc::c_int> {
@@ -305,7 +310,13 @@ pub fn signal(pid: u32, signal: i32) {
 /// Processes that get the signals that end this one.
 static FORWARD_TO: [AtomicI32; 256] = [const { AtomicI32::new(0) }; 256];
 
+/// Whether one of these signals came since they were held.
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+/// Whether they do not end this process, which has something to take down first.
+static HELD: AtomicBool = AtomicBool::new(false);
+
 extern "C" fn forward(_signal: libc::c_int) {
+    INTERRUPTED.store(true, Ordering::Relaxed);
     for pid in &FORWARD_TO {
         match pid.load(Ordering::Relaxed) {
             0 => {}
@@ -316,14 +327,14 @@ extern "C" fn forward(_signal: libc::c_int) {
 }
 
 /// From now on SIGINT and SIGTERM end these processes and not this one, which still has to write down
-/// what they did. With none, signals do what they usually do.
+/// what they did. With none, signals do what they usually do, unless they are held.
 pub fn forward_signals(pids: &[u32]) {
     let handler: extern "C" fn(libc::c_int) = forward;
     for (index, place) in FORWARD_TO.iter().enumerate() {
         let pid = pids.get(index).and_then(|pid| i32::try_from(*pid).ok());
         place.store(pid.unwrap_or(0), Ordering::Relaxed);
     }
-    let action = match pids.is_empty() {
+    let action = match pids.is_empty() && !HELD.load(Ordering::Relaxed) {
         true => libc::SIG_DFL,
         false => handler as libc::sighandler_t,
     };
@@ -331,6 +342,22 @@ pub fn forward_signals(pids: &[u32]) {
         // SAFETY: the handler does what handlers may do.
         unsafe { libc::signal(signal, action) };
     }
+    // One that came before they were to be told.
+    if interrupted() {
+        pids.iter()
+            .for_each(|pid| self::signal(*pid, libc::SIGTERM));
+    }
+}
+
+/// From now on SIGINT and SIGTERM do not end this process: [`interrupted`] says that one came.
+pub fn hold_signals() {
+    HELD.store(true, Ordering::Relaxed);
+    forward_signals(&[]);
+}
+
+/// Whether somebody wants this process to end, and it holds signals.
+pub fn interrupted() -> bool {
+    HELD.load(Ordering::Relaxed) && INTERRUPTED.load(Ordering::Relaxed)
 }
 
 /// Has this process end when the one that started it does.
