@@ -124,7 +124,8 @@ pub struct Running {
 
 /// Stands for latlab's own program.
 const OWN: &str = "{latlab}";
-const PATIENCE: Duration = Duration::from_secs(15);
+/// A recorder loads its probes first, which takes a busy machine a while.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Server {
     pub fn program(&self) -> Option<PathBuf> {
