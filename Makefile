@@ -16,7 +16,7 @@ C_FILES = $(wildcard probe/*.h probe/*.c include/*.h tests/*/programs/*.c tests/
 # Loading probes needs root.
 AS_ROOT := $(shell [ "$$(id -u)" -eq 0 ] || echo sudo)
 
-.PHONY: all demo test soak soak-broker fuzz matrix build bench lint install clean
+.PHONY: all demo test soak soak-broker fuzz matrix build bench finding lint install clean
 
 all: build
 
@@ -65,6 +65,14 @@ bench: build
 	python3 bench/overhead/run.py
 	python3 bench/history/run.py
 	python3 bench/latlab/beside.py --latlab $(TARGET)/release/latlab
+
+# The tables of docs/latlab-finding.md anew, some 15 minutes; as root, on a machine that does nothing else.
+# STUDY names the new directory for what is measured.
+STUDY ?= study
+finding: build
+	scripts/setup test
+	$(TARGET)/release/latlab study -o $(STUDY)
+	scripts/finding $(STUDY)
 
 lint:
 	scripts/setup build lint

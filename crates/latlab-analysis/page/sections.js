@@ -1,7 +1,9 @@
-// The page of `latlab analyze`, section by section.
+// Sections on runs, of which the pages of `latlab analyze` and `latlab study` consist.
 
-const runs = data.runs || [data];
-const several = runs.length > 1;
+// The runs that sections are about, whether there are several, and what each is called.
+let runs = [];
+let several = false;
+let label = (run) => run.name;
 const PERCENTS = [["p5", "5 %"], ["p50", "50 %"], ["p95", "95 %"], ["p99", "99 %"], ["p99_9", "99.9 %"]];
 // Of series 1 to 4: light for small responses, dark for large ones.
 const SERIES = ["--c5", "--c2", "--c4", "--c1"];
@@ -17,16 +19,24 @@ function size(bytes) {
 }
 
 // What was varied over the runs: [its name, of each run, as text].
-const VARIED = [
-  ["load, as part of the capacity", (run) => run.load, (x) => Number(x.toFixed(3)).toString()],
-  ["requests offered per second", (run) => run.offered_rps, (x) => count(Math.round(x))],
-  ["data set", (run) => run.data_set_bytes, size],
-  ["connections", (run) => run.connections, (x) => count(x)],
-].filter(([, of]) => several && runs.every((run) => of(run) !== null) && new Set(runs.map(of)).size > 1);
-// Data sets and loads may both vary: then the name of a run has both.
-const label = (run) => VARIED.length
-  ? VARIED.map(([name, of, show]) => `${name.split(",")[0]} ${show(of(run))}`).slice(0, 2).join(", ")
-  : run.name;
+let VARIED = [];
+
+// `called`: what runs are called; without it, after what was varied. Data sets and loads may both vary:
+// then the name of a run has both.
+function consider(list, called) {
+  runs = list;
+  several = runs.length > 1 || Boolean(called);
+  VARIED = [
+    ["load, as part of the capacity", (run) => run.load, (x) => Number(x.toFixed(3)).toString()],
+    ["requests offered per second", (run) => run.offered_rps, (x) => count(Math.round(x))],
+    ["data set", (run) => run.data_set_bytes, size],
+    ["connections", (run) => run.connections, (x) => count(x)],
+  ].filter(([, of]) => runs.length > 1 && runs.every((run) => of(run) !== null) && new Set(runs.map(of)).size > 1);
+  const varied = VARIED;
+  label = called || ((run) => varied.length
+    ? varied.map(([name, of, show]) => `${name.split(",")[0]} ${show(of(run))}`).slice(0, 2).join(", ")
+    : run.name);
+}
 
 function between(bounds, unit) {
   const [low, high] = bounds;
@@ -34,30 +44,12 @@ function between(bounds, unit) {
   return `${low === null ? "?" : inUnit(low, unit)} to ${high === null ? "?" : inUnit(high, unit)}`;
 }
 
-function heading() {
-  const title = several ? `${count(runs.length)} runs` : runs[0].name;
-  document.getElementById("title").textContent = title;
-  document.title = `latlab: ${title}`;
-  const first = runs[0];
-  const facts = several ? [runs.map((run) => run.name).join(", ")] : [
-    `${count(first.requests)} requests`,
-    first.seconds === null ? null : `in ${first.seconds.toPrecision(4)} s, ${count(Math.round(first.requests_per_second))} per second`,
-    first.bytes_per_second === null ? null : `${size(first.bytes_per_second)}/s`,
-    first.load === null ? null : `load ${first.load}`,
-  ];
-  document.getElementById("facts").textContent = facts.filter(Boolean).join("; ");
-}
-
-function findings() {
-  if (data.findings.length) {
-    section("findings", "Findings", null, make("ol", { class: "findings" }, data.findings.map((finding) =>
+// What stands out, and what is missing.
+function tell(findings, caveats) {
+  if (findings.length) {
+    section("findings", "Findings", null, make("ol", { class: "findings" }, findings.map((finding) =>
       make("li", {}, finding.text + " ", make("a", { href: "#" + finding.evidence }, "Show")))));
   }
-  const told = new Map();
-  for (const run of runs) {
-    for (const text of [...run.caveats, ...(run.server ? run.server.caveats : [])]) told.set(text, [...(told.get(text) || []), run.name]);
-  }
-  const caveats = [...told].map(([text, names]) => several && names.length < runs.length ? `${names.join(", ")}: ${text}` : text);
   if (caveats.length) {
     section("missing", "What is missing or uncertain", null, make("ul", { class: "caveats" }, caveats.map((text) => make("li", {}, text))));
   }
@@ -179,7 +171,8 @@ function inversion() {
     why.length ? make("p", { class: "quiet" }, `No corrected form: ${why.join("; ")}.`) : null);
 }
 
-function deciles() {
+// `first`: the run that is shown until another is chosen.
+function deciles(first) {
   const known = runs.filter((run) => run.deciles.length);
   if (!known.length) return;
   const range = (one) => one.size_min === one.size_max ? size(one.size_min) : `${size(one.size_min)} to ${size(one.size_max)}`;
@@ -195,13 +188,14 @@ function deciles() {
   ];
   const place = make("div", {});
   const show = (at) => place.replaceChildren(...build(known[at]).flat());
+  const shown = Math.max(0, first ? known.indexOf(first) : known.length - 1);
   const choose = make("select", { "aria-label": "Which run", onchange: () => show(Number(choose.value)) },
-    known.map((run, at) => make("option", { value: String(at), selected: at === known.length - 1 }, label(run))));
+    known.map((run, at) => make("option", { value: String(at), selected: at === shown }, label(run))));
   section("deciles", "Sizes by tenth of the requests",
     "The requests from the fastest tenth to the slowest, and which sizes are in each. A server without service inversion has the small " +
     "responses at the top and the large ones at the bottom; bars that are all alike are a server that does not look at sizes.",
     several ? make("p", {}, "Shown is ", choose) : null, place);
-  show(known.length - 1);
+  show(shown);
 }
 
 function burstiness() {
@@ -279,24 +273,3 @@ function causes() {
     "time of the run. Which thread serves a request is not known from outside: what blocks at any time alike is no cause. Of several threads, the one that waited longest counts. " +
     "Excess is what slow requests saw more than any time.", parts);
 }
-
-function against() {
-  if (!data.against || !data.against.length) return;
-  const words = { lower: "lower", higher: "higher", none: "no difference that the data show", unknown: "too few requests" };
-  section("against", "Against another run",
-    "In brackets stands the interval in which the change is, at 99 % (bootstrap over blocks of requests in a row).",
-    data.against.map((comparison) => {
-      const unit = runs[0].unit;
-      const show = (d, value) => d.figure === "service_inversion" ? fixed(value) : inUnit(value, unit);
-      const change = (d) => {
-        if (!d.change) return words[d.verdict];
-        const [low, high] = d.change.map((v) => (v > 0 ? "+" : "") + (d.figure === "service_inversion" ? fixed(v) : v.toFixed(1) + " %"));
-        return make("span", { class: d.verdict === "higher" ? "mark" : null }, `${words[d.verdict]} (${low} to ${high})`);
-      };
-      return [make("h3", {}, `${comparison.run} against ${comparison.base}`), table([
-        ["", (d) => ({ service_inversion: "service inversion", mean: "mean", ...Object.fromEntries(PERCENTS) })[d.figure]],
-        ["before", (d) => show(d, d.base), "n"], ["now", (d) => show(d, d.value), "n"], ["", change]], comparison.differences)];
-    }));
-}
-
-start([heading, findings, against, latencies, overLoads, inversion, deciles, burstiness, causes]);

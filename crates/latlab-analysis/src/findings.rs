@@ -121,15 +121,8 @@ fn causes(run: &RunReport, found: &mut Vec<Finding>) {
     };
     let time = |ns: f64| units::time(ns.max(0.0).round() as u64);
     let slow = &causes.slow;
-    let share = |ns: f64| 100.0 * ns / slow.mean_ns.max(1.0);
-    // Less than a tenth of the time explains nothing.
-    let told = causes
-        .causes
-        .iter()
-        .filter(|cause| share(cause.excess_ns) >= 10.0)
-        .take(3);
     let mut any = false;
-    for cause in told {
+    for cause in causes.explaining().take(3) {
         any = true;
         let on = cause
             .resource
@@ -139,10 +132,7 @@ fn causes(run: &RunReport, found: &mut Vec<Finding>) {
             .owner
             .as_ref()
             .map_or(String::new(), |who| format!(", held by {who}"));
-        let place = match cause.call.as_str() {
-            "(user)" => "between calls".to_string(),
-            call => format!("in {call}"),
-        };
+        let place = place(&cause.call);
         found.push(finding(
             format!(
                 "Requests slower than {} % of all took {} on average; in {} % of them {} waited for {}{on} \
@@ -158,7 +148,27 @@ fn causes(run: &RunReport, found: &mut Vec<Finding>) {
             "causes",
         ));
     }
-    if !any {
+    if any {
+        return;
+    }
+    if let Some(cause) = causes.of_all() {
+        found.push(finding(
+            format!(
+                "While slow requests and ordinary ones alike are on their way, an event loop of {} is blocked most \
+                 of the time, and with it all that it serves: {} {}, {} of {} in those slower than {} % of all, {} \
+                 of {} in ordinary ones.",
+                cause.comm,
+                cause.label,
+                place(&cause.call),
+                time(cause.slow_ns),
+                time(slow.mean_ns),
+                causes.percent,
+                time(cause.ordinary_ns),
+                time(causes.ordinary.mean_ns),
+            ),
+            "causes",
+        ));
+    } else {
         found.push(finding(
             format!(
                 "Requests slower than {} % of all took {} on average, and no wait of the server's threads \
@@ -170,6 +180,13 @@ fn causes(run: &RunReport, found: &mut Vec<Finding>) {
             ),
             "causes",
         ));
+    }
+}
+
+fn place(call: &str) -> String {
+    match call {
+        "(user)" => "between calls".to_string(),
+        call => format!("in {call}"),
     }
 }
 

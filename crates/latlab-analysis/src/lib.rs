@@ -21,6 +21,6 @@ pub mod report;
 mod request;
 pub mod rows;
 mod stats;
-mod text;
+pub mod text;
 
 pub use request::{Basis, Mode, Request, Run, Unit};

@@ -3,18 +3,32 @@
 use anyhow::Result;
 pub use debox_report::page::missing;
 use debox_report::page::Page;
+use serde::Serialize;
 
 use crate::report::Report;
 
+/// What draws the sections of both pages.
+const SECTIONS: &str = concat!(
+    include_str!("../page/plots.js"),
+    include_str!("../page/sections.js")
+);
+const STYLE: &str = include_str!("../page/style.css");
+
 pub fn page(report: &Report) -> Result<String> {
+    compose("latlab analyze", include_str!("../page/analyze.js"), report)
+}
+
+/// The page of `latlab study`, from `latlab.study/1`.
+pub fn study(found: &impl Serialize) -> Result<String> {
+    compose("latlab study", include_str!("../page/study.js"), found)
+}
+
+fn compose(command: &str, script: &str, data: &impl Serialize) -> Result<String> {
     let page = Page {
-        title: "latlab analyze",
-        command: "latlab analyze",
-        script: concat!(
-            include_str!("../page/plots.js"),
-            include_str!("../page/sections.js")
-        ),
-        style: include_str!("../page/style.css"),
+        title: command,
+        command,
+        script: &[SECTIONS, script].concat(),
+        style: STYLE,
     };
-    page.compose(report)
+    page.compose(data)
 }

@@ -352,7 +352,7 @@ fn inversion(out: &mut dyn Write, run: &RunReport, width: usize) -> io::Result<(
     )
 }
 
-fn deciles(out: &mut dyn Write, run: &RunReport, width: usize) -> io::Result<()> {
+pub fn deciles(out: &mut dyn Write, run: &RunReport, width: usize) -> io::Result<()> {
     if run.deciles.is_empty() {
         return Ok(());
     }
@@ -452,7 +452,7 @@ fn against(
     grid.print(out)
 }
 
-fn server_history(out: &mut dyn Write, server: &ServerHistory, width: usize) -> io::Result<()> {
+pub fn server_history(out: &mut dyn Write, server: &ServerHistory, width: usize) -> io::Result<()> {
     heading(out, "The server, from its history")?;
     for sentence in &server.caveats {
         note(out, sentence, width)?;
@@ -576,7 +576,7 @@ fn causes(out: &mut dyn Write, found: &Causes, width: usize) -> io::Result<()> {
     grid.print(out)?;
     note(
         out,
-        "Excess: longer than in intervals as long as the slow requests at any time of the run. Idle waits are not told.",
+        "Excess: longer than in intervals as long as the slow requests at any time of the run. Idle waits are not told, but for timers.",
         width,
     )
 }

@@ -191,7 +191,7 @@ impl Disk {
     }
 
     /// Does something that does not have to wait for the disk.
-    pub(crate) fn at_full_speed<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    pub fn at_full_speed<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
         self.set_speed(Parameters::FAST)?;
         let done = work();
         self.set_speed(self.parameters)?;

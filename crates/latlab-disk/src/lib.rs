@@ -12,7 +12,7 @@ mod daemon;
 mod disk;
 mod model;
 
-pub use check::{check, Checked};
+pub use check::{check, median, Checked};
 pub use command::{run, Options};
 pub use disk::Disk;
 pub use model::Parameters;

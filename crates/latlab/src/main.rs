@@ -7,6 +7,7 @@ mod options;
 mod plan;
 mod procedure;
 mod progress;
+mod study;
 mod sweep;
 
 use std::io::Write;
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
         Subcommand::Compare(arguments) => compare::compare(&arguments),
         Subcommand::Sweep(arguments) => sweep::sweep(&arguments),
         Subcommand::Recover(arguments) => recover_rows(&arguments),
+        Subcommand::Study(arguments) => study::study(&arguments),
         Subcommand::Analyze(arguments) => analyze(&arguments),
         Subcommand::Disk(arguments) => latlab_disk::run(arguments).map(|()| 0),
         Subcommand::Servers(arguments) => list_servers(&arguments),

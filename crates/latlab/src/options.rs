@@ -11,9 +11,10 @@ use clap::{Args, Parser, ValueEnum};
 use latlab::programmed::{parse_fault, Fault, Service};
 use latlab::units::{parse_duration, parse_size};
 
+pub use self::values::parse_cpus;
 use self::values::{parse_load, parse_rate, parse_speed, parse_vary, Vary};
 use self::what::parse_target;
-pub use self::what::{MixOption, Target, What};
+pub use self::what::{Conditions, MixOption, Target, What};
 
 #[derive(Parser)]
 #[command(name = "latlab", version, about, max_term_width = 100)]
@@ -80,10 +81,14 @@ pub enum Subcommand {
     /// Measure a server with several values of one of its parameters, such as its workers
     #[command(
         after_help = "Examples:\n  latlab sweep nginx --vary workers=1,2,4,8 --files /srv/files --rate 500\n  \
-        latlab sweep nginx-tuned --vary threads=1,4,16,64 --files /mnt/slow --cold --memory 100M --blocking\n\n\
-        Each value is measured in each repeat, in turn. With --blocking DeBox records the server (needs \
-        root, and costs the server time), and the table has how often its threads slept for something else \
-        than events, for each thousand requests, and for how long.\n\n\
+        latlab sweep nginx-tuned --vary threads=1,4,16,64 --files /mnt/slow --cold --memory 100M --blocking\n  \
+        latlab sweep nginx --vary cpus=0.25,0.5,1 --load 0.8 --files /srv/files\n\n\
+        Each value is measured in each repeat, in turn. What is varied is a parameter of the server \
+        (`latlab servers`), or what it may use: cpus, memory. With --load the capacity is measured for each \
+        value, and latency at that part of it: how a server scales with the processor's speed. With \
+        --blocking DeBox records the server (needs root, and costs the server time), and the table has how \
+        often its threads slept for something else than events, for each thousand requests, and for how \
+        long.\n\n\
         Exit status: as with `latlab run`."
     )]
     Sweep(Sweep),
@@ -95,6 +100,19 @@ pub enum Subcommand {
         not gone through to its end, and `latlab analyze` does, too."
     )]
     Recover(Recover),
+    /// Measure how latency, fairness and burstiness grow with the load on a slow disk, and say why
+    #[command(
+        after_help = "Examples:\n  latlab study -o study                        # nginx (two ways) and Apache, some 15 minutes\n  \
+        latlab study --quick -o study                # two minutes, to see how it goes\n  \
+        latlab study nginx nginx-tuned lighttpd --size 1G --memory 300M --service 8ms -o study\n\n\
+        The finding of the papers in one command: makes a file set, puts it on a slow disk, confines each \
+        server to less memory than the set has, measures its capacity, then latency at parts of that \
+        capacity in turn, and makes one more run that DeBox records, for the reasons alone. All of it is \
+        taken down again, also when it fails or is ended. The directory gets study.html, study.json, \
+        study.md and the rows of all runs. Needs root; docs/latlab-finding.md says how to read it.\n\n\
+        Exit status: as with `latlab run`."
+    )]
+    Study(Study),
     Analyze(latlab_analysis::command::Analyze),
     Disk(latlab_disk::Options),
     /// List the servers that latlab can start
@@ -331,11 +349,82 @@ pub struct Compare {
 }
 
 #[derive(Args)]
+pub struct Study {
+    /// The names of servers (`latlab servers`)
+    #[arg(value_name = "SERVER", default_values = ["nginx", "nginx-tuned", "apache-event"])]
+    pub names: Vec<String>,
+    /// A new directory for the page, the figures and the rows of all runs
+    #[arg(short, long, value_name = "DIR")]
+    pub output: PathBuf,
+    /// A small file set, three loads and short runs, half a minute for each server. Figures are rough
+    #[arg(long)]
+    pub quick: bool,
+    /// How large the file set is [default: 600M, 200M with --quick]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub size: Option<u64>,
+    /// Memory that each server may use, its page cache included [default: a quarter of --size,
+    /// and 16M]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub memory: Option<u64>,
+    /// What the disk takes for a request
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "5ms")]
+    pub service: Duration,
+    /// Requests that the disk serves at once
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub depth: u32,
+    /// Where the file set and the disk are made, and removed again; servers that are not root have to
+    /// have access
+    #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
+    pub place: PathBuf,
+    /// Loads, relative to the capacity [default: 0.2,0.4,0.6,0.8,0.9,0.95,1.1; 0.3,0.9,1.1 with --quick]
+    #[arg(long, value_name = "LOADS", value_delimiter = ',', value_parser = parse_load)]
+    pub loads: Vec<f64>,
+    /// The load at which DeBox records the server
+    #[arg(long, value_name = "LOAD", value_parser = parse_load, default_value = "0.9")]
+    pub recorded_load: f64,
+    /// Do not record: then no reasons are told
+    #[arg(long, conflicts_with = "recorded_load")]
+    pub no_record: bool,
+    /// Connections that ask without a pause, to find the capacity
+    #[arg(short, long, value_name = "N", default_value_t = 256)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pub connections: u32,
+    /// Connections at each load, at most
+    #[arg(long, value_name = "N", default_value_t = 1024)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pub most: u32,
+    /// Requests on a connection before it is ended; without it, as many as the server allows
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub per_connection: Option<u32>,
+    /// How often the capacity and each load are measured [default: 3, 1 with --quick]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub repeats: Option<u32>,
+    /// How long each time, warm-up included [default: 10s, 3s with --quick]
+    #[arg(short, long, value_name = "TIME", value_parser = parse_duration)]
+    pub duration: Option<Duration>,
+    /// Of which not counted [default: 2s, 1s with --quick]
+    #[arg(short, long, value_name = "TIME", value_parser = parse_duration)]
+    pub warmup: Option<Duration>,
+    /// How late the generator may be itself, at the 99th percentile
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "1ms")]
+    pub max_lateness: Duration,
+    /// What the workload follows from
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// How servers are started, beside the ones that come along (docs/latlab.md)
+    #[arg(long, value_name = "FILE")]
+    pub servers: Option<PathBuf>,
+    /// How to print the result
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+}
+
+#[derive(Args)]
 pub struct Sweep {
     /// The name of a server for latlab to start (`latlab servers`)
     #[arg(value_parser = parse_target)]
     pub target: Target,
-    /// Which parameter, and its values
+    /// Which parameter, or cpus or memory, and its values
     #[arg(long, value_name = "NAME=VALUES", value_parser = parse_vary)]
     pub vary: Vary,
     #[command(flatten)]
@@ -347,6 +436,9 @@ pub struct Sweep {
     /// Requests in a second, in an open loop
     #[arg(short, long, value_name = "RPS", value_parser = parse_rate)]
     pub rate: Option<f64>,
+    /// Measure the capacity for each value, and latency at this part of it
+    #[arg(long, value_name = "LOAD", value_parser = parse_load, conflicts_with = "rate")]
+    pub load: Option<f64>,
     /// How often each value is measured
     #[arg(long, value_name = "N", default_value_t = 3)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]

@@ -10,7 +10,7 @@ use latlab::units::{count, time};
 use serde::Serialize;
 
 use crate::options::{Capacity, Format, Profile};
-use crate::plan::{ns, of_what, open_loop, ready};
+use crate::plan::{of_what, open_loop, ready};
 use crate::progress::Progress;
 use crate::NOT_VALID;
 
@@ -43,14 +43,14 @@ impl Spread {
 /// Of several runs: how much, and latency from the intended start in nanoseconds.
 #[derive(Debug, Default, Serialize)]
 pub struct Figures {
-    mean_ns: Option<Spread>,
-    p5_ns: Option<Spread>,
-    p50_ns: Option<Spread>,
-    p95_ns: Option<Spread>,
-    p99_ns: Option<Spread>,
-    throughput_rps: Option<Spread>,
+    pub mean_ns: Option<Spread>,
+    pub p5_ns: Option<Spread>,
+    pub p50_ns: Option<Spread>,
+    pub p95_ns: Option<Spread>,
+    pub p99_ns: Option<Spread>,
+    pub throughput_rps: Option<Spread>,
     #[serde(skip)]
-    errors: u64,
+    pub errors: u64,
 }
 
 impl Figures {
@@ -128,17 +128,17 @@ pub fn run_whole(plan: &Plan) -> Result<Summary> {
 
 /// `latlab.capacity/1`
 #[derive(Serialize)]
-struct CapacityResult {
+pub struct CapacityResult {
     schema: &'static str,
     url: String,
-    rps: Spread,
-    bytes_per_second: Spread,
+    pub rps: Spread,
+    pub bytes_per_second: Spread,
     /// Whether somebody ended it before all repeats.
-    interrupted: bool,
-    runs: Vec<Summary>,
+    pub interrupted: bool,
+    pub runs: Vec<Summary>,
 }
 
-fn measure_capacity(plan: &Plan, repeats: u32) -> Result<CapacityResult> {
+pub fn measure_capacity(plan: &Plan, repeats: u32) -> Result<CapacityResult> {
     let mut runs = Vec::new();
     let mut interrupted = false;
     for repeat in 0..repeats {
@@ -236,13 +236,62 @@ pub fn capacity(arguments: &Capacity) -> Result<u8> {
 
 /// All runs at one load.
 #[derive(Serialize)]
-struct AtLoad {
-    load: f64,
-    offered_rps: f64,
-    files: Vec<String>,
+pub struct AtLoad {
+    pub load: f64,
+    pub offered_rps: f64,
+    pub files: Vec<String>,
     #[serde(flatten)]
-    figures: Figures,
-    runs: Vec<Summary>,
+    pub figures: Figures,
+    pub runs: Vec<Summary>,
+}
+
+/// Runs each load in an open loop, all loads in turn in each repeat. What was measured before somebody
+/// interrupted it is returned.
+pub fn measure_loads(
+    plan: &Plan,
+    capacity_rps: f64,
+    loads: &[f64],
+    repeats: u32,
+    directory: &Path,
+) -> Result<(Vec<AtLoad>, bool)> {
+    let mut interrupted = false;
+    let mut loads: Vec<AtLoad> = loads
+        .iter()
+        .map(|load| AtLoad {
+            load: *load,
+            offered_rps: load * capacity_rps,
+            files: Vec::new(),
+            figures: Figures::default(),
+            runs: Vec::new(),
+        })
+        .collect();
+    'all: for repeat in 1..=repeats {
+        for at_load in &mut loads {
+            let file = format!("load-{:.3}-{repeat}.parquet", at_load.load);
+            let plan = Plan {
+                // The same requests at the same load, whatever the server: two profiles can be compared.
+                seed: plan.seed + u64::from(repeat),
+                mode: open_loop(&[at_load.offered_rps], plan.duration_ns, true),
+                load: Some(at_load.load),
+                output: Some(directory.join(&file)),
+                ..plan.clone()
+            };
+            let Some(summary) = unless_interrupted(run_whole(&plan))? else {
+                interrupted = true;
+                break 'all;
+            };
+            let ended = summary.server_ended.is_some();
+            at_load.files.push(file);
+            at_load.runs.push(summary);
+            if ended {
+                break 'all;
+            }
+        }
+    }
+    for at_load in &mut loads {
+        at_load.figures = Figures::of(&at_load.runs);
+    }
+    Ok((loads, interrupted))
 }
 
 /// `latlab.profile/1`
@@ -279,46 +328,17 @@ pub fn profile(arguments: &Profile) -> Result<u8> {
         .capacity
         .or(capacity.as_ref().map(|capacity| capacity.rps.median))
         .context("there is no capacity")?;
-    let mut loads: Vec<AtLoad> = arguments
-        .loads
-        .iter()
-        .map(|load| AtLoad {
-            load: *load,
-            offered_rps: load * capacity_rps,
-            files: Vec::new(),
-            figures: Figures::default(),
-            runs: Vec::new(),
-        })
-        .collect();
-    'all: for repeat in 1..=arguments.repeats {
-        for at_load in &mut loads {
-            if interrupted {
-                break 'all;
-            }
-            let file = format!("load-{:.3}-{repeat}.parquet", at_load.load);
-            let plan = Plan {
-                // The same requests at the same load, whatever the server: two profiles can be compared.
-                seed: plan.seed + u64::from(repeat),
-                mode: open_loop(&[at_load.offered_rps], ns(arguments.times.duration), true),
-                load: Some(at_load.load),
-                output: Some(directory.join(&file)),
-                ..plan.clone()
-            };
-            let Some(summary) = unless_interrupted(run_whole(&plan))? else {
-                interrupted = true;
-                break 'all;
-            };
-            let ended = summary.server_ended.is_some();
-            at_load.files.push(file);
-            at_load.runs.push(summary);
-            if ended {
-                break 'all;
-            }
-        }
-    }
-    for at_load in &mut loads {
-        at_load.figures = Figures::of(&at_load.runs);
-    }
+    let (loads, of_loads) = match interrupted {
+        true => (Vec::new(), true),
+        false => measure_loads(
+            &plan,
+            capacity_rps,
+            &arguments.loads,
+            arguments.repeats,
+            directory,
+        )?,
+    };
+    interrupted |= of_loads;
     let result = ProfileResult {
         schema: "latlab.profile/1",
         url: plan.url.text(),

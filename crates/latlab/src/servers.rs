@@ -28,6 +28,8 @@ pub struct Server {
     stop: Stop,
     #[serde(default)]
     config: BTreeMap<String, String>,
+    #[serde(default)]
+    environment: BTreeMap<String, String>,
     /// What `{NAME}` stands for, if nothing else is said.
     #[serde(default)]
     pub parameters: BTreeMap<String, String>,
@@ -186,11 +188,17 @@ fn remove_left() {
     }
 }
 
-const PATIENCE: Duration = Duration::from_secs(15);
+/// Stands for latlab's own program.
+const OWN: &str = "{latlab}";
+/// A recorder loads its probes first, which takes a busy machine a while.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Server {
     pub fn program(&self) -> Option<PathBuf> {
         let name = self.start.first()?;
+        if name == OWN {
+            return std::env::current_exe().ok();
+        }
         if name.contains('/') {
             return Path::new(name).exists().then(|| PathBuf::from(name));
         }
@@ -287,6 +295,11 @@ impl Server {
                 .args(["-c", &script, "sh"])
                 .arg(program)
                 .args(arguments)
+                .envs(
+                    self.environment
+                        .iter()
+                        .map(|(name, value)| (name, fill(value))),
+                )
                 .stdin(Stdio::null())
                 .stdout(log.try_clone()?)
                 .stderr(log)
@@ -433,6 +446,9 @@ mod tests {
             "apache-prefork",
             "apache-event",
             "lighttpd",
+            "h2o",
+            "caddy",
+            "programmed",
         ] {
             assert!(names.contains(&name), "{name}");
         }

@@ -1,20 +1,21 @@
-//! `latlab sweep`: one server with several values of a parameter (2.6.3 and Table 2.9 of the thesis).
+//! `latlab sweep`: one server with several values of a parameter (2.6.3 and Table 2.9 of the thesis), or
+//! within several limits (3.5.4, how it scales with the processor's speed).
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::{ensure, Context, Result};
+use anyhow::{anyhow, ensure, Context, Result};
 use debox_history::History;
 use latlab::run::Plan;
 use latlab::signals::{unless_interrupted, Interrupted};
 use latlab::summary::Summary;
-use latlab::units::{count, time};
+use latlab::units::{count, parse_size, time};
 use serde::Serialize;
 
-use crate::options::{Format, Sweep, Target};
+use crate::options::{parse_cpus, Format, Sweep, Target, What};
 use crate::plan::{ns, of_what, open_loop, ready};
-use crate::procedure::{columns, judge, run_whole, Figures};
+use crate::procedure::{columns, judge, measure_capacity, run_whole, Figures, Spread};
 
 /// Labels in a row of the table.
 const LABELS: usize = 3;
@@ -23,10 +24,13 @@ const LABELS: usize = 3;
 #[derive(Serialize)]
 struct AtValue {
     value: String,
+    /// With `--load`: what the server can do at most with this value.
+    capacity_rps: Option<Spread>,
     #[serde(flatten)]
     figures: Figures,
     /// With `--blocking`: of each repeat.
     blocking: Vec<Blocking>,
+    capacity_runs: Vec<Summary>,
     runs: Vec<Summary>,
 }
 
@@ -52,6 +56,8 @@ struct Swept {
     parameter: String,
     /// Whether somebody ended it before all repeats.
     interrupted: bool,
+    /// Part of each value's own capacity that was asked for.
+    load: Option<f64>,
     values: Vec<AtValue>,
 }
 
@@ -61,40 +67,43 @@ pub fn sweep(arguments: &Sweep) -> Result<u8> {
             "only the parameters of a server that latlab starts can be changed (`latlab servers`)"
         );
     };
-    let mut values: Vec<AtValue> = arguments
-        .vary
-        .values
-        .iter()
-        .map(|value| AtValue {
+    let name = &arguments.vary.name;
+    let mut values = Vec::new();
+    for value in &arguments.vary.values {
+        // A wrong one is told before the first is measured.
+        set(&mut arguments.what.clone(), name, value)?;
+        values.push(AtValue {
             value: value.clone(),
+            capacity_rps: None,
             figures: Figures::default(),
             blocking: Vec::new(),
+            capacity_runs: Vec::new(),
             runs: Vec::new(),
-        })
-        .collect();
+        });
+    }
     let directory = tempfile::tempdir()?;
     let mut interrupted = false;
     'all: for repeat in 1..=arguments.repeats {
         for at in &mut values {
             let history = directory.path().join("server.parquet");
-            let measured = measure(arguments, &at.value, repeat, &history)
-                .with_context(|| format!("with {}={}", arguments.vary.name, at.value));
-            let Some((run, blocking)) = unless_interrupted(measured)? else {
+            let measured = measure(arguments, at, repeat, &history)
+                .with_context(|| format!("with {name}={}", at.value));
+            if unless_interrupted(measured)?.is_none() {
                 interrupted = true;
                 break 'all;
-            };
-            at.runs.push(run);
-            at.blocking.extend(blocking);
+            }
         }
     }
     ensure!(values.iter().any(|at| !at.runs.is_empty()), Interrupted);
     for at in &mut values {
         at.figures = Figures::of(&at.runs);
+        at.capacity_rps = Spread::of(at.capacity_runs.iter().map(|run| run.throughput_rps));
     }
     let swept = Swept {
         schema: "latlab.sweep/1",
         server: server.clone(),
-        parameter: arguments.vary.name.clone(),
+        parameter: name.clone(),
+        load: arguments.load,
         interrupted,
         values,
     };
@@ -102,19 +111,28 @@ pub fn sweep(arguments: &Sweep) -> Result<u8> {
         Format::Json => println!("{}", serde_json::to_string_pretty(&swept)?),
         Format::Text => print(&swept),
     }
-    let runs = swept.values.iter().flat_map(|value| &value.runs);
+    let runs = swept
+        .values
+        .iter()
+        .flat_map(|value| value.capacity_runs.iter().chain(&value.runs));
     Ok(judge(runs, swept.interrupted))
 }
 
-fn measure(
-    arguments: &Sweep,
-    value: &str,
-    repeat: u32,
-    history: &Path,
-) -> Result<(Summary, Option<Blocking>)> {
+/// What is varied: a limit of the server, or one of its parameters.
+fn set(what: &mut What, name: &str, value: &str) -> Result<()> {
+    let wrong = |why: String| anyhow!("{name}={value}: {why}");
+    let conditions = &mut what.conditions;
+    match name {
+        "cpus" => conditions.cpus = Some(parse_cpus(value).map_err(wrong)?),
+        "memory" => conditions.memory = Some(parse_size(value).map_err(wrong)?),
+        _ => conditions.set.push((name.to_string(), value.to_string())),
+    }
+    Ok(())
+}
+
+fn measure(arguments: &Sweep, at: &mut AtValue, repeat: u32, history: &Path) -> Result<()> {
     let mut what = arguments.what.clone();
-    let name = arguments.vary.name.clone();
-    what.conditions.set.push((name, value.to_string()));
+    set(&mut what, &arguments.vary.name, &at.value)?;
     let record = arguments.blocking.then_some(history);
     let ready = ready(&arguments.target, &what, record)?;
     let (duration, warmup) = (arguments.times.duration, arguments.times.warmup);
@@ -122,10 +140,22 @@ fn measure(
     let plan = Plan {
         // All values get the same requests.
         seed: plan.seed + u64::from(repeat),
-        mode: match arguments.rate {
+        ..plan
+    };
+    let rate = match arguments.load {
+        None => arguments.rate,
+        Some(load) => {
+            let capacity = measure_capacity(&plan, 1)?;
+            at.capacity_runs.extend(capacity.runs);
+            Some(load * capacity.rps.median)
+        }
+    };
+    let plan = Plan {
+        mode: match rate {
             Some(rate) => open_loop(&[rate], ns(duration), true),
             None => plan.mode,
         },
+        load: arguments.load,
         ..plan
     };
     let begin = now_ns() + plan.warmup_ns;
@@ -133,16 +163,14 @@ fn measure(
     let end = now_ns();
     // The recording is whole when the server has ended.
     drop(ready);
-    let blocking = match record {
-        None => None,
-        Some(history) => {
-            let blocking = blocking(history, begin..end)
-                .context("what the server blocked on cannot be read (see `debox doctor`)")?;
-            std::fs::remove_file(history)?;
-            Some(blocking)
-        }
-    };
-    Ok((run, blocking))
+    at.runs.push(run);
+    if record.is_some() {
+        let blocking = blocking(history, begin..end)
+            .context("what the server blocked on cannot be read (see `debox doctor`)")?;
+        std::fs::remove_file(history)?;
+        at.blocking.push(blocking);
+    }
+    Ok(())
 }
 
 /// Nanoseconds since 1970.
@@ -192,24 +220,37 @@ impl AtValue {
 
 fn print(swept: &Swept) {
     println!(
-        "{}, medians over the repeats; latency from the intended start",
-        swept.server
+        "{}, medians over the repeats; latency from the intended start{}",
+        swept.server,
+        swept.load.map_or(String::new(), |load| format!(
+            ", at {load} of each capacity"
+        ))
     );
     let blocks = swept.values.iter().any(|value| !value.blocking.is_empty());
     let slept_for = "  slept for each 1,000 requests";
+    let capacity = |text: String| match swept.load {
+        Some(_) => format!(" {text:>9}"),
+        None => String::new(),
+    };
     println!(
-        "{:>12}{}{}",
+        "{:>12}{}{}{}",
         swept.parameter,
+        capacity("capacity".to_string()),
         columns(&Figures::HEADING),
         if blocks { slept_for } else { "" }
     );
     for value in &swept.values {
+        let rps = value.capacity_rps.map_or(0.0, |rps| rps.median);
         println!(
-            "{:>12}{}{}",
+            "{:>12}{}{}{}",
             value.value,
+            capacity(count(rps.round() as u64)),
             columns(&value.figures.row()),
             slept(value)
         );
+    }
+    if let Some(sentence) = scaling(swept) {
+        println!("{sentence}");
     }
     let lost: u64 = swept
         .values
@@ -223,6 +264,25 @@ fn print(swept: &Swept) {
             count(lost)
         );
     }
+}
+
+/// With capacities: how much they and latency change from the first value to the last.
+fn scaling(swept: &Swept) -> Option<String> {
+    let (first, last) = (swept.values.first()?, swept.values.last()?);
+    let times = |from: Option<Spread>, to: Option<Spread>| {
+        let (from, to) = (from?.median, to?.median);
+        (from > 0.0).then(|| format!("{:.2}", to / from))
+    };
+    Some(format!(
+        "From {}={} to {}: capacity times {}, median latency times {}, mean {}, 95th percentile {}.",
+        swept.parameter,
+        first.value,
+        last.value,
+        times(first.capacity_rps, last.capacity_rps)?,
+        times(first.figures.p50_ns, last.figures.p50_ns)?,
+        times(first.figures.mean_ns, last.figures.mean_ns)?,
+        times(first.figures.p95_ns, last.figures.p95_ns)?,
+    ))
 }
 
 fn slept(value: &AtValue) -> String {

@@ -7,6 +7,11 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+pub fn is_root() -> bool {
+    // SAFETY: it cannot fail.
+    unsafe { libc::geteuid() == 0 }
+}
+
 /// The result of a call that returns -1 for an error.
 fn checked(result: libc::c_int) -> io::Result<libc::c_int> {
     match result {

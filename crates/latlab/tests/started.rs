@@ -2,8 +2,9 @@
 
 mod support;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::time::Duration;
 
 use debox_history::History;
 use serde_json::Value;
@@ -47,9 +48,12 @@ fn every_server_that_is_installed_serves_the_full_mix() {
         ("apache-prefork", "apache2"),
         ("apache-event", "apache2"),
         ("lighttpd", "lighttpd"),
+        ("h2o", "h2o"),
+        ("caddy", "caddy"),
+        ("programmed", ""),
     ];
     for (name, program) in servers {
-        if !installed(program) {
+        if !program.is_empty() && !installed(program) {
             eprintln!("SKIPPED {name}: {program} is not installed");
             continue;
         }
@@ -232,6 +236,142 @@ fn a_sweep_measures_each_value() {
     assert_eq!(wrong.status.code(), Some(125));
 }
 
+/// How latency follows the processor's speed: each part of a CPU has its own capacity, and latency at a
+/// part of that.
+#[test]
+fn a_sweep_over_the_processor_s_speed_has_the_capacity_of_each() {
+    if !installed("nginx") {
+        eprintln!("SKIPPED a_sweep_over_the_processor_s_speed: nginx is not installed");
+        return;
+    }
+    let place = tempfile::tempdir().expect("a directory");
+    opened(&place);
+    let files = files(place.path());
+    let sweep = [
+        "sweep",
+        "nginx",
+        "--vary",
+        "cpus=0.1,0.4",
+        "--load",
+        "0.5",
+        "--files",
+        &files,
+        "-c",
+        "16",
+    ];
+    let times = ["--duration", "2s", "--warmup", "500ms", "--repeats", "1"];
+    let more = ["--max-lateness", "1h", "--format", "json"];
+    let output = latlab(&[&sweep[..], &times, &more].concat());
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    if stderr.contains("cannot confine") {
+        eprintln!("SKIPPED a_sweep_over_the_processor_s_speed: {stderr}");
+        return;
+    }
+    assert!(matches!(output.status.code(), Some(0 | 3)), "{stderr}");
+    let swept: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let capacity = |at: usize| {
+        let rps = swept.pointer(&format!("/values/{at}/capacity_rps/median"));
+        rps.and_then(Value::as_f64).expect("a capacity")
+    };
+    // How they compare is the machine's business, which may have no more to give.
+    assert!(capacity(0) > 0.0 && capacity(1) > 0.0, "{swept:#}");
+    for value in swept["values"].as_array().expect("values") {
+        let offered = value.pointer("/runs/0/offered_rps").and_then(Value::as_f64);
+        let rps = value
+            .pointer("/capacity_rps/median")
+            .and_then(Value::as_f64);
+        let part = offered.expect("a rate") / rps.expect("a capacity");
+        assert!((part - 0.5).abs() < 1e-6, "{value:#}");
+        assert!(value.pointer("/p50_ns/median").is_some(), "{value:#}");
+    }
+    let wrong = latlab(&[
+        "sweep",
+        "nginx",
+        "--vary",
+        "cpus=0.5,many",
+        "--files",
+        &files,
+    ]);
+    let said = String::from_utf8_lossy(&wrong.stderr);
+    assert!(
+        said.contains("cpus=many: expected a number of CPUs"),
+        "{said}"
+    );
+}
+
+/// Section 2.2 of the thesis: one request in many takes longer, throughput does not show it, and a
+/// recording says why.
+#[test]
+fn a_stall_in_every_nth_request_is_told_with_its_reason() {
+    let place = tempfile::tempdir().expect("a directory");
+    opened(&place);
+    let files = files(place.path());
+    let (rows, history) = (
+        place.path().join("rows.parquet"),
+        place.path().join("server.parquet"),
+    );
+    let (rows, history) = (
+        rows.to_str().expect("plain"),
+        history.to_str().expect("plain"),
+    );
+    let run = [
+        "run",
+        "programmed",
+        "--files",
+        &files,
+        "--rate",
+        "200",
+        "--duration",
+        "5s",
+        "--max-lateness",
+        "1h",
+        "--format",
+        "json",
+    ];
+    let measured = |more: &[&str]| -> Value {
+        let output = latlab(&[&run[..], more].concat());
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(matches!(output.status.code(), Some(0 | 3)), "{stderr}");
+        serde_json::from_slice(&output.stdout).expect("JSON")
+    };
+    let stall = ["--set", "service=stall:60ms/40"];
+    let (without, with) = (measured(&[]), measured(&stall));
+    let rate = |run: &Value| run["throughput_rps"].as_f64().expect("a rate");
+    assert!(rate(&with) > 0.7 * rate(&without), "{without:#}{with:#}");
+    assert!(
+        with["latency_from_start"]["p99_ns"].as_i64() >= Some(60_000_000),
+        "{with:#}"
+    );
+    // Once more with DeBox, which takes time of its own.
+    measured(&[&stall[..], &["-o", rows, "--record", history]].concat());
+    let analyze = [
+        "analyze",
+        rows,
+        "--history",
+        history,
+        "--slow",
+        "98",
+        "--format",
+        "json",
+    ];
+    let output = latlab(&analyze);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let causes = report
+        .pointer("/server/causes/causes")
+        .and_then(Value::as_array);
+    // On a busy machine waits for a CPU may come before it.
+    let first = causes
+        .expect("causes")
+        .iter()
+        .find(|cause| cause["label"] == "timer" && cause["call"] == "clock_nanosleep");
+    let first = first.unwrap_or_else(|| panic!("no timer in {report:#}"));
+    // Two in a hundred are slow, and 2.5 stall: nearly all of the slow ones.
+    assert!(first["part"].as_f64() > Some(0.5), "{first:#}");
+    assert!(first["slow_ns"].as_f64() > Some(25e6), "{first:#}");
+}
+
 /// A recording of the server says what the slow requests waited for. The server has the workers that it
 /// is told to have: so many of its processes wait for events.
 #[test]
@@ -285,4 +425,143 @@ fn a_recorded_server_can_be_asked_for_causes() {
     );
     let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(report["requests"], 400, "{report:#}");
+}
+
+/// Processes called so below another.
+fn below(top: u32, comm: &str) -> Vec<u32> {
+    let entries = std::fs::read_dir("/proc").expect("processes").flatten();
+    let pids: Vec<u32> = entries
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect();
+    let parents: BTreeMap<u32, (u32, String)> = pids
+        .into_iter()
+        .filter_map(|pid| {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+            let (name, rest) = stat.split_once('(')?.1.rsplit_once(") ")?;
+            let parent = rest.split(' ').nth(1)?.parse().ok()?;
+            Some((pid, (parent, name.to_string())))
+        })
+        .collect();
+    let is_below = |mut pid: u32| {
+        while let Some((parent, _)) = parents.get(&pid) {
+            if *parent == top {
+                return true;
+            }
+            pid = *parent;
+        }
+        false
+    };
+    let called = parents.iter().filter(|(_, (_, name))| name == comm);
+    called
+        .map(|(pid, _)| *pid)
+        .filter(|pid| is_below(*pid))
+        .collect()
+}
+
+/// How long a process was on a CPU or waited for one so far, by the scheduler's own account.
+fn runnable_ns(pid: u32) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).ok()?;
+    let mut words = text.split_whitespace().map(str::parse::<u64>);
+    Some(words.next()?.ok()? + words.next()?.ok()?)
+}
+
+/// How many threads are runnable on average (Figure 3.2), from the history, beside what the scheduler adds
+/// up of the same processes; and how often none is, beside their states, looked at again and again.
+#[test]
+fn runnable_threads_are_those_of_the_scheduler() {
+    if !installed("nginx") {
+        eprintln!("SKIPPED runnable_threads_are_those_of_the_scheduler: nginx is not installed");
+        return;
+    }
+    let place = tempfile::tempdir().expect("a directory");
+    opened(&place);
+    let files = files(place.path());
+    let (rows, history) = (
+        place.path().join("rows.parquet"),
+        place.path().join("server.parquet"),
+    );
+    let (rows, history) = (
+        rows.to_str().expect("plain"),
+        history.to_str().expect("plain"),
+    );
+    let run = [
+        "run",
+        "nginx",
+        "--files",
+        &files,
+        "--rate",
+        "300",
+        "-c",
+        "16",
+        "--duration",
+        "7s",
+        "--set",
+        "workers=2",
+        "--max-lateness",
+        "1h",
+        "-o",
+        rows,
+        "--record",
+        history,
+    ];
+    let mut child = std::process::Command::new(support::LATLAB)
+        .args(run)
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .expect("latlab runs");
+    // The master and two workers, of which one may have begun before the other.
+    let mut workers = Vec::new();
+    while workers.len() < 3 {
+        assert!(
+            child.try_wait().expect("a status").is_none(),
+            "it ended at once"
+        );
+        std::thread::sleep(Duration::from_millis(20));
+        workers = below(child.id(), "nginx");
+    }
+    // From before the first request until they end: besides the load they have nothing to do.
+    let sum = || -> Option<u64> { workers.iter().map(|pid| runnable_ns(*pid)).sum() };
+    let before = sum().expect("schedstat");
+    let (mut after, mut looks) = (before, Vec::new());
+    while let Some(now) = sum() {
+        after = now;
+        let runs = |pid: &u32| {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            stat.rsplit_once(") ")
+                .is_some_and(|(_, rest)| rest.starts_with('R'))
+        };
+        looks.push(workers.iter().any(runs));
+        std::thread::sleep(Duration::from_millis(3));
+    }
+    let none = looks.iter().filter(|runs| !**runs).count() as f64 / looks.len() as f64;
+    assert!(child.wait().is_ok());
+    let output = latlab(&["analyze", rows, "--history", history, "--format", "json"]);
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let found = |name: &str| {
+        let pointer = format!("/server/burstiness/runnable/{name}");
+        let value = report.pointer(&pointer).and_then(Value::as_f64);
+        value.unwrap_or_else(|| panic!("{name} in {:#}", report["server"]))
+    };
+    let seconds = report
+        .pointer("/server/common_seconds")
+        .and_then(Value::as_f64);
+    let mean = (after - before) as f64 / 1e9 / seconds.expect("a time in common");
+    // Starting and ending them takes some milliseconds, and the states are looked at now and then.
+    let near = |name: &str, ours: f64, theirs: f64, room: f64| {
+        assert!(
+            (ours - theirs).abs() < room,
+            "{name}: {ours} in the history, {theirs} beside it"
+        );
+    };
+    println!(
+        "runnable {} and {mean}, none {} and {none}",
+        found("mean"),
+        found("none")
+    );
+    near("mean", found("mean"), mean, 0.02 + 0.25 * mean);
+    near("none", found("none"), none, 0.25);
+    let parts = report.pointer("/server/burstiness/runnable/histogram");
+    let parts = parts.and_then(Value::as_array).expect("a histogram");
+    let sum: f64 = parts.iter().filter_map(|bar| bar[2].as_f64()).sum();
+    assert!((sum - 1.0).abs() < 1e-6, "{parts:?}");
 }

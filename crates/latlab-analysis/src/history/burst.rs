@@ -302,6 +302,7 @@ mod tests {
             restarted: false,
             sleeps_left_out: 0,
             waits_for_events: true,
+            is_loop: true,
         }
     }
 
@@ -313,6 +314,7 @@ mod tests {
             label: NONE,
             class: NONE,
             is_idle: true,
+            is_timer: false,
             resource: NONE,
             owner: NONE,
             doing: NONE,

@@ -4,7 +4,7 @@
 //! intervals that are as long, at any time of the run: what blocks threads all the time, blocks them in
 //! those as well, and is no cause. What blocks them more while slow requests are on their way is.
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 
 use super::rows::{Name, Names, Row, Sleep, NONE};
@@ -79,6 +79,41 @@ pub struct Cause {
     /// What was mostly waited for, and who mostly held it.
     pub resource: Option<String>,
     pub owner: Option<String>,
+    /// Whether one of its threads is an event loop, which waits for events of many.
+    #[serde(skip)]
+    pub is_loop: bool,
+}
+
+/// Less of the time than this explains nothing.
+const EXPLAINS: f64 = 0.1;
+
+impl Causes {
+    /// Those that slow requests saw so much more than any time that it explains them, as they are listed.
+    pub fn explaining(&self) -> impl Iterator<Item = &Cause> {
+        let least = EXPLAINS * self.slow.mean_ns.max(1.0);
+        self.causes
+            .iter()
+            .filter(move |cause| cause.excess_ns >= least)
+    }
+
+    /// The one of them that explains most.
+    pub fn most_excess(&self) -> Option<&Cause> {
+        self.explaining()
+            .max_by(|a, b| a.excess_ns.total_cmp(&b.excess_ns))
+    }
+
+    /// What blocks an event loop most of the time, while slow and ordinary requests alike are on their
+    /// way: all that it serves is held up, so that no excess shows it. Threads that serve one request at
+    /// a time hold up nobody else, and those that work for others may wait as they like.
+    pub fn of_all(&self) -> Option<&Cause> {
+        let held_up = ["disk", "lock", "memory"];
+        self.causes
+            .iter()
+            .filter(|cause| cause.is_loop && held_up.contains(&cause.class.as_str()))
+            .filter(|cause| cause.slow_ns >= 0.5 * self.slow.mean_ns)
+            .filter(|cause| cause.ordinary_ns >= 0.5 * self.ordinary.mean_ns)
+            .max_by(|a, b| a.slow_ns.total_cmp(&b.slow_ns))
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -155,6 +190,8 @@ pub struct CauseCollector {
     in_slow: Timeline,
     in_any: Timeline,
     kinds: FxHashMap<Kind, Waits>,
+    /// Threads that are event loops.
+    loops: FxHashSet<u32>,
     sleeps: usize,
     sleeps_left_out: u64,
 }
@@ -252,12 +289,16 @@ impl CauseCollector {
             anytime,
             outside,
             kinds: FxHashMap::default(),
+            loops: FxHashSet::default(),
             sleeps: 0,
             sleeps_left_out: 0,
         })
     }
 
     pub fn add(&mut self, row: &Row, sleeps: &[Sleep]) {
+        if row.is_loop {
+            self.loops.insert(row.tid);
+        }
         for sleep in sleeps {
             let woken = sleep.begin.saturating_add(sleep.blocked);
             let kind = Kind {
@@ -266,7 +307,7 @@ impl CauseCollector {
                 label: sleep.label,
                 class: sleep.class,
             };
-            if !sleep.is_idle {
+            if !sleep.is_idle || sleep.is_timer {
                 self.wait(kind, row.tid, (sleep.begin, woken), Some(sleep));
             }
             if sleep.runqueue > 0 {
@@ -320,7 +361,9 @@ impl CauseCollector {
             self.slow.len().max(1) as f64,
             self.ordinary.len().max(1) as f64,
         );
-        let blocked = self.kinds.iter().filter(|(kind, _)| kind.label != NONE);
+        let is_timer = |kind: &Kind| names.text(kind.class) == "idle";
+        let blocked = self.kinds.iter();
+        let blocked = blocked.filter(|(kind, _)| kind.label != NONE && !is_timer(kind));
         let blocked = blocked.flat_map(|(_, waits)| waits.by_thread.values().flatten().copied());
         let any = Timeline::new(blocked.collect());
         let within = |spans: &[Span], n: f64| {
@@ -335,6 +378,7 @@ impl CauseCollector {
         let mut causes: Vec<(Kind, Cause)> = Vec::new();
         for (kind, waits) in std::mem::take(&mut self.kinds) {
             let threads = waits.by_thread.len() as u64;
+            let is_loop = waits.by_thread.keys().any(|tid| self.loops.contains(tid));
             let timelines: Vec<Timeline> =
                 waits.by_thread.into_values().map(Timeline::new).collect();
             let longest = |span: &Span| {
@@ -389,13 +433,18 @@ impl CauseCollector {
                 anytime_ns,
                 excess_ns: slow_ns - anytime_ns,
                 longest_ns: of_slow.iter().copied().max().unwrap_or(0),
+                is_loop,
                 resource: most(&waits.resources),
                 owner: owner.map(|((comm, doing), _)| match *doing {
                     NONE => names.text(*comm).to_string(),
                     doing => format!("{}, {}", names.text(*comm), names.text(doing)),
                 }),
             };
-            causes.push((kind, cause));
+            // Threads that sleep for a time of their own are no cause; one that does so for a request is.
+            let explains = cause.excess_ns >= EXPLAINS * self.slow_requests.mean_ns.max(1.0);
+            if explains || !is_timer(&kind) {
+                causes.push((kind, cause));
+            }
         }
         causes.sort_by(|(a_kind, a), (b_kind, b)| {
             b.excess_ns.total_cmp(&a.excess_ns).then(a_kind.cmp(b_kind))

@@ -73,6 +73,8 @@ pub struct Row {
     pub sleeps_left_out: u32,
     /// Whether the call waits for several things at once, and returns how many of them are ready.
     pub waits_for_events: bool,
+    /// Whether that is what an event loop does: `poll` is also how a thread waits for one socket.
+    pub is_loop: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -83,11 +85,14 @@ pub struct Sleep {
     pub label: Name,
     pub class: Name,
     pub is_idle: bool,
+    /// Idle by its class, but for a time that the program chose: it may be in a request's way.
+    pub is_timer: bool,
     pub resource: Name,
     pub owner: Name,
     pub doing: Name,
 }
 
+/// The first [`LOOP_CALLS`] of them are those of event loops.
 const EVENT_CALLS: &[&str] = &[
     "epoll_wait",
     "epoll_pwait",
@@ -95,13 +100,14 @@ const EVENT_CALLS: &[&str] = &[
     "select",
     "_newselect",
     "pselect6",
+    "pselect6_time32",
+    "pselect6_time64",
     "poll",
     "ppoll",
-    "pselect6_time32",
     "ppoll_time32",
-    "pselect6_time64",
     "ppoll_time64",
 ];
+const LOOP_CALLS: usize = 8;
 
 fn numbers<T: ArrowPrimitiveType>(
     column: Option<&arrow::array::ArrayRef>,
@@ -177,7 +183,7 @@ pub fn walk(
     names: &mut Names,
     see: &mut dyn FnMut(&Row, &[Sleep]),
 ) -> Result<()> {
-    let idle = names.number("idle");
+    let idle = (names.number("idle"), names.number("timer"));
     let events: Vec<Name> = EVENT_CALLS.iter().map(|call| names.number(call)).collect();
     for batch in history.batches(COLUMNS) {
         let (file, batch) = batch?;
@@ -197,7 +203,7 @@ fn one(
     batch: &RecordBatch,
     offset: i64,
     names: &mut Names,
-    (idle, events): (Name, &[Name]),
+    ((idle, timer), events): ((Name, Name), &[Name]),
     see: &mut dyn FnMut(&Row, &[Sleep]),
 ) -> Result<()> {
     let column = |name: &str| batch.column_by_name(name);
@@ -237,6 +243,7 @@ fn one(
                 label: labels.get(at),
                 class,
                 is_idle: class == idle,
+                is_timer: class == idle && labels.get(at) == timer,
                 resource: resources.get(at),
                 owner: owners.get(at),
                 doing: doings.get(at),
@@ -252,7 +259,9 @@ fn one(
             ret: rets.value(row),
             restarted: restarted.value(row),
             sleeps_left_out: left_out.value(row),
-            waits_for_events: events.contains(&call),
+            // One that has not returned has brought nothing yet.
+            waits_for_events: events.contains(&call) && rets.is_valid(row),
+            is_loop: events[..LOOP_CALLS].contains(&call),
         };
         see(&row, &sleeps);
     }

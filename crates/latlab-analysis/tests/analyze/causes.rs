@@ -183,6 +183,105 @@ fn events_and_runnable_threads_are_told() {
     assert!((sum - 1.0).abs() < 1e-6, "{sum}");
 }
 
+/// A request each ms, for which a thread without an event loop sleeps 5 ms if it is a 200th; another thread
+/// sleeps all the time.
+#[test]
+fn a_timer_that_requests_wait_for_is_told_and_another_is_not() {
+    let place = Place::new();
+    let (mut rows, mut calls) = (Vec::new(), Vec::new());
+    for number in 0..4000u64 {
+        let sent = RUN_BEGIN + number * 1_000_000;
+        let took = if number % 200 == 100 {
+            5_100_000
+        } else {
+            100_000
+        };
+        if took > 1_000_000 {
+            let timer = sleep(sent + 50_000, 5_000_000, "timer", "idle");
+            calls.push(call(
+                100,
+                "clock_nanosleep",
+                sent,
+                sent + 5_090_000,
+                0,
+                vec![timer],
+            ));
+        }
+        rows.push(Row::new((sent - RUN_BEGIN) as i64, took, 100));
+        let timer = sleep(sent + 1_000, 998_000, "timer", "idle");
+        calls.push(call(
+            101,
+            "nanosleep",
+            sent,
+            sent + 1_000_000,
+            0,
+            vec![timer],
+        ));
+    }
+    let (requests, server) = (place.path("requests.parquet"), place.path("server.parquet"));
+    parquet(&requests, &meta(json!({})), &rows);
+    history(&server, "here", None, &calls);
+    let server = server.to_str().expect("a name");
+    let found = json(&requests, &["--history", server, "--slow", "99.5"]);
+    let causes = found["server"]["causes"]["causes"]
+        .as_array()
+        .expect("causes");
+    assert_eq!(causes.len(), 1, "{causes:#?}");
+    assert_eq!(causes[0]["call"], "clock_nanosleep");
+    // The thread that sleeps for itself blocks nobody.
+    let slow = &found["server"]["causes"]["slow"];
+    assert_eq!(slow["blocked_ns"], 0.0, "{slow:#}");
+}
+
+/// An event loop that reads for 9 ms of every 10, and a helper that waits for a lock all the time: all
+/// requests are alike, and the loop is why.
+#[test]
+fn a_loop_that_holds_up_all_requests_is_told() {
+    let place = Place::new();
+    let (mut rows, mut calls) = (Vec::new(), Vec::new());
+    for round in 0..400u64 {
+        let begin = RUN_BEGIN + round * 10_000_000;
+        let idle = sleep(begin, 500_000, "epoll", "idle");
+        calls.push(call(
+            100,
+            "epoll_wait",
+            begin,
+            begin + 500_000,
+            5,
+            vec![idle],
+        ));
+        let read = sleep(begin + 610_000, 9_000_000, "page read", "disk");
+        calls.push(call(
+            100,
+            "sendfile",
+            begin + 600_000,
+            begin + 9_900_000,
+            5,
+            vec![read],
+        ));
+        let lock = sleep(begin, 9_999_000, "futex", "lock");
+        calls.push(call(101, "futex", begin, begin + 10_000_000, 0, vec![lock]));
+        for request in 0..5u64 {
+            let sent = begin - RUN_BEGIN + request * 100_000;
+            rows.push(Row::new(
+                sent as i64,
+                9_900_000 - request as i64 * 100_000,
+                100,
+            ));
+        }
+    }
+    let (requests, server) = (place.path("requests.parquet"), place.path("server.parquet"));
+    parquet(&requests, &meta(json!({})), &rows);
+    history(&server, "here", None, &calls);
+    let found = json(&requests, &["--history", server.to_str().expect("a name")]);
+    let findings = found["findings"].to_string();
+    let told = "an event loop of server is blocked most of the time";
+    assert!(
+        findings.contains(told) && findings.contains("page read in sendfile"),
+        "{findings}"
+    );
+}
+
 #[test]
 fn what_cannot_be_joined_is_refused_or_told() {
     let place = Place::new();

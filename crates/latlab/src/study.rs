@@ -1,0 +1,348 @@
+//! `latlab study`: the finding of the papers on servers of today. With more files than memory and a disk
+//! that is slow, how do latency, fairness and burstiness grow with the load, and what is the reason?
+//!
+//! Nothing is measured in a way of its own here: the file set, the disk, the capacity, the loads, the
+//! recording and the analysis are those of the other subcommands, one after the other.
+
+mod place;
+mod result;
+mod words;
+
+use std::io::Write;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{ensure, Context, Result};
+use debox_history::History;
+use latlab::fileset::{self, FileSet};
+use latlab::load::Mode;
+use latlab::run::Plan;
+use latlab::signals::{self, Interrupted};
+use latlab::{servers, sys};
+use latlab_analysis::history::join;
+use latlab_analysis::page;
+use latlab_analysis::read::{read, Options};
+use latlab_analysis::report::{measure, Report, RunReport, Settings};
+
+use crate::options::{Conditions, Format, MixOption, Study, Target, What};
+use crate::plan::{self, ns, of_what, open_loop, Ready};
+use crate::procedure::{measure_capacity, measure_loads, new_directory, run_whole};
+use crate::{terminal_width, NOT_VALID};
+use place::Place;
+use result::{AtLoad, Machine, Result as Found, Studied, Terms};
+
+/// Each file is asked for so often, on average, to fill the cache before anything is measured.
+const FILLS: u64 = 15;
+const FILL_TIME: Duration = Duration::from_secs(30);
+/// What a server may need for itself beside what it caches.
+const OWN_MEMORY: u64 = 16 << 20;
+/// Causes are looked for in requests slower than this percentile: the papers' figures end there.
+const SLOW_PERCENT: f64 = 95.0;
+
+/// The options, with what they are if nothing is said.
+struct Settled<'a> {
+    arguments: &'a Study,
+    set: FileSet,
+    memory: u64,
+    loads: Vec<f64>,
+    repeats: u32,
+    duration: Duration,
+    warmup: Duration,
+}
+
+impl Settled<'_> {
+    fn of(arguments: &Study) -> Settled<'_> {
+        let quick = arguments.quick;
+        let seconds = |usual, short| Duration::from_secs(if quick { short } else { usual });
+        let size = arguments
+            .size
+            .unwrap_or((if quick { 200 } else { 600 }) << 20);
+        let loads = match (arguments.loads.as_slice(), quick) {
+            ([], false) => &[0.2, 0.4, 0.6, 0.8, 0.9, 0.95, 1.1],
+            ([], true) => &[0.3, 0.9, 1.1][..],
+            (loads, _) => loads,
+        };
+        let mut loads = loads.to_vec();
+        loads.sort_by(f64::total_cmp);
+        Settled {
+            arguments,
+            set: FileSet {
+                seed: 1999,
+                directories: fileset::directories_for(size),
+            },
+            memory: arguments.memory.unwrap_or(size / 4 + OWN_MEMORY),
+            loads,
+            repeats: arguments.repeats.unwrap_or(if quick { 1 } else { 3 }),
+            duration: arguments.duration.unwrap_or(seconds(10, 3)),
+            warmup: arguments.warmup.unwrap_or(seconds(2, 1)),
+        }
+    }
+
+    /// What is asked of servers that have these files, with the memory that they may use.
+    fn what(&self, files: &Path) -> What {
+        let arguments = self.arguments;
+        What {
+            files: Some(files.to_path_buf()),
+            directories: None,
+            mix: MixOption::Static,
+            dynamic_prefix: "/dynamic".to_string(),
+            log: None,
+            urls: None,
+            sizes: None,
+            size_path: String::new(),
+            seed: arguments.seed,
+            verify: 0.01,
+            per_connection: arguments.per_connection,
+            timeout: Duration::from_secs(10),
+            processes: 1,
+            max_lateness: arguments.max_lateness,
+            conditions: Conditions {
+                servers: arguments.servers.clone(),
+                cpus: None,
+                memory: Some(self.memory),
+                cold: false,
+                set: Vec::new(),
+            },
+        }
+    }
+
+    /// About how long all of it takes.
+    fn minutes(&self) -> f64 {
+        let runs = self.repeats as usize * (1 + self.loads.len());
+        let runs = runs + usize::from(!self.arguments.no_record);
+        let each = runs as f64 * (self.duration.as_secs_f64() + 0.5) + 20.0;
+        (each * self.arguments.names.len() as f64 + 15.0) / 60.0
+    }
+}
+
+pub fn study(arguments: &Study) -> Result<u8> {
+    ensure!(
+        sys::is_root(),
+        "a slow disk and confined servers need root: they are mounts, loop devices and control groups"
+    );
+    let settled = Settled::of(arguments);
+    ensure!(
+        settled.warmup < settled.duration,
+        "the warm-up is as long as the run: nothing would be measured"
+    );
+    ensure!(
+        settled.memory < settled.set.bytes(),
+        "--memory is more than the file set has: all of it would be cached, and the disk never read"
+    );
+    let known = servers::known(arguments.servers.as_deref())?;
+    let mut about = Vec::new();
+    for name in &arguments.names {
+        let server = known
+            .iter()
+            .find(|server| server.name == *name)
+            .with_context(|| format!("there is no server {name} (`latlab servers`)"))?;
+        server
+            .program()
+            .with_context(|| format!("{name} is not installed (`latlab servers`)"))?;
+        about.push(server.about.clone());
+    }
+    new_directory(&arguments.output)?;
+    say(&format!(
+        "{} servers, some {:.0} minutes",
+        about.len(),
+        settled.minutes().max(1.0)
+    ));
+    let place = Place::make(&arguments.place, settled.set, arguments)?;
+    let mut studied = Vec::new();
+    for (name, about) in arguments.names.iter().zip(about) {
+        let directory = arguments.output.join(name);
+        new_directory(&directory)?;
+        let server = one_server(&settled, &place, name, about, &directory).with_context(|| {
+            format!(
+                "{name}; what was measured is in {}",
+                arguments.output.display()
+            )
+        })?;
+        studied.push(server);
+    }
+    let found = Found::new(
+        Machine::this(),
+        Terms {
+            file_set_bytes: settled.set.bytes(),
+            memory_bytes: settled.memory,
+            service_us: place.service_us(),
+            depth: arguments.depth,
+            cold_open_ns: place.cold_open_ns,
+            cold_read_ns: place.cold_read_ns,
+            connections: arguments.connections,
+            most_connections: arguments.most,
+            repeats: settled.repeats,
+            seconds: (settled.duration - settled.warmup).as_secs_f64(),
+        },
+        studied,
+    );
+    drop(place);
+    write(&found, arguments)
+}
+
+/// The page, the JSON and the tables; the latter also for who waits.
+fn write(found: &Found, arguments: &Study) -> Result<u8> {
+    let keep = |name: &str, text: &str| {
+        let path = arguments.output.join(name);
+        std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+    };
+    let json = serde_json::to_string_pretty(found)?;
+    keep("study.json", &json)?;
+    keep("study.md", &words::markdown(found))?;
+    match page::missing() {
+        None => keep("study.html", &page::study(found)?)?,
+        Some(why) => say(&format!("no page was drawn, because {why}")),
+    }
+    match arguments.format {
+        Format::Json => println!("{json}"),
+        Format::Text => {
+            let mut out = std::io::stdout().lock();
+            let width = terminal_width().unwrap_or(110);
+            // Whoever reads may have seen enough.
+            let _ = words::text(&mut out, found, width);
+            let page = arguments.output.join("study.html");
+            let _ = writeln!(out, "\nPage: {}", page.display());
+        }
+    }
+    let runs = found.servers.iter().flat_map(|server| {
+        let of_loads = server.loads.iter().flat_map(|load| &load.at.runs);
+        server.capacity.runs.iter().chain(of_loads)
+    });
+    // The reasons are among what is missing or uncertain.
+    let refused = runs.filter(|run| run.refused.is_some()).count();
+    if refused > 0 {
+        say(&format!(
+            "{refused} runs are NOT VALID: see what is missing or uncertain"
+        ));
+        return Ok(NOT_VALID);
+    }
+    Ok(0)
+}
+
+fn say(text: &str) {
+    eprintln!("latlab: {text}");
+}
+
+fn one_server(
+    settled: &Settled,
+    place: &Place,
+    name: &str,
+    about: String,
+    directory: &Path,
+) -> Result<Studied> {
+    let (ready, plan) = started(settled, place, name, None)?;
+    say(&format!("{name}: capacity"));
+    let before = place.reads()?;
+    let capacity = measure_capacity(&plan, settled.repeats)?;
+    say(&format!(
+        "{name}: {} loads of {:.0} requests/s",
+        settled.loads.len(),
+        capacity.rps.median
+    ));
+    let rps = capacity.rps.median;
+    let plan = Plan {
+        connections: settled.arguments.most,
+        ..plan
+    };
+    let (loads, interrupted) =
+        measure_loads(&plan, rps, &settled.loads, settled.repeats, directory)?;
+    ensure!(!interrupted, Interrupted);
+    let of_loads = loads.iter().flat_map(|load| &load.runs);
+    let requests: u64 = of_loads
+        .chain(&capacity.runs)
+        .map(|run| run.requests + run.in_warmup)
+        .sum();
+    let disk_reads_per_1000 = (place.reads()? - before) as f64 * 1000.0 / requests.max(1) as f64;
+    drop(ready);
+    let mut no_reasons = None;
+    let mut recorded = None;
+    if !settled.arguments.no_record {
+        // The figures are there: without the reasons they are still worth having.
+        match record(settled, place, name, rps, directory) {
+            Ok(report) => recorded = Some(Report::new(vec![report])),
+            Err(why) => no_reasons = Some(format!("{why:#}")),
+        }
+        signals::check()?;
+    }
+    say(&format!("{name}: analysis"));
+    let mut analyzed = Vec::new();
+    let mut at_loads = Vec::new();
+    for at in loads {
+        let (load, report) = AtLoad::of(at, directory)?;
+        at_loads.push(load);
+        analyzed.extend(report);
+    }
+    Ok(Studied {
+        name: name.to_string(),
+        about,
+        capacity,
+        disk_reads_per_1000,
+        loads: at_loads,
+        analysis: Report::new(analyzed),
+        recorded,
+        no_reasons,
+    })
+}
+
+/// Starts a server on the disk, with its cache as full as its memory allows.
+fn started(
+    settled: &Settled,
+    place: &Place,
+    name: &str,
+    history: Option<&Path>,
+) -> Result<(Ready, Plan)> {
+    say(&format!("{name}: filling its cache"));
+    // What another server has cached is not charged to this one's memory.
+    place.cool()?;
+    let what = settled.what(&place.files());
+    let ready = plan::ready(&Target::Server(name.to_string()), &what, history)?;
+    let (duration, warmup) = (settled.duration, settled.warmup);
+    let plan = of_what(
+        &ready,
+        &what,
+        duration,
+        warmup,
+        settled.arguments.connections,
+    )?;
+    let fill = Plan {
+        mode: Mode::Closed { think_ns: 0 },
+        duration_ns: ns(FILL_TIME),
+        warmup_ns: 0,
+        requests: Some(place.file_count() * FILLS),
+        max_lateness_ns: i64::MAX,
+        ..plan.clone()
+    };
+    place.at_full_speed(|| run_whole(&fill))?;
+    Ok((ready, plan))
+}
+
+/// One more run, for the reasons: recording costs the server time.
+fn record(
+    settled: &Settled,
+    place: &Place,
+    name: &str,
+    rps: f64,
+    directory: &Path,
+) -> Result<RunReport> {
+    let history = directory.join("history.parquet");
+    let rows = directory.join("recorded.parquet");
+    let (ready, plan) = started(settled, place, name, Some(&history))?;
+    let load = settled.arguments.recorded_load;
+    say(&format!("{name}: recorded by DeBox at load {load}"));
+    let plan = Plan {
+        seed: plan.seed + 1,
+        connections: settled.arguments.most,
+        mode: open_loop(&[load * rps], plan.duration_ns, true),
+        load: Some(load),
+        output: Some(rows.clone()),
+        ..plan
+    };
+    run_whole(&plan)?;
+    // The recording is whole when the server has ended.
+    drop(ready);
+    let run = read(&rows, &Options::default())?;
+    let mut report = measure(&run, &Settings::default())?.report;
+    let history = History::open(&[&history]).context("the recording cannot be read")?;
+    report.server = Some(join(&run, &history, SLOW_PERCENT)?);
+    Ok(report)
+}

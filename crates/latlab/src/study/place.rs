@@ -1,0 +1,128 @@
+//! The file set on its slow disk, which is taken down with the value that stands for it.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use latlab::fileset::{self, files_of, FileSet};
+use latlab::signals;
+use latlab_disk::{check, median, Disk, Parameters};
+
+use crate::options::Study;
+use crate::progress::Progress;
+
+/// What a request takes that begins where the last one ended, as with `latlab disk up`.
+const SEQUENTIAL: Duration = Duration::from_micros(100);
+const BYTES_PER_SECOND: u64 = 100_000_000;
+const READ_AHEAD_KIB: u32 = 128;
+
+pub struct Place {
+    /// `None` while it is taken down.
+    disk: Option<Disk>,
+    set: FileSet,
+    pub cold_open_ns: u64,
+    pub cold_read_ns: u64,
+    // Last: it goes when nothing is mounted in it any more.
+    directory: tempfile::TempDir,
+}
+
+impl Place {
+    /// Makes the files, puts them on a disk, and sees that it is slow.
+    pub fn make(parent: &Path, set: FileSet, arguments: &Study) -> Result<Place> {
+        let us = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let parameters = Parameters {
+            service_us: us(arguments.service),
+            sequential_us: us(SEQUENTIAL.min(arguments.service)),
+            bytes_per_second: BYTES_PER_SECOND,
+            depth: arguments.depth,
+        };
+        parameters.check()?;
+        let directory = tempfile::Builder::new()
+            .prefix("latlab-study-")
+            .tempdir_in(parent)
+            .with_context(|| format!("cannot make a directory in {}", parent.display()))?;
+        // Servers' workers are not root.
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755))?;
+        super::say(&format!(
+            "making {} of files, and a disk for them, in {}",
+            latlab::units::bytes(set.bytes()),
+            directory.path().display()
+        ));
+        let (files, image) = (
+            directory.path().join("files"),
+            directory.path().join("image"),
+        );
+        let progress = Progress::bytes(set.bytes());
+        fileset::create(&files, set, |done| progress.set(done, ""))?;
+        progress.end();
+        signals::check()?;
+        Disk::make_image(&image, &files)?;
+        fs::remove_dir_all(&files)?;
+        let mount = directory.path().join("disk");
+        fs::create_dir(&mount)?;
+        let name = format!("study-{}", std::process::id());
+        let disk = Disk::up(&name, &image, true, &mount, parameters, READ_AHEAD_KIB)?;
+        // From here on it is taken down with the value.
+        let mut place = Place {
+            disk: Some(disk),
+            set,
+            cold_open_ns: 0,
+            cold_read_ns: 0,
+            directory,
+        };
+        let checked = check(place.disk()?)?;
+        checked.require_slow()?;
+        place.cold_open_ns = median(&checked.cold_open_ns);
+        place.cold_read_ns = median(&checked.cold_read_ns);
+        Ok(place)
+    }
+
+    fn disk(&self) -> Result<&Disk> {
+        self.disk.as_ref().context("the disk was taken down")
+    }
+
+    pub fn files(&self) -> PathBuf {
+        self.directory.path().join("disk")
+    }
+
+    pub fn file_count(&self) -> u64 {
+        u64::from(self.set.directories) * files_of(0).count() as u64
+    }
+
+    pub fn service_us(&self) -> u64 {
+        self.disk
+            .as_ref()
+            .map_or(0, |disk| disk.parameters.service_us)
+    }
+
+    /// Forgets all that is cached of the files.
+    pub fn cool(&self) -> Result<()> {
+        self.disk()?.cool()
+    }
+
+    pub fn at_full_speed<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.disk()?.at_full_speed(work)
+    }
+
+    /// How often the disk was read so far.
+    pub fn reads(&self) -> Result<u64> {
+        let status = self.disk()?.status()?;
+        status["served"]
+            .as_u64()
+            .context("the disk does not say how often it was read")
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let Some(disk) = self.disk.take() else {
+            return;
+        };
+        let name = disk.name.clone();
+        if let Err(error) = disk.down(true) {
+            eprintln!("latlab: {error:#}; `latlab disk down {name} --force` takes the disk down");
+        }
+    }
+}

@@ -1,0 +1,326 @@
+//! `latlab study` as a whole: nginx and Apache with more files than memory on a slow disk, small. Needs
+//! root, and leaves nothing behind, whatever becomes of it.
+
+mod support;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+use support::{latlab, LATLAB};
+
+/// Why it cannot be done here, if so. Not captured by the test harness, so that `scripts/test` can name it.
+fn skipped(test: &str) -> bool {
+    let installed = |name: &str| {
+        let places = ["/usr/sbin", "/sbin", "/usr/bin"];
+        places
+            .iter()
+            .any(|place| Path::new(place).join(name).exists())
+    };
+    let missing = ["nginx", "apache2", "mkfs.ext4", "losetup"]
+        .into_iter()
+        .find(|name| !installed(name));
+    let devices = ["/dev/fuse", "/dev/loop-control"];
+    let no_device = devices
+        .into_iter()
+        .find(|device| !Path::new(device).exists());
+    // SAFETY: it cannot fail.
+    let is_root = unsafe { libc::geteuid() } == 0;
+    let why = match (missing, no_device, is_root) {
+        (Some(name), _, _) => format!("{name} is not installed"),
+        (_, Some(device), _) => format!("there is no {device}"),
+        (_, _, false) => "it takes root".to_string(),
+        _ => return false,
+    };
+    let _ = writeln!(std::io::stderr(), "SKIPPED {test}: {why}");
+    true
+}
+
+/// Where workers that are not root have access.
+fn place() -> tempfile::TempDir {
+    let place = tempfile::Builder::new()
+        .prefix("latlab-test-")
+        .tempdir_in("/var/tmp")
+        .expect("a directory");
+    use std::os::unix::fs::PermissionsExt;
+    let open = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(place.path(), open).expect("own directory");
+    place
+}
+
+fn arguments(place: &Path) -> Vec<String> {
+    let output = place.join("study").display().to_string();
+    let small = [
+        "--size",
+        "60M",
+        "--memory",
+        "40M",
+        "--loads",
+        "0.5,1.1",
+        "--repeats",
+        "1",
+        "--duration",
+        "3s",
+        "--warmup",
+        "500ms",
+        "--connections",
+        "32",
+        "--most",
+        "128",
+        "--max-lateness",
+        "1h",
+    ];
+    let mut all = ["study", "nginx", "apache-event", "-o"]
+        .map(String::from)
+        .to_vec();
+    all.push(output);
+    all.extend(["--place".to_string(), place.display().to_string()]);
+    all.extend(small.map(String::from));
+    all
+}
+
+/// Mounts, loop devices, notes of disks, control groups.
+fn left(pid: u32, place: &Path) -> Vec<String> {
+    let mut left = Vec::new();
+    let mounts = std::fs::read_to_string("/proc/self/mounts").expect("mounts");
+    let name = format!("study-{pid}");
+    let ours = |line: &&str| line.contains(&*place.to_string_lossy()) || line.contains(&name);
+    left.extend(mounts.lines().filter(ours).map(String::from));
+    let loops = Command::new("losetup").arg("-a").output().expect("losetup");
+    let loops = String::from_utf8_lossy(&loops.stdout).into_owned();
+    left.extend(loops.lines().filter(ours).map(String::from));
+    let note = format!("/run/latlab/disks/{name}.json");
+    left.extend(Path::new(&note).exists().then_some(note));
+    for tree in ["", "cpu", "memory"] {
+        let groups = std::fs::read_dir(Path::new("/sys/fs/cgroup").join(tree));
+        let groups = groups.into_iter().flatten().flatten();
+        let names = groups.map(|group| group.file_name().to_string_lossy().into_owned());
+        left.extend(names.filter(|name| name.starts_with(&format!("latlab-{pid}-"))));
+    }
+    let files = std::fs::read_dir(place).expect("the place").flatten();
+    let names = files.map(|file| file.file_name().to_string_lossy().into_owned());
+    left.extend(names.filter(|name| name.starts_with("latlab-study-")));
+    left
+}
+
+fn positive(value: &Value, pointer: &str) -> f64 {
+    let found = value.pointer(pointer).and_then(Value::as_f64);
+    let found = found.unwrap_or_else(|| panic!("{pointer} in {value:#}"));
+    assert!(found > 0.0, "{pointer} is {found}");
+    found
+}
+
+#[test]
+fn two_servers_are_studied_and_nothing_is_left() {
+    if skipped("two_servers_are_studied_and_nothing_is_left") {
+        return;
+    }
+    let place = place();
+    let child = Command::new(LATLAB)
+        .args(arguments(place.path()))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("latlab runs");
+    let pid = child.id();
+    let output = child.wait_with_output().expect("it ends");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(left(pid, place.path()), Vec::<String>::new());
+    if stderr.contains("cannot confine") {
+        let _ = writeln!(
+            std::io::stderr(),
+            "SKIPPED two_servers_are_studied: {stderr}"
+        );
+        return;
+    }
+    assert!(matches!(output.status.code(), Some(0 | 3)), "{stderr}");
+    let kept =
+        |name: &str| std::fs::read_to_string(place.path().join("study").join(name)).expect(name);
+    let study: Value = serde_json::from_str(&kept("study.json")).expect("JSON");
+    assert_eq!(study["schema"], "latlab.study/1");
+    // A request takes the disk 5 ms, and a cold open is one at least.
+    assert!(positive(&study, "/terms/cold_open_ns") >= 5e6);
+    let servers = study["servers"].as_array().expect("servers");
+    let names: Vec<&str> = servers
+        .iter()
+        .filter_map(|server| server["name"].as_str())
+        .collect();
+    assert_eq!(names, ["nginx", "apache-event"]);
+    for server in servers {
+        let capacity = positive(server, "/capacity/rps/median");
+        // Not all of it was in memory.
+        positive(server, "/disk_reads_per_1000");
+        let loads = server["loads"].as_array().expect("loads");
+        assert_eq!(loads.len(), 2);
+        for (load, part) in loads.iter().zip([0.5, 1.1]) {
+            assert_eq!(load["load"], part);
+            assert!((positive(load, "/offered_rps") / capacity / part - 1.0).abs() < 1e-6);
+            positive(load, "/p50_ns/median");
+            let inversion = positive(load, "/inversion/median");
+            assert!(inversion < 1.0, "{inversion}");
+        }
+        let analyzed = server.pointer("/analysis/runs").and_then(Value::as_array);
+        let analyzed = analyzed.expect("a report of each load");
+        assert!(analyzed
+            .iter()
+            .all(|run| run["deciles"].as_array().is_some_and(|d| d.len() == 10)));
+        assert_eq!(server["no_reasons"], Value::Null, "{stderr}");
+        positive(server, "/recorded/server/burstiness/ready/calls");
+        positive(server, "/recorded/server/burstiness/runnable/threads");
+        let causes = server
+            .pointer("/recorded/server/causes/causes")
+            .and_then(Value::as_array);
+        // The slow requests read from the disk.
+        let causes = causes.expect("causes");
+        assert!(
+            causes.iter().any(|cause| cause["class"] == "disk"),
+            "{causes:#?}"
+        );
+    }
+    let tables = kept("study.md");
+    for words in [
+        "### Findings",
+        "beyond its capacity",
+        "Sizes by tenth",
+        "| waited for |",
+    ] {
+        let told = tables.contains(words);
+        assert!(told, "{words} is not in {tables}");
+    }
+    let page = place.path().join("study/study.html");
+    match page.exists() {
+        true => drawn(&page, place.path()),
+        false => assert!(stderr.contains("no page was drawn"), "{stderr}"),
+    }
+}
+
+/// In a real browser without a network: every plot is drawn, nothing complains.
+fn drawn(page: &Path, place: &Path) {
+    let output = Command::new("chromium")
+        .args([
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--enable-logging=stderr",
+        ])
+        .args([
+            "--disable-dev-shm-usage",
+            "--host-resolver-rules=MAP * ~NOTFOUND",
+        ])
+        .arg(format!(
+            "--user-data-dir={}",
+            place.join("profile").display()
+        ))
+        .args([
+            "--window-size=1000,900",
+            "--virtual-time-budget=5000",
+            "--dump-dom",
+        ])
+        .arg(format!("file://{}", page.display()))
+        .stdin(Stdio::null())
+        .output();
+    let Ok(output) = output else {
+        let _ = writeln!(
+            std::io::stderr(),
+            "SKIPPED the_page: no chromium (scripts/setup browser)"
+        );
+        return;
+    };
+    let dom = String::from_utf8_lossy(&output.stdout);
+    let log = String::from_utf8_lossy(&output.stderr);
+    let head: String = dom.chars().take(400).collect();
+    assert!(
+        head.contains("data-done=\"yes\"") && !head.contains("data-error"),
+        "{head}\n{log}"
+    );
+    let plots = head
+        .split("data-plots=\"")
+        .nth(1)
+        .and_then(|rest| rest.split('"').next());
+    let (drawn, all) = plots
+        .and_then(|plots| plots.split_once('/'))
+        .expect("plots");
+    assert_eq!(drawn, all);
+    for section in [
+        "findings",
+        "loads",
+        "latency",
+        "inversion",
+        "deciles",
+        "burstiness",
+        "causes",
+    ] {
+        assert!(
+            dom.contains(&format!("<section id=\"{section}\"")),
+            "{section}"
+        );
+    }
+    assert!(!log.contains("CONSOLE"), "{log}");
+}
+
+/// Ctrl-C ends it early, and takes down what is up.
+#[test]
+fn an_interrupted_study_takes_everything_down() {
+    if skipped("an_interrupted_study_takes_everything_down") {
+        return;
+    }
+    for (signal, at) in [(libc::SIGINT, "capacity"), (libc::SIGTERM, "filling")] {
+        let place = place();
+        let mut child = Command::new(LATLAB)
+            .args(arguments(place.path()))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("latlab runs");
+        let mut stderr = BufReader::new(child.stderr.take().expect("a pipe"));
+        let mut line = String::new();
+        while !line.contains(at) {
+            line.clear();
+            assert!(
+                stderr.read_line(&mut line).expect("text") > 0,
+                "it ended before {at}"
+            );
+        }
+        let pid = child.id();
+        // SAFETY: numbers only; the process is this test's own.
+        assert_eq!(unsafe { libc::kill(pid as i32, signal) }, 0);
+        let mut rest = String::new();
+        stderr.read_to_string(&mut rest).expect("text");
+        let status = child.wait().expect("it ends");
+        assert_eq!(left(pid, place.path()), Vec::<String>::new());
+        if rest.contains("cannot confine") {
+            continue;
+        }
+        assert_eq!(status.code(), Some(125), "{rest}");
+        assert!(rest.contains("interrupted"), "{rest}");
+    }
+}
+
+#[test]
+fn what_cannot_be_studied_is_said_at_once() {
+    if skipped("what_cannot_be_studied_is_said_at_once") {
+        return;
+    }
+    let place = place();
+    let output = place.path().join("study").display().to_string();
+    for (more, why) in [
+        (&["no-such-server"][..], "there is no server no-such-server"),
+        (&["--size", "50M", "--memory", "80M"], "the disk never read"),
+        (
+            &["--duration", "2s", "--warmup", "2s"],
+            "nothing would be measured",
+        ),
+    ] {
+        let output = latlab(&[&["study", "-o", &output][..], more].concat());
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(125), "{said}");
+        assert!(said.contains(why), "{said}");
+    }
+    assert_eq!(
+        std::fs::read_dir(place.path()).expect("the place").count(),
+        0
+    );
+}
