@@ -84,7 +84,7 @@ mod tests {
         let lock = File::open(&held).unwrap();
         lock.try_lock().unwrap();
         let found = || abandoned(place.path(), &["latlab-"], Path::to_path_buf);
-        assert_eq!(found(), [gone.clone()]);
+        assert_eq!(found(), std::slice::from_ref(&gone));
         drop(lock);
         assert_eq!(found(), [gone, held]);
     }

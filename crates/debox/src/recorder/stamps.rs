@@ -259,13 +259,20 @@ mod tests {
     }
 
     enum Came {
-        Call(Call, bool),
+        Call(Box<Call>, bool),
         Stamps(types::kept_stamps),
     }
-    use Came::{Call as Row, Stamps as Around};
 
-    /// What is kept, in order: number, start, and what the program measured.
-    fn kept(came: Vec<Came>) -> Vec<(i32, u64, Option<(u64, u64, u64)>)> {
+    /// Number, start, and what the program measured.
+    type Kept = (i32, u64, Option<(u64, u64, u64)>);
+
+    fn row(call: Call, is_stamped: bool) -> Came {
+        Came::Call(Box::new(call), is_stamped)
+    }
+    use Came::Stamps as Around;
+
+    /// What is kept, in order.
+    fn kept(came: Vec<Came>) -> Vec<Kept> {
         let mut stamps = Stamps::default();
         let mut kept = Vec::new();
         let mut keep = |call: Call| {
@@ -276,7 +283,7 @@ mod tests {
         };
         for one in came {
             match one {
-                Row(call, is_stamped) => stamps.add(call, is_stamped, &mut keep),
+                Came::Call(call, is_stamped) => stamps.add(*call, is_stamped, &mut keep),
                 Around(around) => stamps.take(&around, &mut keep),
             }
             .expect("nothing fails");
@@ -288,10 +295,10 @@ mod tests {
     #[test]
     fn stamps_come_to_their_call() {
         let found = kept(vec![
-            Row(call(0, 1_100_000, 500), true),
+            row(call(0, 1_100_000, 500), true),
             Around(stamps(0, 1_099_900, 800)),
-            Row(call(1, 1_200_000, 500), false), // stdio's own
-            Row(call(0, 1_300_000, 500), true),
+            row(call(1, 1_200_000, 500), false), // stdio's own
+            row(call(0, 1_300_000, 500), true),
             Around(stamps(0, 1_299_900, 900)),
         ]);
         let expected = vec![
@@ -306,16 +313,16 @@ mod tests {
     fn what_keeps_a_thread_from_its_call_is_told() {
         // Before the call 2 ms, after it 1 ms; of what lies between that and the next call, the rest.
         let found = kept(vec![
-            Row(between(1_000_000, 5_000_000), false),
-            Row(call(0, 6_000_000, 500), true),
-            Row(between(6_000_500, 4_000_000), false),
+            row(between(1_000_000, 5_000_000), false),
+            row(call(0, 6_000_000, 500), true),
+            row(between(6_000_500, 4_000_000), false),
             Around(stamps(0, 4_000_000, 3_000_500)),
         ]);
         assert_eq!(found[1].2, Some((3_000_500, 3_000_000, 0)));
         // In less than a microsecond nobody loses the CPU and has it back.
         let found = kept(vec![
-            Row(between(1_000_000, 5_000_000), false),
-            Row(call(0, 6_000_000, 500), true),
+            row(between(1_000_000, 5_000_000), false),
+            row(call(0, 6_000_000, 500), true),
             Around(stamps(0, 5_999_800, 900)),
         ]);
         assert_eq!(found[1].2, Some((900, 0, 0)));
@@ -325,17 +332,17 @@ mod tests {
     fn a_handlers_calls_and_pieces_are_other_calls() {
         // A read that a signal interrupts, a write of the handler, its return, and the read's rest.
         let found = kept(vec![
-            Row(
+            row(
                 Call {
                     restarted: true,
                     ..call(0, 1_000_000, 10_000)
                 },
                 true,
             ),
-            Row(call(1, 1_020_000, 3_000), true),
+            row(call(1, 1_020_000, 3_000), true),
             Around(stamps(1, 1_019_900, 3_300)),
-            Row(call(15, 1_024_000, 200), false),
-            Row(call(0, 1_025_000, 40_000), true),
+            row(call(15, 1_024_000, 200), false),
+            row(call(0, 1_025_000, 40_000), true),
             // 65.4 us, without the time of the write.
             Around(stamps(0, 999_900, 65_400 - 3_300)),
         ]);
@@ -349,16 +356,16 @@ mod tests {
 
     #[test]
     fn lost_stamps_do_not_hold_up_the_rest() {
-        let rows = (0..3_000).map(|at| Row(call(0, 1_000_000 * at, 500), true));
+        let rows = (0..3_000).map(|at| row(call(0, 1_000_000 * at, 500), true));
         let mut stamps = Stamps::default();
         let mut kept = 0;
         for row in rows {
-            if let Row(call, is_stamped) = row {
+            if let Came::Call(call, is_stamped) = row {
                 let mut keep = |_| {
                     kept += 1;
                     Ok(())
                 };
-                stamps.add(call, is_stamped, &mut keep).expect("it");
+                stamps.add(*call, is_stamped, &mut keep).expect("it");
             }
         }
         assert_eq!(kept, 3_000 - MAX_WAITING);
@@ -368,9 +375,9 @@ mod tests {
     fn numbers_without_sense_do_no_harm() {
         let most = u64::MAX;
         let found = kept(vec![
-            Row(call(0, most, most), true),
+            row(call(0, most, most), true),
             Around(stamps(0, most, most)),
-            Row(call(0, 0, 0), true),
+            row(call(0, 0, 0), true),
             Around(stamps(0, 0, most)),
             Around(stamps(9, 5, 5)),
         ]);
