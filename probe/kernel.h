@@ -303,7 +303,8 @@ struct linux_binprm {
 } CORE;
 
 struct rq {
-	__u64 prev_steal_time_rq; /* taken by the hypervisor so far; CONFIG_PARAVIRT_TIME_ACCOUNTING */
+	__u64 prev_steal_time_rq; /* taken by the hypervisor so far; CONFIG_PARAVIRT_TIME_ACCOUNTING
+				   */
 } CORE;
 struct cfs_rq {
 	struct rq *rq;

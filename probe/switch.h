@@ -61,10 +61,10 @@ static __always_inline void close_unseen_wait(struct thread *thread, __u64 delay
 }
 
 /*
- * What the hypervisor takes is inside the stamps, but the scheduler leaves it out of a task's time: the
- * kernel's getrusage is less than the CPU time here by it. The run queue has what was taken from
- * its CPU so far, brought up to date before the event. (Its per-CPU variable would be nearer, but a
- * kernel without CONFIG_KALLSYMS_ALL does not let probes have it.)
+ * What the hypervisor takes is inside the stamps, but the scheduler leaves it out of a task's time:
+ * the kernel's getrusage is less than the CPU time here by it. The run queue has what was taken
+ * from its CPU so far, brought up to date before the event. (Its per-CPU variable would be nearer,
+ * but a kernel without CONFIG_KALLSYMS_ALL does not let probes have it.)
  */
 static __always_inline __u64 steal_clock(struct task_struct *task)
 {
