@@ -66,6 +66,8 @@ fn results() -> Vec<Value> {
                 "programmed",
                 "--vary",
                 "service=fixed:0s,fixed:1ms",
+                "--load",
+                "0.5",
                 "--blocking",
             ],
             &once[..],
