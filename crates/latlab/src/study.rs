@@ -147,6 +147,8 @@ pub fn study(arguments: &Study) -> Result<u8> {
         about.len(),
         settled.minutes().max(1.0)
     ));
+    // From here on there is something to take down.
+    signals::catch();
     let place = Place::make(&arguments.place, settled.set, arguments)?;
     let mut studied = Vec::new();
     for (name, about) in arguments.names.iter().zip(about) {

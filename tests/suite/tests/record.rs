@@ -141,11 +141,14 @@ for round in range(200):
 fn most_calls_of_a_real_program_are_measured_in_both() {
     let (calls, _) = with_user_level(&["tar", "cf", "/dev/null", "-P", "/usr/include/linux"]);
     let named = ["newfstatat", "openat", "close", "read", "getdents64"];
+    // The loader's are made before there is a shim: as many as the environment has places to look in.
+    let stamped = calls.iter().filter(|call| call.user.is_some());
+    let first = stamped.map(|call| call.start_ns).min().expect("some are");
+    let calls = || calls.iter().filter(|call| call.start_ns >= first);
     for name in named {
-        let all: Vec<&Call> = calls.iter().filter(|call| &*call.name == name).collect();
+        let all: Vec<&Call> = calls().filter(|call| &*call.name == name).collect();
         let measured = all.iter().filter(|call| call.user.is_some()).count();
         println!("{name}: {measured} of {}", all.len());
-        // The loader's are made before there is a shim.
         assert!(
             name == "getdents64" || measured + 120 >= all.len(),
             "{name}"
