@@ -63,6 +63,7 @@ fuzz:
 bench: build
 	scripts/setup bench
 	python3 bench/overhead/run.py
+	python3 bench/accounts/run.py
 	python3 bench/history/run.py
 	python3 bench/latlab/beside.py --latlab $(TARGET)/release/latlab
 

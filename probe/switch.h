@@ -74,12 +74,17 @@ static __always_inline __u64 steal_clock(struct task_struct *task)
 	return task->se.cfs_rq->rq->prev_steal_time_rq;
 }
 
-static __always_inline void note_steal(struct thread *thread, __u64 steal)
+static __always_inline void note_steal(struct thread *thread, __u64 now, __u64 steal)
 {
 	if (!want_steal)
 		return;
-	if (thread->came_cpu == bpf_get_smp_processor_id() + 1)
-		thread->stolen_ns += steal - thread->came_steal;
+	if (thread->came_cpu == bpf_get_smp_processor_id() + 1) {
+		steal -= thread->came_steal;
+		/* The rest was between the scheduler's clock and the event, at coming. */
+		if (steal > now - thread->came_ns)
+			steal = now - thread->came_ns;
+		thread->stolen_ns += steal;
+	}
 	thread->came_cpu = 0;
 }
 
@@ -209,7 +214,7 @@ static __always_inline void switch_out(void *ctx, struct task_struct *task, bool
 	else
 		close_unseen_wait(thread, delay, now);
 	close_part(thread, PART_CPU, now);
-	note_steal(thread, steal);
+	note_steal(thread, now, steal);
 	if (state & TASK_DEAD) {
 		end_life(thread, task, ctx, now, false);
 		return;

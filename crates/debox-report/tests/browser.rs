@@ -4,25 +4,10 @@ mod common;
 
 use std::fs;
 use std::io::Write;
-use std::process::{Command, Stdio};
 
 use common::{calls, write};
 use debox_history::History;
 use debox_report::{analyze, page};
-
-fn chromium() -> Option<&'static str> {
-    let runs = |name: &&str| {
-        let version = Command::new(name)
-            .arg("--version")
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status();
-        version.is_ok_and(|status| status.success())
-    };
-    ["chromium", "chromium-browser", "google-chrome"]
-        .into_iter()
-        .find(|name| runs(name))
-}
 
 /// Not captured by the test harness, so that `scripts/test` can name it.
 fn skip(why: &str) {
@@ -47,8 +32,8 @@ choice.value = 0;
 choice.dispatchEvent(new Event("change"));
 </script></body>"##;
 
-/// The page's elements after its scripts have run, and what the browser logged.
-fn opened(browser: &str, width: u32, dark: bool) -> (String, String) {
+/// The page, looked at in all its views.
+fn opened(width: u32, dark: bool) -> Option<debox_browser::Opened> {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("t.parquet");
     write(&path, &calls(), 1 << 18);
@@ -62,31 +47,7 @@ fn opened(browser: &str, width: u32, dark: bool) -> (String, String) {
     let html = directory.path().join("t.html");
     fs::write(&html, text).expect("the page");
     let hash = if dark { "#dark" } else { "" };
-    let output = Command::new(browser)
-        .args([
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--enable-logging=stderr",
-        ])
-        .args([
-            "--disable-dev-shm-usage",
-            "--host-resolver-rules=MAP * ~NOTFOUND",
-        ])
-        .arg(format!(
-            "--user-data-dir={}",
-            directory.path().join("profile").display()
-        ))
-        .arg(format!("--window-size={width},900"))
-        .args(["--virtual-time-budget=5000", "--dump-dom"])
-        .arg(format!("file://{}{hash}", html.display()))
-        .stdin(Stdio::null())
-        .output()
-        .expect("the browser runs");
-    (
-        String::from_utf8_lossy(&output.stdout).into_owned(),
-        String::from_utf8_lossy(&output.stderr).into_owned(),
-    )
+    debox_browser::open(&html, width, hash)
 }
 
 #[test]
@@ -94,12 +55,11 @@ fn every_plot_is_drawn_and_nothing_complains() {
     if let Some(why) = page::missing() {
         return skip(why);
     }
-    let Some(browser) = chromium() else {
-        return skip("no chromium (scripts/setup browser)");
-    };
     for (width, dark) in [(1000, false), (390, true)] {
-        let (dom, log) = opened(browser, width, dark);
-        let head = &dom[..dom.len().min(800)];
+        let Some(opened) = opened(width, dark) else {
+            return skip("no chromium (scripts/setup browser)");
+        };
+        let (head, log, dom) = (opened.head(), &opened.log, &opened.dom);
         assert!(head.contains("data-done=\"yes\""), "{head}\n{log}");
         assert!(!head.contains("data-error"), "{head}\n{log}");
         let theme = if dark { "dark" } else { "light" };
@@ -110,10 +70,7 @@ fn every_plot_is_drawn_and_nothing_complains() {
             "all calls together:4|the calls beside each other, without idle waits:4|openat:2|\
                      mmap:1|epoll_wait:2|between calls:1";
         assert!(head.contains(views), "{head}");
-        let complaints: Vec<&str> = log
-            .lines()
-            .filter(|line| line.contains("CONSOLE"))
-            .collect();
+        let complaints = opened.complaints();
         assert!(complaints.is_empty(), "{complaints:?}");
         // Names of programs stay text.
         assert!(!dom.contains("<img src"), "a name became an element");

@@ -89,12 +89,7 @@ fn load(arguments: &Run) -> Result<u8> {
         arguments.record.as_deref(),
     )?;
     let plan = plan::of_run(&ready, arguments)?;
-    let duration = u64::try_from(plan.duration_ns).unwrap_or(0);
-    let progress = Progress::time(std::time::Duration::from_nanos(duration));
-    let summary = run(&plan, |requests, failures| {
-        progress.requests(requests, failures)
-    })?;
-    progress.end();
+    let summary = procedure::run_once(&plan)?;
     match arguments.format {
         Format::Json => println!("{}", serde_json::to_string_pretty(&summary)?),
         Format::Text => print!("{}", summary.text(arguments.output.as_deref())),

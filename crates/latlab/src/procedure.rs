@@ -323,22 +323,18 @@ pub fn profile(arguments: &Profile) -> Result<u8> {
         Some(_) => None,
         None => Some(measure_capacity(&plan, arguments.repeats)?),
     };
-    let mut interrupted = capacity.as_ref().is_some_and(|found| found.interrupted);
     let capacity_rps = arguments
         .capacity
         .or(capacity.as_ref().map(|capacity| capacity.rps.median))
         .context("there is no capacity")?;
-    let (loads, of_loads) = match interrupted {
-        true => (Vec::new(), true),
-        false => measure_loads(
-            &plan,
-            capacity_rps,
-            &arguments.loads,
-            arguments.repeats,
-            directory,
-        )?,
-    };
-    interrupted |= of_loads;
+    // Where the capacity was interrupted, so is the first of these before it begins.
+    let (loads, interrupted) = measure_loads(
+        &plan,
+        capacity_rps,
+        &arguments.loads,
+        arguments.repeats,
+        directory,
+    )?;
     let result = ProfileResult {
         schema: "latlab.profile/1",
         url: plan.url.text(),

@@ -10,6 +10,12 @@ use debox_history::History;
 use serde_json::Value;
 use support::{files, latlab};
 
+/// A file of rows or calls there.
+fn named(place: &tempfile::TempDir, name: &str) -> String {
+    let path = place.path().join(name).with_extension("parquet");
+    path.to_str().expect("plain").to_string()
+}
+
 /// Whether a program is where servers are.
 fn installed(name: &str) -> bool {
     let places = ["/usr/sbin", "/usr/bin", "/usr/local/sbin", "/usr/local/bin"];
@@ -306,14 +312,7 @@ fn a_stall_in_every_nth_request_is_told_with_its_reason() {
     let place = tempfile::tempdir().expect("a directory");
     opened(&place);
     let files = files(place.path());
-    let (rows, history) = (
-        place.path().join("rows.parquet"),
-        place.path().join("server.parquet"),
-    );
-    let (rows, history) = (
-        rows.to_str().expect("plain"),
-        history.to_str().expect("plain"),
-    );
+    let (rows, history) = (&named(&place, "rows"), &named(&place, "server"));
     let run = [
         "run",
         "programmed",
@@ -379,14 +378,7 @@ fn a_recorded_server_can_be_asked_for_causes() {
     let place = tempfile::tempdir().expect("a directory");
     opened(&place);
     let files = files(place.path());
-    let (rows, history) = (
-        place.path().join("rows.parquet"),
-        place.path().join("server.parquet"),
-    );
-    let (rows, history) = (
-        rows.to_str().expect("plain"),
-        history.to_str().expect("plain"),
-    );
+    let (rows, history) = (&named(&place, "rows"), &named(&place, "server"));
     let run = [
         "run",
         "nginx",
@@ -476,14 +468,7 @@ fn runnable_threads_are_those_of_the_scheduler() {
     let place = tempfile::tempdir().expect("a directory");
     opened(&place);
     let files = files(place.path());
-    let (rows, history) = (
-        place.path().join("rows.parquet"),
-        place.path().join("server.parquet"),
-    );
-    let (rows, history) = (
-        rows.to_str().expect("plain"),
-        history.to_str().expect("plain"),
-    );
+    let (rows, history) = (&named(&place, "rows"), &named(&place, "server"));
     let run = [
         "run",
         "nginx",

@@ -191,49 +191,25 @@ fn two_servers_are_studied_and_nothing_is_left() {
     }
     let page = place.path().join("study/study.html");
     match page.exists() {
-        true => drawn(&page, place.path()),
+        true => drawn(&page),
         false => assert!(stderr.contains("no page was drawn"), "{stderr}"),
     }
 }
 
 /// In a real browser without a network: every plot is drawn, nothing complains.
-fn drawn(page: &Path, place: &Path) {
-    let output = Command::new("chromium")
-        .args([
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--enable-logging=stderr",
-        ])
-        .args([
-            "--disable-dev-shm-usage",
-            "--host-resolver-rules=MAP * ~NOTFOUND",
-        ])
-        .arg(format!(
-            "--user-data-dir={}",
-            place.join("profile").display()
-        ))
-        .args([
-            "--window-size=1000,900",
-            "--virtual-time-budget=5000",
-            "--dump-dom",
-        ])
-        .arg(format!("file://{}", page.display()))
-        .stdin(Stdio::null())
-        .output();
-    let Ok(output) = output else {
+fn drawn(page: &Path) {
+    let Some(opened) = debox_browser::open(page, 1000, "") else {
         let _ = writeln!(
             std::io::stderr(),
             "SKIPPED the_page: no chromium (scripts/setup browser)"
         );
         return;
     };
-    let dom = String::from_utf8_lossy(&output.stdout);
-    let log = String::from_utf8_lossy(&output.stderr);
-    let head: String = dom.chars().take(400).collect();
+    let head = opened.head();
     assert!(
         head.contains("data-done=\"yes\"") && !head.contains("data-error"),
-        "{head}\n{log}"
+        "{head}\n{}",
+        opened.log
     );
     let plots = head
         .split("data-plots=\"")
@@ -253,11 +229,12 @@ fn drawn(page: &Path, place: &Path) {
         "causes",
     ] {
         assert!(
-            dom.contains(&format!("<section id=\"{section}\"")),
+            opened.dom.contains(&format!("<section id=\"{section}\"")),
             "{section}"
         );
     }
-    assert!(!log.contains("CONSOLE"), "{log}");
+    let complaints = opened.complaints();
+    assert!(complaints.is_empty(), "{complaints:?}");
 }
 
 /// Ctrl-C ends it early, and takes down what is up.

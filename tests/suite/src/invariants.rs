@@ -178,6 +178,19 @@ fn check_totals(report: &Value, problems: &mut Vec<String>) {
     ] {
         compare(part, sum(&between, part) + sum(&calls, part));
     }
+    for life in rows(report, "threads").iter().chain([totals]) {
+        // A wait that the machine hid is preempted time, and was a time on a CPU when it was stolen.
+        let may_hold = sum_of(
+            life,
+            &["user_cpu_ns", "kernel_cpu_ns", "irq_ns", "outside_ns"],
+        ) + number(life, "preempted_ns");
+        let stolen = number(life, "stolen_ns");
+        if stolen > may_hold {
+            problems.push(format!(
+                "{stolen} ns that the hypervisor took cannot be inside {may_hold} ns"
+            ));
+        }
+    }
     let may_hide = sum_of(totals, &["user_cpu_ns", "kernel_cpu_ns", "outside_ns"]);
     let unseen = number(report, "unseen_wait_ns");
     if unseen > may_hide {

@@ -125,6 +125,8 @@ fn figures_that_do_not_fit_each_other_are_refused() {
     );
     refused("/threads/0/calls", json!(2), "threads made 2 calls");
     refused("/unseen_wait_ns", json!(ms(4)), "cannot be inside");
+    refused("/totals/stolen_ns", json!(ms(4)), "the hypervisor took");
+    refused("/threads/0/stolen_ns", json!(ms(4)), "the hypervisor took");
     refused(
         "/duration_ns",
         json!(ms(100)),

@@ -9,8 +9,9 @@ use nix::sys::socket::{self, sockopt, MsgFlags};
 use super::channel;
 use super::protocol::{self, FrameText, Reply, Request, Wish};
 
-/// A broker that takes longer for an answer counts as none, in seconds. Whoever asks while probes are
-/// loaded for the first client of a kind waits for it: a third of a second, and 20 on a slow machine.
+/// A broker that takes longer for an answer counts as none, or as gone, in seconds. It loads the probes
+/// first, and reads them out last, perhaps for others at the same time: a third of a second, and 20 on a
+/// slow machine.
 const PATIENCE: i64 = 60;
 
 /// Why the broker is of no use.

@@ -13,8 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, bail, ensure, Context, Result};
-use nix::sys::socket::{self, sockopt, MsgFlags};
-use nix::sys::time::TimeVal;
+use nix::sys::socket::MsgFlags;
 
 use super::channel;
 use super::client::{self, Trouble};
@@ -34,10 +33,6 @@ use crate::usertap::TapServer;
 /// up to the longest.
 const FIRST_CHECKPOINT: Duration = Duration::from_secs(1);
 const LONGEST_CHECKPOINT: Duration = Duration::from_secs(16);
-
-/// A broker that takes longer for an answer counts as gone. It loads the probes first, and reads them
-/// out last, perhaps for others at the same time.
-const PATIENCE: TimeVal = TimeVal::new(60, 0);
 
 /// No session's tables are larger.
 const REPORT_MAX: u64 = 256 << 20;
@@ -420,7 +415,6 @@ impl RemoteSession {
 fn connect(path: &Path, options: &Options) -> Result<(OwnedFd, Option<TapServer>)> {
     let (connection, nonce) = client::greet(path)?;
     let wish = RunWish::new(options.tap, options.detail, options.max_threads);
-    socket::setsockopt(&connection, sockopt::ReceiveTimeout, &PATIENCE)?;
     let (reply, slots) = client::ask(&connection, &Request::Run { nonce, wish })?;
     let Reply::Running { slots: count } = reply else {
         return Err(client::unexpected(reply).into());

@@ -1,25 +1,10 @@
 //! The page in a real browser without a network: every plot is drawn, nothing complains.
 
 use std::io::Write;
-use std::process::{Command, Stdio};
 
 use serde_json::json;
 
 use crate::files::{meta, parquet, run_all, Place, Row};
-
-fn chromium() -> Option<&'static str> {
-    let runs = |name: &&str| {
-        let version = Command::new(name)
-            .arg("--version")
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status();
-        version.is_ok_and(|status| status.success())
-    };
-    ["chromium", "chromium-browser", "google-chrome"]
-        .into_iter()
-        .find(|name| runs(name))
-}
 
 /// Not captured by the test harness, so that `scripts/test` can name it.
 fn skip(why: &str) {
@@ -45,9 +30,6 @@ fn every_plot_is_drawn_and_nothing_complains() {
     if let Some(why) = latlab_analysis::page::missing() {
         return skip(why);
     }
-    let Some(browser) = chromium() else {
-        return skip("no chromium (scripts/setup browser)");
-    };
     let place = Place::new();
     let paths: Vec<_> = [0.2, 0.6, 0.95]
         .into_iter()
@@ -67,46 +49,19 @@ fn every_plot_is_drawn_and_nothing_complains() {
     for outside in ["<script src", "<link", "@import", "url(http"] {
         assert!(!text.contains(outside), "{outside} in the page");
     }
-    let output = Command::new(browser)
-        .args([
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--enable-logging=stderr",
-        ])
-        .args([
-            "--disable-dev-shm-usage",
-            "--host-resolver-rules=MAP * ~NOTFOUND",
-        ])
-        .arg(format!(
-            "--user-data-dir={}",
-            place.path("profile").display()
-        ))
-        .args([
-            "--window-size=1000,900",
-            "--virtual-time-budget=5000",
-            "--dump-dom",
-        ])
-        .arg(format!("file://{}#dark", html.display()))
-        .stdin(Stdio::null())
-        .output()
-        .expect("the browser runs");
-    let (dom, log) = (
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr),
-    );
-    let head: String = dom.chars().take(400).collect();
+    let Some(opened) = debox_browser::open(&html, 1000, "#dark") else {
+        return skip("no chromium (scripts/setup browser)");
+    };
+    let head = opened.head();
     assert!(
         head.contains("data-done=\"yes\"") && !head.contains("data-error"),
-        "{head}\n{log}"
+        "{head}\n{}",
+        opened.log
     );
     assert!(head.contains("data-theme=\"dark\""), "{head}");
     // Distributions, percentiles over load, inversion over load.
     assert!(head.contains("data-plots=\"3/3\""), "{head}");
-    let complaints: Vec<&str> = log
-        .lines()
-        .filter(|line| line.contains("CONSOLE"))
-        .collect();
+    let complaints = opened.complaints();
     assert!(complaints.is_empty(), "{complaints:?}");
-    assert!(!dom.contains("<img src"), "a name became an element");
+    assert!(!opened.dom.contains("<img src"), "a name became an element");
 }
