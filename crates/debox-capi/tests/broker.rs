@@ -269,43 +269,47 @@ fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// The checks of the library that do not depend on who loads the probes.
-#[test]
-fn the_library_is_the_same_through_the_broker() {
+/// The checks of the library that do not depend on who loads the probes, each in a process of its own.
+/// A test for each program: where a session takes long to begin, all of them take too long for one.
+macro_rules! the_same_through_the_broker {
+    ($($test:ident: $program:literal, $checks:literal;)*) => {
+        $(
+            #[test]
+            fn $test() {
+                the_same_through_the_broker($program, $checks);
+            }
+        )*
+    };
+}
+
+the_same_through_the_broker! {
+    records_are_the_same_through_the_broker:
+        "records", "sleep values history hidden loads pause limits futex";
+    threads_are_the_same_through_the_broker:
+        "life", "other_threads fork clone daemon sessions crowd";
+    handlers_may_look_through_the_broker: "life", "signals";
+    the_classic_interface_is_the_same_through_the_broker: "classic", "results buffers null warm";
+    the_user_tap_is_the_same_through_the_broker:
+        "tap", "sleep reads wrapped handlers jumps preemption own sessions clock results unknown";
+    scopes_are_the_same_through_the_broker:
+        "scopes",
+        "counts sleeps faults preemption threads fork nested counted_faults whole interrupts tap";
+}
+
+fn the_same_through_the_broker(name: &str, checks: &str) {
     let place = Place::new();
     let _broker = place.broker();
-    let checks = [
-        (
-            "records",
-            "sleep values history hidden loads pause limits futex",
-        ),
-        (
-            "life",
-            "other_threads signals fork clone daemon sessions crowd",
-        ),
-        ("classic", "results buffers null warm"),
-        (
-            "tap",
-            "sleep reads wrapped handlers jumps preemption own sessions clock results unknown",
-        ),
-        (
-            "scopes",
-            "counts sleeps faults preemption threads fork nested counted_faults whole interrupts tap",
-        ),
-    ];
-    for (name, checks) in checks {
-        let program = place.program(name);
-        for check in checks.split(' ') {
-            // They measure time, on a machine that may be busy or hide switches.
-            let ran = (0..3).map(|_| {
-                // Not faster than one user may connect.
-                std::thread::sleep(Duration::from_millis(100));
-                place.run(USER, &program, &[check])
-            });
-            let mut ran = ran.skip_while(|ran| !ran.status.success()).peekable();
-            if ran.peek().is_none() {
-                place.check(USER, &program, &[check]);
-            }
+    let program = place.program(name);
+    for check in checks.split(' ') {
+        // They measure time, on a machine that may be busy or hide switches.
+        let ran = (0..3).map(|_| {
+            // Not faster than one user may connect.
+            std::thread::sleep(Duration::from_millis(100));
+            place.run(USER, &program, &[check])
+        });
+        let mut ran = ran.skip_while(|ran| !ran.status.success()).peekable();
+        if ran.peek().is_none() {
+            place.check(USER, &program, &[check]);
         }
     }
 }

@@ -20,7 +20,6 @@ use clap::Parser;
 use latlab::fileset::{self, FileSet};
 use latlab::programmed::{self, Program};
 use latlab::recover::{self, recover};
-use latlab::run::run;
 use latlab::{servers, units, worker};
 
 use crate::options::{Cli, Create, Fileset, Format, Recover, Run, Server, Servers, Subcommand};
