@@ -18,21 +18,27 @@
 
 static __noinline struct row *odd_row(__u32 call)
 {
-	struct row *row = bpf_map_lookup_elem(&odd_rows, &call), *empty;
-	__u32 zero = 0;
+	__u32 zero = 0, last = ROWS - 1;
+	struct row *row, *empty;
 
+	if (call == NO_SUCH_CALL)
+		return bpf_map_lookup_elem(&rows, &last);
+	row = bpf_map_lookup_elem(&odd_rows, &call);
 	if (row)
 		return row;
 	empty = bpf_map_lookup_elem(&empty_row, &zero);
 	if (!empty)
 		return 0;
-	bpf_map_update_elem(&odd_rows, &call, empty, BPF_NOEXIST);
+	/* The kernel may be out of such memory for a moment, until its own interrupt has fetched
+	 * more. */
+	if (bpf_map_update_elem(&odd_rows, &call, empty, BPF_NOEXIST))
+		bpf_map_update_elem(&odd_rows, &call, empty, BPF_NOEXIST);
 	return bpf_map_lookup_elem(&odd_rows, &call);
 }
 
 static __always_inline struct row *row_of(__u32 call)
 {
-	if (LIKELY(call < ROWS))
+	if (LIKELY(call < ROWS - 1))
 		return bpf_map_lookup_elem(&rows, &call);
 	return odd_row(call);
 }
@@ -41,7 +47,7 @@ static __always_inline __u32 call_number(struct task_struct *task, long id)
 {
 	if (task->thread_info.status & TS_COMPAT)
 		return ((__u32)id & 0xffff) | CALL_IA32;
-	return (unsigned long)id < 0xffff ? id : 0xffff; /* no such call: shown as one row */
+	return (unsigned long)id < NO_SUCH_CALL ? id : NO_SUCH_CALL; /* shown as one row */
 }
 
 /* Ends the part that has been open since the last stamp, and opens the next one. */

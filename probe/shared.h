@@ -11,6 +11,7 @@
 #include "buckets.h"
 
 #define ROWS 512	      /* x86-64 call numbers; the tables end below 480 today */
+#define NO_SUCH_CALL 0xffff   /* all numbers from here on, which have the last of those rows */
 #define CALL_IA32 0x10000     /* added to the numbers of 32-bit calls */
 #define CALL_UNTAPPED 0x20000 /* added to the numbers of calls that the user tap did not see */
 #define CALL_NONE 0xffffffu   /* the thread is between calls */

@@ -107,7 +107,7 @@ struct {
 	__type(value, struct row);
 } rows SEC(".maps");
 
-/* Calls whose number is outside `rows`: 32-bit programs, numbers that do not exist. */
+/* Calls whose number is outside `rows`: 32-bit programs, and some numbers that do not exist. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);

@@ -216,7 +216,7 @@ static __always_inline void close_open_tapped_call(struct debox_slot *slot)
 {
 	__u32 call = slot->tap_call - 1, bucket;
 	struct debox_record *record = open_record(slot);
-	struct row *row = row_of(call < ROWS ? call : 0xffff);
+	struct row *row = row_of(call < ROWS ? call : NO_SUCH_CALL);
 	__u64 outside, wall, parts[PARTS] = {};
 
 	slot->tap_call = 0;

@@ -313,8 +313,10 @@ impl Record {
     pub(crate) fn table_number(&self) -> u32 {
         match (self.call, self.abi) {
             (CALL_USER, _) => crate::tables::CALL_NONE,
-            (call, ABI_IA32) => (call as u32).min(0xffff) | crate::tables::CALL_IA32,
-            (call, _) => (call as u32).min(0xffff),
+            (call, ABI_IA32) => {
+                (call as u32).min(crate::tables::NO_SUCH_CALL) | crate::tables::CALL_IA32
+            }
+            (call, _) => (call as u32).min(crate::tables::NO_SUCH_CALL),
         }
     }
 }

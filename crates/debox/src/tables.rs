@@ -11,6 +11,8 @@ pub const CALL_UNTAPPED: u32 = 0x20000;
 pub const CALL_NONE: u32 = 0xff_ffff;
 
 pub(crate) const ROWS: u32 = 512;
+/// All numbers from here on, which have the last of those rows.
+pub(crate) const NO_SUCH_CALL: u32 = 0xffff;
 
 pub(crate) const PART_CPU: usize = 0;
 pub(crate) const PART_BLOCKED: usize = 1;

@@ -111,9 +111,13 @@ impl TapRows {
                     continue;
                 };
                 if row.calls > 0 {
-                    // The last row is for numbers that do not exist.
-                    let number = if call == ROWS - 1 { 0xffff } else { call };
-                    add_row(sum.entry(number as u32).or_default(), &row);
+                    let is_last = call == ROWS - 1;
+                    let number = if is_last {
+                        tables::NO_SUCH_CALL
+                    } else {
+                        call as u32
+                    };
+                    add_row(sum.entry(number).or_default(), &row);
                 }
             }
             table += 1;

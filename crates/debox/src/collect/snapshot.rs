@@ -166,7 +166,9 @@ impl Session {
             let values = maps
                 .rows
                 .lookup_percpu(&call.to_ne_bytes(), MapFlags::ANY)?;
-            add_row(&mut rows, call, values);
+            let is_last = call == tables::ROWS - 1;
+            let number = if is_last { tables::NO_SUCH_CALL } else { call };
+            add_row(&mut rows, number, values);
         }
         for key in maps.odd_rows.keys() {
             let Some(call) = tables::read_value::<u32>(&key) else {
