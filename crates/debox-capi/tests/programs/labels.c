@@ -86,7 +86,7 @@ static struct debox_record newest(int call)
 	int count = debox_history(records, DEBOX_HISTORY_MAX);
 
 	for (int i = 0; i < count; i++) {
-		if (records[i].call == (unsigned)call)
+		if (records[i].call == call)
 			return records[i];
 	}
 	CHECK(false, "no record of call %d among %d", call, count);

@@ -351,7 +351,7 @@ mod tests {
                 (*undecided_at(slot, index)).at_ns = 10 * number;
             }
         }
-        let mut taken = || take_undecided(slot).map(|call| (call.number, call.at_ns));
+        let taken = || take_undecided(slot).map(|call| (call.number, call.at_ns));
         assert_eq!(taken(), Some((4, 40)));
         assert_eq!(taken(), Some((7, 70)));
         assert_eq!(taken(), Some((9, 90)));
