@@ -426,12 +426,14 @@ static void blocked(void)
 	/* Its record has gone when the signal comes. */
 	CHECK(!pipe(ends), "pipe");
 	block(SIG_BLOCK);
-	reader = syscall(SYS_gettid);
-	if (!fork()) {
-		write_to_sleeper(NULL);
-		_exit(0);
-	}
-	read_asleep();
+	do {
+		reader = syscall(SYS_gettid);
+		if (!fork()) {
+			write_to_sleeper(NULL);
+			_exit(0);
+		}
+		read_asleep();
+	} while (!has_slept(SYS_read));
 	for (int i = 0; i < DEBOX_HISTORY_MAX; i++)
 		syscall(SYS_getppid);
 	block(SIG_UNBLOCK);
