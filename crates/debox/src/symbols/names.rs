@@ -108,7 +108,8 @@ mod tests {
         };
         let symbols = Symbols::default();
         let text = |name: &&str| !name.starts_with("bpf_prog_");
-        let functions = names.starts.iter().step_by(97);
+        // Not the lowest address, where several names stand: there the last counts for the other.
+        let functions = names.starts.iter().skip(1).step_by(97);
         let mut compared = 0;
         for address in functions.map(|start| start + 1) {
             let Some(name) = names.find(address).filter(text) else {
