@@ -234,7 +234,8 @@ struct debox_slot {
 	struct debox_record history[DEBOX_HISTORY_MAX];
 	struct debox_trace_entry trace[DEBOX_TRACE_MAX];
 	__u64 triggers_fired; /* kernel: bits of triggers; thread: 0 once their callbacks ran */
-	__u64 reserved3[191];
+	__u64 triggers_undecided[160]; /* the library's own: calls that the thread is to look at */
+	__u64 reserved3[31];
 };
 
 #if defined(__cplusplus)
@@ -514,22 +515,48 @@ int debox_explain_trace(const struct debox_trace_entry *entry, struct debox_expl
 /*
  * Has `callback` called, with its record and `argument`, for each call of this process for which
  * `predicate` holds: when the call ends, in the thread that made it, before anything else of the
- * program runs there. README.md has the language; labels and classes are not known here: what a
- * place of sleep is called takes the kernel's symbols to tell, which another process looks up under
- * `debox run`, and which a thread that is in a signal handler cannot. No more than `limit` times in
- * a second; 0: always. Up to 8 for a process, and only before debox_enable(), which then asks no
- * broker and opens a session of its own, with the kernel tap.
+ * program runs there. README.md has the language. No more than `limit` times in a second; 0:
+ * always. Up to 8 for a process, and only before debox_enable(), which then asks no broker and
+ * opens a session of its own, with the kernel tap.
+ *
+ * Predicates with `label` or `class` need DEBOX_DETAIL_SLEEPS, and have debox_enable() read the
+ * kernel's symbols, once: some tenths of a second, and a few MB. What a new place of sleep is
+ * called, the first thread that slept there finds out when its call ends, in the handler: that
+ * takes about 0.1 ms, 2 KB of stack, and neither a lock nor memory from malloc(), so that its
+ * callback, too, comes before the program goes on. From then on the kernel decides about that
+ * place, and a call for which nothing holds costs no signal. Before that it has one that brings no
+ * callback; the thread's last call is then the handler's return (rt_sigreturn), as after every
+ * callback. A sleep of which nobody saw the place, which some virtual machines bring about now and
+ * then, is counted as missed. Functions of kernel modules that are loaded later have no names.
  *
  * The callback runs in a handler of `signal`, which the program must not use otherwise: what it may
  * do is what a signal handler may. A call of its own for which the predicate holds brings the next
  * callback when it has returned. A thread that blocks the signal has it called later, once for all
- * calls meanwhile, with the record of its last call. Pieces of restarted calls, returns from
- * handlers (rt_sigreturn) and paused threads are left out. Triggers stay for the process's life.
- * Errors: ENABLED, ARGUMENT, SYSTEM.
+ * calls meanwhile, with the record of its last call; for calls at a new place of sleep once for
+ * each of the first four, with that call's own record, or not at all if the record has gone by
+ * then. Left out are pieces of restarted calls, returns from handlers (rt_sigreturn), paused
+ * threads, children of vfork(), and programs that are executed. Triggers stay for the process's
+ * life. Errors: ENABLED, ARGUMENT, SYSTEM.
  */
 int debox_trigger(const char *predicate, int signal, unsigned int limit,
 		  void (*callback)(const struct debox_record *record, void *argument),
 		  void *argument);
+
+/* What has come of a trigger since debox_enable(), in all processes of the session. */
+struct debox_trigger_counts {
+	__u64 fired;	  /* calls for which the predicate held, within the limit */
+	__u64 suppressed; /* that the limit kept back */
+	__u64 missed; /* of which it cannot be told, or of which the record has gone: see above */
+	__u64 unsent; /* signals that the kernel refused to send */
+	__u64 reserved[4];
+};
+
+/*
+ * Fills in `out` for a trigger, by the order in which they were registered, from 0. The numbers
+ * stay after debox_disable(), until the next debox_enable(). Signal-safe. Errors: ARGUMENT if there
+ * is no such trigger.
+ */
+int debox_trigger_counts(unsigned int trigger, struct debox_trigger_counts *out);
 
 /* A call's name, such as "read"; "syscall_N" if it has none. Lives for good; not signal-safe. */
 const char *debox_call_name(int call, int abi);
@@ -547,6 +574,7 @@ DEBOX_ASSERT(sizeof(struct debox_options) == 32, "options layout");
 DEBOX_ASSERT(sizeof(struct debox_scope) == 256, "scope layout");
 DEBOX_ASSERT(sizeof(struct debox_sums) == 176, "sums layout");
 DEBOX_ASSERT(sizeof(struct debox_explanation) == 264, "explanation layout");
+DEBOX_ASSERT(sizeof(struct debox_trigger_counts) == 64, "trigger counts layout");
 #endif /* __bpf__ */
 
 #ifdef __cplusplus

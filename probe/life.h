@@ -215,7 +215,10 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 		return 0;
 	begin_life(thread, child, bpf_ktime_get_ns(), MODE_RUNQUEUE);
 	thread->run_delay_ns = 0; /* it has never waited yet */
-	thread->flags |= THREAD_BORN | (of_parent->flags & THREAD_FILTERED);
+	thread->flags |= THREAD_BORN | (of_parent->flags & (THREAD_FILTERED | THREAD_ELSEWHERE));
+	if (want_triggers && child->tgid != parent->tgid &&
+	    BPF_CORE_READ(parent, mm) == BPF_CORE_READ(child, mm))
+		thread->flags |= THREAD_ELSEWHERE;
 	thread->filters = of_parent->filters;
 	if (user_tap || want_stamps)
 		lend_memory(of_parent, thread, parent, child);
@@ -240,6 +243,8 @@ int BPF_PROG(on_exec, struct task_struct *task, int old_number, struct linux_bin
 	if (!thread || thread->state == THREAD_FREE)
 		return 0;
 	note_preemption(task);
+	if (want_triggers)
+		thread->flags |= THREAD_ELSEWHERE;
 	if (user_tap || want_stamps) {
 		return_memory(thread);
 		note_filters(thread, task);

@@ -43,6 +43,12 @@ static __always_inline void name_slot(__u32 index, __u32 tid)
 		*named = tid;
 }
 
+/* The calls that the thread is to decide itself (trigger.h). */
+static __always_inline struct undecided_call *undecided_of(struct debox_slot *slot)
+{
+	return (struct undecided_call *)slot->triggers_undecided;
+}
+
 static __always_inline void begin_slot(struct thread *thread, __u32 index)
 {
 	struct debox_slot *slot = slot_of(thread, index);
@@ -75,6 +81,9 @@ static __always_inline void begin_slot(struct thread *thread, __u32 index)
 	slot->totals.sleeps = 0;
 	slot->totals.unseen = 0;
 	slot->totals.unseen_ns = 0;
+	slot->triggers_fired = 0;
+	for (int i = 0; i < UNDECIDED_MAX; i++)
+		undecided_of(slot)[i].number = 0;
 	for (int i = 0; i < DEBOX_HISTORY_MAX; i++) {
 		/* A reader of the slot's last thread must notice: the sequence never goes back. */
 		slot->history[i].sequence = (slot->history[i].sequence | 1) + 1;

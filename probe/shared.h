@@ -66,6 +66,7 @@ enum thread_flag {
 	THREAD_FILTERED = 1 << 5,   /* user tap: executed under seccomp filters of its own */
 	THREAD_END_UNSEEN = 1 << 6, /* in a kept call only: the end of the call was not seen */
 	THREAD_STAMPED = 1 << 7,    /* likewise: it ended between the shim's stamps */
+	THREAD_ELSEWHERE = 1 << 8,  /* executed, or a vfork's child: the library is not there */
 };
 
 /* A site where the open call has slept, for the call-site rows written when it ends. */
@@ -429,6 +430,7 @@ enum trigger_value {
 	VALUE_ARG1,
 	VALUE_ARG2,
 	VALUE_ERROR, /* 0: none */
+	VALUES_USED,
 };
 
 enum trigger_operation {
@@ -507,6 +509,24 @@ struct call_sleeps {
 struct site_answer {
 	__u64 holds; /* bits: tests of the triggers */
 	__u64 is_known;
+};
+
+#define UNDECIDED_MAX 4 /* calls of one thread; a power of two */
+
+/*
+ * A call that slept where nobody has said yet what the place is called, so that its own thread has
+ * to say whether predicates hold (debox_slot.triggers_undecided).
+ */
+struct undecided_call {
+	__u64 number; /* of its record; 0: none. The thread takes it by setting it to 0 */
+	__u64 at_ns;
+	__u32 call;
+	__u32 triggers; /* bits: those of which it is asked */
+	__u32 sites_used;
+	__u32 is_incomplete; /* of `sites` */
+	__u64 values[VALUES_USED];
+	char comm[DEBOX_COMM_LEN];
+	struct call_site sites[CALL_SITES_MAX];
 };
 
 enum event_kind {
@@ -663,6 +683,9 @@ _Static_assert(sizeof(struct row) == 120 + 8 * BUCKETS, "row layout");
 _Static_assert(sizeof(struct user_shape_key) == 16, "user_shape_key layout");
 _Static_assert(sizeof(struct stack_ask) == 320, "stack_ask layout");
 _Static_assert(sizeof(struct trigger_code) == 1192, "trigger_code layout");
+_Static_assert(sizeof(struct undecided_call) * UNDECIDED_MAX ==
+		       sizeof(((struct debox_slot *)0)->triggers_undecided),
+	       "undecided_call layout");
 _Static_assert(sizeof(struct lost) == 176, "lost layout");
 
 #endif

@@ -59,6 +59,7 @@ struct {
 	struct stack_ask stack_ask;
 	struct site_asked site_asked;
 	struct trigger_fired trigger_fired;
+	struct undecided_call undecided_call;
 } event_types;
 
 struct {

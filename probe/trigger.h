@@ -7,7 +7,9 @@
  * is true, false or not known; the stack is two words of bits, of which the last is its top. What a
  * label means only the engine knows: it is asked for each new place of sleep, once, and answers
  * with the tests that hold there. Until then a call whose predicate depends on that goes to the
- * engine, which decides late.
+ * engine, which decides late. In a program that looks at its own calls there is no engine: the call
+ * is left in its thread's slot, and the thread, in the handler of its signal, says what the place
+ * is called and decides (crates/debox/src/inband/decide.rs).
  */
 #ifndef PROBE_TRIGGER_H
 #define PROBE_TRIGGER_H
@@ -29,6 +31,7 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE); /* threads that decide count there, too */
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, struct trigger_counts);
@@ -59,8 +62,8 @@ struct trigger_scratch {
 	__u64 yes, unknown; /* the stack of truths: true, not known */
 	__u32 is_site_unknown;
 	__u32 call;
-	__u32 trigger; /* whose program runs */
-	__u32 reserved;
+	__u32 trigger;	   /* whose program runs */
+	__u32 is_site_new; /* of some place it has yet to be said what it is called */
 };
 
 struct {
@@ -155,7 +158,7 @@ static __always_inline void ask_for_sites(struct trigger_scratch *scratch,
 	struct site_answer *answer;
 	__u32 used = sleeps->used;
 
-	scratch->is_site_unknown = sleeps->is_incomplete;
+	scratch->is_site_unknown = !!sleeps->is_incomplete;
 	for (__u32 i = 0; i < CALL_SITES_MAX; i++) {
 		if (i >= used)
 			break;
@@ -167,7 +170,8 @@ static __always_inline void ask_for_sites(struct trigger_scratch *scratch,
 			continue;
 		}
 		scratch->is_site_unknown = 1;
-		if (!answer)
+		scratch->is_site_new = 1;
+		if (!answer && want_report)
 			ask_for_site(&key);
 	}
 }
@@ -185,6 +189,7 @@ static __always_inline void take_values(struct trigger_scratch *scratch, struct 
 	scratch->call = thread->call;
 	scratch->sites = 0;
 	scratch->is_site_unknown = 0;
+	scratch->is_site_new = 0;
 	scratch->comm[0] = scratch->comm[1] = 0;
 	copy_comm((char *)scratch->comm, task);
 	values[VALUE_RET] = (__u64)ret ^ (1ULL << 63);
@@ -379,9 +384,74 @@ static __always_inline void tell_thread(struct thread *thread, __u32 index)
 		__sync_fetch_and_or(&slot->triggers_fired, 1ULL << (index & (TRIGGERS_MAX - 1)));
 }
 
+static __always_inline void copy_sleeps(struct undecided_call *to, struct thread *thread)
+{
+	struct call_sleeps *sleeps = want_sleeps ? sleeps_of(thread) : 0;
+
+	to->sites_used = 0;
+	to->is_incomplete = 0;
+	if (!sleeps || !is_of_open_call(sleeps, thread))
+		return;
+	to->sites_used = sleeps->used;
+	to->is_incomplete = sleeps->is_incomplete;
+	__builtin_memcpy(to->sites, sleeps->sites, sizeof(to->sites));
+}
+
 /*
- * The predicate of a trigger holds (or, `undecided`, the engine is to find out). Does what is to be
- * done before the program goes on, and tells the engine.
+ * Leaves the call that ends for its thread to decide. Whether there was room: threads that block
+ * the signal look at nothing.
+ */
+__noinline int ask_thread(__u32 index)
+{
+	struct thread *thread = thread_with_storage(bpf_get_current_task_btf());
+	__u32 zero = 0, bit = 1U << (index & (TRIGGERS_MAX - 1));
+	struct trigger_scratch *scratch = bpf_map_lookup_elem(&trigger_scratch, &zero);
+	struct debox_slot *slot = thread ? slot_of(thread, thread->index) : 0;
+	struct undecided_call *undecided;
+	__u64 number;
+
+	if (!scratch || !slot)
+		return 0;
+	number = thread->calls + 1; /* of its record, when the call has been closed */
+	for (int i = 0; i < UNDECIDED_MAX; i++) {
+		undecided = &undecided_of(slot)[i];
+		if (undecided->number == number) {
+			undecided->triggers |= bit;
+			return 1;
+		}
+		if (undecided->number)
+			continue;
+		undecided->at_ns = scratch->now;
+		undecided->call = scratch->call;
+		undecided->triggers = bit;
+		__builtin_memcpy(undecided->values, scratch->values, sizeof(undecided->values));
+		__builtin_memcpy(undecided->comm, scratch->comm, sizeof(undecided->comm));
+		copy_sleeps(undecided, thread);
+		barrier();
+		undecided->number = number;
+		return 1;
+	}
+	return 0;
+}
+
+/* Nobody outside decides: the thread does, if it can tell more than is known here. */
+static __always_inline void leave_undecided(__u32 index, struct trigger *trigger,
+					    struct trigger_counts *counts)
+{
+	__u32 zero = 0;
+	struct trigger_scratch *scratch = bpf_map_lookup_elem(&trigger_scratch, &zero);
+
+	if (!scratch || !scratch->is_site_new || !ask_thread(index)) {
+		__sync_fetch_and_add(&counts->undecided_lost, 1);
+		return;
+	}
+	if (bpf_send_signal_thread(trigger->signal))
+		__sync_fetch_and_add(&counts->unsent, 1);
+}
+
+/*
+ * The predicate of a trigger holds (or, `undecided`, it is not known yet). Does what is to be done
+ * before the program goes on, and tells the engine.
  */
 __noinline int fire(__u32 index, __u32 undecided)
 {
@@ -397,8 +467,12 @@ __noinline int fire(__u32 index, __u32 undecided)
 
 	if (!scratch || !trigger || !counts || !thread)
 		return 0;
-	if (want_records && !want_report && (undecided || is_paused(thread)))
+	if (want_records && !want_report && is_paused(thread))
 		return 0;
+	if (undecided && !want_report) {
+		leave_undecided(index, trigger, counts);
+		return 0;
+	}
 	if (!undecided) {
 		if (!is_within_limit(counts, trigger->limit, scratch->now)) {
 			__sync_fetch_and_add(&counts->suppressed, 1);
@@ -456,6 +530,8 @@ static __noinline int check_triggers(struct thread *thread, struct task_struct *
 
 	if (is_restart(ret) || is_signal_return(thread->call) || (thread->flags & THREAD_PARTIAL))
 		return 0;
+	if (want_records && !want_report && (thread->flags & THREAD_ELSEWHERE))
+		return 0; /* the signal would end it */
 	scratch = bpf_map_lookup_elem(&trigger_scratch, &zero);
 	if (!scratch)
 		return 0;

@@ -322,6 +322,26 @@ pub unsafe extern "C" fn debox_trigger(
     outcome(unsafe { inband::trigger(&predicate, signal, limit, callback, argument) })
 }
 
+/// # Safety
+///
+/// `out` is null or valid for writing.
+#[no_mangle]
+pub unsafe extern "C" fn debox_trigger_counts(
+    trigger: c_uint,
+    out: *mut inband::TriggerCounts,
+) -> c_int {
+    // Signal-safe: the code alone, no text.
+    let counts = usize::try_from(trigger).map(inband::trigger_counts);
+    match counts {
+        Ok(Ok(counts)) if !out.is_null() => {
+            // SAFETY: valid for writing, as the caller promises.
+            unsafe { out.write(counts) };
+            0
+        }
+        _ => code_of(&Error::Argument("")),
+    }
+}
+
 #[no_mangle]
 pub extern "C" fn debox_call_name(call: c_int, abi: c_int) -> *const c_char {
     names::call_name(call, abi)

@@ -114,6 +114,16 @@ macro_rules! checks {
 }
 
 checks! {
+    the_first_call_at_a_place_is_told_by_its_label: "labels" "first";
+    every_call_at_a_place_is_told: "labels" "thousand";
+    labels_are_told_on_every_thread: "labels" "threads";
+    labels_are_told_in_forked_children: "labels" "fork";
+    labels_are_told_in_each_session: "labels" "again";
+    a_limit_counts_those_that_a_thread_decides: "labels" "limit";
+    what_a_label_means_takes_no_memory: "labels" "malloc";
+    calls_under_a_blocked_signal_have_their_own_records: "labels" "blocked";
+    executed_programs_get_no_signals: "labels" "exec";
+    labels_without_sleeps_are_refused: "labels" "refused";
     a_known_wait_is_measured_and_explained: "records" "sleep";
     values_are_the_calls_own: "records" "values";
     history_is_newest_first: "records" "history";

@@ -84,6 +84,7 @@
 //! before have no such thread; they can call [`enable`] anew.
 
 mod brokered;
+mod decide;
 mod explain;
 mod fork;
 mod join;
@@ -108,7 +109,8 @@ pub use explain::{explain, Explanation};
 pub use scope::{scope, Faults, Scope, Start, Sums};
 pub use slot::Last;
 pub use trace::{explain_trace, start_trace, trace};
-pub use triggers::{trigger, Callback};
+pub use decide::TriggerCounts;
+pub use triggers::{trigger, trigger_counts, Callback};
 pub use user_tap::{call, tap, Returned};
 #[doc(hidden)]
 pub use user_tap::{entry, watch, watch_thread};
@@ -278,6 +280,9 @@ pub fn enable(options: &Options) -> Result<(), Error> {
                 .to_string(),
         ));
     }
+    if triggers::ask_for_places() {
+        decide::prepare()?;
+    }
     let joined = match options.tap {
         Some(Tap::Kernel) => None,
         _ if has_triggers => None,
@@ -304,6 +309,9 @@ pub fn enable(options: &Options) -> Result<(), Error> {
     drop(state);
     if is_tapped {
         user_tap::begin(slots);
+    }
+    if has_triggers {
+        memory::forget_triggers();
     }
     memory::publish();
     // What this thread did so far was the library's work.
@@ -336,7 +344,16 @@ fn open(options: &Options) -> Result<Session, Error> {
         .id;
     let fd = slots.as_fd().as_raw_fd();
     memory::map(fd, map_id, options.max_threads as usize)?;
-    Ok(session)
+    if session.options.triggers.is_empty() {
+        return Ok(session);
+    }
+    match decide::begin(&session) {
+        Ok(()) => Ok(session),
+        Err(error) => {
+            memory::vacate();
+            Err(error)
+        }
+    }
 }
 
 /// Who sees this process's calls, while it is enabled.
@@ -380,6 +397,7 @@ pub fn disable() -> Result<(), Error> {
 fn end(state: &mut State) -> Option<brokered::Brokered> {
     memory::unpublish();
     user_tap::end();
+    decide::end();
     memory::vacate();
     state.explained.clear();
     state.joined = None;

@@ -94,6 +94,21 @@ pub struct Explained {
     pub class: Class,
 }
 
+/// The label of a sleep of which there is no stack.
+pub(crate) const UNKNOWN: &str = "unknown";
+
+/// What stands in a rule's label for the name of the site.
+pub(crate) const SITE: &str = "{site}";
+
+/// The same, as it is found: nothing is put together yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Found<'a> {
+    pub site_index: usize,
+    /// The rule's, perhaps with [`SITE`] in it; `None`: no rule matched, it is the site's name.
+    pub label: Option<&'a str>,
+    pub class: Class,
+}
+
 /// A set of parsed rules.
 #[derive(Debug, Clone)]
 pub struct Labels {
@@ -133,31 +148,50 @@ impl Labels {
     ///   compiler appended (`.constprop.0`) or an offset; both are ignored.
     pub fn explain(&self, syscall: &str, args: Option<[u64; 3]>, frames: &[&str]) -> Explained {
         let names: Vec<&str> = frames.iter().map(|frame| function(frame)).collect();
-        let Some(site_index) = self.site_index(&names) else {
+        let Some(found) = self.find(syscall, args, &names) else {
             return Explained {
                 site_index: None,
-                label: "unknown".to_string(),
+                label: UNKNOWN.to_string(),
                 class: Class::Other,
             };
         };
+        let site = names[found.site_index];
+        Explained {
+            site_index: Some(found.site_index),
+            label: found
+                .label
+                .map_or_else(|| site.to_string(), |label| label.replace(SITE, site)),
+            class: found.class,
+        }
+    }
+
+    /// The same without allocating anything, for functions as [`function`] gives them; `None` when
+    /// there are none.
+    pub(crate) fn find(
+        &self,
+        syscall: &str,
+        args: Option<[u64; 3]>,
+        names: &[&str],
+    ) -> Option<Found<'_>> {
+        let site_index = self.site_index(names)?;
         let sleep = Sleep {
             syscall,
             args,
-            names: &names,
+            names,
             site_index,
         };
         let rule = self.rule(&sleep).map(|index| &self.rules[index]);
-        Explained {
-            site_index: Some(site_index),
-            label: rule.map_or_else(|| sleep.site().to_string(), |rule| rule.label(&sleep)),
+        Some(Found {
+            site_index,
+            label: rule.map(|rule| rule.label.as_str()),
             class: rule.map_or(Class::Other, |rule| rule.class),
-        }
+        })
     }
 
     /// The labels that rules give, without those made of a function's name.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         let labels = self.rules.iter().map(|rule| rule.label.as_str());
-        labels.filter(|label| !label.contains("{site}"))
+        labels.filter(|label| !label.contains(SITE))
     }
 
     /// The bits of a call's arguments that some rule looks at.
@@ -202,7 +236,7 @@ impl Labels {
 }
 
 /// The function of a frame: without an offset, a module, or a suffix of the compiler's.
-fn function(frame: &str) -> &str {
+pub(crate) fn function(frame: &str) -> &str {
     let frame = frame.trim();
     // The first character is kept in any case: a name may begin with what ends one.
     let end = frame
@@ -275,10 +309,6 @@ impl Rule {
             // A rule that knows nothing but a primitive says nothing without it.
             Primitives::Hidden => !self.site.is_empty() || !self.within.is_empty(),
         }
-    }
-
-    fn label(&self, sleep: &Sleep<'_>) -> String {
-        self.label.replace("{site}", sleep.site())
     }
 }
 

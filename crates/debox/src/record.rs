@@ -419,7 +419,9 @@ pub struct Slot {
     pub history: [Record; HISTORY_MAX],
     pub trace: [TraceEntry; TRACE_MAX],
     pub triggers_fired: u64,
-    pub reserved3: [u64; 191],
+    /// Calls that the thread is to decide (`struct undecided_call` of probe/shared.h).
+    pub triggers_undecided: [u64; 160],
+    pub reserved3: [u64; 31],
 }
 
 /// A task's name, up to its terminating zero.
@@ -500,7 +502,7 @@ mod layout {
         trace_reserved = trace_reserved @ 164, totals = totals @ 168,
         reserved2 = reserved2 @ 336, history = history @ 512,
         trace = trace @ 10752, triggers_fired = triggers_fired @ 14848,
-        reserved3 = reserved3 @ 14856,
+        triggers_undecided = triggers_undecided @ 14856, reserved3 = reserved3 @ 16136,
     });
 }
 

@@ -24,7 +24,7 @@ use crate::usertap::TapServer;
 mod configure;
 mod events;
 
-use configure::{configure, configure_role};
+use configure::{configure, configure_role, wants_exec};
 pub(crate) use events::{Events, Forwarded};
 
 /// How the start and the end of a call are seen.
@@ -181,7 +181,7 @@ impl Session {
             .context("the kernel did not accept the probes; `debox doctor` says what it allows")?;
         drop(blocked);
 
-        let triggers = Engine::start(&options.triggers, &skel.maps)?;
+        let triggers = Engine::start(&options.triggers, &skel.maps, options.report)?;
         let events = Rc::new(RefCell::new(Events {
             forwarded: (role == Role::Run).then(Forwarded::default),
             ..Events::default()
@@ -272,7 +272,7 @@ impl Session {
             wanted.push(&mut progs.on_bio_queue);
         }
         let stamps = self.options.user_stamps;
-        if self.options.tap == Tap::User || self.role != Role::Own || stamps {
+        if wants_exec(&self.options, self.role) {
             wanted.push(&mut progs.on_exec);
         }
         if detail.irq {

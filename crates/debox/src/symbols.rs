@@ -9,6 +9,10 @@ use blazesym::symbolize::{CodeInfo, Input, Symbolized, Symbolizer};
 
 use crate::process::Module;
 
+mod names;
+
+pub(crate) use names::KernelNames;
+
 /// A kernel function and where in it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Frame {

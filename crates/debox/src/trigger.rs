@@ -17,8 +17,9 @@ use nix::sys::signal::Signal;
 use crate::predicate::{Field, Number, Predicate};
 use crate::session::{Options, Tap};
 
-pub(crate) use engine::{configure, Engine};
+pub(crate) use engine::{configure, tests_that_hold, Engine};
 pub use fired::Fired;
+pub(crate) use fired::SIGN;
 
 /// Of one session.
 pub const TRIGGERS_MAX: usize = 8;

@@ -60,7 +60,6 @@ int main(void)
 	sigset_t set;
 
 	refuse("wal > 1ms", SIGUSR1, DEBOX_ERROR_ARGUMENT, "Did you mean `wall`?");
-	refuse("label == epoll", SIGUSR1, DEBOX_ERROR_ARGUMENT, "labels");
 	refuse("wall > 1ms", SIGKILL, DEBOX_ERROR_ARGUMENT, "signal");
 	refuse("wall > 1ms", 99, DEBOX_ERROR_ARGUMENT, "signal");
 	CHECK(!debox_trigger("syscall == nanosleep && blocked > 1ms", SIGRTMIN + 1, 0, on_slow,

@@ -3,7 +3,7 @@
 use std::cell::UnsafeCell;
 use std::sync::{MutexGuard, OnceLock};
 
-use super::{memory, slot, user_tap, Error, State};
+use super::{decide, memory, slot, user_tap, Error, State};
 
 /// The lock and the parent's generation, from before the fork until after it. Held so that the
 /// child never finds the state half changed, or its lock taken by a thread that it does not have.
@@ -53,6 +53,7 @@ extern "C" fn child() {
     if let Some(brokered) = &mut guard.brokered {
         brokered.forget_watcher(); // that thread is the parent's
     }
+    decide::forget_users();
     memory::follow_fork(generation);
     drop(guard);
     slot::hide_all();

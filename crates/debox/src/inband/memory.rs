@@ -177,6 +177,15 @@ pub(super) fn mark_gone() {
     }
 }
 
+/// Before threads find them: what was done until now nobody asked for.
+pub(super) fn forget_triggers() {
+    let base = BASE.load(Ordering::Relaxed);
+    for index in 0..MAPPED.load(Ordering::Relaxed) {
+        // SAFETY: the first MAPPED slots from BASE are mapped.
+        super::slot::forget_triggers(unsafe { base.add(index) });
+    }
+}
+
 /// Lets threads find the slots.
 pub(super) fn publish() {
     let generation = LAST_GENERATION.fetch_add(1, Ordering::Relaxed) + 1;

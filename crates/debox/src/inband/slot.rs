@@ -10,7 +10,12 @@ use std::sync::atomic::{compiler_fence, fence, AtomicU32, AtomicU64, Ordering};
 
 use crate::record::{Budget, Record, Sleep, Slot, HISTORY_MAX, SLEEPS_MAX};
 
+use crate::tables::types;
+
 use super::{memory, user_tap, words};
+
+/// Calls of one thread that it is to decide, at most (probe/shared.h).
+pub(super) const UNDECIDED_MAX: usize = 4;
 
 /// First argument of the `gettid` that looks for the slot, by which its record is known. The kernel
 /// ignores arguments that a call does not have.
@@ -139,6 +144,57 @@ pub(super) fn take_fired() -> u64 {
     // SAFETY: slots stay mapped for good, and the word is aligned; the kernel writes it atomically.
     let word = unsafe { AtomicU64::from_ptr(&raw mut (*slot).triggers_fired) };
     word.swap(0, Ordering::AcqRel)
+}
+
+/// Whatever has fired, or is to be decided.
+pub(super) fn forget_triggers(slot: *mut Slot) {
+    // SAFETY: slots stay mapped for good, and the words are aligned.
+    unsafe {
+        AtomicU64::from_ptr(&raw mut (*slot).triggers_fired).store(0, Ordering::Relaxed);
+        for index in 0..UNDECIDED_MAX {
+            let undecided = undecided_at(slot, index);
+            AtomicU64::from_ptr(&raw mut (*undecided).number).store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+/// One of the calls that the thread is to decide; the index is below [`UNDECIDED_MAX`].
+fn undecided_at(slot: *mut Slot, index: usize) -> *mut types::undecided_call {
+    // SAFETY: the index is inside the array, and the slot is mapped.
+    unsafe {
+        let calls = (&raw mut (*slot).triggers_undecided).cast::<types::undecided_call>();
+        calls.add(index)
+    }
+}
+
+/// The oldest of the calls that the calling thread is to decide, which nobody else gets then. A handler
+/// of another trigger's signal may come in between, and take it.
+pub(super) fn take_undecided(slot: *mut Slot) -> Option<types::undecided_call> {
+    loop {
+        let open = |index| {
+            let undecided = undecided_at(slot, index);
+            let number = read!(undecided, number);
+            (number != 0).then_some((number, undecided))
+        };
+        let oldest = (0..UNDECIDED_MAX).filter_map(open);
+        let (number, undecided) = oldest.min_by_key(|(number, _)| *number)?;
+        // SAFETY: as in `read!`.
+        let copy = unsafe { ptr::read_volatile(undecided) };
+        // SAFETY: the word is aligned; the kernel writes it while the thread is in a call only.
+        let word = unsafe { AtomicU64::from_ptr(&raw mut (*undecided).number) };
+        let taken = word.compare_exchange(number, 0, Ordering::AcqRel, Ordering::Relaxed);
+        if taken.is_ok() && number > floor() {
+            return Some(copy);
+        }
+    }
+}
+
+/// The record of the calling thread's call of that number, if it is still there.
+pub(super) fn numbered(slot: *const Slot, number: u64) -> Option<*const Record> {
+    let completed = read!(slot, completed);
+    let records = 1..=completed.min(HISTORY_MAX as u64);
+    let mut records = records.map(|back| entry(slot, completed - back));
+    records.find(|record| read!(*record, number) == number)
 }
 
 /// Finds the slot by the thread's id. A signal handler may come between any two steps and do the
@@ -273,5 +329,58 @@ pub(super) fn set_limits(slot: *mut Slot, max_sleeps: u32, max_trace: u32) {
     unsafe {
         ptr::write_volatile(&raw mut (*slot).max_sleeps, max_sleeps);
         ptr::write_volatile(&raw mut (*slot).max_trace, max_trace);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn empty() -> Box<Slot> {
+        // SAFETY: all of it is numbers.
+        unsafe { Box::new(std::mem::zeroed()) }
+    }
+
+    #[test]
+    fn calls_to_decide_come_oldest_first_and_once() {
+        let slot = Box::into_raw(empty());
+        // SAFETY: the slot is this test's own.
+        unsafe {
+            for (index, number) in [(0, 9), (1, 0), (2, 4), (3, 7)] {
+                (*undecided_at(slot, index)).number = number;
+                (*undecided_at(slot, index)).at_ns = 10 * number;
+            }
+        }
+        let taken = || take_undecided(slot).map(|call| (call.number, call.at_ns));
+        assert_eq!(taken(), Some((4, 40)));
+        assert_eq!(taken(), Some((7, 70)));
+        assert_eq!(taken(), Some((9, 90)));
+        assert_eq!(taken(), None);
+        // SAFETY: as above.
+        unsafe {
+            (*slot).triggers_fired = 3;
+            (*undecided_at(slot, 3)).number = 1;
+        }
+        forget_triggers(slot);
+        assert!(take_undecided(slot).is_none());
+        // SAFETY: it came from a box.
+        let slot = unsafe { Box::from_raw(slot) };
+        assert_eq!(slot.triggers_fired, 0);
+    }
+
+    #[test]
+    fn a_record_is_found_by_its_number_while_it_is_there() {
+        let mut slot = empty();
+        slot.completed = 10;
+        for number in 3..=10u64 {
+            slot.history[(number as usize - 1) % HISTORY_MAX].number = number;
+        }
+        let found = |number| {
+            let record = numbered(&raw const *slot, number)?;
+            // SAFETY: it points into the slot.
+            Some(unsafe { (*record).number })
+        };
+        assert_eq!((found(3), found(10)), (Some(3), Some(10)));
+        assert_eq!((found(2), found(11)), (None, None));
     }
 }

@@ -5,12 +5,13 @@ use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use crate::predicate::{Field, Predicate};
-use crate::record::Record;
+use crate::predicate::{Predicate, SiteTest};
+use crate::record::{Record, Slot};
 use crate::trigger::{Trigger, TRIGGERS_MAX};
 
+use super::decide::{self, TriggerCounts};
 use super::{memory, slot, Error};
 
 /// What is called with the call's record.
@@ -20,6 +21,14 @@ struct Entry {
     /// Of a [`Callback`]; 0: none.
     callback: AtomicUsize,
     argument: AtomicPtr<c_void>,
+    armed: OnceLock<Armed>,
+}
+
+/// What decides about a call that the probes could not decide about.
+pub(super) struct Armed {
+    pub trigger: Trigger,
+    /// What its program asks of places.
+    pub sites: Vec<SiteTest>,
 }
 
 /// What the handler looks at, which can take no lock.
@@ -27,6 +36,7 @@ static ENTRIES: [Entry; TRIGGERS_MAX] = [const {
     Entry {
         callback: AtomicUsize::new(0),
         argument: AtomicPtr::new(ptr::null_mut()),
+        armed: OnceLock::new(),
     }
 }; TRIGGERS_MAX];
 
@@ -45,9 +55,33 @@ pub(super) fn are_registered() -> bool {
     !triggers().is_empty()
 }
 
+/// Whether one of them asks what places of sleep are called.
+pub(super) fn ask_for_places() -> bool {
+    let mut armed = ENTRIES.iter().filter_map(|entry| entry.armed.get());
+    armed.any(|armed| !armed.sites.is_empty())
+}
+
+/// What has come of a trigger, by the order in which they were registered, from 0: in this session, or
+/// in the last one. Safe in signal handlers.
+///
+/// # Errors
+///
+/// [`Error::Argument`] if there is no such trigger.
+pub fn trigger_counts(trigger: usize) -> Result<TriggerCounts, Error> {
+    let known = ENTRIES.get(trigger).filter(|entry| is_set(entry));
+    known
+        .map(|_| decide::counts(trigger))
+        .ok_or(Error::Argument("there is no such trigger"))
+}
+
+fn is_set(entry: &Entry) -> bool {
+    entry.callback.load(Ordering::Acquire) != 0
+}
+
 /// Has `callback` called for each call of this process for which a predicate holds, in the thread that
 /// made it and before anything else of the program runs there: in a handler of `signal`. No more than
-/// `limit` times in a second, if that is given. Only before [`super::enable`], which then opens a
+/// `limit` times in a second, if that is given. Predicates with labels or classes have `enable` read the
+/// kernel's symbols, once. Only before [`super::enable`], which then opens a
 /// session of this process's own with the kernel tap. `debox_trigger` in `include/debox.h` says the
 /// rest.
 ///
@@ -71,12 +105,7 @@ pub unsafe fn trigger(
     }
     let wrong = |error: &dyn std::fmt::Display| Error::Predicate(error.to_string());
     let predicate = Predicate::parse(predicate).map_err(|error| wrong(&error))?;
-    predicate.compile().map_err(|error| wrong(&error))?;
-    if predicate.uses(Field::Label) || predicate.uses(Field::Class) {
-        return Err(Error::Argument(
-            "labels and classes are not known when a call of the process's own ends",
-        ));
-    }
+    let program = predicate.compile().map_err(|error| wrong(&error))?;
     if predicate.names_user_time() {
         return Err(Error::Argument(
             "triggers look at calls when they end: none is `(user)`",
@@ -90,13 +119,18 @@ pub unsafe fn trigger(
         signal,
         triggers.iter().any(|known| known.signal == Some(signal)),
     )?;
-    entry.argument.store(argument, Ordering::Relaxed);
-    entry.callback.store(callback as usize, Ordering::Release);
-    triggers.push(Trigger {
+    let trigger = Trigger {
         predicate,
         signal: Some(signal),
         limit,
+    };
+    entry.armed.get_or_init(|| Armed {
+        trigger: trigger.clone(),
+        sites: program.sites,
     });
+    entry.argument.store(argument, Ordering::Relaxed);
+    entry.callback.store(callback as usize, Ordering::Release);
+    triggers.push(trigger);
     Ok(())
 }
 
@@ -133,20 +167,61 @@ fn install(signal: i32, is_ours: bool) -> Result<(), Error> {
 extern "C" fn run_callbacks(_: i32) {
     // SAFETY: errno is the thread's own.
     let errno = unsafe { *libc::__errno_location() };
-    if let Some(record) = slot::last(|_| true) {
-        let record = record.as_ptr();
-        let fired = slot::take_fired();
-        for (index, entry) in ENTRIES.iter().enumerate() {
-            let callback = entry.callback.load(Ordering::Acquire);
-            if fired & (1 << index) == 0 || callback == 0 {
-                continue;
-            }
-            // SAFETY: only callbacks are stored there.
-            let callback: Callback = unsafe { std::mem::transmute(callback) };
-            // SAFETY: whoever registered it promised that it may be called so.
-            unsafe { callback(record, entry.argument.load(Ordering::Relaxed)) };
-        }
+    if let Some(slot) = slot::own() {
+        run_all(slot);
     }
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };
+}
+
+fn run_all(slot: *mut Slot) {
+    let last = slot::last(|_| true);
+    let fired = slot::take_fired();
+    let decided = decide_open(slot);
+    if let Some(last) = last {
+        for index in bits(fired) {
+            call_back(index, last.as_ptr());
+        }
+    }
+    for (number, fired) in decided {
+        for index in bits(fired) {
+            // Callbacks make calls, and so does a thread that blocks the signal: another call's
+            // record may be there by now.
+            match slot::numbered(slot, number) {
+                Some(record) => call_back(index, record),
+                None => decide::count_missed(index),
+            }
+        }
+    }
+}
+
+/// The calls that were left to this thread, by number, and the triggers that fire for them. The calls by
+/// which that is found out have no records.
+fn decide_open(slot: *mut Slot) -> [(u64, u64); slot::UNDECIDED_MAX] {
+    let mut decided = [(0, 0); slot::UNDECIDED_MAX];
+    for decision in &mut decided {
+        let Some(open) = slot::take_undecided(slot) else {
+            break;
+        };
+        let paused = slot::set_paused(slot, true);
+        let armed = |index: usize| ENTRIES.get(index)?.armed.get();
+        *decision = (open.number, decide::decide(&open, &armed));
+        slot::set_paused(slot, paused);
+    }
+    decided
+}
+
+/// Which bits are set.
+fn bits(word: u64) -> impl Iterator<Item = usize> {
+    (0..TRIGGERS_MAX).filter(move |index| word & (1 << index) != 0)
+}
+
+fn call_back(index: usize, record: *const Record) {
+    let Some(entry) = ENTRIES.get(index).filter(|entry| is_set(entry)) else {
+        return;
+    };
+    // SAFETY: only callbacks are stored there.
+    let callback: Callback = unsafe { std::mem::transmute(entry.callback.load(Ordering::Acquire)) };
+    // SAFETY: whoever registered it promised that it may be called so.
+    unsafe { callback(record, entry.argument.load(Ordering::Relaxed)) };
 }

@@ -117,6 +117,12 @@ pub(super) fn configure(open: &mut OpenDeboxSkel, options: &Options) -> Result<(
     Ok(())
 }
 
+/// Whether the session has to know when a program is executed.
+pub(super) fn wants_exec(options: &Options, role: Role) -> bool {
+    let has_handlers = !options.report && !options.triggers.is_empty();
+    options.tap == Tap::User || options.user_stamps || role != Role::Own || has_handlers
+}
+
 /// What a session of the broker has besides.
 pub(super) fn configure_role(
     open: &mut OpenDeboxSkel,
@@ -124,9 +130,7 @@ pub(super) fn configure_role(
     role: Role,
 ) -> Result<()> {
     let is_shared = matches!(role, Role::Shared { .. });
-    open.progs
-        .on_exec
-        .set_autoload(options.tap == Tap::User || options.user_stamps || role != Role::Own);
+    open.progs.on_exec.set_autoload(wants_exec(options, role));
     open.progs.release_tasks.set_autoload(is_shared);
     if role == Role::Own {
         return Ok(());

@@ -9,7 +9,7 @@ use libbpf_rs::{MapCore, MapFlags};
 use super::fired::{Decided, Fired};
 use super::Trigger;
 use crate::explain::{in_words, Explained, Explainer};
-use crate::predicate::{Number, Program, Site};
+use crate::predicate::{Number, Program, Site, SiteTest};
 use crate::report;
 use crate::session::Detail;
 use crate::skeleton::{DeboxMaps, OpenDeboxSkel};
@@ -81,8 +81,13 @@ pub(crate) fn configure(
 }
 
 impl Engine {
-    /// Writes the programs to the probes' map. `None` without triggers.
-    pub fn start(triggers: &[Trigger], maps: &DeboxMaps<'_>) -> Result<Option<Engine>> {
+    /// Writes the programs to the probes' map. `None` without triggers, and where nobody polls
+    /// (`is_polled`): there the threads decide themselves what the probes cannot.
+    pub fn start(
+        triggers: &[Trigger],
+        maps: &DeboxMaps<'_>,
+        is_polled: bool,
+    ) -> Result<Option<Engine>> {
         let mut armed = Vec::new();
         for (index, trigger) in triggers.iter().enumerate() {
             let program = trigger.predicate.compile()?;
@@ -105,7 +110,7 @@ impl Engine {
                 window: (0, 0),
             });
         }
-        if armed.is_empty() {
+        if armed.is_empty() || !is_polled {
             return Ok(None);
         }
         let symbols = Symbols::default();
@@ -142,11 +147,7 @@ impl Engine {
             is_known: 1,
         };
         for (index, armed) in self.triggers.iter().enumerate() {
-            for (test, sites) in armed.program.sites.iter().enumerate() {
-                if sites.matches(site) {
-                    answer.holds |= 1 << (index * SITE_TESTS + test);
-                }
-            }
+            answer.holds |= tests_that_hold(index, &armed.program.sites, site);
         }
         let key = types::sleep_key {
             stack: asked.stack,
@@ -290,6 +291,17 @@ impl Engine {
         }
         Ok(triggers)
     }
+}
+
+/// The tests of one trigger that hold at a place, as bits of an answer.
+pub(crate) fn tests_that_hold(trigger: usize, tests: &[SiteTest], site: Site<'_>) -> u64 {
+    let holding = tests
+        .iter()
+        .enumerate()
+        .filter(|(_, test)| test.matches(site));
+    holding.fold(0, |bits, (test, _)| {
+        bits | 1 << (trigger * SITE_TESTS + test)
+    })
 }
 
 fn call_of(

@@ -27,7 +27,7 @@ pub struct Fired {
 }
 
 /// How the probes turn the sign of `ret`.
-const SIGN: u64 = 1 << 63;
+pub(crate) const SIGN: u64 = 1 << 63;
 
 impl Fired {
     pub(super) fn new(event: &types::trigger_fired) -> Fired {
