@@ -107,6 +107,12 @@ impl Order {
         sum / f64::from(rounds.max(1))
     }
 
+    /// So many random orders that their mean is near the true one: of few responses each says little.
+    pub fn rounds(&self) -> u32 {
+        const SHUFFLED: usize = 300_000;
+        (SHUFFLED / self.ranks.len().max(1)).clamp(3, 30_000) as u32
+    }
+
     /// The most that these sizes allow: the largest responses first. 1 if all sizes are different.
     pub fn reversed(&self) -> f64 {
         let mut ranks = self.ranks.clone();
@@ -214,6 +220,18 @@ mod tests {
         let responses: Vec<_> = (0..20_000).map(|i| (i, i)).collect();
         let random = Order::new(&responses).random(4, 1);
         assert!((random - 2.0 / 3.0).abs() < 0.01, "{random}");
+    }
+
+    #[test]
+    fn no_order_of_few_responses_is_the_mean_of_all_their_orders() {
+        // Of two it is 0 or 1; of n, each is (n² - 1) / 3n away, on average.
+        for n in [2u64, 3, 5, 10] {
+            let responses: Vec<_> = (0..n).map(|i| (i, i)).collect();
+            let order = Order::new(&responses);
+            let exact = (n * n - 1) as f64 / 3.0 / (n * n / 2) as f64;
+            let random = order.random(order.rounds(), 1);
+            assert!((random - exact).abs() < 0.02, "{n}: {random}, {exact}");
+        }
     }
 
     proptest! {

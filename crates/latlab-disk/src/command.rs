@@ -26,14 +26,21 @@ pub struct Options {
 #[derive(Debug, Subcommand)]
 enum Action {
     /// Put a disk up: read-only, with a directory's files or an image's.
+    #[command(
+        after_help = "Example:\n  latlab disk up slow --from /srv/files --mount /mnt --service 5ms"
+    )]
     Up(Up),
     /// Change the speed of a disk that is up.
+    #[command(after_help = "Example:\n  latlab disk set slow --service 10ms --depth 4")]
     Set(Set),
     /// Show the disks that are up.
+    #[command(after_help = "Example:\n  latlab disk show")]
     Show,
     /// Forget all that is cached of a disk.
+    #[command(after_help = "Example:\n  latlab disk cool slow")]
     Cool { name: String },
     /// Time cold opens and reads; fails unless they wait for the disk.
+    #[command(after_help = "Example:\n  latlab disk check slow --json")]
     Check {
         name: String,
         /// Print JSON: all times, in nanoseconds.
@@ -41,6 +48,7 @@ enum Action {
         json: bool,
     },
     /// Take a disk down.
+    #[command(after_help = "Example:\n  latlab disk down slow")]
     Down {
         name: String,
         /// Also if it is in use.

@@ -1,6 +1,7 @@
 //! `latlab compare`: two servers in turn.
 
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{ensure, Result};
 use latlab::run::Plan;
@@ -10,8 +11,9 @@ use latlab::units::{count, time};
 use serde::Serialize;
 
 use crate::options::{Compare, Format, Target};
-use crate::plan::{ns, of_what, open_loop, ready};
+use crate::plan::{ns, of_what, open_loop, ready, replayed_log};
 use crate::procedure::{judge, new_directory, run_whole, Spread};
+use crate::progress::step;
 
 /// What is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -52,6 +54,8 @@ impl Measure {
     }
 }
 
+const DURATION: Duration = Duration::from_secs(10);
+
 #[derive(Serialize)]
 struct Compared {
     measure: Measure,
@@ -83,6 +87,7 @@ pub fn compare(arguments: &Compare) -> Result<u8> {
     let (mut a_runs, mut b_runs) = (Vec::new(), Vec::new());
     let (mut a, mut b) = (String::new(), String::new());
     let mut interrupted = false;
+    let mut number = 0;
     'all: for repeat in 1..=arguments.repeats {
         let mut both = [
             (&arguments.a, "a", &mut a_runs, &mut a),
@@ -92,6 +97,9 @@ pub fn compare(arguments: &Compare) -> Result<u8> {
             both.reverse();
         }
         for (target, side, runs, name) in both {
+            number += 1;
+            let all = 2 * u64::from(arguments.repeats);
+            step(&format!("{side}, run {number} of {all}"));
             let file = format!("{side}-{repeat}.parquet");
             let output = arguments
                 .output
@@ -133,8 +141,14 @@ fn measure(
 ) -> Result<(Summary, String)> {
     let what = &arguments.what;
     let ready = ready(target, what, None)?;
-    let (duration, warmup) = (arguments.times.duration, arguments.times.warmup);
-    let plan = of_what(&ready, what, duration, warmup, arguments.connections)?;
+    let duration = arguments.duration.unwrap_or(DURATION);
+    let plan = of_what(
+        &ready,
+        what,
+        duration,
+        arguments.warmup,
+        arguments.connections,
+    )?;
     let plan = Plan {
         // Both get the same requests.
         seed: plan.seed + u64::from(repeat),
@@ -144,6 +158,10 @@ fn measure(
         },
         output: output.map(Path::to_path_buf),
         ..plan
+    };
+    let plan = match (&what.log, arguments.log_speed) {
+        (Some(log), Some(speed)) => replayed_log(plan, log, speed, true, arguments.duration)?,
+        _ => plan,
     };
     Ok((run_whole(&plan)?, ready.name.clone()))
 }

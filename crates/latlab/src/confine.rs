@@ -44,7 +44,7 @@ impl Group {
     pub fn new(name: &str, limits: Limits) -> Result<Group> {
         let mut group = Group::none();
         if limits.any() {
-            remove_left();
+            leftover::say(&remove_left());
             let name = &format!("{PREFIX}{}-{name}", std::process::id());
             // What was made before an error goes with the value.
             group.make(name, limits).context(
@@ -194,8 +194,9 @@ pub fn killed_for_memory(counts: &Path) -> u64 {
 }
 
 /// Removes the groups of latlabs that were killed, with what still runs in them: servers that nobody stops
-/// any more.
-fn remove_left() {
+/// any more. What was done, in sentences.
+pub fn remove_left() -> Vec<String> {
+    let mut said = Vec::new();
     for tree in ["", "cpu", "memory"] {
         let place = Path::new(ROOT).join(tree);
         for directory in leftover::abandoned(&place, &[PREFIX], Path::to_path_buf) {
@@ -208,14 +209,15 @@ fn remove_left() {
                 count => format!(", and ended {count} processes in it"),
             };
             match group.remove() {
-                Ok(()) => eprintln!(
-                    "latlab: removed {}, which a killed latlab had left{ended}",
+                Ok(()) => said.push(format!(
+                    "removed {}, which a killed latlab had left{ended}",
                     directory.display()
-                ),
-                Err(error) => eprintln!("latlab: a killed latlab has left it: {error:#}"),
+                )),
+                Err(error) => said.push(format!("a killed latlab has left it: {error:#}")),
             }
         }
     }
+    said
 }
 
 impl Drop for Group {

@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::options::{Conform, Format};
 use crate::plan::{of_what, ready};
 use crate::procedure::{judge, run_whole};
-use crate::progress::Progress;
+use crate::progress::{step, Progress};
 
 /// Of the connections, so many have to conform.
 const CONFORMING: f64 = 0.95;
@@ -148,6 +148,7 @@ fn attempt(arguments: &Conform, connections: u32, server: &mut String) -> Result
         },
         ..plan
     };
+    step(&format!("{connections} connections"));
     let run = run_whole(&plan)?;
     server.clone_from(&ready.name);
     let failed: u64 = run.errors.values().sum();

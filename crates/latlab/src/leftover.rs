@@ -1,8 +1,11 @@
 //! What a killed latlab has left: directories named after its process, and locked as long as it lives.
 
 use std::fs::{self, File, TryLockError};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+
+use crate::sys;
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -29,8 +32,16 @@ fn process_of(name: &str, prefix: &str) -> Option<u32> {
     process.parse().ok()
 }
 
-/// Directories of processes that are gone: there is no process of that number, and nobody holds the lock
-/// of the file or directory that `locked` names. (A process in another namespace has no number here.)
+/// Whether nobody else can have written there: names alone are anybody's to give, and what is found in such
+/// a directory is acted on.
+fn is_own(directory: &Path) -> bool {
+    const OTHERS_WRITE: u32 = 0o022;
+    fs::symlink_metadata(directory)
+        .is_ok_and(|found| found.uid() == sys::user() && found.mode() & OTHERS_WRITE == 0)
+}
+
+/// Directories of this user's processes that are gone: there is no process of that number, and nobody holds
+/// the lock of the file or directory that `locked` names. (A process in another namespace has no number here.)
 pub fn abandoned(
     place: &Path,
     prefixes: &[&str],
@@ -50,10 +61,30 @@ pub fn abandoned(
                 .is_some_and(|process| !Path::new(&format!("/proc/{process}")).exists())
         })
         .map(|entry| entry.path())
+        .filter(|directory| is_own(directory))
         .filter(|directory| File::open(locked(directory)).is_ok_and(|file| lock(&file)))
         .collect();
     found.sort();
     found
+}
+
+/// Removes a directory that was left, and says so.
+pub fn remove(directory: &Path) -> Option<String> {
+    let name = directory.display();
+    match fs::remove_dir_all(directory) {
+        Ok(()) => Some(format!("removed {name}, which a killed latlab had left")),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+        Err(error) => Some(format!(
+            "cannot remove {name}, which a killed latlab had left: {error}"
+        )),
+    }
+}
+
+/// Says what was found and done, each sentence on a line of its own.
+pub fn say(sentences: &[String]) {
+    for sentence in sentences {
+        eprintln!("latlab: {sentence}");
+    }
 }
 
 #[cfg(test)]
@@ -86,6 +117,9 @@ mod tests {
         let found = || abandoned(place.path(), &["latlab-"], Path::to_path_buf);
         assert_eq!(found(), std::slice::from_ref(&gone));
         drop(lock);
-        assert_eq!(found(), [gone, held]);
+        assert_eq!(found(), [gone.clone(), held.clone()]);
+        use std::os::unix::fs::PermissionsExt;
+        fs::set_permissions(&gone, fs::Permissions::from_mode(0o777)).unwrap();
+        assert_eq!(found(), [held]);
     }
 }

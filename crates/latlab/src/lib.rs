@@ -12,7 +12,8 @@
 //! [`servers`] starts servers and [`confine`] limits what they may use. [`dynamic`] and [`fastcgi`] are the
 //! program that serves the dynamic requests behind a server; [`programmed`] is a server whose service times
 //! are known, to test all of this with. [`signals`] has latlab undo all of it when it is told to end;
-//! [`leftover`] finds what it could not undo because it was killed, and [`recover`] reads its rows.
+//! [`leftover`] finds what it could not undo because it was killed, [`processes`] tells its servers from all
+//! others, and [`recover`] reads its rows.
 
 pub mod confine;
 pub mod content;
@@ -22,6 +23,7 @@ pub mod fileset;
 pub mod leftover;
 mod listener;
 pub mod load;
+pub mod processes;
 pub mod programmed;
 pub mod recover;
 pub mod reply;

@@ -13,6 +13,7 @@ mod sweep;
 use std::io::Write;
 use std::mem::MaybeUninit;
 use std::net::TcpListener;
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
@@ -20,7 +21,8 @@ use clap::Parser;
 use latlab::fileset::{self, FileSet};
 use latlab::programmed::{self, Program};
 use latlab::recover::{self, recover};
-use latlab::{servers, units, worker};
+use latlab::rows::tell_of_left;
+use latlab::{confine, servers, units, worker};
 
 use crate::options::{Cli, Create, Fileset, Format, Recover, Run, Server, Servers, Subcommand};
 use crate::progress::Progress;
@@ -40,7 +42,7 @@ fn main() -> ExitCode {
         Subcommand::Conform(arguments) => conform::conform(&arguments),
         Subcommand::Compare(arguments) => compare::compare(&arguments),
         Subcommand::Sweep(arguments) => sweep::sweep(&arguments),
-        Subcommand::Recover(arguments) => recover_rows(&arguments),
+        Subcommand::Recover(arguments) => recover_left(&arguments),
         Subcommand::Study(arguments) => study::study(&arguments),
         Subcommand::Analyze(arguments) => analyze(&arguments),
         Subcommand::Disk(arguments) => latlab_disk::run(arguments).map(|()| 0),
@@ -100,12 +102,30 @@ fn load(arguments: &Run) -> Result<u8> {
     })
 }
 
-fn recover_rows(arguments: &Recover) -> Result<u8> {
+fn recover_left(arguments: &Recover) -> Result<u8> {
+    if let (Some(spool), Some(output)) = (&arguments.spool, &arguments.output) {
+        return recover_rows(spool, output, arguments);
+    }
+    // Servers first: what they are confined to and what they serve from is free then.
+    let mut done = servers::remove_left();
+    done.extend(confine::remove_left());
+    done.extend(study::remove_left(&arguments.place));
+    done.extend(tell_of_left());
+    if done.is_empty() {
+        done.push("nothing is left of a killed latlab".to_string());
+    }
+    for sentence in done {
+        println!("{sentence}");
+    }
+    Ok(0)
+}
+
+fn recover_rows(spool: &Path, output: &Path, arguments: &Recover) -> Result<u8> {
     let options = recover::Options {
         keep: arguments.keep,
         despite_damage: arguments.despite_damage,
     };
-    let recovered = recover(&arguments.spool, &arguments.output, options)?;
+    let recovered = recover(spool, output, options)?;
     for left_out in &recovered.left_out {
         eprintln!("latlab: {left_out}");
     }
@@ -114,7 +134,7 @@ fn recover_rows(arguments: &Recover) -> Result<u8> {
     });
     println!(
         "{}: {} requests, {} of them failed, from the first {}{planned}",
-        arguments.output.display(),
+        output.display(),
         units::count(recovered.rows),
         units::count(recovered.failures),
         units::time(recovered.last_ns)

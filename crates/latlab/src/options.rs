@@ -19,6 +19,14 @@ pub use self::what::{Conditions, MixOption, Target, What};
 #[derive(Parser)]
 #[command(name = "latlab", version, about, max_term_width = 100)]
 #[command(about = "Finds out where the latency of an HTTP server comes from")]
+#[command(
+    after_help = "Examples:\n  latlab fileset create /srv/files --size 1G\n  \
+    latlab run nginx --files /srv/files --rate 2000 -o rows.parquet   # starts nginx itself\n  \
+    latlab analyze rows.parquet\n  \
+    latlab profile nginx --files /srv/files --loads 0.2,0.5,0.8,0.95 -o profile\n  \
+    latlab compare nginx apache-event --files /srv/files --rate 2000\n  \
+    latlab study -o study"
+)]
 pub struct Cli {
     #[command(subcommand)]
     pub subcommand: Subcommand,
@@ -41,7 +49,7 @@ pub enum Subcommand {
         What is asked for: the URL itself, or what --files (below the URL), --log, --urls or --sizes \
         name.\n\n\
         Exit status: 0; 3 if the figures are not the server's (the generator was the bottleneck, or was \
-        ended), which the output and the rows say, too; 125 if latlab failed; 2 for a usage error."
+        ended, or no request was answered well), which the output and the rows say, too; 125 if latlab failed; 2 for a usage error."
     )]
     Run(Run),
     /// Find a server's capacity: closed loops without thinking, again and again
@@ -72,7 +80,8 @@ pub enum Subcommand {
     /// Measure two servers in turn, and say what differs
     #[command(
         after_help = "Examples:\n  latlab compare nginx apache-event --files /srv/files\n  \
-        latlab compare nginx nginx-tuned --files /srv/files --rate 2000 --cpus 0.5 --memory 300M --cold\n\n\
+        latlab compare nginx nginx-tuned --files /srv/files --rate 2000 --cpus 0.5 --memory 300M --cold\n  \
+        latlab compare http://old/ http://new/ --log access.log --log-speed 1\n\n\
         Each repeat measures both, the second first in every other one; servers that latlab starts are \
         started anew each time. A difference counts when all repeats agree on it.\n\n\
         Exit status: as with `latlab run`."
@@ -92,10 +101,15 @@ pub enum Subcommand {
         Exit status: as with `latlab run`."
     )]
     Sweep(Sweep),
-    /// Make Parquet of the rows that a killed run has left
+    /// Remove what a killed latlab has left, and make Parquet of its rows
     #[command(
-        after_help = "Example:\n  latlab recover .latlab-run-1234-Wx3hQa -o rows.parquet\n\n\
-        While the load runs, rows are in a directory beside the file that they are to be in (without -o: among \
+        after_help = "Examples:\n  latlab recover\n  latlab recover .latlab-run-1234-Wx3hQa -o rows.parquet\n\n\
+        Without a SPOOL: ends servers that a killed latlab had started and that did not end with it (those whose \
+        number and start it noted, and those that carry its mark in their environment; others are never \
+        touched), removes its control groups and temporary directories, takes down the disks of its studies, \
+        and says so. Rows are left where they are, and told of. The next run does the same by itself. As \
+        root it finds what root has left, with the same TMPDIR.\n\n\
+        With a SPOOL, makes Parquet of it. While the load runs, rows are in a directory beside the file that they are to be in (without -o: among \
         the temporary files). Where latlab itself is killed they stay there. The file says that the run was \
         not gone through to its end, and `latlab analyze` does, too."
     )]
@@ -334,12 +348,21 @@ pub struct Compare {
     /// Requests in a second, in an open loop
     #[arg(short, long, value_name = "RPS", value_parser = parse_rate)]
     pub rate: Option<f64>,
+    /// With --log: start requests when the log has them, so many times as fast: 1 is as fast as they came
+    #[arg(long, value_name = "FACTOR", value_parser = parse_speed, requires = "log")]
+    #[arg(conflicts_with = "rate")]
+    pub log_speed: Option<f64>,
     /// How often both are measured
     #[arg(long, value_name = "N", default_value_t = 5)]
     #[arg(value_parser = clap::value_parser!(u32).range(2..))]
     pub repeats: u32,
-    #[command(flatten)]
-    pub times: Times,
+    /// How long each time, warm-up included [default: 10s, or with --log-speed as long as the log has
+    /// requests]
+    #[arg(short, long, value_name = "TIME", value_parser = parse_duration)]
+    pub duration: Option<Duration>,
+    /// Of which not counted
+    #[arg(short, long, value_name = "TIME", value_parser = parse_duration, default_value = "2s")]
+    pub warmup: Duration,
     /// A new directory for the rows of all runs
     #[arg(short, long, value_name = "DIR")]
     pub output: Option<PathBuf>,
@@ -456,17 +479,25 @@ pub struct Sweep {
 #[derive(Args)]
 pub struct Recover {
     /// The directory that the run has left; it is removed when the file is written
-    #[arg(value_name = "SPOOL")]
-    pub spool: PathBuf,
+    #[arg(value_name = "SPOOL", requires = "output")]
+    pub spool: Option<PathBuf>,
     /// The Parquet file to write
-    #[arg(short, long, value_name = "FILE")]
-    pub output: PathBuf,
+    #[arg(short, long, value_name = "FILE", requires = "spool")]
+    pub output: Option<PathBuf>,
     /// Leave the directory there
-    #[arg(long)]
+    #[arg(long, requires = "spool")]
     pub keep: bool,
     /// Where rows are damaged, take those before; the directory then stays
-    #[arg(long)]
+    #[arg(long, requires = "spool")]
     pub despite_damage: bool,
+    /// Where studies were made (`latlab study --place`)
+    #[arg(
+        long,
+        value_name = "DIR",
+        default_value = "/var/tmp",
+        conflicts_with = "spool"
+    )]
+    pub place: PathBuf,
 }
 
 #[derive(Args)]
@@ -516,5 +547,24 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_help_of_every_command_has_an_example() {
+        fn without(command: &clap::Command, found: &mut Vec<String>) {
+            let shown = command.get_subcommands().filter(|one| !one.is_hide_set());
+            let below: Vec<&clap::Command> = shown.collect();
+            let help = command.get_after_help().map(ToString::to_string);
+            // One that only has others says their names.
+            if below.is_empty() && !help.is_some_and(|help| help.contains("Example")) {
+                found.push(command.get_name().to_string());
+            }
+            for command in below {
+                without(command, found);
+            }
+        }
+        let mut found = Vec::new();
+        without(&Cli::command(), &mut found);
+        assert_eq!(found, Vec::<String>::new());
     }
 }

@@ -1,6 +1,7 @@
 //! From options to plans.
 
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use anyhow::{ensure, Context, Result};
@@ -65,6 +66,11 @@ pub fn ready(target: &Target, what: &What, record: Option<&Path>) -> Result<Read
         .with_context(|| {
             format!("there is no server {name} (`latlab servers`); a host is http://{name}/")
         })?;
+    ensure!(
+        what.log.is_none() && what.urls.is_none() && what.sizes.is_none(),
+        "a server that latlab starts serves a file set, of which --files asks: for --log, --urls and --sizes start \
+         the server yourself, and name it as http://HOST:PORT/"
+    );
     let files = what
         .files
         .as_ref()
@@ -173,25 +179,45 @@ pub fn of_run(ready: &Ready, arguments: &Run) -> Result<Plan> {
     plan.requests = arguments.requests;
     plan.output = arguments.output.clone();
     match (&arguments.what.log, arguments.log_speed) {
-        (Some(log), Some(speed)) => replayed_log(plan, arguments, log, speed),
+        (Some(log), Some(speed)) => {
+            let poisson = arguments.gaps == Gaps::Poisson;
+            replayed_log(plan, log, speed, poisson, arguments.duration)
+        }
         _ => Ok(plan),
     }
 }
 
+/// Says what holds for all runs of a procedure, once.
+fn say_once(text: String) {
+    static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
+    if let Ok(mut said) = SAID.lock() {
+        if !said.contains(&text) {
+            eprintln!("latlab: {text}");
+            said.push(text);
+        }
+    }
+}
+
 /// The same, with the times of the log.
-fn replayed_log(plan: Plan, arguments: &Run, log: &Path, speed: f64) -> Result<Plan> {
+pub fn replayed_log(
+    plan: Plan,
+    log: &Path,
+    speed: f64,
+    poisson: bool,
+    duration: Option<Duration>,
+) -> Result<Plan> {
     let (logged, _) = read_access_log(log)?;
-    let replayed = replay(logged, speed, arguments.gaps == Gaps::Poisson, plan.seed)
+    let replayed = replay(logged, speed, poisson, plan.seed)
         .with_context(|| format!("{} cannot be replayed", log.display()))?;
     if replayed.timeless > 0 {
-        eprintln!(
-            "latlab: {}: left out, too: {} requests whose time cannot be read",
+        say_once(format!(
+            "{}: left out, too: {} requests whose time cannot be read",
             log.display(),
             count(replayed.timeless)
-        );
+        ));
     }
     let mut starts = replayed.starts;
-    let duration_ns = match arguments.duration {
+    let duration_ns = match duration {
         Some(duration) => ns(duration).min(replayed.duration_ns),
         None => replayed.duration_ns,
     };
@@ -250,15 +276,15 @@ fn spec(what: &What, url: &Url) -> Result<Spec> {
     if let Some(log) = &what.log {
         let (logged, skipped) = read_access_log(log)?;
         if skipped != Default::default() {
-            eprintln!(
-                "latlab: {}: {} requests; left out: {} that are not GET, {} that were not answered \
+            say_once(format!(
+                "{}: {} requests; left out: {} that are not GET, {} that were not answered \
                 with the content, {} that cannot be read",
                 log.display(),
                 count(logged.len() as u64),
                 count(skipped.methods),
                 count(skipped.statuses),
                 count(skipped.unreadable)
-            );
+            ));
         }
         let paths = logged.into_iter().map(|request| request.path).collect();
         return Ok(Spec::List { paths, log: true });

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::options::{Capacity, Format, Profile};
 use crate::plan::{of_what, open_loop, ready};
-use crate::progress::Progress;
+use crate::progress::{step, Progress};
 use crate::NOT_VALID;
 
 /// What came out of several runs of the same: their median, the least and the greatest.
@@ -76,15 +76,20 @@ impl Figures {
             Some(spread) => time(spread.median as i64).replace(' ', ""),
             None => "none".to_string(),
         };
+        // Where there was no run, there is nothing to count.
+        let counted = |number: u64| match self.throughput_rps {
+            Some(_) => count(number),
+            None => "none".to_string(),
+        };
         let served = self.throughput_rps.map_or(0.0, |spread| spread.median);
         [
-            count(served.round() as u64),
+            counted(served.round() as u64),
             shown(self.mean_ns),
             shown(self.p5_ns),
             shown(self.p50_ns),
             shown(self.p95_ns),
             shown(self.p99_ns),
-            count(self.errors),
+            counted(self.errors),
         ]
     }
 }
@@ -142,6 +147,7 @@ pub fn measure_capacity(plan: &Plan, repeats: u32) -> Result<CapacityResult> {
     let mut runs = Vec::new();
     let mut interrupted = false;
     for repeat in 0..repeats {
+        step(&format!("capacity, run {} of {repeats}", repeat + 1));
         let plan = Plan {
             seed: plan.seed + u64::from(repeat),
             // It is not about latency: whether the generator had time to spare is what counts.
@@ -265,8 +271,12 @@ pub fn measure_loads(
             runs: Vec::new(),
         })
         .collect();
+    let all = loads.len() * repeats as usize;
+    let mut number = 0;
     'all: for repeat in 1..=repeats {
         for at_load in &mut loads {
+            number += 1;
+            step(&format!("load {}, run {number} of {all}", at_load.load));
             let file = format!("load-{:.3}-{repeat}.parquet", at_load.load);
             let plan = Plan {
                 // The same requests at the same load, whatever the server: two profiles can be compared.
@@ -383,6 +393,11 @@ fn print_profile(result: &ProfileResult) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_not_measured_is_none_and_not_zero() {
+        assert_eq!(Figures::of(&[]).row(), ["none"; 7].map(String::from));
+    }
 
     #[test]
     fn a_spread_has_the_median_and_the_ends() {

@@ -1,12 +1,21 @@
 //! What takes longer than two seconds shows how far it is, if somebody is there to see it.
 
 use std::io::{self, IsTerminal};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use latlab::units::count;
 
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Which of a procedure's runs comes next; empty: there is but one.
+static STEP: Mutex<String> = Mutex::new(String::new());
+
+/// Says what the next runs are, as in "load 0.5, run 3 of 9".
+pub fn step(what: &str) {
+    *STEP.lock().unwrap_or_else(PoisonError::into_inner) = format!("{what}: ");
+}
 
 pub struct Progress {
     bar: ProgressBar,
@@ -30,7 +39,10 @@ impl Progress {
     }
 
     pub fn time(duration: Duration) -> Progress {
-        Progress::new(duration.as_secs(), "{pos} s of {len} s{msg}")
+        let progress = Progress::new(duration.as_secs(), "{prefix}{pos} s of {len} s{msg}");
+        let step = STEP.lock().unwrap_or_else(PoisonError::into_inner);
+        progress.bar.set_prefix(step.clone());
+        progress
     }
 
     pub fn set(&self, position: u64, message: &str) {

@@ -12,8 +12,11 @@ pub use latlab_analysis::rows::{Lateness, Meta, SCHEMA};
 pub use parquet_file::ParquetFile;
 pub use spool::{Next, Spool, SpoolReader};
 pub use spools::{
-    advice, process_file, remove as remove_spool, take as take_spool, Description, Spools,
+    advice, process_file, remove as remove_spool, take as take_spool, tell_of_left, Description,
+    Spools,
 };
+
+pub(crate) use spools::plain_file;
 
 use crate::workload::Kind;
 

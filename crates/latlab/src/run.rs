@@ -2,10 +2,11 @@
 //! believed.
 
 use std::io::{BufRead, BufReader, Write};
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{channel, Sender};
+use std::time::Duration;
 
 use anyhow::{bail, ensure, Context, Result};
 use serde_json::json;
@@ -88,12 +89,18 @@ impl Url {
             true => self.host.clone(),
             false => format!("{}:80", self.host),
         };
-        let mut found = with_port
+        let found: Vec<SocketAddr> = with_port
             .to_socket_addrs()
-            .with_context(|| format!("cannot find {}", self.host))?;
-        found
-            .next()
-            .with_context(|| format!("{} has no address", self.host))
+            .with_context(|| format!("cannot find {}", self.host))?
+            .collect();
+        let first = found.first();
+        let first = first.with_context(|| format!("{} has no address", self.host))?;
+        if found.len() == 1 {
+            return Ok(*first);
+        }
+        // A host may have an address of IPv6 and a server that listens at that of IPv4 alone.
+        let listens = |address: &&SocketAddr| TcpStream::connect_timeout(address, TRY).is_ok();
+        Ok(*found.iter().find(listens).unwrap_or(first))
     }
 
     pub fn text(&self) -> String {
@@ -101,6 +108,8 @@ impl Url {
     }
 }
 
+/// How long one of several addresses of a host is given to answer.
+const TRY: Duration = Duration::from_secs(2);
 /// More than a generator process uses besides its connections.
 const OTHER_DESCRIPTORS: u64 = 32;
 /// Processes are given so long to start.
@@ -402,6 +411,12 @@ fn merge(plan: &Plan, outcomes: &Outcomes, spools: &Path, meta: Meta) -> Result<
     }
     let server_ended = plan.watch.as_ref().and_then(Watch::ended);
     let killed = plan.watch.as_ref().and_then(Watch::killed_for_memory);
+    // The server's end says more.
+    troubles.extend(
+        latencies
+            .nothing()
+            .filter(|_| !ended_early && server_ended.is_none()),
+    );
     troubles.extend(server_ended.iter().cloned());
     troubles.extend(killed);
     let meta = Meta {

@@ -1,5 +1,7 @@
 //! Servers that the laboratory starts, confines, and stops, from a file that says how.
 
+mod note;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::{TcpListener, TcpStream};
@@ -14,6 +16,7 @@ use serde::Deserialize;
 
 use crate::confine::{self, Group, Limits};
 use crate::fileset::{files_of, FileSet};
+use crate::processes::{self, Known};
 use crate::{leftover, listener, signals, sys};
 
 /// How a server is started.
@@ -119,6 +122,8 @@ pub struct Running {
     stop: Stop,
     group: Group,
     pub port: u16,
+    /// Stands in the environment of all its processes.
+    mark: String,
     directory: tempfile::TempDir,
     /// Of the directory: held as long as the server is.
     _lock: Option<fs::File>,
@@ -126,6 +131,11 @@ pub struct Running {
 
 /// Begins the names of servers' directories; the process that made them follows.
 const PREFIX: &str = "latlab-server-";
+/// Of this process: `remove_left` finds them when it was killed.
+pub fn directory_prefix() -> String {
+    format!("{PREFIX}{}-", std::process::id())
+}
+
 const LOGS: [&str; 3] = ["server.log", "dynamic.log", "error.log"];
 
 /// Looks after a server while a run takes place.
@@ -176,16 +186,13 @@ fn said(directory: &Path) -> String {
     logs.concat().trim().to_string()
 }
 
-/// Removes the directories of servers of latlabs that were killed. Those end with latlab, unless they hang.
-fn remove_left() {
-    for directory in leftover::abandoned(&std::env::temp_dir(), &[PREFIX], Path::to_path_buf) {
-        if fs::remove_dir_all(&directory).is_ok() {
-            eprintln!(
-                "latlab: removed {}, which a killed latlab had left",
-                directory.display()
-            );
-        }
-    }
+/// Removes the directories of servers of latlabs that were killed, and what still runs of those: they end
+/// with latlab, unless they hang. What was done, in sentences.
+pub fn remove_left() -> Vec<String> {
+    let left = leftover::abandoned(&std::env::temp_dir(), &[PREFIX], Path::to_path_buf);
+    left.iter()
+        .flat_map(|directory| note::clear(directory))
+        .collect()
 }
 
 /// Stands for latlab's own program.
@@ -238,12 +245,13 @@ impl Server {
             let name = self.start.first().map_or("", String::as_str);
             format!("{}: {name} is not installed", self.name)
         })?;
-        remove_left();
+        leftover::say(&remove_left());
         let directory = tempfile::Builder::new()
-            .prefix(&format!("{PREFIX}{}-", std::process::id()))
+            .prefix(&directory_prefix())
             .tempdir()?;
         let lock = fs::File::open(directory.path())?;
         let _ = lock.try_lock();
+        let mark = note::mark(directory.path());
         // Workers run as another user.
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755))?;
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
@@ -300,6 +308,7 @@ impl Server {
                         .iter()
                         .map(|(name, value)| (name, fill(value))),
                 )
+                .env(processes::MARK, &mark)
                 .stdin(Stdio::null())
                 .stdout(log.try_clone()?)
                 .stderr(log)
@@ -316,7 +325,10 @@ impl Server {
             stop: self.stop,
             group: Group::none(),
             port,
-            directory: tempfile::tempdir()?,
+            mark: mark.clone(),
+            directory: tempfile::Builder::new()
+                .prefix(&directory_prefix())
+                .tempdir()?,
             _lock: Some(lock),
         };
         if let Some(dynamic) = &conditions.dynamic {
@@ -329,10 +341,13 @@ impl Server {
         running.server = Some(spawn(recorder, &program, &arguments, "server.log")?);
         running.group = group;
         running.directory = directory;
+        running.note(&self.name)?;
         running.wait(
             &self.name,
             conditions.dynamic.as_ref().map(|_| socket.as_path()),
         )?;
+        // Now with its workers, some of which overwrite their environment.
+        running.note(&self.name)?;
         Ok(running)
     }
 }
@@ -348,6 +363,13 @@ impl Running {
                 .map(|file| (file.clone(), confine::killed_for_memory(&file)))
                 .collect(),
         })
+    }
+
+    /// Notes its processes for whoever finds them without latlab.
+    fn note(&self, name: &str) -> Result<()> {
+        let children = [&self.server, &self.dynamic].into_iter().flatten();
+        let leaders: Vec<u32> = children.map(Child::id).collect();
+        note::write(self.directory.path(), name, &leaders)
     }
 
     /// Until it listens.
@@ -411,8 +433,13 @@ impl Drop for Running {
             }
             sys::kill_group(child.id());
         }
-        // Workers that their master left behind.
+        // Workers that their master left behind, and what has left its process group.
         self.group.kill();
+        let marked = Known {
+            mark: &self.mark,
+            ..Known::default()
+        };
+        processes::end(&marked, Duration::ZERO);
     }
 }
 

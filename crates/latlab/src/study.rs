@@ -27,7 +27,9 @@ use latlab_analysis::report::{measure, Report, RunReport, Settings};
 use crate::options::{Conditions, Format, MixOption, Study, Target, What};
 use crate::plan::{self, ns, of_what, open_loop, Ready};
 use crate::procedure::{measure_capacity, measure_loads, new_directory, run_whole};
+use crate::progress::step;
 use crate::{terminal_width, NOT_VALID};
+pub use place::remove_left;
 use place::Place;
 use result::{AtLoad, Machine, Result as Found, Studied, Terms};
 
@@ -314,6 +316,7 @@ fn started(
         max_lateness_ns: i64::MAX,
         ..plan.clone()
     };
+    step("filling the cache");
     place.at_full_speed(|| run_whole(&fill))?;
     Ok((ready, plan))
 }
@@ -339,6 +342,7 @@ fn record(
         output: Some(rows.clone()),
         ..plan
     };
+    step("recorded");
     run_whole(&plan)?;
     // The recording is whole when the server has ended.
     drop(ready);

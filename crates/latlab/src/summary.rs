@@ -68,6 +68,21 @@ impl Latencies {
         }
     }
 
+    /// Why there is nothing to say of the server, if so.
+    pub fn nothing(&self) -> Option<String> {
+        if !self.from_intended.is_empty() {
+            return None;
+        }
+        let errors = self.errors.iter();
+        let errors: Vec<String> = errors
+            .map(|(name, times)| format!("{name} {}", count(*times)))
+            .collect();
+        Some(match errors.is_empty() {
+            true => "no request was to start after the warm-up: nothing was measured".to_string(),
+            false => format!("no request was answered well ({})", errors.join(", ")),
+        })
+    }
+
     /// `ended_early`: the run was over before its time.
     pub fn summary(self, plan: &Plan, meta: &Meta, total: &Outcome, ended_early: bool) -> Summary {
         let end_ns = match ended_early || plan.requests.is_some() {
@@ -196,13 +211,14 @@ impl Summary {
     }
 
     fn write_text(&self, out: &mut String, file: Option<&std::path::Path>) -> std::fmt::Result {
+        // An open loop opens no more of them than it needs.
         let offered = match self.offered_rps {
-            Some(rps) => format!("{} requests/s offered", count(rps.round() as u64)),
-            None => "closed loop".to_string(),
+            Some(rps) => format!("{} requests/s offered, up to", count(rps.round() as u64)),
+            None => "closed loop,".to_string(),
         };
         writeln!(
             out,
-            "{}: {offered}, {} connections, {:.1} s after {} requests of warm-up",
+            "{}: {offered} {} connections, {:.1} s after {} requests of warm-up",
             self.url,
             count(u64::from(self.connections)),
             self.seconds,

@@ -8,6 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{anyhow, ensure, Context, Result};
 use debox_history::History;
 use latlab::run::Plan;
+use latlab::servers;
 use latlab::signals::{unless_interrupted, Interrupted};
 use latlab::summary::Summary;
 use latlab::units::{count, parse_size, time};
@@ -16,6 +17,7 @@ use serde::Serialize;
 use crate::options::{parse_cpus, Format, Sweep, Target, What};
 use crate::plan::{ns, of_what, open_loop, ready};
 use crate::procedure::{columns, judge, measure_capacity, run_whole, Figures, Spread};
+use crate::progress::step;
 
 /// Labels in a row of the table.
 const LABELS: usize = 3;
@@ -81,7 +83,9 @@ pub fn sweep(arguments: &Sweep) -> Result<u8> {
             runs: Vec::new(),
         });
     }
-    let directory = tempfile::tempdir()?;
+    let directory = tempfile::Builder::new()
+        .prefix(&servers::directory_prefix())
+        .tempdir()?;
     let mut interrupted = false;
     'all: for repeat in 1..=arguments.repeats {
         for at in &mut values {
@@ -158,6 +162,11 @@ fn measure(arguments: &Sweep, at: &mut AtValue, repeat: u32, history: &Path) -> 
         load: arguments.load,
         ..plan
     };
+    let (name, value) = (&arguments.vary.name, &at.value);
+    step(&format!(
+        "{name}={value}, repeat {repeat} of {}",
+        arguments.repeats
+    ));
     let begin = now_ns() + plan.warmup_ns;
     let run = run_whole(&plan)?;
     let end = now_ns();

@@ -7,9 +7,14 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-pub fn is_root() -> bool {
+/// The user whose rights this process has.
+pub fn user() -> u32 {
     // SAFETY: it cannot fail.
-    unsafe { libc::geteuid() == 0 }
+    unsafe { libc::geteuid() }
+}
+
+pub fn is_root() -> bool {
+    user() == 0
 }
 
 /// The result of a call that returns -1 for an error.

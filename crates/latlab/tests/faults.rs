@@ -84,6 +84,11 @@ fn nobody_listening_is_counted() {
     let url = format!("http://127.0.0.1:{}/", free_port());
     let summary = run(&url, &["-c", "2", "-n", "10", "--duration", "30s"]);
     assert_eq!(errors(&summary, "refused"), 10, "{summary:#}");
+    let why = summary["refused"].as_str().expect("a reason");
+    assert!(
+        why.contains("no request was answered well (refused 10)"),
+        "{why}"
+    );
     let summary = run(&url, &["--rate", "100", "--duration", "500ms"]);
     assert_eq!(
         errors(&summary, "refused") as i64,
@@ -423,6 +428,18 @@ fn what_makes_no_sense_is_refused_in_a_sentence() {
         "fewer connections",
     );
     refused(&["run", "localhost", "--rate", "0"], "requests per second");
+    refused(
+        &[
+            "compare",
+            "nginx",
+            "localhost",
+            "--log",
+            "x",
+            "--log-speed",
+            "1",
+        ],
+        "start the server yourself",
+    );
     refused(
         &["run", "localhost", "-o", "/nowhere/rows.parquet"],
         "cannot make a directory",

@@ -6,7 +6,8 @@ mod support;
 use std::io::Read;
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::Child;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -28,6 +29,12 @@ fn until<T>(what: &str, mut there: impl FnMut() -> Option<T>) -> T {
         assert!(Instant::now() < deadline, "{what}");
         std::thread::sleep(Duration::from_millis(10));
     }
+}
+
+/// Whoever confines or recovers removes what killed ones have left: not in the middle of a test of that.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Control groups of a latlab process.
@@ -88,6 +95,7 @@ fn skipped(child: &mut Child, test: &str) {
 
 #[test]
 fn ctrl_c_undoes_what_each_procedure_has_set_up() {
+    let _alone = alone();
     let place = Place::programmed(&[]);
     let profile = place.path("profile").display().to_string();
     let times = ["--duration", "20s", "--warmup", "1s"];
@@ -130,6 +138,7 @@ fn ctrl_c_undoes_what_each_procedure_has_set_up() {
 
 #[test]
 fn what_a_killed_latlab_leaves_the_next_one_removes() {
+    let _alone = alone();
     let place = Place::programmed(&[]);
     let mut child =
         place.start(&[&["run", "programmed", "--duration", "60s"], &CONFINED[..]].concat());
@@ -163,6 +172,101 @@ fn what_a_killed_latlab_leaves_the_next_one_removes() {
             "{said}"
         );
         std::fs::remove_dir_all(spool).expect("it is there");
+    }
+}
+
+/// Processes that have this latlab's mark in their environment.
+fn marked(latlab: u32) -> Vec<u32> {
+    let wanted = format!("LATLAB_SERVER=latlab-server-{latlab}-");
+    let entries = std::fs::read_dir("/proc").expect("it is there").flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let mut its: Vec<u32> = pids
+        .filter(|pid| {
+            let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            environment
+                .split(|byte| *byte == 0)
+                .any(|variable| variable.starts_with(wanted.as_bytes()))
+        })
+        .collect();
+    its.sort_unstable();
+    its
+}
+
+/// Confined to nothing, and deaf to the signal that it gets when latlab is killed: a server with a child in
+/// its process group, and one that has left it.
+#[test]
+fn a_hung_server_of_a_killed_latlab_is_found_and_ended() {
+    let _alone = alone();
+    let script = format!(
+        "trap '' TERM; sleep 1000 & setsid sleep 1000 & exec '{LATLAB}' server --listen 127.0.0.1:{{port}}"
+    );
+    for by_next_run in [false, true] {
+        let place = Place::script(&script);
+        let temporary = place.path("tmp");
+        std::fs::create_dir(&temporary).expect("it can be made");
+        let start = |arguments: &[&str]| {
+            let mut command = Command::new(LATLAB);
+            command.args(arguments).env("TMPDIR", &temporary);
+            command.stdin(Stdio::null());
+            command
+        };
+        let run = place.arguments(&["run", "programmed", "--duration", "60s"]);
+        let mut child = start(&run)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("latlab runs");
+        let pid = child.id();
+        // Rows have a directory when the server has come up.
+        until("the server does not come up", || {
+            let there = std::fs::read_dir(&temporary)
+                .expect("it is there")
+                .flatten();
+            let mut names = there.map(|entry| entry.file_name().to_string_lossy().into_owned());
+            names
+                .any(|name| name.starts_with("latlab-run-"))
+                .then_some(())
+        });
+        let stranger = support::Running(
+            Command::new("/bin/sleep")
+                .arg("1000")
+                .env("LATLAB_SERVER", format!("latlab-other-{pid}-"))
+                .spawn()
+                .expect("it runs"),
+        );
+        child.kill().expect("it runs");
+        child.wait().expect("it ends");
+        std::thread::sleep(Duration::from_millis(300));
+        let servers = marked(pid);
+        assert_eq!(servers.len(), 3, "server, child, and one that has left");
+        let said: Output = match by_next_run {
+            false => start(&["recover"]).output().expect("latlab runs"),
+            true => start(&place.arguments(&["run", "programmed", "-n", "20"]))
+                .output()
+                .expect("latlab runs"),
+        };
+        let text = match by_next_run {
+            false => String::from_utf8_lossy(&said.stdout),
+            true => String::from_utf8_lossy(&said.stderr),
+        };
+        assert!(matches!(said.status.code(), Some(0 | 3)), "{said:?}");
+        let numbers: Vec<String> = servers.iter().map(u32::to_string).collect();
+        let ended = format!(
+            "ended what a killed latlab had left running of programmed: process {}",
+            numbers.join(", ")
+        );
+        assert!(text.contains(&ended), "{ended} is not in {text}");
+        assert!(text.contains("latlab recover"), "its rows: {text}");
+        assert_eq!(marked(pid), Vec::<u32>::new());
+        assert!(Path::new(&format!("/proc/{}", stranger.0.id())).exists());
+        let left = std::fs::read_dir(&temporary)
+            .expect("it is there")
+            .flatten();
+        let left: Vec<String> = left
+            .map(|entry| entry.file_name().to_string_lossy().into_owned())
+            .filter(|name| name.starts_with("latlab-server-"))
+            .collect();
+        assert_eq!(left, Vec::<String>::new());
     }
 }
 
@@ -291,6 +395,7 @@ fn a_port_that_another_takes_is_said() {
 
 #[test]
 fn processes_that_the_kernel_killed_for_memory_are_told() {
+    let _alone = alone();
     let script = format!(
         "'{LATLAB}' server --listen 127.0.0.1:{{port}} & sleep 1; head -c 300M /dev/zero | tail >&-; wait"
     );

@@ -2,18 +2,11 @@
 
 mod support;
 
-use jsonschema::Validator;
-use serde_json::{json, Map, Value};
+use serde_json::{json, Value};
+use support::schema::{errors, Schemas};
 use support::{latlab, run, server, Place};
 
-fn schema() -> Value {
-    let text = include_str!("../../../schema/latlab-results-1.json");
-    serde_json::from_str(text).expect("the schema is JSON")
-}
-
-fn validator() -> Validator {
-    jsonschema::draft202012::new(&schema()).expect("the schema is a JSON Schema")
-}
+const NAME: &str = "latlab-results-1.json";
 
 /// Real output of every command that has some.
 fn results() -> Vec<Value> {
@@ -88,29 +81,27 @@ fn results() -> Vec<Value> {
 
 #[test]
 fn the_schema_is_valid() {
-    assert!(jsonschema::meta::is_valid(&schema()));
+    assert!(jsonschema::meta::is_valid(Schemas::all().named(NAME)));
 }
 
 #[test]
 fn what_is_printed_is_what_the_schema_says() {
-    let (validator, schema) = (validator(), schema());
+    let schemas = Schemas::all();
+    let schema = schemas.named(NAME);
+    let validator = schemas.validator(schema);
     for result in results() {
         let name = result["schema"].as_str().expect("a name");
         // By its own part: of the whole one learns no more than that it is none of all.
         let part = name.trim_start_matches("latlab.").trim_end_matches("/1");
         let mut own = schema.clone();
         own["oneOf"] = json!([{ "$ref": format!("#/$defs/{part}") }]);
-        let own = jsonschema::draft202012::new(&own).expect("the schema is a JSON Schema");
-        let wrong: Vec<String> = own
-            .iter_errors(&result)
-            .map(|error| format!("{}: {error}", error.instance_path()))
-            .collect();
+        let wrong = errors(&schemas.validator(&own), &result);
         assert!(wrong.is_empty(), "{name}: {wrong:#?}");
         assert!(
             validator.is_valid(&result),
             "{name} is more than one of all"
         );
-        compare(&schema, &schema["$defs"][part], &result, name);
+        schemas.compare(NAME, &schema["$defs"][part], &result, name);
     }
 }
 
@@ -118,7 +109,8 @@ fn what_is_printed_is_what_the_schema_says() {
 fn what_is_wrong_is_an_error() {
     let (_server, url) = server(&[]);
     let summary = run(&url, &["-n", "10", "--duration", "30s"]);
-    let validator = validator();
+    let schemas = Schemas::all();
+    let validator = schemas.validator(schemas.named(NAME));
     assert!(validator.is_valid(&summary));
     let fields = summary.as_object().expect("an object");
     for field in fields.keys() {
@@ -141,57 +133,4 @@ fn what_is_wrong_is_an_error() {
     let mut later = summary.clone();
     later["of_a_later_version"] = json!(1);
     assert!(validator.is_valid(&later));
-}
-
-/// Holds a value against its part of the schema: the same fields, all of them required.
-fn compare(root: &Value, part: &Value, value: &Value, path: &str) {
-    match value {
-        Value::Object(fields) => {
-            let (properties, mut required) = described(root, part);
-            if let Some(each) = part.get("additionalProperties") {
-                for (name, value) in fields {
-                    compare(root, each, value, &format!("{path}/{name}"));
-                }
-                return;
-            }
-            let names = |map: &Map<String, Value>| map.keys().cloned().collect::<Vec<_>>();
-            let (mut its, mut known) = (names(fields), names(&properties));
-            its.sort();
-            known.sort();
-            required.sort();
-            assert_eq!(its, known, "fields of {path}");
-            assert_eq!(its, required, "required fields of {path}");
-            for (name, value) in fields {
-                compare(root, &properties[name], value, &format!("{path}/{name}"));
-            }
-        }
-        Value::Array(items) => {
-            assert!(
-                !items.is_empty(),
-                "{path} is empty, so nothing below it is checked"
-            );
-            for item in items {
-                compare(root, &part["items"], item, &format!("{path}/0"));
-            }
-        }
-        _ => {}
-    }
-}
-
-/// The properties and required names of a part, with what it refers to.
-fn described(root: &Value, part: &Value) -> (Map<String, Value>, Vec<String>) {
-    let (mut properties, mut required) = (Map::new(), Vec::new());
-    let mut parts = vec![part];
-    while let Some(part) = parts.pop() {
-        if let Some(reference) = part["$ref"].as_str() {
-            parts.extend(root.pointer(reference.trim_start_matches('#')));
-        }
-        for parts_of in ["allOf", "anyOf"] {
-            parts.extend(part[parts_of].as_array().into_iter().flatten());
-        }
-        properties.extend(part["properties"].as_object().cloned().unwrap_or_default());
-        let names = part["required"].as_array().into_iter().flatten();
-        required.extend(names.filter_map(Value::as_str).map(str::to_string));
-    }
-    (properties, required)
 }

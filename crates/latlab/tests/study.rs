@@ -7,7 +7,8 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use serde_json::Value;
+use serde_json::{json, Value};
+use support::schema::{errors, Schemas};
 use support::{latlab, LATLAB};
 
 /// Why it cannot be done here, if so. Not captured by the test harness, so that `scripts/test` can name it.
@@ -140,6 +141,7 @@ fn two_servers_are_studied_and_nothing_is_left() {
         |name: &str| std::fs::read_to_string(place.path().join("study").join(name)).expect(name);
     let study: Value = serde_json::from_str(&kept("study.json")).expect("JSON");
     assert_eq!(study["schema"], "latlab.study/1");
+    as_the_schema_says(&study);
     // A request takes the disk 5 ms, and a cold open is one at least.
     assert!(positive(&study, "/terms/cold_open_ns") >= 5e6);
     let servers = study["servers"].as_array().expect("servers");
@@ -196,6 +198,48 @@ fn two_servers_are_studied_and_nothing_is_left() {
     }
 }
 
+/// All of it, and nothing else; and what is less or other is an error.
+fn as_the_schema_says(study: &Value) {
+    const NAME: &str = "latlab-study-1.json";
+    let schemas = Schemas::all();
+    let schema = schemas.named(NAME);
+    assert!(jsonschema::meta::is_valid(schema));
+    let validator = schemas.validator(schema);
+    assert_eq!(errors(&validator, study), Vec::<String>::new());
+    schemas.compare(NAME, schema, study, "study");
+    let mut places = vec![String::new()];
+    for place in ["/machine", "/terms", "/servers/0", "/servers/0/loads/0"] {
+        places.push(place.to_string());
+    }
+    for place in places {
+        let fields = study.pointer(&place).and_then(Value::as_object);
+        for field in fields.expect("an object").keys() {
+            let mut less = study.clone();
+            let object = less.pointer_mut(&place).and_then(Value::as_object_mut);
+            object.expect("an object").remove(field);
+            assert!(!validator.is_valid(&less), "valid without {place}/{field}");
+        }
+    }
+    for (place, wrong) in [
+        ("/schema", json!("latlab.study/2")),
+        ("/findings/0/evidence", json!("hearsay")),
+        ("/terms/cold_open_ns", json!(1.5)),
+        ("/servers", json!([])),
+        ("/servers/0/capacity", json!({})),
+        (
+            "/servers/0/analysis",
+            json!({"schema": "latlab.analysis/1"}),
+        ),
+        ("/servers/0/recorded", json!("none")),
+        ("/servers/0/loads/0/runs/0/errors", json!({"bad luck": 1})),
+        ("/servers/0/loads/0/inversion", json!({"median": 0.5})),
+    ] {
+        let mut changed = study.clone();
+        *changed.pointer_mut(place).expect("it is there") = wrong;
+        assert!(!validator.is_valid(&changed), "{place} may be wrong");
+    }
+}
+
 /// In a real browser without a network: every plot is drawn, nothing complains.
 fn drawn(page: &Path) {
     let Some(opened) = debox_browser::open(page, 1000, "") else {
@@ -237,13 +281,17 @@ fn drawn(page: &Path) {
     assert!(complaints.is_empty(), "{complaints:?}");
 }
 
-/// Ctrl-C ends it early, and takes down what is up.
+/// Ctrl-C ends it early, and takes down what is up; what a killed one leaves `recover` takes down.
 #[test]
 fn an_interrupted_study_takes_everything_down() {
     if skipped("an_interrupted_study_takes_everything_down") {
         return;
     }
-    for (signal, at) in [(libc::SIGINT, "capacity"), (libc::SIGTERM, "filling")] {
+    for (signal, at) in [
+        (libc::SIGINT, "capacity"),
+        (libc::SIGTERM, "filling"),
+        (libc::SIGKILL, "capacity"),
+    ] {
         let place = place();
         let mut child = Command::new(LATLAB)
             .args(arguments(place.path()))
@@ -267,6 +315,16 @@ fn an_interrupted_study_takes_everything_down() {
         let mut rest = String::new();
         stderr.read_to_string(&mut rest).expect("text");
         let status = child.wait().expect("it ends");
+        if signal == libc::SIGKILL {
+            assert_ne!(left(pid, place.path()), Vec::<String>::new());
+            let place_of = place.path().display().to_string();
+            let recovered = latlab(&["recover", "--place", &place_of]);
+            let said = String::from_utf8_lossy(&recovered.stdout);
+            let disk = format!("took down the disk study-{pid}, which a killed latlab had left");
+            assert!(said.contains(&disk), "{said}");
+            assert_eq!(left(pid, place.path()), Vec::<String>::new(), "{said}");
+            continue;
+        }
         assert_eq!(left(pid, place.path()), Vec::<String>::new());
         if rest.contains("cannot confine") {
             continue;

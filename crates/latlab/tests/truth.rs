@@ -443,6 +443,34 @@ fn a_log_is_replayed_at_its_own_times() {
     assert_eq!(number(&part, "/requests"), 4, "{part:#}");
     let wrong = latlab(&["run", &url, "--log-speed", "2"]);
     assert_eq!(wrong.status.code(), Some(2));
+    // Both servers get all of it, at the same times.
+    let twice = ["--repeats", "2", "--warmup", "0s", "--format", "json"];
+    let directory = place.path().join("compared");
+    let kept = directory.display().to_string();
+    let compare = [
+        &["compare", &url, &url, "--max-lateness", "1h", "--log", &log][..],
+        &["--log-speed", "2", "-o", &kept],
+        &twice,
+    ];
+    let compared = latlab(&compare.concat());
+    let said = String::from_utf8_lossy(&compared.stderr);
+    assert_eq!(compared.status.code(), Some(0), "{said}");
+    let compared: Value = serde_json::from_slice(&compared.stdout).expect("JSON");
+    for side in ["a", "b"] {
+        for repeat in [0, 1] {
+            let run = &compared[format!("{side}_runs")][repeat];
+            assert_eq!((number(run, "/ok"), &run["mode"]), (7, &"open".into()));
+            let rows = directory.join(format!("{side}-{}.parquet", repeat + 1));
+            let mut intended = column(&rows, "intended_ns");
+            intended.sort_unstable();
+            let mut asked: Vec<i64> = times.iter().map(|ms| ms * MS / 2).collect();
+            asked.sort_unstable();
+            assert_eq!(intended, asked);
+        }
+    }
+    let rate = ["--log-speed", "2", "--rate", "10"];
+    let both = latlab(&[compare[0], &rate, &twice].concat());
+    assert_eq!(both.status.code(), Some(2));
 }
 
 /// The values of a column of numbers; 0 for none.

@@ -237,7 +237,7 @@ fn invert(
         interval: jackknife.map(|((low, high), _)| (low.max(0.0), high.min(1.0))),
         tied: order.tied,
         with_ties_against,
-        random: order.random(3, SEED),
+        random: order.random(order.rounds(), SEED),
         reversed: order.reversed(),
         corrected,
         not_corrected,

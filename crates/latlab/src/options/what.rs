@@ -33,8 +33,8 @@ pub struct What {
     /// With --mix full: where latlab-dynamic is
     #[arg(long, value_name = "PATH", default_value = "/dynamic")]
     pub dynamic_prefix: String,
-    /// Ask for what an access log (common or combined format) has, in its order (`latlab run --log-speed`: at
-    /// its times)
+    /// Ask for what an access log (common or combined format) has, in its order (at its times
+    /// with the --log-speed of `run` and `compare`)
     #[arg(long, value_name = "FILE", conflicts_with_all = ["files", "urls", "sizes"])]
     pub log: Option<PathBuf>,
     /// Ask for the URLs or paths of this list, one in each line

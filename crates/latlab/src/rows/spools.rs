@@ -149,20 +149,38 @@ pub fn advice(directory: &Path) -> String {
     )
 }
 
+/// Directories that runs have left in a place which were killed.
+fn left(place: &Path) -> Vec<PathBuf> {
+    leftover::abandoned(place, &PREFIXES, |directory| directory.join(DESCRIPTION))
+}
+
+fn about_left(directory: &Path) -> String {
+    format!(
+        "{} has what a run measured that was killed: {}; else remove it",
+        directory.display(),
+        advice(directory)
+    )
+}
+
+/// What runs that were killed have left here and among the temporary files, in sentences.
+pub fn tell_of_left() -> Vec<String> {
+    let here = left(Path::new("."));
+    let temporary = left(&std::env::temp_dir());
+    here.iter()
+        .chain(&temporary)
+        .map(|path| about_left(path))
+        .collect()
+}
+
 /// Says, once for each place, what runs that were killed have left there.
 fn tell_left(place: &Path) {
     static TOLD: std::sync::Mutex<Vec<PathBuf>> = std::sync::Mutex::new(Vec::new());
     let Ok(mut told) = TOLD.lock() else {
         return;
     };
-    for directory in leftover::abandoned(place, &PREFIXES, |directory| directory.join(DESCRIPTION))
-    {
+    for directory in left(place) {
         if !told.contains(&directory) {
-            let advice = advice(&directory);
-            eprintln!(
-                "latlab: {} has what a run measured that was killed: {advice}; else remove it",
-                directory.display()
-            );
+            leftover::say(&[about_left(&directory)]);
             told.push(directory);
         }
     }

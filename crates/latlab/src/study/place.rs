@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use latlab::fileset::{self, files_of, FileSet};
-use latlab::signals;
+use latlab::{leftover, signals};
 use latlab_disk::{check, median, Disk, Parameters};
 
 use crate::options::Study;
@@ -18,6 +18,11 @@ const SEQUENTIAL: Duration = Duration::from_micros(100);
 const BYTES_PER_SECOND: u64 = 100_000_000;
 const READ_AHEAD_KIB: u32 = 128;
 
+/// Begins the names of places; the process that made them follows.
+const PREFIX: &str = "latlab-study-";
+/// So do those of disks.
+const DISK: &str = "study-";
+
 pub struct Place {
     /// `None` while it is taken down.
     disk: Option<Disk>,
@@ -26,6 +31,8 @@ pub struct Place {
     pub cold_read_ns: u64,
     // Last: it goes when nothing is mounted in it any more.
     directory: tempfile::TempDir,
+    /// Of the directory: who finds one without has found what a killed latlab left.
+    _lock: fs::File,
 }
 
 impl Place {
@@ -39,10 +46,13 @@ impl Place {
             depth: arguments.depth,
         };
         parameters.check()?;
+        leftover::say(&remove_left(parent));
         let directory = tempfile::Builder::new()
-            .prefix("latlab-study-")
+            .prefix(&format!("{PREFIX}{}-", std::process::id()))
             .tempdir_in(parent)
             .with_context(|| format!("cannot make a directory in {}", parent.display()))?;
+        let lock = fs::File::open(directory.path())?;
+        let _ = lock.try_lock();
         // Servers' workers are not root.
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755))?;
         super::say(&format!(
@@ -62,7 +72,7 @@ impl Place {
         fs::remove_dir_all(&files)?;
         let mount = directory.path().join("disk");
         fs::create_dir(&mount)?;
-        let name = format!("study-{}", std::process::id());
+        let name = format!("{DISK}{}", std::process::id());
         let disk = Disk::up(&name, &image, true, &mount, parameters, READ_AHEAD_KIB)?;
         // From here on it is taken down with the value.
         let mut place = Place {
@@ -71,6 +81,7 @@ impl Place {
             cold_open_ns: 0,
             cold_read_ns: 0,
             directory,
+            _lock: lock,
         };
         let checked = check(place.disk()?)?;
         checked.require_slow()?;
@@ -113,6 +124,48 @@ impl Place {
             .as_u64()
             .context("the disk does not say how often it was read")
     }
+}
+
+/// Takes down the disks of studies that were killed, and removes what they have left in a place. What was
+/// done, in sentences.
+pub fn remove_left(parent: &Path) -> Vec<String> {
+    let mut said = Vec::new();
+    // A disk knows where it is mounted, wherever its study was.
+    let disks = Disk::all().unwrap_or_default();
+    let of_studies = disks.into_iter().filter(|disk| disk.name.starts_with(DISK));
+    for disk in of_studies {
+        let directory = disk.mount_point.parent().map(Path::to_path_buf);
+        let Some(directory) = directory.filter(|directory| is_left(directory)) else {
+            continue;
+        };
+        let name = disk.name.clone();
+        match disk.down(true) {
+            Ok(()) => {
+                said.push(format!("took down the disk {name}, which a killed latlab had left"));
+                said.extend(leftover::remove(&directory));
+            }
+            Err(error) => said.push(format!(
+                "{error:#}; `latlab disk down {name} --force` takes down the disk, which a killed latlab had left"
+            )),
+        }
+    }
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    for directory in leftover::abandoned(parent, &[PREFIX], Path::to_path_buf) {
+        // What is mounted there still is told of above.
+        if !mounts.contains(&*directory.to_string_lossy()) {
+            said.extend(leftover::remove(&directory));
+        }
+    }
+    said
+}
+
+/// Whether a directory is a place of a study that is not under way any more.
+fn is_left(directory: &Path) -> bool {
+    directory.parent().is_some_and(|parent| {
+        leftover::abandoned(parent, &[PREFIX], Path::to_path_buf)
+            .iter()
+            .any(|left| left == directory)
+    })
 }
 
 impl Drop for Place {

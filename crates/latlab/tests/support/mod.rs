@@ -3,6 +3,8 @@
 // Each of the test programs uses a part of it.
 #![allow(dead_code)]
 
+pub mod schema;
+
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};

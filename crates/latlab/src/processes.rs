@@ -1,0 +1,336 @@
+//! Processes that can be told from all others, also when latlab was killed and their numbers may be others'.
+//!
+//! A process is known by its number together with when it was started, within one boot and one namespace; or
+//! by a mark in its environment, which its children inherit. Signals go through a descriptor of the process
+//! that is opened before it is looked at, so that they cannot reach one that got the number since.
+
+use std::fs;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+/// The variable of the mark.
+pub const MARK: &str = "LATLAB_SERVER";
+
+/// One process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    pub pid: u32,
+    /// When it was started, in the kernel's ticks since boot.
+    pub started: u64,
+}
+
+/// Within which numbers and starts of processes mean something: this boot, and this process's namespace.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Scope {
+    boot: String,
+    namespace: String,
+}
+
+impl Scope {
+    /// None where /proc does not say.
+    pub fn own() -> Option<Scope> {
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+        let namespace = fs::read_link("/proc/self/ns/pid").ok()?;
+        Some(Scope {
+            boot: boot.trim().to_string(),
+            namespace: namespace.to_str()?.to_string(),
+        })
+    }
+}
+
+/// What /proc/PID/stat says.
+struct Stat {
+    name: String,
+    /// Nobody has asked yet how it ended.
+    ended: bool,
+    group: u32,
+    started: u64,
+}
+
+impl Stat {
+    fn of(pid: u32) -> Option<Stat> {
+        Stat::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    }
+
+    fn of_running(pid: u32) -> Option<Stat> {
+        Stat::of(pid).filter(|stat| !stat.ended)
+    }
+
+    fn parse(line: &str) -> Option<Stat> {
+        // A name may have blanks and parentheses.
+        let (before, after) = line.rsplit_once(") ")?;
+        let fields: Vec<&str> = after.split(' ').collect();
+        Some(Stat {
+            name: before.split_once('(')?.1.to_string(),
+            ended: matches!(*fields.first()?, "Z" | "X"),
+            group: fields.get(2)?.parse().ok()?,
+            started: fields.get(19)?.trim().parse().ok()?,
+        })
+    }
+}
+
+/// None: there is none, or it has ended.
+pub fn identity(pid: u32) -> Option<Identity> {
+    let started = Stat::of_running(pid)?.started;
+    Some(Identity { pid, started })
+}
+
+fn all() -> impl Iterator<Item = u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+/// The processes of a group.
+pub fn members(group: u32) -> Vec<Identity> {
+    let stats = all().filter_map(|pid| Some((pid, Stat::of_running(pid)?)));
+    let its = stats.filter(|(_, stat)| stat.group == group);
+    its.map(|(pid, Stat { started, .. })| Identity { pid, started })
+        .collect()
+}
+
+/// Whether a process was started with this mark.
+fn is_marked(pid: u32, mark: &str) -> bool {
+    let wanted = format!("{MARK}={mark}");
+    let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    environment
+        .split(|byte| *byte == 0)
+        .any(|variable| variable == wanted.as_bytes())
+}
+
+/// A process that is held, whatever becomes of its number.
+struct Held {
+    pid: u32,
+    descriptor: OwnedFd,
+}
+
+impl Held {
+    /// If it is what `is_meant` says, asked after it is held.
+    fn open(pid: u32, is_meant: impl FnOnce() -> bool) -> Option<Held> {
+        // SAFETY: no memory is passed.
+        let opened = unsafe { libc::syscall(libc::SYS_pidfd_open, libc::c_long::from(pid), 0) };
+        let descriptor = i32::try_from(opened).ok().filter(|number| *number >= 0)?;
+        // SAFETY: it is new, and nobody else's.
+        let descriptor = unsafe { OwnedFd::from_raw_fd(descriptor) };
+        is_meant().then_some(Held { pid, descriptor })
+    }
+
+    fn kill(&self) {
+        // SAFETY: no information is passed with the signal.
+        unsafe {
+            libc::syscall(
+                libc::SYS_pidfd_send_signal,
+                self.descriptor.as_raw_fd(),
+                libc::SIGKILL,
+                std::ptr::null::<libc::siginfo_t>(),
+                0,
+            )
+        };
+    }
+
+    /// Whether it ends until then.
+    fn ends(&self, until: Instant) -> bool {
+        let left = until.saturating_duration_since(Instant::now());
+        let mut asked = libc::pollfd {
+            fd: self.descriptor.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        // SAFETY: the structure is filled in.
+        unsafe { libc::poll(&mut asked, 1, left.as_millis() as libc::c_int) == 1 }
+    }
+}
+
+/// What is known of the processes that are to be ended.
+#[derive(Debug, Clone, Default)]
+pub struct Known<'a> {
+    /// Of the first ones, and of what they had started when they were looked at.
+    pub identities: &'a [Identity],
+    /// Groups whose leaders these processes are.
+    pub leaders: &'a [Identity],
+    pub mark: &'a str,
+}
+
+/// What became of them.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Ended {
+    /// Those that had to be killed.
+    pub killed: Vec<u32>,
+    /// Those that do not end even so.
+    pub remaining: Vec<u32>,
+    /// Names and numbers of those that may be meant, but are not certainly.
+    pub uncertain: Vec<String>,
+}
+
+/// Ends what is certainly meant, and what it starts meanwhile: what does not end by itself within `patience`
+/// is killed.
+pub fn end(known: &Known, patience: Duration) -> Ended {
+    let deadline = Instant::now() + patience;
+    let mut ended = Ended::default();
+    // What is killed may have started others in between; some rounds find them.
+    for _ in 0..20 {
+        let held = find(known);
+        ended.remaining = held.iter().map(|process| process.pid).collect();
+        if held.is_empty() {
+            break;
+        }
+        for process in &held {
+            if !process.ends(deadline) {
+                ended.killed.push(process.pid);
+                process.kill();
+            }
+        }
+        let gone = Instant::now() + Duration::from_secs(5);
+        if !held.iter().all(|process| process.ends(gone)) {
+            break;
+        }
+    }
+    ended.killed.sort_unstable();
+    ended.killed.dedup();
+    for leader in known.leaders {
+        // The number of a group is no new process's as long as the group has members. But without its leader
+        // one cannot see whether it has been the same group all the time.
+        if Stat::of(leader.pid).is_none() {
+            let left = members(leader.pid);
+            let name = |pid: u32| Some(format!("{} (process {pid})", Stat::of(pid)?.name));
+            let names = left.iter().filter_map(|left| name(left.pid));
+            ended.uncertain.extend(names);
+        }
+    }
+    ended
+}
+
+fn find(known: &Known) -> Vec<Held> {
+    let own = std::process::id();
+    let is_meant = |pid: u32| {
+        let Some(stat) = Stat::of_running(pid) else {
+            return false;
+        };
+        let started = stat.started;
+        known.identities.contains(&Identity { pid, started })
+            || (known.leaders.iter())
+                .any(|leader| leader.pid == stat.group && has_its_number(leader))
+            || (!known.mark.is_empty() && is_marked(pid, known.mark))
+    };
+    all()
+        .filter(|pid| *pid != own)
+        .filter_map(|pid| Held::open(pid, || is_meant(pid)))
+        .collect()
+}
+
+/// As long as a process has its number, even if only somebody has yet to ask how it ended, a group of that
+/// number is the one that it made.
+fn has_its_number(leader: &Identity) -> bool {
+    Stat::of(leader.pid).is_some_and(|stat| stat.started == leader.started)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::CommandExt;
+    use std::process::{Child, Command};
+
+    use super::*;
+
+    /// A process group of its own with a child of the shell that ignores what it can.
+    fn hangs(mark: &str) -> Child {
+        Command::new("/bin/sh")
+            .args(["-c", "trap '' TERM; sleep 1000 & wait; sleep 1000"])
+            .env(MARK, mark)
+            .process_group(0)
+            .spawn()
+            .unwrap()
+    }
+
+    fn with_child(group: u32) -> Vec<Identity> {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        loop {
+            let found = members(group);
+            if found.len() == 2 || Instant::now() > deadline {
+                return found;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    #[test]
+    fn stat_lines_are_read() {
+        let line = "12 (a) b) S 1 34 34 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 987 1 2";
+        let stat = Stat::parse(line).unwrap();
+        assert_eq!((stat.name.as_str(), stat.group), ("a) b", 34));
+        assert_eq!((stat.started, stat.ended), (987, false));
+        assert!(Stat::parse(&line.replace(" S ", " Z ")).unwrap().ended);
+        assert!(Stat::parse("12 (a").is_none());
+        assert!(Stat::parse("12 (a) S 1").is_none());
+    }
+
+    #[test]
+    fn a_process_that_got_the_number_since_is_let_alone() {
+        let mut other = hangs("another");
+        let group = with_child(other.id());
+        // As if the number had been another's, which was started earlier.
+        let earlier = |one: &Identity| Identity {
+            started: one.started - 1,
+            ..*one
+        };
+        let identities: Vec<Identity> = group.iter().map(earlier).collect();
+        let leader = [earlier(&identity(other.id()).unwrap())];
+        let known = Known {
+            identities: &identities,
+            leaders: &leader,
+            mark: "anothe",
+        };
+        assert_eq!(end(&known, Duration::ZERO), Ended::default());
+        assert_eq!(members(other.id()).len(), 2);
+        let known = Known {
+            leaders: &[identity(other.id()).unwrap()],
+            ..Known::default()
+        };
+        assert_eq!(end(&known, Duration::ZERO).killed.len(), 2);
+        other.wait().unwrap();
+    }
+
+    #[test]
+    fn what_a_process_has_started_is_found_by_its_mark_when_its_group_is_not() {
+        let mark = format!("/test/{}", std::process::id());
+        let mut first = hangs(&mark);
+        let leader = identity(first.id()).unwrap();
+        let group = with_child(first.id());
+        let child = group.iter().find(|one| one.pid != first.id()).unwrap();
+        first.kill().unwrap();
+        first.wait().unwrap();
+        // Its group has no leader any more: it cannot be seen whose it is.
+        let without_mark = end(
+            &Known {
+                leaders: &[leader],
+                ..Known::default()
+            },
+            Duration::ZERO,
+        );
+        assert!(without_mark.killed.is_empty());
+        assert_eq!(without_mark.uncertain.len(), 1, "{without_mark:?}");
+        assert!(without_mark.uncertain[0].contains(&format!("(process {})", child.pid)));
+        let with_mark = end(
+            &Known {
+                leaders: &[leader],
+                mark: &mark,
+                ..Known::default()
+            },
+            Duration::ZERO,
+        );
+        assert_eq!(with_mark.killed, [child.pid]);
+        assert_eq!(with_mark.uncertain, Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_ends_by_itself_is_not_killed() {
+        let mut short = Command::new("/bin/sleep").arg("0.3").spawn().unwrap();
+        let identities = [identity(short.id()).unwrap()];
+        let known = Known {
+            identities: &identities,
+            ..Known::default()
+        };
+        assert_eq!(end(&known, Duration::from_secs(60)), Ended::default());
+        short.wait().unwrap();
+    }
+}
