@@ -103,13 +103,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use libbpf_rs::MapCore;
 
+pub use decide::TriggerCounts;
 #[doc(hidden)]
 pub use explain::split_line;
 pub use explain::{explain, Explanation};
 pub use scope::{scope, Faults, Scope, Start, Sums};
 pub use slot::Last;
 pub use trace::{explain_trace, start_trace, trace};
-pub use decide::TriggerCounts;
 pub use triggers::{trigger, trigger_counts, Callback};
 pub use user_tap::{call, tap, Returned};
 #[doc(hidden)]

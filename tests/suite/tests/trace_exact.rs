@@ -262,8 +262,14 @@ fn places(functions: &BTreeSet<String>) -> String {
     let probed = probed.filter(|(_, name)| functions.contains(*name));
     let places: Vec<String> = probed.map(|(place, _)| (place + 1).to_string()).collect();
     // Static functions may share a name; a name would have let in all of them, too.
-    let missing: Vec<_> = functions.iter().filter(|name| !list.contains(name)).collect();
-    assert!(missing.is_empty(), "{missing:?} are probed and not in the list");
+    let missing: Vec<_> = functions
+        .iter()
+        .filter(|name| !list.contains(name))
+        .collect();
+    assert!(
+        missing.is_empty(),
+        "{missing:?} are probed and not in the list"
+    );
     places.join("\n")
 }
 
