@@ -26,11 +26,16 @@ static __always_inline struct inode *inode_around(__u64 lock)
 static __always_inline struct dentry *name_of_inode(struct inode *inode)
 {
 	struct hlist_node *name;
+	__u32 offset;
 
-	if (!bpf_core_field_exists(struct dentry, d_u.d_alias))
+	if (bpf_core_field_exists(struct dentry, d_u.d_alias))
+		offset = bpf_core_field_offset(struct dentry, d_u.d_alias);
+	else if (bpf_core_field_exists(struct dentry___unnamed, d_alias))
+		offset = bpf_core_field_offset(struct dentry___unnamed, d_alias);
+	else
 		return 0;
 	name = BPF_CORE_READ(inode, i_dentry.first);
-	return name ? (void *)name - bpf_core_field_offset(struct dentry, d_u.d_alias) : 0;
+	return name ? (void *)name - offset : 0;
 }
 
 struct {

@@ -163,6 +163,10 @@ struct dentry {
 	struct inode *d_inode;
 } CORE;
 
+struct dentry___unnamed { /* 7.x: the union has no name */
+	struct hlist_node d_alias;
+} CORE;
+
 struct vfsmount {
 	struct dentry *mnt_root;
 } CORE;

@@ -54,10 +54,7 @@ static __noinline bool enter_otherwise(unsigned long long *ctx, struct task_stru
 	return true;
 }
 
-/*
- * While a probe has lost its CPU, the calls of others there would go by unseen, and they would
- * write to the same rows.
- */
+/* Whoever gets the CPU while a probe works would write to the same rows. */
 static __always_inline void hold_cpu(void)
 {
 	if (keep_cpu)
@@ -96,6 +93,25 @@ static __always_inline void enter_call(unsigned long long *ctx, struct pt_regs *
 SEC("tp_btf/sys_enter")
 int BPF_PROG(on_sys_enter, struct pt_regs *regs, long id)
 {
+	hold_cpu();
+	enter_call(ctx, regs, id);
+	let_cpu_go();
+	return 0;
+}
+
+/*
+ * Since 7.2 a thread may lose its CPU in a probe at its call, at the latest when the probe lets go
+ * of it, and the kernel skips that probe in all other threads on that CPU until the first one is
+ * back. So there are two of each there. The second one comes after the first and finds its work
+ * done, unless that was skipped.
+ */
+SEC("?tp_btf/sys_enter")
+int BPF_PROG(on_sys_enter_spare, struct pt_regs *regs, long id)
+{
+	struct thread *thread = thread_of(bpf_get_current_task_btf());
+
+	if (LIKELY(!thread || thread->call != CALL_NONE))
+		return 0;
 	hold_cpu();
 	enter_call(ctx, regs, id);
 	let_cpu_go();
@@ -198,6 +214,19 @@ static __always_inline void exit_call(unsigned long long *ctx, struct pt_regs *r
 SEC("tp_btf/sys_exit")
 int BPF_PROG(on_sys_exit, struct pt_regs *regs, long ret)
 {
+	hold_cpu();
+	exit_call(ctx, regs, ret);
+	let_cpu_go();
+	return 0;
+}
+
+SEC("?tp_btf/sys_exit")
+int BPF_PROG(on_sys_exit_spare, struct pt_regs *regs, long ret)
+{
+	struct thread *thread = thread_of(bpf_get_current_task_btf());
+
+	if (LIKELY(!thread || (thread->call == CALL_NONE && !(thread->flags & THREAD_BORN))))
+		return 0;
 	hold_cpu();
 	exit_call(ctx, regs, ret);
 	let_cpu_go();

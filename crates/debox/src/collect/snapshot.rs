@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::Read;
+use std::os::fd::{AsFd, AsRawFd};
 
 use anyhow::{Context, Result};
-use libbpf_rs::{Iter, MapCore, MapFlags};
+use libbpf_rs::{Iter, MapCore, MapFlags, ProgramMut};
 
 use super::lives::{close_open_part, take_calls_out_of_life};
 use crate::kernel;
@@ -277,36 +278,45 @@ impl Session {
 
     /// Times the kernel skipped one of the session's probes because it was already running there.
     /// The probes of locks do nothing in interrupts, so that nothing is missing where only those can
-    /// come to a running probe (probe/context.h).
+    /// come to a running probe (probe/context.h). Nobody saw the call only if the spare was skipped,
+    /// too (probe/tap.h): that many times at most.
     pub(crate) fn probe_misses(&self) -> Result<u64> {
         let progs = &self.skel.progs;
         let bss = self.skel.maps.bss_data.as_deref();
         let only_interrupts = bss.is_some_and(|bss| bss.tracepoints_keep_cpu);
         let of_locks = [&progs.on_contention_begin, &progs.on_contention_end];
-        let others = [
+        let alone = [
             &progs.on_switch,
             &progs.on_waking,
             &progs.on_fork,
-            &progs.on_sys_enter,
-            &progs.on_sys_exit,
             &progs.on_bio_queue,
             &progs.on_exec,
             &progs.on_signal_deliver,
             &progs.on_kernel_fault,
         ];
+        let with_spares = [
+            [&progs.on_sys_enter, &progs.on_sys_enter_spare],
+            [&progs.on_sys_exit, &progs.on_sys_exit_spare],
+        ];
         let mut misses = 0;
-        for prog in others
+        for prog in alone
             .into_iter()
             .chain(of_locks.into_iter().filter(|_| !only_interrupts))
         {
-            use std::os::fd::{AsFd, AsRawFd};
-            let fd = prog.as_fd().as_raw_fd();
-            if fd >= 0 {
-                misses += kernel::recursion_misses(fd)?;
-            }
+            misses += skipped(prog)?.unwrap_or(0);
+        }
+        for [first, spare] in with_spares {
+            let of_first = skipped(first)?.unwrap_or(0);
+            misses += skipped(spare)?.map_or(of_first, |of_spare| of_first.min(of_spare));
         }
         Ok(misses)
     }
+}
+
+/// How often the kernel skipped a probe; `None` if it is not loaded.
+fn skipped(prog: &ProgramMut<'_>) -> Result<Option<u64>> {
+    let fd = prog.as_fd().as_raw_fd();
+    (fd >= 0).then(|| kernel::recursion_misses(fd)).transpose()
 }
 
 /// What `show_tasks` of probe/life.h prints.

@@ -46,7 +46,8 @@ pub(super) fn configure(open: &mut OpenDeboxSkel, options: &Options) -> Result<(
         .context("no .rodata in the probes")?;
     let btf = Btf::from_vmlinux().ok();
     rodata.want_steal = kernel::tells_steal();
-    rodata.keep_cpu = btf.as_ref().is_some_and(kernel::calls_are_preempted);
+    let has_spares = btf.as_ref().is_some_and(kernel::calls_are_preempted);
+    rodata.keep_cpu = has_spares;
     if let Some(area) = btf.as_ref().and_then(kernel::per_cpu_area) {
         rodata.runqueues_offset = area.runqueues;
         rodata.current_task_offset = area.current_task;
@@ -110,6 +111,9 @@ pub(super) fn configure(open: &mut OpenDeboxSkel, options: &Options) -> Result<(
     }
     progs.on_sys_enter.set_autoload(options.tap == Tap::Kernel);
     progs.on_sys_exit.set_autoload(options.tap == Tap::Kernel);
+    for spare in [&mut progs.on_sys_enter_spare, &mut progs.on_sys_exit_spare] {
+        spare.set_autoload(options.tap == Tap::Kernel && has_spares);
+    }
     progs
         .on_signal_deliver
         .set_autoload(options.tap == Tap::User || options.user_stamps);
