@@ -42,7 +42,7 @@ const ON_DISK: &str = "/var/tmp";
 const SLOWNESS: &str = "10";
 
 /// A test that takes longer hangs.
-const TEST_LIMIT: Duration = Duration::from_secs(600);
+const TEST_LIMIT: Duration = Duration::from_secs(1200);
 
 /// So much of what a failed test printed is shown.
 const OUTPUT_BYTES_MAX: usize = 6_000;
