@@ -387,6 +387,8 @@ fn merge(plan: &Plan, outcomes: &Outcomes, spools: &Path, meta: Meta) -> Result<
             }
         }
     }
+    // A generator that is told to end before it has begun says nothing any more.
+    total.interrupted |= signals::check().is_err();
     if total.interrupted {
         troubles.push("the run was interrupted".to_string());
     }
