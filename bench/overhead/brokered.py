@@ -6,7 +6,8 @@ sudo python3 bench/overhead/brokered.py
 A program reads the record of each of its calls (brokered.c). In each round it runs without DeBox,
 under root with a session of its own, and as a user without privilege through a broker, in turn, all
 on one CPU. `ratio` is that of the two, round by round: the median and the quartiles. `again` is the
-same for two sessions of its own, one after the other: what the machine alone makes of equals.
+same for two sessions of its own, one after the other: what the machine alone makes of equals. `user` is
+the same without DeBox, as that user and as root: what another user's calls cost anyway.
 """
 
 import argparse
@@ -94,6 +95,7 @@ def main() -> None:
         for tap in ["kernel", "user"]:
             peers = {
                 "off": lambda: own("off"),
+                "off as user": lambda: run(program, arguments.seconds, "off", "", USER),
                 "own": lambda: own(tap),
                 "again": lambda: own(tap),
                 "broker": lambda: brokered(tap),
@@ -105,7 +107,7 @@ def main() -> None:
                     time.sleep(0.2)
 
     print(f"{'tap':7} {'call':11} {'off':>8} {'own':>8} {'broker':>8}   ratio (quartiles)"
-          f"{'':8}again")
+          f"{'':8}again{'':20}user")
     for tap in ["kernel", "user"]:
         for call in samples[tap, "off"][0]:
             def column(peer: str) -> dict[int, float]:
@@ -113,8 +115,8 @@ def main() -> None:
 
             cells = [median(column(peer).values()) for peer in ["off", "own", "broker"]]
             line = f"{tap:7} {call:11}" + "".join(f" {cell:5.0f} ns" for cell in cells)
-            for peer in ["broker", "again"]:
-                ratio = stats.summarize(stats.ratios(column(peer), column("own")))
+            for peer, base in [("broker", "own"), ("again", "own"), ("off as user", "off")]:
+                ratio = stats.summarize(stats.ratios(column(peer), column(base)))
                 line += f"   {ratio.median:.3f} ({ratio.low:.3f} to {ratio.high:.3f})"
             print(line)
 

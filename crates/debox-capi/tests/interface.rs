@@ -65,13 +65,15 @@ fn the_event_loop_notices_its_slow_calls() {
     let in_rust = library_directory().join("../examples/event_loop");
     for program in [&in_c, &in_rust] {
         if !program.exists() {
-            eprintln!("SKIPPED the event loop in Rust: cargo build --release --examples");
+            debox_skipped::skipped("the event loop in Rust: cargo build --release --examples");
             continue;
         }
         let found = ["kernel", "user"].map(|tap| serve(program, tap));
         match found {
             [true, true] => {}
-            [false, false] => eprintln!("SKIPPED the event loop: reads of this disk do not block"),
+            [false, false] => {
+                debox_skipped::skipped("the event loop: reads of this disk do not block")
+            }
             _ => panic!("{}: the taps disagree: {found:?}", program.display()),
         }
     }

@@ -264,7 +264,9 @@ fn a_server_that_never_answers_is_not_waited_for_for_ever() {
 fn another_users_server_is_no_session() {
     // SAFETY: geteuid takes nothing and cannot fail.
     if unsafe { libc::geteuid() } != 0 {
-        eprintln!("SKIPPED another_users_server_is_no_session: it takes root to be another user");
+        debox_skipped::skipped(
+            "another_users_server_is_no_session: it takes root to be another user",
+        );
         return;
     }
     let files = good_files();

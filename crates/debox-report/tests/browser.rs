@@ -3,7 +3,6 @@
 mod common;
 
 use std::fs;
-use std::io::Write;
 
 use common::{calls, write};
 use debox_history::History;
@@ -15,7 +14,7 @@ fn skip(why: &str) {
         .name()
         .unwrap_or("browser")
         .to_string();
-    let _ = writeln!(std::io::stderr(), "SKIPPED {name}: {why}");
+    debox_skipped::skipped(&format!("{name}: {why}"));
 }
 
 /// What a reader does with the plot over time: looks at each call, and says what was there.

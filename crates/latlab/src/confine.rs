@@ -252,7 +252,7 @@ mod tests {
             memory: Some(64 << 20),
         };
         let Ok(mut group) = Group::new("test", limits) else {
-            eprintln!("SKIPPED a_busy_process_gets_no_more_than_its_share: no control groups");
+            debox_skipped::skipped("a_busy_process_gets_no_more_than_its_share: no control groups");
             return;
         };
         let entrances = group.entrances();

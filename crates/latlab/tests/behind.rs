@@ -15,7 +15,7 @@ fn the_full_mix_is_served_behind_nginx() {
         .iter()
         .find(|path| std::path::Path::new(path).exists())
     else {
-        eprintln!("SKIPPED the_full_mix_is_served_behind_nginx: nginx is not installed");
+        debox_skipped::skipped("the_full_mix_is_served_behind_nginx: nginx is not installed");
         return;
     };
     let place = tempfile::tempdir().expect("a directory");

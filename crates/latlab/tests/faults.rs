@@ -368,7 +368,7 @@ fn a_full_disk_ends_the_run_and_is_said() {
         .status()
         .expect("mount");
     if !mounted.success() {
-        eprintln!("SKIPPED a_full_disk_ends_the_run_and_is_said: a tmpfs cannot be mounted");
+        debox_skipped::skipped("a_full_disk_ends_the_run_and_is_said: a tmpfs cannot be mounted");
         return;
     }
     let (_server, url) = server(&[]);

@@ -90,7 +90,7 @@ fn confined(child: &mut Child) -> Option<Vec<u32>> {
 fn skipped(child: &mut Child, test: &str) {
     let said = text(child.stderr.take());
     assert!(said.contains("cannot confine"), "{said}");
-    eprintln!("SKIPPED {test}: {said}");
+    debox_skipped::skipped(&format!("{test}: {said}"));
 }
 
 #[test]
@@ -404,7 +404,9 @@ fn processes_that_the_kernel_killed_for_memory_are_told() {
     let output = latlab(&place.arguments(&[&["run", "programmed"], &confined[..]].concat()));
     let said = String::from_utf8_lossy(&output.stderr);
     if said.contains("cannot confine") {
-        eprintln!("SKIPPED processes_that_the_kernel_killed_for_memory_are_told: {said}");
+        debox_skipped::skipped(&format!(
+            "processes_that_the_kernel_killed_for_memory_are_told: {said}"
+        ));
         return;
     }
     let summary = String::from_utf8_lossy(&output.stdout);

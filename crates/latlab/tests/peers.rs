@@ -62,7 +62,7 @@ fn fits_latlab(report: &Value, url: &str) {
 #[test]
 fn vegeta_s_results_are_read() {
     if !installed("vegeta") {
-        eprintln!("SKIPPED vegeta_s_results_are_read: vegeta is not installed");
+        debox_skipped::skipped("vegeta_s_results_are_read: vegeta is not installed");
         return;
     }
     let place = tempfile::tempdir().expect("a directory");
@@ -136,7 +136,7 @@ fn vegeta_s_results_are_read() {
 #[test]
 fn oha_s_database_is_read() {
     if !installed("oha") {
-        eprintln!("SKIPPED oha_s_database_is_read: oha is not installed");
+        debox_skipped::skipped("oha_s_database_is_read: oha is not installed");
         return;
     }
     let place = tempfile::tempdir().expect("a directory");

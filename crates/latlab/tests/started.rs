@@ -60,7 +60,7 @@ fn every_server_that_is_installed_serves_the_full_mix() {
     ];
     for (name, program) in servers {
         if !program.is_empty() && !installed(program) {
-            eprintln!("SKIPPED {name}: {program} is not installed");
+            debox_skipped::skipped(&format!("{name}: {program} is not installed"));
             continue;
         }
         let output = latlab(&[
@@ -96,7 +96,9 @@ fn every_server_that_is_installed_serves_the_full_mix() {
 #[test]
 fn a_confined_server_serves_and_leaves_nothing() {
     if !installed("nginx") {
-        eprintln!("SKIPPED a_confined_server_serves_and_leaves_nothing: nginx is not installed");
+        debox_skipped::skipped(
+            "a_confined_server_serves_and_leaves_nothing: nginx is not installed",
+        );
         return;
     }
     let place = tempfile::tempdir().expect("a directory");
@@ -126,7 +128,9 @@ fn a_confined_server_serves_and_leaves_nothing() {
     assert_eq!(left_by(pid), Vec::<String>::new());
     let said = String::from_utf8_lossy(&output.stderr);
     if said.contains("cannot confine") {
-        eprintln!("SKIPPED a_confined_server_serves_and_leaves_nothing: {said}");
+        debox_skipped::skipped(&format!(
+            "a_confined_server_serves_and_leaves_nothing: {said}"
+        ));
         return;
     }
     let summary: Value = serde_json::from_slice(&output.stdout).expect("JSON");
@@ -136,7 +140,9 @@ fn a_confined_server_serves_and_leaves_nothing() {
 #[test]
 fn two_servers_are_compared_by_the_same_requests() {
     if !installed("nginx") {
-        eprintln!("SKIPPED two_servers_are_compared_by_the_same_requests: nginx is not installed");
+        debox_skipped::skipped(
+            "two_servers_are_compared_by_the_same_requests: nginx is not installed",
+        );
         return;
     }
     let place = tempfile::tempdir().expect("a directory");
@@ -247,7 +253,7 @@ fn a_sweep_measures_each_value() {
 #[test]
 fn a_sweep_over_the_processor_s_speed_has_the_capacity_of_each() {
     if !installed("nginx") {
-        eprintln!("SKIPPED a_sweep_over_the_processor_s_speed: nginx is not installed");
+        debox_skipped::skipped("a_sweep_over_the_processor_s_speed: nginx is not installed");
         return;
     }
     let place = tempfile::tempdir().expect("a directory");
@@ -270,7 +276,7 @@ fn a_sweep_over_the_processor_s_speed_has_the_capacity_of_each() {
     let output = latlab(&[&sweep[..], &times, &more].concat());
     let stderr = String::from_utf8_lossy(&output.stderr);
     if stderr.contains("cannot confine") {
-        eprintln!("SKIPPED a_sweep_over_the_processor_s_speed: {stderr}");
+        debox_skipped::skipped(&format!("a_sweep_over_the_processor_s_speed: {stderr}"));
         return;
     }
     assert!(matches!(output.status.code(), Some(0 | 3)), "{stderr}");
@@ -462,7 +468,9 @@ fn runnable_ns(pid: u32) -> Option<u64> {
 #[test]
 fn runnable_threads_are_those_of_the_scheduler() {
     if !installed("nginx") {
-        eprintln!("SKIPPED runnable_threads_are_those_of_the_scheduler: nginx is not installed");
+        debox_skipped::skipped(
+            "runnable_threads_are_those_of_the_scheduler: nginx is not installed",
+        );
         return;
     }
     let place = tempfile::tempdir().expect("a directory");

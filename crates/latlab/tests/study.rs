@@ -3,7 +3,7 @@
 
 mod support;
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -34,7 +34,7 @@ fn skipped(test: &str) -> bool {
         (_, _, false) => "it takes root".to_string(),
         _ => return false,
     };
-    let _ = writeln!(std::io::stderr(), "SKIPPED {test}: {why}");
+    debox_skipped::skipped(&format!("{test}: {why}"));
     true
 }
 
@@ -130,10 +130,7 @@ fn two_servers_are_studied_and_nothing_is_left() {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(left(pid, place.path()), Vec::<String>::new());
     if stderr.contains("cannot confine") {
-        let _ = writeln!(
-            std::io::stderr(),
-            "SKIPPED two_servers_are_studied: {stderr}"
-        );
+        debox_skipped::skipped(&format!("two_servers_are_studied: {stderr}"));
         return;
     }
     assert!(matches!(output.status.code(), Some(0 | 3)), "{stderr}");
@@ -243,10 +240,7 @@ fn as_the_schema_says(study: &Value) {
 /// In a real browser without a network: every plot is drawn, nothing complains.
 fn drawn(page: &Path) {
     let Some(opened) = debox_browser::open(page, 1000, "") else {
-        let _ = writeln!(
-            std::io::stderr(),
-            "SKIPPED the_page: no chromium (scripts/setup browser)"
-        );
+        debox_skipped::skipped("the_page: no chromium (scripts/setup browser)");
         return;
     };
     let head = opened.head();

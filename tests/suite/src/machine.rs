@@ -2,7 +2,6 @@
 //! What the tests need of the machine: root, one test at a time, places for files.
 
 use std::fs::File;
-use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::path::PathBuf;
@@ -26,10 +25,7 @@ pub fn skipped(name: &str, reason: &str) {
     static COUNT: AtomicU32 = AtomicU32::new(0);
 
     let count = COUNT.fetch_add(1, Ordering::Relaxed) + 1;
-    let _ = writeln!(
-        std::io::stderr(),
-        "SKIPPED {name}: {reason} ({count} in this test program)"
-    );
+    debox_skipped::skipped(&format!("{name}: {reason} ({count} in this test program)"));
 }
 
 /// Whether the kernel's type information has a field or function of this name.

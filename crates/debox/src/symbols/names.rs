@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn names_are_those_of_reports() {
         let Ok(names) = KernelNames::read() else {
-            eprintln!("SKIPPED: no addresses in /proc/kallsyms");
+            debox_skipped::skipped("names_are_those_of_reports: no addresses in /proc/kallsyms");
             return;
         };
         let symbols = Symbols::default();

@@ -1,14 +1,12 @@
 //! The page in a real browser without a network: every plot is drawn, nothing complains.
 
-use std::io::Write;
-
 use serde_json::json;
 
 use crate::files::{meta, parquet, run_all, Place, Row};
 
 /// Not captured by the test harness, so that `scripts/test` can name it.
 fn skip(why: &str) {
-    let _ = writeln!(std::io::stderr(), "SKIPPED the_page: {why}");
+    debox_skipped::skipped(&format!("the_page: {why}"));
 }
 
 fn load(n: i64, load: f64) -> Vec<Row> {
