@@ -158,8 +158,8 @@ static __always_inline bool is_its_end(struct thread *thread, struct pt_regs *re
 	if (!keep_cpu)
 		return true;
 	if (number == -1UL)
-		return is_signal_return(thread->call);
-	return (thread->call & 0xffff) == (number < 0xffff ? number : 0xffff);
+		return is_signal_return(thread->call) || thread->call == NO_SUCH_CALL;
+	return (thread->call & 0xffff) == (number < NO_SUCH_CALL ? number : NO_SUCH_CALL);
 }
 
 /* Any other end of a call; whether the thread is its client's no more. */
