@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """CPU time and waits for a CPU of spinning threads, by DeBox and by the scheduler's own account.
 
-Each thread reads /proc/thread-self/schedstat as its last act. DeBox's CPU time is more than that by what the
-hypervisor took (`stolen_ns`), and by some microseconds at each preemption, for which its wait is less: the
-scheduler counts a task that is woken and preempts from its waking on. What is left after the first, for each
-preemption, is what is to be small. It means most beside something that is woken often (a loaded server).
+Each thread reads /proc/thread-self/schedstat as its last act; what it waits for a CPU after that, on its way
+out, only DeBox counts. DeBox's CPU time is more than that by what the hypervisor took (`stolen_ns`), and by
+some microseconds at each preemption, for which its wait is less: the scheduler counts a task that is woken
+and preempts from its waking on. What is left after the first, for each preemption, is what is to be small.
+It means most beside something that is woken often (a loaded server).
 """
 
 import argparse

@@ -295,9 +295,11 @@ impl Session {
         if self.options.tap == Tap::Kernel {
             // Each spare after the one that it stands in for (probe/tap.h).
             let has_spares = progs.on_sys_exit_spare.autoload();
-            let spares = [&mut progs.on_sys_exit_spare, &mut progs.on_sys_enter_spare];
-            let first = [&mut progs.on_sys_exit, &mut progs.on_sys_enter];
-            for (first, spare) in first.into_iter().zip(spares) {
+            let pairs = [
+                (&mut progs.on_sys_exit, &mut progs.on_sys_exit_spare),
+                (&mut progs.on_sys_enter, &mut progs.on_sys_enter_spare),
+            ];
+            for (first, spare) in pairs {
                 wanted.push(first);
                 if has_spares {
                     wanted.push(spare);

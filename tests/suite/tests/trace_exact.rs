@@ -220,7 +220,7 @@ fn with_debox() -> (Value, BTreeSet<String>) {
     await_stop(pid);
     let text = std::fs::read_to_string(format!("{TRACEFS}/enabled_functions")).expect("a list");
     let name = |line: &str| line.split_whitespace().next().map(str::to_string);
-    // Up to 6.1 what is called there stands in lines of its own, further in.
+    // A direct call's target (fentry, on 6.1) stands in a line of its own, further in.
     let functions = text.lines().filter(|line| !line.starts_with('\t'));
     let probed = functions.filter_map(name).collect();
     go_on(pid);
