@@ -506,11 +506,42 @@ fn lines_of(child: &mut Child) -> std::sync::mpsc::Receiver<String> {
 }
 
 #[test]
-fn clients_outlive_a_killed_broker_and_are_enrolled_again() {
+fn a_client_has_no_other_threads_and_may_close_everything() {
+    let place = Place::new();
+    let _broker = place.broker();
+    let program = place.program("brokered");
+    place.check(USER, &program, &["alone"]);
+    place.check(USER, &program, &["closes"]);
+}
+
+#[test]
+fn a_clients_child_notices_that_the_broker_has_gone() {
     let place = Place::new();
     let program = place.program("brokered");
     let broker = place.broker();
-    let mut client = place.start(USER, &program, &["watch"]);
+    let mut client = place.start(USER, &program, &["child"]);
+    let said = lines_of(&mut client);
+    let next = || said.recv_timeout(Duration::from_secs(10));
+    assert_eq!(next().as_deref(), Ok("records"));
+    broker.kill();
+    assert_eq!(next().as_deref(), Ok("none"));
+    let _broker = place.broker();
+    client.stdin.take().unwrap().write_all(b"x").unwrap();
+    succeeded(&["child"], &client.wait_with_output().unwrap());
+}
+
+#[test]
+fn clients_outlive_a_killed_broker_and_are_enrolled_again() {
+    for arguments in [&["watch"][..], &["handler", "kernel"], &["handler", "user"]] {
+        outlives_its_brokers(arguments);
+    }
+}
+
+fn outlives_its_brokers(arguments: &[&str]) {
+    let place = Place::new();
+    let program = place.program("brokered");
+    let broker = place.broker();
+    let mut client = place.start(USER, &program, arguments);
     let said = lines_of(&mut client);
     let next = |what: &str| {
         let line = said.recv_timeout(Duration::from_secs(10));

@@ -9,12 +9,14 @@
 //! protocol.rs  what is said          server.rs   the broker's loop       client.rs  a program's side
 //! channel.rs   packets, descriptors  shared.rs   sessions with clients   quota.rs   who may have what
 //! peer.rs      who it is             run.rs      one for `debox run`     remote.rs  that one's other side
-//! wire.rs      what was measured
+//! wire.rs      what was measured     presence.rs that it is there    again.rs   and is found again
 //! ```
 
+pub(crate) mod again;
 pub(crate) mod channel;
 pub(crate) mod client;
 mod peer;
+pub(crate) mod presence;
 pub(crate) mod protocol;
 mod quota;
 mod remote;

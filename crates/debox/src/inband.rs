@@ -89,6 +89,7 @@ mod explain;
 mod fork;
 mod join;
 mod memory;
+mod presence;
 mod scope;
 mod slot;
 mod trace;
@@ -257,8 +258,13 @@ pub fn enable(options: &Options) -> Result<(), Error> {
         return Err(Error::Argument("max_threads must be from 1 to 65536"));
     }
     let mut state = state();
-    if state.brokered.as_ref().is_some_and(|held| held.is_over()) {
-        drop(end(&mut state)); // a broker that has gone, and nobody here to find it again
+    // A broker that has gone: nobody here finds it again, or not soon enough for who asks now.
+    let is_over = |held: &brokered::Brokered| match held.is_own() {
+        true => memory::generation() == 0 || !presence::is_there(),
+        false => held.is_over(),
+    };
+    if state.brokered.as_ref().is_some_and(is_over) {
+        end(&mut state);
     }
     if memory::generation() != 0 {
         return Err(Error::AlreadyEnabled);
@@ -266,6 +272,7 @@ pub fn enable(options: &Options) -> Result<(), Error> {
     // A session that is here now came through a raw clone: these are only copies of descriptors,
     // and anything may lie by now where the parent had its slots.
     let is_copy = state.session.take().is_some() | state.brokered.take().is_some();
+    brokered::forget();
     if state.joined.take().is_some() || is_copy {
         memory::forget_range();
     }
@@ -308,7 +315,7 @@ pub fn enable(options: &Options) -> Result<(), Error> {
         .map_or(own, |held| held.slot_count());
     drop(state);
     if is_tapped {
-        user_tap::begin(slots);
+        user_tap::begin(slots.max(own)); // another broker may give more
     }
     if has_triggers {
         memory::forget_triggers();
@@ -384,30 +391,32 @@ fn tap_of(state: &State) -> Taps {
 /// [`Error::NotEnabled`].
 pub fn disable() -> Result<(), Error> {
     let mut state = state();
-    if memory::generation() == 0 {
+    // Without slots for the time until there is a broker again, perhaps.
+    let is_sought = state.brokered.as_ref().is_some_and(|held| held.is_own());
+    if memory::generation() == 0 && !is_sought {
         return Err(Error::NotEnabled);
     }
-    let brokered = end(&mut state);
-    drop(state);
-    drop(brokered); // waits for a thread that may want the lock
+    end(&mut state);
     Ok(())
 }
 
 /// The caller holds the lock.
-fn end(state: &mut State) -> Option<brokered::Brokered> {
+fn end(state: &mut State) {
     memory::unpublish();
     user_tap::end();
     decide::end();
     memory::vacate();
     state.explained.clear();
     state.joined = None;
-    drop(state.session.take());
-    state.brokered.take()
+    state.session = None;
+    state.brokered = None;
+    brokered::forget();
 }
 
-/// Whether this process has enabled DeBox. Safe in signal handlers.
+/// Whether this process has enabled DeBox, and whoever writes its records is there. Safe in signal
+/// handlers.
 pub fn is_enabled() -> bool {
-    memory::generation() != 0
+    (memory::generation() != 0 && presence::is_there()) || brokered::seek()
 }
 
 /// This thread's last call; `None` before its first one, while nothing is enabled, and on a thread

@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 
@@ -196,7 +197,7 @@ static int connect_broker(void)
 /* Sends a hello and returns the length of the answer, which is in `answer`. */
 static ssize_t hello(int fd, unsigned char *answer, size_t room)
 {
-	static const unsigned char message[] = {0, 3}; /* the version */
+	static const unsigned char message[] = {0, 4}; /* the version */
 
 	if (send(fd, message, sizeof(message), MSG_NOSIGNAL) != sizeof(message))
 		return -1;
@@ -412,6 +413,141 @@ static void check_scribble(void)
 	}
 }
 
+static int threads(void)
+{
+	char line[256];
+	FILE *status = fopen("/proc/self/status", "r");
+	int count = 0;
+
+	while (status && fgets(line, sizeof(line), status))
+		sscanf(line, "Threads: %d", &count);
+	fclose(status);
+	return count;
+}
+
+/* A program with one thread has one: another one would cost it something in nearly every call. */
+static void check_alone(void)
+{
+	enable();
+	CHECK(threads() == 1, "%d threads", threads());
+	sleep_ms(1);
+	CHECK(debox_last() && debox_last()->call == SYS_nanosleep, "no record");
+	CHECK(debox_disable() == 0, "%s", debox_last_error_text());
+	CHECK(threads() == 1, "%d threads", threads());
+}
+
+static int has_record(void)
+{
+	sleep_ms(1);
+	return debox_last() && debox_last()->call == SYS_nanosleep;
+}
+
+/*
+ * A program that closes what it does not know, as daemons do, closes the connection, too. It notices,
+ * is enrolled again, and what it has opened in the place of what it closed stays as it is.
+ */
+static void check_closes(void)
+{
+	char name[] = "own file 00";
+	int fds[32], found;
+
+	enable();
+	CHECK(has_record(), "no record");
+	CHECK(close_range(3, ~0U, 0) == 0, "close_range: %s", strerror(errno));
+	for (int i = 0; i < 32; i++) {
+		name[10] = 'a' + i;
+		fds[i] = memfd_create(name, 0);
+		CHECK(fds[i] == 3 + i, "descriptor %d", fds[i]);
+	}
+	EVENTUALLY(!has_record(), "old records");
+	EVENTUALLY(has_record(), "no records any more");
+	for (int i = 0; i < 32; i++) {
+		char link[64], path[64] = "";
+
+		snprintf(link, sizeof(link), "/proc/self/fd/%d", fds[i]);
+		found = readlink(link, path, sizeof(path) - 1);
+		name[10] = 'a' + i;
+		CHECK(found > 0 && strstr(path, name), "%s is %s", link, path);
+	}
+	CHECK(threads() == 1, "%d threads", threads());
+}
+
+static volatile int handled, handled_records;
+
+static void look(int signal)
+{
+	(void)signal;
+	handled++;
+	errno = EXDEV;
+	handled_records += debox_last() != NULL;
+	CHECK(errno == EXDEV, "errno is %d", errno);
+}
+
+/*
+ * Looks for its record in a signal handler at any moment, between and in malloc() and free(), and tells
+ * as check_watch() does. `argument` is the tap.
+ */
+static void check_handler(void)
+{
+	struct itimerval often = {{0, 1000}, {0, 1000}};
+	struct debox_options options = {.size = sizeof(options), .max_threads = 4};
+	struct sigaction action = {.sa_handler = look, .sa_flags = SA_RESTART};
+	int before = -1, now = 0, seen = 0;
+	char *held[64] = {};
+
+	options.tap = argument && !strcmp(argument, "user") ? DEBOX_TAP_USER : DEBOX_TAP_KERNEL;
+	CHECK(debox_enable(&options) == 0, "%s", debox_last_error_text());
+	sigaction(SIGALRM, &action, NULL);
+	setitimer(ITIMER_REAL, &often, NULL);
+	for (unsigned int round = 0;; round++) {
+		char **place = &held[round % 64];
+
+		free(*place);
+		*place = malloc(16 + round % 5000);
+		memset(*place, round, 16);
+		debox_call(SYS_getppid);
+		if (handled == seen)
+			continue;
+		seen = handled;
+		if (seen % 20)
+			continue;
+		now = handled_records > 0;
+		handled_records = 0;
+		if (now != before) {
+			printf(now ? "records\n" : "none\n");
+			fflush(stdout);
+		}
+		before = now;
+	}
+}
+
+/* A forked child notices, too, and may enable anew; the parent tells it what to expect. */
+static void check_child(void)
+{
+	char byte;
+
+	enable();
+	if (!fork()) {
+		CHECK(has_record(), "the child has no record");
+		printf("records\n");
+		fflush(stdout);
+		EVENTUALLY(!has_record(), "the child has old records");
+		for (int i = 0; i < 50; i++)
+			CHECK(!has_record(), "the child has records of the parent's");
+		printf("none\n");
+		fflush(stdout);
+		CHECK(read(0, &byte, 1) == 1, "read");
+		enable();
+		CHECK(has_record(), "the child has no record with the new broker");
+		_exit(0);
+	}
+	int status = 0;
+
+	wait(&status);
+	CHECK(status == 0, "the child: %d", status);
+	EVENTUALLY(has_record(), "the parent has no records");
+}
+
 /* Tells on standard output whether it has records, each time that changes. */
 static void check_watch(void)
 {
@@ -448,6 +584,10 @@ static const struct check checks[] = {
 	{"flood", check_flood},
 	{"hoard", check_hoard},
 	{"scribble", check_scribble},
+	{"alone", check_alone},
+	{"closes", check_closes},
+	{"handler", check_handler},
+	{"child", check_child},
 	{"watch", check_watch},
 };
 

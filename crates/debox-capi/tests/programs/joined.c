@@ -34,7 +34,7 @@ static void the_running_session_is_joined(void)
 	CHECK(debox_explain(last, 0, &explained) == 0, "%s", debox_last_error_text());
 	CHECK(strstr(explained.function, "nanosleep") && !strcmp(explained.wait_class, "idle"),
 	      "%s at %s", explained.label, explained.function);
-	CHECK(last == debox_last(), "explaining was recorded");
+	CHECK(last == debox_last(), "explaining was recorded: call %d", debox_last()->call);
 
 	child = fork();
 	if (child == 0) {

@@ -39,14 +39,8 @@ pub fn connect(path: &std::path::Path, seconds: i64) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-pub fn send(
-    socket: BorrowedFd,
-    packet: &[u8],
-    descriptor: Option<RawFd>,
-    flags: MsgFlags,
-) -> io::Result<()> {
-    let fds: Vec<RawFd> = descriptor.into_iter().collect();
-    let control = [ControlMessage::ScmRights(&fds)];
+pub fn send(socket: BorrowedFd, packet: &[u8], fds: &[RawFd], flags: MsgFlags) -> io::Result<()> {
+    let control = [ControlMessage::ScmRights(fds)];
     let control = if fds.is_empty() { &[] } else { &control[..] };
     let data = [IoSlice::new(packet)];
     let flags = flags | MsgFlags::MSG_NOSIGNAL;
@@ -65,6 +59,9 @@ struct Control([u8; 64]);
 
 /// A packet with more of them is not received.
 const DESCRIPTORS_MAX: usize = 3;
+
+/// Those that came with a packet, the first ones first; more than [`DESCRIPTORS_MAX`] are one more here.
+pub type Descriptors = [Option<OwnedFd>; DESCRIPTORS_MAX + 1];
 
 /// Receives one packet of at most `limit` bytes. An end of the connection is `UnexpectedEof`, a packet
 /// that is longer, or comes with more than one descriptor, `InvalidData`; whatever descriptors came
@@ -88,6 +85,17 @@ pub fn receive_all(
     flags: MsgFlags,
 ) -> io::Result<(Vec<u8>, Vec<OwnedFd>, Sender)> {
     let mut bytes = vec![0u8; limit];
+    let (length, fds, sender) = receive_in(socket, &mut bytes, flags)?;
+    bytes.truncate(length);
+    Ok((bytes, fds.into_iter().flatten().collect(), sender))
+}
+
+/// As [`receive_all`], into memory that is there, and without taking any: returns the packet's length.
+pub fn receive_in(
+    socket: BorrowedFd,
+    bytes: &mut [u8],
+    flags: MsgFlags,
+) -> io::Result<(usize, Descriptors, Sender)> {
     let mut control = Control([0; 64]);
     let mut data = libc::iovec {
         iov_base: bytes.as_mut_ptr().cast(),
@@ -118,11 +126,10 @@ pub fn receive_all(
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
     let is_cut = header.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0;
-    if is_cut || fds.len() > DESCRIPTORS_MAX {
+    if is_cut || fds[DESCRIPTORS_MAX].is_some() {
         return Err(io::ErrorKind::InvalidData.into());
     }
-    bytes.truncate(length);
-    Ok((bytes, fds, sender))
+    Ok((length, fds, sender))
 }
 
 /// The descriptors and the sender that came with a message.
@@ -130,8 +137,9 @@ pub fn receive_all(
 /// # Safety
 ///
 /// The kernel has filled in the header, and nobody has taken the descriptors yet.
-unsafe fn take_control(header: &libc::msghdr) -> (Vec<OwnedFd>, Option<(i32, u32)>) {
-    let mut fds = Vec::new();
+unsafe fn take_control(header: &libc::msghdr) -> (Descriptors, Sender) {
+    let mut fds = Descriptors::default();
+    let mut free = fds.iter_mut();
     let mut sender = None;
     // SAFETY: the header is the kernel's.
     let mut message = unsafe { libc::CMSG_FIRSTHDR(header) };
@@ -146,7 +154,10 @@ unsafe fn take_control(header: &libc::msghdr) -> (Vec<OwnedFd>, Option<(i32, u32
                     // SAFETY: the message holds that many descriptors, made for us by the kernel.
                     let fd = unsafe { content.cast::<RawFd>().add(at).read_unaligned() };
                     // SAFETY: as above.
-                    fds.push(unsafe { OwnedFd::from_raw_fd(fd) });
+                    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+                    if let Some(free) = free.next() {
+                        *free = Some(fd);
+                    }
                 }
             }
             (libc::SOL_SOCKET, libc::SCM_CREDENTIALS)
@@ -192,8 +203,8 @@ mod tests {
     #[test]
     fn packets_keep_their_bounds() {
         let (a, b) = pair();
-        send(a.as_fd(), b"one", None, MsgFlags::empty()).unwrap();
-        send(a.as_fd(), b"two", None, MsgFlags::empty()).unwrap();
+        send(a.as_fd(), b"one", &[], MsgFlags::empty()).unwrap();
+        send(a.as_fd(), b"two", &[], MsgFlags::empty()).unwrap();
         let packet = receive(b.as_fd(), 16, MsgFlags::empty()).unwrap();
         assert_eq!(packet.bytes, b"one");
         drop(a);
@@ -206,7 +217,7 @@ mod tests {
     #[test]
     fn long_packets_and_many_descriptors_are_refused_and_leave_nothing() {
         let (a, b) = pair();
-        send(a.as_fd(), &[0; 17], None, MsgFlags::empty()).unwrap();
+        send(a.as_fd(), &[0; 17], &[], MsgFlags::empty()).unwrap();
         let error = receive(b.as_fd(), 16, MsgFlags::empty()).err().unwrap();
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);
 

@@ -44,6 +44,8 @@ pub(crate) struct Enabled {
     pub connection: OwnedFd,
     pub slots: OwnedFd,
     pub slot_count: usize,
+    /// The page that tells whether the broker is there (`presence.rs`).
+    pub presence: OwnedFd,
 }
 
 /// Connects to the broker and only learns whether both speak the same version.
@@ -55,12 +57,13 @@ pub(super) fn ask_version(path: &Path) -> Result<(), Trouble> {
 pub(crate) fn enable(path: &Path, wish: Wish) -> Result<Enabled, Trouble> {
     let (connection, nonce) = greet(path)?;
     let request = Request::Enable { nonce, wish };
-    let (reply, slots) = ask(&connection, &request)?;
-    match (reply, slots) {
-        (Reply::Enabled { slots: count }, Some(slots)) => Ok(Enabled {
+    let (reply, descriptors) = ask_all(&connection, &request)?;
+    match (reply, <[OwnedFd; 2]>::try_from(descriptors)) {
+        (Reply::Enabled { slots: count }, Ok([slots, presence])) => Ok(Enabled {
             connection,
             slots,
             slot_count: count as usize,
+            presence,
         }),
         (reply, _) => Err(unexpected(reply)),
     }
@@ -102,10 +105,14 @@ pub(super) fn ask(
     connection: &OwnedFd,
     request: &Request,
 ) -> Result<(Reply, Option<OwnedFd>), Trouble> {
+    one_at_most(ask_all(connection, request)?)
+}
+
+fn ask_all(connection: &OwnedFd, request: &Request) -> Result<(Reply, Vec<OwnedFd>), Trouble> {
     let none = MsgFlags::empty();
     // One that refuses at once has closed its side before it could hear this.
-    let sent = channel::send(connection.as_fd(), &protocol::encode(request), None, none);
-    match (hear(connection), sent) {
+    let sent = channel::send(connection.as_fd(), &protocol::encode(request), &[], none);
+    match (hear_all(connection), sent) {
         (Err(Trouble::Absent(_)), Err(error)) => Err(Trouble::Absent(error)),
         (heard, _) => heard,
     }
@@ -113,12 +120,26 @@ pub(super) fn ask(
 
 /// What the broker says next.
 pub(super) fn hear(connection: &OwnedFd) -> Result<(Reply, Option<OwnedFd>), Trouble> {
+    one_at_most(hear_all(connection)?)
+}
+
+fn one_at_most(
+    (reply, mut descriptors): (Reply, Vec<OwnedFd>),
+) -> Result<(Reply, Option<OwnedFd>), Trouble> {
+    if descriptors.len() > 1 {
+        return Err(unexpected(reply));
+    }
+    Ok((reply, descriptors.pop()))
+}
+
+fn hear_all(connection: &OwnedFd) -> Result<(Reply, Vec<OwnedFd>), Trouble> {
     let none = MsgFlags::empty();
-    let packet =
-        channel::receive(connection.as_fd(), protocol::REPLY_MAX, none).map_err(Trouble::Absent)?;
-    let reply = protocol::decode::<Reply>(&packet.bytes)
+    let (bytes, descriptors, _) =
+        channel::receive_all(connection.as_fd(), protocol::REPLY_MAX, none)
+            .map_err(Trouble::Absent)?;
+    let reply = protocol::decode::<Reply>(&bytes)
         .ok_or_else(|| Trouble::Broken("its answer is not understood".to_string()))?;
-    Ok((reply, packet.descriptor))
+    Ok((reply, descriptors))
 }
 
 pub(super) fn unexpected(reply: Reply) -> Trouble {

@@ -10,7 +10,7 @@ use crate::session::{Detail, Tap};
 use crate::symbols::Frame;
 
 /// Changes with any change of the messages.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// No request is longer; a longer packet is refused unread.
 pub const REQUEST_MAX: usize = 512;
@@ -109,7 +109,7 @@ impl RunWish {
 pub enum Reply {
     /// To a hello: come back with this number.
     Welcome { version: u32, nonce: u64 },
-    /// To `Enable`, with the descriptor of the slots.
+    /// To `Enable`, with the descriptors of the slots and of the broker's page (`presence.rs`).
     Enabled { slots: u32 },
     /// To `Frames`: innermost first; empty if the broker does not know the stack (any more).
     Frames(Vec<FrameText>),
@@ -131,6 +131,13 @@ pub enum Reply {
     Alive { count: u32 },
     /// To `Report`: so many bytes follow (`wire.rs`).
     Report { size: u64 },
+}
+
+/// The first answers of [`Reply`], as the same bytes: to be read where no memory may be taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+pub enum Admission {
+    Welcome { version: u32, nonce: u64 },
+    Enabled { slots: u32 },
 }
 
 /// A place in the kernel, without its address.
@@ -170,6 +177,13 @@ impl From<FrameText> for Frame {
 pub fn encode<T: Serialize>(message: &T) -> Vec<u8> {
     // Only a type that does not know its own length cannot be encoded; there is none here.
     postcard::to_allocvec(message).expect("messages can be encoded")
+}
+
+/// As [`encode`], without taking memory: into `room`, of which the packet is the part that is returned.
+pub fn encode_in<'a, T: Serialize>(message: &T, room: &'a mut [u8]) -> Option<&'a [u8]> {
+    postcard::to_slice(message, room)
+        .ok()
+        .map(|packet| &*packet)
 }
 
 /// A packet as a message, if it is one, the whole of one and nothing else.
@@ -215,6 +229,25 @@ mod tests {
         ]
     }
 
+    #[test]
+    fn an_admission_is_the_reply_without_memory() {
+        let (version, nonce, slots) = (VERSION, u64::MAX - 1, 256);
+        let welcome = encode(&Reply::Welcome { version, nonce });
+        assert_eq!(
+            decode(&welcome),
+            Some(Admission::Welcome { version, nonce })
+        );
+        let enabled = encode(&Reply::Enabled { slots });
+        assert_eq!(decode(&enabled), Some(Admission::Enabled { slots }));
+        for other in [
+            Reply::Refused("full".to_string()),
+            Reply::Enrolled,
+            Reply::Frames(Vec::new()),
+        ] {
+            assert_eq!(decode::<Admission>(&encode(&other)), None);
+        }
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(20_000))]
 
@@ -228,6 +261,8 @@ mod tests {
             let packet = encode(&request);
             prop_assert!(packet.len() <= REQUEST_MAX);
             prop_assert_eq!(decode::<Request>(&packet), Some(request.clone()));
+            let mut room = [0; REQUEST_MAX];
+            prop_assert_eq!(encode_in(&request, &mut room), Some(&packet[..]));
             prop_assert_eq!(decode::<Request>(&packet[..packet.len() - 1]), None);
             let longer = [packet, vec![0]].concat();
             prop_assert_eq!(decode::<Request>(&longer), None);

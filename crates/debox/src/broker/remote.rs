@@ -254,7 +254,7 @@ impl RemoteSession {
                 rule: wrapper.rule,
             };
             let packet = protocol::encode(&answer);
-            channel::send(self.connection.as_fd(), &packet, None, MsgFlags::empty())?;
+            channel::send(self.connection.as_fd(), &packet, &[], MsgFlags::empty())?;
         }
         for seen in items::<types::resource_seen>(&resources)? {
             self.events.resources.learn(&seen);
@@ -432,8 +432,8 @@ fn connect(path: &Path, options: &Options) -> Result<(OwnedFd, Option<TapServer>
 fn enrol(connection: &OwnedFd, pid: u32, is_running: bool) -> Result<()> {
     let process = kernel::open_process(pid).context("cannot name the command's process")?;
     let packet = protocol::encode(&Request::Enrol { is_running });
-    let descriptor = Some(process.as_raw_fd());
-    channel::send(connection.as_fd(), &packet, descriptor, MsgFlags::empty())?;
+    let descriptors = [process.as_raw_fd()];
+    channel::send(connection.as_fd(), &packet, &descriptors, MsgFlags::empty())?;
     match client::hear(connection)?.0 {
         Reply::Enrolled => Ok(()),
         other => Err(client::unexpected(other).into()),

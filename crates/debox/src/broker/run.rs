@@ -112,8 +112,13 @@ pub fn serve(connection: &OwnedFd, peer: &Peer, wish: RunWish, stacks: &Stacks) 
 
 fn say(connection: &OwnedFd, reply: &Reply, descriptor: Option<i32>) -> Result<()> {
     let packet = protocol::encode(reply);
-    channel::send(connection.as_fd(), &packet, descriptor, MsgFlags::empty())
-        .context("the client does not read")
+    channel::send(
+        connection.as_fd(),
+        &packet,
+        descriptor.as_slice(),
+        MsgFlags::empty(),
+    )
+    .context("the client does not read")
 }
 
 struct Run {
@@ -351,7 +356,7 @@ impl Run {
         say(connection, &Reply::Report { size }, None)?;
         for chunk in bytes.chunks(BULK) {
             ensure!(now.elapsed() < LONG, "the client does not read");
-            channel::send(connection.as_fd(), chunk, None, MsgFlags::empty())
+            channel::send(connection.as_fd(), chunk, &[], MsgFlags::empty())
                 .context("the client does not read")?;
         }
         self.reported = Some(Instant::now());

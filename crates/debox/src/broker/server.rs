@@ -16,6 +16,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context, Result};
+use libbpf_rs::MapHandle;
 use nix::errno::Errno;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nix::sys::resource::{getrlimit, setrlimit, Resource};
@@ -24,10 +25,11 @@ use nix::sys::socket::{self, sockopt, MsgFlags, SockFlag, UnixAddr};
 use super::channel;
 use super::client;
 use super::peer::Peer;
+use super::presence::Presence;
 use super::protocol::{self, FrameText, Reply, Request, RunWish, Wish};
 use super::quota::{Limits, Quota};
 use super::run;
-use super::shared::{find_stack, map_exists, Kind, Shared, CLIENT_THREADS};
+use super::shared::{find_stack, map_exists, mark_gone, Kind, Shared, CLIENT_THREADS};
 use crate::session::{self, Tap};
 use crate::symbols::Symbols;
 
@@ -48,6 +50,7 @@ const FORGET: Duration = Duration::from_secs(10);
 
 /// The broker, listening. Dropping it takes the probes out of the kernel.
 pub struct Broker {
+    presence: Presence,
     socket: PathBuf,
     listener: OwnedFd,
     /// Given up for a moment when there are no descriptors left, to refuse whoever waits.
@@ -85,6 +88,7 @@ enum Stage {
     Client {
         kind: Kind,
         client: u32,
+        map: MapHandle,
         slots_id: u32,
         slots: u32,
     },
@@ -116,6 +120,7 @@ impl Broker {
         symbols.kernel(0); // reads the kernel's symbols now, not when somebody waits
         let now = Instant::now();
         Ok(Broker {
+            presence: Presence::begin()?,
             listener: listen(&options.socket)?,
             socket: options.socket.clone(),
             spare: Some(File::open("/dev/null")?),
@@ -339,12 +344,16 @@ impl Broker {
         let sent = channel::send(
             connection.socket.as_fd(),
             &protocol::encode(&Reply::Enabled { slots }),
-            Some(admitted.slots.as_fd().as_raw_fd()),
+            &[
+                admitted.slots.as_fd().as_raw_fd(),
+                self.presence.descriptor().as_raw_fd(),
+            ],
             MsgFlags::MSG_DONTWAIT,
         );
         let stage = Stage::Client {
             kind,
             client: admitted.client,
+            map: admitted.slots,
             slots_id: admitted.slots_id,
             slots,
         };
@@ -441,6 +450,7 @@ impl Broker {
         if let Stage::Client {
             kind,
             client,
+            map,
             slots_id,
             slots,
         } = stage
@@ -449,6 +459,7 @@ impl Broker {
             if let Some(session) = session {
                 session.leave(*client);
             }
+            mark_gone(map, *slots);
             self.held.push((uid, *slots_id, *slots));
         }
     }
@@ -525,7 +536,7 @@ fn said(sent: io::Result<()>, stage: Stage) -> Next {
 /// An answer that is not waited for: who does not read is no loss.
 fn reply_to(socket: &OwnedFd, reply: &Reply) -> io::Result<()> {
     let packet = protocol::encode(reply);
-    channel::send(socket.as_fd(), &packet, None, MsgFlags::MSG_DONTWAIT)
+    channel::send(socket.as_fd(), &packet, &[], MsgFlags::MSG_DONTWAIT)
 }
 
 fn refuse(socket: &OwnedFd, why: &str) {
@@ -554,7 +565,7 @@ fn listen(path: &Path) -> Result<OwnedFd> {
     Ok(listener)
 }
 
-/// Each connection takes two descriptors, and each client one more.
+/// Each connection takes two descriptors, and each client two more.
 fn raise_descriptor_limit() {
     if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
         let _ = setrlimit(Resource::RLIMIT_NOFILE, hard.min(65536), hard);

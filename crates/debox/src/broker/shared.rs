@@ -239,6 +239,24 @@ fn make_slots(slots: u32) -> Result<MapHandle> {
     .context("cannot make room for the records")
 }
 
+/// Tells whoever still reads the slots that nobody writes them any more.
+pub fn mark_gone(slots: &MapHandle, count: u32) {
+    let length = (count as usize * std::mem::size_of::<Slot>()).next_multiple_of(4096);
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let fd = slots.as_fd().as_raw_fd();
+    // SAFETY: a new mapping, wherever there is room.
+    let base = unsafe { libc::mmap(ptr::null_mut(), length, protection, libc::MAP_SHARED, fd, 0) };
+    if base == libc::MAP_FAILED {
+        return; // its reader finds that the broker has closed the connection, if it asks
+    }
+    for index in 0..count as usize {
+        // SAFETY: the slot is inside the mapping; others write to it at any time, hence volatile.
+        unsafe { ptr::write_volatile(&raw mut (*base.cast::<Slot>().add(index)).gone, 1) };
+    }
+    // SAFETY: the mapping is this function's own.
+    unsafe { libc::munmap(base, length) };
+}
+
 /// Runs a program that walks the tasks, over those of one process or over all.
 pub fn walk_tasks(program: BorrowedFd, process: Option<BorrowedFd>) -> Result<()> {
     let mut info = libbpf_sys::bpf_iter_link_info::default();

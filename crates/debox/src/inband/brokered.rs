@@ -1,49 +1,75 @@
 //! A process without the privilege to load probes: the broker does, and writes its records.
 //!
-//! A thread of the library's waits for the end of the connection. When the broker has gone, nothing
-//! is published any more, so that nobody takes old records for new ones; when it, or another one,
-//! comes back, the process is enrolled again. A forked child has no such thread: it notices by a word
-//! in its slot, and has to enable anew.
+//! No thread of the library's runs in the process: a program with one thread would pay for a second one
+//! in each call that takes a descriptor, and in libc (`bench/overhead/brokered.py`). The thread that looks
+//! for its record finds a word changed when the broker has gone ([`presence`]), or when it has let this
+//! process go (`gone` in the slot). Then nothing is published any more, so that nobody takes old
+//! records for new ones, and whoever looks takes a step towards the next broker ([`seek`]): some
+//! microseconds, five times a second at most, without taking memory and so that signal handlers may look.
+//! A forked child only finds that there are no more records, and has to enable anew.
 
-use std::fs::File;
-use std::io::Write;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread::JoinHandle;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
+use nix::poll::PollTimeout;
+use nix::sys::socket::UnixAddr;
 
 use crate::broker;
+use crate::broker::again::{self, Kept};
 use crate::broker::channel;
 use crate::broker::client::{self, Enabled, Trouble};
-use crate::broker::protocol::Wish;
+use crate::broker::protocol::{self, Admission, Request, Wish};
 use crate::clock;
 use crate::kernel;
-use crate::session::Tap;
+use crate::session::{monotonic_ns, Tap};
 use crate::signals::Blocked;
 use crate::symbols::Frame;
 
-use super::{memory, slot, user_tap, Error, Options};
+use super::{memory, presence, slot, user_tap, Error, Options};
 
-/// How often a broker is looked for that has gone, in milliseconds.
-const RETRY_MS: u16 = 200;
+/// How often a broker is looked for that has gone.
+const RETRY_NS: u64 = 200_000_000;
+/// How often its answer is looked for.
+const ANSWER_NS: u64 = 1_000_000;
+/// How long the answer to a hello, for which nothing has to be loaded, is waited for at once: a program that
+/// seldom looks for records would come back too late for the broker.
+const HELLO_MS: u8 = 2;
+/// A broker that takes longer counts as none: see `PATIENCE` in `broker/client.rs`.
+const PATIENCE_NS: u64 = 60_000_000_000;
+
+/// Whether there is anything to seek, and when that is to be done next.
+static IS_BROKERED: AtomicBool = AtomicBool::new(false);
+static NEXT_NS: AtomicU64 = AtomicU64::new(0);
 
 pub(super) struct Brokered {
     path: PathBuf,
-    enabled: Enabled,
-    options: Options,
-    watcher: Option<Watcher>,
+    address: UnixAddr,
+    wish: Wish,
+    given: Given,
+    stage: Stage,
+    /// Whose it is: not that of a copy of this process.
+    process: u32,
 }
 
-/// The thread that waits for the end of the connection, as its owner holds it.
-struct Watcher {
-    /// Different for each, so that one that is late does not touch what its successor watches.
-    number: u64,
-    stop: File,
-    thread: JoinHandle<()>,
-    /// Whose thread it is: not that of a copy of this process.
-    process: u32,
+/// What the broker gave, or the last one.
+struct Given {
+    connection: Option<Kept>,
+    /// The map that the descriptor is to be, which the program may have closed.
+    slots: Option<OwnedFd>,
+    slots_id: u32,
+    slot_count: usize,
+}
+
+/// How far the way to the next broker is.
+enum Stage {
+    /// There is one.
+    Served,
+    Away,
+    /// A hello has been said, then.
+    Greeted(Kept, u64),
+    /// What was wished has been said, then.
+    Asked(Kept, u64),
 }
 
 /// Asks the broker for slots, and maps them; `None` where this process loads the probes itself. The
@@ -56,33 +82,49 @@ pub(super) fn ask(options: &Options) -> Result<Option<Brokered>, Error> {
     let Some(path) = broker::socket_path() else {
         return Ok(None);
     };
-    let enabled = match enable(&path, options) {
+    let tap = options.tap.unwrap_or(Tap::Kernel);
+    let wish = Wish::new(tap, options.detail, options.max_threads);
+    let enabled = match enable(&path, wish) {
         Ok(enabled) => enabled,
         // Without a broker it is as it was: the attempt to load the probes says what it takes.
         Err(Trouble::Absent(_)) if !broker::is_named() => return Ok(None),
         Err(trouble) => return Err(explain(&path, &trouble)),
     };
-    let mut brokered = Brokered {
+    let address = UnixAddr::new(&path).map_err(|error| Error::System(error.to_string()))?;
+    if tap == Tap::User {
+        user_tap::start_clock();
+    }
+    let fd = enabled.slots.as_raw_fd();
+    let slots_id = super::map_id_of(fd);
+    memory::map(fd, slots_id, enabled.slot_count)?;
+    if !presence::watch(&enabled.presence) {
+        let error = std::io::Error::last_os_error();
+        memory::vacate();
+        return Err(Error::System(format!(
+            "cannot watch over the broker: {error}"
+        )));
+    }
+    IS_BROKERED.store(true, Ordering::Release);
+    Ok(Some(Brokered {
         path,
-        enabled,
-        options: *options,
-        watcher: None,
-    };
-    brokered.map()?;
-    brokered.watcher = Some(watch(&brokered)?);
-    Ok(Some(brokered))
+        address,
+        wish,
+        given: Given {
+            connection: Some(Kept::new(enabled.connection)),
+            slots: Some(enabled.slots),
+            slots_id,
+            slot_count: enabled.slot_count,
+        },
+        stage: Stage::Served,
+        process: std::process::id(),
+    }))
 }
 
-fn enable(path: &Path, options: &Options) -> Result<Enabled, Trouble> {
-    let tap = options.tap.unwrap_or(Tap::Kernel);
-    if let (Tap::User, Some(refusal)) = (tap, clock::refusal()) {
+fn enable(path: &Path, wish: Wish) -> Result<Enabled, Trouble> {
+    if let (Tap::User, Some(refusal)) = (wish.tap(), clock::refusal()) {
         return Err(Trouble::Refused(refusal));
     }
-    // One more than the program wants: the thread that watches is monitored like the others.
-    client::enable(
-        path,
-        Wish::new(tap, options.detail, options.max_threads + 1),
-    )
+    client::enable(path, wish)
 }
 
 fn explain(path: &Path, trouble: &Trouble) -> Error {
@@ -93,31 +135,64 @@ fn explain(path: &Path, trouble: &Trouble) -> Error {
     }
 }
 
-impl Brokered {
-    fn map(&self) -> Result<(), Error> {
-        if self.is_tapped() {
-            user_tap::start_clock();
-        }
-        let fd = self.enabled.slots.as_raw_fd();
-        memory::map(fd, super::map_id_of(fd), self.enabled.slot_count)
-    }
+/// There is no broker's session in this process any more.
+pub(super) fn forget() {
+    IS_BROKERED.store(false, Ordering::Release);
+    presence::forget();
+}
 
+/// Takes a step towards records, where those who wrote them have gone; whether there are some now. Safe in
+/// signal handlers; `errno` stays as it is.
+#[cold]
+pub(super) fn seek() -> bool {
+    if !IS_BROKERED.load(Ordering::Acquire) {
+        return false;
+    }
+    // SAFETY: errno of this thread is always there.
+    let errno = unsafe { *libc::__errno_location() };
+    let found = seek_now();
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = errno };
+    found
+}
+
+fn seek_now() -> bool {
+    let now = monotonic_ns();
+    if now < NEXT_NS.load(Ordering::Relaxed) {
+        return false;
+    }
+    // A handler that left by a jump would leave the lock taken.
+    let _blocked = Blocked::all();
+    let Some(mut state) = super::try_state() else {
+        return false;
+    };
+    match state.brokered.as_mut() {
+        Some(brokered) if brokered.is_own() => brokered.step(now),
+        _ => {
+            NEXT_NS.store(now + RETRY_NS, Ordering::Relaxed);
+            false
+        }
+    }
+}
+
+impl Brokered {
     pub fn slot_count(&self) -> usize {
-        self.enabled.slot_count
+        self.given.slot_count
     }
 
     pub fn is_tapped(&self) -> bool {
-        self.options.tap == Some(Tap::User)
+        self.wish.tap() == Tap::User
     }
 
-    /// Whether the broker has gone and nobody waits for another one.
+    /// Whether it is this process's, and not that of one which it is a copy of.
+    pub fn is_own(&self) -> bool {
+        self.process == std::process::id()
+    }
+
+    /// Whether there are no records, and nobody here looks for another broker.
     pub fn is_over(&self) -> bool {
-        self.watcher.is_none() && channel::has_hung_up(&self.enabled.connection)
-    }
-
-    /// In a forked child: the thread, and what stops it, are the parent's.
-    pub fn forget_watcher(&mut self) {
-        self.watcher = None;
+        let connection = self.given.connection.as_ref().and_then(Kept::get);
+        !self.is_own() && (!presence::is_there() || connection.is_none_or(channel::has_hung_up))
     }
 
     /// The functions of a stack, innermost first; empty if the broker does not know them.
@@ -127,138 +202,128 @@ impl Brokered {
             .map_err(|trouble| Error::System(trouble.to_string()))?;
         Ok(frames.into_iter().map(Frame::from).collect())
     }
+
+    /// From here to the end of the file: no allocation.
+    fn step(&mut self, now: u64) -> bool {
+        if let Stage::Served = self.stage {
+            if memory::generation() != 0 && presence::is_there() && !slot::is_gone() {
+                return true; // another thread was faster
+            }
+            memory::unpublish();
+            user_tap::end();
+            self.given.connection = None; // a broker that is there after all has one client less
+            self.stage = Stage::Away;
+        }
+        let stage = std::mem::replace(&mut self.stage, Stage::Away);
+        // Whatever fails is tried again from the beginning.
+        self.stage = self.go_on(stage, now).unwrap_or(Stage::Away);
+        let pause = match self.stage {
+            Stage::Served => 0,
+            Stage::Away => RETRY_NS,
+            Stage::Greeted(..) | Stage::Asked(..) => ANSWER_NS,
+        };
+        NEXT_NS.store(now + pause, Ordering::Relaxed);
+        matches!(self.stage, Stage::Served)
+    }
+
+    fn go_on(&mut self, stage: Stage, now: u64) -> std::io::Result<Stage> {
+        match stage {
+            Stage::Served => Ok(Stage::Served),
+            Stage::Away => {
+                let connection = again::connect(&self.address)?;
+                let version = protocol::VERSION;
+                again::say(&connection, &Request::Hello { version })?;
+                self.go_on(Stage::Greeted(Kept::new(connection), now), now)
+            }
+            Stage::Greeted(kept, since) => {
+                let Some((admission, _)) = answer(&kept, HELLO_MS, since, now)? else {
+                    return Ok(Stage::Greeted(kept, since));
+                };
+                let (Admission::Welcome { nonce, .. }, Some(connection)) = (admission, kept.get())
+                else {
+                    return Err(std::io::ErrorKind::InvalidData.into());
+                };
+                let wish = self.wish;
+                again::say(connection, &Request::Enable { nonce, wish })?;
+                Ok(Stage::Asked(kept, now))
+            }
+            Stage::Asked(kept, since) => {
+                let Some((admission, descriptors)) = answer(&kept, 0, since, now)? else {
+                    return Ok(Stage::Asked(kept, since));
+                };
+                let (Admission::Enabled { slots: count }, [Some(slots), Some(page), None, _]) =
+                    (admission, descriptors)
+                else {
+                    return Err(std::io::ErrorKind::InvalidData.into());
+                };
+                self.take(kept, slots, &page, count as usize)
+            }
+        }
+    }
+
+    /// The process is enrolled again.
+    fn take(
+        &mut self,
+        connection: Kept,
+        slots: OwnedFd,
+        page: &OwnedFd,
+        count: usize,
+    ) -> std::io::Result<Stage> {
+        let slots_id = super::map_id_of(slots.as_raw_fd());
+        // Tables for the user tap are made for so many threads when it begins.
+        let slot_count = count.min(self.wish.max_threads as usize);
+        self.given.close();
+        if slots_id == 0 || !memory::map_again(slots.as_raw_fd(), slots_id, slot_count) {
+            return Err(std::io::Error::last_os_error());
+        }
+        self.given = Given {
+            connection: Some(connection),
+            slots: Some(slots),
+            slots_id,
+            slot_count,
+        };
+        if !presence::watch(page) {
+            return Err(std::io::Error::last_os_error());
+        }
+        if self.is_tapped() {
+            user_tap::begin(slot_count);
+        }
+        memory::publish();
+        Ok(Stage::Served)
+    }
 }
 
-impl Drop for Brokered {
+/// What the broker has answered, if it has.
+fn answer(
+    kept: &Kept,
+    patience: u8,
+    since: u64,
+    now: u64,
+) -> std::io::Result<Option<(Admission, channel::Descriptors)>> {
+    let connection = kept.get().ok_or(std::io::ErrorKind::NotConnected)?;
+    match again::hear(connection, PollTimeout::from(patience)) {
+        Ok(heard) => Ok(Some(heard)),
+        Err(error) if error.kind() != std::io::ErrorKind::WouldBlock => Err(error),
+        Err(_) if now.saturating_sub(since) > PATIENCE_NS => {
+            Err(std::io::ErrorKind::TimedOut.into())
+        }
+        Err(_) => Ok(None),
+    }
+}
+
+impl Given {
+    /// Closes the slots, unless something else has their number by now.
+    fn close(&mut self) {
+        if let Some(slots) = self.slots.take() {
+            if super::map_id_of(slots.as_raw_fd()) != self.slots_id {
+                std::mem::forget(slots);
+            }
+        }
+    }
+}
+
+impl Drop for Given {
     fn drop(&mut self) {
-        let Some(mut watcher) = self.watcher.take() else {
-            return;
-        };
-        if watcher.process != std::process::id() {
-            return;
-        }
-        if watcher.stop.write_all(&1u64.to_ne_bytes()).is_ok() {
-            let _ = watcher.thread.join();
-        }
+        self.close();
     }
-}
-
-/// Starts the thread that waits for the end of the connection.
-fn watch(brokered: &Brokered) -> Result<Watcher, Error> {
-    static LAST: AtomicU64 = AtomicU64::new(0);
-    let system = |what: &str, error: std::io::Error| Error::System(format!("{what}: {error}"));
-    let number = LAST.fetch_add(1, Ordering::Relaxed) + 1;
-    // SAFETY: takes two integers and returns a new descriptor or -1.
-    let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
-    if fd < 0 {
-        let error = std::io::Error::last_os_error();
-        return Err(system("cannot watch over the broker", error));
-    }
-    // SAFETY: the descriptor is new and owned by nobody else.
-    let stop = unsafe { File::from_raw_fd(fd) };
-    let copies = stop.try_clone().and_then(|stop| {
-        let connection = brokered.enabled.connection.try_clone()?;
-        Ok((stop, connection))
-    });
-    let (thread_stop, connection) =
-        copies.map_err(|error| system("cannot watch over the broker", error))?;
-    let (path, options) = (brokered.path.clone(), brokered.options);
-    // The program's signals are not for this thread: it begins with all of them blocked.
-    let blocked = Blocked::all();
-    let spawned = std::thread::Builder::new()
-        .name("debox-broker".to_string())
-        .stack_size(256 * 1024)
-        .spawn(move || watch_over(number, connection, &thread_stop, &path, &options));
-    drop(blocked);
-    let thread = spawned.map_err(|error| system("cannot watch over the broker", error))?;
-    Ok(Watcher {
-        number,
-        stop,
-        thread,
-        process: std::process::id(),
-    })
-}
-
-/// What a wait ended with.
-#[derive(PartialEq)]
-enum Event {
-    Stopped,
-    HungUp,
-    TimedOut,
-}
-
-fn wait(stop: &File, connection: Option<&OwnedFd>, limit: PollTimeout) -> Event {
-    loop {
-        let mut polled = vec![PollFd::new(stop.as_fd(), PollFlags::POLLIN)];
-        polled.extend(connection.map(|fd| PollFd::new(fd.as_fd(), PollFlags::empty())));
-        match poll(&mut polled, limit) {
-            Ok(0) => return Event::TimedOut,
-            Ok(_) if polled[0].any() == Some(true) => return Event::Stopped,
-            Ok(_) => return Event::HungUp,
-            Err(nix::errno::Errno::EINTR) => {}
-            Err(_) => return Event::Stopped,
-        }
-    }
-}
-
-fn watch_over(number: u64, first: OwnedFd, stop: &File, path: &Path, options: &Options) {
-    let mut connection = first;
-    loop {
-        if wait(stop, Some(&connection), PollTimeout::NONE) == Event::Stopped || !withdraw(number) {
-            return;
-        }
-        connection = loop {
-            if wait(stop, None, PollTimeout::from(RETRY_MS)) == Event::Stopped {
-                return;
-            }
-            let Ok(enabled) = enable(path, options) else {
-                continue;
-            };
-            match come_back(number, enabled) {
-                Some(connection) => break connection,
-                None => return,
-            }
-        };
-    }
-}
-
-/// Nobody writes the records any more. False if they are not this watcher's.
-fn withdraw(number: u64) -> bool {
-    let state = super::state();
-    if !is_watched_by(&state, number) {
-        return false;
-    }
-    memory::mark_gone();
-    memory::unpublish();
-    user_tap::end();
-    true
-}
-
-/// The process is enrolled again. Returns the connection to watch.
-fn come_back(number: u64, enabled: Enabled) -> Option<OwnedFd> {
-    let mut state = super::state();
-    if !is_watched_by(&state, number) {
-        return None;
-    }
-    let brokered = state.brokered.as_mut()?;
-    brokered.enabled = enabled;
-    let connection = brokered.enabled.connection.try_clone().ok()?;
-    brokered.map().ok()?;
-    let tapped = brokered.is_tapped().then_some(brokered.enabled.slot_count);
-    state.explained.clear();
-    if let Some(threads) = tapped {
-        user_tap::begin(threads);
-    }
-    memory::publish();
-    drop(state);
-    slot::hide_all();
-    Some(connection)
-}
-
-fn is_watched_by(state: &super::State, number: u64) -> bool {
-    let watcher = state
-        .brokered
-        .as_ref()
-        .and_then(|held| held.watcher.as_ref());
-    watcher.is_some_and(|watcher| watcher.number == number)
 }

@@ -14,7 +14,7 @@ use crate::record::{Record, Sleep};
 use crate::symbols::{Frame, Symbols};
 use crate::tables::{self, types};
 
-use super::{slot, Error, State};
+use super::{memory, slot, Error, State};
 
 /// One sleep, explained.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,8 +43,8 @@ impl Explanation {
     }
 }
 
-/// What has been explained already: equal sleeps have equal explanations.
-pub(super) struct Cache(Option<HashMap<Key, Arc<Explanation>>>);
+/// What has been explained already, in that generation: equal sleeps have equal explanations.
+pub(super) struct Cache(u64, Option<HashMap<Key, Arc<Explanation>>>);
 
 /// All that an explanation depends on. Labels look at the arguments of one call only (`fcntl`).
 type Key = (u64, u32, u32, u64);
@@ -54,11 +54,24 @@ const CACHE_MAX: usize = 16384;
 
 impl Cache {
     pub const fn new() -> Cache {
-        Cache(None)
+        Cache(0, None)
     }
 
     pub fn clear(&mut self) {
-        self.0 = None;
+        self.1 = None;
+    }
+
+    fn get(&self, generation: u64, key: &Key) -> Option<&Arc<Explanation>> {
+        let known = self.1.as_ref().filter(|_| self.0 == generation);
+        known.and_then(|known| known.get(key))
+    }
+
+    /// Another broker's names mean something else.
+    fn of_generation(&mut self, generation: u64) -> &mut HashMap<Key, Arc<Explanation>> {
+        if self.0 != generation {
+            (self.0, self.1) = (generation, None);
+        }
+        self.1.get_or_insert_with(HashMap::new)
     }
 }
 
@@ -93,7 +106,8 @@ pub fn explain(record: &Record, index: usize) -> Result<Arc<Explanation>, Error>
         record.table_number(),
         argument,
     );
-    if let Some(known) = state.explained.0.as_ref().and_then(|cache| cache.get(&key)) {
+    let generation = memory::generation();
+    if let Some(known) = state.explained.get(generation, &key) {
         return Ok(Arc::clone(known));
     }
 
@@ -111,7 +125,7 @@ pub fn explain(record: &Record, index: usize) -> Result<Arc<Explanation>, Error>
     if !is_known {
         return Ok(explained); // a broker may know more of it the next time
     }
-    let cache = state.explained.0.get_or_insert_with(HashMap::new);
+    let cache = state.explained.of_generation(generation);
     if cache.len() >= CACHE_MAX {
         cache.clear();
     }

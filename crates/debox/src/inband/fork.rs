@@ -47,12 +47,9 @@ extern "C" fn child() {
     user_tap::release_clock();
     // SAFETY: the only thread of the child is the one that took the lock in `prepare`.
     let held = unsafe { (*HELD.0.get()).take() };
-    let Some((mut guard, generation)) = held else {
+    let Some((guard, generation)) = held else {
         return;
     };
-    if let Some(brokered) = &mut guard.brokered {
-        brokered.forget_watcher(); // that thread is the parent's
-    }
     decide::forget_users();
     memory::follow_fork(generation);
     drop(guard);

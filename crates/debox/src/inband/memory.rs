@@ -70,11 +70,21 @@ pub(super) fn generation_page() -> *const u64 {
 /// Maps the slots. They are found after [`publish`] only. The caller holds the lock.
 pub(super) fn map(fd: i32, map_id: u32, count: usize) -> Result<(), Error> {
     make_page()?;
+    place(fd, map_id, count).map_err(system)
+}
+
+/// The same once there was a map; whether it worked. No allocation. The caller holds the lock.
+pub(super) fn map_again(fd: i32, map_id: u32, count: usize) -> bool {
+    place(fd, map_id, count).is_ok()
+}
+
+/// What failed is told with the kernel's reason in `errno`.
+fn place(fd: i32, map_id: u32, count: usize) -> Result<(), &'static str> {
     if ROOM.load(Ordering::Relaxed) < count {
         // SAFETY: a new mapping, wherever there is room.
         let base = unsafe { libc::mmap(ptr::null_mut(), count * SLOT, READ_WRITE, EMPTY, -1, 0) };
         if base == libc::MAP_FAILED {
-            return Err(system("cannot find room for the records"));
+            return Err("cannot find room for the records");
         }
         BASE.store(base.cast(), Ordering::Relaxed);
         ROOM.store(count, Ordering::Relaxed);
@@ -84,9 +94,11 @@ pub(super) fn map(fd: i32, map_id: u32, count: usize) -> Result<(), Error> {
     MAP_FD.store(fd, Ordering::Relaxed);
     MAP_ID.store(map_id, Ordering::Relaxed);
     if !map_first(FIRST_SLOTS) {
-        let error = system("cannot map the records");
+        let error = std::io::Error::last_os_error();
         vacate();
-        return Err(error);
+        // SAFETY: errno of this thread is always there.
+        unsafe { *libc::__errno_location() = error.raw_os_error().unwrap_or(0) };
+        return Err("cannot map the records");
     }
     Ok(())
 }
@@ -164,19 +176,6 @@ pub(super) fn forget_range() {
     MAPPED.store(0, Ordering::Relaxed);
 }
 
-/// Tells forked children, who have the same slots, that nobody writes them any more. The caller holds
-/// the lock.
-pub(super) fn mark_gone() {
-    if has_map() {
-        map_first(COUNT.load(Ordering::Relaxed));
-    }
-    let base = BASE.load(Ordering::Relaxed);
-    for index in 0..MAPPED.load(Ordering::Relaxed) {
-        // SAFETY: the first MAPPED slots from BASE are mapped.
-        unsafe { ptr::write_volatile(&raw mut (*base.add(index)).gone, 1) };
-    }
-}
-
 /// Before threads find them: what was done until now nobody asked for.
 pub(super) fn forget_triggers() {
     let base = BASE.load(Ordering::Relaxed);
@@ -207,14 +206,14 @@ fn set_generation(generation: u64) {
 
 /// In the child of a fork, before it runs anything else: its own view of the slots.
 pub(super) fn follow_fork(parents_generation: u64) {
-    if parents_generation == 0 {
+    if parents_generation == 0 && MAPPED.load(Ordering::Relaxed) == 0 {
         return;
     }
     // Another thread of the parent's may have been mapping.
     MAPPER.store(0, Ordering::Relaxed);
     // Nothing else may come to lie where the parent's slots were: pointers to them stay readable.
     empty();
-    if has_map() && map_first(FIRST_SLOTS) {
+    if parents_generation != 0 && has_map() && map_first(FIRST_SLOTS) {
         publish();
     } else {
         vacate();

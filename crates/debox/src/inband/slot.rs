@@ -12,7 +12,7 @@ use crate::record::{Budget, Record, Sleep, Slot, HISTORY_MAX, SLEEPS_MAX};
 
 use crate::tables::types;
 
-use super::{memory, user_tap, words};
+use super::{brokered, memory, presence, user_tap, words};
 
 /// Calls of one thread that it is to decide, at most (probe/shared.h).
 pub(super) const UNDECIDED_MAX: usize = 4;
@@ -121,8 +121,8 @@ impl Last {
 #[inline]
 pub(super) fn own() -> Option<*mut Slot> {
     let generation = memory::generation();
-    if generation == 0 {
-        return None;
+    if generation == 0 || !presence::is_there() {
+        return none_yet();
     }
     let words = words::words();
     if words.generation.get() != generation {
@@ -132,8 +132,30 @@ pub(super) fn own() -> Option<*mut Slot> {
         }
     }
     let slot = words.slot.get() as *mut Slot;
-    // In a forked child only the parent's word tells that the broker has gone.
-    (!slot.is_null() && read!(slot, gone) == 0).then_some(slot)
+    if slot.is_null() {
+        return None;
+    }
+    if read!(slot, gone) != 0 {
+        return none_yet();
+    }
+    Some(slot)
+}
+
+/// Nobody writes this thread's records now. When somebody does again, what is in them is the work of the
+/// library that has looked for it.
+#[cold]
+fn none_yet() -> Option<*mut Slot> {
+    if brokered::seek() {
+        hide_all();
+    }
+    None
+}
+
+/// Whether the broker has let go of the process whose thread this is.
+pub(super) fn is_gone() -> bool {
+    let words = words::words();
+    let slot = words.slot.get() as *const Slot;
+    words.generation.get() == memory::generation() && !slot.is_null() && read!(slot, gone) != 0
 }
 
 /// Which triggers have fired for the calling thread since this was last asked: bits.
