@@ -22,7 +22,7 @@
 enum request { HELLO, ENABLE, FRAMES, RUN, ENROL, EVENTS, WRAPPER, ALIVE, REPORT };
 enum reply { WELCOME, ENABLED, NAMED, REFUSED, RUNNING, ENROLLED, SEEN, COUNTED, REPORTED };
 
-#define VERSION 3
+#define VERSION 4
 
 struct packet {
 	unsigned char bytes[65536];
