@@ -399,6 +399,10 @@ extern struct task_struct *bpf_task_from_vpid(__s32 pid) __ksym __weak;
 extern void bpf_preempt_disable(void) __ksym __weak;
 extern void bpf_preempt_enable(void) __ksym __weak;
 
+/* 6.14 */
+extern void bpf_local_irq_save(unsigned long *flags__irq_flag) __ksym __weak;
+extern void bpf_local_irq_restore(unsigned long *flags__irq_flag) __ksym __weak;
+
 /* Since 6.10; before it they do nothing. */
 static __always_inline void preempt_disable(void)
 {

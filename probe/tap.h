@@ -61,10 +61,23 @@ static __always_inline void hold_cpu(void)
 		preempt_disable();
 }
 
+/*
+ * Not at once: who waits for the CPU gets it behind the probe, where the kernel looks again. Given up
+ * here, the CPU would be given up inside the kernel's guard of the probe, and others would lose it.
+ */
 static __always_inline void let_cpu_go(void)
 {
-	if (keep_cpu)
+	unsigned long flags;
+
+	if (!keep_cpu)
+		return;
+	if (!bpf_ksym_exists(bpf_local_irq_save)) {
 		preempt_enable();
+		return;
+	}
+	bpf_local_irq_save(&flags);
+	preempt_enable();
+	bpf_local_irq_restore(&flags);
 }
 
 static __always_inline void enter_call(unsigned long long *ctx, struct pt_regs *regs, long id)
@@ -100,11 +113,19 @@ int BPF_PROG(on_sys_enter, struct pt_regs *regs, long id)
 }
 
 /*
- * Since 7.2 a thread may lose its CPU in a probe at its call, at the latest when the probe lets go
- * of it, and the kernel skips that probe in all other threads on that CPU until the first one is
- * back. So there are two of each there. The second one comes after the first and finds its work
- * done, unless that was skipped.
+ * Since 7.2 a thread may lose its CPU in a probe at its call, just before the probe holds it or just
+ * after it has let go of it, and the kernel skips that probe in all other threads on that CPU until
+ * the first one is back. So there are two of each there. The second one comes after the first and
+ * finds its work done, unless that was skipped.
  */
+__u64 stood_in[2]; /* beginnings and ends of calls that only the spare saw */
+
+static __always_inline void note_stand_in(struct thread *thread, int at)
+{
+	if (thread->state == THREAD_LIVE)
+		__sync_fetch_and_add(&stood_in[at], 1);
+}
+
 SEC("?tp_btf/sys_enter")
 int BPF_PROG(on_sys_enter_spare, struct pt_regs *regs, long id)
 {
@@ -113,6 +134,7 @@ int BPF_PROG(on_sys_enter_spare, struct pt_regs *regs, long id)
 	if (LIKELY(!thread || thread->call != CALL_NONE))
 		return 0;
 	hold_cpu();
+	note_stand_in(thread, 0);
 	enter_call(ctx, regs, id);
 	let_cpu_go();
 	return 0;
@@ -228,6 +250,7 @@ int BPF_PROG(on_sys_exit_spare, struct pt_regs *regs, long ret)
 	if (LIKELY(!thread || (thread->call == CALL_NONE && !(thread->flags & THREAD_BORN))))
 		return 0;
 	hold_cpu();
+	note_stand_in(thread, 1);
 	exit_call(ctx, regs, ret);
 	let_cpu_go();
 	return 0;

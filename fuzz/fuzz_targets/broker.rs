@@ -8,7 +8,10 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let descriptors = usize::from(how >> 2) % 8;
     match how & 3 {
         0 => debox::outside::request(packet, descriptors),
-        1 => debox::outside::reply(packet, descriptors),
+        1 => {
+            debox::outside::reply(packet, descriptors);
+            debox::outside::admission(packet, descriptors);
+        }
         _ => debox::outside::broker_report(packet),
     }
 });

@@ -6,11 +6,10 @@
 #[path = "../../crates/debox-cli/src"]
 mod cli {
     pub mod table;
-    pub mod units;
 }
 
 use cli::table::{self, TableOptions};
-use cli::units;
+use debox_report::units;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let Some((&[width, flags], rest)) = bytes.split_first_chunk::<2>() else {

@@ -29,7 +29,7 @@ use crate::tables::{self, types};
 use crate::trace;
 use crate::usertap::TapRows;
 
-pub use packets::{reply, request, welcome};
+pub use packets::{admission, reply, request, welcome};
 #[cfg(fuzzing)]
 pub use programs::memory_file;
 pub use programs::{mappings, program, unwinding, ASK, STACK};

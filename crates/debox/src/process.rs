@@ -77,6 +77,12 @@ impl Mapping {
         (self.start..self.end).contains(&address)
     }
 
+    /// Where in its file an address is; no place in any file where the kernel tells of an offset beyond all
+    /// files.
+    pub fn file_offset(&self, address: u64) -> u64 {
+        address.wrapping_sub(self.start).wrapping_add(self.offset)
+    }
+
     /// Whether a file is mapped, be it that it could not be opened.
     pub fn is_of_file(&self) -> bool {
         self.identity.1 != 0
@@ -115,7 +121,7 @@ impl Mappings {
         Some(Located {
             module: mapping.module.clone(),
             name: mapping.name.clone(),
-            file_offset: (ip - mapping.start).wrapping_add(mapping.offset),
+            file_offset: mapping.file_offset(ip),
         })
     }
 }

@@ -2,7 +2,9 @@
 //! Threads and processes in every way they begin, replace each other and end.
 
 use debox_tests::ms;
+use debox_tests::skipped;
 use debox_tests::Debox;
+use debox_tests::Measured;
 
 #[test]
 fn sixty_four_threads_sleep_at_once() {
@@ -10,20 +12,27 @@ fn sixty_four_threads_sleep_at_once() {
         .args(["64", "100", "100"])
         .report();
     run.call("getppid").calls(6_400);
-    let sleep = run
-        .call("nanosleep")
-        .calls(64)
-        .sleep("timer")
-        .class("idle")
-        .count(64);
-    sleep
-        .blocked_as_known()
-        .between("blocked_ns", ms(6_400) - ms(7), ms(9_000));
+    run.call("nanosleep").calls(64);
+    match run.lost("probe_misses") {
+        0 => check_sleeps_of_64(&run),
+        // What was slept in a call whose begin was skipped is not the call's.
+        missed => skipped(
+            "sixty_four_threads_sleep_at_once",
+            &format!("the calls' sleeps: the kernel has skipped up to {missed} probes"),
+        ),
+    }
     assert_eq!(run.threads("worker").len(), 64);
     for worker in run.threads("worker") {
         let asleep = worker["blocked_ns"].as_u64().expect("a number");
         assert!((ms(99)..ms(400)).contains(&asleep), "{worker:#}");
     }
+}
+
+fn check_sleeps_of_64(run: &Measured) {
+    let sleep = run.call("nanosleep").sleep("timer").class("idle").count(64);
+    sleep
+        .blocked_as_known()
+        .between("blocked_ns", ms(6_400) - ms(7), ms(9_000));
 }
 
 #[test]

@@ -281,6 +281,7 @@ mod tests {
         #[test]
         fn any_bytes_are_a_reply_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..2048)) {
             outside::reply(&bytes, bytes.len() % 3);
+            outside::admission(&bytes, bytes.len() % 5);
         }
     }
 }

@@ -278,8 +278,9 @@ impl Session {
 
     /// Times the kernel skipped one of the session's probes because it was already running there.
     /// The probes of locks do nothing in interrupts, so that nothing is missing where only those can
-    /// come to a running probe (probe/context.h). Nobody saw the call only if the spare was skipped,
-    /// too (probe/tap.h): that many times at most.
+    /// come to a running probe (probe/context.h). Nobody saw a call's begin or end only if the spare
+    /// was skipped, too, and not where it stood in (probe/tap.h): so many times at most, for the
+    /// kernel counts what it skipped in tasks that are not monitored as well.
     pub(crate) fn probe_misses(&self) -> Result<u64> {
         let progs = &self.skel.progs;
         let bss = self.skel.maps.bss_data.as_deref();
@@ -298,6 +299,8 @@ impl Session {
             [&progs.on_sys_enter, &progs.on_sys_enter_spare],
             [&progs.on_sys_exit, &progs.on_sys_exit_spare],
         ];
+        // Read before the kernel's counts: what comes in between is rather missing here.
+        let stood_in = bss.map_or([0; 2], |bss| bss.stood_in);
         let mut misses = 0;
         for prog in alone
             .into_iter()
@@ -305,8 +308,8 @@ impl Session {
         {
             misses += skipped(prog)?.unwrap_or(0);
         }
-        for [first, spare] in with_spares {
-            let of_first = skipped(first)?.unwrap_or(0);
+        for ([first, spare], stood_in) in with_spares.into_iter().zip(stood_in) {
+            let of_first = skipped(first)?.unwrap_or(0).saturating_sub(stood_in);
             misses += skipped(spare)?.map_or(of_first, |of_spare| of_first.min(of_spare));
         }
         Ok(misses)

@@ -3,10 +3,11 @@
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 
+use nix::poll::PollTimeout;
 use nix::sys::socket::{self, AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType};
 
-use crate::broker::channel;
-use crate::broker::protocol::{self, Reply, Request, REPLY_MAX, REQUEST_MAX};
+use crate::broker::protocol::{self, Admission, Reply, Request, REPLY_MAX, REQUEST_MAX};
+use crate::broker::{again, channel};
 use crate::inband;
 
 /// A packet that a client sends to the broker, with so many descriptors.
@@ -30,6 +31,26 @@ pub fn reply(packet: &[u8], descriptors: usize) {
     if let Some(reply) = reply {
         assert_eq!(protocol::decode(&protocol::encode(&reply)), Some(reply));
     }
+}
+
+/// The same for a program that finds the broker again.
+pub fn admission(packet: &[u8], descriptors: usize) {
+    let (to, from) = pair();
+    let Some(()) = send(&to, packet, descriptors) else {
+        return;
+    };
+    let before = next_descriptor();
+    if let Ok((admission, given)) = again::hear(&from, PollTimeout::ZERO) {
+        assert!(given.iter().flatten().count() == descriptors);
+        let reply = protocol::decode::<Reply>(packet);
+        assert!(match (admission, reply) {
+            (Admission::Welcome { nonce, .. }, Some(Reply::Welcome { nonce: same, .. })) =>
+                nonce == same,
+            (Admission::Enabled { slots }, Some(Reply::Enabled { slots: same })) => slots == same,
+            _ => false,
+        });
+    }
+    assert!(cfg!(test) || next_descriptor() == before, "left open");
 }
 
 /// Sends a packet through a socket and returns it as the broker's code receives it, if it does.

@@ -186,7 +186,7 @@ impl Process<'_> {
         let (module, name, offset) = match mapping {
             Some(mapping) => {
                 let offset = if mapping.module.is_some() || mapping.is_of_file() {
-                    frame.address - mapping.start + mapping.offset
+                    mapping.file_offset(frame.address)
                 } else {
                     frame.address
                 };
@@ -227,7 +227,7 @@ impl Program for Process<'_> {
             let is_whole = self.images.image(self.tgid).is_whole;
             return if is_whole { Code::None } else { Code::Gone };
         };
-        let offset = address - mapping.start + mapping.offset;
+        let offset = mapping.file_offset(address);
         let Some(module) = &mapping.module else {
             return match mapping.is_of_file() {
                 true => Code::NoFile(self.why_no_file()),
@@ -247,7 +247,7 @@ impl Program for Process<'_> {
             return !mapping.is_of_file();
         };
         let mut before = [0u8; MAX_CALL];
-        let end = address - mapping.start + mapping.offset;
+        let end = mapping.file_offset(address);
         let Some(start) = end.checked_sub(MAX_CALL as u64) else {
             return false;
         };
