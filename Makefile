@@ -76,9 +76,12 @@ finding: build
 	scripts/finding $(STUDY)
 
 lint:
-	scripts/setup build lint
+	scripts/setup build lint fuzz
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --release -- -D warnings
+	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
+	RUSTFLAGS='--cfg fuzzing' $(CARGO) check --quiet --manifest-path fuzz/Cargo.toml \
+		--target-dir $(TARGET)/fuzz-check
 	$(CLANG_FORMAT) --dry-run -Werror $(C_FILES)
 
 # Installs what was built; building as root is not needed for it.

@@ -7,9 +7,7 @@
 use std::io::Write;
 use std::sync::{Arc, OnceLock};
 
-use arrow::array::{
-    new_null_array, ArrayRef, Int64Array, RecordBatch, UInt16Array, UInt32Array,
-};
+use arrow::array::{new_null_array, ArrayRef, Int64Array, RecordBatch, UInt16Array, UInt32Array};
 use arrow::datatypes::DataType;
 use latlab_analysis::page::page;
 use latlab_analysis::read::{read, Options};
@@ -61,10 +59,18 @@ fn whole() -> Vec<u8> {
         .iter()
         .map(|field| -> ArrayRef {
             match (field.name().as_str(), field.data_type()) {
-                ("end_ns", _) => Arc::new(Int64Array::from_iter_values((0..rows).map(|at| at * 900 + 500))),
-                (_, DataType::Int64) => Arc::new(Int64Array::from_iter_values((0..rows).map(|at| at * 800))),
-                (_, DataType::UInt16) => Arc::new(UInt16Array::from_iter_values((0..rows).map(|_| 200))),
-                (_, DataType::UInt32) => Arc::new(UInt32Array::from_iter_values((0..rows).map(|at| at as u32 % 3))),
+                ("end_ns", _) => Arc::new(Int64Array::from_iter_values(
+                    (0..rows).map(|at| at * 900 + 500),
+                )),
+                (_, DataType::Int64) => {
+                    Arc::new(Int64Array::from_iter_values((0..rows).map(|at| at * 800)))
+                }
+                (_, DataType::UInt16) => {
+                    Arc::new(UInt16Array::from_iter_values((0..rows).map(|_| 200)))
+                }
+                (_, DataType::UInt32) => Arc::new(UInt32Array::from_iter_values(
+                    (0..rows).map(|at| at as u32 % 3),
+                )),
                 (_, kind) if field.is_nullable() => new_null_array(kind, rows as usize),
                 (_, kind) => {
                     let texts = arrow::array::StringArray::from_iter_values((0..rows).map(|_| "x"));
@@ -81,7 +87,8 @@ fn whole() -> Vec<u8> {
         .set_key_value_metadata(Some(vec![KeyValue::new(SCHEMA.to_string(), meta)]))
         .build();
     let mut bytes = Vec::new();
-    let mut writer = ArrowWriter::try_new(&mut bytes, schema(), Some(properties)).expect("a writer");
+    let mut writer =
+        ArrowWriter::try_new(&mut bytes, schema(), Some(properties)).expect("a writer");
     writer.write(&batch).expect("rows");
     writer.close().expect("the end");
     bytes

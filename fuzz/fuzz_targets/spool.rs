@@ -11,7 +11,10 @@ fuzz_target!(|data: &[u8]| {
     let Some((kind, rest)) = data.split_first() else {
         return;
     };
-    let end = rest.iter().position(|byte| *byte == b'\n').unwrap_or(rest.len());
+    let end = rest
+        .iter()
+        .position(|byte| *byte == b'\n')
+        .unwrap_or(rest.len());
     let (description, rows) = rest.split_at(end);
     let mut rows = rows.get(1..).unwrap_or_default().to_vec();
     if kind % 2 == 1 {

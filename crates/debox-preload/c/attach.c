@@ -272,7 +272,8 @@ static int receive(int fd, struct debox_tap_welcome *welcome, int fds[3])
 	/*
 	 * Waiting without sleep keeps the tap's own wait out of what it reports of the program. The
 	 * kernel looks for a message first and for the end of the connection then: when both come
-	 * in between, it tells of the end, and the message is there afterwards.
+	 * in between, it tells of the end, and the message is there afterwards. What brings descriptors
+	 * is no end.
 	 */
 	do {
 		message.msg_controllen = CMSG_LEN(3 * sizeof(int)); /* the space is for a fourth */
@@ -285,7 +286,7 @@ static int receive(int fd, struct debox_tap_welcome *welcome, int fds[3])
 			debox_raw(SYS_sched_yield, 0, 0, 0, 0, 0, 0);
 		attempts++;
 	} while (received == -EINTR || (received == -EAGAIN && attempts <= most) ||
-		 (received == 0 && !ends++));
+		 (received == 0 && !message.msg_controllen && !ends++));
 	header = received < 0 ? NULL : CMSG_FIRSTHDR(&message);
 	if (header && header->cmsg_type == SCM_RIGHTS)
 		got = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
