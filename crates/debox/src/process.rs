@@ -507,4 +507,19 @@ mod tests {
         let maps = parse_maps(b"1000-2000 r-xp 00000000 fe:00 7    /\xff\xfe\n");
         assert_eq!(maps.expect("a mapping").0[0].address, (0x1000, 0x2000));
     }
+
+    #[test]
+    fn offsets_beyond_all_files_are_no_sums_that_overflow() {
+        let mapping = Mapping {
+            start: 0x1000,
+            end: 0x2000,
+            offset: u64::MAX - 0xf,
+            module: None,
+            name: Rc::from(""),
+            identity: (0, 0),
+        };
+        assert_eq!(mapping.file_offset(0x1001), u64::MAX - 0xe);
+        assert_eq!(mapping.file_offset(0x1020), 0x10);
+        assert_eq!(mapping.file_offset(0xfff), u64::MAX - 0x10);
+    }
 }
