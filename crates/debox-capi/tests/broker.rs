@@ -543,9 +543,11 @@ fn outlives_its_brokers(arguments: &[&str]) {
     let broker = place.broker();
     let mut client = place.start(USER, &program, arguments);
     let said = lines_of(&mut client);
+    let slowness = std::env::var("DEBOX_TESTS_SLOWNESS").ok();
+    let slowness = slowness.and_then(|text| text.parse().ok()).unwrap_or(1);
     let next = |what: &str| {
-        let line = said.recv_timeout(Duration::from_secs(10));
-        assert_eq!(line.as_deref(), Ok(what));
+        let line = said.recv_timeout(Duration::from_secs(10) * slowness);
+        assert_eq!(line.as_deref(), Ok(what), "{arguments:?}");
     };
     next("records");
     broker.kill();

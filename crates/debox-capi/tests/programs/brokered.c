@@ -489,7 +489,9 @@ static void look(int signal)
  */
 static void check_handler(void)
 {
-	struct itimerval often = {{0, 1000}, {0, 1000}};
+	const char *told = getenv("DEBOX_TESTS_SLOWNESS");
+	long slowness = told ? atol(told) : 1, pause = 1000 * slowness * slowness;
+	struct itimerval often = {{0, pause}, {0, pause}};
 	struct debox_options options = {.size = sizeof(options), .max_threads = 4};
 	struct sigaction action = {.sa_handler = look, .sa_flags = SA_RESTART};
 	int before = -1, now = 0, seen = 0;
@@ -509,7 +511,7 @@ static void check_handler(void)
 		if (handled == seen)
 			continue;
 		seen = handled;
-		if (seen % 20)
+		if (seen % 10)
 			continue;
 		now = handled_records > 0;
 		handled_records = 0;
