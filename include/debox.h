@@ -329,10 +329,10 @@ struct debox_explanation {
  * Through a broker everything is as it is without, except: it may give fewer threads than asked
  * for; tasks of other users that end a sleep are called "(another user)"; site, stack and the
  * resource of a lock are names instead of addresses; waiters of kernel locks are not counted. When
- * the broker has gone there are no records, and the threads that ask for them look for the next one:
- * some system calls in what asked, five times a second at most, 2 ms long at most. When a broker is
- * back, the process, but not its children, is enrolled again. A child forked before that can enable
- * anew.
+ * the broker has gone there are no records, and the threads that ask for them look for the next
+ * one: some system calls in what asked, five times a second at most, 2 ms long at most. When a
+ * broker is back, the process, but not its children, is enrolled again. A child forked before that
+ * can enable anew.
  *
  * A program that runs under `debox run --tap user` joins that session, unless it asks for
  * DEBOX_TAP_KERNEL: no privilege is needed, the threads and the detail are the session's, and
@@ -354,8 +354,9 @@ int debox_disable(void);
 /*
  * This thread's last call, or NULL: before its first one, while nothing is enabled, on a thread
  * that is not monitored. Plain loads and signal-safe; the first use on a thread makes one gettid,
- * which is not shown, and while a broker is away see debox_enable(). The record is the kernel's own: it holds until this thread's eighth call
- * after it (DEBOX_HISTORY_MAX), and the memory stays readable for good.
+ * which is not shown, and while a broker is away see debox_enable(). The record is the kernel's
+ * own: it holds until this thread's eighth call after it (DEBOX_HISTORY_MAX), and the memory stays
+ * readable for good.
  */
 const struct debox_record *debox_last(void);
 

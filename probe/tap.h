@@ -62,8 +62,9 @@ static __always_inline void hold_cpu(void)
 }
 
 /*
- * Not at once: who waits for the CPU gets it behind the probe, where the kernel looks again. Given up
- * here, the CPU would be given up inside the kernel's guard of the probe, and others would lose it.
+ * Not at once: who waits for the CPU gets it behind the probe, where the kernel looks again. Given
+ * up here, the CPU would be given up inside the kernel's guard of the probe, and others would lose
+ * it.
  */
 static __always_inline void let_cpu_go(void)
 {
@@ -113,10 +114,10 @@ int BPF_PROG(on_sys_enter, struct pt_regs *regs, long id)
 }
 
 /*
- * Since 7.2 a thread may lose its CPU in a probe at its call, just before the probe holds it or just
- * after it has let go of it, and the kernel skips that probe in all other threads on that CPU until
- * the first one is back. So there are two of each there. The second one comes after the first and
- * finds its work done, unless that was skipped.
+ * Since 7.2 a thread may lose its CPU in a probe at its call, just before the probe holds it or
+ * just after it has let go of it, and the kernel skips that probe in all other threads on that CPU
+ * until the first one is back. So there are two of each there. The second one comes after the first
+ * and finds its work done, unless that was skipped.
  */
 __u64 stood_in[2]; /* beginnings and ends of calls that only the spare saw */
 

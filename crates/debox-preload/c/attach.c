@@ -272,8 +272,8 @@ static int receive(int fd, struct debox_tap_welcome *welcome, int fds[3])
 	/*
 	 * Waiting without sleep keeps the tap's own wait out of what it reports of the program. The
 	 * kernel looks for a message first and for the end of the connection then: when both come
-	 * in between, it tells of the end, and the message is there afterwards. What brings descriptors
-	 * is no end.
+	 * in between, it tells of the end, and the message is there afterwards. What brings
+	 * descriptors is no end.
 	 */
 	do {
 		message.msg_controllen = CMSG_LEN(3 * sizeof(int)); /* the space is for a fourth */

@@ -443,8 +443,8 @@ static int has_record(void)
 }
 
 /*
- * A program that closes what it does not know, as daemons do, closes the connection, too. It notices,
- * is enrolled again, and what it has opened in the place of what it closed stays as it is.
+ * A program that closes what it does not know, as daemons do, closes the connection, too. It
+ * notices, is enrolled again, and what it has opened in the place of what it closed stays as it is.
  */
 static void check_closes(void)
 {
@@ -484,8 +484,8 @@ static void look(int signal)
 }
 
 /*
- * Looks for its record in a signal handler at any moment, between and in malloc() and free(), and tells
- * as check_watch() does. `argument` is the tap.
+ * Looks for its record in a signal handler at any moment, between and in malloc() and free(), and
+ * tells as check_watch() does. `argument` is the tap.
  */
 static void check_handler(void)
 {
