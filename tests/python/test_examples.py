@@ -46,26 +46,35 @@ def page(debox, tmp_path):
         "NO_COLOR": "1",
     }
 
-    def run(name):
-        text = (ROOT / "docs" / name).read_text()
-        printed = []
-        for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL):
-            for large, small in SMALLER.items():
-                block = block.replace(large, small)
-            done = subprocess.run(
-                ["sh", "-eu", "-c", block],
-                cwd=there,
-                env=environment,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                timeout=300,
-            )
-            assert done.returncode == 0, f"{block}\n{done.stdout}"
-            printed.append(done.stdout)
-        assert printed, "the page has no commands"
+    def run_block(block):
+        for large, small in SMALLER.items():
+            block = block.replace(large, small)
+        done = subprocess.run(
+            ["sh", "-eu", "-c", block],
+            cwd=there,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=300,
+        )
+        assert done.returncode == 0, f"{block}\n{done.stdout}"
         # Of a terminal's lines, and of the report's columns.
-        return " ".join("\n".join(printed).split())
+        return " ".join(done.stdout.split())
+
+    def run(name, has_come=lambda printed: True):
+        """What is waited for comes by chance: a block in which it has not come is run again, twice."""
+        text = (ROOT / "docs" / name).read_text()
+        blocks = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
+        assert blocks, "the page has no commands"
+        printed = []
+        for block in blocks:
+            for _ in range(3):
+                output = run_block(block)
+                if has_come(output):
+                    break
+            printed.append(output)
+        return " ".join(printed)
 
     yield run
     if os.path.ismount(there / "spool"):
@@ -102,7 +111,10 @@ def test_the_calls_that_block_a_server(page):
 def test_one_rare_open(page, tmp_path):
     if not can_mount(tmp_path):
         pytest.skip("no image of ext4 can be mounted here: the page's directory is in one")
-    printed = page("example-rare-open.md")
+    # It may find the directory free, once in ten times or so.
+    found = "Fired for 1 call", "1 call of 1 thread", " slept "
+    has_come = lambda text: "60000 opens" not in text or any(words in text for words in found)
+    printed = page("example-rare-open.md", has_come)
     # One of 60,000, with who asked, for what, and who had it. A path is looked up later, if it still can be.
     assert "1 call of 1 thread" in printed, printed
     assert re.search(
