@@ -330,9 +330,9 @@ struct debox_explanation {
  * for; tasks of other users that end a sleep are called "(another user)"; site, stack and the
  * resource of a lock are names instead of addresses; waiters of kernel locks are not counted. When
  * the broker has gone there are no records, and the threads that ask for them look for the next
- * one: some system calls in what asked, five times a second at most, 2 ms long at most. When a
- * broker is back, the process, but not its children, is enrolled again. A child forked before that
- * can enable anew.
+ * one: some system calls in what asked, at most every millisecond, with a wait of 2 ms at most five
+ * times a second. When a broker is back, the process, but not its children, is enrolled again. A
+ * child forked before that can enable anew.
  *
  * A program that runs under `debox run --tap user` joins that session, unless it asks for
  * DEBOX_TAP_KERNEL: no privilege is needed, the threads and the detail are the session's, and

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use nix::sys::socket::{self, sockopt, MsgFlags};
 
+use super::again;
 use super::channel;
 use super::protocol::{self, FrameText, Reply, Request, Wish};
 
@@ -93,8 +94,7 @@ fn connect(path: &Path) -> Result<OwnedFd, Trouble> {
     // Whoever it is gets to say what this process maps: root, or its own user.
     let broker = socket::getsockopt(&connection, sockopt::PeerCredentials)
         .map_err(|error| Trouble::Absent(error.into()))?;
-    // SAFETY: takes nothing and cannot fail.
-    if broker.uid() != 0 && broker.uid() != unsafe { libc::geteuid() } {
+    if !again::is_trusted(broker.uid()) {
         let text = format!("{} is user {}'s", path.display(), broker.uid());
         return Err(Trouble::Broken(text));
     }

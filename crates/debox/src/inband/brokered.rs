@@ -5,7 +5,7 @@
 //! for its record finds a word changed when the broker has gone ([`presence`]), or when it has let this
 //! process go (`gone` in the slot). Then nothing is published any more, so that nobody takes old
 //! records for new ones, and whoever looks takes a step towards the next broker ([`seek`]): some
-//! microseconds, five times a second at most, without taking memory and so that signal handlers may look.
+//! microseconds, at most every millisecond, without taking memory and so that signal handlers may look.
 //! A forked child only finds that there are no more records, and has to enable anew.
 
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -236,7 +236,8 @@ impl Brokered {
                 self.go_on(Stage::Greeted(Kept::new(connection), now), now)
             }
             Stage::Greeted(kept, since) => {
-                let Some((admission, _)) = answer(&kept, HELLO_MS, since, now)? else {
+                let patience = if since == now { HELLO_MS } else { 0 };
+                let Some((admission, _)) = answer(&kept, patience, since, now)? else {
                     return Ok(Stage::Greeted(kept, since));
                 };
                 let (Admission::Welcome { nonce, .. }, Some(connection)) = (admission, kept.get())
