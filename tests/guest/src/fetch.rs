@@ -33,7 +33,7 @@ pub fn fetch(kernel: &Kernel, cache: &Path, again: bool) -> Result<KernelFiles> 
             return Ok(files);
         }
     }
-    eprintln!("guests: fetching {} from Debian", kernel.name);
+    eprintln!("{}: fetching it from Debian", kernel.name);
     // Renamed when it is complete: what is in the cache is whole.
     let scratch = tempfile::Builder::new()
         .prefix("fetch-")

@@ -16,6 +16,7 @@ mod report;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::thread;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -103,19 +104,22 @@ fn run_guests(options: &Options) -> Result<bool> {
     let built = built::Built::read(built, &options.only, options.set())?;
     boot::catch_signals();
 
-    let mut reports = Vec::new();
-    for kernel in kernels {
-        if boot::is_stopped() {
-            break;
-        }
-        reports.push(run_guest(kernel, &cache, &built, options));
-    }
+    // All at once: each is emulated by one thread, and only those whose clock is their own share a
+    // processor.
+    let reports: Vec<GuestReport> = thread::scope(|scope| {
+        let (cache, built) = (&cache, &built);
+        let start = |kernel| scope.spawn(move || run_guest(kernel, cache, built, options));
+        let guests: Vec<_> = kernels.into_iter().map(start).collect();
+        let ended = guests.into_iter().map(thread::ScopedJoinHandle::join);
+        ended
+            .map(|report| report.expect("no guest panics"))
+            .collect()
+    });
     matrix::print(&reports, options.set());
     Ok(!boot::is_stopped() && reports.iter().all(GuestReport::is_good))
 }
 
-/// One guest from fetching its kernel to its last test. That it fails is a result like others, so
-/// that the next guest gets its turn.
+/// One guest from fetching its kernel to its last test. That it fails is a result like others.
 fn run_guest(
     kernel: &Kernel,
     cache: &std::path::Path,
@@ -125,13 +129,13 @@ fn run_guest(
     let mut report = GuestReport::new(kernel.name);
     let booted = fetch::fetch(kernel, cache, options.refresh).and_then(|files| {
         report.release = files.release.clone();
-        eprintln!("guests: {} boots", files.release);
+        eprintln!("{}: {} boots", kernel.name, files.release);
         let plan = built.plan(kernel.name);
         let limit = Duration::from_secs(60 * options.minutes);
         boot::run(kernel, &files, &plan, limit, &mut report)
     });
     if let Err(error) = booted {
-        eprintln!("guests: {}: {error:#}", kernel.name);
+        eprintln!("{}: {error:#}", kernel.name);
         report.failure = Some(format!("{error:#}"));
     }
     report
