@@ -28,31 +28,24 @@ static const __u8 short_buckets[256] = {
 	OCTAVE(64, 8, 25), OCTAVE(128, 16, 33),
 };
 
+/*
+ * Of a value below 2^63. Without branches, whose ways the verifier would walk one by one, for each
+ * way that leads here.
+ */
 static inline __attribute__((always_inline)) int floor_log2(__u64 value)
 {
 	int bits = 0;
 
-	if (value >> 32) {
-		bits += 32;
-		value >>= 32;
+	for (int step = 32; step; step /= 2) {
+		__u64 below = -(value >> step); /* its top bit: whether there is anything above */
+		int shift;
+
+		asm("" : "+r"(below)); /* else the compiler makes a branch of it */
+		shift = (below >> 63) * step;
+		value >>= shift;
+		bits += shift;
 	}
-	if (value >> 16) {
-		bits += 16;
-		value >>= 16;
-	}
-	if (value >> 8) {
-		bits += 8;
-		value >>= 8;
-	}
-	if (value >> 4) {
-		bits += 4;
-		value >>= 4;
-	}
-	if (value >> 2) {
-		bits += 2;
-		value >>= 2;
-	}
-	return bits + (value >> 1);
+	return bits;
 }
 
 /* Log-linear, as in HdrHistogram: SUB_BUCKET_BITS below the leading bit. */

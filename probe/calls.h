@@ -144,8 +144,8 @@ static __noinline int add_parts_between(struct thread *thread, void *ctx)
 	for (int i = 0; i < PARTS; i++)
 		thread->between[i] += thread->parts[i];
 	thread->between_spin_ns += thread->spin_ns;
-	if (want_report && want_sleeps && thread->slept_used)
-		write_slept_sites(ctx, thread, 0);
+	if (want_report && want_sleeps && thread->slept_used && ctx)
+		write_slept_sites(thread, 0);
 	clear_parts(thread);
 	return 0;
 }
@@ -176,8 +176,8 @@ static __noinline int add_parts_of_call(struct thread *thread, struct row *row, 
 	}
 	if (row)
 		row->spin_ns += thread->spin_ns;
-	if (want_report && want_sleeps && thread->slept_used)
-		write_slept_sites(ctx, thread, user_stack);
+	if (want_report && want_sleeps && thread->slept_used && ctx)
+		write_slept_sites(thread, user_stack);
 	clear_parts(thread);
 	return 0;
 }

@@ -19,7 +19,8 @@ static __always_inline bool changes_stack(__u32 call)
 	return call == NR_RT_SIGRETURN || call == NR_EXECVE || call == NR_EXECVEAT;
 }
 
-static __always_inline __u64 take_user_stack(struct thread *thread, bool deep)
+/* Of the current thread, in a call. */
+__noinline __u64 take_user_stack(struct thread *thread, __u32 deep)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
@@ -27,7 +28,7 @@ static __always_inline __u64 take_user_stack(struct thread *thread, bool deep)
 	__u32 zero = 0;
 	__u64 hash;
 
-	if (!regs)
+	if (!regs || !thread)
 		return 0;
 	if (deep) {
 		hash = take_deep_stack(thread->tgid, 0);
@@ -65,7 +66,7 @@ static __noinline int note_sleeping_stack(struct thread *thread)
 		return 0;
 	thread->entry_stack = take_deep_stack(thread->tgid, (long)regs->orig_ax < 0);
 	if (!thread->entry_stack)
-		thread->entry_stack = take_fault_site(thread, regs->ip);
+		thread->entry_stack = take_fault_site(thread->tgid, regs->ip);
 	return 0;
 }
 
@@ -81,22 +82,24 @@ static __always_inline __u64 user_stack_of_call(struct thread *thread)
  * The places in the program where the call that ends now was made, for each site it slept at.
  * `user_stack`: the same place if it is known already.
  */
-static __always_inline void write_slept_sites(void *ctx, struct thread *thread, __u64 user_stack)
+__noinline int write_slept_sites(struct thread *thread, __u64 user_stack)
 {
-	struct site_key key = {.call = thread->call, .user_stack = user_stack};
+	struct site_key key = {.user_stack = user_stack};
 
-	if (!ctx)
-		return;
+	if (!thread)
+		return 0;
+	key.call = thread->call;
 	if (thread->call != CALL_NONE && !user_stack)
 		key.user_stack = user_stack_of_call(thread);
 	for (__u32 i = 0; i < SLEPT_MAX && i < thread->slept_used; i++) {
 		key.stack = thread->slept[i].stack;
 		if (thread->call == CALL_NONE)
-			key.user_stack = want_callsites
-						 ? thread->slept[i].at
-						 : take_fault_site(thread, thread->slept[i].at);
+			key.user_stack =
+				want_callsites ? thread->slept[i].at
+					       : take_fault_site(thread->tgid, thread->slept[i].at);
 		add_site(&key, thread->slept[i].count, thread->slept[i].blocked_ns, 0);
 	}
+	return 0;
 }
 
 /*

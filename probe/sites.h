@@ -109,21 +109,14 @@ static __always_inline void add_waker(struct thread *thread, struct sleep_key *s
 		COUNT_LOST(rows);
 }
 
-static __always_inline void add_slept(struct thread *thread, struct task_struct *task, __u64 stack,
-				      __u64 ns)
+/* `at`: where in the program, if that is not known from the call. */
+__noinline int add_slept(struct thread *thread, __u64 stack, __u64 at)
 {
-	__u32 used = thread->slept_used;
-	struct pt_regs *regs;
-	__u64 at = 0;
+	__u32 used;
 
-	if (thread->call == CALL_NONE && want_callsites) {
-		at = thread->entry_stack;
-	} else if (thread->call == CALL_NONE) {
-		regs = (struct pt_regs *)bpf_task_pt_regs(task);
-		if (regs)
-			at = regs->ip;
-	}
-
+	if (!thread)
+		return 0;
+	used = thread->slept_used;
 	for (__u32 i = 0; i < SLEPT_MAX; i++) {
 		if (i == used || i == SLEPT_MAX - 1) {
 			if (i == used) {
@@ -134,15 +127,27 @@ static __always_inline void add_slept(struct thread *thread, struct task_struct 
 				thread->slept_used = used + 1;
 			} else if (thread->slept[i].stack != stack || thread->slept[i].at != at) {
 				COUNT_LOST(rows);
-				return;
+				return 0;
 			}
 		} else if (thread->slept[i].stack != stack || thread->slept[i].at != at) {
 			continue;
 		}
-		thread->slept[i].blocked_ns += ns;
+		thread->slept[i].blocked_ns += thread->sleep_ns;
 		thread->slept[i].count++;
-		return;
+		return 0;
 	}
+	return 0;
+}
+
+/* Where in the program the thread sleeps that is in no call. */
+static __always_inline __u64 place_between_calls(struct thread *thread, struct task_struct *task)
+{
+	struct pt_regs *regs;
+
+	if (want_callsites)
+		return thread->entry_stack;
+	regs = (struct pt_regs *)bpf_task_pt_regs(task);
+	return regs ? regs->ip : 0;
 }
 
 static __always_inline void update_max(__u64 *max, __u64 value)
@@ -191,7 +196,8 @@ static __noinline int add_sleep(struct thread *thread, struct task_struct *task,
 	}
 	add_waker(thread, &key);
 	if (!user_tap)
-		add_slept(thread, task, key.stack, thread->sleep_ns);
+		add_slept(thread, key.stack,
+			  thread->call == CALL_NONE ? place_between_calls(thread, task) : 0);
 	return 0;
 }
 
@@ -350,7 +356,7 @@ static __always_inline bool keep_user_stack(__u64 hash, struct user_stack *stack
 }
 
 /* A fault in user code: the instruction itself is the call site. */
-static __always_inline __u64 take_fault_site(struct thread *thread, __u64 ip)
+__noinline __u64 take_fault_site(__u32 tgid, __u64 ip)
 {
 	struct user_stack *stack;
 	__u32 zero = 0;
@@ -359,12 +365,12 @@ static __always_inline __u64 take_fault_site(struct thread *thread, __u64 ip)
 	stack = bpf_map_lookup_elem(&user_stack_scratch, &zero);
 	if (!stack)
 		return 0;
-	stack->tgid = thread->tgid;
+	stack->tgid = tgid;
 	stack->depth = 1;
 	stack->frames[0] = ip;
-	hash = mix(mix(4, ip), thread->tgid);
+	hash = mix(mix(4, ip), tgid);
 	if (keep_user_stack(hash, stack))
-		announce(thread->tgid, ip);
+		announce(tgid, ip);
 	return hash;
 }
 

@@ -5,6 +5,8 @@
  * A table of words, each a 44-bit name of the resource and a 20-bit count, changed by
  * compare-and-swap: entries come and go with every sleep, which hash maps do not do safely from
  * several CPUs. Two resources share a name with a chance of 1 in 2^44 a pair.
+ *
+ * Functions that are not static are verified once, not for each way that leads to them.
  */
 #ifndef PROBE_WAITERS_H
 #define PROBE_WAITERS_H
@@ -28,7 +30,7 @@ static __always_inline __u64 waiter_name(__u64 resource)
 }
 
 /* Adds one waiter; returns how many there are now, 0 when the table has no room. */
-static __always_inline __u32 add_waiter(__u64 resource)
+__noinline __u32 add_waiter(__u64 resource)
 {
 	__u64 name = waiter_name(resource), old, *word;
 	__u32 at;
@@ -55,7 +57,7 @@ static __always_inline __u32 add_waiter(__u64 resource)
 }
 
 /* Takes one waiter away; returns how many are left. */
-static __always_inline __u32 remove_waiter(__u64 resource)
+__noinline __u32 remove_waiter(__u64 resource)
 {
 	__u64 name = waiter_name(resource), old, *word;
 	__u32 at;
@@ -77,7 +79,7 @@ static __always_inline __u32 remove_waiter(__u64 resource)
 }
 
 /* How many waiters there are now. */
-static __always_inline __u32 count_waiters(__u64 resource)
+__noinline __u32 count_waiters(__u64 resource)
 {
 	__u64 name = waiter_name(resource), *word;
 	__u32 at;

@@ -1,11 +1,15 @@
 //! What the running kernel allows.
 
+mod types;
+
 use std::fs;
 
 use anyhow::{bail, Result};
 
 use crate::clock;
 use crate::session::{Options, Tap};
+
+pub(crate) use types::type_facts;
 
 /// `uname -r`.
 pub fn release() -> String {
@@ -138,127 +142,12 @@ pub fn require_process(pid: u32) -> Result<()> {
     }
 }
 
-/// Where some variables are in the per-CPU area.
-pub(crate) struct PerCpuArea {
-    pub runqueues: u64,
-    pub current_task: u64,
-    pub preempt_count: u64,
-    /// The bits of the preemption counter that are set in a hard interrupt and an NMI.
-    pub hardirq_or_nmi: u32,
-}
-
-/// Four bits each from bit 16 on; where interrupts can be disabled by counting (7.3, commit
-/// 9634d860ac15 "preempt: Introduce HARDIRQ_DISABLE_BITS"), that count has taken this place, and hard
-/// interrupts are counted from bit 24 on, with an NMI's first bit at 28.
-fn hardirq_or_nmi(counts_disabling: bool) -> u32 {
-    if counts_disabling {
-        0x1f00_0000
-    } else {
-        0x00ff_0000
-    }
-}
-
-/// Reads the places from the kernel's BTF. The preemption counter and the current task are
-/// variables of their own up to 6.1 and from 6.15, and inside `pcpu_hot` between (commit
-/// 64701838bf05 and the series that undid it).
-pub(crate) fn per_cpu_area(btf: &libbpf_rs::btf::Btf<'_>) -> Option<PerCpuArea> {
-    use libbpf_rs::btf::types::{DataSec, Struct, Var};
-
-    let section: DataSec = btf.type_by_name(".data..percpu")?;
-    let offset_of = |wanted: &str| {
-        section.iter().find_map(|entry| {
-            let var: Var = btf.type_by_id(entry.ty)?;
-            (var.name()? == wanted).then_some(u64::from(entry.offset))
-        })
-    };
-    let in_hot = |wanted: &str| {
-        let start = offset_of("pcpu_hot")?;
-        let hot: Struct = btf.type_by_name("pcpu_hot")?;
-        // The members are in an anonymous struct in an anonymous union.
-        member_offset(btf, &hot, wanted).map(|offset| start + offset)
-    };
-    Some(PerCpuArea {
-        runqueues: offset_of("runqueues")?,
-        current_task: offset_of("current_task").or_else(|| in_hot("current_task"))?,
-        preempt_count: offset_of("__preempt_count").or_else(|| in_hot("preempt_count"))?,
-        hardirq_or_nmi: hardirq_or_nmi(offset_of("local_interrupt_disable_state").is_some()),
-    })
-}
-
-/// Whether a thread may lose its CPU while a probe runs at the beginning or the end of its call: the
-/// events of calls leave preemption on since programs at them may fault (7.2, where this function is),
-/// and the kernel skips a program on a CPU where it is running already.
-pub(crate) fn calls_are_preempted(btf: &libbpf_rs::btf::Btf<'_>) -> bool {
-    use libbpf_rs::btf::types::Func;
-
-    btf.type_by_name::<Func<'_>>("trace_call_bpf_faultable")
-        .is_some()
-}
-
-/// Whether the probes can find a task by its number: by a function that came with 6.2. `None`:
-/// nobody can tell without the kernel's types.
-pub(crate) fn can_find_tasks() -> Option<bool> {
-    use libbpf_rs::btf::{types::Func, Btf};
-
-    let btf = Btf::from_vmlinux().ok()?;
-    Some(btf.type_by_name::<Func<'_>>("bpf_task_from_pid").is_some())
-}
-
-/// Whether there is a hypervisor, and the kernel tells what it takes from a CPU
-/// (`CONFIG_PARAVIRT_TIME_ACCOUNTING`).
-pub(crate) fn tells_steal() -> bool {
-    use libbpf_rs::btf::{types::Struct, Btf};
-
-    let Some(btf) = Btf::from_vmlinux().ok().filter(|_| has_hypervisor()) else {
-        return false;
-    };
-    let run_queue: Option<Struct<'_>> = btf.type_by_name("rq");
-    run_queue.is_some_and(|rq| member_offset(&btf, &rq, "prev_steal_time_rq").is_some())
-}
-
 /// By the processor's own word.
 pub(crate) fn has_hypervisor() -> bool {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let mut lines = cpuinfo.lines();
     let flags = lines.find(|line| line.starts_with("flags"));
     flags.is_some_and(|flags| flags.split_whitespace().any(|flag| flag == "hypervisor"))
-}
-
-/// The byte offset of a member, looked for in anonymous members too.
-fn member_offset(
-    btf: &libbpf_rs::btf::Btf<'_>,
-    composite: &libbpf_rs::btf::types::Struct<'_>,
-    wanted: &str,
-) -> Option<u64> {
-    use libbpf_rs::btf::types::{MemberAttr, Struct, Union};
-    let bytes = |attr: MemberAttr| match attr {
-        MemberAttr::Normal { offset } | MemberAttr::BitField { offset, .. } => {
-            u64::from(offset) / 8
-        }
-    };
-    for member in composite.iter() {
-        if member.name.is_some_and(|name| name == wanted) {
-            return Some(bytes(member.attr));
-        }
-        if member.name.is_some_and(|name| !name.is_empty()) {
-            continue;
-        }
-        if let Some(inner) = btf.type_by_id::<Struct>(member.ty) {
-            if let Some(offset) = member_offset(btf, &inner, wanted) {
-                return Some(bytes(member.attr) + offset);
-            }
-        } else if let Some(union) = btf.type_by_id::<Union>(member.ty) {
-            for inside in union.iter() {
-                let Some(inner) = btf.type_by_id::<Struct>(inside.ty) else {
-                    continue;
-                };
-                if let Some(offset) = member_offset(btf, &inner, wanted) {
-                    return Some(bytes(member.attr) + bytes(inside.attr) + offset);
-                }
-            }
-        }
-    }
-    None
 }
 
 /// A descriptor of a process that stays with it when its number is used again.

@@ -19,7 +19,6 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use anyhow::{bail, Context, Result};
-use libbpf_rs::btf::Btf;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, OpenObject};
 
@@ -273,8 +272,8 @@ fn configure(
     rodata.trace_thread_count = thread_count;
     rodata.returns_always = matches!(method, Method::Multi | Method::Pairs);
     rodata.want_records = shared.want_records;
-    let btf = Btf::from_vmlinux().ok();
-    if let Some(area) = btf.as_ref().and_then(kernel::per_cpu_area) {
+    let facts = kernel::type_facts();
+    if let Some(area) = facts.and_then(|facts| facts.per_cpu_area.as_ref()) {
         rodata.runqueues_offset = area.runqueues;
         rodata.current_task_offset = area.current_task;
         rodata.preempt_count_offset = area.preempt_count;

@@ -117,6 +117,7 @@ impl Session {
         let unlisted = (!events.ended_unlisted.is_empty()).then_some(threads.len());
         threads.extend(&events.ended_unlisted);
 
+        let facts = kernel::type_facts();
         let mut snapshot = Snapshot {
             slow_ns: self.options.slow_ns,
             started_ns: self.started_ns,
@@ -130,14 +131,14 @@ impl Session {
             user_stacks: entries(&maps.user_stacks)?.into_iter().collect(),
             lost: self.lost()?,
             probe_misses: self.probe_misses()?,
-            tells_steal: kernel::tells_steal(),
+            tells_steal: facts.is_some_and(|facts| facts.tells_steal),
             ..Snapshot::empty(self.options.tap, self.options.detail, stopped_ns)
         };
         if self.options.detail.sleeps {
             snapshot.sleeps = entries(&maps.sleep_rows)?;
             snapshot.wakers = entries(&maps.waker_rows)?;
             snapshot.owners = entries(&maps.owner_rows)?;
-            snapshot.finds_owners = kernel::can_find_tasks() != Some(false);
+            snapshot.finds_owners = facts.is_none_or(|facts| facts.finds_tasks);
             snapshot.resources = entries(&maps.resource_rows)?;
             let chains: Vec<(u64, types::chain_row)> = entries(&maps.chain_rows)?;
             snapshot.chains = chains.into_iter().map(|(_, row)| row).collect();

@@ -237,10 +237,7 @@ pub(super) fn waker_context(types: &KernelTypes, seen_waker: Option<&str>) -> Fi
         .cost("whoever an interrupt hits is shown as the one who ended a sleep")
         .remedy("please report this as a bug, with the kernel's version"),
         None if types.0.is_err() => Finding::unchecked(need, NO_TYPES),
-        None if types
-            .0
-            .as_ref()
-            .is_ok_and(|btf| kernel::per_cpu_area(btf).is_some())
+        None if kernel::type_facts().is_some_and(|facts| facts.per_cpu_area.is_some())
             && types.has_member("sched_entity", "cfs_rq") == Some(true) =>
         {
             Finding::met(need, "the preemption counter is in the kernel's types")
@@ -264,7 +261,7 @@ pub(super) fn wait_account(types: &KernelTypes) -> Finding {
 /// The owner of a lock is a task that the probes have to find.
 pub(super) fn owners() -> Finding {
     let need = "owners of locks";
-    match kernel::can_find_tasks() {
+    match kernel::type_facts().map(|facts| facts.finds_tasks) {
         None => Finding::unchecked(need, NO_TYPES),
         Some(true) => Finding::met(need, "tasks can be found by their numbers"),
         Some(false) => Finding::limits(need, "tasks cannot be found by their numbers")

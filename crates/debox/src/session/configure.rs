@@ -2,7 +2,6 @@
 //! tables nobody fills are small.
 
 use anyhow::{Context, Result};
-use libbpf_rs::btf::Btf;
 
 use super::{random, Options, Role, Tap};
 use crate::calls;
@@ -44,11 +43,11 @@ pub(super) fn configure(open: &mut OpenDeboxSkel, options: &Options) -> Result<(
         .rodata_data
         .as_deref_mut()
         .context("no .rodata in the probes")?;
-    let btf = Btf::from_vmlinux().ok();
-    rodata.want_steal = kernel::tells_steal();
-    let has_spares = btf.as_ref().is_some_and(kernel::calls_are_preempted);
+    let facts = kernel::type_facts();
+    rodata.want_steal = facts.is_some_and(|facts| facts.tells_steal);
+    let has_spares = facts.is_some_and(|facts| facts.calls_are_preempted);
     rodata.keep_cpu = has_spares;
-    if let Some(area) = btf.as_ref().and_then(kernel::per_cpu_area) {
+    if let Some(area) = facts.and_then(|facts| facts.per_cpu_area.as_ref()) {
         rodata.runqueues_offset = area.runqueues;
         rodata.current_task_offset = area.current_task;
         rodata.preempt_count_offset = area.preempt_count;
