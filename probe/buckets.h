@@ -28,10 +28,7 @@ static const __u8 short_buckets[256] = {
 	OCTAVE(64, 8, 25), OCTAVE(128, 16, 33),
 };
 
-/*
- * Of a value below 2^63. Without branches, whose ways the verifier would walk one by one, for each
- * way that leads here.
- */
+/* Without branches, whose ways the verifier would walk one by one, for each way that leads here. */
 static inline __attribute__((always_inline)) int floor_log2(__u64 value)
 {
 	int bits = 0;

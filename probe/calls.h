@@ -176,8 +176,12 @@ static __noinline int add_parts_of_call(struct thread *thread, struct row *row, 
 	}
 	if (row)
 		row->spin_ns += thread->spin_ns;
-	if (want_report && want_sleeps && thread->slept_used && ctx)
+	if (want_report && want_sleeps && thread->slept_used && ctx) {
+		/* Not further down: 6.1 counts the depth of the stack. */
+		if (!user_stack)
+			user_stack = user_stack_of_call(thread);
 		write_slept_sites(thread, user_stack);
+	}
 	clear_parts(thread);
 	return 0;
 }

@@ -31,7 +31,7 @@ __noinline __u64 take_user_stack(struct thread *thread, __u32 deep)
 	if (!regs || !thread)
 		return 0;
 	if (deep) {
-		hash = take_deep_stack(thread->tgid, 0);
+		hash = take_deep_stack(thread, 0);
 		if (hash)
 			return hash;
 	}
@@ -64,7 +64,7 @@ static __noinline int note_sleeping_stack(struct thread *thread)
 	thread->entry_stack = 0;
 	if (!regs)
 		return 0;
-	thread->entry_stack = take_deep_stack(thread->tgid, (long)regs->orig_ax < 0);
+	thread->entry_stack = take_deep_stack(thread, (long)regs->orig_ax < 0);
 	if (!thread->entry_stack)
 		thread->entry_stack = take_fault_site(thread->tgid, regs->ip);
 	return 0;
@@ -79,8 +79,8 @@ static __always_inline __u64 user_stack_of_call(struct thread *thread)
 }
 
 /*
- * The places in the program where the call that ends now was made, for each site it slept at.
- * `user_stack`: the same place if it is known already.
+ * The places in the program of the sleeps since the last stamp, for each site slept at.
+ * `user_stack`: where the call that ends now was made.
  */
 __noinline int write_slept_sites(struct thread *thread, __u64 user_stack)
 {
@@ -89,8 +89,6 @@ __noinline int write_slept_sites(struct thread *thread, __u64 user_stack)
 	if (!thread)
 		return 0;
 	key.call = thread->call;
-	if (thread->call != CALL_NONE && !user_stack)
-		key.user_stack = user_stack_of_call(thread);
 	for (__u32 i = 0; i < SLEPT_MAX && i < thread->slept_used; i++) {
 		key.stack = thread->slept[i].stack;
 		if (thread->call == CALL_NONE)
@@ -141,10 +139,10 @@ static __always_inline void note_mapped_code(struct thread *thread, struct pt_re
 	if (is_error(regs->ax))
 		return;
 	if (call == NR_MMAP && regs->dx & PROT_EXEC) {
-		send_mapping(regs->ax);
+		send_mapping(thread, regs->ax);
 	} else if (call == NR_EXECVE || call == NR_EXECVEAT) {
-		send_mapping(0);
-		send_mapping(regs->ip); /* its loader, if it has one */
+		send_mapping(thread, 0);
+		send_mapping(thread, regs->ip); /* its loader, if it has one */
 	}
 }
 

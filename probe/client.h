@@ -213,33 +213,6 @@ static __always_inline __u64 counted_resource(struct thread *thread, __u64 resou
 	return client ? resource ^ client->salt : 0;
 }
 
-static __always_inline __u32 place_of_bit(__u64 bit)
-{
-	__u32 place = 0;
-
-	if (bit >> 32) {
-		place += 32;
-		bit >>= 32;
-	}
-	if (bit >> 16) {
-		place += 16;
-		bit >>= 16;
-	}
-	if (bit >> 8) {
-		place += 8;
-		bit >>= 8;
-	}
-	if (bit >> 4) {
-		place += 4;
-		bit >>= 4;
-	}
-	if (bit >> 2) {
-		place += 2;
-		bit >>= 2;
-	}
-	return place + (bit >> 1);
-}
-
 /* Takes the lowest free slot of a client for the thread. */
 static __always_inline bool take_slot(struct client *client, struct thread *thread)
 {
@@ -250,7 +223,7 @@ static __always_inline bool take_slot(struct client *client, struct thread *thre
 		for (int tries = 0; tries < 4; tries++) {
 			used = *(volatile __u64 *)&client->used[word];
 			bit = ~used & (used + 1);
-			slot = word * 64 + place_of_bit(bit);
+			slot = word * 64 + floor_log2(bit);
 			if (!bit)
 				break;
 			if (slot >= client->slots)

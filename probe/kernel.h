@@ -196,7 +196,7 @@ struct nameidata {
 } CORE;
 
 struct fs_struct {
-	struct path pwd;
+	struct path root, pwd;
 } CORE;
 
 struct in6_addr {

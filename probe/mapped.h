@@ -29,6 +29,9 @@ struct ask_scratch {
 	__u64 hash;
 	/* How far the file's path has been followed, and whether to its beginning. */
 	void *dentry, *mount;
+	/* Where it ends for a client of the broker, which is told no paths but those that it sees.
+	 */
+	void *root_dentry, *root_mount;
 	__u32 path_bytes, is_whole_path;
 };
 
@@ -57,10 +60,14 @@ static long add_component(__u32 index, void *unused)
 		return 1;
 	dentry = scratch->dentry;
 	at = scratch->mount;
+	if (for_others && dentry == scratch->root_dentry && at == scratch->root_mount) {
+		scratch->is_whole_path = 1;
+		return 1;
+	}
 	if (dentry == BPF_CORE_READ(at, mnt_root)) {
 		mount = (void *)at - bpf_core_field_offset(struct mount, mnt);
 		if (BPF_CORE_READ(mount, mnt_parent) == mount) {
-			scratch->is_whole_path = 1;
+			scratch->is_whole_path = !for_others;
 			return 1;
 		}
 		scratch->dentry = BPF_CORE_READ(mount, mnt_mountpoint);
@@ -85,10 +92,14 @@ static long add_component(__u32 index, void *unused)
  * The path of the file that was noted last, from its last component to its first, a zero after
  * each. Nothing if it is too long.
  */
-static __always_inline void note_path(struct ask_scratch *scratch)
+static __always_inline void note_path(struct ask_scratch *scratch, struct task_struct *task)
 {
 	scratch->path_bytes = 0;
 	scratch->is_whole_path = 0;
+	if (for_others) {
+		scratch->root_dentry = BPF_CORE_READ(task, fs, root.dentry);
+		scratch->root_mount = BPF_CORE_READ(task, fs, root.mnt);
+	}
 	if (scratch->dentry && bpf_core_type_exists(struct mount))
 		bpf_loop(PATH_STEPS, add_component, 0, 0);
 	scratch->ask.bytes = scratch->is_whole_path ? scratch->path_bytes : 0;
@@ -112,14 +123,16 @@ static long note_ask_mapping(struct task_struct *task, struct vm_area_struct *vm
 }
 
 /* What is mapped at the address in the ask, and the program. */
-static __always_inline void note_mappings(struct ask_scratch *scratch, struct task_struct *task)
+static __always_inline void note_mappings(struct ask_scratch *scratch, struct thread *thread,
+					  struct task_struct *task)
 {
+	struct task_struct *parent = BPF_CORE_READ(task, real_parent, group_leader);
 	struct stack_ask *ask = &scratch->ask;
 	struct mm_struct *mm = BPF_CORE_READ(task, mm);
 	__u32 zero = 0;
 
-	ask->tgid = task->tgid;
-	ask->parent = BPF_CORE_READ(task, real_parent, tgid);
+	ask->tgid = thread->tgid;
+	ask->parent = known_number(thread, parent);
 	ask->image = task->self_exec_id;
 	__builtin_memset(&ask->at_ip, 0, sizeof(ask->at_ip));
 	__builtin_memset(&ask->program, 0, sizeof(ask->program));
@@ -146,7 +159,7 @@ static __always_inline long send_ask(struct ask_scratch *scratch, __u64 name)
  * Tells of code that the process has mapped at an address; 0: of the program that it has begun to
  * run. Not counted when it is lost: the engine then reads the mappings itself.
  */
-__noinline int send_mapping(__u64 address)
+__noinline int send_mapping(struct thread *thread, __u64 address)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct mm_struct *mm = BPF_CORE_READ(task, mm);
@@ -154,13 +167,13 @@ __noinline int send_mapping(__u64 address)
 	__u32 zero = 0;
 
 	scratch = bpf_map_lookup_elem(&ask_scratch, &zero);
-	if (!scratch || !mm)
+	if (!scratch || !mm || !thread)
 		return 0;
 	scratch->ask.ip = address;
-	note_mappings(scratch, task);
+	note_mappings(scratch, thread, task);
 	if (!address)
 		note_path_begin(scratch, BPF_CORE_READ(mm, exe_file));
-	note_path(scratch);
+	note_path(scratch, task);
 	send_ask(scratch, 0);
 	return 0;
 }

@@ -122,15 +122,15 @@ static __always_inline void note_registers(struct stack_ask *ask, struct pt_regs
 }
 
 /* Sends the stack to the engine unless that was done already. False: it could not be sent. */
-static __always_inline bool ask_for_stack(struct ask_scratch *scratch, struct task_struct *task,
-					  __u64 name)
+static __always_inline bool ask_for_stack(struct ask_scratch *scratch, struct thread *thread,
+					  struct task_struct *task, __u64 name)
 {
 	__u64 *asked = bpf_map_lookup_elem(&asked_stacks, &name);
 	__u64 now = bpf_ktime_get_ns();
 
 	if (asked && now - *asked < ASK_AGAIN_NS)
 		return true;
-	note_mappings(scratch, task);
+	note_mappings(scratch, thread, task);
 	if (send_ask(scratch, name))
 		return false;
 	bpf_map_update_elem(&asked_stacks, &name, &now, BPF_ANY);
@@ -138,7 +138,7 @@ static __always_inline bool ask_for_stack(struct ask_scratch *scratch, struct ta
 }
 
 /* A name for a stack that is not known. 0: it could not be sent to the engine. */
-__noinline __u64 take_new_stack(__u32 tgid, __u32 is_interrupted)
+__noinline __u64 take_new_stack(struct thread *thread, __u32 is_interrupted)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
@@ -147,7 +147,7 @@ __noinline __u64 take_new_stack(__u32 tgid, __u32 is_interrupted)
 	__u64 name;
 
 	scratch = bpf_map_lookup_elem(&ask_scratch, &zero);
-	if (!scratch || !regs)
+	if (!scratch || !regs || !thread)
 		return 0;
 	note_registers(&scratch->ask, regs);
 	scratch->ask.is_compat = (task->thread_info.status & TS_COMPAT) != 0;
@@ -155,28 +155,29 @@ __noinline __u64 take_new_stack(__u32 tgid, __u32 is_interrupted)
 	scratch->ask.bytes = copy_user_stack(scratch, scratch->ask.sp);
 	name = mix(6 + is_interrupted, scratch->ask.ip);
 	name = mix(mix(name, scratch->ask.sp), scratch->ask.bp);
-	scratch->hash = mix(mix(name, tgid), task->self_exec_id);
+	scratch->hash = mix(mix(name, thread->tgid), task->self_exec_id);
 	bpf_loop(scratch->ask.bytes / sizeof(__u64) / WORDS_AT_ONCE, hash_words, 0, 0);
 	name = scratch->hash;
-	return ask_for_stack(scratch, task, name) ? name : 0;
+	return ask_for_stack(scratch, thread, task, name) ? name : 0;
 }
 
 /*
  * The name of the current task's user stack; 0: it could not be had and was counted as lost.
  * `is_interrupted`: 1 if a fault brought it into the kernel, 0 if a call did.
  */
-__noinline __u64 take_deep_stack(__u32 tgid, __u32 is_interrupted)
+__noinline __u64 take_deep_stack(struct thread *thread, __u32 is_interrupted)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
-	struct user_shape_key key = {.tgid = tgid, .image = task->self_exec_id};
+	struct user_shape_key key = {.image = task->self_exec_id};
 	struct user_shape *shape;
 	__u64 name, sp, bp;
 
-	if (!regs)
+	if (!regs || !thread)
 		return 0;
 	sp = regs->sp;
 	bp = regs->bp;
+	key.tgid = thread->tgid;
 	key.ip = regs->ip;
 	key.depth = sp / sizeof(__u64);
 	for (int way = 0; way < SHAPE_WAYS; way++) {
@@ -185,7 +186,7 @@ __noinline __u64 take_deep_stack(__u32 tgid, __u32 is_interrupted)
 		if (shape && same_user_stack(shape, sp, bp))
 			return shape->name;
 	}
-	name = take_new_stack(tgid, is_interrupted);
+	name = take_new_stack(thread, is_interrupted);
 	if (!name)
 		COUNT_LOST(stacks);
 	return name;

@@ -31,7 +31,7 @@ pub enum Subcommand {
         debox run --trigger 'syscall == open* && blocked > 1ms' \\\n            \
         --trigger 'class == disk && wall > 50ms => signal USR1, limit 1/s' -- ./server\n\n\
         Needs root, or a broker (`debox broker`), which DEBOX_BROKER names if it is not at the usual \
-        place. Through a broker there is no --trace and no --detail callsites.\n\n\
+        place. Through a broker there is no --trace and no --trigger.\n\n\
         Exit status: that of the command; 128+n if signal n ended it; 125 if debox failed, \
         126 if the command cannot be executed, 127 if it is not found, 2 for a usage error."
     )]

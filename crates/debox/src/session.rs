@@ -196,7 +196,11 @@ impl Session {
         let shapes = MapHandle::try_from(&skel.maps.user_shapes)
             .context("cannot share the map of user stacks")?;
         builder.add(&skel.maps.stack_asks, move |bytes| {
-            answer_ask(&sink.borrow(), bytes, &shapes);
+            let mut events = sink.borrow_mut();
+            match &mut events.forwarded {
+                Some(held) => held.add_stack(bytes),
+                None => answer_ask(&events, bytes, &shapes),
+            }
             0
         })?;
         let ring = builder.build().context("cannot read the probes' events")?;

@@ -70,8 +70,8 @@ impl Tap {
     pub fn run<S: AsRef<OsStr>>(self, command: &[S]) -> Story {
         for _ in 1..HIDDEN_SWITCHES_ATTEMPTS {
             let measurement = self.start(command);
-            let (story, hides_switches) = measurement.finish_and_tell();
-            if !hides_switches {
+            let (story, proves_little) = measurement.finish_and_tell();
+            if !proves_little {
                 return story;
             }
         }
@@ -100,11 +100,11 @@ impl Measurement {
         let finished = self.running.finish();
         assert!(finished.status.success(), "{finished}");
         let report = self.scratch.file("report.json");
-        let hides_switches = finished.hides_switches(&report);
+        let proves_little = finished.proves_little(&report);
         let output = finished.stdout.clone();
         let story = Story::new(finished.measured(&report), output);
         story.cpu_is(self.account.read());
-        (story, hides_switches)
+        (story, proves_little)
     }
 }
 

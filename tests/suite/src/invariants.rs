@@ -11,6 +11,7 @@ use std::sync::OnceLock;
 use jsonschema::Validator;
 use serde_json::Value;
 
+use crate::kernel_has;
 use crate::ms;
 use crate::rows::number;
 use crate::rows::rows;
@@ -309,6 +310,24 @@ fn check_sleeps(report: &Value, problems: &mut Vec<String>) {
     }
 }
 
+/// The sum of these fields of the program's main thread.
+fn main_thread(report: &Value, facts: &Facts, fields: &[&str]) -> u64 {
+    let mut threads = rows(report, "threads").iter();
+    let main = threads.find(|thread| number(thread, "tid") == facts.get("pid"));
+    main.map_or(0, |thread| sum_of(thread, fields))
+}
+
+/// Whether the kernel has counted a sleep of the main thread as waiting for a CPU, in its own account:
+/// since 6.12 a task may stay queued while it sleeps (`sched_delayed`), and when it is moved to another
+/// CPU meanwhile, it waits from then on, by that account, until it is woken.
+pub fn counts_sleep_as_waiting(report: &Value, facts: &Facts) -> bool {
+    let delay = main_thread(report, facts, &["runqueue_ns", "preempted_ns"]);
+    let since_main = facts.get("main_delay_ns") - facts.get("main_delay_ns_before_main");
+    let more = since_main.saturating_sub(delay);
+    let slept = main_thread(report, facts, &["blocked_ns"]);
+    more > ms(10) && more < slept && kernel_has("sched_delayed")
+}
+
 /// CPU time, time waiting for a CPU and page faults against the kernel's own accounts, as the
 /// program read them. Monitoring begins somewhere between the process's birth and the program's
 /// `main`, so an account has two readings: all of it, and what came after `main` began.
@@ -367,9 +386,7 @@ fn check_against_program(report: &Value, facts: &Facts, problems: &mut Vec<Strin
         most + displaced + steal + last_words + unseen,
     );
 
-    let mut threads = rows(report, "threads").iter();
-    let main = threads.find(|thread| number(thread, "tid") == facts.get("pid"));
-    let delay = main.map_or(0, |thread| sum_of(thread, &["runqueue_ns", "preempted_ns"]));
+    let delay = main_thread(report, facts, &["runqueue_ns", "preempted_ns"]);
     // The last words and the exit come after the program looked, and may wait for a CPU too.
     let least = slack("main_delay_ns", ms(2));
     compare(

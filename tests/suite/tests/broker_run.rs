@@ -200,8 +200,8 @@ fn what_is_not_to_be_had_is_refused_in_a_sentence() {
         assert_eq!(finished.says(words).stdout, "");
     };
     refused(&["--trace"], &["--trace", "broker", "sudo"]);
-    refused(&["--detail", "callsites"], &["callsites", "broker", "sudo"]);
-    refused(&["--slow", "1ms"], &["--slow", "broker", "sudo"]);
+    let trigger = ["--trigger", "wall > 1ms"];
+    refused(&trigger, &["--trigger", "broker", "sudo"]);
 
     // A second one at the same time is too much for one user, and not for another.
     let debox = place.path().join("debox");

@@ -4,10 +4,13 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
+use std::path::Path;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
+use debox_tests::brokered::Place;
+use debox_tests::brokered::USER;
 use debox_tests::skipped;
 use debox_tests::wait_for;
 use debox_tests::Debox;
@@ -279,6 +282,66 @@ fn a_program_that_ends_at_once() {
     }
 }
 
+/// A user's own `debox run` unwinds the stacks that the broker's probes took.
+#[test]
+fn through_the_broker() {
+    let place = Place::with_broker(&[]);
+    let with_arguments = |path: &Path, rounds: u64| {
+        place.report_of(USER, || {
+            let callers = place.command(path).args([rounds.to_string()]);
+            callers.options(["--detail", "callsites"])
+        })
+    };
+    let program = Program::c();
+    let copy = place.copy(&program.path);
+    for rounds in [40, 1] {
+        let run = with_arguments(&copy, rounds);
+        every_caller_is_right(&program, &run, rounds, "clock_nanosleep");
+    }
+    std::fs::remove_file(&copy).expect("own file");
+    if Command::new("go").arg("version").output().is_err() {
+        return skipped("through_the_broker, Go", "there is no go");
+    }
+    let program = Program::build("go", &["build"], "callers.go", GO);
+    let run = with_arguments(&place.copy(&program.path), 40);
+    every_caller_is_right(&program, &run, 40, "nanosleep");
+}
+
+/// Processes are known by their numbers in the user's PID namespace, and files by the paths there.
+#[test]
+fn through_the_broker_in_a_pid_namespace() {
+    let place = Place::with_broker(&[]);
+    let inside = ["unshare", "--pid", "--fork", "--mount-proc"].map(String::from);
+    let tried = Command::new("unshare")
+        .args(&inside[1..])
+        .arg("true")
+        .status();
+    if !tried.is_ok_and(|status| status.success()) {
+        return skipped("PID namespace", "this machine does not allow one");
+    }
+    let program = Program::c();
+    let copy = place.copy(&program.path);
+    let wrap = [inside.to_vec(), place.words_of(USER)].concat();
+    let finish = |rounds: u64, output: &PathBuf| {
+        let callers = place.command(&copy).args([rounds.to_string()]);
+        callers
+            .options(["--detail", "callsites", "--format", "json", "--output"])
+            .options([output])
+            .finish_under(&wrap)
+            .code(0)
+    };
+    for rounds in [40, 1] {
+        let mut attempts = (1..=HIDDEN_SWITCHES_ATTEMPTS).map(|attempt| {
+            let output = place.report_file();
+            let finished = finish(rounds, &output);
+            let is_enough = attempt == HIDDEN_SWITCHES_ATTEMPTS || !finished.proves_little(&output);
+            is_enough.then(|| finished.measured(&output))
+        });
+        let run = attempts.find_map(|run| run).expect("the last one counts");
+        every_caller_is_right(&program, &run, rounds, "clock_nanosleep");
+    }
+}
+
 /// Sleeps in faults are counted by the function of faults.c that slept, and their stacks are whole.
 /// Returns how often each slept; `None`: it cannot be tried here.
 fn faults_are_right(how: &str, rounds: u64) -> Option<[u64; 3]> {
@@ -395,7 +458,7 @@ fn a_library_of_a_process_that_is_gone() {
         running.signal(libc::SIGCONT);
         assert!(ended, "the program does not end");
         let finished = running.finish();
-        if attempt == HIDDEN_SWITCHES_ATTEMPTS || !finished.hides_switches(&report) {
+        if attempt == HIDDEN_SWITCHES_ATTEMPTS || !finished.proves_little(&report) {
             return plugin_is_right(&plugin, &host, &finished.measured(&report));
         }
     }

@@ -130,7 +130,7 @@ fn a_process_that_hangs_says_which_lock_and_who_holds_it() {
     let name = "a_process_that_hangs_says_which_lock_and_who_holds_it";
     let scratch = Scratch::new();
     let file = scratch.file("written").display().to_string();
-    let Some(hung) = process_with_a_held_lock(name, &file, 100_000) else {
+    let Some(hung) = process_with_a_held_lock(name, &file, 1_000_000) else {
         return;
     };
     let pid = hung.pid().to_string();
@@ -220,7 +220,7 @@ fn waits_that_began_before_the_session_are_counted_for_their_lock() {
     for attempt in 0..8 {
         let scratch = Scratch::new();
         let file = scratch.file("written").display().to_string();
-        let Some(hung) = process_with_a_held_lock(name, &file, 100_000) else {
+        let Some(hung) = process_with_a_held_lock(name, &file, 1_000_000) else {
             return;
         };
         // As long as it takes to be attached, which nobody tells.

@@ -351,7 +351,9 @@ fn the_mmap_lock_is_held_by_a_fault() {
                 run.fact("mapper_tid"),
                 run.fact("pid"),
             ];
-            assert!(known.iter().any(|tid| owner["tid"] == *tid), "{owner:#}");
+            // debox reads the mappings now and then, and holds the lock then as anybody.
+            let is_known = known.iter().any(|tid| owner["tid"] == *tid);
+            assert!(is_known || owner["comm"] == "debox", "{owner:#}");
             let is_reading = owner["certainty"] == "last reader"
                 && owner["comm"] == "reader"
                 && owner["doing"] == "mapped page read";

@@ -19,10 +19,12 @@
 #include <sys/un.h>
 #include "known.h"
 
-enum request { HELLO, ENABLE, FRAMES, RUN, ENROL, EVENTS, WRAPPER, ALIVE, REPORT };
+enum request { HELLO, ENABLE, FRAMES, RUN, ENROL, EVENTS, WRAPPER, ALIVE, REPORT, SHAPE };
 enum reply { WELCOME, ENABLED, NAMED, REFUSED, RUNNING, ENROLLED, SEEN, COUNTED, REPORTED };
 
-#define VERSION 4
+#define VERSION 5
+#define KEY_BYTES 16 /* of a user stack, and of how it is known again */
+#define SHAPE_BYTES 784
 
 struct packet {
 	unsigned char bytes[65536];
@@ -125,6 +127,8 @@ static int ask_to_run(int fd, uint64_t nonce)
 	add(&packet, 0);
 	add(&packet, 64); /* threads */
 	add(&packet, 0);
+	add(&packet, 0);
+	add(&packet, 0);
 	MUST(say(fd, &packet, -1, 0) == 0);
 	return hear(fd, &packet);
 }
@@ -198,12 +202,19 @@ static void be_slow(void)
 	}
 }
 
+static void add_noise(struct packet *packet, size_t size)
+{
+	add(packet, size);
+	memset(packet->bytes + packet->size, 0xff, size);
+	packet->size += size;
+}
+
 static void talk_nonsense(void)
 {
 	struct packet packet;
 	int fd, null = open("/dev/null", O_RDONLY);
 
-	for (int kind = 0; kind < 7; kind++) {
+	for (int kind = 0; kind < 8; kind++) {
 		int passed = -1;
 
 		fd = begin_run();
@@ -238,11 +249,17 @@ static void talk_nonsense(void)
 			add(&packet, HELLO);
 			add(&packet, VERSION);
 			break;
+		case 7: /* a stack that is too short to be one */
+			add(&packet, SHAPE);
+			add_noise(&packet, KEY_BYTES);
+			add_noise(&packet, SHAPE_BYTES - 1);
+			break;
 		}
 		MUST(say(fd, &packet, passed, 0) == 0);
 		must_end(fd);
 	}
-	/* What makes no sense and does no harm: an address of a process that there is not. */
+	/* What makes no sense and does no harm: an address of a process that there is not, and a
+	 * stack. */
 	fd = begin_run();
 	packet.size = 0;
 	add(&packet, WRAPPER);
@@ -250,6 +267,11 @@ static void talk_nonsense(void)
 	add(&packet, ~0ULL);
 	add(&packet, 1);
 	add(&packet, 0xffffffff);
+	MUST(say(fd, &packet, -1, 0) == 0);
+	packet.size = 0;
+	add(&packet, SHAPE);
+	add_noise(&packet, KEY_BYTES);
+	add_noise(&packet, SHAPE_BYTES);
 	MUST(say(fd, &packet, -1, 0) == 0);
 	MUST(count_alive(fd, 0) == 0);
 	close(fd);

@@ -6,14 +6,14 @@
 use serde::{Deserialize, Serialize};
 
 use super::wire::Blob;
-use crate::session::{Detail, Tap};
+use crate::session::{Detail, Options, Tap};
 use crate::symbols::Frame;
 
 /// Changes with any change of the messages.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// No request is longer; a longer packet is refused unread.
-pub const REQUEST_MAX: usize = 512;
+pub const REQUEST_MAX: usize = 1024;
 /// No reply is longer.
 pub const REPLY_MAX: usize = 32 * 1024;
 /// What does not fit in one follows a reply in packets of this size.
@@ -47,6 +47,8 @@ pub enum Request {
     Alive { tgid: u32 },
     /// What was measured so far; with `is_last` the session ends.
     Report { is_last: bool },
+    /// How the probes know a user stack again: a `user_shape_key` and a `user_shape`. Not answered.
+    Shape { key: Blob, shape: Blob },
 }
 
 /// A session as a client wants it.
@@ -84,20 +86,25 @@ impl Wish {
 pub struct RunWish {
     pub asked: Wish,
     pub io: bool,
+    pub callsites: bool,
+    /// Calls that took less are left out of the profile by call site.
+    pub slow_ns: u64,
 }
 
 impl RunWish {
-    pub fn new(tap: Tap, detail: Detail, max_threads: u32) -> RunWish {
+    pub fn new(options: &Options) -> RunWish {
         RunWish {
-            asked: Wish::new(tap, detail, max_threads),
-            io: detail.io,
+            asked: Wish::new(options.tap, options.detail, options.max_threads),
+            io: options.detail.io,
+            callsites: options.detail.callsites,
+            slow_ns: options.slow_ns,
         }
     }
 
     pub fn detail(&self) -> Detail {
         Detail {
             sleeps: self.asked.sleeps,
-            callsites: false,
+            callsites: self.callsites,
             irq: self.asked.irq,
             io: self.io,
         }
@@ -131,6 +138,9 @@ pub enum Reply {
     Alive { count: u32 },
     /// To `Report`: so many bytes follow (`wire.rs`).
     Report { size: u64 },
+    /// To `Events`, too: a user stack to be unwound (a `stack_ask`, and words of the stack). There may
+    /// be more.
+    Stack { ask: Blob },
 }
 
 /// The first answers of [`Reply`], as the same bytes: to be read where no memory may be taken.
@@ -200,6 +210,7 @@ mod tests {
 
     use super::*;
     use crate::outside;
+    use crate::tables::types;
 
     fn requests() -> impl Strategy<Value = Request> {
         let wish = (any::<bool>(), any::<bool>(), any::<bool>(), any::<u32>()).prop_map(
@@ -210,7 +221,24 @@ mod tests {
                 max_threads,
             },
         );
-        let run_wish = (wish.clone(), any::<bool>()).prop_map(|(asked, io)| RunWish { asked, io });
+        let run_wish = (wish.clone(), any::<(bool, bool, u64)>()).prop_map(
+            |(asked, (io, callsites, slow_ns))| RunWish {
+                asked,
+                io,
+                callsites,
+                slow_ns,
+            },
+        );
+        let shape = any::<(u64, u64)>().prop_map(|(ip, name)| Request::Shape {
+            key: Blob::of(&[types::user_shape_key {
+                ip,
+                ..Default::default()
+            }]),
+            shape: Blob::of(&[types::user_shape {
+                name,
+                ..Default::default()
+            }]),
+        });
         prop_oneof![
             any::<u32>().prop_map(|version| Request::Hello { version }),
             (any::<u64>(), wish).prop_map(|(nonce, wish)| Request::Enable { nonce, wish }),
@@ -224,6 +252,7 @@ mod tests {
                 offset,
                 rule
             }),
+            shape,
             any::<u32>().prop_map(|tgid| Request::Alive { tgid }),
             any::<bool>().prop_map(|is_last| Request::Report { is_last }),
         ]

@@ -4,15 +4,16 @@
 //! The command does not depend on the broker. When that has gone, what was handed over until then is
 //! kept; when one is back, the command's processes are enrolled again. The report says what is missing.
 
+mod tap;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, bail, ensure, Context, Result};
+use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nix::sys::socket::MsgFlags;
 
 use super::channel;
@@ -33,6 +34,9 @@ use crate::usertap::TapServer;
 /// up to the longest.
 const FIRST_CHECKPOINT: Duration = Duration::from_secs(1);
 const LONGEST_CHECKPOINT: Duration = Duration::from_secs(16);
+
+/// A broker that does not end a session for so long keeps nobody from going on.
+const LEAVE_TAKING_MS: u16 = 2000;
 
 /// No session's tables are larger.
 const REPORT_MAX: u64 = 256 << 20;
@@ -99,12 +103,6 @@ impl RemoteSession {
             bail!(
                 "the call tree inside the kernel (--trace) is not shown through the broker: run \
                  debox with sudo"
-            );
-        }
-        if options.detail.callsites {
-            bail!(
-                "whole user stacks (--detail callsites, --slow) are not taken through the broker, \
-                 which tells the caller of each sleeping call (--detail sleeps): run debox with sudo"
             );
         }
         kernel::require_tap(&options)?;
@@ -233,15 +231,20 @@ impl RemoteSession {
     /// Waits for events, for so long at most; whether there are more.
     fn take_in(&mut self, timeout: Duration) -> Result<bool> {
         let wait_ms = u16::try_from(timeout.as_millis()).unwrap_or(u16::MAX);
-        let Reply::Events {
-            ended,
-            call_sites,
-            resources,
-            is_more,
-        } = self.ask(&Request::Events { wait_ms })?
-        else {
-            bail!("its answer is out of turn");
-        };
+        let (ended, call_sites, resources, is_more) =
+            match self.ask(&Request::Events { wait_ms })? {
+                Reply::Events {
+                    ended,
+                    call_sites,
+                    resources,
+                    is_more,
+                } => (ended, call_sites, resources, is_more),
+                Reply::Stack { ask } => {
+                    self.unwind(ask.bytes())?;
+                    return Ok(true);
+                }
+                _ => bail!("its answer is out of turn"),
+            };
         for thread in items::<types::thread>(&ended)? {
             self.events.add_ended(&thread);
         }
@@ -260,6 +263,21 @@ impl RemoteSession {
             self.events.resources.learn(&seen);
         }
         Ok(is_more)
+    }
+
+    /// Unwinds a user stack for the probes, and tells them how to know it again.
+    fn unwind(&self, ask: &[u8]) -> Result<()> {
+        let answer = {
+            let mut processes = self.events.processes.borrow_mut();
+            self.events.stacks.borrow_mut().take(ask, &mut processes)
+        };
+        let Some(answer) = answer else { return Ok(()) };
+        let packet = protocol::encode(&Request::Shape {
+            key: Blob::of(&[answer.key]),
+            shape: Blob::of(&[answer.shape]),
+        });
+        channel::send(self.connection.as_fd(), &packet, &[], MsgFlags::empty())?;
+        Ok(())
     }
 
     /// Fetches what was measured so far.
@@ -341,6 +359,9 @@ impl RemoteSession {
     pub fn finish(mut self, outcome: Outcome) -> Result<Report> {
         if self.gone.is_none() {
             let fetched = self.take_all().and_then(|()| self.fetch(true));
+            if fetched.is_ok() {
+                self.wait_for_its_end();
+            }
             self.gone = fetched.err().map(|error| Gone::because(&error));
         }
         let mut notes = vec![
@@ -368,6 +389,12 @@ impl RemoteSession {
         let explainer =
             Explainer::with_symbols(&snapshot, &events.processes, &events.stacks, symbols.into());
         Ok(snapshot.report(outcome, &explainer, &events.resources))
+    }
+
+    /// Until the broker has taken back what it gave: the user's next run is to get it.
+    fn wait_for_its_end(&self) {
+        let mut polled = [PollFd::new(self.connection.as_fd(), PollFlags::POLLIN)];
+        let _ = poll(&mut polled, PollTimeout::from(LEAVE_TAKING_MS));
     }
 
     /// What the session measured, as far as it was fetched, with all of its threads.
@@ -414,7 +441,7 @@ impl RemoteSession {
 /// Asks a broker for a session.
 fn connect(path: &Path, options: &Options) -> Result<(OwnedFd, Option<TapServer>)> {
     let (connection, nonce) = client::greet(path)?;
-    let wish = RunWish::new(options.tap, options.detail, options.max_threads);
+    let wish = RunWish::new(options);
     let (reply, slots) = client::ask(&connection, &Request::Run { nonce, wish })?;
     let Reply::Running { slots: count } = reply else {
         return Err(client::unexpected(reply).into());
@@ -423,7 +450,7 @@ fn connect(path: &Path, options: &Options) -> Result<(OwnedFd, Option<TapServer>
         Tap::Kernel => None,
         Tap::User => {
             let slots = slots.context("the broker gave no slots")?;
-            Some(start_tap(&connection, count, slots)?)
+            Some(tap::start(&connection, count, slots)?)
         }
     };
     Ok((connection, tap))
@@ -477,67 +504,6 @@ fn processes_below(first: u32) -> Vec<u32> {
 fn items<T: Copy>(blob: &Blob) -> Result<Vec<T>> {
     blob.items()
         .ok_or_else(|| anyhow!("its answer is not understood"))
-}
-
-/// Answers the command's processes that ask for their slots.
-fn start_tap(connection: &OwnedFd, count: u32, slots: OwnedFd) -> Result<TapServer> {
-    let (_, tids) = client::hear(connection)?;
-    let tids = tids.context("the broker gave no table of threads")?;
-    let table = Tids::map(&tids, count).context("cannot map the table of threads")?;
-    let (slots_fd, tids_fd) = (slots.as_raw_fd(), tids.as_raw_fd());
-    let is_monitored = move |pid: u32| {
-        let _given_on = (&slots, &tids); // as long as there is somebody to answer
-        table.has(pid)
-    };
-    TapServer::start(count, slots_fd, tids_fd, false, is_monitored)
-}
-
-/// The thread of each slot, as the probes keep it: an array whose entries are eight bytes apart.
-struct Tids {
-    base: *const AtomicU32,
-    count: usize,
-}
-
-// SAFETY: the mapping belongs to this value alone, and its words are read as atomics.
-unsafe impl Send for Tids {}
-
-const STRIDE: usize = 2;
-
-impl Tids {
-    fn map(table: &OwnedFd, count: u32) -> io::Result<Tids> {
-        let count = count as usize;
-        // SAFETY: a new mapping, wherever there is room.
-        let base = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                count * STRIDE * 4,
-                libc::PROT_READ,
-                libc::MAP_SHARED,
-                table.as_raw_fd(),
-                0,
-            )
-        };
-        if base == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let base = base.cast_const().cast();
-        Ok(Tids { base, count })
-    }
-
-    fn has(&self, tid: u32) -> bool {
-        (0..self.count).any(|at| {
-            // SAFETY: inside of what is mapped, for as long as the value lives.
-            let word = unsafe { &*self.base.add(at * STRIDE) };
-            word.load(Ordering::Relaxed) == tid
-        })
-    }
-}
-
-impl Drop for Tids {
-    fn drop(&mut self) {
-        // SAFETY: the mapping is this value's own.
-        unsafe { libc::munmap(self.base.cast_mut().cast(), self.count * STRIDE * 4) };
-    }
 }
 
 impl fmt::Debug for RemoteSession {

@@ -79,13 +79,15 @@ pub fn serve(connection: &OwnedFd, peer: &Peer, wish: RunWish, stacks: &Stacks) 
             std::thread::sleep(wait);
             continue;
         }
+        let wait = if run.owes_news() {
+            Duration::ZERO
+        } else {
+            wait
+        };
         let is_asked = run.wait(connection, wait)?;
-        if run
-            .has_asked_until
-            .is_some_and(|until| run.has_news() || Instant::now() >= until)
-        {
+        if run.owes_news() {
             run.has_asked_until = None;
-            let reply = run.events();
+            let reply = run.news();
             say(connection, &reply, None)?;
         }
         if !is_asked {
@@ -134,6 +136,7 @@ struct Run {
     cooling: Vec<u32>,
     /// The client waits for events, until then.
     has_asked_until: Option<Instant>,
+    is_stack_next: bool,
 }
 
 impl Run {
@@ -147,6 +150,7 @@ impl Run {
         let options = Options {
             tap,
             detail: wish.detail(),
+            slow_ns: wish.slow_ns,
             max_threads,
             max_records,
             ..Options::default()
@@ -164,6 +168,7 @@ impl Run {
             reported: None,
             cooling: Vec::new(),
             has_asked_until: None,
+            is_stack_next: false,
         })
     }
 
@@ -176,7 +181,8 @@ impl Run {
             PollFd::new(connection.as_fd(), interest),
             PollFd::new(ring, interest),
         ];
-        let limit = PollTimeout::from(limit.as_millis() as u8 + 1);
+        let rounded = u8::from(!limit.is_zero());
+        let limit = PollTimeout::from(limit.as_millis() as u8 + rounded);
         let _ = poll(&mut polled, limit);
         let is_ready = |polled: &PollFd| polled.any() == Some(true);
         let (is_asked, has_seen) = (is_ready(&polled[0]), is_ready(&polled[1]));
@@ -189,8 +195,15 @@ impl Run {
     /// Whether there is something that has to be looked up while it is there.
     fn has_news(&self) -> bool {
         let events = self.session.events.borrow();
-        let resources = events.forwarded.as_ref().map(|held| &held.resources);
-        !events.call_sites.is_empty() || resources.is_some_and(|held| !held.is_empty())
+        let held = events.forwarded.as_ref();
+        !events.call_sites.is_empty()
+            || held.is_some_and(|held| !(held.resources.is_empty() && held.stacks.is_empty()))
+    }
+
+    /// Whether the client waits for events, and has to wait no longer.
+    fn owes_news(&self) -> bool {
+        let until = self.has_asked_until;
+        until.is_some_and(|until| self.has_news() || Instant::now() >= until)
     }
 
     /// Under the user tap the client's processes write their records themselves.
@@ -231,6 +244,7 @@ impl Run {
                 offset,
                 rule,
             } => self.learn(tgid, ip, offset, rule),
+            Request::Shape { key, shape } => self.learn_stack(&key, &shape)?,
             Request::Alive { tgid } => {
                 let count = self.session.threads_alive(tgid)? as u32;
                 say(connection, &Reply::Alive { count }, None)?;
@@ -294,6 +308,21 @@ impl Run {
         Ok(())
     }
 
+    /// A user stack, which is too large for a reply with others; after it, other events.
+    fn news(&mut self) -> Reply {
+        self.is_stack_next = !self.is_stack_next;
+        let ask = self.is_stack_next.then(|| {
+            let mut events = self.session.events.borrow_mut();
+            events.forwarded.as_mut()?.stacks.pop_front()
+        });
+        match ask.flatten() {
+            Some(ask) => Reply::Stack {
+                ask: Blob::of(&ask),
+            },
+            None => self.events(),
+        }
+    }
+
     fn events(&mut self) -> Reply {
         fn batch<T: Copy>(from: &mut Vec<T>) -> Blob {
             let count = from.len().min(BATCH);
@@ -309,7 +338,7 @@ impl Run {
         let mut resources = Blob::default();
         if let Some(held) = &mut events.forwarded {
             resources = batch(&mut held.resources);
-            is_more |= !held.resources.is_empty();
+            is_more |= !(held.resources.is_empty() && held.stacks.is_empty());
         }
         Reply::Events {
             ended: Blob::of(&ended),
@@ -333,6 +362,29 @@ impl Run {
             tables::bytes_of(&value),
             MapFlags::EXIST,
         );
+    }
+
+    /// How the client's own stacks are known again: what is wrong in it misnames these only.
+    fn learn_stack(&self, key: &Blob, shape: &Blob) -> Result<()> {
+        fn one<T: Copy>(blob: &Blob) -> Option<T> {
+            match blob.items()?[..] {
+                [item] => Some(item),
+                _ => None,
+            }
+        }
+        let (Some(key), Some(shape)) = (
+            one::<types::user_shape_key>(key),
+            one::<types::user_shape>(shape),
+        ) else {
+            bail!("the shape of a user stack is not understood");
+        };
+        // Best effort, as in a session of one's own.
+        let _ = self.session.skel.maps.user_shapes.update(
+            tables::bytes_of(&key),
+            tables::bytes_of(&shape),
+            MapFlags::ANY,
+        );
+        Ok(())
     }
 
     fn report(&mut self, connection: &OwnedFd, is_last: bool) -> Result<()> {

@@ -21,6 +21,10 @@ impl Blob {
         Blob(items.iter().flat_map(tables::bytes_of).copied().collect())
     }
 
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
     /// `None` if these are not whole structs.
     pub fn items<T: Copy>(&self) -> Option<Vec<T>> {
         let chunks = self.0.chunks_exact(std::mem::size_of::<T>());
@@ -50,8 +54,9 @@ impl Table {
 #[derive(Serialize, Deserialize)]
 struct Wire {
     user_tap: bool,
-    /// sleeps, irq, io
-    detail: [bool; 3],
+    /// sleeps, callsites, irq, io
+    detail: [bool; 4],
+    slow_ns: u64,
     started_ns: u64,
     stopped_ns: u64,
     steal_ns: Option<u64>,
@@ -200,7 +205,8 @@ pub fn encode(snapshot: &Snapshot, ended: usize, places: &Places) -> Vec<u8> {
     let detail = snapshot.detail;
     protocol::encode(&Wire {
         user_tap: snapshot.tap == Tap::User,
-        detail: [detail.sleeps, detail.irq, detail.io],
+        detail: [detail.sleeps, detail.callsites, detail.irq, detail.io],
+        slow_ns: snapshot.slow_ns,
         started_ns: snapshot.started_ns,
         stopped_ns: snapshot.stopped_ns,
         steal_ns: snapshot.steal_ns,
@@ -239,7 +245,7 @@ pub struct Received {
 /// `None` if that is not the whole of one snapshot.
 pub fn decode(bytes: &[u8]) -> Option<Received> {
     let wire: Wire = protocol::decode(bytes)?;
-    let [sleeps, irq, io] = wire.detail;
+    let [sleeps, callsites, irq, io] = wire.detail;
     let rows: BTreeMap<u32, types::row> = wire.rows.entries()?.into_iter().collect();
     let snapshot = Snapshot {
         tap: if wire.user_tap {
@@ -249,11 +255,11 @@ pub fn decode(bytes: &[u8]) -> Option<Received> {
         },
         detail: Detail {
             sleeps,
-            callsites: false,
+            callsites,
             irq,
             io,
         },
-        slow_ns: 0,
+        slow_ns: wire.slow_ns,
         started_ns: wire.started_ns,
         stopped_ns: wire.stopped_ns,
         steal_ns: wire.steal_ns,

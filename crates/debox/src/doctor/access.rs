@@ -43,8 +43,8 @@ pub(super) fn privilege(is_brokered: bool) -> Finding {
         if is_brokered {
             return Finding::limits(need, found)
                 .cost(
-                    "the broker's probes do the work: the call tree (--trace), whole user stacks \
-                     (--detail callsites) and `debox attach` are not to be had",
+                    "the broker's probes do the work: the call tree (--trace), --trigger, `debox attach`, \
+                     `debox record` and `debox guard` are not to be had",
                 )
                 .remedy(remedy);
         }

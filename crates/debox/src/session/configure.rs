@@ -150,6 +150,10 @@ pub(super) fn configure_role(
         .retired_threads
         .set_max_entries(options.max_threads)?;
     let Role::Shared { clients } = role else {
+        // They are passed on at once, and are not unwound here.
+        if options.detail.callsites {
+            open.maps.stack_asks.set_max_entries(8 << 20)?;
+        }
         return Ok(());
     };
     open.maps.clients.set_max_entries(clients)?;

@@ -1,6 +1,7 @@
 //! What comes through the ring buffer, kept until it is reported or looked up.
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 
 use crate::process::Processes;
 use crate::resources::Resources;
@@ -32,12 +33,28 @@ pub(crate) struct Events {
 #[derive(Default)]
 pub(crate) struct Forwarded {
     pub resources: Vec<types::resource_seen>,
+    /// User stacks to be unwound, and code that was mapped.
+    pub stacks: VecDeque<Box<[u8]>>,
     /// What there was no room for, until it is asked for.
     pub dropped: u64,
 }
 
 /// Events that wait for another process, of each kind, at most.
 const MAX_FORWARDED: usize = 4096;
+/// User stacks that do: each has up to 17 KB.
+const MAX_FORWARDED_STACKS: usize = 1024;
+
+impl Forwarded {
+    pub fn add_stack(&mut self, bytes: &[u8]) {
+        if self.stacks.len() < MAX_FORWARDED_STACKS {
+            self.stacks.push_back(bytes.into());
+        } else {
+            // What is mapped can be looked up without.
+            let ask = tables::read_value::<types::stack_ask>(bytes);
+            self.dropped += u64::from(ask.is_some_and(|ask| ask.name != 0));
+        }
+    }
+}
 
 impl Events {
     pub(crate) fn take(&mut self, bytes: &[u8]) {
@@ -122,6 +139,18 @@ mod tests {
             forwarded: Some(Forwarded::default()),
             ..Events::default()
         };
+        let mut stack = types::stack_ask::default();
+        for name in [1, 0] {
+            stack.name = name;
+            for _ in 0..MAX_FORWARDED_STACKS / 2 + 1 {
+                let held = events.forwarded.as_mut().unwrap();
+                held.add_stack(tables::bytes_of(&stack));
+            }
+        }
+        stack.name = 1;
+        let held = events.forwarded.as_mut().unwrap();
+        held.add_stack(tables::bytes_of(&stack));
+        assert_eq!((held.stacks.len(), held.dropped), (MAX_FORWARDED_STACKS, 1));
         for _ in 0..MAX_FORWARDED + 3 {
             events.take(tables::bytes_of(&site));
             events.take(tables::bytes_of(&resource));
@@ -131,7 +160,7 @@ mod tests {
             .forwarded
             .as_ref()
             .map(|held| (held.resources.len(), held.dropped));
-        assert_eq!(held, Some((MAX_FORWARDED, 6)));
+        assert_eq!(held, Some((MAX_FORWARDED, 7)));
         assert_eq!(events.call_sites.len(), MAX_FORWARDED);
         assert_eq!(
             (events.ended.len(), events.ended_unlisted.len()),

@@ -1,0 +1,72 @@
+//! The user tap of a run through the broker: the command's processes ask here for the slots that the
+//! broker gave.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use anyhow::{Context, Result};
+
+use crate::broker::client;
+use crate::usertap::TapServer;
+
+/// Answers the command's processes that ask for their slots.
+pub fn start(connection: &OwnedFd, count: u32, slots: OwnedFd) -> Result<TapServer> {
+    let (_, tids) = client::hear(connection)?;
+    let tids = tids.context("the broker gave no table of threads")?;
+    let table = Tids::map(&tids, count).context("cannot map the table of threads")?;
+    let (slots_fd, tids_fd) = (slots.as_raw_fd(), tids.as_raw_fd());
+    let is_monitored = move |pid: u32| {
+        let _given_on = (&slots, &tids); // as long as there is somebody to answer
+        table.has(pid)
+    };
+    TapServer::start(count, slots_fd, tids_fd, false, is_monitored)
+}
+
+/// The thread of each slot, as the probes keep it: an array whose entries are eight bytes apart.
+struct Tids {
+    base: *const AtomicU32,
+    count: usize,
+}
+
+// SAFETY: the mapping belongs to this value alone, and its words are read as atomics.
+unsafe impl Send for Tids {}
+
+const STRIDE: usize = 2;
+
+impl Tids {
+    fn map(table: &OwnedFd, count: u32) -> io::Result<Tids> {
+        let count = count as usize;
+        // SAFETY: a new mapping, wherever there is room.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                count * STRIDE * 4,
+                libc::PROT_READ,
+                libc::MAP_SHARED,
+                table.as_raw_fd(),
+                0,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let base = base.cast_const().cast();
+        Ok(Tids { base, count })
+    }
+
+    fn has(&self, tid: u32) -> bool {
+        (0..self.count).any(|at| {
+            // SAFETY: inside of what is mapped, for as long as the value lives.
+            let word = unsafe { &*self.base.add(at * STRIDE) };
+            word.load(Ordering::Relaxed) == tid
+        })
+    }
+}
+
+impl Drop for Tids {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this value's own.
+        unsafe { libc::munmap(self.base.cast_mut().cast(), self.count * STRIDE * 4) };
+    }
+}
