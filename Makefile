@@ -33,7 +33,7 @@ test:
 	scripts/setup build test guest browser
 	scripts/test
 
-# The tests on three other kernels, booted under emulation: some hours.
+# The tests on three other kernels, booted under emulation, all at once: an hour on two processors.
 matrix:
 	scripts/setup build test guest
 	scripts/guests

@@ -114,7 +114,6 @@ static __always_inline __u64 run_delay(struct task_struct *task)
 static __always_inline void begin_life(struct thread *thread, struct task_struct *task, __u64 now,
 				       enum mode mode)
 {
-	thread->state = THREAD_LIVE;
 	thread->birth_ns = now;
 	thread->begin_ns = now;
 	thread->stamp_ns = now;
@@ -127,6 +126,9 @@ static __always_inline void begin_life(struct thread *thread, struct task_struct
 	snapshot(thread, task);
 	if (want_records)
 		write_totals(thread, now, false);
+	barrier();
+	/* Last: it may be running on another CPU, and make a call in this moment. */
+	thread->state = THREAD_LIVE;
 }
 
 static __always_inline void clear_parts(struct thread *thread)

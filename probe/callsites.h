@@ -19,8 +19,8 @@ static __always_inline bool changes_stack(__u32 call)
 	return call == NR_RT_SIGRETURN || call == NR_EXECVE || call == NR_EXECVEAT;
 }
 
-/* Of the current thread, in a call. */
-__noinline __u64 take_user_stack(struct thread *thread, __u32 deep)
+/* The immediate call site of the current thread, in a call, and the words above it. */
+__noinline __u64 take_shallow_stack(struct thread *thread)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
@@ -30,11 +30,6 @@ __noinline __u64 take_user_stack(struct thread *thread, __u32 deep)
 
 	if (!regs || !thread)
 		return 0;
-	if (deep) {
-		hash = take_deep_stack(thread, 0);
-		if (hash)
-			return hash;
-	}
 	stack = bpf_map_lookup_elem(&user_stack_scratch, &zero);
 	if (!stack)
 		return 0;
@@ -42,6 +37,15 @@ __noinline __u64 take_user_stack(struct thread *thread, __u32 deep)
 	hash = take_immediate_site(thread, stack, regs);
 	keep_user_stack(hash, stack);
 	return hash;
+}
+
+/* Of the current thread, in a call. Inline: 6.1 has no room for one function more on the way down.
+ */
+static __always_inline __u64 take_user_stack(struct thread *thread, bool deep)
+{
+	__u64 hash = deep ? take_deep_stack(thread, 0) : 0;
+
+	return hash ? hash : take_shallow_stack(thread);
 }
 
 /* For calls whose stack is gone when they end. */

@@ -81,11 +81,11 @@ static __always_inline __u32 inner_frames(__u32 frames)
 }
 
 /* One word of the stack: the next frame's return address, or a second copy of an earlier one? */
-__noinline int learn_word(__u32 word)
+static long learn_word(__u32 index, struct stack_scratch **holder)
 {
 	__u32 zero = 0;
 	struct stack_scratch *scratch = bpf_map_lookup_elem(&stack_scratch, &zero);
-	__u32 found, inner;
+	__u32 found, inner, word = index;
 	__u64 value;
 
 	if (!scratch || word >= SHAPE_WORDS)
@@ -116,14 +116,6 @@ __noinline int learn_word(__u32 word)
 	return 0;
 }
 
-static long learn_next_word(__u32 index, void *unused)
-{
-	long stops = learn_word(index);
-
-	asm("" : "+r"(stops)); /* the compiler knows that it is 0 or 1, the verifier does not */
-	return stops & 1;
-}
-
 static __always_inline void learn_shape(struct stack_scratch *scratch, struct shape_key *key,
 					__u64 sp, __u64 name, __u64 site, __u32 frames)
 {
@@ -140,7 +132,7 @@ static __always_inline void learn_shape(struct stack_scratch *scratch, struct sh
 	scratch->shape.name = name;
 	scratch->shape.site = site;
 	scratch->shape.frames = frames;
-	bpf_loop(words, learn_next_word, 0, 0);
+	bpf_loop(words, learn_word, &scratch, 0);
 	if (scratch->found == frames && !scratch->repeated)
 		bpf_map_update_elem(&shapes, key, &scratch->shape, BPF_ANY);
 }

@@ -38,8 +38,9 @@ static __noinline bool enter_otherwise(unsigned long long *ctx, struct task_stru
 {
 	long id = ctx[1];
 
-	if (thread->state == THREAD_ARMED) {
-		if (id != NR_EXECVE && id != NR_EXECVEAT)
+	if (thread->state != THREAD_LIVE) {
+		/* Neither: it is being enrolled in this moment, or it was let go. */
+		if (thread->state != THREAD_ARMED || (id != NR_EXECVE && id != NR_EXECVEAT))
 			return false;
 		begin_life(thread, task, now, MODE_RUNNING);
 	}

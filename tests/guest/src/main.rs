@@ -57,8 +57,8 @@ struct Options {
     #[arg(long)]
     all: bool,
 
-    /// Minutes that a guest may take, all tests included: an hour and a half on a machine that does
-    /// nothing else.
+    /// Minutes that a guest may take, all tests included: an hour on two processors that do nothing
+    /// else.
     #[arg(long, default_value_t = 240)]
     minutes: u64,
 
