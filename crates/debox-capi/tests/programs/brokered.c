@@ -197,7 +197,7 @@ static int connect_broker(void)
 /* Sends a hello and returns the length of the answer, which is in `answer`. */
 static ssize_t hello(int fd, unsigned char *answer, size_t room)
 {
-	static const unsigned char message[] = {0, 4}; /* the version */
+	static const unsigned char message[] = {0, 5}; /* the version */
 
 	if (send(fd, message, sizeof(message), MSG_NOSIGNAL) != sizeof(message))
 		return -1;
@@ -300,7 +300,7 @@ static void check_reused(void)
 /* Messages that mean nothing, too long, or full of descriptors: the connection ends, no more. */
 static void check_nonsense(void)
 {
-	unsigned char bytes[1024] = {0xff, 0xff, 0xff}, answer[256];
+	unsigned char bytes[2048] = {0xff, 0xff, 0xff}, answer[256];
 	int fds[200], fd;
 	char control[CMSG_SPACE(sizeof(fds))] = {};
 	struct iovec data = {bytes, 8};
@@ -310,7 +310,7 @@ static void check_nonsense(void)
 				 .msg_controllen = sizeof(control)};
 	struct cmsghdr *header = (void *)control;
 
-	for (size_t length = 1; length <= sizeof(bytes); length += 93) {
+	for (size_t length = 1; length <= sizeof(bytes); length += 187) {
 		fd = connect_broker();
 		CHECK(fd >= 0, "connect: %s", strerror(errno));
 		CHECK(send(fd, bytes, length, MSG_NOSIGNAL) == (ssize_t)length, "send");

@@ -9,7 +9,7 @@ use super::wire::Blob;
 use crate::session::{Detail, Options, Tap};
 use crate::symbols::Frame;
 
-/// Changes with any change of the messages.
+/// Changes with any change of the messages; `broker_client.c` and `brokered.c` of the tests know it, too.
 pub const VERSION: u32 = 5;
 
 /// No request is longer; a longer packet is refused unread.
