@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use crate::debox_binary;
 use crate::program;
+use crate::skipped;
 use crate::wait_for;
 use crate::Debox;
 use crate::Finished;
@@ -149,6 +150,18 @@ impl Place {
             "env".to_string(),
             format!("DEBOX_BROKER={}", self.socket().display()),
         ]
+    }
+
+    /// The same in a PID namespace of its own; `None`, and told, where this machine allows none.
+    pub fn words_in_namespace(&self, user: u32) -> Option<Vec<String>> {
+        let inside = ["unshare", "--pid", "--fork", "--mount-proc"].map(String::from);
+        let mut tried = Command::new("unshare");
+        let tried = tried.args(&inside[1..]).arg("true").status();
+        if !tried.is_ok_and(|status| status.success()) {
+            skipped("PID namespace", "this machine does not allow one");
+            return None;
+        }
+        Some([inside.to_vec(), self.words_of(user)].concat())
     }
 
     /// `debox run` of a copy of a truth program.

@@ -19,7 +19,6 @@ use debox_tests::brokered::Place;
 use debox_tests::brokered::OTHER;
 use debox_tests::brokered::USER;
 use debox_tests::program;
-use debox_tests::skipped;
 use debox_tests::slowness;
 use debox_tests::wait_for;
 use debox_tests::Debox;
@@ -150,16 +149,10 @@ fn of_others_it_is_told_that_there_is_one() {
 fn numbers_are_those_of_the_users_pid_namespace() {
     let _alone = alone();
     let place = Place::with_broker(&[]);
-    let inside = ["unshare", "--pid", "--fork", "--mount-proc"].map(String::from);
-    let tried = Command::new("unshare")
-        .args(&inside[1..])
-        .arg("true")
-        .status();
-    if !tried.is_ok_and(|status| status.success()) {
-        return skipped("PID namespace", "this machine does not allow one");
-    }
+    let Some(wrap) = place.words_in_namespace(USER) else {
+        return;
+    };
     let output = place.report_file();
-    let wrap = [inside.to_vec(), place.words_of(USER)].concat();
     let debox = place.run("pipe_read").args(["child", "100", "5"]);
     let debox = debox
         .options(["--format", "json", "--output"])
@@ -228,6 +221,12 @@ fn what_is_not_to_be_had_is_refused_in_a_sentence() {
         again.status.success()
     });
     assert!(again, "what was given is not taken back");
+    // One run after another is one at a time.
+    for _ in 0..3 {
+        let next = place.start(USER, &[debox, "run", "--", "true"]);
+        let next = next.wait_with_output().expect("own child");
+        assert!(next.status.success(), "{next:?}");
+    }
 }
 
 #[test]
