@@ -177,21 +177,27 @@ impl Place {
     /// Runs it as a user, expects success, and reads and checks the JSON report.
     #[track_caller]
     pub fn report_of(&self, user: u32, make: impl Fn() -> Debox) -> Measured {
+        self.report_under(&self.words_of(user), make)
+    }
+
+    /// The same by way of these words, which make a user of who runs it.
+    #[track_caller]
+    pub fn report_under(&self, wrap: &[String], make: impl Fn() -> Debox) -> Measured {
         for _ in 1..HIDDEN_SWITCHES_ATTEMPTS {
-            let (output, finished) = self.write_report(user, make());
+            let (output, finished) = self.write_report(wrap, make());
             if !finished.proves_little(&output) {
                 return finished.measured(&output);
             }
         }
-        let (output, finished) = self.write_report(user, make());
+        let (output, finished) = self.write_report(wrap, make());
         finished.measured(&output)
     }
 
     #[track_caller]
-    fn write_report(&self, user: u32, debox: Debox) -> (PathBuf, Finished) {
+    fn write_report(&self, wrap: &[String], debox: Debox) -> (PathBuf, Finished) {
         let output = self.report_file();
         let debox = debox.options(["--format", "json", "--output"]);
-        let finished = debox.options([&output]).finish_under(&self.words_of(user));
+        let finished = debox.options([&output]).finish_under(wrap);
         assert!(finished.status.success(), "{finished}");
         (output, finished)
     }
