@@ -2,7 +2,8 @@
 /*
  * irq.h: interrupts that run on top of a monitored thread (detail "irq").
  *
- * Hard and soft interrupts nest; what counts is from the first entry to the last exit on a CPU.
+ * Hard and soft interrupts nest; what counts is from the first entry to the last exit on a CPU, and
+ * the gate lets only these through.
  * Soft interrupts that a call raises itself and that run before it goes on, as on the loopback
  * device, are interrupts too. What an interrupt does before its tracepoint and after it stays in
  * cpu.
@@ -12,23 +13,10 @@
 
 #include "calls.h"
 
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u32);
-} irq_depth SEC(".maps");
-
 static __always_inline int irq_begins(void)
 {
-	struct task_struct *task = bpf_get_current_task_btf();
-	struct thread *thread;
-	__u32 zero = 0, *depth;
+	struct thread *thread = thread_of(bpf_get_current_task_btf());
 
-	depth = bpf_map_lookup_elem(&irq_depth, &zero);
-	if (!depth || (*depth)++)
-		return 0;
-	thread = thread_of(task);
 	/* Not while a probe is at work on the thread: its own time is too short to matter. */
 	if (!thread || thread->state != THREAD_LIVE || thread->busy || thread->mode != MODE_RUNNING)
 		return 0;
@@ -39,15 +27,8 @@ static __always_inline int irq_begins(void)
 
 static __always_inline int irq_ends(void)
 {
-	struct task_struct *task = bpf_get_current_task_btf();
-	struct thread *thread;
-	__u32 zero = 0, *depth;
+	struct thread *thread = thread_of(bpf_get_current_task_btf());
 
-	depth = bpf_map_lookup_elem(&irq_depth, &zero);
-	/* Zero: attached in the middle of an interrupt. */
-	if (!depth || !*depth || --(*depth))
-		return 0;
-	thread = thread_of(task);
 	if (!thread || thread->mode != MODE_IRQ)
 		return 0;
 	close_part(thread, PART_IRQ, bpf_ktime_get_ns());

@@ -10,6 +10,12 @@
 #include "sleepers.h"
 #include "usertap.h"
 
+static __always_inline void forget_task(struct task_struct *task)
+{
+	leave_gate(task);
+	bpf_task_storage_delete(&task_index, task);
+}
+
 /* Gives the task an entry in `threads`, cleared. `client` is for sessions of the broker. */
 static __always_inline struct thread *new_thread(struct task_struct *task, __u32 client,
 						 __u32 *index_out)
@@ -30,7 +36,8 @@ static __always_inline struct thread *new_thread(struct task_struct *task, __u32
 	if (!thread)
 		goto none;
 	stored = bpf_task_storage_get(&task_index, task, &zero, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	if (!stored) {
+	if (!stored || !join_gate(task)) {
+		bpf_task_storage_delete(&task_index, task); /* if it is there */
 		bpf_map_push_elem(&free_threads, &index, 0);
 		goto none;
 	}
@@ -42,7 +49,7 @@ static __always_inline struct thread *new_thread(struct task_struct *task, __u32
 	thread->task = (__u64)task;
 	thread->client = client;
 	if (shared_slots && (!owner || !take_slot(owner, thread))) {
-		bpf_task_storage_delete(&task_index, task);
+		forget_task(task);
 		bpf_map_push_elem(&free_threads, &index, 0);
 		goto none;
 	}
@@ -143,7 +150,7 @@ static __noinline int leave(struct thread *thread, struct task_struct *task, __u
 		close_part(thread, PART_CPU, now);
 	thread->flags |= THREAD_LEFT;
 	end_life(thread, task, 0, now, true);
-	bpf_task_storage_delete(&task_index, task);
+	forget_task(task);
 	return 0;
 }
 
@@ -277,7 +284,7 @@ static __always_inline void release(struct task_struct *task, struct thread *thr
 	if (before == THREAD_FREE || before == THREAD_ENDED)
 		return;
 	thread->task = 0;
-	bpf_task_storage_delete(&task_index, task);
+	forget_task(task);
 	end_slot(thread, index);
 	bpf_map_push_elem(&retired_threads, &index, 0);
 }
@@ -381,6 +388,15 @@ int release_tasks(struct bpf_iter__task *ctx)
 	client = thread ? client_of(thread) : 0;
 	if (client && client->state != CLIENT_LIVE)
 		release(task, thread);
+	return 0;
+}
+
+/* Before the session's number may be another's: tasks that it still has at the gate are let go. */
+SEC("iter/task")
+int leave_gate_tasks(struct bpf_iter__task *ctx)
+{
+	if (ctx->task)
+		leave_gate(ctx->task);
 	return 0;
 }
 

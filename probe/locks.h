@@ -1,37 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0 */
 /*
  * locks.h: contended kernel locks: which one a sleep waits for, how many wait, how long was spun.
- *
- * contention_begin (5.19) comes again without an end when a mutex goes from spinning to sleeping
- * and back, so the lock that a task contends for is kept with the task. All tasks are followed, to
- * count waiters that are not monitored.
  */
 #ifndef PROBE_LOCKS_H
 #define PROBE_LOCKS_H
 
 #include "calls.h"
 #include "context.h"
-#include "waiters.h"
+#include "counted.h"
+#include "gate.h"
 
-struct contended {
-	__u64 lock;
-	__u32 flags;
-	__u32 waiters; /* when this task joined, itself included */
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, int);
-	__type(value, struct contended);
-} contended_lock SEC(".maps");
-
-/* The lock that the task is waiting for, if any. */
-static __always_inline struct contended *contended_of(struct task_struct *task)
+/* Not static, so that it is verified once. */
+__noinline __u32 count_lock_waiters(__u64 lock)
 {
-	struct contended *contended = bpf_task_storage_get(&contended_lock, task, 0, 0);
-
-	return contended && contended->lock ? contended : 0;
+	return count_in_waiters(&lock_waiters, lock);
 }
 
 /* include/linux/hung_task.h: what the low bits of task->blocker mean. */
@@ -79,7 +61,8 @@ static __noinline bool note_lock(struct thread *thread, struct task_struct *task
 	if (contended && (!lock || lock == contended->lock)) {
 		thread->resource = contended->lock;
 		thread->lock_flags = contended->flags;
-		thread->waiters_entry = contended->waiters;
+		/* Those whose wait began before anybody looked are the session's own to count. */
+		thread->waiters_entry = contended->waiters + count_waiters(contended->lock);
 		return true;
 	}
 	thread->resource = lock; /* its event was not seen */
@@ -94,7 +77,7 @@ static __noinline bool note_lock(struct thread *thread, struct task_struct *task
  */
 static __always_inline void begin_spin(struct thread *thread, void *lock)
 {
-	if (user_tap || !thread || thread->state != THREAD_LIVE || thread->mode != MODE_RUNNING ||
+	if (user_tap || thread->state != THREAD_LIVE || thread->mode != MODE_RUNNING ||
 	    thread->busy || thread->spin_lock)
 		return;
 	begin_work(thread);
@@ -106,7 +89,7 @@ static __always_inline void begin_spin(struct thread *thread, void *lock)
 
 static __always_inline void end_spin(struct thread *thread, void *lock)
 {
-	if (user_tap || !thread || !thread->spin_lock || thread->spin_lock != (__u64)lock)
+	if (user_tap || !thread->spin_lock || thread->spin_lock != (__u64)lock)
 		return;
 	begin_work(thread);
 	close_part(thread, PART_CPU, bpf_ktime_get_ns());
@@ -115,38 +98,26 @@ static __always_inline void end_spin(struct thread *thread, void *lock)
 	end_work(thread);
 }
 
+/* The gate has noted the lock with the task. */
 SEC("tp_btf/contention_begin")
 int BPF_PROG(on_contention_begin, void *lock, unsigned int flags)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
-	struct contended *contended;
-	struct thread *thread;
+	struct thread *thread = thread_of(task);
 
+	if (!thread)
+		return 0;
 	/* Spinlocks and rwlocks; what interrupts spin for is not the call's. */
 	if ((flags & LCB_F_SPIN) && !(flags & LCB_F_MUTEX)) {
-		if (!user_tap && task->bpf_storage && is_own_context(task))
-			begin_spin(thread_of(task), lock);
+		if (!user_tap && is_own_context(task))
+			begin_spin(thread, lock);
 		return 0;
 	}
-	if (!flags) /* down() alone passes none */
-		flags = DEBOX_LOCK_SEMAPHORE;
-	thread = thread_of(task);
 	if (flags & LCB_F_SPIN)
 		begin_spin(thread, lock);
 	else
 		end_spin(thread, lock);
-	contended = bpf_task_storage_get(&contended_lock, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	if (!contended)
-		return 0;
-	if (contended->lock != (__u64)lock) {
-		if (contended->lock) /* its end was not seen */
-			remove_waiter(contended->lock);
-		contended->lock = (__u64)lock;
-		contended->waiters = add_waiter((__u64)lock);
-	}
-	contended->flags = flags & ~LCB_F_SPIN;
-	if (thread)
-		thread->contending = 1;
+	thread->contending = 1;
 	return 0;
 }
 
@@ -154,19 +125,12 @@ SEC("tp_btf/contention_end")
 int BPF_PROG(on_contention_end, void *lock, int ret)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
-	struct contended *contended;
-	struct thread *thread;
+	struct thread *thread = thread_of(task);
 
-	if (!task->bpf_storage)
+	if (!thread)
 		return 0;
-	thread = thread_of(task);
 	end_spin(thread, lock);
-	contended = contended_of(task);
-	if (!contended || contended->lock != (__u64)lock)
-		return 0;
-	contended->lock = 0;
-	remove_waiter((__u64)lock);
-	if (thread)
+	if (thread->contending && !contended_of(task))
 		thread->contending = 0;
 	return 0;
 }

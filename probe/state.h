@@ -9,6 +9,7 @@
 #ifndef PROBE_STATE_H
 #define PROBE_STATE_H
 
+#include "gate.h"
 #include "kernel.h"
 #include "shared.h"
 
@@ -28,6 +29,7 @@ const volatile __u64 slow_ns = 0;	  /* with want_callsites: shorter calls are no
 const volatile bool for_others = false;	  /* the broker's: for processes without privilege */
 const volatile bool shared_slots = false; /* with many clients, each with slots of its own */
 const volatile __u64 name_key[2] = {};	  /* kernel addresses are named with it for others */
+const volatile __u32 gate_bit = 1;	  /* which of the gate's sessions this is */
 const volatile __u32 max_threads = 1;
 const volatile __u32 max_records = 1;
 
@@ -225,6 +227,28 @@ static __always_inline struct thread *thread_with_storage(struct task_struct *ta
 static __always_inline struct thread *thread_of(struct task_struct *task)
 {
 	return task->bpf_storage ? thread_with_storage(task) : 0;
+}
+
+/* Has the gate let the task's events through to this session. */
+static __always_inline bool join_gate(struct task_struct *task)
+{
+	struct gate_task fresh = {};
+	struct gate_task *at_gate;
+
+	at_gate = bpf_task_storage_get(&gate_tasks, task, &fresh, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!at_gate)
+		return false;
+	__sync_fetch_and_or(&at_gate->sessions, gate_bit);
+	return true;
+}
+
+/* The element stays: another session may be joining at this moment. */
+static __always_inline void leave_gate(struct task_struct *task)
+{
+	struct gate_task *at_gate = bpf_task_storage_get(&gate_tasks, task, 0, 0);
+
+	if (at_gate)
+		__sync_fetch_and_and(&at_gate->sessions, ~gate_bit);
 }
 
 static __always_inline void copy_comm(char *to, struct task_struct *task)

@@ -19,7 +19,7 @@
 #include "life.h"
 #include "trigger.h"
 #include "locks.h"
-#include "waiters.h"
+#include "counted.h"
 #include "waits.h"
 
 #define NR_SCHED_YIELD 24
@@ -121,16 +121,17 @@ static __always_inline void begin_sleep(struct thread *thread, struct task_struc
 /* How many waiters the sleep that ended leaves behind. */
 static __always_inline __u32 leave_waiters(struct thread *thread)
 {
-	__u32 left;
+	__u32 left = 0;
 
+	if (thread->flags & THREAD_LOCK)
+		left = count_lock_waiters(thread->resource);
 	if (thread->flags & THREAD_COUNTED)
-		return remove_waiter(thread->resource);
-	if (thread->flags & THREAD_LOCK) {
-		/* Still counted until contention_end: leave the sleeper itself out. */
-		left = count_waiters(thread->resource);
-		return left ? left - 1 : 0;
-	}
-	return 0;
+		return left + remove_waiter(thread->resource);
+	if (!(thread->flags & THREAD_LOCK))
+		return 0;
+	/* Still counted until contention_end: leave the sleeper itself out. */
+	left += count_waiters(thread->resource);
+	return left ? left - 1 : 0;
 }
 
 /* `has_stack`: the task is not running, so that its kernel stack is the one it slept at. */

@@ -6,23 +6,24 @@
  * compare-and-swap: entries come and go with every sleep, which hash maps do not do safely from
  * several CPUs. Two resources share a name with a chance of 1 in 2^44 a pair.
  *
- * Functions that are not static are verified once, not for each way that leads to them.
+ * There are two such tables: the gate's, of contended kernel locks (gate.h), and each session's own
+ * (counted.h).
  */
 #ifndef PROBE_WAITERS_H
 #define PROBE_WAITERS_H
 
-#include "state.h"
+#include "kernel.h"
 
 #define WAITER_WORDS 8192 /* a power of two */
 #define WAITER_PROBES 8
 #define WAITER_COUNT_MASK 0xfffffULL
 
-struct {
+struct waiter_table {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, WAITER_WORDS);
 	__type(key, __u32);
 	__type(value, __u64);
-} waiter_words SEC(".maps");
+};
 
 static __always_inline __u64 waiter_name(__u64 resource)
 {
@@ -30,14 +31,14 @@ static __always_inline __u64 waiter_name(__u64 resource)
 }
 
 /* Adds one waiter; returns how many there are now, 0 when the table has no room. */
-__noinline __u32 add_waiter(__u64 resource)
+static __always_inline __u32 add_to_waiters(void *table, __u64 resource)
 {
 	__u64 name = waiter_name(resource), old, *word;
 	__u32 at;
 
 	for (int i = 0; i < WAITER_PROBES; i++) {
 		at = ((name >> 50) + i) & (WAITER_WORDS - 1);
-		word = bpf_map_lookup_elem(&waiter_words, &at);
+		word = bpf_map_lookup_elem(table, &at);
 		if (!word)
 			return 0;
 		for (int tries = 0; tries < 4; tries++) {
@@ -57,14 +58,14 @@ __noinline __u32 add_waiter(__u64 resource)
 }
 
 /* Takes one waiter away; returns how many are left. */
-__noinline __u32 remove_waiter(__u64 resource)
+static __always_inline __u32 take_from_waiters(void *table, __u64 resource)
 {
 	__u64 name = waiter_name(resource), old, *word;
 	__u32 at;
 
 	for (int i = 0; i < WAITER_PROBES; i++) {
 		at = ((name >> 50) + i) & (WAITER_WORDS - 1);
-		word = bpf_map_lookup_elem(&waiter_words, &at);
+		word = bpf_map_lookup_elem(table, &at);
 		if (!word)
 			return 0;
 		for (int tries = 0; tries < 8; tries++) {
@@ -79,14 +80,14 @@ __noinline __u32 remove_waiter(__u64 resource)
 }
 
 /* How many waiters there are now. */
-__noinline __u32 count_waiters(__u64 resource)
+static __always_inline __u32 count_in_waiters(void *table, __u64 resource)
 {
 	__u64 name = waiter_name(resource), *word;
 	__u32 at;
 
 	for (int i = 0; i < WAITER_PROBES; i++) {
 		at = ((name >> 50) + i) & (WAITER_WORDS - 1);
-		word = bpf_map_lookup_elem(&waiter_words, &at);
+		word = bpf_map_lookup_elem(table, &at);
 		if (word && (*word & WAITER_COUNT_MASK) && (*word & ~WAITER_COUNT_MASK) == name)
 			return *word & WAITER_COUNT_MASK;
 	}

@@ -9,7 +9,7 @@
 #include "chains.h"
 #include "owners.h"
 #include "resources.h"
-#include "waiters.h"
+#include "counted.h"
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -73,6 +73,8 @@ static __always_inline void count_sleeper(struct thread *thread)
 	thread->waiters_entry = add_waiter(thread->resource);
 	if (thread->waiters_entry)
 		thread->flags |= THREAD_COUNTED;
+	if (thread->flags & THREAD_LOCK)
+		thread->waiters_entry += count_lock_waiters(thread->resource);
 }
 
 static __noinline int add_owner(struct thread *thread, struct wait *wait, __u64 stack)

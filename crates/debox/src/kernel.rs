@@ -1,5 +1,6 @@
 //! What the running kernel allows.
 
+pub(crate) mod objects;
 mod types;
 
 use std::fs;

@@ -10,6 +10,7 @@ mod clock;
 mod collect;
 pub mod doctor;
 mod explain;
+mod gate;
 pub mod history;
 pub mod inband;
 pub mod kernel;
@@ -39,6 +40,11 @@ mod usertap;
 #[allow(clippy::all, unused_imports)]
 mod skeleton {
     include!(concat!(env!("OUT_DIR"), "/debox.skel.rs"));
+}
+
+#[allow(clippy::all, unused_imports)]
+mod skeleton_gate {
+    include!(concat!(env!("OUT_DIR"), "/gate.skel.rs"));
 }
 
 pub use collect::Outcome;

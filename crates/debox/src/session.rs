@@ -8,11 +8,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::{bail, Context, Result};
-use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{
-    Iter, Link, MapCore, MapFlags, MapHandle, OpenObject, RingBuffer, RingBufferBuilder,
-};
+use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
+use libbpf_rs::{Iter, MapCore, MapFlags, MapHandle, OpenObject, RingBuffer, RingBufferBuilder};
 
+use crate::gate::Gate;
 use crate::kernel;
 use crate::signals::Blocked;
 use crate::skeleton::{DeboxSkel, DeboxSkelBuilder};
@@ -24,7 +23,7 @@ use crate::usertap::TapServer;
 mod configure;
 mod events;
 
-use configure::{configure, configure_role, wants_exec};
+use configure::{configure, configure_role, join_gate, programs_to_attach};
 pub(crate) use events::{Events, Forwarded};
 
 /// How the start and the end of a call are seen.
@@ -130,7 +129,7 @@ pub(crate) enum Role {
 
 /// The probes, loaded and attached. Dropping it takes everything out of the kernel again.
 pub struct Session {
-    links: Vec<Link>,
+    pub(crate) gate: Gate,
     pub(crate) trace: Option<Trace>,
     ring: RingBuffer<'static>,
     pub(crate) events: Rc<RefCell<Events>>,
@@ -140,7 +139,6 @@ pub struct Session {
     pub(crate) tap: Option<TapServer>,
     pub(crate) triggers: Option<Engine>,
     pub(crate) options: Options,
-    pub(crate) role: Role,
     pub(crate) started_ns: u64,
     pub(crate) steal_at_start: Option<u64>,
 }
@@ -175,11 +173,13 @@ impl Session {
             .context("cannot open the probes")?;
         configure(&mut open, &options)?;
         configure_role(&mut open, &options, role)?;
+        let mut gate = join_gate(&mut open)?;
         let blocked = Blocked::all();
         let skel = open
             .load()
             .context("the kernel did not accept the probes; `debox doctor` says what it allows")?;
         drop(blocked);
+        gate.set_leave_tasks(skel.progs.leave_gate_tasks.as_fd())?;
 
         let triggers = Engine::start(&options.triggers, &skel.maps, options.report)?;
         let events = Rc::new(RefCell::new(Events {
@@ -206,7 +206,7 @@ impl Session {
         let ring = builder.build().context("cannot read the probes' events")?;
 
         Ok(Session {
-            links: Vec::new(),
+            gate,
             trace: None,
             ring,
             events,
@@ -215,7 +215,6 @@ impl Session {
             tap: None,
             triggers,
             options,
-            role,
             started_ns: monotonic_ns(),
             steal_at_start: kernel::steal_ns(),
         })
@@ -261,77 +260,18 @@ impl Session {
         self.tap.as_ref().map(|tap| tap.address.as_str())
     }
 
-    /// Attaches the scheduler's side before the tap's, so that no call is seen without its parts.
+    /// Has the gate call the probes.
     pub(crate) fn attach(&mut self) -> Result<()> {
-        let progs = &mut self.skel.progs;
-        let detail = self.options.detail;
-        let mut wanted = vec![
-            &mut progs.on_switch,
-            &mut progs.on_waking,
-            &mut progs.on_fork,
-        ];
-        if detail.sleeps {
-            wanted.push(&mut progs.on_contention_begin);
-            wanted.push(&mut progs.on_contention_end);
-            wanted.push(&mut progs.on_bio_queue);
-        }
-        let stamps = self.options.user_stamps;
-        if wants_exec(&self.options, self.role) {
-            wanted.push(&mut progs.on_exec);
-        }
-        if detail.irq {
-            // Exits first, so that no entry is left without its exit.
-            wanted.extend([
-                &mut progs.on_irq_handler_exit,
-                &mut progs.on_softirq_exit,
-                &mut progs.on_local_timer_exit,
-                &mut progs.on_reschedule_exit,
-                &mut progs.on_call_function_exit,
-                &mut progs.on_call_function_single_exit,
-                &mut progs.on_irq_handler_entry,
-                &mut progs.on_softirq_entry,
-                &mut progs.on_local_timer_entry,
-                &mut progs.on_reschedule_entry,
-                &mut progs.on_call_function_entry,
-                &mut progs.on_call_function_single_entry,
-            ]);
-        }
-        if self.options.tap == Tap::Kernel {
-            // Each spare after the one that it stands in for (probe/tap.h).
-            let has_spares = progs.on_sys_exit_spare.autoload();
-            let pairs = [
-                (&mut progs.on_sys_exit, &mut progs.on_sys_exit_spare),
-                (&mut progs.on_sys_enter, &mut progs.on_sys_enter_spare),
-            ];
-            for (first, spare) in pairs {
-                wanted.push(first);
-                if has_spares {
-                    wanted.push(spare);
-                }
-            }
-        } else {
-            wanted.push(&mut progs.on_kernel_fault);
-        }
-        if self.options.tap == Tap::User || stamps {
-            wanted.push(&mut progs.on_signal_deliver);
-        }
-        for prog in wanted {
-            let name = prog.name().to_string_lossy().into_owned();
-            let link = prog
-                .attach()
-                .with_context(|| format!("cannot attach the probe {name}"))?;
-            self.links.push(link);
-        }
-        Ok(())
+        self.gate.attach(&programs_to_attach(self.skel.object()))
     }
 
     /// Takes the probes off; what was loaded stays, to be attached again.
     pub(crate) fn detach(&mut self) {
-        self.links.clear();
+        self.gate.detach();
     }
 
     pub(crate) fn is_attached(&self) -> bool {
-        !self.links.is_empty()
+        self.gate.is_attached()
     }
 
     /// Brings the threads of a process under monitoring, now or (`armed`) from their next `execve`
@@ -397,6 +337,7 @@ impl Session {
         if let Some(tap) = &mut self.tap {
             tap.refresh_clock();
         }
+        self.gate.tidy();
         Ok(())
     }
 
@@ -498,7 +439,7 @@ impl Session {
         if let Some(trace) = &mut self.trace {
             trace.stop()?;
         }
-        self.links.clear();
+        self.gate.detach();
         let now = monotonic_ns();
         self.ring
             .consume()

@@ -29,7 +29,8 @@ use super::presence::Presence;
 use super::protocol::{self, FrameText, Reply, Request, RunWish, Wish};
 use super::quota::{Limits, Quota};
 use super::run;
-use super::shared::{find_stack, map_exists, mark_gone, Kind, Shared, CLIENT_THREADS};
+use super::shared::{find_stack, mark_gone, Kind, Shared, CLIENT_THREADS};
+use crate::kernel::objects;
 use crate::session::{self, Tap};
 use crate::symbols::Symbols;
 
@@ -494,7 +495,7 @@ impl Broker {
     fn take_back(&mut self) {
         let quota = &mut self.quota;
         self.held.retain(|(uid, map, slots)| {
-            let is_held = map_exists(*map);
+            let is_held = !objects::map_is_gone(*map);
             if !is_held {
                 quota.give_back(*uid, *slots);
             }

@@ -3,7 +3,7 @@
 //! A client's number is the index of its entry in the probes' tables. It, and the entries of its
 //! threads, are used again only some time after it has left, when no probe can be at them any more.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -13,6 +13,7 @@ use libbpf_rs::{libbpf_sys, MapCore, MapFlags, MapHandle, MapType};
 
 use super::peer::Peer;
 use super::quota::Limits;
+use crate::kernel::objects::walk_tasks;
 use crate::record::Slot;
 use crate::session::{self, Detail, Options, Role, Session, Tap};
 use crate::tables::{self, types};
@@ -166,6 +167,7 @@ impl Shared {
     /// Once a second: lets threads of clients go that have left, and uses again what nobody can be
     /// at any more.
     pub fn tick(&mut self) -> Result<()> {
+        self.session.gate.tidy();
         for index in self.cooling_threads.drain(..) {
             let value = index.to_ne_bytes();
             let free = &self.session.skel.maps.free_threads;
@@ -255,44 +257,6 @@ pub fn mark_gone(slots: &MapHandle, count: u32) {
     }
     // SAFETY: the mapping is this function's own.
     unsafe { libc::munmap(base, length) };
-}
-
-/// Runs a program that walks the tasks, over those of one process or over all.
-pub fn walk_tasks(program: BorrowedFd, process: Option<BorrowedFd>) -> Result<()> {
-    let mut info = libbpf_sys::bpf_iter_link_info::default();
-    let mut options = libbpf_sys::bpf_link_create_opts {
-        sz: std::mem::size_of::<libbpf_sys::bpf_link_create_opts>() as _,
-        ..Default::default()
-    };
-    if let Some(process) = process {
-        info.task.pid_fd = process.as_raw_fd() as u32;
-        options.iter_info = &mut info;
-        options.iter_info_len = std::mem::size_of_val(&info) as u32;
-    }
-    // SAFETY: the program is loaded, and options and info live as long as the call.
-    let link = unsafe {
-        libbpf_sys::bpf_link_create(program.as_raw_fd(), 0, libbpf_sys::BPF_TRACE_ITER, &options)
-    };
-    let link = owned(link).context("cannot walk the tasks")?;
-    // SAFETY: the link is open.
-    let walk = owned(unsafe { libbpf_sys::bpf_iter_create(link.as_raw_fd()) });
-    let mut walk = std::fs::File::from(walk.context("cannot walk the tasks")?);
-    std::io::copy(&mut walk, &mut std::io::sink()).context("cannot walk the tasks")?;
-    Ok(())
-}
-
-fn owned(fd: i32) -> std::io::Result<OwnedFd> {
-    if fd < 0 {
-        return Err(std::io::Error::from_raw_os_error(-fd));
-    }
-    // SAFETY: the descriptor is new and owned by nobody else.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
-/// Whether the kernel still has a map: somebody holds it, by a descriptor or a mapping.
-pub fn map_exists(id: u32) -> bool {
-    // SAFETY: takes a number.
-    owned(unsafe { libbpf_sys::bpf_map_get_fd_by_id(id) }).is_ok()
 }
 
 /// The probes' table of clients, mapped: the probes change some of its words at any time.

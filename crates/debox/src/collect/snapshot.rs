@@ -2,10 +2,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::Read;
-use std::os::fd::{AsFd, AsRawFd};
 
 use anyhow::{Context, Result};
-use libbpf_rs::{Iter, MapCore, MapFlags, ProgramMut};
+use libbpf_rs::{Iter, MapCore, MapFlags};
 
 use super::lives::{close_open_part, take_calls_out_of_life};
 use crate::kernel;
@@ -277,50 +276,42 @@ impl Session {
             .map(Box::new))
     }
 
-    /// Times the kernel skipped one of the session's probes because it was already running there.
+    /// Times the kernel skipped the gate at one of the session's events because it was already running there.
     /// The probes of locks do nothing in interrupts, so that nothing is missing where only those can
     /// come to a running probe (probe/context.h). Nobody saw a call's begin or end only if the spare
     /// was skipped, too, and not where it stood in (probe/tap.h): so many times at most, for the
     /// kernel counts what it skipped in tasks that are not monitored as well.
     pub(crate) fn probe_misses(&self) -> Result<u64> {
-        let progs = &self.skel.progs;
         let bss = self.skel.maps.bss_data.as_deref();
         let only_interrupts = bss.is_some_and(|bss| bss.tracepoints_keep_cpu);
-        let of_locks = [&progs.on_contention_begin, &progs.on_contention_end];
         let alone = [
-            &progs.on_switch,
-            &progs.on_waking,
-            &progs.on_fork,
-            &progs.on_bio_queue,
-            &progs.on_exec,
-            &progs.on_signal_deliver,
-            &progs.on_kernel_fault,
+            "switch",
+            "waking",
+            "fork",
+            "bio_queue",
+            "exec",
+            "signal_deliver",
+            "kernel_fault",
         ];
+        let of_locks = ["contention_begin", "contention_end"].into_iter();
+        let of_locks = of_locks.filter(|_| !only_interrupts);
         let with_spares = [
-            [&progs.on_sys_enter, &progs.on_sys_enter_spare],
-            [&progs.on_sys_exit, &progs.on_sys_exit_spare],
+            ["sys_enter", "sys_enter_spare"],
+            ["sys_exit", "sys_exit_spare"],
         ];
         // Read before the kernel's counts: what comes in between is rather missing here.
         let stood_in = bss.map_or([0; 2], |bss| bss.stood_in);
+        let missed = |event: &str| self.gate.missed(event);
         let mut misses = 0;
-        for prog in alone
-            .into_iter()
-            .chain(of_locks.into_iter().filter(|_| !only_interrupts))
-        {
-            misses += skipped(prog)?.unwrap_or(0);
+        for event in alone.into_iter().chain(of_locks) {
+            misses += missed(event)?.unwrap_or(0);
         }
         for ([first, spare], stood_in) in with_spares.into_iter().zip(stood_in) {
-            let of_first = skipped(first)?.unwrap_or(0).saturating_sub(stood_in);
-            misses += skipped(spare)?.map_or(of_first, |of_spare| of_first.min(of_spare));
+            let of_first = missed(first)?.unwrap_or(0).saturating_sub(stood_in);
+            misses += missed(spare)?.map_or(of_first, |of_spare| of_first.min(of_spare));
         }
         Ok(misses)
     }
-}
-
-/// How often the kernel skipped a probe; `None` if it is not loaded.
-fn skipped(prog: &ProgramMut<'_>) -> Result<Option<u64>> {
-    let fd = prog.as_fd().as_raw_fd();
-    (fd >= 0).then(|| kernel::recursion_misses(fd)).transpose()
 }
 
 /// What `show_tasks` of probe/life.h prints.

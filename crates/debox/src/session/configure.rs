@@ -1,10 +1,15 @@
 //! What the probes are told before they are loaded: parts that are not asked for are left out, and
 //! tables nobody fills are small.
 
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
 use anyhow::{Context, Result};
+use libbpf_rs::skel::OpenSkel;
+use libbpf_rs::Object;
 
 use super::{random, Options, Role, Tap};
 use crate::calls;
+use crate::gate::Gate;
 use crate::kernel;
 use crate::labels::Labels;
 use crate::skeleton::OpenDeboxSkel;
@@ -12,6 +17,68 @@ use crate::trigger;
 
 /// Entries of a cache that is not used: each CPU wants a few.
 const SMALL_CACHE: u32 = 1024;
+
+/// The programs that the gate calls, from the first to be attached to the last. The scheduler's side
+/// comes before the tap's, so that no call is seen without its parts; ends come before beginnings, so
+/// that no beginning is left without its end; each spare comes after the one that it stands in for
+/// (probe/tap.h).
+const ATTACHED: [&str; 25] = [
+    "on_switch",
+    "on_waking",
+    "on_fork",
+    "on_contention_begin",
+    "on_contention_end",
+    "on_bio_queue",
+    "on_exec",
+    "on_irq_handler_exit",
+    "on_softirq_exit",
+    "on_local_timer_exit",
+    "on_reschedule_exit",
+    "on_call_function_exit",
+    "on_call_function_single_exit",
+    "on_irq_handler_entry",
+    "on_softirq_entry",
+    "on_local_timer_entry",
+    "on_reschedule_entry",
+    "on_call_function_entry",
+    "on_call_function_single_entry",
+    "on_sys_exit",
+    "on_sys_exit_spare",
+    "on_sys_enter",
+    "on_sys_enter_spare",
+    "on_kernel_fault",
+    "on_signal_deliver",
+];
+
+/// Those of them that this session has, in their order.
+pub(super) fn programs_to_attach(object: &Object) -> Vec<(String, BorrowedFd<'_>)> {
+    let find = |name: &str| object.progs().find(|program| program.name() == name);
+    let loaded = ATTACHED.iter().filter_map(|name| {
+        let program = find(name).filter(|program| program.autoload())?;
+        // SAFETY: the object keeps the program's descriptor open for as long as it is borrowed here.
+        let fd = unsafe { BorrowedFd::borrow_raw(program.as_fd().as_raw_fd()) };
+        Some((name.to_string(), fd))
+    });
+    loaded.collect()
+}
+
+/// A place at the gate, whose maps take the place of the session's.
+pub(super) fn join_gate(open: &mut OpenDeboxSkel) -> Result<Gate> {
+    let programs = open.open_object().progs();
+    let wanted = programs.filter(|program| program.autoload());
+    let wanted = wanted.map(|program| program.name().to_string_lossy().into_owned());
+    let wanted: Vec<String> = wanted
+        .filter(|name| ATTACHED.contains(&name.as_str()))
+        .collect();
+    let gate = Gate::join(&wanted)?;
+    let [tasks, contended, waiters] = gate.shared_maps();
+    open.maps.gate_tasks.reuse_fd(tasks)?;
+    open.maps.contended_lock.reuse_fd(contended)?;
+    open.maps.lock_waiters.reuse_fd(waiters)?;
+    let rodata = open.maps.rodata_data.as_deref_mut();
+    rodata.context("no .rodata in the probes")?.gate_bit = gate.bit();
+    Ok(gate)
+}
 
 /// What is asked for, and the room for it.
 pub(super) fn configure(open: &mut OpenDeboxSkel, options: &Options) -> Result<()> {

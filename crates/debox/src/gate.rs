@@ -1,0 +1,500 @@
+//! The gate: the programs that are attached to the tracepoints, once for all sessions on the machine.
+//!
+//! The kernel charges every process for each attached program, monitored or not. So sessions attach
+//! none themselves: they give their programs to a gate (probe/gate.bpf.c), which calls those of the
+//! sessions that monitor an event's task. The first session makes the gate, the others find it among
+//! the kernel's programs, in whatever process they are, and it is gone with the last of them: nothing
+//! is pinned. A session that may not look for it (without `CAP_SYS_ADMIN`) has a gate of its own.
+//!
+//! What a process that was killed has left is cleared away by the next session that comes or goes, and
+//! by the broker.
+
+mod control;
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::Ordering;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use anyhow::{bail, ensure, Context, Result};
+use libbpf_rs::libbpf_sys;
+use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
+use libbpf_rs::MapCore;
+
+use control::{control_of, Control, Token, SESSIONS};
+
+use crate::kernel::{self, objects};
+use crate::signals::Blocked;
+use crate::skeleton_gate::{GateSkelBuilder, OpenGateSkel};
+
+const BETWEEN_TIDYING: Duration = Duration::from_secs(1);
+
+/// A session's place at the gate.
+pub(crate) struct Gate {
+    control: Control,
+    /// Let go of before the place is cleared.
+    token: Option<Token>,
+    session: u32,
+    shared: [OwnedFd; 3],
+    doors: BTreeMap<usize, Door>,
+    links: Vec<OwnedFd>,
+    leave_tasks: Option<OwnedFd>,
+    tidied: Cell<Instant>,
+}
+
+/// An event at the gate. Held whether or not the session is attached: others find the gate by its
+/// programs.
+struct Door {
+    /// The sessions' programs for the event.
+    programs: OwnedFd,
+    /// The gate's own.
+    program: OwnedFd,
+    /// What the kernel had skipped before the session was attached; none if it is not.
+    missed_before: Option<u64>,
+}
+
+type Doors = BTreeMap<usize, Door>;
+
+impl Gate {
+    /// A place at the machine's gate, or at a new one, for a session with programs of these names.
+    pub fn join(programs: &[String]) -> Result<Gate> {
+        let events = programs.iter().map(|name| event_of(name));
+        let events: BTreeSet<usize> = events.collect::<Result<_>>()?;
+        let known = find();
+        for control in &known {
+            // A gate that is full, or that a stopped process keeps to itself, is no use.
+            if let Ok(gate) = Gate::enter(*control, &events) {
+                return Ok(gate);
+            }
+        }
+        let made = Gate::make(&events)?;
+        // Another session may have made one at the same time: the older one is everyone's.
+        let own = objects::map_info(made.control.map.as_fd())?.id;
+        let is_older = |control: &u32| *control < own && !known.contains(control);
+        for control in find().into_iter().filter(is_older) {
+            if let Ok(gate) = Gate::enter(control, &events) {
+                return Ok(gate);
+            }
+        }
+        Ok(made)
+    }
+
+    fn enter(control_id: u32, events: &BTreeSet<usize>) -> Result<Gate> {
+        let control = Control::map(objects::map_by_id(control_id)?)?;
+        control.require_version()?;
+        let [tasks, contended, waiters] = control.shared_ids().map(objects::map_by_id);
+        Gate::take_place(
+            control,
+            [tasks?, contended?, waiters?],
+            events,
+            Doors::new(),
+        )
+    }
+
+    fn make(events: &BTreeSet<usize>) -> Result<Gate> {
+        let mut storage = MaybeUninit::uninit();
+        let mut open = open(&mut storage)?;
+        keep_events(&mut open, events)?;
+        let skel = load(open)?;
+        let maps = &skel.maps;
+        let shared = [
+            maps.gate_tasks.as_fd().try_clone_to_owned()?,
+            maps.contended_lock.as_fd().try_clone_to_owned()?,
+            maps.lock_waiters.as_fd().try_clone_to_owned()?,
+        ];
+        let control = Control::map(maps.debox_gate.as_fd().try_clone_to_owned()?)?;
+        let doors = take_doors(skel.object(), events, &control)?;
+        let mut ids = [0; 3];
+        for (id, map) in ids.iter_mut().zip(&shared) {
+            *id = objects::map_info(map.as_fd())?.id;
+        }
+        control.begin(ids);
+        Gate::take_place(control, shared, events, doors)
+    }
+
+    /// `doors` are those that the caller has made.
+    fn take_place(
+        control: Control,
+        shared: [OwnedFd; 3],
+        events: &BTreeSet<usize>,
+        doors: Doors,
+    ) -> Result<Gate> {
+        let token = Token::new()?;
+        let mut gate = Gate {
+            control,
+            token: None,
+            session: 0,
+            shared,
+            doors,
+            links: Vec::new(),
+            leave_tasks: None,
+            tidied: Cell::new(Instant::now()),
+        };
+        let locked = gate.control.lock(&token)?;
+        gate.clear_left();
+        let free = (0..SESSIONS).find(|at| gate.control.token(*at).load(Ordering::Relaxed) == 0);
+        let free = free.context("the gate has as many sessions as it takes")?;
+        if gate.doors.is_empty() {
+            let doors = gate.find_doors(events)?;
+            gate.control.token(free).store(token.id, Ordering::Release);
+            drop(locked);
+            gate.doors = doors;
+        } else {
+            gate.control.token(free).store(token.id, Ordering::Release);
+            drop(locked);
+        }
+        gate.session = free;
+        gate.token = Some(token);
+        Ok(gate)
+    }
+
+    /// The session's bit in sets of sessions.
+    pub fn bit(&self) -> u32 {
+        1 << self.session
+    }
+
+    /// The maps `gate_tasks`, `contended_lock` and `lock_waiters`.
+    pub fn shared_maps(&self) -> [BorrowedFd<'_>; 3] {
+        self.shared.each_ref().map(AsFd::as_fd)
+    }
+
+    /// The program that takes this session's number off all tasks; run when the session leaves.
+    pub fn set_leave_tasks(&mut self, program: BorrowedFd) -> Result<()> {
+        self.leave_tasks = Some(program.try_clone_to_owned()?);
+        Ok(())
+    }
+
+    /// Has the gate call these programs, each for the event that it is named after, from the first to
+    /// the last.
+    pub fn attach(&mut self, programs: &[(String, BorrowedFd)]) -> Result<()> {
+        let token = self.token.as_ref().context("the session has left")?;
+        let locked = self.control.lock(token)?;
+        for (name, program) in programs {
+            let event = event_of(name)?;
+            let door = self
+                .doors
+                .get_mut(&event)
+                .context("no door for the event")?;
+            set_program(door.programs.as_fd(), self.session, *program)
+                .with_context(|| format!("cannot attach the probe {name}"))?;
+            let missed = kernel::recursion_misses(door.program.as_raw_fd())?;
+            door.missed_before = Some(missed);
+            let wanted = self.control.wanted(event);
+            wanted.fetch_or(1 << self.session, Ordering::SeqCst);
+            let link = link(&self.control, event, door.program.as_fd())
+                .with_context(|| format!("cannot attach the gate for the probe {name}"))?;
+            self.links.push(link);
+        }
+        drop(locked);
+        Ok(())
+    }
+
+    /// The doors of these events; the gate's program for one is loaded if it is not there. The caller
+    /// holds the lock.
+    fn find_doors(&self, events: &BTreeSet<usize>) -> Result<Doors> {
+        let mut doors = Doors::new();
+        let mut missing = BTreeSet::new();
+        for event in events {
+            let programs = self.control.programs_id(*event).load(Ordering::Relaxed);
+            let program = self.control.program_id(*event).load(Ordering::Relaxed);
+            match (
+                objects::map_by_id(programs),
+                objects::program_by_id(program),
+            ) {
+                (Ok(programs), Ok(program)) => {
+                    doors.insert(*event, Door::new(programs, program));
+                }
+                _ => {
+                    missing.insert(*event);
+                }
+            }
+        }
+        if !missing.is_empty() {
+            doors.append(&mut self.make_doors(&missing)?);
+        }
+        Ok(doors)
+    }
+
+    fn make_doors(&self, events: &BTreeSet<usize>) -> Result<Doors> {
+        let mut storage = MaybeUninit::uninit();
+        let mut open = open(&mut storage)?;
+        keep_events(&mut open, events)?;
+        let [tasks, contended, waiters] = self.shared_maps();
+        open.maps.gate_tasks.reuse_fd(tasks)?;
+        open.maps.contended_lock.reuse_fd(contended)?;
+        open.maps.lock_waiters.reuse_fd(waiters)?;
+        open.maps.debox_gate.reuse_fd(self.control.map.as_fd())?;
+        let skel = load(open)?;
+        take_doors(skel.object(), events, &self.control)
+    }
+
+    /// Has no program of the session called any more. One that runs on another CPU goes on to its end.
+    pub fn detach(&mut self) {
+        for (event, door) in &mut self.doors {
+            close_door(&self.control, *event, self.session, door.programs.as_fd());
+            door.missed_before = None;
+        }
+        self.links.clear();
+    }
+
+    pub fn is_attached(&self) -> bool {
+        !self.links.is_empty()
+    }
+
+    /// How often the kernel has skipped the gate at an event since the session came, because it was
+    /// running on that CPU already. `None` if the session has no program for it.
+    pub fn missed(&self, event: &str) -> Result<Option<u64>> {
+        let Some(door) = self.doors.get(&number_of(event)?) else {
+            return Ok(None);
+        };
+        let Some(before) = door.missed_before else {
+            return Ok(None);
+        };
+        let missed = kernel::recursion_misses(door.program.as_raw_fd())?;
+        Ok(Some(missed.saturating_sub(before)))
+    }
+
+    /// Clears away what sessions have left whose processes are gone. The caller holds the lock.
+    fn clear_left(&self) {
+        for session in 0..SESSIONS {
+            let token = self.control.token(session).load(Ordering::Relaxed);
+            if token != 0 && objects::map_is_gone(token) {
+                self.clear(session);
+            }
+        }
+    }
+
+    fn clear(&self, session: u32) {
+        for event in 0..names().map_or(0, <[String]>::len) {
+            if self.control.wanted(event).load(Ordering::Relaxed) & (1 << session) == 0 {
+                continue;
+            }
+            let id = self.control.programs_id(event).load(Ordering::Relaxed);
+            if let Ok(programs) = objects::map_by_id(id) {
+                close_door(&self.control, event, session, programs.as_fd());
+            }
+        }
+        self.control.token(session).store(0, Ordering::Release);
+    }
+
+    /// For a session that is there for long: clears away what others have left, once a second.
+    pub fn tidy(&self) {
+        let Some(token) = &self.token else { return };
+        if self.tidied.get().elapsed() < BETWEEN_TIDYING {
+            return;
+        }
+        self.tidied.set(Instant::now());
+        let is_left = |session: u32| {
+            let token = self.control.token(session).load(Ordering::Relaxed);
+            token != 0 && objects::map_is_gone(token)
+        };
+        if (0..SESSIONS).any(is_left) {
+            if let Ok(_locked) = self.control.lock(token) {
+                self.clear_left();
+            }
+        }
+    }
+}
+
+impl Drop for Gate {
+    /// A fork of the process may hold the session still: then it stays, until that one has ended, too.
+    fn drop(&mut self) {
+        let Some(token) = self.token.take() else {
+            return;
+        };
+        let id = token.id;
+        drop(token);
+        // Without the right to look, the gate is this session's alone and ends with its descriptors.
+        if !objects::map_is_gone(id) {
+            return;
+        }
+        self.detach();
+        let Ok(token) = Token::new() else { return };
+        let Ok(_locked) = self.control.lock(&token) else {
+            return;
+        };
+        let is_used = |at: u32| self.control.token(at).load(Ordering::Relaxed) != 0;
+        let has_others = (0..SESSIONS).any(|at| at != self.session && is_used(at));
+        if let Some(program) = self.leave_tasks.take().filter(|_| has_others) {
+            // Best effort: a later session of that number looks at its own table of tasks besides.
+            let _ = objects::walk_tasks(program.as_fd(), None);
+        }
+        self.clear_left();
+    }
+}
+
+impl Door {
+    fn new(programs: OwnedFd, program: OwnedFd) -> Door {
+        Door {
+            programs,
+            program,
+            missed_before: None,
+        }
+    }
+}
+
+/// The doors of events whose programs have just been loaded, entered into the tables.
+fn take_doors(
+    object: &libbpf_rs::Object,
+    events: &BTreeSet<usize>,
+    control: &Control,
+) -> Result<Doors> {
+    let mut doors = Doors::new();
+    for event in events {
+        let name = &names()?[*event];
+        let (of_program, of_map) = (format!("gate_{name}"), format!("to_{name}"));
+        let program = object
+            .progs()
+            .find(|program| program.name() == of_program.as_str());
+        let map = object.maps().find(|map| map.name() == of_map.as_str());
+        let program = program.context("no such program")?;
+        let map = map.context("no such map")?;
+        let door = Door::new(
+            map.as_fd().try_clone_to_owned()?,
+            program.as_fd().try_clone_to_owned()?,
+        );
+        let id = objects::map_info(door.programs.as_fd())?.id;
+        control.programs_id(*event).store(id, Ordering::Relaxed);
+        let id = program_id(door.program.as_fd())?;
+        control.program_id(*event).store(id, Ordering::Relaxed);
+        doors.insert(*event, door);
+    }
+    Ok(doors)
+}
+
+/// What attaches a program of the gate: there already, or new. The caller holds the lock.
+fn link(control: &Control, event: usize, program: BorrowedFd) -> Result<OwnedFd> {
+    let known = control.link_id(event);
+    if let Ok(link) = objects::link_by_id(known.load(Ordering::Relaxed)) {
+        if objects::link_info(link.as_fd())?.prog_id == program_id(program)? {
+            return Ok(link);
+        }
+    }
+    // SAFETY: takes a descriptor; the tracepoint is the one that the program was loaded for.
+    let link =
+        unsafe { libbpf_sys::bpf_raw_tracepoint_open(std::ptr::null(), program.as_raw_fd()) };
+    let link = objects::owned(link)?;
+    let id = objects::link_info(link.as_fd())?.id;
+    known.store(id, Ordering::Release);
+    Ok(link)
+}
+
+fn close_door(control: &Control, event: usize, session: u32, programs: BorrowedFd) {
+    let wanted = control.wanted(event);
+    wanted.fetch_and(!(1 << session), Ordering::SeqCst);
+    clear_program(programs, session);
+}
+
+/// The control maps of the gates that root has made, the oldest first.
+fn find() -> BTreeSet<u32> {
+    let mut found = BTreeSet::new();
+    // SAFETY: geteuid has no arguments.
+    if unsafe { libc::geteuid() } != 0 {
+        return found;
+    }
+    let mut id = 0;
+    while let Ok(next) = objects::next_program_id(id) {
+        id = next;
+        if let Ok(program) = objects::program_by_id(id) {
+            found.extend(control_of(program.as_fd()));
+        }
+    }
+    found
+}
+
+fn program_id(program: BorrowedFd) -> Result<u32> {
+    Ok(objects::program_info::<0>(program)?.0.id)
+}
+
+fn set_program(programs: BorrowedFd, session: u32, program: BorrowedFd) -> Result<()> {
+    let value = program.as_raw_fd();
+    // SAFETY: key and value are of the map's sizes.
+    let failed = unsafe {
+        libbpf_sys::bpf_map_update_elem(
+            programs.as_raw_fd(),
+            std::ptr::from_ref(&session).cast(),
+            std::ptr::from_ref(&value).cast(),
+            u64::from(libbpf_sys::BPF_ANY),
+        )
+    };
+    ensure!(
+        failed == 0,
+        "the gate does not take it: {}",
+        std::io::Error::from_raw_os_error(-failed)
+    );
+    Ok(())
+}
+
+fn clear_program(programs: BorrowedFd, session: u32) {
+    // SAFETY: the key is of the map's size. There may be nothing to delete.
+    unsafe {
+        libbpf_sys::bpf_map_delete_elem(programs.as_raw_fd(), std::ptr::from_ref(&session).cast())
+    };
+}
+
+fn open(storage: &mut MaybeUninit<libbpf_rs::OpenObject>) -> Result<OpenGateSkel<'_>> {
+    GateSkelBuilder::default()
+        .open(storage)
+        .context("cannot open the gate's programs")
+}
+
+fn load(open: OpenGateSkel<'_>) -> Result<crate::skeleton_gate::GateSkel<'_>> {
+    let _blocked = Blocked::all();
+    open.load()
+        .context("the kernel did not accept the gate; `debox doctor` says what it allows")
+}
+
+/// Of the programs only those of these events, each with its map.
+fn keep_events(open: &mut OpenGateSkel, events: &BTreeSet<usize>) -> Result<()> {
+    let names = names()?;
+    let kept: Vec<&str> = events.iter().map(|event| names[*event].as_str()).collect();
+    let is_kept = |name: &std::ffi::OsStr, prefix: &str| {
+        let name = name.to_str().and_then(|name| name.strip_prefix(prefix));
+        name.map(|event| kept.contains(&event))
+    };
+    for mut program in open.open_object_mut().progs_mut() {
+        let wanted = is_kept(program.name(), "gate_");
+        program.set_autoload(wanted.unwrap_or(false));
+    }
+    for mut map in open.open_object_mut().maps_mut() {
+        if let Some(wanted) = is_kept(map.name(), "to_") {
+            map.set_autocreate(wanted)?;
+        }
+    }
+    Ok(())
+}
+
+/// The events' names in the order of their numbers, from the gate's own list.
+fn names() -> Result<&'static [String]> {
+    static NAMES: OnceLock<Vec<String>> = OnceLock::new();
+    if let Some(names) = NAMES.get() {
+        return Ok(names);
+    }
+    let mut storage = MaybeUninit::uninit();
+    let open = open(&mut storage)?;
+    let rodata = open.maps.rodata_data.as_deref();
+    let text: Vec<u8> = rodata
+        .context("no .rodata in the gate's programs")?
+        .event_names
+        .iter()
+        .map(|byte| *byte as u8)
+        .take_while(|byte| *byte != 0)
+        .collect();
+    let names = String::from_utf8(text)?;
+    Ok(NAMES.get_or_init(|| names.lines().map(str::to_string).collect()))
+}
+
+/// A session's program is named after its event: `on_EVENT`.
+fn event_of(program: &str) -> Result<usize> {
+    number_of(program.strip_prefix("on_").unwrap_or(program))
+}
+
+fn number_of(event: &str) -> Result<usize> {
+    match names()?.iter().position(|name| name == event) {
+        Some(number) => Ok(number),
+        None => bail!("the gate knows no event {event}"),
+    }
+}

@@ -1,0 +1,210 @@
+//! The word and tables of a gate that all its sessions map, and the lock on them.
+//!
+//! A session is known by its **token**: a map of its own that no program uses, so that it is there
+//! exactly as long as a process holds the session, however that process ends.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::ptr;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{bail, ensure, Context, Result};
+use libbpf_rs::libbpf_sys;
+
+use crate::kernel::objects;
+use crate::skeleton_gate::types::gate_control;
+
+const MAGIC: u64 = 0x6574_6167_786f_6265; // GATE_MAGIC
+const VERSION: u32 = 1; // GATE_VERSION
+pub(super) const SESSIONS: u32 = 32; // GATE_SESSIONS
+
+const LENGTH: usize = std::mem::size_of::<gate_control>().next_multiple_of(4096);
+
+/// Changes take milliseconds. A process that is stopped in the middle of one keeps others from this
+/// gate; they make one of their own.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// A map that stands for a session.
+pub(super) struct Token {
+    _map: OwnedFd,
+    pub id: u32,
+}
+
+impl Token {
+    pub fn new() -> Result<Token> {
+        // SAFETY: the name is a C string, and no options are given.
+        let map = objects::owned(unsafe {
+            libbpf_sys::bpf_map_create(
+                libbpf_sys::BPF_MAP_TYPE_ARRAY,
+                c"debox_session".as_ptr(),
+                4,
+                4,
+                1,
+                ptr::null(),
+            )
+        });
+        let map = map.context("cannot make the session's token")?;
+        let id = objects::map_info(map.as_fd())?.id;
+        Ok(Token { _map: map, id })
+    }
+}
+
+/// The control map, mapped.
+pub(super) struct Control {
+    base: *mut gate_control,
+    pub map: OwnedFd,
+}
+
+// SAFETY: the mapping belongs to this value, and its words are changed atomically.
+unsafe impl Send for Control {}
+
+impl Control {
+    pub fn map(map: OwnedFd) -> Result<Control> {
+        // SAFETY: a new mapping, wherever there is room.
+        let base = unsafe {
+            let protection = libc::PROT_READ | libc::PROT_WRITE;
+            let fd = map.as_raw_fd();
+            libc::mmap(ptr::null_mut(), LENGTH, protection, libc::MAP_SHARED, fd, 0)
+        };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error()).context("cannot map the gate's tables");
+        }
+        Ok(Control {
+            base: base.cast(),
+            map,
+        })
+    }
+
+    /// Fills in a new gate's tables.
+    pub fn begin(&self, [tasks_id, contended_id, waiters_id]: [u32; 3]) {
+        // SAFETY: inside the mapping; other processes leave it alone until the last of these is there.
+        unsafe {
+            (*self.base).tasks_id = tasks_id;
+            (*self.base).contended_id = contended_id;
+            (*self.base).waiters_id = waiters_id;
+            (*self.base).version = VERSION;
+            AtomicU64::from_ptr(&raw mut (*self.base).magic).store(MAGIC, Ordering::Release);
+        }
+    }
+
+    /// Fails if it is a gate of another version of DeBox.
+    pub fn require_version(&self) -> Result<()> {
+        // SAFETY: inside the mapping; what is read is written once, before the magic number.
+        let (magic, version) = unsafe {
+            let magic = AtomicU64::from_ptr(&raw mut (*self.base).magic).load(Ordering::Acquire);
+            (magic, (*self.base).version)
+        };
+        ensure!(
+            magic == MAGIC && version == VERSION,
+            "the gate is another version's"
+        );
+        Ok(())
+    }
+
+    /// The maps that sessions share: of tasks, of contended locks, and of how many wait for these.
+    pub fn shared_ids(&self) -> [u32; 3] {
+        // SAFETY: inside the mapping; not changed after `begin`.
+        let control = unsafe { &*self.base };
+        [control.tasks_id, control.contended_id, control.waiters_id]
+    }
+
+    fn word(&self, word: *mut u32) -> &AtomicU32 {
+        // SAFETY: an aligned word of the mapping, which lives as long as this value.
+        unsafe { AtomicU32::from_ptr(word) }
+    }
+
+    /// One word of a table of the control map.
+    fn entry<const N: usize>(&self, table: *mut [u32; N], index: usize) -> &AtomicU32 {
+        assert!(index < N);
+        self.word(table.cast::<u32>().wrapping_add(index))
+    }
+
+    pub fn token(&self, session: u32) -> &AtomicU32 {
+        // SAFETY: no more than the address is taken; here and below.
+        self.entry(unsafe { &raw mut (*self.base).tokens }, session as usize)
+    }
+
+    pub fn wanted(&self, event: usize) -> &AtomicU32 {
+        self.entry(unsafe { &raw mut (*self.base).wanted }, event)
+    }
+
+    pub fn programs_id(&self, event: usize) -> &AtomicU32 {
+        self.entry(unsafe { &raw mut (*self.base).programs_id }, event)
+    }
+
+    pub fn program_id(&self, event: usize) -> &AtomicU32 {
+        self.entry(unsafe { &raw mut (*self.base).program_id }, event)
+    }
+
+    pub fn link_id(&self, event: usize) -> &AtomicU32 {
+        self.entry(unsafe { &raw mut (*self.base).link_id }, event)
+    }
+
+    /// Waits until no other process changes the tables. A holder whose token is gone has ended.
+    pub fn lock<'a>(&'a self, token: &'a Token) -> Result<Locked<'a>> {
+        let lock = self.word(unsafe { &raw mut (*self.base).lock });
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let holder =
+                match lock.compare_exchange(0, token.id, Ordering::Acquire, Ordering::Relaxed) {
+                    Ok(_) => return Ok(Locked { lock, token }),
+                    Err(holder) => holder,
+                };
+            let is_left = objects::map_is_gone(holder);
+            if is_left
+                && lock
+                    .compare_exchange(holder, token.id, Ordering::Acquire, Ordering::Relaxed)
+                    .is_ok()
+            {
+                return Ok(Locked { lock, token });
+            }
+            if Instant::now() > end {
+                bail!("another session holds the gate's tables and does not let go of them");
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this value's own.
+        unsafe { libc::munmap(self.base.cast(), LENGTH) };
+    }
+}
+
+/// The tables are this session's to change.
+pub(super) struct Locked<'a> {
+    lock: &'a AtomicU32,
+    token: &'a Token,
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        let ours = self.token.id;
+        let _ = self
+            .lock
+            .compare_exchange(ours, 0, Ordering::Release, Ordering::Relaxed);
+    }
+}
+
+/// The control map of a program, if it is a gate's that root has loaded.
+pub(super) fn control_of(program: BorrowedFd) -> Option<u32> {
+    let (info, maps) = objects::program_info::<8>(program).ok()?;
+    let is_gates = info.type_ == libbpf_sys::BPF_PROG_TYPE_TRACING
+        && info.created_by_uid == 0
+        && objects::name_of(&info.name).starts_with(b"gate_");
+    if !is_gates {
+        return None;
+    }
+    let count = (info.nr_map_ids as usize).min(maps.len());
+    maps[..count].iter().copied().find(|id| {
+        let map = objects::map_by_id(*id);
+        let info = map.and_then(|map| objects::map_info(map.as_fd()));
+        info.is_ok_and(|info| {
+            objects::name_of(&info.name) == b"debox_gate"
+                && info.value_size as usize == std::mem::size_of::<gate_control>()
+        })
+    })
+}

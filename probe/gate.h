@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0 */
+/*
+ * gate.h: what all sessions on the machine share, so that bystanders pay for one of them only.
+ *
+ * The gate's programs (gate.bpf.c) are attached to the tracepoints, once for all sessions. They
+ * find out which sessions monitor the task of an event and call the program that each of these has
+ * for it. A session has a number below GATE_SESSIONS; the sets of sessions here are words of bits.
+ */
+#ifndef PROBE_GATE_H
+#define PROBE_GATE_H
+
+#include "kernel.h"
+#include "waiters.h"
+
+#define GATE_VERSION 1
+#define GATE_MAGIC 0x65746167786f6265ULL
+#define GATE_SESSIONS 32 /* the kernel lets one program call 33 others at most */
+
+#define GATE_EVENTS(X)                                                                             \
+	X(sys_enter)                                                                               \
+	X(sys_enter_spare)                                                                         \
+	X(sys_exit)                                                                                \
+	X(sys_exit_spare)                                                                          \
+	X(switch)                                                                                  \
+	X(waking)                                                                                  \
+	X(fork)                                                                                    \
+	X(exec)                                                                                    \
+	X(contention_begin)                                                                        \
+	X(contention_end)                                                                          \
+	X(bio_queue)                                                                               \
+	X(signal_deliver)                                                                          \
+	X(kernel_fault)                                                                            \
+	X(irq_handler_entry)                                                                       \
+	X(irq_handler_exit)                                                                        \
+	X(softirq_entry)                                                                           \
+	X(softirq_exit)                                                                            \
+	X(local_timer_entry)                                                                       \
+	X(local_timer_exit)                                                                        \
+	X(reschedule_entry)                                                                        \
+	X(reschedule_exit)                                                                         \
+	X(call_function_entry)                                                                     \
+	X(call_function_exit)                                                                      \
+	X(call_function_single_entry)                                                              \
+	X(call_function_single_exit)
+
+#define GATE_NUMBER(event) GATE_##event,
+enum gate_event { GATE_EVENTS(GATE_NUMBER) GATE_EVENTS_COUNT };
+
+/* What the sessions of a task are. In task storage: gone with the task. */
+struct gate_task {
+	__u32 sessions;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct gate_task);
+} gate_tasks SEC(".maps");
+
+/*
+ * The lock that a task contends for. contention_begin (5.19) comes again without an end when a
+ * mutex goes from spinning to sleeping and back, so it is kept with the task. All tasks are
+ * followed, to count waiters that are not monitored.
+ */
+struct contended {
+	__u64 lock;
+	__u32 flags;
+	__u32 waiters; /* when this task joined, itself included */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct contended);
+} contended_lock SEC(".maps");
+
+/* How many tasks contend for each lock. */
+struct waiter_table lock_waiters SEC(".maps");
+
+/* The lock that the task is waiting for, if any. */
+static __always_inline struct contended *contended_of(struct task_struct *task)
+{
+	struct contended *contended = bpf_task_storage_get(&contended_lock, task, 0, 0);
+
+	return contended && contended->lock ? contended : 0;
+}
+
+#endif
