@@ -118,6 +118,20 @@ static __always_inline bool is_users_own(struct task_struct *task, __u32 uid)
 	return mm && is_dumpable(task, mm);
 }
 
+/*
+ * Whether what was read of the current task's memory may be passed on. To be asked after reading:
+ * who forbids others to look into the process does so before it keeps a secret there.
+ */
+static __always_inline bool may_be_read(struct task_struct *task)
+{
+	struct mm_struct *mm;
+
+	if (!for_others)
+		return true;
+	mm = BPF_CORE_READ(task, mm);
+	return mm && is_dumpable(task, mm);
+}
+
 static __always_inline bool is_clients_own(struct task_struct *task, struct client *client)
 {
 	return client && client->state == CLIENT_LIVE && is_users_own(task, client->uid);

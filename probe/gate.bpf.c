@@ -109,12 +109,10 @@ __noinline __u32 lowest(__u32 sessions)
 	}
 GATE_EVENTS(GATE_MAP)
 
-/* The usual case has one session, whose number is 0: the kernel makes a plain jump of it. */
+/* No session's number is a constant here: the kernel would wait for all CPUs when it leaves. */
 #define LET_THROUGH(event, ctx, set)                                                               \
 	do {                                                                                       \
 		__u32 sessions_ = (set), number_;                                                  \
-		if (LIKELY(sessions_ == 1))                                                        \
-			bpf_tail_call_static(ctx, &to_##event, 0);                                 \
 		for (int i_ = 0; i_ < GATE_SESSIONS && sessions_; i_++) {                          \
 			number_ = lowest(sessions_);                                               \
 			sessions_ &= sessions_ - 1;                                                \

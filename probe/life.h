@@ -56,6 +56,7 @@ static __always_inline struct thread *new_thread(struct task_struct *task, __u32
 	number_thread(thread, task);
 	thread->call = CALL_NONE;
 	thread->index = index;
+	thread->ids_seen = ids_changed;
 	copy_comm(thread->comm, task);
 	if (want_records || want_stamps)
 		begin_slot(thread, index);
@@ -180,6 +181,27 @@ static __always_inline bool changes_ids(__u32 call)
 		return true;
 	}
 	return call & CALL_IA32;
+}
+
+/*
+ * Whether the ids of a thread at the end of a call have to be looked at. What forbids others to
+ * look into a process is one thread's call and holds for all of its threads: each finds out at the
+ * end of its next call. Until then no probe reads its memory (may_be_read).
+ */
+static __always_inline bool may_have_changed_ids(struct thread *thread, __u32 call)
+{
+	return for_others &&
+	       (changes_ids(call) || thread->ids_seen != *(volatile __u32 *)&ids_changed);
+}
+
+/* Whether the thread is its client's no more. */
+static __always_inline bool has_other_ids(struct thread *thread, struct task_struct *task)
+{
+	thread->ids_seen = *(volatile __u32 *)&ids_changed;
+	if (is_clients_own(task, client_of(thread)))
+		return false;
+	__sync_fetch_and_add(&ids_changed, 1);
+	return true;
 }
 
 /*

@@ -129,7 +129,7 @@ struct thread {
 	__u32 woken_early; /* a waking came before the switch that it undoes */
 	__u32 contending;  /* waits for a contended lock */
 	__u32 came_cpu;	   /* 0: was not seen to come; else its number + 1 */
-	__u32 unused;
+	__u32 ids_seen;	   /* of the broker: `ids_changed` when the thread's ids were looked at */
 
 	/* The thread's life. */
 	__u64 birth_ns;

@@ -307,6 +307,12 @@ __noinline int announce(__u32 tgid, __u64 ip)
 	return 0;
 }
 
+/* The stack is kept as it is, beyond its depth, too. */
+static __always_inline void forget_words(struct user_stack *stack)
+{
+	__builtin_memset(&stack->frames[1], 0, sizeof(stack->frames) - sizeof(stack->frames[0]));
+}
+
 /*
  * The immediate call site: the instruction that made the call, and the caller of the wrapper it is
  * in. While the engine has yet to tell where that wrapper keeps its return address, words of the
@@ -329,8 +335,11 @@ static __always_inline __u64 take_immediate_site(struct thread *thread, struct u
 	if (!wrapper || wrapper->rule == WRAPPER_ASKED) {
 		if (bpf_probe_read_user(&stack->frames[1],
 					sizeof(stack->frames) - sizeof(stack->frames[0]),
-					(void *)regs->sp))
+					(void *)regs->sp) ||
+		    !may_be_read(bpf_get_current_task_btf())) {
+			forget_words(stack);
 			return hash;
+		}
 		stack->depth = RAW_STACK;
 		for (int i = 1; i < USER_STACK_DEPTH; i++)
 			hash = mix(hash, stack->frames[i]);
@@ -339,8 +348,11 @@ static __always_inline __u64 take_immediate_site(struct thread *thread, struct u
 	if (wrapper->rule == WRAPPER_UNKNOWN)
 		return hash;
 	at = (wrapper->rule == WRAPPER_FROM_SP ? regs->sp : regs->bp) + wrapper->offset;
-	if (bpf_probe_read_user(&stack->frames[1], sizeof(__u64), (void *)at))
+	if (bpf_probe_read_user(&stack->frames[1], sizeof(__u64), (void *)at) ||
+	    !may_be_read(bpf_get_current_task_btf())) {
+		forget_words(stack);
 		return hash;
+	}
 	stack->depth = 2;
 	return mix(hash, stack->frames[1]);
 }

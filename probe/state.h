@@ -45,7 +45,8 @@ __u32 enrol_tid; /* 0: every thread of the process */
 __u32 enrol_client;
 __u32 enrol_ancestor; /* 0, or the process that it must descend from */
 bool enrol_armed;
-__u32 next_fresh; /* entries of `threads` given out so far */
+__u32 ids_changed; /* how often a thread was found to be its client's no more */
+__u32 next_fresh;  /* entries of `threads` given out so far */
 
 /* index + 1 of the task with such an id, if its entry says so too. */
 #define NEAR 65536

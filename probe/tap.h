@@ -205,7 +205,7 @@ static __noinline bool exit_otherwise(unsigned long long *ctx, struct task_struc
 		if (want_triggers)
 			check_triggers(thread, task, regs, now, ctx[1]);
 		close_call(thread, task, regs, ctx, now, ctx[1]);
-		return for_others && changes_ids(call) && !is_clients_own(task, client_of(thread));
+		return may_have_changed_ids(thread, call) && has_other_ids(thread, task);
 	} else if (thread->flags & THREAD_BORN) {
 		thread->flags &= ~THREAD_BORN; /* a new child's first return */
 	} else {
@@ -226,7 +226,7 @@ static __always_inline void exit_call(unsigned long long *ctx, struct pt_regs *r
 	now = bpf_ktime_get_ns();
 	if (UNLIKELY(want_io || want_callsites || want_triggers || want_records || want_history ||
 		     !want_report || !is_running(thread) || !is_whole_call(thread) ||
-		     !is_its_end(thread, regs) || (for_others && changes_ids(thread->call))) ||
+		     !is_its_end(thread, regs) || may_have_changed_ids(thread, thread->call)) ||
 	    !close_plain_call(thread, task, now, ret)) {
 		/* Left from here, not from there: before 6.13 both would have one stack. */
 		if (exit_otherwise(ctx, task, thread, now) && for_others)

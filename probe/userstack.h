@@ -153,6 +153,8 @@ __noinline __u64 take_new_stack(struct thread *thread, __u32 is_interrupted)
 	scratch->ask.is_compat = (task->thread_info.status & TS_COMPAT) != 0;
 	scratch->ask.is_interrupted = is_interrupted;
 	scratch->ask.bytes = copy_user_stack(scratch, scratch->ask.sp);
+	if (!may_be_read(task))
+		return 0;
 	name = mix(6 + is_interrupted, scratch->ask.ip);
 	name = mix(mix(name, scratch->ask.sp), scratch->ask.bp);
 	scratch->hash = mix(mix(name, thread->tgid), task->self_exec_id);

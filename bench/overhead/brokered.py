@@ -55,9 +55,9 @@ def run(program: Path, seconds: str, tap: str, socket: str, user: int) -> dict[s
 class Broker:
     """There only while a program is served: another session's probes would cost it, too."""
 
-    def __init__(self, debox: Path, socket: str):
+    def __init__(self, debox: Path, socket: str, options: list[str] = []):
         self.process = subprocess.Popen(
-            [debox, "broker", "--socket", socket], stderr=subprocess.PIPE, text=True
+            [debox, "broker", "--socket", socket, *options], stderr=subprocess.PIPE, text=True
         )
         line = self.process.stderr.readline()
         if "listening" not in line:

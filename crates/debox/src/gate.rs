@@ -50,8 +50,8 @@ pub(crate) struct Gate {
 struct Door {
     /// The sessions' programs for the event.
     programs: OwnedFd,
-    /// The gate's own.
-    program: OwnedFd,
+    /// The gate's own; not while it is attached and can be found by its number.
+    program: Option<OwnedFd>,
     /// What the kernel had skipped before the session was attached; none if it is not.
     missed_before: Option<u64>,
 }
@@ -180,13 +180,18 @@ impl Gate {
                 .context("no door for the event")?;
             set_program(door.programs.as_fd(), self.session, *program)
                 .with_context(|| format!("cannot attach the probe {name}"))?;
-            let missed = kernel::recursion_misses(door.program.as_raw_fd())?;
+            let program = door.program(&self.control, event)?;
+            let missed = kernel::recursion_misses(program.as_raw_fd())?;
             door.missed_before = Some(missed);
             let wanted = self.control.wanted(event);
             wanted.fetch_or(1 << self.session, Ordering::SeqCst);
-            let link = link(&self.control, event, door.program.as_fd())
+            let link = link(&self.control, event, program.as_fd())
                 .with_context(|| format!("cannot attach the gate for the probe {name}"))?;
             self.links.push(link);
+            let id = self.control.program_id(event).load(Ordering::Relaxed);
+            if objects::program_by_id(id).is_ok() {
+                door.program = None; // the link keeps it
+            }
         }
         drop(locked);
         Ok(())
@@ -233,9 +238,14 @@ impl Gate {
 
     /// Has no program of the session called any more. One that runs on another CPU goes on to its end.
     pub fn detach(&mut self) {
+        // All at once, for an event without the next one would be taken for something else.
+        for event in self.doors.keys() {
+            close_door(&self.control, *event, self.session);
+        }
         for (event, door) in &mut self.doors {
-            close_door(&self.control, *event, self.session, door.programs.as_fd());
+            clear_program(door.programs.as_fd(), self.session);
             door.missed_before = None;
+            door.program = door.program(&self.control, *event).ok();
         }
         self.links.clear();
     }
@@ -247,13 +257,15 @@ impl Gate {
     /// How often the kernel has skipped the gate at an event since the session came, because it was
     /// running on that CPU already. `None` if the session has no program for it.
     pub fn missed(&self, event: &str) -> Result<Option<u64>> {
-        let Some(door) = self.doors.get(&number_of(event)?) else {
+        let event = number_of(event)?;
+        let Some(door) = self.doors.get(&event) else {
             return Ok(None);
         };
         let Some(before) = door.missed_before else {
             return Ok(None);
         };
-        let missed = kernel::recursion_misses(door.program.as_raw_fd())?;
+        let program = door.program(&self.control, event)?;
+        let missed = kernel::recursion_misses(program.as_raw_fd())?;
         Ok(Some(missed.saturating_sub(before)))
     }
 
@@ -269,12 +281,11 @@ impl Gate {
 
     fn clear(&self, session: u32) {
         for event in 0..names().map_or(0, <[String]>::len) {
-            if self.control.wanted(event).load(Ordering::Relaxed) & (1 << session) == 0 {
-                continue;
-            }
+            close_door(&self.control, event, session);
             let id = self.control.programs_id(event).load(Ordering::Relaxed);
+            // The session may be gone before it has closed what it had in the map.
             if let Ok(programs) = objects::map_by_id(id) {
-                close_door(&self.control, event, session, programs.as_fd());
+                clear_program(programs.as_fd(), session);
             }
         }
         self.control.token(session).store(0, Ordering::Release);
@@ -330,8 +341,19 @@ impl Door {
     fn new(programs: OwnedFd, program: OwnedFd) -> Door {
         Door {
             programs,
-            program,
+            program: Some(program),
             missed_before: None,
+        }
+    }
+
+    /// The gate's own program.
+    fn program(&self, control: &Control, event: usize) -> Result<OwnedFd> {
+        match &self.program {
+            Some(program) => Ok(program.try_clone()?),
+            None => {
+                let id = control.program_id(event).load(Ordering::Relaxed);
+                Ok(objects::program_by_id(id)?)
+            }
         }
     }
 }
@@ -358,7 +380,7 @@ fn take_doors(
         );
         let id = objects::map_info(door.programs.as_fd())?.id;
         control.programs_id(*event).store(id, Ordering::Relaxed);
-        let id = program_id(door.program.as_fd())?;
+        let id = program_id(program.as_fd())?;
         control.program_id(*event).store(id, Ordering::Relaxed);
         doors.insert(*event, door);
     }
@@ -382,10 +404,9 @@ fn link(control: &Control, event: usize, program: BorrowedFd) -> Result<OwnedFd>
     Ok(link)
 }
 
-fn close_door(control: &Control, event: usize, session: u32, programs: BorrowedFd) {
+fn close_door(control: &Control, event: usize, session: u32) {
     let wanted = control.wanted(event);
     wanted.fetch_and(!(1 << session), Ordering::SeqCst);
-    clear_program(programs, session);
 }
 
 /// The control maps of the gates that root has made, the oldest first.

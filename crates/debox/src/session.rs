@@ -23,7 +23,7 @@ use crate::usertap::TapServer;
 mod configure;
 mod events;
 
-use configure::{configure, configure_role, join_gate, programs_to_attach};
+use configure::{configure, configure_role, join_gate, leave_to_gate, programs_to_attach};
 pub(crate) use events::{Events, Forwarded};
 
 /// How the start and the end of a call are seen.
@@ -148,6 +148,7 @@ impl Session {
     pub fn open(options: Options) -> Result<Session> {
         let mut session = Session::load(options, Role::Own)?;
         session.attach()?;
+        leave_to_gate(session.skel.object());
         if let Some(trace) = session.options.trace.clone() {
             session.start_trace(&trace)?;
         }

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use anyhow::{Context, Result};
 use libbpf_rs::skel::OpenSkel;
-use libbpf_rs::Object;
+use libbpf_rs::{libbpf_sys, AsRawLibbpf, Object, Program};
 
 use super::{random, Options, Role, Tap};
 use crate::calls;
@@ -60,6 +60,15 @@ pub(super) fn programs_to_attach(object: &Object) -> Vec<(String, BorrowedFd<'_>
         Some((name.to_string(), fd))
     });
     loaded.collect()
+}
+
+/// Closes their descriptors once the gate holds them: they cannot be attached again.
+pub(super) fn leave_to_gate(object: &Object) {
+    let names = |program: &Program| ATTACHED.iter().any(|name| program.name() == *name);
+    for program in object.progs().filter(names) {
+        // SAFETY: the object is loaded, and its programs' descriptors are not used after this.
+        unsafe { libbpf_sys::bpf_program__unload(program.as_libbpf_object().as_ptr()) };
+    }
 }
 
 /// A place at the gate, whose maps take the place of the session's.
@@ -134,7 +143,17 @@ pub(super) fn configure(open: &mut OpenDeboxSkel, options: &Options) -> Result<(
         open.maps.history.set_max_entries(options.history_bytes)?;
     }
     if !options.report {
+        // What only a report is made of.
         open.maps.events.set_max_entries(4096)?;
+        open.maps.sleep_rows.set_max_entries(1)?;
+        open.maps.waker_rows.set_max_entries(1)?;
+        open.maps.owner_rows.set_max_entries(1)?;
+        open.maps.resource_rows.set_max_entries(1)?;
+        open.maps.chain_rows.set_max_entries(1)?;
+        open.maps.announced.set_max_entries(1)?;
+        open.maps.site_rows.set_max_entries(1)?;
+        open.maps.user_stacks.set_max_entries(1)?;
+        open.maps.wrappers.set_max_entries(SMALL_CACHE)?;
     }
     if !options.detail.callsites && options.triggers.is_empty() {
         open.maps.stack_asks.set_max_entries(4096)?;
