@@ -183,6 +183,24 @@ fn programs_with_other_rights_are_not_followed() {
     }
 }
 
+/// One thread forbids others to look into the process; what the other threads do is no longer seen.
+#[test]
+fn undumpable_processes_are_left_by_all_their_threads() {
+    let _alone = alone();
+    let place = Place::with_broker(&[]);
+    let other = place.copy(&program("undumpable"));
+    for options in [&[][..], &["--detail", "callsites"]] {
+        let run = place.report_of(USER, || {
+            place.command(&other).options(options).args(["1000"])
+        });
+        // The thread's calls until the other one's prctl, and the first one after it.
+        let seen = run.count_of("getppid");
+        assert!((1000..=1001).contains(&seen), "{options:?}: {seen}");
+        let said = notes(&run);
+        assert!(said.contains("undumpable"), "{said}");
+    }
+}
+
 #[test]
 fn what_is_not_to_be_had_is_refused_in_a_sentence() {
     let _alone = alone();
