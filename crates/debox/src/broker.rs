@@ -10,19 +10,29 @@
 //! channel.rs   packets, descriptors  shared.rs   sessions with clients   quota.rs   who may have what
 //! peer.rs      who it is             run.rs      one for `debox run`     remote.rs  that one's other side
 //! wire.rs      what was measured     presence.rs that it is there    again.rs   and is found again
+//! account.rs   memory given out      cgroup.rs   and how much        cpu.rs     CPU time taken
+//! seen.rs      what the probes saw
+//! owners.rs    for whom users count  turns.rs    who is next         log.rs     what the journal gets
 //! ```
 
+mod account;
 pub(crate) mod again;
+mod cgroup;
 pub(crate) mod channel;
 pub(crate) mod client;
+mod cpu;
+mod log;
+mod owners;
 mod peer;
 pub(crate) mod presence;
 pub(crate) mod protocol;
 mod quota;
 mod remote;
 mod run;
+mod seen;
 mod server;
 mod shared;
+mod turns;
 pub(crate) mod wire;
 
 use std::path::PathBuf;
@@ -33,6 +43,9 @@ pub use server::{Broker, Options};
 
 /// Where the broker listens unless told otherwise.
 pub const SOCKET: &str = "/run/debox/broker.sock";
+
+/// Which users were given which subordinate user ids, unless another file is named.
+pub const SUBORDINATES: &str = "/etc/subuid";
 
 /// The environment variable that names another socket; empty: no broker is asked.
 pub const VARIABLE: &str = "DEBOX_BROKER";

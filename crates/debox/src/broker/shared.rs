@@ -6,11 +6,14 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{bail, ensure, Context, Result};
-use libbpf_rs::{libbpf_sys, MapCore, MapFlags, MapHandle, MapType};
+use anyhow::{anyhow, bail, ensure, Context, Result};
+use libbpf_rs::skel::Skel;
+use libbpf_rs::{libbpf_sys, MapCore, MapFlags, MapHandle, MapInfo, MapType};
 
+use super::account::{kernel_memory, Account, Share};
 use super::peer::Peer;
 use super::quota::Limits;
 use crate::record::Slot;
@@ -25,6 +28,9 @@ pub const CLIENT_THREADS: u32 = 1024;
 /// Probes that nobody needs are taken off after this time: attaching and detaching costs more than
 /// some switches.
 const IDLE: Duration = Duration::from_secs(5);
+
+/// What a session's tables and programs take, before one was loaded.
+const ESTIMATE: u64 = 96 << 20;
 
 /// Which session serves a wish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +53,7 @@ pub struct Shared {
     /// How many clients there are, and since when none.
     count: usize,
     idle_since: Instant,
+    _memory: Share,
 }
 
 /// What a new client is given.
@@ -57,7 +64,12 @@ pub struct Admitted {
 }
 
 impl Shared {
-    pub fn open(kind: Kind, limits: &Limits) -> Result<Shared> {
+    /// Loads the probes, if there is memory for them.
+    pub fn open(kind: Kind, limits: &Limits, account: &Arc<Account>) -> Result<Shared> {
+        let wish = format!("{kind:?}");
+        let estimate = account.estimate(&wish, ESTIMATE);
+        let memory = account.take_large(None, "these probes", estimate);
+        let mut memory = memory.map_err(|refusal| anyhow!(refusal))?;
         let options = Options {
             tap: kind.tap,
             detail: Detail {
@@ -75,6 +87,9 @@ impl Shared {
         };
         let session = Session::load(options, role)?;
         let clients = ClientTable::map(session.skel.maps.clients.as_fd(), limits.clients)?;
+        let bytes = kernel_memory(session.skel.object());
+        account.learn(&wish, bytes);
+        memory.set(bytes);
         Ok(Shared {
             kind,
             session,
@@ -85,6 +100,7 @@ impl Shared {
             cooling_threads: Vec::new(),
             count: 0,
             idle_since: Instant::now(),
+            _memory: memory,
         })
     }
 
@@ -94,7 +110,7 @@ impl Shared {
             self.session.attach()?;
         }
         let map = make_slots(slots)?;
-        let slots_id = map.info().context("cannot ask for the slots")?.info.id;
+        let slots_id = map_id(map.as_fd())?;
         let client = self
             .free
             .pop()
@@ -186,11 +202,15 @@ impl Shared {
             self.cooling_threads
                 .extend(tables::read_value::<u32>(&index));
         }
-        let is_idle = self.count == 0 && self.leaving.is_empty();
-        if is_idle && self.idle_since.elapsed() > IDLE {
+        if self.is_idle_for(IDLE) {
             self.session.detach();
         }
         Ok(())
+    }
+
+    /// Whether no client has used it for so long, and no thread of one is monitored any more.
+    pub fn is_idle_for(&self, time: Duration) -> bool {
+        self.count == 0 && self.leaving.is_empty() && self.idle_since.elapsed() >= time
     }
 
     /// The addresses of the kernel stack of that name, innermost first.
@@ -218,6 +238,11 @@ pub fn find_stack(stacks: &impl MapCore, name: u64) -> Option<Vec<u64>> {
     let stack = tables::read_value::<types::kernel_stack>(&found.ok()??)?;
     let frames = stack.frames.iter().copied();
     Some(frames.take_while(|frame| *frame != 0).collect())
+}
+
+/// The kernel memory of so many slots.
+pub fn slots_memory(slots: u32) -> u64 {
+    (u64::from(slots) * std::mem::size_of::<Slot>() as u64).next_multiple_of(4096) + 4096
 }
 
 /// An array of slots, of a size of its own.
@@ -289,10 +314,22 @@ fn owned(fd: i32) -> std::io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Whether the kernel still has a map: somebody holds it, by a descriptor or a mapping.
-pub fn map_exists(id: u32) -> bool {
+/// Opens a map again: what belongs to an open file (its flags, and locks, which are kernel memory) goes
+/// with the holders of this descriptor, and not with those of the broker's own.
+pub fn open_map(id: u32) -> std::io::Result<OwnedFd> {
     // SAFETY: takes a number.
-    owned(unsafe { libbpf_sys::bpf_map_get_fd_by_id(id) }).is_ok()
+    owned(unsafe { libbpf_sys::bpf_map_get_fd_by_id(id) })
+}
+
+/// Whether the kernel still has a map: somebody holds it, by a descriptor, a mapping or a pin.
+pub fn map_exists(id: u32) -> bool {
+    open_map(id).is_ok()
+}
+
+/// The kernel's number of a map.
+pub fn map_id(map: BorrowedFd) -> Result<u32> {
+    let info = MapInfo::new(map).context("cannot ask for a map")?;
+    Ok(info.info.id)
 }
 
 /// The probes' table of clients, mapped: the probes change some of its words at any time.
