@@ -6,13 +6,13 @@
 //! sees of them, by the probes (`probe/client.h`). SECURITY.md has the threats, each with its test.
 //!
 //! ```text
-//! protocol.rs  what is said          server.rs   the broker's loop       client.rs  a program's side
-//! channel.rs   packets, descriptors  shared.rs   sessions with clients   quota.rs   who may have what
-//! peer.rs      who it is             run.rs      one for `debox run`     remote.rs  that one's other side
-//! wire.rs      what was measured     presence.rs that it is there    again.rs   and is found again
-//! account.rs   memory given out      cgroup.rs   and how much        cpu.rs     CPU time taken
-//! seen.rs      what the probes saw
-//! owners.rs    for whom users count  turns.rs    who is next         log.rs     what the journal gets
+//! protocol.rs  what is said           server.rs    the broker's loop    client.rs  a program's side
+//! channel.rs   packets, descriptors   listener.rs  its socket           again.rs   found again
+//! peer.rs      who it is              shared.rs    sessions of clients  quota.rs   who may have what
+//! owners.rs    for whom users count   run.rs       for `debox run`      remote.rs  its other side
+//! presence.rs  that it is there       terms.rs     what a run may do    turns.rs   who is next
+//! seen.rs      what the probes saw    account.rs   memory given out     cgroup.rs  and how much
+//! wire.rs      what was measured      cpu.rs       CPU time taken       log.rs     for the journal
 //! ```
 
 mod account;
@@ -21,6 +21,7 @@ mod cgroup;
 pub(crate) mod channel;
 pub(crate) mod client;
 mod cpu;
+mod listener;
 mod log;
 mod owners;
 mod peer;
@@ -32,6 +33,7 @@ mod run;
 mod seen;
 mod server;
 mod shared;
+mod terms;
 mod turns;
 pub(crate) mod wire;
 

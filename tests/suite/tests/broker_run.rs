@@ -411,7 +411,7 @@ fn who_asks_without_end_waits_or_is_refused() {
 #[test]
 fn memory_is_refused_in_a_sentence() {
     let _alone = alone();
-    let place = Place::with_broker(&["--memory", "600M"]);
+    let place = Place::with_broker(&["--memory", "420M"]);
     let debox = place.path().join("debox");
     let debox = debox.to_str().expect("plain text");
     let begin = |user| {

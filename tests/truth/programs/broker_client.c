@@ -206,12 +206,14 @@ static void be_slow(void)
 static void add_shape(struct packet *packet, int checks)
 {
 	add(packet, SHAPE);
-	add(packet, ~0ULL);     /* where the code is */
-	add(packet, 0xffffffff); /* of which process */
+	/* Where it is: the code, the process, its program, the depth, and which of several. */
+	add(packet, ~0ULL);
+	add(packet, 0xffffffff);
 	add(packet, 0xffff);
 	packet->bytes[packet->size++] = 0xff;
 	packet->bytes[packet->size++] = 0xff;
-	add(packet, ~0ULL); /* its name */
+	/* Its name, and the words. */
+	add(packet, ~0ULL);
 	add(packet, (uint64_t)checks);
 	for (int i = 0; i < checks; i++) {
 		add(packet, ~0ULL >> (checks > CHECKS_MAX ? 57 : 0));

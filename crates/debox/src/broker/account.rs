@@ -76,7 +76,7 @@ impl Account {
         bytes: u64,
     ) -> Result<Share, String> {
         let mut given = self.given();
-        if given.all.saturating_add(bytes) > self.limit {
+        if bytes > 0 && given.all.saturating_add(bytes) > self.limit {
             return Err(format!(
                 "the broker has no memory left for {what}: it takes about {} MB, and {} of {} MB ({}) \
                  are in use",
@@ -89,7 +89,7 @@ impl Account {
         if let Some(user) = user {
             let most = part(self.limit, OF_USER);
             let has = given.users.entry(user).or_default();
-            if has.saturating_add(bytes) > most {
+            if bytes > 0 && has.saturating_add(bytes) > most {
                 return Err(format!(
                     "this user has as much of the broker's memory as one may have: {what} takes about \
                      {} MB, and {} of {} MB are in use",

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, bail, ensure, Context, Result};
@@ -18,14 +18,14 @@ use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nix::sys::socket::{self, sockopt, MsgFlags};
 use nix::sys::time::TimeVal;
 
-use super::account::{kernel_memory, Account, Share};
+use super::account::{kernel_memory, Share};
 use super::channel;
-use super::cpu::{self, Budget};
-use super::log::Log;
+use super::cpu;
 use super::peer::Peer;
 use super::protocol::{self, FrameText, Reply, Request, RunWish, BULK};
 use super::seen::{Shape, ShapeKey, Stack};
 use super::shared::{map_id, open_map, slots_memory, walk_tasks, ClientTable};
+use super::terms::{Given, Meter, Terms};
 use super::wire::{self, Places};
 use crate::collect::Snapshot;
 use crate::session::{monotonic_ns, Options, Role, Session, Tap};
@@ -55,86 +55,16 @@ pub const BATCH: usize = 16;
 
 /// What a session takes before one was loaded, in the kernel.
 const ESTIMATE: u64 = 160 << 20;
-/// What it takes besides: events and stacks that wait to be fetched, a report.
+/// What it takes besides: events and stacks that wait to be fetched, and a report of the usual size.
 const WAITING: u64 = 32 << 20;
-/// A report that is larger waits until there is room for it, but not longer than this.
 const REPORT: u64 = 8 << 20;
+/// A larger report waits until there is room for it, but not longer than this.
 const ROOM: Duration = Duration::from_secs(5);
-
-/// A user that has used up its CPU time waits for so long, at most, and is refused after that. What is
-/// said in a run is answered as long as the wait would be less.
-const CPU_WAIT: Duration = Duration::from_secs(10);
-
-/// What a run is held to, and what others may know of it.
-pub struct Terms {
-    /// The user for whom it counts.
-    pub owner: u32,
-    pub account: Arc<Account>,
-    pub budget: Arc<Budget>,
-    pub log: Arc<Log>,
-    /// The session's table of kernel stacks, once it is loaded: programs in the session may ask for
-    /// their names.
-    pub stacks: OnceLock<MapHandle>,
-    pub given: Mutex<Vec<Given>>,
-}
-
-/// A map that the client was given, which it can hold after the run.
-pub struct Given {
-    pub map: u32,
-    _memory: Share,
-}
-
-impl Terms {
-    pub fn given(&self) -> MutexGuard<'_, Vec<Given>> {
-        self.given.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Waits until something may be done for this user.
-    fn wait_for_cpu(&self, peer: &Peer) -> Result<()> {
-        let start = Instant::now();
-        loop {
-            let now = Instant::now();
-            let wait = self.budget.wait(self.owner, now);
-            if wait.is_zero() {
-                return Ok(());
-            }
-            let is_late = now.saturating_duration_since(start) + wait > CPU_WAIT;
-            ensure!(!is_late, "{}", Budget::refusal(wait));
-            ensure!(peer.is_alive(), "the process has ended");
-            std::thread::sleep(wait.min(Duration::from_millis(200)));
-        }
-    }
-}
-
-/// Charges its user for what the calling thread does.
-struct Meter<'a> {
-    terms: &'a Terms,
-    charged: Duration,
-}
-
-impl Meter<'_> {
-    fn charge(&mut self) {
-        let now = cpu::of_thread();
-        let spent = now.saturating_sub(self.charged);
-        self.charged = now;
-        let terms = self.terms;
-        terms.budget.charge(terms.owner, spent, Instant::now());
-    }
-}
-
-impl Drop for Meter<'_> {
-    fn drop(&mut self) {
-        self.charge();
-    }
-}
 
 /// Serves one client until it is done or gone, on a thread of its own.
 pub fn serve(connection: &OwnedFd, peer: &Peer, wish: RunWish, terms: &Arc<Terms>) -> Result<()> {
     cpu::follow(peer.pid);
-    let mut meter = Meter {
-        terms,
-        charged: Duration::ZERO,
-    };
+    let mut meter = Meter::of(terms);
     let served = serve_run(connection, peer, wish, terms, &mut meter);
     if let Err(error) = &served {
         terms
@@ -172,8 +102,11 @@ fn serve_run(
         if now >= next_tick {
             run.tick(now)?;
             meter.charge();
-            let is_spent = terms.budget.wait(terms.owner, now) > CPU_WAIT;
-            (next_tick, requests) = (now + TICK, if is_spent { REQUESTS_PER_TICK } else { 0 });
+            let has_spent_all = terms.has_spent_all(now);
+            (next_tick, requests) = (now + TICK, 0);
+            if has_spent_all {
+                requests = REQUESTS_PER_TICK;
+            }
         }
         let wait = next_tick.saturating_duration_since(now);
         if requests >= REQUESTS_PER_TICK {
@@ -278,10 +211,7 @@ impl Run {
                 (maps.slots.as_fd(), slots_memory(max_records)),
                 (maps.slot_tids.as_fd(), u64::from(max_records) * 8),
             ] {
-                let given = Given {
-                    map: map_id(map)?,
-                    _memory: memory.split(size),
-                };
+                let given = Given::new(map_id(map)?, memory.split(size));
                 terms.given().push(given);
             }
         }
@@ -534,7 +464,7 @@ impl Run {
         drop(snapshot);
         let size = bytes.len() as u64;
         self.last_report = size;
-        room.set(size);
+        room.set(size.saturating_sub(REPORT));
         say(connection, &Reply::Report { size }, None)?;
         for chunk in bytes.chunks(BULK) {
             ensure!(now.elapsed() < LONG, "the client does not read");
@@ -545,9 +475,10 @@ impl Run {
         Ok(())
     }
 
-    /// Memory to take out and to encode what is probably three times as much as the last report.
+    /// Memory for what a report is larger than the usual one: probably it is as large as the last one,
+    /// three times, while it is taken out and encoded.
     fn room_for_report(&self) -> Result<Share> {
-        let bytes = (3 * self.last_report).max(REPORT);
+        let bytes = (3 * self.last_report).saturating_sub(REPORT);
         let (terms, start) = (&self.terms, Instant::now());
         loop {
             let taken = terms.account.take(Some(terms.owner), "a report", bytes);

@@ -8,10 +8,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -19,13 +18,12 @@ use anyhow::{anyhow, bail, Context, Result};
 use libbpf_rs::MapHandle;
 use nix::errno::Errno;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
-use nix::sys::resource::{getrlimit, setrlimit, Resource};
-use nix::sys::socket::{self, sockopt, MsgFlags, SockFlag, UnixAddr};
+use nix::sys::socket::{self, sockopt, MsgFlags, SockFlag};
 
 use super::account::{self, Account};
 use super::channel;
-use super::client;
 use super::cpu::{self, Budget};
+use super::listener::{listen, raise_descriptor_limit, refuse, reply_to};
 use super::log::Log;
 use super::owners::Owners;
 use super::peer::Peer;
@@ -36,6 +34,7 @@ use super::run;
 use super::shared::{
     find_stack, map_exists, mark_gone, open_map, slots_memory, Kind, Shared, CLIENT_THREADS,
 };
+use super::terms::{Given, Terms};
 use super::turns::in_turns;
 use crate::session::{self, Tap};
 use crate::symbols::Symbols;
@@ -80,7 +79,7 @@ pub struct Broker {
     held: Vec<Held>,
     runs: Vec<Run>,
     /// Maps that runs gave to their clients, held by somebody all the same.
-    held_of_runs: Vec<run::Given>,
+    held_of_runs: Vec<Given>,
     symbols: Symbols,
     forgot_shapes: Instant,
 }
@@ -106,7 +105,7 @@ struct Connection {
 struct Run {
     owner: u32,
     socket: OwnedFd,
-    terms: Arc<run::Terms>,
+    terms: Arc<Terms>,
     thread: JoinHandle<()>,
 }
 
@@ -149,7 +148,7 @@ impl Broker {
         symbols.kernel(0); // reads the kernel's symbols now, not when somebody waits
         let account = Account::new(limits.memory);
         let before = cpu::of_thread();
-        let sessions = vec![Shared::open(usual, &limits, &account)?];
+        let sessions = vec![Shared::open(usual, &limits, &account, None)?];
         let to_load = cpu::of_thread().saturating_sub(before);
         let at_once = Limits::CPU_AT_ONCE.max(to_load * Limits::CPU_LOADS);
         let share = cpu::Share {
@@ -398,7 +397,7 @@ impl Broker {
             .take(Some(owner), "its slots", slots_memory(slots));
         let memory = memory.map_err(|refusal| anyhow!(refusal));
         let admitted = memory.and_then(|memory| {
-            let admitted = self.session(kind)?.admit(peer, slots)?;
+            let admitted = self.session(kind, owner)?.admit(peer, slots)?;
             Ok((admitted, memory))
         });
         let (admitted, memory) = match admitted {
@@ -432,15 +431,15 @@ impl Broker {
     }
 
     /// The session for such wishes. There are few kinds, and each is loaded once.
-    fn session(&mut self, kind: Kind) -> Result<&mut Shared> {
+    fn session(&mut self, kind: Kind, owner: u32) -> Result<&mut Shared> {
         let known = self.sessions.iter().position(|shared| shared.kind == kind);
         let at = match known {
             Some(at) => at,
             None => {
                 let limits = self.quota.limits;
-                let mut opened = Shared::open(kind, &limits, &self.account);
+                let mut opened = Shared::open(kind, &limits, &self.account, Some(owner));
                 if opened.is_err() && self.unload(Duration::ZERO) {
-                    opened = Shared::open(kind, &limits, &self.account);
+                    opened = Shared::open(kind, &limits, &self.account, Some(owner));
                 }
                 self.sessions.push(opened?);
                 self.sessions.len() - 1
@@ -488,14 +487,8 @@ impl Broker {
             self.refuse(&socket, &peer, refusal);
             return self.quota.disconnect(owner);
         }
-        let terms = Arc::new(run::Terms {
-            owner,
-            account: Arc::clone(&self.account),
-            budget: Arc::clone(&self.budget),
-            log: Arc::clone(&self.log),
-            stacks: OnceLock::new(),
-            given: Mutex::default(),
-        });
+        let (account, budget, log) = (&self.account, &self.budget, &self.log);
+        let terms = Arc::new(Terms::new(owner, account, budget, log));
         let started = socket.try_clone().and_then(|own| {
             let name = "debox-run".to_string();
             let terms = Arc::clone(&terms);
@@ -636,44 +629,5 @@ fn said(sent: io::Result<()>, stage: Stage) -> Next {
         Next::Stay(stage)
     } else {
         Next::Over
-    }
-}
-
-/// An answer that is not waited for: who does not read is no loss.
-fn reply_to(socket: &OwnedFd, reply: &Reply) -> io::Result<()> {
-    let packet = protocol::encode(reply);
-    channel::send(socket.as_fd(), &packet, &[], MsgFlags::MSG_DONTWAIT)
-}
-
-fn refuse(socket: &OwnedFd, why: &str) {
-    let _ = reply_to(socket, &Reply::Refused(why.to_string()));
-}
-
-/// Listens where anyone may connect, in the place of a broker that is gone.
-fn listen(path: &Path) -> Result<OwnedFd> {
-    let shown = path.display();
-    if let Some(directory) = path.parent() {
-        fs::create_dir_all(directory)
-            .with_context(|| format!("cannot make {}", directory.display()))?;
-    }
-    if client::ask_version(path).is_ok() {
-        bail!("a broker listens at {shown} already");
-    }
-    let _ = fs::remove_file(path);
-    let listener = channel::socket()?;
-    let address = UnixAddr::new(path).with_context(|| format!("{shown} is too long"))?;
-    socket::bind(listener.as_raw_fd(), &address)
-        .with_context(|| format!("cannot listen at {shown}"))?;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o666))?;
-    let flags = nix::fcntl::OFlag::O_NONBLOCK;
-    nix::fcntl::fcntl(&listener, nix::fcntl::FcntlArg::F_SETFL(flags))?;
-    socket::listen(&listener, socket::Backlog::new(1024)?)?;
-    Ok(listener)
-}
-
-/// Each connection takes two descriptors, and each client two more.
-fn raise_descriptor_limit() {
-    if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
-        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard.min(65536), hard);
     }
 }

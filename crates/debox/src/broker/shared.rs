@@ -64,11 +64,17 @@ pub struct Admitted {
 }
 
 impl Shared {
-    /// Loads the probes, if there is memory for them.
-    pub fn open(kind: Kind, limits: &Limits, account: &Arc<Account>) -> Result<Shared> {
+    /// Loads the probes, if there is memory for them: the user's who asks for them first, or, for the
+    /// usual ones, nobody's.
+    pub fn open(
+        kind: Kind,
+        limits: &Limits,
+        account: &Arc<Account>,
+        user: Option<u32>,
+    ) -> Result<Shared> {
         let wish = format!("{kind:?}");
         let estimate = account.estimate(&wish, ESTIMATE);
-        let memory = account.take_large(None, "these probes", estimate);
+        let memory = account.take_large(user, "these probes", estimate);
         let mut memory = memory.map_err(|refusal| anyhow!(refusal))?;
         let options = Options {
             tap: kind.tap,
