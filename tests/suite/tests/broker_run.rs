@@ -461,7 +461,7 @@ fn memory_is_refused_in_a_sentence() {
 #[test]
 fn slots_of_a_run_count_as_long_as_somebody_holds_them() {
     let _alone = alone();
-    let place = Place::with_broker(&["--memory", "700M", "--cpu-percent", "10000"]);
+    let place = Place::with_broker(&["--memory", "600M", "--cpu-percent", "10000"]);
     let client = place.copy(&program("broker_client"));
     let socket = place.socket();
     let words = [client.to_str(), Some("keep"), socket.to_str()];

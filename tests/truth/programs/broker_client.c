@@ -384,7 +384,7 @@ static int hear_descriptor(int fd, int *kind)
 	if (CMSG_FIRSTHDR(&message))
 		memcpy(&passed, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof(int));
 	if (*kind == REFUSED)
-		fprintf(stderr, "%s\n", (char *)packet.bytes + 3);
+		fprintf(stderr, "%s\n", (char *)packet.bytes + (packet.bytes[1] > 127 ? 3 : 2));
 	return passed;
 }
 

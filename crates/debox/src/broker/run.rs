@@ -105,6 +105,7 @@ fn serve_run(
             let has_spent_all = terms.has_spent_all(now);
             (next_tick, requests) = (now + TICK, 0);
             if has_spent_all {
+                ensure!(peer.is_alive(), "the process has ended");
                 requests = REQUESTS_PER_TICK;
             }
         }
