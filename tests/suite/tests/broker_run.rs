@@ -415,10 +415,9 @@ fn memory_is_refused_in_a_sentence() {
     let debox = place.path().join("debox");
     let debox = debox.to_str().expect("plain text");
     let begin = |user| {
-        let mut run = place.start(
-            user,
-            &[debox, "run", "--", "sh", "-c", "echo on; exec sleep 60"],
-        );
+        let words = [debox, "run", "--detail", "callsites", "--"];
+        let command = ["sh", "-c", "echo on; exec sleep 60"];
+        let mut run = place.start(user, &[&words[..], &command].concat());
         let line = first_line(&mut run);
         (run, line)
     };
@@ -426,7 +425,7 @@ fn memory_is_refused_in_a_sentence() {
     let mut runs = Vec::new();
     let mut said = Vec::new();
     for user in [USER, USER, OTHER, OTHER, 65532, 65532] {
-        let (mut run, line) = begin(user);
+        let (run, line) = begin(user);
         if line == "on\n" {
             runs.push(run);
             continue;
@@ -436,9 +435,11 @@ fn memory_is_refused_in_a_sentence() {
         said.push(String::from_utf8_lossy(&output.stderr).into_owned());
     }
     assert!(!runs.is_empty(), "no run began: {said:?}");
-    assert!(said
-        .iter()
-        .any(|text| text.contains("as one may have: a run takes about")));
+    assert!(
+        said.iter()
+            .any(|text| text.contains("as one may have: a run takes about")),
+        "{said:?}"
+    );
     assert!(said
         .iter()
         .any(|text| text.contains("no memory left for a run")));

@@ -23,6 +23,7 @@ macro_rules! fields_of {
         }
 
         impl From<&$name> for types::$type {
+            #[allow(clippy::needless_update)] // some have all fields
             fn from(from: &$name) -> types::$type {
                 types::$type {
                     $($field: from.$field,)+
