@@ -4,12 +4,12 @@
 mod common;
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::ops::{Deref, DerefMut};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -101,7 +101,10 @@ impl Place {
         let mut said = BufReader::new(child.stderr.take().unwrap());
         said.read_line(&mut line).unwrap();
         assert!(line.contains("listening"), "the broker says: {line}");
-        Broker { child }
+        Broker {
+            child,
+            said: Some(said),
+        }
     }
 
     fn command(&self, uid: u32, program: &Path, arguments: &[&str]) -> Command {
@@ -216,6 +219,8 @@ impl Timer {
 
 struct Broker {
     child: Child,
+    /// What it says after that it listens.
+    said: Option<BufReader<ChildStderr>>,
 }
 
 impl Broker {
@@ -418,6 +423,16 @@ fn a_scribbling_client_harms_itself_only() {
     assert!(broker.descriptors() > 0);
 }
 
+/// What can be done with a descriptor beyond its content: attributes, modes, leases, locks, seals, freezing.
+#[test]
+fn what_clients_are_given_allows_nothing_else() {
+    let place = Place::new();
+    let _broker = place.broker();
+    let program = place.program("given");
+    place.check(USER, &program, &["page"]);
+    place.check(USER, &program, &["slots"]);
+}
+
 #[test]
 fn a_flood_of_connections_does_not_keep_others_out() {
     let place = Place::new();
@@ -488,6 +503,78 @@ fn one_user_gets_no_more_than_its_share() {
         place.run(USER, &program, &["addresses"]).status.success()
     });
     drop(broker);
+}
+
+/// Who owns subordinate user ids is one user with all of them.
+#[test]
+fn subordinate_users_count_for_their_owner() {
+    let place = Place::new();
+    let file = place.directory.join("subuid");
+    fs::write(&file, format!("{USER}:200000:1000\n")).unwrap();
+    let file = file.to_str().unwrap();
+    let options = ["--clients-per-user", "2", "--subordinates", file];
+    let _broker = place.broker_with(&options, None);
+    let program = place.program("brokered");
+    let clients = [200_000, 200_999].map(|user| {
+        let mut client = place.start(user, &program, &["watch"]);
+        let said = lines_of(&mut client);
+        assert_eq!(said.recv_timeout(LIMIT).as_deref(), Ok("records"));
+        client
+    });
+    for user in [USER, 200_500] {
+        let refused = place.run(user, &program, &["addresses"]);
+        assert!(
+            text(&refused.stderr).contains("as one may have"),
+            "{refused:?}"
+        );
+    }
+    // One that is not the owner's has a share of its own.
+    place.check(201_000, &program, &["addresses"]);
+    drop(clients);
+}
+
+#[test]
+fn refusals_are_logged_and_a_flood_is_a_few_lines() {
+    let place = Place::new();
+    let mut broker = place.broker();
+    let program = place.program("brokered");
+    place.check(USER, &program, &["nonsense"]);
+    place.check(OTHER, &program, &["flood"]);
+    let mut said = broker.said.take().unwrap();
+    drop(broker);
+    let mut log = String::new();
+    said.read_to_string(&mut log).unwrap();
+    let of = |user| {
+        log.lines()
+            .filter(move |line| line.contains(&format!("refused user {user}, ")))
+    };
+    assert!(
+        of(USER).any(|line| line.contains("the request is not understood")),
+        "{log}"
+    );
+    assert!(
+        of(OTHER).any(|line| line.contains("connects too often")),
+        "{log}"
+    );
+    for user in [USER, OTHER] {
+        assert!(of(user).count() <= 10, "{log}");
+    }
+}
+
+/// Probes of another kind are in the kernel as long as they are used, and some time.
+#[test]
+fn probes_that_nobody_uses_are_unloaded() {
+    let place = Place::new();
+    let broker = place.broker();
+    let program = place.program("tap");
+    let before = broker.descriptors();
+    place.run(USER, &program, &["sleep"]);
+    assert!(broker.descriptors() > before + 10, "nothing was loaded");
+    let end = Instant::now() + Duration::from_secs(60);
+    while broker.descriptors() > before {
+        assert!(Instant::now() < end, "probes are left");
+        std::thread::sleep(Duration::from_millis(200));
+    }
 }
 
 /// Lines of a program, as they come.

@@ -25,6 +25,7 @@ pub fn broker(arguments: Broker) -> Result<u8> {
     let mut server = Server::start(&broker::Options {
         socket: arguments.socket.clone(),
         limits: arguments.limits(),
+        subordinates: arguments.subordinates.clone(),
     })?;
     eprintln!("debox broker: listening at {}", arguments.socket.display());
     server.serve(&STOP)?;

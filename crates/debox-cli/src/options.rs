@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser};
-use debox::broker::{Limits, SOCKET};
-use debox_report::units::parse_duration;
+use debox::broker::{Limits, SOCKET, SUBORDINATES};
+use debox_report::units::{parse_duration, parse_size};
 
 pub use guard::{Guard, GuardFormat, LoopThread};
 pub use history::{Export, ExportFormat, ExportWeight, Record, Repair, Report};
@@ -163,6 +163,21 @@ pub struct Broker {
     #[arg(long, value_name = "N", default_value_t = Limits::default().runs)]
     #[arg(value_parser = clap::value_parser!(u32).range(0..=64))]
     pub runs: u32,
+    /// Such commands that one user may begin in a minute; 60 at once
+    #[arg(long, value_name = "N", default_value_t = Limits::default().runs_per_minute)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=6000))]
+    pub runs_per_minute: u32,
+    /// CPU time that the broker takes for one user, in percent of one CPU; several seconds at once
+    #[arg(long, value_name = "N", default_value_t = Limits::default().cpu_percent)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub cpu_percent: u32,
+    /// Memory to give out, kernel memory included, such as 768M; half of it to one user. Without it
+    /// three quarters of the limit of the broker's control group, or a quarter of the machine's memory
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub memory: Option<u64>,
+    /// Who owns which subordinate user ids: those count for their owner
+    #[arg(long, value_name = "FILE", default_value = SUBORDINATES)]
+    pub subordinates: PathBuf,
 }
 
 impl Broker {
@@ -175,6 +190,9 @@ impl Broker {
             threads: self.threads,
             runs_per_user: self.runs_per_user,
             runs: self.runs,
+            runs_per_minute: self.runs_per_minute,
+            cpu_percent: self.cpu_percent,
+            memory: self.memory,
             ..Limits::default()
         }
     }

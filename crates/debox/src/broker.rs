@@ -6,23 +6,35 @@
 //! sees of them, by the probes (`probe/client.h`). SECURITY.md has the threats, each with its test.
 //!
 //! ```text
-//! protocol.rs  what is said          server.rs   the broker's loop       client.rs  a program's side
-//! channel.rs   packets, descriptors  shared.rs   sessions with clients   quota.rs   who may have what
-//! peer.rs      who it is             run.rs      one for `debox run`     remote.rs  that one's other side
-//! wire.rs      what was measured     presence.rs that it is there    again.rs   and is found again
+//! protocol.rs  what is said           server.rs    the broker's loop    client.rs  a program's side
+//! channel.rs   packets, descriptors   listener.rs  its socket           again.rs   found again
+//! peer.rs      who it is              shared.rs    sessions of clients  quota.rs   who may have what
+//! owners.rs    for whom users count   run.rs       for `debox run`      remote.rs  its other side
+//! presence.rs  that it is there       terms.rs     what a run may do    turns.rs   who is next
+//! seen.rs      what the probes saw    account.rs   memory given out     cgroup.rs  and how much
+//! wire.rs      what was measured      cpu.rs       CPU time taken       log.rs     for the journal
 //! ```
 
+mod account;
 pub(crate) mod again;
+mod cgroup;
 pub(crate) mod channel;
 pub(crate) mod client;
+mod cpu;
+mod listener;
+mod log;
+mod owners;
 mod peer;
 pub(crate) mod presence;
 pub(crate) mod protocol;
 mod quota;
 mod remote;
 mod run;
+mod seen;
 mod server;
 mod shared;
+mod terms;
+mod turns;
 pub(crate) mod wire;
 
 use std::path::PathBuf;
@@ -33,6 +45,9 @@ pub use server::{Broker, Options};
 
 /// Where the broker listens unless told otherwise.
 pub const SOCKET: &str = "/run/debox/broker.sock";
+
+/// Which users were given which subordinate user ids, unless another file is named.
+pub const SUBORDINATES: &str = "/etc/subuid";
 
 /// The environment variable that names another socket; empty: no broker is asked.
 pub const VARIABLE: &str = "DEBOX_BROKER";

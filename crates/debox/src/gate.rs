@@ -72,7 +72,7 @@ impl Gate {
         }
         let made = Gate::make(&events)?;
         // Another session may have made one at the same time: the older one is everyone's.
-        let own = objects::map_info(made.control.map.as_fd())?.id;
+        let own = objects::map_id(made.control.map.as_fd())?;
         let is_older = |control: &u32| *control < own && !known.contains(control);
         for control in find().into_iter().filter(is_older) {
             if let Ok(gate) = Gate::enter(control, &events) {
@@ -109,7 +109,7 @@ impl Gate {
         let doors = take_doors(skel.object(), events, &control)?;
         let mut ids = [0; 3];
         for (id, map) in ids.iter_mut().zip(&shared) {
-            *id = objects::map_info(map.as_fd())?.id;
+            *id = objects::map_id(map.as_fd())?;
         }
         control.begin(ids);
         Gate::take_place(control, shared, events, doors)
@@ -378,7 +378,7 @@ fn take_doors(
             map.as_fd().try_clone_to_owned()?,
             program.as_fd().try_clone_to_owned()?,
         );
-        let id = objects::map_info(door.programs.as_fd())?.id;
+        let id = objects::map_id(door.programs.as_fd())?;
         control.programs_id(*event).store(id, Ordering::Relaxed);
         let id = program_id(program.as_fd())?;
         control.program_id(*event).store(id, Ordering::Relaxed);

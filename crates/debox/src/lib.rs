@@ -15,6 +15,7 @@ pub mod history;
 pub mod inband;
 pub mod kernel;
 pub mod labels;
+mod memory_file;
 mod merge;
 mod monitor;
 #[cfg(fuzzing)]

@@ -14,13 +14,13 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use nix::fcntl::{fcntl, FcntlArg, SealFlag};
 use nix::sys::socket::{
     self, sockopt, AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr,
 };
 use nix::unistd::{lseek64, Whence};
 
 use crate::clock::TapClock;
+use crate::memory_file;
 use crate::tables::{self, add, types};
 
 const VERSION: u32 = 1;
@@ -57,18 +57,12 @@ pub(crate) struct TapRows {
 
 impl TapRows {
     pub(crate) fn create(slots: u32) -> Result<TapRows> {
-        let name = c"debox-tap-rows";
-        // SAFETY: `name` is a valid C string; the new descriptor is owned by nobody else.
-        let file = unsafe {
-            let fd = libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING);
-            anyhow::ensure!(fd >= 0, "cannot make a memory file: {}", last_error());
-            File::from_raw_fd(fd)
-        };
-        file.set_len(PAGE + u64::from(slots) * TABLE)
-            .context("cannot size the file of rows")?;
+        let length = PAGE + u64::from(slots) * TABLE;
+        let file = memory_file::create(c"debox-tap-rows", length, memory_file::OWNER_ONLY)
+            .context("cannot make the file of rows")?;
         // Every process that has it could cut it off, and whoever reads there would get SIGBUS.
-        let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
-        fcntl(&file, FcntlArg::F_ADD_SEALS(seals)).context("cannot seal the file of rows")?;
+        memory_file::seal(&file, libc::F_SEAL_SHRINK | libc::F_SEAL_GROW)
+            .context("cannot seal the file of rows")?;
         Ok(TapRows { file, slots })
     }
 
@@ -273,8 +267,4 @@ fn filters_in(status: &str) -> u32 {
         .find_map(|line| line.strip_prefix("Seccomp_filters:"));
     line.and_then(|count| count.trim().parse().ok())
         .unwrap_or(0)
-}
-
-fn last_error() -> std::io::Error {
-    std::io::Error::last_os_error()
 }

@@ -425,6 +425,135 @@ fn who_asks_without_end_waits_or_is_refused() {
     place.report_of(USER, || place.command("/bin/true"));
 }
 
+/// What the broker has given out is refused to others before the kernel refuses it to the broker.
+#[test]
+fn memory_is_refused_in_a_sentence() {
+    let _alone = alone();
+    let place = Place::with_broker(&["--memory", "420M"]);
+    let debox = place.path().join("debox");
+    let debox = debox.to_str().expect("plain text");
+    let begin = |user| {
+        let words = [debox, "run", "--detail", "callsites", "--"];
+        let command = ["sh", "-c", "echo on; exec sleep 60"];
+        let mut run = place.start(user, &[&words[..], &command].concat());
+        let line = first_line(&mut run);
+        (run, line)
+    };
+    // Half of it is one user's, and all of it everybody's.
+    let mut runs = Vec::new();
+    let mut said = Vec::new();
+    for user in [USER, USER, OTHER, OTHER, 65532, 65532] {
+        let (run, line) = begin(user);
+        if line == "on\n" {
+            runs.push(run);
+            continue;
+        }
+        let output = run.wait_with_output().expect("own child");
+        assert_eq!(output.status.code(), Some(125), "{output:?}");
+        said.push(String::from_utf8_lossy(&output.stderr).into_owned());
+    }
+    assert!(!runs.is_empty(), "no run began: {said:?}");
+    assert!(
+        said.iter()
+            .any(|text| text.contains("as one may have: a run takes about")),
+        "{said:?}"
+    );
+    assert!(said
+        .iter()
+        .any(|text| text.contains("no memory left for a run")));
+    for run in &mut runs {
+        // SAFETY: the process is our own and not waited for yet. It passes this on to its command.
+        unsafe { libc::kill(run.id() as i32, libc::SIGTERM) };
+        run.wait().expect("own child");
+    }
+    let again = wait_for(LONG, || {
+        let again = place.start(OTHER, &[debox, "run", "--", "true"]);
+        again
+            .wait_with_output()
+            .expect("own child")
+            .status
+            .success()
+    });
+    assert!(again, "what was given is not taken back");
+}
+
+#[test]
+fn slots_of_a_run_count_as_long_as_somebody_holds_them() {
+    let _alone = alone();
+    let place = Place::with_broker(&["--memory", "600M", "--cpu-percent", "10000"]);
+    let client = place.copy(&program("broker_client"));
+    let socket = place.socket();
+    let words = [client.to_str(), Some("keep"), socket.to_str()];
+    let words = words.map(|word| word.expect("plain text"));
+    let mut keeper = place.start(USER, &words);
+    let line = first_line(&mut keeper);
+    let kept = line
+        .trim()
+        .strip_prefix("kept ")
+        .and_then(|count| count.parse().ok());
+    assert!((1..40).contains(&kept.unwrap_or(0)), "{line}");
+    let runs = || {
+        let debox = place.path().join("debox");
+        let words = [debox.to_str().expect("plain text"), "run", "--", "true"];
+        let run = place.start(USER, &words).wait_with_output();
+        run.expect("own child").status.success()
+    };
+    assert!(!runs(), "what is kept does not count");
+    place.report_of(OTHER, || place.command("/bin/true"));
+    keeper.kill().expect("own child");
+    let output = keeper.wait_with_output().expect("own child");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        said.contains("as much of the broker's memory as one may have"),
+        "{said}"
+    );
+    assert!(wait_for(LONG, runs), "what was given is not taken back");
+}
+
+#[test]
+fn cpu_time_is_each_users_own() {
+    let _alone = alone();
+    let place = Place::with_broker(&["--cpu-percent", "1"]);
+    let debox = place.path().join("debox");
+    let debox = debox.to_str().expect("plain text");
+    // A run is opened at the level of who asks.
+    let mut nice = place.start(
+        USER,
+        &[
+            "nice",
+            "-n",
+            "11",
+            debox,
+            "run",
+            "--",
+            "sh",
+            "-c",
+            "echo on; exec sleep 60",
+        ],
+    );
+    assert_eq!(first_line(&mut nice), "on\n");
+    let tasks = fs::read_dir(format!("/proc/{}/task", place.broker_pid())).expect("it lives");
+    let levels = tasks.filter_map(|task| {
+        let stat = fs::read_to_string(task.ok()?.path().join("stat")).ok()?;
+        let (name, rest) = stat.split_once(") ")?;
+        name.ends_with("(debox-run")
+            .then(|| rest.split(' ').nth(16).map(String::from))?
+    });
+    assert_eq!(levels.collect::<Vec<_>>(), ["11"]);
+    // SAFETY: the process is our own and not waited for yet.
+    unsafe { libc::kill(nice.id() as i32, libc::SIGTERM) };
+    nice.wait().expect("own child");
+    // One that opens run after run is refused at some time, and another is not.
+    let refused = (0..50).any(|_| {
+        let run = place.start(USER, &[debox, "run", "--", "true"]);
+        let run = run.wait_with_output().expect("own child");
+        let said = String::from_utf8_lossy(&run.stderr).into_owned();
+        !run.status.success() && said.contains("CPU time as one may have")
+    });
+    assert!(refused, "a user opens runs without end");
+    place.report_of(OTHER, || place.command("/bin/true"));
+}
+
 /// Runs `broker_client` to its end, which must be a good one.
 #[track_caller]
 fn ask(place: &Place, words: &[&str]) {

@@ -7,6 +7,7 @@
  * broker_client others SOCKET PID...  asks for processes that are not its children, and for others'
  *                                     runs
  * broker_client often SOCKET        asks more often than it may
+ * broker_client keep SOCKET         keeps the slots of runs that are over
  * broker_client serve SOCKET        a false broker: says nothing, listens
  *
  * The packets are those of crates/debox/src/broker/protocol.rs, put together by hand: the number of
@@ -22,9 +23,8 @@
 enum request { HELLO, ENABLE, FRAMES, RUN, ENROL, EVENTS, WRAPPER, ALIVE, REPORT, SHAPE };
 enum reply { WELCOME, ENABLED, NAMED, REFUSED, RUNNING, ENROLLED, SEEN, COUNTED, REPORTED };
 
-#define VERSION 5
-#define KEY_BYTES 16 /* of a user stack, and of how it is known again */
-#define SHAPE_BYTES 784
+#define VERSION 6
+#define CHECKS_MAX 64 /* by which a user stack is known again */
 
 struct packet {
 	unsigned char bytes[65536];
@@ -202,11 +202,23 @@ static void be_slow(void)
 	}
 }
 
-static void add_noise(struct packet *packet, size_t size)
+/* How a user stack is known again, by noise. */
+static void add_shape(struct packet *packet, int checks)
 {
-	add(packet, size);
-	memset(packet->bytes + packet->size, 0xff, size);
-	packet->size += size;
+	add(packet, SHAPE);
+	/* Where it is: the code, the process, its program, the depth, and which of several. */
+	add(packet, ~0ULL);
+	add(packet, 0xffffffff);
+	add(packet, 0xffff);
+	packet->bytes[packet->size++] = 0xff;
+	packet->bytes[packet->size++] = 0xff;
+	/* Its name, and the words. */
+	add(packet, ~0ULL);
+	add(packet, (uint64_t)checks);
+	for (int i = 0; i < checks; i++) {
+		add(packet, ~0ULL >> (checks > CHECKS_MAX ? 57 : 0));
+		add(packet, 0xfff);
+	}
 }
 
 static void talk_nonsense(void)
@@ -214,7 +226,7 @@ static void talk_nonsense(void)
 	struct packet packet;
 	int fd, null = open("/dev/null", O_RDONLY);
 
-	for (int kind = 0; kind < 8; kind++) {
+	for (int kind = 0; kind < 9; kind++) {
 		int passed = -1;
 
 		fd = begin_run();
@@ -249,10 +261,12 @@ static void talk_nonsense(void)
 			add(&packet, HELLO);
 			add(&packet, VERSION);
 			break;
-		case 7: /* a stack that is too short to be one */
-			add(&packet, SHAPE);
-			add_noise(&packet, KEY_BYTES);
-			add_noise(&packet, SHAPE_BYTES - 1);
+		case 7: /* a stack with more checks than there are, and one that is cut */
+			add_shape(&packet, CHECKS_MAX + 1);
+			break;
+		case 8:
+			add_shape(&packet, CHECKS_MAX);
+			packet.size--;
 			break;
 		}
 		MUST(say(fd, &packet, passed, 0) == 0);
@@ -269,9 +283,7 @@ static void talk_nonsense(void)
 	add(&packet, 0xffffffff);
 	MUST(say(fd, &packet, -1, 0) == 0);
 	packet.size = 0;
-	add(&packet, SHAPE);
-	add_noise(&packet, KEY_BYTES);
-	add_noise(&packet, SHAPE_BYTES);
+	add_shape(&packet, CHECKS_MAX);
 	MUST(say(fd, &packet, -1, 0) == 0);
 	MUST(count_alive(fd, 0) == 0);
 	close(fd);
@@ -356,6 +368,61 @@ static void ask_often(void)
 	must_end(fd);
 }
 
+/* What a reply brought along, or -1. */
+static int hear_descriptor(int fd, int *kind)
+{
+	struct packet packet = {};
+	struct iovec part = {packet.bytes, sizeof(packet.bytes)};
+	char control[CMSG_SPACE(sizeof(int))] = {};
+	struct msghdr message = {.msg_iov = &part,
+				 .msg_iovlen = 1,
+				 .msg_control = control,
+				 .msg_controllen = sizeof(control)};
+	int passed = -1;
+
+	*kind = recvmsg(fd, &message, 0) > 0 ? packet.bytes[0] : -1;
+	if (CMSG_FIRSTHDR(&message))
+		memcpy(&passed, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof(int));
+	if (*kind == REFUSED)
+		fprintf(stderr, "%s\n", (char *)packet.bytes + (packet.bytes[1] > 127 ? 3 : 2));
+	return passed;
+}
+
+/* Ends run after run and keeps the slots of each, until that is refused; then waits to be killed. */
+static void keep_slots(void)
+{
+	struct packet packet;
+	int kind = RUNNING, kept = 0;
+
+	while (kind == RUNNING && kept < 50) {
+		int fd = reach();
+		uint64_t nonce = greet(fd);
+
+		packet.size = 0;
+		add(&packet, RUN);
+		add(&packet, nonce);
+		add(&packet, 1); /* the user tap */
+		add(&packet, 0);
+		add(&packet, 0);
+		add(&packet, 512); /* threads */
+		add(&packet, 0);
+		add(&packet, 0);
+		add(&packet, 0);
+		MUST(say(fd, &packet, -1, 0) == 0);
+		if (hear_descriptor(fd, &kind) >= 0) {
+			MUST(hear_descriptor(fd, &kind) >= 0);
+			kept++;
+		}
+		/* The broker closes its side when the run is over. */
+		shutdown(fd, SHUT_WR);
+		hear(fd, &packet);
+		close(fd);
+	}
+	printf("kept %d\n", kept);
+	fflush(stdout);
+	pause();
+}
+
 static void serve(void)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -383,6 +450,8 @@ int main(int argc, char **argv)
 		ask_for_others(argv + 3);
 	else if (!strcmp(what, "often"))
 		ask_often();
+	else if (!strcmp(what, "keep"))
+		keep_slots();
 	else if (!strcmp(what, "serve"))
 		serve();
 	else

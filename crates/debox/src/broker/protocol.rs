@@ -5,12 +5,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::wire::Blob;
+use super::seen::{CallSite, Life, Resource, Shape, ShapeKey, Stack};
 use crate::session::{Detail, Options, Tap};
 use crate::symbols::Frame;
 
 /// Changes with any change of the messages; `broker_client.c` and `brokered.c` of the tests know it, too.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// No request is longer; a longer packet is refused unread.
 pub const REQUEST_MAX: usize = 1024;
@@ -47,8 +47,8 @@ pub enum Request {
     Alive { tgid: u32 },
     /// What was measured so far; with `is_last` the session ends.
     Report { is_last: bool },
-    /// How the probes know a user stack again: a `user_shape_key` and a `user_shape`. Not answered.
-    Shape { key: Blob, shape: Blob },
+    /// How the probes know a user stack again. Not answered.
+    Shape { key: ShapeKey, shape: Shape },
 }
 
 /// A session as a client wants it.
@@ -129,18 +129,17 @@ pub enum Reply {
     Enrolled,
     /// To `Events`.
     Events {
-        ended: Blob,
-        call_sites: Blob,
-        resources: Blob,
+        ended: Vec<Life>,
+        call_sites: Vec<CallSite>,
+        resources: Vec<Resource>,
         is_more: bool,
     },
     /// To `Alive`.
     Alive { count: u32 },
     /// To `Report`: so many bytes follow (`wire.rs`).
     Report { size: u64 },
-    /// To `Events`, too: a user stack to be unwound (a `stack_ask`, and words of the stack). There may
-    /// be more.
-    Stack { ask: Blob },
+    /// To `Events`, too: a user stack to be unwound. There may be more.
+    Stack(Box<Stack>),
 }
 
 /// The first answers of [`Reply`], as the same bytes: to be read where no memory may be taken.
@@ -230,14 +229,16 @@ mod tests {
             },
         );
         let shape = any::<(u64, u64)>().prop_map(|(ip, name)| Request::Shape {
-            key: Blob::of(&[types::user_shape_key {
+            key: ShapeKey::from(&types::user_shape_key {
                 ip,
                 ..Default::default()
-            }]),
-            shape: Blob::of(&[types::user_shape {
+            }),
+            shape: Shape::from(&types::user_shape {
                 name,
+                checks: (name % 65) as u32,
+                value: [ip; 64],
                 ..Default::default()
-            }]),
+            }),
         });
         prop_oneof![
             any::<u32>().prop_map(|version| Request::Hello { version }),

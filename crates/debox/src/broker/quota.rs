@@ -1,7 +1,7 @@
 //! Who may have what: every user has a share, and all together have a limit.
 
 use std::collections::HashMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// What the broker gives at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,12 +17,26 @@ pub struct Limits {
     /// process on the machine pays for while it runs.
     pub runs_per_user: u32,
     pub runs: u32,
+    /// New ones of one user: so many at once, and then so many a minute.
+    pub runs_at_once: u32,
+    pub runs_per_minute: u32,
     /// Open connections, of one user and in all.
     pub connections_per_user: u32,
     pub connections: u32,
     /// New connections of one user: so many at once, and then so many a second.
     pub burst: u32,
     pub connections_per_second: u32,
+    /// CPU time that the broker takes for one user, in percent of one CPU, in the long run; at once
+    /// [`Limits::CPU_AT_ONCE`], or [`Limits::CPU_LOADS`] times what it took to load the usual probes.
+    pub cpu_percent: u32,
+    /// Memory that is given out in all, kernel memory included, in bytes. `None`: as the limits of the
+    /// broker's control groups and the machine's memory allow.
+    pub memory: Option<u64>,
+}
+
+impl Limits {
+    pub const CPU_AT_ONCE: Duration = Duration::from_secs(5);
+    pub const CPU_LOADS: u32 = 20;
 }
 
 impl Default for Limits {
@@ -35,11 +49,46 @@ impl Default for Limits {
             threads: 16384,
             runs_per_user: 2,
             runs: 8,
+            runs_at_once: 60,
+            runs_per_minute: 60,
             connections_per_user: 128,
             connections: 1024,
             burst: 200,
             connections_per_second: 50,
+            cpu_percent: 10,
+            memory: None,
         }
+    }
+}
+
+/// What a user may do now, and when that was counted: so many at once, and so many a second.
+#[derive(Debug)]
+struct Tokens {
+    left: f64,
+    counted: Instant,
+}
+
+impl Tokens {
+    fn new(burst: u32, now: Instant) -> Tokens {
+        Tokens {
+            left: f64::from(burst),
+            counted: now,
+        }
+    }
+
+    fn at(&self, burst: u32, per_second: f64, now: Instant) -> f64 {
+        let elapsed = now.saturating_duration_since(self.counted).as_secs_f64();
+        (self.left + elapsed * per_second).min(f64::from(burst))
+    }
+
+    /// Takes one, if there is one.
+    fn take(&mut self, burst: u32, per_second: f64, now: Instant) -> bool {
+        (self.left, self.counted) = (self.at(burst, per_second, now), now);
+        let is_left = self.left >= 1.0;
+        if is_left {
+            self.left -= 1.0;
+        }
+        is_left
     }
 }
 
@@ -49,9 +98,8 @@ struct Usage {
     threads: u32,
     runs: u32,
     connections: u32,
-    /// Connections that the user may open now, and when that was.
-    tokens: f64,
-    counted: Instant,
+    connecting: Tokens,
+    running: Tokens,
 }
 
 /// Threads that a client gets if there are any left.
@@ -83,14 +131,14 @@ impl Quota {
     }
 
     fn user(&mut self, uid: u32, now: Instant) -> &mut Usage {
-        let tokens = f64::from(self.limits.burst);
-        self.users.entry(uid).or_insert(Usage {
+        let limits = self.limits;
+        self.users.entry(uid).or_insert_with(|| Usage {
             clients: 0,
             threads: 0,
             runs: 0,
             connections: 0,
-            tokens,
-            counted: now,
+            connecting: Tokens::new(limits.burst, now),
+            running: Tokens::new(limits.runs_at_once, now),
         })
     }
 
@@ -101,14 +149,10 @@ impl Quota {
             return Err("the broker has as many connections as it takes");
         }
         let user = self.user(uid, now);
-        let elapsed = now.saturating_duration_since(user.counted).as_secs_f64();
-        user.tokens = (user.tokens + elapsed * f64::from(limits.connections_per_second))
-            .min(f64::from(limits.burst));
-        user.counted = now;
-        if user.tokens < 1.0 {
+        let per_second = f64::from(limits.connections_per_second);
+        if !user.connecting.take(limits.burst, per_second, now) {
             return Err("this user connects too often");
         }
-        user.tokens -= 1.0;
         if user.connections >= limits.connections_per_user {
             return Err("this user has as many connections as one may have");
         }
@@ -172,6 +216,10 @@ impl Quota {
         if user.runs >= limits.runs_per_user {
             return Err("this user has as many runs as one may have at the same time");
         }
+        let per_second = f64::from(limits.runs_per_minute) / 60.0;
+        if !user.running.take(limits.runs_at_once, per_second, now) {
+            return Err("this user begins runs too often");
+        }
         user.runs += 1;
         self.runs += 1;
         Ok(())
@@ -186,15 +234,14 @@ impl Quota {
 
     /// Forgets users that have nothing and whose share of connections has filled up again.
     pub fn forget_idle(&mut self, now: Instant) {
-        let Limits {
-            burst,
-            connections_per_second,
-            ..
-        } = self.limits;
+        let limits = self.limits;
         self.users.retain(|_, user| {
-            let elapsed = now.saturating_duration_since(user.counted).as_secs_f64();
+            let per_second = f64::from(limits.connections_per_second);
+            let connections = user.connecting.at(limits.burst, per_second, now);
+            let per_second = f64::from(limits.runs_per_minute) / 60.0;
+            let runs = user.running.at(limits.runs_at_once, per_second, now);
             let is_full =
-                user.tokens + elapsed * f64::from(connections_per_second) >= f64::from(burst);
+                connections >= f64::from(limits.burst) && runs >= f64::from(limits.runs_at_once);
             user.clients > 0 || user.runs > 0 || user.connections > 0 || !is_full
         });
     }
@@ -202,8 +249,6 @@ impl Quota {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn small() -> Quota {
@@ -215,10 +260,13 @@ mod tests {
             threads: 24,
             runs_per_user: 2,
             runs: 3,
+            runs_at_once: 4,
+            runs_per_minute: 60,
             connections_per_user: 3,
             connections: 4,
             burst: 5,
             connections_per_second: 10,
+            ..Limits::default()
         })
     }
 
@@ -247,6 +295,22 @@ mod tests {
         assert!(quota.begin_run(3, now).is_err());
         quota.end_run(1);
         quota.begin_run(3, now).unwrap();
+    }
+
+    #[test]
+    fn runs_are_limited_in_rate() {
+        let mut quota = small();
+        let start = Instant::now();
+        for _ in 0..4 {
+            quota.begin_run(1, start).unwrap();
+            quota.end_run(1);
+        }
+        assert!(quota.begin_run(1, start).is_err());
+        quota.begin_run(2, start).unwrap();
+        let later = start + Duration::from_millis(1500);
+        quota.begin_run(1, later).unwrap();
+        quota.end_run(1);
+        assert!(quota.begin_run(1, later).is_err());
     }
 
     #[test]

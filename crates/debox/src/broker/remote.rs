@@ -12,14 +12,15 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{anyhow, bail, ensure, Context, Result};
+use anyhow::{bail, ensure, Context, Result};
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nix::sys::socket::MsgFlags;
 
 use super::channel;
 use super::client::{self, Trouble};
 use super::protocol::{self, FrameText, Reply, Request, RunWish, BULK};
-use super::wire::{self, Blob, Received};
+use super::seen::{Shape, ShapeKey};
+use super::wire::{self, Received};
 use crate::broker;
 use crate::collect::{Outcome, Snapshot};
 use crate::explain::Explainer;
@@ -239,16 +240,16 @@ impl RemoteSession {
                     resources,
                     is_more,
                 } => (ended, call_sites, resources, is_more),
-                Reply::Stack { ask } => {
-                    self.unwind(ask.bytes())?;
+                Reply::Stack(stack) => {
+                    self.unwind(&stack.message())?;
                     return Ok(true);
                 }
                 _ => bail!("its answer is out of turn"),
             };
-        for thread in items::<types::thread>(&ended)? {
-            self.events.add_ended(&thread);
+        for thread in &ended {
+            self.events.add_ended(&types::thread::from(thread));
         }
-        for seen in items::<types::call_site_seen>(&call_sites)? {
+        for seen in call_sites.iter().map(types::call_site_seen::from) {
             let wrapper = self.events.processes.borrow_mut().learn(&seen);
             let answer = Request::Wrapper {
                 tgid: seen.tgid,
@@ -259,8 +260,10 @@ impl RemoteSession {
             let packet = protocol::encode(&answer);
             channel::send(self.connection.as_fd(), &packet, &[], MsgFlags::empty())?;
         }
-        for seen in items::<types::resource_seen>(&resources)? {
-            self.events.resources.learn(&seen);
+        for seen in &resources {
+            self.events
+                .resources
+                .learn(&types::resource_seen::from(seen));
         }
         Ok(is_more)
     }
@@ -273,8 +276,8 @@ impl RemoteSession {
         };
         let Some(answer) = answer else { return Ok(()) };
         let packet = protocol::encode(&Request::Shape {
-            key: Blob::of(&[answer.key]),
-            shape: Blob::of(&[answer.shape]),
+            key: ShapeKey::from(&answer.key),
+            shape: Shape::from(&answer.shape),
         });
         channel::send(self.connection.as_fd(), &packet, &[], MsgFlags::empty())?;
         Ok(())
@@ -499,11 +502,6 @@ fn processes_below(first: u32) -> Vec<u32> {
         at += 1;
     }
     below
-}
-
-fn items<T: Copy>(blob: &Blob) -> Result<Vec<T>> {
-    blob.items()
-        .ok_or_else(|| anyhow!("its answer is not understood"))
 }
 
 impl fmt::Debug for RemoteSession {

@@ -8,22 +8,27 @@
 use std::collections::HashMap;
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::OnceLock;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{bail, ensure, Context, Result};
+use anyhow::{anyhow, bail, ensure, Context, Result};
+use libbpf_rs::skel::Skel;
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nix::sys::socket::{self, sockopt, MsgFlags};
 use nix::sys::time::TimeVal;
 
+use super::account::{kernel_memory, Share};
 use super::channel;
+use super::cpu;
 use super::peer::Peer;
 use super::protocol::{self, FrameText, Reply, Request, RunWish, BULK};
-use super::shared::ClientTable;
-use super::wire::{self, Blob, Places};
+use super::seen::{Shape, ShapeKey, Stack};
+use super::shared::{slots_memory, ClientTable};
+use super::terms::{Given, Meter, Terms};
+use super::wire::{self, Places};
 use crate::collect::Snapshot;
-use crate::kernel::objects::walk_tasks;
+use crate::kernel::objects::{self, walk_tasks};
 use crate::session::{monotonic_ns, Options, Role, Session, Tap};
 use crate::symbols::Symbols;
 use crate::tables::{self, types};
@@ -47,33 +52,63 @@ const PATIENCE: i64 = 5;
 const LONG: Duration = Duration::from_secs(30);
 
 /// Of each kind, in one reply.
-const BATCH: usize = 16;
+pub const BATCH: usize = 16;
 
-/// A session's table of kernel stacks, once it is loaded: programs in the session may ask for their
-/// names.
-pub type Stacks = OnceLock<MapHandle>;
+/// What a session takes before one was loaded, in the kernel.
+const ESTIMATE: u64 = 160 << 20;
+/// What it takes besides: events and stacks that wait to be fetched, and a report of the usual size.
+const WAITING: u64 = 32 << 20;
+const REPORT: u64 = 8 << 20;
+/// A larger report waits until there is room for it, but not longer than this.
+const ROOM: Duration = Duration::from_secs(5);
 
-/// Serves one client until it is done or gone.
-pub fn serve(connection: &OwnedFd, peer: &Peer, wish: RunWish, stacks: &Stacks) -> Result<()> {
+/// Serves one client until it is done or gone, on a thread of its own.
+pub fn serve(connection: &OwnedFd, peer: &Peer, wish: RunWish, terms: &Arc<Terms>) -> Result<()> {
+    cpu::follow(peer.pid);
+    let mut meter = Meter::of(terms);
+    let served = serve_run(connection, peer, wish, terms, &mut meter);
+    if let Err(error) = &served {
+        terms
+            .log
+            .refused(peer.uid, peer.pid, &format!("its run: {error:#}"));
+    }
+    served
+}
+
+fn serve_run(
+    connection: &OwnedFd,
+    peer: &Peer,
+    wish: RunWish,
+    terms: &Arc<Terms>,
+    meter: &mut Meter,
+) -> Result<()> {
     let limit = TimeVal::new(PATIENCE, 0);
     socket::setsockopt(connection, sockopt::SendTimeout, &limit)?;
     let flags = nix::fcntl::OFlag::empty();
     nix::fcntl::fcntl(connection, nix::fcntl::FcntlArg::F_SETFL(flags))?;
-    let mut run = match Run::open(peer, wish) {
+    let opened = terms
+        .wait_for_cpu(peer)
+        .and_then(|()| Run::open(peer, wish, terms));
+    meter.charge();
+    let mut run = match opened {
         Ok(run) => run,
-        Err(error) => {
-            return say(connection, &Reply::Refused(format!("{error:#}")), None);
-        }
+        Err(error) => return refuse(connection, error),
     };
     let table = MapHandle::try_from(&run.session.skel.maps.kernel_stacks)?;
-    let _ = stacks.set(table);
+    let _ = terms.stacks.set(table);
     run.welcome(connection)?;
     let (mut next_tick, mut requests) = (Instant::now() + TICK, 0);
     loop {
         let now = Instant::now();
         if now >= next_tick {
             run.tick(now)?;
+            meter.charge();
+            let has_spent_all = terms.has_spent_all(now);
             (next_tick, requests) = (now + TICK, 0);
+            if has_spent_all {
+                ensure!(peer.is_alive(), "the process has ended");
+                requests = REQUESTS_PER_TICK;
+            }
         }
         let wait = next_tick.saturating_duration_since(now);
         if requests >= REQUESTS_PER_TICK {
@@ -100,17 +135,20 @@ pub fn serve(connection: &OwnedFd, peer: &Peer, wish: RunWish, stacks: &Stacks) 
         };
         requests += 1;
         let Some(request) = protocol::decode::<Request>(&packet.bytes) else {
-            let why = "the request is not understood".to_string();
-            return say(connection, &Reply::Refused(why), None);
+            return refuse(connection, anyhow!("the request is not understood"));
         };
         match run.answer(connection, peer, request, packet.descriptor) {
             Ok(true) => {}
             Ok(false) => return Ok(()),
-            Err(error) => {
-                return say(connection, &Reply::Refused(format!("{error:#}")), None);
-            }
+            Err(error) => return refuse(connection, error),
         }
     }
+}
+
+/// Says why it is over, and passes it on.
+fn refuse(connection: &OwnedFd, error: anyhow::Error) -> Result<()> {
+    say(connection, &Reply::Refused(format!("{error:#}")), None)?;
+    Err(error)
 }
 
 fn say(connection: &OwnedFd, reply: &Reply, descriptor: Option<i32>) -> Result<()> {
@@ -126,6 +164,10 @@ fn say(connection: &OwnedFd, reply: &Reply, descriptor: Option<i32>) -> Result<(
 
 struct Run {
     session: Session,
+    terms: Arc<Terms>,
+    _memory: Share,
+    /// How large the last report was.
+    last_report: u64,
     // What the probes are told of the client; mapped as long as they are there.
     _clients: ClientTable,
     places: Places,
@@ -141,7 +183,7 @@ struct Run {
 }
 
 impl Run {
-    fn open(peer: &Peer, wish: RunWish) -> Result<Run> {
+    fn open(peer: &Peer, wish: RunWish, terms: &Arc<Terms>) -> Result<Run> {
         let tap = wish.asked.tap();
         let max_threads = wish.asked.max_threads.clamp(1, THREADS);
         let (max_threads, max_records) = match tap {
@@ -156,12 +198,33 @@ impl Run {
             max_records,
             ..Options::default()
         };
+        let (what, account) = (format!("{wish:?}"), &terms.account);
+        let estimate = account.estimate(&what, ESTIMATE) + WAITING;
+        let memory = account.take_large(Some(terms.owner), "a run", estimate);
+        let mut memory = memory.map_err(|refusal| anyhow!(refusal))?;
         let session = Session::load(options, Role::Run)?;
+        let bytes = kernel_memory(session.skel.object());
+        account.learn(&what, bytes);
+        memory.set(bytes + WAITING);
+        if tap == Tap::User {
+            // Each is kept until nobody holds it, whatever becomes of the run.
+            let maps = &session.skel.maps;
+            for (map, size) in [
+                (maps.slots.as_fd(), slots_memory(max_records)),
+                (maps.slot_tids.as_fd(), u64::from(max_records) * 8),
+            ] {
+                let given = Given::new(objects::map_id(map)?, memory.split(size));
+                terms.given().push(given);
+            }
+        }
         let clients = ClientTable::map(session.skel.maps.clients.as_fd(), 1)?;
         clients.begin(0, peer.uid, max_records)?;
         let now = Instant::now();
         Ok(Run {
             session,
+            terms: Arc::clone(terms),
+            _memory: memory,
+            last_report: 0,
             _clients: clients,
             places: Places::new(),
             used: now,
@@ -212,11 +275,13 @@ impl Run {
         let slots = self.session.options.max_records;
         let maps = &self.session.skel.maps;
         let is_tapped = slots > 0;
-        let slots_fd = is_tapped.then(|| maps.slots.as_fd().as_raw_fd());
-        say(connection, &Reply::Running { slots }, slots_fd)?;
-        if is_tapped {
-            let tids = maps.slot_tids.as_fd().as_raw_fd();
-            say(connection, &Reply::Running { slots }, Some(tids))?;
+        if !is_tapped {
+            return say(connection, &Reply::Running { slots }, None);
+        }
+        for map in [maps.slots.as_fd(), maps.slot_tids.as_fd()] {
+            let given = objects::map_by_id(objects::map_id(map)?).context("cannot share a map")?;
+            let reply = Reply::Running { slots };
+            say(connection, &reply, Some(given.as_raw_fd()))?;
         }
         Ok(())
     }
@@ -314,35 +379,36 @@ impl Run {
         self.is_stack_next = !self.is_stack_next;
         let ask = self.is_stack_next.then(|| {
             let mut events = self.session.events.borrow_mut();
-            events.forwarded.as_mut()?.stacks.pop_front()
+            Stack::of(&events.forwarded.as_mut()?.stacks.pop_front()?)
         });
         match ask.flatten() {
-            Some(ask) => Reply::Stack {
-                ask: Blob::of(&ask),
-            },
+            Some(stack) => Reply::Stack(Box::new(stack)),
             None => self.events(),
         }
     }
 
     fn events(&mut self) -> Reply {
-        fn batch<T: Copy>(from: &mut Vec<T>) -> Blob {
-            let count = from.len().min(BATCH);
-            Blob::of(&from.drain(..count).collect::<Vec<T>>())
+        fn batch<'a, T, Shown: From<&'a T>>(from: &'a [T]) -> Vec<Shown> {
+            from.iter().take(BATCH).map(Shown::from).collect()
+        }
+        fn drop_batch<T>(from: &mut Vec<T>) {
+            from.drain(..from.len().min(BATCH));
         }
         let mut events = self.session.events.borrow_mut();
         let events = &mut *events;
-        let count = events.ended.len().min(BATCH);
-        let ended: Vec<types::thread> = events.ended.drain(..count).collect();
-        let ended: Vec<types::thread> = ended.iter().map(wire::shown_thread).collect();
-        let call_sites = batch(&mut events.call_sites);
+        let ended = batch(&events.ended);
+        drop_batch(&mut events.ended);
+        let call_sites = batch(&events.call_sites);
+        drop_batch(&mut events.call_sites);
         let mut is_more = !(events.ended.is_empty() && events.call_sites.is_empty());
-        let mut resources = Blob::default();
+        let mut resources = Vec::new();
         if let Some(held) = &mut events.forwarded {
-            resources = batch(&mut held.resources);
+            resources = batch(&held.resources);
+            drop_batch(&mut held.resources);
             is_more |= !(held.resources.is_empty() && held.stacks.is_empty());
         }
         Reply::Events {
-            ended: Blob::of(&ended),
+            ended,
             call_sites,
             resources,
             is_more,
@@ -366,19 +432,11 @@ impl Run {
     }
 
     /// How the client's own stacks are known again: what is wrong in it misnames these only.
-    fn learn_stack(&self, key: &Blob, shape: &Blob) -> Result<()> {
-        fn one<T: Copy>(blob: &Blob) -> Option<T> {
-            match blob.items()?[..] {
-                [item] => Some(item),
-                _ => None,
-            }
-        }
-        let (Some(key), Some(shape)) = (
-            one::<types::user_shape_key>(key),
-            one::<types::user_shape>(shape),
-        ) else {
-            bail!("the shape of a user stack is not understood");
-        };
+    fn learn_stack(&self, key: &ShapeKey, shape: &Shape) -> Result<()> {
+        let key = types::user_shape_key::from(key);
+        let shape = shape
+            .for_probes()
+            .context("the shape of a user stack is not understood")?;
         // Best effort, as in a session of one's own.
         let _ = self.session.skel.maps.user_shapes.update(
             tables::bytes_of(&key),
@@ -395,6 +453,7 @@ impl Run {
             is_last || !self.reported.is_some_and(is_too_early),
             "reports are asked for too often"
         );
+        let mut room = self.room_for_report()?;
         let stacks = self.session.stacks_in_flight()?;
         let stopped_ns = if is_last {
             self.session.stop()?
@@ -406,6 +465,8 @@ impl Run {
         let bytes = wire::encode(&snapshot, ended, &self.places);
         drop(snapshot);
         let size = bytes.len() as u64;
+        self.last_report = size;
+        room.set(size.saturating_sub(REPORT));
         say(connection, &Reply::Report { size }, None)?;
         for chunk in bytes.chunks(BULK) {
             ensure!(now.elapsed() < LONG, "the client does not read");
@@ -414,6 +475,21 @@ impl Run {
         }
         self.reported = Some(Instant::now());
         Ok(())
+    }
+
+    /// Memory for what a report is larger than the usual one: probably it is as large as the last one,
+    /// three times, while it is taken out and encoded.
+    fn room_for_report(&self) -> Result<Share> {
+        let bytes = (3 * self.last_report).saturating_sub(REPORT);
+        let (terms, start) = (&self.terms, Instant::now());
+        loop {
+            let taken = terms.account.take(Some(terms.owner), "a report", bytes);
+            match taken {
+                Ok(room) => return Ok(room),
+                Err(refusal) if start.elapsed() > ROOM => bail!(refusal),
+                Err(_) => std::thread::sleep(TICK),
+            }
+        }
     }
 
     /// What is in the tables, and how many of the threads have ended: of these the client is told

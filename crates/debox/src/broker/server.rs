@@ -8,28 +8,32 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use anyhow::{bail, Context, Result};
+use anyhow::{anyhow, bail, Context, Result};
 use libbpf_rs::MapHandle;
 use nix::errno::Errno;
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
-use nix::sys::resource::{getrlimit, setrlimit, Resource};
-use nix::sys::socket::{self, sockopt, MsgFlags, SockFlag, UnixAddr};
+use nix::sys::socket::{self, sockopt, MsgFlags, SockFlag};
 
+use super::account::{self, Account};
 use super::channel;
-use super::client;
+use super::cpu::{self, Budget};
+use super::listener::{listen, raise_descriptor_limit, refuse, reply_to};
+use super::log::Log;
+use super::owners::Owners;
 use super::peer::Peer;
 use super::presence::Presence;
 use super::protocol::{self, FrameText, Reply, Request, RunWish, Wish};
 use super::quota::{Limits, Quota};
 use super::run;
-use super::shared::{find_stack, mark_gone, Kind, Shared, CLIENT_THREADS};
+use super::shared::{find_stack, mark_gone, slots_memory, Kind, Shared, CLIENT_THREADS};
+use super::terms::{Given, Terms};
+use super::turns::in_turns;
 use crate::kernel::objects;
 use crate::session::{self, Tap};
 use crate::symbols::Symbols;
@@ -39,6 +43,8 @@ use crate::symbols::Symbols;
 pub struct Options {
     pub socket: PathBuf,
     pub limits: Limits,
+    /// Which users were given which subordinate user ids.
+    pub subordinates: PathBuf,
 }
 
 /// Who has not become a client by then is disconnected.
@@ -46,6 +52,10 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const TICK: Duration = Duration::from_secs(1);
 /// Connections taken in at once, so that a flood of them does not starve those who are in.
 const ACCEPT_AT_ONCE: usize = 64;
+/// Requests of one user, before all others have had their turn.
+const REQUESTS_AT_ONCE: usize = 8;
+/// Probes other than the usual ones are unloaded when no client has used them for so long.
+const UNUSED: Duration = Duration::from_secs(30);
 /// Remembered stacks are thrown away at most this often.
 const FORGET: Duration = Duration::from_secs(10);
 
@@ -57,28 +67,44 @@ pub struct Broker {
     /// Given up for a moment when there are no descriptors left, to refuse whoever waits.
     spare: Option<File>,
     quota: Quota,
+    account: Arc<Account>,
+    budget: Arc<Budget>,
+    owners: Owners,
+    log: Arc<Log>,
+    /// The first one is for the usual wish, and stays.
     sessions: Vec<Shared>,
     connections: BTreeMap<u64, Connection>,
     next_connection: u64,
-    /// Slots of clients that left, held by somebody all the same: user, map, how many.
-    held: Vec<(u32, u32, u32)>,
+    held: Vec<Held>,
     runs: Vec<Run>,
+    /// Maps that runs gave to their clients, held by somebody all the same.
+    held_of_runs: Vec<Given>,
     symbols: Symbols,
     forgot_shapes: Instant,
+}
+
+/// Slots of a client that left, until nobody holds them any more.
+struct Held {
+    owner: u32,
+    map: u32,
+    slots: u32,
+    _memory: account::Share,
 }
 
 struct Connection {
     socket: OwnedFd,
     peer: Peer,
+    /// The user for whom what it has counts.
+    owner: u32,
     since: Instant,
     stage: Stage,
 }
 
 /// A session for one command, and the thread that serves it.
 struct Run {
-    uid: u32,
+    owner: u32,
     socket: OwnedFd,
-    stacks: Arc<run::Stacks>,
+    terms: Arc<Terms>,
     thread: JoinHandle<()>,
 }
 
@@ -92,6 +118,7 @@ enum Stage {
         map: MapHandle,
         slots_id: u32,
         slots: u32,
+        memory: account::Share,
     },
 }
 
@@ -116,9 +143,17 @@ impl Broker {
             sleeps: true,
             irq: false,
         };
-        let sessions = vec![Shared::open(usual, &limits)?];
         let symbols = Symbols::default();
         symbols.kernel(0); // reads the kernel's symbols now, not when somebody waits
+        let account = Account::new(limits.memory);
+        let before = cpu::of_thread();
+        let sessions = vec![Shared::open(usual, &limits, &account, None)?];
+        let to_load = cpu::of_thread().saturating_sub(before);
+        let at_once = Limits::CPU_AT_ONCE.max(to_load * Limits::CPU_LOADS);
+        let share = cpu::Share {
+            rate: f64::from(limits.cpu_percent) / 100.0,
+            burst: at_once.as_secs_f64(),
+        };
         let now = Instant::now();
         Ok(Broker {
             presence: Presence::begin()?,
@@ -126,11 +161,16 @@ impl Broker {
             socket: options.socket.clone(),
             spare: Some(File::open("/dev/null")?),
             quota: Quota::new(limits),
+            account,
+            budget: Arc::new(Budget::new(share)),
+            owners: Owners::of(&options.subordinates),
+            log: Arc::new(Log::of_standard_error()),
             sessions,
             connections: BTreeMap::new(),
             next_connection: 0,
             held: Vec::new(),
             runs: Vec::new(),
+            held_of_runs: Vec::new(),
             symbols,
             forgot_shapes: now,
         })
@@ -142,7 +182,7 @@ impl Broker {
         while !stop.load(Ordering::Relaxed) {
             let wait = next_tick.saturating_duration_since(Instant::now());
             let (is_called, ready) = self.wait(wait)?;
-            for number in ready {
+            for number in in_turns(&ready, REQUESTS_AT_ONCE) {
                 self.listen_to(number);
             }
             if is_called {
@@ -157,8 +197,8 @@ impl Broker {
     }
 
     /// Waits for somebody to say something; tells whether new connections wait, and which of the old
-    /// ones have something.
-    fn wait(&self, limit: Duration) -> Result<(bool, Vec<u64>)> {
+    /// ones have something, with the users for whom they count.
+    fn wait(&self, limit: Duration) -> Result<(bool, Vec<(u64, u32)>)> {
         let interest = PollFlags::POLLIN;
         let mut polled = vec![PollFd::new(self.listener.as_fd(), PollFlags::POLLIN)];
         polled.extend(
@@ -175,10 +215,10 @@ impl Broker {
         let is_ready = |polled: &PollFd| polled.revents().is_some_and(|events| !events.is_empty());
         let ready = self
             .connections
-            .keys()
+            .iter()
             .zip(&polled[1..])
             .filter(|(_, polled)| is_ready(polled))
-            .map(|(number, _)| *number)
+            .map(|((number, connection), _)| (*number, connection.owner))
             .collect();
         Ok((is_ready(&polled[0]), ready))
     }
@@ -212,16 +252,22 @@ impl Broker {
             return; // it has gone
         };
         let now = Instant::now();
-        if let Err(refusal) = self.quota.connect(peer.uid, now) {
-            return refuse(&socket, refusal);
+        let owner = self.owners.owner(peer.uid);
+        if let Err(refusal) = self.quota.connect(owner, now) {
+            return self.refuse(&socket, &peer, refusal);
         }
-        let uid = peer.uid;
+        let wait = self.budget.wait(owner, now);
+        if !wait.is_zero() {
+            self.refuse(&socket, &peer, &Budget::refusal(wait));
+            return self.quota.disconnect(owner);
+        }
         if socket::setsockopt(&socket, sockopt::PassCred, &true).is_err() {
-            return self.quota.disconnect(uid);
+            return self.quota.disconnect(owner);
         }
         let connection = Connection {
             socket,
             peer,
+            owner,
             since: now,
             stage: Stage::Greeting,
         };
@@ -229,17 +275,30 @@ impl Broker {
         self.next_connection += 1;
     }
 
-    /// Takes in one packet of a connection.
+    fn refuse(&self, socket: &OwnedFd, peer: &Peer, why: &str) {
+        self.log.refused(peer.uid, peer.pid, why);
+        refuse(socket, why);
+    }
+
+    /// Takes in one packet of a connection, at its user's expense.
     fn listen_to(&mut self, number: u64) {
         let Some(connection) = self.connections.remove(&number) else {
             return;
         };
+        let (owner, before) = (connection.owner, cpu::of_thread());
+        self.hear(number, connection);
+        let spent = cpu::of_thread().saturating_sub(before);
+        self.budget.charge(owner, spent, Instant::now());
+    }
+
+    fn hear(&mut self, number: u64, connection: Connection) {
         let flags = MsgFlags::MSG_DONTWAIT;
         let next = match channel::receive(connection.socket.as_fd(), protocol::REQUEST_MAX, flags) {
             Ok(packet) => match protocol::decode::<Request>(&packet.bytes) {
                 Some(request) => self.answer(&connection, request, packet.sender),
                 None => {
-                    refuse(&connection.socket, "the request is not understood");
+                    let why = "the request is not understood";
+                    self.refuse(&connection.socket, &connection.peer, why);
                     Next::Over
                 }
             },
@@ -273,7 +332,7 @@ impl Broker {
                 if version != protocol::VERSION {
                     let ours = protocol::VERSION;
                     let text = format!("the broker speaks version {ours}, not {version}");
-                    refuse(&connection.socket, &text);
+                    self.refuse(&connection.socket, &connection.peer, &text);
                     return Next::Over;
                 }
                 let Ok(nonce) = session::random() else {
@@ -287,10 +346,8 @@ impl Broker {
                 Stage::Asked(expected),
                 Request::Enable { nonce, .. } | Request::Run { nonce, .. },
             ) if nonce != *expected || !connection.peer.has_sent(sender) => {
-                refuse(
-                    &connection.socket,
-                    "the process that asks is not the one that connected",
-                );
+                let why = "the process that asks is not the one that connected";
+                self.refuse(&connection.socket, &connection.peer, why);
                 Next::Over
             }
             (Stage::Asked(_), Request::Run { wish, .. }) => Next::Run(wish),
@@ -298,7 +355,8 @@ impl Broker {
                 match self.enable(connection, wish) {
                     Ok(next) => next,
                     Err(error) => {
-                        refuse(&connection.socket, &format!("{error:#}"));
+                        let why = format!("{error:#}");
+                        self.refuse(&connection.socket, &connection.peer, &why);
                         Next::Over
                     }
                 }
@@ -309,78 +367,99 @@ impl Broker {
                 Next::Over
             }
             _ => {
-                refuse(&connection.socket, "the request is out of order");
+                let why = "the request is out of order";
+                self.refuse(&connection.socket, &connection.peer, why);
                 Next::Over
             }
         }
     }
 
     fn enable(&mut self, connection: &Connection, wish: Wish) -> Result<Next> {
-        let peer = &connection.peer;
+        let (peer, owner) = (&connection.peer, connection.owner);
         let kind = Kind {
             tap: wish.tap(),
             sleeps: wish.sleeps,
             irq: wish.irq && !wish.user_tap,
         };
         let now = Instant::now();
-        let mut slots = self.quota.take(peer.uid, wish.max_threads, now);
+        let mut slots = self.quota.take(owner, wish.max_threads, now);
         if slots.is_err() {
             self.take_back(); // what left since the last tick
-            slots = self.quota.take(peer.uid, wish.max_threads, now);
+            slots = self.quota.take(owner, wish.max_threads, now);
         }
         let slots = match slots {
             Ok(slots) => slots,
             Err(refusal) => bail!(refusal),
         };
-        let admitted = self
-            .session(kind)
-            .and_then(|session| session.admit(peer, slots));
-        let admitted = match admitted {
+        let memory = self
+            .account
+            .take(Some(owner), "its slots", slots_memory(slots));
+        let memory = memory.map_err(|refusal| anyhow!(refusal));
+        let admitted = memory.and_then(|memory| {
+            let admitted = self.session(kind, owner)?.admit(peer, slots)?;
+            Ok((admitted, memory))
+        });
+        let (admitted, memory) = match admitted {
             Ok(admitted) => admitted,
             Err(error) => {
-                self.quota.give_back(peer.uid, slots);
+                self.quota.give_back(owner, slots);
                 return Err(error);
             }
         };
-        let sent = channel::send(
-            connection.socket.as_fd(),
-            &protocol::encode(&Reply::Enabled { slots }),
-            &[
-                admitted.slots.as_fd().as_raw_fd(),
-                self.presence.descriptor().as_raw_fd(),
-            ],
-            MsgFlags::MSG_DONTWAIT,
-        );
+        let reply = protocol::encode(&Reply::Enabled { slots });
+        let given = objects::map_by_id(admitted.slots_id);
+        let given = given.and_then(|slots| Ok((slots, self.presence.for_client()?)));
+        let sent = given.and_then(|(slots, page)| {
+            let descriptors = [slots.as_raw_fd(), page.as_raw_fd()];
+            let flags = MsgFlags::MSG_DONTWAIT;
+            channel::send(connection.socket.as_fd(), &reply, &descriptors, flags)
+        });
         let stage = Stage::Client {
             kind,
             client: admitted.client,
             map: admitted.slots,
             slots_id: admitted.slots_id,
             slots,
+            memory,
         };
         if sent.is_err() {
-            self.release(peer.uid, &stage);
+            self.release(owner, stage);
             return Ok(Next::Over);
         }
         Ok(Next::Stay(stage))
     }
 
     /// The session for such wishes. There are few kinds, and each is loaded once.
-    fn session(&mut self, kind: Kind) -> Result<&mut Shared> {
+    fn session(&mut self, kind: Kind, owner: u32) -> Result<&mut Shared> {
         let known = self.sessions.iter().position(|shared| shared.kind == kind);
         let at = match known {
             Some(at) => at,
             None => {
-                self.sessions.push(Shared::open(kind, &self.quota.limits)?);
+                let limits = self.quota.limits;
+                let mut opened = Shared::open(kind, &limits, &self.account, Some(owner));
+                if opened.is_err() && self.unload(Duration::ZERO) {
+                    opened = Shared::open(kind, &limits, &self.account, Some(owner));
+                }
+                self.sessions.push(opened?);
                 self.sessions.len() - 1
             }
         };
         Ok(&mut self.sessions[at])
     }
 
+    /// Unloads the probes that no client has used for so long, except the usual ones; whether there were
+    /// any.
+    fn unload(&mut self, unused: Duration) -> bool {
+        let before = self.sessions.len();
+        let mut is_usual = true;
+        self.sessions
+            .retain(|shared| std::mem::take(&mut is_usual) || !shared.is_idle_for(unused));
+        self.sessions.len() < before
+    }
+
     /// The functions of a stack, without their addresses.
     fn frames(&mut self, stack: u64) -> Vec<FrameText> {
-        let mut of_runs = self.runs.iter().filter_map(|run| run.stacks.get());
+        let mut of_runs = self.runs.iter().filter_map(|run| run.terms.stacks.get());
         let found = self.sessions.iter().find_map(|shared| shared.stack(stack));
         let found = found.or_else(|| of_runs.find_map(|table| find_stack(table, stack)));
         let Some(addresses) = found else {
@@ -396,35 +475,40 @@ impl Broker {
 
     /// Gives a client a session of its own, and a thread that waits for it: this one does not.
     fn begin_run(&mut self, connection: Connection, wish: RunWish) {
-        let Connection { socket, peer, .. } = connection;
-        let uid = peer.uid;
+        let Connection {
+            socket,
+            peer,
+            owner,
+            ..
+        } = connection;
         self.end_runs(JoinHandle::is_finished); // what ended since the last tick
-        if let Err(refusal) = self.quota.begin_run(uid, Instant::now()) {
-            refuse(&socket, refusal);
-            return self.quota.disconnect(uid);
+        if let Err(refusal) = self.quota.begin_run(owner, Instant::now()) {
+            self.refuse(&socket, &peer, refusal);
+            return self.quota.disconnect(owner);
         }
-        let stacks = Arc::new(run::Stacks::new());
-        let table = Arc::clone(&stacks);
+        let (account, budget, log) = (&self.account, &self.budget, &self.log);
+        let terms = Arc::new(Terms::new(owner, account, budget, log));
         let started = socket.try_clone().and_then(|own| {
             let name = "debox-run".to_string();
+            let terms = Arc::clone(&terms);
             let serve = move || {
                 // How it ended is the client's concern, who has been told or has gone.
-                let _ = run::serve(&own, &peer, wish, &table);
+                let _ = run::serve(&own, &peer, wish, &terms);
                 let _ = socket::shutdown(own.as_raw_fd(), socket::Shutdown::Both);
             };
             std::thread::Builder::new().name(name).spawn(serve)
         });
         match started {
             Ok(thread) => self.runs.push(Run {
-                uid,
+                owner,
                 socket,
-                stacks,
+                terms,
                 thread,
             }),
             Err(error) => {
                 refuse(&socket, &error.to_string());
-                self.quota.end_run(uid);
-                self.quota.disconnect(uid);
+                self.quota.end_run(owner);
+                self.quota.disconnect(owner);
             }
         }
     }
@@ -436,32 +520,39 @@ impl Broker {
         let over: Vec<Run> = over;
         for run in over {
             let _ = run.thread.join();
-            self.quota.end_run(run.uid);
-            self.quota.disconnect(run.uid);
+            self.held_of_runs.append(&mut run.terms.given());
+            self.quota.end_run(run.owner);
+            self.quota.disconnect(run.owner);
         }
     }
 
     fn end(&mut self, connection: Connection) {
-        self.release(connection.peer.uid, &connection.stage);
-        self.quota.disconnect(connection.peer.uid);
+        self.release(connection.owner, connection.stage);
+        self.quota.disconnect(connection.owner);
     }
 
     /// What a client had. Its slots stay its share until nobody holds them.
-    fn release(&mut self, uid: u32, stage: &Stage) {
+    fn release(&mut self, owner: u32, stage: Stage) {
         if let Stage::Client {
             kind,
             client,
             map,
             slots_id,
             slots,
+            memory,
         } = stage
         {
-            let session = self.sessions.iter_mut().find(|shared| shared.kind == *kind);
+            let session = self.sessions.iter_mut().find(|shared| shared.kind == kind);
             if let Some(session) = session {
-                session.leave(*client);
+                session.leave(client);
             }
-            mark_gone(map, *slots);
-            self.held.push((uid, *slots_id, *slots));
+            mark_gone(&map, slots);
+            self.held.push(Held {
+                owner,
+                map: slots_id,
+                slots,
+                _memory: memory,
+            });
         }
     }
 
@@ -469,10 +560,14 @@ impl Broker {
         for session in &mut self.sessions {
             session.tick()?;
         }
+        self.unload(UNUSED);
         self.take_back();
         self.end_runs(JoinHandle::is_finished);
         let now = Instant::now();
         self.quota.forget_idle(now);
+        self.budget.forget_idle(now);
+        self.log.settle(now);
+        self.owners.refresh();
         let is_late = |connection: &Connection| {
             !matches!(connection.stage, Stage::Client { .. })
                 && now.saturating_duration_since(connection.since) > PATIENCE
@@ -494,13 +589,15 @@ impl Broker {
     /// Slots that nobody holds any more are to be given again.
     fn take_back(&mut self) {
         let quota = &mut self.quota;
-        self.held.retain(|(uid, map, slots)| {
-            let is_held = !objects::map_is_gone(*map);
+        self.held.retain(|held| {
+            let is_held = !objects::map_is_gone(held.map);
             if !is_held {
-                quota.give_back(*uid, *slots);
+                quota.give_back(held.owner, held.slots);
             }
             is_held
         });
+        self.held_of_runs
+            .retain(|given| !objects::map_is_gone(given.map));
     }
 
     /// How many there are of what, for who watches over the broker.
@@ -510,8 +607,9 @@ impl Broker {
             ("connections", self.connections.len()),
             ("sessions", self.sessions.len()),
             ("attached", attached.count()),
-            ("held", self.held.len()),
+            ("held", self.held.len() + self.held_of_runs.len()),
             ("runs", self.runs.len()),
+            ("memory", self.account.given_out() as usize),
         ])
     }
 }
@@ -531,44 +629,5 @@ fn said(sent: io::Result<()>, stage: Stage) -> Next {
         Next::Stay(stage)
     } else {
         Next::Over
-    }
-}
-
-/// An answer that is not waited for: who does not read is no loss.
-fn reply_to(socket: &OwnedFd, reply: &Reply) -> io::Result<()> {
-    let packet = protocol::encode(reply);
-    channel::send(socket.as_fd(), &packet, &[], MsgFlags::MSG_DONTWAIT)
-}
-
-fn refuse(socket: &OwnedFd, why: &str) {
-    let _ = reply_to(socket, &Reply::Refused(why.to_string()));
-}
-
-/// Listens where anyone may connect, in the place of a broker that is gone.
-fn listen(path: &Path) -> Result<OwnedFd> {
-    let shown = path.display();
-    if let Some(directory) = path.parent() {
-        fs::create_dir_all(directory)
-            .with_context(|| format!("cannot make {}", directory.display()))?;
-    }
-    if client::ask_version(path).is_ok() {
-        bail!("a broker listens at {shown} already");
-    }
-    let _ = fs::remove_file(path);
-    let listener = channel::socket()?;
-    let address = UnixAddr::new(path).with_context(|| format!("{shown} is too long"))?;
-    socket::bind(listener.as_raw_fd(), &address)
-        .with_context(|| format!("cannot listen at {shown}"))?;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o666))?;
-    let flags = nix::fcntl::OFlag::O_NONBLOCK;
-    nix::fcntl::fcntl(&listener, nix::fcntl::FcntlArg::F_SETFL(flags))?;
-    socket::listen(&listener, socket::Backlog::new(1024)?)?;
-    Ok(listener)
-}
-
-/// Each connection takes two descriptors, and each client two more.
-fn raise_descriptor_limit() {
-    if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
-        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard.min(65536), hard);
     }
 }

@@ -6,14 +6,17 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{bail, ensure, Context, Result};
+use anyhow::{anyhow, bail, ensure, Context, Result};
+use libbpf_rs::skel::Skel;
 use libbpf_rs::{libbpf_sys, MapCore, MapFlags, MapHandle, MapType};
 
+use super::account::{kernel_memory, Account, Share};
 use super::peer::Peer;
 use super::quota::Limits;
-use crate::kernel::objects::walk_tasks;
+use crate::kernel::objects::{self, walk_tasks};
 use crate::record::Slot;
 use crate::session::{self, Detail, Options, Role, Session, Tap};
 use crate::tables::{self, types};
@@ -26,6 +29,9 @@ pub const CLIENT_THREADS: u32 = 1024;
 /// Probes that nobody needs are taken off after this time: attaching and detaching costs more than
 /// some switches.
 const IDLE: Duration = Duration::from_secs(5);
+
+/// What a session's tables and programs take, before one was loaded.
+const ESTIMATE: u64 = 96 << 20;
 
 /// Which session serves a wish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +54,7 @@ pub struct Shared {
     /// How many clients there are, and since when none.
     count: usize,
     idle_since: Instant,
+    _memory: Share,
 }
 
 /// What a new client is given.
@@ -58,7 +65,18 @@ pub struct Admitted {
 }
 
 impl Shared {
-    pub fn open(kind: Kind, limits: &Limits) -> Result<Shared> {
+    /// Loads the probes, if there is memory for them: the user's who asks for them first, or, for the
+    /// usual ones, nobody's.
+    pub fn open(
+        kind: Kind,
+        limits: &Limits,
+        account: &Arc<Account>,
+        user: Option<u32>,
+    ) -> Result<Shared> {
+        let wish = format!("{kind:?}");
+        let estimate = account.estimate(&wish, ESTIMATE);
+        let memory = account.take_large(user, "these probes", estimate);
+        let mut memory = memory.map_err(|refusal| anyhow!(refusal))?;
         let options = Options {
             tap: kind.tap,
             detail: Detail {
@@ -76,6 +94,9 @@ impl Shared {
         };
         let session = Session::load(options, role)?;
         let clients = ClientTable::map(session.skel.maps.clients.as_fd(), limits.clients)?;
+        let bytes = kernel_memory(session.skel.object());
+        account.learn(&wish, bytes);
+        memory.set(bytes);
         Ok(Shared {
             kind,
             session,
@@ -86,6 +107,7 @@ impl Shared {
             cooling_threads: Vec::new(),
             count: 0,
             idle_since: Instant::now(),
+            _memory: memory,
         })
     }
 
@@ -95,7 +117,7 @@ impl Shared {
             self.session.attach()?;
         }
         let map = make_slots(slots)?;
-        let slots_id = map.info().context("cannot ask for the slots")?.info.id;
+        let slots_id = objects::map_id(map.as_fd())?;
         let client = self
             .free
             .pop()
@@ -188,11 +210,15 @@ impl Shared {
             self.cooling_threads
                 .extend(tables::read_value::<u32>(&index));
         }
-        let is_idle = self.count == 0 && self.leaving.is_empty();
-        if is_idle && self.idle_since.elapsed() > IDLE {
+        if self.is_idle_for(IDLE) {
             self.session.detach();
         }
         Ok(())
+    }
+
+    /// Whether no client has used it for so long, and no thread of one is monitored any more.
+    pub fn is_idle_for(&self, time: Duration) -> bool {
+        self.count == 0 && self.leaving.is_empty() && self.idle_since.elapsed() >= time
     }
 
     /// The addresses of the kernel stack of that name, innermost first.
@@ -220,6 +246,11 @@ pub fn find_stack(stacks: &impl MapCore, name: u64) -> Option<Vec<u64>> {
     let stack = tables::read_value::<types::kernel_stack>(&found.ok()??)?;
     let frames = stack.frames.iter().copied();
     Some(frames.take_while(|frame| *frame != 0).collect())
+}
+
+/// The kernel memory of so many slots.
+pub fn slots_memory(slots: u32) -> u64 {
+    (u64::from(slots) * std::mem::size_of::<Slot>() as u64).next_multiple_of(4096) + 4096
 }
 
 /// An array of slots, of a size of its own.

@@ -8,25 +8,22 @@ use std::collections::{BTreeMap, HashMap};
 use serde::{Deserialize, Serialize};
 
 use super::protocol::{self, FrameText};
+use super::seen::{hide_address, Life};
 use crate::collect::Snapshot;
 use crate::session::{Detail, Tap};
 use crate::tables::{self, types, OpenWait};
 
 /// Plain C structs, as their bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Blob(Vec<u8>);
+struct Blob(Vec<u8>);
 
 impl Blob {
-    pub fn of<T: Copy>(items: &[T]) -> Blob {
+    fn of<T: Copy>(items: &[T]) -> Blob {
         Blob(items.iter().flat_map(tables::bytes_of).copied().collect())
     }
 
-    pub fn bytes(&self) -> &[u8] {
-        &self.0
-    }
-
     /// `None` if these are not whole structs.
-    pub fn items<T: Copy>(&self) -> Option<Vec<T>> {
+    fn items<T: Copy>(&self) -> Option<Vec<T>> {
         let chunks = self.0.chunks_exact(std::mem::size_of::<T>());
         if !chunks.remainder().is_empty() {
             return None;
@@ -60,7 +57,7 @@ struct Wire {
     started_ns: u64,
     stopped_ns: u64,
     steal_ns: Option<u64>,
-    threads: Blob,
+    threads: Vec<Life>,
     /// So many of these have ended, and were not told of before.
     ended: usize,
     unlisted: Option<usize>,
@@ -84,43 +81,6 @@ struct Wire {
     frames: Vec<(u64, FrameText)>,
 }
 
-/// A thread's life without what the probes need for themselves, addresses of the kernel among it.
-pub fn shown_thread(thread: &types::thread) -> types::thread {
-    types::thread {
-        tid: thread.tid,
-        tgid: thread.tgid,
-        index: thread.index,
-        comm: thread.comm,
-        state: thread.state,
-        mode: thread.mode,
-        call: thread.call,
-        parted: thread.parted,
-        flags: thread.flags,
-        begin_ns: thread.begin_ns,
-        stamp_ns: thread.stamp_ns,
-        calls: thread.calls,
-        between: thread.between,
-        in_calls: thread.in_calls,
-        parts: thread.parts,
-        between_max_ns: thread.between_max_ns,
-        between_spin_ns: thread.between_spin_ns,
-        stolen_ns: thread.stolen_ns,
-        spin_ns: thread.spin_ns,
-        call_faults_minor: thread.call_faults_minor,
-        call_faults_major: thread.call_faults_major,
-        birth_ns: thread.birth_ns,
-        birth_faults_minor: thread.birth_faults_minor,
-        birth_faults_major: thread.birth_faults_major,
-        end_ns: thread.end_ns,
-        end_faults_minor: thread.end_faults_minor,
-        end_faults_major: thread.end_faults_major,
-        outside: thread.outside,
-        unstamped: thread.unstamped,
-        ..types::thread::default()
-    }
-}
-
-/// A lock that is none of the call's own files' has its address for a name.
 fn shown_resource(
     (mut key, mut row): (types::resource_key, types::resource_row),
 ) -> (types::resource_key, types::resource_row) {
@@ -133,12 +93,6 @@ fn shown_wait((index, mut wait): (u32, OpenWait)) -> (u32, OpenWait) {
     hide_address(&mut wait.resource);
     (wait.owner.index, wait.owner.blocked_ns) = (0, 0);
     (index, wait)
-}
-
-fn hide_address(resource: &mut types::resource) {
-    if resource.kind == tables::RESOURCE_LOCK && resource.what == 0 {
-        resource.id = 0;
-    }
 }
 
 fn shown_sleep(
@@ -195,7 +149,6 @@ pub fn encode(snapshot: &Snapshot, ended: usize, places: &Places) -> Vec<u8> {
         numbers: HashMap::new(),
         frames: Vec::new(),
     };
-    let threads: Vec<types::thread> = snapshot.threads.iter().map(shown_thread).collect();
     let open_calls = snapshot.open_calls.iter();
     let open_calls = open_calls.map(|(at, stack)| (*at, numbers.of(stack)));
     let open_calls = open_calls.collect();
@@ -210,7 +163,7 @@ pub fn encode(snapshot: &Snapshot, ended: usize, places: &Places) -> Vec<u8> {
         started_ns: snapshot.started_ns,
         stopped_ns: snapshot.stopped_ns,
         steal_ns: snapshot.steal_ns,
-        threads: Blob::of(&threads),
+        threads: snapshot.threads.iter().map(Life::from).collect(),
         ended,
         unlisted: snapshot.unlisted,
         open_calls,
@@ -263,7 +216,7 @@ pub fn decode(bytes: &[u8]) -> Option<Received> {
         started_ns: wire.started_ns,
         stopped_ns: wire.stopped_ns,
         steal_ns: wire.steal_ns,
-        threads: wire.threads.items()?,
+        threads: wire.threads.iter().map(types::thread::from).collect(),
         unlisted: wire.unlisted,
         open_calls: wire.open_calls,
         open_waits: wire.open_waits.entries()?,

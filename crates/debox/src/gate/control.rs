@@ -45,7 +45,7 @@ impl Token {
             )
         });
         let map = map.context("cannot make the session's token")?;
-        let id = objects::map_info(map.as_fd())?.id;
+        let id = objects::map_id(map.as_fd())?;
         Ok(Token { _map: map, id })
     }
 }

@@ -15,6 +15,8 @@ pub(crate) fn owned(fd: i32) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// Opens a map once more: what belongs to an open file (its flags, and locks, which are kernel memory) goes
+/// with the holders of the new descriptor.
 pub(crate) fn map_by_id(id: u32) -> io::Result<OwnedFd> {
     // SAFETY: takes a number.
     owned(unsafe { libbpf_sys::bpf_map_get_fd_by_id(id) })
@@ -61,6 +63,11 @@ pub(crate) fn map_info(fd: BorrowedFd) -> io::Result<libbpf_sys::bpf_map_info> {
     let mut info = libbpf_sys::bpf_map_info::default();
     ask(fd, &mut info)?;
     Ok(info)
+}
+
+/// The kernel's number of a map.
+pub(crate) fn map_id(fd: BorrowedFd) -> io::Result<u32> {
+    Ok(map_info(fd)?.id)
 }
 
 pub(crate) fn link_info(fd: BorrowedFd) -> io::Result<libbpf_sys::bpf_link_info> {

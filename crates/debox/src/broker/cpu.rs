@@ -1,0 +1,182 @@
+//! What of the CPU users take through the broker: each has a budget, and pays at its own level.
+//!
+//! To load the probes of a run takes some hundred milliseconds of the broker's CPU time. A thread that
+//! works for one user has that user's nice level; all that is done for a user is measured, and one that
+//! has used up its share waits.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What one user may take.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Share {
+    /// Seconds of CPU time in a second.
+    pub rate: f64,
+    /// Seconds that may be taken at once.
+    pub burst: f64,
+}
+
+pub struct Budget {
+    share: Share,
+    users: Mutex<HashMap<u32, Left>>,
+}
+
+#[derive(Clone, Copy)]
+struct Left {
+    seconds: f64,
+    counted: Instant,
+}
+
+impl Budget {
+    pub fn new(share: Share) -> Budget {
+        Budget {
+            share,
+            users: Mutex::default(),
+        }
+    }
+
+    fn users(&self) -> MutexGuard<'_, HashMap<u32, Left>> {
+        self.users.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn left(&self, left: Option<&Left>, now: Instant) -> f64 {
+        let Some(left) = left else {
+            return self.share.burst;
+        };
+        let elapsed = now.saturating_duration_since(left.counted).as_secs_f64();
+        (left.seconds + elapsed * self.share.rate).min(self.share.burst)
+    }
+
+    /// So much was done for a user.
+    pub fn charge(&self, user: u32, spent: Duration, now: Instant) {
+        let mut users = self.users();
+        let seconds = self.left(users.get(&user), now) - spent.as_secs_f64();
+        let counted = now;
+        users.insert(user, Left { seconds, counted });
+    }
+
+    /// How long until something is done for a user again; zero: at once.
+    pub fn wait(&self, user: u32, now: Instant) -> Duration {
+        let left = self.left(self.users().get(&user), now);
+        if left >= 0.0 {
+            return Duration::ZERO;
+        }
+        Duration::try_from_secs_f64(-left / self.share.rate).unwrap_or(Duration::MAX)
+    }
+
+    /// Forgets users whose share has filled up again.
+    pub fn forget_idle(&self, now: Instant) {
+        self.users()
+            .retain(|_, left| self.left(Some(left), now) < self.share.burst);
+    }
+
+    pub fn refusal(wait: Duration) -> String {
+        format!(
+            "this user's requests have taken as much of the broker's CPU time as one may have: ask again \
+             in {} s",
+            wait.as_secs() + 1
+        )
+    }
+}
+
+/// The CPU time that the calling thread has taken.
+pub fn of_thread() -> Duration {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `now` is a valid timespec. Without the clock nothing is charged.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut now) };
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+}
+
+/// Has the calling thread run at a process's level, if that is the lower one. `SCHED_IDLE` counts as the
+/// lowest nice level: a thread that holds one of the kernel's locks has to go on at some time.
+pub fn follow(pid: u32) {
+    const LOWEST: i32 = 19;
+    // SAFETY: these take and return integers; `parameter` is valid.
+    unsafe {
+        let policy = libc::sched_getscheduler(pid as i32) & !libc::SCHED_RESET_ON_FORK;
+        let nice = match policy {
+            libc::SCHED_IDLE => LOWEST,
+            _ => libc::getpriority(libc::PRIO_PROCESS, pid),
+        };
+        if matches!(policy, libc::SCHED_IDLE | libc::SCHED_BATCH) {
+            let parameter: libc::sched_param = std::mem::zeroed();
+            libc::sched_setscheduler(0, libc::SCHED_BATCH, &parameter);
+        }
+        // -1 is an error or a level; it is not one that would be taken over.
+        if nice > libc::getpriority(libc::PRIO_PROCESS, 0) {
+            libc::setpriority(libc::PRIO_PROCESS, 0, nice);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_is_used_up_and_fills_again() {
+        let budget = Budget::new(Share {
+            rate: 0.1,
+            burst: 2.0,
+        });
+        let start = Instant::now();
+        budget.charge(1, Duration::from_secs(2), start);
+        assert_eq!(budget.wait(1, start), Duration::ZERO);
+        budget.charge(1, Duration::from_millis(500), start);
+        assert_eq!(budget.wait(2, start), Duration::ZERO);
+        let wait = budget.wait(1, start);
+        assert!((4.9..5.1).contains(&wait.as_secs_f64()), "{wait:?}");
+        assert_eq!(
+            budget.wait(1, start + Duration::from_secs(6)),
+            Duration::ZERO
+        );
+        budget.forget_idle(start + Duration::from_secs(6));
+        assert_eq!(budget.users().len(), 1);
+        budget.forget_idle(start + Duration::from_secs(60));
+        assert!(budget.users().is_empty());
+        assert!(
+            Budget::refusal(wait).contains("in 5 s") || Budget::refusal(wait).contains("in 6 s")
+        );
+    }
+
+    #[test]
+    fn a_thread_follows_a_process_down_and_not_up() {
+        let nice = |pid| {
+            // SAFETY: takes and returns integers.
+            unsafe { libc::getpriority(libc::PRIO_PROCESS, pid) }
+        };
+        let mut child = std::process::Command::new("nice")
+            .args(["-n", "7", "sleep", "60"])
+            .spawn()
+            .unwrap();
+        let end = Instant::now() + Duration::from_secs(10);
+        while nice(child.id()) != 7 && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let own = std::process::id();
+        let followed = std::thread::spawn(move || {
+            follow(child.id());
+            let down = nice(0);
+            child.kill().unwrap();
+            child.wait().unwrap();
+            follow(own);
+            (down, nice(0))
+        });
+        assert_eq!(followed.join().unwrap(), (7, 7));
+        assert!(nice(0) < 7);
+    }
+
+    #[test]
+    fn work_is_measured() {
+        let before = of_thread();
+        let mut sum = 0u64;
+        while of_thread() - before < Duration::from_millis(2) {
+            sum = std::hint::black_box(sum + 1);
+        }
+        assert!(sum > 0);
+    }
+}

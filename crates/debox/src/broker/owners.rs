@@ -1,0 +1,130 @@
+//! For whom a user counts: subordinate user ids count for the user that the system gave them to.
+//!
+//! Anyone who owns a range of them (`/etc/subuid`, for containers without privilege) can appear as many
+//! users. Only what users may have is counted by owner; what they may see is decided by their own ids.
+//! The files are read, and no other source of users is asked: those can take long.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+const USERS: &str = "/etc/passwd";
+/// What is read of a file with one line for each range.
+const RANGES_MAX: usize = 65536;
+
+pub struct Owners {
+    file: PathBuf,
+    changed: [Option<SystemTime>; 2],
+    ranges: Vec<Range>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Range {
+    first: u32,
+    count: u32,
+    owner: u32,
+}
+
+impl Owners {
+    pub fn of(file: &Path) -> Owners {
+        let mut owners = Owners {
+            file: file.to_path_buf(),
+            changed: [None; 2],
+            ranges: Vec::new(),
+        };
+        owners.refresh();
+        owners
+    }
+
+    /// Reads the files again if they have changed.
+    pub fn refresh(&mut self) {
+        let changed = [&self.file, Path::new(USERS)].map(|file| {
+            let status = fs::metadata(file).ok()?;
+            status.modified().ok()
+        });
+        if changed == self.changed {
+            return;
+        }
+        self.changed = changed;
+        let users = fs::read_to_string(USERS).unwrap_or_default();
+        let text = fs::read_to_string(&self.file).unwrap_or_default();
+        self.ranges = ranges(&text, &users);
+    }
+
+    pub fn owner(&self, uid: u32) -> u32 {
+        // User 0 of the machine is never one that somebody else was given.
+        let found = self.ranges.iter().find(|range| {
+            uid != 0
+                && uid
+                    .checked_sub(range.first)
+                    .is_some_and(|at| at < range.count)
+        });
+        found.map_or(uid, |range| range.owner)
+    }
+}
+
+/// Lines such as `name:100000:65536`, or with a number in place of the name.
+fn ranges(text: &str, users: &str) -> Vec<Range> {
+    let range = |line: &str| {
+        let mut fields = line.trim().split(':');
+        let (name, first, count) = (fields.next()?, fields.next()?, fields.next()?);
+        Some(Range {
+            first: first.parse().ok()?,
+            count: count.parse().ok()?,
+            owner: number_of(users, name).or_else(|| name.parse().ok())?,
+        })
+    };
+    text.lines().filter_map(range).take(RANGES_MAX).collect()
+}
+
+fn number_of(users: &str, name: &str) -> Option<u32> {
+    let of_line = |line: &str| {
+        let mut fields = line.split(':');
+        (fields.next()? == name).then(|| fields.nth(1)?.parse().ok())?
+    };
+    users.lines().find_map(of_line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PASSWD: &str = "root:x:0:0::/root:/bin/sh\nann:x:1000:1000::/home/ann:/bin/sh\n";
+
+    #[test]
+    fn a_range_counts_for_its_owner() {
+        let text = "ann:100000:65536\n1001:165536:65536\nnone:300000:9\n\nodd:x:y\n:::\n7:1\n";
+        let owners = Owners {
+            ranges: ranges(text, PASSWD),
+            ..Owners::of(Path::new("/nowhere"))
+        };
+        assert_eq!(owners.ranges.len(), 2);
+        for (uid, owner) in [
+            (0, 0),
+            (1000, 1000),
+            (99_999, 99_999),
+            (100_000, 1000),
+            (165_535, 1000),
+            (165_536, 1001),
+            (231_072, 231_072),
+            (300_000, 300_000),
+            (u32::MAX, u32::MAX),
+        ] {
+            assert_eq!(owners.owner(uid), owner, "{uid}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_changes_is_read_again() {
+        let file = std::env::temp_dir().join(format!("debox-subuid-{}", std::process::id()));
+        let mut owners = Owners::of(&file);
+        assert_eq!(owners.owner(100_000), 100_000);
+        fs::write(&file, "1000:100000:1\n0:0:4294967295\n").unwrap();
+        owners.refresh();
+        assert_eq!(owners.owner(100_000), 1000);
+        assert_eq!(owners.owner(0), 0);
+        fs::remove_file(&file).unwrap();
+        owners.refresh();
+        assert_eq!(owners.owner(100_000), 100_000);
+    }
+}

@@ -1,0 +1,111 @@
+//! What a run is held to: whom it counts for, what it may take, and what it has given away.
+
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{ensure, Result};
+use libbpf_rs::MapHandle;
+
+use super::account::{Account, Share};
+use super::cpu::{self, Budget};
+use super::log::Log;
+use super::peer::Peer;
+
+/// A user that has used up its CPU time waits for so long, at most, and is refused after that. What is
+/// said in a run is answered as long as the wait would be less.
+const CPU_WAIT: Duration = Duration::from_secs(10);
+
+/// What a run is held to, and what others may know of it.
+pub struct Terms {
+    /// The user for whom it counts.
+    pub owner: u32,
+    pub account: Arc<Account>,
+    budget: Arc<Budget>,
+    pub log: Arc<Log>,
+    /// The session's table of kernel stacks, once it is loaded: programs in the session may ask for
+    /// their names.
+    pub stacks: OnceLock<MapHandle>,
+    given: Mutex<Vec<Given>>,
+}
+
+/// A map that the client was given, which it can hold after the run.
+pub struct Given {
+    pub map: u32,
+    _memory: Share,
+}
+
+impl Given {
+    pub fn new(map: u32, memory: Share) -> Given {
+        Given {
+            map,
+            _memory: memory,
+        }
+    }
+}
+
+impl Terms {
+    pub fn new(owner: u32, account: &Arc<Account>, budget: &Arc<Budget>, log: &Arc<Log>) -> Terms {
+        Terms {
+            owner,
+            account: Arc::clone(account),
+            budget: Arc::clone(budget),
+            log: Arc::clone(log),
+            stacks: OnceLock::new(),
+            given: Mutex::default(),
+        }
+    }
+
+    pub fn given(&self) -> MutexGuard<'_, Vec<Given>> {
+        self.given.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the user owes so much CPU time that nothing is answered for now.
+    pub fn has_spent_all(&self, now: Instant) -> bool {
+        self.budget.wait(self.owner, now) > CPU_WAIT
+    }
+
+    /// Waits until something may be done for this user.
+    pub fn wait_for_cpu(&self, peer: &Peer) -> Result<()> {
+        let start = Instant::now();
+        loop {
+            ensure!(peer.is_alive(), "the process has ended");
+            let now = Instant::now();
+            let wait = self.budget.wait(self.owner, now);
+            if wait.is_zero() {
+                return Ok(());
+            }
+            let is_late = now.saturating_duration_since(start) + wait > CPU_WAIT;
+            ensure!(!is_late, "{}", Budget::refusal(wait));
+            std::thread::sleep(wait.min(Duration::from_millis(200)));
+        }
+    }
+}
+
+/// Charges its user for what the calling thread does.
+pub struct Meter<'a> {
+    terms: &'a Terms,
+    charged: Duration,
+}
+
+impl Meter<'_> {
+    pub fn of(terms: &Terms) -> Meter<'_> {
+        Meter {
+            terms,
+            charged: Duration::ZERO,
+        }
+    }
+
+    pub fn charge(&mut self) {
+        let now = cpu::of_thread();
+        let spent = now.saturating_sub(self.charged);
+        self.charged = now;
+        let terms = self.terms;
+        terms.budget.charge(terms.owner, spent, Instant::now());
+    }
+}
+
+impl Drop for Meter<'_> {
+    fn drop(&mut self) {
+        self.charge();
+    }
+}
