@@ -47,13 +47,10 @@ pub fn guard(arguments: Guard) -> Result<u8> {
     }
     let program = arguments.command.first().map(|name| command::find(name));
     let program = program.transpose()?;
-    // Opened first: a result must not be lost because there is nowhere to put it.
-    let output = match &arguments.output {
-        None => None,
-        Some(path) => Some(
-            fs::File::create(path).with_context(|| format!("cannot write {}", path.display()))?,
-        ),
-    };
+    // Tried first: a result must not be lost because there is nowhere to put it.
+    if let Some(path) = &arguments.output {
+        output::check(path)?;
+    }
     let recorder = Recorder::open(Options {
         detail: Detail {
             sleeps: true,
@@ -104,10 +101,12 @@ pub fn guard(arguments: Guard) -> Result<u8> {
         GuardFormat::Json => guarded.json()?,
         GuardFormat::Junit => guarded.junit()?,
     };
-    match output {
-        Some(mut file) => {
-            file.write_all(text.as_bytes())
-                .context("cannot write the result")?;
+    match &arguments.output {
+        Some(path) => {
+            if let Err(error) = output::replace(path, text.as_bytes()) {
+                eprint!("{text}");
+                bail!("{error:#} (the result is printed above)");
+            }
             if !guarded.ok {
                 eprint!("{}", text::text(&guarded, &arguments));
             }

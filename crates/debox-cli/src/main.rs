@@ -34,7 +34,7 @@ fn main() -> ExitCode {
         Subcommand::Record(arguments) => record::record(arguments),
         Subcommand::Guard(arguments) => guard::guard(arguments),
         Subcommand::Report(arguments) => report::report(arguments),
-        Subcommand::Repair(arguments) => record::repair(&arguments.file),
+        Subcommand::Repair(arguments) => record::repair(&arguments),
         Subcommand::Export(arguments) => export::export(arguments),
         Subcommand::Broker(arguments) => broker::broker(arguments),
         Subcommand::Doctor(arguments) => doctor::doctor(arguments),

@@ -3,16 +3,16 @@
 mod sink;
 
 use std::ffi::OsString;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context, Result};
 use debox::{Outcome, Recorder};
+use debox_history::Lost;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::command::{self, Command};
-use crate::options::Record;
+use crate::options::{Record, Repair};
 use crate::output;
 use crate::preload::Preload;
 use crate::run::{self, SESSION_VARIABLE};
@@ -40,6 +40,9 @@ extern "C" fn write_flight(_: libc::c_int) {
     WRITE.store(true, Ordering::Relaxed);
 }
 
+/// Other than a signal that is ignored, one with a handler is not inherited by the command.
+extern "C" fn ignore(_: libc::c_int) {}
+
 pub fn record(arguments: Record) -> Result<u8> {
     run::refuse_nested()?;
     if !debox::kernel::has_bpf_privilege() {
@@ -62,6 +65,8 @@ pub fn record(arguments: Record) -> Result<u8> {
     let preload = recorder.tap_address().map(|_| Preload::install());
     let preload = preload.transpose()?;
     handle(libc::SIGUSR1, write_flight);
+    // A file that may not grow is an error of a write (ulimit -f). The command starts with what debox had.
+    handle_unless_ignored(libc::SIGXFSZ, ignore);
     if !arguments.trigger.is_empty() {
         let mut last: Option<Instant> = None;
         recorder.on_trigger(move |_| {
@@ -82,7 +87,11 @@ pub fn record(arguments: Record) -> Result<u8> {
             run::pass_signals_to(command.pid);
             recorder.enrol(command.pid as u32, true)?;
             command.release()?;
-            record_command(&mut recorder, &mut sink, &mut command)?
+            record_command(&mut recorder, &mut sink, &command).unwrap_or_else(|error| {
+                // The command is not to suffer from it.
+                eprintln!("debox: the recording ends here: {error:#}");
+                command.wait()
+            })
         }
         (None, Some(pid)) => {
             handle(libc::SIGINT, stop);
@@ -102,11 +111,14 @@ pub fn record(arguments: Record) -> Result<u8> {
         take_in(&mut recorder, &mut sink, &ProgressBar::hidden())?;
     }
     let (report, missing) = recorder.finish(outcome, &mut |call| sink.append(call))?;
-    let written = sink.finish(&missing)?;
+    let written = sink.finish(&missing);
     if arguments.report {
         output::print(&report)?;
     }
-    say(&written);
+    match &written {
+        Ok(written) => say(written),
+        Err(error) => eprintln!("debox: the recording has no end: {error:#}"),
+    }
     // The report has said it.
     if !arguments.report {
         for sentence in &report.unseen {
@@ -126,7 +138,15 @@ fn handle(signal: libc::c_int, handler: extern "C" fn(libc::c_int)) {
     unsafe { libc::signal(signal, handler as libc::sighandler_t) };
 }
 
-fn record_command(recorder: &mut Recorder, sink: &mut Sink, command: &mut Command) -> Result<i32> {
+fn handle_unless_ignored(signal: libc::c_int, handler: extern "C" fn(libc::c_int)) {
+    // SAFETY: as above.
+    if unsafe { libc::signal(signal, handler as libc::sighandler_t) } == libc::SIG_IGN {
+        // SAFETY: it is as it was.
+        unsafe { libc::signal(signal, libc::SIG_IGN) };
+    }
+}
+
+fn record_command(recorder: &mut Recorder, sink: &mut Sink, command: &Command) -> Result<i32> {
     // The terminal is the command's.
     let progress = ProgressBar::hidden();
     let status = loop {
@@ -185,11 +205,17 @@ fn take_in(recorder: &mut Recorder, sink: &mut Sink, progress: &ProgressBar) -> 
         sink.tick(recorder)?;
     }
     sink.tick(recorder)?;
+    for note in sink.take_notes() {
+        progress.suspend(|| eprintln!("debox: {note}"));
+    }
     if WRITE.swap(false, Ordering::Relaxed) {
-        let written = sink.write_flight(recorder)?;
+        let written = sink.write_flight(recorder);
         progress.suspend(|| match written {
-            Some(written) => say(&written),
-            None => eprintln!("debox: SIGUSR1 writes nothing without --flight"),
+            Ok(Some(written)) => say(&written),
+            Ok(None) => eprintln!("debox: SIGUSR1 writes nothing without --flight"),
+            Err(error) => {
+                eprintln!("debox: the flight recorder was not written: {error:#}; it goes on in memory");
+            }
         });
     }
     Ok(())
@@ -215,8 +241,12 @@ fn say(written: &Written) {
             written.bytes / written.rows
         ),
     }
-    if !written.lost.is_none() {
-        let lost = &written.lost;
+    // What could not be written is reported with its times.
+    let lost = &Lost {
+        unwritten: 0,
+        ..written.lost
+    };
+    if !lost.is_none() {
         eprintln!(
             "debox: lost: {} records, {} sleeps, {} stacks, {} threads, {} events (see --buffer and \
              --max-threads)",
@@ -227,6 +257,12 @@ fn say(written: &Written) {
             units::count(lost.probe_misses)
         );
     }
+    for gap in &written.gaps {
+        eprintln!("debox: {gap}");
+    }
+    if let Some(failure) = &written.failure {
+        eprintln!("debox: {failure}");
+    }
     if written.dropped_early > 0 {
         eprintln!(
             "debox: --flight-memory was too small: {} s of the records went before their time",
@@ -236,13 +272,21 @@ fn say(written: &Written) {
 }
 
 /// `debox repair`.
-pub fn repair(file: &Path) -> Result<u8> {
-    match debox_history::repair(file)? {
-        None => eprintln!("debox: {} is whole", file.display()),
+pub fn repair(arguments: &Repair) -> Result<u8> {
+    let file = arguments.file.as_path();
+    let (place, repaired) = match &arguments.output {
+        None => (file.to_path_buf(), debox_history::repair(file)?),
+        Some(output) => {
+            let (place, repaired) = debox_history::repair_into(file, output)?;
+            (place, Some(repaired))
+        }
+    };
+    match repaired {
+        None => eprintln!("debox: {} is whole", place.display()),
         Some(repaired) => eprintln!(
             "debox: {} has {} records now, {} of them from its tail; {} of a group that was not \
              whole are gone",
-            file.display(),
+            place.display(),
             units::count(repaired.rows),
             units::count(repaired.from_tail),
             units::bytes(repaired.cut_off)

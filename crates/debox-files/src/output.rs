@@ -105,6 +105,21 @@ impl Output {
         }
     }
 
+    /// Puts it in place if nothing is there.
+    pub fn commit_new(self) -> Result<()> {
+        let cannot = || cannot_write(&self.path);
+        let Place::Beside { file, to } = self.place else {
+            return Ok(());
+        };
+        file.as_file().sync_data().with_context(cannot)?;
+        let mode = Permissions::from_mode(0o666 & !umask());
+        file.as_file().set_permissions(mode).with_context(cannot)?;
+        file.persist_noclobber(&to)
+            .map_err(|failed| failed.error)
+            .with_context(cannot)?;
+        Ok(())
+    }
+
     pub fn file(&self) -> &File {
         match &self.place {
             Place::Beside { file, .. } => file.as_file(),

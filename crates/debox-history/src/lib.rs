@@ -16,9 +16,9 @@ mod schema;
 mod write;
 
 pub use flight::Flight;
-pub use meta::{Lost, Meta, SCHEMA};
+pub use meta::{Gap, Lost, Meta, SCHEMA};
 pub use read::{Batches, File, Group, History};
-pub use repair::{repair, Repaired};
+pub use repair::{repair, repair_into, Repaired};
 pub use rows::Rows;
 pub use schema::{schema, sleep_fields};
-pub use write::{tail_of, Limits, Summary, Writer};
+pub use write::{tail_of, End, Limits, Rest, Summary, Writer};
