@@ -167,6 +167,12 @@ fn say(history: &History, arguments: &Export, summary: &Summary) {
                 units::bytes(file.cut_off)
             );
         }
+        if meta.lost.unwritten > 0 {
+            eprintln!(
+                "debox: {path}: {} records could not be written when it was recorded",
+                units::count(meta.lost.unwritten)
+            );
+        }
         if meta.lost.records > 0 || meta.lost.sleeps > 0 {
             eprintln!(
                 "debox: {path}: {} records and {} sleeps were lost when it was recorded",

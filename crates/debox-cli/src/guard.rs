@@ -5,7 +5,6 @@ mod text;
 mod watch;
 
 use std::ffi::OsString;
-use std::fs;
 use std::io::{BufRead, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{channel, Receiver, TryRecvError};
@@ -13,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context, Result};
 use debox::{Detail, Options, Outcome, Recorder};
+use debox_files::output;
 
 use crate::command::{self, Command};
 use crate::options::{Guard, GuardFormat};

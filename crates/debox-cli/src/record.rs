@@ -214,7 +214,9 @@ fn take_in(recorder: &mut Recorder, sink: &mut Sink, progress: &ProgressBar) -> 
             Ok(Some(written)) => say(&written),
             Ok(None) => eprintln!("debox: SIGUSR1 writes nothing without --flight"),
             Err(error) => {
-                eprintln!("debox: the flight recorder was not written: {error:#}; it goes on in memory");
+                eprintln!(
+                    "debox: the flight recorder was not written: {error:#}; it goes on in memory"
+                );
             }
         });
     }

@@ -82,7 +82,10 @@ fn ignore_closed(result: io::Result<()>) -> Result<()> {
 /// The report takes the place of no file that it is made of.
 fn refuse_inputs(arguments: &Report, history: &History, base: Option<&History>) -> Result<()> {
     let json = arguments.json.as_deref();
-    let outputs = [arguments.html.as_deref(), json.filter(|path| *path != Path::new("-"))];
+    let outputs = [
+        arguments.html.as_deref(),
+        json.filter(|path| *path != Path::new("-")),
+    ];
     let outputs: Vec<&Path> = outputs.into_iter().flatten().collect();
     let read = history.files.iter();
     let read = read.chain(base.into_iter().flat_map(|base| &base.files));

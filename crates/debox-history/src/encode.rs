@@ -352,6 +352,8 @@ impl File {
         let groups = self.writer.flushed_row_groups().to_vec();
         self.writer.finish()?;
         self.collect()?;
+        // The last try has its own reason.
+        shared.stuck.store(false, Ordering::Release);
         self.deliver(shared);
         let put = match self.owed.is_empty() {
             true => self.put_all(),
@@ -416,11 +418,7 @@ fn cannot_write(path: &Path) -> String {
     format!("cannot write to {}", path.display())
 }
 
-fn encode_footer(
-    groups: Vec<RowGroupMetaData>,
-    rows: u64,
-    meta: &Meta,
-) -> Result<Vec<u8>> {
+fn encode_footer(groups: Vec<RowGroupMetaData>, rows: u64, meta: &Meta) -> Result<Vec<u8>> {
     let descriptor = parquet::arrow::ArrowSchemaConverter::new().convert(&schema())?;
     let values = vec![
         meta.to_key_value()?,

@@ -27,14 +27,19 @@ pub struct Repaired {
 pub fn repair(path: &Path) -> Result<Option<Repaired>> {
     require_file(path)?;
     // Beside the file itself, and not beside a link to it.
-    let path = &fs::canonicalize(path).with_context(|| format!("cannot open {}", path.display()))?;
+    let path =
+        &fs::canonicalize(path).with_context(|| format!("cannot open {}", path.display()))?;
     let history = History::open(&[path])?;
     let file = itself(&history, path)?;
     if file.meta.complete && file.cut_off == 0 {
         return Ok(None);
     }
-    let repaired = write(&history, path, path)
-        .with_context(|| format!("{} is left as it is (-o writes to another directory)", path.display()))?;
+    let repaired = write(&history, path, path).with_context(|| {
+        format!(
+            "{} is left as it is (-o writes to another directory)",
+            path.display()
+        )
+    })?;
     if history.files.len() > 1 {
         fs::remove_file(tail_of(path))
             .with_context(|| format!("cannot remove {}", tail_of(path).display()))?;

@@ -218,7 +218,9 @@ impl Writer {
         let end = self.end()?;
         match end.failure {
             None => Ok(end.summary),
-            Some(error) => Err(error).with_context(|| format!("cannot write to {}", path.display())),
+            Some(error) => {
+                Err(error).with_context(|| format!("cannot write to {}", path.display()))
+            }
         }
     }
 

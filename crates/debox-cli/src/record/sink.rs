@@ -246,9 +246,11 @@ impl Sink {
         self.meta.lost = lost(&recorder.missing()?, &self.meta.lost);
         let mut meta = self.meta.clone();
         meta.ended_ns = debox::session::monotonic_ns();
-        let (path, summary) = self.files.write_flight(self.flights, &self.meta, |file, path| {
-            flight.write(file, path, meta)
-        })?;
+        let (path, summary) = self
+            .files
+            .write_flight(self.flights, &self.meta, |file, path| {
+                flight.write(file, path, meta)
+            })?;
         let (span_ns, dropped_early) = (flight.span_ns(), flight.dropped_early);
         self.flights += 1;
         Ok(Some(Written {
@@ -328,8 +330,10 @@ impl Sink {
             self.bytes += summary.bytes;
             next.take_in(rest)?;
             self.is_stuck = false;
-            self.notes
-                .push(format!("the recording goes on in {}", next.path().display()));
+            self.notes.push(format!(
+                "the recording goes on in {}",
+                next.path().display()
+            ));
         } else {
             self.end(*writer)?;
         }

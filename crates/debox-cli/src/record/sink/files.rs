@@ -280,6 +280,9 @@ mod tests {
         assert!(!at("a.parquet.tail").exists());
         let (_, second) = files.next(&meta).expect("a file");
         assert_eq!(second, at("a-2.parquet"));
-        assert_eq!(fs::read_to_string(at("a-1.parquet")).expect("a file"), "old");
+        assert_eq!(
+            fs::read_to_string(at("a-1.parquet")).expect("a file"),
+            "old"
+        );
     }
 }
