@@ -173,7 +173,9 @@ fn tell_missing(history: &History, caveats: &mut Vec<String>) {
     if lost.records + lost.unwritten + lost.sleeps + lost.threads + lost.probe_misses > 0 {
         caveats.push(format!(
             "The history is not whole: {} records, {} sleeps and {} threads were lost.",
-            lost.records, lost.sleeps, lost.threads
+            lost.records + lost.unwritten,
+            lost.sleeps,
+            lost.threads
         ));
     }
     if let Some(filter) = history
