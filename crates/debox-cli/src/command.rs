@@ -155,6 +155,14 @@ impl Command {
     }
 }
 
+impl Drop for Command {
+    /// The command is waited for if debox fails, too. One that was not released ends by itself.
+    fn drop(&mut self) {
+        self.gate = None;
+        self.wait();
+    }
+}
+
 fn shell_status(status: i32) -> i32 {
     if libc::WIFSIGNALED(status) {
         128 + libc::WTERMSIG(status)
