@@ -90,6 +90,7 @@ pub fn record(arguments: Record) -> Result<u8> {
             record_command(&mut recorder, &mut sink, &command).unwrap_or_else(|error| {
                 // The command is not to suffer from it.
                 eprintln!("debox: the recording ends here: {error:#}");
+                sink.take_no_more();
                 command.wait()
             })
         }
@@ -106,26 +107,37 @@ pub fn record(arguments: Record) -> Result<u8> {
         command: words(&arguments.command),
         exit_status: program.is_some().then_some(status),
     };
+    let ended = finish(recorder, sink, outcome, arguments.report);
+    match ended {
+        Err(error) if program.is_some() => eprintln!("debox: the recording has no end: {error:#}"),
+        ended => ended?,
+    }
+    Ok(status as u8)
+}
+
+fn finish(
+    mut recorder: Recorder,
+    mut sink: Sink,
+    outcome: Outcome,
+    wants_report: bool,
+) -> Result<()> {
     if WRITE.load(Ordering::Relaxed) {
         // Told in the last moment: what is left to come is a part of it.
         take_in(&mut recorder, &mut sink, &ProgressBar::hidden())?;
     }
     let (report, missing) = recorder.finish(outcome, &mut |call| sink.append(call))?;
     let written = sink.finish(&missing);
-    if arguments.report {
+    if wants_report {
         output::print(&report)?;
     }
-    match &written {
-        Ok(written) => say(written),
-        Err(error) => eprintln!("debox: the recording has no end: {error:#}"),
-    }
+    say(&written?);
     // The report has said it.
-    if !arguments.report {
+    if !wants_report {
         for sentence in &report.unseen {
             eprintln!("debox: {sentence}");
         }
     }
-    Ok(status as u8)
+    Ok(())
 }
 
 fn words(command: &[OsString]) -> Vec<String> {

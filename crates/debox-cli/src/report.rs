@@ -23,13 +23,6 @@ use crate::table::TableOptions;
 const QUICK: Duration = Duration::from_secs(2);
 
 pub fn report(arguments: Report) -> Result<u8> {
-    if let (Some(why), Some(_)) = (page::missing(), &arguments.html) {
-        // Told before anything long is done.
-        anyhow::bail!(
-            "--html cannot draw a page, because {why}: install nodejs and npm, and build debox again \
-             with a network"
-        );
-    }
     let history = History::open(&arguments.files)?;
     let base = arguments
         .against
@@ -37,6 +30,13 @@ pub fn report(arguments: Report) -> Result<u8> {
         .map(|path| History::open(&[path]));
     let base = base.transpose()?;
     refuse_inputs(&arguments, &history, base.as_ref())?;
+    if let (Some(why), Some(_)) = (page::missing(), &arguments.html) {
+        // Told before anything long is done.
+        anyhow::bail!(
+            "--html cannot draw a page, because {why}: install nodejs and npm, and build debox again \
+             with a network"
+        );
+    }
     let mut analysis = read(&history, "reading")?;
     if let Some(base) = &base {
         analysis.compare(&read(base, "reading the other")?);

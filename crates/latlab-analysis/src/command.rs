@@ -129,6 +129,7 @@ fn percentile(text: &str) -> Result<f64, String> {
 
 /// Does what the command line asks for. What it prints goes to `out`; `width`: columns of the terminal.
 pub fn analyze(arguments: &Analyze, out: &mut dyn Write, width: usize) -> Result<()> {
+    refuse_inputs(arguments)?;
     if let (Some(why), Some(_)) = (page::missing(), &arguments.html) {
         // Told before anything long is done.
         bail!(
@@ -136,7 +137,6 @@ pub fn analyze(arguments: &Analyze, out: &mut dyn Write, width: usize) -> Result
              a network"
         );
     }
-    refuse_inputs(arguments)?;
     let mut runs = measured(arguments)?;
     sort(&mut runs);
     let base = match &arguments.against {

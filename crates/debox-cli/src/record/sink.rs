@@ -37,6 +37,7 @@ pub struct Sink {
     /// Why the last file could not be written to its end.
     failure: Option<String>,
     notes: Vec<String>,
+    is_over: bool,
     rows: u64,
     bytes: u64,
     oldest_ns: u64,
@@ -103,6 +104,7 @@ impl Sink {
             is_stuck: false,
             failure: None,
             notes: Vec::new(),
+            is_over: false,
             rows: 0,
             bytes: 0,
             oldest_ns: u64::MAX,
@@ -135,7 +137,15 @@ impl Sink {
         std::mem::take(&mut self.notes)
     }
 
+    /// What comes from now on is not kept: an error has ended the recording.
+    pub fn take_no_more(&mut self) {
+        self.is_over = true;
+    }
+
     pub fn append(&mut self, call: Call) -> Result<()> {
+        if self.is_over {
+            return Ok(());
+        }
         if self
             .filter
             .as_ref()
