@@ -34,6 +34,8 @@ pub struct Sink {
     refused: Option<Instant>,
     /// Whether the file could not be written when it was looked at last.
     is_stuck: bool,
+    /// Whether it has become as large as a file may be.
+    is_too_large: bool,
     /// Why the last file could not be written to its end.
     failure: Option<String>,
     notes: Vec<String>,
@@ -102,6 +104,7 @@ impl Sink {
             asked: Instant::now(),
             refused: None,
             is_stuck: false,
+            is_too_large: false,
             failure: None,
             notes: Vec::new(),
             is_over: false,
@@ -220,10 +223,12 @@ impl Sink {
                 "cannot write to {path}: {error}; records wait in memory, and are lost when it is full"
             ));
             self.failure = Some(error.to_string());
-            if error.kind() == std::io::ErrorKind::FileTooLarge && writer.has_groups() {
-                return true;
-            }
+            self.is_stuck = true;
+            // Another file would have no room for this group, either, if it is the first.
+            self.is_too_large =
+                error.kind() == std::io::ErrorKind::FileTooLarge && writer.has_groups();
         }
+        self.is_too_large &= self.is_stuck;
         if was_stuck && !self.is_stuck {
             let lost = match writer.gap() {
                 Some(gap) => self.gap_in_words(&gap),
@@ -231,7 +236,7 @@ impl Sink {
             };
             self.notes.push(format!("{path} is written again: {lost}"));
         }
-        false
+        self.is_too_large
     }
 
     fn gap_in_words(&self, gap: &Gap) -> String {
@@ -339,7 +344,7 @@ impl Sink {
             self.rows += summary.rows;
             self.bytes += summary.bytes;
             next.take_in(rest)?;
-            self.is_stuck = false;
+            (self.is_stuck, self.is_too_large) = (false, false);
             self.notes.push(format!(
                 "the recording goes on in {}",
                 next.path().display()
@@ -366,7 +371,7 @@ impl Sink {
         };
         meta.filtered_out = self.meta.filtered_out;
         meta.ended_ns = debox::session::monotonic_ns();
-        meta.complete = true;
+        meta.complete = !self.is_over;
         let end = writer.end()?;
         self.rows += end.summary.rows;
         self.bytes += end.summary.bytes;
