@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{fchown, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use anyhow::{ensure, Context, Result};
+use anyhow::{bail, ensure, Context, Result};
 use tempfile::NamedTempFile;
 
 use crate::{kind, planted};
@@ -172,6 +172,14 @@ pub fn check(path: &Path) -> Result<()> {
 /// regular file is taken.
 pub fn create_in_place(path: &Path) -> Result<File> {
     planted::refuse(path)?;
+    let require_regular = |found: Metadata| match kind(found.file_type()) {
+        Some(kind) => bail!("{} is {kind}: name a regular file to write", path.display()),
+        None => Ok(()),
+    };
+    if let Ok(found) = fs::metadata(path) {
+        require_regular(found)?;
+    }
+    // It may have become something else since then, so that the open must not wait.
     let file = OpenOptions::new()
         .write(true)
         .create(true)
@@ -179,10 +187,7 @@ pub fn create_in_place(path: &Path) -> Result<File> {
         .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
         .open(path)
         .with_context(|| cannot_write(path))?;
-    let found = file.metadata().with_context(|| cannot_write(path))?;
-    if let Some(kind) = kind(found.file_type()) {
-        anyhow::bail!("{} is {kind}: name a regular file to write", path.display());
-    }
+    require_regular(file.metadata().with_context(|| cannot_write(path))?)?;
     file.set_len(0).with_context(|| cannot_write(path))?;
     Ok(file)
 }
@@ -214,7 +219,7 @@ pub fn create_numbered(
             Err(error) => return Err(error).with_context(|| cannot_write(&path)),
         }
     }
-    anyhow::bail!(
+    bail!(
         "cannot write {}: this name and the {NUMBERS_MAX} after it are taken",
         name(from).display()
     )
