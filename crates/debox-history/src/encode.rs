@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 use std::fs;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -17,6 +18,7 @@ use std::time::Duration;
 
 use anyhow::{anyhow, Context, Result};
 use arrow::array::RecordBatch;
+use debox_files::output;
 use parquet::arrow::arrow_writer::{ArrowWriter, ArrowWriterOptions};
 use parquet::file::metadata::{
     FileMetaData, KeyValue, ParquetMetaData, ParquetMetaDataWriter, RowGroupMetaData,
@@ -32,13 +34,28 @@ const WAITING: usize = 1;
 /// How often a group that could not be written is tried again.
 const RETRY_EVERY: Duration = Duration::from_millis(500);
 
-/// Rows of a group, and what is lost if they cannot be written: what the tail has is not.
+/// Rows of a group, and from when to when they are.
 pub(crate) struct GroupRows {
     pub batch: RecordBatch,
     pub gap: Gap,
+    /// How many of them the tail has, and the end of the last of these.
+    pub in_tail: u64,
+    pub tail_until_ns: u64,
 }
 
 impl GroupRows {
+    /// What is lost if they cannot be written.
+    fn lost(&self, has_tail: bool) -> Gap {
+        match has_tail && self.in_tail > 0 {
+            true => Gap {
+                records: self.gap.records.saturating_sub(self.in_tail),
+                from_ns: self.tail_until_ns.min(self.gap.to_ns),
+                to_ns: self.gap.to_ns,
+            },
+            false => self.gap,
+        }
+    }
+
     fn rows(&self) -> u64 {
         self.batch.num_rows() as u64
     }
@@ -66,8 +83,9 @@ enum Order {
 pub(crate) struct Ended {
     /// In the file.
     pub bytes: u64,
-    /// Rows that are not in the file, and why.
+    /// Rows that are not in the file, what of them is in no tail, either, and why.
     pub unwritten: Vec<GroupRows>,
+    pub gaps: Vec<Gap>,
     pub failure: Option<io::Error>,
 }
 
@@ -260,14 +278,15 @@ impl File {
                     self.publish(shared, 1);
                 }
                 Some(Order::Finish(meta)) => return self.finish(*meta, shared),
-                None | Some(Order::Abandon) => return Ok(self.ended(None)),
+                None | Some(Order::Abandon) => return Ok(self.ended(None, shared)),
             }
         }
     }
 
-    fn ended(self, failure: Option<io::Error>) -> Ended {
+    fn ended(self, failure: Option<io::Error>, shared: &Shared) -> Ended {
         Ended {
             bytes: self.written,
+            gaps: self.lost(shared),
             unwritten: self.owed.into_iter().map(|(_, rows)| rows).collect(),
             failure,
         }
@@ -276,7 +295,11 @@ impl File {
     /// Writes the groups that are not in the file, as far as there is room.
     fn deliver(&mut self, shared: &Shared) {
         while let Some((end, _)) = self.owed.front() {
-            if let Err(error) = self.put_until(*end) {
+            let end = *end;
+            let put = self
+                .put_until(end)
+                .or_else(|error| self.put_for_tail(end, error, shared));
+            if let Err(error) = put {
                 if !shared.stuck.load(Ordering::Acquire) {
                     let failure = shared.failure.lock();
                     *failure.unwrap_or_else(PoisonError::into_inner) = Some(error);
@@ -306,6 +329,43 @@ impl File {
         if shared.has_tail.swap(false, Ordering::AcqRel) {
             let _ = remove(&tail_of(&self.path));
         }
+    }
+
+    /// The tail has nothing that the group has not: it makes room for the group, and is put back if that
+    /// is not enough.
+    fn put_for_tail(&mut self, end: u64, error: io::Error, shared: &Shared) -> io::Result<()> {
+        let tail = tail_of(&self.path);
+        let is_full = error.raw_os_error() == Some(libc::ENOSPC);
+        if !is_full || !shared.has_tail.load(Ordering::Acquire) {
+            return Err(error);
+        }
+        let length = fs::metadata(&tail).map_or(0, |found| found.len());
+        if room(&self.file) + length < end - self.written {
+            return Err(error);
+        }
+        let Ok(bytes) = fs::read(&tail) else {
+            return Err(error);
+        };
+        if remove(&tail).is_err() {
+            return Err(error);
+        }
+        let put = self.put_until(end);
+        if put.is_err() {
+            let file = output::create_new(&tail);
+            let back = file.and_then(|file| file.write_all_at(&bytes, 0));
+            if back.is_err() {
+                let _ = remove(&tail);
+                shared.has_tail.store(false, Ordering::Release);
+            }
+        }
+        put
+    }
+
+    /// What is in neither file nor tail.
+    fn lost(&self, shared: &Shared) -> Vec<Gap> {
+        let has_tail = shared.has_tail.load(Ordering::Acquire);
+        let owed = self.owed.iter();
+        owed.map(|(_, rows)| rows.lost(has_tail)).collect()
     }
 
     fn collect(&mut self) -> io::Result<()> {
@@ -362,14 +422,14 @@ impl File {
         let Err(error) = put else {
             // Delayed allocation can put off "no space left" until the data is written back.
             let failure = self.file.sync_data().err();
-            return Ok(self.ended(failure));
+            return Ok(self.ended(failure, shared));
         };
         if self.group_rows + self.owed_rows() != self.rows {
             // Of rows that are not tried again.
             return Err(error).with_context(|| cannot_write(&self.path));
         }
         self.end_without(meta, groups, shared)?;
-        Ok(self.ended(Some(error)))
+        Ok(self.ended(Some(error), shared))
     }
 
     fn owed_rows(&self) -> u64 {
@@ -384,8 +444,8 @@ impl File {
         mut groups: Vec<RowGroupMetaData>,
         shared: &Shared,
     ) -> Result<()> {
-        for (_, rows) in &self.owed {
-            meta.add_gap(rows.gap);
+        for gap in self.lost(shared) {
+            meta.add_gap(gap);
         }
         meta.complete &= !shared.has_tail.load(Ordering::Acquire);
         groups.truncate(self.groups);
@@ -406,6 +466,17 @@ impl File {
         written
             .and_then(|()| self.collect())
             .with_context(|| cannot_write(&self.path))
+    }
+}
+
+/// Bytes that are free on a file's disk.
+fn room(file: &fs::File) -> u64 {
+    // SAFETY: the call fills in the structure that it is given.
+    let mut found: libc::statvfs = unsafe { std::mem::zeroed() };
+    // SAFETY: as above; the descriptor is open.
+    match unsafe { libc::fstatvfs(file.as_raw_fd(), &mut found) } {
+        0 => found.f_bavail.saturating_mul(found.f_frsize),
+        _ => 0,
     }
 }
 

@@ -232,7 +232,9 @@ impl Writer {
         let mut rows = self.sealed_rows;
         for unwritten in &ended.unwritten {
             rows -= unwritten.batch.num_rows() as u64;
-            self.meta.add_gap(unwritten.gap);
+        }
+        for gap in ended.gaps {
+            self.meta.add_gap(gap);
         }
         Ok(End {
             summary: Summary {
@@ -298,19 +300,21 @@ impl Writer {
     }
 
     fn seal(&mut self) -> Result<()> {
-        let Some(mut gap) = self.span.take() else {
+        let Some(gap) = self.span.take() else {
             return Ok(());
         };
         let columns = std::mem::take(&mut self.columns);
         let batch = columns.build()?;
         drop(columns);
         self.sealed_rows += batch.num_rows() as u64;
-        if self.in_tail > 0 {
-            gap.records = gap.records.saturating_sub(self.in_tail as u64);
-            gap.from_ns = self.tail_until_ns.min(gap.to_ns);
-        }
+        let rows = GroupRows {
+            batch,
+            gap,
+            in_tail: self.in_tail as u64,
+            tail_until_ns: self.tail_until_ns,
+        };
         self.in_tail = 0;
-        self.encoder.group(GroupRows { batch, gap }, &self.meta)
+        self.encoder.group(rows, &self.meta)
     }
 
     fn write_tail(&mut self) -> Result<()> {

@@ -215,8 +215,8 @@ fn a_file_that_may_not_grow_is_followed_by_another() {
     let scratch = Scratch::new();
     let path = scratch.file("x.parquet");
     let path = path.to_str().expect("a path");
-    // 200 KiB, of which a file without rows takes 20.
-    let limited = ["sh", "-c", "ulimit -f 400; exec \"$@\"", "sh"];
+    // Two megabytes, of which a group of rows takes less than one.
+    let limited = ["sh", "-c", "ulimit -f 4000; exec \"$@\"", "sh"];
     let recording = Recording::start(&scratch, &limited, &["-o", path]);
     recording.await_words("File too large");
     recording.await_words("goes on in");
