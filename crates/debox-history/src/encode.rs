@@ -20,10 +20,9 @@ use anyhow::{anyhow, Context, Result};
 use arrow::array::RecordBatch;
 use debox_files::output;
 use parquet::arrow::arrow_writer::{ArrowWriter, ArrowWriterOptions};
-use parquet::file::metadata::{
-    FileMetaData, KeyValue, ParquetMetaData, ParquetMetaDataWriter, RowGroupMetaData,
-};
+use parquet::file::metadata::RowGroupMetaData;
 
+use crate::footer::encode_footer;
 use crate::meta::{Gap, Meta};
 use crate::schema::schema;
 use crate::write::{compressed, remove, tail_of};
@@ -487,29 +486,4 @@ fn take_failure(shared: &Shared) -> Option<io::Error> {
 
 fn cannot_write(path: &Path) -> String {
     format!("cannot write to {}", path.display())
-}
-
-fn encode_footer(groups: Vec<RowGroupMetaData>, rows: u64, meta: &Meta) -> Result<Vec<u8>> {
-    let descriptor = parquet::arrow::ArrowSchemaConverter::new().convert(&schema())?;
-    let values = vec![
-        meta.to_key_value()?,
-        KeyValue::new(
-            parquet::arrow::ARROW_SCHEMA_META_KEY.to_string(),
-            parquet::arrow::encode_arrow_schema(&schema()),
-        ),
-    ];
-    let file = FileMetaData::new(
-        2,
-        i64::try_from(rows).context("too many rows")?,
-        Some(meta.writer.clone()),
-        Some(values),
-        descriptor.into(),
-        None,
-    );
-    let metadata = ParquetMetaData::new(file, groups);
-    let mut bytes = Vec::new();
-    ParquetMetaDataWriter::new(&mut bytes, &metadata)
-        .finish()
-        .context("cannot describe the file")?;
-    Ok(bytes)
 }

@@ -7,6 +7,7 @@ pub mod careful;
 mod columns;
 mod encode;
 mod flight;
+mod footer;
 mod meta;
 mod read;
 mod recover;

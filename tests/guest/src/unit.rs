@@ -46,6 +46,7 @@ const EXPOSURE_MAX: &str = "25";
 
 /// Units that this guest has no use for, or that look for hardware.
 const MASKED: &[&str] = &[
+    "proc-sys-fs-binfmt_misc.automount",
     "apt-daily-upgrade.timer",
     "apt-daily.timer",
     "dpkg-db-backup.timer",
