@@ -80,9 +80,10 @@ const MASKED: &[&str] = &[
     "systemd-update-utmp.service",
 ];
 
+/// It goes on when the broker is stopped.
 const CHECK: &str = "\
 [Unit]
-Requires=debox-broker.service
+Wants=debox-broker.service
 After=debox-broker.service
 
 [Service]
