@@ -49,7 +49,7 @@ impl Disk {
             .status()
             .expect("mount can be executed");
         if !mounted.success() {
-            skipped(&format!("{test}: a tmpfs cannot be mounted"));
+            skipped(test, "a tmpfs cannot be mounted");
             return None;
         }
         Some(Disk { scratch, place })

@@ -54,7 +54,10 @@ fn the_unit_leaves_little_open() {
     ];
     match systemd_analyze(&[&options[..], &[file]].concat()) {
         Some(said) => println!("{said}"),
-        None => skipped("the_unit_leaves_little_open: systemd-analyze is not installed"),
+        None => skipped(
+            "the_unit_leaves_little_open",
+            "systemd-analyze is not installed",
+        ),
     }
 }
 
@@ -121,7 +124,10 @@ fn the_broker_needs_no_more_than_the_unit_gives() {
     require_root();
     let unit = unit();
     let Some(allowed) = allowed(&unit) else {
-        skipped("the_broker_needs_no_more_than_the_unit_gives: systemd-analyze is not installed");
+        skipped(
+            "the_broker_needs_no_more_than_the_unit_gives",
+            "systemd-analyze is not installed",
+        );
         return;
     };
     let capabilities = unit
