@@ -27,6 +27,7 @@ use crate::options::{Cli, Subcommand};
 const FAILED: u8 = 125;
 
 fn main() -> ExitCode {
+    debox_files::output::survive_file_limit();
     let cli = Cli::parse();
     let done = match cli.subcommand {
         Subcommand::Run(arguments) => run::run(arguments),

@@ -40,9 +40,6 @@ extern "C" fn write_flight(_: libc::c_int) {
     WRITE.store(true, Ordering::Relaxed);
 }
 
-/// Other than a signal that is ignored, one with a handler is not inherited by the command.
-extern "C" fn ignore(_: libc::c_int) {}
-
 pub fn record(arguments: Record) -> Result<u8> {
     run::refuse_nested()?;
     if !debox::kernel::has_bpf_privilege() {
@@ -65,8 +62,6 @@ pub fn record(arguments: Record) -> Result<u8> {
     let preload = recorder.tap_address().map(|_| Preload::install());
     let preload = preload.transpose()?;
     handle(libc::SIGUSR1, write_flight);
-    // A file that may not grow is an error of a write (ulimit -f). The command starts with what debox had.
-    handle_unless_ignored(libc::SIGXFSZ, ignore);
     if !arguments.trigger.is_empty() {
         let mut last: Option<Instant> = None;
         recorder.on_trigger(move |_| {
@@ -148,14 +143,6 @@ fn words(command: &[OsString]) -> Vec<String> {
 fn handle(signal: libc::c_int, handler: extern "C" fn(libc::c_int)) {
     // SAFETY: the handlers only store to atomics.
     unsafe { libc::signal(signal, handler as libc::sighandler_t) };
-}
-
-fn handle_unless_ignored(signal: libc::c_int, handler: extern "C" fn(libc::c_int)) {
-    // SAFETY: as above.
-    if unsafe { libc::signal(signal, handler as libc::sighandler_t) } == libc::SIG_IGN {
-        // SAFETY: it is as it was.
-        unsafe { libc::signal(signal, libc::SIG_IGN) };
-    }
 }
 
 fn record_command(recorder: &mut Recorder, sink: &mut Sink, command: &Command) -> Result<i32> {

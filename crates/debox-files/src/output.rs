@@ -138,6 +138,20 @@ impl Write for &Output {
     }
 }
 
+/// Makes it an error of the write, and no deadly signal, that a file may not grow (`ulimit -f`). To be called
+/// once, at the start of a program.
+pub fn survive_file_limit() {
+    // Other than a signal that is ignored, one with a handler is not inherited by programs that are started.
+    extern "C" fn pass_over(_: libc::c_int) {}
+    let handler = pass_over as extern "C" fn(libc::c_int) as libc::sighandler_t;
+    // SAFETY: the handler does nothing.
+    unsafe {
+        if libc::signal(libc::SIGXFSZ, handler) == libc::SIG_IGN {
+            libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+        }
+    }
+}
+
 /// Writes all of a file, or leaves what was there.
 pub fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
     let output = Output::create(path)?;

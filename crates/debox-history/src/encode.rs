@@ -1,5 +1,5 @@
-//! The thread that encodes groups of rows and appends them to the file, so that whoever gathers rows
-//! does not have to wait for it.
+//! The thread that encodes groups of rows and appends them to the file, so that the thread that
+//! gathers rows does not have to wait for it.
 //!
 //! A group and its footer are encoded in memory and written at once. If they cannot be written, because
 //! the disk is full, the file is cut back to its last footer, and the thread tries again until there is room.
