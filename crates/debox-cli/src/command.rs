@@ -142,9 +142,24 @@ impl Command {
         (ended == self.pid).then(|| shell_status(status))
     }
 
-    fn wait(&self) {
-        // SAFETY: a null status pointer is allowed.
-        unsafe { libc::waitpid(self.pid, std::ptr::null_mut(), 0) };
+    /// The exit status, which it waits for.
+    pub fn wait(&self) -> i32 {
+        let mut status = 0;
+        // SAFETY: `status` is valid for writing.
+        while unsafe { libc::waitpid(self.pid, &mut status, 0) } < 0 {
+            if io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
+                return super::FAILED.into();
+            }
+        }
+        shell_status(status)
+    }
+}
+
+impl Drop for Command {
+    /// The command is waited for if debox fails, too. One that was not released ends by itself.
+    fn drop(&mut self) {
+        self.gate = None;
+        self.wait();
     }
 }
 

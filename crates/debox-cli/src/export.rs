@@ -1,17 +1,16 @@
 //! `debox export`: a history in another tool's format.
 
 use std::ffi::OsStr;
-use std::fs::{self, File};
 use std::io::{self, BufWriter, IsTerminal, Write};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure, Context, Result};
 use debox_export::{Format, Options, Summary, Weight};
+use debox_files::output::Output;
+use debox_files::same;
 use debox_history::History;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use tempfile::NamedTempFile;
 
 use crate::options::{Export, ExportFormat, ExportWeight};
 use crate::units;
@@ -91,56 +90,19 @@ fn to_standard_output(history: &History, options: &Options) -> Result<Summary> {
     with_progress(history, options, &mut out.lock())
 }
 
-/// Beside it first: a file with this name is whole, or what it was before.
+/// A file with this name is whole, or what it was before.
 fn to_file(history: &History, options: &Options, path: &Path) -> Result<Summary> {
-    let cannot = || format!("cannot write {}", path.display());
-    if let Ok(there) = fs::metadata(path) {
-        let is_input = |input: &Path| {
-            fs::metadata(input)
-                .is_ok_and(|input| (input.dev(), input.ino()) == (there.dev(), there.ino()))
-        };
-        if history.files.iter().any(|file| is_input(&file.path)) {
-            bail!(
-                "{} is what is to be exported: name another file",
-                path.display()
-            );
-        }
-        ensure!(
-            !there.is_dir(),
-            "{} is a directory: name a file in it",
-            path.display()
-        );
-        if !there.is_file() {
-            let file = File::options()
-                .write(true)
-                .open(path)
-                .with_context(cannot)?;
-            return with_progress(history, options, &mut BufWriter::new(file));
-        }
-    }
-    // What a link leads to is replaced, not the link.
-    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
-    let directory = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
+    same::refuse_inputs(path, history.files.iter().map(|file| file.path.as_path()))?;
+    let output = Output::create(path)?;
+    let summary = {
+        let mut out = BufWriter::new(&output);
+        let summary = with_progress(history, options, &mut out)?;
+        out.flush()
+            .with_context(|| format!("cannot write {}", path.display()))?;
+        summary
     };
-    let file = NamedTempFile::new_in(directory).with_context(cannot)?;
-    let summary = with_progress(history, options, &mut BufWriter::new(&file))?;
-    let mode = fs::metadata(&path).map_or(0o666 & !umask(), |there| there.permissions().mode());
-    file.as_file()
-        .set_permissions(fs::Permissions::from_mode(mode))
-        .with_context(cannot)?;
-    file.persist(&path).with_context(cannot)?;
+    output.commit()?;
     Ok(summary)
-}
-
-fn umask() -> u32 {
-    // SAFETY: umask always succeeds; there is one thread, and it is set back at once.
-    unsafe {
-        let mask = libc::umask(0o077);
-        libc::umask(mask);
-        mask
-    }
 }
 
 fn with_progress(history: &History, options: &Options, out: &mut dyn Write) -> Result<Summary> {
@@ -203,6 +165,12 @@ fn say(history: &History, arguments: &Export, summary: &Summary) {
             eprintln!(
                 "debox: {path} ends with {} that are no whole group of records: not exported",
                 units::bytes(file.cut_off)
+            );
+        }
+        if meta.lost.unwritten > 0 {
+            eprintln!(
+                "debox: {path}: {} records could not be written when it was recorded",
+                units::count(meta.lost.unwritten)
             );
         }
         if meta.lost.records > 0 || meta.lost.sleeps > 0 {

@@ -5,7 +5,6 @@ mod text;
 mod watch;
 
 use std::ffi::OsString;
-use std::fs;
 use std::io::{BufRead, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{channel, Receiver, TryRecvError};
@@ -13,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context, Result};
 use debox::{Detail, Options, Outcome, Recorder};
+use debox_files::output;
 
 use crate::command::{self, Command};
 use crate::options::{Guard, GuardFormat};
@@ -47,13 +47,10 @@ pub fn guard(arguments: Guard) -> Result<u8> {
     }
     let program = arguments.command.first().map(|name| command::find(name));
     let program = program.transpose()?;
-    // Opened first: a result must not be lost because there is nowhere to put it.
-    let output = match &arguments.output {
-        None => None,
-        Some(path) => Some(
-            fs::File::create(path).with_context(|| format!("cannot write {}", path.display()))?,
-        ),
-    };
+    // Tried first: a result must not be lost because there is nowhere to put it.
+    if let Some(path) = &arguments.output {
+        output::check(path)?;
+    }
     let recorder = Recorder::open(Options {
         detail: Detail {
             sleeps: true,
@@ -104,10 +101,12 @@ pub fn guard(arguments: Guard) -> Result<u8> {
         GuardFormat::Json => guarded.json()?,
         GuardFormat::Junit => guarded.junit()?,
     };
-    match output {
-        Some(mut file) => {
-            file.write_all(text.as_bytes())
-                .context("cannot write the result")?;
+    match &arguments.output {
+        Some(path) => {
+            if let Err(error) = output::replace(path, text.as_bytes()) {
+                eprint!("{text}");
+                bail!("{error:#} (the result is printed above)");
+            }
             if !guarded.ok {
                 eprint!("{}", text::text(&guarded, &arguments));
             }

@@ -27,6 +27,7 @@ use crate::options::{Cli, Subcommand};
 const FAILED: u8 = 125;
 
 fn main() -> ExitCode {
+    debox_files::output::survive_file_limit();
     let cli = Cli::parse();
     let done = match cli.subcommand {
         Subcommand::Run(arguments) => run::run(arguments),
@@ -34,7 +35,7 @@ fn main() -> ExitCode {
         Subcommand::Record(arguments) => record::record(arguments),
         Subcommand::Guard(arguments) => guard::guard(arguments),
         Subcommand::Report(arguments) => report::report(arguments),
-        Subcommand::Repair(arguments) => record::repair(&arguments.file),
+        Subcommand::Repair(arguments) => record::repair(&arguments),
         Subcommand::Export(arguments) => export::export(arguments),
         Subcommand::Broker(arguments) => broker::broker(arguments),
         Subcommand::Doctor(arguments) => doctor::doctor(arguments),

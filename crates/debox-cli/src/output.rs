@@ -1,59 +1,46 @@
 //! Where the report goes. Standard output belongs to the command.
 
-use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::{bail, Result};
 use debox::report::Report;
+use debox_files::output;
 
 use crate::options::{Format, Measure};
 use crate::table::{self, TableOptions};
 
 pub struct Output {
     format: Format,
-    file: Option<(File, PathBuf)>,
+    file: Option<PathBuf>,
     all: bool,
 }
 
 impl Output {
-    /// Opens the file first: a report must not be lost because there is nowhere to put it.
+    /// Tries the file first: a report must not be lost because there is nowhere to put it.
     pub fn prepare(measure: &Measure) -> Result<Output> {
-        let file = match &measure.output {
-            None => None,
-            Some(path) => {
-                let file = File::create(path)
-                    .with_context(|| format!("cannot write the report to {}", path.display()))?;
-                Some((file, path.clone()))
-            }
-        };
+        if let Some(path) = &measure.output {
+            output::check(path)?;
+        }
         Ok(Output {
             format: measure.format,
-            file,
+            file: measure.output.clone(),
             all: measure.all,
         })
     }
 
     pub fn write(&self, report: &Report) -> Result<()> {
-        let Some((file, path)) = &self.file else {
+        let Some(path) = &self.file else {
             let stderr = io::stderr();
             let color = stderr.is_terminal() && std::env::var_os("NO_COLOR").is_none();
             return Ok(self.format_to(&mut stderr.lock(), report, color)?);
         };
         let mut bytes = Vec::new();
         self.format_to(&mut bytes, report, false)?;
-        let written = (&mut &*file)
-            .write_all(&bytes)
-            .and_then(|()| file.sync_data_if_regular());
-        if let Err(error) = written {
+        if let Err(error) = output::replace(path, &bytes) {
             // The measurement is worth more than the order that standard error is kept in.
             io::stderr().write_all(&bytes)?;
-            return Err(error).with_context(|| {
-                format!(
-                    "cannot write the report to {} (it is printed above)",
-                    path.display()
-                )
-            });
+            bail!("{error:#} (the report is printed above)");
         }
         Ok(())
     }
@@ -84,20 +71,6 @@ pub fn print(report: &Report) -> Result<()> {
         all: false,
     };
     output.write(report)
-}
-
-trait SyncIfRegular {
-    fn sync_data_if_regular(&self) -> io::Result<()>;
-}
-
-impl SyncIfRegular for File {
-    /// Delayed allocation can put off "no space left" until the data is written back.
-    fn sync_data_if_regular(&self) -> io::Result<()> {
-        if self.metadata()?.is_file() {
-            self.sync_data()?;
-        }
-        Ok(())
-    }
 }
 
 /// Columns of the terminal that a descriptor is, or 100.

@@ -3,16 +3,16 @@
 mod sink;
 
 use std::ffi::OsString;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context, Result};
 use debox::{Outcome, Recorder};
+use debox_history::Lost;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::command::{self, Command};
-use crate::options::Record;
+use crate::options::{Record, Repair};
 use crate::output;
 use crate::preload::Preload;
 use crate::run::{self, SESSION_VARIABLE};
@@ -82,7 +82,12 @@ pub fn record(arguments: Record) -> Result<u8> {
             run::pass_signals_to(command.pid);
             recorder.enrol(command.pid as u32, true)?;
             command.release()?;
-            record_command(&mut recorder, &mut sink, &mut command)?
+            record_command(&mut recorder, &mut sink, &command).unwrap_or_else(|error| {
+                // The command is not to suffer from it.
+                eprintln!("debox: the recording ends here: {error:#}");
+                sink.take_no_more();
+                command.wait()
+            })
         }
         (None, Some(pid)) => {
             handle(libc::SIGINT, stop);
@@ -97,23 +102,37 @@ pub fn record(arguments: Record) -> Result<u8> {
         command: words(&arguments.command),
         exit_status: program.is_some().then_some(status),
     };
+    let ended = finish(recorder, sink, outcome, arguments.report);
+    match ended {
+        Err(error) if program.is_some() => eprintln!("debox: the recording has no end: {error:#}"),
+        ended => ended?,
+    }
+    Ok(status as u8)
+}
+
+fn finish(
+    mut recorder: Recorder,
+    mut sink: Sink,
+    outcome: Outcome,
+    wants_report: bool,
+) -> Result<()> {
     if WRITE.load(Ordering::Relaxed) {
         // Told in the last moment: what is left to come is a part of it.
         take_in(&mut recorder, &mut sink, &ProgressBar::hidden())?;
     }
     let (report, missing) = recorder.finish(outcome, &mut |call| sink.append(call))?;
-    let written = sink.finish(&missing)?;
-    if arguments.report {
+    let written = sink.finish(&missing);
+    if wants_report {
         output::print(&report)?;
     }
-    say(&written);
+    say(&written?);
     // The report has said it.
-    if !arguments.report {
+    if !wants_report {
         for sentence in &report.unseen {
             eprintln!("debox: {sentence}");
         }
     }
-    Ok(status as u8)
+    Ok(())
 }
 
 fn words(command: &[OsString]) -> Vec<String> {
@@ -126,7 +145,7 @@ fn handle(signal: libc::c_int, handler: extern "C" fn(libc::c_int)) {
     unsafe { libc::signal(signal, handler as libc::sighandler_t) };
 }
 
-fn record_command(recorder: &mut Recorder, sink: &mut Sink, command: &mut Command) -> Result<i32> {
+fn record_command(recorder: &mut Recorder, sink: &mut Sink, command: &Command) -> Result<i32> {
     // The terminal is the command's.
     let progress = ProgressBar::hidden();
     let status = loop {
@@ -185,11 +204,19 @@ fn take_in(recorder: &mut Recorder, sink: &mut Sink, progress: &ProgressBar) -> 
         sink.tick(recorder)?;
     }
     sink.tick(recorder)?;
+    for note in sink.take_notes() {
+        progress.suspend(|| eprintln!("debox: {note}"));
+    }
     if WRITE.swap(false, Ordering::Relaxed) {
-        let written = sink.write_flight(recorder)?;
+        let written = sink.write_flight(recorder);
         progress.suspend(|| match written {
-            Some(written) => say(&written),
-            None => eprintln!("debox: SIGUSR1 writes nothing without --flight"),
+            Ok(Some(written)) => say(&written),
+            Ok(None) => eprintln!("debox: SIGUSR1 writes nothing without --flight"),
+            Err(error) => {
+                eprintln!(
+                    "debox: the flight recorder was not written: {error:#}; it goes on in memory"
+                );
+            }
         });
     }
     Ok(())
@@ -215,8 +242,12 @@ fn say(written: &Written) {
             written.bytes / written.rows
         ),
     }
-    if !written.lost.is_none() {
-        let lost = &written.lost;
+    // What could not be written is reported with its times.
+    let lost = &Lost {
+        unwritten: 0,
+        ..written.lost
+    };
+    if !lost.is_none() {
         eprintln!(
             "debox: lost: {} records, {} sleeps, {} stacks, {} threads, {} events (see --buffer and \
              --max-threads)",
@@ -227,6 +258,12 @@ fn say(written: &Written) {
             units::count(lost.probe_misses)
         );
     }
+    for gap in &written.gaps {
+        eprintln!("debox: {gap}");
+    }
+    if let Some(failure) = &written.failure {
+        eprintln!("debox: {failure}");
+    }
     if written.dropped_early > 0 {
         eprintln!(
             "debox: --flight-memory was too small: {} s of the records went before their time",
@@ -236,13 +273,21 @@ fn say(written: &Written) {
 }
 
 /// `debox repair`.
-pub fn repair(file: &Path) -> Result<u8> {
-    match debox_history::repair(file)? {
-        None => eprintln!("debox: {} is whole", file.display()),
+pub fn repair(arguments: &Repair) -> Result<u8> {
+    let file = arguments.file.as_path();
+    let (place, repaired) = match &arguments.output {
+        None => (file.to_path_buf(), debox_history::repair(file)?),
+        Some(output) => {
+            let (place, repaired) = debox_history::repair_into(file, output)?;
+            (place, Some(repaired))
+        }
+    };
+    match repaired {
+        None => eprintln!("debox: {} is whole", place.display()),
         Some(repaired) => eprintln!(
             "debox: {} has {} records now, {} of them from its tail; {} of a group that was not \
              whole are gone",
-            file.display(),
+            place.display(),
             units::count(repaired.rows),
             units::count(repaired.from_tail),
             units::bytes(repaired.cut_off)

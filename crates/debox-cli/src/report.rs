@@ -4,13 +4,13 @@ mod slowest;
 mod tables;
 mod user_level;
 
-use std::fs;
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use debox_files::{output, same};
 use debox_history::History;
 use debox_report::{analyze, page, Analysis};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -23,6 +23,13 @@ use crate::table::TableOptions;
 const QUICK: Duration = Duration::from_secs(2);
 
 pub fn report(arguments: Report) -> Result<u8> {
+    let history = History::open(&arguments.files)?;
+    let base = arguments
+        .against
+        .as_ref()
+        .map(|path| History::open(&[path]));
+    let base = base.transpose()?;
+    refuse_inputs(&arguments, &history, base.as_ref())?;
     if let (Some(why), Some(_)) = (page::missing(), &arguments.html) {
         // Told before anything long is done.
         anyhow::bail!(
@@ -30,12 +37,6 @@ pub fn report(arguments: Report) -> Result<u8> {
              with a network"
         );
     }
-    let history = History::open(&arguments.files)?;
-    let base = arguments
-        .against
-        .as_ref()
-        .map(|path| History::open(&[path]));
-    let base = base.transpose()?;
     let mut analysis = read(&history, "reading")?;
     if let Some(base) = &base {
         analysis.compare(&read(base, "reading the other")?);
@@ -43,7 +44,7 @@ pub fn report(arguments: Report) -> Result<u8> {
     let report = &analysis.report;
     let mut quiet = false;
     if let Some(path) = &arguments.html {
-        write(path, page::page(report)?.as_bytes())?;
+        output::replace(path, page::page(report)?.as_bytes())?;
     }
     if let Some(path) = &arguments.json {
         let mut bytes =
@@ -53,7 +54,7 @@ pub fn report(arguments: Report) -> Result<u8> {
             quiet = true;
             ignore_closed(io::stdout().lock().write_all(&bytes))?;
         } else {
-            write(path, &bytes)?;
+            output::replace(path, &bytes)?;
         }
     }
     if !quiet {
@@ -78,8 +79,21 @@ fn ignore_closed(result: io::Result<()>) -> Result<()> {
     }
 }
 
-fn write(path: &Path, bytes: &[u8]) -> Result<()> {
-    fs::write(path, bytes).with_context(|| format!("cannot write {}", path.display()))
+/// The report takes the place of no file that it is made of.
+fn refuse_inputs(arguments: &Report, history: &History, base: Option<&History>) -> Result<()> {
+    let json = arguments.json.as_deref();
+    let outputs = [
+        arguments.html.as_deref(),
+        json.filter(|path| *path != Path::new("-")),
+    ];
+    let outputs: Vec<&Path> = outputs.into_iter().flatten().collect();
+    let read = history.files.iter();
+    let read = read.chain(base.into_iter().flat_map(|base| &base.files));
+    let inputs: Vec<&Path> = read.map(|file| file.path.as_path()).collect();
+    for output in &outputs {
+        same::refuse_inputs(output, inputs.iter().copied())?;
+    }
+    same::refuse_each_other(&outputs)
 }
 
 fn read(history: &History, what: &'static str) -> Result<Analysis> {

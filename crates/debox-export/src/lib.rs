@@ -167,6 +167,7 @@ fn losses(file: &File) -> Option<String> {
         (lost.stacks, "stacks"),
         (lost.threads, "threads"),
         (lost.probe_misses, "events"),
+        (lost.unwritten, "records that could not be written"),
     ];
     let words: Vec<String> = counts
         .iter()

@@ -1,38 +1,91 @@
-//! The thread that encodes groups of rows and appends them to the file, so that whoever gathers rows
-//! does not have to wait for it.
+//! The thread that encodes groups of rows and appends them to the file, so that the thread that
+//! gathers rows does not have to wait for it.
+//!
+//! A group and its footer are encoded in memory and written at once. If they cannot be written, because
+//! the disk is full, the file is cut back to its last footer, and the thread tries again until there is room.
 
-use std::fs::{self, OpenOptions};
+use std::collections::VecDeque;
+use std::fs;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{sync_channel, Receiver, SyncSender};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{sync_channel, Receiver, RecvTimeoutError, SyncSender};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use anyhow::{anyhow, Context, Result};
 use arrow::array::RecordBatch;
+use debox_files::output;
 use parquet::arrow::arrow_writer::{ArrowWriter, ArrowWriterOptions};
-use parquet::file::metadata::{FileMetaData, KeyValue, ParquetMetaData, ParquetMetaDataWriter};
+use parquet::file::metadata::RowGroupMetaData;
 
-use crate::meta::Meta;
+use crate::footer::encode_footer;
+use crate::meta::{Gap, Meta};
 use crate::schema::schema;
 use crate::write::{compressed, remove, tail_of};
 
 /// Groups that may wait: one is encoded, one is ready.
 const WAITING: usize = 1;
 
+/// How often a group that could not be written is tried again.
+const RETRY_EVERY: Duration = Duration::from_millis(500);
+
+/// Rows of a group, and from when to when they are.
+pub(crate) struct GroupRows {
+    pub batch: RecordBatch,
+    pub gap: Gap,
+    /// How many of them the tail has, and the end of the last of these.
+    pub in_tail: u64,
+    pub tail_until_ns: u64,
+}
+
+impl GroupRows {
+    /// What is lost if they cannot be written.
+    fn lost(&self, has_tail: bool) -> Gap {
+        match has_tail && self.in_tail > 0 {
+            true => Gap {
+                records: self.gap.records.saturating_sub(self.in_tail),
+                from_ns: self.tail_until_ns.min(self.gap.to_ns),
+                to_ns: self.gap.to_ns,
+            },
+            false => self.gap,
+        }
+    }
+
+    fn rows(&self) -> u64 {
+        self.batch.num_rows() as u64
+    }
+}
+
 /// The other side of the thread.
 pub(crate) struct Encoder {
     orders: Option<SyncSender<Order>>,
-    thread: Option<JoinHandle<Result<u64>>>,
+    thread: Option<JoinHandle<Result<Ended>>>,
     shared: Arc<Shared>,
 }
 
 enum Order {
     /// A group of its own and a footer, after which the tail has nothing that the file has not.
-    Group(RecordBatch, Box<Meta>),
-    /// More rows of a group that ends when there are so many.
+    Group(GroupRows, Box<Meta>),
+    /// More rows of a group that ends when there are so many. These are not tried again.
     Rows(RecordBatch, usize),
     Finish(Box<Meta>),
+    /// Gives back what could not be written.
+    Abandon,
+}
+
+/// What became of the file.
+#[derive(Default)]
+pub(crate) struct Ended {
+    /// In the file.
+    pub bytes: u64,
+    /// Rows that are not in the file, what of them is in no tail, either, and why.
+    pub unwritten: Vec<GroupRows>,
+    pub gaps: Vec<Gap>,
+    pub failure: Option<io::Error>,
 }
 
 #[derive(Default)]
@@ -40,34 +93,51 @@ struct Shared {
     /// Orders that have not been carried out.
     open: AtomicUsize,
     bytes: AtomicU64,
+    /// Groups that are in the file.
+    groups: AtomicUsize,
+    /// Whether there is a tail that this recording made.
+    has_tail: AtomicBool,
+    stuck: AtomicBool,
+    failure: Mutex<Option<io::Error>>,
 }
 
 struct File {
     path: PathBuf,
-    writer: ArrowWriter<fs::File>,
+    file: fs::File,
+    /// Encodes into memory.
+    writer: ArrowWriter<Vec<u8>>,
     rows: u64,
+    /// What is in the file: bytes, and groups and rows of the last footer.
+    written: u64,
+    groups: usize,
+    group_rows: u64,
+    /// Groups that are encoded and not in the file, with the length that it has after each.
+    owed: VecDeque<(u64, GroupRows)>,
+    /// Their bytes.
+    encoded: Vec<u8>,
 }
 
 impl Encoder {
-    /// Makes the file, which is a whole one without rows at once.
-    pub fn create(path: &Path, meta: &Meta) -> Result<Encoder> {
-        let file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .open(path)
-            .with_context(|| format!("cannot write {}", path.display()))?;
-        remove(&tail_of(path))?;
+    /// Makes a whole file without rows at once.
+    pub fn create(file: fs::File, path: &Path, meta: &Meta) -> Result<Encoder> {
         let options = ArrowWriterOptions::new().with_properties(compressed()?);
-        let writer = ArrowWriter::try_new_with_options(file, schema(), options)
+        let writer = ArrowWriter::try_new_with_options(Vec::new(), schema(), options)
             .with_context(|| format!("cannot begin {}", path.display()))?;
         let mut file = File {
             path: path.to_path_buf(),
+            file,
             writer,
             rows: 0,
+            written: 0,
+            groups: 0,
+            group_rows: 0,
+            owed: VecDeque::new(),
+            encoded: Vec::new(),
         };
-        file.write_footer(meta)?;
+        file.encode_footer(meta)?;
+        file.put_all().with_context(|| cannot_write(path))?;
         let shared = Arc::new(Shared::default());
+        shared.bytes.store(file.written, Ordering::Relaxed);
         let (orders, received) = sync_channel(WAITING);
         let theirs = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
@@ -81,8 +151,9 @@ impl Encoder {
         })
     }
 
-    pub fn group(&mut self, batch: RecordBatch, meta: &Meta) -> Result<()> {
-        self.send(Order::Group(batch, Box::new(meta.clone())))
+    /// To be called if [`Encoder::has_room`]: else it waits.
+    pub fn group(&mut self, rows: GroupRows, meta: &Meta) -> Result<()> {
+        self.send(Order::Group(rows, Box::new(meta.clone())))
     }
 
     pub fn rows(&mut self, batch: RecordBatch, of_group: usize) -> Result<()> {
@@ -94,14 +165,51 @@ impl Encoder {
         self.shared.open.load(Ordering::Acquire) == 0
     }
 
+    /// Whether another group is taken without a wait for the one before the last.
+    pub fn has_room(&self) -> bool {
+        // A thread that has ended by an error takes nothing more, and the next order says so.
+        let has_ended = self.thread.as_ref().is_none_or(JoinHandle::is_finished);
+        has_ended || self.shared.open.load(Ordering::Acquire) <= WAITING
+    }
+
+    /// Whether the last group could not be written.
+    pub fn is_stuck(&self) -> bool {
+        self.shared.stuck.load(Ordering::Acquire)
+    }
+
+    /// Why, once for each time that it began.
+    pub fn take_failure(&self) -> Option<io::Error> {
+        take_failure(&self.shared)
+    }
+
     /// Bytes in the file.
     pub fn bytes(&self) -> u64 {
         self.shared.bytes.load(Ordering::Relaxed)
     }
 
-    /// Ends the file; returns its length.
-    pub fn finish(mut self, meta: &Meta) -> Result<u64> {
+    /// Groups in the file.
+    pub fn groups(&self) -> usize {
+        self.shared.groups.load(Ordering::Relaxed)
+    }
+
+    /// The tail was put in place, or has been removed.
+    pub fn set_tail(&self, is_there: bool) {
+        self.shared.has_tail.store(is_there, Ordering::Release);
+    }
+
+    pub fn has_tail(&self) -> bool {
+        self.shared.has_tail.load(Ordering::Acquire)
+    }
+
+    /// Ends the file, as well as it can be.
+    pub fn finish(mut self, meta: &Meta) -> Result<Ended> {
         self.send(Order::Finish(Box::new(meta.clone())))?;
+        self.join()
+    }
+
+    /// Leaves the file with the groups that it has.
+    pub fn abandon(mut self) -> Result<Ended> {
+        self.send(Order::Abandon)?;
         self.join()
     }
 
@@ -121,7 +229,7 @@ impl Encoder {
         }
     }
 
-    fn join(&mut self) -> Result<u64> {
+    fn join(&mut self) -> Result<Ended> {
         self.orders = None;
         match self.thread.take().map(JoinHandle::join) {
             Some(Ok(result)) => result,
@@ -142,74 +250,240 @@ impl Drop for Encoder {
 }
 
 impl File {
-    fn serve(mut self, orders: &Receiver<Order>, shared: &Shared) -> Result<u64> {
-        while let Ok(order) = orders.recv() {
-            let path = self.path.clone();
-            let context = || format!("cannot write to {}", path.display());
+    fn serve(mut self, orders: &Receiver<Order>, shared: &Shared) -> Result<Ended> {
+        loop {
+            let order = match self.owed.is_empty() {
+                true => orders.recv().ok(),
+                false => match orders.recv_timeout(RETRY_EVERY) {
+                    Err(RecvTimeoutError::Timeout) => {
+                        self.deliver(shared);
+                        continue;
+                    }
+                    order => order.ok(),
+                },
+            };
             match order {
-                Order::Group(batch, meta) => {
-                    self.add(&batch, 0).with_context(context)?;
-                    self.write_footer(&meta)?;
-                    remove(&tail_of(&self.path))?;
+                Some(Order::Group(rows, meta)) => {
+                    self.add(&rows.batch, 0)?;
+                    self.encode_footer(&meta)?;
+                    let end = self.written + self.encoded.len() as u64;
+                    self.owed.push_back((end, rows));
+                    self.deliver(shared);
                 }
-                Order::Rows(batch, of_group) => self.add(&batch, of_group).with_context(context)?,
-                Order::Finish(meta) => return self.finish(&meta).with_context(context),
+                Some(Order::Rows(batch, of_group)) => {
+                    self.add(&batch, of_group)?;
+                    let put = self.collect().and_then(|()| self.put_all());
+                    put.with_context(|| cannot_write(&self.path))?;
+                    self.publish(shared, 1);
+                }
+                Some(Order::Finish(meta)) => return self.finish(*meta, shared),
+                None | Some(Order::Abandon) => return Ok(self.ended(None, shared)),
             }
-            let bytes = self.writer.bytes_written() as u64;
-            shared.bytes.store(bytes, Ordering::Relaxed);
-            shared.open.fetch_sub(1, Ordering::AcqRel);
         }
-        Ok(self.writer.bytes_written() as u64)
+    }
+
+    fn ended(self, failure: Option<io::Error>, shared: &Shared) -> Ended {
+        Ended {
+            bytes: self.written,
+            gaps: self.lost(shared),
+            unwritten: self.owed.into_iter().map(|(_, rows)| rows).collect(),
+            failure,
+        }
+    }
+
+    /// Writes the groups that are not in the file, as far as there is room.
+    fn deliver(&mut self, shared: &Shared) {
+        while let Some((end, _)) = self.owed.front() {
+            let end = *end;
+            let put = self
+                .put_until(end)
+                .or_else(|error| self.put_for_tail(end, error, shared));
+            if let Err(error) = put {
+                if !shared.stuck.load(Ordering::Acquire) {
+                    let failure = shared.failure.lock();
+                    *failure.unwrap_or_else(PoisonError::into_inner) = Some(error);
+                    shared.stuck.store(true, Ordering::Release);
+                }
+                return;
+            }
+            if let Some((_, rows)) = self.owed.pop_front() {
+                self.groups += 1;
+                self.group_rows += rows.rows();
+            }
+            // Its rows were the first of this group.
+            self.remove_tail(shared);
+            self.publish(shared, 1);
+        }
+        shared.stuck.store(false, Ordering::Release);
+    }
+
+    fn publish(&self, shared: &Shared, done: usize) {
+        shared.bytes.store(self.written, Ordering::Relaxed);
+        shared.groups.store(self.groups, Ordering::Relaxed);
+        shared.open.fetch_sub(done, Ordering::AcqRel);
+    }
+
+    /// Nothing but what this recording made. Readers pass over one that could not be removed.
+    fn remove_tail(&self, shared: &Shared) {
+        if shared.has_tail.swap(false, Ordering::AcqRel) {
+            let _ = remove(&tail_of(&self.path));
+        }
+    }
+
+    /// The tail has nothing that the group has not: it makes room for the group, and is put back if that
+    /// is not enough.
+    fn put_for_tail(&mut self, end: u64, error: io::Error, shared: &Shared) -> io::Result<()> {
+        let tail = tail_of(&self.path);
+        let is_full = error.raw_os_error() == Some(libc::ENOSPC);
+        if !is_full || !shared.has_tail.load(Ordering::Acquire) {
+            return Err(error);
+        }
+        let length = fs::metadata(&tail).map_or(0, |found| found.len());
+        if room(&self.file) + length < end - self.written {
+            return Err(error);
+        }
+        let Ok(bytes) = fs::read(&tail) else {
+            return Err(error);
+        };
+        if remove(&tail).is_err() {
+            return Err(error);
+        }
+        let put = self.put_until(end);
+        if put.is_err() {
+            let file = output::create_new(&tail);
+            let back = file.and_then(|file| file.write_all_at(&bytes, 0));
+            if back.is_err() {
+                let _ = remove(&tail);
+                shared.has_tail.store(false, Ordering::Release);
+            }
+        }
+        put
+    }
+
+    /// What is in neither file nor tail.
+    fn lost(&self, shared: &Shared) -> Vec<Gap> {
+        let has_tail = shared.has_tail.load(Ordering::Acquire);
+        let owed = self.owed.iter();
+        owed.map(|(_, rows)| rows.lost(has_tail)).collect()
+    }
+
+    fn collect(&mut self) -> io::Result<()> {
+        self.writer.sync()?;
+        self.encoded.append(self.writer.inner_mut());
+        Ok(())
+    }
+
+    fn put_all(&mut self) -> io::Result<()> {
+        self.put_until(self.written + self.encoded.len() as u64)
+    }
+
+    /// What is encoded goes to the file up to there, or nothing of it.
+    fn put_until(&mut self, end: u64) -> io::Result<()> {
+        let length = usize::try_from(end - self.written).unwrap_or(usize::MAX);
+        let length = length.min(self.encoded.len());
+        let written = self
+            .file
+            .write_all_at(&self.encoded[..length], self.written);
+        if written.is_err() {
+            // What is cut off takes no room.
+            let _ = self.file.set_len(self.written);
+            return written;
+        }
+        self.written += length as u64;
+        self.encoded.drain(..length);
+        Ok(())
     }
 
     fn add(&mut self, batch: &RecordBatch, of_group: usize) -> Result<()> {
-        self.writer.write(batch)?;
+        let path = &self.path;
+        let context = || format!("cannot encode rows of {}", path.display());
+        self.writer.write(batch).with_context(context)?;
         self.rows += batch.num_rows() as u64;
         if self.writer.in_progress_rows() >= of_group {
-            self.writer.flush()?;
+            self.writer.flush().with_context(context)?;
         }
         Ok(())
     }
 
-    fn finish(mut self, meta: &Meta) -> Result<u64> {
+    fn finish(mut self, meta: Meta, shared: &Shared) -> Result<Ended> {
         self.writer.append_key_value_metadata(meta.to_key_value()?);
+        self.writer.flush()?;
+        let groups = self.writer.flushed_row_groups().to_vec();
         self.writer.finish()?;
-        remove(&tail_of(&self.path))?;
-        Ok(self.writer.inner().metadata()?.len())
+        self.collect()?;
+        // The last try has its own reason.
+        shared.stuck.store(false, Ordering::Release);
+        self.deliver(shared);
+        let put = match self.owed.is_empty() {
+            true => self.put_all(),
+            false => Err(take_failure(shared).unwrap_or_else(|| io::ErrorKind::StorageFull.into())),
+        };
+        let Err(error) = put else {
+            // Delayed allocation can put off "no space left" until the data is written back.
+            let failure = self.file.sync_data().err();
+            return Ok(self.ended(failure, shared));
+        };
+        if self.group_rows + self.owed_rows() != self.rows {
+            // Of rows that are not tried again.
+            return Err(error).with_context(|| cannot_write(&self.path));
+        }
+        self.end_without(meta, groups, shared)?;
+        Ok(self.ended(Some(error), shared))
+    }
+
+    fn owed_rows(&self) -> u64 {
+        self.owed.iter().map(|(_, rows)| rows.rows()).sum()
+    }
+
+    /// Without the last groups, a footer that counts them may have room. The file is not said to be complete
+    /// if it has a tail: readers would pass over that.
+    fn end_without(
+        &mut self,
+        mut meta: Meta,
+        mut groups: Vec<RowGroupMetaData>,
+        shared: &Shared,
+    ) -> Result<()> {
+        for gap in self.lost(shared) {
+            meta.add_gap(gap);
+        }
+        meta.complete &= !shared.has_tail.load(Ordering::Acquire);
+        groups.truncate(self.groups);
+        let footer = encode_footer(groups, self.group_rows, &meta)?;
+        if self.file.write_all_at(&footer, self.written).is_ok() {
+            self.written += footer.len() as u64;
+        } else {
+            let _ = self.file.set_len(self.written);
+        }
+        Ok(())
     }
 
     /// Makes the file readable as it is.
-    fn write_footer(&mut self, meta: &Meta) -> Result<()> {
-        let footer = self.footer(meta)?;
-        self.writer
-            .write_all(&footer)
-            .and_then(|()| self.writer.sync())
-            .with_context(|| format!("cannot write to {}", self.path.display()))
-    }
-
-    fn footer(&self, meta: &Meta) -> Result<Vec<u8>> {
+    fn encode_footer(&mut self, meta: &Meta) -> Result<()> {
         let groups = self.writer.flushed_row_groups().to_vec();
-        let descriptor = parquet::arrow::ArrowSchemaConverter::new().convert(&schema())?;
-        let values = vec![
-            meta.to_key_value()?,
-            KeyValue::new(
-                parquet::arrow::ARROW_SCHEMA_META_KEY.to_string(),
-                parquet::arrow::encode_arrow_schema(&schema()),
-            ),
-        ];
-        let file = FileMetaData::new(
-            2,
-            i64::try_from(self.rows).context("too many rows")?,
-            Some(meta.writer.clone()),
-            Some(values),
-            descriptor.into(),
-            None,
-        );
-        let metadata = ParquetMetaData::new(file, groups);
-        let mut bytes = Vec::new();
-        ParquetMetaDataWriter::new(&mut bytes, &metadata)
-            .finish()
-            .context("cannot describe the file")?;
-        Ok(bytes)
+        let footer = encode_footer(groups, self.rows, meta)?;
+        let written = self.writer.write_all(&footer);
+        written
+            .and_then(|()| self.collect())
+            .with_context(|| cannot_write(&self.path))
     }
+}
+
+/// Bytes that are free on a file's disk.
+fn room(file: &fs::File) -> u64 {
+    // SAFETY: the call fills in the structure that it is given.
+    let mut found: libc::statvfs = unsafe { std::mem::zeroed() };
+    // SAFETY: as above; the descriptor is open.
+    match unsafe { libc::fstatvfs(file.as_raw_fd(), &mut found) } {
+        0 => found.f_bavail.saturating_mul(found.f_frsize),
+        _ => 0,
+    }
+}
+
+fn take_failure(shared: &Shared) -> Option<io::Error> {
+    let failure = shared.failure.lock();
+    failure.unwrap_or_else(PoisonError::into_inner).take()
+}
+
+fn cannot_write(path: &Path) -> String {
+    format!("cannot write to {}", path.display())
 }

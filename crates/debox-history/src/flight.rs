@@ -4,6 +4,7 @@
 //! each instead of some hundreds.
 
 use std::collections::VecDeque;
+use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
 
@@ -118,10 +119,10 @@ impl Flight {
         Ok(())
     }
 
-    /// Writes what is remembered to a file; it is remembered still.
-    pub fn write(&mut self, path: &Path, meta: Meta) -> Result<Summary> {
+    /// Writes what is remembered to an empty file; it is remembered still.
+    pub fn write(&mut self, file: File, path: &Path, meta: Meta) -> Result<Summary> {
         self.close_piece()?;
-        let mut writer = Writer::create(path, meta, Limits::default())?;
+        let mut writer = Writer::of_file(file, path, meta, Limits::default())?;
         for piece in &self.pieces {
             let rows = ParquetRecordBatchReaderBuilder::try_new(piece.bytes.clone())?
                 .with_batch_size(PIECE_ROWS)

@@ -53,6 +53,35 @@ pub struct Meta {
     /// Records that the filter did not keep.
     #[serde(default)]
     pub filtered_out: u64,
+    /// When records could not be written, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gaps: Vec<Gap>,
+}
+
+/// More gaps than this are one with the last.
+const GAPS_MAX: usize = 64;
+
+/// Records that could not be written, as the disk was full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gap {
+    pub records: u64,
+    /// Start of the first and end of the last of them (`CLOCK_MONOTONIC`).
+    pub from_ns: u64,
+    pub to_ns: u64,
+}
+
+impl Gap {
+    /// Of one more record.
+    pub(crate) fn add(gap: &mut Option<Gap>, from_ns: u64, to_ns: u64) {
+        let gap = gap.get_or_insert(Gap {
+            records: 0,
+            from_ns,
+            to_ns,
+        });
+        gap.records += 1;
+        gap.from_ns = gap.from_ns.min(from_ns);
+        gap.to_ns = gap.to_ns.max(to_ns);
+    }
 }
 
 /// What was not recorded, and so is missing.
@@ -69,6 +98,13 @@ pub struct Lost {
     pub threads: u64,
     /// Events that the kernel did not show.
     pub probe_misses: u64,
+    /// Records that could not be written: the disk was full.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub unwritten: u64,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl Lost {
@@ -78,6 +114,23 @@ impl Lost {
 }
 
 impl Meta {
+    /// Counts records that could not be written.
+    pub fn add_gap(&mut self, gap: Gap) {
+        if gap.records == 0 {
+            return;
+        }
+        self.lost.unwritten = self.lost.unwritten.saturating_add(gap.records);
+        let full = self.gaps.len() >= GAPS_MAX;
+        match self.gaps.last_mut() {
+            Some(last) if full || last.to_ns >= gap.from_ns => {
+                last.records = last.records.saturating_add(gap.records);
+                last.from_ns = last.from_ns.min(gap.from_ns);
+                last.to_ns = last.to_ns.max(gap.to_ns);
+            }
+            _ => self.gaps.push(gap),
+        }
+    }
+
     pub(crate) fn to_key_value(&self) -> Result<KeyValue> {
         let text = serde_json::to_string(self).context("cannot describe the file")?;
         Ok(KeyValue::new(KEY.to_string(), text))

@@ -11,6 +11,7 @@ use anyhow::{bail, ensure, Context, Result};
 use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, Schema};
 use debox::history::Call;
+use debox_files::input;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
     ParquetRecordBatchReaderBuilder, RowSelection,
@@ -163,8 +164,7 @@ fn add(files: &mut Vec<File>, path: &Path) -> Result<()> {
 
 impl File {
     pub fn open(path: &Path) -> Result<File> {
-        let file =
-            fs::File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
+        let file = input::open(path)?;
         let length = file
             .metadata()
             .with_context(|| format!("cannot read {}", path.display()))?

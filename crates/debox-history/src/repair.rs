@@ -1,12 +1,14 @@
 //! Makes one whole file of what a killed recorder left.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{ensure, Context, Result};
+use debox_files::output::Output;
+use debox_files::same;
 
 use crate::meta::Meta;
-use crate::read::History;
+use crate::read::{File, History};
 use crate::schema::schema;
 use crate::write::{tail_of, Limits, Writer};
 
@@ -20,27 +22,72 @@ pub struct Repaired {
     pub cut_off: u64,
 }
 
-/// Writes the file anew, with the rows of its tail, and puts it in place of the old one; the tail is
+/// Writes the file again, with the rows of its tail, and puts it in place of the old one; the tail is
 /// removed. `None`: there was nothing to do.
 pub fn repair(path: &Path) -> Result<Option<Repaired>> {
+    require_file(path)?;
+    // Beside the file itself, and not beside a link to it.
+    let path =
+        &fs::canonicalize(path).with_context(|| format!("cannot open {}", path.display()))?;
     let history = History::open(&[path])?;
-    let [file, tail @ ..] = history.files.as_slice() else {
-        unreachable!("there is a file, or an error");
-    };
+    let file = itself(&history, path)?;
     if file.meta.complete && file.cut_off == 0 {
         return Ok(None);
     }
-    let directory = path.parent().filter(|parent| *parent != Path::new(""));
-    let whole = tempfile::Builder::new()
-        .prefix(".debox-repair-")
-        .tempfile_in(directory.unwrap_or(Path::new(".")))
-        .with_context(|| format!("cannot write beside {}", path.display()))?;
-    // Not complete: what came after the kill is missing.
+    let repaired = write(&history, path, path).with_context(|| {
+        format!(
+            "{} is left as it is (-o writes to another directory)",
+            path.display()
+        )
+    })?;
+    if history.files.len() > 1 {
+        fs::remove_file(tail_of(path))
+            .with_context(|| format!("cannot remove {}", tail_of(path).display()))?;
+    }
+    Ok(Some(repaired))
+}
+
+/// Writes the file and the rows of its tail to another file, or under its name into another directory.
+/// Nothing is changed but that. Returns the file that was written, too.
+pub fn repair_into(path: &Path, output: &Path) -> Result<(PathBuf, Repaired)> {
+    require_file(path)?;
+    let output = match (output.is_dir(), path.file_name()) {
+        (true, Some(name)) => output.join(name),
+        _ => output.to_path_buf(),
+    };
+    let history = History::open(&[path])?;
+    let tail = tail_of(path);
+    same::refuse_inputs(&output, [path, &tail])?;
+    let repaired = write(&history, path, &output)?;
+    Ok((output, repaired))
+}
+
+fn require_file(path: &Path) -> Result<()> {
+    ensure!(
+        !path.is_dir(),
+        "{} is a directory: name a file in it",
+        path.display()
+    );
+    Ok(())
+}
+
+/// The file itself, and not its tail.
+fn itself<'a>(history: &'a History, path: &Path) -> Result<&'a File> {
+    let found = history.files.iter().find(|file| file.path == path);
+    found.with_context(|| format!("{} was not read", path.display()))
+}
+
+fn write(history: &History, from: &Path, path: &Path) -> Result<Repaired> {
+    let file = itself(history, from)?;
+    let whole = Output::create(path)?;
+    let has_tail = history.files.len() > 1;
+    // What came after a kill is missing.
     let meta = Meta {
-        complete: false,
+        complete: file.meta.complete && !has_tail && file.cut_off == 0,
         ..file.meta.clone()
     };
-    let mut writer = Writer::create(whole.path(), meta, Limits::default())?;
+    let clone = whole.file().try_clone()?;
+    let mut writer = Writer::of_file(clone, path, meta, Limits::default())?;
     let fields = schema();
     let names: Vec<&str> = fields
         .fields()
@@ -53,22 +100,14 @@ pub fn repair(path: &Path) -> Result<Option<Repaired>> {
     let rows = writer.finish()?.rows;
     ensure!(
         rows == history.rows(),
-        "{} says that it has {} rows, and has {rows}: it is left as it is",
-        path.display(),
+        "{} says that it has {} rows, and has {rows}",
+        file.path.display(),
         history.rows()
     );
-    let permissions = fs::metadata(path)?.permissions();
-    fs::set_permissions(whole.path(), permissions)?;
-    whole
-        .persist(path)
-        .with_context(|| format!("cannot replace {}", path.display()))?;
-    if !tail.is_empty() {
-        fs::remove_file(tail_of(path))
-            .with_context(|| format!("cannot remove {}", tail_of(path).display()))?;
-    }
-    Ok(Some(Repaired {
+    whole.commit()?;
+    Ok(Repaired {
         rows,
-        from_tail: tail.iter().map(|file| file.rows).sum(),
+        from_tail: history.rows() - file.rows,
         cut_off: file.cut_off,
-    }))
+    })
 }

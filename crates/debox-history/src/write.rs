@@ -1,11 +1,16 @@
-//! Writing a history so that it can be read at any time, also after the writer was killed.
+//! Writing a history so that it can be read at any time, also after the writer was killed, and while the
+//! disk is full.
 //!
 //! A Parquet file is readable once its footer is written. Rows gather until they are worth a group
 //! of their own; then the group is appended and a footer after it, and the next group goes behind
 //! that footer, which readers skip. Rows that still gather are in a second file beside it, the tail,
-//! which is written anew every few seconds and put in place by renaming.
+//! which is written again every few seconds and put in place by renaming.
+//!
+//! While a group cannot be written, records gather in memory up to the size of another group. More are
+//! counted as lost, with the time of the first and the last.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,14 +18,15 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use arrow::array::{new_null_array, ArrayRef, BooleanArray, RecordBatch};
 use debox::history::Call;
+use debox_files::output;
 use parquet::arrow::arrow_writer::{ArrowWriter, ArrowWriterOptions};
 use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::schema::types::ColumnPath;
 
 use crate::columns::Columns;
-use crate::encode::Encoder;
-use crate::meta::Meta;
+use crate::encode::{Encoder, GroupRows};
+use crate::meta::{Gap, Meta};
 use crate::schema::schema;
 
 /// When rows are written.
@@ -58,11 +64,33 @@ pub struct Writer {
     meta: Meta,
     encoder: Encoder,
     columns: Columns,
+    /// From when to when the rows in `columns` are.
+    span: Option<Gap>,
+    /// Records that have no room until the encoder has.
+    gap: Option<Gap>,
     /// Rows that the encoder has been given.
     sealed_rows: u64,
-    /// Rows that the tail has.
+    /// Rows that the tail has, and the end of the last of them.
     in_tail: usize,
+    tail_until_ns: u64,
     tail_written: Instant,
+}
+
+/// What became of a file that was ended.
+pub struct End {
+    pub summary: Summary,
+    /// Why not all of it could be written.
+    pub failure: Option<io::Error>,
+    /// With what could not be written.
+    pub meta: Meta,
+}
+
+/// What another file takes from one that takes nothing more.
+pub struct Rest {
+    groups: Vec<GroupRows>,
+    columns: Columns,
+    span: Option<Gap>,
+    gap: Option<Gap>,
 }
 
 /// The file beside it with the rows that gather.
@@ -75,14 +103,25 @@ pub fn tail_of(path: &Path) -> PathBuf {
 impl Writer {
     /// Makes the file, which takes the place of an older one.
     pub fn create(path: &Path, meta: Meta, limits: Limits) -> Result<Writer> {
+        let file = output::create_in_place(path)?;
+        // Its rows belong to the older one.
+        remove(&tail_of(path))?;
+        Writer::of_file(file, path, meta, limits)
+    }
+
+    /// Writes to an empty file.
+    pub fn of_file(file: fs::File, path: &Path, meta: Meta, limits: Limits) -> Result<Writer> {
         Ok(Writer {
             path: path.to_path_buf(),
             limits,
-            encoder: Encoder::create(path, &meta)?,
+            encoder: Encoder::create(file, path, &meta)?,
             meta,
             columns: Columns::default(),
+            span: None,
+            gap: None,
             sealed_rows: 0,
             in_tail: 0,
+            tail_until_ns: 0,
             tail_written: Instant::now(),
         })
     }
@@ -104,12 +143,42 @@ impl Writer {
         &mut self.meta
     }
 
+    /// Whether the last group could not be written yet.
+    pub fn is_stuck(&self) -> bool {
+        self.encoder.is_stuck()
+    }
+
+    /// Why, once for each time that it began.
+    pub fn take_failure(&self) -> Option<io::Error> {
+        self.encoder.take_failure()
+    }
+
+    /// What has been lost since the last group could not be written.
+    pub fn gap(&self) -> Option<Gap> {
+        self.gap
+    }
+
+    /// Whether it has a group: another file would have room for one, too.
+    pub fn has_groups(&self) -> bool {
+        self.encoder.groups() > 0
+    }
+
     pub fn append(&mut self, call: &Call) -> Result<()> {
+        let end_ns = call.start_ns.saturating_add(call.wall_ns);
+        if self.is_full() && !self.seal_if_room()? {
+            Gap::add(&mut self.gap, call.start_ns, end_ns);
+            return Ok(());
+        }
+        Gap::add(&mut self.span, call.start_ns, end_ns);
         self.columns.append(call, self.meta.realtime_offset_ns);
-        if self.columns.len() >= self.limits.group_rows || self.columns.sleeps() >= GROUP_SLEEPS {
-            self.seal()?;
+        if self.is_full() {
+            self.seal_if_room()?;
         }
         Ok(())
+    }
+
+    fn is_full(&self) -> bool {
+        self.columns.len() >= self.limits.group_rows || self.columns.sleeps() >= GROUP_SLEEPS
     }
 
     /// Rows that are columns already.
@@ -127,47 +196,132 @@ impl Writer {
         if has_news
             && self.encoder.is_idle()
             && self.tail_written.elapsed() >= self.limits.tail_every
+            && self.write_tail().is_err()
         {
-            self.write_tail()?;
+            // A group is smaller than a tail, and may have room.
+            self.tail_written = Instant::now();
+            self.seal_if_room()?;
         }
         Ok(())
     }
 
-    /// Waits until the groups so far are in the file.
+    /// Waits until the groups so far are in the file, or cannot be written.
     pub fn settle(&self) {
-        while !self.encoder.is_idle() {
+        while !self.encoder.is_idle() && !self.encoder.is_stuck() {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
 
-    /// Writes what is left and the last footer.
-    pub fn finish(mut self) -> Result<Summary> {
+    /// Writes what is left and the last footer; an error if not all of it could be written.
+    pub fn finish(self) -> Result<Summary> {
+        let path = self.path.clone();
+        let end = self.end()?;
+        match end.failure {
+            None => Ok(end.summary),
+            Some(error) => {
+                Err(error).with_context(|| format!("cannot write to {}", path.display()))
+            }
+        }
+    }
+
+    /// Writes what is left and the last footer, as far as there is room.
+    pub fn end(mut self) -> Result<End> {
         self.seal()?;
-        let bytes = self.encoder.finish(&self.meta)?;
-        Ok(Summary {
-            rows: self.sealed_rows,
-            bytes,
+        self.end_gap();
+        let ended = self.encoder.finish(&self.meta)?;
+        let mut rows = self.sealed_rows;
+        for unwritten in &ended.unwritten {
+            rows -= unwritten.batch.num_rows() as u64;
+        }
+        for gap in ended.gaps {
+            self.meta.add_gap(gap);
+        }
+        Ok(End {
+            summary: Summary {
+                rows,
+                bytes: ended.bytes,
+            },
+            failure: ended.failure,
+            meta: self.meta,
         })
     }
 
-    fn seal(&mut self) -> Result<()> {
-        if self.columns.len() == 0 {
-            return Ok(());
+    /// Leaves the file as it is now; what is not in it goes to another.
+    pub fn leave(self) -> Result<(Summary, Rest)> {
+        let has_tail = self.encoder.has_tail();
+        let ended = self.encoder.abandon()?;
+        if has_tail {
+            // Its rows go, too.
+            remove(&tail_of(&self.path))?;
         }
+        let groups = ended.unwritten;
+        let rows: usize = groups.iter().map(|rows| rows.batch.num_rows()).sum();
+        let summary = Summary {
+            rows: self.sealed_rows - rows as u64,
+            bytes: ended.bytes,
+        };
+        let (columns, span, gap) = (self.columns, self.span, self.gap);
+        let rest = Rest {
+            groups,
+            columns,
+            span,
+            gap,
+        };
+        Ok((summary, rest))
+    }
+
+    /// Takes what another file did not.
+    pub fn take_in(&mut self, rest: Rest) -> Result<()> {
+        for rows in rest.groups {
+            self.sealed_rows += rows.batch.num_rows() as u64;
+            self.encoder.group(rows, &self.meta)?;
+        }
+        (self.columns, self.span, self.gap) = (rest.columns, rest.span, rest.gap);
+        Ok(())
+    }
+
+    /// False if the group has to wait for room on the disk, or for the one before it on a full one.
+    fn seal_if_room(&mut self) -> Result<bool> {
+        while !self.encoder.has_room() && !self.encoder.is_stuck() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if self.encoder.is_stuck() {
+            return Ok(false);
+        }
+        self.end_gap();
+        self.seal()?;
+        Ok(true)
+    }
+
+    fn end_gap(&mut self) {
+        if let Some(gap) = self.gap.take() {
+            self.meta.add_gap(gap);
+        }
+    }
+
+    fn seal(&mut self) -> Result<()> {
+        let Some(gap) = self.span.take() else {
+            return Ok(());
+        };
         let columns = std::mem::take(&mut self.columns);
         let batch = columns.build()?;
         drop(columns);
         self.sealed_rows += batch.num_rows() as u64;
+        let rows = GroupRows {
+            batch,
+            gap,
+            in_tail: self.in_tail as u64,
+            tail_until_ns: self.tail_until_ns,
+        };
         self.in_tail = 0;
-        self.encoder.group(batch, &self.meta)
+        self.encoder.group(rows, &self.meta)
     }
 
     fn write_tail(&mut self) -> Result<()> {
         let tail = tail_of(&self.path);
-        let directory = self.path.parent().filter(|parent| *parent != Path::new(""));
         let unfinished = tempfile::Builder::new()
             .prefix(".debox-tail-")
-            .tempfile_in(directory.unwrap_or(Path::new(".")))
+            .tempfile_in(output::directory_of(&self.path))
             .with_context(|| format!("cannot write {}", tail.display()))?;
         let meta = Meta {
             rows_before: self.meta.rows_before + self.sealed_rows,
@@ -186,10 +340,15 @@ impl Writer {
                 writer.close()
             });
         written.with_context(|| format!("cannot write {}", tail.display()))?;
-        unfinished
-            .persist(&tail)
-            .with_context(|| format!("cannot write {}", tail.display()))?;
+        // The first one takes no other file's place.
+        let persisted = match self.encoder.has_tail() {
+            true => unfinished.persist(&tail),
+            false => unfinished.persist_noclobber(&tail),
+        };
+        persisted.with_context(|| format!("cannot write {}", tail.display()))?;
+        self.encoder.set_tail(true);
         self.in_tail = self.columns.len();
+        self.tail_until_ns = self.span.map_or(0, |span| span.to_ns);
         self.tail_written = Instant::now();
         Ok(())
     }

@@ -304,6 +304,7 @@ fn recording(history: &History, sums: &Aggregate, begin: i64, calls: &[Call]) ->
         lost.stacks = lost.stacks.saturating_add(of.stacks);
         lost.threads = lost.threads.saturating_add(of.threads);
         lost.probe_misses = lost.probe_misses.saturating_add(of.probe_misses);
+        lost.unwritten = lost.unwritten.saturating_add(of.unwritten);
         complete &= file.meta.complete;
         filtered_out = filtered_out.saturating_add(file.meta.filtered_out);
     }

@@ -1,11 +1,11 @@
 //! `latlab analyze`.
 
-use std::fs;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
 use anyhow::{bail, ensure, Context, Result};
 use clap::{Args, ValueEnum};
+use debox_files::{output, same};
 use debox_history::History;
 
 use crate::compare::compare;
@@ -129,6 +129,7 @@ fn percentile(text: &str) -> Result<f64, String> {
 
 /// Does what the command line asks for. What it prints goes to `out`; `width`: columns of the terminal.
 pub fn analyze(arguments: &Analyze, out: &mut dyn Write, width: usize) -> Result<()> {
+    refuse_inputs(arguments)?;
     if let (Some(why), Some(_)) = (page::missing(), &arguments.html) {
         // Told before anything long is done.
         bail!(
@@ -161,7 +162,7 @@ pub fn analyze(arguments: &Analyze, out: &mut dyn Write, width: usize) -> Result
     report.against = comparisons;
     if let Some(path) = &arguments.html {
         let page = page::page(&report)?;
-        fs::write(path, page).with_context(|| format!("cannot write {}", path.display()))?;
+        output::replace(path, page.as_bytes())?;
     }
     match arguments.format {
         Format::Json => {
@@ -171,6 +172,20 @@ pub fn analyze(arguments: &Analyze, out: &mut dyn Write, width: usize) -> Result
                 .or_else(quiet_if_closed)?;
         }
         Format::Text => text::print(out, &report, width).or_else(quiet_if_closed)?,
+    }
+    Ok(())
+}
+
+/// The page takes the place of no file that it is made of.
+fn refuse_inputs(arguments: &Analyze) -> Result<()> {
+    let Some(page) = &arguments.html else {
+        return Ok(());
+    };
+    let named = arguments.files.iter().chain(&arguments.against);
+    same::refuse_inputs(page, named.map(PathBuf::as_path))?;
+    if !arguments.history.is_empty() {
+        let history = History::open(&arguments.history)?;
+        same::refuse_inputs(page, history.files.iter().map(|file| file.path.as_path()))?;
     }
     Ok(())
 }

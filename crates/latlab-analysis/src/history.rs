@@ -170,10 +170,12 @@ fn tell_missing(history: &History, caveats: &mut Vec<String>) {
         return;
     };
     let lost = last.meta.lost;
-    if lost.records + lost.sleeps + lost.threads + lost.probe_misses > 0 {
+    if lost.records + lost.unwritten + lost.sleeps + lost.threads + lost.probe_misses > 0 {
         caveats.push(format!(
             "The history is not whole: {} records, {} sleeps and {} threads were lost.",
-            lost.records, lost.sleeps, lost.threads
+            lost.records + lost.unwritten,
+            lost.sleeps,
+            lost.threads
         ));
     }
     if let Some(filter) = history

@@ -16,6 +16,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::{bail, Context, Result};
+use debox_files::input;
 
 pub use quantity::{SizeUnit, TimeUnit};
 
@@ -65,10 +66,10 @@ pub fn read(path: &Path, options: &Options) -> Result<Run> {
 }
 
 fn read_any(path: &Path, options: &Options) -> Result<Run> {
-    let file = File::open(path).context("it cannot be opened")?;
-    if file.metadata().context("it cannot be looked at")?.is_dir() {
+    if path.is_dir() {
         bail!("it is a directory: name the files in it");
     }
+    let file = input::open_stream(path).context("it cannot be opened")?;
     let mut input = BufReader::with_capacity(1 << 16, file);
     let mut head = [0u8; 512];
     let head = {

@@ -33,6 +33,7 @@ const NOT_VALID: u8 = 3;
 const FAILED: u8 = 125;
 
 fn main() -> ExitCode {
+    debox_files::output::survive_file_limit();
     let cli = Cli::parse();
     let done = match cli.subcommand {
         Subcommand::Fileset(Fileset::Create(arguments)) => create(&arguments),

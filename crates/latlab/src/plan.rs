@@ -177,6 +177,12 @@ pub fn of_run(ready: &Ready, arguments: &Run) -> Result<Plan> {
         },
     };
     plan.requests = arguments.requests;
+    if let Some(output) = &arguments.output {
+        let what = &arguments.what;
+        let inputs = [&what.log, &what.urls, &what.sizes];
+        let inputs = inputs.into_iter().flatten().map(PathBuf::as_path);
+        debox_files::same::refuse_inputs(output, inputs)?;
+    }
     plan.output = arguments.output.clone();
     match (&arguments.what.log, arguments.log_speed) {
         (Some(log), Some(speed)) => {

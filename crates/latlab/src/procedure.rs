@@ -356,8 +356,7 @@ pub fn profile(arguments: &Profile) -> Result<u8> {
     };
     let text = serde_json::to_string_pretty(&result)?;
     let summary = directory.join("summary.json");
-    std::fs::write(&summary, &text)
-        .with_context(|| format!("cannot write {}", summary.display()))?;
+    debox_files::output::replace(&summary, text.as_bytes())?;
     match arguments.format {
         Format::Json => println!("{text}"),
         Format::Text => print_profile(&result),

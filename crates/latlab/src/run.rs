@@ -200,6 +200,9 @@ pub fn run(plan: &Plan, mut progress: impl FnMut(u64, u64)) -> Result<Summary> {
     signals::check()?;
     plan.check()?;
     let address = plan.url.address()?;
+    if let Some(output) = &plan.output {
+        ParquetFile::check(output)?;
+    }
     let told = serde_json::to_vec(&plan.spec)?.len() as i64 * (1 + i64::from(plan.processes));
     let from_now_ns = START_NS + TELL_NS_PER_BYTE * told;
     let start_at_ns = sys::now_ns() + from_now_ns;

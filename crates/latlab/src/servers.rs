@@ -59,7 +59,8 @@ pub fn known(file: Option<&Path>) -> Result<Vec<Server>> {
     let mut servers = Vec::new();
     if let Some(file) = file {
         let cannot = || format!("cannot read servers from {}", file.display());
-        let text = fs::read_to_string(file).with_context(cannot)?;
+        let bytes = debox_files::input::read(file)?;
+        let text = String::from_utf8(bytes).with_context(cannot)?;
         servers = read(&text).with_context(cannot)?;
     }
     servers.extend(read(include_str!("../servers.toml")).context("latlab's own servers")?);

@@ -188,7 +188,7 @@ pub fn study(arguments: &Study) -> Result<u8> {
 fn write(found: &Found, arguments: &Study) -> Result<u8> {
     let keep = |name: &str, text: &str| {
         let path = arguments.output.join(name);
-        std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+        debox_files::output::replace(&path, text.as_bytes())
     };
     let json = serde_json::to_string_pretty(found)?;
     keep("study.json", &json)?;

@@ -207,7 +207,7 @@ fn blocking(history: &Path, within: std::ops::Range<i64>) -> Result<Blocking> {
     blocking.lost = history
         .files
         .iter()
-        .map(|file| file.meta.lost.records)
+        .map(|file| file.meta.lost.records + file.meta.lost.unwritten)
         .sum();
     Ok(blocking)
 }

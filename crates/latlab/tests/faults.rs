@@ -444,4 +444,20 @@ fn what_makes_no_sense_is_refused_in_a_sentence() {
         &["run", "localhost", "-o", "/nowhere/rows.parquet"],
         "cannot make a directory",
     );
+    let place = tempfile::tempdir().expect("a directory");
+    let at = |name: &str| place.path().join(name).display().to_string();
+    let (fifo, urls) = (at("fifo"), at("urls"));
+    let made = Command::new("mkfifo").arg(&fifo).status();
+    assert!(made.expect("mkfifo").success());
+    std::fs::write(&urls, "/a\n").expect("a file");
+    for option in ["--urls", "--log", "--sizes"] {
+        refused(&["run", "localhost", option, &fifo], "is a FIFO");
+    }
+    // What is read or is no file is not replaced by rows.
+    refused(
+        &["run", "localhost", "--urls", &urls, "-o", &urls],
+        "is one of the files that are read",
+    );
+    refused(&["run", "localhost", "-o", &fifo], "is no regular file");
+    assert_eq!(std::fs::read_to_string(&urls).expect("a file"), "/a\n");
 }

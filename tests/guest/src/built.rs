@@ -68,6 +68,7 @@ impl Built {
         }
         programs.retain(|program| !program.tests.is_empty());
         Plan {
+            unit: None,
             programs,
             scratch: self.scratch.clone(),
             shown: self.shown.clone(),
@@ -77,6 +78,19 @@ impl Built {
                 .collect(),
         }
     }
+}
+
+/// What a guest needs that boots the broker's unit.
+pub fn unit_plan() -> Result<Plan> {
+    let own = std::env::current_exe()?;
+    let built = own.parent().context("cargo's layout")?;
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2);
+    let sources = sources.context("this crate is two levels below the sources")?;
+    let unit = sources.join("scripts/debox-broker.service.in");
+    Ok(Plan {
+        unit: Some((built.to_path_buf(), unit)),
+        ..Plan::default()
+    })
 }
 
 /// The variables by which compilers are found.

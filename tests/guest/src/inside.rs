@@ -48,8 +48,11 @@ const TEST_LIMIT: Duration = Duration::from_secs(1200);
 const OUTPUT_BYTES_MAX: usize = 6_000;
 
 /// What a guest is to do.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Plan {
+    /// Boot systemd with the broker's unit instead of running tests: what was built, and the unit.
+    #[serde(default)]
+    pub unit: Option<(PathBuf, PathBuf)>,
     pub programs: Vec<Program>,
     /// Directories that tests write to.
     pub scratch: Vec<PathBuf>,
@@ -89,6 +92,9 @@ fn say(message: &Message) {
 fn try_plan(plan: &Path) -> Result<()> {
     let text = std::fs::read_to_string(plan)?;
     let plan: Plan = serde_json::from_str(&text)?;
+    if let Some((built, unit)) = &plan.unit {
+        return crate::unit::boot(built, unit);
+    }
     for (name, value) in &plan.environment {
         std::env::set_var(name, value);
     }

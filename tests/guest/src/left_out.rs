@@ -57,14 +57,17 @@ pub const LEFT_OUT: [LeftOut; 16] = [
 
 /// What only `--all` runs: tests of what stands on top of the records. They take a guest longer than all
 /// tests of the records, and a kernel hardly decides how they end.
-pub const ON_TOP: [(&str, &str); 9] = [
+pub const ON_TOP: [(&str, &str); 12] = [
     ("bad_input", "the command line"),
     ("broker_run", "the command line over the broker"),
     ("doctor", "the command line; the matrix shows what it says"),
+    ("full_disk", "the files of the command line"),
     ("interface", "the C interface over what `inband` tests"),
+    ("named_files", "the files of the command line"),
     ("programs", "real programs"),
     ("scale", "thousands of threads"),
     ("scopes", "sums of records"),
+    ("unit", "the broker's unit, which `--unit` boots"),
     ("user_tap_safety", "what a tapped program may do"),
     ("welcome", "whom the user tap's library serves"),
 ];

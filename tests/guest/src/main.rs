@@ -13,6 +13,7 @@ mod kernels;
 mod left_out;
 mod matrix;
 mod report;
+mod unit;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -34,11 +35,11 @@ struct Options {
     kernels: Vec<String>,
 
     /// What `cargo test --no-run --message-format json` printed: where the test programs are.
-    #[arg(long, required_unless_present = "inside")]
+    #[arg(long, required_unless_present_any = ["inside", "unit", "unit_check"])]
     built: Option<PathBuf>,
 
     /// Where kernels are kept between runs.
-    #[arg(long, required_unless_present = "inside")]
+    #[arg(long, required_unless_present_any = ["inside", "unit_check"])]
     cache: Option<PathBuf>,
 
     /// Fetches the newest packages of the kernels again.
@@ -57,10 +58,18 @@ struct Options {
     #[arg(long)]
     all: bool,
 
+    /// Boots systemd with the broker's unit, and runs no other test.
+    #[arg(long, conflicts_with_all = ["quick", "all", "only", "built"])]
+    unit: bool,
+
     /// Minutes that a guest may take, all tests included: an hour on two processors that do nothing
     /// else.
     #[arg(long, default_value_t = 240)]
     minutes: u64,
+
+    /// Ran by a service of the guest.
+    #[arg(long, hide = true)]
+    unit_check: bool,
 
     /// Ran by the guest itself.
     #[arg(long, hide = true)]
@@ -80,6 +89,7 @@ impl Options {
 fn main() -> ExitCode {
     let options = Options::parse();
     let done = match &options.inside {
+        _ if options.unit_check => unit::check().map(|()| true),
         Some(plan) => inside::run(plan).map(|()| true),
         None => run_guests(&options),
     };
@@ -100,15 +110,25 @@ fn run_guests(options: &Options) -> Result<bool> {
     std::fs::create_dir_all(cache)
         .with_context(|| format!("cannot make the directory {}", cache.display()))?;
     let cache = cache.canonicalize()?;
+    boot::catch_signals();
+    if options.unit {
+        let plan = built::unit_plan()?;
+        let reports: Vec<GuestReport> = kernels
+            .into_iter()
+            .map(|kernel| run_guest(kernel, &cache, &plan, options))
+            .collect();
+        return Ok(!boot::is_stopped() && reports.iter().all(GuestReport::passed));
+    }
     let built = options.built.as_deref().context("--built is needed")?;
     let built = built::Built::read(built, &options.only, options.set())?;
-    boot::catch_signals();
 
     // All at once: each is emulated by one thread, and only those whose clock is their own share a
     // processor.
     let reports: Vec<GuestReport> = thread::scope(|scope| {
         let (cache, built) = (&cache, &built);
-        let start = |kernel| scope.spawn(move || run_guest(kernel, cache, built, options));
+        let start = |kernel| {
+            scope.spawn(move || run_guest(kernel, cache, &built.plan(kernel.name), options))
+        };
         let guests: Vec<_> = kernels.into_iter().map(start).collect();
         let ended = guests.into_iter().map(thread::ScopedJoinHandle::join);
         ended
@@ -123,16 +143,15 @@ fn run_guests(options: &Options) -> Result<bool> {
 fn run_guest(
     kernel: &Kernel,
     cache: &std::path::Path,
-    built: &built::Built,
+    plan: &inside::Plan,
     options: &Options,
 ) -> GuestReport {
     let mut report = GuestReport::new(kernel.name);
     let booted = fetch::fetch(kernel, cache, options.refresh).and_then(|files| {
         report.release = files.release.clone();
         eprintln!("{}: {} boots", kernel.name, files.release);
-        let plan = built.plan(kernel.name);
         let limit = Duration::from_secs(60 * options.minutes);
-        boot::run(kernel, &files, &plan, limit, &mut report)
+        boot::run(kernel, &files, plan, limit, &mut report)
     });
     if let Err(error) = booted {
         eprintln!("{}: {error:#}", kernel.name);

@@ -91,14 +91,18 @@ impl GuestReport {
         self.tests.iter().filter(same).count()
     }
 
+    /// It came to its end, and every test passed.
+    pub fn passed(&self) -> bool {
+        self.done
+            && self.failure.is_none()
+            && self.count(Outcome::Failed) == 0
+            && self.count(Outcome::Passed) > 0
+    }
+
     /// It came to its end, debox works there, and every test passed. A guest without tests has
     /// proved nothing.
     pub fn is_good(&self) -> bool {
-        self.done
-            && self.failure.is_none()
-            && self.doctor.as_ref().is_some_and(|doctor| doctor.ok)
-            && self.count(Outcome::Failed) == 0
-            && self.count(Outcome::Passed) > 0
+        self.passed() && self.doctor.as_ref().is_some_and(|doctor| doctor.ok)
     }
 }
 

@@ -135,6 +135,10 @@ pub struct Repair {
     /// The file; what is in FILE.tail goes into it
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
+    /// Write the whole file here and leave FILE as it is: another file, or a directory, which may be on
+    /// another disk
+    #[arg(short, long, value_name = "PATH")]
+    pub output: Option<PathBuf>,
 }
 
 #[derive(Args)]

@@ -1,28 +1,45 @@
 //! Where the records go: into a file, into several in turn, or into memory until told.
+//!
+//! A disk that is full ends no recording: what cannot be written waits, is lost and counted when there is no
+//! more room in memory, and the recording goes on when there is room on the disk again.
 
-use std::path::{Path, PathBuf};
+mod files;
+
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use debox::history::Call;
 use debox::predicate::Predicate;
 use debox::{Missing, Recorder};
-use debox_history::{Flight, Limits, Lost, Meta, Writer, SCHEMA};
+use debox_history::{Flight, Gap, Limits, Lost, Meta, Writer, SCHEMA};
 
 use crate::options::Record;
+use crate::units;
+use files::Files;
 
 /// How often it is asked what was lost: that reads counters of all probes.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
+/// How long no other file is tried after one that could not be made.
+const AGAIN_AFTER: Duration = Duration::from_secs(1);
+
 pub struct Sink {
-    pattern: PathBuf,
+    files: Files,
     meta: Meta,
     target: Target,
     rotate_size: Option<u64>,
     rotate_time: Option<Duration>,
-    keep_files: Option<usize>,
     asked: Instant,
-    files: Vec<PathBuf>,
+    /// When another file could not be made last.
+    refused: Option<Instant>,
+    /// Whether the file could not be written when it was looked at last.
+    is_stuck: bool,
+    /// Whether it has become as large as a file may be.
+    is_too_large: bool,
+    /// Why the last file could not be written to its end.
+    failure: Option<String>,
+    notes: Vec<String>,
+    is_over: bool,
     rows: u64,
     bytes: u64,
     oldest_ns: u64,
@@ -53,6 +70,10 @@ pub struct Written {
     pub dropped_early: u64,
     /// How often the flight recorder was written.
     pub flights: u32,
+    /// When records could not be written, in words.
+    pub gaps: Vec<String>,
+    /// Why the last of them could not.
+    pub failure: Option<String>,
 }
 
 impl Sink {
@@ -75,14 +96,18 @@ impl Sink {
             ..Meta::default()
         };
         let mut sink = Sink {
-            pattern: pattern(arguments),
+            files: Files::new(arguments),
             meta,
             target: Target::None,
             rotate_size: arguments.rotate_size,
             rotate_time: arguments.rotate_time,
-            keep_files: arguments.keep_files.map(|files| files as usize),
             asked: Instant::now(),
-            files: Vec::new(),
+            refused: None,
+            is_stuck: false,
+            is_too_large: false,
+            failure: None,
+            notes: Vec::new(),
+            is_over: false,
             rows: 0,
             bytes: 0,
             oldest_ns: u64::MAX,
@@ -97,12 +122,33 @@ impl Sink {
                 let offset = sink.meta.realtime_offset_ns;
                 Target::Memory(Box::new(Flight::new(keep, memory, offset)))
             }
-            None => sink.next_file()?,
+            None => {
+                let (file, path) = sink.files.first(&sink.meta)?;
+                target(Writer::of_file(
+                    file,
+                    &path,
+                    sink.meta.clone(),
+                    Limits::default(),
+                )?)
+            }
         };
         Ok(sink)
     }
 
+    /// What has happened to the files since the last call, in sentences.
+    pub fn take_notes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.notes)
+    }
+
+    /// What comes from now on is not kept: an error has ended the recording.
+    pub fn take_no_more(&mut self) {
+        self.is_over = true;
+    }
+
     pub fn append(&mut self, call: Call) -> Result<()> {
+        if self.is_over {
+            return Ok(());
+        }
         if self
             .filter
             .as_ref()
@@ -132,12 +178,16 @@ impl Sink {
     pub fn tick(&mut self, recorder: &Recorder) -> Result<()> {
         if self.asked.elapsed() >= ASK_EVERY {
             self.asked = Instant::now();
-            self.meta.lost = lost(&recorder.missing()?);
+            self.meta.lost = lost(&recorder.missing()?, &self.meta.lost);
         }
         let full = match &mut self.target {
             Target::File { writer, since } => {
-                writer.meta_mut().lost = self.meta.lost;
-                writer.meta_mut().filtered_out = self.meta.filtered_out;
+                let meta = writer.meta_mut();
+                meta.lost = Lost {
+                    unwritten: meta.lost.unwritten,
+                    ..self.meta.lost
+                };
+                meta.filtered_out = self.meta.filtered_out;
                 writer.tick()?;
                 self.rotate_time.is_some_and(|time| since.elapsed() >= time)
                     || self
@@ -150,13 +200,57 @@ impl Sink {
             }
             Target::None => false,
         };
-        if full {
-            self.close_file()?;
-            self.meta.part += 1;
-            self.target = self.next_file()?;
-            self.remove_oldest()?;
+        let is_too_large = self.look_at_disk();
+        let may_try = self
+            .refused
+            .is_none_or(|refused| refused.elapsed() >= AGAIN_AFTER);
+        // A file that cannot be written is not ended: its last rows would be lost.
+        if may_try && (is_too_large || (full && !self.is_stuck)) {
+            self.next_file(is_too_large)?;
         }
         Ok(())
+    }
+
+    /// Says when the file cannot be written, and when it can be again. True if it may not grow any more.
+    fn look_at_disk(&mut self) -> bool {
+        let Target::File { writer, .. } = &self.target else {
+            return false;
+        };
+        let was_stuck = std::mem::replace(&mut self.is_stuck, writer.is_stuck());
+        let path = writer.path().display();
+        if let Some(error) = writer.take_failure() {
+            self.notes.push(format!(
+                "cannot write to {path}: {error}; records wait in memory, and are lost when it is full"
+            ));
+            self.failure = Some(error.to_string());
+            self.is_stuck = true;
+            // Another file would have no room for this group, either, if it is the first.
+            self.is_too_large =
+                error.kind() == std::io::ErrorKind::FileTooLarge && writer.has_groups();
+        }
+        self.is_too_large &= self.is_stuck;
+        if was_stuck && !self.is_stuck {
+            let lost = match writer.gap() {
+                Some(gap) => self.gap_in_words(&gap),
+                None => "no record was lost".to_string(),
+            };
+            self.notes.push(format!("{path} is written again: {lost}"));
+        }
+        self.is_too_large
+    }
+
+    fn gap_in_words(&self, gap: &Gap) -> String {
+        let at = |ns: u64| {
+            let since_1970 = self.meta.realtime_offset_ns.saturating_add_unsigned(ns);
+            let time = chrono::DateTime::from_timestamp_nanos(since_1970);
+            time.with_timezone(&chrono::Local).format("%H:%M:%S%.3f")
+        };
+        format!(
+            "{} lost that could not be written, from {} to {}",
+            units::counted(gap.records, "record"),
+            at(gap.from_ns),
+            at(gap.to_ns)
+        )
     }
 
     /// Writes what the flight recorder remembers; `None` if there is none.
@@ -164,17 +258,14 @@ impl Sink {
         let Target::Memory(flight) = &mut self.target else {
             return Ok(None);
         };
-        self.meta.lost = lost(&recorder.missing()?);
-        let number = (self.flights > 0).then_some(self.flights);
-        let path = expand(&self.pattern, &self.meta, self.flights);
-        let path = match number {
-            Some(number) if path == expand(&self.pattern, &self.meta, 0) => numbered(&path, number),
-            _ => path,
-        };
-        make_room(&path)?;
+        self.meta.lost = lost(&recorder.missing()?, &self.meta.lost);
         let mut meta = self.meta.clone();
         meta.ended_ns = debox::session::monotonic_ns();
-        let summary = flight.write(&path, meta)?;
+        let (path, summary) = self
+            .files
+            .write_flight(self.flights, &self.meta, |file, path| {
+                flight.write(file, path, meta)
+            })?;
         let (span_ns, dropped_early) = (flight.span_ns(), flight.dropped_early);
         self.flights += 1;
         Ok(Some(Written {
@@ -185,119 +276,130 @@ impl Sink {
             lost: self.meta.lost,
             dropped_early,
             flights: self.flights,
+            gaps: Vec::new(),
+            failure: None,
         }))
     }
 
     /// Ends the last file.
     pub fn finish(mut self, missing: &Missing) -> Result<Written> {
-        self.meta.lost = lost(missing);
+        self.meta.lost = lost(missing, &self.meta.lost);
         let dropped_early = match &self.target {
             Target::Memory(flight) => flight.dropped_early,
             _ => 0,
         };
-        self.close_file()?;
+        self.failure = None;
+        if let Target::File { writer, .. } = std::mem::replace(&mut self.target, Target::None) {
+            self.end(*writer)?;
+        }
+        let gaps = self.meta.gaps.iter().map(|gap| self.gap_in_words(gap));
         Ok(Written {
-            files: self
-                .files
-                .iter()
-                .map(|file| file.display().to_string())
-                .collect(),
+            files: self.files.names(),
             rows: self.rows,
             bytes: self.bytes,
             span_ns: self.newest_ns.saturating_sub(self.oldest_ns),
             lost: self.meta.lost,
             dropped_early,
             flights: self.flights,
+            gaps: gaps.collect(),
+            failure: self.failure,
         })
     }
 
-    fn next_file(&mut self) -> Result<Target> {
-        let mut path = expand(&self.pattern, &self.meta, self.meta.part);
-        if self.files.contains(&path) {
-            path = numbered(&path, self.meta.part);
-        }
-        make_room(&path)?;
-        let mut meta = self.meta.clone();
-        meta.rows_before = self.rows;
-        let writer = Writer::create(&path, meta, Limits::default())?;
-        self.files.push(path);
-        Ok(Target::File {
-            writer: Box::new(writer),
-            since: Instant::now(),
-        })
-    }
-
-    fn close_file(&mut self) -> Result<()> {
-        if let Target::File { mut writer, .. } = std::mem::replace(&mut self.target, Target::None) {
-            let meta = writer.meta_mut();
-            meta.lost = self.meta.lost;
-            meta.filtered_out = self.meta.filtered_out;
-            meta.ended_ns = debox::session::monotonic_ns();
-            meta.complete = true;
-            let summary = writer.finish()?;
+    /// Another file takes what comes now, and what the last one could not take. If it cannot be made, the
+    /// last one goes on.
+    fn next_file(&mut self, takes_rest: bool) -> Result<()> {
+        let Target::File { writer, .. } = std::mem::replace(&mut self.target, Target::None) else {
+            return Ok(());
+        };
+        let meta = Meta {
+            part: self.meta.part + 1,
+            rows_before: self.rows + writer.summary().rows,
+            ..self.meta.clone()
+        };
+        let made = self.files.next(&meta).and_then(|(file, path)| {
+            Writer::of_file(file, &path, meta, Limits::default()).inspect_err(|_| {
+                self.files.forget_last();
+            })
+        });
+        let mut next = match made {
+            Ok(next) => next,
+            Err(error) => {
+                if self.refused.replace(Instant::now()).is_none() {
+                    let path = writer.path().display();
+                    self.notes
+                        .push(format!("{error:#}; {path} is written on instead"));
+                }
+                self.target = target(*writer);
+                return Ok(());
+            }
+        };
+        self.refused = None;
+        self.meta.part += 1;
+        if takes_rest {
+            let mut writer = *writer;
+            self.meta.gaps.clone_from(&writer.meta_mut().gaps);
+            self.meta.lost.unwritten = writer.meta_mut().lost.unwritten;
+            let (summary, rest) = writer.leave()?;
             self.rows += summary.rows;
             self.bytes += summary.bytes;
+            next.take_in(rest)?;
+            (self.is_stuck, self.is_too_large) = (false, false);
+            self.notes.push(format!(
+                "the recording goes on in {}",
+                next.path().display()
+            ));
+        } else {
+            self.end(*writer)?;
         }
+        let meta = next.meta_mut();
+        meta.rows_before = self.rows;
+        meta.gaps.clone_from(&self.meta.gaps);
+        meta.lost = self.meta.lost;
+        self.target = target(next);
+        let removed = self.files.remove_oldest();
+        self.notes.extend(removed);
         Ok(())
     }
 
-    fn remove_oldest(&mut self) -> Result<()> {
-        let Some(most) = self.keep_files else {
-            return Ok(());
+    fn end(&mut self, mut writer: Writer) -> Result<()> {
+        let path = writer.path().display().to_string();
+        let meta = writer.meta_mut();
+        meta.lost = Lost {
+            unwritten: meta.lost.unwritten,
+            ..self.meta.lost
         };
-        while self.files.len() > most {
-            let oldest = self.files.remove(0);
-            std::fs::remove_file(&oldest)
-                .with_context(|| format!("cannot remove {}", oldest.display()))?;
-        }
+        meta.filtered_out = self.meta.filtered_out;
+        meta.ended_ns = debox::session::monotonic_ns();
+        meta.complete = !self.is_over;
+        let end = writer.end()?;
+        self.rows += end.summary.rows;
+        self.bytes += end.summary.bytes;
+        self.meta.gaps = end.meta.gaps;
+        self.meta.lost.unwritten = end.meta.lost.unwritten;
+        self.failure = end
+            .failure
+            .map(|error| format!("cannot write to {path}: {error}"));
         Ok(())
     }
 }
 
-fn lost(missing: &Missing) -> Lost {
+fn target(writer: Writer) -> Target {
+    Target::File {
+        writer: Box::new(writer),
+        since: Instant::now(),
+    }
+}
+
+/// What the probes lost now, and what could not be written before.
+fn lost(missing: &Missing, before: &Lost) -> Lost {
     Lost {
         records: missing.records,
         sleeps: missing.sleeps,
         stacks: missing.stacks,
         threads: missing.threads,
         probe_misses: missing.probe_misses,
-    }
-}
-
-/// The file's name, with a place for the number of each file where there are several.
-fn pattern(arguments: &Record) -> PathBuf {
-    let output = &arguments.output;
-    let rotates = arguments.rotate_size.is_some() || arguments.rotate_time.is_some();
-    if !rotates || output.to_string_lossy().contains("{part}") {
-        return output.clone();
-    }
-    let stem = output.file_stem().unwrap_or_default().to_string_lossy();
-    let end = output.extension().unwrap_or_default().to_string_lossy();
-    output.with_file_name(format!("{stem}-{{part}}.{end}"))
-}
-
-fn expand(pattern: &Path, meta: &Meta, part: u32) -> PathBuf {
-    let hour = chrono::Utc::now().format("%Y-%m-%dT%H").to_string();
-    let text = pattern.to_string_lossy();
-    let text = text
-        .replace("{host}", &meta.host)
-        .replace("{hour}", &hour)
-        .replace("{part}", &format!("{part:04}"));
-    PathBuf::from(text)
-}
-
-/// `last.parquet` becomes `last-1.parquet`.
-fn numbered(path: &Path, number: u32) -> PathBuf {
-    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-    let end = path.extension().unwrap_or_default().to_string_lossy();
-    path.with_file_name(format!("{stem}-{number}.{end}"))
-}
-
-fn make_room(path: &Path) -> Result<()> {
-    match path.parent() {
-        Some(parent) if parent != Path::new("") => std::fs::create_dir_all(parent)
-            .with_context(|| format!("cannot make the directory {}", parent.display())),
-        _ => Ok(()),
+        unwritten: before.unwritten,
     }
 }
 
@@ -312,17 +414,4 @@ fn realtime_offset_ns() -> i64 {
     let now = chrono::Utc::now().timestamp_nanos_opt().unwrap_or(0);
     let after = debox::session::monotonic_ns() as i64;
     now - (before + (after - before) / 2)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn files_have_numbers() {
-        assert_eq!(
-            numbered(Path::new("/a/last.parquet"), 2),
-            Path::new("/a/last-2.parquet")
-        );
-    }
 }

@@ -82,6 +82,46 @@ fn what_is_wrong_is_said() {
 }
 
 #[test]
+fn a_fifo_is_not_waited_for() {
+    let place = Place::new();
+    let fifo = place.path("fifo");
+    let made = std::process::Command::new("mkfifo").arg(&fifo).status();
+    assert!(made.expect("mkfifo can be executed").success());
+    let error = run(&fifo, &[]).expect_err("a FIFO");
+    assert!(error.contains("is a FIFO"), "{error}");
+    let good = place.file("good.csv", "size,latency_ms\n1,30\n2,10\n");
+    let named = fifo.display().to_string();
+    for option in ["--against", "--history"] {
+        let error = run(&good, &[option, &named]).expect_err("a FIFO");
+        assert!(error.contains("is a FIFO"), "{error}");
+    }
+    let error = run(std::path::Path::new("/dev/zero"), &[]).expect_err("a device");
+    assert!(error.contains("is a character device"), "{error}");
+}
+
+#[test]
+fn a_page_takes_the_place_of_no_file_that_is_read() {
+    let place = Place::new();
+    let text = "size,latency_ms\n1,30\n2,10\n";
+    let (one, other) = (place.file("one.csv", text), place.file("other.csv", text));
+    let link = place.path("link.csv");
+    std::os::unix::fs::symlink(&other, &link).expect("a link");
+    for page in [&one, &other, &link] {
+        let page = page.display().to_string();
+        let against = other.display().to_string();
+        let options = ["--html", &page, "--against", &against];
+        let error = run(&one, &options).expect_err("it would be gone");
+        assert!(
+            error.contains("is one of the files that are read"),
+            "{error}"
+        );
+    }
+    for path in [one, other] {
+        assert_eq!(std::fs::read_to_string(path).expect("a file"), text);
+    }
+}
+
+#[test]
 fn databases_that_are_not_ohas() {
     let place = Place::new();
     let cases = [

@@ -5,12 +5,13 @@ use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::{ensure, Context, Result};
 use arrow::array::{
     ArrayRef, Int64Builder, RecordBatch, StringDictionaryBuilder, UInt16Builder, UInt32Builder,
     UInt8Builder,
 };
 use arrow::datatypes::UInt32Type;
+use debox_files::planted;
 use latlab_analysis::rows::{schema, Meta, SCHEMA};
 use parquet::arrow::arrow_writer::{ArrowWriter, ArrowWriterOptions};
 use parquet::basic::{Compression, ZstdLevel};
@@ -51,7 +52,19 @@ pub struct ParquetFile {
 }
 
 impl ParquetFile {
+    /// An error if the rows cannot get this name: what is there is put aside for them.
+    pub fn check(path: &Path) -> Result<()> {
+        let found = std::fs::metadata(path);
+        ensure!(
+            found.map_or(true, |found| found.is_file()),
+            "cannot write {}: it is there, and is no regular file",
+            path.display()
+        );
+        planted::refuse(path)
+    }
+
     pub fn create(path: &Path) -> Result<ParquetFile> {
+        ParquetFile::check(path)?;
         let directory = path.parent().filter(|parent| *parent != Path::new(""));
         let cannot = || format!("cannot write {}", path.display());
         let (file, unfinished) = tempfile::Builder::new()

@@ -1,0 +1,29 @@
+//! Files that users name.
+//!
+//! What is read is a regular file ([`input`]). What is written takes the place of an older file only when it
+//! is whole ([`output`]), is none of the files that are read ([`same`]), and does not follow a link that
+//! another user has planted ([`planted`]).
+
+pub mod input;
+pub mod output;
+pub mod planted;
+pub mod same;
+
+use std::fs::FileType;
+use std::os::unix::fs::FileTypeExt;
+
+/// What a file is, with its article; `None` for a regular one.
+fn kind(of: FileType) -> Option<&'static str> {
+    let kinds = [
+        (of.is_dir(), "a directory"),
+        (of.is_fifo(), "a FIFO"),
+        (of.is_socket(), "a socket"),
+        (of.is_char_device(), "a character device"),
+        (of.is_block_device(), "a block device"),
+    ];
+    match kinds.into_iter().find(|(is, _)| *is) {
+        Some((_, name)) => Some(name),
+        None if of.is_file() => None,
+        None => Some("no regular file"),
+    }
+}

@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A disk that is full, or a file that may not grow: the command runs on and is waited for, what is lost
+//! is counted, and what was there before stays.
+
+use std::fs;
+use std::fs::File;
+use std::path::Path;
+use std::path::PathBuf;
+use std::process::Child;
+use std::process::Command;
+use std::process::Stdio;
+use std::time::Duration;
+
+use debox::history::Call;
+use debox_history::History;
+use debox_tests::debox_binary;
+use debox_tests::require_root;
+use debox_tests::skipped;
+use debox_tests::wait_for;
+use debox_tests::Scratch;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Makes ten thousand calls a second until the file is there, and ends with status 7.
+const BUSY: &str = "\
+import os, sys, time
+while not os.path.exists(sys.argv[1]):
+    for _ in range(200): os.getppid()
+    time.sleep(0.02)
+sys.exit(7)
+";
+
+/// A megabyte of disk; unmounted when the test ends, however that ends.
+struct Disk {
+    scratch: Scratch,
+    place: PathBuf,
+}
+
+impl Disk {
+    fn mount(test: &str) -> Option<Disk> {
+        require_root();
+        let scratch = Scratch::new();
+        let place = scratch.file("disk");
+        fs::create_dir(&place).expect("scratch is writable");
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=1m", "tmpfs"])
+            .arg(&place)
+            .status()
+            .expect("mount can be executed");
+        if !mounted.success() {
+            skipped(test, "a tmpfs cannot be mounted");
+            return None;
+        }
+        Some(Disk { scratch, place })
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.place.join(name)
+    }
+
+    /// Leaves so many kilobytes.
+    fn fill_up_to(&self, kilobytes: usize) {
+        fs::write(self.file("filler"), vec![1; (1024 - kilobytes) << 10]).expect("room");
+    }
+
+    fn make_room(&self) {
+        fs::remove_file(self.file("filler")).expect("it is there");
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.place).status();
+    }
+}
+
+/// Debox and its command; both are ended with the test.
+struct Recording {
+    child: Child,
+    said: PathBuf,
+    stop: PathBuf,
+}
+
+impl Recording {
+    fn start(scratch: &Scratch, prefix: &[&str], options: &[&str]) -> Recording {
+        let (said, stop) = (scratch.file("said"), scratch.file("stop"));
+        let debox = debox_binary();
+        let words = [
+            prefix,
+            &[debox.to_str().expect("a path"), "record"],
+            options,
+            &["--", "/usr/bin/python3", "-S", "-c", BUSY],
+            &[stop.to_str().expect("a path")],
+        ]
+        .concat();
+        let child = Command::new(words[0])
+            .args(&words[1..])
+            .stdin(Stdio::null())
+            .stderr(File::create(&said).expect("scratch is writable"))
+            .spawn()
+            .expect("it can be executed");
+        Recording { child, said, stop }
+    }
+
+    fn said(&self) -> String {
+        fs::read_to_string(&self.said).expect("scratch is readable")
+    }
+
+    #[track_caller]
+    fn await_words(&self, words: &str) {
+        let found = wait_for(PATIENCE, || self.said().contains(words));
+        assert!(found, "debox did not say `{words}` but {}", self.said());
+    }
+
+    /// Ends the command, and returns what debox said. Its status is the command's.
+    #[track_caller]
+    fn end(mut self) -> String {
+        assert!(
+            self.child.try_wait().expect("a child").is_none(),
+            "it ended before its command: {}",
+            self.said()
+        );
+        fs::write(&self.stop, "").expect("scratch is writable");
+        let status = self.child.wait().expect("a child");
+        let said = self.said();
+        println!("{said}");
+        assert_eq!(status.code(), Some(7), "{said}");
+        said
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        let _ = fs::write(&self.stop, "");
+        let _ = self.child.wait();
+    }
+}
+
+fn calls(history: &History) -> Vec<Call> {
+    history.calls().map(|call| call.expect("a row").1).collect()
+}
+
+#[test]
+fn a_recording_waits_for_room_and_goes_on() {
+    let Some(disk) = Disk::mount("a_recording_waits_for_room_and_goes_on") else {
+        return;
+    };
+    disk.fill_up_to(60);
+    let path = disk.file("x.parquet");
+    let path = path.to_str().expect("a path");
+    let recording = Recording::start(&disk.scratch, &[], &["-o", path]);
+    recording.await_words("No space left on device");
+    // What there is can be read all the time.
+    History::open(&[path]).expect("whole groups");
+    disk.make_room();
+    recording.await_words("is written again");
+    std::thread::sleep(Duration::from_millis(300));
+    let said = recording.end();
+    let history = History::open(&[path]).expect("a history");
+    let meta = &history.files[0].meta;
+    assert!(meta.complete, "{meta:?}");
+    assert_eq!(history.files[0].cut_off, 0);
+    assert!(said.contains(" in "), "{said}");
+    let lost: u64 = meta.gaps.iter().map(|gap| gap.records).sum();
+    assert_eq!(lost, meta.lost.unwritten, "{meta:?}");
+    // Each call is in the file, or counted.
+    let calls = calls(&history);
+    assert_numbered(&calls, lost);
+}
+
+/// The main thread's calls are numbered without a gap, but for those that are counted as lost.
+#[track_caller]
+fn assert_numbered(calls: &[Call], lost: u64) {
+    let of_main = calls
+        .iter()
+        .filter(|call| call.number >= 0 && call.tid == call.pid);
+    let mut ordinals: Vec<u64> = of_main.map(|call| call.ordinal).collect();
+    ordinals.sort_unstable();
+    let (first, last) = (ordinals[0], ordinals[ordinals.len() - 1]);
+    assert_eq!(first, 1);
+    assert_eq!(last, ordinals.len() as u64 + lost, "{lost} are lost");
+}
+
+#[test]
+fn a_recording_without_room_counts_what_is_lost() {
+    let Some(disk) = Disk::mount("a_recording_without_room_counts_what_is_lost") else {
+        return;
+    };
+    disk.fill_up_to(150);
+    let path = disk.file("x.parquet");
+    let path = path.to_str().expect("a path");
+    let recording = Recording::start(&disk.scratch, &[], &["-o", path]);
+    recording.await_words("No space left on device");
+    std::thread::sleep(Duration::from_secs(1));
+    let said = recording.end();
+    for words in ["lost that could not be written, from ", "cannot write to"] {
+        assert!(said.contains(words), "{said}");
+    }
+    let history = History::open(&[path]).expect("whole groups");
+    assert!(history.rows() > 0);
+    let report = debox(&["report", path]);
+    assert!(report.status.success(), "{report:?}");
+    let lost = &history.files[0].meta.lost;
+    if history.files[0].meta.complete {
+        assert!(lost.unwritten > 0, "{lost:?}");
+        let text = String::from_utf8_lossy(&report.stdout).into_owned();
+        assert!(text.contains("could not be written"), "{text}");
+    }
+}
+
+#[test]
+fn a_file_that_may_not_grow_is_followed_by_another() {
+    require_root();
+    let scratch = Scratch::new();
+    let path = scratch.file("x.parquet");
+    let path = path.to_str().expect("a path");
+    // 400 KiB: some groups of two seconds.
+    let limited = ["sh", "-c", "ulimit -f 800; exec \"$@\"", "sh"];
+    let recording = Recording::start(&scratch, &limited, &["-o", path]);
+    recording.await_words("File too large");
+    recording.await_words("goes on in");
+    let said = recording.end();
+    let next = scratch.file("x-1.parquet");
+    assert!(next.exists(), "{said}");
+    let mut files = vec![PathBuf::from(path)];
+    files.extend(
+        (1..)
+            .map(|n| scratch.file(&format!("x-{n}.parquet")))
+            .take_while(|f| f.exists()),
+    );
+    let history = History::open(&files).expect("a history");
+    let last = history.files.last().expect("some");
+    assert_numbered(&calls(&history), last.meta.lost.unwritten);
+}
+
+#[test]
+fn a_flight_recorder_writes_when_there_is_room() {
+    let Some(disk) = Disk::mount("a_flight_recorder_writes_when_there_is_room") else {
+        return;
+    };
+    let path = disk.file("last.parquet");
+    fs::write(&path, "old").expect("room");
+    disk.fill_up_to(16);
+    let options = ["-o", path.to_str().expect("a path"), "--flight", "30s"];
+    let recording = Recording::start(&disk.scratch, &[], &options);
+    std::thread::sleep(Duration::from_secs(3));
+    let signal = || {
+        // SAFETY: the child has not been waited for.
+        unsafe { libc::kill(recording.child.id() as i32, libc::SIGUSR1) }
+    };
+    assert_eq!(signal(), 0);
+    recording.await_words("the flight recorder was not written");
+    recording.await_words("No space left on device");
+    assert_eq!(fs::read(&path).expect("a file"), b"old");
+    disk.make_room();
+    assert_eq!(signal(), 0);
+    recording.await_words("records of");
+    recording.end();
+    assert!(History::open(&[&path]).expect("a history").rows() > 0);
+    let left = fs::read_dir(&disk.place).expect("a directory").count();
+    assert_eq!(left, 1, "something is left");
+}
+
+#[test]
+fn a_process_that_runs_already_is_recorded_to_the_end() {
+    let Some(disk) = Disk::mount("a_process_that_runs_already_is_recorded_to_the_end") else {
+        return;
+    };
+    disk.fill_up_to(150);
+    let path = disk.file("x.parquet");
+    let stop = disk.scratch.file("stop");
+    let mut busy = Command::new("/usr/bin/python3")
+        .args(["-S", "-c", BUSY])
+        .arg(&stop)
+        .spawn()
+        .expect("python3 can be executed");
+    let pid = busy.id().to_string();
+    let path = path.to_str().expect("a path");
+    let done = debox(&["record", "-o", path, "-p", &pid, "--for", "10s"]);
+    fs::write(&stop, "").expect("scratch is writable");
+    busy.wait().expect("a child");
+    let said = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert_eq!(done.status.code(), Some(0), "{said}");
+    assert!(said.contains("No space left on device"), "{said}");
+    assert!(said.contains("lost that could not be written"), "{said}");
+    assert!(History::open(&[path]).expect("whole groups").rows() > 0);
+}
+
+fn debox(arguments: &[&str]) -> std::process::Output {
+    Command::new(debox_binary())
+        .args(arguments)
+        .output()
+        .expect("debox can be executed")
+}
+
+/// Reports and exports leave the file that they cannot replace.
+#[test]
+fn an_old_file_stays_if_the_new_one_has_no_room() {
+    let Some(disk) = Disk::mount("an_old_file_stays_if_the_new_one_has_no_room") else {
+        return;
+    };
+    let recording = disk.scratch.file("x.parquet");
+    let recording = recording.to_str().expect("a path");
+    let run = [
+        "sh",
+        "-c",
+        "for i in 1 2 3 4 5 6 7 8; do ls -R /usr/include/linux; done",
+    ];
+    let done = debox(&[&["record", "-o", recording, "--"], &run[..]].concat());
+    assert!(done.status.success());
+    let names = ["r.json", "r.html", "x.ndjson", "run.json", "guard.json"];
+    for name in names {
+        fs::write(disk.file(name), "old").expect("room");
+    }
+    disk.fill_up_to(48);
+    let at = |name: &str| disk.file(name).to_str().expect("a path").to_string();
+    let json = format!("--json={}", at("r.json"));
+    let refused = [
+        vec!["report", recording, &json],
+        vec!["export", recording, "-o", &at("x.ndjson")],
+    ]
+    .map(|arguments| debox(&arguments));
+    for done in refused {
+        let said = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert_eq!(done.status.code(), Some(125), "{said}");
+        assert!(said.contains("No space left on device"), "{said}");
+    }
+    let output = at("run.json");
+    fs::write(disk.file("more"), vec![1; 20 << 10]).expect("room");
+    let options = ["run", "--format", "json", "-o", &output, "--"];
+    let done = debox(&[&options[..], &run[..]].concat());
+    let said = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert_eq!(done.status.code(), Some(125), "{said}");
+    assert!(said.contains("No space left on device"), "{said}");
+    assert!(said.contains("debox.report/1"), "it is printed: {said}");
+    for name in names {
+        assert_eq!(fs::read(disk.file(name)).expect("a file"), b"old", "{name}");
+    }
+    let left = fs::read_dir(Path::new(&disk.place)).expect("a directory");
+    assert_eq!(left.count(), names.len() + 2, "something is left");
+}
