@@ -26,7 +26,7 @@ pub fn broker(arguments: Broker) -> Result<u8> {
         socket: arguments.socket.clone(),
         limits: arguments.limits(),
     })?;
-    eprintln!("debox broker: listening at {}", arguments.socket.display());
+    debox_console::say!("debox broker: listening at {}", arguments.socket.display());
     server.serve(&STOP)?;
     Ok(0)
 }

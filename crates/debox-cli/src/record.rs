@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context, Result};
 use debox::{Outcome, Recorder};
+use debox_console::say;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::command::{self, Command};
@@ -106,11 +107,11 @@ pub fn record(arguments: Record) -> Result<u8> {
     if arguments.report {
         output::print(&report)?;
     }
-    say(&written);
+    say_written(&written);
     // The report has said it.
     if !arguments.report {
         for sentence in &report.unseen {
-            eprintln!("debox: {sentence}");
+            say!("debox: {sentence}");
         }
     }
     Ok(status as u8)
@@ -188,25 +189,25 @@ fn take_in(recorder: &mut Recorder, sink: &mut Sink, progress: &ProgressBar) -> 
     if WRITE.swap(false, Ordering::Relaxed) {
         let written = sink.write_flight(recorder)?;
         progress.suspend(|| match written {
-            Some(written) => say(&written),
-            None => eprintln!("debox: SIGUSR1 writes nothing without --flight"),
+            Some(written) => say_written(&written),
+            None => say!("debox: SIGUSR1 writes nothing without --flight"),
         });
     }
     Ok(())
 }
 
-fn say(written: &Written) {
+fn say_written(written: &Written) {
     match written.files.as_slice() {
-        [] if written.flights > 0 => eprintln!(
+        [] if written.flights > 0 => say!(
             "debox: the flight recorder was written {}; what came since was not",
             match written.flights {
                 1 => "once".to_string(),
                 times => format!("{times} times"),
             }
         ),
-        [] => eprintln!("debox: no records were written"),
-        files if written.rows == 0 => eprintln!("debox: 0 records in {}", files.join(", ")),
-        files => eprintln!(
+        [] => say!("debox: no records were written"),
+        files if written.rows == 0 => say!("debox: 0 records in {}", files.join(", ")),
+        files => say!(
             "debox: {} of {} in {} ({}, {} bytes per record)",
             units::counted(written.rows, "record"),
             units::time(written.span_ns),
@@ -217,7 +218,7 @@ fn say(written: &Written) {
     }
     if !written.lost.is_none() {
         let lost = &written.lost;
-        eprintln!(
+        say!(
             "debox: lost: {} records, {} sleeps, {} stacks, {} threads, {} events (see --buffer and \
              --max-threads)",
             units::count(lost.records),
@@ -228,7 +229,7 @@ fn say(written: &Written) {
         );
     }
     if written.dropped_early > 0 {
-        eprintln!(
+        say!(
             "debox: --flight-memory was too small: {} s of the records went before their time",
             written.dropped_early
         );
@@ -238,8 +239,8 @@ fn say(written: &Written) {
 /// `debox repair`.
 pub fn repair(file: &Path) -> Result<u8> {
     match debox_history::repair(file)? {
-        None => eprintln!("debox: {} is whole", file.display()),
-        Some(repaired) => eprintln!(
+        None => say!("debox: {} is whole", file.display()),
+        Some(repaired) => say!(
             "debox: {} has {} records now, {} of them from its tail; {} of a group that was not \
              whole are gone",
             file.display(),

@@ -5,12 +5,13 @@ mod tables;
 mod user_level;
 
 use std::fs;
-use std::io::{self, IsTerminal, Write};
+use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use debox_console::Allowed;
 use debox_history::History;
 use debox_report::{analyze, page, Analysis};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -51,31 +52,21 @@ pub fn report(arguments: Report) -> Result<u8> {
         bytes.push(b'\n');
         if path == Path::new("-") {
             quiet = true;
-            ignore_closed(io::stdout().lock().write_all(&bytes))?;
+            debox_console::print(Allowed::Json, |out| out.write_all(&bytes))?;
         } else {
             write(path, &bytes)?;
         }
     }
     if !quiet {
-        let stdout = io::stdout();
+        let allowed = debox_console::colours();
         let options = TableOptions {
-            color: stdout.is_terminal() && std::env::var_os("NO_COLOR").is_none(),
+            color: allowed == Allowed::Colours,
             width: terminal_width(1),
             all: arguments.all,
         };
-        let mut text = Vec::new();
-        tables::print(&mut text, report, &options)?;
-        ignore_closed(stdout.lock().write_all(&text))?;
+        debox_console::print(allowed, |out| tables::print(out, report, &options))?;
     }
     Ok(0)
-}
-
-/// Whoever reads may have seen enough.
-fn ignore_closed(result: io::Result<()>) -> Result<()> {
-    match result {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        other => other.context("cannot write to standard output"),
-    }
 }
 
 fn write(path: &Path, bytes: &[u8]) -> Result<()> {
@@ -89,7 +80,7 @@ fn read(history: &History, what: &'static str) -> Result<Analysis> {
     bar.set_style(ProgressStyle::with_template(style).context("the bar's template is wrong")?);
     bar.set_message(what);
     let (begin, shown) = (Instant::now(), AtomicU64::new(0));
-    let wanted = io::stderr().is_terminal();
+    let wanted = debox_console::error_is_read();
     let analysis = analyze(history, threads, &|rows| {
         bar.inc(rows);
         let is_late = wanted && begin.elapsed() >= QUICK;

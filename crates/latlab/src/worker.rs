@@ -4,6 +4,7 @@
 use std::io::{self, Read, Write};
 
 use anyhow::{Context, Result};
+use debox_console::{Allowed, StandardOutput};
 use serde::{Deserialize, Serialize};
 
 use crate::load::{self, Config, Outcome};
@@ -24,7 +25,9 @@ pub enum Said {
 fn say(said: &Said) -> Result<()> {
     let mut line = serde_json::to_vec(said)?;
     line.push(b'\n');
-    io::stdout().write_all(&line)?;
+    let mut out = StandardOutput::open(Allowed::Json);
+    out.write_all(&line)?;
+    out.finish()?;
     Ok(())
 }
 
@@ -46,7 +49,7 @@ pub fn work() -> Result<()> {
     match config.spool.parent() {
         Some(left) if alone => {
             if config.process == 0 {
-                eprintln!(
+                debox_console::say!(
                     "latlab: killed; what was measured is left in {}: {}",
                     left.display(),
                     rows::advice(left)
