@@ -193,7 +193,7 @@ fn of_recordings() {
     for (text, status, shows) in [
         ("report FILE", 0, true),
         ("report --all FILE", 0, true),
-        ("report FILE --json -", 0, true),
+        ("report FILE --json=-", 0, true),
         ("report FILE --against FILE", 0, true),
         ("report MISSING", 125, true),
         ("report PROGRAM", 125, true),
