@@ -45,7 +45,9 @@ pub fn work() -> Result<()> {
         Err(error) => Said::Failed(format!("{error:#}")),
     });
     // Who is killed is not gone at once: what was said may still have found room in the pipe.
-    let alone = told.is_err() || interrupted && sys::reader_goes(&io::stdout(), GONE_MS);
+    #[expect(clippy::disallowed_methods, reason = "nothing is written to it")]
+    let out = io::stdout();
+    let alone = told.is_err() || interrupted && sys::reader_goes(&out, GONE_MS);
     match config.spool.parent() {
         Some(left) if alone => {
             if config.process == 0 {
