@@ -333,7 +333,13 @@ fn of_latlab() {
     let latlab: PathBuf = debox_binary().with_file_name("latlab");
     let scratch = Scratch::new();
     let mut server = Command::new(&latlab)
-        .args(["server", "--listen", "127.0.0.1:0"])
+        .args([
+            "server",
+            "--listen",
+            "127.0.0.1:0",
+            "--service",
+            "fixed:5ms",
+        ])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
