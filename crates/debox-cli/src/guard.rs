@@ -107,11 +107,11 @@ pub fn guard(arguments: Guard) -> Result<u8> {
     };
     match output {
         Some(mut file) => {
-            file.write_all(text.as_bytes())
-                .context("cannot write the result")?;
-            if !guarded.ok {
+            let written = file.write_all(text.as_bytes());
+            if written.is_err() || !guarded.ok {
                 to_standard_error(&text::text(&guarded, &arguments), Allowed::Text);
             }
+            written.context("cannot write the result")?;
         }
         None => to_standard_error(
             &text,
