@@ -90,7 +90,7 @@ impl Grid {
 }
 
 pub fn heading(out: &mut dyn Write, text: &str) -> io::Result<()> {
-    writeln!(out, "\n{text}")
+    writeln!(out, "\n{}", printable(text))
 }
 
 /// Indented, and broken at the terminal's width.
