@@ -125,7 +125,7 @@ fn harmless(binary: &Path, arguments: &[OsString], status: i32, names: bool) -> 
     let said = [output.stdout.as_slice(), &output.stderr].concat();
     let said = String::from_utf8_lossy(&said);
     assert_eq!(output.status.code(), Some(status), "{what}: {said}");
-    let shown = ["\\x1b]0;p", "\\u001b]0;p"]
+    let shown = ["\\x1b]0;p", "\\u001b]0;p", "\\x1b]0:p"]
         .iter()
         .any(|shown| said.contains(shown));
     assert!(!names || shown, "{what} does not show the name: {said}");
@@ -160,7 +160,7 @@ fn of_processes_and_files_in_reports() {
         ("attach -p PID --for 300ms --all", 0),
         ("attach -p PID --for 300ms --format json", 0),
         ("guard -p PID --for 300ms", 3),
-        ("guard -p PID --for 300ms --stream --format json", 3),
+        ("guard -p PID --for 300ms --format json", 3),
         ("guard -p PID --for 300ms --format junit --output FILE", 3),
     ] {
         harmless(&debox, &line(text, names), status, true);
