@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """The pytest plugin of the Python package, on tests that block and tests that do not."""
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -58,3 +59,13 @@ def test_without_debox_it_says_so(tmp_path):
     assert done.returncode == 1
     assert "cannot run /nonexistent/debox" in done.stdout
     assert "test_not_marked PASSED" in done.stdout
+
+
+def test_names_do_not_steer_the_terminal():
+    path = os.path.join(
+        os.path.dirname(__file__), "../../bindings/python/python/debox/pytest_plugin.py"
+    )
+    spec = importlib.util.spec_from_file_location("plugin", path)
+    plugin = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(plugin)
+    assert plugin.shown("a\x1b]0;x\x07\n\u202e\u2028 é") == "a\\x1b]0;x\\x07\\n\\u202e\\u2028 é"

@@ -2,6 +2,7 @@
 //!
 //! What each function promises is said in the headers. Here are the translations only: of pointers
 //! to references, of errors to codes and texts, of strings to fixed-size arrays.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod classic;
 mod error;

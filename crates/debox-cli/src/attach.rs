@@ -7,7 +7,7 @@ use anyhow::{bail, Result};
 use debox::{Options, Outcome, Session};
 
 use crate::options::{Attach, TapName};
-use crate::output::Output;
+use crate::output::{quiet_if_closed, Output};
 
 const POLL: Duration = Duration::from_millis(20);
 
@@ -45,6 +45,7 @@ pub fn attach(arguments: Attach) -> Result<u8> {
     {
         session.poll(POLL)?;
     }
-    output.write(&session.finish(Outcome::default())?)?;
+    let report = session.finish(Outcome::default())?;
+    output.write(&report).or_else(quiet_if_closed)?;
     Ok(0)
 }

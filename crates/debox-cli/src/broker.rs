@@ -27,7 +27,7 @@ pub fn broker(arguments: Broker) -> Result<u8> {
         limits: arguments.limits(),
         subordinates: arguments.subordinates.clone(),
     })?;
-    eprintln!("debox broker: listening at {}", arguments.socket.display());
+    debox_console::say!("debox broker: listening at {}", arguments.socket.display());
     server.serve(&STOP)?;
     Ok(0)
 }

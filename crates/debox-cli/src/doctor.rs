@@ -1,11 +1,12 @@
 //! `debox doctor`: what this machine allows, what is missing, what each lack costs, the remedy.
 
 use std::ffi::CString;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 
 use anyhow::Result;
 use debox::doctor::{self, Diagnosis, Finding};
+use debox_console::Allowed;
 
 use crate::options::{Doctor, Format};
 use crate::table::{self, TableOptions};
@@ -17,27 +18,23 @@ pub fn doctor(arguments: Doctor) -> Result<u8> {
     let mut findings = doctor::examine();
     findings.push(place_for_the_library());
     let diagnosis = Diagnosis::new(findings);
-    let mut out = io::stdout().lock();
     match arguments.format {
-        Format::Json => {
-            serde_json::to_writer_pretty(&mut out, &diagnosis)?;
-            writeln!(out)?;
-        }
+        Format::Json => debox_console::print(Allowed::Json, |out| {
+            serde_json::to_writer_pretty(&mut *out, &diagnosis)?;
+            writeln!(out)
+        })?,
         Format::Table => {
-            let color = out.is_terminal() && std::env::var_os("NO_COLOR").is_none();
+            let allowed = debox_console::colours();
             let options = TableOptions {
-                color,
+                color: allowed == Allowed::Colours,
                 width: terminal_width(),
                 all: true,
             };
-            writeln!(
-                out,
-                "debox {} on Linux {}",
-                env!("CARGO_PKG_VERSION"),
-                diagnosis.kernel
-            )?;
-            writeln!(out)?;
-            table::doctor::print(&mut out, &diagnosis.findings, &options)?;
+            let (version, kernel) = (env!("CARGO_PKG_VERSION"), &diagnosis.kernel);
+            debox_console::print(allowed, |out| {
+                writeln!(out, "debox {version} on Linux {kernel}\n")?;
+                table::doctor::print(out, &diagnosis.findings, &options)
+            })?;
         }
     }
     Ok(if diagnosis.ok { 0 } else { PREVENTED })

@@ -1,11 +1,12 @@
 //! `debox export`: a history in another tool's format.
 
 use std::ffi::OsStr;
-use std::io::{self, BufWriter, IsTerminal, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure, Context, Result};
+use debox_console::{say, Allowed, StandardOutput};
 use debox_export::{Format, Options, Summary, Weight};
 use debox_files::output::Output;
 use debox_files::same;
@@ -26,7 +27,7 @@ pub fn export(arguments: Export) -> Result<u8> {
         false => to_file(&history, &options, &arguments.output),
     };
     match written {
-        Ok(summary) => say(&history, &arguments, &summary),
+        Ok(summary) => say_exported(&history, &arguments, &summary),
         // Who reads it has had enough, as with `head`.
         Err(error) if is_closed_pipe(&error) => {}
         Err(error) => return Err(error),
@@ -83,11 +84,17 @@ fn by_name(name: &OsStr) -> Option<Format> {
 }
 
 fn to_standard_output(history: &History, options: &Options) -> Result<Summary> {
-    let out = io::stdout();
-    if options.format.is_binary() && out.is_terminal() {
+    if options.format.is_binary() && debox_console::is_read() {
         bail!("this format is not for reading on a terminal: name a file with -o FILE");
     }
-    with_progress(history, options, &mut out.lock())
+    let mut out = StandardOutput::open(match options.format {
+        Format::Perfetto | Format::Pprof => Allowed::Anything,
+        Format::Folded => Allowed::Text,
+        Format::Ndjson => Allowed::Json,
+    });
+    let summary = with_progress(history, options, &mut out)?;
+    out.finish().context("cannot write to standard output")?;
+    Ok(summary)
 }
 
 /// A file with this name is whole, or what it was before.
@@ -112,7 +119,7 @@ fn with_progress(history: &History, options: &Options, out: &mut dyn Write) -> R
             .context("the progress bar's template is wrong")?;
     bar.set_style(style);
     let began = Instant::now();
-    let mut is_shown = !io::stderr().is_terminal();
+    let mut is_shown = !debox_console::error_is_read();
     let summary = debox_export::export(history, options, out, &mut |rows| {
         if !is_shown && began.elapsed() >= PATIENCE {
             bar.set_draw_target(ProgressDrawTarget::stderr());
@@ -135,7 +142,7 @@ fn is_closed_pipe(error: &anyhow::Error) -> bool {
     })
 }
 
-fn say(history: &History, arguments: &Export, summary: &Summary) {
+fn say_exported(history: &History, arguments: &Export, summary: &Summary) {
     let rows = match summary.exported == summary.rows {
         true => units::count(summary.rows),
         false => format!(
@@ -148,12 +155,12 @@ fn say(history: &History, arguments: &Export, summary: &Summary) {
         true => "standard output".to_string(),
         false => arguments.output.display().to_string(),
     };
-    eprintln!(
+    say!(
         "debox: {rows} records in {place}, {}",
         units::bytes(summary.bytes)
     );
     if summary.moved > 0 {
-        eprintln!(
+        say!(
             "debox: {} calls and sleeps overlap with others of their thread and are drawn shorter; what \
              is said of them has their true times",
             units::count(summary.moved)
@@ -162,19 +169,19 @@ fn say(history: &History, arguments: &Export, summary: &Summary) {
     for file in &history.files {
         let (meta, path) = (&file.meta, file.path.display());
         if file.cut_off > 0 {
-            eprintln!(
+            say!(
                 "debox: {path} ends with {} that are no whole group of records: not exported",
                 units::bytes(file.cut_off)
             );
         }
         if meta.lost.unwritten > 0 {
-            eprintln!(
+            say!(
                 "debox: {path}: {} records could not be written when it was recorded",
                 units::count(meta.lost.unwritten)
             );
         }
         if meta.lost.records > 0 || meta.lost.sleeps > 0 {
-            eprintln!(
+            say!(
                 "debox: {path}: {} records and {} sleeps were lost when it was recorded",
                 units::count(meta.lost.records),
                 units::count(meta.lost.sleeps)

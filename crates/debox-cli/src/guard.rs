@@ -5,13 +5,14 @@ mod text;
 mod watch;
 
 use std::ffi::OsString;
-use std::io::{BufRead, Write};
+use std::io::{BufRead, ErrorKind, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{channel, Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context, Result};
 use debox::{Detail, Options, Outcome, Recorder};
+use debox_console::{Allowed, StandardOutput};
 use debox_files::output;
 
 use crate::command::{self, Command};
@@ -103,17 +104,26 @@ pub fn guard(arguments: Guard) -> Result<u8> {
     };
     match &arguments.output {
         Some(path) => {
-            if let Err(error) = output::replace(path, text.as_bytes()) {
-                eprint!("{text}");
-                bail!("{error:#} (the result is printed above)");
+            let written = output::replace(path, text.as_bytes());
+            if written.is_err() || !guarded.ok {
+                to_standard_error(&text::text(&guarded, &arguments), Allowed::Text);
             }
-            if !guarded.ok {
-                eprint!("{}", text::text(&guarded, &arguments));
-            }
+            written.context("cannot write the result")?;
         }
-        None => eprint!("{text}"),
+        None => to_standard_error(
+            &text,
+            match arguments.format {
+                GuardFormat::Json => Allowed::Json,
+                GuardFormat::Text | GuardFormat::Junit => Allowed::Text,
+            },
+        ),
     }
     Ok(if guarded.ok { status as u8 } else { BLOCKED })
+}
+
+/// The exit status has the result, whether or not this can be written.
+fn to_standard_error(text: &str, allowed: Allowed) {
+    let _ = debox_console::print_error(allowed, |out| out.write_all(text.as_bytes()));
 }
 
 struct Session {
@@ -209,10 +219,15 @@ impl Session {
     }
 
     fn print(&self, line: &serde_json::Value) -> Result<()> {
-        let mut out = std::io::stdout().lock();
-        writeln!(out, "{line}")
-            .and_then(|()| out.flush())
-            .context("cannot write to standard output")
+        let mut out = StandardOutput::open(Allowed::Json);
+        match writeln!(out, "{line}").and_then(|()| out.finish()) {
+            // A reader who has gone has seen enough.
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => {
+                STOP.store(true, Ordering::Relaxed);
+                Ok(())
+            }
+            written => written.context("cannot write to standard output"),
+        }
     }
 
     fn finish(self) -> Result<Guarded> {

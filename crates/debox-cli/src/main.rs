@@ -1,4 +1,5 @@
 //! `debox`: shows where every nanosecond of a program's system calls went.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod attach;
 mod broker;
@@ -18,7 +19,6 @@ mod tappable;
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use debox_report::units;
 
 use crate::options::{Cli, Subcommand};
@@ -28,7 +28,10 @@ const FAILED: u8 = 125;
 
 fn main() -> ExitCode {
     debox_files::output::survive_file_limit();
-    let cli = Cli::parse();
+    let cli = match debox_console::parse::<Cli>("debox", FAILED) {
+        Ok(cli) => cli,
+        Err(status) => return ExitCode::from(status),
+    };
     let done = match cli.subcommand {
         Subcommand::Run(arguments) => run::run(arguments),
         Subcommand::Attach(arguments) => attach::attach(arguments),
@@ -45,7 +48,7 @@ fn main() -> ExitCode {
     match done {
         Ok(status) => ExitCode::from(status),
         Err(error) => {
-            eprintln!("debox: {error:#}");
+            debox_console::say_error("debox", &format!("{error:#}"));
             let status = error
                 .downcast_ref::<command::CannotStart>()
                 .map(|cannot| cannot.status());

@@ -1,17 +1,19 @@
 //! `debox man` and `debox completions`: made from the command line's own definition when debox is
 //! installed, so that neither can go stale.
 
-use std::io::{self, Write};
+use std::io::Write;
 
 use anyhow::{Context, Result};
 use clap::CommandFactory;
+use debox_console::Allowed;
 
 use crate::options::{Cli, Completions, Man};
 
 /// One page for debox and one for each subcommand, as files; or the first, printed.
 pub fn man(arguments: Man) -> Result<u8> {
     let Some(directory) = arguments.directory else {
-        clap_mangen::Man::new(Cli::command()).render(&mut io::stdout().lock())?;
+        let page = clap_mangen::Man::new(Cli::command());
+        debox_console::print(Allowed::Text, |out| page.render(out))?;
         return Ok(0);
     };
     std::fs::create_dir_all(&directory)
@@ -24,9 +26,7 @@ pub fn completions(arguments: Completions) -> Result<u8> {
     // Into memory first: the generator panics when it cannot write.
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut Cli::command(), "debox", &mut script);
-    io::stdout()
-        .write_all(&script)
-        .context("cannot write the completions")?;
+    debox_console::print(Allowed::Anything, |out| out.write_all(&script))?;
     Ok(0)
 }
 

@@ -33,14 +33,17 @@ pub enum Subcommand {
         Needs root, or a broker (`debox broker`), which DEBOX_BROKER names if it is not at the usual \
         place. Through a broker there is no --trace and no --trigger.\n\n\
         Exit status: that of the command; 128+n if signal n ended it; 125 if debox failed, \
-        126 if the command cannot be executed, 127 if it is not found, 2 for a usage error."
+        126 if the command cannot be executed, 127 if it is not found, 2 for a usage error. It stays \
+        the command's if standard error does not take the report; a report that --output FILE does not \
+        take is a failure of debox, and goes to standard error."
     )]
     Run(Run),
     /// Report on a process that is already running
     #[command(
         after_help = "Examples:\n  debox attach -p $(pidof -s nginx) --for 10s\n  \
         debox attach -p $(pidof -s nginx) --for 1m --trigger 'longest > 1ms && label != epoll'\n\n\
-        Ends with the process, after --for, or with Ctrl-C."
+        Ends with the process, after --for, or with Ctrl-C.\n\n\
+        Exit status: 0; 125 if debox failed, or the report cannot be written; 2 for a usage error."
     )]
     Attach(Attach),
     /// Keep every record of a program's calls in a Parquet file

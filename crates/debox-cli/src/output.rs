@@ -1,10 +1,11 @@
 //! Where the report goes. Standard output belongs to the command.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::path::PathBuf;
 
 use anyhow::{bail, Result};
 use debox::report::Report;
+use debox_console::Allowed;
 use debox_files::output;
 
 use crate::options::{Format, Measure};
@@ -31,18 +32,37 @@ impl Output {
 
     pub fn write(&self, report: &Report) -> Result<()> {
         let Some(path) = &self.file else {
-            let stderr = io::stderr();
-            let color = stderr.is_terminal() && std::env::var_os("NO_COLOR").is_none();
-            return Ok(self.format_to(&mut stderr.lock(), report, color)?);
+            return Ok(self.to_standard_error(report)?);
         };
         let mut bytes = Vec::new();
         self.format_to(&mut bytes, report, false)?;
         if let Err(error) = output::replace(path, &bytes) {
             // The measurement is worth more than the order that standard error is kept in.
-            io::stderr().write_all(&bytes)?;
-            bail!("{error:#} (the report is printed above)");
+            let above = match self.to_standard_error(report) {
+                Ok(()) => " (the report is printed above)",
+                Err(_) => "",
+            };
+            bail!("{error:#}{above}");
         }
         Ok(())
+    }
+
+    /// The same where the exit status is the command's: it stays that, even if standard error does not
+    /// take the report.
+    pub fn write_after_command(&self, report: &Report) -> Result<()> {
+        match self.write(report) {
+            Err(_) if self.file.is_none() => Ok(()),
+            written => written,
+        }
+    }
+
+    fn to_standard_error(&self, report: &Report) -> io::Result<()> {
+        let allowed = match self.format {
+            Format::Json => Allowed::Json,
+            Format::Table => debox_console::error_colours(),
+        };
+        let color = allowed == Allowed::Colours;
+        debox_console::print_error(allowed, |out| self.format_to(out, report, color))
     }
 
     fn format_to(&self, out: &mut impl Write, report: &Report, color: bool) -> io::Result<()> {
@@ -63,6 +83,15 @@ impl Output {
     }
 }
 
+/// A reader who has gone has seen enough.
+pub fn quiet_if_closed(error: anyhow::Error) -> Result<()> {
+    let kind = error.downcast_ref().map(io::Error::kind);
+    match kind == Some(io::ErrorKind::BrokenPipe) {
+        true => Ok(()),
+        false => Err(error),
+    }
+}
+
 /// The tables of a report on standard error.
 pub fn print(report: &Report) -> Result<()> {
     let output = Output {
@@ -70,7 +99,7 @@ pub fn print(report: &Report) -> Result<()> {
         file: None,
         all: false,
     };
-    output.write(report)
+    output.write_after_command(report)
 }
 
 /// Columns of the terminal that a descriptor is, or 100.

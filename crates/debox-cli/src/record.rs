@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context, Result};
 use debox::{Outcome, Recorder};
+use debox_console::say;
 use debox_history::Lost;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -84,7 +85,7 @@ pub fn record(arguments: Record) -> Result<u8> {
             command.release()?;
             record_command(&mut recorder, &mut sink, &command).unwrap_or_else(|error| {
                 // The command is not to suffer from it.
-                eprintln!("debox: the recording ends here: {error:#}");
+                say!("debox: the recording ends here: {error:#}");
                 sink.take_no_more();
                 command.wait()
             })
@@ -104,7 +105,7 @@ pub fn record(arguments: Record) -> Result<u8> {
     };
     let ended = finish(recorder, sink, outcome, arguments.report);
     match ended {
-        Err(error) if program.is_some() => eprintln!("debox: the recording has no end: {error:#}"),
+        Err(error) if program.is_some() => say!("debox: the recording has no end: {error:#}"),
         ended => ended?,
     }
     Ok(status as u8)
@@ -125,11 +126,11 @@ fn finish(
     if wants_report {
         output::print(&report)?;
     }
-    say(&written?);
+    say_written(&written?);
     // The report has said it.
     if !wants_report {
         for sentence in &report.unseen {
-            eprintln!("debox: {sentence}");
+            say!("debox: {sentence}");
         }
     }
     Ok(())
@@ -205,35 +206,33 @@ fn take_in(recorder: &mut Recorder, sink: &mut Sink, progress: &ProgressBar) -> 
     }
     sink.tick(recorder)?;
     for note in sink.take_notes() {
-        progress.suspend(|| eprintln!("debox: {note}"));
+        progress.suspend(|| say!("debox: {note}"));
     }
     if WRITE.swap(false, Ordering::Relaxed) {
         let written = sink.write_flight(recorder);
         progress.suspend(|| match written {
-            Ok(Some(written)) => say(&written),
-            Ok(None) => eprintln!("debox: SIGUSR1 writes nothing without --flight"),
+            Ok(Some(written)) => say_written(&written),
+            Ok(None) => say!("debox: SIGUSR1 writes nothing without --flight"),
             Err(error) => {
-                eprintln!(
-                    "debox: the flight recorder was not written: {error:#}; it goes on in memory"
-                );
+                say!("debox: the flight recorder was not written: {error:#}; it goes on in memory");
             }
         });
     }
     Ok(())
 }
 
-fn say(written: &Written) {
+fn say_written(written: &Written) {
     match written.files.as_slice() {
-        [] if written.flights > 0 => eprintln!(
+        [] if written.flights > 0 => say!(
             "debox: the flight recorder was written {}; what came since was not",
             match written.flights {
                 1 => "once".to_string(),
                 times => format!("{times} times"),
             }
         ),
-        [] => eprintln!("debox: no records were written"),
-        files if written.rows == 0 => eprintln!("debox: 0 records in {}", files.join(", ")),
-        files => eprintln!(
+        [] => say!("debox: no records were written"),
+        files if written.rows == 0 => say!("debox: 0 records in {}", files.join(", ")),
+        files => say!(
             "debox: {} of {} in {} ({}, {} bytes per record)",
             units::counted(written.rows, "record"),
             units::time(written.span_ns),
@@ -248,7 +247,7 @@ fn say(written: &Written) {
         ..written.lost
     };
     if !lost.is_none() {
-        eprintln!(
+        say!(
             "debox: lost: {} records, {} sleeps, {} stacks, {} threads, {} events (see --buffer and \
              --max-threads)",
             units::count(lost.records),
@@ -259,13 +258,13 @@ fn say(written: &Written) {
         );
     }
     for gap in &written.gaps {
-        eprintln!("debox: {gap}");
+        say!("debox: {gap}");
     }
     if let Some(failure) = &written.failure {
-        eprintln!("debox: {failure}");
+        say!("debox: {failure}");
     }
     if written.dropped_early > 0 {
-        eprintln!(
+        say!(
             "debox: --flight-memory was too small: {} s of the records went before their time",
             written.dropped_early
         );
@@ -283,8 +282,8 @@ pub fn repair(arguments: &Repair) -> Result<u8> {
         }
     };
     match repaired {
-        None => eprintln!("debox: {} is whole", place.display()),
-        Some(repaired) => eprintln!(
+        None => say!("debox: {} is whole", place.display()),
+        Some(repaired) => say!(
             "debox: {} has {} records now, {} of them from its tail; {} of a group that was not \
              whole are gone",
             place.display(),

@@ -4,12 +4,13 @@ mod slowest;
 mod tables;
 mod user_level;
 
-use std::io::{self, IsTerminal, Write};
+use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use debox_console::Allowed;
 use debox_files::{output, same};
 use debox_history::History;
 use debox_report::{analyze, page, Analysis};
@@ -52,31 +53,21 @@ pub fn report(arguments: Report) -> Result<u8> {
         bytes.push(b'\n');
         if path == Path::new("-") {
             quiet = true;
-            ignore_closed(io::stdout().lock().write_all(&bytes))?;
+            debox_console::print(Allowed::Json, |out| out.write_all(&bytes))?;
         } else {
             output::replace(path, &bytes)?;
         }
     }
     if !quiet {
-        let stdout = io::stdout();
+        let allowed = debox_console::colours();
         let options = TableOptions {
-            color: stdout.is_terminal() && std::env::var_os("NO_COLOR").is_none(),
+            color: allowed == Allowed::Colours,
             width: terminal_width(1),
             all: arguments.all,
         };
-        let mut text = Vec::new();
-        tables::print(&mut text, report, &options)?;
-        ignore_closed(stdout.lock().write_all(&text))?;
+        debox_console::print(allowed, |out| tables::print(out, report, &options))?;
     }
     Ok(0)
-}
-
-/// Whoever reads may have seen enough.
-fn ignore_closed(result: io::Result<()>) -> Result<()> {
-    match result {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        other => other.context("cannot write to standard output"),
-    }
 }
 
 /// The report takes the place of no file that it is made of.
@@ -103,7 +94,7 @@ fn read(history: &History, what: &'static str) -> Result<Analysis> {
     bar.set_style(ProgressStyle::with_template(style).context("the bar's template is wrong")?);
     bar.set_message(what);
     let (begin, shown) = (Instant::now(), AtomicU64::new(0));
-    let wanted = io::stderr().is_terminal();
+    let wanted = debox_console::error_is_read();
     let analysis = analyze(history, threads, &|rows| {
         bar.inc(rows);
         let is_late = wanted && begin.elapsed() >= QUICK;

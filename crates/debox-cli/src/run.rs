@@ -63,7 +63,7 @@ pub fn run(arguments: Run) -> Result<u8> {
             .collect(),
         exit_status: Some(status),
     })?;
-    output.write(&report)?;
+    output.write_after_command(&report)?;
     Ok(status as u8)
 }
 

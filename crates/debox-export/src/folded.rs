@@ -5,6 +5,7 @@ use std::io::Write;
 
 use anyhow::{Context, Result};
 use debox::history::{Call, Text};
+use debox_console::printable;
 use debox_history::File;
 
 use crate::frames;
@@ -91,9 +92,5 @@ fn push(line: &mut String, frame: &str) {
     if !line.is_empty() {
         line.push(';');
     }
-    line.extend(frame.chars().map(|c| match c {
-        ';' => ':',
-        c if c.is_control() => ' ',
-        c => c,
-    }));
+    line.push_str(&printable(frame).replace(';', ":"));
 }

@@ -4,6 +4,7 @@
 //! `docs/export.md` says what each format shows. All of them go over the records once, in order; how
 //! much memory that takes depends on how many threads and different texts there are, and not on how
 //! many records.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod folded;
 mod frames;

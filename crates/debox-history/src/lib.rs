@@ -2,6 +2,7 @@
 //!
 //! `docs/history.md` describes the columns. [`Writer`] keeps a file that can be read at any time;
 //! [`History`] reads files, also those of a recorder that was killed.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod careful;
 mod columns;

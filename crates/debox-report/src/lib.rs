@@ -3,6 +3,7 @@
 //! [`analyze`] goes through the rows once ([`scan`](mod@scan)), with bounded memory, and makes a
 //! [`Report`]: findings in sentences, and the figures that they rest on. [`page`](mod@page) draws it
 //! as one HTML page that needs no network. `docs/report.md` is the user's side.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod aggregate;
 mod build;

@@ -6,6 +6,8 @@ use anyhow::{bail, Context, Result};
 
 use crate::report::Report;
 
+mod shown;
+
 const TEMPLATE: &str = include_str!("../page/page.html");
 const STYLE: &str = include_str!("../page/style.css");
 /// Of every page, and of the report's.
@@ -56,7 +58,7 @@ impl Page<'_> {
             );
         }
         // In a script, `<` could end it; in JSON it stands in texts only.
-        let data = serde_json::to_string(data)
+        let data = shown::to_string(data)
             .context("the report cannot be written as JSON")?
             .replace('<', "\\u003c");
         let mut licences = String::with_capacity(LICENCES.len());

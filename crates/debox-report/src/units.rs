@@ -64,7 +64,13 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
         "h" => 3600.0,
         _ => return Err("the unit must be ns, us, ms, s, m or h".to_string()),
     };
-    Duration::try_from_secs_f64(seconds * scale).map_err(|error| error.to_string())
+    let duration =
+        Duration::try_from_secs_f64(seconds * scale).map_err(|error| error.to_string())?;
+    // A clock that adds more than this to itself overflows.
+    match i64::try_from(duration.as_nanos()) {
+        Ok(_) => Ok(duration),
+        Err(_) => Err("the longest time is 292 years".to_string()),
+    }
 }
 
 /// A size in bytes: `100M`, `1.5G`, `4096`; powers of 1024.

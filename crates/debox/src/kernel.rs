@@ -4,6 +4,7 @@ pub(crate) mod objects;
 mod types;
 
 use std::fs;
+use std::io::Write;
 
 use anyhow::{bail, Result};
 
@@ -98,7 +99,9 @@ pub fn has_bpf_privilege() -> bool {
 /// libbpf's own messages go nowhere unless asked for: errors come back as results.
 pub(crate) fn silence_libbpf() {
     fn show(_: libbpf_rs::PrintLevel, message: String) {
-        eprint!("{message}");
+        let _ = debox_console::print_error(debox_console::Allowed::Text, |out| {
+            out.write_all(message.as_bytes())
+        });
     }
     if std::env::var_os("DEBOX_VERBOSE").is_some() {
         libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Debug, show)));

@@ -2,6 +2,7 @@
 //!
 //! A [`Session`] is the probes at work; [`Session::finish`] turns what they measured into a
 //! [`report::Report`].
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod broker;
 mod callers;

@@ -1,9 +1,9 @@
 //! `latlab analyze`.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::PathBuf;
 
-use anyhow::{bail, ensure, Context, Result};
+use anyhow::{bail, ensure, Result};
 use clap::{Args, ValueEnum};
 use debox_files::{output, same};
 use debox_history::History;
@@ -166,12 +166,10 @@ pub fn analyze(arguments: &Analyze, out: &mut dyn Write, width: usize) -> Result
     }
     match arguments.format {
         Format::Json => {
-            serde_json::to_writer_pretty(&mut *out, &report)
-                .map_err(io::Error::from)
-                .and_then(|()| writeln!(out))
-                .or_else(quiet_if_closed)?;
+            serde_json::to_writer_pretty(&mut *out, &report)?;
+            writeln!(out)?;
         }
-        Format::Text => text::print(out, &report, width).or_else(quiet_if_closed)?,
+        Format::Text => text::print(out, &report, width)?,
     }
     Ok(())
 }
@@ -227,14 +225,6 @@ fn sort(runs: &mut [Measured]) {
         let ((a_bytes, a_load), (b_bytes, b_load)) = (key(a), key(b));
         a_bytes.cmp(&b_bytes).then(a_load.total_cmp(&b_load))
     });
-}
-
-/// Whoever reads may have seen enough.
-fn quiet_if_closed(error: io::Error) -> Result<()> {
-    if error.kind() == io::ErrorKind::BrokenPipe {
-        return Ok(());
-    }
-    Err(error).context("cannot write to standard output")
 }
 
 impl Analyze {

@@ -5,6 +5,7 @@
 //! history of `debox record`, burstiness and causes. [`command`] is `latlab analyze`, and
 //! [`page`](mod@page) draws.
 //! `docs/latlab-analysis.md` has the formulas and where in the papers they stand.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod command;
 mod compare;

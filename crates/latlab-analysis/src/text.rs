@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, TableStyle, Width};
+use debox_console::printable;
 use debox_report::units;
 
 use crate::compare::{Comparison, Verdict};
@@ -43,19 +44,6 @@ fn between((low, high): &Bounds, unit: Unit) -> String {
     format!("{} to {}", side(low), side(high))
 }
 
-/// What is in a file or came over the network must not steer a terminal.
-pub fn printable(text: &str) -> String {
-    text.chars()
-        .map(|c| {
-            if c.is_control() {
-                char::REPLACEMENT_CHARACTER
-            } else {
-                c
-            }
-        })
-        .collect()
-}
-
 pub struct Grid(Table);
 
 impl Grid {
@@ -86,8 +74,11 @@ impl Grid {
     }
 
     pub fn row<S: AsRef<str>>(&mut self, cells: impl IntoIterator<Item = S>) {
-        self.0
-            .add_row(cells.into_iter().map(|cell| printable(cell.as_ref())));
+        self.0.add_row(
+            cells
+                .into_iter()
+                .map(|cell| printable(cell.as_ref()).into_owned()),
+        );
     }
 
     pub fn print(&self, out: &mut dyn Write) -> io::Result<()> {
@@ -99,7 +90,7 @@ impl Grid {
 }
 
 pub fn heading(out: &mut dyn Write, text: &str) -> io::Result<()> {
-    writeln!(out, "\n{text}")
+    writeln!(out, "\n{}", printable(text))
 }
 
 /// Indented, and broken at the terminal's width.

@@ -1,11 +1,13 @@
 //! `latlab disk`.
 
 use std::fs;
-use std::path::PathBuf;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{ensure, Context, Result};
 use clap::{Args, Subcommand};
+use debox_console::{printable, Allowed};
 
 use crate::check::{check, median, ms, Checked};
 use crate::daemon::serve;
@@ -138,9 +140,10 @@ pub fn run(options: Options) -> Result<()> {
         Action::Check { name, json } => {
             let checked = check(&Disk::named(&name)?)?;
             if json {
-                println!("{}", serde_json::to_string_pretty(&checked)?);
+                let text = serde_json::to_string_pretty(&checked)?;
+                debox_console::print(Allowed::Json, |out| writeln!(out, "{text}"))?;
             } else {
-                print(&checked);
+                print(&checked)?;
             }
             checked.require_slow()
         }
@@ -187,10 +190,7 @@ fn put_up(up: Up) -> Result<()> {
     }
     let checked = check(&disk).and_then(|checked| checked.require_slow().map(|()| checked));
     match checked {
-        Ok(checked) => {
-            print(&checked);
-            Ok(())
-        }
+        Ok(checked) => print(&checked),
         Err(error) => {
             disk.down(false)
                 .context("and it cannot be taken down again")?;
@@ -199,44 +199,59 @@ fn put_up(up: Up) -> Result<()> {
     }
 }
 
-fn print(checked: &Checked) {
-    let line = |what: &str, times: &[u64]| {
-        let tail = times.get(times.len() * 9 / 10).copied().unwrap_or(0);
-        println!("{what:<16} {:>10.3} {:>10.3}", ms(median(times)), ms(tail));
-    };
-    println!("{:<16} {:>10} {:>10}", "", "p50 ms", "p90 ms");
-    line("cold open", &checked.cold_open_ns);
-    line("cold 4 KiB read", &checked.cold_read_ns);
-    line("warm open", &checked.warm_open_ns);
-    line("warm 4 KiB read", &checked.warm_read_ns);
+fn print(checked: &Checked) -> Result<()> {
+    debox_console::print(Allowed::Text, |out| {
+        writeln!(out, "{:<16} {:>10} {:>10}", "", "p50 ms", "p90 ms")?;
+        for (what, times) in [
+            ("cold open", &checked.cold_open_ns),
+            ("cold 4 KiB read", &checked.cold_read_ns),
+            ("warm open", &checked.warm_open_ns),
+            ("warm 4 KiB read", &checked.warm_read_ns),
+        ] {
+            let tail = times.get(times.len() * 9 / 10).copied().unwrap_or(0);
+            let (middle, tail) = (ms(median(times)), ms(tail));
+            writeln!(out, "{what:<16} {middle:>10.3} {tail:>10.3}")?;
+        }
+        Ok(())
+    })?;
+    Ok(())
 }
 
 fn show() -> Result<()> {
     let disks = Disk::all()?;
-    if disks.is_empty() {
-        println!("no disk is up");
-    }
-    for disk in disks {
-        println!("{} on {}", disk.name, disk.mount_point.display());
-        println!("  image       {}", disk.image.display());
-        println!(
-            "  speed       {} us a request, {} us in sequence, {} MB/s, depth {}",
-            disk.parameters.service_us,
-            disk.parameters.sequential_us,
-            disk.parameters.bytes_per_second / 1_000_000,
-            disk.parameters.depth
-        );
-        if !disk.is_served() {
-            println!(
-                "  its process has ended: every read fails; `latlab disk down {}`",
-                disk.name
-            );
-        } else if let Ok(status) = disk.status() {
-            println!(
-                "  served      {} requests, {} waiting",
-                status["served"], status["waiting"]
-            );
+    debox_console::print(Allowed::Text, |out| {
+        if disks.is_empty() {
+            writeln!(out, "no disk is up")?;
         }
+        disks.iter().try_for_each(|disk| show_one(out, disk))
+    })?;
+    Ok(())
+}
+
+fn show_one(out: &mut impl Write, disk: &Disk) -> io::Result<()> {
+    let shown = |path: &Path| printable(&path.display().to_string()).into_owned();
+    let name = printable(&disk.name);
+    writeln!(out, "{name} on {}", shown(&disk.mount_point))?;
+    writeln!(out, "  image       {}", shown(&disk.image))?;
+    writeln!(
+        out,
+        "  speed       {} us a request, {} us in sequence, {} MB/s, depth {}",
+        disk.parameters.service_us,
+        disk.parameters.sequential_us,
+        disk.parameters.bytes_per_second / 1_000_000,
+        disk.parameters.depth
+    )?;
+    if !disk.is_served() {
+        writeln!(
+            out,
+            "  its process has ended: every read fails; `latlab disk down {name}`"
+        )?;
+    } else if let Ok(status) = disk.status() {
+        writeln!(
+            out,
+            "  served      {} requests, {} waiting",
+            status["served"], status["waiting"]
+        )?;
     }
     Ok(())
 }

@@ -5,6 +5,7 @@
 //! given speed would. A loop device with direct I/O stands on it, and ext4 on that. Limits of the block
 //! layer (blkio) do not slow metadata reads, and a network file system is slow for every `open`, the
 //! cached ones too.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod check;
 mod command;

@@ -1,9 +1,11 @@
 //! `latlab compare`: two servers in turn.
 
+use std::io::{self, Write};
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{ensure, Result};
+use debox_console::printable;
 use latlab::run::Plan;
 use latlab::signals::{unless_interrupted, Interrupted};
 use latlab::summary::Summary;
@@ -11,6 +13,7 @@ use latlab::units::{count, time};
 use serde::Serialize;
 
 use crate::options::{Compare, Format, Target};
+use crate::output;
 use crate::plan::{ns, of_what, open_loop, ready, replayed_log};
 use crate::procedure::{judge, new_directory, run_whole, Spread};
 use crate::progress::step;
@@ -126,8 +129,8 @@ pub fn compare(arguments: &Compare) -> Result<u8> {
         b_runs,
     };
     match arguments.format {
-        Format::Json => println!("{}", serde_json::to_string_pretty(&result)?),
-        Format::Text => print(&result),
+        Format::Json => output::json(&result)?,
+        Format::Text => output::text(|out| print(out, &result))?,
     }
     let runs = result.a_runs.iter().chain(&result.b_runs);
     Ok(judge(runs, result.interrupted))
@@ -190,30 +193,33 @@ fn compared(a_runs: &[Summary], b_runs: &[Summary]) -> Vec<Compared> {
     all
 }
 
-fn print(result: &Comparison) {
-    println!("a: {}\nb: {}\n", result.a, result.b);
-    println!("{:<11} {:>10} {:>10} {:>7}", "", "a", "b", "b/a");
+fn print(out: &mut impl Write, result: &Comparison) -> io::Result<()> {
+    let (a, b) = (printable(&result.a), printable(&result.b));
+    writeln!(out, "a: {a}\nb: {b}\n")?;
+    writeln!(out, "{:<11} {:>10} {:>10} {:>7}", "", "a", "b", "b/a")?;
     for (compared, (_, name)) in result.measures.iter().zip(MEASURES) {
         let ratio = compared.ratio;
         let verdict = match compared.differs {
             true => String::new(),
             false => "  no difference shown".to_string(),
         };
-        println!(
+        writeln!(
+            out,
             "{name:<11} {:>10} {:>10} {:>7.3} ({:.3} to {:.3}){verdict}",
             compared.measure.show(compared.a.median),
             compared.measure.show(compared.b.median),
             ratio.median,
             ratio.least,
             ratio.greatest
-        );
+        )?;
     }
     let errors =
         |runs: &[Summary]| -> u64 { runs.iter().flat_map(|run| run.errors.values()).sum() };
-    println!(
+    writeln!(
+        out,
         "{:<11} {:>10} {:>10}",
         "errors",
         count(errors(&result.a_runs)),
         count(errors(&result.b_runs))
-    );
+    )
 }

@@ -10,6 +10,7 @@ use latlab::units::count;
 use serde::Serialize;
 
 use crate::options::{Conform, Format};
+use crate::output;
 use crate::plan::{of_what, ready};
 use crate::procedure::{judge, run_whole};
 use crate::progress::{step, Progress};
@@ -79,13 +80,13 @@ pub fn conform(arguments: &Conform) -> Result<u8> {
             break;
         }
         if arguments.format == Format::Text {
-            println!(
+            output::line(&format!(
                 "{:>7} connections: {:.1} % conform, {:.2} % of {} requests failed",
                 count(u64::from(next)),
                 100.0 * tried.conforming,
                 100.0 * tried.failing,
                 count(tried.run.requests)
-            );
+            ))?;
         }
         match tried.well {
             true => well = next,
@@ -104,13 +105,13 @@ pub fn conform(arguments: &Conform) -> Result<u8> {
     result.score = well;
     result.at_least = too_many.is_none();
     match arguments.format {
-        Format::Json => println!("{}", serde_json::to_string_pretty(&result)?),
-        Format::Text => println!(
+        Format::Json => output::json(&result)?,
+        Format::Text => output::line(&format!(
             "{}: {}{} simultaneous connections",
             result.server,
             if result.at_least { "at least " } else { "" },
             count(u64::from(result.score))
-        ),
+        ))?,
     }
     let runs = result.tried.iter().map(|tried| &tried.run);
     Ok(judge(runs, result.interrupted))

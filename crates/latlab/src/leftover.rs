@@ -83,7 +83,7 @@ pub fn remove(directory: &Path) -> Option<String> {
 /// Says what was found and done, each sentence on a line of its own.
 pub fn say(sentences: &[String]) {
     for sentence in sentences {
-        eprintln!("latlab: {sentence}");
+        debox_console::say!("latlab: {sentence}");
     }
 }
 

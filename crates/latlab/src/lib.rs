@@ -14,6 +14,7 @@
 //! are known, to test all of this with. [`signals`] has latlab undo all of it when it is told to end;
 //! [`leftover`] finds what it could not undo because it was killed, [`processes`] tells its servers from all
 //! others, and [`recover`] reads its rows.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod confine;
 pub mod content;

@@ -1,9 +1,11 @@
 //! `latlab`: finds out where the latency of an HTTP server comes from.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod compare;
 mod conform;
 mod manual;
 mod options;
+mod output;
 mod plan;
 mod procedure;
 mod progress;
@@ -17,7 +19,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use clap::Parser;
+use debox_console::{printable, say, Allowed};
 use latlab::fileset::{self, FileSet};
 use latlab::programmed::{self, Program};
 use latlab::recover::{self, recover};
@@ -34,7 +36,10 @@ const FAILED: u8 = 125;
 
 fn main() -> ExitCode {
     debox_files::output::survive_file_limit();
-    let cli = Cli::parse();
+    let cli = match debox_console::parse::<Cli>("latlab", FAILED) {
+        Ok(cli) => cli,
+        Err(status) => return ExitCode::from(status),
+    };
     let done = match cli.subcommand {
         Subcommand::Fileset(Fileset::Create(arguments)) => create(&arguments),
         Subcommand::Run(arguments) => load(&arguments),
@@ -56,7 +61,7 @@ fn main() -> ExitCode {
     match done {
         Ok(status) => ExitCode::from(status),
         Err(error) => {
-            eprintln!("latlab: {error:#}");
+            debox_console::say_error("latlab", &format!("{error:#}"));
             ExitCode::from(FAILED)
         }
     }
@@ -74,13 +79,13 @@ fn create(arguments: &Create) -> Result<u8> {
     let progress = Progress::bytes(set.bytes());
     let created = fileset::create(&arguments.directory, set, |done| progress.set(done, ""))?;
     progress.end();
-    println!(
+    output::line(&format!(
         "{}: {} files written ({}), {} were there",
         arguments.directory.display(),
         units::count(created.written),
         units::bytes(created.bytes),
         units::count(created.kept)
-    );
+    ))?;
     Ok(0)
 }
 
@@ -93,8 +98,11 @@ fn load(arguments: &Run) -> Result<u8> {
     let plan = plan::of_run(&ready, arguments)?;
     let summary = procedure::run_once(&plan)?;
     match arguments.format {
-        Format::Json => println!("{}", serde_json::to_string_pretty(&summary)?),
-        Format::Text => print!("{}", summary.text(arguments.output.as_deref())),
+        Format::Json => output::json(&summary)?,
+        Format::Text => {
+            let text = summary.text(arguments.output.as_deref());
+            output::text(|out| out.write_all(text.as_bytes()))?;
+        }
     }
     Ok(if summary.refused.is_some() {
         NOT_VALID
@@ -116,7 +124,7 @@ fn recover_left(arguments: &Recover) -> Result<u8> {
         done.push("nothing is left of a killed latlab".to_string());
     }
     for sentence in done {
-        println!("{sentence}");
+        output::line(&sentence)?;
     }
     Ok(0)
 }
@@ -128,24 +136,30 @@ fn recover_rows(spool: &Path, output: &Path, arguments: &Recover) -> Result<u8> 
     };
     let recovered = recover(spool, output, options)?;
     for left_out in &recovered.left_out {
-        eprintln!("latlab: {left_out}");
+        say!("latlab: {left_out}");
     }
     let planned = recovered.duration_ns.map_or(String::new(), |ns| {
         format!(" of a run that was to take {}", units::time(ns))
     });
-    println!(
+    output::line(&format!(
         "{}: {} requests, {} of them failed, from the first {}{planned}",
         output.display(),
         units::count(recovered.rows),
         units::count(recovered.failures),
         units::time(recovered.last_ns)
-    );
+    ))?;
     Ok(0)
 }
 
 fn analyze(arguments: &latlab_analysis::command::Analyze) -> Result<u8> {
     let width = terminal_width().unwrap_or(110);
-    latlab_analysis::command::analyze(arguments, &mut std::io::stdout().lock(), width)?;
+    let mut printed = Vec::new();
+    latlab_analysis::command::analyze(arguments, &mut printed, width)?;
+    let allowed = match arguments.format {
+        latlab_analysis::command::Format::Json => Allowed::Json,
+        latlab_analysis::command::Format::Text => Allowed::Text,
+    };
+    debox_console::print(allowed, |out| out.write_all(&printed))?;
     Ok(0)
 }
 
@@ -160,21 +174,26 @@ fn terminal_width() -> Option<usize> {
 }
 
 fn list_servers(arguments: &Servers) -> Result<u8> {
-    for server in servers::known(arguments.servers.as_deref())? {
-        let missing = match server.program() {
-            Some(_) => "",
-            None => " (not installed)",
-        };
-        println!("{:<16} {}{missing}", server.name, server.about);
-        let parameters: Vec<String> = server
-            .parameters
-            .iter()
-            .map(|(name, value)| format!("{name}={value}"))
-            .collect();
-        if !parameters.is_empty() {
-            println!("{:<16} {}", "", parameters.join(", "));
+    let known = servers::known(arguments.servers.as_deref())?;
+    output::text(|out| {
+        for server in known {
+            let missing = match server.program() {
+                Some(_) => "",
+                None => " (not installed)",
+            };
+            let (name, about) = (printable(&server.name), printable(&server.about));
+            writeln!(out, "{name:<16} {about}{missing}")?;
+            let parameters: Vec<String> = server
+                .parameters
+                .iter()
+                .map(|(name, value)| format!("{name}={value}"))
+                .collect();
+            if !parameters.is_empty() {
+                writeln!(out, "{:<16} {}", "", printable(&parameters.join(", ")))?;
+            }
         }
-    }
+        Ok(())
+    })?;
     Ok(0)
 }
 
@@ -182,8 +201,7 @@ fn serve(arguments: Server) -> Result<u8> {
     latlab::sys::raise_descriptors().context("cannot ask for the number of descriptors")?;
     let listener = TcpListener::bind(&arguments.listen)
         .with_context(|| format!("cannot listen at {}", arguments.listen))?;
-    println!("listening at {}", listener.local_addr()?);
-    std::io::stdout().flush()?;
+    output::line(&format!("listening at {}", listener.local_addr()?))?;
     let set = FileSet {
         seed: arguments.seed,
         directories: 1,

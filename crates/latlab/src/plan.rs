@@ -198,7 +198,7 @@ fn say_once(text: String) {
     static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
     if let Ok(mut said) = SAID.lock() {
         if !said.contains(&text) {
-            eprintln!("latlab: {text}");
+            debox_console::say!("latlab: {text}");
             said.push(text);
         }
     }

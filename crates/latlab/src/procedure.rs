@@ -1,8 +1,10 @@
 //! Procedures of several runs.
 
+use std::io::{self, Write};
 use std::path::Path;
 
 use anyhow::{ensure, Context, Result};
+use debox_console::{printable, Allowed};
 use latlab::run::{run, Plan};
 use latlab::signals::{unless_interrupted, Interrupted};
 use latlab::summary::Summary;
@@ -10,6 +12,7 @@ use latlab::units::{count, time};
 use serde::Serialize;
 
 use crate::options::{Capacity, Format, Profile};
+use crate::output;
 use crate::plan::{of_what, open_loop, ready};
 use crate::progress::{step, Progress};
 use crate::NOT_VALID;
@@ -207,7 +210,7 @@ pub fn judge<'a>(runs: impl IntoIterator<Item = &'a Summary>, interrupted: bool)
 
 pub fn status(troubles: &[String]) -> u8 {
     for trouble in troubles {
-        eprintln!("latlab: NOT VALID: {trouble}");
+        debox_console::say!("latlab: NOT VALID: {trouble}");
     }
     if troubles.is_empty() {
         0
@@ -227,15 +230,15 @@ pub fn capacity(arguments: &Capacity) -> Result<u8> {
     )?;
     let result = measure_capacity(&plan, arguments.repeats)?;
     match arguments.format {
-        Format::Json => println!("{}", serde_json::to_string_pretty(&result)?),
-        Format::Text => println!(
+        Format::Json => output::json(&result)?,
+        Format::Text => output::line(&format!(
             "{}: {} requests/s ({} to {} in {} runs)",
             result.url,
             count(result.rps.median.round() as u64),
             count(result.rps.least.round() as u64),
             count(result.rps.greatest.round() as u64),
             result.runs.len()
-        ),
+        ))?,
     }
     Ok(judge(&result.runs, result.interrupted))
 }
@@ -358,35 +361,39 @@ pub fn profile(arguments: &Profile) -> Result<u8> {
     let summary = directory.join("summary.json");
     debox_files::output::replace(&summary, text.as_bytes())?;
     match arguments.format {
-        Format::Json => println!("{text}"),
-        Format::Text => print_profile(&result),
+        Format::Json => debox_console::print(Allowed::Json, |out| writeln!(out, "{text}"))?,
+        Format::Text => output::text(|out| print_profile(out, &result))?,
     }
     let of_capacity = result.capacity.iter().flat_map(|capacity| &capacity.runs);
     let of_loads = result.loads.iter().flat_map(|load| &load.runs);
     Ok(judge(of_capacity.chain(of_loads), result.interrupted))
 }
 
-fn print_profile(result: &ProfileResult) {
-    println!(
+fn print_profile(out: &mut impl Write, result: &ProfileResult) -> io::Result<()> {
+    writeln!(
+        out,
         "{}: capacity {} requests/s",
-        result.url,
+        printable(&result.url),
         count(result.capacity_rps.round() as u64)
-    );
-    println!("\nFrom the intended start; medians over the repeats");
-    println!(
+    )?;
+    writeln!(out, "\nFrom the intended start; medians over the repeats")?;
+    writeln!(
+        out,
         "{:>6} {:>9}{}",
         "load",
         "offered",
         columns(&Figures::HEADING)
-    );
+    )?;
     for load in &result.loads {
-        println!(
+        writeln!(
+            out,
             "{:>6.3} {:>9}{}",
             load.load,
             count(load.offered_rps.round() as u64),
             columns(&load.figures.row())
-        );
+        )?;
     }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! What takes longer than two seconds shows how far it is, if somebody is there to see it.
 
-use std::io::{self, IsTerminal};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use debox_console::{error_is_read, printable};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use latlab::units::count;
 
@@ -14,7 +14,7 @@ static STEP: Mutex<String> = Mutex::new(String::new());
 
 /// Says what the next runs are, as in "load 0.5, run 3 of 9".
 pub fn step(what: &str) {
-    *STEP.lock().unwrap_or_else(PoisonError::into_inner) = format!("{what}: ");
+    *STEP.lock().unwrap_or_else(PoisonError::into_inner) = format!("{}: ", printable(what));
 }
 
 pub struct Progress {
@@ -46,7 +46,7 @@ impl Progress {
     }
 
     pub fn set(&self, position: u64, message: &str) {
-        if self.bar.is_hidden() && self.begun.elapsed() > PATIENCE && io::stderr().is_terminal() {
+        if self.bar.is_hidden() && self.begun.elapsed() > PATIENCE && error_is_read() {
             self.bar.set_draw_target(ProgressDrawTarget::stderr());
         }
         self.bar.set_position(position);

@@ -13,6 +13,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{ensure, Context, Result};
+use debox_console::{printable, Allowed};
 use debox_history::History;
 use latlab::fileset::{self, FileSet};
 use latlab::load::Mode;
@@ -25,6 +26,7 @@ use latlab_analysis::read::{read, Options};
 use latlab_analysis::report::{measure, Report, RunReport, Settings};
 
 use crate::options::{Conditions, Format, MixOption, Study, Target, What};
+use crate::output;
 use crate::plan::{self, ns, of_what, open_loop, Ready};
 use crate::procedure::{measure_capacity, measure_loads, new_directory, run_whole};
 use crate::progress::step;
@@ -198,14 +200,14 @@ fn write(found: &Found, arguments: &Study) -> Result<u8> {
         Some(why) => say(&format!("no page was drawn, because {why}")),
     }
     match arguments.format {
-        Format::Json => println!("{json}"),
+        Format::Json => debox_console::print(Allowed::Json, |out| writeln!(out, "{json}"))?,
         Format::Text => {
-            let mut out = std::io::stdout().lock();
             let width = terminal_width().unwrap_or(110);
-            // Whoever reads may have seen enough.
-            let _ = words::text(&mut out, found, width);
-            let page = arguments.output.join("study.html");
-            let _ = writeln!(out, "\nPage: {}", page.display());
+            let page = arguments.output.join("study.html").display().to_string();
+            output::text(|out| {
+                words::text(out, found, width)?;
+                writeln!(out, "\nPage: {}", printable(&page))
+            })?;
         }
     }
     let runs = found.servers.iter().flat_map(|server| {
@@ -224,7 +226,7 @@ fn write(found: &Found, arguments: &Study) -> Result<u8> {
 }
 
 fn say(text: &str) {
-    eprintln!("latlab: {text}");
+    debox_console::say!("latlab: {text}");
 }
 
 fn one_server(

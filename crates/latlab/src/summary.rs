@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use debox_console::printable;
 use serde::Serialize;
 
 use crate::load::{Delays, Mode, Outcome};
@@ -219,7 +220,7 @@ impl Summary {
         writeln!(
             out,
             "{}: {offered} {} connections, {:.1} s after {} requests of warm-up",
-            self.url,
+            printable(&self.url),
             count(u64::from(self.connections)),
             self.seconds,
             count(self.in_warmup)
@@ -288,10 +289,10 @@ impl Summary {
             )?;
         }
         if let Some(file) = file {
-            writeln!(out, "Rows: {}", file.display())?;
+            writeln!(out, "Rows: {}", printable(&file.display().to_string()))?;
         }
         if let Some(why) = &self.refused {
-            writeln!(out, "NOT VALID: {why}")?;
+            writeln!(out, "NOT VALID: {}", printable(why))?;
         }
         Ok(())
     }

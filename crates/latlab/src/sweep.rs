@@ -2,10 +2,12 @@
 //! within several limits (3.5.4, how it scales with the processor's speed).
 
 use std::collections::BTreeMap;
+use std::io::{self, Write};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{anyhow, ensure, Context, Result};
+use debox_console::printable;
 use debox_history::History;
 use latlab::run::Plan;
 use latlab::servers;
@@ -15,6 +17,7 @@ use latlab::units::{count, parse_size, time};
 use serde::Serialize;
 
 use crate::options::{parse_cpus, Format, Sweep, Target, What};
+use crate::output;
 use crate::plan::{ns, of_what, open_loop, ready};
 use crate::procedure::{columns, judge, measure_capacity, run_whole, Figures, Spread};
 use crate::progress::step;
@@ -112,8 +115,8 @@ pub fn sweep(arguments: &Sweep) -> Result<u8> {
         values,
     };
     match arguments.format {
-        Format::Json => println!("{}", serde_json::to_string_pretty(&swept)?),
-        Format::Text => print(&swept),
+        Format::Json => output::json(&swept)?,
+        Format::Text => output::text(|out| print(out, &swept))?,
     }
     let runs = swept
         .values
@@ -227,39 +230,42 @@ impl AtValue {
     }
 }
 
-fn print(swept: &Swept) {
-    println!(
+fn print(out: &mut impl Write, swept: &Swept) -> io::Result<()> {
+    writeln!(
+        out,
         "{}, medians over the repeats; latency from the intended start{}",
-        swept.server,
+        printable(&swept.server),
         swept.load.map_or(String::new(), |load| format!(
             ", at {load} of each capacity"
         ))
-    );
+    )?;
     let blocks = swept.values.iter().any(|value| !value.blocking.is_empty());
     let slept_for = "  slept for each 1,000 requests";
     let capacity = |text: String| match swept.load {
         Some(_) => format!(" {text:>9}"),
         None => String::new(),
     };
-    println!(
+    writeln!(
+        out,
         "{:>12}{}{}{}",
-        swept.parameter,
+        printable(&swept.parameter),
         capacity("capacity".to_string()),
         columns(&Figures::HEADING),
         if blocks { slept_for } else { "" }
-    );
+    )?;
     for value in &swept.values {
         let rps = value.capacity_rps.map_or(0.0, |rps| rps.median);
-        println!(
+        writeln!(
+            out,
             "{:>12}{}{}{}",
-            value.value,
+            printable(&value.value),
             capacity(count(rps.round() as u64)),
             columns(&value.figures.row()),
-            slept(value)
-        );
+            printable(&slept(value))
+        )?;
     }
     if let Some(sentence) = scaling(swept) {
-        println!("{sentence}");
+        writeln!(out, "{}", printable(&sentence))?;
     }
     let lost: u64 = swept
         .values
@@ -268,11 +274,13 @@ fn print(swept: &Swept) {
         .map(|one| one.lost)
         .sum();
     if lost > 0 {
-        println!(
+        writeln!(
+            out,
             "The recordings lack {} records: more was slept than they show.",
             count(lost)
-        );
+        )?;
     }
+    Ok(())
 }
 
 /// With capacities: how much they and latency change from the first value to the last.

@@ -4,6 +4,7 @@
 use std::io::{self, Read, Write};
 
 use anyhow::{Context, Result};
+use debox_console::{Allowed, StandardOutput};
 use serde::{Deserialize, Serialize};
 
 use crate::load::{self, Config, Outcome};
@@ -24,7 +25,9 @@ pub enum Said {
 fn say(said: &Said) -> Result<()> {
     let mut line = serde_json::to_vec(said)?;
     line.push(b'\n');
-    io::stdout().write_all(&line)?;
+    let mut out = StandardOutput::open(Allowed::Json);
+    out.write_all(&line)?;
+    out.finish()?;
     Ok(())
 }
 
@@ -42,11 +45,13 @@ pub fn work() -> Result<()> {
         Err(error) => Said::Failed(format!("{error:#}")),
     });
     // Who is killed is not gone at once: what was said may still have found room in the pipe.
-    let alone = told.is_err() || interrupted && sys::reader_goes(&io::stdout(), GONE_MS);
+    #[expect(clippy::disallowed_methods, reason = "nothing is written to it")]
+    let out = io::stdout();
+    let alone = told.is_err() || interrupted && sys::reader_goes(&out, GONE_MS);
     match config.spool.parent() {
         Some(left) if alone => {
             if config.process == 0 {
-                eprintln!(
+                debox_console::say!(
                     "latlab: killed; what was measured is left in {}: {}",
                     left.display(),
                     rows::advice(left)

@@ -154,8 +154,15 @@ def pytest_runtest_call(item):
         if began <= one["monotonic_ns"] < ended and limits.forbid(one)
     ]
     if inside:
-        pytest.fail("\n".join(text(inside)), pytrace=False)
+        pytest.fail("\n".join(map(shown, text(inside))), pytrace=False)
     return result
+
+
+def shown(line):
+    """Names in it are other people's text, and must not steer the terminal."""
+    return "".join(
+        one if one.isprintable() else one.encode("unicode_escape").decode() for one in line
+    )
 
 
 def text(violations):

@@ -3,6 +3,7 @@
 use anyhow::Result;
 use debox::history::{Call, Sleep};
 use debox::Missing;
+use debox_console::printable;
 use quick_junit::{NonSuccessKind, TestCase, TestCaseStatus, TestSuite};
 use serde::Serialize;
 
@@ -219,7 +220,8 @@ impl Guarded {
                     status
                 }
             };
-            let name = format!("{}/{} never blocks", thread.comm, thread.tid);
+            let comm = printable(&thread.comm);
+            let name = format!("{comm}/{} never blocks", thread.tid);
             let mut case = TestCase::new(name, status);
             case.set_classname("event loop");
             suite.add_test_case(case);
@@ -229,7 +231,7 @@ impl Guarded {
         } else {
             let mut status = TestCaseStatus::non_success(NonSuccessKind::Error);
             status.set_type("unseen");
-            status.set_message(self.doubts.join(" "));
+            status.set_message(printable(&self.doubts.join(" ")));
             status
         };
         let mut case = TestCase::new("everything was seen", status);
@@ -242,7 +244,7 @@ impl Guarded {
 }
 
 impl Violation {
-    /// `server/4711 slept 4.20 ms in fsync (journal commit)`.
+    /// For people, in one line: `server/4711 slept 4.20 ms in fsync (journal commit)`.
     pub fn sentence(&self) -> String {
         let mut text = format!(
             "{}/{} slept {} in {} ({})",
@@ -266,14 +268,14 @@ impl Violation {
         if let Some(waker) = &self.waker {
             text.push_str(&format!(", woken by {waker}"));
         }
-        text
+        printable(&text).into_owned()
     }
 
     /// With its stack.
     fn in_full(&self) -> String {
         let mut text = format!("at {}: {}\n", units::time(self.at_ns), self.sentence());
         for frame in &self.frames {
-            text.push_str(&format!("    {frame}\n"));
+            text.push_str(&format!("    {}\n", printable(frame)));
         }
         text
     }

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use debox_console::printable;
+
 use super::result::{Guarded, Violation};
 use crate::options::Guard;
 use crate::units;
@@ -28,7 +30,7 @@ pub fn text(guarded: &Guarded, arguments: &Guard) -> String {
         let longest = units::time(thread.longest_blocked_ns);
         text.push_str(&format!(
             "{}/{}: {} calls, {} waits for events; ",
-            thread.comm,
+            printable(&thread.comm),
             thread.tid,
             units::count(thread.calls),
             units::count(thread.waits)
@@ -60,7 +62,7 @@ pub fn text(guarded: &Guarded, arguments: &Guard) -> String {
             kind.worst.sentence()
         ));
         for frame in &kind.worst.frames {
-            text.push_str(&format!("    {frame}\n"));
+            text.push_str(&format!("    {}\n", printable(frame)));
         }
     }
     if guarded.violations_left_out > 0 {
@@ -68,7 +70,7 @@ pub fn text(guarded: &Guarded, arguments: &Guard) -> String {
         text.push_str(&format!("\n{left_out} more are not listed.\n"));
     }
     for doubt in &guarded.doubts {
-        text.push_str(&format!("\n{doubt}\n"));
+        text.push_str(&format!("\n{}\n", printable(doubt)));
     }
     text
 }

@@ -10,6 +10,7 @@ use std::io::{self, Write};
 use comfy_table::{
     Attribute, CellAlignment, Color, ColumnConstraint, ContentArrangement, Table, TableStyle, Width,
 };
+use debox_console::printable;
 
 use super::TableOptions;
 use crate::units;
@@ -40,7 +41,7 @@ impl Cell {
     /// Names and stacks come from the monitored programs, so whatever could steer a terminal
     /// is shown as an escape.
     pub fn text(text: impl AsRef<str>) -> Self {
-        let text = printable(text.as_ref());
+        let text = printable(text.as_ref()).into_owned();
         let empty = text.is_empty();
         Self {
             text,
@@ -312,16 +313,4 @@ pub fn note(out: &mut impl Write, sentence: &str, options: &TableOptions) -> io:
     let mut grid = Grid::new([text("")]);
     grid.quiet_row([Cell::text(sentence)]);
     grid.print(out, options)
-}
-
-fn printable(text: &str) -> String {
-    let mut clean = String::with_capacity(text.len());
-    for character in text.chars() {
-        if character.is_control() {
-            clean.extend(character.escape_default());
-        } else {
-            clean.push(character);
-        }
-    }
-    clean
 }

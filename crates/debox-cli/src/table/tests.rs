@@ -331,7 +331,7 @@ fn a_program_cannot_steer_the_terminal_by_its_name() {
     report.threads[0].comm = "\u{1b}[2Jx\ny".to_string();
     let text = shown_with(&report, &PLAIN);
     assert!(!text.contains('\u{1b}'));
-    assert!(text.contains("\\u{1b}[2Jx\\ny"));
+    assert!(text.contains("\\x1b[2Jx\\ny"));
 }
 
 #[test]

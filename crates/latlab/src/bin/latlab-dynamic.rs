@@ -1,5 +1,6 @@
 //! Serves the dynamic requests of the full mix behind any server: as a FastCGI responder, and as a CGI
 //! program when a server (or this program itself, for `/cgi/`) starts it as one.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 use std::fs::OpenOptions;
 use std::io::{self, Read, Write};
@@ -12,6 +13,7 @@ use std::sync::Arc;
 
 use anyhow::{bail, Context, Result};
 use clap::Parser;
+use debox_console::{say, Allowed};
 use latlab::dynamic::{page, Page, Visitor};
 use latlab::fastcgi::{self, Request};
 use latlab::fileset::{self, File, FileSet};
@@ -19,6 +21,8 @@ use latlab::fileset::{self, File, FileSet};
 /// Where a CGI process finds what the command line says otherwise.
 const FILES: &str = "LATLAB_FILES";
 const POST_LOG: &str = "LATLAB_POST_LOG";
+/// Exit status.
+const FAILED: u8 = 1;
 
 #[derive(Parser)]
 #[command(name = "latlab-dynamic", version, max_term_width = 100)]
@@ -57,13 +61,16 @@ struct Answers {
 fn main() -> ExitCode {
     let done = match std::env::var_os("GATEWAY_INTERFACE") {
         Some(_) => serve_as_cgi(),
-        None => serve(Options::parse()),
+        None => match debox_console::parse("latlab-dynamic", FAILED) {
+            Ok(options) => serve(options),
+            Err(status) => return ExitCode::from(status),
+        },
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("latlab-dynamic: {error:#}");
-            ExitCode::FAILURE
+            debox_console::say_error("latlab-dynamic", &format!("{error:#}"));
+            ExitCode::from(FAILED)
         }
     }
 }
@@ -112,7 +119,7 @@ fn run_workers<S: Read + Write>(
                 // A server that goes away in the middle is not this program's trouble.
                 Ok(mut stream) => drop(serve_connection(&mut stream, &answers)),
                 Err(error) => {
-                    eprintln!("latlab-dynamic: cannot accept a connection: {error}");
+                    say!("latlab-dynamic: cannot accept a connection: {error}");
                     std::thread::sleep(std::time::Duration::from_millis(100));
                 }
             }
@@ -148,7 +155,7 @@ impl Answers {
         };
         done.unwrap_or_else(|error| {
             let text = format!("{error:#}\n");
-            eprint!("latlab-dynamic: {uri}: {text}");
+            say!("latlab-dynamic: {uri}: {error:#}");
             let length = text.len();
             format!("Status: 500 Internal Server Error\r\nContent-Length: {length}\r\n\r\n{text}")
                 .into_bytes()
@@ -251,6 +258,6 @@ fn serve_as_cgi() -> Result<()> {
         Some(asked) => answers.page(asked, Some(&variable("HTTP_COOKIE")), &body)?,
         None => b"Status: 404 Not Found\r\nContent-Length: 0\r\n\r\n".to_vec(),
     };
-    io::stdout().write_all(&answer)?;
+    debox_console::print(Allowed::Anything, |out| out.write_all(&answer))?;
     Ok(())
 }

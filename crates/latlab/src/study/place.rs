@@ -175,7 +175,9 @@ impl Drop for Place {
         };
         let name = disk.name.clone();
         if let Err(error) = disk.down(true) {
-            eprintln!("latlab: {error:#}; `latlab disk down {name} --force` takes the disk down");
+            debox_console::say!(
+                "latlab: {error:#}; `latlab disk down {name} --force` takes the disk down"
+            );
         }
     }
 }

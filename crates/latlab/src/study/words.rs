@@ -2,9 +2,10 @@
 
 use std::io::{self, Write};
 
+use debox_console::printable;
 use latlab::units::{bytes, count, time};
 use latlab_analysis::report::RunReport;
-use latlab_analysis::text::{note, printable, Grid};
+use latlab_analysis::text::{note, Grid};
 
 use super::result::{AtLoad, Result, Studied};
 use crate::procedure::Spread;
@@ -48,7 +49,7 @@ pub fn markdown(found: &Result) -> String {
         }
         in_list = is_item;
         match part {
-            Part::Heading(heading) => text.push_str(&format!("### {heading}\n\n")),
+            Part::Heading(heading) => text.push_str(&format!("### {}\n\n", printable(&heading))),
             Part::Sentence(sentence) => text.push_str(&format!("- {}\n", printable(&sentence))),
             Part::Table(columns, rows) => {
                 let line = |cells: &[String]| {
