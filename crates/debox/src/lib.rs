@@ -8,6 +8,7 @@ mod callers;
 pub mod calls;
 mod clock;
 mod collect;
+mod directory;
 pub mod doctor;
 mod explain;
 pub mod history;
@@ -42,6 +43,7 @@ mod skeleton {
 }
 
 pub use collect::Outcome;
+pub use directory::SessionDirectory;
 pub use inband::scope;
 pub use monitor::Monitor;
 pub use predicate::Predicate;

@@ -242,6 +242,11 @@ pub fn rows(bytes: &[u8]) {
     rows.add_to(&mut sum).expect("a readable memory file");
     assert!(sum.keys().all(|call| *call < 511 || *call == 0xffff));
     assert!(sum.values().all(|row| row.calls > 0));
+    // The file is younger than a minute, and so is each of its three threads.
+    let most_ns = 3 * 60_000_000_000;
+    assert!(sum
+        .values()
+        .all(|row| tables::total(&row.parts) < most_ns && row.max_ns < most_ns));
 }
 
 /// A predicate that somebody typed.

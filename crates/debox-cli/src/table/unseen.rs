@@ -56,7 +56,9 @@ pub fn print(out: &mut impl Write, report: &Report, options: &TableOptions) -> i
     for loss in losses {
         grid.row([Cell::text(loss).tone(Tone::Warn)]);
     }
-    for sentence in &report.unseen {
+    // Why the report is not complete stands above everything else.
+    let is_shown = |sentence: &&String| Some(*sentence) != report.incomplete.as_ref();
+    for sentence in report.unseen.iter().filter(is_shown) {
         grid.row([Cell::text(sentence)]);
     }
     grid.print(out, options)
@@ -114,9 +116,17 @@ fn losses(lost: &Lost) -> Vec<String> {
         let noun = if count == 1 { one } else { many };
         format!("lost: {} {noun} {what}", units::count(count))
     };
+    let refused = (lost.refused > 0).then(|| {
+        let noun = if lost.refused == 1 { "count" } else { "counts" };
+        format!(
+            "refused: {} {noun} that programs keep of their own calls cannot be true",
+            units::count(lost.refused)
+        )
+    });
     kinds
         .into_iter()
         .filter(|kind| kind.0 > 0)
         .map(sentence)
+        .chain(refused)
         .collect()
 }
