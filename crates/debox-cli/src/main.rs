@@ -44,6 +44,7 @@ fn main() -> ExitCode {
     match done {
         Ok(status) => ExitCode::from(status),
         Err(error) => {
+            let error = debox::kernel::name_the_limit(error);
             eprintln!("debox: {error:#}");
             let status = error
                 .downcast_ref::<command::CannotStart>()

@@ -186,15 +186,15 @@ struct session_address {
 	const char *path;
 };
 
-static int parse_address(struct session_address *address)
+static int parse_address(const char *text, struct session_address *address)
 {
-	const char *at = getenv(DEBOX_TAP_VARIABLE), *digits;
+	const char *at = text, *digits;
 
-	if (!at)
-		return -1;
 	for (address->filters = 0; *at >= '0' && *at <= '9'; at++)
 		if (address->filters < 1000000)
 			address->filters = address->filters * 10 + (*at - '0');
+	if (at == text)
+		return -1;
 	address->sees_calls = *at == '+';
 	at += address->sees_calls;
 	if (*at++ != ':')
@@ -324,10 +324,11 @@ static int receive(int fd, const struct session_address *session, struct debox_t
 /* Asks the session for what there is. */
 static int ask(struct debox_tap_welcome *welcome, int fds[3])
 {
+	const char *text = getenv(DEBOX_TAP_VARIABLE);
 	struct session_address session;
 	int failed, fd;
 
-	if (parse_address(&session))
+	if (!text || parse_address(text, &session))
 		return -1;
 	fd = connect_session(&session);
 	if (fd < 0)

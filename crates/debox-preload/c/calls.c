@@ -87,16 +87,17 @@ typedef struct siginfo siginfo_t;
 
 /*
  * Calls that syscall(2) does not just make. Those that do not return once: a new process or image
- * would return into the stamps, or never. And those after which a process does not find its session.
+ * would return into the stamps, or never. And those after which a process does not find its
+ * session.
  */
 static const unsigned long peculiar[7] = {
 	[0] = 1UL << SYS_clone | 1UL << SYS_fork | 1UL << SYS_vfork | 1UL << SYS_execve |
 	      1UL << SYS_exit | 1UL << SYS_rt_sigreturn,
-	[SYS_prctl / 64] = 1UL << SYS_prctl % 64 | 1UL << SYS_pivot_root % 64 |
-			   1UL << SYS_chroot % 64,
+	[SYS_prctl / 64] =
+		1UL << SYS_prctl % 64 | 1UL << SYS_pivot_root % 64 | 1UL << SYS_chroot % 64,
 	[SYS_exit_group / 64] = 1UL << SYS_exit_group % 64,
-	[SYS_seccomp / 64] = 1UL << SYS_seccomp % 64 | 1UL << SYS_unshare % 64 |
-			     1UL << SYS_setns % 64,
+	[SYS_seccomp / 64] =
+		1UL << SYS_seccomp % 64 | 1UL << SYS_unshare % 64 | 1UL << SYS_setns % 64,
 	[SYS_execveat / 64] = 1UL << SYS_execveat % 64,
 	[SYS_clone3 / 64] = 1UL << SYS_clone3 % 64,
 };
@@ -256,7 +257,7 @@ ENTRY LEAVES(chroot, SYS_chroot, const char *path, path, 0, path)
 ENTRY LEAVES(unshare, SYS_unshare, int flags, flags, 0, flags)
 ENTRY LEAVES(setns, SYS_setns, PAIR(int fd, int kind), fd, kind, fd, kind)
 
-void *mmap(void *, size_t, int, int, int, off_t);
+	void *mmap(void *, size_t, int, int, int, off_t);
 void *mmap64(void *, size_t, int, int, int, off_t);
 #define MMAP(name)                                                                                 \
 	void *name(void *address, size_t length, int protection, int flags, int fd, off_t offset)  \

@@ -333,6 +333,7 @@ fn an_address_that_is_none_is_no_session() {
         String::new(),
         ":::".to_string(),
         "1000".to_string(),
+        format!(":{SECRET:016x}:{path}"),
         format!("1000:{SECRET:x}:{path}"),
         format!("1000:0{SECRET:016x}:{path}"),
         format!("1000:{SECRET:016x}"),

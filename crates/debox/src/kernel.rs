@@ -178,7 +178,7 @@ pub(crate) fn descriptor_limit() -> String {
 }
 
 /// Where descriptors ran out, says so before what failed for it.
-pub(crate) fn name_the_limit(error: anyhow::Error) -> anyhow::Error {
+pub fn name_the_limit(error: anyhow::Error) -> anyhow::Error {
     let is_out = error.chain().any(|cause| {
         let is_io = cause.downcast_ref::<std::io::Error>();
         let is_nix = cause.downcast_ref::<nix::errno::Errno>();
@@ -189,7 +189,7 @@ pub(crate) fn name_the_limit(error: anyhow::Error) -> anyhow::Error {
     });
     match is_out {
         true => error.context(format!(
-            "a session takes about 80 file descriptors: {}",
+            "no file descriptor is left: {}, and a session takes about 80",
             descriptor_limit()
         )),
         false => error,

@@ -21,8 +21,7 @@ impl Monitor {
     /// [`broker::VARIABLE`] names one.
     pub fn open(options: Options) -> Result<Monitor> {
         if kernel::has_bpf_privilege() && !broker::is_named() {
-            let session = Session::open(options).map_err(kernel::name_the_limit)?;
-            return Ok(Monitor::Own(Box::new(session)));
+            return Ok(Monitor::Own(Box::new(Session::open(options)?)));
         }
         let Some(path) = broker::socket_path() else {
             bail!(

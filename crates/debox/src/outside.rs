@@ -27,7 +27,7 @@ use crate::stacks::Stacks;
 use crate::symbols::Symbols;
 use crate::tables::{self, types};
 use crate::trace;
-use crate::usertap::TapRows;
+use crate::usertap::{Address, TapRows};
 
 pub use packets::{admission, reply, request, welcome};
 #[cfg(fuzzing)]
@@ -247,6 +247,15 @@ pub fn rows(bytes: &[u8]) {
     assert!(sum
         .values()
         .all(|row| tables::total(&row.parts) < most_ns && row.max_ns < most_ns));
+}
+
+/// A text from the environment; whether it is a session's address.
+pub fn tap_address(text: &str) -> bool {
+    let address = Address::parse(text);
+    if let Some(address) = &address {
+        assert_eq!(Address::parse(&address.to_string()).as_ref(), Some(address));
+    }
+    address.is_some()
 }
 
 /// A predicate that somebody typed.

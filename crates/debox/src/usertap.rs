@@ -56,9 +56,10 @@ impl Address {
             Some(filters) => (filters, true),
             None => (filters, false),
         };
+        let is_number = filters.bytes().all(|digit| digit.is_ascii_digit());
         let is_hex = secret.len() == 16 && secret.bytes().all(|digit| digit.is_ascii_hexdigit());
         let is_path = path.starts_with('/');
-        (is_hex && is_path).then_some(Address {
+        (is_number && is_hex && is_path).then_some(Address {
             filters: filters.parse().ok()?,
             sees_calls,
             secret: u64::from_str_radix(secret, 16).ok()?,
@@ -328,6 +329,7 @@ mod tests {
             "3:00abcdef01234567",
             "3:00abcdef01234567:",
             "3:00abcdef01234567:socket",
+            "+3:00abcdef01234567:/socket",
             "3:+0abcdef01234567:/socket",
             "3:0abcdef01234567:/socket",
             ":00abcdef01234567:/socket",

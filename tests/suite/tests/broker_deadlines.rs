@@ -248,23 +248,18 @@ fn in_a_user_namespace_the_broker_at_the_usual_path_is_believed() {
 fn too_few_descriptors_are_named() {
     let _alone = alone();
     let place = Place::with_broker(&[]);
-    let limited = |user: u32, count: &str| {
-        let mut words = vec!["sh", "-c", "ulimit -n $0; exec \"$@\"", count];
-        let user = place.words_of(user);
-        words.extend(user.iter().map(String::as_str));
-        let words: Vec<String> = words.into_iter().map(str::to_string).collect();
-        place.command("/bin/true").finish_under(&words)
+    let run = |words: &[String], count: &str| {
+        let limit = ["sh", "-c", "ulimit -n $0; exec \"$@\"", count].map(str::to_string);
+        let words = [words, &limit].concat();
+        let finished = place.command("/bin/true").finish_under(&words).code(125);
+        finished.says(&[
+            "file descriptor",
+            "ulimit -n",
+            &format!("have {count} open"),
+        ]);
     };
-    for count in ["3", "4"] {
-        let finished = limited(USER, count);
-        assert!(!finished.status.success(), "{finished}");
-        finished.says(&["descriptor", "ulimit -n"]);
-    }
-    let mut own = vec!["sh", "-c", "ulimit -n $0; exec \"$@\""];
-    for count in ["4", "30"] {
-        own.truncate(3);
-        own.extend([count, "env", "DEBOX_BROKER="]);
-        let finished = place.command("/bin/true").finish_under(&own).code(125);
-        finished.says(&["descriptor", "ulimit -n"]);
-    }
+    run(&place.words_of(USER), "4");
+    let own = ["env", "DEBOX_BROKER="].map(str::to_string);
+    run(&own, "4");
+    run(&own, "30");
 }

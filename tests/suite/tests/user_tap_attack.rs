@@ -138,9 +138,12 @@ fn words_of_run(debox: &str, output: &str) -> Vec<String> {
 fn nobody_else_gets_anything(before: &[String]) {
     let all = sockets();
     let new: Vec<_> = all.iter().filter(|name| !before.contains(name)).collect();
-    assert_eq!(new.len(), 1, "the session's socket: {new:?}");
-    for user in [STRANGER, USER, 0] {
-        assert_eq!(take_as(user, new[0]), 0, "user {user} got descriptors");
+    assert!(!new.is_empty(), "the session has no socket");
+    for socket in new {
+        for user in [STRANGER, USER, 0] {
+            let got = take_as(user, socket);
+            assert_eq!(got, 0, "user {user} got descriptors of {socket}");
+        }
     }
 }
 
@@ -186,7 +189,6 @@ fn a_session_of_roots_gives_nothing_to_who_is_not_monitored() {
     let child = start(&words_of_run(debox.to_str().expect("text"), output));
     nobody_else_gets_anything(&before);
     ends_well(child, output);
-    assert_eq!(sockets(), before, "the socket stays");
 }
 
 /// A program in its own session's files: nothing of what it says there is reported, and the rest is.
@@ -232,11 +234,11 @@ fn a_program_that_changes_its_root_keeps_its_tap() {
         gate = threading.Barrier(101)\n\
         def one():\n\
         \x20   gate.wait()\n\
-        \x20   for _ in range(10): os.getpgid(0)\n\
+        \x20   for _ in range(10): os.getppid()\n\
         threads = [threading.Thread(target=one) for _ in range(100)]\n\
         [t.start() for t in threads]; gate.wait(); [t.join() for t in threads]\n";
     let debox = Debox::command("/usr/bin/python3").args(["-c", python]);
     let run = debox.options(["--tap", "user"]).unchecked_report();
-    run.call("getpgid").calls(1000);
+    run.call("getppid").calls(1000);
     run.call("chroot").calls(1);
 }
