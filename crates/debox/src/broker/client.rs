@@ -28,6 +28,8 @@ pub(crate) enum Trouble {
     Silent,
     /// This process has no descriptor left to ask it with.
     Descriptors,
+    /// It may be anybody's, and is asked nothing.
+    Untrusted(String),
     /// It does not let this process in.
     Refused(String),
     /// What it says makes no sense.
@@ -46,6 +48,7 @@ impl std::fmt::Display for Trouble {
                 kernel::descriptor_limit()
             ),
             Trouble::Absent(error) => write!(f, "no broker answers: {error}"),
+            Trouble::Untrusted(why) => write!(f, "the broker is not believed: {why}"),
             Trouble::Refused(why) => write!(f, "the broker refuses: {why}"),
             Trouble::Broken(what) => write!(f, "the broker does not make sense: {what}"),
         }
@@ -125,7 +128,7 @@ fn connect(path: &Path, patience: Duration) -> Result<OwnedFd, Trouble> {
         return Ok(connection);
     }
     let path = path.display();
-    Err(Trouble::Broken(if trust::is_nameless(user) {
+    Err(Trouble::Untrusted(if trust::is_nameless(user) {
         format!(
             "{path} is of a user who has no number in this user namespace; only a broker at {} is \
              taken for root's there",

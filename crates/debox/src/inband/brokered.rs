@@ -131,9 +131,7 @@ fn explain(path: &Path, trouble: &Trouble) -> Error {
     let text = format!("{trouble} ({})", path.display());
     match trouble {
         Trouble::Absent(_) => Error::Privilege(text),
-        Trouble::Refused(_) | Trouble::Broken(_) | Trouble::Silent | Trouble::Descriptors => {
-            Error::System(text)
-        }
+        _ => Error::System(text),
     }
 }
 
