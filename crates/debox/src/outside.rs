@@ -131,6 +131,8 @@ fn snapshot(source: &mut Source) -> Snapshot {
         user_stacks: pairs(source, 3).into_iter().collect(),
         lost: source.value(),
         probe_misses: source.value(),
+        refused: source.value(),
+        incomplete: None,
     }
 }
 
