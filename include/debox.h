@@ -324,7 +324,9 @@ struct debox_explanation {
  * Loads the probes and enrols this process. NULL means 1024 threads, DEBOX_DETAIL_SLEEPS and
  * DEBOX_TAP_ANY. Needs root, or CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE; or a broker (`debox
  * broker`) at /run/debox/broker.sock, or where DEBOX_BROKER says. Takes some tenths of a second,
- * with a broker some milliseconds.
+ * with a broker some milliseconds. A broker that does not answer is given up with SYSTEM: one that
+ * says nothing at all after 10 seconds, one that falls silent while it loads the probes after 60
+ * more.
  *
  * Through a broker everything is as it is without, except: it may give fewer threads than asked
  * for; tasks of other users that end a sleep are called "(another user)"; site, stack and the

@@ -41,7 +41,8 @@ extern "C" fn stop(_: libc::c_int) {
 pub fn guard(arguments: Guard) -> Result<u8> {
     run::refuse_nested()?;
     if !debox::kernel::has_bpf_privilege() {
-        bail!("a guard needs root (or CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE): run it with sudo");
+        let what = debox::kernel::what_it_takes();
+        bail!("a guard {what}: run it with sudo");
     }
     if let Some(pid) = arguments.pid {
         debox::kernel::require_process(pid)?;

@@ -48,6 +48,7 @@ fn main() -> ExitCode {
     match done {
         Ok(status) => ExitCode::from(status),
         Err(error) => {
+            let error = debox::kernel::name_the_limit(error);
             debox_console::say_error("debox", &format!("{error:#}"));
             let status = error
                 .downcast_ref::<command::CannotStart>()

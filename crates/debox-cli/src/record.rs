@@ -45,8 +45,8 @@ pub fn record(arguments: Record) -> Result<u8> {
     run::refuse_nested()?;
     if !debox::kernel::has_bpf_privilege() {
         bail!(
-            "a recording needs root (or CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE): a broker hands out \
-             no records of whole commands; run it with sudo"
+            "a recording {}: a broker hands out no records of whole commands; run it with sudo",
+            debox::kernel::what_it_takes()
         );
     }
     if let Some(pid) = arguments.pid {
@@ -131,6 +131,12 @@ fn finish(
     if !wants_report {
         for sentence in &report.unseen {
             say!("debox: {sentence}");
+        }
+        if missing.stamps_refused > 0 {
+            eprintln!(
+                "debox: {} stamps of the program's own around its calls were refused: they cannot be true",
+                missing.stamps_refused
+            );
         }
     }
     Ok(())

@@ -12,7 +12,8 @@
  * the range of addresses is kept for all of them, and as many are mapped from the first on as a
  * process is likely to need: slots are given out in order, and those of ended threads come first.
  * When a thread or a child finds its slot beyond them, it asks the session again. A process that is
- * about to allow itself few system calls maps all, for later it may not ask.
+ * about to allow itself few system calls, or to leave the files among which the session's socket is
+ * (chroot, another mount namespace), maps all, for later it may not ask.
  *
  * Raw system calls only: libc's functions are interposed, and this must work in signal handlers and
  * before constructors have run.
@@ -177,19 +178,46 @@ static long seccomp_filters(void)
 	return filters_in(text);
 }
 
-/*
- * A program that was executed under filters that the session is not under may die of the calls
- * that it takes to ask for the session.
- */
-static int may_ask(const char *of_session)
+/* What the environment says of the session. */
+struct session_address {
+	long filters;
+	int sees_calls;
+	__u64 secret;
+	const char *path;
+};
+
+static int parse_address(const char *text, struct session_address *address)
 {
-	return seccomp_filters() <= (*of_session == ':' ? atol(of_session + 1) : 0);
+	const char *at = text, *digits;
+
+	for (address->filters = 0; *at >= '0' && *at <= '9'; at++)
+		if (address->filters < 1000000)
+			address->filters = address->filters * 10 + (*at - '0');
+	if (at == text)
+		return -1;
+	address->sees_calls = *at == '+';
+	at += address->sees_calls;
+	if (*at++ != ':')
+		return -1;
+	address->secret = 0;
+	for (digits = at; *at != ':'; at++) {
+		if (*at >= '0' && *at <= '9')
+			address->secret = address->secret << 4 | (__u64)(*at - '0');
+		else if (*at >= 'a' && *at <= 'f')
+			address->secret = address->secret << 4 | (__u64)(*at - 'a' + 10);
+		else
+			return -1;
+	}
+	if (at - digits != DEBOX_TAP_SECRET_DIGITS || at[1] != '/')
+		return -1;
+	address->path = at + 1;
+	return 0;
 }
 
 /*
- * The socket's name is no secret: any process may take it when the session has ended. Its user must
- * be root, as the session's is, or this one's own; in a user namespace that has no name for it, it
- * shows as nobody.
+ * When the session has ended, any process may take its path. The server's user must be root, as the
+ * session's is, or this one's own; in a user namespace that has no name for it, it shows as nobody.
+ * So it has to know the session's secret, too.
  */
 #define NOBODY 65534
 static int is_trusted(int fd)
@@ -203,24 +231,24 @@ static int is_trusted(int fd)
 	return server.uid == 0 || server.uid == own || server.uid == NOBODY;
 }
 
-static int connect_session(void)
+/*
+ * A program that was executed under filters that the session is not under may die of the calls
+ * that it takes to ask for the session: it does not ask.
+ */
+static int connect_session(const struct session_address *session)
 {
-	const char *name = getenv(DEBOX_TAP_VARIABLE);
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
-	size_t length;
+	size_t length = strlen(session->path);
 	int fd;
 
-	if (!name)
+	if (length >= sizeof(address.sun_path) || seccomp_filters() > session->filters)
 		return -1;
-	length = strcspn(name, ":");
-	if (length == 0 || length >= sizeof(address.sun_path) - 1 || !may_ask(name + length))
-		return -1;
-	memcpy(address.sun_path + 1, name, length); /* the abstract name space */
+	memcpy(address.sun_path, session->path, length);
 	fd = debox_raw(SYS_socket, AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, 0, 0, 0);
 	if (fd < 0)
 		return -1;
 	if (debox_raw(SYS_connect, fd, (long)&address,
-		      offsetof(struct sockaddr_un, sun_path) + 1 + length, 0, 0, 0) ||
+		      offsetof(struct sockaddr_un, sun_path) + length + 1, 0, 0, 0) ||
 	    !is_trusted(fd)) {
 		debox_raw(SYS_close, fd, 0, 0, 0, 0, 0);
 		return -1;
@@ -243,16 +271,9 @@ static int holds(int fd, size_t size)
 	       (size_t)file.st_size >= size;
 }
 
-/* How often an answer is asked for before it is slept for. */
-static int attempts_without_sleep(void)
-{
-	const char *name = getenv(DEBOX_TAP_VARIABLE);
-
-	return name && strstr(name, DEBOX_TAP_SEEN) ? 0 : ATTEMPTS;
-}
-
 /* Receives the session's answer: what there is, and three descriptors. */
-static int receive(int fd, struct debox_tap_welcome *welcome, int fds[3])
+static int receive(int fd, const struct session_address *session, struct debox_tap_welcome *welcome,
+		   int fds[3])
 {
 	union {
 		char bytes[CMSG_SPACE(3 * sizeof(int))];
@@ -266,7 +287,7 @@ static int receive(int fd, struct debox_tap_welcome *welcome, int fds[3])
 	};
 	struct cmsghdr *header;
 	struct timeval limit = {.tv_sec = 5};
-	int attempts = 0, most = attempts_without_sleep(), ends = 0, flags, got = 0;
+	int attempts = 0, most = session->sees_calls ? 0 : ATTEMPTS, ends = 0, flags, got = 0;
 	long received;
 
 	/*
@@ -293,7 +314,8 @@ static int receive(int fd, struct debox_tap_welcome *welcome, int fds[3])
 	memcpy(fds, control.bytes + CMSG_LEN(0), got * sizeof(int));
 	if (got == 3 && received == sizeof(*welcome) &&
 	    !(message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) && welcome->version == DEBOX_VERSION &&
-	    welcome->slots > 0 && holds(fds[2], DEBOX_TAP_FILE_SIZE(welcome->slots)))
+	    welcome->secret == session->secret && welcome->slots > 0 &&
+	    holds(fds[2], DEBOX_TAP_FILE_SIZE(welcome->slots)))
 		return 0;
 	close_all(fds, got);
 	return -1;
@@ -302,11 +324,16 @@ static int receive(int fd, struct debox_tap_welcome *welcome, int fds[3])
 /* Asks the session for what there is. */
 static int ask(struct debox_tap_welcome *welcome, int fds[3])
 {
-	int failed, fd = connect_session();
+	const char *text = getenv(DEBOX_TAP_VARIABLE);
+	struct session_address session;
+	int failed, fd;
 
+	if (!text || parse_address(text, &session))
+		return -1;
+	fd = connect_session(&session);
 	if (fd < 0)
 		return -1;
-	failed = receive(fd, welcome, fds);
+	failed = receive(fd, &session, welcome, fds);
 	debox_raw(SYS_close, fd, 0, 0, 0, 0, 0);
 	return failed;
 }
@@ -367,7 +394,7 @@ static int map_more(__u32 count, __u32 tid)
 	return failed;
 }
 
-void debox_tap_before_filter(void)
+void debox_tap_before_leaving(void)
 {
 	debox_tap_attach();
 	if (__atomic_load_n(&state, __ATOMIC_SEQ_CST) == ATTACHED)

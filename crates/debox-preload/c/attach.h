@@ -8,17 +8,19 @@
 #include "debox_tap.h"
 
 /*
- * The environment variable that names the session's abstract Unix socket and, after a colon, how
- * many seccomp filters the session itself is under; at the end this, if the session sees the calls
- * that it takes to find it, too: then as few as possible are made.
+ * The environment variable that tells of the session, in three parts with colons between them. How
+ * many seccomp filters the session itself is under, and a plus sign if it sees the calls that it
+ * takes to find it, too: then as few as possible are made. Its secret, 16 hexadecimal digits. And
+ * the path of its socket.
  */
 #define DEBOX_TAP_VARIABLE "DEBOX_TAP"
-#define DEBOX_TAP_SEEN ":seen"
+#define DEBOX_TAP_SECRET_DIGITS 16
 
 /* The session's one message, with the descriptors of slots, thread ids and rows. */
 struct debox_tap_welcome {
 	__u32 version; /* DEBOX_VERSION */
 	__u32 slots;   /* entries in each of the three */
+	__u64 secret;  /* as in the environment: so that no other server is taken for the session */
 };
 
 /* The file of rows: a page with the clock, then a table of rows for each slot. */
@@ -35,8 +37,11 @@ extern DEBOX_TAP_HIDDEN struct debox_slot debox_tap_nowhere;
 /* Whether the calling thread has looked for its slot. */
 DEBOX_TAP_HIDDEN int debox_tap_is_attached(void);
 
-/* Before the process allows itself few system calls: gets what it may not ask for later. */
-DEBOX_TAP_HIDDEN void debox_tap_before_filter(void);
+/*
+ * Before the process allows itself few system calls, or leaves the files among which the session's
+ * socket is: gets what it cannot ask for later.
+ */
+DEBOX_TAP_HIDDEN void debox_tap_before_leaving(void);
 
 /* A system call without libc, whose functions are interposed. The kernel's result. */
 static inline long debox_raw(long number, long a, long b, long c, long d, long e, long f)

@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <stdarg.h>
 #include <linux/prctl.h>
+#include <linux/sched.h>
 #include <stdint.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
@@ -86,14 +87,17 @@ typedef struct siginfo siginfo_t;
 
 /*
  * Calls that syscall(2) does not just make. Those that do not return once: a new process or image
- * would return into the stamps, or never. And those by which a process allows itself few others.
+ * would return into the stamps, or never. And those after which a process does not find its
+ * session.
  */
 static const unsigned long peculiar[7] = {
 	[0] = 1UL << SYS_clone | 1UL << SYS_fork | 1UL << SYS_vfork | 1UL << SYS_execve |
 	      1UL << SYS_exit | 1UL << SYS_rt_sigreturn,
-	[SYS_prctl / 64] = 1UL << SYS_prctl % 64,
+	[SYS_prctl / 64] =
+		1UL << SYS_prctl % 64 | 1UL << SYS_pivot_root % 64 | 1UL << SYS_chroot % 64,
 	[SYS_exit_group / 64] = 1UL << SYS_exit_group % 64,
-	[SYS_seccomp / 64] = 1UL << SYS_seccomp % 64,
+	[SYS_seccomp / 64] =
+		1UL << SYS_seccomp % 64 | 1UL << SYS_unshare % 64 | 1UL << SYS_setns % 64,
 	[SYS_execveat / 64] = 1UL << SYS_execveat % 64,
 	[SYS_clone3 / 64] = 1UL << SYS_clone3 % 64,
 };
@@ -103,9 +107,29 @@ static inline int is_peculiar(unsigned long number)
 	return number < 448 && peculiar[number / 64] >> number % 64 & 1;
 }
 
-static inline int is_filter(unsigned long number, unsigned long first)
+/* Calls that are made with stamps all the same. */
+static inline int is_plain(unsigned long number)
 {
-	return number == SYS_seccomp || (number == SYS_prctl && first == PR_SET_SECCOMP);
+	return number == SYS_prctl || number == SYS_pivot_root || number == SYS_chroot ||
+	       number == SYS_unshare || number == SYS_setns;
+}
+
+/* By which a process allows itself few calls, or leaves the files that it has had until then. */
+static inline int is_leaving(unsigned long number, unsigned long first)
+{
+	switch (number) {
+	case SYS_prctl:
+		return first == PR_SET_SECCOMP;
+	case SYS_unshare:
+		return (first & CLONE_NEWNS) != 0;
+	case SYS_seccomp:
+	case SYS_chroot:
+	case SYS_pivot_root:
+	case SYS_setns:
+		return 1;
+	default:
+		return 0;
+	}
 }
 
 /* Those below have variable arguments, return errors in their own way, or do not just return. */
@@ -178,9 +202,9 @@ long interposed_syscall(long number, long a, long b, long c, long d, long e, lon
 	long ret;
 
 	if (DEBOX_UNLIKELY(is_peculiar(number))) {
-		if (is_filter(number, a)) {
-			debox_tap_before_filter();
-		} else if (number != SYS_prctl) {
+		if (is_leaving(number, a)) {
+			debox_tap_before_leaving();
+		} else if (!is_plain(number)) {
 			debox_before_vfork();
 			return REAL(syscall)(number, a, b, c, d, e, f);
 		}
@@ -209,15 +233,31 @@ ENTRY int prctl(int operation, ...)
 	c = va_arg(list, unsigned long);
 	d = va_arg(list, unsigned long);
 	va_end(list);
-	if (is_filter(SYS_prctl, operation))
-		debox_tap_before_filter();
+	if (is_leaving(SYS_prctl, operation))
+		debox_tap_before_leaving();
 	BEGIN(SYS_prctl, operation, a, b);
 	ret = real(operation, a, b, c, d);
 	END(SYS_prctl, RESULT(ret));
 	return ret;
 }
 
-void *mmap(void *, size_t, int, int, int, off_t);
+#define LEAVES(name, number, parameters, arg0, arg1, ...)                                          \
+	int name(parameters)                                                                       \
+	{                                                                                          \
+		int (*real)(parameters) = REAL(name);                                              \
+		int ret;                                                                           \
+		if (is_leaving(number, (unsigned long)arg0))                                       \
+			debox_tap_before_leaving();                                                \
+		BEGIN(number, arg0, arg1, 0);                                                      \
+		ret = real(__VA_ARGS__);                                                           \
+		END(number, RESULT(ret));                                                          \
+		return ret;                                                                        \
+	}
+ENTRY LEAVES(chroot, SYS_chroot, const char *path, path, 0, path)
+ENTRY LEAVES(unshare, SYS_unshare, int flags, flags, 0, flags)
+ENTRY LEAVES(setns, SYS_setns, PAIR(int fd, int kind), fd, kind, fd, kind)
+
+	void *mmap(void *, size_t, int, int, int, off_t);
 void *mmap64(void *, size_t, int, int, int, off_t);
 #define MMAP(name)                                                                                 \
 	void *name(void *address, size_t length, int protection, int flags, int fd, off_t offset)  \

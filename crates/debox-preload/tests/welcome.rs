@@ -20,6 +20,9 @@ const SLOTS: u32 = 4;
 /// As in the shim: a page, and a table of rows for each slot.
 const ROWS: u64 = 4096 + 4 * (512 * (12 * 8 + 4 * 296) as u64).next_multiple_of(4096);
 
+/// Of the session that a program under the shim looks for.
+const SECRET: u64 = 0x00c0_ffee_0000_0005;
+
 /// What a server answers.
 #[derive(Clone, Default)]
 struct Answer {
@@ -29,7 +32,7 @@ struct Answer {
 }
 
 struct Server {
-    name: String,
+    path: PathBuf,
     listener: OwnedFd,
     thread: Option<JoinHandle<()>>,
 }
@@ -41,11 +44,12 @@ impl Server {
 
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("debox-test-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
         let kind = SockType::SeqPacket;
         let listener = socket::socket(AddressFamily::Unix, kind, SockFlag::SOCK_CLOEXEC, None);
         let listener = listener.expect("a socket");
-        let address = UnixAddr::new_abstract(name.as_bytes()).expect("a short name");
-        socket::bind(listener.as_raw_fd(), &address).expect("a name of its own");
+        let address = UnixAddr::new(&path).expect("a short path");
+        socket::bind(listener.as_raw_fd(), &address).expect("a path of its own");
         let (ready, is_ready) = mpsc::channel();
         let own = listener.try_clone().expect("a descriptor");
         let thread = std::thread::spawn(move || {
@@ -77,7 +81,7 @@ impl Server {
         });
         is_ready.recv().expect("the server listens");
         Server {
-            name,
+            path,
             listener,
             thread: Some(thread),
         }
@@ -90,6 +94,7 @@ impl Drop for Server {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
+        let _ = std::fs::remove_file(&self.path);
     }
 }
 
@@ -124,7 +129,7 @@ fn run_with(server: &Server) -> String {
         command.arg(argument);
         if is_tapped {
             // As if the session were under many filters: tests run in containers too.
-            let session = format!("{}:1000", server.name);
+            let session = format!("1000:{SECRET:016x}:{}", server.path.display());
             command.env("LD_PRELOAD", &shim.0).env("DEBOX_TAP", session);
         }
         let output = command.output().expect("coreutils");
@@ -155,6 +160,11 @@ fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }
 
+/// As a session's.
+fn welcome(version: u32, slots: u32) -> Vec<u8> {
+    [words(&[version, slots]), SECRET.to_ne_bytes().to_vec()].concat()
+}
+
 /// As a session's, but for plain files in the place of its maps.
 fn good_files() -> [File; 3] {
     let slots = u64::from(SLOTS) * 16384;
@@ -169,7 +179,7 @@ fn fds_of(files: &[File]) -> Vec<RawFd> {
 fn a_good_answer_is_taken() {
     let files = good_files();
     let answer = Answer {
-        message: words(&[VERSION, SLOTS]),
+        message: welcome(VERSION, SLOTS),
         fds: fds_of(&files),
         never: false,
     };
@@ -192,18 +202,24 @@ fn refused(what: &str, message: &[u8], fds: &[RawFd]) {
 fn malformed_answers_are_no_session() {
     let files = good_files();
     let fds = fds_of(&files);
-    let good = words(&[VERSION, SLOTS]);
+    let good = welcome(VERSION, SLOTS);
 
     refused("nothing", &[], &[]);
     refused("no descriptors", &good, &[]);
-    refused("short", &good[..7], &fds);
+    refused("short", &good[..15], &fds);
     refused("short, without descriptors", &good[..1], &[]);
-    refused("long", &words(&[VERSION, SLOTS, 0]), &fds);
-    refused("next version", &words(&[VERSION + 1, SLOTS]), &fds);
-    refused("version 0", &words(&[0, SLOTS]), &fds);
-    refused("no slots", &words(&[VERSION, 0]), &fds);
-    refused("slots for ever", &words(&[VERSION, u32::MAX]), &fds);
-    refused("one slot too many", &words(&[VERSION, SLOTS + 1]), &fds);
+    refused("without a secret", &good[..8], &fds);
+    refused("long", &[&good[..], &[0; 4]].concat(), &fds);
+    refused("next version", &welcome(VERSION + 1, SLOTS), &fds);
+    refused("version 0", &welcome(0, SLOTS), &fds);
+    refused("no slots", &welcome(VERSION, 0), &fds);
+    refused("slots for ever", &welcome(VERSION, u32::MAX), &fds);
+    refused("one slot too many", &welcome(VERSION, SLOTS + 1), &fds);
+    for at in [8, 15] {
+        let mut other = good.clone();
+        other[at] ^= 1;
+        refused("another secret", &other, &fds);
+    }
     refused("one descriptor", &good, &fds[..1]);
     refused("two descriptors", &good, &fds[..2]);
     let many: Vec<RawFd> = fds.iter().copied().cycle().take(200).collect();
@@ -230,7 +246,7 @@ fn arbitrary_answers_do_no_harm() {
         let length = next() as usize % 24;
         let mut message: Vec<u8> = (0..length).map(|_| (next() % 3) as u8).collect();
         if next() % 2 == 0 {
-            message = words(&[VERSION, next() as u32 >> (next() % 32)]);
+            message = welcome(VERSION, next() as u32 >> (next() % 32));
         }
         let count = next() as usize % 6;
         let chosen: Vec<RawFd> = (0..count).map(|_| fds[next() as usize % 3]).collect();
@@ -271,10 +287,75 @@ fn another_users_server_is_no_session() {
     }
     let files = good_files();
     let answer = Answer {
-        message: words(&[VERSION, SLOTS]),
+        message: welcome(VERSION, SLOTS),
         fds: fds_of(&files),
         never: false,
     };
     let mapped = run_with(&Server::start(answer, 1000));
     assert!(!mapped.contains("debox-test-file"), "{mapped}");
+}
+
+/// In a user namespace most users show as nobody, root among them: whoever knows the secret is the session.
+#[test]
+fn nobodys_server_is_a_session_if_it_knows_the_secret() {
+    // SAFETY: geteuid takes nothing and cannot fail.
+    if unsafe { libc::geteuid() } != 0 {
+        debox_skipped::skipped("nobodys_server: it takes root to be another user");
+        return;
+    }
+    let files = good_files();
+    let mut answer = Answer {
+        message: welcome(VERSION, SLOTS),
+        fds: fds_of(&files),
+        never: false,
+    };
+    let mapped = run_with(&Server::start(answer.clone(), 65534));
+    assert!(mapped.contains("debox-test-file"), "{mapped}");
+    answer.message[8] ^= 1;
+    let mapped = run_with(&Server::start(answer, 65534));
+    assert!(!mapped.contains("debox-test-file"), "{mapped}");
+}
+
+#[test]
+fn an_address_that_is_none_is_no_session() {
+    let files = good_files();
+    let answer = Answer {
+        message: welcome(VERSION, SLOTS),
+        fds: fds_of(&files),
+        never: false,
+    };
+    let server = Server::start(answer, 0);
+    let path = server.path.display();
+    let good = format!("1000:{SECRET:016x}:{path}");
+    assert!(mapped_with(&good).contains("debox-test-file"));
+    assert!(mapped_with(&good.replace("1000:", "1000+:")).contains("debox-test-file"));
+    for text in [
+        String::new(),
+        ":::".to_string(),
+        "1000".to_string(),
+        format!(":{SECRET:016x}:{path}"),
+        format!("1000:{SECRET:x}:{path}"),
+        format!("1000:0{SECRET:016x}:{path}"),
+        format!("1000:{SECRET:016x}"),
+        format!("1000:{SECRET:016x}:"),
+        format!("1000:{SECRET:016x}:relative"),
+        format!("1000:{SECRET:016x}:/{}", "long".repeat(100)),
+        format!("1000+{SECRET:016x}:{path}"),
+        format!("{path}:1000"),
+    ] {
+        let mapped = mapped_with(&text);
+        assert!(!mapped.contains("debox-test-file"), "{text}: {mapped}");
+    }
+}
+
+/// What `cat` maps under the shim, with this session in its environment.
+#[track_caller]
+fn mapped_with(session: &str) -> String {
+    let shim = Shim::new();
+    let mut command = Command::new("cat");
+    command.arg("/proc/self/maps");
+    command.env("LD_PRELOAD", &shim.0).env("DEBOX_TAP", session);
+    let output = command.output().expect("coreutils");
+    assert!(output.status.success(), "{session}: {}", output.status);
+    String::from_utf8_lossy(&output.stdout).into_owned()
 }

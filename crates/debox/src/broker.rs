@@ -13,6 +13,7 @@
 //! presence.rs  that it is there       terms.rs     what a run may do    turns.rs   who is next
 //! seen.rs      what the probes saw    account.rs   memory given out     cgroup.rs  and how much
 //! wire.rs      what was measured      cpu.rs       CPU time taken       log.rs     for the journal
+//! trust.rs     who is believed to be it
 //! ```
 
 mod account;
@@ -24,7 +25,7 @@ mod cpu;
 mod listener;
 mod log;
 mod owners;
-mod peer;
+pub(crate) mod peer;
 pub(crate) mod presence;
 pub(crate) mod protocol;
 mod quota;
@@ -34,6 +35,7 @@ mod seen;
 mod server;
 mod shared;
 mod terms;
+mod trust;
 mod turns;
 pub(crate) mod wire;
 
@@ -55,23 +57,36 @@ pub const VARIABLE: &str = "DEBOX_BROKER";
 /// Where a program finds the broker; `None` if it is told not to ask one. Programs that run with
 /// more rights than their caller do not listen to the caller's environment.
 pub fn socket_path() -> Option<PathBuf> {
-    // SAFETY: reads a word that the kernel passed at the start of the program.
-    let is_secure = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
     match std::env::var_os(VARIABLE) {
-        Some(path) if !is_secure => (!path.is_empty()).then(|| path.into()),
+        Some(path) if !has_other_rights() => (!path.is_empty()).then(|| path.into()),
         _ => Some(SOCKET.into()),
     }
+}
+
+/// Whether this program runs with more rights than its caller, who made its environment.
+pub(crate) fn has_other_rights() -> bool {
+    // SAFETY: reads a word that the kernel passed at the start of the program.
+    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 
 /// Whether the environment names a broker: then it is asked even where there is privilege enough to
 /// do without.
 pub(crate) fn is_named() -> bool {
-    std::env::var_os(VARIABLE).is_some_and(|path| !path.is_empty())
+    !has_other_rights() && std::env::var_os(VARIABLE).is_some_and(|path| !path.is_empty())
 }
 
 /// Whether that is why no broker was of use: there is none.
 pub(crate) fn is_absent(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(client::Trouble::Absent(_)))
+}
+
+/// Whether that is why: there is one, which does not answer.
+pub(crate) fn is_silent(error: &anyhow::Error) -> bool {
+    let is_late = |error: &std::io::Error| error.kind() == std::io::ErrorKind::WouldBlock;
+    error.chain().any(|cause| {
+        matches!(cause.downcast_ref(), Some(client::Trouble::Silent))
+            || cause.downcast_ref().is_some_and(is_late)
+    })
 }
 
 /// Whether a broker answers, without anything else asked of it.

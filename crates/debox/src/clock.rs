@@ -78,6 +78,17 @@ fn refusal_of(flags: &str, clock: &str) -> Option<String> {
     None
 }
 
+/// Time since the machine was started, suspended or not.
+pub(crate) fn since_boot_ns() -> u64 {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `now` is a valid timespec, and every kernel that runs the probes has the clock.
+    unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
 fn read_tsc() -> u64 {
     // SAFETY: every x86-64 processor has the instruction.
     unsafe { core::arch::x86_64::_rdtsc() }
@@ -122,11 +133,6 @@ impl TapClock {
         };
         clock.refresh();
         Ok(clock)
-    }
-
-    /// A value of the counter, for names that must not repeat.
-    pub fn read_counter(&self) -> u64 {
-        read_tsc()
     }
 
     pub fn refresh(&mut self) {

@@ -3,6 +3,7 @@
 mod join;
 mod lives;
 mod owners;
+mod possible;
 mod snapshot;
 mod unseen;
 
@@ -51,7 +52,8 @@ impl Session {
         stopped_ns: u64,
         stacks: &HashMap<u32, Vec<u64>>,
     ) -> Result<Report> {
-        let snapshot = self.snapshot(stopped_ns, stacks)?;
+        let mut snapshot = self.snapshot(stopped_ns, stacks)?;
+        snapshot.refuse_impossible();
         let events = self.events.borrow();
         let explainer = Explainer::new(&snapshot, &events.processes, &events.stacks);
         let mut report = snapshot.report(outcome, &explainer, &events.resources);
@@ -133,6 +135,7 @@ impl Snapshot {
                 threads: self.lost.threads,
                 rows: self.lost.rows,
                 probe_misses: self.probe_misses,
+                refused: self.refused,
             },
             syscalls,
             sleeps: self.sleeps(explainer, names),
@@ -145,6 +148,7 @@ impl Snapshot {
             triggers: Vec::new(),
             unstamped: self.unstamped(),
             unseen: self.unseen(),
+            incomplete: self.incomplete.clone(),
         }
     }
 

@@ -76,7 +76,8 @@
 //! Where a broker listens ([`crate::broker`]), [`enable`] has it do the work, also inside PID
 //! namespaces. `DEBOX_BROKER` names its socket, if it is not the usual one, and has it asked even by
 //! a process with privilege; empty, it keeps all from asking. The broker may give fewer threads than
-//! [`Options::max_threads`]. What is different in a record is said at `debox_enable` in
+//! [`Options::max_threads`]. One that does not answer is given up, with [`Error::System`]: after 10 s if it
+//! says nothing at all, after 60 s more if it falls silent while it loads the probes. What is different in a record is said at `debox_enable` in
 //! `include/debox.h`: names for kernel addresses, and nothing of other users.
 //!
 //! When the broker goes away there are no records, and [`last`] is `None`, until one is back: a
@@ -519,6 +520,7 @@ fn own_slot() -> Result<*mut record::Slot, Error> {
 }
 
 fn classify(error: anyhow::Error) -> Error {
+    let error = kernel::name_the_limit(error);
     let text = format!("{error:#}");
     if !kernel::has_bpf_privilege() {
         Error::Privilege(text)

@@ -59,11 +59,9 @@ pub(crate) fn require(options: &Options) -> Result<()> {
         bail!("DeBox reads call numbers from x86-64 registers; other machines are not done yet");
     }
     if !has_bpf_privilege() {
-        bail!(
-            "loading probes needs root (or CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE): \
-             run it with sudo"
-        );
+        bail!("loading probes {}: run it with sudo", what_it_takes());
     }
+    require_descriptors()?;
     if !in_first_pid_namespace() {
         bail!(
             "debox runs in a PID namespace (a container), where processes have other numbers than \
@@ -85,15 +83,119 @@ fn in_first_pid_namespace() -> bool {
     std::fs::read_link("/proc/self/ns/pid").is_ok_and(|name| name.as_os_str() == FIRST)
 }
 
+fn in_first_user_namespace() -> bool {
+    // PROC_USER_INIT_INO of include/linux/proc_ns.h
+    const FIRST: &str = "user:[4026531837]";
+    std::fs::read_link("/proc/self/ns/user").is_ok_and(|name| name.as_os_str() == FIRST)
+}
+
+/// Whether this process may load probes: it has the capabilities, and they count. In a user namespace
+/// root has them all, and for BPF they do not. Takes no descriptor: there may be none left.
 pub fn has_bpf_privilege() -> bool {
     const CAP_SYS_ADMIN: u64 = 21;
     const CAP_PERFMON: u64 = 38;
     const CAP_BPF: u64 = 39;
-    let Ok(status) = procfs::process::Process::myself().and_then(|me| me.status()) else {
-        return false;
+    let effective = effective_capabilities();
+    let has = |capability: u64| effective & (1 << capability) != 0;
+    (has(CAP_SYS_ADMIN) || (has(CAP_BPF) && has(CAP_PERFMON))) && in_first_user_namespace()
+}
+
+/// Of the calling thread, a bit for each.
+fn effective_capabilities() -> u64 {
+    /// `struct __user_cap_header_struct`, and two of `struct __user_cap_data_struct`.
+    #[repr(C)]
+    struct Header {
+        version: u32,
+        pid: i32,
+    }
+    #[repr(C)]
+    #[derive(Default, Clone, Copy)]
+    struct Data {
+        effective: u32,
+        permitted: u32,
+        inheritable: u32,
+    }
+    const VERSION_3: u32 = 0x2008_0522;
+    let header = Header {
+        version: VERSION_3,
+        pid: 0,
     };
-    let has = |capability: u64| status.capeff & (1 << capability) != 0;
-    has(CAP_SYS_ADMIN) || (has(CAP_BPF) && has(CAP_PERFMON))
+    let mut data = [Data::default(); 2];
+    // SAFETY: the header says that there is room for two of the data, as there is.
+    let failed = unsafe { libc::syscall(libc::SYS_capget, &header, data.as_mut_ptr()) };
+    match failed {
+        0 => u64::from(data[1].effective) << 32 | u64::from(data[0].effective),
+        _ => 0,
+    }
+}
+
+/// What this process lacks, after "loading probes".
+pub fn what_it_takes() -> &'static str {
+    if effective_capabilities() != 0 && !in_first_user_namespace() {
+        "needs root (or CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE) outside of user namespaces: in one, as \
+         here, capabilities do not count for BPF"
+    } else {
+        "needs root (or CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE)"
+    }
+}
+
+/// Fails, in words, if so few descriptors are left that nothing can be loaded.
+fn require_descriptors() -> Result<()> {
+    /// A session takes several times as many.
+    const FEWEST: usize = 16;
+    let mut held = Vec::new();
+    for _ in 0..FEWEST {
+        // SAFETY: takes two integers and returns a new descriptor or -1.
+        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
+        if fd < 0 {
+            let error = std::io::Error::last_os_error();
+            drop(held);
+            if is_out_of_descriptors(&error) {
+                bail!(
+                    "a session takes about 80 file descriptors: {}",
+                    descriptor_limit()
+                );
+            }
+            return Ok(()); // what it is shows when the probes are loaded
+        }
+        // SAFETY: the descriptor is new and owned by nobody else.
+        held.push(unsafe { <std::os::fd::OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(fd) });
+    }
+    Ok(())
+}
+
+pub(crate) fn is_out_of_descriptors(error: &std::io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
+}
+
+/// How many descriptors this process may have, in words.
+pub(crate) fn descriptor_limit() -> String {
+    let limit = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE);
+    match limit {
+        Ok((soft, _)) => {
+            format!("this process may have {soft} open at a time (`ulimit -n`, RLIMIT_NOFILE)")
+        }
+        Err(_) => "the limit of this process (RLIMIT_NOFILE) is reached".to_string(),
+    }
+}
+
+/// Where descriptors ran out, says so before what failed for it.
+pub fn name_the_limit(error: anyhow::Error) -> anyhow::Error {
+    let is_out = error.chain().any(|cause| {
+        let is_io = cause.downcast_ref::<std::io::Error>();
+        let is_nix = cause.downcast_ref::<nix::errno::Errno>();
+        is_io.is_some_and(is_out_of_descriptors)
+            || is_nix.is_some_and(|error| *error == nix::errno::Errno::EMFILE)
+            // libbpf-rs keeps its cause to itself.
+            || cause.to_string().contains("(os error 24)")
+    });
+    match is_out {
+        true => error.context(format!(
+            "no file descriptor is left: {}, and a session takes about 80",
+            descriptor_limit()
+        )),
+        false => error,
+    }
 }
 
 /// libbpf's own messages go nowhere unless asked for: errors come back as results.

@@ -9,6 +9,7 @@ mod callers;
 pub mod calls;
 mod clock;
 mod collect;
+mod directory;
 pub mod doctor;
 mod explain;
 mod gate;
@@ -50,6 +51,7 @@ mod skeleton_gate {
 }
 
 pub use collect::Outcome;
+pub use directory::SessionDirectory;
 pub use inband::scope;
 pub use monitor::Monitor;
 pub use predicate::Predicate;

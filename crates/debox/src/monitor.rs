@@ -25,19 +25,22 @@ impl Monitor {
         }
         let Some(path) = broker::socket_path() else {
             bail!(
-                "loading probes needs root (or CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE), and {} is \
-                 empty, so that no broker is asked: run it with sudo",
+                "loading probes {}, and {} is empty, so that no broker is asked: run it with sudo",
+                kernel::what_it_takes(),
                 broker::VARIABLE
             );
         };
         match RemoteSession::open(&path, options) {
             Ok(remote) => Ok(Monitor::Brokered(Box::new(remote))),
             Err(error) if broker::is_absent(&error) => bail!(
-                "loading probes needs root (or CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE), and no \
-                 broker answers at {}: run it with sudo, or start a broker once for all users with \
-                 `sudo debox broker`",
+                "loading probes {}, and no broker answers at {}: run it with sudo, or start a broker \
+                 once for all users with `sudo debox broker`",
+                kernel::what_it_takes(),
                 path.display()
             ),
+            Err(error) if broker::is_silent(&error) => {
+                Err(error.context(format!("no session at {}", path.display())))
+            }
             Err(error) => Err(error),
         }
     }
@@ -67,7 +70,7 @@ impl Monitor {
     }
 
     /// How many threads of a process are still monitored.
-    pub fn threads_alive(&self, pid: u32) -> Result<usize> {
+    pub fn threads_alive(&mut self, pid: u32) -> Result<usize> {
         match self {
             Monitor::Own(session) => session.threads_alive(pid),
             Monitor::Brokered(session) => session.threads_alive(pid),

@@ -27,7 +27,7 @@ use crate::stacks::Stacks;
 use crate::symbols::Symbols;
 use crate::tables::{self, types};
 use crate::trace;
-use crate::usertap::TapRows;
+use crate::usertap::{Address, TapRows};
 
 pub use packets::{admission, reply, request, welcome};
 #[cfg(fuzzing)]
@@ -131,6 +131,8 @@ fn snapshot(source: &mut Source) -> Snapshot {
         user_stacks: pairs(source, 3).into_iter().collect(),
         lost: source.value(),
         probe_misses: source.value(),
+        refused: source.value(),
+        incomplete: None,
     }
 }
 
@@ -242,6 +244,20 @@ pub fn rows(bytes: &[u8]) {
     rows.add_to(&mut sum).expect("a readable memory file");
     assert!(sum.keys().all(|call| *call < 511 || *call == 0xffff));
     assert!(sum.values().all(|row| row.calls > 0));
+    // The file is younger than a minute, and so is each of its three threads.
+    let most_ns = 3 * 60_000_000_000;
+    assert!(sum
+        .values()
+        .all(|row| tables::total(&row.parts) < most_ns && row.max_ns < most_ns));
+}
+
+/// A text from the environment; whether it is a session's address.
+pub fn tap_address(text: &str) -> bool {
+    let address = Address::parse(text);
+    if let Some(address) = &address {
+        assert_eq!(Address::parse(&address.to_string()).as_ref(), Some(address));
+    }
+    address.is_some()
 }
 
 /// A predicate that somebody typed.

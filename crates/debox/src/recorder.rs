@@ -18,7 +18,7 @@ use libbpf_rs::{RingBuffer, RingBufferBuilder};
 use crate::collect::Outcome;
 use crate::history::{Budget, Call, Sleep};
 use crate::report::Report;
-use crate::session::{Options, Session, Tap};
+use crate::session::{monotonic_ns, Options, Session, Tap};
 use crate::tables::{self, types, CALL_IA32, CALL_NONE};
 use crate::trigger::Fired;
 use stamps::Stamps;
@@ -67,6 +67,8 @@ pub struct Missing {
     pub stacks: u64,
     pub threads: u64,
     pub probe_misses: u64,
+    /// What the program said of its own calls (`--user-level`) and cannot be true.
+    pub stamps_refused: u64,
 }
 
 impl Recorder {
@@ -87,13 +89,14 @@ impl Recorder {
             0
         })?;
         let ring = builder.build().context("cannot read the records")?;
+        let stamps = Stamps::since(session.started_ns);
         Ok(Recorder {
             ring,
             words: Words::new(session.options.detail),
             session,
             arrived,
             open: HashMap::new(),
-            stamps: Stamps::default(),
+            stamps,
         })
     }
 
@@ -147,7 +150,7 @@ impl Recorder {
                         keep(call)?;
                     }
                 }
-                Kept::Stamps(stamps) => self.stamps.take(stamps, keep)?,
+                Kept::Stamps(stamps) => self.stamps.take(stamps, monotonic_ns(), keep)?,
             }
         }
         let mut again = arrived;
@@ -170,6 +173,7 @@ impl Recorder {
             stacks: lost.stacks + stacks_lost,
             threads: lost.threads,
             probe_misses: self.session.probe_misses()?,
+            stamps_refused: self.stamps.refused,
         })
     }
 
@@ -186,7 +190,8 @@ impl Recorder {
         self.keep_in_flight(&tasks, stopped_ns, keep)?;
         let stacks = tasks.kernel_stacks();
         let missing = self.missing()?;
-        let report = self.session.report(outcome, stopped_ns, &stacks)?;
+        let mut report = self.session.report(outcome, stopped_ns, &stacks)?;
+        tables::add(&mut report.lost.refused, missing.stamps_refused);
         Ok((report, missing))
     }
 

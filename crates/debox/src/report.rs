@@ -54,6 +54,10 @@ pub struct Report {
     pub triggers: Vec<Trigger>,
     /// Sentences about what could not be seen, for people.
     pub unseen: Vec<String>,
+    /// Why a part of the run is missing, in the sentence that is among `unseen`, too: the broker ended, or
+    /// did not answer. Null where there is all of it.
+    #[serde(default)]
+    pub incomplete: Option<String>,
 }
 
 /// A predicate over the record of a call, and the calls for which it held.
@@ -160,6 +164,11 @@ pub struct Lost {
     pub rows: u64,
     /// Times a probe was skipped by the kernel (recursion).
     pub probe_misses: u64,
+    /// Under the user tap: rows and sums that programs keep of their own calls, and that cannot be true
+    /// (parts longer than the time since the start, more errors than calls). None of what they say is in
+    /// this report.
+    #[serde(default)]
+    pub refused: u64,
 }
 
 /// One row per system call; `(user)` is the time between calls.

@@ -11,6 +11,7 @@ use anyhow::{bail, Context, Result};
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use libbpf_rs::{Iter, MapCore, MapFlags, MapHandle, OpenObject, RingBuffer, RingBufferBuilder};
 
+use crate::broker::peer::Peer;
 use crate::gate::Gate;
 use crate::kernel;
 use crate::signals::Blocked;
@@ -238,14 +239,9 @@ impl Session {
     fn start_tap(&self) -> Result<TapServer> {
         let maps = &self.skel.maps;
         let tasks = MapHandle::try_from(&maps.task_index).context("cannot share the task map")?;
-        let is_monitored = move |pid: u32| {
-            let Ok(task) = kernel::open_process(pid) else {
-                return false;
-            };
-            matches!(
-                tasks.lookup(&task.as_raw_fd().to_ne_bytes(), MapFlags::ANY),
-                Ok(Some(_))
-            )
+        let is_monitored = move |peer: &Peer| {
+            let process = peer.descriptor().as_raw_fd().to_ne_bytes();
+            matches!(tasks.lookup(&process, MapFlags::ANY), Ok(Some(_)))
         };
         TapServer::start(
             self.options.max_records,

@@ -34,6 +34,8 @@ pub(crate) const THREAD_LEFT: u32 = 1 << 4;
 pub(crate) const THREAD_FILTERED: u32 = 1 << 5;
 pub(crate) const THREAD_END_UNSEEN: u32 = 1 << 6;
 pub(crate) const THREAD_STAMPED: u32 = 1 << 7;
+/// Not the probes': what the thread counted of its calls could not be true.
+pub(crate) const THREAD_REFUSED: u32 = 1 << 31;
 
 pub(crate) const EVENT_THREAD_ENDED: u32 = 1;
 pub(crate) const EVENT_CALL_SITE: u32 = 2;
@@ -104,6 +106,44 @@ pub(crate) struct OpenWait {
 /// stays at the top, where it is seen to be wrong, and does not begin anew.
 pub(crate) fn add(sum: &mut u64, value: u64) {
     *sum = sum.saturating_add(value);
+}
+
+/// What can be true of one thread in some time: processes can write to what they count.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Possible {
+    time_ns: u64,
+    calls: u64,
+}
+
+impl Possible {
+    /// The program's clock follows the kernel's by its rate, and where a thread is switched both are
+    /// used, which may make a short call some percent longer than it was.
+    pub fn within(passed_ns: u64) -> Possible {
+        const SLACK_NS: u64 = 10_000_000;
+        /// No processor enters and leaves the kernel in less.
+        const SHORTEST_CALL_NS: u64 = 8;
+        let time_ns = passed_ns
+            .saturating_add(passed_ns / 8)
+            .saturating_add(SLACK_NS);
+        Possible {
+            time_ns,
+            calls: time_ns / SHORTEST_CALL_NS,
+        }
+    }
+
+    pub fn has_time(&self, ns: u64) -> bool {
+        ns <= self.time_ns
+    }
+
+    pub fn has_calls(&self, count: u64) -> bool {
+        count <= self.calls
+    }
+
+    /// Whether so many can be some of `all`, where both are counted one after the other and a jump may
+    /// come in between.
+    pub fn is_part(some: u64, all: u64) -> bool {
+        some <= all.saturating_add(all / 8).saturating_add(64)
+    }
 }
 
 /// Minor and major faults of a thread that has ended, those in its calls included.

@@ -1,13 +1,21 @@
 //! The session's side of the user tap: tells processes where their slots are, keeps their clock,
 //! and reads the rows that they count their calls in.
 //!
+//! Processes find the session by a socket in a directory of its own. Their environment has its path,
+//! and a secret by which they know the session again: of a process in a user namespace the kernel
+//! does not tell which user the server is. The session knows a process by the descriptor that the
+//! kernel gives of whoever connected. The socket is reached wherever the shim's file is, and from any
+//! network namespace; who leaves both behind (`chroot`, another mount namespace) maps everything first.
+//!
 //! The layouts are those of `include/debox_tap.h` and `crates/debox-preload/c/attach.h`.
 
-use std::collections::BTreeMap;
-use std::fs::File;
+mod rows;
+
+use std::fs::Permissions;
 use std::io::IoSlice;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::os::unix::fs::FileExt;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -15,133 +23,78 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use nix::sys::socket::{
-    self, sockopt, AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr,
+    self, AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr,
 };
-use nix::unistd::{lseek64, Whence};
 
+use crate::broker::peer::Peer;
 use crate::clock::TapClock;
-use crate::memory_file;
-use crate::tables::{self, add, types};
+use crate::directory::SessionDirectory;
+use crate::session;
+
+pub(crate) use rows::{TapRows, TABLE};
 
 const VERSION: u32 = 1;
-/// `DEBOX_TAP_SEEN`.
-pub(crate) const SEEN: &str = ":seen";
-const PAGE: u64 = 4096;
-const ROWS: u64 = 512;
-const BUCKETS: usize = 296;
+const PREFIX: &str = "debox-tap-";
+const SOCKET: &str = "socket";
 
-/// `struct debox_tap_row`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Row {
-    calls: u64,
-    errors: u64,
-    restarts: u64,
-    parts_ns: [u64; 6],
-    faults: u64,
-    max_ns: u64,
-    reserved: u64,
-    histogram: [u32; BUCKETS],
+/// Where a session is, as the environment of its processes has it: how many seccomp filters the session
+/// is under and, if it keeps what the shim calls to find it, a `+`; then the secret; then the path.
+/// `parse_address` of attach.c reads the same.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Address {
+    pub filters: u32,
+    pub sees_calls: bool,
+    pub secret: u64,
+    pub path: PathBuf,
 }
 
-const ROW_SIZE: u64 = std::mem::size_of::<Row>() as u64;
-pub(crate) const TABLE: u64 = (ROWS * ROW_SIZE).next_multiple_of(PAGE);
-const _: () = assert!(ROW_SIZE == 12 * 8 + 4 * BUCKETS as u64);
-
-/// The file of rows: a page with the clock, then a table for each slot. Sparse: only what is used
-/// takes memory.
-pub(crate) struct TapRows {
-    pub(crate) file: File,
-    slots: u32,
-}
-
-impl TapRows {
-    pub(crate) fn create(slots: u32) -> Result<TapRows> {
-        let length = PAGE + u64::from(slots) * TABLE;
-        let file = memory_file::create(c"debox-tap-rows", length, memory_file::OWNER_ONLY)
-            .context("cannot make the file of rows")?;
-        // Every process that has it could cut it off, and whoever reads there would get SIGBUS.
-        memory_file::seal(&file, libc::F_SEAL_SHRINK | libc::F_SEAL_GROW)
-            .context("cannot seal the file of rows")?;
-        Ok(TapRows { file, slots })
-    }
-
-    /// Adds all threads' rows to `sum`, by call number.
-    pub fn add_to(&self, sum: &mut BTreeMap<u32, types::row>) -> Result<()> {
-        let end = PAGE + u64::from(self.slots) * TABLE;
-        let mut at = PAGE;
-        // Reading a hole through a mapping would fill it: ask where data is, and read just that.
-        while at < end {
-            let Ok(data) = lseek64(&self.file, at as i64, Whence::SeekData) else {
-                break;
-            };
-            let hole = lseek64(&self.file, data, Whence::SeekHole).unwrap_or(end as i64) as u64;
-            let first = (data as u64).max(PAGE);
-            self.add_range(first, hole, sum)?;
-            at = hole.max(at + PAGE);
-        }
-        Ok(())
-    }
-
-    /// Adds the rows that begin in a range of the file.
-    fn add_range(&self, from: u64, to: u64, sum: &mut BTreeMap<u32, types::row>) -> Result<()> {
-        let mut table = (from - PAGE) / TABLE;
-        loop {
-            let start = PAGE + table * TABLE;
-            if start >= to {
-                return Ok(());
-            }
-            let first = from.saturating_sub(start).div_ceil(ROW_SIZE);
-            for call in first..ROWS {
-                let at = start + call * ROW_SIZE;
-                if at >= to {
-                    break;
-                }
-                let mut bytes = [0u8; ROW_SIZE as usize];
-                self.file
-                    .read_exact_at(&mut bytes, at)
-                    .context("cannot read the tap's rows")?;
-                let Some(row) = tables::read_value::<Row>(&bytes) else {
-                    continue;
-                };
-                if row.calls > 0 {
-                    let is_last = call == ROWS - 1;
-                    let number = if is_last {
-                        tables::NO_SUCH_CALL
-                    } else {
-                        call as u32
-                    };
-                    add_row(sum.entry(number).or_default(), &row);
-                }
-            }
-            table += 1;
-        }
+impl Address {
+    pub fn parse(text: &str) -> Option<Address> {
+        let mut parts = text.splitn(3, ':');
+        let (filters, secret, path) = (parts.next()?, parts.next()?, parts.next()?);
+        let (filters, sees_calls) = match filters.strip_suffix('+') {
+            Some(filters) => (filters, true),
+            None => (filters, false),
+        };
+        let is_number = filters.bytes().all(|digit| digit.is_ascii_digit());
+        let is_hex = secret.len() == 16 && secret.bytes().all(|digit| digit.is_ascii_hexdigit());
+        let is_path = path.starts_with('/');
+        (is_number && is_hex && is_path).then_some(Address {
+            filters: filters.parse().ok()?,
+            sees_calls,
+            secret: u64::from_str_radix(secret, 16).ok()?,
+            path: path.into(),
+        })
     }
 }
 
-fn add_row(sum: &mut types::row, row: &Row) {
-    add(&mut sum.calls, row.calls);
-    add(&mut sum.errors, row.errors);
-    add(&mut sum.restarts, row.restarts);
-    add(&mut sum.faults_minor, row.faults);
-    sum.max_ns = sum.max_ns.max(row.max_ns);
-    for (sum, part) in sum.parts.iter_mut().zip(row.parts_ns) {
-        add(sum, part);
-    }
-    for (sum, count) in sum.histogram.iter_mut().zip(row.histogram) {
-        add(sum, u64::from(count));
+impl std::fmt::Display for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let seen = if self.sees_calls { "+" } else { "" };
+        let path = self.path.display();
+        write!(f, "{}{seen}:{:016x}:{path}", self.filters, self.secret)
     }
 }
 
 /// Answers processes that ask for their session.
 pub(crate) struct TapServer {
-    /// For the environment: the socket's name and how many seccomp filters the session is under.
+    /// For the environment: an [`Address`].
     pub address: String,
     pub rows: TapRows,
     clock: TapClock,
     listener: Arc<OwnedFd>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
+    /// The socket's.
+    _directory: SessionDirectory,
+}
+
+/// What a process of the session gets.
+struct Welcome {
+    slots: u32,
+    secret: u64,
+    /// Of slots, thread ids and rows.
+    fds: [RawFd; 3],
 }
 
 impl TapServer {
@@ -152,44 +105,42 @@ impl TapServer {
         slots_fd: RawFd,
         tids_fd: RawFd,
         sees_calls: bool,
-        is_monitored: impl Fn(u32) -> bool + Send + 'static,
+        is_monitored: impl Fn(&Peer) -> bool + Send + 'static,
     ) -> Result<TapServer> {
         let rows = TapRows::create(slots)?;
         let clock = TapClock::start(&rows.file)?;
-        let listener = socket::socket(
-            AddressFamily::Unix,
-            SockType::SeqPacket,
-            SockFlag::SOCK_CLOEXEC,
-            None,
-        )
-        .context("cannot make the user tap's socket")?;
-        let name = format!(
-            "debox-tap-{}-{:x}",
-            std::process::id(),
-            clock.read_counter()
-        );
-        let seen = if sees_calls { SEEN } else { "" };
-        let address = format!("{name}:{}{seen}", seccomp_filters());
-        let name = UnixAddr::new_abstract(name.as_bytes())?;
-        socket::bind(listener.as_raw_fd(), &name).context("cannot name the user tap's socket")?;
-        socket::listen(&listener, socket::Backlog::new(1024)?)?;
+        let directory = make_directory()?;
+        let path = directory.path().join(SOCKET);
+        let listener = listen(&path)?;
         let listener = Arc::new(listener);
+        let secret = session::random()?;
+        let address = Address {
+            filters: seccomp_filters(),
+            sees_calls,
+            secret,
+            path,
+        };
 
         let stop = Arc::new(AtomicBool::new(false));
-        let fds = [slots_fd, tids_fd, rows.file.as_raw_fd()];
+        let welcome = Welcome {
+            slots,
+            secret,
+            fds: [slots_fd, tids_fd, rows.file.as_raw_fd()],
+        };
         let thread = std::thread::Builder::new()
             .name("debox-tap".to_string())
             .spawn({
                 let (stop, listener) = (Arc::clone(&stop), Arc::clone(&listener));
-                move || serve(&listener, slots, fds, &stop, is_monitored)
+                move || serve(&listener, &welcome, &stop, is_monitored)
             })?;
         Ok(TapServer {
-            address,
+            address: address.to_string(),
             rows,
             clock,
             listener,
             stop,
             thread: Some(thread),
+            _directory: directory,
         })
     }
 
@@ -210,19 +161,59 @@ impl Drop for TapServer {
     }
 }
 
+/// Where temporary files are, unless that path is too long for a socket's name.
+fn make_directory() -> Result<SessionDirectory> {
+    let named = std::env::temp_dir();
+    let fits = |place: &Path| {
+        // With room for what tempfile adds to the prefix.
+        let example = place.join(format!("{PREFIX}0123456789")).join(SOCKET);
+        place.is_absolute() && UnixAddr::new(&example).is_ok()
+    };
+    let place = if fits(&named) {
+        &named
+    } else {
+        Path::new("/tmp")
+    };
+    SessionDirectory::create_in(place, PREFIX)
+}
+
+/// Listens at a path. A session of root's has processes of any user, and every user can connect; who gets
+/// an answer is decided for each. One without privilege has processes of its own user only.
+fn listen(path: &Path) -> Result<OwnedFd> {
+    let listener = socket::socket(
+        AddressFamily::Unix,
+        SockType::SeqPacket,
+        SockFlag::SOCK_CLOEXEC,
+        None,
+    )
+    .context("cannot make the user tap's socket")?;
+    let name = UnixAddr::new(path)?;
+    socket::bind(listener.as_raw_fd(), &name)
+        .with_context(|| format!("cannot name the user tap's socket {}", path.display()))?;
+    let mode = if own_user() == 0 { 0o666 } else { 0o600 };
+    std::fs::set_permissions(path, Permissions::from_mode(mode))
+        .context("cannot open the user tap's socket to its processes")?;
+    socket::listen(&listener, socket::Backlog::new(1024)?)?;
+    Ok(listener)
+}
+
+fn own_user() -> u32 {
+    // SAFETY: takes nothing and cannot fail.
+    unsafe { libc::geteuid() }
+}
+
 fn serve(
     listener: &OwnedFd,
-    slots: u32,
-    fds: [RawFd; 3],
+    welcome: &Welcome,
     stop: &AtomicBool,
-    is_monitored: impl Fn(u32) -> bool,
+    is_monitored: impl Fn(&Peer) -> bool,
 ) {
     while !stop.load(Ordering::Relaxed) {
         match socket::accept4(listener.as_raw_fd(), SockFlag::SOCK_CLOEXEC) {
             Ok(fd) => {
                 // SAFETY: accept returned a new descriptor that nobody else owns.
                 let client = unsafe { OwnedFd::from_raw_fd(fd) };
-                let _ = welcome(&client, slots, fds, &is_monitored); // a client that left is no loss
+                let _ = welcome.send_to(&client, &is_monitored); // a client that left is no loss
             }
             Err(nix::errno::Errno::EAGAIN | nix::errno::Errno::EINTR) => {}
             Err(_) if stop.load(Ordering::Relaxed) => {}
@@ -231,29 +222,46 @@ fn serve(
     }
 }
 
-/// Sends the maps, but only to processes of the session: the socket's name is no secret.
-fn welcome(
-    client: &OwnedFd,
-    slots: u32,
-    fds: [RawFd; 3],
-    is_monitored: impl Fn(u32) -> bool,
-) -> Result<()> {
-    let peer = socket::getsockopt(client, sockopt::PeerCredentials)?;
-    if !is_monitored(peer.pid() as u32) {
-        return Ok(());
+impl Welcome {
+    /// Sends the maps, but only to processes of the session: the socket's name is no secret.
+    fn send_to(&self, client: &OwnedFd, is_monitored: impl Fn(&Peer) -> bool) -> Result<()> {
+        let peer = Peer::of(client.as_fd())?;
+        if !is_owners(&peer) || !is_monitored(&peer) || !peer.is_alive() {
+            return Ok(());
+        }
+        let mut message = Vec::with_capacity(16);
+        message.extend(VERSION.to_ne_bytes());
+        message.extend(self.slots.to_ne_bytes());
+        message.extend(self.secret.to_ne_bytes());
+        socket::sendmsg::<()>(
+            client.as_raw_fd(),
+            &[IoSlice::new(&message)],
+            &[ControlMessage::ScmRights(&self.fds)],
+            MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT,
+            None,
+        )?;
+        Ok(())
     }
-    let message: Vec<u8> = [VERSION, slots]
-        .iter()
-        .flat_map(|word| word.to_ne_bytes())
-        .collect();
-    socket::sendmsg::<()>(
-        client.as_raw_fd(),
-        &[IoSlice::new(&message)],
-        &[ControlMessage::ScmRights(&fds)],
-        MsgFlags::MSG_NOSIGNAL,
-        None,
-    )?;
-    Ok(())
+}
+
+/// Whether the user who connected is the user of the process that it is said to be. Before Linux 6.5 the
+/// process is known by its number only, which may be another's by now. A session that is not root's has
+/// processes of its own user only.
+fn is_owners(peer: &Peer) -> bool {
+    let path = format!("/proc/{}/status", peer.pid);
+    let Ok(status) = std::fs::read_to_string(path) else {
+        return false;
+    };
+    let own = own_user();
+    let is_served = own == 0 || peer.uid == own;
+    is_served && users_in(&status).any(|user| user == peer.uid) && peer.is_alive()
+}
+
+/// The real, effective, saved and file system user of a process.
+fn users_in(status: &str) -> impl Iterator<Item = u32> + '_ {
+    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+    let words = line.unwrap_or_default().split_whitespace();
+    words.filter_map(|word| word.parse().ok())
 }
 
 /// How many seccomp filters this process is under; 0 if the kernel does not tell.
@@ -267,4 +275,96 @@ fn filters_in(status: &str) -> u32 {
         .find_map(|line| line.strip_prefix("Seccomp_filters:"));
     line.and_then(|count| count.trim().parse().ok())
         .unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn start(is_monitored: impl Fn(&Peer) -> bool + Send + 'static) -> TapServer {
+        let null = std::fs::File::open("/dev/null").expect("a device");
+        let fd = null.as_raw_fd();
+        let is_monitored = move |peer: &Peer| {
+            let _open = &null;
+            is_monitored(peer)
+        };
+        TapServer::start(4, fd, fd, false, is_monitored).expect("a server")
+    }
+
+    /// How many bytes and descriptors come.
+    fn ask(server: &TapServer) -> (usize, usize) {
+        let address = Address::parse(&server.address).expect("an address");
+        let client = crate::broker::channel::connect(&address.path, Duration::from_secs(5))
+            .expect("it listens");
+        let none = MsgFlags::empty();
+        match crate::broker::channel::receive_all(client.as_fd(), 64, none) {
+            Ok((bytes, fds, _)) => {
+                assert_eq!(bytes[8..], address.secret.to_ne_bytes());
+                (bytes.len(), fds.len())
+            }
+            Err(_) => (0, 0),
+        }
+    }
+
+    #[test]
+    fn who_is_not_monitored_gets_nothing() {
+        assert_eq!(ask(&start(|peer| peer.pid == std::process::id())), (16, 3));
+        assert_eq!(ask(&start(|_| false)), (0, 0));
+    }
+
+    #[test]
+    fn an_address_is_read_as_it_was_written() {
+        let address = Address {
+            filters: 3,
+            sees_calls: true,
+            secret: 0x00ab_cdef_0123_4567,
+            path: "/tmp/a:b/socket".into(),
+        };
+        let text = address.to_string();
+        assert_eq!(text, "3+:00abcdef01234567:/tmp/a:b/socket");
+        assert_eq!(Address::parse(&text), Some(address));
+        for text in [
+            "",
+            "3",
+            "3:00abcdef01234567",
+            "3:00abcdef01234567:",
+            "3:00abcdef01234567:socket",
+            "+3:00abcdef01234567:/socket",
+            "3:+0abcdef01234567:/socket",
+            "3:0abcdef01234567:/socket",
+            ":00abcdef01234567:/socket",
+            "x:00abcdef01234567:/socket",
+        ] {
+            assert_eq!(Address::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_socket_goes_with_the_session() {
+        let server = start(|_| true);
+        let path = Address::parse(&server.address).expect("an address").path;
+        let place = path.parent().expect("a directory").to_owned();
+        assert!(path.exists());
+        drop(server);
+        assert!(!place.exists());
+    }
+
+    #[test]
+    fn a_process_has_the_users_that_it_has_now() {
+        let users = |status: &str| users_in(status).collect::<Vec<_>>();
+        let status = "Name:\tUid:\nUid:\t1000\t0\t1000\t0\nGid:\t7\t7\t7\t7\n";
+        assert_eq!(users(status), [1000, 0, 1000, 0]);
+        assert!(users("Name:\tx\n").is_empty());
+        // SAFETY: takes nothing and cannot fail.
+        let real = unsafe { libc::getuid() };
+        let peer = |uid| Peer::own(uid);
+        assert!(is_owners(&peer(real)));
+        assert!(!is_owners(&peer(real + 4321)));
+    }
+
+    #[test]
+    fn filters_are_counted() {
+        assert_eq!(filters_in("Name:\tx\nSeccomp_filters:\t2\n"), 2);
+        assert_eq!(filters_in("Name:\tx\n"), 0);
+    }
 }

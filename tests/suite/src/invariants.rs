@@ -36,13 +36,14 @@ const LIFE_PARTS: [&str; 7] = [
     "irq_ns",
     "outside_ns",
 ];
-const LOSSES: [&str; 6] = [
+const LOSSES: [&str; 7] = [
     "records",
     "sleeps",
     "stacks",
     "threads",
     "rows",
     "probe_misses",
+    "refused",
 ];
 const USER: &str = "(user)";
 const SWITCH_SLACK_NS: u64 = 4_000;

@@ -177,6 +177,7 @@ fn rest() -> impl Strategy<Value = Report> {
             threads: numbers.0[4],
             rows: numbers.0[5],
             probe_misses: numbers.0[6],
+            refused: numbers.0[5],
         },
         in_flight: tables.0,
         call_sites: tables.1,

@@ -28,6 +28,7 @@ pub fn empty() -> Report {
         chains: Vec::new(),
         call_sites: Vec::new(),
         threads: Vec::new(),
+        incomplete: None,
         in_flight: Vec::new(),
         untapped: Vec::new(),
         trace: None,
@@ -212,6 +213,7 @@ pub fn lossy() -> Report {
         threads: 2,
         rows: 33,
         probe_misses: 5,
+        refused: 3,
     };
     Report {
         lost,

@@ -11,8 +11,16 @@ use crate::units::{self, Scale};
 
 pub fn print(out: &mut impl Write, report: &Report, options: &TableOptions) -> io::Result<()> {
     let scale = Scale::of(report.duration_ns);
-    line(out, &ran(report, scale), Style::new().bold(), options)?;
     let plain = Style::new();
+    if let Some(why) = &report.incomplete {
+        line(out, why, Style::new().bold(), options)?;
+        if report.threads.is_empty() {
+            let text = format!("the command ran {}", units::time(report.duration_ns));
+            line(out, &text, plain, options)?;
+            return end(report).map_or(Ok(()), |end| line(out, &end, plain, options));
+        }
+    }
+    line(out, &ran(report, scale), Style::new().bold(), options)?;
     if let Some(classes) = classes(report, scale) {
         line(out, &classes, plain, options)?;
     }

@@ -206,6 +206,7 @@ fn losses_are_told_in_words() {
       lost: 2 threads were not watched, or ended without totals
       lost: 33 rows of a table (wakers, call sites) did not fit
       lost: 5 times the kernel skipped a probe
+      refused: 3 counts that programs keep of their own calls cannot be true
       The kernel has no debug information here, so sites have no file and line.
     "#);
 }
@@ -256,6 +257,33 @@ fn the_doctor_names_costs_and_remedies() {
 
     debox works here, within 1 limit
     "#);
+}
+
+#[test]
+fn a_broken_run_says_so_first() {
+    let why = "The broker ended during the run (x): what happened from 1.0 s to 2.0 s is missing.";
+    let incomplete = |report: Report| Report {
+        incomplete: Some(why.to_string()),
+        unseen: vec![why.to_string()],
+        ..report
+    };
+    let text = shown_with(&incomplete(sample::rich()), &PLAIN);
+    assert!(text.starts_with(&format!("{why}\nran ")), "{text}");
+    assert_eq!(text.matches(why).count(), 1);
+
+    let nothing = Report {
+        duration_ns: 3_200_000_000,
+        exit_status: Some(7),
+        ..incomplete(sample::empty())
+    };
+    let text = shown_with(&nothing, &PLAIN);
+    let lines: Vec<&str> = text.lines().take(3).collect();
+    let expected = [
+        why,
+        "the command ran 3.20 s",
+        "the command ended with status 7",
+    ];
+    assert_eq!(lines, expected);
 }
 
 #[test]

@@ -48,7 +48,10 @@ pub fn print_untapped(
 /// The engine's own sentences, and what it saw but could not keep.
 pub fn print(out: &mut impl Write, report: &Report, options: &TableOptions) -> io::Result<()> {
     let losses = losses(&report.lost);
-    if report.unseen.is_empty() && losses.is_empty() {
+    // Why the report is not complete stands above everything else.
+    let is_shown = |sentence: &&String| Some(*sentence) != report.incomplete.as_ref();
+    let sentences: Vec<&String> = report.unseen.iter().filter(is_shown).collect();
+    if sentences.is_empty() && losses.is_empty() {
         return Ok(());
     }
     heading(out, "What could not be seen", options)?;
@@ -56,7 +59,7 @@ pub fn print(out: &mut impl Write, report: &Report, options: &TableOptions) -> i
     for loss in losses {
         grid.row([Cell::text(loss).tone(Tone::Warn)]);
     }
-    for sentence in &report.unseen {
+    for sentence in sentences {
         grid.row([Cell::text(sentence)]);
     }
     grid.print(out, options)
@@ -114,9 +117,17 @@ fn losses(lost: &Lost) -> Vec<String> {
         let noun = if count == 1 { one } else { many };
         format!("lost: {} {noun} {what}", units::count(count))
     };
+    let refused = (lost.refused > 0).then(|| {
+        let noun = if lost.refused == 1 { "count" } else { "counts" };
+        format!(
+            "refused: {} {noun} that programs keep of their own calls cannot be true",
+            units::count(lost.refused)
+        )
+    });
     kinds
         .into_iter()
         .filter(|kind| kind.0 > 0)
         .map(sentence)
+        .chain(refused)
         .collect()
 }

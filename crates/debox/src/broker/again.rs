@@ -9,6 +9,7 @@ use nix::sys::socket::{self, sockopt, AddressFamily, MsgFlags, SockFlag, SockTyp
 
 use super::channel::{self, Descriptors};
 use super::protocol::{self, Admission, Request};
+use super::trust;
 
 /// Connects, if somebody listens there whom this process may trust: root or its own user.
 pub(crate) fn connect(address: &UnixAddr) -> io::Result<OwnedFd> {
@@ -16,16 +17,13 @@ pub(crate) fn connect(address: &UnixAddr) -> io::Result<OwnedFd> {
     let socket = socket::socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?;
     socket::connect(socket.as_raw_fd(), address)?;
     let broker = socket::getsockopt(&socket, sockopt::PeerCredentials)?.uid();
-    if !is_trusted(broker) {
+    if !address
+        .path()
+        .is_some_and(|path| trust::is_trusted(broker, path))
+    {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
     Ok(socket)
-}
-
-/// Whether a broker of that user gets to say what this process maps.
-pub(super) fn is_trusted(user: u32) -> bool {
-    // SAFETY: takes nothing and cannot fail.
-    user == 0 || user == unsafe { libc::geteuid() }
 }
 
 pub(crate) fn say(socket: &OwnedFd, request: &Request) -> io::Result<()> {

@@ -2,6 +2,7 @@
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::time::Duration;
 
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nix::sys::socket::{
@@ -29,14 +30,22 @@ pub fn socket() -> io::Result<OwnedFd> {
     )?)
 }
 
-/// Connects, and has every wait on the socket end after `seconds`.
-pub fn connect(path: &std::path::Path, seconds: i64) -> io::Result<OwnedFd> {
+/// Connects, and has every wait on the socket end after `patience`: with `WouldBlock`.
+pub fn connect(path: &std::path::Path, patience: Duration) -> io::Result<OwnedFd> {
     let socket = socket()?;
-    let limit = TimeVal::new(seconds, 0);
-    socket::setsockopt(&socket, sockopt::SendTimeout, &limit)?;
-    socket::setsockopt(&socket, sockopt::ReceiveTimeout, &limit)?;
+    be_patient(&socket, patience)?;
     socket::connect(socket.as_raw_fd(), &UnixAddr::new(path)?)?;
     Ok(socket)
+}
+
+/// Has every wait on the socket end after so long.
+pub fn be_patient(socket: &OwnedFd, patience: Duration) -> io::Result<()> {
+    // A limit of 0 would be none.
+    let micros = patience.as_micros().clamp(1, i64::MAX as u128) as i64;
+    let limit = TimeVal::new(micros / 1_000_000, micros % 1_000_000);
+    socket::setsockopt(socket, sockopt::SendTimeout, &limit)?;
+    socket::setsockopt(socket, sockopt::ReceiveTimeout, &limit)?;
+    Ok(())
 }
 
 pub fn send(socket: BorrowedFd, packet: &[u8], fds: &[RawFd], flags: MsgFlags) -> io::Result<()> {
@@ -125,11 +134,24 @@ pub fn receive_in(
     if length == 0 {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
+    // The kernel leaves out what there is no descriptor for, and marks the message as cut.
+    if header.msg_flags & libc::MSG_CTRUNC != 0 && !has_descriptor_left() {
+        return Err(io::Error::from_raw_os_error(libc::EMFILE));
+    }
     let is_cut = header.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0;
     if is_cut || fds[DESCRIPTORS_MAX].is_some() {
         return Err(io::ErrorKind::InvalidData.into());
     }
     Ok((length, fds, sender))
+}
+
+/// Whether this process can open anything.
+fn has_descriptor_left() -> bool {
+    // SAFETY: takes two integers; the new descriptor is closed at once.
+    unsafe {
+        let fd = libc::eventfd(0, libc::EFD_CLOEXEC);
+        fd >= 0 && libc::close(fd) == 0
+    }
 }
 
 /// The descriptors and the sender that came with a message.
@@ -198,6 +220,17 @@ mod tests {
 
     fn open_descriptors() -> usize {
         std::fs::read_dir("/proc/self/fd").unwrap().count()
+    }
+
+    #[test]
+    fn a_silent_side_is_not_waited_for_for_ever() {
+        let (a, _b) = pair();
+        be_patient(&a, Duration::from_millis(50)).unwrap();
+        let silence = receive(a.as_fd(), 16, MsgFlags::empty()).err().unwrap();
+        assert_eq!(silence.kind(), io::ErrorKind::WouldBlock);
+        let full =
+            (0..10_000).find_map(|_| send(a.as_fd(), &[0; 64], &[], MsgFlags::empty()).err());
+        assert_eq!(full.unwrap().kind(), io::ErrorKind::WouldBlock);
     }
 
     #[test]

@@ -3,23 +3,33 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
+use std::time::Duration;
 
 use nix::sys::socket::{self, sockopt, MsgFlags};
 
-use super::again;
 use super::channel;
 use super::protocol::{self, FrameText, Reply, Request, Wish};
+use super::trust;
+use crate::kernel;
 
-/// A broker that takes longer for an answer counts as none, or as gone, in seconds. It loads the probes
-/// first, and reads them out last, perhaps for others at the same time: a third of a second, and 20 on a
-/// slow machine.
-const PATIENCE: i64 = 60;
+/// A broker that takes longer for an answer counts as silent. For its first one nothing has to be done, but
+/// it may be loading probes for somebody else. `debox.h` names both times.
+pub(super) const HELLO: Duration = Duration::from_secs(10);
+/// For what it wants it loads the probes first, perhaps for others at the same time: a third of a second,
+/// and 20 on a slow machine.
+pub(super) const WORK: Duration = Duration::from_secs(60);
 
 /// Why the broker is of no use.
 #[derive(Debug)]
 pub(crate) enum Trouble {
     /// There is none.
     Absent(io::Error),
+    /// There is one, which says nothing.
+    Silent,
+    /// This process has no descriptor left to ask it with.
+    Descriptors,
+    /// It may be anybody's, and is asked nothing.
+    Untrusted(String),
     /// It does not let this process in.
     Refused(String),
     /// What it says makes no sense.
@@ -29,12 +39,29 @@ pub(crate) enum Trouble {
 impl std::fmt::Display for Trouble {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Trouble::Absent(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                write!(f, "the broker has not answered for {PATIENCE} s")
-            }
+            Trouble::Silent => f.write_str(
+                "the broker does not answer: it is stopped, or has more to do than this machine can",
+            ),
+            Trouble::Descriptors => write!(
+                f,
+                "there is no file descriptor left to ask the broker with: {}",
+                kernel::descriptor_limit()
+            ),
             Trouble::Absent(error) => write!(f, "no broker answers: {error}"),
+            Trouble::Untrusted(why) => write!(f, "the broker is not believed: {why}"),
             Trouble::Refused(why) => write!(f, "the broker refuses: {why}"),
             Trouble::Broken(what) => write!(f, "the broker does not make sense: {what}"),
+        }
+    }
+}
+
+impl Trouble {
+    /// Why nothing came of a step, by its error.
+    fn because(error: io::Error) -> Trouble {
+        match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Trouble::Silent,
+            _ if kernel::is_out_of_descriptors(&error) => Trouble::Descriptors,
+            _ => Trouble::Absent(error),
         }
     }
 }
@@ -51,12 +78,13 @@ pub(crate) struct Enabled {
 
 /// Connects to the broker and only learns whether both speak the same version.
 pub(super) fn ask_version(path: &Path) -> Result<(), Trouble> {
-    greet(path).map(drop)
+    greet(path, HELLO).map(drop)
 }
 
 /// Asks the broker to monitor this process.
 pub(crate) fn enable(path: &Path, wish: Wish) -> Result<Enabled, Trouble> {
-    let (connection, nonce) = greet(path)?;
+    let (connection, nonce) = greet(path, HELLO)?;
+    be_patient(&connection, WORK)?;
     let request = Request::Enable { nonce, wish };
     let (reply, descriptors) = ask_all(&connection, &request)?;
     match (reply, <[OwnedFd; 2]>::try_from(descriptors)) {
@@ -72,16 +100,17 @@ pub(crate) fn enable(path: &Path, wish: Wish) -> Result<Enabled, Trouble> {
 
 /// Asks which functions a kernel stack goes through.
 pub(crate) fn frames(path: &Path, stack: u64) -> Result<Vec<FrameText>, Trouble> {
-    let connection = connect(path)?;
+    let connection = connect(path, HELLO)?;
     match ask(&connection, &Request::Frames { stack })? {
         (Reply::Frames(frames), _) => Ok(frames),
         (reply, _) => Err(unexpected(reply)),
     }
 }
 
-/// Connects; returns the number to come back with.
-pub(super) fn greet(path: &Path) -> Result<(OwnedFd, u64), Trouble> {
-    let connection = connect(path)?;
+/// Connects; returns the number to come back with. Each step of it, and of what follows, is waited for so
+/// long.
+pub(super) fn greet(path: &Path, patience: Duration) -> Result<(OwnedFd, u64), Trouble> {
+    let connection = connect(path, patience)?;
     let version = protocol::VERSION;
     match ask(&connection, &Request::Hello { version })? {
         (Reply::Welcome { nonce, .. }, _) => Ok((connection, nonce)),
@@ -89,16 +118,30 @@ pub(super) fn greet(path: &Path) -> Result<(OwnedFd, u64), Trouble> {
     }
 }
 
-fn connect(path: &Path) -> Result<OwnedFd, Trouble> {
-    let connection = channel::connect(path, PATIENCE).map_err(Trouble::Absent)?;
+fn connect(path: &Path, patience: Duration) -> Result<OwnedFd, Trouble> {
+    let connection = channel::connect(path, patience).map_err(Trouble::because)?;
     // Whoever it is gets to say what this process maps: root, or its own user.
     let broker = socket::getsockopt(&connection, sockopt::PeerCredentials)
         .map_err(|error| Trouble::Absent(error.into()))?;
-    if !again::is_trusted(broker.uid()) {
-        let text = format!("{} is user {}'s", path.display(), broker.uid());
-        return Err(Trouble::Broken(text));
+    let user = broker.uid();
+    if trust::is_trusted(user, path) {
+        return Ok(connection);
     }
-    Ok(connection)
+    let path = path.display();
+    Err(Trouble::Untrusted(if trust::is_nameless(user) {
+        format!(
+            "{path} is of a user who has no number in this user namespace; only a broker at {} is \
+             taken for root's there",
+            super::SOCKET
+        )
+    } else {
+        format!("{path} is user {user}'s")
+    }))
+}
+
+/// Has each step on a connection waited for so long from now on.
+pub(super) fn be_patient(connection: &OwnedFd, patience: Duration) -> Result<(), Trouble> {
+    channel::be_patient(connection, patience).map_err(Trouble::Absent)
 }
 
 pub(super) fn ask(
@@ -113,7 +156,7 @@ fn ask_all(connection: &OwnedFd, request: &Request) -> Result<(Reply, Vec<OwnedF
     // One that refuses at once has closed its side before it could hear this.
     let sent = channel::send(connection.as_fd(), &protocol::encode(request), &[], none);
     match (hear_all(connection), sent) {
-        (Err(Trouble::Absent(_)), Err(error)) => Err(Trouble::Absent(error)),
+        (Err(Trouble::Absent(_)), Err(error)) => Err(Trouble::because(error)),
         (heard, _) => heard,
     }
 }
@@ -136,7 +179,7 @@ fn hear_all(connection: &OwnedFd) -> Result<(Reply, Vec<OwnedFd>), Trouble> {
     let none = MsgFlags::empty();
     let (bytes, descriptors, _) =
         channel::receive_all(connection.as_fd(), protocol::REPLY_MAX, none)
-            .map_err(Trouble::Absent)?;
+            .map_err(Trouble::because)?;
     let reply = protocol::decode::<Reply>(&bytes)
         .ok_or_else(|| Trouble::Broken("its answer is not understood".to_string()))?;
     Ok((reply, descriptors))

@@ -28,12 +28,29 @@ impl Peer {
         if pid <= 0 {
             return Err(io::ErrorKind::NotFound.into()); // of a PID namespace that is not below ours
         }
-        let process = peer_process(connection).or_else(|_| kernel::open_process(pid as u32))?;
+        // A process that the kernel knows and cannot give has ended: its number may be another's by now.
+        let process = match peer_process(connection) {
+            Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => {
+                kernel::open_process(pid as u32)
+            }
+            known => known,
+        }?;
         Ok(Peer {
             pid: pid as u32,
             uid: who.uid(),
             process,
         })
+    }
+
+    /// This process, as if that user had connected.
+    #[cfg(test)]
+    pub fn own(uid: u32) -> Peer {
+        let pid = std::process::id();
+        Peer {
+            pid,
+            uid,
+            process: kernel::open_process(pid).expect("it lives"),
+        }
     }
 
     /// Whether a message came from this process, and the process lives.

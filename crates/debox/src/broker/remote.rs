@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{bail, ensure, Context, Result};
+use anyhow::{anyhow, bail, ensure, Context, Result};
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nix::sys::socket::MsgFlags;
 
@@ -28,7 +28,7 @@ use crate::kernel;
 use crate::report::Report;
 use crate::session::{monotonic_ns, Events, Options, Tap};
 use crate::symbols::{Frame, Symbols};
-use crate::tables::types;
+use crate::tables::{self, types};
 use crate::usertap::TapServer;
 
 /// What was measured so far is fetched after this time, and then after twice the time each time,
@@ -38,6 +38,15 @@ const LONGEST_CHECKPOINT: Duration = Duration::from_secs(16);
 
 /// A broker that does not end a session for so long keeps nobody from going on.
 const LEAVE_TAKING_MS: u16 = 2000;
+
+/// A new broker that does not greet for so long is left alone for now: the command may end meanwhile.
+const RETURN_PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long the broker's answers are waited for: so many times as long as the longest that it has taken
+/// for one, the opening of the session among them, which is as much work as any. A stopped broker so keeps
+/// a run that has ended from reporting for some seconds, and a slow machine is waited for.
+const PATIENCE_TIMES: u32 = 10;
+const PATIENCE_LEAST: Duration = Duration::from_secs(5);
 
 /// No session's tables are larger.
 const REPORT_MAX: u64 = 256 << 20;
@@ -57,23 +66,33 @@ pub struct RemoteSession {
     command: Option<u32>,
     /// Why the broker is asked no more.
     gone: Option<Gone>,
+    patience: Duration,
     /// What sessions measured that ended with their broker, and the places that they name.
     past: Option<Snapshot>,
     places: Vec<(u64, FrameText)>,
     gaps: Vec<String>,
 }
 
-/// A broker that has gone.
+/// A broker that has gone, or that does not answer.
 struct Gone {
-    why: String,
+    /// The beginning of a sentence.
+    how: String,
     next_try: Instant,
     interval: Duration,
 }
 
 impl Gone {
-    fn because(error: &anyhow::Error) -> Gone {
+    fn because(error: &anyhow::Error, patience: Duration) -> Gone {
+        let how = if broker::is_silent(error) {
+            let seconds = patience.as_secs();
+            format!(
+                "The broker did not answer for {seconds} s during the run, and was asked no more"
+            )
+        } else {
+            format!("The broker ended during the run ({error:#})")
+        };
         Gone {
-            why: format!("{error:#}"),
+            how,
             next_try: Instant::now() + FIRST_CHECKPOINT,
             interval: FIRST_CHECKPOINT,
         }
@@ -107,8 +126,11 @@ impl RemoteSession {
             );
         }
         kernel::require_tap(&options)?;
-        let (connection, tap) = connect(path, &options)?;
+        let asked = Instant::now();
+        let (connection, tap) = connect(path, &options, client::HELLO, client::WORK)?;
         let started = Instant::now();
+        let patience = patience_after(started - asked);
+        client::be_patient(&connection, patience)?;
         Ok(RemoteSession {
             connection,
             options,
@@ -120,6 +142,7 @@ impl RemoteSession {
             interval: FIRST_CHECKPOINT,
             command: None,
             gone: None,
+            patience,
             past: None,
             places: Vec::new(),
             gaps: Vec::new(),
@@ -142,7 +165,7 @@ impl RemoteSession {
         match &self.gone {
             None => {
                 if let Err(error) = self.keep_up(timeout) {
-                    self.gone = Some(Gone::because(&error));
+                    self.gone = Some(Gone::because(&error, self.patience));
                 }
             }
             Some(gone) => {
@@ -167,7 +190,8 @@ impl RemoteSession {
             return;
         };
         let found = broker::socket_path().context("no broker is asked");
-        let found = found.and_then(|path| connect(&path, &self.options));
+        let (options, patience) = (&self.options, self.patience);
+        let found = found.and_then(|path| connect(&path, options, RETURN_PATIENCE, patience));
         let enrolled = found.and_then(|(connection, _)| {
             enrol_all(&connection, command)?;
             Ok(connection)
@@ -184,9 +208,9 @@ impl RemoteSession {
         };
         let until = self.checkpoint.as_ref().map(|last| last.at);
         self.gaps.push(format!(
-            "The broker ended during the run ({}); what happened from {:.1} s to {:.1} s is missing. \
-             Processes whose parents had ended by then are not monitored any more.",
-            gone.why,
+            "{}; what happened from {:.1} s to {:.1} s is missing. Processes whose parents had ended \
+             by then are not monitored any more.",
+            gone.how,
             until.unwrap_or_default().as_secs_f64(),
             self.started.elapsed().as_secs_f64()
         ));
@@ -209,7 +233,10 @@ impl RemoteSession {
             self.take_all()?;
         }
         if Instant::now() >= self.next_checkpoint {
+            let asked = Instant::now();
             self.fetch(false)?;
+            self.patience = self.patience.max(patience_after(asked.elapsed()));
+            client::be_patient(&self.connection, self.patience)?;
             // From its end on: on a slow machine a report takes longer than the first interval.
             self.next_checkpoint = Instant::now() + self.interval;
             self.interval = (self.interval * 2).min(LONGEST_CHECKPOINT);
@@ -335,7 +362,8 @@ impl RemoteSession {
         snapshot.threads = living;
         snapshot.unlisted = None;
         if let Some(tap) = &self.tap {
-            tap.rows.add_to(&mut snapshot.rows)?;
+            let refused = tap.rows.add_to(&mut snapshot.rows)?;
+            tables::add(&mut snapshot.refused, refused);
         }
         self.checkpoint = Some(Checkpoint {
             at: self.started.elapsed(),
@@ -348,14 +376,20 @@ impl RemoteSession {
     }
 
     /// How many threads of a process are still monitored.
-    pub fn threads_alive(&self, tgid: u32) -> Result<usize> {
+    pub fn threads_alive(&mut self, tgid: u32) -> Result<usize> {
         if self.gone.is_some() {
             return Ok(0);
         }
-        match self.ask(&Request::Alive { tgid }) {
+        let alive = match self.ask(&Request::Alive { tgid }) {
             Ok(Reply::Alive { count }) => Ok(count as usize),
-            _ => Ok(0), // the report will say that it has gone
-        }
+            Ok(_) => Err(anyhow!("its answer is out of turn")),
+            Err(error) => Err(error),
+        };
+        Ok(alive.unwrap_or_else(|error| {
+            // The report will say so.
+            self.gone = Some(Gone::because(&error, self.patience));
+            0
+        }))
     }
 
     /// Stops monitoring and reports.
@@ -365,15 +399,18 @@ impl RemoteSession {
             if fetched.is_ok() {
                 self.wait_for_its_end();
             }
-            self.gone = fetched.err().map(|error| Gone::because(&error));
+            let patience = self.patience;
+            self.gone = fetched.err().map(|error| Gone::because(&error, patience));
         }
         let mut notes = vec![
             "Measured through the broker: of other users' tasks it is told only that there were \
              some, and waiters for locks are not counted."
                 .to_string(),
         ];
+        let incomplete = self.what_is_missing();
         notes.append(&mut self.gaps);
-        notes.extend(self.what_is_missing());
+        notes.extend(incomplete.clone());
+        let ran = self.started.elapsed();
         let (last, past) = (self.settle(), self.past.take());
         let mut snapshot = match (last, past) {
             (Some(mut last), Some(past)) => {
@@ -381,9 +418,17 @@ impl RemoteSession {
                 last
             }
             (Some(only), None) | (None, Some(only)) => only,
-            (None, None) => Snapshot::empty(self.options.tap, self.options.detail, monotonic_ns()),
+            (None, None) => {
+                let now = monotonic_ns();
+                let empty = Snapshot::empty(self.options.tap, self.options.detail, now);
+                Snapshot {
+                    started_ns: now.saturating_sub(ran.as_nanos() as u64),
+                    ..empty
+                }
+            }
         };
         snapshot.notes = notes;
+        snapshot.incomplete = incomplete;
         let symbols = Symbols::default();
         for (number, text) in self.places {
             symbols.know(number, Frame::from(text));
@@ -421,16 +466,17 @@ impl RemoteSession {
         }
         threads.append(&mut snapshot.threads);
         snapshot.threads = threads;
+        snapshot.refuse_impossible();
         Some(snapshot)
     }
 
     fn what_is_missing(&self) -> Option<String> {
         let gone = self.gone.as_ref()?;
         let ran = self.started.elapsed().as_secs_f64();
-        let why = format!("The broker ended during the run ({})", gone.why);
+        let why = &gone.how;
         Some(match &self.checkpoint {
             None if self.past.is_some() => {
-                format!("{why} again, before anything more was handed over.")
+                format!("{why}, once more and before anything else was handed over.")
             }
             None => format!("{why}, before anything was handed over: nothing is known of the run."),
             Some(checkpoint) => format!(
@@ -441,9 +487,19 @@ impl RemoteSession {
     }
 }
 
-/// Asks a broker for a session.
-fn connect(path: &Path, options: &Options) -> Result<(OwnedFd, Option<TapServer>)> {
-    let (connection, nonce) = client::greet(path)?;
+fn patience_after(took: Duration) -> Duration {
+    (took * PATIENCE_TIMES).clamp(PATIENCE_LEAST, client::WORK)
+}
+
+/// Asks a broker for a session: its greeting is waited for so long, and what it does then.
+fn connect(
+    path: &Path,
+    options: &Options,
+    hello: Duration,
+    work: Duration,
+) -> Result<(OwnedFd, Option<TapServer>)> {
+    let (connection, nonce) = client::greet(path, hello)?;
+    client::be_patient(&connection, work)?;
     let wish = RunWish::new(options);
     let (reply, slots) = client::ask(&connection, &Request::Run { nonce, wish })?;
     let Reply::Running { slots: count } = reply else {

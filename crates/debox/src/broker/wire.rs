@@ -234,7 +234,9 @@ pub fn decode(bytes: &[u8]) -> Option<Received> {
         user_stacks: wire.user_stacks.entries()?.into_iter().collect(),
         lost: *wire.lost.items()?.first()?,
         probe_misses: wire.probe_misses,
+        refused: 0,
         notes: Vec::new(),
+        incomplete: None,
     };
     let count = snapshot.threads.len();
     let is_whole = wire.ended <= count

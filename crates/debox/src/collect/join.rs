@@ -41,6 +41,7 @@ impl Snapshot {
         self.user_stacks.extend(earlier.user_stacks);
         tables::add_lost(&mut self.lost, &earlier.lost);
         add(&mut self.probe_misses, earlier.probe_misses);
+        add(&mut self.refused, earlier.refused);
         self.finds_owners &= earlier.finds_owners;
         self.tells_steal &= earlier.tells_steal;
         self.steal_ns = self

@@ -4,6 +4,8 @@ use crate::report::Totals;
 use crate::session::Tap;
 use crate::tables::{self, add, total, types, CALL_NONE};
 
+use super::possible::is_possible;
+
 /// A thread that lives on: what is open ends, for the report, at the stop.
 pub(super) fn close_open_part(thread: &mut types::thread, stopped_ns: u64, tap: Tap) {
     let part = match thread.mode {
@@ -39,10 +41,19 @@ pub(super) fn close_open_part(thread: &mut types::thread, stopped_ns: u64, tap: 
 
 /// Under the user tap the probes keep a thread's whole life, and the thread itself its calls
 /// (`close_tapped_life` of probe/usertap.h, for a thread that has not ended).
-pub(super) fn take_calls_out_of_life(thread: &mut types::thread, slot: Option<&types::debox_slot>) {
+/// What cannot be true is left for who reports to refuse ([`super::possible`]).
+pub(super) fn take_calls_out_of_life(
+    thread: &mut types::thread,
+    slot: Option<&types::debox_slot>,
+    stopped_ns: u64,
+) {
     let Some(slot) = slot else { return };
     thread.calls = slot.completed;
     thread.unstamped = u32::try_from(slot.tap_unstamped).unwrap_or(u32::MAX);
+    thread.in_calls.copy_from_slice(&slot.tap_totals_ns);
+    if !is_possible(thread, stopped_ns) {
+        return;
+    }
     let mut outside = slot.tap_totals_ns[tables::PART_OUTSIDE];
     thread.in_calls[tables::PART_OUTSIDE] = outside;
     for part in tables::PART_BLOCKED..tables::PART_OUTSIDE {

@@ -47,8 +47,12 @@ pub(crate) struct Snapshot {
     pub user_stacks: HashMap<u64, types::user_stack>,
     pub lost: types::lost,
     pub probe_misses: u64,
+    /// Of what programs keep of their own calls: what could not be true.
+    pub refused: u64,
     /// Sentences on what else was not seen.
     pub notes: Vec<String>,
+    /// Why a part of the run is missing.
+    pub incomplete: Option<String>,
 }
 
 impl Snapshot {
@@ -79,7 +83,9 @@ impl Snapshot {
             user_stacks: HashMap::new(),
             lost: types::lost::default(),
             probe_misses: 0,
+            refused: 0,
             notes: Vec::new(),
+            incomplete: None,
         }
     }
 }
@@ -117,6 +123,7 @@ impl Session {
         threads.extend(&events.ended_unlisted);
 
         let facts = kernel::type_facts();
+        let (rows, refused) = self.rows()?;
         let mut snapshot = Snapshot {
             slow_ns: self.options.slow_ns,
             started_ns: self.started_ns,
@@ -125,7 +132,8 @@ impl Session {
                 .map(|(now, before)| now.saturating_sub(before)),
             threads,
             unlisted,
-            rows: self.rows()?,
+            rows,
+            refused,
             sites: entries(&maps.site_rows)?,
             user_stacks: entries(&maps.user_stacks)?.into_iter().collect(),
             lost: self.lost()?,
@@ -160,7 +168,8 @@ impl Session {
         Ok(snapshot)
     }
 
-    fn rows(&self) -> Result<BTreeMap<u32, types::row>> {
+    /// By call number, and how many of the processes' own were refused.
+    fn rows(&self) -> Result<(BTreeMap<u32, types::row>, u64)> {
         let maps = &self.skel.maps;
         let mut rows = BTreeMap::new();
         for call in 0..tables::ROWS {
@@ -180,10 +189,9 @@ impl Session {
         }
         // With `user_stamps` the probes count the calls, too.
         let counts = self.options.tap == Tap::User;
-        if let Some(tap) = self.tap.as_ref().filter(|_| counts) {
-            tap.rows.add_to(&mut rows)?;
-        }
-        Ok(rows)
+        let tap = self.tap.as_ref().filter(|_| counts);
+        let refused = tap.map(|tap| tap.rows.add_to(&mut rows)).transpose()?;
+        Ok((rows, refused.unwrap_or(0)))
     }
 
     /// Threads that live on, with what they are in.
@@ -209,7 +217,7 @@ impl Session {
             close_open_part(&mut thread, stopped_ns, self.options.tap);
             let mut is_inside = thread.call != CALL_NONE;
             if self.options.tap == Tap::User {
-                take_calls_out_of_life(&mut thread, self.slot(index)?.as_deref());
+                take_calls_out_of_life(&mut thread, self.slot(index)?.as_deref(), stopped_ns);
                 is_inside &= thread.mode != 0;
             } else if is_inside {
                 // Time so far belongs to the call's row, though the call is not counted yet.

@@ -42,7 +42,10 @@ impl Snapshot {
                 listed(&unstamped.filtered)
             ));
         }
-        let is_silent = |thread: &&types::thread| thread.calls == 0 && !is_filtered(thread);
+        let is_refused = |thread: &types::thread| thread.flags & tables::THREAD_REFUSED != 0;
+        let is_silent = |thread: &&types::thread| {
+            thread.calls == 0 && !is_filtered(thread) && !is_refused(thread)
+        };
         let silent = names(self.threads.iter().filter(is_silent));
         if !silent.is_empty() {
             unseen.push(format!(

@@ -33,8 +33,15 @@ pub(super) fn privilege(is_brokered: bool) -> Finding {
     let cost = "no probe can be loaded, so nothing can be measured";
     // SAFETY: takes nothing and cannot fail.
     let user = unsafe { libc::geteuid() };
+    let is_first = is_in("user", INITIAL_USER_NAMESPACE);
+    if !is_first && !is_brokered {
+        return Finding::prevents(need, of_namespace(user))
+            .cost(cost)
+            .remedy("run debox outside the container, as root: it sees the programs inside");
+    }
     if !kernel::has_bpf_privilege() {
         let found = match user {
+            _ if !is_first => of_namespace(user),
             0 => "root, without the capabilities CAP_BPF and CAP_PERFMON".to_string(),
             _ => format!("user {user}, without CAP_BPF and CAP_PERFMON"),
         };
@@ -50,14 +57,6 @@ pub(super) fn privilege(is_brokered: bool) -> Finding {
         }
         return Finding::prevents(need, found).cost(cost).remedy(remedy);
     }
-    if !is_in("user", INITIAL_USER_NAMESPACE) {
-        return Finding::prevents(
-            need,
-            format!("user {user} of a user namespace, whose capabilities do not count for BPF"),
-        )
-        .cost(cost)
-        .remedy("run debox outside the container, as root: it sees the programs inside");
-    }
     Finding::met(
         need,
         if user == 0 {
@@ -66,6 +65,10 @@ pub(super) fn privilege(is_brokered: bool) -> Finding {
             "CAP_BPF and CAP_PERFMON"
         },
     )
+}
+
+fn of_namespace(user: u32) -> String {
+    format!("user {user} of a user namespace, whose capabilities do not count for BPF")
 }
 
 /// Whose memory maps may be read, to name places in their code.

@@ -35,7 +35,7 @@ const ANSWER_NS: u64 = 1_000_000;
 /// How long the answer to a hello, for which nothing has to be loaded, is waited for at once: a program that
 /// seldom looks for records would come back too late for the broker.
 const HELLO_MS: u8 = 2;
-/// A broker that takes longer counts as none: see `PATIENCE` in `broker/client.rs`.
+/// A broker that takes longer counts as none: see `WORK` in `broker/client.rs`.
 const PATIENCE_NS: u64 = 60_000_000_000;
 
 /// Whether there is anything to seek, and when that is to be done next.
@@ -131,7 +131,7 @@ fn explain(path: &Path, trouble: &Trouble) -> Error {
     let text = format!("{trouble} ({})", path.display());
     match trouble {
         Trouble::Absent(_) => Error::Privilege(text),
-        Trouble::Refused(_) | Trouble::Broken(_) => Error::System(text),
+        _ => Error::System(text),
     }
 }
 

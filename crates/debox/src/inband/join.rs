@@ -2,18 +2,20 @@
 //! opening one of its own: the preload shim is in the process already and takes the stamps.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::time::Duration;
 
 use libbpf_rs::query::ProgInfoIter;
 use libbpf_rs::{MapCore, MapHandle};
-use nix::sys::socket::{self, sockopt, AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr};
-use nix::sys::time::TimeVal;
+use nix::sys::socket::MsgFlags;
 
-use crate::broker::channel;
+use crate::broker::{channel, has_other_rights};
 use crate::record::VERSION;
-use crate::usertap::SEEN;
+use crate::usertap::Address;
 
 /// The environment variable of the shim (`DEBOX_TAP_VARIABLE` of attach.h).
 const VARIABLE: &str = "DEBOX_TAP";
+
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A session that another process has open.
 pub(super) struct Joined {
@@ -28,33 +30,26 @@ pub(super) struct Joined {
 /// Asks the session that the environment names for its slots; `None` if there is no such session, or
 /// this process is none of its own.
 pub(super) fn find() -> Option<Joined> {
-    let address = std::env::var(VARIABLE).ok()?;
-    // A recording takes the shim's stamps alone: its records are not whole.
-    if address.ends_with(SEEN) {
+    if has_other_rights() {
         return None;
     }
-    // What follows a colon is of no concern here.
-    let name = address.split(':').next()?;
-    let socket = socket::socket(
-        AddressFamily::Unix,
-        SockType::SeqPacket,
-        SockFlag::SOCK_CLOEXEC,
-        None,
-    )
-    .ok()?;
-    let limit = TimeVal::new(5, 0);
-    socket::setsockopt(&socket, sockopt::ReceiveTimeout, &limit).ok()?;
-    let name = UnixAddr::new_abstract(name.as_bytes()).ok()?;
-    socket::connect(socket.as_raw_fd(), &name).ok()?;
-    receive(&socket)
+    let address = Address::parse(&std::env::var(VARIABLE).ok()?)?;
+    // A recording takes the shim's stamps alone: its records are not whole.
+    if address.sees_calls {
+        return None;
+    }
+    let socket = channel::connect(&address.path, PATIENCE).ok()?;
+    receive(&socket, address.secret)
 }
 
-/// `struct debox_tap_welcome`, with the descriptors of slots, thread ids and rows.
-fn receive(socket: &OwnedFd) -> Option<Joined> {
-    let (message, fds, _) = channel::receive_all(socket.as_fd(), 8, MsgFlags::empty()).ok()?;
-    let [version, slot_count] = words(&message)?;
+/// `struct debox_tap_welcome`, with the descriptors of slots, thread ids and rows. Who knows the secret is
+/// the session; its user may have no name here.
+fn receive(socket: &OwnedFd, secret: u64) -> Option<Joined> {
+    let (message, fds, _) = channel::receive_all(socket.as_fd(), 16, MsgFlags::empty()).ok()?;
+    let (words, shown) = message.split_at_checked(8)?;
+    let [version, slot_count] = two_words(words)?;
     let [slots, _tids, _rows] = <[OwnedFd; 3]>::try_from(fds).ok()?;
-    if version != u32::from(VERSION) {
+    if version != u32::from(VERSION) || shown != secret.to_ne_bytes() {
         return None;
     }
     let slots_id = super::map_id_of(slots.as_raw_fd());
@@ -67,11 +62,11 @@ fn receive(socket: &OwnedFd) -> Option<Joined> {
 }
 
 #[cfg(any(test, fuzzing))]
-pub(crate) fn is_welcome(socket: &OwnedFd) -> bool {
-    receive(socket).is_some()
+pub(crate) fn is_welcome(socket: &OwnedFd, secret: u64) -> bool {
+    receive(socket, secret).is_some()
 }
 
-fn words(message: &[u8]) -> Option<[u32; 2]> {
+fn two_words(message: &[u8]) -> Option<[u32; 2]> {
     let (first, second) = message.split_at_checked(4)?;
     let word = |bytes: &[u8]| Some(u32::from_ne_bytes(bytes.try_into().ok()?));
     Some([word(first)?, word(second)?])

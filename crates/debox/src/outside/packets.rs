@@ -74,7 +74,7 @@ pub fn welcome(packet: &[u8], descriptors: usize) {
     };
     // They are of no map, and are closed.
     let before = next_descriptor();
-    assert!(!inband::is_welcome(&from));
+    assert!(!inband::is_welcome(&from, 0));
     assert!(cfg!(test) || next_descriptor() == before, "left open");
 }
 

@@ -90,10 +90,20 @@ proptest! {
 
     #[test]
     fn any_answer_is_a_session_or_none(
-        packet in prop_oneof![vec(any::<u8>(), 0..12), Just(vec![1, 0, 0, 0, 4, 0, 0, 0])],
+        packet in prop_oneof![
+            vec(any::<u8>(), 0..20),
+            Just([&[1, 0, 0, 0, 4, 0, 0, 0][..], &[0; 8]].concat()),
+        ],
         descriptors in 0usize..6,
     ) {
         welcome(&packet, descriptors);
+    }
+
+    #[test]
+    fn any_text_is_a_sessions_address_or_none(
+        text in prop_oneof![any::<String>(), "[0-9+]{0,11}:[0-9a-fA-F+]{15,17}:/?[a-z:/]{0,20}"],
+    ) {
+        tap_address(&text);
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //!
 //! The stamps of a call come with the thread's next call (`keep_stamps` in `probe/history.h`), so that
 //! a call that ended between stamps waits here for them. Time tells which call they are around: the
-//! innermost stamps of the same number that enclose it.
+//! innermost stamps of the same number that enclose it. The program can write to them until then: stamps
+//! of before the recording, or of after they came, are refused and counted.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -29,6 +30,9 @@ const SWITCH_NS: u64 = 1_000;
 #[derive(Default)]
 pub(super) struct Stamps {
     threads: HashMap<u32, VecDeque<Waiting>>,
+    began_ns: u64,
+    /// Stamps that could not be true.
+    pub refused: u64,
 }
 
 struct Waiting {
@@ -63,6 +67,14 @@ fn is_between(call: &Call) -> bool {
 }
 
 impl Stamps {
+    /// For a recording that began at that time.
+    pub fn since(began_ns: u64) -> Stamps {
+        Stamps {
+            began_ns,
+            ..Stamps::default()
+        }
+    }
+
     /// A row, in the order of the thread's rows. Those that wait for nothing go on to `keep`.
     pub fn add(
         &mut self,
@@ -88,12 +100,21 @@ impl Stamps {
         Ok(())
     }
 
-    /// The stamps of a call whose row has come.
+    /// The stamps of a call whose row has come; it is `now_ns`.
     pub fn take(
         &mut self,
         stamps: &types::kept_stamps,
+        now_ns: u64,
         keep: &mut dyn FnMut(Call) -> Result<()>,
     ) -> Result<()> {
+        let is_late = stamps
+            .begin_ns
+            .checked_add(stamps.wall_ns)
+            .is_none_or(|end| end > now_ns.saturating_add(SLACK_NS));
+        if is_late || stamps.begin_ns.saturating_add(SLACK_NS) < self.began_ns {
+            self.refused = self.refused.saturating_add(1);
+            return Ok(());
+        }
         let Some(waiting) = self.threads.get_mut(&stamps.tid) else {
             return Ok(());
         };
@@ -258,6 +279,9 @@ mod tests {
         }
     }
 
+    /// Later than everything here.
+    const NOW: u64 = 1 << 40;
+
     enum Came {
         Call(Box<Call>, bool),
         Stamps(types::kept_stamps),
@@ -284,7 +308,7 @@ mod tests {
         for one in came {
             match one {
                 Came::Call(call, is_stamped) => stamps.add(*call, is_stamped, &mut keep),
-                Around(around) => stamps.take(&around, &mut keep),
+                Around(around) => stamps.take(&around, NOW, &mut keep),
             }
             .expect("nothing fails");
         }
@@ -352,6 +376,42 @@ mod tests {
         assert_eq!(write.2, Some((3_300, 0, 0)));
         assert_eq!(found[0], (0, 1_000_000, None));
         assert_eq!(found.len(), 4);
+    }
+
+    #[test]
+    fn stamps_that_cannot_be_true_are_refused_and_counted() {
+        let began = 1_000_000_000;
+        let now = began + 5_000_000_000;
+        let mut waiting = Stamps::since(began);
+        let mut kept = Vec::new();
+        let mut keep = |call: Call| {
+            kept.push(call.user.is_some());
+            Ok(())
+        };
+        let start = began + 2_000_000_000;
+        let impossible = [
+            (start - 100, u64::MAX),
+            (start - 100, now - start + 1_000_000), // not over yet
+            (began - 1_000_000, now - began),       // begun before the session
+            (u64::MAX, 1),
+        ];
+        for (begin, wall) in impossible {
+            waiting
+                .add(call(0, start, 500), true, &mut keep)
+                .expect("it");
+            let stamps = stamps(0, begin, wall);
+            waiting.take(&stamps, now, &mut keep).expect("it");
+        }
+        assert_eq!(waiting.refused, 4);
+        waiting
+            .add(call(0, start, 500), true, &mut keep)
+            .expect("it");
+        waiting
+            .take(&stamps(0, start - 100, 900), now, &mut keep)
+            .expect("it");
+        assert_eq!(waiting.refused, 4);
+        waiting.give_all(&mut keep).expect("it");
+        assert_eq!(kept, [false, false, false, false, true]);
     }
 
     #[test]

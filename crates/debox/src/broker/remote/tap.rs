@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use anyhow::{Context, Result};
 
 use crate::broker::client;
+use crate::broker::peer::Peer;
 use crate::usertap::TapServer;
 
 /// Answers the command's processes that ask for their slots.
@@ -16,9 +17,9 @@ pub fn start(connection: &OwnedFd, count: u32, slots: OwnedFd) -> Result<TapServ
     let tids = tids.context("the broker gave no table of threads")?;
     let table = Tids::map(&tids, count).context("cannot map the table of threads")?;
     let (slots_fd, tids_fd) = (slots.as_raw_fd(), tids.as_raw_fd());
-    let is_monitored = move |pid: u32| {
+    let is_monitored = move |peer: &Peer| {
         let _given_on = (&slots, &tids); // as long as there is somebody to answer
-        table.has(pid)
+        table.has(peer.pid)
     };
     TapServer::start(count, slots_fd, tids_fd, false, is_monitored)
 }
@@ -55,12 +56,14 @@ impl Tids {
         Ok(Tids { base, count })
     }
 
+    /// Free entries hold 0, which is no thread.
     fn has(&self, tid: u32) -> bool {
-        (0..self.count).any(|at| {
-            // SAFETY: inside of what is mapped, for as long as the value lives.
-            let word = unsafe { &*self.base.add(at * STRIDE) };
-            word.load(Ordering::Relaxed) == tid
-        })
+        tid != 0
+            && (0..self.count).any(|at| {
+                // SAFETY: inside of what is mapped, for as long as the value lives.
+                let word = unsafe { &*self.base.add(at * STRIDE) };
+                word.load(Ordering::Relaxed) == tid
+            })
     }
 }
 
@@ -68,5 +71,28 @@ impl Drop for Tids {
     fn drop(&mut self) {
         // SAFETY: the mapping is this value's own.
         unsafe { libc::munmap(self.base.cast_mut().cast(), self.count * STRIDE * 4) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn free_entries_are_no_thread() {
+        // SAFETY: the name is a valid C string; the new descriptor is owned by nobody else.
+        let mut file = unsafe {
+            use std::os::fd::FromRawFd;
+            File::from_raw_fd(libc::memfd_create(c"tids".as_ptr(), libc::MFD_CLOEXEC))
+        };
+        for word in [77u64, 0, 5] {
+            file.write_all(&word.to_ne_bytes()).unwrap();
+        }
+        let table = Tids::map(&file.into(), 3).unwrap();
+        assert!(table.has(77) && table.has(5));
+        assert!(!table.has(0) && !table.has(78));
     }
 }
