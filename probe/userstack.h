@@ -189,7 +189,7 @@ __noinline __u64 take_deep_stack(struct thread *thread, __u32 is_interrupted)
 			return shape->name;
 	}
 	name = take_new_stack(thread, is_interrupted);
-	if (!name)
+	if (!name && may_be_read(task)) /* else the thread is let go, and the report says so */
 		COUNT_LOST(stacks);
 	return name;
 }

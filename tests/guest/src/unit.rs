@@ -280,8 +280,8 @@ fn is_active() -> Result<String> {
 fn is_confined() -> Result<String> {
     let pid = run(Command::new("systemctl").args(["show", "-P", "MainPID", SERVICE]))?;
     let status = fs::read_to_string(PathBuf::from(format!("/proc/{}/status", pid.trim())))?;
-    // BPF, PERFMON, SYSLOG and SYS_PTRACE, and no other.
-    for line in ["NoNewPrivs:\t1", "Seccomp:\t2", "CapEff:\t000000c400080000"] {
+    // BPF, PERFMON, SYSLOG, SYS_ADMIN and SYS_PTRACE, and no other.
+    for line in ["NoNewPrivs:\t1", "Seccomp:\t2", "CapEff:\t000000c400280000"] {
         ensure!(status.contains(line), "no `{line}` in {status}");
     }
     let mounts = fs::read_to_string(format!("/proc/{}/mountinfo", pid.trim()))?;

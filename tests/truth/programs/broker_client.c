@@ -388,7 +388,8 @@ static int hear_descriptor(int fd, int *kind)
 	return passed;
 }
 
-/* Ends run after run and keeps the slots of each, until that is refused; then waits to be killed. */
+/* Ends run after run and keeps the slots of each, until that is refused; then waits to be killed.
+ */
 static void keep_slots(void)
 {
 	struct packet packet;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * A program whose names would steer a terminal: its own, its child's, and that of the file which both lock.
- * It is an event loop that blocks: hostile FILE MILLISECONDS
+ * A program whose names would steer a terminal: its own, its child's, and that of the file which
+ * both lock. It is an event loop that blocks: hostile FILE MILLISECONDS
  */
 #include <fcntl.h>
 #include <signal.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * undumpable COUNT: a second thread makes COUNT calls of getppid, then the first thread forbids that
- * others look into the process, then the second makes COUNT more. Each thread waits for the other by
- * looking at a word, so that no other call comes between.
+ * undumpable COUNT: a second thread makes COUNT calls of getppid, then the first thread forbids
+ * that others look into the process, then the second makes COUNT more. Each thread waits for the
+ * other by looking at a word, so that no other call comes between.
  */
 #include <err.h>
 #include <pthread.h>

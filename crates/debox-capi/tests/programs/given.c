@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * What the broker's descriptors allow: a client tries everything with those that it is given. Nothing may
- * change for others, and nothing may stay that its user does not pay for.
+ * What the broker's descriptors allow: a client tries everything with those that it is given.
+ * Nothing may change for others, and nothing may stay that its user does not pay for.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -127,7 +127,8 @@ static void check_page(void)
 	for (int i = 1; i < PAGE / 4; i++)
 		CHECK(words[i] == 0, "word %d is %x", i, words[i]);
 
-	/* What belongs to an open file is not shared: position, flags, and locks, which are memory. */
+	/* What belongs to an open file is not shared: position, flags, and locks, which are memory.
+	 */
 	CHECK(lseek(first.page, 77, SEEK_SET) == 77, "lseek");
 	CHECK(lseek(second.page, 0, SEEK_CUR) == 0, "clients share one open file");
 	CHECK(fcntl(first.page, F_SETFL, O_NONBLOCK | O_ASYNC) == 0, "F_SETFL");
@@ -158,8 +159,8 @@ static long bpf(int command, union bpf_attr *attributes)
 }
 
 /*
- * The slots are the client's alone: it may write, freeze and pass them on, and harms its own records only.
- * It is held to what it is given as long as anything of it is there.
+ * The slots are the client's alone: it may write, freeze and pass them on, and harms its own
+ * records only. It is held to what it is given as long as anything of it is there.
  */
 static void check_slots(void)
 {
