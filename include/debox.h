@@ -328,6 +328,12 @@ struct debox_explanation {
  * says nothing at all after 10 seconds, one that falls silent while it loads the probes after 60
  * more.
  *
+ * A session of the process's own takes about 85 file descriptors, and 15 MiB of kernel memory on
+ * two CPUs besides the records. While there is any session, or client of a broker, each system call
+ * of every process on the machine takes some 40 to 50 ns longer and each switch between processes a
+ * few per cent. That does not grow with the number of sessions, up to 32: they share what is
+ * attached, if their processes run as root with CAP_SYS_ADMIN.
+ *
  * Through a broker everything is as it is without, except: it may give fewer threads than asked
  * for; tasks of other users that end a sleep are called "(another user)"; site, stack and the
  * resource of a lock are names instead of addresses; waiters of kernel locks are not counted. When

@@ -52,7 +52,9 @@ struct Door {
     programs: OwnedFd,
     /// The gate's own; not while it is attached and can be found by its number.
     program: Option<OwnedFd>,
-    /// What the kernel had skipped before the session was attached; none if it is not.
+    /// How often the kernel has skipped the gate there while the session was attached, without the time
+    /// since `missed_before` was read, when it was attached last.
+    missed: u64,
     missed_before: Option<u64>,
 }
 
@@ -137,15 +139,13 @@ impl Gate {
         gate.clear_left();
         let free = (0..SESSIONS).find(|at| gate.control.token(*at).load(Ordering::Relaxed) == 0);
         let free = free.context("the gate has as many sessions as it takes")?;
-        if gate.doors.is_empty() {
-            let doors = gate.find_doors(events)?;
-            gate.control.token(free).store(token.id, Ordering::Release);
-            drop(locked);
-            gate.doors = doors;
-        } else {
-            gate.control.token(free).store(token.id, Ordering::Release);
-            drop(locked);
-        }
+        let found = match gate.doors.is_empty() {
+            true => gate.find_doors(events)?,
+            false => Doors::new(),
+        };
+        gate.control.token(free).store(token.id, Ordering::Release);
+        drop(locked);
+        gate.doors.extend(found);
         gate.session = free;
         gate.token = Some(token);
         Ok(gate)
@@ -244,6 +244,7 @@ impl Gate {
         }
         for (event, door) in &mut self.doors {
             clear_program(door.programs.as_fd(), self.session);
+            door.missed = door.missed(&self.control, *event).unwrap_or(door.missed);
             door.missed_before = None;
             door.program = door.program(&self.control, *event).ok();
         }
@@ -254,19 +255,13 @@ impl Gate {
         !self.links.is_empty()
     }
 
-    /// How often the kernel has skipped the gate at an event since the session came, because it was
-    /// running on that CPU already. `None` if the session has no program for it.
+    /// How often the kernel has skipped the gate at an event while the session was attached, because it
+    /// was running on that CPU already. `None` if the session has no program for it.
     pub fn missed(&self, event: &str) -> Result<Option<u64>> {
         let event = number_of(event)?;
-        let Some(door) = self.doors.get(&event) else {
-            return Ok(None);
-        };
-        let Some(before) = door.missed_before else {
-            return Ok(None);
-        };
-        let program = door.program(&self.control, event)?;
-        let missed = kernel::recursion_misses(program.as_raw_fd())?;
-        Ok(Some(missed.saturating_sub(before)))
+        let door = self.doors.get(&event);
+        door.map(|door| door.missed(&self.control, event))
+            .transpose()
     }
 
     /// Clears away what sessions have left whose processes are gone. The caller holds the lock.
@@ -342,8 +337,19 @@ impl Door {
         Door {
             programs,
             program: Some(program),
+            missed: 0,
             missed_before: None,
         }
+    }
+
+    /// How often the kernel has skipped the gate at this event while the session was attached.
+    fn missed(&self, control: &Control, event: usize) -> Result<u64> {
+        let Some(before) = self.missed_before else {
+            return Ok(self.missed);
+        };
+        let program = self.program(control, event)?;
+        let now = kernel::recursion_misses(program.as_raw_fd())?;
+        Ok(self.missed + now.saturating_sub(before))
     }
 
     /// The gate's own program.

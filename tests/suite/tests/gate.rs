@@ -2,6 +2,7 @@
 //! Several sessions at once: one set of programs at the tracepoints, and right numbers in each session.
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -121,7 +122,8 @@ fn a_session_with_more_details_adds_what_is_missing() {
 fn report(path: &Path) -> Value {
     let text = std::fs::read(path).expect("a report");
     let report = serde_json::from_slice(&text).expect("JSON");
-    check_report(&report);
+    let broken = check_report(&report, None);
+    assert!(broken.is_empty(), "{broken:#?}");
     report
 }
 
@@ -133,7 +135,7 @@ fn calls_of_shell(report: &Value) -> Vec<u64> {
         .collect()
 }
 
-/// One program under three sessions: its shell made as many calls for each of them, and each kept the
+/// One program under three sessions: its sleeps are as many for each of them, and each kept the
 /// rules of a report.
 #[test]
 fn each_of_several_sessions_sees_every_call_once() {
@@ -142,25 +144,30 @@ fn each_of_several_sessions_sees_every_call_once() {
     let scratch = Scratch::new();
     let debox = debox_binary();
     let files = ["outer.json", "middle.json", "inner.json"].map(|name| scratch.file(name));
-    let mut words = Vec::new();
+    let mut words: Vec<OsString> = Vec::new();
     for file in &files {
-        words.push(debox.as_os_str());
-        words.extend(["run", "--format", "json", "--output"].map(str::as_ref));
-        words.extend([file.as_os_str(), "--".as_ref()]);
+        // A session in a session is refused to people, who would measure the other one.
+        words.extend(["env", "-u", "DEBOX_SESSION"].map(OsString::from));
+        words.push(debox.clone().into());
+        words.extend(["run", "--format", "json", "--output"].map(OsString::from));
+        words.extend([file.clone().into(), "--".into()]);
     }
-    words.extend(["/bin/sh", "-c"].map(str::as_ref));
-    words.push("for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.01; done; :".as_ref());
-    let status = Command::new(words[0]).args(&words[1..]).status();
+    words.extend(["/bin/sh", "-c"].map(OsString::from));
+    words.push("for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.01; done; :".into());
+    let status = Command::new(&words[0]).args(&words[1..]).status();
     assert!(status.expect("debox starts").success());
     let [outer, middle, inner] = files.map(|file| report(&file));
     let shell = calls_of_shell(&inner);
     assert_eq!(shell.len(), 1, "{inner:#}");
-    assert_eq!(calls_of_shell(&middle), shell);
-    assert_eq!(calls_of_shell(&outer), shell);
-    let sleeps = inner["syscalls"].as_array().expect("a table").iter();
-    let sleeps = sleeps.filter(|call| call["name"] == "clock_nanosleep");
-    let counts: Vec<&Value> = sleeps.map(|call| &call["calls"]).collect();
-    assert_eq!(counts, [10]);
+    // The outer ones see what the process did before it executed the shell, too.
+    assert_eq!(calls_of_shell(&middle), calls_of_shell(&outer));
+    assert!((shell[0]..shell[0] + 10).contains(&calls_of_shell(&outer)[0]));
+    for report in [&outer, &middle, &inner] {
+        let sleeps = report["syscalls"].as_array().expect("a table").iter();
+        let sleeps = sleeps.filter(|call| call["name"] == "clock_nanosleep");
+        let counts: Vec<&Value> = sleeps.map(|call| &call["calls"]).collect();
+        assert_eq!(counts, [10]);
+    }
 }
 
 /// A session that is killed leaves its programs with the gate, if others hold that: they take them away.

@@ -38,9 +38,11 @@ fn report() -> Value {
     json!({
         "schema": "debox.report/1", "command": ["reader"], "kernel": "6.1.0", "tap": "kernel",
         "detail": ["basic", "sleeps"], "duration_ns": ms(210), "exit_status": 0, "totals": life,
+        "incomplete": null,
         "steal_ns": null, "unseen_wait_ns": 0, "slow_ns": null,
         "lost": {
             "records": 0, "sleeps": 0, "stacks": 0, "threads": 0, "rows": 0, "probe_misses": 0,
+            "refused": 0,
         },
         "syscalls": [call("read", 1, ms(1), ms(200)), call("(user)", 0, ms(2), 0)],
         "sleeps": [{

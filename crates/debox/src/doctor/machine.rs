@@ -77,24 +77,27 @@ pub(super) fn other_sessions(bpf: &io::Result<()>) -> Finding {
     if bpf.is_err() {
         return Finding::unchecked(need, NEEDS_ROOT);
     }
-    let ids: Vec<u32> = ProgInfoIter::default()
-        .filter(|prog| prog.name == "on_switch")
-        .map(|prog| prog.id)
-        .collect();
-    if ids.is_empty() {
+    // Each session has one of the first, which the gate may hold alone; all have the second together.
+    let ids_of = |name: &str| -> Vec<u32> {
+        let programs = ProgInfoIter::default().filter(|program| program.name == name);
+        programs.map(|program| program.id).collect()
+    };
+    let sessions = ids_of("on_switch");
+    if sessions.is_empty() {
         return Finding::met(need, "none runs");
     }
+    let ids = [&sessions[..], &ids_of("gate_switch")].concat();
     let holders: Vec<String> = holders_of(&ids).iter().map(u32::to_string).collect();
     let found = match holders.as_slice() {
         [] => format!(
             "{} at work, of a process that cannot be seen from here",
-            ids.len()
+            sessions.len()
         ),
         [pid] => format!("process {pid} runs one"),
         pids => format!("processes {} run some", pids.join(", ")),
     };
     Finding::limits(need, found)
-        .cost("every call and switch pays for the probes of all sessions")
+        .cost("every call and switch of every process takes longer, as with one session of its own")
         .remedy("measure when it has ended")
 }
 

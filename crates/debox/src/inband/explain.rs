@@ -113,24 +113,22 @@ pub fn explain(record: &Record, index: usize) -> Result<Arc<Explanation>, Error>
 
     let own = slot::own();
     let paused = own.map(|own| slot::set_paused(own, true));
-    let frames = find_frames(&mut state, sleep);
-    let explained = frames.map(|frames| {
+    let explained = find_frames(&mut state, sleep).map(|frames| {
         let explained = Arc::new(explain_stack(record, sleep, &frames));
-        (explained, !frames.is_empty())
+        if !frames.is_empty() {
+            // Else a broker may know more of it the next time.
+            let cache = state.explained.of_generation(generation);
+            if cache.len() >= CACHE_MAX {
+                cache.clear();
+            }
+            cache.insert(key, Arc::clone(&explained));
+        }
+        explained
     });
     if let (Some(own), Some(paused)) = (own, paused) {
         slot::set_paused(own, paused);
     }
-    let (explained, is_known) = explained?;
-    if !is_known {
-        return Ok(explained); // a broker may know more of it the next time
-    }
-    let cache = state.explained.of_generation(generation);
-    if cache.len() >= CACHE_MAX {
-        cache.clear();
-    }
-    cache.insert(key, Arc::clone(&explained));
-    Ok(explained)
+    explained
 }
 
 /// Reads the session's table of stacks. A joined session's may be out of reach: then the site alone

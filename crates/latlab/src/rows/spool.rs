@@ -278,11 +278,12 @@ mod tests {
     /// A disk that is full takes a part of what is written.
     #[test]
     fn a_spool_that_could_not_be_written_ends_with_a_whole_row() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        let mut spool = Spool::create(file.path()).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("rows");
+        let mut spool = Spool::create(&path).unwrap();
         spool.file.write_all(&[7; ROW_BYTES + 5]).unwrap();
         // As if the disk were full from here on.
-        spool.file = File::open(file.path()).unwrap();
+        spool.file = File::open(&path).unwrap();
         spool.buffer.push(1);
         assert!(spool.flush().is_err());
         spool.buffer.push(1);
