@@ -133,7 +133,7 @@ fn finish(
             say!("debox: {sentence}");
         }
         if missing.stamps_refused > 0 {
-            eprintln!(
+            say!(
                 "debox: {} stamps of the program's own around its calls were refused: they cannot be true",
                 missing.stamps_refused
             );

@@ -286,10 +286,10 @@ fn is_confined() -> Result<String> {
     }
     let mounts = fs::read_to_string(format!("/proc/{}/mountinfo", pid.trim()))?;
     let is_read_only = |place: &str| {
-        let of = mounts
+        let mut of = mounts
             .lines()
             .filter(|line| line.split(' ').nth(4) == Some(place));
-        of.last()
+        of.next_back()
             .is_some_and(|line| line.split(' ').nth(5).is_some_and(|o| o.starts_with("ro")))
     };
     for place in ["/", "/sys", "/sys/fs/cgroup", "/proc/sys"] {

@@ -229,7 +229,7 @@ fn of_debox() {
     let recorded = Command::new(&debox)
         .args(["record", "-o"])
         .arg(&history)
-        .args(["--", "/bin/ls", "/"])
+        .args(["--", "/bin/sh", "-c", "sleep 0.05 | cat"]) // so that there are sleeps to export
         .output()
         .expect("debox can be started");
     assert!(recorded.status.success(), "{recorded:?}");

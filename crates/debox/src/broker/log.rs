@@ -34,7 +34,7 @@ struct Said {
 impl Log {
     pub fn of_standard_error() -> Log {
         let stream = std::env::var("JOURNAL_STREAM").ok();
-        let is_journal = stream.is_some_and(|text| is_stream(&text, std::io::stderr().as_fd()));
+        let is_journal = stream.is_some_and(|text| is_stream(&text, standard_error().as_fd()));
         Log {
             prefix: if is_journal { "<4>" } else { "" },
             users: Mutex::default(),
@@ -118,9 +118,15 @@ fn is_stream(text: &str, fd: BorrowedFd) -> bool {
     text == format!("{}:{}", status.st_dev, status.st_ino)
 }
 
+/// For its descriptor: what is written there without waiting are the broker's own words.
+#[allow(clippy::disallowed_methods)]
+fn standard_error() -> std::io::Stderr {
+    std::io::stderr()
+}
+
 /// A line that cannot be written at once is lost.
 fn write(line: &str) {
-    let error = std::io::stderr();
+    let error = standard_error();
     let mut polled = [PollFd::new(error.as_fd(), PollFlags::POLLOUT)];
     let is_polled = poll(&mut polled, PollTimeout::ZERO) == Ok(1);
     if is_polled && polled[0].revents() == Some(PollFlags::POLLOUT) {
