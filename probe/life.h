@@ -417,8 +417,10 @@ int release_tasks(struct bpf_iter__task *ctx)
 SEC("iter/task")
 int leave_gate_tasks(struct bpf_iter__task *ctx)
 {
-	if (ctx->task)
-		leave_gate(ctx->task);
+	struct task_struct *task = ctx->task;
+
+	if (task)
+		leave_gate(task);
 	return 0;
 }
 
