@@ -85,10 +85,12 @@ impl Gate {
     }
 
     fn enter(control_id: u32, events: &BTreeSet<usize>) -> Result<Gate> {
+        let token = Token::new()?;
         let control = Control::map(objects::map_by_id(control_id)?)?;
         control.require_version()?;
         let [tasks, contended, waiters] = control.shared_ids().map(objects::map_by_id);
         Gate::take_place(
+            token,
             control,
             [tasks?, contended?, waiters?],
             events,
@@ -97,6 +99,7 @@ impl Gate {
     }
 
     fn make(events: &BTreeSet<usize>) -> Result<Gate> {
+        let token = Token::new()?;
         let mut storage = MaybeUninit::uninit();
         let mut open = open(&mut storage)?;
         keep_events(&mut open, events)?;
@@ -114,17 +117,17 @@ impl Gate {
             *id = objects::map_id(map.as_fd())?;
         }
         control.begin(ids);
-        Gate::take_place(control, shared, events, doors)
+        Gate::take_place(token, control, shared, events, doors)
     }
 
     /// `doors` are those that the caller has made.
     fn take_place(
+        token: Token,
         control: Control,
         shared: [OwnedFd; 3],
         events: &BTreeSet<usize>,
         doors: Doors,
     ) -> Result<Gate> {
-        let token = Token::new()?;
         let mut gate = Gate {
             control,
             token: None,
@@ -209,7 +212,7 @@ impl Gate {
                 objects::map_by_id(programs),
                 objects::program_by_id(program),
             ) {
-                (Ok(programs), Ok(program)) => {
+                (Ok(programs), Ok(program)) if self.is_held(*event) => {
                     doors.insert(*event, Door::new(programs, program));
                 }
                 _ => {
@@ -221,6 +224,18 @@ impl Gate {
             doors.append(&mut self.make_doors(&missing)?);
         }
         Ok(doors)
+    }
+
+    /// Whether a session has the event's door open, so that it is not about to be cleared: the kernel
+    /// empties a map of programs some time after the last process has closed it, even if another one has
+    /// opened it since. A token is made, and so closed, before what it stands for: if it is there after the
+    /// map was opened here, the session had the map open then.
+    fn is_held(&self, event: usize) -> bool {
+        let wanted = self.control.wanted(event).load(Ordering::SeqCst);
+        (0..SESSIONS).any(|session| {
+            let token = self.control.token(session).load(Ordering::Relaxed);
+            wanted & (1 << session) != 0 && token != 0 && !objects::map_is_gone(token)
+        })
     }
 
     fn make_doors(&self, events: &BTreeSet<usize>) -> Result<Doors> {
