@@ -2,7 +2,7 @@
 /*
  * gate.bpf.c: the programs that are attached to the tracepoints, for all sessions together.
  *
- * A task that nobody monitors has no task storage, and that test is all that its events cost,
+ * A task that no session monitors has no task storage, and that test is all that its events cost,
  * however many sessions there are. For others the sessions' own programs are called (tail calls,
  * the last one without coming back). What is true of the whole machine and not of one session is
  * kept here: how deep interrupts are nested, and who contends for which lock.
@@ -18,7 +18,9 @@ struct gate_control {
 	__u32 tasks_id, contended_id, waiters_id; /* maps, by the kernel's numbers */
 	__u32 reserved;
 	__u32 tokens[GATE_SESSIONS];	      /* a map that is there as long as the session is */
-	__u32 wanted[GATE_EVENTS_COUNT];      /* the sessions that have a program for the event */
+	__u32 last_tokens[GATE_SESSIONS];     /* another one, the session's highest descriptor */
+	__u32 held[GATE_EVENTS_COUNT];	      /* the sessions that hold the event's door open */
+	__u32 wanted[GATE_EVENTS_COUNT];      /* those that have a program for the event */
 	__u32 programs_id[GATE_EVENTS_COUNT]; /* the map of these programs */
 	__u32 program_id[GATE_EVENTS_COUNT];  /* the gate's own program, and what attaches it */
 	__u32 link_id[GATE_EVENTS_COUNT];
@@ -48,6 +50,16 @@ struct {
 } gate_types;
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
+
+/* What the gate is found by: never attached, and with one map. */
+SEC("?raw_tp")
+int gate_is_here(void *ctx)
+{
+	__u32 zero = 0;
+	struct gate_control *control = bpf_map_lookup_elem(&debox_gate, &zero);
+
+	return control ? control->version : 0;
+}
 
 static __always_inline __u32 wanted_for(__u32 event)
 {
@@ -123,39 +135,29 @@ GATE_EVENTS(GATE_MAP)
 		}                                                                                  \
 	} while (0)
 
-/* An event of the current task. */
-#define GATE_OF_CURRENT(event, tracepoint)                                                         \
+#define GATE_OF(event, tracepoint, of_task)                                                       \
 	SEC("?tp_btf/" #tracepoint) int gate_##event(unsigned long long *ctx)                      \
 	{                                                                                          \
-		struct task_struct *task = bpf_get_current_task_btf();                             \
+		struct task_struct *task = of_task;                                                \
 		if (LIKELY(!task->bpf_storage))                                                    \
 			return 0;                                                                  \
 		LET_THROUGH(event, ctx, wanted_by(GATE_##event, task));                            \
 		return 0;                                                                          \
 	}
 
-GATE_OF_CURRENT(sys_enter, sys_enter)
-GATE_OF_CURRENT(sys_enter_spare, sys_enter)
-GATE_OF_CURRENT(sys_exit, sys_exit)
-GATE_OF_CURRENT(sys_exit_spare, sys_exit)
-GATE_OF_CURRENT(bio_queue, block_bio_queue)
-GATE_OF_CURRENT(signal_deliver, signal_deliver)
-GATE_OF_CURRENT(kernel_fault, page_fault_kernel)
+#define CURRENT bpf_get_current_task_btf()
+#define NAMED_FIRST (struct task_struct *)ctx[0]
 
-/* An event of the task that it names first. */
-#define GATE_OF_NAMED(event, tracepoint)                                                           \
-	SEC("?tp_btf/" #tracepoint) int gate_##event(unsigned long long *ctx)                      \
-	{                                                                                          \
-		struct task_struct *task = (struct task_struct *)ctx[0];                           \
-		if (LIKELY(!task->bpf_storage))                                                    \
-			return 0;                                                                  \
-		LET_THROUGH(event, ctx, wanted_by(GATE_##event, task));                            \
-		return 0;                                                                          \
-	}
-
-GATE_OF_NAMED(waking, sched_waking)
-GATE_OF_NAMED(fork, sched_process_fork)
-GATE_OF_NAMED(exec, sched_process_exec)
+GATE_OF(sys_enter, sys_enter, CURRENT)
+GATE_OF(sys_enter_spare, sys_enter, CURRENT)
+GATE_OF(sys_exit, sys_exit, CURRENT)
+GATE_OF(sys_exit_spare, sys_exit, CURRENT)
+GATE_OF(bio_queue, block_bio_queue, CURRENT)
+GATE_OF(signal_deliver, signal_deliver, CURRENT)
+GATE_OF(kernel_fault, page_fault_kernel, CURRENT)
+GATE_OF(waking, sched_waking, NAMED_FIRST)
+GATE_OF(fork, sched_process_fork, NAMED_FIRST)
+GATE_OF(exec, sched_process_exec, NAMED_FIRST)
 
 SEC("?tp_btf/sched_switch")
 int gate_switch(unsigned long long *ctx)
@@ -188,7 +190,7 @@ int gate_contention_begin(unsigned long long *ctx)
 	__u32 flags = ctx[1];
 	struct contended *contended;
 
-	/* Of spinlocks and rwlocks nobody counts the waiters. */
+	/* Waiters for spinlocks and rwlocks are not counted. */
 	if (!(flags & LCB_F_SPIN) || flags & LCB_F_MUTEX) {
 		if (!flags) /* down() alone passes none */
 			flags = DEBOX_LOCK_SEMAPHORE;

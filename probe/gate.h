@@ -12,7 +12,7 @@
 #include "kernel.h"
 #include "waiters.h"
 
-#define GATE_VERSION 1
+#define GATE_VERSION 2
 #define GATE_MAGIC 0x65746167786f6265ULL
 #define GATE_SESSIONS 32 /* the kernel lets one program call 33 others at most */
 

@@ -35,8 +35,10 @@ const BETWEEN_TIDYING: Duration = Duration::from_secs(1);
 /// A session's place at the gate.
 pub(crate) struct Gate {
     control: Control,
+    /// The gate is found by it.
+    _here: OwnedFd,
     /// Let go of before the place is cleared.
-    token: Option<Token>,
+    tokens: Option<(Token, Token)>,
     session: u32,
     shared: [OwnedFd; 3],
     doors: BTreeMap<usize, Door>,
@@ -45,8 +47,7 @@ pub(crate) struct Gate {
     tidied: Cell<Instant>,
 }
 
-/// An event at the gate. Held whether or not the session is attached: others find the gate by its
-/// programs.
+/// An event at the gate. Held whether or not the session is attached.
 struct Door {
     /// The sessions' programs for the event.
     programs: OwnedFd,
@@ -65,26 +66,29 @@ impl Gate {
     pub fn join(programs: &[String]) -> Result<Gate> {
         let events = programs.iter().map(|name| event_of(name));
         let events: BTreeSet<usize> = events.collect::<Result<_>>()?;
-        let known = find();
-        for control in &known {
+        let mut known = BTreeSet::new();
+        for (control, here) in find() {
+            known.insert(control);
             // A gate that is full, or that a stopped process keeps to itself, is no use.
-            if let Ok(gate) = Gate::enter(*control, &events) {
+            if let Ok(gate) = Gate::enter(control, here, &events) {
                 return Ok(gate);
             }
         }
         let made = Gate::make(&events)?;
         // Another session may have made one at the same time: the older one is everyone's.
         let own = objects::map_id(made.control.map.as_fd())?;
-        let is_older = |control: &u32| *control < own && !known.contains(control);
-        for control in find().into_iter().filter(is_older) {
-            if let Ok(gate) = Gate::enter(control, &events) {
+        for (control, here) in find() {
+            if control >= own || known.contains(&control) {
+                continue;
+            }
+            if let Ok(gate) = Gate::enter(control, here, &events) {
                 return Ok(gate);
             }
         }
         Ok(made)
     }
 
-    fn enter(control_id: u32, events: &BTreeSet<usize>) -> Result<Gate> {
+    fn enter(control_id: u32, here: OwnedFd, events: &BTreeSet<usize>) -> Result<Gate> {
         let token = Token::new()?;
         let control = Control::map(objects::map_by_id(control_id)?)?;
         control.require_version()?;
@@ -92,6 +96,7 @@ impl Gate {
         Gate::take_place(
             token,
             control,
+            here,
             [tasks?, contended?, waiters?],
             events,
             Doors::new(),
@@ -103,8 +108,10 @@ impl Gate {
         let mut storage = MaybeUninit::uninit();
         let mut open = open(&mut storage)?;
         keep_events(&mut open, events)?;
+        open.progs.gate_is_here.set_autoload(true);
         let skel = load(open)?;
         let maps = &skel.maps;
+        let here = skel.progs.gate_is_here.as_fd().try_clone_to_owned()?;
         let shared = [
             maps.gate_tasks.as_fd().try_clone_to_owned()?,
             maps.contended_lock.as_fd().try_clone_to_owned()?,
@@ -117,20 +124,22 @@ impl Gate {
             *id = objects::map_id(map.as_fd())?;
         }
         control.begin(ids);
-        Gate::take_place(token, control, shared, events, doors)
+        Gate::take_place(token, control, here, shared, events, doors)
     }
 
     /// `doors` are those that the caller has made.
     fn take_place(
         token: Token,
         control: Control,
+        here: OwnedFd,
         shared: [OwnedFd; 3],
         events: &BTreeSet<usize>,
         doors: Doors,
     ) -> Result<Gate> {
         let mut gate = Gate {
             control,
-            token: None,
+            _here: here,
+            tokens: None,
             session: 0,
             shared,
             doors,
@@ -146,11 +155,20 @@ impl Gate {
             true => gate.find_doors(events)?,
             false => Doors::new(),
         };
-        gate.control.token(free).store(token.id, Ordering::Release);
-        drop(locked);
         gate.doors.extend(found);
+        let last = Token::above(gate.doors.values().map(|door| door.programs.as_fd()))?;
+        gate.control
+            .last_token(free)
+            .store(last.id, Ordering::Relaxed);
+        gate.control.token(free).store(token.id, Ordering::Release);
+        for event in gate.doors.keys() {
+            gate.control
+                .held(*event)
+                .fetch_or(1 << free, Ordering::Relaxed);
+        }
+        drop(locked);
         gate.session = free;
-        gate.token = Some(token);
+        gate.tokens = Some((token, last));
         Ok(gate)
     }
 
@@ -173,7 +191,7 @@ impl Gate {
     /// Has the gate call these programs, each for the event that it is named after, from the first to
     /// the last.
     pub fn attach(&mut self, programs: &[(String, BorrowedFd)]) -> Result<()> {
-        let token = self.token.as_ref().context("the session has left")?;
+        let (token, _) = self.tokens.as_ref().context("the session has left")?;
         let locked = self.control.lock(token)?;
         for (name, program) in programs {
             let event = event_of(name)?;
@@ -206,13 +224,9 @@ impl Gate {
         let mut doors = Doors::new();
         let mut missing = BTreeSet::new();
         for event in events {
-            let programs = self.control.programs_id(*event).load(Ordering::Relaxed);
             let program = self.control.program_id(*event).load(Ordering::Relaxed);
-            match (
-                objects::map_by_id(programs),
-                objects::program_by_id(program),
-            ) {
-                (Ok(programs), Ok(program)) if self.is_held(*event) => {
+            match (self.open_programs(*event), objects::program_by_id(program)) {
+                (Some(programs), Ok(program)) => {
                     doors.insert(*event, Door::new(programs, program));
                 }
                 _ => {
@@ -226,15 +240,38 @@ impl Gate {
         Ok(doors)
     }
 
-    /// Whether a session has the event's door open, so that it is not about to be cleared: the kernel
-    /// empties a map of programs some time after the last process has closed it, even if another one has
-    /// opened it since. A token is made, and so closed, before what it stands for: if it is there after the
-    /// map was opened here, the session had the map open then.
+    /// The map of the sessions' programs for an event, if a session that is there holds it.
+    ///
+    /// When the last descriptor of such a map is closed, the kernel empties it, but some time after that,
+    /// even if it has been opened by its number since; and if it is closed again before that time, the
+    /// kernel loses count and keeps it for ever (`prog_array_map_clear`, Linux 4.2 to 6.18).
+    fn open_programs(&self, event: usize) -> Option<OwnedFd> {
+        const UNTIL_EMPTIED: Duration = Duration::from_millis(50);
+        if !self.is_held(event) {
+            return None;
+        }
+        let id = self.control.programs_id(event).load(Ordering::Relaxed);
+        let programs = objects::map_by_id(id).ok()?;
+        if self.is_held(event) {
+            return Some(programs);
+        }
+        // The session may have gone in between.
+        std::thread::sleep(UNTIL_EMPTIED);
+        None
+    }
+
     fn is_held(&self, event: usize) -> bool {
-        let wanted = self.control.wanted(event).load(Ordering::SeqCst);
+        let held = self.control.held(event).load(Ordering::Relaxed);
         (0..SESSIONS).any(|session| {
-            let token = self.control.token(session).load(Ordering::Relaxed);
-            wanted & (1 << session) != 0 && token != 0 && !objects::map_is_gone(token)
+            let tokens = [
+                self.control.token(session),
+                self.control.last_token(session),
+            ];
+            held & (1 << session) != 0
+                && tokens.iter().all(|token| {
+                    let token = token.load(Ordering::Relaxed);
+                    token != 0 && !objects::map_is_gone(token)
+                })
         })
     }
 
@@ -292,9 +329,14 @@ impl Gate {
     fn clear(&self, session: u32) {
         for event in 0..names().map_or(0, <[String]>::len) {
             close_door(&self.control, event, session);
-            let id = self.control.programs_id(event).load(Ordering::Relaxed);
-            // The session may be gone before it has closed what it had in the map.
-            if let Ok(programs) = objects::map_by_id(id) {
+            let held = self.control.held(event);
+            if held.fetch_and(!(1 << session), Ordering::Relaxed) & (1 << session) == 0 {
+                continue;
+            }
+            // What no session holds, the kernel empties itself.
+            if let Some(door) = self.doors.get(&event) {
+                clear_program(door.programs.as_fd(), session);
+            } else if let Some(programs) = self.open_programs(event) {
                 clear_program(programs.as_fd(), session);
             }
         }
@@ -303,7 +345,9 @@ impl Gate {
 
     /// For a session that is there for long: clears away what others have left, once a second.
     pub fn tidy(&self) {
-        let Some(token) = &self.token else { return };
+        let Some((token, _)) = &self.tokens else {
+            return;
+        };
         if self.tidied.get().elapsed() < BETWEEN_TIDYING {
             return;
         }
@@ -323,11 +367,11 @@ impl Gate {
 impl Drop for Gate {
     /// A fork of the process may hold the session still: then it stays, until that one has ended, too.
     fn drop(&mut self) {
-        let Some(token) = self.token.take() else {
+        let Some(tokens) = self.tokens.take() else {
             return;
         };
-        let id = token.id;
-        drop(token);
+        let id = tokens.0.id;
+        drop(tokens);
         // Without the right to look, the gate is this session's alone and ends with its descriptors.
         if !objects::map_is_gone(id) {
             return;
@@ -430,9 +474,9 @@ fn close_door(control: &Control, event: usize, session: u32) {
     wanted.fetch_and(!(1 << session), Ordering::SeqCst);
 }
 
-/// The control maps of the gates that root has made, the oldest first.
-fn find() -> BTreeSet<u32> {
-    let mut found = BTreeSet::new();
+/// The gates that root has made, the oldest first: their control maps, and the programs that stand for them.
+fn find() -> BTreeMap<u32, OwnedFd> {
+    let mut found = BTreeMap::new();
     // SAFETY: geteuid has no arguments.
     if unsafe { libc::geteuid() } != 0 {
         return found;
@@ -441,7 +485,9 @@ fn find() -> BTreeSet<u32> {
     while let Ok(next) = objects::next_program_id(id) {
         id = next;
         if let Ok(program) = objects::program_by_id(id) {
-            found.extend(control_of(program.as_fd()));
+            if let Some(control) = control_of(program.as_fd()) {
+                found.insert(control, program);
+            }
         }
     }
     found

@@ -41,30 +41,26 @@ impl KernelObject {
         held
     }
 
-    /// True while the kernel has it.
+    /// True while the kernel has it. Asks for the next number, which takes no hold of the object: to open a map
+    /// of programs that is about to go makes the kernel keep it for ever.
     pub fn exists(self) -> bool {
-        // BPF_PROG_GET_FD_BY_ID, BPF_MAP_GET_FD_BY_ID, BPF_LINK_GET_FD_BY_ID of linux/bpf.h.
+        // BPF_PROG_GET_NEXT_ID, BPF_MAP_GET_NEXT_ID, BPF_LINK_GET_NEXT_ID of linux/bpf.h.
         let (command, number): (libc::c_long, u32) = match self {
-            Self::Program(number) => (13, number),
-            Self::Map(number) => (14, number),
-            Self::Link(number) => (30, number),
+            Self::Program(number) => (11, number),
+            Self::Map(number) => (12, number),
+            Self::Link(number) => (31, number),
         };
         // The kernel takes a shorter `union bpf_attr` than its own and reads the rest as zero.
-        let attributes: [u32; 4] = [number, 0, 0, 0];
-        // SAFETY: the attributes outlive the call, which only reads them.
-        let fd = unsafe {
+        let mut attributes: [u32; 4] = [number - 1, 0, 0, 0];
+        // SAFETY: the attributes outlive the call, which writes one of them.
+        let failed = unsafe {
             libc::syscall(
                 libc::SYS_bpf,
                 command,
-                attributes.as_ptr(),
+                attributes.as_mut_ptr(),
                 size_of_val(&attributes),
             )
         };
-        if fd < 0 {
-            return false;
-        }
-        // SAFETY: the descriptor is ours and used by nobody else.
-        unsafe { libc::close(fd as i32) };
-        true
+        failed == 0 && attributes[1] == number
     }
 }

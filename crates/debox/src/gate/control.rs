@@ -1,7 +1,9 @@
 //! The word and tables of a gate that all its sessions map, and the lock on them.
 //!
 //! A session is known by its **token**: a map of its own that no program uses, so that it is there
-//! exactly as long as a process holds the session, however that process ends.
+//! exactly as long as a process holds the session, however that process ends. It has a second one: a process
+//! that ends closes its files one after the other, and the kernel does not say in which order. With one token
+//! below all other files of the session and one above them, the first to go is a token, in either order.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -16,7 +18,7 @@ use crate::kernel::objects;
 use crate::skeleton_gate::types::gate_control;
 
 const MAGIC: u64 = 0x6574_6167_786f_6265; // GATE_MAGIC
-const VERSION: u32 = 1; // GATE_VERSION
+const VERSION: u32 = 2; // GATE_VERSION
 pub(super) const SESSIONS: u32 = 32; // GATE_SESSIONS
 
 const LENGTH: usize = std::mem::size_of::<gate_control>().next_multiple_of(4096);
@@ -46,6 +48,19 @@ impl Token {
         });
         let map = map.context("cannot make the session's token")?;
         let id = objects::map_id(map.as_fd())?;
+        Ok(Token { _map: map, id })
+    }
+
+    /// One whose descriptor is above these.
+    pub fn above<'a>(others: impl Iterator<Item = BorrowedFd<'a>>) -> Result<Token> {
+        let Token { _map: map, id } = Token::new()?;
+        let highest = others.map(|fd| fd.as_raw_fd()).max().unwrap_or(0);
+        // SAFETY: duplicates a descriptor.
+        let above = unsafe { libc::fcntl(map.as_raw_fd(), libc::F_DUPFD_CLOEXEC, highest + 1) };
+        if above < 0 {
+            return Err(io::Error::last_os_error()).context("no descriptor left for the session");
+        }
+        let map = objects::owned(above)?;
         Ok(Token { _map: map, id })
     }
 }
@@ -125,6 +140,15 @@ impl Control {
         self.entry(unsafe { &raw mut (*self.base).tokens }, session as usize)
     }
 
+    pub fn last_token(&self, session: u32) -> &AtomicU32 {
+        let table = unsafe { &raw mut (*self.base).last_tokens };
+        self.entry(table, session as usize)
+    }
+
+    pub fn held(&self, event: usize) -> &AtomicU32 {
+        self.entry(unsafe { &raw mut (*self.base).held }, event)
+    }
+
     pub fn wanted(&self, event: usize) -> &AtomicU32 {
         self.entry(unsafe { &raw mut (*self.base).wanted }, event)
     }
@@ -189,22 +213,19 @@ impl Drop for Locked<'_> {
     }
 }
 
-/// The control map of a program, if it is a gate's that root has loaded.
+/// The control map that a program stands for, if it is the one by which a gate of root's is found.
 pub(super) fn control_of(program: BorrowedFd) -> Option<u32> {
-    let (info, maps) = objects::program_info::<8>(program).ok()?;
-    let is_gates = info.type_ == libbpf_sys::BPF_PROG_TYPE_TRACING
+    let (info, [control]) = objects::program_info::<1>(program).ok()?;
+    let stands_for_gate = info.type_ == libbpf_sys::BPF_PROG_TYPE_RAW_TRACEPOINT
         && info.created_by_uid == 0
-        && objects::name_of(&info.name).starts_with(b"gate_");
-    if !is_gates {
+        && objects::name_of(&info.name) == b"gate_is_here"
+        && info.nr_map_ids == 1;
+    if !stands_for_gate {
         return None;
     }
-    let count = (info.nr_map_ids as usize).min(maps.len());
-    maps[..count].iter().copied().find(|id| {
-        let map = objects::map_by_id(*id);
-        let info = map.and_then(|map| objects::map_info(map.as_fd()));
-        info.is_ok_and(|info| {
-            objects::name_of(&info.name) == b"debox_gate"
-                && info.value_size as usize == std::mem::size_of::<gate_control>()
-        })
-    })
+    let map = objects::map_by_id(control);
+    let info = map.and_then(|map| objects::map_info(map.as_fd())).ok()?;
+    let is_control = objects::name_of(&info.name) == b"debox_gate"
+        && info.value_size as usize == std::mem::size_of::<gate_control>();
+    is_control.then_some(control)
 }
