@@ -295,7 +295,8 @@ fn another_users_server_is_no_session() {
     assert!(!mapped.contains("debox-test-file"), "{mapped}");
 }
 
-/// In a user namespace most users show as nobody, root among them: whoever knows the secret is the session.
+/// In a user namespace most users, root among them, show as the overflow user: a server that knows the secret
+/// is the session.
 #[test]
 fn nobodys_server_is_a_session_if_it_knows_the_secret() {
     // SAFETY: geteuid takes nothing and cannot fail.

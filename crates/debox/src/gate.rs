@@ -3,7 +3,7 @@
 //! The kernel charges every process for each attached program, monitored or not. So sessions attach
 //! none themselves: they give their programs to a gate (probe/gate.bpf.c), which calls those of the
 //! sessions that monitor an event's task. The first session makes the gate, the others find it among
-//! the kernel's programs, in whatever process they are, and it is gone with the last of them: nothing
+//! the kernel's programs, in any process, and it is gone with the last of them: nothing
 //! is pinned. A session that may not look for it (without `CAP_SYS_ADMIN`) has a gate of its own.
 //!
 //! What a process that was killed has left is cleared away by the next session that comes or goes, and

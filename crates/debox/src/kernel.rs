@@ -158,7 +158,7 @@ fn require_descriptors() -> Result<()> {
             }
             return Ok(()); // what it is shows when the probes are loaded
         }
-        // SAFETY: the descriptor is new and owned by nobody else.
+        // SAFETY: the descriptor is new and has no other owner.
         held.push(unsafe { <std::os::fd::OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(fd) });
     }
     Ok(())
@@ -264,6 +264,6 @@ pub(crate) fn open_process(pid: u32) -> std::io::Result<std::os::fd::OwnedFd> {
     if fd < 0 {
         return Err(std::io::Error::last_os_error());
     }
-    // SAFETY: the descriptor is new and owned by nobody else.
+    // SAFETY: the descriptor is new and has no other owner.
     Ok(unsafe { std::os::fd::OwnedFd::from_raw_fd(fd as i32) })
 }

@@ -31,7 +31,7 @@ pub(crate) fn create(name: &CStr, length: u64, mode: u32) -> io::Result<File> {
     if made < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the descriptor is new and owned by nobody else.
+    // SAFETY: the descriptor is new and has no other owner.
     let file = unsafe { File::from_raw_fd(made) };
     file.set_permissions(Permissions::from_mode(mode))?;
     file.set_len(length)?;

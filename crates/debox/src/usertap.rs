@@ -4,7 +4,7 @@
 //! Processes find the session by a socket in a directory of its own. Their environment has its path,
 //! and a secret by which they know the session again: of a process in a user namespace the kernel
 //! does not tell which user the server is. The session knows a process by the descriptor that the
-//! kernel gives of whoever connected. The socket is reached wherever the shim's file is, and from any
+//! kernel gives of the peer. The socket is reached wherever the shim's file is, and from any
 //! network namespace; who leaves both behind (`chroot`, another mount namespace) maps everything first.
 //!
 //! The layouts are those of `include/debox_tap.h` and `crates/debox-preload/c/attach.h`.

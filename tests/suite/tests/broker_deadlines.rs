@@ -199,7 +199,7 @@ fn in_a_user_namespace_the_broker_is_asked() {
     let finished = echo().finish_under(&inside(&place)).code(125);
     finished.says(&["outside of user namespaces", "no broker answers"]);
 
-    // Root's broker shows as nobody there. At a path of anybody's it may be anybody's.
+    // Root's broker shows as the overflow user there. At a path that any user can write to it may be any user's.
     let place = Place::with_broker(&[]);
     let run = place.command("/bin/echo").args(["ran"]);
     let finished = run.finish_under(&inside(&place)).code(125);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Names that would steer a terminal are shown and never sent to it, whatever brings them: processes,
+//! Names that would steer a terminal are shown and never sent to it, wherever they come from: processes,
 //! files, directories, arguments, recordings, lists, replies.
 
 use std::ffi::{OsStr, OsString};

@@ -50,7 +50,7 @@ fn take(socket: &str) -> usize {
     // SAFETY: takes integers and returns a new descriptor or -1.
     let fd = unsafe { libc::socket(libc::AF_UNIX, kind, 0) };
     assert!(fd >= 0);
-    // SAFETY: the descriptor is new and owned by nobody else.
+    // SAFETY: the descriptor is new and has no other owner.
     let client = unsafe { OwnedFd::from_raw_fd(fd) };
     // SAFETY: all zeros are a valid address.
     let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };

@@ -73,7 +73,7 @@ static void give_back(struct given given)
 		CHECK((call) == -1, "was allowed");                                                \
 	} while (0)
 
-/* Whatever file it is: nothing may be hung on it, and nobody else gets in. */
+/* For any file: nothing may be hung on it, and no other user gets in. */
 static void try_inode(int fd)
 {
 	static char value[65536];

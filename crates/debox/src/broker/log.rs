@@ -2,7 +2,7 @@
 //!
 //! One line an event. A user who is refused again and again does not fill the journal: a few lines, then a
 //! count of those that were left out. Nothing that a client says is written, only who it is, by the
-//! kernel's word, and the broker's reasons. A journal that takes nothing keeps nobody waiting.
+//! kernel's word, and the broker's reasons. No client waits for a journal that takes nothing.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};

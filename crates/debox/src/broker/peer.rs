@@ -86,7 +86,7 @@ fn peer_process(connection: BorrowedFd) -> io::Result<OwnedFd> {
     if failed != 0 || fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the descriptor is new and owned by nobody else.
+    // SAFETY: the descriptor is new and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

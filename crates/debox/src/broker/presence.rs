@@ -72,7 +72,7 @@ impl Presence {
         })
     }
 
-    /// What a client is given: nobody else has this descriptor.
+    /// What a client is given: no other process has this descriptor.
     pub fn for_client(&self) -> io::Result<File> {
         memory_file::open_for_reading(self.file.as_fd())
     }

@@ -207,7 +207,7 @@ impl Run {
         account.learn(&what, bytes);
         memory.set(bytes + WAITING);
         if tap == Tap::User {
-            // Each is kept until nobody holds it, whatever becomes of the run.
+            // Each is kept until no process holds it, also after the run.
             let maps = &session.skel.maps;
             for (map, size) in [
                 (maps.slots.as_fd(), slots_memory(max_records)),

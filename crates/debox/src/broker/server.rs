@@ -83,7 +83,7 @@ pub struct Broker {
     forgot_shapes: Instant,
 }
 
-/// Slots of a client that left, until nobody holds them any more.
+/// Slots of a client that left, until no process holds them.
 struct Held {
     owner: u32,
     map: u32,

@@ -65,8 +65,8 @@ pub struct Admitted {
 }
 
 impl Shared {
-    /// Loads the probes, if there is memory for them: the user's who asks for them first, or, for the
-    /// usual ones, nobody's.
+    /// Loads the probes, if there is memory for them: on the account of the user who asks for them first, or,
+    /// for the usual ones, on none.
     pub fn open(
         kind: Kind,
         limits: &Limits,

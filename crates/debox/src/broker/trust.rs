@@ -66,7 +66,7 @@ fn read<'a>(path: &CStr, room: &'a mut [u8]) -> Option<&'a [u8]> {
     usize::try_from(got).ok().map(|got| &room[..got])
 }
 
-/// Whether nobody but root, who may show as that user, or this process's own user can have put something
+/// Whether no user but root, which may show as that user, or this process's own user can have put something
 /// there.
 fn is_roots(place: &CStr, nameless: u32) -> bool {
     // SAFETY: all zeros are a valid value.

@@ -145,12 +145,6 @@ pub(super) fn configure(open: &mut OpenDeboxSkel, options: &Options) -> Result<(
     if !options.report {
         // What only a report is made of.
         open.maps.events.set_max_entries(4096)?;
-        open.maps.sleep_rows.set_max_entries(1)?;
-        open.maps.waker_rows.set_max_entries(1)?;
-        open.maps.owner_rows.set_max_entries(1)?;
-        open.maps.resource_rows.set_max_entries(1)?;
-        open.maps.chain_rows.set_max_entries(1)?;
-        open.maps.announced.set_max_entries(1)?;
         open.maps.site_rows.set_max_entries(1)?;
         open.maps.user_stacks.set_max_entries(1)?;
         open.maps.wrappers.set_max_entries(SMALL_CACHE)?;
@@ -160,15 +154,17 @@ pub(super) fn configure(open: &mut OpenDeboxSkel, options: &Options) -> Result<(
         open.maps.user_shapes.set_max_entries(SMALL_CACHE)?;
         open.maps.asked_stacks.set_max_entries(SMALL_CACHE)?;
     }
-    if !options.detail.sleeps {
+    if !options.report || !options.detail.sleeps {
         // Tables of what is not asked for need not take memory.
         open.maps.sleep_rows.set_max_entries(1)?;
         open.maps.waker_rows.set_max_entries(1)?;
-        open.maps.kernel_stacks.set_max_entries(1)?;
         open.maps.owner_rows.set_max_entries(1)?;
         open.maps.resource_rows.set_max_entries(1)?;
         open.maps.chain_rows.set_max_entries(1)?;
         open.maps.announced.set_max_entries(1)?;
+    }
+    if !options.detail.sleeps {
+        open.maps.kernel_stacks.set_max_entries(1)?;
     } else {
         open.maps.waits.set_max_entries(options.max_threads)?;
     }

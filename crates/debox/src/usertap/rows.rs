@@ -57,7 +57,7 @@ impl TapRows {
         let length = PAGE + u64::from(slots) * TABLE;
         let file = memory_file::create(c"debox-tap-rows", length, memory_file::OWNER_ONLY)
             .context("cannot make the file of rows")?;
-        // Every process that has it could cut it off, and whoever reads there would get SIGBUS.
+        // Every process that has it could cut it off, and a reader would get SIGBUS.
         memory_file::seal(&file, libc::F_SEAL_SHRINK | libc::F_SEAL_GROW)
             .context("cannot seal the file of rows")?;
         Ok(TapRows {
