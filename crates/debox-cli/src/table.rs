@@ -8,6 +8,7 @@
 mod calls;
 pub mod doctor;
 pub(crate) mod grid;
+mod headline;
 mod owners;
 mod sleeps;
 mod summary;

@@ -142,6 +142,11 @@ fn null_is_for_what_may_be_unmeasured() {
         ("/links/", "class"),
         ("/links/", "syscall"),
         ("/links/", "certainty"),
+        ("/headline/shares/", "class"),
+        ("/headline/shares/", "call"),
+        ("/headline/shares/", "count"),
+        ("/headline/shares/", "max_ns"),
+        ("/headline/shares/", "owner"),
     ];
     for pointer in leaves(&rich(), |value| !value.is_null()) {
         let mut report = rich();

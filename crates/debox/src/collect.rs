@@ -116,8 +116,9 @@ impl Snapshot {
         syscalls.push(self.between());
         syscalls.sort_by_key(|row| std::cmp::Reverse(row.wall_ns));
 
-        Report {
+        let report = Report {
             schema: SCHEMA.to_string(),
+            headline: None,
             command: outcome.command,
             kernel: kernel::release(),
             tap: if outside { "user" } else { "kernel" }.to_string(),
@@ -149,7 +150,8 @@ impl Snapshot {
             unstamped: self.unstamped(),
             unseen: self.unseen(),
             incomplete: self.incomplete.clone(),
-        }
+        };
+        report.with_headline()
     }
 
     /// From the birth of the first thread to the end of the command's process, or to the stop.

@@ -3,13 +3,17 @@
 //! Every time is in integer nanoseconds. `None` (JSON `null`) means "not measured", never zero.
 //! `schema/report-1.json` is the checked-in JSON Schema of this structure.
 
+mod headline;
+
 use serde::{Deserialize, Serialize};
+
+pub use headline::{Headline, Share};
 
 /// The value of [`Report::schema`].
 pub const SCHEMA: &str = "debox.report/1";
 
 /// Everything one session found out.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// Always [`SCHEMA`].
     pub schema: String,
@@ -25,6 +29,9 @@ pub struct Report {
     pub duration_ns: u64,
     /// How the command ended: its exit status, or 128+n for signal n; null when it still runs.
     pub exit_status: Option<i32>,
+    /// Where the time went, and what of it matters most; null if no time was seen.
+    #[serde(default)]
+    pub headline: Option<Headline>,
     pub totals: Totals,
     /// Time the hypervisor took from all CPUs during the session (`steal` of `/proc/stat`).
     pub steal_ns: Option<u64>,

@@ -199,7 +199,7 @@ proptest! {
         all: bool,
         color: bool,
     ) {
-        let report = Report { syscalls, sleeps, threads, ..rest };
+        let report = Report { syscalls, sleeps, threads, ..rest }.with_headline();
         let mut out = Vec::new();
         print(&mut out, &report, &TableOptions { color, width, all }).expect("memory takes it");
         prop_assert!(String::from_utf8(out).is_ok_and(|text| text.ends_with('\n')));

@@ -18,6 +18,7 @@ pub fn empty() -> Report {
         detail: strings(&["basic", "sleeps"]),
         duration_ns: 0,
         exit_status: Some(0),
+        headline: None,
         totals: Totals::default(),
         steal_ns: None,
         unseen_wait_ns: 0,
@@ -73,6 +74,7 @@ pub fn short() -> Report {
         threads: vec![thread],
         ..empty()
     }
+    .with_headline()
 }
 
 /// A threaded server with a slow disk, every list filled and every optional number measured.
@@ -202,6 +204,7 @@ pub fn rich() -> Report {
         ]),
         ..empty()
     }
+    .with_headline()
 }
 
 /// The rich session with a trigger, and something of every kind lost.

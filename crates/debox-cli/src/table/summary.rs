@@ -1,12 +1,12 @@
-//! The first lines: how long it ran, what it did meanwhile, and what it slept on most.
+//! The first lines: what matters most, how long it ran, and what it did meanwhile.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
 use anstyle::Style;
-use debox::report::{Report, Sleep};
+use debox::report::Report;
 
-use super::{line, TableOptions};
+use super::{headline, line, TableOptions};
 use crate::units::{self, Scale};
 
 pub fn print(out: &mut impl Write, report: &Report, options: &TableOptions) -> io::Result<()> {
@@ -20,12 +20,17 @@ pub fn print(out: &mut impl Write, report: &Report, options: &TableOptions) -> i
             return end(report).map_or(Ok(()), |end| line(out, &end, plain, options));
         }
     }
-    line(out, &ran(report, scale), Style::new().bold(), options)?;
+    if let Some(headline) = &report.headline {
+        if let Some(text) = headline::what_matters(headline) {
+            line(out, &text, Style::new().bold(), options)?;
+        }
+        if let Some(text) = headline::shares(headline) {
+            line(out, &text, plain, options)?;
+        }
+    }
+    line(out, &ran(report, scale), plain, options)?;
     if let Some(classes) = classes(report, scale) {
         line(out, &classes, plain, options)?;
-    }
-    if let Some(most) = most(report) {
-        line(out, &most, plain, options)?;
     }
     if let Some(text) = steal(report, scale) {
         line(out, &text, plain, options)?;
@@ -113,33 +118,6 @@ fn classes(report: &Report, scale: Scale) -> Option<String> {
         .map(|&(class, ns)| format!("{} {class}", scale.show(ns)))
         .collect();
     Some(format!("asleep: {}", parts.join(", ")))
-}
-
-/// The one label and call that cost most, idle waits aside.
-fn most(report: &Report) -> Option<String> {
-    let mut by_call: BTreeMap<(&str, &str), (u64, u64, u64)> = BTreeMap::new();
-    let harmful = |sleep: &&Sleep| sleep.class != "idle" && sleep.blocked_ns > 0;
-    for sleep in report.sleeps.iter().filter(harmful) {
-        let entry = by_call.entry((&sleep.label, &sleep.syscall)).or_default();
-        entry.0 += sleep.blocked_ns;
-        entry.1 += sleep.count;
-        entry.2 = entry.2.max(sleep.max_ns);
-    }
-    let ((label, syscall), (blocked_ns, count, max_ns)) = by_call
-        .into_iter()
-        .max_by_key(|(_, (blocked_ns, ..))| *blocked_ns)?;
-    let place = if syscall == "(user)" {
-        "between calls"
-    } else {
-        &format!("in {syscall}")
-    };
-    let sleeps = if count == 1 { "sleep" } else { "sleeps" };
-    Some(format!(
-        "slept most, idle aside: {label} {place}, {} in {} {sleeps}, longest {}",
-        units::time(blocked_ns),
-        units::count(count),
-        units::time(max_ns),
-    ))
 }
 
 /// How the command ended, unless it simply succeeded.

@@ -268,7 +268,7 @@ fn a_broken_run_says_so_first() {
         ..report
     };
     let text = shown_with(&incomplete(sample::rich()), &PLAIN);
-    assert!(text.starts_with(&format!("{why}\nran ")), "{text}");
+    assert!(text.starts_with(&format!("{why}\nmostly ")), "{text}");
     assert_eq!(text.matches(why).count(), 1);
 
     let nothing = Report {

@@ -1,7 +1,7 @@
 //! A program's side of the broker.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::time::Duration;
 
@@ -86,7 +86,7 @@ pub(crate) fn enable(path: &Path, wish: Wish) -> Result<Enabled, Trouble> {
     let (connection, nonce) = greet(path, HELLO)?;
     be_patient(&connection, WORK)?;
     let request = Request::Enable { nonce, wish };
-    let (reply, descriptors) = ask_all(&connection, &request)?;
+    let (reply, descriptors) = ask_all(&connection, &request, &[])?;
     match (reply, <[OwnedFd; 2]>::try_from(descriptors)) {
         (Reply::Enabled { slots: count }, Ok([slots, presence])) => Ok(Enabled {
             connection,
@@ -148,13 +148,27 @@ pub(super) fn ask(
     connection: &OwnedFd,
     request: &Request,
 ) -> Result<(Reply, Option<OwnedFd>), Trouble> {
-    one_at_most(ask_all(connection, request)?)
+    one_at_most(ask_all(connection, request, &[])?)
 }
 
-fn ask_all(connection: &OwnedFd, request: &Request) -> Result<(Reply, Vec<OwnedFd>), Trouble> {
-    let none = MsgFlags::empty();
+/// Asks for something about what a descriptor stands for.
+pub(super) fn ask_about(
+    connection: &OwnedFd,
+    request: &Request,
+    descriptor: BorrowedFd,
+) -> Result<Reply, Trouble> {
+    let answer = ask_all(connection, request, &[descriptor.as_raw_fd()])?;
+    Ok(one_at_most(answer)?.0)
+}
+
+fn ask_all(
+    connection: &OwnedFd,
+    request: &Request,
+    descriptors: &[RawFd],
+) -> Result<(Reply, Vec<OwnedFd>), Trouble> {
+    let packet = protocol::encode(request);
     // One that refuses at once has closed its side before it could hear this.
-    let sent = channel::send(connection.as_fd(), &protocol::encode(request), &[], none);
+    let sent = channel::send(connection.as_fd(), &packet, descriptors, MsgFlags::empty());
     match (hear_all(connection), sent) {
         (Err(Trouble::Absent(_)), Err(error)) => Err(Trouble::because(error)),
         (heard, _) => heard,

@@ -8,7 +8,7 @@ mod tap;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -408,6 +408,7 @@ impl RemoteSession {
                 .to_string(),
         ];
         let incomplete = self.what_is_missing();
+        let has_gaps = !self.gaps.is_empty();
         notes.append(&mut self.gaps);
         notes.extend(incomplete.clone());
         let ran = self.started.elapsed();
@@ -436,7 +437,12 @@ impl RemoteSession {
         let events = &self.events;
         let explainer =
             Explainer::with_symbols(&snapshot, &events.processes, &events.stacks, symbols.into());
-        Ok(snapshot.report(outcome, &explainer, &events.resources))
+        let mut report = snapshot.report(outcome, &explainer, &events.resources);
+        if has_gaps {
+            // The first thread that was seen may have been born after a gap.
+            report.duration_ns = report.duration_ns.max(ran.as_nanos() as u64);
+        }
+        Ok(report)
     }
 
     /// Until the broker has taken back what it gave: the user's next run is to get it.
@@ -517,10 +523,8 @@ fn connect(
 
 fn enrol(connection: &OwnedFd, pid: u32, is_running: bool) -> Result<()> {
     let process = kernel::open_process(pid).context("cannot name the command's process")?;
-    let packet = protocol::encode(&Request::Enrol { is_running });
-    let descriptors = [process.as_raw_fd()];
-    channel::send(connection.as_fd(), &packet, &descriptors, MsgFlags::empty())?;
-    match client::hear(connection)?.0 {
+    let request = Request::Enrol { is_running };
+    match client::ask_about(connection, &request, process.as_fd())? {
         Reply::Enrolled => Ok(()),
         other => Err(client::unexpected(other).into()),
     }

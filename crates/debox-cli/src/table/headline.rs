@@ -1,0 +1,103 @@
+//! The first lines: what matters most, and where the time went by cause.
+
+use debox::report::{Headline, Share};
+
+use crate::units;
+
+/// The longest share is most of the time.
+const MOST: f64 = 50.0;
+/// Shares that are told by themselves.
+const LEAST: f64 = 1.0;
+const SHARES: usize = 6;
+
+fn percent(ns: u64, of_ns: u64) -> f64 {
+    ns as f64 * 100.0 / of_ns.max(1) as f64
+}
+
+/// What the user reads for a cause; of `asleep` it is only known that it is.
+fn name(share: &Share) -> &str {
+    match share.cause.as_str() {
+        "asleep" => "asleep on what is not known",
+        "user CPU" => "computing in the program",
+        "kernel CPU" => "computing in the kernel",
+        "outside" => "on the way to calls and back",
+        other => other,
+    }
+}
+
+/// `mostly timer in clock_nanosleep: 97 % (1.93 s in 38 sleeps, longest 100 ms), called from retry+0x12`
+pub fn what_matters(headline: &Headline) -> Option<String> {
+    let share = headline.shares.first()?;
+    let part = percent(share.ns, headline.of_ns);
+    let mut text = match (part >= MOST, headline.is_served) {
+        (true, true) => "mostly waiting for requests, ".to_string(),
+        (true, false) => "mostly ".to_string(),
+        (false, _) => "more than anything else ".to_string(),
+    };
+    text.push_str(name(share));
+    let is_sleep = share.count.is_some();
+    match share.call.as_deref() {
+        Some("(user)") => text.push_str(" between calls"),
+        Some(call) if is_sleep => text.push_str(&format!(" in {call}")),
+        _ => {}
+    }
+    text.push_str(&format!(": {part:.0} % ({}", units::time(share.ns)));
+    if let (Some(count), Some(max_ns)) = (share.count, share.max_ns) {
+        let sleeps = if count == 1 { "sleep" } else { "sleeps" };
+        text.push_str(&format!(" in {} {sleeps}", units::count(count)));
+        if count > 1 {
+            text.push_str(&format!(", longest {}", units::time(max_ns)));
+        }
+    }
+    text.push(')');
+    if let (false, Some(call)) = (is_sleep, share.call.as_deref()) {
+        text.push_str(&format!(", more in {call} than in any other call"));
+    }
+    if let Some(resource) = &share.resource {
+        if let Some(name) = &resource.name {
+            text.push_str(&format!(", for {} {name}", resource.kind));
+        }
+    }
+    if let Some(owner) = &share.owner {
+        text.push_str(&format!(", held by {owner}"));
+    }
+    if let Some(caller) = &share.caller {
+        text.push_str(&format!(", called from {caller}"));
+    }
+    Some(text)
+}
+
+/// `of 2.03 s: 97 % timer, 2 % computing in the program, 1 % other`
+pub fn shares(headline: &Headline) -> Option<String> {
+    let mut by_cause: Vec<(&str, u64)> = Vec::new();
+    for share in &headline.shares {
+        let name = name(share);
+        match by_cause.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, ns)) => *ns = ns.saturating_add(share.ns),
+            None => by_cause.push((name, share.ns)),
+        }
+    }
+    by_cause.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
+    let is_told = |at: usize, ns: u64| at < SHARES && percent(ns, headline.of_ns) >= LEAST;
+    let told = (0..)
+        .zip(&by_cause)
+        .take_while(|(at, (_, ns))| is_told(*at, *ns))
+        .count();
+    if told < 2 {
+        return None; // the sentence before this one says it all
+    }
+    let mut parts: Vec<String> = by_cause[..told]
+        .iter()
+        .map(|(name, ns)| format!("{:.0} % {name}", percent(*ns, headline.of_ns)))
+        .collect();
+    let rest: u64 = by_cause[told..].iter().map(|(_, ns)| *ns).sum();
+    if percent(rest, headline.of_ns) >= LEAST {
+        parts.push(format!("{:.0} % other", percent(rest, headline.of_ns)));
+    }
+    let mut text = format!("of {}: {}", units::time(headline.of_ns), parts.join(", "));
+    if headline.idle_ns > 0 {
+        let idle = units::time(headline.idle_ns);
+        text.push_str(&format!("; threads waited {idle} for work beside it"));
+    }
+    Some(text)
+}

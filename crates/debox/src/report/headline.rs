@@ -1,0 +1,226 @@
+//! The one thing that a report opens with: where the time went, by cause, and what of it matters most.
+//!
+//! The account is of the threads' time together. Left out is what another monitored process accounts for
+//! (waiting for a child), and, where several threads run side by side and something else goes on, what
+//! threads do that wait for work. The latter is told.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::{InFlight, Report, Resource, Sleep, Syscall};
+
+/// Where the time went.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Headline {
+    /// The time that is accounted for: of all threads together.
+    pub of_ns: u64,
+    /// Idle waits beside it, of threads that wait for work while others work.
+    pub idle_ns: u64,
+    /// Whether the longest share is a server's wait for requests.
+    pub is_served: bool,
+    /// The longest first. They add up to `of_ns`.
+    pub shares: Vec<Share>,
+}
+
+/// A part of the time with one cause.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Share {
+    /// `user CPU`, `kernel CPU`, `waiting for a CPU`, `interrupts`, `outside` (user tap), `asleep` (where
+    /// it is not known on what), or the label of sleeps.
+    pub cause: String,
+    pub ns: u64,
+    /// Of sleeps; null for others.
+    pub class: Option<String>,
+    /// The call with the sleeps, or the one with the most of the kernel's CPU time.
+    pub call: Option<String>,
+    /// Sleeps; null for others.
+    pub count: Option<u64>,
+    pub max_ns: Option<u64>,
+    /// What most of it waited on.
+    pub resource: Option<Resource>,
+    /// Who held that, most of the time.
+    pub owner: Option<String>,
+    /// From where in the program most of it was called.
+    pub caller: Option<String>,
+}
+
+/// Threads that take turns live little longer together than the run lasts.
+const SIDE_BY_SIDE: f64 = 1.25;
+/// Something goes on: so much of the run's time is no idle wait.
+const GOES_ON: f64 = 0.5;
+/// Waits on futexes without a known holder are waits for work if they take so long on average.
+const REST_MEAN_NS: u64 = 10_000_000;
+
+/// What the children account for.
+const CHILDREN: [&str; 2] = ["child process", "vfork child"];
+/// What calls do that had not returned and do not sleep.
+const AWAKE: [&str; 2] = ["running", "waiting for a CPU"];
+const TIMER: &str = "timer";
+/// A server's calls.
+const SERVING: [&str; 3] = ["listen", "accept", "accept4"];
+
+impl Report {
+    /// The report with the headline that follows from all else in it.
+    pub fn with_headline(mut self) -> Report {
+        self.headline = Headline::of(&self);
+        self
+    }
+}
+
+impl Headline {
+    /// `None` if no time was seen.
+    pub fn of(report: &Report) -> Option<Headline> {
+        let mut shares = sleeps(report);
+        let going_on = report.totals.blocked_ns.saturating_sub(sum(&shares));
+        add_in_flight(&mut shares, report, going_on);
+        let slept = sum(&shares);
+        shares.extend(others(report, slept));
+        let processes: BTreeSet<u32> = report.threads.iter().map(|thread| thread.pid).collect();
+        let has_several = report.threads.len() > processes.len();
+        let is_told = |share: &Share| {
+            let by_child = processes.len() > 1 && CHILDREN.contains(&share.cause.as_str());
+            share.ns > 0 && !by_child
+        };
+        shares.retain(is_told);
+
+        let waits = |share: &Share| share.waits_for_work(has_several);
+        let all = sum(&shares);
+        let idle_ns = sum(shares.iter().filter(|share| waits(share)));
+        let run = report.duration_ns as f64;
+        let are_side_by_side = all as f64 > run * SIDE_BY_SIDE;
+        let is_aside = are_side_by_side && all.saturating_sub(idle_ns) as f64 >= run * GOES_ON;
+        if is_aside {
+            shares.retain(|share| !waits(share));
+        }
+        shares.sort_by_key(|share| std::cmp::Reverse(share.ns));
+        let first = shares.first()?;
+        let is_served = first.class.as_deref() == Some("idle") && first.cause != TIMER;
+        let serves = |call: &Syscall| SERVING.contains(&call.name.as_str());
+        Some(Headline {
+            of_ns: sum(&shares),
+            idle_ns: if is_aside { idle_ns } else { 0 },
+            is_served: is_served && report.syscalls.iter().any(serves),
+            shares,
+        })
+    }
+}
+
+fn sum<'a>(shares: impl IntoIterator<Item = &'a Share>) -> u64 {
+    let times = shares.into_iter().map(|share| share.ns);
+    times.fold(0, u64::saturating_add)
+}
+
+/// All that is no sleep on something known.
+fn others(report: &Report, slept: u64) -> Vec<Share> {
+    let totals = &report.totals;
+    let calls = report.syscalls.iter().filter(|call| call.name != "(user)");
+    let busiest = calls.max_by_key(|call| call.cpu_ns);
+    let plain = |(cause, ns): (&str, u64)| Share {
+        cause: cause.to_string(),
+        ns,
+        call: (cause == "kernel CPU")
+            .then(|| busiest.map(|call| call.name.clone()))
+            .flatten(),
+        ..Share::default()
+    };
+    let waiting = totals.runqueue_ns.saturating_add(totals.preempted_ns);
+    [
+        ("asleep", totals.blocked_ns.saturating_sub(slept)),
+        ("user CPU", totals.user_cpu_ns),
+        ("kernel CPU", totals.kernel_cpu_ns),
+        ("waiting for a CPU", waiting),
+        ("interrupts", totals.irq_ns.unwrap_or(0)),
+        ("outside", totals.outside_ns.unwrap_or(0)),
+    ]
+    .map(plain)
+    .into()
+}
+
+/// One share for each label and call.
+fn sleeps(report: &Report) -> Vec<Share> {
+    let mut groups: BTreeMap<(&str, &str), Vec<&Sleep>> = BTreeMap::new();
+    for sleep in &report.sleeps {
+        let group = groups.entry((&sleep.label, &sleep.syscall));
+        group.or_default().push(sleep);
+    }
+    let share = |((label, call), sleeps): ((&str, &str), Vec<&Sleep>)| {
+        let total = |of: fn(&Sleep) -> u64| {
+            let parts = sleeps.iter().map(|sleep| of(sleep));
+            parts.fold(0, u64::saturating_add)
+        };
+        let resources = sleeps.iter().flat_map(|sleep| &sleep.resources);
+        let owners = sleeps.iter().flat_map(|sleep| &sleep.owners);
+        let known = owners.filter(|owner| owner.comm.is_some());
+        let sites = sleeps.iter().flat_map(|sleep| &sleep.call_sites);
+        Share {
+            cause: label.to_string(),
+            ns: total(|sleep| sleep.blocked_ns),
+            class: sleeps.first().map(|sleep| sleep.class.clone()),
+            call: Some(call.to_string()),
+            count: Some(total(|sleep| sleep.count)),
+            max_ns: sleeps.iter().map(|sleep| sleep.max_ns).max(),
+            resource: resources
+                .max_by_key(|share| share.blocked_ns)
+                .map(|share| share.resource.clone()),
+            owner: known
+                .max_by_key(|owner| owner.blocked_ns)
+                .and_then(|owner| owner.comm.clone()),
+            caller: sites
+                .max_by_key(|site| site.blocked_ns)
+                .and_then(|site| site.caller.clone()),
+        }
+    };
+    groups.into_iter().map(share).collect()
+}
+
+impl Share {
+    /// `has_several`: some process has more than one thread. Else a wait for time is what a process does,
+    /// and no thread that looks after things now and then.
+    fn waits_for_work(&self, has_several: bool) -> bool {
+        let mean = self.ns / self.count.unwrap_or(0).max(1);
+        let is_rest =
+            self.cause == "futex" && self.owner.is_none() && mean >= REST_MEAN_NS && has_several;
+        let is_idle = self.class.as_deref() == Some("idle");
+        (is_idle && (has_several || self.cause != TIMER)) || is_rest
+    }
+}
+
+/// Sleeps that had not ended are in no row of sleeps, but in the sum of what threads slept: `going_on_ns`.
+/// Each call that had not returned has a part of that, by its length.
+fn add_in_flight(shares: &mut Vec<Share>, report: &Report, going_on_ns: u64) {
+    let asleep = |call: &&InFlight| !AWAKE.contains(&call.label.as_str());
+    let calls: Vec<&InFlight> = report.in_flight.iter().filter(asleep).collect();
+    let all: f64 = calls.iter().map(|call| call.for_ns as f64).sum();
+    let scale = (going_on_ns as f64 / all.max(1.0)).min(1.0);
+    for call in calls {
+        let ns = (call.for_ns as f64 * scale) as u64;
+        let is_same = |share: &&mut Share| {
+            share.cause == call.label && share.call.as_deref() == Some(&call.syscall)
+        };
+        let known = match shares.iter_mut().find(is_same) {
+            Some(known) => known,
+            None => {
+                shares.push(Share {
+                    cause: call.label.clone(),
+                    class: Some(call.class.clone()),
+                    call: Some(call.syscall.clone()),
+                    ..Share::default()
+                });
+                shares.last_mut().expect("one was added")
+            }
+        };
+        known.count = Some(known.count.unwrap_or(0).saturating_add(1));
+        if ns > known.max_ns.unwrap_or(0) {
+            known.max_ns = Some(ns);
+            known.resource = call.resource.clone().or(known.resource.take());
+            let owner = call.owner.as_ref().and_then(|owner| owner.comm.clone());
+            known.owner = owner.or(known.owner.take());
+        }
+        known.ns = known.ns.saturating_add(ns);
+    }
+}
+
+#[cfg(test)]
+#[path = "headline/tests.rs"]
+mod tests;

@@ -1,0 +1,190 @@
+use super::super::*;
+use super::*;
+
+const S: u64 = 1_000_000_000;
+
+fn sleep(label: &str, class: &str, call: &str, count: u64, blocked_ns: u64) -> Sleep {
+    Sleep {
+        syscall: call.to_string(),
+        label: label.to_string(),
+        class: class.to_string(),
+        count,
+        blocked_ns,
+        max_ns: blocked_ns / count.max(1),
+        ..Sleep::default()
+    }
+}
+
+fn held(mut sleep: Sleep, by: &str) -> Sleep {
+    sleep.owners.push(Owner {
+        certainty: "exact".to_string(),
+        comm: Some(by.to_string()),
+        count: sleep.count,
+        blocked_ns: sleep.blocked_ns,
+        ..Owner::default()
+    });
+    sleep
+}
+
+/// A report of these processes' threads, which lived the whole run and did only this.
+fn report(duration_ns: u64, pids: &[u32], user_cpu_ns: u64, sleeps: Vec<Sleep>) -> Report {
+    let threads = pids.iter().zip(1..).map(|(pid, tid)| Thread {
+        pid: *pid,
+        tid,
+        ..Thread::default()
+    });
+    let blocked_ns = sleeps.iter().map(|sleep| sleep.blocked_ns).sum();
+    Report {
+        schema: SCHEMA.to_string(),
+        duration_ns,
+        totals: Totals {
+            wall_ns: user_cpu_ns + blocked_ns,
+            user_cpu_ns,
+            blocked_ns,
+            ..Totals::default()
+        },
+        sleeps,
+        threads: threads.collect(),
+        ..Report::default()
+    }
+}
+
+fn causes(report: &Report) -> Vec<(String, u64)> {
+    let headline = Headline::of(report).expect("time was seen");
+    assert_eq!(headline.of_ns, sum(&headline.shares));
+    let pair = |share: Share| (share.cause, share.ns);
+    headline.shares.into_iter().map(pair).collect()
+}
+
+fn text(cause: &str, ns: u64) -> (String, u64) {
+    (cause.to_string(), ns)
+}
+
+#[test]
+fn nothing_seen_has_no_headline() {
+    assert_eq!(Headline::of(&report(S, &[1], 0, Vec::new())), None);
+}
+
+#[test]
+fn of_one_thread_all_counts() {
+    // A retry loop: its own timers are what it spends its time with.
+    let retry = vec![sleep("timer", "idle", "clock_nanosleep", 40, S * 9 / 10)];
+    let retry = report(S, &[1], S / 10, retry);
+    let expected = [text("timer", S * 9 / 10), text("user CPU", S / 10)];
+    assert_eq!(causes(&retry), expected);
+    assert!(!Headline::of(&retry).unwrap().is_served);
+}
+
+#[test]
+fn a_wait_for_children_is_theirs() {
+    let child = vec![
+        sleep("child process", "process", "wait4", 1, S * 19 / 20),
+        sleep("timer", "idle", "clock_nanosleep", 1, S / 2),
+    ];
+    let shell = report(S, &[1, 2], S / 2, child.clone());
+    assert_eq!(
+        causes(&shell),
+        [text("timer", S / 2), text("user CPU", S / 2)]
+    );
+    // Of a child that is not monitored nothing else is known.
+    let attached = report(S, &[1], 0, child);
+    assert_eq!(causes(&attached)[0], text("child process", S * 19 / 20));
+}
+
+#[test]
+fn idle_threads_stand_aside_while_others_work() {
+    let pool = || {
+        vec![
+            sleep("futex", "lock", "futex", 8, 8 * S),
+            sleep("epoll", "idle", "epoll_wait", 10, S),
+        ]
+    };
+    let busy = report(S, &[1, 1, 1, 1, 1, 1, 1, 1, 1, 1], S, pool());
+    assert_eq!(causes(&busy), [text("user CPU", S)]);
+    assert_eq!(Headline::of(&busy).unwrap().idle_ns, 9 * S);
+    // Without work, that is what there is to say.
+    let idle = report(S, &[1, 1, 1, 1, 1, 1, 1, 1, 1, 1], S / 100, pool());
+    assert_eq!(causes(&idle)[0], text("futex", 8 * S));
+}
+
+#[test]
+fn locks_that_are_held_or_short_are_no_rest() {
+    let long = sleep("futex", "lock", "futex", 8, 8 * S);
+    let kept = report(S, &[1; 9], S, vec![held(long, "holder")]);
+    assert_eq!(causes(&kept)[0], text("futex", 8 * S));
+    let short = sleep("futex", "lock", "futex", 8000, 8 * S);
+    let contended = report(S, &[1; 9], S, vec![short]);
+    assert_eq!(causes(&contended)[0], text("futex", 8 * S));
+}
+
+#[test]
+fn a_server_waits_for_requests_and_a_client_for_its_own() {
+    let waits = || vec![sleep("poll", "idle", "poll", 3, S)];
+    let client = report(S, &[1], 0, waits());
+    assert!(!Headline::of(&client).unwrap().is_served);
+    let mut server = report(S, &[1], 0, waits());
+    server.syscalls.push(Syscall {
+        name: "listen".to_string(),
+        calls: 1,
+        ..Syscall::default()
+    });
+    assert!(Headline::of(&server).unwrap().is_served);
+}
+
+#[test]
+fn what_is_not_known_is_a_share_of_its_own() {
+    let mut unknown = report(S, &[1], 0, Vec::new());
+    unknown.totals.blocked_ns = S / 2;
+    unknown.totals.runqueue_ns = S / 8;
+    unknown.totals.preempted_ns = S / 8;
+    unknown.totals.kernel_cpu_ns = S / 4;
+    unknown.syscalls = vec![Syscall {
+        name: "read".to_string(),
+        cpu_ns: S / 4,
+        ..Syscall::default()
+    }];
+    let headline = Headline::of(&unknown).unwrap();
+    assert_eq!(headline.shares[0].cause, "asleep");
+    let kernel = headline
+        .shares
+        .iter()
+        .find(|share| share.cause == "kernel CPU");
+    assert_eq!(kernel.unwrap().call.as_deref(), Some("read"));
+    assert_eq!(headline.of_ns, S);
+}
+
+#[test]
+fn waits_for_time_count_in_a_pipeline_and_not_in_a_pool() {
+    let waits = || {
+        vec![
+            sleep("timer", "idle", "clock_nanosleep", 1, S),
+            sleep("pipe full", "process", "write", 900, S * 3 / 2),
+        ]
+    };
+    let pipeline = report(S, &[1, 2, 3], 0, waits());
+    assert_eq!(Headline::of(&pipeline).unwrap().idle_ns, 0);
+    let pool = report(S, &[1, 1, 1], 0, waits());
+    assert_eq!(Headline::of(&pool).unwrap().idle_ns, S);
+}
+
+#[test]
+fn what_still_sleeps_is_told() {
+    let mut stuck = report(S, &[1, 1], 0, Vec::new());
+    stuck.totals.blocked_ns = 2 * S;
+    let call = |label: &str, for_ns| InFlight {
+        syscall: "futex".to_string(),
+        label: label.to_string(),
+        class: "lock".to_string(),
+        for_ns,
+        ..InFlight::default()
+    };
+    // One has waited since before the start, so that its call is longer than what was seen of it.
+    stuck.in_flight = vec![call("futex", 3 * S), call("futex", S), call("running", S)];
+    assert_eq!(causes(&stuck), [text("futex", 2 * S)]);
+    let headline = Headline::of(&stuck).unwrap();
+    assert_eq!(headline.shares[0].count, Some(2));
+    // What no call explains stays unknown.
+    stuck.in_flight = vec![call("inode lock", S / 2)];
+    let expected = [text("asleep", S * 3 / 2), text("inode lock", S / 2)];
+    assert_eq!(causes(&stuck), expected);
+}
