@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Programs with one known cause each: the report's headline names it.
 
+use std::process::Command;
+
 use debox_tests::{require_root, Debox};
 use serde_json::Value;
 
@@ -87,17 +89,18 @@ fn a_child_accounts_for_its_parents_wait() {
     assert!(shares.iter().all(|share| share["cause"] != "child process"));
 }
 
-/// Threads that wait for each other for ever: nothing ends, and the headline still says on what.
+/// A wait that goes on when the report is made is in no row of sleeps yet.
 #[test]
 fn what_has_not_ended_is_the_headline() {
-    let run = Debox::command("/bin/sh").args(["-c", "sleep 600"]);
-    let running = run.spawn();
-    let sleeper = running.await_child("sleep");
-    let attached = Debox::bare(["attach", "--for", "1s", "-p", &sleeper.to_string()]);
-    let attached = attached.report();
-    // SAFETY: the process is a grandchild of this test's, which waits for debox.
-    unsafe { libc::kill(sleeper, libc::SIGKILL) };
-    running.finish();
+    require_root();
+    let mut sleeper = Command::new("/bin/sleep")
+        .arg("600")
+        .spawn()
+        .expect("sleep");
+    let pid = sleeper.id().to_string();
+    let attached = Debox::bare(["attach", "--for", "1s", "-p", &pid]).report();
+    sleeper.kill().expect("own child");
+    sleeper.wait().expect("own child");
     let timer = mostly(&attached, "timer", 0.9);
     assert_eq!(timer["call"], "clock_nanosleep");
 }
