@@ -5,6 +5,7 @@ use std::sync::Arc;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use serde::{Deserialize, Serialize};
 
+use crate::in_flight::InFlight;
 use crate::request::Mode;
 
 /// Name and version of the schema, and the key of the file's metadata that has the JSON of [`Meta`].
@@ -49,6 +50,9 @@ pub struct Meta {
     /// How long requests were to be sent, warm-up included.
     #[serde(default)]
     pub duration_ns: Option<i64>,
+    /// Requests in flight over the measured time.
+    #[serde(default)]
+    pub in_flight: Option<InFlight>,
     /// Why `latlab` says that these figures are not the server's.
     #[serde(default)]
     pub refused: Option<String>,

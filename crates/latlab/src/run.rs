@@ -246,6 +246,7 @@ fn meta(plan: &Plan, started_realtime_ns: i64) -> Meta {
         lateness: None,
         reply_lateness: None,
         generator_cpu: None,
+        in_flight: None,
         warmup_ns: Some(plan.warmup_ns),
         duration_ns: Some(plan.duration_ns),
         refused: None,
@@ -367,6 +368,7 @@ fn merge(plan: &Plan, outcomes: &Outcomes, spools: &Path, meta: Meta) -> Result<
     }
     let (mut lateness, mut reply_lateness) = (Delays::default(), Delays::default());
     let mut total = Outcome::default();
+    let mut counted = Vec::new();
     // The busiest of them is the one that matters.
     let (mut cpu, mut busy): (f64, f64) = (0.0, 0.0);
     let mut troubles = Vec::new();
@@ -383,6 +385,7 @@ fn merge(plan: &Plan, outcomes: &Outcomes, spools: &Path, meta: Meta) -> Result<
                 total.retried += outcome.retried;
                 total.unsolicited += outcome.unsolicited;
                 total.clients.extend_from_slice(&outcome.clients);
+                counted.push(outcome.in_flight.clone());
                 total.interrupted |= outcome.interrupted;
                 if let Some(error) = &outcome.spool_error {
                     troubles.push(format!("what was measured could not be written: {error}"));
@@ -428,6 +431,7 @@ fn merge(plan: &Plan, outcomes: &Outcomes, spools: &Path, meta: Meta) -> Result<
         lateness: Some(lateness.lateness()),
         reply_lateness: Some(reply_lateness.lateness()),
         generator_cpu: Some(cpu.min(1.0)),
+        in_flight: latencies.in_flight(&counted),
         refused: (!troubles.is_empty()).then(|| troubles.join("; ")),
         ..meta
     };

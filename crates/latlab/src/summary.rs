@@ -1,15 +1,19 @@
 //! What a person wants to know first: how many, how long, and what went wrong.
 
+mod edges;
+
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use debox_console::printable;
+use latlab_analysis::in_flight::{listed, InFlight};
 use serde::Serialize;
 
-use crate::load::{Delays, Mode, Outcome};
+use crate::load::{Counted, Delays, Mode, Outcome};
 use crate::rows::{Lateness, Meta, Row};
 use crate::run::Plan;
 use crate::units::{bytes, count, time};
+use edges::{Edges, Good};
 
 /// Gathers rows.
 pub struct Latencies {
@@ -24,6 +28,7 @@ pub struct Latencies {
     /// Replies that ended between the warm-up and the end of the run.
     ended_within: u64,
     last_end_ns: i64,
+    edges: Edges,
 }
 
 impl Latencies {
@@ -39,6 +44,7 @@ impl Latencies {
             bytes: 0,
             ended_within: 0,
             last_end_ns: 0,
+            edges: Edges::default(),
         }
     }
 
@@ -49,6 +55,8 @@ impl Latencies {
                 self.bytes += row.received;
             }
             self.last_end_ns = self.last_end_ns.max(end);
+            self.edges
+                .add(row.intended_ns, end, self.warmup_ns, self.duration_ns);
         }
         if row.intended_ns < self.warmup_ns {
             self.in_warmup += 1;
@@ -74,14 +82,21 @@ impl Latencies {
         if !self.from_intended.is_empty() {
             return None;
         }
-        let errors = self.errors.iter();
-        let errors: Vec<String> = errors
-            .map(|(name, times)| format!("{name} {}", count(*times)))
-            .collect();
-        Some(match errors.is_empty() {
+        Some(match self.errors.is_empty() {
             true => "no request was to start after the warm-up: nothing was measured".to_string(),
-            false => format!("no request was answered well ({})", errors.join(", ")),
+            false => format!("no request was answered well ({})", listed(&self.errors)),
         })
+    }
+
+    /// What the generator processes counted, and whether it fits what the rows say.
+    pub fn in_flight(&self, counted: &[Counted]) -> Option<InFlight> {
+        let mean_ns = self.from_intended.mean();
+        let good = Good {
+            ended: self.ended_within,
+            intended: self.from_intended.len(),
+            mean_ns: (!self.from_intended.is_empty()).then_some(mean_ns),
+        };
+        self.edges.in_flight(counted, &good)
     }
 
     /// `ended_early`: the run was over before its time.
@@ -117,6 +132,7 @@ impl Latencies {
             connections_opened: total.opened,
             retried: total.retried,
             unsolicited: total.unsolicited,
+            in_flight: meta.in_flight.clone(),
             conforming: match plan.mode {
                 Mode::Paced { .. } => Some(conforming(&total.clients)),
                 _ => None,
@@ -194,6 +210,8 @@ pub struct Summary {
     pub connections_opened: u64,
     pub retried: u64,
     pub unsolicited: u64,
+    /// Requests in flight; None if no generator process lived to say.
+    pub in_flight: Option<InFlight>,
     /// Of paced connections: which part got SPECweb99's least rate.
     pub conforming: Option<f64>,
     pub interrupted: bool,
@@ -256,12 +274,19 @@ impl Summary {
             writeln!(out)?;
         }
         if !self.errors.is_empty() {
-            let errors: Vec<String> = self
-                .errors
-                .iter()
-                .map(|(name, times)| format!("{name} {}", count(*times)))
-                .collect();
-            writeln!(out, "\nErrors: {}", errors.join(", "))?;
+            writeln!(out, "\nErrors: {}", listed(&self.errors))?;
+        }
+        if let Some(flight) = &self.in_flight {
+            writeln!(
+                out,
+                "\nIn flight: {} when the measured time began, {} when it ended, {:.2} on average \
+                ({:.2} not answered well); throughput times mean latency {:.2}",
+                count(flight.at_begin),
+                count(flight.at_end),
+                flight.mean,
+                flight.unanswered_mean,
+                flight.throughput_times_latency.unwrap_or(0.0)
+            )?;
         }
         writeln!(
             out,
@@ -290,6 +315,9 @@ impl Summary {
         }
         if let Some(file) = file {
             writeln!(out, "Rows: {}", printable(&file.display().to_string()))?;
+        }
+        for warning in self.in_flight.iter().flat_map(InFlight::warnings) {
+            writeln!(out, "WARNING: {}", printable(&warning))?;
         }
         if let Some(why) = &self.refused {
             writeln!(out, "NOT VALID: {}", printable(why))?;

@@ -6,6 +6,7 @@ use super::{Bounds, Corrected, Intervals, Inversion, Number, RunReport};
 use crate::deciles::{deciles, series};
 use crate::fairness::Jain;
 use crate::ideal::Load;
+use crate::in_flight::InFlight;
 use crate::intervals::{self, Draws, Interval, CONFIDENCE, LEFT_OUT};
 use crate::inversion::Order;
 use crate::request::{Basis, Mode, Request, Run};
@@ -356,6 +357,7 @@ fn tell_generator(run: &Run, median: u64, caveats: &mut Vec<String>) {
     if let Some(why) = &meta.refused {
         caveats.insert(0, format!("These figures are not the server's: {why}"));
     }
+    caveats.extend(meta.in_flight.iter().flat_map(InFlight::warnings));
     let late = |late: Option<Lateness>, what: &str| {
         let ns = late.map_or(0, |late| u64::try_from(late.p99_ns).unwrap_or(0));
         // A tenth of what is measured.

@@ -66,6 +66,9 @@ impl Engine<'_> {
     }
 
     pub(super) fn keep(&mut self, row: Row) {
+        let ended_ns = row.end_ns.unwrap_or_else(|| self.now());
+        let failed = row.failure.map(Failure::name);
+        self.in_flight.end(row.intended_ns, ended_ns, failed);
         self.outcome.rows += 1;
         self.outcome.failures += u64::from(row.failure.is_some());
         if let Err(error) = self.spool.push(&row) {
@@ -227,6 +230,7 @@ impl Engine<'_> {
     /// What is left when the run is over.
     pub(super) fn finish(mut self) -> Outcome {
         let now = self.now();
+        self.in_flight.stop(now);
         let interrupted = self.outcome.interrupted;
         let left = if interrupted {
             Failure::Interrupted
@@ -261,6 +265,7 @@ impl Engine<'_> {
         }
         self.outcome.lateness = self.lateness.counts();
         self.outcome.reply_lateness = self.reply_lateness.counts();
+        self.outcome.in_flight = self.in_flight.counted();
         self.outcome
     }
 }
