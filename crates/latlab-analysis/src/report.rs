@@ -84,6 +84,10 @@ pub struct RunReport {
     pub load: Option<f64>,
     pub offered_rps: Option<f64>,
     pub connections: Option<u64>,
+    /// In use in the measured time; null where connections are not known.
+    pub connections_used: Option<u64>,
+    /// Those of them on which no request was answered that counts.
+    pub connections_unserved: Option<u64>,
     pub data_set_bytes: Option<u64>,
     /// Requests that were answered without an error after the warm-up: all other figures are of these.
     pub requests: u64,

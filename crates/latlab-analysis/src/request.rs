@@ -100,6 +100,8 @@ pub struct Run {
     /// Whether `begin_ns` and `sent_ns` mean something, and `connection`.
     pub has_times: bool,
     pub has_connections: bool,
+    /// Connections that were in use in the measured time, whether or not a request on them is answered.
+    pub connections_used: u64,
     /// The start of the run by the clock of its host, in ns since 1970.
     pub started_realtime_ns: Option<i64>,
     pub mode: Option<Mode>,
@@ -123,6 +125,7 @@ impl Run {
             requests: Vec::new(),
             has_times: false,
             has_connections: false,
+            connections_used: 0,
             started_realtime_ns: None,
             mode: None,
             load: None,

@@ -331,10 +331,19 @@ fn inversion(out: &mut dyn Write, run: &RunReport, width: usize) -> io::Result<(
     grid.print(out)?;
     let jain =
         |value: Option<f64>| value.map_or("not known".to_string(), |value| format!("{value:.3}"));
+    let connections = match (run.connections_used, run.connections_unserved) {
+        (Some(used), Some(0)) => format!("{} connections", units::count(used)),
+        (Some(used), Some(unserved)) => format!(
+            "{} connections, {} of them without an answer,",
+            units::count(used),
+            units::count(unserved)
+        ),
+        _ => "connections".to_string(),
+    };
     note(
         out,
         &format!(
-            "Jain's fairness index: {} over connections (requests done), {} over requests (bytes per second \
+            "Jain's fairness index: {} over {connections} (requests done), {} over requests (bytes per second \
              of latency); 1 is fair.",
             jain(run.jain.per_connection),
             jain(run.jain.per_request)

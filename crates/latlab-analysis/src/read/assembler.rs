@@ -6,7 +6,7 @@ use anyhow::{bail, ensure, Context, Result};
 
 use super::columns::{plain, Columns};
 use super::quantity::{number, short, time, whole, SizeUnit, TimeUnit};
-use crate::request::{Request, Run, Unit};
+use crate::request::{Request, Run, Unit, REQUESTS_MAX};
 
 /// Makes requests of rows.
 #[derive(Debug)]
@@ -39,6 +39,11 @@ impl Assembler {
     pub fn add<'a>(&mut self, cell: impl Fn(usize) -> Option<Cow<'a, str>>) -> Result<()> {
         let filled = |place: usize| cell(place).filter(|text| !text.trim().is_empty());
         let column = |name: &str| format!("in the column `{}`", short(name));
+        // A request that failed used its connection, too.
+        let connection = match self.columns.connection.and_then(filled) {
+            Some(name) => self.connection(name)?,
+            None => 0,
+        };
         if let Some(error) = self.columns.error.and_then(filled) {
             match self.run.format {
                 "vegeta" => self.run.fail(&without_addresses(&error)),
@@ -91,19 +96,6 @@ impl Assembler {
             },
             None => 0,
         };
-        let connection = match self.columns.connection.and_then(filled) {
-            Some(name) => {
-                let next = self.connections.len() as u32;
-                match self.connections.get(name.as_ref()) {
-                    Some(number) => *number,
-                    None => {
-                        self.connections.insert(name.into_owned(), next);
-                        next
-                    }
-                }
-            }
-            None => 0,
-        };
         self.run.push(Request {
             begin_ns,
             sent_ns: begin_ns,
@@ -112,6 +104,19 @@ impl Assembler {
             connection,
             is_warm_up: false,
         })
+    }
+
+    fn connection(&mut self, name: Cow<'_, str>) -> Result<u32> {
+        let next = self.connections.len() as u32;
+        if let Some(number) = self.connections.get(name.as_ref()) {
+            return Ok(*number);
+        }
+        ensure!(
+            self.connections.len() < REQUESTS_MAX,
+            "it has more than {REQUESTS_MAX} connections, and no more are taken at once"
+        );
+        self.connections.insert(name.into_owned(), next);
+        Ok(next)
     }
 
     fn latency(&mut self, text: &str) -> Result<u64> {
@@ -193,6 +198,7 @@ impl Assembler {
             }
         }
         run.has_connections = self.columns.connection.is_some();
+        run.connections_used = self.connections.len() as u64;
         self.run
     }
 }

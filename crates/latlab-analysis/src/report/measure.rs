@@ -4,7 +4,7 @@ use anyhow::{ensure, Result};
 
 use super::{Bounds, Corrected, Intervals, Inversion, Number, RunReport};
 use crate::deciles::{deciles, series};
-use crate::fairness::Jain;
+use crate::fairness::{Connections, Jain};
 use crate::ideal::Load;
 use crate::in_flight::InFlight;
 use crate::intervals::{self, Draws, Interval, CONFIDENCE, LEFT_OUT};
@@ -99,6 +99,9 @@ pub fn measure(run: &Run, settings: &Settings) -> Result<Measured> {
         .filter(|s| *s > 0.0);
     let bytes: f64 = sized.iter().map(|response| response.0 as f64).sum();
     let meta = run.meta.as_ref();
+    let connections = run
+        .has_connections
+        .then(|| Connections::of(&scored, run.connections_used));
     tell_generator(run, percentiles[1], &mut caveats);
     let report = RunReport {
         name: run.name(),
@@ -109,6 +112,8 @@ pub fn measure(run: &Run, settings: &Settings) -> Result<Measured> {
         load,
         offered_rps: run.offered_rps,
         connections: meta.and_then(|meta| meta.connections),
+        connections_used: connections.map(|connections| connections.used),
+        connections_unserved: connections.map(|connections| connections.unserved),
         data_set_bytes: run.data_set_bytes,
         requests: scored.len() as u64,
         failed: run.failed.clone(),
@@ -132,7 +137,7 @@ pub fn measure(run: &Run, settings: &Settings) -> Result<Measured> {
         inversion: inversion
             .as_ref()
             .map(|(_, inversion, _)| inversion.clone()),
-        jain: Jain::of(&scored, run.has_connections),
+        jain: Jain::of(&scored, connections),
         series,
         deciles,
         cdf: stats::cdf(&sorted, unit),

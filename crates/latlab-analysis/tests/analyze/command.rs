@@ -247,6 +247,76 @@ fn parquet_of_latlab() {
     assert_eq!(found["deciles"][0]["series"], json!([1.0, 0.0, 0.0, 0.0]));
 }
 
+/// Ten requests on connection 0 and ten on 1. Six more were in use and got nothing done: Jain's index is
+/// (10 + 10)² / (8 * (10² + 10²)) = 0.25. One that was over before the measured time, and attempts
+/// that never became a connection, are not among them.
+#[test]
+fn connections_that_got_nothing_done_count_in_jains_index() {
+    let place = Place::new();
+    let path = place.path("starved.parquet");
+    let on = |connection: u32, start_ns: i64| Row {
+        connection,
+        ..Row::new(start_ns, 5, 10)
+    };
+    let failed = |connection: u32, start_ns: i64, error: &'static str| Row {
+        end_ns: None,
+        error: Some(error),
+        ..on(connection, start_ns)
+    };
+    // The warm-up: 9 is over, and fails, before it ends; 2 is answered after it.
+    let mut rows = vec![on(0, 10), on(9, 20), failed(9, 30, "reset")];
+    rows.push(Row {
+        end_ns: Some(1_100),
+        ..on(2, 900)
+    });
+    rows.extend((0..20).map(|at| on(at % 2, 2_000 + i64::from(at) * 10)));
+    // These began in the warm-up, and were given up when all others had ended; 5 to 7 began later.
+    rows.extend((3..5).map(|connection| failed(connection, 50, "timeout")));
+    rows.extend((5..8).map(|connection| failed(connection, 2_500, "timeout")));
+    let open = meta(json!({"warmup_ns": 1_000, "mode": "open"}));
+    parquet(&path, &open, &rows);
+    let found = json(&path, &[]);
+    assert_eq!(found["requests"], 20);
+    assert_eq!(
+        (&found["connections_used"], &found["connections_unserved"]),
+        (&json!(8), &json!(6))
+    );
+    assert_eq!(found["jain"]["per_connection"], 0.25);
+    let text = run(&path, &[]).expect("figures").replace("\n  ", " ");
+    assert!(
+        text.contains("0.250 over 8 connections, 6 of them without an answer,"),
+        "{text}"
+    );
+    // Without a port there was no connection.
+    rows.extend((20..30).map(|attempt| Row {
+        local_port: 0,
+        ..failed(attempt, 2_600, "refused")
+    }));
+    parquet(&path, &open, &rows);
+    assert_eq!(json(&path, &[])["connections_used"], 8);
+    // A closed loop has as many as it was told to; two of these never got one.
+    let closed = meta(json!({"warmup_ns": 1_000, "mode": "closed", "connections": 10}));
+    parquet(&path, &closed, &rows);
+    let found = json(&path, &[]);
+    assert_eq!(found["connections_unserved"], 8);
+    assert_eq!(found["jain"]["per_connection"], 0.2);
+    let huge = meta(json!({"warmup_ns": 1_000, "mode": "closed", "connections": u64::MAX}));
+    parquet(&path, &huge, &rows);
+    assert_eq!(json(&path, &[])["requests"], 20);
+    // Of other tools, too.
+    let lines = [
+        "connection,latency_us,bytes,status",
+        "a,10,5,200",
+        "b,10,5,500",
+        "a,10,5,200",
+        "c,10,5,200",
+    ];
+    let found = json(&place.file("t.csv", lines.join("\n")), &[]);
+    assert_eq!(found["connections_unserved"], 1, "{found:#}");
+    // (2 + 1)² / (3 * (4 + 1))
+    assert_eq!(found["jain"]["per_connection"], 0.6);
+}
+
 #[test]
 fn an_open_load_is_counted_from_when_it_was_due() {
     let place = Place::new();
