@@ -77,6 +77,8 @@ pub struct Outcome {
     pub opened: u64,
     /// Requests that were sent again because the server had just ended an idle connection.
     pub retried: u64,
+    /// Those of them whose connection it had reset.
+    pub retried_after_reset: u64,
     pub in_flight: Counted,
     /// Bytes that came without having been asked for.
     pub unsolicited: u64,

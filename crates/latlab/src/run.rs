@@ -383,6 +383,7 @@ fn merge(plan: &Plan, outcomes: &Outcomes, spools: &Path, meta: Meta) -> Result<
                 busy = busy.max((outcome.cpu_ns + outcome.runqueue_ns) as f64 / wall);
                 total.opened += outcome.opened;
                 total.retried += outcome.retried;
+                total.retried_after_reset += outcome.retried_after_reset;
                 total.unsolicited += outcome.unsolicited;
                 total.clients.extend_from_slice(&outcome.clients);
                 counted.push(outcome.in_flight.clone());

@@ -131,6 +131,7 @@ impl Latencies {
             generator_cpu: meta.generator_cpu.unwrap_or(0.0),
             connections_opened: total.opened,
             retried: total.retried,
+            retried_after_reset: total.retried_after_reset,
             unsolicited: total.unsolicited,
             in_flight: meta.in_flight.clone(),
             conforming: match plan.mode {
@@ -208,7 +209,10 @@ pub struct Summary {
     pub reply_lateness: Lateness,
     pub generator_cpu: f64,
     pub connections_opened: u64,
+    /// Sent again on a new connection, since the server had ended the one that was kept alive.
     pub retried: u64,
+    /// Those of them whose connection the server had reset.
+    pub retried_after_reset: u64,
     pub unsolicited: u64,
     /// Requests in flight; None if no generator process lived to say.
     pub in_flight: Option<InFlight>,
@@ -302,8 +306,10 @@ impl Summary {
         if self.retried > 0 {
             writeln!(
                 out,
-                "{} requests sent again: the server had ended the connection",
-                count(self.retried)
+                "{} requests sent again on a new connection: the server had ended the one that was kept \
+                alive ({} by a reset)",
+                count(self.retried),
+                count(self.retried_after_reset)
             )?;
         }
         if self.unsolicited > 0 {

@@ -408,7 +408,7 @@ impl<'a> Engine<'a> {
             job.start_ns.get_or_insert(now);
         }
         if let Err(failure) = connection.send() {
-            self.fail(token, failure);
+            self.retry_or_fail(token, failure);
         }
     }
 
@@ -440,7 +440,7 @@ impl<'a> Engine<'a> {
             Phase::Busy => {
                 if has(libc::EPOLLOUT) {
                     if let Err(failure) = connection.send() {
-                        return self.fail(token, failure);
+                        return self.retry_or_fail(token, failure);
                     }
                 }
                 if has(libc::EPOLLIN) || ending {
@@ -449,7 +449,7 @@ impl<'a> Engine<'a> {
                         Progress::Waiting => {}
                         Progress::Done { surplus } => self.complete(token, surplus),
                         Progress::Ended => self.ended(token),
-                        Progress::Failed(failure) => self.fail(token, failure),
+                        Progress::Failed(failure) => self.retry_or_fail(token, failure),
                     }
                 }
             }
