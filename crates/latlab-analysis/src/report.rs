@@ -1,6 +1,7 @@
 //! The figures of a run, as they are printed, drawn and written as JSON (`schema/latlab-analysis-1.json`).
 
 mod measure;
+mod steps;
 
 use std::collections::BTreeMap;
 
@@ -8,6 +9,7 @@ use anyhow::Result;
 use serde::{Serialize, Serializer};
 
 pub use measure::{measure, Measured, Settings};
+pub use steps::StepReport;
 
 use crate::compare::Comparison;
 use crate::deciles::{Decile, Series};
@@ -99,6 +101,8 @@ pub struct RunReport {
     pub bytes_per_second: Option<f64>,
     pub latency: Latency,
     pub percentiles: Percentiles<Number>,
+    /// Each step of the rate; empty where it has one alone.
+    pub steps: Vec<StepReport>,
     pub intervals: Intervals,
     pub service_inversion: Option<f64>,
     pub inversion: Option<Inversion>,

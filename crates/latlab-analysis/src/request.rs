@@ -28,6 +28,8 @@ pub struct Request {
     /// Bytes of the response; [`Request::NO_SIZE`] where not known.
     pub size: u64,
     pub connection: u32,
+    /// Of the steps of the rate, the one in which it was to start; 0 without steps.
+    pub step: u16,
     /// Sent while the server was warming up: it is load, and no result.
     pub is_warm_up: bool,
 }
@@ -111,6 +113,8 @@ pub struct Run {
     pub data_set_bytes: Option<u64>,
     /// Requests that were not answered, or with an error, by reason.
     pub failed: BTreeMap<String, u64>,
+    /// How many of them were to start in each step of the rate.
+    pub failed_in_steps: Vec<u64>,
     pub meta: Option<Meta>,
     pub caveats: Vec<String>,
 }
@@ -132,6 +136,7 @@ impl Run {
             offered_rps: None,
             data_set_bytes: None,
             failed: BTreeMap::new(),
+            failed_in_steps: Vec::new(),
             meta: None,
             caveats: Vec::new(),
         }

@@ -36,6 +36,9 @@ pub struct Meta {
     /// Part of the server's capacity that was asked for.
     #[serde(default)]
     pub load: Option<f64>,
+    /// Steps of the rate, where it has several.
+    #[serde(default)]
+    pub steps: Option<Vec<Step>>,
     #[serde(default)]
     pub lateness: Option<Lateness>,
     /// How late it was in taking answers that had come.
@@ -56,6 +59,14 @@ pub struct Meta {
     /// Why `latlab` says that these figures are not the server's.
     #[serde(default)]
     pub refused: Option<String>,
+}
+
+/// A part of a run in which requests were offered at one rate; in ns since the start of the run.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Step {
+    pub offered_rps: f64,
+    pub begin_ns: i64,
+    pub end_ns: i64,
 }
 
 /// How late the generator itself was with its requests.

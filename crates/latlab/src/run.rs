@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{bail, ensure, Context, Result};
 use serde_json::json;
 
-use crate::load::{Config, Delays, Mode, Outcome};
+use crate::load::{Config, Delays, Mode, Outcome, Step};
 use crate::rows::{
     advice, process_file, Description, Meta, Next, ParquetFile, SpoolReader, Spools, SCHEMA,
 };
@@ -182,6 +182,14 @@ impl Plan {
         }
     }
 
+    /// Of an open loop; none of another.
+    fn steps(&self) -> &[Step] {
+        match &self.mode {
+            Mode::Open { steps, .. } => steps,
+            Mode::Closed { .. } | Mode::Paced { .. } | Mode::Replay { .. } => &[],
+        }
+    }
+
     fn offered_rps(&self) -> Option<f64> {
         match &self.mode {
             Mode::Closed { .. } | Mode::Paced { .. } => None,
@@ -243,6 +251,7 @@ fn meta(plan: &Plan, started_realtime_ns: i64) -> Meta {
         fileset: describe(&plan.spec),
         server: Some(plan.server.clone().into()),
         load: plan.load,
+        steps: steps_of(plan),
         lateness: None,
         reply_lateness: None,
         generator_cpu: None,
@@ -251,6 +260,21 @@ fn meta(plan: &Plan, started_realtime_ns: i64) -> Meta {
         duration_ns: Some(plan.duration_ns),
         refused: None,
     }
+}
+
+/// Where several steps of the rate begin and end.
+fn steps_of(plan: &Plan) -> Option<Vec<latlab_analysis::rows::Step>> {
+    let mut end_ns = 0;
+    let steps = plan.steps().iter().map(|step| {
+        let begin_ns = end_ns;
+        end_ns += step.ns;
+        latlab_analysis::rows::Step {
+            offered_rps: step.rps,
+            begin_ns,
+            end_ns,
+        }
+    });
+    (plan.steps().len() > 1).then(|| steps.collect())
 }
 
 type Outcomes = Vec<Result<Outcome, String>>;
@@ -344,7 +368,7 @@ fn merge(plan: &Plan, outcomes: &Outcomes, spools: &Path, meta: Meta) -> Result<
         .as_deref()
         .map(ParquetFile::create)
         .transpose()?;
-    let mut latencies = Latencies::new(plan.warmup_ns, plan.duration_ns);
+    let mut latencies = Latencies::new(plan.warmup_ns, plan.duration_ns, plan.steps());
     for process in 0..plan.processes {
         let spool = process_file(spools, process);
         if !spool.exists() {

@@ -1,6 +1,7 @@
 //! What a person wants to know first: how many, how long, and what went wrong.
 
 mod edges;
+mod gathered;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -9,92 +10,77 @@ use debox_console::printable;
 use latlab_analysis::in_flight::{listed, InFlight};
 use serde::Serialize;
 
-use crate::load::{Counted, Delays, Mode, Outcome};
+use crate::load::{Counted, Delays, Mode, Outcome, Step};
 use crate::rows::{Lateness, Meta, Row};
 use crate::run::Plan;
 use crate::units::{bytes, count, time};
 use edges::{Edges, Good};
+use gathered::{Gathered, Steps};
+
+pub use gathered::StepSummary;
 
 /// Gathers rows.
 pub struct Latencies {
     warmup_ns: i64,
     duration_ns: i64,
-    from_intended: Delays,
-    from_start: Delays,
-    to_first_byte: Delays,
-    errors: BTreeMap<&'static str, u64>,
+    all: Gathered,
+    steps: Steps,
     in_warmup: u64,
-    bytes: u64,
-    /// Replies that ended between the warm-up and the end of the run.
-    ended_within: u64,
     last_end_ns: i64,
     edges: Edges,
 }
 
 impl Latencies {
-    pub fn new(warmup_ns: i64, duration_ns: i64) -> Latencies {
+    /// `steps`: of the rate, in an open loop.
+    pub fn new(warmup_ns: i64, duration_ns: i64, steps: &[Step]) -> Latencies {
         Latencies {
             warmup_ns,
             duration_ns,
-            from_intended: Delays::default(),
-            from_start: Delays::default(),
-            to_first_byte: Delays::default(),
-            errors: BTreeMap::new(),
+            all: Gathered::default(),
+            steps: Steps::new(steps, warmup_ns),
             in_warmup: 0,
-            bytes: 0,
-            ended_within: 0,
             last_end_ns: 0,
             edges: Edges::default(),
         }
     }
 
     pub fn add(&mut self, row: &Row) {
+        self.steps.add(row);
         if let (Some(end), None) = (row.end_ns, row.failure) {
             if (self.warmup_ns..self.duration_ns).contains(&end) {
-                self.ended_within += 1;
-                self.bytes += row.received;
+                self.all.add_ended(row);
             }
             self.last_end_ns = self.last_end_ns.max(end);
             self.edges
                 .add(row.intended_ns, end, self.warmup_ns, self.duration_ns);
         }
-        if row.intended_ns < self.warmup_ns {
-            self.in_warmup += 1;
-            return;
-        }
-        match (row.failure, row.end_ns) {
-            (None, Some(end)) => {
-                self.from_intended.record(end - row.intended_ns);
-                self.from_start.record(end - row.start_ns);
-                if let Some(first) = row.first_byte_ns {
-                    self.to_first_byte.record(first - row.start_ns);
-                }
-            }
-            (failure, _) => {
-                let name = failure.map_or("unknown", |failure| failure.name());
-                *self.errors.entry(name).or_default() += 1;
-            }
+        match row.intended_ns < self.warmup_ns {
+            true => self.in_warmup += 1,
+            false => self.all.add(row),
         }
     }
 
     /// Why there is nothing to say of the server, if so.
     pub fn nothing(&self) -> Option<String> {
-        if !self.from_intended.is_empty() {
+        if !self.all.from_intended.is_empty() {
             return None;
         }
-        Some(match self.errors.is_empty() {
+        Some(match self.all.errors.is_empty() {
             true => "no request was to start after the warm-up: nothing was measured".to_string(),
-            false => format!("no request was answered well ({})", listed(&self.errors)),
+            false => format!(
+                "no request was answered well ({})",
+                listed(&self.all.errors)
+            ),
         })
     }
 
     /// What the generator processes counted, and whether it fits what the rows say.
     pub fn in_flight(&self, counted: &[Counted]) -> Option<InFlight> {
-        let mean_ns = self.from_intended.mean();
+        let mean_ns = self.all.from_intended.mean();
         let good = Good {
-            ended: self.ended_within,
-            intended: self.from_intended.len(),
-            mean_ns: (!self.from_intended.is_empty()).then_some(mean_ns),
+            ended: self.all.ended_within,
+            intended: self.all.from_intended.len(),
+            mean_ns: (!self.all.from_intended.is_empty()).then_some(mean_ns),
         };
         self.edges.in_flight(counted, &good)
     }
@@ -109,7 +95,7 @@ impl Latencies {
             false => self.duration_ns,
         };
         let seconds = (end_ns - self.warmup_ns) as f64 / 1e9;
-        let failed: u64 = self.errors.values().sum();
+        let failed = self.all.failed();
         Summary {
             schema: "latlab.run/1",
             url: plan.url.text(),
@@ -117,15 +103,16 @@ impl Latencies {
             offered_rps: meta.offered_rps,
             connections: plan.connections,
             seconds,
-            requests: self.from_intended.len() + failed,
-            ok: self.from_intended.len(),
+            steps: self.steps.summaries(end_ns),
+            requests: self.all.from_intended.len() + failed,
+            ok: self.all.from_intended.len(),
             in_warmup: self.in_warmup,
-            errors: self.errors,
-            throughput_rps: self.ended_within as f64 / seconds,
-            bytes_per_second: self.bytes as f64 / seconds,
-            latency_from_intended: Percentiles::of(&self.from_intended),
-            latency_from_start: Percentiles::of(&self.from_start),
-            first_byte: Percentiles::of(&self.to_first_byte),
+            errors: self.all.errors,
+            throughput_rps: self.all.ended_within as f64 / seconds,
+            bytes_per_second: self.all.bytes as f64 / seconds,
+            latency_from_intended: Percentiles::of(&self.all.from_intended),
+            latency_from_start: Percentiles::of(&self.all.from_start),
+            first_byte: Percentiles::of(&self.all.to_first_byte),
             lateness: meta.lateness.unwrap_or_default(),
             reply_lateness: meta.reply_lateness.unwrap_or_default(),
             generator_cpu: meta.generator_cpu.unwrap_or(0.0),
@@ -194,6 +181,8 @@ pub struct Summary {
     pub connections: u32,
     /// Length of what was measured.
     pub seconds: f64,
+    /// Each step of the rate, where it has several.
+    pub steps: Option<Vec<StepSummary>>,
     /// Requests intended to start in it.
     pub requests: u64,
     pub ok: u64,
@@ -233,11 +222,49 @@ impl Summary {
         text
     }
 
+    fn write_steps(&self, out: &mut String) -> std::fmt::Result {
+        let Some(steps) = &self.steps else {
+            return Ok(());
+        };
+        writeln!(
+            out,
+            "\nBy step of the rate; latency from the intended start\n  \
+            offered/s    served/s    requests    failed      mean       p50       p95       p99     p99.9       max"
+        )?;
+        for step in steps {
+            write!(
+                out,
+                "{:>11} {:>11} {:>11} {:>9}",
+                count(step.offered_rps.round() as u64),
+                count(step.throughput_rps.round() as u64),
+                count(step.requests),
+                count(step.requests - step.ok)
+            )?;
+            match &step.latency_from_intended {
+                Some(p) => {
+                    for ns in [p.mean_ns, p.p50_ns, p.p95_ns, p.p99_ns, p.p999_ns, p.max_ns] {
+                        write!(out, " {:>9}", time(ns).replace(' ', ""))?;
+                    }
+                    writeln!(out)?;
+                }
+                None => writeln!(out, " {:>9}", "none")?,
+            }
+        }
+        writeln!(out, "\nAll steps together:")
+    }
+
     fn write_text(&self, out: &mut String, file: Option<&std::path::Path>) -> std::fmt::Result {
         // An open loop opens no more of them than it needs.
-        let offered = match self.offered_rps {
-            Some(rps) => format!("{} requests/s offered, up to", count(rps.round() as u64)),
-            None => "closed loop,".to_string(),
+        let offered = match (&self.steps, self.offered_rps) {
+            (Some(steps), _) => {
+                let rate = |step: &StepSummary| count(step.offered_rps.round() as u64);
+                let rates: Vec<String> = steps.iter().map(rate).collect();
+                format!("{} requests/s offered, up to", rates.join(", then "))
+            }
+            (None, Some(rps)) => {
+                format!("{} requests/s offered, up to", count(rps.round() as u64))
+            }
+            (None, None) => "closed loop,".to_string(),
         };
         writeln!(
             out,
@@ -255,6 +282,7 @@ impl Summary {
             count(self.throughput_rps.round() as u64),
             bytes(self.bytes_per_second as u64)
         )?;
+        self.write_steps(out)?;
         writeln!(
             out,
             "\nLatency         mean        p5       p50       p95       p99     p99.9       max"

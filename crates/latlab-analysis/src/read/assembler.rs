@@ -102,6 +102,7 @@ impl Assembler {
             latency,
             size,
             connection,
+            step: 0,
             is_warm_up: false,
         })
     }

@@ -14,7 +14,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Options;
 use crate::request::{Basis, Mode, Request, Run, LOADS, REQUESTS_MAX};
-use crate::rows::{schema, Meta, SCHEMA};
+use crate::rows::{schema, Meta, Step, SCHEMA};
 
 const COLUMNS: &[&str] = &[
     "intended_ns",
@@ -30,6 +30,7 @@ const COLUMNS: &[&str] = &[
     "local_port",
 ];
 const BATCH_ROWS: usize = 8192;
+const STEPS_MAX: usize = 1000;
 
 pub fn read(path: &Path, options: &Options) -> Result<Run> {
     ensure!(
@@ -67,9 +68,15 @@ pub fn read(path: &Path, options: &Options) -> Result<Run> {
         connections: FxHashMap::default(),
         used: FxHashSet::default(),
         last_end_ns: FxHashMap::default(),
+        steps: meta.steps.clone().unwrap_or_default(),
         row: 0,
         warm_up_failed: 0,
     };
+    ensure!(
+        rows.steps.len() <= STEPS_MAX,
+        "it has more than {STEPS_MAX} steps of the rate"
+    );
+    rows.run.failed_in_steps = vec![0; rows.steps.len()];
     for batch in Careful::new(reader) {
         rows.add(&batch?)?;
     }
@@ -153,6 +160,7 @@ struct Rows {
     /// When the last answered request of each process ended: rows are in the order in which they ended,
     /// and of those that failed it is not known when.
     last_end_ns: FxHashMap<u16, i64>,
+    steps: Vec<Step>,
     row: u64,
     warm_up_failed: u64,
 }
@@ -168,12 +176,24 @@ fn numbers<'a, T: ArrowPrimitiveType>(
 }
 
 impl Rows {
-    fn fail(&mut self, is_warm_up: bool, reason: &str) {
-        if is_warm_up {
+    fn fail(&mut self, intended_ns: i64, reason: &str) {
+        if intended_ns < self.warm_up_ns {
             self.warm_up_failed += 1;
-        } else {
-            self.run.fail(reason);
+            return;
         }
+        self.run.fail(reason);
+        let step = self.step(intended_ns);
+        if let Some(failed) = self.run.failed_in_steps.get_mut(step) {
+            *failed += 1;
+        }
+    }
+
+    /// Which of the steps begins last before this.
+    fn step(&self, intended_ns: i64) -> usize {
+        let begun = self
+            .steps
+            .partition_point(|step| step.begin_ns <= intended_ns);
+        begun.saturating_sub(1)
     }
 
     /// Whether its connection was in use in the measured time: it was to start then, or was under way.
@@ -223,13 +243,13 @@ impl Rows {
             }
             if error.is_valid(row) {
                 match error.value(row) {
-                    "status" => self.fail(is_warm_up, &format!("status {code}")),
-                    reason => self.fail(is_warm_up, reason),
+                    "status" => self.fail(intended.value(row), &format!("status {code}")),
+                    reason => self.fail(intended.value(row), reason),
                 }
                 continue;
             }
             if code != 0 && !(200..400).contains(&code) {
-                self.fail(is_warm_up, &format!("status {code}"));
+                self.fail(intended.value(row), &format!("status {code}"));
                 continue;
             }
             let last = match self.basis {
@@ -237,7 +257,7 @@ impl Rows {
                 _ => end,
             };
             if last.is_null(row) {
-                self.fail(is_warm_up, "no answer by the end of the run");
+                self.fail(intended.value(row), "no answer by the end of the run");
                 continue;
             }
             let begin_ns = match self.basis {
@@ -258,6 +278,7 @@ impl Rows {
                 latency,
                 size: size.unwrap_or(Request::NO_SIZE),
                 connection: *self.connections.entry(key).or_insert(next),
+                step: self.step(intended.value(row)) as u16,
                 is_warm_up,
             })?;
         }

@@ -2,6 +2,7 @@
 
 use anyhow::{ensure, Result};
 
+use super::steps::steps;
 use super::{Bounds, Corrected, Intervals, Inversion, Number, RunReport};
 use crate::deciles::{deciles, series};
 use crate::fairness::{Connections, Jain};
@@ -62,6 +63,7 @@ pub fn measure(run: &Run, settings: &Settings) -> Result<Measured> {
     let mut caveats = run.caveats.clone();
     let percentiles = stats::percentiles(&sorted);
     tell_failures(run, &sorted, &mut caveats);
+    tell_steps(run, &mut caveats);
 
     // Where sizes are known.
     let sized: Vec<(u64, u64)> = by_latency
@@ -126,6 +128,7 @@ pub fn measure(run: &Run, settings: &Settings) -> Result<Measured> {
             .map(|seconds| bytes / seconds),
         latency: Latency::of(&sorted, unit),
         percentiles: Percentiles::from(percentiles.map(|ticks| Number(ticks as f64 / unit))),
+        steps: steps(run, &scored),
         intervals: Intervals {
             confidence: CONFIDENCE,
             mean: bounds(intervals::of_mean(draws.as_ref())),
@@ -331,6 +334,16 @@ fn ideal(
         }
         let served = ideal.share(ideal.total() / (since(last) * load));
         Ok((served.latencies, served.utilisation, Mode::Open))
+    }
+}
+
+fn tell_steps(run: &Run, caveats: &mut Vec<String>) {
+    let steps = run.meta.as_ref().and_then(|meta| meta.steps.as_ref());
+    if let Some(steps) = steps {
+        caveats.push(format!(
+            "The rate has {} steps: all figures but those by step are of all of them together.",
+            steps.len()
+        ));
     }
 }
 
