@@ -80,6 +80,8 @@ pub struct RunReport {
     pub name: String,
     pub format: &'static str,
     pub unit: Unit,
+    /// Of a file that does not say the unit of its latencies: which they were taken for, by magnitude.
+    pub unit_by_magnitude: Option<&'static str>,
     /// From where to where latencies are.
     pub latency_from: Basis,
     pub mode: Option<Mode>,

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
+use crate::read::TimeUnit;
 use crate::rows::Meta;
 
 /// Requests of a run, at most: a small file can claim any number of them.
@@ -53,7 +54,7 @@ impl Request {
 pub enum Unit {
     #[serde(rename = "ns")]
     Nanoseconds,
-    /// The file does not say: figures are in whatever it is written in.
+    /// Neither the file nor the magnitude of its latencies says: figures are as the file has them.
     Unstated,
 }
 
@@ -96,6 +97,8 @@ pub struct Run {
     /// What the file is: `latlab.requests/1`, `oha`, `vegeta`, `csv`, `ndjson`.
     pub format: &'static str,
     pub unit: Unit,
+    /// The unit of the file's latencies where it does not say it and their magnitude does.
+    pub unit_by_magnitude: Option<TimeUnit>,
     pub basis: Basis,
     /// In the order of the file.
     pub requests: Vec<Request>,
@@ -125,6 +128,7 @@ impl Run {
             path,
             format,
             unit: Unit::Nanoseconds,
+            unit_by_magnitude: None,
             basis: Basis::Sent,
             requests: Vec::new(),
             has_times: false,

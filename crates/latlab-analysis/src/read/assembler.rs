@@ -127,7 +127,11 @@ impl Assembler {
             *self.has_unit.get_or_insert(unit.is_some()) == unit.is_some(),
             "some have a unit and some have none: say which it is with --latency-unit"
         );
-        whole(value * unit.map_or(Unit::Unstated.ticks(), TimeUnit::ns))
+        match unit {
+            Some(unit) => whole(value * unit.ns()),
+            // All of its digits, until the unit is known.
+            None => Ok(value.to_bits()),
+        }
     }
 
     /// In ns since the first one.
@@ -157,16 +161,50 @@ impl Assembler {
         i64::try_from(absolute - first).context("times are too far from each other")
     }
 
-    pub fn finish(mut self) -> Run {
+    /// Finds the unit of latencies that have none by their median.
+    fn find_unit(&mut self) -> Result<()> {
         let run = &mut self.run;
-        if self.has_unit == Some(false) {
+        // Bits of numbers that are not negative are in their order.
+        let mut bits: Vec<u64> = run.requests.iter().map(|request| request.latency).collect();
+        let middle = bits.len() / 2;
+        let median = match bits.is_empty() {
+            true => 0.0,
+            false => f64::from_bits(*bits.select_nth_unstable(middle).1),
+        };
+        let column = short(&self.columns.latency.name);
+        if median == 0.0 {
             run.unit = Unit::Unstated;
             run.caveats.push(format!(
-                "The file does not say what unit `{}` is in, so latencies are in whatever that is: \
-                 --latency-unit says it.",
-                short(&self.columns.latency.name)
+                "The file does not say what unit `{column}` is in, and most latencies are 0, so they are as the file \
+                 has them: --latency-unit says it."
+            ));
+        } else {
+            let unit = TimeUnit::by_magnitude(median);
+            run.unit_by_magnitude = Some(unit);
+            run.caveats.push(format!(
+                "The file does not say what unit `{column}` is in. By the magnitude of its values it is taken for {}, \
+                 with which the median latency is {}: if it is another, --latency-unit says it.",
+                unit.name(),
+                debox_report::units::time((median * unit.ns()) as u64)
             ));
         }
+        let ticks = match run.unit_by_magnitude {
+            Some(unit) => unit.ns(),
+            None => run.unit.ticks(),
+        };
+        for request in &mut run.requests {
+            let value = f64::from_bits(request.latency);
+            request.latency =
+                whole(value * ticks).with_context(|| format!("in the column `{column}`"))?;
+        }
+        Ok(())
+    }
+
+    pub fn finish(mut self) -> Result<Run> {
+        if self.has_unit == Some(false) {
+            self.find_unit()?;
+        }
+        let run = &mut self.run;
         match &self.columns.size {
             None => run.caveats.push(
                 "The file has no sizes: without them there is neither service inversion nor a breakdown \
@@ -200,7 +238,7 @@ impl Assembler {
         }
         run.has_connections = self.columns.connection.is_some();
         run.connections_used = self.connections.len() as u64;
-        self.run
+        Ok(self.run)
     }
 }
 

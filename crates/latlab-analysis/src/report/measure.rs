@@ -10,6 +10,7 @@ use crate::ideal::Load;
 use crate::in_flight::InFlight;
 use crate::intervals::{self, Draws, Interval, CONFIDENCE, LEFT_OUT};
 use crate::inversion::Order;
+use crate::read::TimeUnit;
 use crate::request::{Basis, Mode, Request, Run};
 use crate::rows::Lateness;
 use crate::stats::{self, Latency, Percentiles};
@@ -109,6 +110,7 @@ pub fn measure(run: &Run, settings: &Settings) -> Result<Measured> {
         name: run.name(),
         format: run.format,
         unit: run.unit,
+        unit_by_magnitude: run.unit_by_magnitude.map(TimeUnit::name),
         latency_from: run.basis,
         mode: run.mode,
         load,

@@ -21,25 +21,61 @@ fn the_worked_example_of_the_paper() {
     assert!(text.contains("0.333") && text.contains("30.0 ms"), "{text}");
 }
 
+/// The same latencies, to the nanosecond, in each unit and without its name.
 #[test]
-fn a_file_without_units_is_told_in_its_own() {
+fn a_unit_that_is_not_named_is_found_by_magnitude() {
     let place = Place::new();
+    let written = [
+        ("s", ["0.012345678", "0.000345679", "0.040000001"]),
+        ("ms", ["12.345678", "0.345679", "40.000001"]),
+        ("us", ["12345.678", "345.679", "40000.001"]),
+        ("ns", ["12345678", "345679", "40000001"]),
+    ];
+    for (unit, values) in written {
+        let rows = values.map(|value| format!("10,{value}\n")).concat();
+        let path = place.file("plain.csv", format!("size,latency\n{rows}"));
+        let found = json(&path, &[]);
+        assert_eq!(
+            (&found["unit"], &found["unit_by_magnitude"]),
+            (&json!("ns"), &json!(unit))
+        );
+        let exact = (
+            &found["latency"]["min"],
+            &found["percentiles"]["p50"],
+            &found["latency"]["max"],
+        );
+        assert_eq!(
+            exact,
+            (&json!(345_679), &json!(12_345_678), &json!(40_000_001)),
+            "{unit}"
+        );
+        let caveat = found["caveats"][0].as_str().expect("a caveat");
+        assert!(caveat.contains(&format!("taken for {unit},")), "{caveat}");
+        assert!(
+            caveat.contains("12.3 ms") && caveat.contains("--latency-unit"),
+            "{caveat}"
+        );
+    }
+    // Who says it is believed.
     let path = place.file("plain.csv", "size;latency\n10;0.5\n20;0.25\n");
-    let found = json(&path, &[]);
-    assert_eq!(
-        (&found["unit"], &found["percentiles"]["p50"]),
-        (&json!("unstated"), &json!(0.25))
-    );
-    assert_eq!(found["service_inversion"], 1.0);
-    assert!(found["caveats"][0]
-        .as_str()
-        .expect("a caveat")
-        .contains("--latency-unit"));
     let found = json(&path, &["--latency-unit", "s"]);
     assert_eq!(
-        (&found["unit"], &found["percentiles"]["p50"]),
-        (&json!("ns"), &json!(250_000_000))
+        (&found["unit"], &found["unit_by_magnitude"]),
+        (&json!("ns"), &json!(null))
     );
+    assert_eq!(found["percentiles"]["p50"], 250_000_000);
+    assert_eq!(found["service_inversion"], 1.0);
+    // Of zeroes the magnitude says nothing; what else there is keeps its digits.
+    let path = place.file("zero.csv", "size,latency\n10,0\n20,0\n20,0.25\n");
+    let found = json(&path, &[]);
+    assert_eq!(
+        (&found["unit"], &found["unit_by_magnitude"]),
+        (&json!("unstated"), &json!(null))
+    );
+    assert_eq!(found["latency"]["max"], 0.25);
+    let path = place.file("far.csv", "size,latency\n10,1\n20,1\n20,1e300\n");
+    let error = run(&path, &[]).expect_err("centuries");
+    assert!(error.contains("in the column `latency`"), "{error}");
 }
 
 #[test]
