@@ -172,6 +172,61 @@ fn rates_beyond_capacity_queue_and_nothing_is_left_out() {
     assert!(number(&summary, "/latency_from_intended/max_ns") >= 1000 * MS);
 }
 
+/// A difference is shown by what chance does not show in more than 5 % of all tables: six repeats that agree.
+#[test]
+fn a_difference_is_shown_with_an_error_rate_for_the_whole_table() {
+    let (_a, a) = server(&["--service", "fixed:5ms"]);
+    let (_b, b) = server(&["--service", "fixed:20ms"]);
+    let compare = |repeats: &str, format: &str| {
+        let times = [
+            "--duration",
+            "400ms",
+            "--warmup",
+            "100ms",
+            "--max-lateness",
+            "1h",
+        ];
+        let of = [
+            "compare",
+            &a,
+            &b,
+            "-c",
+            "4",
+            "--repeats",
+            repeats,
+            "--format",
+            format,
+        ];
+        let output = latlab(&[&of[..], &times].concat());
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let result: Value = serde_json::from_str(&compare("6", "json")).expect("JSON");
+    assert_eq!(result["error_rate"], 0.05);
+    let measures = result["measures"].as_array().expect("a list");
+    assert_eq!(measures.len(), 5);
+    let find = |name: &str| {
+        measures
+            .iter()
+            .find(|one| one["measure"] == name)
+            .expect("it")
+    };
+    for name in ["throughput_rps", "mean_ns", "p50_ns"] {
+        let one = find(name);
+        assert_eq!(
+            (&one["differs"], &one["difference_shown"]),
+            (&true.into(), &true.into())
+        );
+        assert!(
+            one["p_value"].as_f64().is_some_and(|p| p <= 0.05),
+            "{one:#}"
+        );
+    }
+    // Five that agree are one of 16 ways.
+    let text = compare("5", "text");
+    assert_eq!(text.matches("no difference shown").count(), 5, "{text}");
+    assert!(text.contains("by 5 repeats: 6 are needed"), "{text}");
+}
+
 /// Each step has a row of its own, and it says what the rows of its time do, by the nearest rank.
 #[test]
 fn each_step_of_a_rate_is_by_itself() {
