@@ -401,7 +401,7 @@ pub struct Study {
     pub depth: u32,
     /// Where the file set and the disk are made, and removed again; servers that are not root have to
     /// have access
-    #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
+    #[arg(long, value_name = "DIR", default_value = crate::study::PLACE)]
     pub place: PathBuf,
     /// Loads, relative to the capacity [default: 0.2,0.4,0.6,0.8,0.9,0.95,1.1; 0.3,0.9,1.1 with --quick]
     #[arg(long, value_name = "LOADS", value_delimiter = ',', value_parser = parse_load)]
@@ -498,7 +498,7 @@ pub struct Recover {
     #[arg(
         long,
         value_name = "DIR",
-        default_value = "/var/tmp",
+        default_value = crate::study::PLACE,
         conflicts_with = "spool"
     )]
     pub place: PathBuf,

@@ -189,11 +189,14 @@ pub fn measure_capacity(plan: &Plan, repeats: u32) -> Result<CapacityResult> {
     })
 }
 
-/// The reasons why runs do not count, once each.
+/// The reasons why runs do not count, each with the server and the load that it is about.
 pub fn troubles<'a>(runs: impl IntoIterator<Item = &'a Summary>) -> Vec<String> {
     let mut all: Vec<String> = runs
         .into_iter()
-        .filter_map(|run| run.refused.clone())
+        .filter_map(|run| {
+            let why = run.refused.as_ref()?;
+            Some(format!("{}: {why}", run.label()))
+        })
         .collect();
     all.dedup();
     all

@@ -2,18 +2,17 @@
 
 mod edges;
 mod gathered;
+mod text;
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
-use debox_console::printable;
 use latlab_analysis::in_flight::{listed, InFlight};
 use serde::Serialize;
 
 use crate::load::{Counted, Delays, Mode, Outcome, Step};
 use crate::rows::{Lateness, Meta, Row};
 use crate::run::Plan;
-use crate::units::{bytes, count, time};
+use crate::units::time;
 use edges::{Edges, Good};
 use gathered::{Gathered, Steps};
 
@@ -99,6 +98,8 @@ impl Latencies {
         Summary {
             schema: "latlab.run/1",
             url: plan.url.text(),
+            server: plan.server.clone(),
+            load: plan.load,
             mode: meta.mode,
             offered_rps: meta.offered_rps,
             connections: plan.connections,
@@ -107,6 +108,8 @@ impl Latencies {
             requests: self.all.from_intended.len() + failed,
             ok: self.all.from_intended.len(),
             in_warmup: self.in_warmup,
+            latency_with_failures: WithFailures::of(&self.all.from_intended, failed),
+            statuses: self.all.statuses,
             errors: self.all.errors,
             throughput_rps: self.all.ended_within as f64 / seconds,
             bytes_per_second: self.all.bytes as f64 / seconds,
@@ -171,11 +174,56 @@ impl Percentiles {
     }
 }
 
+/// From the intended start, over all requests: those that failed count as slower than all others. None: the
+/// percentile is one of those.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct WithFailures {
+    pub p50_ns: Option<i64>,
+    pub p90_ns: Option<i64>,
+    pub p95_ns: Option<i64>,
+    pub p99_ns: Option<i64>,
+}
+
+impl WithFailures {
+    fn of(good: &Delays, failed: u64) -> Option<WithFailures> {
+        let all = good.len() + failed;
+        let at = |percent: u64| {
+            // By the nearest rank, as everywhere.
+            let rank = (all * percent).div_ceil(100);
+            (rank <= good.len()).then(|| good.quantile(rank as f64 / good.len() as f64))
+        };
+        (failed > 0).then(|| WithFailures {
+            p50_ns: at(50),
+            p90_ns: at(90),
+            p95_ns: at(95),
+            p99_ns: at(99),
+        })
+    }
+
+    fn text(&self) -> String {
+        let all = [
+            ("p50", self.p50_ns),
+            ("p90", self.p90_ns),
+            ("p95", self.p95_ns),
+            ("p99", self.p99_ns),
+        ];
+        let known = all.map(|(name, ns)| {
+            let value = ns.map_or("not known".to_string(), time);
+            format!("{name} {value}")
+        });
+        known.join(", ")
+    }
+}
+
 /// `latlab.run/1`.
 #[derive(Debug, Clone, Serialize)]
 pub struct Summary {
     pub schema: &'static str,
     pub url: String,
+    /// Its name, if latlab has started it; else its URL.
+    pub server: String,
+    /// Part of the server's capacity that was asked for, where it is known.
+    pub load: Option<f64>,
     pub mode: latlab_analysis::Mode,
     pub offered_rps: Option<f64>,
     pub connections: u32,
@@ -188,12 +236,16 @@ pub struct Summary {
     pub ok: u64,
     pub in_warmup: u64,
     pub errors: BTreeMap<&'static str, u64>,
+    /// Of the error `status`: how often each came.
+    pub statuses: BTreeMap<u16, u64>,
     /// Good replies that ended in it.
     pub throughput_rps: f64,
     pub bytes_per_second: f64,
     pub latency_from_intended: Option<Percentiles>,
     pub latency_from_start: Option<Percentiles>,
     pub first_byte: Option<Percentiles>,
+    /// None if no request failed.
+    pub latency_with_failures: Option<WithFailures>,
     pub lateness: Lateness,
     pub reply_lateness: Lateness,
     pub generator_cpu: f64,
@@ -212,150 +264,4 @@ pub struct Summary {
     pub server_ended: Option<String>,
     /// Why these figures are not the server's.
     pub refused: Option<String>,
-}
-
-impl Summary {
-    pub fn text(&self, output: Option<&std::path::Path>) -> String {
-        let mut text = String::new();
-        // Writing into a string does not fail.
-        let _ = self.write_text(&mut text, output);
-        text
-    }
-
-    fn write_steps(&self, out: &mut String) -> std::fmt::Result {
-        let Some(steps) = &self.steps else {
-            return Ok(());
-        };
-        writeln!(
-            out,
-            "\nBy step of the rate; latency from the intended start\n  \
-            offered/s    served/s    requests    failed      mean       p50       p95       p99     p99.9       max"
-        )?;
-        for step in steps {
-            write!(
-                out,
-                "{:>11} {:>11} {:>11} {:>9}",
-                count(step.offered_rps.round() as u64),
-                count(step.throughput_rps.round() as u64),
-                count(step.requests),
-                count(step.requests - step.ok)
-            )?;
-            match &step.latency_from_intended {
-                Some(p) => {
-                    for ns in [p.mean_ns, p.p50_ns, p.p95_ns, p.p99_ns, p.p999_ns, p.max_ns] {
-                        write!(out, " {:>9}", time(ns).replace(' ', ""))?;
-                    }
-                    writeln!(out)?;
-                }
-                None => writeln!(out, " {:>9}", "none")?,
-            }
-        }
-        writeln!(out, "\nAll steps together:")
-    }
-
-    fn write_text(&self, out: &mut String, file: Option<&std::path::Path>) -> std::fmt::Result {
-        // An open loop opens no more of them than it needs.
-        let offered = match (&self.steps, self.offered_rps) {
-            (Some(steps), _) => {
-                let rate = |step: &StepSummary| count(step.offered_rps.round() as u64);
-                let rates: Vec<String> = steps.iter().map(rate).collect();
-                format!("{} requests/s offered, up to", rates.join(", then "))
-            }
-            (None, Some(rps)) => {
-                format!("{} requests/s offered, up to", count(rps.round() as u64))
-            }
-            (None, None) => "closed loop,".to_string(),
-        };
-        writeln!(
-            out,
-            "{}: {offered} {} connections, {:.1} s after {} requests of warm-up",
-            printable(&self.url),
-            count(u64::from(self.connections)),
-            self.seconds,
-            count(self.in_warmup)
-        )?;
-        writeln!(
-            out,
-            "{} requests, {} good: {} requests/s, {}/s",
-            count(self.requests),
-            count(self.ok),
-            count(self.throughput_rps.round() as u64),
-            bytes(self.bytes_per_second as u64)
-        )?;
-        self.write_steps(out)?;
-        writeln!(
-            out,
-            "\nLatency         mean        p5       p50       p95       p99     p99.9       max"
-        )?;
-        let rows = [
-            ("from intended", &self.latency_from_intended),
-            ("from start", &self.latency_from_start),
-            ("to first byte", &self.first_byte),
-        ];
-        for (name, percentiles) in rows {
-            let Some(p) = percentiles else {
-                writeln!(out, "{name:<14} none")?;
-                continue;
-            };
-            write!(out, "{name:<13}")?;
-            for ns in [
-                p.mean_ns, p.p5_ns, p.p50_ns, p.p95_ns, p.p99_ns, p.p999_ns, p.max_ns,
-            ] {
-                write!(out, " {:>9}", time(ns).replace(' ', ""))?;
-            }
-            writeln!(out)?;
-        }
-        if !self.errors.is_empty() {
-            writeln!(out, "\nErrors: {}", listed(&self.errors))?;
-        }
-        if let Some(flight) = &self.in_flight {
-            writeln!(
-                out,
-                "\nIn flight: {} when the measured time began, {} when it ended, {:.2} on average \
-                ({:.2} not answered well); throughput times mean latency {:.2}",
-                count(flight.at_begin),
-                count(flight.at_end),
-                flight.mean,
-                flight.unanswered_mean,
-                flight.throughput_times_latency.unwrap_or(0.0)
-            )?;
-        }
-        writeln!(
-            out,
-            "\nGenerator: {:.0} % CPU; starts late by {} (p99 {}), replies looked at {} late (p99 {}); \
-            {} connections opened",
-            100.0 * self.generator_cpu,
-            time(self.lateness.p50_ns),
-            time(self.lateness.p99_ns),
-            time(self.reply_lateness.p50_ns),
-            time(self.reply_lateness.p99_ns),
-            count(self.connections_opened)
-        )?;
-        if self.retried > 0 {
-            writeln!(
-                out,
-                "{} requests sent again on a new connection: the server had ended the one that was kept \
-                alive ({} by a reset)",
-                count(self.retried),
-                count(self.retried_after_reset)
-            )?;
-        }
-        if self.unsolicited > 0 {
-            writeln!(
-                out,
-                "{} connections brought bytes that nobody had asked for",
-                count(self.unsolicited)
-            )?;
-        }
-        if let Some(file) = file {
-            writeln!(out, "Rows: {}", printable(&file.display().to_string()))?;
-        }
-        for warning in self.in_flight.iter().flat_map(InFlight::warnings) {
-            writeln!(out, "WARNING: {}", printable(&warning))?;
-        }
-        if let Some(why) = &self.refused {
-            writeln!(out, "NOT VALID: {}", printable(why))?;
-        }
-        Ok(())
-    }
 }

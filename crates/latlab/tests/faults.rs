@@ -138,6 +138,66 @@ fn a_server_that_hangs_is_given_up() {
     assert_eq!(number(&summary, "/ok"), 38);
 }
 
+/// One in four hangs: the median is known, and of the slowest quarter nothing is.
+#[test]
+fn percentiles_beside_timeouts_are_those_of_the_survivors() {
+    let (_server, url) = server(&["--service", "fixed:2ms", "--fault", "hang/4"]);
+    let rate = ["--rate", "100", "--gaps", "constant", "-c", "512"];
+    let times = ["--duration", "1s", "--timeout", "1500ms"];
+    let summary = run(&url, &[&rate[..], &times].concat());
+    let ok = number(&summary, "/ok");
+    assert_eq!(
+        (
+            number(&summary, "/requests"),
+            errors(&summary, "timeout") as i64
+        ),
+        (100, 100 - ok)
+    );
+    assert!((70..80).contains(&ok), "{summary:#}");
+    let all = &summary["latency_with_failures"];
+    // The 50th of 100 is the 50th of those that were answered, above their median.
+    let (with, without) = (
+        number(all, "/p50_ns"),
+        number(&summary, "/latency_from_intended/p50_ns"),
+    );
+    assert!(with >= without, "{summary:#}");
+    for unknown in ["p90_ns", "p95_ns", "p99_ns"] {
+        assert!(all[unknown].is_null(), "{all:#}");
+    }
+    let text = [&["run", &url, "--max-lateness", "1h"], &rate[..], &times].concat();
+    let text = String::from_utf8_lossy(&latlab(&text).stdout).into_owned();
+    assert!(text.contains("good requests alone. With the 2"), "{text}");
+    assert!(text.contains("p95 not known, p99 not known"), "{text}");
+    let (_server, url) = server(&[]);
+    let summary = run(&url, &["-n", "10", "--duration", "30s"]);
+    assert!(summary["latency_with_failures"].is_null());
+}
+
+/// A message that a run is not valid says which run of which server.
+#[test]
+fn messages_of_procedures_name_the_server_and_the_load() {
+    let place = tempfile::tempdir().expect("a directory");
+    let (_server, url) = server(&[]);
+    let output = place.path().join("profile").display().to_string();
+    let loads = ["--capacity", "200", "--loads", "0.25,0.5", "--repeats", "1"];
+    let all = [
+        "profile",
+        &url,
+        "--max-lateness",
+        "0s",
+        "--duration",
+        "500ms",
+        "--warmup",
+        "100ms",
+    ];
+    let output = latlab(&[&all[..], &loads, &["-o", &output]].concat());
+    let said = String::from_utf8_lossy(&output.stderr);
+    for load in ["0.25", "0.5"] {
+        let named = format!("NOT VALID: {url}, load {load}: the generator was late");
+        assert!(said.contains(&named), "{said}");
+    }
+}
+
 #[test]
 fn a_server_that_dies_is_refused_from_then_on() {
     let summary = one_by_one("die/50", 100, &[]);

@@ -435,6 +435,24 @@ fn logs_lists_and_sizes_are_asked_for() {
         (number(&summary, "/ok"), errors(&summary, "status")),
         (20, 10)
     );
+    assert_eq!(summary["statuses"], serde_json::json!({"404": 10}));
+    let text = latlab(&[
+        "run",
+        &url,
+        "--urls",
+        &urls,
+        "-n",
+        "30",
+        "-c",
+        "1",
+        "--max-lateness",
+        "1h",
+    ]);
+    let text = String::from_utf8_lossy(&text.stdout);
+    assert!(
+        text.contains("Errors: status 10 (by status: 404: 10)"),
+        "{text}"
+    );
     let sizes = write("sizes", "1K 9\n900K 1\n");
     let summary = run(
         &url,
@@ -542,6 +560,12 @@ fn connections_conform_as_far_as_the_server_is_fast_enough() {
             "json",
         ]);
         let result: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        // 900 KiB take 18.4 s at 400,000 bits/s, and these runs 3.5.
+        let why = result["too_short"].as_str().expect("a reason");
+        assert!(why.contains("3.5 s") && why.contains("18.4 s"), "{why}");
+        assert_eq!(output.status.code(), Some(3));
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains("too short to be believed"), "{said}");
         (number(&result, "/score"), result["at_least"] == true)
     };
     assert_eq!(conform("by-size:40ms"), (0, false));

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::Percentiles;
 use crate::load::{Delays, Step};
-use crate::rows::Row;
+use crate::rows::{Failure, Row};
 
 #[derive(Default)]
 pub struct Gathered {
@@ -15,6 +15,8 @@ pub struct Gathered {
     pub from_start: Delays,
     pub to_first_byte: Delays,
     pub errors: BTreeMap<&'static str, u64>,
+    /// Of those with another status than they should have.
+    pub statuses: BTreeMap<u16, u64>,
     /// Good replies that ended in it, and the bytes of their bodies.
     pub ended_within: u64,
     pub bytes: u64,
@@ -34,6 +36,9 @@ impl Gathered {
             (failure, _) => {
                 let name = failure.map_or("unknown", |failure| failure.name());
                 *self.errors.entry(name).or_default() += 1;
+                if failure == Some(Failure::Status) {
+                    *self.statuses.entry(row.status).or_default() += 1;
+                }
             }
         }
     }
