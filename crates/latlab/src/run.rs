@@ -316,7 +316,7 @@ fn generate(
                 let sum = |part: fn(&(u64, u64)) -> u64| so_far.iter().map(part).sum();
                 progress(sum(|counts| counts.0), sum(|counts| counts.1));
             }
-            Said::Done(outcome) => outcomes[process] = Ok(outcome),
+            Said::Done(outcome) => outcomes[process] = Ok(*outcome),
             Said::Failed(why) => outcomes[process] = Err(why),
         }
     }
