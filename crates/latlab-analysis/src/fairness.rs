@@ -16,10 +16,34 @@ pub fn jain(values: impl Iterator<Item = f64>) -> Option<f64> {
     (n > 0 && squares > 0.0).then(|| sum * sum / (n as f64 * squares))
 }
 
+/// Connections of a load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Connections {
+    /// In use in the measured time: a request was to start on them, or was in flight.
+    pub used: u64,
+    /// Those of them on which no request was answered that counts.
+    pub unserved: u64,
+}
+
+impl Connections {
+    /// `used`: at least so many.
+    pub fn of(requests: &[Request], used: u64) -> Connections {
+        let mut served: Vec<u32> = requests.iter().map(|request| request.connection).collect();
+        served.sort_unstable();
+        served.dedup();
+        let served = served.len() as u64;
+        Connections {
+            used: used.max(served),
+            unserved: used.saturating_sub(served),
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Jain {
-    /// Over the requests that each connection got done, as SEDA has it. Null with one connection, and
-    /// where connections are not known.
+    /// Over the requests that each connection got done in the measured time, as SEDA has it; a
+    /// connection that was in use and got none done has 0. Null with one connection, and where
+    /// connections are not known.
     pub per_connection: Option<f64>,
     /// Over the bytes per second of response time that each request got: 1 if response times are
     /// proportional to sizes.
@@ -27,20 +51,24 @@ pub struct Jain {
 }
 
 impl Jain {
-    pub fn of(requests: &[Request], has_connections: bool) -> Jain {
+    /// `connections`: that were in use in the measured time, where it is known.
+    pub fn of(requests: &[Request], connections: Option<Connections>) -> Jain {
         let mut done: FxHashMap<u32, u64> = FxHashMap::default();
-        if has_connections {
+        if connections.is_some() {
             for request in requests {
                 *done.entry(request.connection).or_default() += 1;
             }
         }
+        let unserved = connections.map_or(0, |connections| connections.unserved) as f64;
         let rates = requests
             .iter()
             .filter(|request| request.has_size())
             .map(|request| request.size as f64 / request.latency.max(1) as f64);
         Jain {
-            per_connection: if done.len() > 1 {
+            per_connection: if done.len() as f64 + unserved > 1.0 {
+                // Those that got nothing done add to the number of connections alone.
                 jain(done.values().map(|count| *count as f64))
+                    .map(|index| index * done.len() as f64 / (done.len() as f64 + unserved))
             } else {
                 None
             },

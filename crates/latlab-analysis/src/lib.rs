@@ -14,6 +14,7 @@ mod fairness;
 mod findings;
 pub mod history;
 pub mod ideal;
+pub mod in_flight;
 mod intervals;
 pub mod inversion;
 pub mod page;

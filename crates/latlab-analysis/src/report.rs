@@ -1,6 +1,7 @@
 //! The figures of a run, as they are printed, drawn and written as JSON (`schema/latlab-analysis-1.json`).
 
 mod measure;
+mod steps;
 
 use std::collections::BTreeMap;
 
@@ -8,6 +9,7 @@ use anyhow::Result;
 use serde::{Serialize, Serializer};
 
 pub use measure::{measure, Measured, Settings};
+pub use steps::StepReport;
 
 use crate::compare::Comparison;
 use crate::deciles::{Decile, Series};
@@ -78,12 +80,18 @@ pub struct RunReport {
     pub name: String,
     pub format: &'static str,
     pub unit: Unit,
+    /// Of a file that does not say the unit of its latencies: which they were taken for, by magnitude.
+    pub unit_by_magnitude: Option<&'static str>,
     /// From where to where latencies are.
     pub latency_from: Basis,
     pub mode: Option<Mode>,
     pub load: Option<f64>,
     pub offered_rps: Option<f64>,
     pub connections: Option<u64>,
+    /// In use in the measured time; null where connections are not known.
+    pub connections_used: Option<u64>,
+    /// Those of them on which no request was answered that counts.
+    pub connections_unserved: Option<u64>,
     pub data_set_bytes: Option<u64>,
     /// Requests that were answered without an error after the warm-up: all other figures are of these.
     pub requests: u64,
@@ -95,6 +103,8 @@ pub struct RunReport {
     pub bytes_per_second: Option<f64>,
     pub latency: Latency,
     pub percentiles: Percentiles<Number>,
+    /// Each step of the rate; empty where it has one alone.
+    pub steps: Vec<StepReport>,
     pub intervals: Intervals,
     pub service_inversion: Option<f64>,
     pub inversion: Option<Inversion>,

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
+use crate::read::TimeUnit;
 use crate::rows::Meta;
 
 /// Requests of a run, at most: a small file can claim any number of them.
@@ -28,6 +29,8 @@ pub struct Request {
     /// Bytes of the response; [`Request::NO_SIZE`] where not known.
     pub size: u64,
     pub connection: u32,
+    /// Of the steps of the rate, the one in which it was to start; 0 without steps.
+    pub step: u16,
     /// Sent while the server was warming up: it is load, and no result.
     pub is_warm_up: bool,
 }
@@ -51,7 +54,7 @@ impl Request {
 pub enum Unit {
     #[serde(rename = "ns")]
     Nanoseconds,
-    /// The file does not say: figures are in whatever it is written in.
+    /// Neither the file nor the magnitude of its latencies says: figures are as the file has them.
     Unstated,
 }
 
@@ -94,12 +97,16 @@ pub struct Run {
     /// What the file is: `latlab.requests/1`, `oha`, `vegeta`, `csv`, `ndjson`.
     pub format: &'static str,
     pub unit: Unit,
+    /// The unit of the file's latencies where it does not say it and their magnitude does.
+    pub unit_by_magnitude: Option<TimeUnit>,
     pub basis: Basis,
     /// In the order of the file.
     pub requests: Vec<Request>,
     /// Whether `begin_ns` and `sent_ns` mean something, and `connection`.
     pub has_times: bool,
     pub has_connections: bool,
+    /// Connections that were in use in the measured time, whether or not a request on them is answered.
+    pub connections_used: u64,
     /// The start of the run by the clock of its host, in ns since 1970.
     pub started_realtime_ns: Option<i64>,
     pub mode: Option<Mode>,
@@ -109,6 +116,8 @@ pub struct Run {
     pub data_set_bytes: Option<u64>,
     /// Requests that were not answered, or with an error, by reason.
     pub failed: BTreeMap<String, u64>,
+    /// How many of them were to start in each step of the rate.
+    pub failed_in_steps: Vec<u64>,
     pub meta: Option<Meta>,
     pub caveats: Vec<String>,
 }
@@ -119,16 +128,19 @@ impl Run {
             path,
             format,
             unit: Unit::Nanoseconds,
+            unit_by_magnitude: None,
             basis: Basis::Sent,
             requests: Vec::new(),
             has_times: false,
             has_connections: false,
+            connections_used: 0,
             started_realtime_ns: None,
             mode: None,
             load: None,
             offered_rps: None,
             data_set_bytes: None,
             failed: BTreeMap::new(),
+            failed_in_steps: Vec::new(),
             meta: None,
             caveats: Vec::new(),
         }

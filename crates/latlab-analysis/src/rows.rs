@@ -5,6 +5,7 @@ use std::sync::Arc;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use serde::{Deserialize, Serialize};
 
+use crate::in_flight::InFlight;
 use crate::request::Mode;
 
 /// Name and version of the schema, and the key of the file's metadata that has the JSON of [`Meta`].
@@ -35,6 +36,9 @@ pub struct Meta {
     /// Part of the server's capacity that was asked for.
     #[serde(default)]
     pub load: Option<f64>,
+    /// Steps of the rate, where it has several.
+    #[serde(default)]
+    pub steps: Option<Vec<Step>>,
     #[serde(default)]
     pub lateness: Option<Lateness>,
     /// How late it was in taking answers that had come.
@@ -49,9 +53,20 @@ pub struct Meta {
     /// How long requests were to be sent, warm-up included.
     #[serde(default)]
     pub duration_ns: Option<i64>,
+    /// Requests in flight over the measured time.
+    #[serde(default)]
+    pub in_flight: Option<InFlight>,
     /// Why `latlab` says that these figures are not the server's.
     #[serde(default)]
     pub refused: Option<String>,
+}
+
+/// A part of a run in which requests were offered at one rate; in ns since the start of the run.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Step {
+    pub offered_rps: f64,
+    pub begin_ns: i64,
+    pub end_ns: i64,
 }
 
 /// How late the generator itself was with its requests.

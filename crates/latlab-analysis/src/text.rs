@@ -230,6 +230,7 @@ fn one(out: &mut dyn Write, run: &RunReport, width: usize) -> io::Result<()> {
         note(out, &format!("Failed: {}.", reasons.join(", ")), width)?;
     }
     percentiles(out, run, width)?;
+    steps(out, run, width)?;
     inversion(out, run, width)?;
     deciles(out, run, width)?;
     match &run.server {
@@ -271,6 +272,42 @@ fn percentiles(out: &mut dyn Write, run: &RunReport, width: usize) -> io::Result
     let ends = [("lowest", run.latency.min), ("highest", run.latency.max)];
     for (name, value) in ends {
         grid.row([name.to_string(), latency(value, run.unit), String::new()]);
+    }
+    grid.print(out)
+}
+
+fn steps(out: &mut dyn Write, run: &RunReport, width: usize) -> io::Result<()> {
+    if run.steps.is_empty() {
+        return Ok(());
+    }
+    heading(out, "Latency by step of the rate")?;
+    let columns = [
+        ">offered/s",
+        ">requests",
+        ">failed",
+        ">5 %",
+        ">50 %",
+        ">95 %",
+        ">99 %",
+        ">99.9 %",
+        ">mean",
+        ">highest",
+    ];
+    let mut grid = Grid::new(&columns, width);
+    for step in &run.steps {
+        let mut row = vec![
+            plain(step.offered_rps),
+            units::count(step.requests),
+            units::count(step.failed),
+        ];
+        let percentiles = step.percentiles.map(|percentiles| percentiles.all());
+        let values = percentiles
+            .into_iter()
+            .flatten()
+            .chain(step.mean)
+            .chain(step.max);
+        row.extend(values.map(|value| latency(value, run.unit)));
+        grid.row(row);
     }
     grid.print(out)
 }
@@ -331,10 +368,19 @@ fn inversion(out: &mut dyn Write, run: &RunReport, width: usize) -> io::Result<(
     grid.print(out)?;
     let jain =
         |value: Option<f64>| value.map_or("not known".to_string(), |value| format!("{value:.3}"));
+    let connections = match (run.connections_used, run.connections_unserved) {
+        (Some(used), Some(0)) => format!("{} connections", units::count(used)),
+        (Some(used), Some(unserved)) => format!(
+            "{} connections, {} of them without an answer,",
+            units::count(used),
+            units::count(unserved)
+        ),
+        _ => "connections".to_string(),
+    };
     note(
         out,
         &format!(
-            "Jain's fairness index: {} over connections (requests done), {} over requests (bytes per second \
+            "Jain's fairness index: {} over {connections} (requests done), {} over requests (bytes per second \
              of latency); 1 is fair.",
             jain(run.jain.per_connection),
             jain(run.jain.per_request)

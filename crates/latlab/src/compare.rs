@@ -1,5 +1,7 @@
 //! `latlab compare`: two servers in turn.
 
+mod flips;
+
 use std::io::{self, Write};
 use std::path::Path;
 use std::time::Duration;
@@ -17,6 +19,7 @@ use crate::output;
 use crate::plan::{ns, of_what, open_loop, ready, replayed_log};
 use crate::procedure::{judge, new_directory, run_whole, Spread};
 use crate::progress::step;
+use flips::{adjusted_p_values, least_repeats};
 
 /// What is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -49,6 +52,11 @@ impl Measure {
         }
     }
 
+    fn name(self) -> &'static str {
+        let found = MEASURES.iter().find(|(measure, _)| *measure == self);
+        found.map_or("", |(_, name)| name)
+    }
+
     fn show(self, value: f64) -> String {
         match self {
             Measure::ThroughputRps => count(value.round() as u64),
@@ -68,6 +76,9 @@ struct Compared {
     ratio: Spread,
     /// Whether all repeats agree on which is more.
     differs: bool,
+    /// The least error rate of the whole table at which this row shows a difference.
+    p_value: f64,
+    difference_shown: bool,
 }
 
 /// `latlab.compare/1`
@@ -78,6 +89,8 @@ struct Comparison {
     b: String,
     /// Whether somebody ended it before all repeats.
     interrupted: bool,
+    /// How likely a table of two equal servers may be to show any difference.
+    error_rate: f64,
     measures: Vec<Compared>,
     a_runs: Vec<Summary>,
     b_runs: Vec<Summary>,
@@ -121,7 +134,8 @@ pub fn compare(arguments: &Compare) -> Result<u8> {
     ensure!(!a_runs.is_empty() && !b_runs.is_empty(), Interrupted);
     let result = Comparison {
         schema: "latlab.compare/1",
-        measures: compared(&a_runs, &b_runs),
+        error_rate: arguments.error_rate,
+        measures: compared(&a_runs, &b_runs, arguments.error_rate),
         interrupted,
         a,
         b,
@@ -169,9 +183,16 @@ fn measure(
     Ok((run_whole(&plan)?, ready.name.clone()))
 }
 
-fn compared(a_runs: &[Summary], b_runs: &[Summary]) -> Vec<Compared> {
+fn compared(a_runs: &[Summary], b_runs: &[Summary], error_rate: f64) -> Vec<Compared> {
+    let logarithms = |(measure, _): (Measure, &str)| -> Vec<Option<f64>> {
+        let pairs = a_runs.iter().zip(b_runs);
+        let ratios = pairs.map(|(a, b)| Some(measure.of(b)? / measure.of(a)?));
+        let logarithms = ratios.map(|ratio| ratio.map(f64::ln).filter(|log| log.is_finite()));
+        logarithms.collect()
+    };
+    let rows = MEASURES.map(logarithms);
     let mut all = Vec::new();
-    for (measure, _) in MEASURES {
+    for ((measure, _), p_value) in MEASURES.into_iter().zip(adjusted_p_values(&rows)) {
         let pairs: Vec<(f64, f64)> = a_runs
             .iter()
             .zip(b_runs)
@@ -187,6 +208,8 @@ fn compared(a_runs: &[Summary], b_runs: &[Summary]) -> Vec<Compared> {
                 b,
                 ratio,
                 differs: ratio.least > 1.0 || ratio.greatest < 1.0,
+                p_value,
+                difference_shown: p_value <= error_rate,
             });
         }
     }
@@ -197,10 +220,11 @@ fn print(out: &mut impl Write, result: &Comparison) -> io::Result<()> {
     let (a, b) = (printable(&result.a), printable(&result.b));
     writeln!(out, "a: {a}\nb: {b}\n")?;
     writeln!(out, "{:<11} {:>10} {:>10} {:>7}", "", "a", "b", "b/a")?;
-    for (compared, (_, name)) in result.measures.iter().zip(MEASURES) {
+    for compared in &result.measures {
+        let name = compared.measure.name();
         let ratio = compared.ratio;
-        let verdict = match compared.differs {
-            true => String::new(),
+        let verdict = match compared.difference_shown {
+            true => format!("  p {:.3}", compared.p_value),
             false => "  no difference shown".to_string(),
         };
         writeln!(
@@ -221,5 +245,25 @@ fn print(out: &mut impl Write, result: &Comparison) -> io::Result<()> {
         "errors",
         count(errors(&result.a_runs)),
         count(errors(&result.b_runs))
-    )
+    )?;
+    let rate = percent(result.error_rate);
+    let pairs = result.a_runs.len().min(result.b_runs.len());
+    let needed = least_repeats(result.error_rate) as usize;
+    match pairs < needed {
+        true => writeln!(
+            out,
+            "\nAt an error rate of {rate} for the whole table no difference can be shown by {pairs} repeats: {needed} are \
+            needed (--repeats)."
+        ),
+        false => writeln!(
+            out,
+            "\nOf tables of two equal servers at most {rate} show any difference (--error-rate; {pairs} repeats, whose \
+            ratios are as likely to be inverted if the servers are equal)."
+        ),
+    }
+}
+
+/// `5 %`
+fn percent(share: f64) -> String {
+    format!("{} %", (share * 100_000.0).round() / 1000.0)
 }

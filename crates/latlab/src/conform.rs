@@ -1,5 +1,7 @@
 //! `latlab conform`: how many simultaneous connections a server serves well.
 
+use std::time::Duration;
+
 use anyhow::{ensure, Context, Result};
 use latlab::fileset::{self, FileSet};
 use latlab::load::Mode;
@@ -12,7 +14,7 @@ use serde::Serialize;
 use crate::options::{Conform, Format};
 use crate::output;
 use crate::plan::{of_what, ready};
-use crate::procedure::{judge, run_whole};
+use crate::procedure::{judge, run_whole, status};
 use crate::progress::{step, Progress};
 
 /// Of the connections, so many have to conform.
@@ -21,6 +23,8 @@ const CONFORMING: f64 = 0.95;
 const FAILING: f64 = 0.01;
 /// The search ends when the bounds are as near to each other.
 const NEAR: f64 = 0.03;
+/// Of SPECweb99's files: 900 KiB.
+const LARGEST_BYTES: f64 = 921_600.0;
 
 #[derive(Serialize)]
 struct Tried {
@@ -44,6 +48,8 @@ struct Conformance {
     /// Whether somebody ended it, or the server ended, before the number was found: it then is between the
     /// score and the least number that was not served well.
     interrupted: bool,
+    /// Why the runs are too short to believe the number, if they are.
+    too_short: Option<String>,
     tried: Vec<Tried>,
 }
 
@@ -62,6 +68,7 @@ pub fn conform(arguments: &Conform) -> Result<u8> {
         score: 0,
         at_least: false,
         interrupted: false,
+        too_short: too_short(arguments.duration.saturating_sub(arguments.warmup)),
         tried: Vec::new(),
     };
     // `well` is served well, `too_many` is not.
@@ -114,7 +121,25 @@ pub fn conform(arguments: &Conform) -> Result<u8> {
         ))?,
     }
     let runs = result.tried.iter().map(|tried| &tried.run);
-    Ok(judge(runs, result.interrupted))
+    let judged = judge(runs, result.interrupted);
+    Ok(match &result.too_short {
+        Some(why) => status(std::slice::from_ref(why)),
+        None => judged,
+    })
+}
+
+/// At its pace a connection is busy with one large file for longer than a short run.
+fn too_short(measured: Duration) -> Option<String> {
+    let pace_bytes = PACE_BITS as f64 / 8.0;
+    let longest = LARGEST_BYTES / pace_bytes;
+    (measured.as_secs_f64() < longest).then(|| {
+        format!(
+            "each number of connections was measured for {:.1} s, too short to be believed: at the pace of {} bits/s \
+            the largest file alone takes a connection {longest:.1} s (--duration)",
+            measured.as_secs_f64(),
+            count(PACE_BITS)
+        )
+    })
 }
 
 fn attempt(arguments: &Conform, connections: u32, server: &mut String) -> Result<Tried> {

@@ -7,6 +7,7 @@
 mod arrivals;
 mod connection;
 mod engine;
+mod in_flight;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -19,6 +20,7 @@ use crate::workload::Spec;
 
 pub use arrivals::{Arrivals, Rates, Step};
 pub use engine::run;
+pub use in_flight::Counted;
 
 /// When requests start.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -75,6 +77,9 @@ pub struct Outcome {
     pub opened: u64,
     /// Requests that were sent again because the server had just ended an idle connection.
     pub retried: u64,
+    /// Those of them whose connection it had reset.
+    pub retried_after_reset: u64,
+    pub in_flight: Counted,
     /// Bytes that came without having been asked for.
     pub unsolicited: u64,
     /// Bytes of good replies of each client, and the time that they took with the pauses after them.

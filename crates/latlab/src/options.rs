@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::{Args, Parser, ValueEnum};
 
 use latlab::programmed::{parse_fault, Fault, Service};
-use latlab::units::{parse_duration, parse_size};
+use latlab::units::{parse_duration, parse_share, parse_size};
 
 pub use self::values::parse_cpus;
 use self::values::{parse_load, parse_rate, parse_speed, parse_vary, Vary};
@@ -83,7 +83,8 @@ pub enum Subcommand {
         latlab compare nginx nginx-tuned --files /srv/files --rate 2000 --cpus 0.5 --memory 300M --cold\n  \
         latlab compare http://old/ http://new/ --log access.log --log-speed 1\n\n\
         Each repeat measures both, the second first in every other one; servers that latlab starts are \
-        started anew each time. A difference counts when all repeats agree on it.\n\n\
+        started anew each time. Of two equal servers the table shows any difference with a probability of \
+        --error-rate at most; for 5 % that takes 6 repeats, and more for differences that are not clear.\n\n\
         Exit status: as with `latlab run`."
     )]
     Compare(Compare),
@@ -353,9 +354,12 @@ pub struct Compare {
     #[arg(conflicts_with = "rate")]
     pub log_speed: Option<f64>,
     /// How often both are measured
-    #[arg(long, value_name = "N", default_value_t = 5)]
+    #[arg(long, value_name = "N", default_value_t = 8)]
     #[arg(value_parser = clap::value_parser!(u32).range(2..))]
     pub repeats: u32,
+    /// How likely the table may be to show any difference between two equal servers
+    #[arg(long, value_name = "SHARE", value_parser = parse_share, default_value = "5%")]
+    pub error_rate: f64,
     /// How long each time, warm-up included [default: 10s, or with --log-speed as long as the log has
     /// requests]
     #[arg(short, long, value_name = "TIME", value_parser = parse_duration)]
@@ -397,7 +401,7 @@ pub struct Study {
     pub depth: u32,
     /// Where the file set and the disk are made, and removed again; servers that are not root have to
     /// have access
-    #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
+    #[arg(long, value_name = "DIR", default_value = crate::study::PLACE)]
     pub place: PathBuf,
     /// Loads, relative to the capacity [default: 0.2,0.4,0.6,0.8,0.9,0.95,1.1; 0.3,0.9,1.1 with --quick]
     #[arg(long, value_name = "LOADS", value_delimiter = ',', value_parser = parse_load)]
@@ -494,7 +498,7 @@ pub struct Recover {
     #[arg(
         long,
         value_name = "DIR",
-        default_value = "/var/tmp",
+        default_value = crate::study::PLACE,
         conflicts_with = "spool"
     )]
     pub place: PathBuf,

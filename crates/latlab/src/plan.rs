@@ -1,20 +1,23 @@
 //! From options to plans.
 
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Mutex, Once};
 use std::time::Duration;
 
 use anyhow::{ensure, Context, Result};
-use latlab::confine::Limits;
+use latlab::confine::{self, Limits};
 use latlab::fileset;
+use latlab::leftover;
 use latlab::load::{Mode, Step};
 use latlab::run::{Plan, Url};
 use latlab::servers::{self, Recorder, Running, Watch};
 use latlab::signals;
+use latlab::sys;
 use latlab::units::count;
 use latlab::workload::{read_access_log, read_sizes, read_urls, replay, Mix, Spec};
 
 use crate::options::{Gaps, MixOption, Run, Target, What};
+use crate::study;
 
 pub fn ns(time: Duration) -> i64 {
     i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
@@ -33,6 +36,19 @@ impl Ready {
     pub fn watch(&self) -> Option<Watch> {
         self.running.as_ref()?.watch(&self.name)
     }
+}
+
+/// Removes what a killed latlab has left, once: what still runs of its servers, then what they were confined to,
+/// then the disks that they served from.
+fn remove_left() {
+    static LEFT: Once = Once::new();
+    LEFT.call_once(|| {
+        leftover::say(&servers::remove_left());
+        if sys::is_root() {
+            leftover::say(&confine::remove_left());
+            leftover::say(&study::remove_left(Path::new(study::PLACE)));
+        }
+    });
 }
 
 /// Starts a server, or finds where it is.
@@ -71,6 +87,7 @@ pub fn ready(target: &Target, what: &What, record: Option<&Path>) -> Result<Read
         "a server that latlab starts serves a file set, of which --files asks: for --log, --urls and --sizes start \
          the server yourself, and name it as http://HOST:PORT/"
     );
+    remove_left();
     let files = what
         .files
         .as_ref()

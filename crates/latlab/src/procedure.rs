@@ -9,6 +9,7 @@ use latlab::run::{run, Plan};
 use latlab::signals::{unless_interrupted, Interrupted};
 use latlab::summary::Summary;
 use latlab::units::{count, time};
+use latlab_analysis::in_flight::{InFlight, LittlesLaw};
 use serde::Serialize;
 
 use crate::options::{Capacity, Format, Profile};
@@ -188,19 +189,46 @@ pub fn measure_capacity(plan: &Plan, repeats: u32) -> Result<CapacityResult> {
     })
 }
 
-/// The reasons why runs do not count, once each.
+/// The reasons why runs do not count, each with the server and the load that it is about.
 pub fn troubles<'a>(runs: impl IntoIterator<Item = &'a Summary>) -> Vec<String> {
     let mut all: Vec<String> = runs
         .into_iter()
-        .filter_map(|run| run.refused.clone())
+        .filter_map(|run| {
+            let why = run.refused.as_ref()?;
+            Some(format!("{}: {why}", run.label()))
+        })
         .collect();
     all.dedup();
     all
 }
 
+/// Says what has to be known of runs beside their figures, and of how many of them.
+fn warn(runs: &[&Summary]) {
+    let in_flight = || runs.iter().filter_map(|run| run.in_flight.as_ref());
+    let carried: u64 = in_flight().map(|flight| flight.carried()).sum();
+    if carried > 0 {
+        debox_console::say!(
+            "latlab: WARNING: {} requests that were in flight when the measured time of a run began failed \
+            after that: they are in no other figure",
+            count(carried)
+        );
+    }
+    let fails = |flight: &&InFlight| flight.littles_law == Some(LittlesLaw::Fails);
+    let failing = in_flight().filter(fails).count();
+    if failing > 0 {
+        debox_console::say!(
+            "latlab: WARNING: in {failing} of {} runs throughput times mean latency is not the number of requests \
+            in flight (`in_flight` with --format json)",
+            runs.len()
+        );
+    }
+}
+
 /// Why the result of a procedure is not that of a server; `interrupted`: of a procedure that was not gone
 /// through to its end.
 pub fn judge<'a>(runs: impl IntoIterator<Item = &'a Summary>, interrupted: bool) -> u8 {
+    let runs: Vec<&Summary> = runs.into_iter().collect();
+    warn(&runs);
     let mut all = troubles(runs);
     if interrupted {
         all.push("interrupted: it is of the runs until then".to_string());

@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{bail, ensure, Context, Result};
 use serde_json::json;
 
-use crate::load::{Config, Delays, Mode, Outcome};
+use crate::load::{Config, Delays, Mode, Outcome, Step};
 use crate::rows::{
     advice, process_file, Description, Meta, Next, ParquetFile, SpoolReader, Spools, SCHEMA,
 };
@@ -182,6 +182,14 @@ impl Plan {
         }
     }
 
+    /// Of an open loop; none of another.
+    fn steps(&self) -> &[Step] {
+        match &self.mode {
+            Mode::Open { steps, .. } => steps,
+            Mode::Closed { .. } | Mode::Paced { .. } | Mode::Replay { .. } => &[],
+        }
+    }
+
     fn offered_rps(&self) -> Option<f64> {
         match &self.mode {
             Mode::Closed { .. } | Mode::Paced { .. } => None,
@@ -243,13 +251,30 @@ fn meta(plan: &Plan, started_realtime_ns: i64) -> Meta {
         fileset: describe(&plan.spec),
         server: Some(plan.server.clone().into()),
         load: plan.load,
+        steps: steps_of(plan),
         lateness: None,
         reply_lateness: None,
         generator_cpu: None,
+        in_flight: None,
         warmup_ns: Some(plan.warmup_ns),
         duration_ns: Some(plan.duration_ns),
         refused: None,
     }
+}
+
+/// Where several steps of the rate begin and end.
+fn steps_of(plan: &Plan) -> Option<Vec<latlab_analysis::rows::Step>> {
+    let mut end_ns = 0;
+    let steps = plan.steps().iter().map(|step| {
+        let begin_ns = end_ns;
+        end_ns += step.ns;
+        latlab_analysis::rows::Step {
+            offered_rps: step.rps,
+            begin_ns,
+            end_ns,
+        }
+    });
+    (plan.steps().len() > 1).then(|| steps.collect())
 }
 
 type Outcomes = Vec<Result<Outcome, String>>;
@@ -291,7 +316,7 @@ fn generate(
                 let sum = |part: fn(&(u64, u64)) -> u64| so_far.iter().map(part).sum();
                 progress(sum(|counts| counts.0), sum(|counts| counts.1));
             }
-            Said::Done(outcome) => outcomes[process] = Ok(outcome),
+            Said::Done(outcome) => outcomes[process] = Ok(*outcome),
             Said::Failed(why) => outcomes[process] = Err(why),
         }
     }
@@ -343,7 +368,7 @@ fn merge(plan: &Plan, outcomes: &Outcomes, spools: &Path, meta: Meta) -> Result<
         .as_deref()
         .map(ParquetFile::create)
         .transpose()?;
-    let mut latencies = Latencies::new(plan.warmup_ns, plan.duration_ns);
+    let mut latencies = Latencies::new(plan.warmup_ns, plan.duration_ns, plan.steps());
     for process in 0..plan.processes {
         let spool = process_file(spools, process);
         if !spool.exists() {
@@ -367,6 +392,7 @@ fn merge(plan: &Plan, outcomes: &Outcomes, spools: &Path, meta: Meta) -> Result<
     }
     let (mut lateness, mut reply_lateness) = (Delays::default(), Delays::default());
     let mut total = Outcome::default();
+    let mut counted = Vec::new();
     // The busiest of them is the one that matters.
     let (mut cpu, mut busy): (f64, f64) = (0.0, 0.0);
     let mut troubles = Vec::new();
@@ -381,8 +407,10 @@ fn merge(plan: &Plan, outcomes: &Outcomes, spools: &Path, meta: Meta) -> Result<
                 busy = busy.max((outcome.cpu_ns + outcome.runqueue_ns) as f64 / wall);
                 total.opened += outcome.opened;
                 total.retried += outcome.retried;
+                total.retried_after_reset += outcome.retried_after_reset;
                 total.unsolicited += outcome.unsolicited;
                 total.clients.extend_from_slice(&outcome.clients);
+                counted.push(outcome.in_flight.clone());
                 total.interrupted |= outcome.interrupted;
                 if let Some(error) = &outcome.spool_error {
                     troubles.push(format!("what was measured could not be written: {error}"));
@@ -428,6 +456,7 @@ fn merge(plan: &Plan, outcomes: &Outcomes, spools: &Path, meta: Meta) -> Result<
         lateness: Some(lateness.lateness()),
         reply_lateness: Some(reply_lateness.lateness()),
         generator_cpu: Some(cpu.min(1.0)),
+        in_flight: latencies.in_flight(&counted),
         refused: (!troubles.is_empty()).then(|| troubles.join("; ")),
         ..meta
     };

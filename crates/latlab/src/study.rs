@@ -18,7 +18,7 @@ use debox_history::History;
 use latlab::fileset::{self, FileSet};
 use latlab::load::Mode;
 use latlab::run::Plan;
-use latlab::signals::{self, Interrupted};
+use latlab::signals::{self, unless_interrupted, Interrupted};
 use latlab::{servers, sys};
 use latlab_analysis::history::join;
 use latlab_analysis::page;
@@ -35,6 +35,8 @@ pub use place::remove_left;
 use place::Place;
 use result::{AtLoad, Machine, Result as Found, Studied, Terms};
 
+/// Where studies are made if nothing is said.
+pub const PLACE: &str = "/var/tmp";
 /// Each file is asked for so often, on average, to fill the cache before anything is measured.
 const FILLS: u64 = 15;
 const FILL_TIME: Duration = Duration::from_secs(30);
@@ -155,6 +157,7 @@ pub fn study(arguments: &Study) -> Result<u8> {
     signals::catch();
     let place = Place::make(&arguments.place, settled.set, arguments)?;
     let mut studied = Vec::new();
+    let mut interrupted = false;
     for (name, about) in arguments.names.iter().zip(about) {
         let directory = arguments.output.join(name);
         new_directory(&directory)?;
@@ -163,9 +166,19 @@ pub fn study(arguments: &Study) -> Result<u8> {
                 "{name}; what was measured is in {}",
                 arguments.output.display()
             )
-        })?;
+        });
+        let Some((server, ended)) = unless_interrupted(server)? else {
+            interrupted = true;
+            break;
+        };
         studied.push(server);
+        if ended {
+            interrupted = true;
+            break;
+        }
     }
+    // Without a whole run at some load there is nothing to show.
+    ensure!(!studied.is_empty(), Interrupted);
     let found = Found::new(
         Machine::this(),
         Terms {
@@ -181,6 +194,7 @@ pub fn study(arguments: &Study) -> Result<u8> {
             seconds: (settled.duration - settled.warmup).as_secs_f64(),
         },
         studied,
+        interrupted,
     );
     drop(place);
     write(&found, arguments)
@@ -220,22 +234,28 @@ fn write(found: &Found, arguments: &Study) -> Result<u8> {
         say(&format!(
             "{refused} runs are NOT VALID: see what is missing or uncertain"
         ));
-        return Ok(NOT_VALID);
     }
-    Ok(0)
+    if found.interrupted {
+        say("NOT VALID: interrupted: it is of the runs until then");
+    }
+    Ok(match refused > 0 || found.interrupted {
+        true => NOT_VALID,
+        false => 0,
+    })
 }
 
 fn say(text: &str) {
     debox_console::say!("latlab: {text}");
 }
 
+/// Its figures, and whether somebody ended it before all of its runs.
 fn one_server(
     settled: &Settled,
     place: &Place,
     name: &str,
     about: String,
     directory: &Path,
-) -> Result<Studied> {
+) -> Result<(Studied, bool)> {
     let (ready, plan) = started(settled, place, name, None)?;
     say(&format!("{name}: capacity"));
     let before = place.reads()?;
@@ -250,9 +270,16 @@ fn one_server(
         connections: settled.arguments.most,
         ..plan
     };
-    let (loads, interrupted) =
+    let (mut loads, mut interrupted) =
         measure_loads(&plan, rps, &settled.loads, settled.repeats, directory)?;
-    ensure!(!interrupted, Interrupted);
+    if interrupted {
+        loads.retain(|load| !load.runs.is_empty());
+    }
+    // A capacity alone says nothing of latency.
+    ensure!(
+        loads.iter().any(|load| load.figures.p50_ns.is_some()) || !interrupted,
+        Interrupted
+    );
     let of_loads = loads.iter().flat_map(|load| &load.runs);
     let requests: u64 = of_loads
         .chain(&capacity.runs)
@@ -262,13 +289,15 @@ fn one_server(
     drop(ready);
     let mut no_reasons = None;
     let mut recorded = None;
-    if !settled.arguments.no_record {
+    if interrupted {
+        no_reasons = Some(Interrupted.to_string());
+    } else if !settled.arguments.no_record {
         // The figures are there: without the reasons they are still worth having.
         match record(settled, place, name, rps, directory) {
             Ok(report) => recorded = Some(Report::new(vec![report])),
             Err(why) => no_reasons = Some(format!("{why:#}")),
         }
-        signals::check()?;
+        interrupted = signals::check().is_err();
     }
     say(&format!("{name}: analysis"));
     let mut analyzed = Vec::new();
@@ -278,7 +307,7 @@ fn one_server(
         at_loads.push(load);
         analyzed.extend(report);
     }
-    Ok(Studied {
+    let studied = Studied {
         name: name.to_string(),
         about,
         capacity,
@@ -287,7 +316,8 @@ fn one_server(
         analysis: Report::new(analyzed),
         recorded,
         no_reasons,
-    })
+    };
+    Ok((studied, interrupted))
 }
 
 /// Starts a server on the disk, with its cache as full as its memory allows.

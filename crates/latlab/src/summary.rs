@@ -1,87 +1,87 @@
 //! What a person wants to know first: how many, how long, and what went wrong.
 
-use std::collections::BTreeMap;
-use std::fmt::Write;
+mod edges;
+mod gathered;
+mod text;
 
-use debox_console::printable;
+use std::collections::BTreeMap;
+
+use latlab_analysis::in_flight::{listed, InFlight};
 use serde::Serialize;
 
-use crate::load::{Delays, Mode, Outcome};
+use crate::load::{Counted, Delays, Mode, Outcome, Step};
 use crate::rows::{Lateness, Meta, Row};
 use crate::run::Plan;
-use crate::units::{bytes, count, time};
+use crate::units::time;
+use edges::{Edges, Good};
+use gathered::{Gathered, Steps};
+
+pub use gathered::StepSummary;
 
 /// Gathers rows.
 pub struct Latencies {
     warmup_ns: i64,
     duration_ns: i64,
-    from_intended: Delays,
-    from_start: Delays,
-    to_first_byte: Delays,
-    errors: BTreeMap<&'static str, u64>,
+    all: Gathered,
+    steps: Steps,
     in_warmup: u64,
-    bytes: u64,
-    /// Replies that ended between the warm-up and the end of the run.
-    ended_within: u64,
     last_end_ns: i64,
+    edges: Edges,
 }
 
 impl Latencies {
-    pub fn new(warmup_ns: i64, duration_ns: i64) -> Latencies {
+    /// `steps`: of the rate, in an open loop.
+    pub fn new(warmup_ns: i64, duration_ns: i64, steps: &[Step]) -> Latencies {
         Latencies {
             warmup_ns,
             duration_ns,
-            from_intended: Delays::default(),
-            from_start: Delays::default(),
-            to_first_byte: Delays::default(),
-            errors: BTreeMap::new(),
+            all: Gathered::default(),
+            steps: Steps::new(steps, warmup_ns),
             in_warmup: 0,
-            bytes: 0,
-            ended_within: 0,
             last_end_ns: 0,
+            edges: Edges::default(),
         }
     }
 
     pub fn add(&mut self, row: &Row) {
+        self.steps.add(row);
         if let (Some(end), None) = (row.end_ns, row.failure) {
             if (self.warmup_ns..self.duration_ns).contains(&end) {
-                self.ended_within += 1;
-                self.bytes += row.received;
+                self.all.add_ended(row);
             }
             self.last_end_ns = self.last_end_ns.max(end);
+            self.edges
+                .add(row.intended_ns, end, self.warmup_ns, self.duration_ns);
         }
-        if row.intended_ns < self.warmup_ns {
-            self.in_warmup += 1;
-            return;
-        }
-        match (row.failure, row.end_ns) {
-            (None, Some(end)) => {
-                self.from_intended.record(end - row.intended_ns);
-                self.from_start.record(end - row.start_ns);
-                if let Some(first) = row.first_byte_ns {
-                    self.to_first_byte.record(first - row.start_ns);
-                }
-            }
-            (failure, _) => {
-                let name = failure.map_or("unknown", |failure| failure.name());
-                *self.errors.entry(name).or_default() += 1;
-            }
+        match row.intended_ns < self.warmup_ns {
+            true => self.in_warmup += 1,
+            false => self.all.add(row),
         }
     }
 
     /// Why there is nothing to say of the server, if so.
     pub fn nothing(&self) -> Option<String> {
-        if !self.from_intended.is_empty() {
+        if !self.all.from_intended.is_empty() {
             return None;
         }
-        let errors = self.errors.iter();
-        let errors: Vec<String> = errors
-            .map(|(name, times)| format!("{name} {}", count(*times)))
-            .collect();
-        Some(match errors.is_empty() {
+        Some(match self.all.errors.is_empty() {
             true => "no request was to start after the warm-up: nothing was measured".to_string(),
-            false => format!("no request was answered well ({})", errors.join(", ")),
+            false => format!(
+                "no request was answered well ({})",
+                listed(&self.all.errors)
+            ),
         })
+    }
+
+    /// What the generator processes counted, and whether it fits what the rows say.
+    pub fn in_flight(&self, counted: &[Counted]) -> Option<InFlight> {
+        let mean_ns = self.all.from_intended.mean();
+        let good = Good {
+            ended: self.all.ended_within,
+            intended: self.all.from_intended.len(),
+            mean_ns: (!self.all.from_intended.is_empty()).then_some(mean_ns),
+        };
+        self.edges.in_flight(counted, &good)
     }
 
     /// `ended_early`: the run was over before its time.
@@ -94,29 +94,36 @@ impl Latencies {
             false => self.duration_ns,
         };
         let seconds = (end_ns - self.warmup_ns) as f64 / 1e9;
-        let failed: u64 = self.errors.values().sum();
+        let failed = self.all.failed();
         Summary {
             schema: "latlab.run/1",
             url: plan.url.text(),
+            server: plan.server.clone(),
+            load: plan.load,
             mode: meta.mode,
             offered_rps: meta.offered_rps,
             connections: plan.connections,
             seconds,
-            requests: self.from_intended.len() + failed,
-            ok: self.from_intended.len(),
+            steps: self.steps.summaries(end_ns),
+            requests: self.all.from_intended.len() + failed,
+            ok: self.all.from_intended.len(),
             in_warmup: self.in_warmup,
-            errors: self.errors,
-            throughput_rps: self.ended_within as f64 / seconds,
-            bytes_per_second: self.bytes as f64 / seconds,
-            latency_from_intended: Percentiles::of(&self.from_intended),
-            latency_from_start: Percentiles::of(&self.from_start),
-            first_byte: Percentiles::of(&self.to_first_byte),
+            latency_with_failures: WithFailures::of(&self.all.from_intended, failed),
+            statuses: self.all.statuses,
+            errors: self.all.errors,
+            throughput_rps: self.all.ended_within as f64 / seconds,
+            bytes_per_second: self.all.bytes as f64 / seconds,
+            latency_from_intended: Percentiles::of(&self.all.from_intended),
+            latency_from_start: Percentiles::of(&self.all.from_start),
+            first_byte: Percentiles::of(&self.all.to_first_byte),
             lateness: meta.lateness.unwrap_or_default(),
             reply_lateness: meta.reply_lateness.unwrap_or_default(),
             generator_cpu: meta.generator_cpu.unwrap_or(0.0),
             connections_opened: total.opened,
             retried: total.retried,
+            retried_after_reset: total.retried_after_reset,
             unsolicited: total.unsolicited,
+            in_flight: meta.in_flight.clone(),
             conforming: match plan.mode {
                 Mode::Paced { .. } => Some(conforming(&total.clients)),
                 _ => None,
@@ -167,33 +174,89 @@ impl Percentiles {
     }
 }
 
+/// From the intended start, over all requests: those that failed count as slower than all others. None: the
+/// percentile is one of those.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct WithFailures {
+    pub p50_ns: Option<i64>,
+    pub p90_ns: Option<i64>,
+    pub p95_ns: Option<i64>,
+    pub p99_ns: Option<i64>,
+}
+
+impl WithFailures {
+    fn of(good: &Delays, failed: u64) -> Option<WithFailures> {
+        let all = good.len() + failed;
+        let at = |percent: u64| {
+            // By the nearest rank, as everywhere.
+            let rank = (all * percent).div_ceil(100);
+            (rank <= good.len()).then(|| good.quantile(rank as f64 / good.len() as f64))
+        };
+        (failed > 0).then(|| WithFailures {
+            p50_ns: at(50),
+            p90_ns: at(90),
+            p95_ns: at(95),
+            p99_ns: at(99),
+        })
+    }
+
+    fn text(&self) -> String {
+        let all = [
+            ("p50", self.p50_ns),
+            ("p90", self.p90_ns),
+            ("p95", self.p95_ns),
+            ("p99", self.p99_ns),
+        ];
+        let known = all.map(|(name, ns)| {
+            let value = ns.map_or("not known".to_string(), time);
+            format!("{name} {value}")
+        });
+        known.join(", ")
+    }
+}
+
 /// `latlab.run/1`.
 #[derive(Debug, Clone, Serialize)]
 pub struct Summary {
     pub schema: &'static str,
     pub url: String,
+    /// Its name, if latlab has started it; else its URL.
+    pub server: String,
+    /// Part of the server's capacity that was asked for, where it is known.
+    pub load: Option<f64>,
     pub mode: latlab_analysis::Mode,
     pub offered_rps: Option<f64>,
     pub connections: u32,
     /// Length of what was measured.
     pub seconds: f64,
+    /// Each step of the rate, where it has several.
+    pub steps: Option<Vec<StepSummary>>,
     /// Requests intended to start in it.
     pub requests: u64,
     pub ok: u64,
     pub in_warmup: u64,
     pub errors: BTreeMap<&'static str, u64>,
+    /// Of the error `status`: how often each came.
+    pub statuses: BTreeMap<u16, u64>,
     /// Good replies that ended in it.
     pub throughput_rps: f64,
     pub bytes_per_second: f64,
     pub latency_from_intended: Option<Percentiles>,
     pub latency_from_start: Option<Percentiles>,
     pub first_byte: Option<Percentiles>,
+    /// None if no request failed.
+    pub latency_with_failures: Option<WithFailures>,
     pub lateness: Lateness,
     pub reply_lateness: Lateness,
     pub generator_cpu: f64,
     pub connections_opened: u64,
+    /// Sent again on a new connection, since the server had ended the one that was kept alive.
     pub retried: u64,
+    /// Those of them whose connection the server had reset.
+    pub retried_after_reset: u64,
     pub unsolicited: u64,
+    /// Requests in flight; None if no generator process lived to say.
+    pub in_flight: Option<InFlight>,
     /// Of paced connections: which part got SPECweb99's least rate.
     pub conforming: Option<f64>,
     pub interrupted: bool,
@@ -201,99 +264,4 @@ pub struct Summary {
     pub server_ended: Option<String>,
     /// Why these figures are not the server's.
     pub refused: Option<String>,
-}
-
-impl Summary {
-    pub fn text(&self, output: Option<&std::path::Path>) -> String {
-        let mut text = String::new();
-        // Writing into a string does not fail.
-        let _ = self.write_text(&mut text, output);
-        text
-    }
-
-    fn write_text(&self, out: &mut String, file: Option<&std::path::Path>) -> std::fmt::Result {
-        // An open loop opens no more of them than it needs.
-        let offered = match self.offered_rps {
-            Some(rps) => format!("{} requests/s offered, up to", count(rps.round() as u64)),
-            None => "closed loop,".to_string(),
-        };
-        writeln!(
-            out,
-            "{}: {offered} {} connections, {:.1} s after {} requests of warm-up",
-            printable(&self.url),
-            count(u64::from(self.connections)),
-            self.seconds,
-            count(self.in_warmup)
-        )?;
-        writeln!(
-            out,
-            "{} requests, {} good: {} requests/s, {}/s",
-            count(self.requests),
-            count(self.ok),
-            count(self.throughput_rps.round() as u64),
-            bytes(self.bytes_per_second as u64)
-        )?;
-        writeln!(
-            out,
-            "\nLatency         mean        p5       p50       p95       p99     p99.9       max"
-        )?;
-        let rows = [
-            ("from intended", &self.latency_from_intended),
-            ("from start", &self.latency_from_start),
-            ("to first byte", &self.first_byte),
-        ];
-        for (name, percentiles) in rows {
-            let Some(p) = percentiles else {
-                writeln!(out, "{name:<14} none")?;
-                continue;
-            };
-            write!(out, "{name:<13}")?;
-            for ns in [
-                p.mean_ns, p.p5_ns, p.p50_ns, p.p95_ns, p.p99_ns, p.p999_ns, p.max_ns,
-            ] {
-                write!(out, " {:>9}", time(ns).replace(' ', ""))?;
-            }
-            writeln!(out)?;
-        }
-        if !self.errors.is_empty() {
-            let errors: Vec<String> = self
-                .errors
-                .iter()
-                .map(|(name, times)| format!("{name} {}", count(*times)))
-                .collect();
-            writeln!(out, "\nErrors: {}", errors.join(", "))?;
-        }
-        writeln!(
-            out,
-            "\nGenerator: {:.0} % CPU; starts late by {} (p99 {}), replies looked at {} late (p99 {}); \
-            {} connections opened",
-            100.0 * self.generator_cpu,
-            time(self.lateness.p50_ns),
-            time(self.lateness.p99_ns),
-            time(self.reply_lateness.p50_ns),
-            time(self.reply_lateness.p99_ns),
-            count(self.connections_opened)
-        )?;
-        if self.retried > 0 {
-            writeln!(
-                out,
-                "{} requests sent again: the server had ended the connection",
-                count(self.retried)
-            )?;
-        }
-        if self.unsolicited > 0 {
-            writeln!(
-                out,
-                "{} connections brought bytes that nobody had asked for",
-                count(self.unsolicited)
-            )?;
-        }
-        if let Some(file) = file {
-            writeln!(out, "Rows: {}", printable(&file.display().to_string()))?;
-        }
-        if let Some(why) = &self.refused {
-            writeln!(out, "NOT VALID: {}", printable(why))?;
-        }
-        Ok(())
-    }
 }

@@ -18,7 +18,7 @@ const GONE_MS: i32 = 200;
 #[serde(rename_all = "snake_case")]
 pub enum Said {
     Progress { rows: u64, failures: u64 },
-    Done(Outcome),
+    Done(Box<Outcome>),
     Failed(String),
 }
 
@@ -41,7 +41,7 @@ pub fn work() -> Result<()> {
     let done = make_load(&config);
     let interrupted = matches!(&done, Ok(outcome) if outcome.interrupted);
     let told = say(&match done {
-        Ok(outcome) => Said::Done(outcome),
+        Ok(outcome) => Said::Done(Box::new(outcome)),
         Err(error) => Said::Failed(format!("{error:#}")),
     });
     // Who is killed is not gone at once: what was said may still have found room in the pipe.

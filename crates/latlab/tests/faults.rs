@@ -2,6 +2,8 @@
 
 mod support;
 
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -32,7 +34,6 @@ fn one_by_one(fault: &str, requests: u64, more: &[&str]) -> serde_json::Value {
 #[test]
 fn each_fault_is_counted_as_what_it_is() {
     let kinds = [
-        ("reset/10", "reset"),
         ("short/10", "short"),
         ("less/10", "short"),
         ("more/10", "long"),
@@ -49,16 +50,85 @@ fn each_fault_is_counted_as_what_it_is() {
     }
 }
 
+/// Whether it ends by a FIN or by a reset: a server that closes an idle connection while a request is on its
+/// way answers that request with a reset.
 #[test]
 fn a_connection_that_ends_before_a_request_is_begun_anew() {
-    let summary = one_by_one("close/10", 100, &[]);
-    assert_eq!(number(&summary, "/ok"), 100, "{summary:#}");
-    // The 10th, 20th, ... that the server saw: 100 requests took 111.
-    assert_eq!(number(&summary, "/retried"), 11, "{summary:#}");
-    // On a new connection it is an error.
-    let summary = one_by_one("close/10", 100, &["--per-connection", "1"]);
-    assert_eq!(errors(&summary, "closed"), 10, "{summary:#}");
-    assert_eq!(number(&summary, "/connections_opened"), 100);
+    for (fault, error, resets) in [("close/10", "closed", 0), ("reset/10", "reset", 11)] {
+        let summary = one_by_one(fault, 100, &[]);
+        assert_eq!(number(&summary, "/ok"), 100, "{fault}: {summary:#}");
+        // The 10th, 20th, ... that the server saw: 100 requests took 111.
+        assert_eq!(number(&summary, "/retried"), 11, "{fault}: {summary:#}");
+        assert_eq!(number(&summary, "/retried_after_reset"), resets, "{fault}");
+        // On a new connection it is an error.
+        let summary = one_by_one(fault, 100, &["--per-connection", "1"]);
+        assert_eq!(errors(&summary, error), 10, "{summary:#}");
+        assert_eq!(number(&summary, "/retried"), 0, "{summary:#}");
+        assert_eq!(number(&summary, "/connections_opened"), 100);
+    }
+    // It is asked again once.
+    let summary = one_by_one("reset/1", 20, &[]);
+    assert_eq!(errors(&summary, "reset"), 20, "{summary:#}");
+}
+
+/// Posted forms are not: the server may have taken them.
+#[test]
+fn a_post_is_not_sent_again() {
+    let mix = ["--mix", "full"];
+    for (fault, error) in [("close/10", "closed"), ("reset/10", "reset")] {
+        let summary = one_by_one(fault, 1000, &mix);
+        let (failed, retried) = (errors(&summary, error) as i64, number(&summary, "/retried"));
+        // 4.8 % are posted: some 5 of the 100 on which it ends the connection.
+        assert!((1..20).contains(&failed), "{summary:#}");
+        // Each that failed, or was sent again, is the server's tenth.
+        assert_eq!(failed + retried, (1000 + retried) / 10, "{summary:#}");
+    }
+}
+
+/// A reset in the middle of a reply is an error on any connection.
+#[test]
+fn a_reset_after_the_first_byte_is_an_error() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("http://{}/", listener.local_addr().expect("it has one"));
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            serve_and_reset(stream.expect("a connection"));
+        }
+    });
+    let summary = run(&url, &["-c", "1", "-n", "20", "--duration", "60s"]);
+    // The second on each connection.
+    assert_eq!(errors(&summary, "reset"), 10, "{summary:#}");
+    assert_eq!(number(&summary, "/retried"), 0, "{summary:#}");
+}
+
+/// Answers one request, and the next by half; what it then has not read makes its end a reset.
+fn serve_and_reset(mut stream: std::net::TcpStream) {
+    let mut buffer = [0; 4096];
+    let replies = [
+        "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nok\r\n",
+        "HTTP/1.1 200 OK\r\nContent-",
+    ];
+    for reply in replies {
+        if stream.read(&mut buffer).is_ok_and(|length| length > 0) {
+            stream.write_all(reply.as_bytes()).expect("it is there");
+        }
+    }
+    // The client has seen the half before the reset: that throws away what was not read.
+    std::thread::sleep(Duration::from_millis(20));
+    let linger = libc::linger {
+        l_onoff: 1,
+        l_linger: 0,
+    };
+    // SAFETY: the option is such a structure.
+    unsafe {
+        libc::setsockopt(
+            stream.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_LINGER,
+            (&raw const linger).cast(),
+            size_of::<libc::linger>() as libc::socklen_t,
+        )
+    };
 }
 
 #[test]
@@ -66,6 +136,66 @@ fn a_server_that_hangs_is_given_up() {
     let summary = one_by_one("hang/20", 40, &["--timeout", "300ms"]);
     assert_eq!(errors(&summary, "timeout"), 2, "{summary:#}");
     assert_eq!(number(&summary, "/ok"), 38);
+}
+
+/// One in four hangs: the median is known, and of the slowest quarter nothing is.
+#[test]
+fn percentiles_beside_timeouts_are_those_of_the_survivors() {
+    let (_server, url) = server(&["--service", "fixed:2ms", "--fault", "hang/4"]);
+    let rate = ["--rate", "100", "--gaps", "constant", "-c", "512"];
+    let times = ["--duration", "1s", "--timeout", "1500ms"];
+    let summary = run(&url, &[&rate[..], &times].concat());
+    let ok = number(&summary, "/ok");
+    assert_eq!(
+        (
+            number(&summary, "/requests"),
+            errors(&summary, "timeout") as i64
+        ),
+        (100, 100 - ok)
+    );
+    assert!((70..80).contains(&ok), "{summary:#}");
+    let all = &summary["latency_with_failures"];
+    // The 50th of 100 is the 50th of those that were answered, above their median.
+    let (with, without) = (
+        number(all, "/p50_ns"),
+        number(&summary, "/latency_from_intended/p50_ns"),
+    );
+    assert!(with >= without, "{summary:#}");
+    for unknown in ["p90_ns", "p95_ns", "p99_ns"] {
+        assert!(all[unknown].is_null(), "{all:#}");
+    }
+    let text = [&["run", &url, "--max-lateness", "1h"], &rate[..], &times].concat();
+    let text = String::from_utf8_lossy(&latlab(&text).stdout).into_owned();
+    assert!(text.contains("good requests alone. With the 2"), "{text}");
+    assert!(text.contains("p95 not known, p99 not known"), "{text}");
+    let (_server, url) = server(&[]);
+    let summary = run(&url, &["-n", "10", "--duration", "30s"]);
+    assert!(summary["latency_with_failures"].is_null());
+}
+
+/// A message that a run is not valid says which run of which server.
+#[test]
+fn messages_of_procedures_name_the_server_and_the_load() {
+    let place = tempfile::tempdir().expect("a directory");
+    let (_server, url) = server(&[]);
+    let output = place.path().join("profile").display().to_string();
+    let loads = ["--capacity", "200", "--loads", "0.25,0.5", "--repeats", "1"];
+    let all = [
+        "profile",
+        &url,
+        "--max-lateness",
+        "0s",
+        "--duration",
+        "500ms",
+        "--warmup",
+        "100ms",
+    ];
+    let output = latlab(&[&all[..], &loads, &["-o", &output]].concat());
+    let said = String::from_utf8_lossy(&output.stderr);
+    for load in ["0.25", "0.5"] {
+        let named = format!("NOT VALID: {url}, load {load}: the generator was late");
+        assert!(said.contains(&named), "{said}");
+    }
 }
 
 #[test]

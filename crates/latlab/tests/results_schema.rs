@@ -25,7 +25,7 @@ fn results() -> Vec<Value> {
     let once = [&short[..], &["--repeats", "1"]].concat();
     let twice = [&short[..], &["--repeats", "2"]].concat();
     let commands = [
-        [&["run", "programmed", "--rate", "200"], &short[..]].concat(),
+        [&["run", "programmed", "--rate", "100,300"], &short[..]].concat(),
         [&["capacity", "programmed"], &once[..]].concat(),
         [
             &[

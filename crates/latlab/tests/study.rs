@@ -6,10 +6,11 @@ mod support;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use serde_json::{json, Value};
 use support::schema::{errors, Schemas};
-use support::{latlab, LATLAB};
+use support::{files, latlab, LATLAB};
 
 /// Why it cannot be done here, if so. Not captured by the test harness, so that `scripts/test` can name it.
 fn skipped(test: &str) -> bool {
@@ -285,6 +286,7 @@ fn an_interrupted_study_takes_everything_down() {
         (libc::SIGINT, "capacity"),
         (libc::SIGTERM, "filling"),
         (libc::SIGKILL, "capacity"),
+        (libc::SIGKILL, "filling"),
     ] {
         let place = place();
         let mut child = Command::new(LATLAB)
@@ -312,8 +314,15 @@ fn an_interrupted_study_takes_everything_down() {
         if signal == libc::SIGKILL {
             assert_ne!(left(pid, place.path()), Vec::<String>::new());
             let place_of = place.path().display().to_string();
-            let recovered = latlab(&["recover", "--place", &place_of]);
-            let said = String::from_utf8_lossy(&recovered.stdout);
+            let files = files(place.path());
+            let next = ["run", "programmed", "--files", &files, "-n", "1"];
+            let recovered = match at {
+                "capacity" => latlab(&["recover", "--place", &place_of]),
+                // So does the next one that starts a server.
+                _ => latlab(&next),
+            };
+            let said = [recovered.stdout, recovered.stderr].concat();
+            let said = String::from_utf8_lossy(&said);
             let disk = format!("took down the disk study-{pid}, which a killed latlab had left");
             assert!(said.contains(&disk), "{said}");
             assert_eq!(left(pid, place.path()), Vec::<String>::new(), "{said}");
@@ -326,6 +335,57 @@ fn an_interrupted_study_takes_everything_down() {
         assert_eq!(status.code(), Some(125), "{rest}");
         assert!(rest.contains("interrupted"), "{rest}");
     }
+}
+
+/// What is whole is printed and kept, and the status says that it is not all of it.
+#[test]
+fn an_interrupted_study_keeps_what_is_whole() {
+    if skipped("an_interrupted_study_keeps_what_is_whole") {
+        return;
+    }
+    let place = place();
+    let whole = ["--no-record", "--format", "json"].map(String::from);
+    let mut child = Command::new(LATLAB)
+        .args(arguments(place.path()))
+        .args(whole)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("latlab runs");
+    let pid = child.id();
+    // All of the first server, and one of two loads of the second.
+    let first = place.path().join("study/apache-event/load-0.500-1.parquet");
+    while !first.exists() && child.try_wait().expect("a state").is_none() {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    // SAFETY: numbers only; the process is this test's own.
+    assert_eq!(unsafe { libc::kill(pid as i32, libc::SIGINT) }, 0);
+    let output = child.wait_with_output().expect("it ends");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(left(pid, place.path()), Vec::<String>::new());
+    if stderr.contains("cannot confine") {
+        debox_skipped::skipped(&format!(
+            "an_interrupted_study_keeps_what_is_whole: {stderr}"
+        ));
+        return;
+    }
+    assert_eq!(output.status.code(), Some(3), "{stderr}");
+    assert!(stderr.contains("interrupted"), "{stderr}");
+    let printed: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let kept = std::fs::read_to_string(place.path().join("study/study.json")).expect("it is kept");
+    let kept: Value = serde_json::from_str(&kept).expect("JSON");
+    assert_eq!(printed, kept);
+    let schemas = Schemas::all();
+    let schema = schemas.named("latlab-study-1.json");
+    assert_eq!(
+        errors(&schemas.validator(schema), &kept),
+        Vec::<String>::new()
+    );
+    assert_eq!(kept["interrupted"], true);
+    let loads = |server: usize| kept["servers"][server]["loads"].as_array().map(Vec::len);
+    assert_eq!((loads(0), loads(1)), (Some(2), Some(1)));
+    assert!(place.path().join("study/study.md").exists());
 }
 
 #[test]

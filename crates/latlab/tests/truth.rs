@@ -172,6 +172,159 @@ fn rates_beyond_capacity_queue_and_nothing_is_left_out() {
     assert!(number(&summary, "/latency_from_intended/max_ns") >= 1000 * MS);
 }
 
+/// A difference is shown by what chance does not show in more than 5 % of all tables: six repeats that agree.
+#[test]
+fn a_difference_is_shown_with_an_error_rate_for_the_whole_table() {
+    let (_a, a) = server(&["--service", "fixed:5ms"]);
+    let (_b, b) = server(&["--service", "fixed:20ms"]);
+    let compare = |repeats: &str, format: &str| {
+        let times = [
+            "--duration",
+            "400ms",
+            "--warmup",
+            "100ms",
+            "--max-lateness",
+            "1h",
+        ];
+        let of = [
+            "compare",
+            &a,
+            &b,
+            "-c",
+            "4",
+            "--repeats",
+            repeats,
+            "--format",
+            format,
+        ];
+        let output = latlab(&[&of[..], &times].concat());
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let result: Value = serde_json::from_str(&compare("6", "json")).expect("JSON");
+    assert_eq!(result["error_rate"], 0.05);
+    let measures = result["measures"].as_array().expect("a list");
+    assert_eq!(measures.len(), 5);
+    let find = |name: &str| {
+        measures
+            .iter()
+            .find(|one| one["measure"] == name)
+            .expect("it")
+    };
+    for name in ["throughput_rps", "mean_ns", "p50_ns"] {
+        let one = find(name);
+        assert_eq!(
+            (&one["differs"], &one["difference_shown"]),
+            (&true.into(), &true.into())
+        );
+        assert!(
+            one["p_value"].as_f64().is_some_and(|p| p <= 0.05),
+            "{one:#}"
+        );
+    }
+    // Five that agree are one of 16 ways.
+    let text = compare("5", "text");
+    assert_eq!(text.matches("no difference shown").count(), 5, "{text}");
+    assert!(text.contains("by 5 repeats: 6 are needed"), "{text}");
+}
+
+/// Each step has a row of its own, and it says what the rows of its time do, by the nearest rank.
+#[test]
+fn each_step_of_a_rate_is_by_itself() {
+    let place = tempfile::tempdir().expect("a directory");
+    let rows = place.path().join("rows.parquet");
+    let output = rows.display().to_string();
+    // 200 requests/s can be served: they queue in the last step alone.
+    let (_server, url) = server(&["--service", "fixed:5ms", "--serial"]);
+    let more = [
+        "--rate",
+        "20,50,400",
+        "--gaps",
+        "constant",
+        "--duration",
+        "3s",
+    ];
+    let more = [
+        &more[..],
+        &[
+            "--warmup",
+            "500ms",
+            "-c",
+            "16",
+            "--timeout",
+            "5s",
+            "-o",
+            &output,
+        ],
+    ]
+    .concat();
+    let summary = run(&url, &more);
+    let steps = summary["steps"].as_array().expect("steps");
+    let analyzed = latlab(&["analyze", &output, "--format", "json"]);
+    let analyzed: Value = serde_json::from_slice(&analyzed.stdout).expect("JSON");
+    let (intended, ends) = (column(&rows, "intended_ns"), column(&rows, "end_ns"));
+    // Half of the first second is warm-up.
+    let expected = [
+        (20.0, 500, 1000, 10),
+        (50.0, 1000, 2000, 50),
+        (400.0, 2000, 3000, 400),
+    ];
+    assert_eq!(steps.len(), expected.len(), "{summary:#}");
+    for (index, (rps, begin_ms, end_ms, requests)) in expected.into_iter().enumerate() {
+        let (step, of_rows) = (&steps[index], &analyzed["steps"][index]);
+        assert_eq!(
+            (number(step, "/requests"), number(step, "/ok")),
+            (requests, requests)
+        );
+        assert_eq!(number(of_rows, "/requests"), requests, "{of_rows:#}");
+        for step in [step, of_rows] {
+            assert_eq!(step["offered_rps"].as_f64(), Some(rps), "{step:#}");
+            assert_eq!(number(step, "/begin_ns"), begin_ms * MS);
+            assert_eq!(number(step, "/end_ns"), end_ms * MS);
+        }
+        let within = begin_ms * MS..end_ms * MS;
+        let mut its: Vec<i64> = (0..ends.len())
+            .filter(|row| within.contains(&intended[*row]))
+            .map(|row| ends[row] - intended[row])
+            .collect();
+        its.sort_unstable();
+        for (percent, ours, theirs) in [(50, "p50", "p50"), (95, "p95", "p95"), (99, "p99", "p99")]
+        {
+            let rank = (its.len() * percent).div_ceil(100) - 1;
+            assert_eq!(
+                number(of_rows, &format!("/percentiles/{theirs}")),
+                its[rank],
+                "{of_rows:#}"
+            );
+            let found = number(step, &format!("/latency_from_intended/{ours}_ns"));
+            // The summary's are from a histogram.
+            let off = (found - its[rank]).abs() as f64 / its[rank] as f64;
+            assert!(off < 2e-3, "{found} and {}", its[rank]);
+        }
+        let ended = ends.iter().filter(|end| within.contains(end)).count() as f64;
+        let seconds = (end_ms - begin_ms) as f64 / 1e3;
+        let served = step["throughput_rps"].as_f64().expect("a number");
+        assert!((served - ended / seconds).abs() < 1e-6, "{step:#}");
+    }
+    let median = |index: usize| number(&steps[index], "/latency_from_intended/p50_ns");
+    assert!(median(2) > 100 * MS && median(1) < 100 * MS, "{summary:#}");
+    // In words, too.
+    let text = [&["run", &url, "--max-lateness", "1h"], &more[..]].concat();
+    let text = String::from_utf8_lossy(&latlab(&text).stdout).into_owned();
+    assert!(
+        text.contains("20, then 50, then 400 requests/s offered"),
+        "{text}"
+    );
+    assert!(
+        text.lines()
+            .any(|line| line.trim_start().starts_with("400 ")),
+        "{text}"
+    );
+    let text = String::from_utf8_lossy(&latlab(&["analyze", &output]).stdout).into_owned();
+    assert!(text.contains("Latency by step of the rate"), "{text}");
+    // One rate has no steps.
+    assert!(run(&url, &["--rate", "50", "-d", "500ms"])["steps"].is_null());
+}
+
 #[test]
 fn processes_share_the_work_and_their_rows_merge() {
     let place = tempfile::tempdir().expect("a directory");
@@ -282,6 +435,24 @@ fn logs_lists_and_sizes_are_asked_for() {
         (number(&summary, "/ok"), errors(&summary, "status")),
         (20, 10)
     );
+    assert_eq!(summary["statuses"], serde_json::json!({"404": 10}));
+    let text = latlab(&[
+        "run",
+        &url,
+        "--urls",
+        &urls,
+        "-n",
+        "30",
+        "-c",
+        "1",
+        "--max-lateness",
+        "1h",
+    ]);
+    let text = String::from_utf8_lossy(&text.stdout);
+    assert!(
+        text.contains("Errors: status 10 (by status: 404: 10)"),
+        "{text}"
+    );
     let sizes = write("sizes", "1K 9\n900K 1\n");
     let summary = run(
         &url,
@@ -389,6 +560,12 @@ fn connections_conform_as_far_as_the_server_is_fast_enough() {
             "json",
         ]);
         let result: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        // 900 KiB take 18.4 s at 400,000 bits/s, and these runs 3.5.
+        let why = result["too_short"].as_str().expect("a reason");
+        assert!(why.contains("3.5 s") && why.contains("18.4 s"), "{why}");
+        assert_eq!(output.status.code(), Some(3));
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains("too short to be believed"), "{said}");
         (number(&result, "/score"), result["at_least"] == true)
     };
     assert_eq!(conform("by-size:40ms"), (0, false));

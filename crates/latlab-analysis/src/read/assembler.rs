@@ -6,7 +6,7 @@ use anyhow::{bail, ensure, Context, Result};
 
 use super::columns::{plain, Columns};
 use super::quantity::{number, short, time, whole, SizeUnit, TimeUnit};
-use crate::request::{Request, Run, Unit};
+use crate::request::{Request, Run, Unit, REQUESTS_MAX};
 
 /// Makes requests of rows.
 #[derive(Debug)]
@@ -39,6 +39,11 @@ impl Assembler {
     pub fn add<'a>(&mut self, cell: impl Fn(usize) -> Option<Cow<'a, str>>) -> Result<()> {
         let filled = |place: usize| cell(place).filter(|text| !text.trim().is_empty());
         let column = |name: &str| format!("in the column `{}`", short(name));
+        // A request that failed used its connection, too.
+        let connection = match self.columns.connection.and_then(filled) {
+            Some(name) => self.connection(name)?,
+            None => 0,
+        };
         if let Some(error) = self.columns.error.and_then(filled) {
             match self.run.format {
                 "vegeta" => self.run.fail(&without_addresses(&error)),
@@ -91,27 +96,28 @@ impl Assembler {
             },
             None => 0,
         };
-        let connection = match self.columns.connection.and_then(filled) {
-            Some(name) => {
-                let next = self.connections.len() as u32;
-                match self.connections.get(name.as_ref()) {
-                    Some(number) => *number,
-                    None => {
-                        self.connections.insert(name.into_owned(), next);
-                        next
-                    }
-                }
-            }
-            None => 0,
-        };
         self.run.push(Request {
             begin_ns,
             sent_ns: begin_ns,
             latency,
             size,
             connection,
+            step: 0,
             is_warm_up: false,
         })
+    }
+
+    fn connection(&mut self, name: Cow<'_, str>) -> Result<u32> {
+        let next = self.connections.len() as u32;
+        if let Some(number) = self.connections.get(name.as_ref()) {
+            return Ok(*number);
+        }
+        ensure!(
+            self.connections.len() < REQUESTS_MAX,
+            "it has more than {REQUESTS_MAX} connections, and no more are taken at once"
+        );
+        self.connections.insert(name.into_owned(), next);
+        Ok(next)
     }
 
     fn latency(&mut self, text: &str) -> Result<u64> {
@@ -121,7 +127,11 @@ impl Assembler {
             *self.has_unit.get_or_insert(unit.is_some()) == unit.is_some(),
             "some have a unit and some have none: say which it is with --latency-unit"
         );
-        whole(value * unit.map_or(Unit::Unstated.ticks(), TimeUnit::ns))
+        match unit {
+            Some(unit) => whole(value * unit.ns()),
+            // All of its digits, until the unit is known.
+            None => Ok(value.to_bits()),
+        }
     }
 
     /// In ns since the first one.
@@ -151,16 +161,50 @@ impl Assembler {
         i64::try_from(absolute - first).context("times are too far from each other")
     }
 
-    pub fn finish(mut self) -> Run {
+    /// Finds the unit of latencies that have none by their median.
+    fn find_unit(&mut self) -> Result<()> {
         let run = &mut self.run;
-        if self.has_unit == Some(false) {
+        // Bits of numbers that are not negative are in their order.
+        let mut bits: Vec<u64> = run.requests.iter().map(|request| request.latency).collect();
+        let middle = bits.len() / 2;
+        let median = match bits.is_empty() {
+            true => 0.0,
+            false => f64::from_bits(*bits.select_nth_unstable(middle).1),
+        };
+        let column = short(&self.columns.latency.name);
+        if median == 0.0 {
             run.unit = Unit::Unstated;
             run.caveats.push(format!(
-                "The file does not say what unit `{}` is in, so latencies are in whatever that is: \
-                 --latency-unit says it.",
-                short(&self.columns.latency.name)
+                "The file does not say what unit `{column}` is in, and most latencies are 0, so they are as the file \
+                 has them: --latency-unit says it."
+            ));
+        } else {
+            let unit = TimeUnit::by_magnitude(median);
+            run.unit_by_magnitude = Some(unit);
+            run.caveats.push(format!(
+                "The file does not say what unit `{column}` is in. By the magnitude of its values it is taken for {}, \
+                 with which the median latency is {}: if it is another, --latency-unit says it.",
+                unit.name(),
+                debox_report::units::time((median * unit.ns()) as u64)
             ));
         }
+        let ticks = match run.unit_by_magnitude {
+            Some(unit) => unit.ns(),
+            None => run.unit.ticks(),
+        };
+        for request in &mut run.requests {
+            let value = f64::from_bits(request.latency);
+            request.latency =
+                whole(value * ticks).with_context(|| format!("in the column `{column}`"))?;
+        }
+        Ok(())
+    }
+
+    pub fn finish(mut self) -> Result<Run> {
+        if self.has_unit == Some(false) {
+            self.find_unit()?;
+        }
+        let run = &mut self.run;
         match &self.columns.size {
             None => run.caveats.push(
                 "The file has no sizes: without them there is neither service inversion nor a breakdown \
@@ -193,7 +237,8 @@ impl Assembler {
             }
         }
         run.has_connections = self.columns.connection.is_some();
-        self.run
+        run.connections_used = self.connections.len() as u64;
+        Ok(self.run)
     }
 }
 

@@ -60,7 +60,7 @@ pub fn read(path: PathBuf, mut input: impl BufRead, options: &Options) -> Result
             .with_context(|| format!("line {}", records.line))?;
         is_row = records.next()?;
     }
-    Ok(rows.finish())
+    rows.finish()
 }
 
 /// Records one by one; csv-core knows the syntax, and buffers are the caller's.

@@ -48,7 +48,7 @@ pub fn read(path: PathBuf, mut input: impl BufRead, options: &Options) -> Result
         }
     }
     Ok(match rows {
-        Some((rows, _)) => rows.finish(),
+        Some((rows, _)) => rows.finish()?,
         None => Run::new(path, "ndjson"),
     })
 }

@@ -175,6 +175,7 @@ impl Row {
             latency: whole((end - begin) * 1e9)?,
             size: u64::try_from(size).unwrap_or(Request::NO_SIZE),
             connection: 0,
+            step: 0,
             is_warm_up: false,
         })
     }

@@ -10,11 +10,11 @@ use debox_history::careful::{carefully, check_pages, Careful};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::arrow::ProjectionMask;
 use parquet::file::metadata::KeyValue;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Options;
-use crate::request::{Basis, Mode, Request, Run, LOADS};
-use crate::rows::{schema, Meta, SCHEMA};
+use crate::request::{Basis, Mode, Request, Run, LOADS, REQUESTS_MAX};
+use crate::rows::{schema, Meta, Step, SCHEMA};
 
 const COLUMNS: &[&str] = &[
     "intended_ns",
@@ -27,8 +27,10 @@ const COLUMNS: &[&str] = &[
     "connection",
     "process",
     "error",
+    "local_port",
 ];
 const BATCH_ROWS: usize = 8192;
+const STEPS_MAX: usize = 1000;
 
 pub fn read(path: &Path, options: &Options) -> Result<Run> {
     ensure!(
@@ -64,13 +66,24 @@ pub fn read(path: &Path, options: &Options) -> Result<Run> {
         warm_up_ns: meta.warmup_ns.unwrap_or(i64::MIN),
         run: Run::new(path.to_path_buf(), SCHEMA),
         connections: FxHashMap::default(),
+        used: FxHashSet::default(),
+        last_end_ns: FxHashMap::default(),
+        steps: meta.steps.clone().unwrap_or_default(),
         row: 0,
         warm_up_failed: 0,
     };
+    ensure!(
+        rows.steps.len() <= STEPS_MAX,
+        "it has more than {STEPS_MAX} steps of the rate"
+    );
+    rows.run.failed_in_steps = vec![0; rows.steps.len()];
     for batch in Careful::new(reader) {
         rows.add(&batch?)?;
     }
     let mut run = rows.run;
+    // In a closed loop each client has one, if it ever got it.
+    let clients = meta.connections.filter(|_| meta.mode == Mode::Closed);
+    run.connections_used = (rows.used.len() as u64).max(clients.unwrap_or(0));
     if rows.warm_up_failed > 0 {
         let failed = rows.warm_up_failed;
         run.caveats
@@ -142,6 +155,12 @@ struct Rows {
     run: Run,
     /// Processes count their connections each for themselves.
     connections: FxHashMap<(u16, u32), u32>,
+    /// Those that were in use in the measured time.
+    used: FxHashSet<(u16, u32)>,
+    /// When the last answered request of each process ended: rows are in the order in which they ended,
+    /// and of those that failed it is not known when.
+    last_end_ns: FxHashMap<u16, i64>,
+    steps: Vec<Step>,
     row: u64,
     warm_up_failed: u64,
 }
@@ -157,12 +176,36 @@ fn numbers<'a, T: ArrowPrimitiveType>(
 }
 
 impl Rows {
-    fn fail(&mut self, is_warm_up: bool, reason: &str) {
-        if is_warm_up {
+    fn fail(&mut self, intended_ns: i64, reason: &str) {
+        if intended_ns < self.warm_up_ns {
             self.warm_up_failed += 1;
-        } else {
-            self.run.fail(reason);
+            return;
         }
+        self.run.fail(reason);
+        let step = self.step(intended_ns);
+        if let Some(failed) = self.run.failed_in_steps.get_mut(step) {
+            *failed += 1;
+        }
+    }
+
+    /// Which of the steps begins last before this.
+    fn step(&self, intended_ns: i64) -> usize {
+        let begun = self
+            .steps
+            .partition_point(|step| step.begin_ns <= intended_ns);
+        begun.saturating_sub(1)
+    }
+
+    /// Whether its connection was in use in the measured time: it was to start then, or was under way.
+    fn use_connection(&mut self, key: (u16, u32), intended_ns: i64, over_ns: i64) -> Result<()> {
+        if intended_ns >= self.warm_up_ns || over_ns >= self.warm_up_ns {
+            self.used.insert(key);
+            ensure!(
+                self.used.len() <= REQUESTS_MAX,
+                "it has more than {REQUESTS_MAX} connections, and no more are taken at once"
+            );
+        }
+        Ok(())
     }
 
     fn add(&mut self, batch: &RecordBatch) -> Result<()> {
@@ -175,6 +218,7 @@ impl Rows {
         let status = numbers::<UInt16Type>(batch, "status")?;
         let connection = numbers::<UInt32Type>(batch, "connection")?;
         let process = numbers::<UInt16Type>(batch, "process")?;
+        let local_port = numbers::<UInt16Type>(batch, "local_port")?;
         let error = batch
             .column_by_name("error")
             .context("the column error is missing")?;
@@ -187,15 +231,25 @@ impl Rows {
             self.row += 1;
             let is_warm_up = intended.value(row) < self.warm_up_ns;
             let code = status.value(row);
+            let key = (process.value(row), connection.value(row));
+            let last_end_ns = self.last_end_ns.entry(key.0).or_insert(i64::MIN);
+            if end.is_valid(row) {
+                *last_end_ns = end.value(row).max(*last_end_ns);
+            }
+            let over_ns = start.value(row).max(*last_end_ns);
+            // Without a port there was no connection.
+            if local_port.value(row) != 0 {
+                self.use_connection(key, intended.value(row), over_ns)?;
+            }
             if error.is_valid(row) {
                 match error.value(row) {
-                    "status" => self.fail(is_warm_up, &format!("status {code}")),
-                    reason => self.fail(is_warm_up, reason),
+                    "status" => self.fail(intended.value(row), &format!("status {code}")),
+                    reason => self.fail(intended.value(row), reason),
                 }
                 continue;
             }
             if code != 0 && !(200..400).contains(&code) {
-                self.fail(is_warm_up, &format!("status {code}"));
+                self.fail(intended.value(row), &format!("status {code}"));
                 continue;
             }
             let last = match self.basis {
@@ -203,7 +257,7 @@ impl Rows {
                 _ => end,
             };
             if last.is_null(row) {
-                self.fail(is_warm_up, "no answer by the end of the run");
+                self.fail(intended.value(row), "no answer by the end of the run");
                 continue;
             }
             let begin_ns = match self.basis {
@@ -215,7 +269,6 @@ impl Rows {
                 bail!("it is damaged: request {} ends before it begins", self.row);
             };
             let next = self.connections.len() as u32;
-            let key = (process.value(row), connection.value(row));
             let size = [size.value(row), received.value(row)]
                 .into_iter()
                 .find_map(|size| u64::try_from(size).ok());
@@ -225,6 +278,7 @@ impl Rows {
                 latency,
                 size: size.unwrap_or(Request::NO_SIZE),
                 connection: *self.connections.entry(key).or_insert(next),
+                step: self.step(intended.value(row)) as u16,
                 is_warm_up,
             })?;
         }

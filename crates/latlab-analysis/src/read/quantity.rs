@@ -20,6 +20,27 @@ impl TimeUnit {
         }
     }
 
+    /// As it is given to `--latency-unit`.
+    pub fn name(self) -> &'static str {
+        match self {
+            TimeUnit::Ns => "ns",
+            TimeUnit::Us => "us",
+            TimeUnit::Ms => "ms",
+            TimeUnit::S => "s",
+        }
+    }
+
+    /// The unit in which such a median latency is between 0.3 and 300 ms, as most of those of servers are;
+    /// of the longest and the shortest unit, what is beyond.
+    pub fn by_magnitude(median: f64) -> TimeUnit {
+        match median {
+            _ if median < 0.3 => TimeUnit::S,
+            _ if median < 300.0 => TimeUnit::Ms,
+            _ if median < 300_000.0 => TimeUnit::Us,
+            _ => TimeUnit::Ns,
+        }
+    }
+
     pub fn named(name: &str) -> Option<TimeUnit> {
         Some(match name {
             "ns" | "nanos" | "nanosec" | "nanoseconds" => TimeUnit::Ns,
@@ -128,6 +149,17 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn a_median_of_40_ms_has_the_same_unit_however_it_is_written() {
+        let units = [TimeUnit::S, TimeUnit::Ms, TimeUnit::Us, TimeUnit::Ns];
+        for unit in units {
+            for ms in [0.31, 40.0, 299.0] {
+                assert_eq!(TimeUnit::by_magnitude(ms * 1e6 / unit.ns()), unit, "{ms}");
+            }
+            assert_eq!(TimeUnit::named(unit.name()), Some(unit));
+        }
+    }
 
     #[test]
     fn times_may_have_a_unit() {

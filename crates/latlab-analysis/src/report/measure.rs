@@ -2,12 +2,15 @@
 
 use anyhow::{ensure, Result};
 
+use super::steps::steps;
 use super::{Bounds, Corrected, Intervals, Inversion, Number, RunReport};
 use crate::deciles::{deciles, series};
-use crate::fairness::Jain;
+use crate::fairness::{Connections, Jain};
 use crate::ideal::Load;
+use crate::in_flight::InFlight;
 use crate::intervals::{self, Draws, Interval, CONFIDENCE, LEFT_OUT};
 use crate::inversion::Order;
+use crate::read::TimeUnit;
 use crate::request::{Basis, Mode, Request, Run};
 use crate::rows::Lateness;
 use crate::stats::{self, Latency, Percentiles};
@@ -61,6 +64,7 @@ pub fn measure(run: &Run, settings: &Settings) -> Result<Measured> {
     let mut caveats = run.caveats.clone();
     let percentiles = stats::percentiles(&sorted);
     tell_failures(run, &sorted, &mut caveats);
+    tell_steps(run, &mut caveats);
 
     // Where sizes are known.
     let sized: Vec<(u64, u64)> = by_latency
@@ -98,16 +102,22 @@ pub fn measure(run: &Run, settings: &Settings) -> Result<Measured> {
         .filter(|s| *s > 0.0);
     let bytes: f64 = sized.iter().map(|response| response.0 as f64).sum();
     let meta = run.meta.as_ref();
+    let connections = run
+        .has_connections
+        .then(|| Connections::of(&scored, run.connections_used));
     tell_generator(run, percentiles[1], &mut caveats);
     let report = RunReport {
         name: run.name(),
         format: run.format,
         unit: run.unit,
+        unit_by_magnitude: run.unit_by_magnitude.map(TimeUnit::name),
         latency_from: run.basis,
         mode: run.mode,
         load,
         offered_rps: run.offered_rps,
         connections: meta.and_then(|meta| meta.connections),
+        connections_used: connections.map(|connections| connections.used),
+        connections_unserved: connections.map(|connections| connections.unserved),
         data_set_bytes: run.data_set_bytes,
         requests: scored.len() as u64,
         failed: run.failed.clone(),
@@ -120,6 +130,7 @@ pub fn measure(run: &Run, settings: &Settings) -> Result<Measured> {
             .map(|seconds| bytes / seconds),
         latency: Latency::of(&sorted, unit),
         percentiles: Percentiles::from(percentiles.map(|ticks| Number(ticks as f64 / unit))),
+        steps: steps(run, &scored),
         intervals: Intervals {
             confidence: CONFIDENCE,
             mean: bounds(intervals::of_mean(draws.as_ref())),
@@ -131,7 +142,7 @@ pub fn measure(run: &Run, settings: &Settings) -> Result<Measured> {
         inversion: inversion
             .as_ref()
             .map(|(_, inversion, _)| inversion.clone()),
-        jain: Jain::of(&scored, run.has_connections),
+        jain: Jain::of(&scored, connections),
         series,
         deciles,
         cdf: stats::cdf(&sorted, unit),
@@ -328,6 +339,16 @@ fn ideal(
     }
 }
 
+fn tell_steps(run: &Run, caveats: &mut Vec<String>) {
+    let steps = run.meta.as_ref().and_then(|meta| meta.steps.as_ref());
+    if let Some(steps) = steps {
+        caveats.push(format!(
+            "The rate has {} steps: all figures but those by step are of all of them together.",
+            steps.len()
+        ));
+    }
+}
+
 fn tell_failures(run: &Run, sorted: &[u64], caveats: &mut Vec<String>) {
     let failed: u64 = run.failed.values().sum();
     if failed == 0 {
@@ -356,6 +377,7 @@ fn tell_generator(run: &Run, median: u64, caveats: &mut Vec<String>) {
     if let Some(why) = &meta.refused {
         caveats.insert(0, format!("These figures are not the server's: {why}"));
     }
+    caveats.extend(meta.in_flight.iter().flat_map(InFlight::warnings));
     let late = |late: Option<Lateness>, what: &str| {
         let ns = late.map_or(0, |late| u64::try_from(late.p99_ns).unwrap_or(0));
         // A tenth of what is measured.

@@ -21,25 +21,61 @@ fn the_worked_example_of_the_paper() {
     assert!(text.contains("0.333") && text.contains("30.0 ms"), "{text}");
 }
 
+/// The same latencies, to the nanosecond, in each unit and without its name.
 #[test]
-fn a_file_without_units_is_told_in_its_own() {
+fn a_unit_that_is_not_named_is_found_by_magnitude() {
     let place = Place::new();
+    let written = [
+        ("s", ["0.012345678", "0.000345679", "0.040000001"]),
+        ("ms", ["12.345678", "0.345679", "40.000001"]),
+        ("us", ["12345.678", "345.679", "40000.001"]),
+        ("ns", ["12345678", "345679", "40000001"]),
+    ];
+    for (unit, values) in written {
+        let rows = values.map(|value| format!("10,{value}\n")).concat();
+        let path = place.file("plain.csv", format!("size,latency\n{rows}"));
+        let found = json(&path, &[]);
+        assert_eq!(
+            (&found["unit"], &found["unit_by_magnitude"]),
+            (&json!("ns"), &json!(unit))
+        );
+        let exact = (
+            &found["latency"]["min"],
+            &found["percentiles"]["p50"],
+            &found["latency"]["max"],
+        );
+        assert_eq!(
+            exact,
+            (&json!(345_679), &json!(12_345_678), &json!(40_000_001)),
+            "{unit}"
+        );
+        let caveat = found["caveats"][0].as_str().expect("a caveat");
+        assert!(caveat.contains(&format!("taken for {unit},")), "{caveat}");
+        assert!(
+            caveat.contains("12.3 ms") && caveat.contains("--latency-unit"),
+            "{caveat}"
+        );
+    }
+    // Who says it is believed.
     let path = place.file("plain.csv", "size;latency\n10;0.5\n20;0.25\n");
-    let found = json(&path, &[]);
-    assert_eq!(
-        (&found["unit"], &found["percentiles"]["p50"]),
-        (&json!("unstated"), &json!(0.25))
-    );
-    assert_eq!(found["service_inversion"], 1.0);
-    assert!(found["caveats"][0]
-        .as_str()
-        .expect("a caveat")
-        .contains("--latency-unit"));
     let found = json(&path, &["--latency-unit", "s"]);
     assert_eq!(
-        (&found["unit"], &found["percentiles"]["p50"]),
-        (&json!("ns"), &json!(250_000_000))
+        (&found["unit"], &found["unit_by_magnitude"]),
+        (&json!("ns"), &json!(null))
     );
+    assert_eq!(found["percentiles"]["p50"], 250_000_000);
+    assert_eq!(found["service_inversion"], 1.0);
+    // Of zeroes the magnitude says nothing; what else there is keeps its digits.
+    let path = place.file("zero.csv", "size,latency\n10,0\n20,0\n20,0.25\n");
+    let found = json(&path, &[]);
+    assert_eq!(
+        (&found["unit"], &found["unit_by_magnitude"]),
+        (&json!("unstated"), &json!(null))
+    );
+    assert_eq!(found["latency"]["max"], 0.25);
+    let path = place.file("far.csv", "size,latency\n10,1\n20,1\n20,1e300\n");
+    let error = run(&path, &[]).expect_err("centuries");
+    assert!(error.contains("in the column `latency`"), "{error}");
 }
 
 #[test]
@@ -245,6 +281,76 @@ fn parquet_of_latlab() {
             > 0.6
     );
     assert_eq!(found["deciles"][0]["series"], json!([1.0, 0.0, 0.0, 0.0]));
+}
+
+/// Ten requests on connection 0 and ten on 1. Six more were in use and got nothing done: Jain's index is
+/// (10 + 10)² / (8 * (10² + 10²)) = 0.25. One that was over before the measured time, and attempts
+/// that never became a connection, are not among them.
+#[test]
+fn connections_that_got_nothing_done_count_in_jains_index() {
+    let place = Place::new();
+    let path = place.path("starved.parquet");
+    let on = |connection: u32, start_ns: i64| Row {
+        connection,
+        ..Row::new(start_ns, 5, 10)
+    };
+    let failed = |connection: u32, start_ns: i64, error: &'static str| Row {
+        end_ns: None,
+        error: Some(error),
+        ..on(connection, start_ns)
+    };
+    // The warm-up: 9 is over, and fails, before it ends; 2 is answered after it.
+    let mut rows = vec![on(0, 10), on(9, 20), failed(9, 30, "reset")];
+    rows.push(Row {
+        end_ns: Some(1_100),
+        ..on(2, 900)
+    });
+    rows.extend((0..20).map(|at| on(at % 2, 2_000 + i64::from(at) * 10)));
+    // These began in the warm-up, and were given up when all others had ended; 5 to 7 began later.
+    rows.extend((3..5).map(|connection| failed(connection, 50, "timeout")));
+    rows.extend((5..8).map(|connection| failed(connection, 2_500, "timeout")));
+    let open = meta(json!({"warmup_ns": 1_000, "mode": "open"}));
+    parquet(&path, &open, &rows);
+    let found = json(&path, &[]);
+    assert_eq!(found["requests"], 20);
+    assert_eq!(
+        (&found["connections_used"], &found["connections_unserved"]),
+        (&json!(8), &json!(6))
+    );
+    assert_eq!(found["jain"]["per_connection"], 0.25);
+    let text = run(&path, &[]).expect("figures").replace("\n  ", " ");
+    assert!(
+        text.contains("0.250 over 8 connections, 6 of them without an answer,"),
+        "{text}"
+    );
+    // Without a port there was no connection.
+    rows.extend((20..30).map(|attempt| Row {
+        local_port: 0,
+        ..failed(attempt, 2_600, "refused")
+    }));
+    parquet(&path, &open, &rows);
+    assert_eq!(json(&path, &[])["connections_used"], 8);
+    // A closed loop has as many as it was told to; two of these never got one.
+    let closed = meta(json!({"warmup_ns": 1_000, "mode": "closed", "connections": 10}));
+    parquet(&path, &closed, &rows);
+    let found = json(&path, &[]);
+    assert_eq!(found["connections_unserved"], 8);
+    assert_eq!(found["jain"]["per_connection"], 0.2);
+    let huge = meta(json!({"warmup_ns": 1_000, "mode": "closed", "connections": u64::MAX}));
+    parquet(&path, &huge, &rows);
+    assert_eq!(json(&path, &[])["requests"], 20);
+    // Of other tools, too.
+    let lines = [
+        "connection,latency_us,bytes,status",
+        "a,10,5,200",
+        "b,10,5,500",
+        "a,10,5,200",
+        "c,10,5,200",
+    ];
+    let found = json(&place.file("t.csv", lines.join("\n")), &[]);
+    assert_eq!(found["connections_unserved"], 1, "{found:#}");
+    // (2 + 1)² / (3 * (4 + 1))
+    assert_eq!(found["jain"]["per_connection"], 0.6);
 }
 
 #[test]

@@ -30,6 +30,7 @@ pub struct Row {
     pub status: u16,
     pub connection: u32,
     pub error: Option<&'static str>,
+    pub local_port: u16,
 }
 
 impl Row {
@@ -42,6 +43,7 @@ impl Row {
             status: 200,
             connection: 0,
             error: None,
+            local_port: 40_000,
         }
     }
 }
@@ -91,7 +93,9 @@ pub fn parquet(path: &Path, meta: &Value, rows: &[Row]) {
         Arc::new(UInt8Array::from_iter(rows.iter().map(|_| Some(0)))),
         Arc::new(at.finish()),
         Arc::new(error.finish()),
-        Arc::new(UInt16Array::from_iter_values(rows.iter().map(|_| 40_000))),
+        Arc::new(UInt16Array::from_iter_values(
+            rows.iter().map(|row| row.local_port),
+        )),
     ];
     let batch = RecordBatch::try_new(schema(), columns).expect("columns of the schema");
     let properties = WriterProperties::builder()

@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 
 use super::arrivals::{Arrivals, Rates};
 use super::connection::{failure, Connection, Job, Phase, Progress};
+use super::in_flight::Counter;
 use super::{Config, Delays, Mode, Outcome};
 use crate::rows::{Row, Spool};
 use crate::signals;
@@ -77,6 +78,7 @@ struct Engine<'a> {
     live: u32,
     /// Jobs on connections.
     under_way: u64,
+    in_flight: Counter,
     /// Open loop: connections without a job, and jobs without a connection.
     idle: Vec<u64>,
     queue: VecDeque<Job>,
@@ -118,6 +120,7 @@ impl<'a> Engine<'a> {
             next_number: 0,
             live: 0,
             under_way: 0,
+            in_flight: Counter::new(config.warmup_ns, config.duration_ns),
             idle: Vec::new(),
             queue: VecDeque::new(),
             arrivals: None,
@@ -267,6 +270,8 @@ impl<'a> Engine<'a> {
             Some(left) => *left -= 1,
             None => {}
         }
+        let now = self.now();
+        self.in_flight.begin(intended_ns, now);
         let job = Job {
             intended_ns,
             start_ns: None,
@@ -403,7 +408,7 @@ impl<'a> Engine<'a> {
             job.start_ns.get_or_insert(now);
         }
         if let Err(failure) = connection.send() {
-            self.fail(token, failure);
+            self.retry_or_fail(token, failure);
         }
     }
 
@@ -435,7 +440,7 @@ impl<'a> Engine<'a> {
             Phase::Busy => {
                 if has(libc::EPOLLOUT) {
                     if let Err(failure) = connection.send() {
-                        return self.fail(token, failure);
+                        return self.retry_or_fail(token, failure);
                     }
                 }
                 if has(libc::EPOLLIN) || ending {
@@ -444,7 +449,7 @@ impl<'a> Engine<'a> {
                         Progress::Waiting => {}
                         Progress::Done { surplus } => self.complete(token, surplus),
                         Progress::Ended => self.ended(token),
-                        Progress::Failed(failure) => self.fail(token, failure),
+                        Progress::Failed(failure) => self.retry_or_fail(token, failure),
                     }
                 }
             }

@@ -19,6 +19,8 @@ pub struct Result {
     pub machine: Machine,
     pub terms: Terms,
     pub servers: Vec<Studied>,
+    /// Whether somebody ended it before all runs of all servers.
+    pub interrupted: bool,
     /// Why some of the figures are not the servers', or what is missing.
     pub caveats: Vec<String>,
 }
@@ -158,9 +160,12 @@ impl Studied {
 }
 
 impl Result {
-    pub fn new(machine: Machine, terms: Terms, servers: Vec<Studied>) -> Result {
+    pub fn new(machine: Machine, terms: Terms, servers: Vec<Studied>, interrupted: bool) -> Result {
         let mut findings = Vec::new();
         let mut caveats = Vec::new();
+        if interrupted {
+            caveats.push("The study was interrupted: it is of the runs until then.".to_string());
+        }
         for server in &servers {
             grows(server, &mut findings);
             beyond(server, &mut findings);
@@ -181,6 +186,7 @@ impl Result {
             machine,
             terms,
             servers,
+            interrupted,
             caveats,
         }
     }
@@ -256,16 +262,16 @@ fn uncertain(server: &Studied, caveats: &mut Vec<String>) {
             "{name}: no reasons, because it could not be recorded: {why}"
         ));
     }
-    let refused: Vec<&str> = server
+    let refused: Vec<String> = server
         .capacity
         .runs
         .iter()
         .chain(server.loads.iter().flat_map(|load| &load.at.runs))
-        .filter_map(|run| run.refused.as_deref())
+        .filter_map(|run| Some(format!("{}: {}", run.label(), run.refused.as_ref()?)))
         .collect();
     if let Some(first) = refused.first() {
         caveats.push(format!(
-            "{name}: {} runs are NOT VALID, the first because {first}",
+            "{name}: {} runs are NOT VALID; the first is {first}",
             refused.len()
         ));
     }

@@ -17,28 +17,34 @@ impl Engine<'_> {
         if connection.reply.ends_with_connection() {
             return self.complete(token, false);
         }
-        let begun = connection.reply.status != 0;
-        let Some(job) = connection.job else {
+        if connection.job.is_none() {
             return self.close(token);
-        };
-        // The server ended an idle connection while the request was on its way to it: asking again is
-        // what browsers do. The time that it cost is in the request's latency.
-        let again = job.first_byte_ns.is_none()
-            && connection.served > 0
-            && !job.retried
-            && job.request.kind != Kind::Post;
-        if !again {
-            let failure = if begun {
-                Failure::Short
-            } else {
-                Failure::Closed
-            };
-            return self.fail(token, failure);
         }
-        connection.job = None;
+        let failure = match connection.reply.status {
+            0 => Failure::Closed,
+            _ => Failure::Short,
+        };
+        self.retry_or_fail(token, failure);
+    }
+
+    /// Asks again, once and on a new connection, where the server ended an idle connection while the request
+    /// was on its way to it. That is what browsers do, whether the end was a FIN or, as the server had
+    /// closed its socket already, a reset. The time that it cost is in the request's latency.
+    pub(super) fn retry_or_fail(&mut self, token: u64, failure: Failure) {
+        let Some(connection) = self.get(token) else {
+            return;
+        };
+        let raced = matches!(failure, Failure::Closed | Failure::Reset) && connection.served > 0;
+        let repeatable = |job: &Job| {
+            job.first_byte_ns.is_none() && !job.retried && job.request.kind != Kind::Post
+        };
+        let Some(job) = connection.job.take_if(|job| raced && repeatable(job)) else {
+            return self.fail(token, failure);
+        };
         self.under_way -= 1;
         self.close(token);
         self.outcome.retried += 1;
+        self.outcome.retried_after_reset += u64::from(failure == Failure::Reset);
         self.connect(Job {
             start_ns: None,
             retried: true,
@@ -66,6 +72,9 @@ impl Engine<'_> {
     }
 
     pub(super) fn keep(&mut self, row: Row) {
+        let ended_ns = row.end_ns.unwrap_or_else(|| self.now());
+        let failed = row.failure.map(Failure::name);
+        self.in_flight.end(row.intended_ns, ended_ns, failed);
         self.outcome.rows += 1;
         self.outcome.failures += u64::from(row.failure.is_some());
         if let Err(error) = self.spool.push(&row) {
@@ -227,6 +236,7 @@ impl Engine<'_> {
     /// What is left when the run is over.
     pub(super) fn finish(mut self) -> Outcome {
         let now = self.now();
+        self.in_flight.stop(now);
         let interrupted = self.outcome.interrupted;
         let left = if interrupted {
             Failure::Interrupted
@@ -261,6 +271,7 @@ impl Engine<'_> {
         }
         self.outcome.lateness = self.lateness.counts();
         self.outcome.reply_lateness = self.reply_lateness.counts();
+        self.outcome.in_flight = self.in_flight.counted();
         self.outcome
     }
 }
