@@ -1,7 +1,11 @@
 //! The kernel's names as a table that is read once and then only looked at: for signal handlers, which
 //! can allocate nothing and wait for nobody.
 
+use std::borrow::Cow;
+
 use anyhow::{ensure, Context, Result};
+
+use super::demangle;
 
 /// The kernel's functions by address.
 pub(crate) struct KernelNames {
@@ -41,6 +45,10 @@ impl KernelNames {
             .collect();
         symbols.sort_by_key(|(address, _)| *address);
         symbols.dedup_by_key(|(address, _)| *address);
+        let symbols: Vec<(u64, Cow<'_, str>)> = symbols
+            .into_iter()
+            .map(|(address, name)| (address, demangle(Cow::Borrowed(name))))
+            .collect();
         let length = symbols.iter().map(|(_, name)| name.len()).sum();
         let mut names = KernelNames {
             starts: Vec::with_capacity(symbols.len()),
@@ -50,7 +58,7 @@ impl KernelNames {
         for (address, name) in symbols {
             names.starts.push(address);
             names.places.push(u32::try_from(names.text.len())?);
-            names.text.push_str(name);
+            names.text.push_str(&name);
         }
         names.places.push(u32::try_from(names.text.len())?);
         Ok(names)
@@ -87,6 +95,8 @@ mod tests {
                     ffffffff81000100 T first\n\
                     ffffffff81000100 T also_first\n\
                     ffffffffc0000000 t of_a_module\t[nbd]\n\
+                    ffffffffc0000100 t i\t[nbd]\n\
+                    ffffffffc0000200 t _RNvC9of_a_rust6module\n\
                     not a symbol\n";
         let names = KernelNames::parse(list).unwrap();
         assert_eq!(names.find(0), None);
@@ -95,7 +105,10 @@ mod tests {
         assert_eq!(names.find(0xffff_ffff_8100_01ff), Some("first"));
         assert_eq!(names.find(0xffff_ffff_8100_0200), Some("second.isra.0"));
         assert_eq!(names.find(0xffff_ffff_bfff_ffff), Some("second.isra.0"));
-        assert_eq!(names.find(u64::MAX), Some("of_a_module"));
+        assert_eq!(names.find(0xffff_ffff_c000_0001), Some("of_a_module"));
+        // As reports have them.
+        assert_eq!(names.find(0xffff_ffff_c000_0101), Some("i"));
+        assert_eq!(names.find(u64::MAX), Some("of_a_rust::module"));
         assert_eq!(KernelNames::parse("").unwrap().find(1), None);
     }
 
