@@ -475,6 +475,9 @@ struct debox_sums {
  * scope there belongs around a piece of work without a suspension. A scope ends on the thread it
  * began on; a forked child ends none of its parent's.
  *
+ * What the library does in debox_explain(), debox_explain_trace() and debox_start_trace() is left
+ * out of all of this, of wall_ns, too.
+ *
  * Under the kernel tap calls count while records are paused, too. Under a user tap time off the CPU
  * is that of the whole thread; calls are those that the tap saw.
  *
@@ -492,8 +495,9 @@ int debox_scope_end(const struct debox_scope *scope, struct debox_sums *out);
 
 /*
  * Explains record->sleeps[index] (the label depends on the call, hence the whole record). This
- * thread's records are paused meanwhile, so `record` may be what debox_last() gave. Reads the
- * kernel's symbols the first time a site is seen, and remembers; not signal-safe.
+ * thread's records are paused meanwhile, so `record` may be what debox_last() gave, and scopes
+ * leave the work out. The names were read by debox_enable(), so a program that has changed its root
+ * or has dropped its privilege since may ask, too, unless a broker serves it. Not signal-safe.
  * Errors: NOT_ENABLED, ARGUMENT, SYSTEM.
  */
 int debox_explain(const struct debox_record *record, int index, struct debox_explanation *out);

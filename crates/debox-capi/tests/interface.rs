@@ -143,6 +143,9 @@ checks! {
     sessions_leave_nothing_behind: "life" "sessions";
     errors_are_explained: "life" "errors";
     crowds_are_told: "life" "crowd";
+    labels_are_known_after_chroot: "explained" "root";
+    labels_are_known_without_privilege: "explained" "privilege";
+    explanations_are_left_out_of_scopes: "explained" "scope";
     results_are_those_of_2004: "classic" "results";
     buffers_and_limits_change: "classic" "buffers";
     null_deactivates: "classic" "null";

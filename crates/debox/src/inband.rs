@@ -90,6 +90,8 @@ mod explain;
 mod fork;
 mod join;
 mod memory;
+mod own_work;
+mod prepared;
 mod presence;
 mod scope;
 mod slot;
@@ -309,6 +311,7 @@ pub fn enable(options: &Options) -> Result<(), Error> {
             None => state.session = Some(open(options)?),
         },
     }
+    prepare_explanations(&mut state);
     let is_tapped = options.tap == Some(Tap::User) && state.joined.is_none();
     let own = options.max_threads as usize;
     let slots = state
@@ -326,6 +329,18 @@ pub fn enable(options: &Options) -> Result<(), Error> {
     // What this thread did so far was the library's work.
     slot::hide_all();
     Ok(())
+}
+
+/// While files can be read, and the session's table of stacks can be found.
+fn prepare_explanations(state: &mut State) {
+    let explains = match (&state.session, &mut state.joined) {
+        (Some(session), _) => session.options.detail.sleeps,
+        (None, Some(joined)) => kernel::has_bpf_privilege() && joined.stacks().is_some(),
+        (None, None) => false, // the broker knows the names
+    };
+    if explains {
+        prepared::prepare(&mut state.symbols);
+    }
 }
 
 /// A session of this process's own, with its slots mapped.

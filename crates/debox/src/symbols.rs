@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use blazesym::symbolize::source::{Elf, Kernel, Source};
-use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolized, Symbolizer};
+use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolizer};
 use blazesym::MaybeDefault;
 
 use crate::process::Module;
@@ -50,6 +50,9 @@ pub struct Symbols {
     kernel: RefCell<HashMap<u64, Frame>>,
     user: RefCell<HashMap<Place, Rc<[String]>>>,
     tables: RefCell<Cache>,
+    /// The kernel's names, if they are in memory already.
+    names: Option<&'static KernelNames>,
+    has_kernel_lines: bool,
 }
 
 impl Default for Symbols {
@@ -60,6 +63,8 @@ impl Default for Symbols {
             kernel: RefCell::default(),
             user: RefCell::default(),
             tables: RefCell::default(),
+            names: None,
+            has_kernel_lines: true,
         }
     }
 }
@@ -115,23 +120,51 @@ fn at_part<'a>(
 }
 
 impl Symbols {
+    /// Takes the kernel's functions from these names. Files are read only for the lines of its source, if the
+    /// machine has debug information of its kernel.
+    pub(crate) fn with_names(names: &'static KernelNames) -> Symbols {
+        let debug_information = Source::Kernel(Kernel {
+            kallsyms: MaybeDefault::None,
+            ..Kernel::default()
+        });
+        // A symbolizer of its own: without the other source it takes the kernel for unmoved, and remembers.
+        let input = Input::AbsAddr(0);
+        let apart = Symbolizer::new();
+        let found = apart.symbolize_single(&debug_information, input);
+        Symbols {
+            names: Some(names),
+            has_kernel_lines: found.is_ok(),
+            ..Symbols::default()
+        }
+    }
+
     /// The kernel function at an address.
     pub fn kernel(&self, address: u64) -> Frame {
         if let Some(known) = self.kernel.borrow().get(&address) {
             return known.clone();
         }
-        let source = Source::Kernel(Kernel::default());
-        let frame = match self
-            .symbolizer
-            .symbolize_single(&source, Input::AbsAddr(address))
-        {
-            Ok(Symbolized::Sym(sym)) => self.kernel_frame(address, &sym),
-            _ => Frame {
-                function: format!("{address:#x}"),
-                offset: 0,
-                line: None,
-            },
+        let described = || {
+            if self.names.is_some() && !self.has_kernel_lines {
+                return None;
+            }
+            let source = Source::Kernel(Kernel::default());
+            let input = Input::AbsAddr(address);
+            let found = self.symbolizer.symbolize_single(&source, input);
+            Some(self.kernel_frame(address, &found.ok()?.into_sym()?))
         };
+        let named = || {
+            let (function, offset) = self.names?.place(address)?;
+            Some(Frame {
+                function: function.to_string(),
+                offset,
+                line: None,
+            })
+        };
+        let frame = described().or_else(named).unwrap_or_else(|| Frame {
+            function: format!("{address:#x}"),
+            offset: 0,
+            line: None,
+        });
         self.kernel.borrow_mut().insert(address, frame.clone());
         frame
     }

@@ -8,7 +8,8 @@ use crate::session::Tap;
 use crate::symbols::{Frame, Symbols};
 use crate::trace::TraceOptions;
 
-use super::{own_slot, slot, Error};
+use super::own_work::left_out;
+use super::{own_slot, prepared, Error};
 
 /// Loads the probes of the call tree, unless they are loaded: from then on the records of threads
 /// that asked for trace entries ([`super::set_limits`]) have some. They are gone with
@@ -21,6 +22,7 @@ use super::{own_slot, slot, Error};
 /// does not exist or the kernel refuses.
 pub fn start_trace(options: &TraceOptions) -> Result<(), Error> {
     let mut state = super::state();
+    let state = &mut *state;
     if !super::is_enabled() {
         return Err(Error::NotEnabled);
     }
@@ -43,18 +45,11 @@ pub fn start_trace(options: &TraceOptions) -> Result<(), Error> {
     if session.trace.is_some() {
         return Ok(());
     }
-    without_records(|| session.start_trace(options)).map_err(super::classify)
-}
-
-/// The library's own calls have no records and push none out.
-fn without_records<T>(work: impl FnOnce() -> T) -> T {
-    let own = slot::own();
-    let paused = own.map(|own| slot::set_paused(own, true));
-    let done = work();
-    if let (Some(own), Some(paused)) = (own, paused) {
-        slot::set_paused(own, paused);
-    }
-    done
+    let started = left_out(|| {
+        prepared::prepare(&mut state.symbols);
+        session.start_trace(options)
+    });
+    started.map_err(super::classify)
 }
 
 /// Copies the trace entries of one of this thread's records, in the order in which the functions
@@ -94,5 +89,5 @@ pub fn explain_trace(entry: &TraceEntry) -> Result<Frame, Error> {
         return Err(Error::NotEnabled);
     }
     let symbols = state.symbols.get_or_insert_with(Symbols::default);
-    Ok(without_records(|| symbols.kernel(entry.function)))
+    Ok(left_out(|| symbols.kernel(entry.function)))
 }

@@ -64,22 +64,19 @@ impl KernelNames {
         Ok(names)
     }
 
-    /// Without any.
-    #[cfg(test)]
-    pub fn empty() -> KernelNames {
-        KernelNames {
-            starts: Vec::new(),
-            places: vec![0],
-            text: String::new(),
-        }
-    }
-
     /// The function that an address is in. No allocation.
     pub fn find(&self, address: u64) -> Option<&str> {
+        let (function, _) = self.place(address)?;
+        Some(function)
+    }
+
+    /// The same, and how far from its begin the address is.
+    pub fn place(&self, address: u64) -> Option<(&str, u64)> {
         let at = self.starts.partition_point(|start| *start <= address);
         let at = at.checked_sub(1)?;
         let (from, to) = (*self.places.get(at)?, *self.places.get(at + 1)?);
-        self.text.get(from as usize..to as usize)
+        let function = self.text.get(from as usize..to as usize)?;
+        Some((function, address - self.starts[at]))
     }
 }
 
@@ -104,6 +101,7 @@ mod tests {
         assert_eq!(names.find(0xffff_ffff_8100_0100), Some("first"));
         assert_eq!(names.find(0xffff_ffff_8100_01ff), Some("first"));
         assert_eq!(names.find(0xffff_ffff_8100_0200), Some("second.isra.0"));
+        assert_eq!(names.place(0xffff_ffff_8100_01ff), Some(("first", 0xff)));
         assert_eq!(names.find(0xffff_ffff_bfff_ffff), Some("second.isra.0"));
         assert_eq!(names.find(0xffff_ffff_c000_0001), Some("of_a_module"));
         // As reports have them.
