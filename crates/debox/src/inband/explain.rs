@@ -94,9 +94,10 @@ pub fn explain(record: &Record, index: usize) -> Result<Arc<Explanation>, Error>
         .sleeps()
         .get(index)
         .ok_or(Error::Argument("no such sleep in the record"))?;
+    super::require_enabled()?;
     let mut state = super::state();
     if !super::is_enabled() {
-        return Err(Error::NotEnabled);
+        return Err(super::not_enabled());
     }
     let argument = if i64::from(record.call) == libc::SYS_fcntl {
         record.args[1]

@@ -72,7 +72,9 @@ fn done_in(life: &Reading) -> Done {
 /// The reading without the library's own work.
 pub(super) fn taken_off(reading: Reading) -> Reading {
     let done = done_in(&reading);
-    reading.without(&done.life)
+    reading
+        .without(&done.life)
+        .without_calls(words::words().checks.get())
 }
 
 /// Page faults as `getrusage` counts them, without those of the library's own work.

@@ -12,6 +12,7 @@ use std::sync::atomic::{compiler_fence, Ordering};
 
 use crate::record::{Budget, Slot, Totals, TOTALS_AWAY, TOTALS_IRQ, TOTALS_USER_TAP};
 
+use super::alive::{self, Belief};
 use super::{memory, own_slot, own_work, words, Error};
 
 const PARTS: usize = 6;
@@ -246,6 +247,12 @@ impl Reading {
         }
     }
 
+    /// Whether the kernel still writes what this was read from. The slot is the calling thread's own.
+    fn believe(&self, slot: *mut Slot) -> Belief {
+        let stamp_ns = read!(slot, totals.stamp_ns);
+        alive::believe_totals(slot, self.now_ns.saturating_sub(stamp_ns))
+    }
+
     /// Whether both are readings of one thread in one session.
     pub fn is_of_same_life(&self, other: &Reading) -> bool {
         self.birth_ns == other.birth_ns
@@ -286,6 +293,14 @@ impl Reading {
         take(&mut self.unseen_ns, other.unseen_ns);
         take(&mut self.unseen, other.unseen);
         take(&mut self.untapped, other.untapped);
+        self
+    }
+
+    /// As if so many calls had not been made.
+    pub fn without_calls(mut self, calls: u64) -> Reading {
+        if self.flags & TOTALS_USER_TAP == 0 {
+            self.calls = self.calls.saturating_sub(calls);
+        }
         self
     }
 
@@ -388,7 +403,13 @@ impl Start {
     pub fn now(faults: Faults) -> Result<Start, Error> {
         let slot = own_slot()?;
         let counted = (faults == Faults::All).then(all_faults);
-        let reading = Reading::take(slot).ok_or(Error::NotMonitored)?;
+        let mut reading = Reading::take(slot).ok_or(Error::NotMonitored)?;
+        match reading.believe(slot) {
+            Belief::AtOnce => {}
+            // Without the call by which that was found out.
+            Belief::Checked => reading = Reading::take(slot).ok_or(Error::NotMonitored)?,
+            Belief::None => return Err(Error::Closed),
+        }
         let mut reading = own_work::taken_off(reading);
         if let Some(faults) = counted {
             (reading.faults_minor, reading.faults_major) =
@@ -416,8 +437,11 @@ impl Start {
         if memory::generation() != self.generation {
             return Err(Error::Interrupted);
         }
-        let end = Reading::take(slot).ok_or(Error::Interrupted)?;
-        let mut end = own_work::taken_off(end);
+        let taken = Reading::take(slot).ok_or(Error::Interrupted)?;
+        let mut end = own_work::taken_off(taken);
+        if let Belief::None = taken.believe(slot) {
+            return Err(Error::Interrupted);
+        }
         if end.birth_ns != self.reading.birth_ns {
             return Err(Error::OtherThread); // one that has ended; this one has its place
         }

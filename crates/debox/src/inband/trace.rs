@@ -9,7 +9,7 @@ use crate::symbols::{Frame, Symbols};
 use crate::trace::TraceOptions;
 
 use super::own_work::left_out;
-use super::{own_slot, prepared, Error};
+use super::{alive, held, own_slot, prepared, Error};
 
 /// Loads the probes of the call tree, unless they are loaded: from then on the records of threads
 /// that asked for trace entries ([`super::set_limits`]) have some. They are gone with
@@ -21,10 +21,11 @@ use super::{own_slot, prepared, Error};
 /// [`Error::NotEnabled`], [`Error::Unsupported`] under a user tap, [`Error::System`] if a function
 /// does not exist or the kernel refuses.
 pub fn start_trace(options: &TraceOptions) -> Result<(), Error> {
+    super::require_enabled()?;
     let mut state = super::state();
     let state = &mut *state;
     if !super::is_enabled() {
-        return Err(Error::NotEnabled);
+        return Err(super::not_enabled());
     }
     let refused = || {
         Error::Unsupported(
@@ -47,8 +48,12 @@ pub fn start_trace(options: &TraceOptions) -> Result<(), Error> {
     }
     let started = left_out(|| {
         prepared::prepare(&mut state.symbols);
-        session.start_trace(options)
+        let before = held::open_now();
+        let started = session.start_trace(options);
+        state.held.add_since(&before);
+        started
     });
+    alive::watch(state.held.span(), true);
     started.map_err(super::classify)
 }
 
@@ -84,9 +89,10 @@ pub fn trace(record: &Record, entries: &mut [TraceEntry]) -> Result<usize, Error
 ///
 /// [`Error::NotEnabled`].
 pub fn explain_trace(entry: &TraceEntry) -> Result<Frame, Error> {
+    super::require_enabled()?;
     let mut state = super::state();
     if !super::is_enabled() {
-        return Err(Error::NotEnabled);
+        return Err(super::not_enabled());
     }
     let symbols = state.symbols.get_or_insert_with(Symbols::default);
     Ok(left_out(|| symbols.kernel(entry.function)))
