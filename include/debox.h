@@ -286,6 +286,7 @@ enum debox_error {
 	DEBOX_ERROR_SYSTEM = -8,	/* anything else; debox_last_error_text() says what */
 	DEBOX_ERROR_OTHER_THREAD = -9,	/* the scope began on another thread */
 	DEBOX_ERROR_INTERRUPTED = -10,	/* monitoring ended, or began anew, inside the scope */
+	DEBOX_ERROR_CLOSED = -11,	/* the program closed the library's file descriptors */
 };
 
 /* debox_options.detail; budgets and faults are always there */
@@ -333,6 +334,18 @@ struct debox_explanation {
  * of every process on the machine takes some 40 to 50 ns longer and each switch between processes a
  * few per cent. That does not grow with the number of sessions, up to 32: they share what is
  * attached, if their processes run as root with CAP_SYS_ADMIN.
+ *
+ * The descriptors of such a session are BPF maps, programs, links and types and an epoll instance
+ * (anon_inode:bpf-map and so on in /proc/self/fd), all opened in here or in debox_start_trace(),
+ * with close-on-exec. A program that closes descriptors that it does not know (closefrom(),
+ * close_range()) ends the session, unless a fork of it holds them still; beside other sessions on
+ * the machine it may go on for a second. The library notices when it is asked: at once if the
+ * thread's last call was such a close, at the begin or end of a scope if nothing has happened on
+ * the thread for 10 ms, and when a record has been looked at before and is a second old. It then
+ * makes a gettid, which neither records nor scopes show, and sees whether it is measured. If not,
+ * debox_last() is NULL from then on, functions return CLOSED, an open scope INTERRUPTED, and
+ * debox_enable() begins anew. Descriptors that the program has opened under the same numbers are
+ * left alone. Through a broker there are two, a socket and the map of the records.
  *
  * Through a broker everything is as it is without, except: it may give fewer threads than asked
  * for; tasks of other users that end a sleep are called "(another user)"; site, stack and the
@@ -475,6 +488,9 @@ struct debox_sums {
  * scope there belongs around a piece of work without a suspension. A scope ends on the thread it
  * began on; a forked child ends none of its parent's.
  *
+ * What the library does in debox_explain(), debox_explain_trace() and debox_start_trace() is left
+ * out of all of this, of wall_ns, too.
+ *
  * Under the kernel tap calls count while records are paused, too. Under a user tap time off the CPU
  * is that of the whole thread; calls are those that the tap saw.
  *
@@ -492,8 +508,9 @@ int debox_scope_end(const struct debox_scope *scope, struct debox_sums *out);
 
 /*
  * Explains record->sleeps[index] (the label depends on the call, hence the whole record). This
- * thread's records are paused meanwhile, so `record` may be what debox_last() gave. Reads the
- * kernel's symbols the first time a site is seen, and remembers; not signal-safe.
+ * thread's records are paused meanwhile, so `record` may be what debox_last() gave, and scopes
+ * leave the work out. The names were read by debox_enable(), so a program that has changed its root
+ * or has dropped its privilege since may ask, too, unless a broker serves it. Not signal-safe.
  * Errors: NOT_ENABLED, ARGUMENT, SYSTEM.
  */
 int debox_explain(const struct debox_record *record, int index, struct debox_explanation *out);

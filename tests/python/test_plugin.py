@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """The pytest plugin of the Python package, on tests that block and tests that do not."""
 
+import importlib.metadata
 import importlib.util
 import os
 import subprocess
@@ -42,6 +43,12 @@ def run(directory, command, tests=TESTS):
         cwd=directory,
         timeout=300,
     )
+
+
+def test_the_installed_package_brings_the_plugin():
+    """Without the entry point pytest ignores the marker, and a test that blocks passes."""
+    plugins = importlib.metadata.distribution("debox").entry_points.select(group="pytest11")
+    assert [plugin.value for plugin in plugins] == ["debox.pytest_plugin"]
 
 
 def test_only_what_blocks_fails(debox, tmp_path):

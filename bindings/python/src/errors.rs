@@ -22,7 +22,7 @@ exceptions! {
     PrivilegeError: Error, "The process may not load probes, and no broker serves it.";
     UnsupportedError: Error, "The kernel lacks what the probes need.";
     AlreadyEnabledError: Error, "This process has enabled DeBox already.";
-    NotEnabledError: Error, "This process has not enabled DeBox.";
+    NotEnabledError: Error, "This process has not enabled DeBox, or has closed its file descriptors since.";
     NotMonitoredError: Error, "More threads run than max_threads made room for.";
     NoSuchThreadError: Error, "No thread of that id is monitored.";
     ArgumentError: Error, "An argument is out of its range.";
@@ -38,7 +38,7 @@ pub fn raise(error: inband::Error) -> PyErr {
         inband::Error::Privilege(_) => PrivilegeError::new_err(text),
         inband::Error::Unsupported(_) => UnsupportedError::new_err(text),
         inband::Error::AlreadyEnabled => AlreadyEnabledError::new_err(text),
-        inband::Error::NotEnabled => NotEnabledError::new_err(text),
+        inband::Error::NotEnabled | inband::Error::Closed => NotEnabledError::new_err(text),
         inband::Error::NotMonitored => NotMonitoredError::new_err(text),
         inband::Error::NoSuchThread(_) => NoSuchThreadError::new_err(text),
         inband::Error::Argument(_) | inband::Error::Predicate(_) => ArgumentError::new_err(text),

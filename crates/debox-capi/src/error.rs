@@ -6,7 +6,7 @@ use std::ffi::{c_char, c_int, CStr, CString};
 use engine::inband::Error;
 
 /// Codes in the order of their numbers, -1 first, and what each means in general.
-const TEXTS: [&CStr; 10] = [
+const TEXTS: [&CStr; 11] = [
     c"the process may not load probes: it takes root, or CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE",
     c"the kernel lacks what the probes need",
     c"DeBox is enabled already",
@@ -17,6 +17,7 @@ const TEXTS: [&CStr; 10] = [
     c"the operating system refused something; debox_last_error_text() says what",
     c"the scope began on another thread: it ends on the thread it began on",
     c"monitoring ended, or began anew, inside the scope",
+    c"the program has closed DeBox's file descriptors; debox_enable() begins anew",
 ];
 
 thread_local! {
@@ -35,6 +36,7 @@ pub fn code_of(error: &Error) -> c_int {
         Error::System(_) => -8,
         Error::OtherThread => -9,
         Error::Interrupted => -10,
+        Error::Closed => -11,
     }
 }
 

@@ -143,6 +143,15 @@ checks! {
     sessions_leave_nothing_behind: "life" "sessions";
     errors_are_explained: "life" "errors";
     crowds_are_told: "life" "crowd";
+    labels_are_known_after_chroot: "explained" "root";
+    labels_are_known_without_privilege: "explained" "privilege";
+    explanations_are_left_out_of_scopes: "explained" "scope";
+    closed_descriptors_are_noticed: "closed" "range";
+    descriptors_closed_one_by_one_are_noticed: "closed" "each";
+    descriptors_closed_by_another_thread_are_noticed: "closed" "thread";
+    a_closed_session_begins_anew: "closed" "again";
+    what_is_left_of_a_session_is_closed: "closed" "part";
+    a_programs_own_descriptors_are_its_own: "closed" "own";
     results_are_those_of_2004: "classic" "results";
     buffers_and_limits_change: "classic" "buffers";
     null_deactivates: "classic" "null";

@@ -84,12 +84,16 @@
 //! thread of the library's waits for that and enrols the process again. Children that were forked
 //! before have no such thread; they can call [`enable`] anew.
 
+mod alive;
 mod brokered;
 mod decide;
 mod explain;
 mod fork;
+mod held;
 mod join;
 mod memory;
+mod own_work;
+mod prepared;
 mod presence;
 mod scope;
 mod slot;
@@ -171,6 +175,8 @@ pub enum Error {
     NoSuchThread(i32),
     /// The scope began on another thread.
     OtherThread,
+    /// The program has closed the session's descriptors. [`enable`] begins a new session.
+    Closed,
     /// Monitoring ended, or began anew, inside the scope.
     Interrupted,
     /// An argument is out of its range.
@@ -199,9 +205,13 @@ impl fmt::Display for Error {
             Error::OtherThread => f.write_str(
                 "this scope began on another thread: a scope ends on the thread it began on",
             ),
+            Error::Closed => f.write_str(
+                "nothing is measured any more: the program has closed DeBox's file descriptors \
+                 (closefrom, close_range); enabling DeBox again begins anew",
+            ),
             Error::Interrupted => f.write_str(
                 "monitoring ended or began anew inside this scope: DeBox was disabled or enabled, \
-                 the broker went away, or the process forked",
+                 its file descriptors were closed, the broker went away, or the process forked",
             ),
             Error::Argument(text) => f.write_str(text),
         }
@@ -212,6 +222,8 @@ impl fmt::Display for Error {
 struct State {
     /// A session of this process's own, or one that it joined.
     session: Option<Session>,
+    /// The session's descriptors.
+    held: held::Held,
     joined: Option<join::Joined>,
     /// Or what the broker gave it.
     brokered: Option<brokered::Brokered>,
@@ -226,6 +238,7 @@ unsafe impl Send for State {}
 
 static STATE: Mutex<State> = Mutex::new(State {
     session: None,
+    held: held::Held::new(),
     joined: None,
     brokered: None,
     explained: explain::Cache::new(),
@@ -248,7 +261,8 @@ fn try_state() -> Option<MutexGuard<'static, State>> {
 
 /// Loads the probes and brings this process, with all its threads, under monitoring.
 ///
-/// Takes some tenths of a second, about 85 file descriptors, and 15 MiB of kernel memory on two CPUs besides
+/// Takes some tenths of a second, about 85 file descriptors, which the program must leave open (see
+/// [`Error::Closed`]), and 15 MiB of kernel memory on two CPUs besides
 /// the records. Not for signal handlers.
 ///
 /// # Errors
@@ -268,14 +282,17 @@ pub fn enable(options: &Options) -> Result<(), Error> {
     if state.brokered.as_ref().is_some_and(is_over) {
         end(&mut state);
     }
+    if state.session.is_some() && memory::generation() != 0 && !state.held.is_whole() {
+        end(&mut state); // the program has closed it
+    }
     if memory::generation() != 0 {
         return Err(Error::AlreadyEnabled);
     }
     // A session that is here now came through a raw clone: these are only copies of descriptors,
     // and anything may lie by now where the parent had its slots.
-    let is_copy = state.session.take().is_some() | state.brokered.take().is_some();
+    let is_copy = release_session(&mut state) | state.brokered.take().is_some();
     brokered::forget();
-    if state.joined.take().is_some() || is_copy {
+    if release_joined(&mut state) || is_copy {
         memory::forget_range();
     }
     user_tap::end();
@@ -303,12 +320,13 @@ pub fn enable(options: &Options) -> Result<(), Error> {
             memory::map(fd, joined.slots_id, joined.slot_count)?;
             state.joined = Some(joined);
         }
-        None if has_triggers => state.session = Some(open(options)?),
+        None if has_triggers => open_own(&mut state, options)?,
         None => match brokered::ask(options)? {
             Some(brokered) => state.brokered = Some(brokered),
-            None => state.session = Some(open(options)?),
+            None => open_own(&mut state, options)?,
         },
     }
+    prepare_explanations(&mut state);
     let is_tapped = options.tap == Some(Tap::User) && state.joined.is_none();
     let own = options.max_threads as usize;
     let slots = state
@@ -326,6 +344,56 @@ pub fn enable(options: &Options) -> Result<(), Error> {
     // What this thread did so far was the library's work.
     slot::hide_all();
     Ok(())
+}
+
+/// While files can be read, and the session's table of stacks can be found.
+fn prepare_explanations(state: &mut State) {
+    let explains = match (&state.session, &mut state.joined) {
+        (Some(session), _) => session.options.detail.sleeps,
+        (None, Some(joined)) => kernel::has_bpf_privilege() && joined.stacks().is_some(),
+        (None, None) => false, // the broker knows the names
+    };
+    if explains {
+        prepared::prepare(&mut state.symbols);
+    }
+}
+
+/// Opens a session of this process's own, and notes what it holds. The caller holds the lock.
+fn open_own(state: &mut State, options: &Options) -> Result<(), Error> {
+    let before = held::open_now();
+    state.session = Some(open(options)?);
+    state.held.add_since(&before);
+    alive::watch(state.held.span(), options.tap != Some(Tap::User));
+    Ok(())
+}
+
+/// Lets go of this process's own session, or of copies of another process's; whether there was one. What the
+/// program has closed, or put in its place, is left alone.
+fn release_session(state: &mut State) -> bool {
+    alive::forget();
+    let held = std::mem::take(&mut state.held);
+    let Some(session) = state.session.take() else {
+        return false;
+    };
+    if held.is_whole() {
+        drop(session);
+    } else {
+        // It would close numbers that are the program's now. Some memory goes with that.
+        std::mem::forget(session);
+        held.close_same();
+    }
+    true
+}
+
+/// The same for a session that it joined.
+fn release_joined(state: &mut State) -> bool {
+    let Some(joined) = state.joined.take() else {
+        return false;
+    };
+    if map_id_of(joined.slots.as_raw_fd()) != joined.slots_id {
+        std::mem::forget(joined);
+    }
+    true
 }
 
 /// A session of this process's own, with its slots mapped.
@@ -395,7 +463,7 @@ pub fn disable() -> Result<(), Error> {
     let mut state = state();
     // Without slots for the time until there is a broker again, perhaps.
     let is_sought = state.brokered.as_ref().is_some_and(|held| held.is_own());
-    if memory::generation() == 0 && !is_sought {
+    if memory::generation() == 0 && !is_sought && !alive::is_lost() {
         return Err(Error::NotEnabled);
     }
     end(&mut state);
@@ -409,8 +477,8 @@ fn end(state: &mut State) {
     decide::end();
     memory::vacate();
     state.explained.clear();
-    state.joined = None;
-    state.session = None;
+    release_joined(state);
+    release_session(state);
     state.brokered = None;
     brokered::forget();
 }
@@ -418,7 +486,8 @@ fn end(state: &mut State) {
 /// Whether this process has enabled DeBox, and whoever writes its records is there. Safe in signal
 /// handlers.
 pub fn is_enabled() -> bool {
-    (memory::generation() != 0 && presence::is_there()) || brokered::seek()
+    let is_there = memory::generation() != 0 && presence::is_there();
+    (is_there && slot::known().is_none_or(alive::may_believe_records)) || brokered::seek()
 }
 
 /// This thread's last call; `None` before its first one, while nothing is enabled, and on a thread
@@ -443,7 +512,11 @@ pub fn last_where(keep: impl Fn(Last) -> bool) -> Option<Last> {
 ///
 /// [`Error::NotEnabled`], [`Error::NotMonitored`].
 pub fn history(records: &mut [Record]) -> Result<usize, Error> {
-    Ok(slot::copy_history(own_slot()?, records, slot::floor()))
+    let slot = own_slot()?;
+    if !alive::may_believe_records(slot) {
+        return Err(Error::Closed);
+    }
+    Ok(slot::copy_history(slot, records, slot::floor()))
 }
 
 /// The same for another monitored thread of this process or of its children, by its thread id.
@@ -516,7 +589,20 @@ fn own_slot() -> Result<*mut record::Slot, Error> {
     match slot::own() {
         Some(slot) => Ok(slot),
         None if is_enabled() => Err(Error::NotMonitored),
-        None => Err(Error::NotEnabled),
+        None => Err(not_enabled()),
+    }
+}
+
+/// Before the lock is taken: what is lost is noticed without it only.
+fn require_enabled() -> Result<(), Error> {
+    is_enabled().then_some(()).ok_or_else(not_enabled)
+}
+
+fn not_enabled() -> Error {
+    if alive::is_lost() {
+        Error::Closed
+    } else {
+        Error::NotEnabled
     }
 }
 

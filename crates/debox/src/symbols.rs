@@ -1,16 +1,21 @@
 //! Names for addresses, of the kernel and of the monitored programs.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
 use blazesym::symbolize::source::{Elf, Kernel, Source};
-use blazesym::symbolize::{CodeInfo, Input, Symbolized, Symbolizer};
+use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolizer};
+use blazesym::MaybeDefault;
 
 use crate::process::Module;
+use crate::stacks::tables::Cache;
 
+mod demangle;
 mod names;
 
+pub(crate) use demangle::demangle;
 pub(crate) use names::KernelNames;
 
 /// A kernel function and where in it.
@@ -44,14 +49,22 @@ pub struct Symbols {
     symbolizer: Symbolizer,
     kernel: RefCell<HashMap<u64, Frame>>,
     user: RefCell<HashMap<Place, Rc<[String]>>>,
+    tables: RefCell<Cache>,
+    /// The kernel's names, if they are in memory already.
+    names: Option<&'static KernelNames>,
+    has_kernel_lines: bool,
 }
 
 impl Default for Symbols {
     fn default() -> Self {
         Symbols {
-            symbolizer: Symbolizer::new(),
+            // Its own demangling takes names of C functions for types: see `demangle`.
+            symbolizer: Symbolizer::builder().enable_demangling(false).build(),
             kernel: RefCell::default(),
             user: RefCell::default(),
+            tables: RefCell::default(),
+            names: None,
+            has_kernel_lines: true,
         }
     }
 }
@@ -65,30 +78,127 @@ fn line_of(code: Option<&CodeInfo<'_>>) -> Option<String> {
     })
 }
 
+/// A function, and how far from its entry an address is.
+struct At<'a> {
+    function: Cow<'a, str>,
+    offset: u64,
+}
+
+/// How a compiler names the part of a function that it expects to run seldom, and puts elsewhere.
+const COLD: &str = ".cold";
+
+/// The function that the debug information names, with the offset put right by the symbol that is there.
+///
+/// Debug information has one name for all parts of a function, which may be far apart, and the symbolizer
+/// takes the lowest address of all of them for the function's begin. Each part has a symbol of its own,
+/// unless it was stripped, and an entry in the unwinding tables: `part` finds how far from its begin the
+/// address is.
+fn at_part<'a>(
+    described: &'a Sym<'_>,
+    symbol: Option<&'a Sym<'_>>,
+    part: impl Fn() -> Option<u64>,
+) -> At<'a> {
+    // One that does not say how long it is is the nearest, and may be of another function.
+    let symbol = symbol.filter(|symbol| symbol.size.is_some());
+    let offset = match symbol {
+        Some(symbol) if symbol.name.contains(COLD) => {
+            return At {
+                function: demangle(Cow::Borrowed(&symbol.name)),
+                offset: symbol.offset as u64,
+            };
+        }
+        Some(symbol) if symbol.addr <= described.addr => None,
+        // A label inside the function is a symbol, too, but has no entry in the tables.
+        Some(symbol) => part().or(Some(symbol.offset as u64)),
+        None => part(),
+    };
+    let lowest = described.offset as u64;
+    At {
+        function: demangle(Cow::Borrowed(&described.name)),
+        offset: offset.map_or(lowest, |offset| offset.min(lowest)),
+    }
+}
+
 impl Symbols {
+    /// Takes the kernel's functions from these names. Files are read only for the lines of its source, if the
+    /// machine has debug information of its kernel.
+    pub(crate) fn with_names(names: &'static KernelNames) -> Symbols {
+        let debug_information = Source::Kernel(Kernel {
+            kallsyms: MaybeDefault::None,
+            ..Kernel::default()
+        });
+        // A symbolizer of its own: without the other source it takes the kernel for unmoved, and remembers.
+        let input = Input::AbsAddr(0);
+        let apart = Symbolizer::new();
+        let found = apart.symbolize_single(&debug_information, input);
+        Symbols {
+            names: Some(names),
+            has_kernel_lines: found.is_ok(),
+            ..Symbols::default()
+        }
+    }
+
     /// The kernel function at an address.
     pub fn kernel(&self, address: u64) -> Frame {
         if let Some(known) = self.kernel.borrow().get(&address) {
             return known.clone();
         }
-        let source = Source::Kernel(Kernel::default());
-        let frame = match self
-            .symbolizer
-            .symbolize_single(&source, Input::AbsAddr(address))
-        {
-            Ok(Symbolized::Sym(sym)) => Frame {
-                function: sym.name.into_owned(),
-                offset: sym.offset as u64,
-                line: line_of(sym.code_info.as_deref()),
-            },
-            _ => Frame {
-                function: format!("{address:#x}"),
-                offset: 0,
-                line: None,
-            },
+        let described = || {
+            if self.names.is_some() && !self.has_kernel_lines {
+                return None;
+            }
+            let source = Source::Kernel(Kernel::default());
+            let input = Input::AbsAddr(address);
+            let found = self.symbolizer.symbolize_single(&source, input);
+            Some(self.kernel_frame(address, &found.ok()?.into_sym()?))
         };
+        let named = || {
+            let (function, offset) = self.names?.place(address)?;
+            Some(Frame {
+                function: function.to_string(),
+                offset,
+                line: None,
+            })
+        };
+        let frame = described().or_else(named).unwrap_or_else(|| Frame {
+            function: format!("{address:#x}"),
+            offset: 0,
+            line: None,
+        });
         self.kernel.borrow_mut().insert(address, frame.clone());
         frame
+    }
+
+    fn kernel_frame(&self, address: u64, sym: &Sym<'_>) -> Frame {
+        let line = line_of(sym.code_info.as_deref());
+        // Without debug information it is the kernel's own symbol already.
+        let symbol = line.is_some().then(|| {
+            let source = Source::Kernel(Kernel {
+                vmlinux: MaybeDefault::None,
+                ..Kernel::default()
+            });
+            let input = Input::AbsAddr(address);
+            self.symbolizer
+                .symbolize_single(&source, input)
+                .ok()?
+                .into_sym()
+        });
+        // The kernel does not say how long its functions are: the nearest symbol is the function's.
+        let At { function, offset } = match symbol.flatten() {
+            Some(symbol) => At {
+                function: demangle(symbol.name),
+                offset: symbol.offset as u64,
+            },
+            None => At {
+                function: demangle(Cow::Borrowed(&sym.name)),
+                offset: sym.offset as u64,
+            },
+        };
+        Frame {
+            function: function.into_owned(),
+            offset,
+            line,
+        }
     }
 
     /// From now on the address, or what stands for it, is that place.
@@ -111,25 +221,35 @@ impl Symbols {
 
     fn look_up_user(&self, module: &Module, file_offset: u64, is_return: bool) -> Vec<String> {
         let short = module.short_name();
-        let source = Source::Elf(Elf::new(module.open_path()));
         let back = u64::from(is_return);
-        let input = Input::FileOffset(file_offset.saturating_sub(back));
-        let Ok(Symbolized::Sym(sym)) = self.symbolizer.symbolize_single(&source, input) else {
+        let place_in_file = file_offset.saturating_sub(back);
+        let look_up = |elf: Elf| {
+            let input = Input::FileOffset(place_in_file);
+            let found = self.symbolizer.symbolize_single(&Source::Elf(elf), input);
+            found.ok()?.into_sym()
+        };
+        let Some(sym) = look_up(Elf::new(module.open_path())) else {
             return vec![format!("{short}+{file_offset:#x}")];
         };
+        let mut symbols_alone = Elf::new(module.open_path());
+        symbols_alone.debug_syms = false;
+        let symbol = look_up(symbols_alone);
+        let part = || self.tables.borrow_mut().of(module).distance(place_in_file);
+        let at = at_part(&sym, symbol.as_ref(), part);
         let place = |code: Option<&CodeInfo<'_>>| match line_of(code) {
             Some(line) => line,
             None => short.to_string(),
         };
         let outermost = format!(
             "{}+{:#x} ({})",
-            sym.name,
-            sym.offset as u64 + back,
+            at.function,
+            at.offset + back,
             place(sym.code_info.as_deref())
         );
         let inlined = sym.inlined.iter().map(|function| {
             let place = place(function.code_info.as_ref());
-            format!("{} (inlined) ({place})", function.name)
+            let name = demangle(Cow::Borrowed(&function.name));
+            format!("{name} (inlined) ({place})")
         });
         [outermost].into_iter().chain(inlined).rev().collect()
     }

@@ -30,7 +30,7 @@ class AlreadyEnabledError(Error):
     """This process has enabled DeBox already."""
 
 class NotEnabledError(Error):
-    """This process has not enabled DeBox."""
+    """This process has not enabled DeBox, or has closed its file descriptors since."""
 
 class NotMonitoredError(Error):
     """This thread has no records: more threads run than max_threads made room for."""
@@ -72,6 +72,11 @@ def enable(
     tap: "kernel" sees every call. "user" (outside of `debox run --tap user`) sees none of Python's
       calls and costs them nothing: there are no records, but scopes have all times of the thread.
 
+    Without a broker about 85 descriptors stay open (BPF maps, programs, links and types, and an epoll
+    instance), with one two (a socket and a map); all are closed in programs that are executed. Code that
+    closes descriptors it does not know, such as os.closerange(3, 65536) in a daemon, ends monitoring: scopes
+    are unmeasured then, last() is None, other functions raise NotEnabledError, and enable() begins anew.
+
     Raises PrivilegeError, UnsupportedError, AlreadyEnabledError, ArgumentError, SystemRefusedError.
     """
 
@@ -101,8 +106,8 @@ def history(n: int = ..., *, tid: Optional[int] = None, interpreter: bool = Fals
     """
 
 def explain(record: Union[Last, Record], index: Optional[int] = None) -> list[Explanation]:
-    """What the sleeps of a record mean, or the one of that index. Reads the kernel's symbols the first
-    time a place is seen. Raises NotEnabledError, StaleError, ArgumentError, SystemRefusedError."""
+    """What the sleeps of a record mean, or the one of that index. Scopes leave out what this
+    does. Raises NotEnabledError, StaleError, ArgumentError, SystemRefusedError."""
 
 def pause() -> None:
     """No records of this thread's calls. Scopes go on. Raises NotEnabledError, NotMonitoredError."""

@@ -20,26 +20,20 @@ use crate::explain::lock_frame;
 use crate::labels::{self, Class, Labels};
 use crate::predicate::{Fields, Number, Site};
 use crate::session::Session;
-use crate::symbols::KernelNames;
 use crate::tables::{types, CALL_IA32, ROWS};
 use crate::trigger::{tests_that_hold, SIGN, TRIGGERS_MAX};
 
 use super::triggers::Armed;
-use super::{memory, Error};
+use super::{memory, prepared, Error};
 
 type Counts = types::trigger_counts;
 type Open = types::undecided_call;
 /// Label and class.
 type Place = (&'static str, &'static str);
 
-/// Read once, and never given back: a handler may be looking.
-struct Known {
-    names: KernelNames,
-    /// Those of the 64-bit table, then those of the other one.
-    calls: Vec<String>,
-}
-
-static KNOWN: OnceLock<Known> = OnceLock::new();
+/// What calls are called, first those of the 64-bit table, then those of the other one. Read once, and
+/// never given back: a handler may be looking.
+static CALLS: OnceLock<Vec<String>> = OnceLock::new();
 
 /// A map of the session's. The id tells whether the descriptor still means it.
 struct Map {
@@ -82,14 +76,9 @@ pub struct TriggerCounts {
 
 /// Reads what names places, once; takes some tenths of a second.
 pub(super) fn prepare() -> Result<(), Error> {
-    if KNOWN.get().is_some() {
-        return Ok(());
-    }
-    let names = KernelNames::read().map_err(|error| Error::Unsupported(format!("{error:#}")))?;
-    let calls = (0..ROWS).chain((0..ROWS).map(|number| number | CALL_IA32));
-    let calls = calls.map(calls::name).collect();
+    prepared::read_names().map_err(|error| Error::Unsupported(format!("{error:#}")))?;
     Labels::builtin();
-    KNOWN.get_or_init(|| Known { names, calls });
+    CALLS.get_or_init(call_names);
     Ok(())
 }
 
@@ -170,12 +159,12 @@ fn decide_with_maps(call: &Open, armed: &dyn Fn(usize) -> Option<&'static Armed>
 
 /// Label and class of a place, as [`crate::explain::in_words`] has them.
 fn name(call: u32, stack: u64, lock_flags: u32) -> Option<Place> {
-    let known = KNOWN.get()?;
+    let (names, calls) = (prepared::names()?, CALLS.get()?);
     let stack: types::kernel_stack = STACKS.look_up(&stack)?;
     let mut functions = [""; FRAMES + 1];
     let mut used = 0;
     let frames = stack.frames.iter().take_while(|frame| **frame != 0);
-    let frames = frames.map(|frame| known.names.find(*frame).map_or("", labels::function));
+    let frames = frames.map(|frame| names.find(*frame).map_or("", labels::function));
     for function in lock_frame(lock_flags)
         .into_iter()
         .chain(frames)
@@ -185,7 +174,8 @@ fn name(call: u32, stack: u64, lock_flags: u32) -> Option<Place> {
         used += 1;
     }
     let args = (stack.has_args != 0).then_some(stack.args);
-    let Some(found) = Labels::builtin().find(known.call(call), args, &functions[..used]) else {
+    let Some(found) = Labels::builtin().find(call_name(calls, call), args, &functions[..used])
+    else {
         return Some((labels::UNKNOWN, Class::Other.as_str()));
     };
     let label = match found.label {
@@ -314,13 +304,16 @@ fn keep_counts() {
     }
 }
 
-impl Known {
-    fn call(&self, call: u32) -> &str {
-        let number = call & !CALL_IA32;
-        let table = if call & CALL_IA32 == 0 { 0 } else { ROWS };
-        let name = self.calls.get((table + number) as usize);
-        name.filter(|_| number < ROWS).map_or("", String::as_str)
-    }
+fn call_names() -> Vec<String> {
+    let numbers = (0..ROWS).chain((0..ROWS).map(|number| number | CALL_IA32));
+    numbers.map(calls::name).collect()
+}
+
+fn call_name(names: &[String], call: u32) -> &str {
+    let number = call & !CALL_IA32;
+    let table = if call & CALL_IA32 == 0 { 0 } else { ROWS };
+    let name = names.get((table + number) as usize);
+    name.filter(|_| number < ROWS).map_or("", String::as_str)
 }
 
 impl Map {
@@ -453,16 +446,12 @@ mod tests {
     /// As the engine has them for reports.
     #[test]
     fn calls_have_their_names() {
-        let calls = (0..ROWS).chain((0..ROWS).map(|number| number | CALL_IA32));
-        let known = Known {
-            names: KernelNames::empty(),
-            calls: calls.map(calls::name).collect(),
-        };
+        let names = call_names();
         for call in [0, 35, 511, CALL_IA32, 20 | CALL_IA32] {
-            assert_eq!(known.call(call), calls::name(call));
+            assert_eq!(call_name(&names, call), calls::name(call));
         }
         for call in [ROWS, 0xffff, ROWS | CALL_IA32, 0xffff | CALL_IA32] {
-            assert_eq!(known.call(call), "");
+            assert_eq!(call_name(&names, call), "");
         }
     }
 

@@ -14,7 +14,9 @@ use crate::record::{Record, Sleep};
 use crate::symbols::{Frame, Symbols};
 use crate::tables::{self, types};
 
-use super::{memory, slot, Error, State};
+use super::join::Joined;
+use super::own_work::left_out;
+use super::{memory, Error, State};
 
 /// One sleep, explained.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,10 +80,11 @@ impl Cache {
 /// Explains `record.sleeps()[index]`. The label depends on the call and its arguments, so the whole
 /// record is needed.
 ///
-/// The first time a site is seen this reads the session's table of stacks and the kernel's symbols
-/// (some tenths of a second for the very first); after that it is a look-up. The thread's records
-/// are paused meanwhile, so that the library's own calls do not push out the record that is being
-/// explained. Allocates and locks: not for signal handlers.
+/// The first time a site is seen this reads the session's table of stacks; after that it is a look-up.
+/// What names the kernel's functions was read by [`super::enable`], so that it is known in a `chroot` and
+/// without privilege, too. The thread's records are paused meanwhile, so that the library's own calls do
+/// not push out the record that is being explained, and scopes leave the work out. Allocates and locks:
+/// not for signal handlers.
 ///
 /// # Errors
 ///
@@ -91,9 +94,10 @@ pub fn explain(record: &Record, index: usize) -> Result<Arc<Explanation>, Error>
         .sleeps()
         .get(index)
         .ok_or(Error::Argument("no such sleep in the record"))?;
+    super::require_enabled()?;
     let mut state = super::state();
     if !super::is_enabled() {
-        return Err(Error::NotEnabled);
+        return Err(super::not_enabled());
     }
     let argument = if i64::from(record.call) == libc::SYS_fcntl {
         record.args[1]
@@ -111,9 +115,8 @@ pub fn explain(record: &Record, index: usize) -> Result<Arc<Explanation>, Error>
         return Ok(Arc::clone(known));
     }
 
-    let own = slot::own();
-    let paused = own.map(|own| slot::set_paused(own, true));
-    let explained = find_frames(&mut state, sleep).map(|frames| {
+    left_out(|| {
+        let frames = find_frames(&mut state, sleep)?;
         let explained = Arc::new(explain_stack(record, sleep, &frames));
         if !frames.is_empty() {
             // Else a broker may know more of it the next time.
@@ -123,12 +126,8 @@ pub fn explain(record: &Record, index: usize) -> Result<Arc<Explanation>, Error>
             }
             cache.insert(key, Arc::clone(&explained));
         }
-        explained
-    });
-    if let (Some(own), Some(paused)) = (own, paused) {
-        slot::set_paused(own, paused);
-    }
-    explained
+        Ok(explained)
+    })
 }
 
 /// Reads the session's table of stacks. A joined session's may be out of reach: then the site alone
@@ -154,7 +153,8 @@ fn find_frames(state: &mut State, sleep: &Sleep) -> Result<Vec<Frame>, Error> {
     if let Some(brokered) = &state.brokered {
         return brokered.frames(sleep.stack);
     }
-    if state.joined.is_some() && !kernel::has_bpf_privilege() {
+    let is_out_of_reach = |joined: &Joined| !joined.has_stacks() && !kernel::has_bpf_privilege();
+    if state.joined.as_ref().is_some_and(is_out_of_reach) {
         // A session without privilege is the broker's.
         let path = broker::socket_path();
         let frames = path.and_then(|path| client::frames(&path, sleep.stack).ok());

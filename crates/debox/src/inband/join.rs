@@ -73,6 +73,11 @@ fn two_words(message: &[u8]) -> Option<[u32; 2]> {
 }
 
 impl Joined {
+    /// Whether the session's kernel stacks have been found.
+    pub fn has_stacks(&self) -> bool {
+        self.stacks.is_some()
+    }
+
     /// The session's table of kernel stacks; `None` without the privilege to find it.
     pub fn stacks(&mut self) -> Option<&MapHandle> {
         if self.stacks.is_none() {

@@ -130,7 +130,7 @@ fn map_first(wanted: usize) -> bool {
 
 /// Whether the descriptor is still the map's: a program may have closed all that it did not know, and
 /// opened others.
-fn has_map() -> bool {
+pub(super) fn has_map() -> bool {
     let (fd, id) = (
         MAP_FD.load(Ordering::Relaxed),
         MAP_ID.load(Ordering::Relaxed),

@@ -12,7 +12,8 @@ use std::sync::atomic::{compiler_fence, Ordering};
 
 use crate::record::{Budget, Slot, Totals, TOTALS_AWAY, TOTALS_IRQ, TOTALS_USER_TAP};
 
-use super::{memory, own_slot, words, Error};
+use super::alive::{self, Belief};
+use super::{memory, own_slot, own_work, words, Error};
 
 const PARTS: usize = 6;
 const CPU: usize = 0;
@@ -131,7 +132,7 @@ impl fmt::Display for Sums {
 /// A thread's life at one moment.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
-struct Reading {
+pub(super) struct Reading {
     now_ns: u64,
     birth_ns: u64,
     life_ns: [u64; PARTS],
@@ -172,8 +173,25 @@ fn monotonic_ns() -> u64 {
 const ATTEMPTS: usize = 1000;
 
 impl Reading {
+    pub const ZERO: Reading = Reading {
+        now_ns: 0,
+        birth_ns: 0,
+        life_ns: [0; PARTS],
+        calls_ns: [0; PARTS],
+        calls: 0,
+        sleeps: 0,
+        faults_minor: 0,
+        faults_major: 0,
+        unseen_ns: 0,
+        unseen: 0,
+        untapped: 0,
+        away_ns: 0,
+        flags: 0,
+        reserved: 0,
+    };
+
     /// The thread's own slot at this moment; `None` if it is never whole.
-    fn take(slot: *const Slot) -> Option<Reading> {
+    pub fn take(slot: *const Slot) -> Option<Reading> {
         for _ in 0..ATTEMPTS {
             let sequence = read!(slot, totals.sequence);
             let completed = read!(slot, completed);
@@ -227,6 +245,63 @@ impl Reading {
             flags: totals.flags,
             reserved: 0,
         }
+    }
+
+    /// Whether the kernel still writes what this was read from. The slot is the calling thread's own.
+    fn believe(&self, slot: *mut Slot) -> Belief {
+        let stamp_ns = read!(slot, totals.stamp_ns);
+        alive::believe_totals(slot, self.now_ns.saturating_sub(stamp_ns))
+    }
+
+    /// Whether both are readings of one thread in one session.
+    pub fn is_of_same_life(&self, other: &Reading) -> bool {
+        self.birth_ns == other.birth_ns
+    }
+
+    /// Adds what happened from one moment to another to what this is a sum of.
+    pub fn add(&mut self, begin: &Reading, end: &Reading) {
+        let sums = begin.until(end);
+        let grown = differences(&begin.life_ns, &end.life_ns);
+        self.birth_ns = end.birth_ns;
+        self.now_ns += sums.wall_ns;
+        for (part, grown) in grown.iter().enumerate() {
+            self.life_ns[part] += grown;
+            let in_calls = end.calls_ns[part].saturating_sub(begin.calls_ns[part]);
+            self.calls_ns[part] += in_calls;
+        }
+        self.calls += sums.calls;
+        self.sleeps += sums.sleeps;
+        self.faults_minor += sums.faults_minor;
+        self.faults_major += sums.faults_major;
+        self.unseen_ns += sums.unseen_ns;
+        self.unseen += sums.unseen;
+        self.untapped += sums.untapped;
+    }
+
+    /// As if what the other is a sum of had not been.
+    pub fn without(mut self, other: &Reading) -> Reading {
+        let take = |from: &mut u64, what: u64| *from = from.saturating_sub(what);
+        take(&mut self.now_ns, other.now_ns);
+        for part in 0..PARTS {
+            take(&mut self.life_ns[part], other.life_ns[part]);
+            take(&mut self.calls_ns[part], other.calls_ns[part]);
+        }
+        take(&mut self.calls, other.calls);
+        take(&mut self.sleeps, other.sleeps);
+        take(&mut self.faults_minor, other.faults_minor);
+        take(&mut self.faults_major, other.faults_major);
+        take(&mut self.unseen_ns, other.unseen_ns);
+        take(&mut self.unseen, other.unseen);
+        take(&mut self.untapped, other.untapped);
+        self
+    }
+
+    /// As if so many calls had not been made.
+    pub fn without_calls(mut self, calls: u64) -> Reading {
+        if self.flags & TOTALS_USER_TAP == 0 {
+            self.calls = self.calls.saturating_sub(calls);
+        }
+        self
     }
 
     /// What happened from this moment to a later one.
@@ -299,7 +374,7 @@ fn budget_of(parts: [u64; PARTS]) -> Budget {
 }
 
 /// The thread's page faults so far, as the kernel counts them.
-fn all_faults() -> (u64, u64) {
+pub(super) fn all_faults() -> (u64, u64) {
     // SAFETY: any bytes are a rusage.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: writes to `usage` only. The call itself, not libc's: no user tap counts it.
@@ -329,8 +404,16 @@ impl Start {
         let slot = own_slot()?;
         let counted = (faults == Faults::All).then(all_faults);
         let mut reading = Reading::take(slot).ok_or(Error::NotMonitored)?;
-        if let Some((minor, major)) = counted {
-            (reading.faults_minor, reading.faults_major) = (minor, major);
+        match reading.believe(slot) {
+            Belief::AtOnce => {}
+            // Without the call by which that was found out.
+            Belief::Checked => reading = Reading::take(slot).ok_or(Error::NotMonitored)?,
+            Belief::None => return Err(Error::Closed),
+        }
+        let mut reading = own_work::taken_off(reading);
+        if let Some(faults) = counted {
+            (reading.faults_minor, reading.faults_major) =
+                own_work::faults_taken_off(faults, &reading);
         }
         Ok(Start {
             generation: memory::generation(),
@@ -354,12 +437,16 @@ impl Start {
         if memory::generation() != self.generation {
             return Err(Error::Interrupted);
         }
-        let mut end = Reading::take(slot).ok_or(Error::Interrupted)?;
+        let taken = Reading::take(slot).ok_or(Error::Interrupted)?;
+        let mut end = own_work::taken_off(taken);
+        if let Belief::None = taken.believe(slot) {
+            return Err(Error::Interrupted);
+        }
         if end.birth_ns != self.reading.birth_ns {
             return Err(Error::OtherThread); // one that has ended; this one has its place
         }
         if self.all_faults != 0 {
-            (end.faults_minor, end.faults_major) = all_faults();
+            (end.faults_minor, end.faults_major) = own_work::faults_taken_off(all_faults(), &end);
         }
         let mut sums = self.reading.until(&end);
         if self.all_faults != 0 {
@@ -463,6 +550,33 @@ mod tests {
         assert_eq!(
             sums.to_string(),
             "wall=900ns cpu=300ns blocked=500ns runqueue=50ns preempted=50ns calls=2"
+        );
+    }
+
+    #[test]
+    fn work_of_the_library_is_left_out_of_every_part() {
+        let mut later = totals();
+        later.stamp_ns = 2000;
+        later.life_ns = [900, 800, 100, 100, 0, 0];
+        later.calls_ns = [300, 700, 50, 0, 0, 0];
+        later.calls = 9;
+        let (begin, end) = (Reading::of(&totals(), 1200), Reading::of(&later, 2100));
+        let mut work = Reading::ZERO;
+        work.add(&begin, &end);
+        assert!(work.is_of_same_life(&end));
+        let sums = begin.until(&end.without(&work));
+        assert_eq!((sums.wall_ns, sums.calls), (0, 0));
+        assert_eq!(sums.budget, Budget::default());
+        assert_eq!(sums.in_calls, Budget::default());
+        // Twice the same, and the program's own between them.
+        let mut last = later;
+        last.stamp_ns = 2600;
+        last.life_ns[CPU] += 600;
+        last.calls += 3;
+        let sums = begin.until(&Reading::of(&last, 2600).without(&work));
+        assert_eq!(
+            (sums.wall_ns, sums.budget.cpu_ns, sums.calls),
+            (500, 500, 3)
         );
     }
 

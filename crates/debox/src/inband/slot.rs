@@ -12,7 +12,7 @@ use crate::record::{Budget, Record, Sleep, Slot, HISTORY_MAX, SLEEPS_MAX};
 
 use crate::tables::types;
 
-use super::{brokered, memory, presence, user_tap, words};
+use super::{alive, brokered, memory, presence, user_tap, words};
 
 /// Calls of one thread that it is to decide, at most (probe/shared.h).
 pub(super) const UNDECIDED_MAX: usize = 4;
@@ -141,6 +141,13 @@ pub(super) fn own() -> Option<*mut Slot> {
     Some(slot)
 }
 
+/// The same if the thread has looked for it before: no call, and no step towards a broker.
+pub(super) fn known() -> Option<*mut Slot> {
+    let words = words::words();
+    let slot = words.slot.get() as *mut Slot;
+    (words.generation.get() == memory::generation() && !slot.is_null()).then_some(slot)
+}
+
 /// Nobody writes this thread's records now. When somebody does again, what is in them is the work of the
 /// library that has looked for it.
 #[cold]
@@ -232,6 +239,7 @@ fn look_up(generation: u64) {
     words.slot.set(slot.map_or(0, |slot| slot as usize));
     user_tap::take_slot(slot);
     words.floor.set(0);
+    words.checks.set(0);
     compiler_fence(Ordering::SeqCst);
     words.generation.set(generation);
 }
@@ -250,6 +258,40 @@ pub(super) fn hide_all() {
             .floor
             .set(read!(entry(slot, completed - 1), number));
     }
+}
+
+/// How many records have been written to a slot.
+#[inline]
+pub(super) fn completed(slot: *const Slot) -> u64 {
+    read!(slot, completed)
+}
+
+/// When the kernel last noted something for a slot's thread.
+pub(super) fn stamp_ns(slot: *const Slot) -> u64 {
+    read!(slot, totals.stamp_ns)
+}
+
+/// The call of the newest record, and its arguments.
+#[inline]
+pub(super) fn newest(slot: *const Slot) -> Option<(i64, [u64; 3])> {
+    let last = completed(slot).checked_sub(1)?;
+    let record = entry(slot, last);
+    Some((i64::from(read!(record, call)), read!(record, args)))
+}
+
+/// Makes a call without a record, and says whether the kernel has noted it for the calling thread.
+pub(super) fn sees_a_call(own: *mut Slot) -> bool {
+    let before = stamp_ns(own);
+    let was_paused = set_paused(own, true);
+    // SAFETY: gettid has no arguments and touches no memory.
+    unsafe { libc::syscall(libc::SYS_gettid, LOOK_UP) };
+    set_paused(own, was_paused);
+    let is_seen = stamp_ns(own) != before;
+    if is_seen {
+        let checks = &words::words().checks;
+        checks.set(checks.get() + 1);
+    }
+    is_seen
 }
 
 /// Where the `ordinal`th record of a slot is, counted from 0 over all its records.
@@ -274,6 +316,9 @@ fn is_look_up(record: *const Record) -> bool {
 
 pub(super) fn last(keep: impl Fn(Last) -> bool) -> Option<Last> {
     let slot = own()?;
+    if !alive::may_believe_records(slot) {
+        return None;
+    }
     let floor = floor();
     let completed = read!(slot, completed);
     for back in 1..=completed.min(HISTORY_MAX as u64) {

@@ -8,7 +8,8 @@ use crate::session::Tap;
 use crate::symbols::{Frame, Symbols};
 use crate::trace::TraceOptions;
 
-use super::{own_slot, slot, Error};
+use super::own_work::left_out;
+use super::{alive, held, own_slot, prepared, Error};
 
 /// Loads the probes of the call tree, unless they are loaded: from then on the records of threads
 /// that asked for trace entries ([`super::set_limits`]) have some. They are gone with
@@ -20,9 +21,11 @@ use super::{own_slot, slot, Error};
 /// [`Error::NotEnabled`], [`Error::Unsupported`] under a user tap, [`Error::System`] if a function
 /// does not exist or the kernel refuses.
 pub fn start_trace(options: &TraceOptions) -> Result<(), Error> {
+    super::require_enabled()?;
     let mut state = super::state();
+    let state = &mut *state;
     if !super::is_enabled() {
-        return Err(Error::NotEnabled);
+        return Err(super::not_enabled());
     }
     let refused = || {
         Error::Unsupported(
@@ -43,18 +46,15 @@ pub fn start_trace(options: &TraceOptions) -> Result<(), Error> {
     if session.trace.is_some() {
         return Ok(());
     }
-    without_records(|| session.start_trace(options)).map_err(super::classify)
-}
-
-/// The library's own calls have no records and push none out.
-fn without_records<T>(work: impl FnOnce() -> T) -> T {
-    let own = slot::own();
-    let paused = own.map(|own| slot::set_paused(own, true));
-    let done = work();
-    if let (Some(own), Some(paused)) = (own, paused) {
-        slot::set_paused(own, paused);
-    }
-    done
+    let started = left_out(|| {
+        prepared::prepare(&mut state.symbols);
+        let before = held::open_now();
+        let started = session.start_trace(options);
+        state.held.add_since(&before);
+        started
+    });
+    alive::watch(state.held.span(), true);
+    started.map_err(super::classify)
 }
 
 /// Copies the trace entries of one of this thread's records, in the order in which the functions
@@ -89,10 +89,11 @@ pub fn trace(record: &Record, entries: &mut [TraceEntry]) -> Result<usize, Error
 ///
 /// [`Error::NotEnabled`].
 pub fn explain_trace(entry: &TraceEntry) -> Result<Frame, Error> {
+    super::require_enabled()?;
     let mut state = super::state();
     if !super::is_enabled() {
-        return Err(Error::NotEnabled);
+        return Err(super::not_enabled());
     }
     let symbols = state.symbols.get_or_insert_with(Symbols::default);
-    Ok(without_records(|| symbols.kernel(entry.function)))
+    Ok(left_out(|| symbols.kernel(entry.function)))
 }

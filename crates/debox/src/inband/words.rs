@@ -3,7 +3,7 @@
 //! They have to be reachable from a signal handler. Rust's thread locals in a shared library go
 //! through `__tls_get_addr`, which allocates memory when a thread first uses a library that was
 //! loaded by `dlopen`; so the words are declared here with the initial-exec model, which the loader
-//! lays out in advance for every thread (32 bytes of the space that it keeps for that).
+//! lays out in advance for every thread (56 bytes of the space that it keeps for that).
 
 use std::cell::Cell;
 
@@ -18,6 +18,12 @@ pub(super) struct Words {
     pub floor: Cell<u64>,
     /// What the watcher of ended calls is told; 0: nothing (see `user_tap`).
     pub watched: Cell<usize>,
+    /// Where it is kept what the library has done on the thread; 0: nothing yet (see `own_work`).
+    pub own_work: Cell<usize>,
+    /// How many records there were when they were last looked at (see `alive`).
+    pub seen: Cell<u64>,
+    /// Calls by which the library has made sure that the kernel sees the thread's calls.
+    pub checks: Cell<u64>,
 }
 
 #[cfg(not(target_arch = "x86_64"))]
@@ -29,13 +35,13 @@ core::arch::global_asm!(
     ".globl debox_inband_words",
     ".hidden debox_inband_words",
     ".type debox_inband_words, @tls_object",
-    ".size debox_inband_words, 32",
+    ".size debox_inband_words, 56",
     "debox_inband_words:",
-    ".zero 32",
+    ".zero 56",
     ".popsection",
 );
 
-const _: () = assert!(std::mem::size_of::<Words>() == 32);
+const _: () = assert!(std::mem::size_of::<Words>() == 56);
 
 /// The calling thread's words.
 #[inline]

@@ -135,15 +135,28 @@ impl Tables {
 
     /// The rule at an offset of the file; `None` if the tables do not tell.
     pub fn rule(&self, file_offset: u64) -> Option<Rule> {
+        let address = self.address(file_offset)?;
+        self.sections
+            .iter()
+            .find_map(|section| section.rule(address))
+    }
+
+    /// How far an offset of the file is from the begin of the code that its entry is for: a function, or
+    /// one part of a function that is in several places. `None` if the tables do not tell.
+    pub fn distance(&self, file_offset: u64) -> Option<u64> {
+        let address = self.address(file_offset)?;
+        self.sections
+            .iter()
+            .find_map(|section| section.distance(address))
+    }
+
+    fn address(&self, file_offset: u64) -> Option<u64> {
         let segment = self.segments.iter().find(|s| {
             file_offset
                 .checked_sub(s.file)
                 .is_some_and(|at| at < s.size)
         })?;
-        let address = segment.address.checked_add(file_offset - segment.file)?;
-        self.sections
-            .iter()
-            .find_map(|section| section.rule(address))
+        segment.address.checked_add(file_offset - segment.file)
     }
 }
 
@@ -178,6 +191,15 @@ impl Section {
             rule_in(&debug_frame(&self.data), &self.bases, entry, address)
         } else {
             rule_in(&eh_frame(&self.data), &self.bases, entry, address)
+        }
+    }
+
+    fn distance(&self, address: u64) -> Option<u64> {
+        let entry = self.entry(address)?;
+        if self.is_debug {
+            distance_in(&debug_frame(&self.data), &self.bases, entry, address)
+        } else {
+            distance_in(&eh_frame(&self.data), &self.bases, entry, address)
         }
     }
 
@@ -253,6 +275,19 @@ where
     functions.sort_by_key(|function| function.start);
     functions.shrink_to_fit();
     functions
+}
+
+fn distance_in<'a, S>(section: &S, bases: &BaseAddresses, entry: usize, address: u64) -> Option<u64>
+where
+    S: UnwindSection<Slice<'a>>,
+{
+    let offset = <S::Offset as From<usize>>::from(entry);
+    let entry = section
+        .fde_from_offset(bases, offset, S::cie_from_offset)
+        .ok()?;
+    entry
+        .contains(address)
+        .then(|| address - entry.initial_address())
 }
 
 fn rule_in<'a, S>(section: &S, bases: &BaseAddresses, entry: usize, address: u64) -> Option<Rule>

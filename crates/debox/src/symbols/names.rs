@@ -1,7 +1,11 @@
 //! The kernel's names as a table that is read once and then only looked at: for signal handlers, which
 //! can allocate nothing and wait for nobody.
 
+use std::borrow::Cow;
+
 use anyhow::{ensure, Context, Result};
+
+use super::demangle;
 
 /// The kernel's functions by address.
 pub(crate) struct KernelNames {
@@ -41,6 +45,10 @@ impl KernelNames {
             .collect();
         symbols.sort_by_key(|(address, _)| *address);
         symbols.dedup_by_key(|(address, _)| *address);
+        let symbols: Vec<(u64, Cow<'_, str>)> = symbols
+            .into_iter()
+            .map(|(address, name)| (address, demangle(Cow::Borrowed(name))))
+            .collect();
         let length = symbols.iter().map(|(_, name)| name.len()).sum();
         let mut names = KernelNames {
             starts: Vec::with_capacity(symbols.len()),
@@ -50,28 +58,25 @@ impl KernelNames {
         for (address, name) in symbols {
             names.starts.push(address);
             names.places.push(u32::try_from(names.text.len())?);
-            names.text.push_str(name);
+            names.text.push_str(&name);
         }
         names.places.push(u32::try_from(names.text.len())?);
         Ok(names)
     }
 
-    /// Without any.
-    #[cfg(test)]
-    pub fn empty() -> KernelNames {
-        KernelNames {
-            starts: Vec::new(),
-            places: vec![0],
-            text: String::new(),
-        }
-    }
-
     /// The function that an address is in. No allocation.
     pub fn find(&self, address: u64) -> Option<&str> {
+        let (function, _) = self.place(address)?;
+        Some(function)
+    }
+
+    /// The same, and how far from its begin the address is.
+    pub fn place(&self, address: u64) -> Option<(&str, u64)> {
         let at = self.starts.partition_point(|start| *start <= address);
         let at = at.checked_sub(1)?;
         let (from, to) = (*self.places.get(at)?, *self.places.get(at + 1)?);
-        self.text.get(from as usize..to as usize)
+        let function = self.text.get(from as usize..to as usize)?;
+        Some((function, address - self.starts[at]))
     }
 }
 
@@ -87,6 +92,8 @@ mod tests {
                     ffffffff81000100 T first\n\
                     ffffffff81000100 T also_first\n\
                     ffffffffc0000000 t of_a_module\t[nbd]\n\
+                    ffffffffc0000100 t i\t[nbd]\n\
+                    ffffffffc0000200 t _RNvC9of_a_rust6module\n\
                     not a symbol\n";
         let names = KernelNames::parse(list).unwrap();
         assert_eq!(names.find(0), None);
@@ -94,8 +101,12 @@ mod tests {
         assert_eq!(names.find(0xffff_ffff_8100_0100), Some("first"));
         assert_eq!(names.find(0xffff_ffff_8100_01ff), Some("first"));
         assert_eq!(names.find(0xffff_ffff_8100_0200), Some("second.isra.0"));
+        assert_eq!(names.place(0xffff_ffff_8100_01ff), Some(("first", 0xff)));
         assert_eq!(names.find(0xffff_ffff_bfff_ffff), Some("second.isra.0"));
-        assert_eq!(names.find(u64::MAX), Some("of_a_module"));
+        assert_eq!(names.find(0xffff_ffff_c000_0001), Some("of_a_module"));
+        // As reports have them.
+        assert_eq!(names.find(0xffff_ffff_c000_0101), Some("i"));
+        assert_eq!(names.find(u64::MAX), Some("of_a_rust::module"));
         assert_eq!(KernelNames::parse("").unwrap().find(1), None);
     }
 

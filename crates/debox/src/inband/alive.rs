@@ -1,0 +1,165 @@
+//! Whether a session of the process's own still measures, as far as that can be told from its slots.
+//!
+//! The session ends when its descriptors are closed, which the program may do without knowing
+//! (`closefrom(3)`): nothing is written any more, and what stands in the slots grows old. So where a record or
+//! a total is suspicious the thread makes a call of the library's own, and looks whether the kernel has seen
+//! it. That is rare: a record is suspicious if it is of a call that closed one of the session's descriptors, or
+//! has been looked at before and is old, and a total if nothing has happened on the thread for a while.
+
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+
+use crate::record::Slot;
+use crate::session::monotonic_ns;
+use crate::signals::Blocked;
+
+use super::{memory, slot, user_tap, words};
+
+/// How old the last thing that the kernel noted for a thread is when a scope makes sure.
+pub(super) const SCOPE_NS: u64 = 10_000_000;
+/// The same for records: looking at them is no call, but for one in that time.
+pub(super) const RECORD_NS: u64 = 1_000_000_000;
+
+/// More than the kernel skips the probes in a row (see ARCHITECTURE.md, "The CPU is kept").
+const TRIES: u32 = 3;
+
+/// Whether what a thread reads may be believed.
+pub(super) enum Belief {
+    AtOnce,
+    /// It has been found out by a call.
+    Checked,
+    None,
+}
+
+/// What is watched over: nothing, or a session of the process's own.
+static IS_WATCHED: AtomicBool = AtomicBool::new(false);
+/// Whether its calls are seen by the kernel, or by stamps.
+static HAS_KERNEL_TAP: AtomicBool = AtomicBool::new(true);
+/// The numbers between which its descriptors are.
+static LOWEST: AtomicI32 = AtomicI32::new(0);
+static HIGHEST: AtomicI32 = AtomicI32::new(-1);
+/// Whether the last session was lost, and there has been none since.
+static IS_LOST: AtomicBool = AtomicBool::new(false);
+
+/// A session has begun. The caller holds the lock.
+pub(super) fn watch((lowest, highest): (i32, i32), has_kernel_tap: bool) {
+    LOWEST.store(lowest, Ordering::Relaxed);
+    HIGHEST.store(highest, Ordering::Relaxed);
+    HAS_KERNEL_TAP.store(has_kernel_tap, Ordering::Relaxed);
+    IS_WATCHED.store(true, Ordering::Release);
+}
+
+/// There is no session to watch over, nor a lost one. The caller holds the lock.
+pub(super) fn forget() {
+    IS_WATCHED.store(false, Ordering::Relaxed);
+    IS_LOST.store(false, Ordering::Relaxed);
+}
+
+/// Whether the program has closed the session's descriptors, and has not enabled it again.
+pub(super) fn is_lost() -> bool {
+    IS_LOST.load(Ordering::Relaxed)
+}
+
+/// Nothing is read from now on. The caller holds the lock.
+pub(super) fn lose() {
+    memory::unpublish();
+    user_tap::end();
+    IS_WATCHED.store(false, Ordering::Relaxed);
+    IS_LOST.store(true, Ordering::Relaxed);
+}
+
+/// Whether the calling thread's last record may be believed. Safe in signal handlers.
+#[inline]
+pub(super) fn may_believe_records(own: *mut Slot) -> bool {
+    if !IS_WATCHED.load(Ordering::Acquire) {
+        return true;
+    }
+    let completed = slot::completed(own);
+    let is_new = words::words().seen.replace(completed) != completed;
+    let is_suspicious = match is_new {
+        true => slot::newest(own).is_some_and(|(call, args)| closes_ours(call, args)),
+        false => age_ns(own) > RECORD_NS,
+    };
+    !is_suspicious || is_there(own)
+}
+
+/// Whether the totals of the calling thread may be believed, which were last written so long ago. Safe in
+/// signal handlers.
+#[inline]
+pub(super) fn believe_totals(own: *mut Slot, open_ns: u64) -> Belief {
+    if !IS_WATCHED.load(Ordering::Acquire) {
+        return Belief::AtOnce;
+    }
+    let closed = || slot::newest(own).is_some_and(|(call, args)| closes_ours(call, args));
+    if open_ns <= SCOPE_NS && !closed() {
+        return Belief::AtOnce;
+    }
+    match is_there(own) {
+        true => Belief::Checked,
+        false => Belief::None,
+    }
+}
+
+fn age_ns(own: *mut Slot) -> u64 {
+    monotonic_ns().saturating_sub(slot::stamp_ns(own))
+}
+
+/// Whether it is a call that takes one of the session's descriptors away.
+fn closes_ours(call: i64, args: [u64; 3]) -> bool {
+    let lowest = LOWEST.load(Ordering::Relaxed);
+    let highest = HIGHEST.load(Ordering::Relaxed);
+    let is_ours = |fd: u64| (lowest..=highest).contains(&(fd as u32 as i32));
+    match call {
+        libc::SYS_close => is_ours(args[0]),
+        libc::SYS_dup2 | libc::SYS_dup3 => is_ours(args[1]),
+        libc::SYS_close_range => {
+            let (first, last) = (args[0] as u32, args[1] as u32);
+            i64::from(first) <= i64::from(highest) && i64::from(last) >= i64::from(lowest)
+        }
+        _ => false,
+    }
+}
+
+#[cold]
+fn is_there(own: *mut Slot) -> bool {
+    let generation = memory::generation();
+    // SAFETY: errno of this thread is always there.
+    let errno = unsafe { *libc::__errno_location() };
+    let is_there = match HAS_KERNEL_TAP.load(Ordering::Relaxed) {
+        true => (0..TRIES).any(|_| slot::sees_a_call(own)),
+        // The kernel sees when the thread leaves its CPU only.
+        false => super::try_state().is_none_or(|_state| memory::has_map()),
+    };
+    if !is_there {
+        // A handler that left by a jump would leave the lock taken.
+        let _blocked = Blocked::all();
+        if let Some(_state) = super::try_state() {
+            if memory::generation() == generation {
+                lose();
+            }
+        }
+    }
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = errno };
+    is_there
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_calls_that_close_the_sessions_descriptors_are_suspicious() {
+        LOWEST.store(10, Ordering::Relaxed);
+        HIGHEST.store(90, Ordering::Relaxed);
+        let closes = |call, args| closes_ours(call, args);
+        assert!(closes(libc::SYS_close, [10, 0, 0]) && closes(libc::SYS_close, [90, 0, 0]));
+        assert!(!closes(libc::SYS_close, [9, 0, 0]) && !closes(libc::SYS_close, [91, 0, 0]));
+        assert!(closes(libc::SYS_close_range, [3, u64::from(u32::MAX), 0]));
+        assert!(!closes(libc::SYS_close_range, [91, u64::from(u32::MAX), 0]));
+        assert!(!closes(libc::SYS_close_range, [3, 9, 0]));
+        assert!(closes(libc::SYS_dup2, [1, 50, 0]) && !closes(libc::SYS_dup2, [50, 1, 0]));
+        assert!(!closes(libc::SYS_read, [50, 0, 0]));
+        HIGHEST.store(-1, Ordering::Relaxed);
+        assert!(!closes(libc::SYS_close_range, [3, u64::from(u32::MAX), 0]));
+    }
+}
