@@ -215,17 +215,21 @@ impl Drop for Locked<'_> {
 
 /// The control map that a program stands for, if it is the one by which a gate of root's is found.
 pub(super) fn control_of(program: BorrowedFd) -> Option<u32> {
-    let (info, [control]) = objects::program_info::<1>(program).ok()?;
+    // It uses the control map, and libbpf binds the gate's constants to it.
+    let (info, maps) = objects::program_info::<2>(program).ok()?;
     let stands_for_gate = info.type_ == libbpf_sys::BPF_PROG_TYPE_RAW_TRACEPOINT
         && info.created_by_uid == 0
-        && objects::name_of(&info.name) == b"gate_is_here"
-        && info.nr_map_ids == 1;
+        && objects::name_of(&info.name) == b"gate_is_here";
     if !stands_for_gate {
         return None;
     }
-    let map = objects::map_by_id(control);
-    let info = map.and_then(|map| objects::map_info(map.as_fd())).ok()?;
-    let is_control = objects::name_of(&info.name) == b"debox_gate"
-        && info.value_size as usize == std::mem::size_of::<gate_control>();
-    is_control.then_some(control)
+    let count = (info.nr_map_ids as usize).min(maps.len());
+    maps[..count].iter().copied().find(|id| {
+        let map = objects::map_by_id(*id);
+        let info = map.and_then(|map| objects::map_info(map.as_fd()));
+        info.is_ok_and(|info| {
+            objects::name_of(&info.name) == b"debox_gate"
+                && info.value_size as usize == std::mem::size_of::<gate_control>()
+        })
+    })
 }
