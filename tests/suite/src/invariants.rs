@@ -61,11 +61,32 @@ pub fn check_report(report: &Value, facts: Option<&Facts>) -> Vec<String> {
         check_totals(report, &mut problems);
         check_threads(report, &mut problems);
         check_sleeps(report, &mut problems);
+        check_headline(report, &mut problems);
         if let Some(facts) = facts {
             check_against_program(report, facts, &mut problems);
         }
     }
     problems
+}
+
+/// The shares are all of the time that is accounted for, the longest first, and no more than all threads had.
+fn check_headline(report: &Value, problems: &mut Vec<String>) {
+    let headline = &report["headline"];
+    if headline.is_null() {
+        return;
+    }
+    let shares: Vec<u64> = rows(headline, "shares")
+        .iter()
+        .map(|share| number(share, "ns"))
+        .collect();
+    let (of, idle) = (number(headline, "of_ns"), number(headline, "idle_ns"));
+    if shares.iter().sum::<u64>() != of || !shares.iter().rev().is_sorted() {
+        problems.push(format!("headline: {shares:?} of {of}"));
+    }
+    let all = number(&report["totals"], "wall_ns");
+    if of + idle > all {
+        problems.push(format!("headline: {of} and {idle} of {all}"));
+    }
 }
 
 fn validator() -> &'static Validator {

@@ -39,6 +39,7 @@ fn report() -> Value {
         "schema": "debox.report/1", "command": ["reader"], "kernel": "6.1.0", "tap": "kernel",
         "detail": ["basic", "sleeps"], "duration_ns": ms(210), "exit_status": 0, "totals": life,
         "incomplete": null,
+        "headline": null,
         "steal_ns": null, "unseen_wait_ns": 0, "slow_ns": null,
         "lost": {
             "records": 0, "sleeps": 0, "stacks": 0, "threads": 0, "rows": 0, "probe_misses": 0,

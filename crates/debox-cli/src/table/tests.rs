@@ -19,9 +19,10 @@ fn shown_with(report: &Report, options: &TableOptions) -> String {
 #[test]
 fn a_threaded_server_on_a_slow_disk() {
     assert_snapshot!(shown_with(&sample::rich(), &PLAIN), @r#"
+    mostly computing in the program: 76 % (23.9 s)
+    of 31.3 s: 76 % computing in the program, 13 % page read, 4 % inode read, 2 % computing in the kernel, 2 % futex, 1 % inode lock; threads waited 9.05 s for work beside it
     ran 10.2 s: 23.9 user CPU, 0.7 kernel CPU, 15.5 asleep, 0.2 waiting for a CPU, 0.1 in interrupts; 4 threads lived 40.3 s together
     asleep: 5.4 disk, 1.0 lock, 9.1 idle, 0.1 in calls that the user tap does not see
-    slept most, idle aside: page read in pread64, 3.89 s in 843 sleeps, longest 38.9 ms
     the hypervisor took 330 ms from this machine's CPUs meanwhile
     the command ended with status 130 (128 + signal 2)
 
@@ -132,9 +133,10 @@ fn a_threaded_server_on_a_slow_disk() {
 #[test]
 fn one_thread_for_less_than_a_second() {
     assert_snapshot!(shown_with(&sample::short(), &PLAIN), @r#"
+    more than anything else computing in the program: 50 % (6.10 ms)
+    of 12.3 ms: 50 % computing in the program, 33 % inode read, 16 % computing in the kernel
     ran 12.3 ms: 6.1 user CPU, 2.0 kernel CPU, 4.1 asleep, 0.1 waiting for a CPU
     asleep: 4.1 disk
-    slept most, idle aside: inode read in openat, 4.10 ms in 1 sleep, longest 4.10 ms
     the command ended with status 3
 
     Per call
