@@ -135,7 +135,7 @@ GATE_EVENTS(GATE_MAP)
 		}                                                                                  \
 	} while (0)
 
-#define GATE_OF(event, tracepoint, of_task)                                                       \
+#define GATE_OF(event, tracepoint, of_task)                                                        \
 	SEC("?tp_btf/" #tracepoint) int gate_##event(unsigned long long *ctx)                      \
 	{                                                                                          \
 		struct task_struct *task = of_task;                                                \

@@ -216,8 +216,8 @@ static int parse_address(const char *text, struct session_address *address)
 
 /*
  * When the session has ended, any process may take its path. The server's user must be root, as the
- * session's is, or this one's own; in a user namespace that has no name for it, it shows as the overflow user.
- * So it has to know the session's secret, too.
+ * session's is, or this one's own; in a user namespace that has no name for it, it shows as the
+ * overflow user. So it has to know the session's secret, too.
  */
 #define NOBODY 65534
 static int is_trusted(int fd)
