@@ -9,7 +9,6 @@
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use crate::record::Slot;
-use crate::session::monotonic_ns;
 use crate::signals::Blocked;
 
 use super::{memory, slot, user_tap, words};
@@ -99,8 +98,17 @@ pub(super) fn believe_totals(own: *mut Slot, open_ns: u64) -> Belief {
     }
 }
 
+/// To some milliseconds, by the clock that takes least to read: a record may be looked at in every round of a
+/// loop.
 fn age_ns(own: *mut Slot) -> u64 {
-    monotonic_ns().saturating_sub(slot::stamp_ns(own))
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `now` is valid for writing.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &mut now) };
+    let now_ns = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
+    now_ns.saturating_sub(slot::stamp_ns(own))
 }
 
 /// Whether it is a call that takes one of the session's descriptors away.
