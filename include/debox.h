@@ -344,8 +344,8 @@ struct debox_explanation {
  * the thread for 10 ms, and when a record has been looked at before and is a second old. It then
  * makes a gettid, which neither records nor scopes show, and sees whether it is measured. If not,
  * debox_last() is NULL from then on, functions return CLOSED, an open scope INTERRUPTED, and
- * debox_enable() begins anew. Descriptors that the program has opened under the same numbers are
- * left alone. Through a broker there are two, a socket and the map of the records.
+ * debox_enable() begins a new session. Descriptors that the program has opened under the same
+ * numbers are left alone. Through a broker there are two, a socket and the map of the records.
  *
  * Through a broker everything is as it is without, except: it may give fewer threads than asked
  * for; tasks of other users that end a sleep are called "(another user)"; site, stack and the

@@ -207,7 +207,7 @@ impl fmt::Display for Error {
             ),
             Error::Closed => f.write_str(
                 "nothing is measured any more: the program has closed DeBox's file descriptors \
-                 (closefrom, close_range); enabling DeBox again begins anew",
+                 (closefrom, close_range); enabling DeBox again begins a new session",
             ),
             Error::Interrupted => f.write_str(
                 "monitoring ended or began anew inside this scope: DeBox was disabled or enabled, \

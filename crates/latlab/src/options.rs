@@ -83,7 +83,7 @@ pub enum Subcommand {
         latlab compare nginx nginx-tuned --files /srv/files --rate 2000 --cpus 0.5 --memory 300M --cold\n  \
         latlab compare http://old/ http://new/ --log access.log --log-speed 1\n\n\
         Each repeat measures both, the second first in every other one; servers that latlab starts are \
-        started anew each time. Of two equal servers the table shows any difference with a probability of \
+        started again each time. Of two equal servers the table shows any difference with a probability of \
         --error-rate at most; for 5 % that takes 6 repeats, and more for differences that are not clear.\n\n\
         Exit status: as with `latlab run`."
     )]

@@ -39,10 +39,13 @@ static void explain(const struct debox_record *record)
 static void in_another_root(void)
 {
 	char root[] = "/tmp/debox-root-XXXXXX";
+	int outside = open("/", O_PATH | O_CLOEXEC);
 	struct debox_record record;
 
 	enable();
 	CHECK(mkdtemp(root) && !chroot(root) && !chdir("/"), "chroot");
+	/* It stays this process's root, and is not left behind. */
+	CHECK(!unlinkat(outside, root + 1, AT_REMOVEDIR), "%s", strerror(errno));
 	record = nap();
 	explain(&record);
 }

@@ -6,7 +6,7 @@ use crate::units;
 
 /// The longest share is most of the time.
 const MOST: f64 = 50.0;
-/// Shares that are told by themselves.
+/// The line names no cause with a smaller share (percent), and at most so many causes.
 const LEAST: f64 = 1.0;
 const SHARES: usize = 6;
 

@@ -534,13 +534,19 @@ mod tests {
         }
     }
 
+    fn later_totals() -> Totals {
+        Totals {
+            stamp_ns: 2000,
+            life_ns: [900, 800, 100, 100, 0, 0],
+            calls_ns: [300, 700, 50, 0, 0, 0],
+            calls: 9,
+            ..totals()
+        }
+    }
+
     #[test]
     fn parts_add_up_to_wall_time() {
-        let mut later = totals();
-        later.stamp_ns = 2000;
-        later.life_ns = [900, 800, 100, 100, 0, 0];
-        later.calls_ns = [300, 700, 50, 0, 0, 0];
-        later.calls = 9;
+        let later = later_totals();
         let sums = Reading::of(&totals(), 1200).until(&Reading::of(&later, 2100));
         assert_eq!(sums.wall_ns, 900);
         assert_eq!(sums.budget, budget_of([300, 500, 50, 50, 0, 0]));
@@ -555,11 +561,7 @@ mod tests {
 
     #[test]
     fn work_of_the_library_is_left_out_of_every_part() {
-        let mut later = totals();
-        later.stamp_ns = 2000;
-        later.life_ns = [900, 800, 100, 100, 0, 0];
-        later.calls_ns = [300, 700, 50, 0, 0, 0];
-        later.calls = 9;
+        let later = later_totals();
         let (begin, end) = (Reading::of(&totals(), 1200), Reading::of(&later, 2100));
         let mut work = Reading::ZERO;
         work.add(&begin, &end);

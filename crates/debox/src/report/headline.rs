@@ -2,7 +2,7 @@
 //!
 //! The account is of the threads' time together. Left out is what another monitored process accounts for
 //! (waiting for a child), and, where several threads run side by side and something else goes on, what
-//! threads do that wait for work. The latter is told.
+//! threads do that wait for work; the report gives that time beside the shares.
 
 use std::collections::{BTreeMap, BTreeSet};
 

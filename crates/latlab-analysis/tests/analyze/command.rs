@@ -330,7 +330,7 @@ fn connections_that_got_nothing_done_count_in_jains_index() {
     }));
     parquet(&path, &open, &rows);
     assert_eq!(json(&path, &[])["connections_used"], 8);
-    // A closed loop has as many as it was told to; two of these never got one.
+    // A closed loop keeps the number of requests that was asked for; two of these got no reply.
     let closed = meta(json!({"warmup_ns": 1_000, "mode": "closed", "connections": 10}));
     parquet(&path, &closed, &rows);
     let found = json(&path, &[]);

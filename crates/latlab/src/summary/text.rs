@@ -173,7 +173,7 @@ impl Summary {
         if self.unsolicited > 0 {
             writeln!(
                 out,
-                "{} connections brought bytes that nobody had asked for",
+                "{} connections brought bytes without a request",
                 count(self.unsolicited)
             )?;
         }
