@@ -24,7 +24,7 @@ pub(crate) mod client;
 mod cpu;
 mod listener;
 mod log;
-mod owners;
+pub(crate) mod owners;
 pub(crate) mod peer;
 pub(crate) mod presence;
 pub(crate) mod protocol;

@@ -12,6 +12,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::os::unix::fs::FileExt;
 
+use crate::broker::owners::Owners;
 use crate::broker::wire;
 use crate::collect::{frames_in_flight, tasks_by_index, Outcome, Snapshot};
 use crate::explain::Explainer;
@@ -56,6 +57,23 @@ impl Source<'_> {
 
     fn is_set(&mut self) -> bool {
         self.value::<u8>() & 1 != 0
+    }
+}
+
+/// Both files, with a zero byte between them. A user counts for itself or for one who was given a range
+/// with that user in it, and root for itself.
+pub fn subordinates(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    let (ranges, users) = text.split_once('\0').unwrap_or((&text, ""));
+    let owners = Owners::read(ranges, users);
+    assert_eq!(owners.owner(0), 0);
+    let numbers = text.split([':', '\n', '\0']);
+    let numbers: Vec<u32> = numbers.filter_map(|field| field.parse().ok()).collect();
+    for edge in numbers.iter().take(64) {
+        for uid in [edge.saturating_sub(1), *edge, edge.saturating_add(1)] {
+            let owner = owners.owner(uid);
+            assert!(owner == uid || numbers.contains(&owner));
+        }
     }
 }
 

@@ -51,6 +51,15 @@ impl Owners {
         self.ranges = ranges(&text, &users);
     }
 
+    /// Those that the texts of both files give.
+    pub fn read(ranges_of: &str, users: &str) -> Owners {
+        Owners {
+            file: PathBuf::new(),
+            changed: [None; 2],
+            ranges: ranges(ranges_of, users),
+        }
+    }
+
     pub fn owner(&self, uid: u32) -> u32 {
         // User 0 of the machine is never one that somebody else was given.
         let found = self.ranges.iter().find(|range| {
@@ -88,16 +97,15 @@ fn number_of(users: &str, name: &str) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::outside;
+    use proptest::prelude::*;
 
     const PASSWD: &str = "root:x:0:0::/root:/bin/sh\nann:x:1000:1000::/home/ann:/bin/sh\n";
 
     #[test]
     fn a_range_counts_for_its_owner() {
         let text = "ann:100000:65536\n1001:165536:65536\nnone:300000:9\n\nodd:x:y\n:::\n7:1\n";
-        let owners = Owners {
-            ranges: ranges(text, PASSWD),
-            ..Owners::of(Path::new("/nowhere"))
-        };
+        let owners = Owners::read(text, PASSWD);
         assert_eq!(owners.ranges.len(), 2);
         for (uid, owner) in [
             (0, 0),
@@ -126,5 +134,14 @@ mod tests {
         fs::remove_file(&file).unwrap();
         owners.refresh();
         assert_eq!(owners.owner(100_000), 100_000);
+    }
+
+    proptest! {
+        #[test]
+        fn any_files_give_each_user_one_owner(
+            ranges in "([a-c0-9:]{0,12}\n?){0,4}", users in "([a-c0-9:]{0,12}\n?){0,4}",
+        ) {
+            outside::subordinates(format!("{ranges}\0{users}").as_bytes());
+        }
     }
 }

@@ -125,13 +125,16 @@ fn others(report: &Report, slept: u64) -> Vec<Share> {
         ..Share::default()
     };
     let waiting = totals.runqueue_ns.saturating_add(totals.preempted_ns);
+    // The user tap lists sleeps beside the calls, too (a stop inside one): that time is a part of `outside`.
+    let slept_outside = slept.saturating_sub(totals.blocked_ns);
+    let outside = totals.outside_ns.unwrap_or(0);
     [
         ("asleep", totals.blocked_ns.saturating_sub(slept)),
         ("user CPU", totals.user_cpu_ns),
         ("kernel CPU", totals.kernel_cpu_ns),
         ("waiting for a CPU", waiting),
         ("interrupts", totals.irq_ns.unwrap_or(0)),
-        ("outside", totals.outside_ns.unwrap_or(0)),
+        ("outside", outside.saturating_sub(slept_outside)),
     ]
     .map(plain)
     .into()

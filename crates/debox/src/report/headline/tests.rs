@@ -75,6 +75,25 @@ fn of_one_thread_all_counts() {
     assert!(!Headline::of(&retry).unwrap().is_served);
 }
 
+/// The user tap: a stop inside a call is a sleep of its own, and lies in what is outside the call.
+#[test]
+fn a_stop_outside_a_call_counts_once() {
+    let sleeps = vec![
+        sleep("pipe empty", "process", "read", 1, S / 5),
+        sleep("stopped by a signal", "process", "(user)", 1, S / 10),
+    ];
+    let mut stopped = report(S, &[1], S, sleeps);
+    stopped.totals.blocked_ns = S / 5;
+    stopped.totals.outside_ns = Some(S / 10 + 7);
+    let expected = [
+        text("user CPU", S),
+        text("pipe empty", S / 5),
+        text("stopped by a signal", S / 10),
+        text("outside", 7),
+    ];
+    assert_eq!(causes(&stopped), expected);
+}
+
 #[test]
 fn a_wait_for_children_is_theirs() {
     let child = vec![
