@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{bail, Context, Result};
 use debox::{Outcome, Recorder};
 use debox_console::say;
-use debox_history::Lost;
+use debox_history::{Account, Lost};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::command::{self, Command};
@@ -122,7 +122,7 @@ fn finish(
         take_in(&mut recorder, &mut sink, &ProgressBar::hidden())?;
     }
     let (report, missing) = recorder.finish(outcome, &mut |call| sink.append(call))?;
-    let written = sink.finish(&missing);
+    let written = sink.finish(&missing, Account::of(&report));
     if wants_report {
         output::print(&report)?;
     }

@@ -8,7 +8,6 @@
 mod calls;
 pub mod doctor;
 pub(crate) mod grid;
-mod headline;
 mod owners;
 mod sleeps;
 mod summary;

@@ -18,7 +18,7 @@ mod schema;
 mod write;
 
 pub use flight::Flight;
-pub use meta::{Gap, Lost, Meta, SCHEMA};
+pub use meta::{Account, Gap, Life, Lost, Meta, SCHEMA};
 pub use read::{Batches, File, Group, History};
 pub use repair::{repair, repair_into, Repaired};
 pub use rows::Rows;

@@ -1,6 +1,7 @@
 //! What a file says of itself, beside the rows.
 
 use anyhow::{bail, Context, Result};
+use debox::report::{Headline, Report, Totals};
 use parquet::file::metadata::KeyValue;
 use serde::{Deserialize, Serialize};
 
@@ -53,9 +54,60 @@ pub struct Meta {
     /// Records that the filter did not keep.
     #[serde(default)]
     pub filtered_out: u64,
+    /// Where all threads' time went, in calls and between them; of the whole recording, so that only its last
+    /// file has it, and only if the recorder came to its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub account: Option<Account>,
     /// When records could not be written, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gaps: Vec<Gap>,
+}
+
+/// What the probes added up beside the records: it holds whatever was not kept of them.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Account {
+    pub totals: Totals,
+    #[serde(default)]
+    pub headline: Option<Headline>,
+    /// Those with the most CPU time in user mode, most first.
+    #[serde(default)]
+    pub threads: Vec<Life>,
+    /// Other threads, which are in the totals.
+    #[serde(default)]
+    pub threads_left_out: u64,
+}
+
+/// Of one thread.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Life {
+    pub pid: u32,
+    pub tid: u32,
+    pub comm: String,
+    pub totals: Totals,
+}
+
+/// The file's end is written often, and read whole.
+const LIVES_MAX: usize = 200;
+
+impl Account {
+    pub fn of(report: &Report) -> Account {
+        let life = |thread: &debox::report::Thread| Life {
+            pid: thread.pid,
+            tid: thread.tid,
+            comm: thread.comm.clone(),
+            totals: thread.totals.clone(),
+        };
+        let mut threads: Vec<Life> = report.threads.iter().map(life).collect();
+        threads.sort_by_key(|life| std::cmp::Reverse(life.totals.user_cpu_ns));
+        let threads_left_out = threads.len().saturating_sub(LIVES_MAX) as u64;
+        threads.truncate(LIVES_MAX);
+        Account {
+            totals: report.totals.clone(),
+            headline: report.headline.clone(),
+            threads,
+            threads_left_out,
+        }
+    }
 }
 
 /// More gaps than this are one with the last.

@@ -25,7 +25,15 @@ function heading() {
     `${count(recording.calls)} calls of ${count(recording.threads)} threads in ${time(recording.span_ns)}, ` +
     `from ${isNaN(begin) ? "an unknown time" : begin.toISOString().replace("T", " ").slice(0, 19) + " UTC"}; ` +
     `${recording.hosts.join(", ")}, Linux ${recording.kernels.join(", ")}, ${recording.cpus} CPUs. ` +
-    `In calls: ${time(data.totals.wall_ns)}, of which ${time(data.totals.idle_ns)} idle waits.`;
+    `In calls: ${time(data.totals.wall_ns)}, of which ${time(data.totals.idle_ns)} idle waits.` +
+    (data.account ? ` Between calls: ${time(data.account.user_cpu_ns)} of CPU time.` : "");
+}
+
+function headline() {
+  if (!data.headline_text.length) return;
+  section("headline", "Where the time went", null,
+    make("div", {}, data.headline_text.map((text, at) =>
+      make("p", at ? {} : { class: "headline" }, text[0].toUpperCase() + text.slice(1) + "."))));
 }
 
 function findings() {
@@ -414,8 +422,9 @@ function threads() {
     table([
       ["thread", (t) => `${t.comm} (${t.tid})`], ["process", (t) => String(t.pid), "n"], ["", (t) => bars(t.budget, widest), "bars"],
       ["calls", (t) => count(t.calls), "n"], ["wall", (t) => time(t.budget.wall_ns), "n"], ["CPU", (t) => time(t.budget.cpu_ns), "n"],
+      ["between calls", (t) => t.user_cpu_ns === null ? "not known" : time(t.user_cpu_ns), "n"],
       ["blocked", (t) => time(t.budget.blocked_ns), "n"], ["of it idle", (t) => time(t.budget.idle_ns), "n"]], data.threads),
     data.threads_left_out ? make("p", { class: "quiet" }, `${count(data.threads_left_out)} more threads took less.`) : null);
 }
 
-start([heading, findings, against, calls, overTime, matrix, waits, flame, latencies, userLevel, trends, slowest, inFlight, threads]);
+start([heading, headline, findings, against, calls, overTime, matrix, waits, flame, latencies, userLevel, trends, slowest, inFlight, threads]);

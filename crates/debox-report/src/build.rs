@@ -11,6 +11,7 @@ use crate::aggregate::{Aggregate, CallSums, Parts, Place, WaitKey, WaitSums};
 use crate::caveats;
 use crate::findings;
 use crate::flame;
+use crate::headline;
 use crate::names::{Name, Names, NONE, TOO_MANY};
 use crate::report::*;
 use crate::rest;
@@ -103,6 +104,10 @@ pub fn report(
     let mut report = Report {
         schema: SCHEMA,
         recording: recording(history, sums, begin, &listed),
+        headline: None,
+        headline_is_of_run: false,
+        headline_text: Vec::new(),
+        account: None,
         findings: Vec::new(),
         caveats: Vec::new(),
         totals: budget(&totals.0, totals.1, has_irq),
@@ -138,9 +143,31 @@ pub fn report(
     report
         .slowest
         .retain(|call| !rest::is_rest_call(call, threads));
+    add_headline(&mut report, history);
     report.caveats = caveats::caveats(&report, sums);
     report.findings = findings::findings(&report);
     Ok(report)
+}
+
+fn add_headline(report: &mut Report, history: &History) {
+    match headline::recorded(history) {
+        Some(account) => {
+            report.headline = account.headline.clone();
+            report.headline_is_of_run = true;
+            report.account = Some(account.totals.clone());
+            let lives = account.threads.iter();
+            let lives: BTreeMap<(u32, u32), u64> = lives
+                .map(|life| ((life.pid, life.tid), life.totals.user_cpu_ns))
+                .collect();
+            for thread in &mut report.threads {
+                thread.user_cpu_ns = lives.get(&(thread.pid, thread.tid)).copied();
+            }
+        }
+        None => report.headline = headline::of_records(report),
+    }
+    if let Some(headline) = &report.headline {
+        report.headline_text = headline::sentences(headline, report.headline_is_of_run);
+    }
 }
 
 fn call(name: &str, sums: &CallSums, has_irq: bool, points: usize, names: &Names) -> Call {
@@ -639,6 +666,7 @@ fn threads(sums: &Aggregate, names: &Names) -> Vec<Thread> {
             comm: names.get(thread.comm).to_string(),
             calls: thread.calls,
             budget: budget(&thread.parts, thread.idle, sums.has_irq),
+            user_cpu_ns: None,
             at_rest: false,
         })
         .collect()

@@ -11,6 +11,7 @@ mod caveats;
 mod compare;
 mod findings;
 mod flame;
+pub mod headline;
 mod histogram;
 mod in_flight;
 mod names;

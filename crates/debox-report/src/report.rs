@@ -1,6 +1,7 @@
 //! What is computed from a history, as plain data: the terminal's tables, the page and `--json` are
 //! made from this and from nothing else.
 
+use debox::report::{Headline, Totals};
 use serde::Serialize;
 
 use crate::compare::Comparison;
@@ -13,6 +14,16 @@ pub const SCHEMA: &str = "debox.history-report/1";
 pub struct Report {
     pub schema: &'static str,
     pub recording: Recording,
+    /// Where the time went, and what of it matters most. Null if no time was seen.
+    pub headline: Option<Headline>,
+    /// Whether that is of all the threads' time, as the recorder wrote it down, or of the time in calls (and
+    /// off the CPU between them), as the records tell it.
+    pub headline_is_of_run: bool,
+    /// The same in words, a line each.
+    pub headline_text: Vec<String>,
+    /// All threads' time, in calls and between them, as the recorder wrote it down. Null: the recording has
+    /// no end, or there are several.
+    pub account: Option<Totals>,
     pub findings: Vec<Finding>,
     /// What is missing or uncertain, in sentences; shown with every form of the report.
     pub caveats: Vec<String>,
@@ -303,6 +314,8 @@ pub struct Thread {
     pub comm: String,
     pub calls: u64,
     pub budget: Budget,
+    /// Computing between its calls. Null: not known.
+    pub user_cpu_ns: Option<u64>,
     /// It did little in its calls but wait on futexes that nobody is known to hold, as for work.
     pub at_rest: bool,
 }

@@ -94,6 +94,7 @@ mod tests {
                 wall_ns,
                 ..Budget::default()
             },
+            user_cpu_ns: None,
             at_rest: false,
         }
     }

@@ -7,7 +7,8 @@ use std::fs;
 
 use common::{call, calls, sleep, write};
 use debox::history::Call;
-use debox_history::History;
+use debox::report::Totals;
+use debox_history::{Account, History, Limits, Meta, Writer};
 use debox_report::{analyze, Analysis, FindingKind, Verdict};
 use proptest::prelude::*;
 
@@ -315,6 +316,59 @@ fn the_json_is_as_its_schema_says() {
         .map(|error| format!("{}: {error}", error.instance_path()))
         .collect();
     assert!(errors.is_empty(), "{errors:#?}");
+}
+
+/// The recorder knows what threads computed between their calls; without it the records tell of calls.
+#[test]
+fn the_headline_is_the_recorders_or_of_the_records() {
+    let report = analyzed(700, 2).report;
+    assert!(!report.headline_is_of_run && report.account.is_none());
+    let headline = report.headline.expect("a headline");
+    let times = headline.shares.iter().map(|share| share.ns);
+    assert_eq!(times.sum::<u64>(), headline.of_ns);
+    let between = report.between_calls.as_ref().expect("(user)");
+    let wall = report.totals.wall_ns + between.budget.wall_ns;
+    assert_eq!(headline.of_ns + headline.idle_ns, wall);
+    assert!(report.headline_text[0].starts_with("in its calls "));
+
+    let totals = Totals {
+        wall_ns: 1_000_000_000,
+        user_cpu_ns: 970_000_000,
+        kernel_cpu_ns: 30_000_000,
+        ..Totals::default()
+    };
+    let thread = debox::report::Thread {
+        pid: 100,
+        tid: 100,
+        totals: totals.clone(),
+        ..Default::default()
+    };
+    let of_run = debox::report::Report {
+        duration_ns: totals.wall_ns,
+        totals,
+        threads: vec![thread],
+        ..Default::default()
+    };
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("t.parquet");
+    let meta = Meta {
+        account: Some(Account::of(&of_run.with_headline())),
+        ..common::meta()
+    };
+    let mut writer = Writer::create(&path, meta, Limits::default()).expect("a file");
+    for call in calls() {
+        writer.append(&call).expect("written");
+    }
+    writer.end().expect("written");
+    let history = History::open(&[&path]).expect("a history");
+    let report = analyze(&history, 1, &|_| {}).expect("a report").report;
+    assert!(report.headline_is_of_run);
+    assert_eq!(
+        report.headline_text[0],
+        "mostly computing in the program: 97 % (970 ms)"
+    );
+    let thread = report.threads.iter().find(|thread| thread.tid == 100);
+    assert_eq!(thread.expect("it").user_cpu_ns, Some(970_000_000));
 }
 
 proptest! {

@@ -7,7 +7,7 @@ mod headline;
 
 use serde::{Deserialize, Serialize};
 
-pub use headline::{Headline, Share};
+pub use headline::{is_server_call, Account, Headline, Share};
 
 /// The value of [`Report::schema`].
 pub const SCHEMA: &str = "debox.report/1";
@@ -134,7 +134,7 @@ pub struct TriggerCall {
 }
 
 /// A thread's (or all threads') life: calls and `(user)` together.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Totals {
     /// Sum of the threads' wall times.
     pub wall_ns: u64,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Programs with one known cause each: the report's headline names it.
 
-use std::process::Command;
+use std::process::{Command, Output};
 
-use debox_tests::{require_root, Debox};
+use debox_tests::{debox_binary, require_root, Debox, Scratch};
 use serde_json::Value;
 
 fn headline(run: &debox_tests::Measured) -> &Value {
@@ -87,6 +87,47 @@ fn a_child_accounts_for_its_parents_wait() {
     assert_eq!(timer["count"], 1);
     let shares = headline(&run)["shares"].as_array().expect("shares");
     assert!(shares.iter().all(|share| share["cause"] != "child process"));
+}
+
+/// A recording's report opens with the same: what was computed between calls is in no record, and in the
+/// recorder's account.
+#[test]
+fn a_recording_has_the_headline_of_the_run() {
+    require_root();
+    let scratch = Scratch::new();
+    let computes = "sum(i * i for i in range(12_000_000))";
+    for (name, command, cause) in [
+        ("sleeps", ["/bin/sh", "-c", "sleep 0.6; :"], "timer"),
+        ("computes", ["python3", "-c", computes], "user CPU"),
+    ] {
+        let file = scratch.file(&format!("{name}.parquet"));
+        let path = file.to_str().expect("a path");
+        let record = [&["record", "-o", path, "--"][..], &command].concat();
+        assert!(debox(&record).status.success(), "{name}");
+        let report = debox(&["report", path, "--json", "-"]);
+        let report: Value = serde_json::from_slice(&report.stdout).expect("JSON");
+        assert_eq!(report["headline_is_of_run"], true, "{report:#}");
+        // Other work on the machine may have taken the CPU for longer.
+        let mut shares = report["headline"]["shares"].as_array().expect("it").iter();
+        let first = shares.find(|share| share["cause"] != "waiting for a CPU");
+        assert_eq!(first.expect("a share")["cause"], cause, "{report:#}");
+        let printed = debox(&["report", path]);
+        let printed = String::from_utf8_lossy(&printed.stdout).into_owned();
+        let text = report["headline_text"][0].as_str().expect("a line");
+        let begin: String = text.chars().take(40).collect();
+        assert!(
+            printed
+                .lines()
+                .nth(1)
+                .is_some_and(|line| line.starts_with(&begin)),
+            "{printed}"
+        );
+    }
+}
+
+fn debox(arguments: &[&str]) -> Output {
+    let command = Command::new(debox_binary()).args(arguments).output();
+    command.expect("debox can be executed")
 }
 
 /// A wait that goes on when the report is made is in no row of sleeps yet.

@@ -11,7 +11,7 @@ use anyhow::Result;
 use debox::history::Call;
 use debox::predicate::Predicate;
 use debox::{Missing, Recorder};
-use debox_history::{Flight, Gap, Limits, Lost, Meta, Writer, SCHEMA};
+use debox_history::{Account, Flight, Gap, Limits, Lost, Meta, Writer, SCHEMA};
 
 use crate::options::Record;
 use crate::units;
@@ -282,8 +282,9 @@ impl Sink {
     }
 
     /// Ends the last file.
-    pub fn finish(mut self, missing: &Missing) -> Result<Written> {
+    pub fn finish(mut self, missing: &Missing, account: Account) -> Result<Written> {
         self.meta.lost = lost(missing, &self.meta.lost);
+        self.meta.account = (!self.is_over).then_some(account);
         let dropped_early = match &self.target {
             Target::Memory(flight) => flight.dropped_early,
             _ => 0,
@@ -372,6 +373,7 @@ impl Sink {
         meta.filtered_out = self.meta.filtered_out;
         meta.ended_ns = debox::session::monotonic_ns();
         meta.complete = !self.is_over;
+        meta.account.clone_from(&self.meta.account);
         let end = writer.end()?;
         self.rows += end.summary.rows;
         self.bytes += end.summary.bytes;

@@ -74,12 +74,21 @@ fn summary(out: &mut impl Write, report: &Report, options: &TableOptions) -> io:
         Style::new().bold(),
         options,
     )?;
+    let mut style = Style::new().bold();
+    for text in &report.headline_text {
+        line(out, text, style, options)?;
+        style = Style::new();
+    }
     let totals = &report.totals;
+    let computed = match &report.account {
+        Some(account) => format!("; between calls {} CPU", units::time(account.user_cpu_ns)),
+        None => String::new(),
+    };
     note(
         out,
         &format!(
             "{} of {} in {}; in calls {}: {} CPU, {} blocked (of it {} idle), {} waiting for \
-             a CPU, {} preempted",
+             a CPU, {} preempted{computed}",
             units::counted(recording.calls, "call"),
             units::counted(recording.threads, "thread"),
             units::time(recording.span_ns),
@@ -391,6 +400,7 @@ fn threads(out: &mut impl Write, report: &Report, options: &TableOptions) -> io:
         number("wall"),
         number("without idle"),
         number("cpu"),
+        number("user cpu").when_used(),
         number("blocked"),
         name("").when_used(),
     ]);
@@ -403,6 +413,7 @@ fn threads(out: &mut impl Write, report: &Report, options: &TableOptions) -> io:
             Cell::time(thread.budget.wall_ns),
             Cell::time(active(&thread.budget)),
             Cell::time(thread.budget.cpu_ns),
+            thread.user_cpu_ns.map_or_else(Cell::blank, Cell::time),
             Cell::time(thread.budget.blocked_ns),
             if thread.at_rest {
                 Cell::text("at rest").tone(Tone::Quiet)

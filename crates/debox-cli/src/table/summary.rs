@@ -5,8 +5,9 @@ use std::io::{self, Write};
 
 use anstyle::Style;
 use debox::report::Report;
+use debox_report::headline;
 
-use super::{headline, line, TableOptions};
+use super::{line, TableOptions};
 use crate::units::{self, Scale};
 
 pub fn print(out: &mut impl Write, report: &Report, options: &TableOptions) -> io::Result<()> {

@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::{InFlight, Report, Resource, Sleep, Syscall};
+use super::{InFlight, Report, Resource, Sleep, Totals};
 
 /// Where the time went.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Headline {
     /// The time that is accounted for: of all threads together.
     pub of_ns: u64,
@@ -24,7 +24,7 @@ pub struct Headline {
 }
 
 /// A part of the time with one cause.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Share {
     /// `user CPU`, `kernel CPU`, `waiting for a CPU`, `interrupts`, `outside` (user tap), `asleep` (where
     /// it is not known on what), or the label of sleeps.
@@ -60,6 +60,27 @@ const TIMER: &str = "timer";
 /// A server's calls.
 const SERVING: [&str; 3] = ["listen", "accept", "accept4"];
 
+/// What a headline is made of.
+#[derive(Debug, Clone, Default)]
+pub struct Account {
+    pub duration_ns: u64,
+    pub threads: usize,
+    pub processes: usize,
+    /// Without user CPU time where that is not known.
+    pub totals: Totals,
+    /// One for each label and call, with `count`.
+    pub sleeps: Vec<Share>,
+    /// The call with the most of the kernel's CPU time.
+    pub busiest: Option<String>,
+    /// Whether there is a call that only servers make.
+    pub has_server_calls: bool,
+}
+
+/// Whether the call is one that only servers make.
+pub fn is_server_call(name: &str) -> bool {
+    SERVING.contains(&name)
+}
+
 impl Report {
     /// The report with the headline that follows from all else in it.
     pub fn with_headline(mut self) -> Report {
@@ -71,15 +92,32 @@ impl Report {
 impl Headline {
     /// `None` if no time was seen.
     pub fn of(report: &Report) -> Option<Headline> {
-        let mut shares = sleeps(report);
-        let going_on = report.totals.blocked_ns.saturating_sub(sum(&shares));
-        add_in_flight(&mut shares, report, going_on);
-        let slept = sum(&shares);
-        shares.extend(others(report, slept));
+        let mut sleeps = sleeps(report);
+        let going_on = report.totals.blocked_ns.saturating_sub(sum(&sleeps));
+        add_in_flight(&mut sleeps, report, going_on);
         let processes: BTreeSet<u32> = report.threads.iter().map(|thread| thread.pid).collect();
-        let has_several = report.threads.len() > processes.len();
+        let calls = || report.syscalls.iter().filter(|call| call.name != "(user)");
+        Headline::of_account(Account {
+            duration_ns: report.duration_ns,
+            threads: report.threads.len(),
+            processes: processes.len(),
+            totals: report.totals.clone(),
+            sleeps,
+            busiest: calls()
+                .max_by_key(|call| call.cpu_ns)
+                .map(|call| call.name.clone()),
+            has_server_calls: calls().any(|call| is_server_call(&call.name)),
+        })
+    }
+
+    /// `None` if there is no time in it.
+    pub fn of_account(account: Account) -> Option<Headline> {
+        let others = others(&account);
+        let mut shares = account.sleeps;
+        shares.extend(others);
+        let has_several = account.threads > account.processes;
         let is_told = |share: &Share| {
-            let by_child = processes.len() > 1 && CHILDREN.contains(&share.cause.as_str());
+            let by_child = account.processes > 1 && CHILDREN.contains(&share.cause.as_str());
             share.ns > 0 && !by_child
         };
         shares.retain(is_told);
@@ -87,7 +125,7 @@ impl Headline {
         let waits = |share: &Share| share.waits_for_work(has_several);
         let all = sum(&shares);
         let idle_ns = sum(shares.iter().filter(|share| waits(share)));
-        let run = report.duration_ns as f64;
+        let run = account.duration_ns as f64;
         let are_side_by_side = all as f64 > run * SIDE_BY_SIDE;
         let is_aside = are_side_by_side && all.saturating_sub(idle_ns) as f64 >= run * GOES_ON;
         if is_aside {
@@ -96,11 +134,10 @@ impl Headline {
         shares.sort_by_key(|share| std::cmp::Reverse(share.ns));
         let first = shares.first()?;
         let is_served = first.class.as_deref() == Some("idle") && first.cause != TIMER;
-        let serves = |call: &Syscall| SERVING.contains(&call.name.as_str());
         Some(Headline {
             of_ns: sum(&shares),
             idle_ns: if is_aside { idle_ns } else { 0 },
-            is_served: is_served && report.syscalls.iter().any(serves),
+            is_served: is_served && account.has_server_calls,
             shares,
         })
     }
@@ -112,15 +149,14 @@ fn sum<'a>(shares: impl IntoIterator<Item = &'a Share>) -> u64 {
 }
 
 /// All that is no sleep on something known.
-fn others(report: &Report, slept: u64) -> Vec<Share> {
-    let totals = &report.totals;
-    let calls = report.syscalls.iter().filter(|call| call.name != "(user)");
-    let busiest = calls.max_by_key(|call| call.cpu_ns);
+fn others(account: &Account) -> Vec<Share> {
+    let totals = &account.totals;
+    let slept = sum(&account.sleeps);
     let plain = |(cause, ns): (&str, u64)| Share {
         cause: cause.to_string(),
         ns,
         call: (cause == "kernel CPU")
-            .then(|| busiest.map(|call| call.name.clone()))
+            .then(|| account.busiest.clone())
             .flatten(),
         ..Share::default()
     };

@@ -1,7 +1,15 @@
 //! The first lines: what matters most, and where the time went by cause.
+//!
+//! A recording has them from its recorder, which knows what threads computed between their calls. Of one
+//! without an end, and of several recordings together, they are made from the records: then they are of the
+//! time in calls.
 
-use debox::report::{Headline, Share};
+use std::collections::BTreeSet;
 
+use debox::report::{is_server_call, Account, Headline, Share, Totals};
+use debox_history::History;
+
+use crate::report::{Budget, Cell, Matrix, MatrixLabel, Report, Wait};
 use crate::units;
 
 /// The longest share is most of the time.
@@ -100,4 +108,90 @@ pub fn shares(headline: &Headline) -> Option<String> {
         text.push_str(&format!("; threads waited {idle} for work beside it"));
     }
     Some(text)
+}
+
+/// The first lines of a report. `is_of_run`: with what threads computed between their calls.
+pub fn sentences(headline: &Headline, is_of_run: bool) -> Vec<String> {
+    let mut lines: Vec<String> = what_matters(headline).into_iter().collect();
+    lines.extend(shares(headline));
+    if !is_of_run {
+        for line in lines.iter_mut().take(1) {
+            *line = format!("in its calls {line}");
+        }
+    }
+    lines
+}
+
+/// The headline that the recorder wrote. Only the last file of a recording has it, and it is of all of them.
+pub fn recorded(history: &History) -> Option<&debox_history::Account> {
+    let first = history.files.first().filter(|file| file.meta.part == 0)?;
+    let is_one = |file: &debox_history::File| {
+        (&file.meta.host, file.meta.started_ns) == (&first.meta.host, first.meta.started_ns)
+    };
+    let account = history.files.last()?.meta.account.as_ref()?;
+    history.files.iter().all(is_one).then_some(account)
+}
+
+/// Of the time in calls, and off the CPU between them.
+pub fn of_records(report: &Report) -> Option<Headline> {
+    let all = || report.calls.iter().chain(&report.between_calls);
+    let sum =
+        |of: fn(&Budget) -> u64| all().fold(0u64, |sum, call| sum.saturating_add(of(&call.budget)));
+    let totals = Totals {
+        kernel_cpu_ns: report.totals.cpu_ns,
+        blocked_ns: sum(|budget| budget.blocked_ns),
+        runqueue_ns: sum(|budget| budget.runqueue_ns),
+        preempted_ns: sum(|budget| budget.preempted_ns),
+        irq_ns: report.totals.irq_ns,
+        ..Totals::default()
+    };
+    let busiest = report.calls.iter().max_by_key(|call| call.budget.cpu_ns);
+    let processes: BTreeSet<u32> = report.threads.iter().map(|thread| thread.pid).collect();
+    Headline::of_account(Account {
+        duration_ns: report.recording.span_ns,
+        threads: report.threads.len(),
+        processes: processes.len(),
+        totals,
+        sleeps: sleeps(&report.matrix, &report.waits),
+        busiest: busiest.map(|call| call.name.clone()),
+        has_server_calls: report.calls.iter().any(|call| is_server_call(&call.name)),
+    })
+}
+
+fn sleeps(matrix: &Matrix, waits: &[Wait]) -> Vec<Share> {
+    let cells = matrix
+        .calls
+        .iter()
+        .zip(&matrix.cells)
+        .flat_map(|(call, row)| {
+            let labels = matrix.labels.iter().zip(row);
+            labels.map(move |(label, cell)| (call, label, cell))
+        });
+    let share = |(call, label, cell): (&String, &MatrixLabel, &Cell)| {
+        let is_here = |wait: &&Wait| wait.call == *call && wait.label == label.label;
+        let longest = waits
+            .iter()
+            .filter(is_here)
+            .max_by_key(|wait| wait.blocked_ns);
+        let max_ns = waits
+            .iter()
+            .filter(is_here)
+            .map(|wait| wait.longest_ns)
+            .max();
+        Share {
+            cause: label.label.clone(),
+            ns: cell.blocked_ns,
+            class: Some(label.class.clone()),
+            call: Some(call.clone()),
+            count: Some(cell.sleeps),
+            max_ns,
+            owner: longest.and_then(|wait| wait.owner_comm.clone()),
+            caller: longest.and_then(|wait| wait.caller.clone()),
+            ..Share::default()
+        }
+    };
+    cells
+        .filter(|(.., cell)| cell.blocked_ns > 0)
+        .map(share)
+        .collect()
 }
