@@ -15,7 +15,8 @@ struct gate_control {
 	__u64 magic;
 	__u32 version;
 	__u32 lock; /* the token of the session that changes what is below */
-	__u32 tasks_id, contended_id, waiters_id; /* maps, by the kernel's numbers */
+	__u32 tasks_id, contended_id, waiters_id, runs_id; /* maps, by the kernel's numbers */
+	__u32 accounting; /* the sessions that ask who has the CPUs */
 	__u32 reserved;
 	__u32 tokens[GATE_SESSIONS];	      /* a map that is there as long as the session is */
 	__u32 last_tokens[GATE_SESSIONS];     /* another one, the session's highest descriptor */
@@ -159,6 +160,32 @@ GATE_OF(waking, sched_waking, NAMED_FIRST)
 GATE_OF(fork, sched_process_fork, NAMED_FIRST)
 GATE_OF(exec, sched_process_exec, NAMED_FIRST)
 
+static __always_inline bool is_accounting(void)
+{
+	__u32 zero = 0;
+	struct gate_control *control = bpf_map_lookup_elem(&debox_gate, &zero);
+
+	return control && *(volatile __u32 *)&control->accounting;
+}
+
+/* The task leaves the CPU that it had. */
+static __always_inline void note_run(struct task_struct *task)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+	struct cpu_runs *on_cpu = bpf_map_lookup_elem(&cpu_runs, &cpu);
+	struct cpu_run *run;
+
+	if (!on_cpu)
+		return;
+	run = &on_cpu->runs[on_cpu->written & (CPU_RUNS - 1)];
+	run->tgid = task->tgid;
+	run->flags = run_flags(task);
+	BPF_CORE_READ_INTO(&run->comm, task, group_leader, comm);
+	run->until_ns = bpf_ktime_get_ns();
+	barrier();
+	on_cpu->written++;
+}
+
 SEC("?tp_btf/sched_switch")
 int gate_switch(unsigned long long *ctx)
 {
@@ -169,6 +196,8 @@ int gate_switch(unsigned long long *ctx)
 
 	/* Else the compiler would test both pointers at once, which the verifier does not allow. */
 	asm volatile("" : "+r"(leaves), "+r"(comes));
+	if (UNLIKELY(is_accounting()))
+		note_run(prev);
 	if (LIKELY(!leaves && !comes))
 		return 0;
 	wanted = wanted_for(GATE_switch);

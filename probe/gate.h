@@ -12,7 +12,7 @@
 #include "kernel.h"
 #include "waiters.h"
 
-#define GATE_VERSION 2
+#define GATE_VERSION 3
 #define GATE_MAGIC 0x65746167786f6265ULL
 #define GATE_SESSIONS 32 /* the kernel lets one program call 33 others at most */
 
@@ -45,6 +45,49 @@
 
 #define GATE_NUMBER(event) GATE_##event,
 enum gate_event { GATE_EVENTS(GATE_NUMBER) GATE_EVENTS_COUNT };
+
+/*
+ * Who had each CPU, in turns, the last ones of them: noted at every switch on the machine while a
+ * session asks who has the CPU that its threads wait for.
+ */
+#define CPU_RUNS 128
+
+enum cpu_run_flag {
+	CPU_RUN_IDLE = 1 << 0,
+	CPU_RUN_KERNEL = 1 << 1,
+	CPU_RUN_REAL_TIME = 1 << 2,
+};
+
+struct cpu_run {
+	__u64 until_ns;
+	__u32 tgid, flags; /* enum cpu_run_flag */
+	char comm[16]; /* of the process */
+};
+
+struct cpu_runs {
+	__u64 written; /* so many so far: the next one's place, modulo CPU_RUNS */
+	struct cpu_run runs[CPU_RUNS];
+};
+
+static __always_inline __u32 run_flags(struct task_struct *task)
+{
+	__u32 flags = 0;
+
+	if (!task->pid)
+		flags = CPU_RUN_IDLE;
+	else if (task->flags & PF_KTHREAD)
+		flags = CPU_RUN_KERNEL;
+	return task->prio < MAX_RT_PRIO ? flags | CPU_RUN_REAL_TIME : flags;
+}
+
+/* One for each CPU that there may be. Not a per-CPU map: a waiting thread may be taken to another
+ * CPU. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct cpu_runs);
+} cpu_runs SEC(".maps");
 
 /* What the sessions of a task are. In task storage: gone with the task. */
 struct gate_task {

@@ -310,8 +310,32 @@ struct rq {
 	__u64 prev_steal_time_rq; /* taken by the hypervisor so far; CONFIG_PARAVIRT_TIME_ACCOUNTING
 				   */
 } CORE;
+
+struct kernfs_node {
+	const char *name;
+	__u64 id;
+} CORE;
+struct cgroup {
+	struct kernfs_node *kn;
+} CORE;
+struct cgroup_subsys_state {
+	struct cgroup *cgroup;
+} CORE;
+struct cfs_bandwidth {
+	long long period;
+	__u64 quota; /* all ones: none */
+} CORE;
+struct task_group {
+	struct cgroup_subsys_state css;
+	struct task_group *parent;
+	struct cfs_bandwidth cfs_bandwidth;
+} CORE;
+
 struct cfs_rq {
 	struct rq *rq;
+	struct task_group *tg;
+	int throttle_count;		 /* CONFIG_CFS_BANDWIDTH */
+	__u64 throttled_clock_self_time; /* 6.6 */
 } CORE;
 
 struct sched_entity {
@@ -351,6 +375,8 @@ struct task_struct {
 	unsigned int on_rq;
 	unsigned int in_iowait : 1;
 	int exit_state;
+	int prio;
+	int nr_cpus_allowed;
 	int pid, tgid;
 	unsigned long min_flt, maj_flt;
 	__u64 self_exec_id;
@@ -420,6 +446,7 @@ static __always_inline void preempt_enable(void)
 #define TASK_DEAD 0x80
 #define TASK_UNINTERRUPTIBLE 0x2
 #define PF_KTHREAD 0x00200000
+#define MAX_RT_PRIO 100 /* include/linux/sched/prio.h: below are deadlines and real time */
 /* include/linux/mm_types.h and sched/coredump.h: who may look into a process. */
 #define DUMPABLE_MASK 3
 #define DUMPABLE_BY_USER 1

@@ -152,6 +152,16 @@ struct thread {
 	__u32 slot;   /* of the client's slots */
 
 	__u64 stamps_kept; /* of the shim's completed records, those that were sent */
+
+	/* The open wait for a CPU (cpus.h). */
+	__u64 queue;	       /* the run queue of its group, on the CPU where the wait began */
+	__u64 throttled_clock; /* of that, when it began */
+	__u32 is_throttled;    /* then */
+	__u32 left_cpu;	       /* + 1: pushed off it; 0: woken */
+	__u32 taker_tgid, taker_flags; /* who came then; enum cpu_run_flag */
+	char taker_comm[DEBOX_COMM_LEN];
+	__u32 cpus_allowed;
+	__u32 own_tgid; /* in the first PID namespace */
 };
 
 /* It is set and copied in parts: what clang does so for BPF ends at 1024 bytes. */
@@ -335,6 +345,34 @@ struct owner_key {
 struct owner_row {
 	__u64 count, blocked_ns;
 	char comm[DEBOX_COMM_LEN];
+};
+
+enum cpu_owner_kind {
+	CPU_OWNER_UNKNOWN,
+	CPU_OWNER_TASK,
+	CPU_OWNER_KERNEL, /* a thread of the kernel's own */
+	CPU_OWNER_NONE,	  /* the CPU was idle */
+	CPU_OWNER_QUOTA,  /* the group had used up its quota */
+	CPU_OWNER_HIDDEN, /* a task that the client is not shown */
+};
+
+/* Who had the CPU that threads waited for. */
+struct cpu_key {
+	__u32 call, part; /* PART_RUNQUEUE or PART_PREEMPTED */
+	__u32 kind;	  /* enum cpu_owner_kind */
+	__u32 tgid;
+	__u64 group; /* quota: the cgroup's number */
+};
+
+#define GROUP_NAME 64
+
+struct cpu_row {
+	__u64 turns, ns, max_ns;
+	__u64 quota_ns, period_ns;
+	__u32 flags;	    /* enum cpu_run_flag */
+	__u32 cpus_allowed; /* to the waiting thread, the fewest seen */
+	char comm[DEBOX_COMM_LEN];
+	char group[GROUP_NAME]; /* last component of the cgroup's path */
 };
 
 #define CHAIN_LINKS 4
@@ -677,7 +715,7 @@ struct in_flight {
 	struct stack_ask ask;		  /* where in the program: registers, and no words */
 };
 
-_Static_assert(sizeof(struct thread) == 1064, "thread layout");
+_Static_assert(sizeof(struct thread) == 1120, "thread layout");
 _Static_assert(sizeof(struct client) == 40 + 8 * CLIENT_WORDS, "client layout");
 _Static_assert(sizeof(struct row) == 120 + 8 * BUCKETS, "row layout");
 _Static_assert(sizeof(struct user_shape_key) == 16, "user_shape_key layout");

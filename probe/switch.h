@@ -20,6 +20,7 @@
 #include "trigger.h"
 #include "locks.h"
 #include "counted.h"
+#include "cpus.h"
 #include "waits.h"
 
 #define NR_SCHED_YIELD 24
@@ -201,8 +202,9 @@ static __noinline int resume_unseen(struct thread *thread, struct task_struct *t
 	return 0;
 }
 
-static __always_inline void switch_out(void *ctx, struct task_struct *task, bool preempt,
-				       unsigned int state, __u64 now, __u64 steal)
+static __always_inline void switch_out(void *ctx, struct task_struct *task,
+				       struct task_struct *next, bool preempt, unsigned int state,
+				       __u64 now, __u64 steal)
 {
 	struct thread *thread = thread_with_storage(task);
 	__u64 delay;
@@ -227,6 +229,8 @@ static __always_inline void switch_out(void *ctx, struct task_struct *task, bool
 	thread->run_delay_ns = delay;
 	/* On the way back to user mode `preempt` is false: the state alone tells a sleep. */
 	if (state == 0 || preempt) {
+		if (want_cpu)
+			note_pushed_off(thread, task, next);
 		thread->mode = thread->call == NR_SCHED_YIELD ? MODE_RUNQUEUE : MODE_PREEMPTED;
 		return;
 	}
@@ -240,6 +244,7 @@ static __always_inline void switch_out(void *ctx, struct task_struct *task, bool
 static __always_inline void switch_in(struct task_struct *task, __u64 now, __u64 steal)
 {
 	struct thread *thread = thread_with_storage(task);
+	__u32 waited_in = PARTS;
 	__u64 began;
 	bool slept;
 
@@ -254,6 +259,7 @@ static __always_inline void switch_in(struct task_struct *task, __u64 now, __u64
 			thread->sleep_ns = 1;
 			close_part(thread, PART_BLOCKED, part_began(thread) + 1);
 			close_part(thread, PART_RUNQUEUE, now);
+			waited_in = PART_RUNQUEUE;
 		} else {
 			thread->sleep_ns = now - began;
 			close_part(thread, PART_BLOCKED, now);
@@ -265,10 +271,12 @@ static __always_inline void switch_in(struct task_struct *task, __u64 now, __u64
 		break;
 	case MODE_PREEMPTED:
 		close_part(thread, PART_PREEMPTED, now);
+		waited_in = PART_PREEMPTED;
 		slept = false;
 		break;
 	case MODE_RUNQUEUE:
 		close_part(thread, PART_RUNQUEUE, now);
+		waited_in = PART_RUNQUEUE;
 		slept = thread->sleep_ns != 0;
 		break;
 	default: /* running when it was enrolled and not seen since, or it left unseen */
@@ -281,6 +289,11 @@ static __always_inline void switch_in(struct task_struct *task, __u64 now, __u64
 		thread->run_delay_ns += now - began;
 	thread->mode = MODE_RUNNING;
 	thread->woken_early = 0;
+	if (want_cpu && waited_in != PARTS) {
+		thread->cpus_allowed = task->nr_cpus_allowed;
+		thread->own_tgid = task->tgid;
+		tell_cpu_wait(thread, began, now, waited_in);
+	}
 	if (want_records && slept)
 		total_sleep(thread);
 	if (want_records && is_in_user_mode(thread))
@@ -306,7 +319,7 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 	now = bpf_ktime_get_ns();
 	steal = steal_clock(next);
 	if (leaves)
-		switch_out(ctx, prev, preempt, prev_state, now, steal);
+		switch_out(ctx, prev, next, preempt, prev_state, now, steal);
 	if (comes)
 		switch_in(next, now, steal);
 	return 0;
@@ -346,6 +359,9 @@ int BPF_PROG(on_waking, struct task_struct *task)
 		return 0;
 	if (want_sleeps)
 		note_waker(thread);
+	/* Not while it waits for a CPU: that wait goes on. */
+	if (want_cpu && (thread->mode == MODE_BLOCKED || thread->mode == MODE_RUNNING))
+		note_woken(thread, task);
 	if (thread->mode != MODE_BLOCKED) {
 		thread->woken_early = 1;
 		return 0;

@@ -6,6 +6,7 @@
 //! nothing to say.
 
 mod calls;
+mod cpu_waits;
 pub mod doctor;
 pub(crate) mod grid;
 mod owners;
@@ -53,6 +54,7 @@ pub fn print(out: &mut impl Write, report: &Report, options: &TableOptions) -> i
     triggers::print(out, report, options)?;
     owners::print(out, report, options)?;
     owners::print_chains(out, report, options)?;
+    cpu_waits::print(out, report, options)?;
     trace::print(out, report, options)?;
     threads::print(out, report, options)?;
     sleeps::print_call_sites(out, report, options)?;

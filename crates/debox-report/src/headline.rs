@@ -29,6 +29,7 @@ fn name(share: &Share) -> &str {
         "user CPU" => "computing in the program",
         "kernel CPU" => "computing in the kernel",
         "outside" => "on the way to calls and back",
+        "CPU quota" => "kept from the CPU by a quota",
         other => other,
     }
 }
@@ -51,8 +52,13 @@ pub fn what_matters(headline: &Headline) -> Option<String> {
     }
     text.push_str(&format!(": {part:.0} % ({}", units::time(share.ns)));
     if let (Some(count), Some(max_ns)) = (share.count, share.max_ns) {
-        let sleeps = if count == 1 { "sleep" } else { "sleeps" };
-        text.push_str(&format!(" in {} {sleeps}", units::count(count)));
+        let times = match (share.cause.as_str(), count) {
+            ("CPU quota", 1) => "wait",
+            ("CPU quota", _) => "waits",
+            (_, 1) => "sleep",
+            (_, _) => "sleeps",
+        };
+        text.push_str(&format!(" in {} {times}", units::count(count)));
         if count > 1 {
             text.push_str(&format!(", longest {}", units::time(max_ns)));
         }
@@ -67,7 +73,10 @@ pub fn what_matters(headline: &Headline) -> Option<String> {
         }
     }
     if let Some(owner) = &share.owner {
-        text.push_str(&format!(", held by {owner}"));
+        text.push_str(&match share.cause.as_str() {
+            "waiting for a CPU" => format!(", which {owner} had"),
+            _ => format!(", held by {owner}"),
+        });
     }
     if let Some(caller) = &share.caller {
         text.push_str(&format!(", called from {caller}"));
@@ -153,6 +162,7 @@ pub fn of_records(report: &Report) -> Option<Headline> {
         processes: processes.len(),
         totals,
         sleeps: sleeps(&report.matrix, &report.waits),
+        cpu_waits: Vec::new(),
         busiest: busiest.map(|call| call.name.clone()),
         has_server_calls: report.calls.iter().any(|call| is_server_call(&call.name)),
     })

@@ -1,5 +1,6 @@
 //! Turns the probes' tables into a report.
 
+mod cpu_waits;
 mod join;
 mod lives;
 mod owners;
@@ -116,6 +117,7 @@ impl Snapshot {
         syscalls.push(self.between());
         syscalls.sort_by_key(|row| std::cmp::Reverse(row.wall_ns));
 
+        let cpu_waits = self.cpu_waits(&syscalls);
         let report = Report {
             schema: SCHEMA.to_string(),
             headline: None,
@@ -141,6 +143,7 @@ impl Snapshot {
             syscalls,
             sleeps: self.sleeps(explainer, names),
             chains: self.chains(explainer),
+            cpu_waits,
             call_sites: self.call_sites(explainer),
             threads,
             in_flight: in_flight(explainer, self, names),

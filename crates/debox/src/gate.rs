@@ -24,7 +24,7 @@ use libbpf_rs::libbpf_sys;
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use libbpf_rs::MapCore;
 
-use control::{control_of, Control, Token, SESSIONS};
+use control::{control_of, Control, Token, SESSIONS, SHARED};
 
 use crate::kernel::{self, objects};
 use crate::signals::Blocked;
@@ -40,7 +40,7 @@ pub(crate) struct Gate {
     /// Let go of before the place is cleared.
     tokens: Option<(Token, Token)>,
     session: u32,
-    shared: [OwnedFd; 3],
+    shared: [OwnedFd; SHARED],
     doors: BTreeMap<usize, Door>,
     links: Vec<OwnedFd>,
     leave_tasks: Option<OwnedFd>,
@@ -92,12 +92,12 @@ impl Gate {
         let token = Token::new()?;
         let control = Control::map(objects::map_by_id(control_id)?)?;
         control.require_version()?;
-        let [tasks, contended, waiters] = control.shared_ids().map(objects::map_by_id);
+        let [tasks, contended, waiters, runs] = control.shared_ids().map(objects::map_by_id);
         Gate::take_place(
             token,
             control,
             here,
-            [tasks?, contended?, waiters?],
+            [tasks?, contended?, waiters?, runs?],
             events,
             Doors::new(),
         )
@@ -116,10 +116,11 @@ impl Gate {
             maps.gate_tasks.as_fd().try_clone_to_owned()?,
             maps.contended_lock.as_fd().try_clone_to_owned()?,
             maps.lock_waiters.as_fd().try_clone_to_owned()?,
+            maps.cpu_runs.as_fd().try_clone_to_owned()?,
         ];
         let control = Control::map(maps.debox_gate.as_fd().try_clone_to_owned()?)?;
         let doors = take_doors(skel.object(), events, &control)?;
-        let mut ids = [0; 3];
+        let mut ids = [0; SHARED];
         for (id, map) in ids.iter_mut().zip(&shared) {
             *id = objects::map_id(map.as_fd())?;
         }
@@ -132,7 +133,7 @@ impl Gate {
         token: Token,
         control: Control,
         here: OwnedFd,
-        shared: [OwnedFd; 3],
+        shared: [OwnedFd; SHARED],
         events: &BTreeSet<usize>,
         doors: Doors,
     ) -> Result<Gate> {
@@ -177,8 +178,8 @@ impl Gate {
         1 << self.session
     }
 
-    /// The maps `gate_tasks`, `contended_lock` and `lock_waiters`.
-    pub fn shared_maps(&self) -> [BorrowedFd<'_>; 3] {
+    /// The maps `gate_tasks`, `contended_lock`, `lock_waiters` and `cpu_runs`.
+    pub fn shared_maps(&self) -> [BorrowedFd<'_>; SHARED] {
         self.shared.each_ref().map(AsFd::as_fd)
     }
 
@@ -186,6 +187,13 @@ impl Gate {
     pub fn set_leave_tasks(&mut self, program: BorrowedFd) -> Result<()> {
         self.leave_tasks = Some(program.try_clone_to_owned()?);
         Ok(())
+    }
+
+    /// Has the gate note who has the CPUs, until the session is detached.
+    pub fn account_for_cpus(&self) {
+        self.control
+            .accounting()
+            .fetch_or(self.bit(), Ordering::SeqCst);
     }
 
     /// Has the gate call these programs, each for the event that it is named after, from the first to
@@ -279,10 +287,11 @@ impl Gate {
         let mut storage = MaybeUninit::uninit();
         let mut open = open(&mut storage)?;
         keep_events(&mut open, events)?;
-        let [tasks, contended, waiters] = self.shared_maps();
+        let [tasks, contended, waiters, runs] = self.shared_maps();
         open.maps.gate_tasks.reuse_fd(tasks)?;
         open.maps.contended_lock.reuse_fd(contended)?;
         open.maps.lock_waiters.reuse_fd(waiters)?;
+        open.maps.cpu_runs.reuse_fd(runs)?;
         open.maps.debox_gate.reuse_fd(self.control.map.as_fd())?;
         let skel = load(open)?;
         take_doors(skel.object(), events, &self.control)
@@ -290,6 +299,9 @@ impl Gate {
 
     /// Has no program of the session called any more. One that runs on another CPU goes on to its end.
     pub fn detach(&mut self) {
+        self.control
+            .accounting()
+            .fetch_and(!self.bit(), Ordering::SeqCst);
         // All at once, for an event without the next one would be taken for something else.
         for event in self.doors.keys() {
             close_door(&self.control, *event, self.session);
@@ -327,6 +339,9 @@ impl Gate {
     }
 
     fn clear(&self, session: u32) {
+        self.control
+            .accounting()
+            .fetch_and(!(1 << session), Ordering::SeqCst);
         for event in 0..names().map_or(0, <[String]>::len) {
             close_door(&self.control, event, session);
             let held = self.control.held(event);
@@ -524,9 +539,12 @@ fn clear_program(programs: BorrowedFd, session: u32) {
 }
 
 fn open(storage: &mut MaybeUninit<libbpf_rs::OpenObject>) -> Result<OpenGateSkel<'_>> {
-    GateSkelBuilder::default()
+    let mut open = GateSkelBuilder::default()
         .open(storage)
-        .context("cannot open the gate's programs")
+        .context("cannot open the gate's programs")?;
+    let cpus = libbpf_rs::num_possible_cpus().context("cannot count the CPUs")?;
+    open.maps.cpu_runs.set_max_entries(u32::try_from(cpus)?)?;
+    Ok(open)
 }
 
 fn load(open: OpenGateSkel<'_>) -> Result<crate::skeleton_gate::GateSkel<'_>> {

@@ -34,7 +34,7 @@ pub(crate) fn require_tap(options: &Options) -> Result<()> {
     let detail = options.detail;
     if options.tap == Tap::User && (detail.irq || detail.io || detail.callsites) {
         bail!(
-            "the user tap measures basic and sleeps; irq, io and callsites need probes at both ends \
+            "the user tap measures basic, sleeps and cpu; irq, io and callsites need probes at both ends \
              of a call, which are the kernel tap (--tap kernel)"
         );
     }

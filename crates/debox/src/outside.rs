@@ -119,6 +119,7 @@ fn snapshot(source: &mut Source) -> Snapshot {
             callsites: source.is_set(),
             irq: source.is_set(),
             io: source.is_set(),
+            cpu: source.is_set(),
         },
         slow_ns: source.value(),
         notes: Vec::new(),
@@ -141,6 +142,7 @@ fn snapshot(source: &mut Source) -> Snapshot {
         owners: pairs(source, 4),
         resources: pairs(source, 4),
         chains: source.values(3),
+        cpu_waits: pairs(source, 4),
         sites: pairs(source, 4),
         stack_args: pairs(source, 3).into_iter().collect(),
         kernel_stacks: (0..source.count(3))

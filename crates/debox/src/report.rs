@@ -23,7 +23,7 @@ pub struct Report {
     pub kernel: String,
     /// `kernel` or `user`.
     pub tap: String,
-    /// The parts of the engine that were loaded: `basic`, `sleeps`, `callsites`, `irq`, `io`.
+    /// The parts of the engine that were loaded: `basic`, `sleeps`, `callsites`, `irq`, `io`, `cpu`.
     pub detail: Vec<String>,
     /// From the start of monitoring to its end.
     pub duration_ns: u64,
@@ -46,6 +46,9 @@ pub struct Report {
     /// Who waited for whom, the longest waits first.
     #[serde(default)]
     pub chains: Vec<Chain>,
+    /// Who had the CPU that threads waited for, the longest first; empty unless detail `cpu`.
+    #[serde(default)]
+    pub cpu_waits: Vec<CpuWait>,
     pub call_sites: Vec<CallSite>,
     pub threads: Vec<Thread>,
     pub in_flight: Vec<InFlight>,
@@ -277,6 +280,38 @@ pub struct Owner {
     pub blocked_ns: u64,
     /// `on CPU`, `waiting for a CPU`, or the label of its own sleep; null when not known.
     pub doing: Option<String>,
+}
+
+/// Who had the CPU while threads waited for one, or what kept them from it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct CpuWait {
+    /// The call in which they waited; `(user)`: between calls.
+    pub syscall: String,
+    /// `runqueue`: after they were woken; `preempted`: they were pushed off.
+    pub part: String,
+    /// `task`; `kernel`: a thread of the kernel's; `quota`: their control group had none left; `idle`: the CPU
+    /// had nothing to do; `hidden`: a task of another user's; `unknown`; `untold`: the wait had not ended, or
+    /// no switch showed it.
+    pub kind: String,
+    /// Of the process that had the CPU; null for others than `task` and `kernel`.
+    pub comm: Option<String>,
+    pub pid: Option<u32>,
+    /// The process is one that is monitored.
+    pub is_own: bool,
+    /// It ran under a real-time or deadline policy.
+    pub is_real_time: bool,
+    /// Quota: last component of the control group's path.
+    pub group: Option<String>,
+    /// Quota: CPU time in each period.
+    pub quota_ns: Option<u64>,
+    pub period_ns: Option<u64>,
+    /// Turns on the CPU during such waits; quota: waits.
+    pub turns: u64,
+    pub ns: u64,
+    /// The longest turn.
+    pub max_ns: u64,
+    /// CPUs on which the waiting threads may run, the fewest seen; null if `untold`.
+    pub cpus_allowed: Option<u32>,
 }
 
 /// A waited for B, which waited for C: each link waited for the next one.

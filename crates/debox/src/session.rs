@@ -47,6 +47,8 @@ pub struct Detail {
     pub irq: bool,
     /// Bytes that calls fetched from or sent to storage.
     pub io: bool,
+    /// Who had the CPU that threads waited for, or which quota kept them from it.
+    pub cpu: bool,
 }
 
 impl Detail {
@@ -58,6 +60,7 @@ impl Detail {
             (self.callsites, "callsites"),
             (self.irq, "irq"),
             (self.io, "io"),
+            (self.cpu, "cpu"),
         ];
         parts
             .iter()
@@ -259,6 +262,9 @@ impl Session {
 
     /// Has the gate call the probes.
     pub(crate) fn attach(&mut self) -> Result<()> {
+        if self.options.detail.cpu && self.options.report {
+            self.gate.account_for_cpus();
+        }
         self.gate.attach(&programs_to_attach(self.skel.object()))
     }
 

@@ -68,6 +68,11 @@ pub(crate) const DOING_ON_CPU: u32 = 1;
 pub(crate) const DOING_WAITING_FOR_CPU: u32 = 2;
 pub(crate) const DOING_ASLEEP: u32 = 3;
 
+pub(crate) const CPU_OWNER_TASK: u32 = 1;
+pub(crate) const CPU_OWNER_KERNEL: u32 = 2;
+pub(crate) const CPU_OWNER_QUOTA: u32 = 4;
+pub(crate) const CPU_RUN_REAL_TIME: u32 = 1 << 2;
+
 pub(crate) const CHAIN_CYCLE: u32 = 1;
 pub(crate) const CHAIN_TOO_LONG: u32 = 2;
 
@@ -254,13 +259,17 @@ pub(crate) fn bytes_of<T: Copy>(value: &T) -> &[u8] {
 }
 
 /// A task's name, up to its terminating zero.
-pub(crate) fn comm(bytes: &[i8]) -> String {
+pub(crate) fn text(bytes: &[i8]) -> String {
     let bytes: Vec<u8> = bytes
         .iter()
         .map(|b| *b as u8)
         .take_while(|b| *b != 0)
         .collect();
     String::from_utf8_lossy(&bytes).into_owned()
+}
+
+pub(crate) fn comm(bytes: &[i8]) -> String {
+    text(bytes)
 }
 
 #[cfg(test)]

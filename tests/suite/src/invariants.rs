@@ -62,6 +62,7 @@ pub fn check_report(report: &Value, facts: Option<&Facts>) -> Vec<String> {
         check_threads(report, &mut problems);
         check_sleeps(report, &mut problems);
         check_headline(report, &mut problems);
+        check_cpu_waits(report, &mut problems);
         if let Some(facts) = facts {
             check_against_program(report, facts, &mut problems);
         }
@@ -86,6 +87,26 @@ fn check_headline(report: &Value, problems: &mut Vec<String>) {
     let all = number(&report["totals"], "wall_ns");
     if of + idle > all {
         problems.push(format!("headline: {of} and {idle} of {all}"));
+    }
+}
+
+/// Who had the CPU: of each call, all that its threads waited for one.
+fn check_cpu_waits(report: &Value, problems: &mut Vec<String>) {
+    let has_detail = rows(report, "detail").iter().any(|name| name == "cpu");
+    if !has_detail || report["tap"] != "kernel" {
+        return;
+    }
+    for call in rows(report, "syscalls") {
+        for part in ["runqueue", "preempted"] {
+            let is_its_own =
+                |wait: &&Value| wait["syscall"] == call["name"] && wait["part"] == part;
+            let waits = rows(report, "cpu_waits").iter().filter(is_its_own);
+            let told: u64 = waits.map(|wait| number(wait, "ns")).sum();
+            let waited = number(call, &format!("{part}_ns"));
+            if told != waited {
+                problems.push(format!("{}: {told} of {waited} {part}", call["name"]));
+            }
+        }
     }
 }
 

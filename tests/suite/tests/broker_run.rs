@@ -10,6 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Child;
 use std::process::Command;
+use std::process::Stdio;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::sync::PoisonError;
@@ -18,6 +19,7 @@ use std::time::Duration;
 use debox_tests::brokered::Place;
 use debox_tests::brokered::OTHER;
 use debox_tests::brokered::USER;
+use debox_tests::ms;
 use debox_tests::program;
 use debox_tests::slowness;
 use debox_tests::wait_for;
@@ -100,6 +102,38 @@ fn the_report_is_the_same_without_privilege() {
         );
         shows_no_address(&run);
     }
+}
+
+/// Of its own processes it is told which it was.
+#[test]
+fn of_other_users_tasks_on_the_cpu_it_is_told_that_there_was_one() {
+    let _alone = alone();
+    let place = Place::with_broker(&[]);
+    let copy = place.path().join("competitor");
+    fs::copy(program("one_core"), &copy).expect("a copy");
+    let mut competitor = Command::new(&copy)
+        .args(["1", "60000"])
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("it starts");
+    let run = place.report_of(USER, || place.run("one_core").args(["2", "1000"]));
+    competitor.kill().expect("own child");
+    competitor.wait().expect("own child");
+    let waits = run.report["cpu_waits"].as_array().expect("a table");
+    let had = |kind: &str| {
+        let rows = waits.iter().filter(|row| row["kind"] == kind);
+        rows.filter_map(|row| row["ns"].as_u64()).sum::<u64>()
+    };
+    // Each of the two threads waits for both others.
+    assert!(
+        had("hidden") > ms(200) && had("task") > ms(200),
+        "{waits:#?}"
+    );
+    for row in waits.iter().filter(|row| row["kind"] == "task") {
+        let is_own = row["is_own"] == true && row["comm"] == "one_core";
+        assert!(is_own, "{row:#}");
+    }
+    assert!(!run.report.to_string().contains("competitor"), "{waits:#?}");
 }
 
 #[test]

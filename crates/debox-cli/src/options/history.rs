@@ -89,6 +89,7 @@ impl Record {
                 callsites: true,
                 irq: self.detail.contains(&MoreDetail::Irq),
                 io: self.detail.contains(&MoreDetail::Io),
+                cpu: true,
             },
             slow_ns: u64::try_from(self.stacks_from.as_nanos()).unwrap_or(u64::MAX),
             max_threads,

@@ -20,7 +20,7 @@ pub struct Measure {
         long,
         value_enum,
         value_delimiter = ',',
-        default_value = "sleeps",
+        default_value = "sleeps,cpu",
         value_name = "LIST"
     )]
     pub detail: Vec<DetailName>,
@@ -99,6 +99,7 @@ impl Measure {
                 callsites,
                 irq: has(DetailName::Irq),
                 io: has(DetailName::Io),
+                cpu: has(DetailName::Cpu),
             },
             trace: self.trace_options(),
             triggers: self.trigger.clone(),
@@ -134,6 +135,8 @@ pub enum DetailName {
     Irq,
     /// Bytes fetched from and sent to storage
     Io,
+    /// Who had the CPU that threads waited for, or which quota kept them from it
+    Cpu,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]

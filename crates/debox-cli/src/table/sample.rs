@@ -27,6 +27,7 @@ pub fn empty() -> Report {
         syscalls: Vec::new(),
         sleeps: Vec::new(),
         chains: Vec::new(),
+        cpu_waits: Vec::new(),
         call_sites: Vec::new(),
         threads: Vec::new(),
         incomplete: None,

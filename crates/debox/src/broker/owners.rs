@@ -52,6 +52,7 @@ impl Owners {
     }
 
     /// Those that the texts of both files give.
+    #[cfg(any(test, fuzzing))]
     pub fn read(ranges_of: &str, users: &str) -> Owners {
         Owners {
             file: PathBuf::new(),

@@ -10,7 +10,7 @@ use crate::session::{Detail, Options, Tap};
 use crate::symbols::Frame;
 
 /// Changes with any change of the messages; `broker_client.c` and `brokered.c` of the tests know it, too.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 
 /// No request is longer; a longer packet is refused unread.
 pub const REQUEST_MAX: usize = 1024;
@@ -87,6 +87,7 @@ pub struct RunWish {
     pub asked: Wish,
     pub io: bool,
     pub callsites: bool,
+    pub cpu: bool,
     /// Calls that took less are left out of the profile by call site.
     pub slow_ns: u64,
 }
@@ -97,6 +98,7 @@ impl RunWish {
             asked: Wish::new(options.tap, options.detail, options.max_threads),
             io: options.detail.io,
             callsites: options.detail.callsites,
+            cpu: options.detail.cpu,
             slow_ns: options.slow_ns,
         }
     }
@@ -107,6 +109,7 @@ impl RunWish {
             callsites: self.callsites,
             irq: self.asked.irq,
             io: self.io,
+            cpu: self.cpu,
         }
     }
 }
@@ -220,11 +223,12 @@ mod tests {
                 max_threads,
             },
         );
-        let run_wish = (wish.clone(), any::<(bool, bool, u64)>()).prop_map(
-            |(asked, (io, callsites, slow_ns))| RunWish {
+        let run_wish = (wish.clone(), any::<(bool, bool, bool, u64)>()).prop_map(
+            |(asked, (io, callsites, cpu, slow_ns))| RunWish {
                 asked,
                 io,
                 callsites,
+                cpu,
                 slow_ns,
             },
         );

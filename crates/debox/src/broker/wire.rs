@@ -51,8 +51,8 @@ impl Table {
 #[derive(Serialize, Deserialize)]
 struct Wire {
     user_tap: bool,
-    /// sleeps, callsites, irq, io
-    detail: [bool; 4],
+    /// sleeps, callsites, irq, io, cpu
+    detail: [bool; 5],
     slow_ns: u64,
     started_ns: u64,
     stopped_ns: u64,
@@ -69,6 +69,7 @@ struct Wire {
     owners: Table,
     resources: Table,
     chains: Blob,
+    cpu_waits: Table,
     finds_owners: bool,
     tells_steal: bool,
     sites: Table,
@@ -158,7 +159,13 @@ pub fn encode(snapshot: &Snapshot, ended: usize, places: &Places) -> Vec<u8> {
     let detail = snapshot.detail;
     protocol::encode(&Wire {
         user_tap: snapshot.tap == Tap::User,
-        detail: [detail.sleeps, detail.callsites, detail.irq, detail.io],
+        detail: [
+            detail.sleeps,
+            detail.callsites,
+            detail.irq,
+            detail.io,
+            detail.cpu,
+        ],
         slow_ns: snapshot.slow_ns,
         started_ns: snapshot.started_ns,
         stopped_ns: snapshot.stopped_ns,
@@ -174,6 +181,7 @@ pub fn encode(snapshot: &Snapshot, ended: usize, places: &Places) -> Vec<u8> {
         owners: Table::of(snapshot.owners.iter().copied()),
         resources: Table::of(snapshot.resources.iter().copied().map(shown_resource)),
         chains: Blob::of(&snapshot.chains),
+        cpu_waits: Table::of(snapshot.cpu_waits.iter().copied()),
         finds_owners: snapshot.finds_owners,
         tells_steal: snapshot.tells_steal,
         sites: Table::of(snapshot.sites.iter().copied()),
@@ -198,7 +206,7 @@ pub struct Received {
 /// `None` if that is not the whole of one snapshot.
 pub fn decode(bytes: &[u8]) -> Option<Received> {
     let wire: Wire = protocol::decode(bytes)?;
-    let [sleeps, callsites, irq, io] = wire.detail;
+    let [sleeps, callsites, irq, io, cpu] = wire.detail;
     let rows: BTreeMap<u32, types::row> = wire.rows.entries()?.into_iter().collect();
     let snapshot = Snapshot {
         tap: if wire.user_tap {
@@ -211,6 +219,7 @@ pub fn decode(bytes: &[u8]) -> Option<Received> {
             callsites,
             irq,
             io,
+            cpu,
         },
         slow_ns: wire.slow_ns,
         started_ns: wire.started_ns,
@@ -226,6 +235,7 @@ pub fn decode(bytes: &[u8]) -> Option<Received> {
         owners: wire.owners.entries()?,
         resources: wire.resources.entries()?,
         chains: wire.chains.items()?,
+        cpu_waits: wire.cpu_waits.entries()?,
         finds_owners: wire.finds_owners,
         tells_steal: wire.tells_steal,
         sites: wire.sites.entries()?,

@@ -34,6 +34,13 @@ impl Snapshot {
             add(&mut sum.wall_ns, row.wall_ns);
             sum.max_ns = sum.max_ns.max(row.max_ns);
         });
+        add_table(&mut self.cpu_waits, earlier.cpu_waits, |sum, row| {
+            add(&mut sum.turns, row.turns);
+            add(&mut sum.ns, row.ns);
+            sum.max_ns = sum.max_ns.max(row.max_ns);
+            sum.cpus_allowed = sum.cpus_allowed.min(row.cpus_allowed);
+            sum.flags |= row.flags;
+        });
         self.chains.extend(earlier.chains);
         // Names of stacks are the session's own, or say what the stack is.
         self.kernel_stacks.extend(earlier.kernel_stacks);

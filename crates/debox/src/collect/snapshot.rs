@@ -35,6 +35,7 @@ pub(crate) struct Snapshot {
     pub owners: Vec<(types::owner_key, types::owner_row)>,
     pub resources: Vec<(types::resource_key, types::resource_row)>,
     pub chains: Vec<types::chain_row>,
+    pub cpu_waits: Vec<(types::cpu_key, types::cpu_row)>,
     /// Whether the kernel lets probes find the task that owns something.
     pub finds_owners: bool,
     /// Whether `stolen_ns` of the threads is known.
@@ -75,6 +76,7 @@ impl Snapshot {
             owners: Vec::new(),
             resources: Vec::new(),
             chains: Vec::new(),
+            cpu_waits: Vec::new(),
             finds_owners: true,
             tells_steal: false,
             sites: Vec::new(),
@@ -141,6 +143,9 @@ impl Session {
             tells_steal: facts.is_some_and(|facts| facts.tells_steal),
             ..Snapshot::empty(self.options.tap, self.options.detail, stopped_ns)
         };
+        if self.options.detail.cpu {
+            snapshot.cpu_waits = entries(&maps.cpu_rows)?;
+        }
         if self.options.detail.sleeps {
             snapshot.sleeps = entries(&maps.sleep_rows)?;
             snapshot.wakers = entries(&maps.waker_rows)?;

@@ -31,6 +31,7 @@ pub(super) fn examine(may_try: Result<(), &str>) -> (Vec<Finding>, Option<String
         callsites: true,
         irq: true,
         io: true,
+        cpu: true,
     };
     let (mut findings, waker) = match Trial::run(everything) {
         Ok(trial) => (vec![trial.finding()], trial.waker()),
@@ -192,11 +193,14 @@ fn details_refused() -> Vec<&'static str> {
     irq.irq = true;
     let mut io = none;
     io.io = true;
+    let mut cpu = none;
+    cpu.cpu = true;
     [
         ("sleeps", sleeps),
         ("callsites", callsites),
         ("irq", irq),
         ("io", io),
+        ("cpu", cpu),
     ]
     .iter()
     .filter(|(_, detail)| Trial::run(*detail).is_err())

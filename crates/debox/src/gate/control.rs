@@ -18,8 +18,10 @@ use crate::kernel::objects;
 use crate::skeleton_gate::types::gate_control;
 
 const MAGIC: u64 = 0x6574_6167_786f_6265; // GATE_MAGIC
-const VERSION: u32 = 2; // GATE_VERSION
+const VERSION: u32 = 3; // GATE_VERSION
 pub(super) const SESSIONS: u32 = 32; // GATE_SESSIONS
+/// Maps that all sessions use.
+pub(super) const SHARED: usize = 4;
 
 const LENGTH: usize = std::mem::size_of::<gate_control>().next_multiple_of(4096);
 
@@ -92,12 +94,13 @@ impl Control {
     }
 
     /// Fills in a new gate's tables.
-    pub fn begin(&self, [tasks_id, contended_id, waiters_id]: [u32; 3]) {
+    pub fn begin(&self, [tasks_id, contended_id, waiters_id, runs_id]: [u32; SHARED]) {
         // SAFETY: inside the mapping; other processes leave it alone until the last of these is there.
         unsafe {
             (*self.base).tasks_id = tasks_id;
             (*self.base).contended_id = contended_id;
             (*self.base).waiters_id = waiters_id;
+            (*self.base).runs_id = runs_id;
             (*self.base).version = VERSION;
             AtomicU64::from_ptr(&raw mut (*self.base).magic).store(MAGIC, Ordering::Release);
         }
@@ -117,11 +120,22 @@ impl Control {
         Ok(())
     }
 
-    /// The maps that sessions share: of tasks, of contended locks, and of how many wait for these.
-    pub fn shared_ids(&self) -> [u32; 3] {
+    /// The maps that sessions share: of tasks, of contended locks, of how many wait for these, and of who had
+    /// the CPUs.
+    pub fn shared_ids(&self) -> [u32; SHARED] {
         // SAFETY: inside the mapping; not changed after `begin`.
         let control = unsafe { &*self.base };
-        [control.tasks_id, control.contended_id, control.waiters_id]
+        [
+            control.tasks_id,
+            control.contended_id,
+            control.waiters_id,
+            control.runs_id,
+        ]
+    }
+
+    pub fn accounting(&self) -> &AtomicU32 {
+        // SAFETY: no more than the address is taken.
+        self.word(unsafe { &raw mut (*self.base).accounting })
     }
 
     fn word(&self, word: *mut u32) -> &AtomicU32 {

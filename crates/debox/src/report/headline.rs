@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::{InFlight, Report, Resource, Sleep, Totals};
+use super::{CpuWait, InFlight, Report, Resource, Sleep, Totals};
 
 /// Where the time went.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,7 +26,7 @@ pub struct Headline {
 /// A part of the time with one cause.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Share {
-    /// `user CPU`, `kernel CPU`, `waiting for a CPU`, `interrupts`, `outside` (user tap), `asleep` (where
+    /// `user CPU`, `kernel CPU`, `waiting for a CPU`, `CPU quota`, `interrupts`, `outside` (user tap), `asleep` (where
     /// it is not known on what), or the label of sleeps.
     pub cause: String,
     pub ns: u64,
@@ -39,7 +39,7 @@ pub struct Share {
     pub max_ns: Option<u64>,
     /// What most of it waited on.
     pub resource: Option<Resource>,
-    /// Who held that, most of the time.
+    /// Who held that, most of the time; of a wait for a CPU: who had it.
     pub owner: Option<String>,
     /// From where in the program most of it was called.
     pub caller: Option<String>,
@@ -51,6 +51,10 @@ const SIDE_BY_SIDE: f64 = 1.25;
 const GOES_ON: f64 = 0.5;
 /// Waits on futexes without a known holder are waits for work if they take so long on average.
 const REST_MEAN_NS: u64 = 10_000_000;
+
+/// Who had the CPU for so much of the time in which threads waited for one is named.
+const MUST_HAVE: f64 = 0.4;
+const QUOTA: &str = "quota";
 
 /// What the children account for.
 const CHILDREN: [&str; 2] = ["child process", "vfork child"];
@@ -70,6 +74,8 @@ pub struct Account {
     pub totals: Totals,
     /// One for each label and call, with `count`.
     pub sleeps: Vec<Share>,
+    /// What is known of the waits for a CPU: no more than `totals` has.
+    pub cpu_waits: Vec<CpuWait>,
     /// The call with the most of the kernel's CPU time.
     pub busiest: Option<String>,
     /// Whether there is a call that only servers make.
@@ -103,6 +109,7 @@ impl Headline {
             processes: processes.len(),
             totals: report.totals.clone(),
             sleeps,
+            cpu_waits: report.cpu_waits.clone(),
             busiest: calls()
                 .max_by_key(|call| call.cpu_ns)
                 .map(|call| call.name.clone()),
@@ -161,6 +168,8 @@ fn others(account: &Account) -> Vec<Share> {
         ..Share::default()
     };
     let waiting = totals.runqueue_ns.saturating_add(totals.preempted_ns);
+    let (quota, had_by) = cpu_waits(&account.cpu_waits, waiting);
+    let waiting = waiting.saturating_sub(sum(&quota));
     // The user tap lists sleeps beside the calls, too (a stop inside one): that time is a part of `outside`.
     let slept_outside = slept.saturating_sub(totals.blocked_ns);
     let outside = totals.outside_ns.unwrap_or(0);
@@ -168,12 +177,61 @@ fn others(account: &Account) -> Vec<Share> {
         ("asleep", totals.blocked_ns.saturating_sub(slept)),
         ("user CPU", totals.user_cpu_ns),
         ("kernel CPU", totals.kernel_cpu_ns),
-        ("waiting for a CPU", waiting),
         ("interrupts", totals.irq_ns.unwrap_or(0)),
         ("outside", outside.saturating_sub(slept_outside)),
     ]
     .map(plain)
-    .into()
+    .into_iter()
+    .chain(quota)
+    .chain([Share {
+        cause: "waiting for a CPU".to_string(),
+        ns: waiting,
+        owner: had_by,
+        ..Share::default()
+    }])
+    .collect()
+}
+
+/// What quotas of control groups took, and in words who had the CPU most of the time otherwise.
+fn cpu_waits(waits: &[CpuWait], waited_ns: u64) -> (Vec<Share>, Option<String>) {
+    let mut quotas: BTreeMap<(&Option<String>, &Option<u64>, &Option<u64>), Share> =
+        BTreeMap::new();
+    let mut owners: BTreeMap<(bool, &str), (u64, BTreeSet<u32>)> = BTreeMap::new();
+    let mut left_ns = waited_ns;
+    for wait in waits {
+        if wait.kind == QUOTA {
+            let ns = wait.ns.min(left_ns);
+            left_ns -= ns;
+            let quota = quotas.entry((&wait.group, &wait.quota_ns, &wait.period_ns));
+            let share = quota.or_insert_with(|| Share {
+                cause: "CPU quota".to_string(),
+                resource: Some(Resource {
+                    kind: "cgroup".to_string(),
+                    name: wait.group.clone(),
+                }),
+                count: Some(0),
+                max_ns: Some(0),
+                ..Share::default()
+            });
+            share.ns = share.ns.saturating_add(ns);
+            share.count = Some(share.count.unwrap_or(0).saturating_add(wait.turns));
+            share.max_ns = share.max_ns.max(Some(wait.max_ns));
+        }
+        if let (Some(comm), Some(pid)) = (&wait.comm, wait.pid) {
+            let owner = owners.entry((wait.is_own, comm)).or_default();
+            owner.0 = owner.0.saturating_add(wait.ns);
+            owner.1.insert(pid);
+        }
+    }
+    let most = owners.iter().max_by_key(|(_, (ns, _))| *ns);
+    // One of many that took turns is not the one that had it.
+    let most = most.filter(|(_, (ns, _))| *ns as f64 >= left_ns as f64 * MUST_HAVE);
+    let had_by = most.map(|((is_own, comm), (_, pids))| match (is_own, pids.len()) {
+        (true, _) => format!("{comm} itself"),
+        (false, 1) => comm.to_string(),
+        (false, count) => format!("{comm} ({count} processes)"),
+    });
+    (quotas.into_values().collect(), had_by)
 }
 
 /// One share for each label and call.

@@ -80,10 +80,11 @@ pub(super) fn join_gate(open: &mut OpenDeboxSkel) -> Result<Gate> {
         .filter(|name| ATTACHED.contains(&name.as_str()))
         .collect();
     let gate = Gate::join(&wanted)?;
-    let [tasks, contended, waiters] = gate.shared_maps();
+    let [tasks, contended, waiters, runs] = gate.shared_maps();
     open.maps.gate_tasks.reuse_fd(tasks)?;
     open.maps.contended_lock.reuse_fd(contended)?;
     open.maps.lock_waiters.reuse_fd(waiters)?;
+    open.maps.cpu_runs.reuse_fd(runs)?;
     let rodata = open.maps.rodata_data.as_deref_mut();
     rodata.context("no .rodata in the probes")?.gate_bit = gate.bit();
     Ok(gate)
@@ -101,6 +102,8 @@ pub(super) fn configure(open: &mut OpenDeboxSkel, options: &Options) -> Result<(
     rodata.want_callsites = options.detail.callsites && options.report;
     rodata.want_irq = options.detail.irq;
     rodata.want_io = options.detail.io;
+    // The rows are for a report, and for nothing else.
+    rodata.want_cpu = options.detail.cpu && options.report;
     rodata.adopt_sleeps = options.adopts_sleeps;
     rodata.want_report = options.report;
     rodata.want_records = options.max_records > 0 && !options.user_stamps;
@@ -162,6 +165,9 @@ pub(super) fn configure(open: &mut OpenDeboxSkel, options: &Options) -> Result<(
         open.maps.resource_rows.set_max_entries(1)?;
         open.maps.chain_rows.set_max_entries(1)?;
         open.maps.announced.set_max_entries(1)?;
+    }
+    if !options.report || !options.detail.cpu {
+        open.maps.cpu_rows.set_max_entries(1)?;
     }
     if !options.detail.sleeps {
         open.maps.kernel_stacks.set_max_entries(1)?;

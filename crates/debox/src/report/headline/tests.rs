@@ -94,6 +94,61 @@ fn a_stop_outside_a_call_counts_once() {
     assert_eq!(causes(&stopped), expected);
 }
 
+fn cpu_wait(kind: &str, comm: Option<&str>, pid: u32, ns: u64) -> CpuWait {
+    CpuWait {
+        kind: kind.to_string(),
+        comm: comm.map(str::to_string),
+        pid: comm.map(|_| pid),
+        group: (kind == "quota").then(|| "limited".to_string()),
+        turns: 4,
+        ns,
+        max_ns: ns / 2,
+        ..CpuWait::default()
+    }
+}
+
+#[test]
+fn a_wait_for_a_cpu_has_a_cause_of_its_own() {
+    let mut waited = report(S, &[1], S / 10, Vec::new());
+    waited.totals.preempted_ns = S * 9 / 10;
+    let hogs = [
+        cpu_wait("task", Some("hog"), 7, S / 5),
+        cpu_wait("task", Some("hog"), 8, S / 5),
+    ];
+    waited.cpu_waits = hogs.to_vec();
+    waited.cpu_waits.push(cpu_wait("quota", None, 0, S / 2));
+    let headline = Headline::of(&waited).unwrap();
+    let expected = [
+        text("CPU quota", S / 2),
+        text("waiting for a CPU", S * 4 / 10),
+        text("user CPU", S / 10),
+    ];
+    assert_eq!(causes(&waited), expected);
+    let [quota, had, _] = &headline.shares[..] else {
+        panic!("{headline:?}")
+    };
+    let group = quota
+        .resource
+        .as_ref()
+        .and_then(|group| group.name.as_deref());
+    assert_eq!((group, quota.count), (Some("limited"), Some(4)));
+    assert_eq!(had.owner.as_deref(), Some("hog (2 processes)"));
+
+    // One of many that took turns did not have it.
+    waited.cpu_waits = (0..5)
+        .map(|at| cpu_wait("task", Some(&format!("p{at}")), at, S * 9 / 50))
+        .collect();
+    let headline = Headline::of(&waited).unwrap();
+    assert_eq!(
+        (&*headline.shares[0].cause, &headline.shares[0].owner),
+        ("waiting for a CPU", &None)
+    );
+    // Rows that say more than was waited do not make the shares larger.
+    waited.cpu_waits = vec![cpu_wait("quota", None, 0, 5 * S)];
+    let expected = [text("CPU quota", S * 9 / 10), text("user CPU", S / 10)];
+    assert_eq!(causes(&waited), expected);
+}
+
 #[test]
 fn a_wait_for_children_is_theirs() {
     let child = vec![

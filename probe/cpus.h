@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0 */
+/*
+ * cpus.h: who had the CPU that a thread waited for, or why it was not let on it.
+ *
+ * The gate notes the turns on each CPU (gate.h). When a wait has ended, those that overlap it share
+ * it, each with its part. A wait that a quota caused is told by the clock that the kernel keeps of
+ * a group's throttled time. What neither tells is not known, and says so.
+ */
+#ifndef PROBE_CPUS_H
+#define PROBE_CPUS_H
+
+#include "state.h"
+
+#define NO_QUOTA (~0ULL)
+#define GROUP_DEPTH 16
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__type(key, struct cpu_key);
+	__type(value, struct cpu_row);
+} cpu_rows SEC(".maps");
+
+/* The wait that is looked at. Not on the stack, which is small. */
+struct cpu_wait {
+	__u64 from_ns, until_ns;
+	__u64 told_ns; /* of it, in rows */
+	__u64 last;    /* number of the last turn in it */
+	__u32 cpu;
+	__u32 own_tgid, shown_tgid; /* the waiting thread's, and how its reader knows it */
+	struct cpu_key key;
+	struct cpu_row add;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct cpu_wait);
+} cpu_wait SEC(".maps");
+
+static __always_inline struct cpu_wait *own_cpu_wait(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&cpu_wait, &zero);
+}
+
+static __always_inline bool has_quotas(void)
+{
+	return bpf_core_field_exists(struct sched_entity, cfs_rq) &&
+	       bpf_core_field_exists(struct cfs_rq, throttle_count);
+}
+
+static __always_inline bool has_throttled_clock(void)
+{
+	return bpf_core_field_exists(struct cfs_rq, throttled_clock_self_time);
+}
+
+static __always_inline void note_queue(struct thread *thread, struct task_struct *task)
+{
+	struct cfs_rq *queue;
+
+	thread->queue = 0;
+	if (!has_quotas())
+		return;
+	queue = task->se.cfs_rq;
+	thread->queue = (__u64)queue;
+	thread->is_throttled = queue->throttle_count > 0;
+	if (has_throttled_clock())
+		thread->throttled_clock = queue->throttled_clock_self_time;
+}
+
+/* The thread could go on, but another comes. */
+static __always_inline void note_pushed_off(struct thread *thread, struct task_struct *task,
+					    struct task_struct *next)
+{
+	note_queue(thread, task);
+	thread->left_cpu = bpf_get_smp_processor_id() + 1;
+	thread->taker_tgid = next->tgid;
+	thread->taker_flags = run_flags(next);
+	copy_comm(thread->taker_comm, next->group_leader);
+}
+
+/* On which CPU it will wait is not known yet. */
+static __always_inline void note_woken(struct thread *thread, struct task_struct *task)
+{
+	note_queue(thread, task);
+	thread->left_cpu = 0;
+}
+
+/* Adds `add` to the row of `key`. */
+static __noinline int add_cpu_row(void)
+{
+	struct cpu_wait *wait = own_cpu_wait();
+	struct cpu_row *row;
+	__u64 ns;
+
+	if (!wait || !wait->add.ns)
+		return 0;
+	ns = wait->add.ns;
+	wait->told_ns += ns;
+	row = bpf_map_lookup_elem(&cpu_rows, &wait->key);
+	if (!row) {
+		wait->add.turns = 1;
+		wait->add.max_ns = ns;
+		if (!bpf_map_update_elem(&cpu_rows, &wait->key, &wait->add, BPF_NOEXIST))
+			return 0;
+		row = bpf_map_lookup_elem(&cpu_rows, &wait->key); /* another CPU was first */
+	}
+	if (!row) {
+		COUNT_LOST(rows);
+		return 0;
+	}
+	__sync_fetch_and_add(&row->turns, 1);
+	__sync_fetch_and_add(&row->ns, ns);
+	if (ns > row->max_ns)
+		row->max_ns = ns;
+	if (wait->add.cpus_allowed < row->cpus_allowed)
+		row->cpus_allowed = wait->add.cpus_allowed;
+	row->flags |= wait->add.flags;
+	return 0;
+}
+
+/* The wait's next part was had by such a task. */
+static __always_inline void set_owner(struct cpu_wait *wait, __u32 tgid, __u32 flags, __u64 ns)
+{
+	wait->add.ns = ns;
+	wait->add.flags = flags & CPU_RUN_REAL_TIME;
+	wait->key.tgid = tgid;
+	if (flags & CPU_RUN_IDLE)
+		wait->key.kind = CPU_OWNER_NONE;
+	else if (flags & CPU_RUN_KERNEL)
+		wait->key.kind = CPU_OWNER_KERNEL;
+	else
+		wait->key.kind = CPU_OWNER_TASK;
+	if (tgid == wait->own_tgid) {
+		wait->key.tgid = wait->shown_tgid;
+	} else if (for_others && wait->key.kind == CPU_OWNER_TASK) {
+		/* Other people's processes are not for everybody to see. */
+		wait->key.kind = CPU_OWNER_HIDDEN;
+		wait->key.tgid = 0;
+		wait->add.flags = 0;
+	}
+}
+
+static __always_inline bool is_shown(struct cpu_wait *wait)
+{
+	return wait->key.kind == CPU_OWNER_TASK || wait->key.kind == CPU_OWNER_KERNEL;
+}
+
+static long add_turn(__u64 step, void *unused)
+{
+	struct cpu_wait *wait = own_cpu_wait();
+	struct cpu_runs *on_cpu;
+	struct cpu_run *run;
+	__u64 begin, end;
+	__u32 cpu;
+
+	if (!wait)
+		return 1;
+	cpu = wait->cpu;
+	on_cpu = bpf_map_lookup_elem(&cpu_runs, &cpu);
+	if (!on_cpu || wait->last < step + 1)
+		return 1;
+	run = &on_cpu->runs[(wait->last - step) & (CPU_RUNS - 1)];
+	begin = on_cpu->runs[(wait->last - step - 1) & (CPU_RUNS - 1)].until_ns;
+	end = run->until_ns;
+	if (end <= wait->from_ns || begin >= end) /* overwritten meanwhile */
+		return 1;
+	/* This switch is the end of the wait, for which the clock was read a moment later. */
+	if (!step && cpu == bpf_get_smp_processor_id())
+		end = wait->until_ns;
+	if (end > wait->until_ns)
+		end = wait->until_ns;
+	if (begin < wait->from_ns)
+		begin = wait->from_ns;
+	if (begin >= end)
+		return 0;
+	set_owner(wait, run->tgid, run->flags, end - begin);
+	if (is_shown(wait))
+		__builtin_memcpy(wait->add.comm, run->comm, sizeof(wait->add.comm));
+	else
+		__builtin_memset(wait->add.comm, 0, sizeof(wait->add.comm));
+	add_cpu_row();
+	return begin <= wait->from_ns;
+}
+
+/* The group that had no quota left, as its threads' queue leads to it. */
+static __noinline int name_group(struct thread *thread)
+{
+	struct cpu_wait *wait = own_cpu_wait();
+	struct cfs_rq *queue = (struct cfs_rq *)thread->queue;
+	struct task_group *group;
+	const char *name;
+
+	if (!wait || !has_quotas())
+		return 0;
+	group = BPF_CORE_READ(queue, tg);
+	for (int i = 0; i < GROUP_DEPTH && group; i++) {
+		if (BPF_CORE_READ(group, cfs_bandwidth.quota) != NO_QUOTA)
+			break;
+		group = BPF_CORE_READ(group, parent);
+	}
+	if (!group)
+		return 0;
+	wait->add.quota_ns = BPF_CORE_READ(group, cfs_bandwidth.quota);
+	wait->add.period_ns = BPF_CORE_READ(group, cfs_bandwidth.period);
+	if (for_others)
+		return 0;
+	wait->key.group = BPF_CORE_READ(group, css.cgroup, kn, id);
+	name = BPF_CORE_READ(group, css.cgroup, kn, name);
+	bpf_probe_read_kernel_str(wait->add.group, sizeof(wait->add.group), name);
+	return 0;
+}
+
+/* How much of the wait the group's quota caused; at most, on kernels that keep no clock of it. */
+static __always_inline __u64 throttled_ns(struct thread *thread, __u64 waited)
+{
+	struct cfs_rq *queue = (struct cfs_rq *)thread->queue;
+	__s64 ns;
+
+	if (!has_quotas() || !queue)
+		return 0;
+	if (!has_throttled_clock())
+		return thread->is_throttled ? waited : 0;
+	ns = BPF_CORE_READ(queue, throttled_clock_self_time) - thread->throttled_clock;
+	if (ns <= 0)
+		return 0;
+	return (__u64)ns < waited ? ns : waited;
+}
+
+/* The thread has a CPU again. Not static, so that it is verified once. */
+__noinline int tell_cpu_wait(struct thread *thread, __u64 from_ns, __u64 until_ns, __u32 part)
+{
+	struct cpu_wait *wait = own_cpu_wait();
+	struct cpu_runs *on_cpu;
+	__u64 throttled;
+	__u32 cpu;
+
+	if (!thread || !wait || until_ns <= from_ns)
+		return 0;
+	__builtin_memset(wait, 0, sizeof(*wait));
+	cpu = part == PART_PREEMPTED && thread->left_cpu ? thread->left_cpu - 1
+							 : bpf_get_smp_processor_id();
+	wait->from_ns = from_ns;
+	wait->until_ns = until_ns;
+	wait->cpu = cpu;
+	wait->own_tgid = thread->own_tgid;
+	wait->shown_tgid = thread->tgid;
+	wait->key.call = thread->call;
+	wait->key.part = part;
+	wait->add.cpus_allowed = thread->cpus_allowed;
+	throttled = throttled_ns(thread, until_ns - from_ns);
+	if (throttled) {
+		wait->key.kind = CPU_OWNER_QUOTA;
+		wait->add.ns = throttled;
+		name_group(thread);
+		add_cpu_row();
+		/* It comes first: a task that has the CPU then keeps the thread from nothing. */
+		wait->from_ns += throttled;
+		wait->key.group = 0;
+		wait->add.quota_ns = wait->add.period_ns = 0;
+		__builtin_memset(wait->add.group, 0, sizeof(wait->add.group));
+	}
+	on_cpu = bpf_map_lookup_elem(&cpu_runs, &cpu);
+	if (on_cpu && on_cpu->written && wait->from_ns < until_ns) {
+		wait->last = on_cpu->written - 1;
+		bpf_loop(CPU_RUNS - 1, add_turn, 0, 0);
+	}
+	if (wait->told_ns >= until_ns - from_ns)
+		return 0;
+	/* Taken to another CPU while the one that came has this one still: nobody has left it
+	 * since. */
+	if (part == PART_PREEMPTED && wait->told_ns == throttled && on_cpu &&
+	    cpu != bpf_get_smp_processor_id()) {
+		set_owner(wait, thread->taker_tgid, thread->taker_flags,
+			  until_ns - from_ns - throttled);
+		__builtin_memset(wait->add.comm, 0, sizeof(wait->add.comm));
+		if (is_shown(wait))
+			__builtin_memcpy(wait->add.comm, thread->taker_comm,
+					 sizeof(wait->add.comm));
+		add_cpu_row();
+		return 0;
+	}
+	wait->key.kind = CPU_OWNER_UNKNOWN;
+	wait->key.tgid = 0;
+	wait->add.flags = 0;
+	wait->add.ns = until_ns - from_ns - wait->told_ns;
+	__builtin_memset(wait->add.comm, 0, sizeof(wait->add.comm));
+	add_cpu_row();
+	return 0;
+}
+
+#endif

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Who had the CPU that threads waited for, against what is known of the machine at that time: planted
+//! competitors, and the kernel's own account of a quota.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use debox_tests::{ms, program, require_root, skipped, Debox, Measured, Scratch};
+use serde_json::Value;
+
+/// A program on the first CPU that does nothing but compute, under another name.
+struct Competitor {
+    child: Child,
+    _place: Scratch,
+}
+
+impl Competitor {
+    fn start(before: &[&str]) -> Competitor {
+        require_root();
+        let place = Scratch::new();
+        let copy = place.file("competitor");
+        fs::copy(program("one_core"), &copy).expect("a copy");
+        let words = before.iter().map(|word| word.to_string());
+        let mut words: Vec<String> = words.collect();
+        words.push(copy.to_str().expect("a path").to_string());
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).args(["1", "60000"]);
+        let child = command.stdout(Stdio::null()).spawn().expect("it starts");
+        let comm = format!("/proc/{}/comm", child.id());
+        let runs = debox_tests::wait_for(std::time::Duration::from_secs(20), || {
+            fs::read_to_string(&comm).is_ok_and(|comm| comm == "competitor\n")
+        });
+        assert!(runs, "the competitor runs");
+        Competitor {
+            child,
+            _place: place,
+        }
+    }
+}
+
+impl Drop for Competitor {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn waits(run: &Measured) -> &[Value] {
+    run.report["cpu_waits"].as_array().expect("a table")
+}
+
+fn ns(row: &Value) -> u64 {
+    row["ns"].as_u64().expect("a time")
+}
+
+fn sum<'a>(rows: impl IntoIterator<Item = &'a Value>) -> u64 {
+    rows.into_iter().map(ns).sum()
+}
+
+/// Of what processes had: that they had it so much of the time.
+#[track_caller]
+fn mostly(run: &Measured, is_it: impl Fn(&Value) -> bool) {
+    let all = sum(waits(run));
+    let its = sum(waits(run).iter().filter(|row| is_it(row)));
+    assert!(all > ms(100), "{all} of {:#?}", waits(run));
+    // Other work on the machine has its turns, too.
+    assert!(its as f64 >= all as f64 * 0.5, "{its} of {:#?}", waits(run));
+}
+
+#[test]
+fn a_competitor_is_named() {
+    let competitor = Competitor::start(&[]);
+    let run = Debox::run("one_core").args(["1", "1000"]).report();
+    let pid = u64::from(competitor.child.id());
+    mostly(&run, |row| {
+        row["kind"] == "task" && row["comm"] == "competitor" && row["pid"] == pid
+    });
+    let row = waits(&run).iter().find(|row| row["pid"] == pid);
+    let row = row.expect("its row");
+    assert_eq!(row["cpus_allowed"], 1, "{row:#}");
+    assert_eq!(
+        (&row["is_own"], &row["is_real_time"]),
+        (&false.into(), &false.into())
+    );
+    let shares = run.report["headline"]["shares"].as_array().expect("shares");
+    let waited = shares
+        .iter()
+        .find(|share| share["cause"] == "waiting for a CPU");
+    assert_eq!(
+        waited.expect("a share")["owner"],
+        "competitor",
+        "{shares:#?}"
+    );
+}
+
+#[test]
+fn a_real_time_task_is_told_as_one() {
+    // For 50 ms of each 100: a real-time task that never sleeps would hold up the test itself.
+    let script = "import os, time
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+open('/proc/self/comm', 'w').write('real-time')
+while True:
+    end = time.monotonic() + 0.05
+    while time.monotonic() < end: pass
+    time.sleep(0.05)";
+    require_root();
+    let child = Command::new("python3").args(["-c", script]).spawn();
+    let mut child = child.expect("python3");
+    let run = Debox::run("one_core").args(["1", "1000"]).report();
+    child.kill().expect("own child");
+    child.wait().expect("own child");
+    let is_it = |row: &&Value| row["comm"] == "real-time" && row["is_real_time"] == true;
+    let its = sum(waits(&run).iter().filter(is_it));
+    assert!(its >= ms(200), "{its} of {:#?}", waits(&run));
+}
+
+#[test]
+fn its_own_threads_are_told_as_such() {
+    let run = Debox::run("one_core").args(["2", "1000"]).report();
+    mostly(&run, |row| row["kind"] == "task" && row["is_own"] == true);
+}
+
+#[test]
+fn it_is_left_out_when_it_is_not_asked_for() {
+    let run = Debox::run("one_core").args(["2", "200"]);
+    let run = run.options(["--detail", "sleeps"]).report();
+    assert!(waits(&run).is_empty());
+}
+
+/// A control group with a quota of 20 ms in 100.
+struct Group {
+    path: PathBuf,
+    /// Where the group's controller had to be allowed first.
+    allowed_in: Option<PathBuf>,
+}
+
+impl Group {
+    fn new() -> Result<Group, String> {
+        require_root();
+        let name = format!("debox-quota-{}", std::process::id());
+        let old = Path::new("/sys/fs/cgroup/cpu/cpu.shares");
+        if old.exists() {
+            let path = Path::new("/sys/fs/cgroup/cpu").join(&name);
+            let group = Group::make(path, None)?;
+            let quota = fs::write(group.path.join("cpu.cfs_quota_us"), "20000");
+            return quota.map(|()| group).map_err(|error| error.to_string());
+        }
+        let top = Path::new("/sys/fs/cgroup");
+        let allow = top.join("cgroup.subtree_control");
+        let allowed = fs::read_to_string(&allow).map_err(|error| error.to_string())?;
+        let is_allowed = allowed.split_whitespace().any(|name| name == "cpu");
+        if !is_allowed {
+            fs::write(&allow, "+cpu").map_err(|error| error.to_string())?;
+        }
+        let group = Group::make(top.join(&name), (!is_allowed).then_some(allow))?;
+        let quota = fs::write(group.path.join("cpu.max"), "20000 100000");
+        quota.map(|()| group).map_err(|error| error.to_string())
+    }
+
+    fn make(path: PathBuf, allowed_in: Option<PathBuf>) -> Result<Group, String> {
+        fs::create_dir(&path).map_err(|error| error.to_string())?;
+        Ok(Group { path, allowed_in })
+    }
+
+    /// What the kernel says that it kept the group's threads from the CPU.
+    fn throttled_ns(&self) -> u64 {
+        let stat = fs::read_to_string(self.path.join("cpu.stat")).expect("the group");
+        let value = |name: &str| {
+            let line = stat.lines().find_map(|line| line.strip_prefix(name));
+            line.and_then(|value| value.trim().parse::<u64>().ok())
+        };
+        let usec = value("throttled_usec ").map(|usec| usec * 1000);
+        usec.or(value("throttled_time ")).expect("it is told")
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let gone = debox_tests::wait_for(std::time::Duration::from_secs(5), || {
+            fs::remove_dir(&self.path).is_ok()
+        });
+        if let (true, Some(allow)) = (gone, &self.allowed_in) {
+            let _ = fs::write(allow, "-cpu");
+        }
+    }
+}
+
+#[test]
+fn a_quota_is_named_and_is_as_long_as_the_kernel_says() {
+    let name = "a_quota_is_named_and_is_as_long_as_the_kernel_says";
+    let group = match Group::new() {
+        Ok(group) => group,
+        Err(error) => return skipped(name, &format!("no control group with a quota: {error}")),
+    };
+    // Each try of the harness adds to what the group was kept from.
+    let script = format!(
+        "echo $$ >{}/cgroup.procs; exec \"$0\" 1 1000",
+        group.path.display()
+    );
+    let one_core = program("one_core");
+    let before = group.throttled_ns();
+    let run = Debox::command("/bin/sh")
+        .args(["-c", &script])
+        .args([&one_core])
+        .report_of_one_run();
+    let known = group.throttled_ns() - before;
+    let quota: Vec<&Value> = waits(&run)
+        .iter()
+        .filter(|row| row["kind"] == "quota")
+        .collect();
+    let told = sum(quota.iter().copied());
+    assert!(known > ms(300), "the quota was in force: {known}");
+    let row = quota.first().expect("a row");
+    let comm = group.path.file_name().and_then(|name| name.to_str());
+    assert_eq!(row["group"].as_str(), comm, "{row:#}");
+    assert_eq!(
+        (&row["quota_ns"], &row["period_ns"]),
+        (&ms(20).into(), &ms(100).into())
+    );
+    let most = &run.report["headline"]["shares"][0];
+    assert_eq!(most["cause"], "CPU quota", "{:#}", run.report["headline"]);
+    // Kernels before 6.6 keep no clock of it: then it is all of the waits that began so.
+    let is_exact = debox_tests::kernel_has("throttled_clock_self_time");
+    assert!(told + ms(20) >= known, "{told} of {known}");
+    assert!(!is_exact || told <= known + ms(20), "{told} of {known}");
+}
