@@ -26,7 +26,7 @@ function against() {
   if (!data.against || !data.against.length) return;
   const words = { lower: "lower", higher: "higher", none: "no difference that the data show", unknown: "too few requests" };
   section("against", "Against another run",
-    "In brackets stands the interval in which the change is, at 99 % (bootstrap over blocks of requests in a row).",
+    `In brackets stands the interval in which the change is: all of them are right at once with ${Number((100 * data.against[0].confidence).toPrecision(4))} % (bootstrap over blocks of requests in a row).`,
     data.against.map((comparison) => {
       const unit = runs[0].unit;
       const show = (d, value) => d.figure === "service_inversion" ? fixed(value) : inUnit(value, unit);
@@ -42,4 +42,4 @@ function against() {
 }
 
 consider(data.runs || [data]);
-start([heading, findings, against, latencies, overLoads, inversion, () => deciles(), burstiness, causes]);
+start([heading, findings, against, latencies, tail, overTheRun, overLoads, inversion, () => deciles(), burstiness, causes]);

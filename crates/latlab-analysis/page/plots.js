@@ -51,6 +51,79 @@ function steps(place, width, series, label, of, show, read) {
   return () => drawing.destroy();
 }
 
+// How much of the tail is left: parts of the requests, down to single ones, over a logarithmic axis. `series` as for
+// `steps`; a point's part is of the requests that took longer.
+function tails(place, width, series, label, show, read) {
+  const left = series.map((one) => {
+    const points = one.points.map(([x, part]) => [x, Math.max(0, 1 - part)]);
+    // Of the slowest none is slower: the line ends there.
+    points[points.length - 1][1] = points.length > 1 ? points[points.length - 2][1] : 1;
+    const kept = points.filter(([x]) => x > 0);
+    return { colour: one.colour, table: [kept.map((p) => p[0]), kept.map((p) => p[1])] };
+  }).filter((one) => one.table[0].length);
+  const joined = left.length ? uPlot.join(left.map((one) => one.table)) : [[1, 10], [null, null]];
+  const options = {
+    width, height: Math.max(240, Math.min(380, width * 0.5)),
+    legend: { show: false }, cursor: { drag: { x: true, y: false } },
+    scales: {
+      x: { time: false, distr: 3, range: (u, low, high) => [low * 0.8, Math.max(high, low * 2) * 1.2] },
+      y: { distr: 3, range: (u, low, high) => [Math.min(low, 0.1) / 1.5, 1.3] },
+    },
+    axes: [
+      powers(label, show, { size: 34 }),
+      powers("part of the requests that took longer (logarithmic)", (part) => Number((100 * part).toPrecision(3)) + " %", { size: 84 }),
+    ],
+    series: [{}, ...(left.length ? left : [{ colour: "--c0" }]).map((one) => ({
+      paths: uPlot.paths.stepped({ align: 1 }), stroke: colour(one.colour), width: 2, spanGaps: true, points: { show: false },
+    }))],
+    hooks: { setCursor: [(u) => read(u.cursor.left >= 0 ? u.posToVal(u.cursor.left, "x") : null)] },
+  };
+  const drawing = new uPlot(options, joined, place);
+  return () => drawing.destroy();
+}
+
+// Lines over the time of a run, with a mark where each of `marks` ([x, text]) begins.
+function overTime(place, width, xs, series, marks, axes, read) {
+  const options = {
+    width, height: Math.max(240, Math.min(360, width * 0.5)),
+    legend: { show: false }, cursor: { drag: { x: true, y: false } },
+    scales: {
+      x: { time: false },
+      y: { distr: 3, range: (u, low, high) => [Math.max(low, Number.MIN_VALUE) * 0.7, Math.max(high, low * 2) * 1.4] },
+    },
+    axes,
+    series: [{}, ...series.map((one) => ({
+      stroke: colour(one.colour), width: 1.5, points: { show: xs.length < 40, size: 5, stroke: colour(one.colour), fill: colour(one.colour) },
+    }))],
+    hooks: {
+      setCursor: [(u) => read(u.cursor.idx)],
+      draw: [(u) => {
+        const context = u.ctx;
+        const { left, top, width: across, height } = u.bbox;
+        context.save();
+        context.strokeStyle = context.fillStyle = colour("--quiet");
+        context.font = `${12 * devicePixelRatio}px system-ui, sans-serif`;
+        context.textAlign = "left";
+        context.textBaseline = "top";
+        for (const [x, text] of marks) {
+          // The first begins before the middle of the first interval.
+          const at = Math.max(left, u.valToPos(x, "x", true));
+          if (at > left + across) continue;
+          context.setLineDash([4, 4]);
+          context.beginPath();
+          context.moveTo(at, top);
+          context.lineTo(at, top + height);
+          context.stroke();
+          context.fillText(text, at + 4, top + 2);
+        }
+        context.restore();
+      }],
+    },
+  };
+  const drawing = new uPlot(options, [xs, ...series.map((one) => one.values)], place);
+  return () => drawing.destroy();
+}
+
 // Lines over what was varied; `series`: [{colour, dash, values}], one for each x.
 function lines(place, width, xs, series, axes, logarithmic, read) {
   const options = {

@@ -92,6 +92,73 @@ function latencies() {
     ], runs)));
 }
 
+// The tails of these runs, as far as they are shown; `name`: what a run is called in the line below.
+function tailPlot(list, shown, name) {
+  const unit = list[0].unit;
+  const out = make("div", { class: "readout" });
+  const place = plot((place, width) => {
+    const visible = list.map((run, index) => ({ run, colour: tint(index), points: run.cdf })).filter((one, index) => shown[index]);
+    return tails(place, width, visible, unit === "ns" ? "latency (logarithmic)" : "latency, in the file's own unit (logarithmic)",
+      (value) => unit === "ns" ? tick(value) : inUnit(value, unit), (x) => {
+        out.textContent = x === null ? "" : `longer than ${inUnit(x, unit)}: ` + visible.map((one) => {
+          const at = one.points.filter((p) => p[0] <= x).at(-1);
+          return `${name(one.run)}${Number((100 * (1 - (at ? at[1] : 0))).toPrecision(3))} %`;
+        }).join(", ");
+      });
+  });
+  return { place, out };
+}
+
+function tail() {
+  const unit = runs[0].unit;
+  if (!runs.every((run) => run.unit === unit && run.cdf.some((p) => p[0] > 0))) return;
+  const shown = runs.map((run, index) => index < 8);
+  const { place, out } = tailPlot(runs, shown, (run) => several ? label(run) + " " : "");
+  section("tail", "The tail",
+    "Which part of the requests took longer, down to a single one. A straight line down is a tail that ends; a line that goes flat is a few requests that are far from the rest.",
+    several ? legend(runs.map(label), runs.map((run, index) => tint(index)), shown, () => redraw(place)) : null, place, out);
+}
+
+const OVER_TIME = [["median", "--c1", (one) => one.p50], ["95 %", "--c2", (one) => one.p95], ["99 %", "--c4", (one) => one.p99], ["highest", "--c6", (one) => one.max]];
+
+function overTheRun() {
+  const known = runs.filter((run) => run.over_time.length > 1);
+  if (!known.length) return;
+  const build = (run) => {
+    const xs = run.over_time.map((one) => (one.begin_ns + one.end_ns) / 2e9);
+    const series = OVER_TIME.map(([name, colour, of]) => ({ name, colour, values: run.over_time.map(of) }));
+    const shown = series.map(() => true);
+    const marks = run.steps.map((step) => [step.begin_ns / 1e9, `${count(Math.round(step.offered_rps))}/s`]);
+    const out = make("div", { class: "readout" });
+    const place = plot((place, width) => {
+      const visible = series.filter((one, index) => shown[index]);
+      return overTime(place, width, xs, visible, marks, [
+        axis("seconds since the start of the run, by when requests were to start", null, { size: 34 }),
+        powers("latency (logarithmic)", (value) => run.unit === "ns" ? tick(value) : inUnit(value, run.unit), { size: 72 }),
+      ], (at) => {
+        out.textContent = at === null || at === undefined ? "" : `at ${xs[at].toFixed(2)} s, ${count(run.over_time[at].requests)} requests: ` +
+          visible.map((one) => `${one.name} ${one.values[at] === null ? "none" : inUnit(one.values[at], run.unit)}`).join(", ");
+      });
+    });
+    return [legend(series.map((one) => one.name), series.map((one) => one.colour), shown, () => redraw(place)), place, out,
+      run.steps.length ? table([
+        ["offered/s", (step) => count(Math.round(step.offered_rps)), "n"],
+        ["from", (step) => `${(step.begin_ns / 1e9).toFixed(2)} s`, "n"], ["to", (step) => `${(step.end_ns / 1e9).toFixed(2)} s`, "n"],
+        ["requests", (step) => count(step.requests), "n"], ["failed", (step) => count(step.failed), "n"],
+        ...PERCENTS.map(([key, name]) => [name, (step) => step.percentiles ? inUnit(step.percentiles[key], run.unit) : "", "n"]),
+        ["mean", (step) => step.mean === null ? "" : inUnit(step.mean, run.unit), "n"], ["highest", (step) => step.max === null ? "" : inUnit(step.max, run.unit), "n"],
+      ], run.steps) : null];
+  };
+  const place = make("div", {});
+  const show = (at) => { place.replaceChildren(...build(known[at]).filter(Boolean)); drawAll(false); };
+  const choose = make("select", { "aria-label": "Which run", onchange: () => show(Number(choose.value)) },
+    known.map((run, at) => make("option", { value: String(at) }, label(run))));
+  section("time", "Latency over time",
+    "Good requests by when they were to start, in intervals of equal length. The dashed lines are where a step of the rate begins.",
+    known.length > 1 ? make("p", {}, "Shown is ", choose) : null, place);
+  show(0);
+}
+
 function overLoads() {
   const unit = runs[0].unit;
   if (!VARIED.length || !runs.every((run) => run.unit === unit)) return;
@@ -263,12 +330,13 @@ function causes() {
         ["in a slow request", (c) => time(c.slow_ns), "n"],
         ["", (c) => make("div", { class: "stack" }, make("i", { style: `width: ${100 * Math.max(0, c.slow_ns) / longest}%; background: var(--disk)` })), "brief"],
         ["in an ordinary one", (c) => time(c.ordinary_ns), "n"],
-        ["at any time", (c) => time(c.anytime_ns), "n"], ["excess", (c) => time(c.excess_ns), "n"], ["of the slow ones", (c) => percent(c.part), "n"], ["longest", (c) => time(c.longest_ns), "n"],
+        ["at any time", (c) => time(c.anytime_ns), "n"], ["excess", (c) => time(c.excess_ns), "n"], ["explains", (c) => percent(c.explains), "n"], ["of the slow ones", (c) => percent(c.part), "n"], ["longest", (c) => time(c.longest_ns), "n"],
         ["mostly", (c) => c.resource || "", "long"], ["held by", (c) => c.owner || "", "long"],
       ], found.causes) : make("p", {}, "No thread of the server was blocked while they were on their way, idle waits aside."),
+      found.causes.length ? make("p", {}, `Those that explain a tenth or more explain ${percent(found.explained)} of the time of slow requests together.`) : null,
       found.left_out ? make("p", { class: "quiet" }, `${count(found.left_out)} more kinds of waits.`) : null];
   });
-  section("causes", "What the server waited for in slow requests",
+  section("causes", "What the server waited for, or computed, in slow requests",
     "Waits of the server's threads while slow requests were on their way, beside those while ordinary ones were, and in intervals as long as the slow ones at any " +
     "time of the run. Which thread serves a request is not known from outside: what blocks at any time alike is no cause. Of several threads, the one that waited longest counts. " +
     "Excess is what slow requests saw more than any time.", parts);

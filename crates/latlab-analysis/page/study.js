@@ -31,6 +31,20 @@ function spread(of) {
   return of ? make("span", { title: `${time(of.least)} to ${time(of.greatest)}` }, time(of.median)) : "";
 }
 
+const perSecond = (rps) => count(Math.round(rps));
+
+function capacity(server) {
+  const { served_rps: served, not_served_rps: not, rps, bytes_per_second: bytes } = server.capacity;
+  const found = [served === null ? null : `${perSecond(served)} requests/s are served`, not === null ? null : `${perSecond(not)} are not`].filter(Boolean);
+  return `Capacity: ${found.join(", ") || "not searched for"}; closed loops get ${perSecond(rps.median)} requests/s ` +
+    `(${perSecond(rps.least)} to ${perSecond(rps.greatest)}), ${size(bytes.median)}/s.`;
+}
+
+// Marks what is made of runs that do not count.
+function refused(runs) {
+  return runs.some((run) => run.refused) ? make("span", { class: "mark" }, " not valid") : "";
+}
+
 function loads() {
   const parts = servers.map((server) => {
     const shown = LATENCIES.map(() => true);
@@ -49,9 +63,8 @@ function loads() {
     });
     return make("div", {},
       make("h3", {}, `${server.name}: ${server.about}`),
-      make("p", {}, `Capacity ${count(Math.round(server.capacity.rps.median))} requests/s (${count(Math.round(server.capacity.rps.least))} to ` +
-        `${count(Math.round(server.capacity.rps.greatest))}), ${size(server.capacity.bytes_per_second.median)}/s. The disk was read ` +
-        `${server.disk_reads_per_1000.toFixed(1)} times for each 1,000 requests.`),
+      make("p", {}, capacity(server), refused(server.capacity.runs.concat(server.capacity.search)),
+        ` The disk was read ${server.disk_reads_per_1000.toFixed(1)} times for each 1,000 requests.`),
       place ? legend(series.map((one) => one.name), series.map((one) => one.colour), shown, () => redraw(place)) : null, place, out,
       table([
         ["load", (load) => loadText(load.load)], ["offered/s", (load) => count(Math.round(load.offered_rps)), "n"],
@@ -59,7 +72,7 @@ function loads() {
         ...LATENCIES.map(([name, , of]) => [name, (load) => spread(of(load)), "n"]),
         ["inversion", (load) => fixed(median(load.inversion)), "n"], ["ideal server", (load) => fixed(median(load.ideal_inversion)), "n"],
         ["failed", (load) => count(load.runs.reduce((sum, run) => sum + Object.values(run.errors).reduce((a, b) => a + b, 0), 0)), "n"],
-        ["", (load) => load.runs.some((run) => run.refused) ? make("span", { class: "mark" }, "not valid") : ""],
+        ["", (load) => refused(load.runs)],
       ], server.loads));
   });
   section("loads", "Latency over load",
@@ -82,8 +95,10 @@ function distributions() {
         }).join(", ");
       });
     });
+    const rest = list.length ? tailPlot(list, shown, (run) => `load ${loadText(run.load)} `) : null;
     return make("div", {}, make("h3", {}, server.name),
-      legend(list.map((run) => `load ${loadText(run.load)}`), list.map((run, at) => tint(at)), shown, () => redraw(drawn)), drawn, out);
+      legend(list.map((run) => `load ${loadText(run.load)}`), list.map((run, at) => tint(at)), shown, () => { redraw(drawn); if (rest) redraw(rest.place); }), drawn, out,
+      rest ? [make("p", {}, "Which part of the requests took longer:"), rest.place, rest.out] : null);
   };
   place.append(...servers.map(show));
   section("latency", "Distributions of latency", "At each load, of the repeat whose median is the middle one.", place);

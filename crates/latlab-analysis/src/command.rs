@@ -44,6 +44,11 @@ pub struct Analyze {
     #[arg(long, value_name = "FILE")]
     pub against: Option<PathBuf>,
 
+    /// How often tables of runs of the same server may show any difference, as in 5%
+    #[arg(long, value_name = "SHARE", value_parser = share, default_value = "5%")]
+    #[arg(requires = "against")]
+    pub error_rate: f64,
+
     /// History of the server (of `debox record -p`) in the time of the requests: burstiness and causes
     #[arg(long, value_name = "FILE")]
     pub history: Vec<PathBuf>,
@@ -120,6 +125,17 @@ pub enum Format {
     Json,
 }
 
+fn share(text: &str) -> Result<f64, String> {
+    let (number, scale) = match text.strip_suffix('%') {
+        Some(number) => (number, 0.01),
+        None => (text, 1.0),
+    };
+    match number.parse::<f64>().map(|number| number * scale) {
+        Ok(share) if (0.001..=0.5).contains(&share) => Ok(share),
+        _ => Err("expected a share from 0.1% to 50%, as in 0.05 or 5%".to_string()),
+    }
+}
+
 fn percentile(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(percent) if (0.0..100.0).contains(&percent) => Ok(percent),
@@ -155,8 +171,8 @@ pub fn analyze(arguments: &Analyze, out: &mut dyn Write, width: usize) -> Result
                 base.report.name,
                 run.report.name
             );
-            comparisons.push(compare(base, run));
         }
+        comparisons = compare(base, &runs, arguments.error_rate);
     }
     let mut report = Report::new(runs.into_iter().map(|run| run.report).collect());
     report.against = comparisons;

@@ -1,15 +1,18 @@
-//! Two runs against each other.
+//! Runs against another one, with one error rate for the whole table.
+//!
+//! Of many figures, each looked at by itself, some differ by chance. So the intervals are simultaneous: of each
+//! drawing of the blocks (bootstrap) that figure counts which is furthest from where it is in all drawings, in its own
+//! standard errors, and intervals are as wide as that is in all but the error rate of the drawings. Figures depend on each
+//! other as they do in the drawings: a mean and a 99th percentile move together.
 
 use serde::Serialize;
 
-use crate::intervals::middle;
+use crate::intervals::{Draws, DRAWS};
 use crate::report::Measured;
 use crate::stats::PERCENTS;
 
-/// Many figures are compared at once.
-const CONFIDENCE: f64 = 0.99;
-/// As many standard errors are to both sides of a difference, at 99 %.
-const ERRORS: f64 = 2.576;
+/// The service inversion has a standard error and no drawings: with this seed some are made.
+const SEED: u64 = 34;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -37,71 +40,251 @@ pub struct Difference {
 pub struct Comparison {
     pub base: String,
     pub run: String,
+    /// Of all comparisons together: all intervals are right with this probability.
     pub confidence: f64,
     pub differences: Vec<Difference>,
 }
 
 const NAMES: [&str; 5] = ["p5", "p50", "p95", "p99", "p99_9"];
 
-/// What is different in `run`. Both are in the same unit.
-pub fn compare(base: &Measured, run: &Measured) -> Comparison {
-    let mut differences = Vec::new();
-    let draws = base.draws.as_ref().zip(run.draws.as_ref());
-    let change = |pick: &dyn Fn(&crate::intervals::Draws) -> &Vec<f64>| {
-        let (base, run) = draws?;
-        let drawn = pick(run).iter().zip(pick(base));
-        let changes: Vec<f64> = drawn
-            .map(|(a, b)| 100.0 * (a / b.max(1e-9) - 1.0))
-            .collect();
-        Some(middle(&changes, CONFIDENCE))
-    };
-    let mut add = |figure, base: f64, value: f64, change: Option<(f64, f64)>| {
-        let verdict = match change {
+/// One figure of one run, and of the other.
+struct Cell {
+    figure: &'static str,
+    base: f64,
+    value: f64,
+    sureness: Option<Sureness>,
+}
+
+/// How sure the change is.
+enum Sureness {
+    /// The logarithm of the ratio in each drawing.
+    Drawn(Vec<f64>),
+    /// Standard error of the difference.
+    Error(f64),
+}
+
+impl Cell {
+    /// The change, on the scale on which it is drawn.
+    fn change(&self) -> f64 {
+        match self.sureness {
+            Some(Sureness::Drawn(_)) => (self.value.max(1e-9) / self.base.max(1e-9)).ln(),
+            _ => self.value - self.base,
+        }
+    }
+
+    fn error(&self) -> f64 {
+        match &self.sureness {
+            Some(Sureness::Drawn(drawn)) => deviation(drawn).1,
+            Some(Sureness::Error(error)) => *error,
+            None => 0.0,
+        }
+    }
+
+    /// `errors`: as many standard errors are to both sides.
+    fn difference(self, errors: f64) -> Difference {
+        let (change, room) = (self.change(), errors * self.error());
+        let (low, high) = (change - room, change + room);
+        let verdict = match self.sureness {
             None => Verdict::Unknown,
-            Some((low, _)) if low > 0.0 => Verdict::Higher,
-            Some((_, high)) if high < 0.0 => Verdict::Lower,
+            Some(_) if low > 0.0 => Verdict::Higher,
+            Some(_) if high < 0.0 => Verdict::Lower,
             Some(_) => Verdict::None,
         };
-        differences.push(Difference {
-            figure,
-            base,
-            value,
-            change,
+        let percent = |log: f64| 100.0 * (log.exp() - 1.0);
+        Difference {
+            figure: self.figure,
+            base: self.base,
+            value: self.value,
+            change: self.sureness.map(|sureness| match sureness {
+                Sureness::Drawn(_) => (percent(low), percent(high)),
+                Sureness::Error(_) => (low, high),
+            }),
             verdict,
-        });
+        }
+    }
+}
+
+/// Mean and standard deviation.
+fn deviation(values: &[f64]) -> (f64, f64) {
+    let n = values.len().max(1) as f64;
+    let mean = values.iter().sum::<f64>() / n;
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    (mean, (squares / n).sqrt())
+}
+
+/// What is different in each of `runs`. All are in the same unit.
+pub fn compare(base: &Measured, runs: &[Measured], error_rate: f64) -> Vec<Comparison> {
+    let tables: Vec<Vec<Cell>> = runs.iter().map(|run| cells(base, run)).collect();
+    let errors = simultaneous(tables.iter().flatten(), error_rate);
+    let compared = runs.iter().zip(tables).map(|(run, cells)| Comparison {
+        base: base.report.name.clone(),
+        run: run.report.name.clone(),
+        confidence: 1.0 - error_rate,
+        differences: cells
+            .into_iter()
+            .map(|cell| cell.difference(errors))
+            .collect(),
+    });
+    compared.collect()
+}
+
+/// In how many standard errors all figures are at once, but in so many of the drawings.
+fn simultaneous<'a>(cells: impl Iterator<Item = &'a Cell>, error_rate: f64) -> f64 {
+    let mut random = fastrand::Rng::with_seed(SEED);
+    let mut furthest: Vec<f64> = Vec::new();
+    let mut take = |at: usize, errors: f64| {
+        if furthest.len() <= at {
+            furthest.resize(at + 1, 0.0);
+        }
+        furthest[at] = furthest[at].max(errors);
     };
-    add(
-        "mean",
-        base.report.latency.mean.0,
-        run.report.latency.mean.0,
-        change(&|draws| &draws.mean),
-    );
+    for cell in cells {
+        match &cell.sureness {
+            None => {}
+            Some(Sureness::Drawn(drawn)) => {
+                let (mean, deviation) = deviation(drawn);
+                for (at, value) in drawn.iter().enumerate().filter(|_| deviation > 0.0) {
+                    take(at, (value - mean).abs() / deviation);
+                }
+            }
+            Some(Sureness::Error(_)) => {
+                for at in 0..DRAWS {
+                    take(at, normal(&mut random).abs());
+                }
+            }
+        }
+    }
+    furthest.sort_by(f64::total_cmp);
+    let within = ((1.0 - error_rate) * furthest.len() as f64).ceil() as usize;
+    furthest
+        .get(within.saturating_sub(1))
+        .copied()
+        .unwrap_or(0.0)
+}
+
+/// From two uniform numbers (Box and Muller).
+fn normal(random: &mut fastrand::Rng) -> f64 {
+    let (radius, angle) = (1.0 - random.f64(), random.f64());
+    (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos()
+}
+
+fn cells(base: &Measured, run: &Measured) -> Vec<Cell> {
+    let draws = base.draws.as_ref().zip(run.draws.as_ref());
+    let drawn = |pick: &dyn Fn(&Draws) -> &Vec<f64>| {
+        let (base, run) = draws?;
+        let pairs = pick(run).iter().zip(pick(base));
+        let logs = pairs.map(|(run, base)| (run.max(1e-9) / base.max(1e-9)).ln());
+        Some(Sureness::Drawn(logs.collect()))
+    };
+    let mut cells = vec![Cell {
+        figure: "mean",
+        base: base.report.latency.mean.0,
+        value: run.report.latency.mean.0,
+        sureness: drawn(&|draws| &draws.mean),
+    }];
     let (before, after) = (base.report.percentiles.all(), run.report.percentiles.all());
     for (at, percent) in PERCENTS.iter().enumerate() {
-        // So few requests are beyond it that drawing them anew says nothing.
+        // So few requests are beyond it that drawing them again says nothing.
         let beyond = |measured: &Measured| {
             measured.report.requests as f64 * percent.min(100.0 - percent) / 100.0
         };
         let enough = beyond(base).min(beyond(run)) >= 10.0;
-        let change = change(&|draws| &draws.percentiles[at]).filter(|_| enough);
-        add(NAMES[at], before[at].0, after[at].0, change);
+        cells.push(Cell {
+            figure: NAMES[at],
+            base: before[at].0,
+            value: after[at].0,
+            sureness: drawn(&|draws| &draws.percentiles[at]).filter(|_| enough),
+        });
     }
-    let inversions = base
-        .report
-        .service_inversion
-        .zip(run.report.service_inversion);
+    let inversions = (base.report.service_inversion).zip(run.report.service_inversion);
     if let Some((before, after)) = inversions {
         let errors = base.inversion_error.zip(run.inversion_error);
-        let change = errors.map(|(a, b)| {
-            let error = ERRORS * a.hypot(b);
-            (after - before - error, after - before + error)
+        cells.push(Cell {
+            figure: "service_inversion",
+            base: before,
+            value: after,
+            sureness: errors.map(|(a, b)| Sureness::Error(a.hypot(b))),
         });
-        add("service_inversion", before, after, change);
     }
-    Comparison {
-        base: base.report.name.clone(),
-        run: run.report.name.clone(),
-        confidence: CONFIDENCE,
-        differences,
+    cells
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::intervals::draw;
+
+    /// Latencies of a server whose requests wait in one queue; `slower`: so much.
+    fn queue(random: &mut fastrand::Rng, slower: f64) -> Vec<u64> {
+        let mut waiting: f64 = 0.0;
+        let mut latency = |_| {
+            let exponential = |random: &mut fastrand::Rng| -(1.0 - random.f64()).ln();
+            let service = exponential(random);
+            waiting = (waiting + service - exponential(random) / 0.5).max(0.0);
+            (1e6 * slower * (waiting + service)) as u64
+        };
+        (0..3000).map(&mut latency).collect()
+    }
+
+    /// The percentiles and the mean, which are all that is drawn.
+    fn drawn(latencies: &[u64]) -> (Draws, [f64; 6]) {
+        let mut by_latency: Vec<u32> = (0..latencies.len() as u32).collect();
+        by_latency.sort_by_key(|index| latencies[*index as usize]);
+        let in_time: Vec<u32> = (0..latencies.len() as u32).collect();
+        let sorted: Vec<u64> = by_latency
+            .iter()
+            .map(|at| latencies[*at as usize])
+            .collect();
+        let percentiles = crate::stats::percentiles(&sorted).map(|ticks| ticks as f64);
+        let [a, b, c, d, e] = percentiles;
+        let draws = draw(latencies, &by_latency, &in_time, 1).expect("enough requests");
+        (draws, [a, b, c, d, e, crate::stats::mean(&sorted)])
+    }
+
+    fn differ(one: &[u64], other: &[u64]) -> bool {
+        let ((base, before), (run, after)) = (drawn(one), drawn(other));
+        let logs = |run: &[f64], base: &[f64]| {
+            let pairs = run.iter().zip(base);
+            Some(Sureness::Drawn(
+                pairs.map(|(run, base)| (run / base).ln()).collect(),
+            ))
+        };
+        // Without the last percentile, beyond which there are three.
+        let mut cells: Vec<Cell> = (0..4)
+            .map(|at| Cell {
+                figure: NAMES[at],
+                base: before[at],
+                value: after[at],
+                sureness: logs(&run.percentiles[at], &base.percentiles[at]),
+            })
+            .collect();
+        cells.push(Cell {
+            figure: "mean",
+            base: before[5],
+            value: after[5],
+            sureness: logs(&run.mean, &base.mean),
+        });
+        let errors = simultaneous(cells.iter(), 0.05);
+        let mut differences = cells
+            .into_iter()
+            .map(|cell| cell.difference(errors).verdict);
+        differences.any(|verdict| verdict != Verdict::None)
+    }
+
+    #[test]
+    fn equal_runs_differ_as_seldom_as_is_said_and_others_do() {
+        let mut random = fastrand::Rng::with_seed(7);
+        let pairs = 60;
+        let mut shown = |slower: f64| {
+            let pair = |_: &usize| {
+                let one = queue(&mut random, 1.0);
+                differ(&one, &queue(&mut random, slower))
+            };
+            (0..pairs).filter(pair).count()
+        };
+        // Of 60 pairs 3 on average.
+        let (equal, slower) = (shown(1.0), shown(1.4));
+        assert!(equal <= 8, "{equal} of {pairs} equal pairs differ");
+        assert!(slower >= pairs * 9 / 10, "{slower} of {pairs} pairs differ");
     }
 }

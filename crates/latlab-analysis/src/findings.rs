@@ -13,6 +13,14 @@ pub struct Finding {
     pub evidence: &'static str,
 }
 
+/// Less than this part of the time of slow requests need not be explained.
+const MUCH_UNEXPLAINED: f64 = 0.2;
+
+/// `14 %`
+fn percent(part: f64) -> String {
+    format!("{:.0} %", 100.0 * part)
+}
+
 fn finding(text: String, evidence: &'static str) -> Finding {
     Finding { text, evidence }
 }
@@ -133,17 +141,34 @@ fn causes(run: &RunReport, found: &mut Vec<Finding>) {
             .as_ref()
             .map_or(String::new(), |who| format!(", held by {who}"));
         let place = place(&cause.call);
+        let doing = match cause.is_computing() {
+            true => "was computing".to_string(),
+            false => format!("waited for {}{on}", cause.label),
+        };
         found.push(finding(
             format!(
-                "Requests slower than {} % of all took {} on average; in {} % of them {} waited for {}{on} \
-                 {place}{owner}: {} in each, against {} in an ordinary request.",
+                "Requests slower than {} % of all took {} on average; in {} % of them {} {doing} {place}{owner}: {} \
+                 in each, against {} in an ordinary request. That explains {} of their time.",
                 causes.percent,
                 time(slow.mean_ns),
                 (100.0 * cause.part).round(),
                 cause.comm,
-                cause.label,
                 time(cause.slow_ns),
                 time(cause.ordinary_ns),
+                percent(cause.explains),
+            ),
+            "causes",
+        ));
+    }
+    let unexplained = 1.0 - causes.explained;
+    if any && unexplained >= MUCH_UNEXPLAINED {
+        found.push(finding(
+            format!(
+                "{} of the time of requests slower than {} % of all is not explained: {} on average, in which no \
+                 thread of the server waited for or computed anything more than at any time.",
+                percent(unexplained),
+                causes.percent,
+                time(unexplained * slow.mean_ns),
             ),
             "causes",
         ));
@@ -171,8 +196,8 @@ fn causes(run: &RunReport, found: &mut Vec<Finding>) {
     } else {
         found.push(finding(
             format!(
-                "Requests slower than {} % of all took {} on average, and no wait of the server's threads \
-                 explains it: some thread was blocked {} of that, against {} in an ordinary request.",
+                "Requests slower than {} % of all took {} on average, and no wait of the server's threads, nor what \
+                 they computed, explains it: some thread was blocked {} of that, against {} in an ordinary request.",
                 causes.percent,
                 time(slow.mean_ns),
                 time(slow.blocked_ns),

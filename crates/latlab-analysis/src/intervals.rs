@@ -18,7 +18,7 @@ const BLOCKS: usize = 50;
 const BLOCK_MIN: usize = 20;
 /// Values in order are put into so many cells, which is 0.02 % of all in each.
 const CELLS: usize = 4096;
-const DRAWS: usize = 1000;
+pub const DRAWS: usize = 1000;
 
 /// Blocks that are left out, one after the other, to see what a figure depends on (jackknife).
 pub const LEFT_OUT: usize = 20;

@@ -1,6 +1,7 @@
 //! The figures of a run, as they are printed, drawn and written as JSON (`schema/latlab-analysis-1.json`).
 
 mod measure;
+mod over_time;
 mod steps;
 
 use std::collections::BTreeMap;
@@ -9,6 +10,7 @@ use anyhow::Result;
 use serde::{Serialize, Serializer};
 
 pub use measure::{measure, Measured, Settings};
+pub use over_time::Interval;
 pub use steps::StepReport;
 
 use crate::compare::Comparison;
@@ -113,6 +115,8 @@ pub struct RunReport {
     pub deciles: Vec<Decile>,
     /// `[latency, part of the requests that took no longer]`
     pub cdf: Vec<(Number, f64)>,
+    /// Empty where times are not known.
+    pub over_time: Vec<Interval>,
     pub lateness: Option<Lateness>,
     pub generator_cpu: Option<f64>,
     /// What a history of the server adds.

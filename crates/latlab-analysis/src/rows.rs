@@ -110,5 +110,7 @@ pub fn schema() -> SchemaRef {
         needed("path", text()),
         perhaps("error", text()),
         needed("local_port", UInt16),
+        perhaps("connect_ns", Int64),
+        perhaps("tls_ns", Int64),
     ]))
 }

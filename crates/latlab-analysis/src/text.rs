@@ -453,7 +453,9 @@ fn against(
         &printable(&format!("{} against {}", comparison.run, comparison.base)),
     )?;
     let unit = report.all().next().map_or(Unit::Unstated, |run| run.unit);
-    let mut grid = Grid::new(&["", ">before", ">now", "", "changed by, at 99 %"], width);
+    let changed = format!("changed by, all at {:.3} %", 100.0 * comparison.confidence);
+    let changed = changed.replace(".000", "");
+    let mut grid = Grid::new(&["", ">before", ">now", "", &changed], width);
     for one in &comparison.differences {
         let is_inversion = one.figure == "service_inversion";
         let show = |value: f64| {
@@ -563,7 +565,7 @@ fn causes(out: &mut dyn Write, found: &Causes, width: usize) -> io::Result<()> {
     heading(
         out,
         &format!(
-            "What its threads waited for in {} requests slower than {} % (of {}; {} ordinary ones: {})",
+            "What its threads waited for, or computed, in {} requests slower than {} % (of {}; {} ordinary ones: {})",
             units::count(found.slow.requests),
             found.percent,
             time(found.slow.mean_ns),
@@ -586,6 +588,7 @@ fn causes(out: &mut dyn Write, found: &Causes, width: usize) -> io::Result<()> {
         ">ordinary",
         ">any time",
         ">excess",
+        ">explains",
         ">of the slow",
         "mostly",
         "held by",
@@ -605,6 +608,7 @@ fn causes(out: &mut dyn Write, found: &Causes, width: usize) -> io::Result<()> {
             time(cause.ordinary_ns),
             time(cause.anytime_ns),
             time(cause.excess_ns),
+            format!("{:.0} %", 100.0 * cause.explains),
             format!("{:.0} %", 100.0 * cause.part),
             cause.resource.clone().unwrap_or_default(),
             cause.owner.clone().unwrap_or_default(),
@@ -615,5 +619,6 @@ fn causes(out: &mut dyn Write, found: &Causes, width: usize) -> io::Result<()> {
         out,
         "Excess: longer than in intervals as long as the slow requests at any time of the run. Idle waits are not told, but for timers.",
         width,
-    )
+    )?;
+    note(out, &found.explained_words(), width)
 }

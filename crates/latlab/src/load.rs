@@ -8,7 +8,10 @@ mod arrivals;
 mod connection;
 mod engine;
 mod in_flight;
+mod live;
+mod transport;
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -16,11 +19,13 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 use crate::rows::Lateness;
-use crate::workload::Spec;
+use crate::tls::Tls;
+use crate::workload::{Shape, Spec};
 
 pub use arrivals::{Arrivals, Rates, Step};
 pub use engine::run;
 pub use in_flight::Counted;
+pub use live::{Latency, Now, SoFar};
 
 /// When requests start.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -41,7 +46,9 @@ pub enum Mode {
 pub struct Config {
     pub address: SocketAddr,
     pub host: String,
+    pub tls: Option<Tls>,
     pub spec: Spec,
+    pub shape: Shape,
     pub seed: u64,
     pub checked_share: f64,
     pub process: u16,
@@ -59,6 +66,8 @@ pub struct Config {
     /// On the clock of `sys::now_ns`.
     pub start_at_ns: i64,
     pub spool: PathBuf,
+    /// Whether somebody watches how it goes.
+    pub watched: bool,
 }
 
 /// How it went, from the generator's side.
@@ -84,6 +93,18 @@ pub struct Outcome {
     pub unsolicited: u64,
     /// Bytes of good replies of each client, and the time that they took with the pauses after them.
     pub clients: Vec<(u64, i64)>,
+    /// Replies with a status of 3xx, by status, after the warm-up.
+    #[serde(default)]
+    pub redirects: BTreeMap<u16, u64>,
+    /// Where the first of them leads.
+    #[serde(default)]
+    pub location: Option<String>,
+    /// Which TLS the first connection agreed upon.
+    #[serde(default)]
+    pub tls: Option<String>,
+    /// What was first wrong with it.
+    #[serde(default)]
+    pub tls_error: Option<String>,
     pub interrupted: bool,
     pub spool_error: Option<String>,
 }
@@ -102,6 +123,20 @@ impl Default for Delays {
 }
 
 impl Delays {
+    /// At most 1 % off, and quick to go through.
+    pub fn coarse() -> Delays {
+        let histogram = Histogram::new_with_bounds(1, LONGEST_NS, 2);
+        Delays(histogram.unwrap_or_else(|_| unreachable!("the bounds are right")))
+    }
+
+    pub fn clear(&mut self) {
+        self.0.reset();
+    }
+
+    pub fn histogram(&self) -> &Histogram<u64> {
+        &self.0
+    }
+
     pub fn record(&mut self, ns: i64) {
         self.record_times(u64::try_from(ns).unwrap_or(0), 1);
     }

@@ -1,6 +1,7 @@
 //! `latlab`: finds out where the latency of an HTTP server comes from.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+mod capacity;
 mod compare;
 mod conform;
 mod manual;
@@ -43,7 +44,7 @@ fn main() -> ExitCode {
     let done = match cli.subcommand {
         Subcommand::Fileset(Fileset::Create(arguments)) => create(&arguments),
         Subcommand::Run(arguments) => load(&arguments),
-        Subcommand::Capacity(arguments) => procedure::capacity(&arguments),
+        Subcommand::Capacity(arguments) => capacity::capacity(&arguments),
         Subcommand::Profile(arguments) => procedure::profile(&arguments),
         Subcommand::Conform(arguments) => conform::conform(&arguments),
         Subcommand::Compare(arguments) => compare::compare(&arguments),

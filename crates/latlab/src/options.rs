@@ -14,7 +14,7 @@ use latlab::units::{parse_duration, parse_share, parse_size};
 pub use self::values::parse_cpus;
 use self::values::{parse_load, parse_rate, parse_speed, parse_vary, Vary};
 use self::what::parse_target;
-pub use self::what::{Conditions, MixOption, Target, What};
+pub use self::what::{Body, Conditions, MixOption, Target, What};
 
 #[derive(Parser)]
 #[command(name = "latlab", version, about, max_term_width = 100)]
@@ -42,19 +42,25 @@ pub enum Subcommand {
         after_help = "Examples:\n  latlab run http://localhost/ --connections 100 --duration 30s\n  \
         latlab run http://localhost/ --files /srv/files --rate 2000 -o rows.parquet\n  \
         latlab run http://localhost/ --files /srv/files --mix full --rate 1000,2000,4000 --duration 30s\n  \
-        latlab run http://localhost/ --log access.log --log-speed 10\n\n\
+        latlab run http://localhost/ --log access.log --log-speed 10\n  \
+        latlab run https://localhost/login -X PUT -H 'Content-Type: application/json' --body @login.json\n\n\
         Without --rate the loop is closed: each connection asks again when its reply has come. With \
         --rate it is open: requests are intended to start at that rate whatever the server does, and \
         latency is counted from there, so that a server that stalls cannot hide it.\n\n\
         What is asked for: the URL itself, or what --files (below the URL), --log, --urls or --sizes \
-        name.\n\n\
+        name. Redirects are counted, and not followed. On a terminal the rate and the latency of the last \
+        half second are shown while it runs.\n\n\
         Exit status: 0; 3 if the figures are not the server's (the generator was the bottleneck, or was \
         ended, or no request was answered well), which the output and the rows say, too; 125 if latlab failed; 2 for a usage error."
     )]
     Run(Run),
-    /// Find a server's capacity: closed loops without thinking, again and again
+    /// Find a server's capacity: a rate that it serves, and one not much higher that it does not
     #[command(
         after_help = "Example:\n  latlab capacity http://localhost/ --files /srv/files --connections 256\n\n\
+        Closed loops without thinking come first, again and again. From what they get rates are tried in open \
+        loops until one that is served and one that is not are 5 % apart or less. A rate is served if 98 % of \
+        the requests that begin end in the same time, and 1 % fail at most; it is not if that is so twice. \
+        Loads of `profile` and `study` are parts of the rate that is served.\n\n\
         Exit status: as with `latlab run`."
     )]
     Capacity(Capacity),
@@ -117,14 +123,14 @@ pub enum Subcommand {
     Recover(Recover),
     /// Measure how latency, fairness and burstiness grow with the load on a slow disk, and say why
     #[command(
-        after_help = "Examples:\n  latlab study -o study                        # nginx (two ways) and Apache, some 15 minutes\n  \
-        latlab study --quick -o study                # two minutes, to see how it goes\n  \
+        after_help = "Examples:\n  latlab study -o study                        # nginx (two ways) and Apache, some 20 minutes\n  \
+        latlab study --quick -o study                # three minutes, to see how it goes\n  \
         latlab study nginx nginx-tuned lighttpd --size 1G --memory 300M --service 8ms -o study\n\n\
         The finding of the papers in one command: makes a file set, puts it on a slow disk, confines each \
         server to less memory than the set has, measures its capacity, then latency at parts of that \
         capacity in turn, and makes one more run that DeBox records, for the reasons alone. All of it is \
         taken down again, also when it fails or is ended. The directory gets study.html, study.json, \
-        study.md and the rows of all runs. Needs root; docs/latlab-finding.md says how to read it.\n\n\
+        study.md and the rows of all runs. The capacity is an interval (`latlab capacity --help`). Needs root; docs/latlab-finding.md says how to read it.\n\n\
         Exit status: as with `latlab run`."
     )]
     Study(Study),
@@ -186,7 +192,7 @@ pub enum Format {
 
 #[derive(Args)]
 pub struct Run {
-    /// http://HOST[:PORT][/PATH], or the name of a server for latlab to start (`latlab servers`)
+    /// http://HOST[:PORT][/PATH], https://..., or the name of a server for latlab to start (`latlab servers`)
     #[arg(value_parser = parse_target)]
     pub target: Target,
     #[command(flatten)]
@@ -221,6 +227,14 @@ pub struct Run {
     /// Keep every request as a row of this Parquet file (docs/latlab.md has the columns)
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
+    /// Write the distribution of latencies from the intended start as text for HdrHistogram's plotter, in
+    /// milliseconds
+    #[arg(long, value_name = "FILE")]
+    pub hgrm: Option<PathBuf>,
+    /// Write latencies over time as a log of HdrHistogram (version 1.3, histograms V2), in nanoseconds: from
+    /// the intended start without a tag, from the start with the tag "start"
+    #[arg(long, value_name = "FILE")]
+    pub hlog: Option<PathBuf>,
     /// Have a server that latlab starts recorded by DeBox, into this file: `latlab analyze --history`
     /// then says what slow requests waited for. Needs root
     #[arg(long, value_name = "FILE")]
@@ -251,16 +265,19 @@ pub struct Times {
 
 #[derive(Args)]
 pub struct Capacity {
-    /// http://HOST[:PORT][/PATH], or the name of a server for latlab to start (`latlab servers`)
+    /// http://HOST[:PORT][/PATH], https://..., or the name of a server for latlab to start (`latlab servers`)
     #[arg(value_parser = parse_target)]
     pub target: Target,
     #[command(flatten)]
     pub what: What,
-    /// Connections that ask without a pause
+    /// Connections that ask without a pause, and at most in the search
     #[arg(short, long, value_name = "N", default_value_t = 256)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub connections: u32,
-    /// How often
+    /// Closed loops alone, without the search
+    #[arg(long)]
+    pub closed: bool,
+    /// How often closed loops are measured
     #[arg(long, value_name = "N", default_value_t = 3)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub repeats: u32,
@@ -273,7 +290,7 @@ pub struct Capacity {
 
 #[derive(Args)]
 pub struct Profile {
-    /// http://HOST[:PORT][/PATH], or the name of a server for latlab to start (`latlab servers`)
+    /// http://HOST[:PORT][/PATH], https://..., or the name of a server for latlab to start (`latlab servers`)
     #[arg(value_parser = parse_target)]
     pub target: Target,
     #[command(flatten)]
@@ -305,7 +322,7 @@ pub struct Profile {
 
 #[derive(Args)]
 pub struct Conform {
-    /// http://HOST[:PORT][/PATH], or the name of a server for latlab to start (`latlab servers`)
+    /// http://HOST[:PORT][/PATH], https://..., or the name of a server for latlab to start (`latlab servers`)
     #[arg(value_parser = parse_target)]
     pub target: Target,
     #[command(flatten)]
@@ -383,7 +400,7 @@ pub struct Study {
     /// A new directory for the page, the figures and the rows of all runs
     #[arg(short, long, value_name = "DIR")]
     pub output: PathBuf,
-    /// A small file set, three loads and short runs, half a minute for each server. Figures are rough
+    /// A small file set, three loads and short runs, a minute for each server. Figures are rough
     #[arg(long)]
     pub quick: bool,
     /// How large the file set is [default: 600M, 200M with --quick]

@@ -7,16 +7,20 @@ use std::time::Duration;
 use anyhow::{ensure, Context, Result};
 use latlab::confine::{self, Limits};
 use latlab::fileset;
+use latlab::hdr::HdrFiles;
 use latlab::leftover;
 use latlab::load::{Mode, Step};
 use latlab::run::{Plan, Url};
 use latlab::servers::{self, Recorder, Running, Watch};
 use latlab::signals;
 use latlab::sys;
-use latlab::units::count;
-use latlab::workload::{read_access_log, read_sizes, read_urls, replay, Mix, Spec};
+use latlab::tls::Trust;
+use latlab::units::{bytes, count};
+use latlab::workload::{
+    read_access_log, read_sizes, read_urls, replay, Mix, Shape, Spec, LARGEST_BODY,
+};
 
-use crate::options::{Gaps, MixOption, Run, Target, What};
+use crate::options::{Body, Gaps, MixOption, Run, Target, What};
 use crate::study;
 
 pub fn ns(time: Duration) -> i64 {
@@ -110,6 +114,7 @@ pub fn ready(target: &Target, what: &What, record: Option<&Path>) -> Result<Read
     })?;
     Ok(Ready {
         url: Url {
+            tls: false,
             host: format!("127.0.0.1:{}", running.port),
             path: "/".to_string(),
         },
@@ -144,7 +149,9 @@ pub fn of_what(
 ) -> Result<Plan> {
     Ok(Plan {
         url: ready.url.clone(),
+        trust: trust(what, &ready.url)?,
         spec: spec(what, &ready.url)?,
+        shape: shape(what)?,
         seed: what.seed,
         checked_share: what.verify,
         connections,
@@ -159,7 +166,9 @@ pub fn of_what(
         load: None,
         server: ready.name.clone(),
         output: None,
+        hdr: HdrFiles::default(),
         watch: ready.watch(),
+        watched: debox_console::error_is_read(),
         program: std::env::current_exe().context("cannot find latlab's own program")?,
     })
 }
@@ -196,11 +205,16 @@ pub fn of_run(ready: &Ready, arguments: &Run) -> Result<Plan> {
     plan.requests = arguments.requests;
     if let Some(output) = &arguments.output {
         let what = &arguments.what;
-        let inputs = [&what.log, &what.urls, &what.sizes];
-        let inputs = inputs.into_iter().flatten().map(PathBuf::as_path);
-        debox_files::same::refuse_inputs(output, inputs)?;
+        debox_files::same::refuse_inputs(output, inputs(what))?;
     }
     plan.output = arguments.output.clone();
+    plan.hdr = HdrFiles {
+        percentiles: arguments.hgrm.clone(),
+        log: arguments.hlog.clone(),
+    };
+    for file in plan.hdr.all() {
+        debox_files::same::refuse_inputs(file, inputs(&arguments.what))?;
+    }
     match (&arguments.what.log, arguments.log_speed) {
         (Some(log), Some(speed)) => {
             let poisson = arguments.gaps == Gaps::Poisson;
@@ -208,6 +222,60 @@ pub fn of_run(ready: &Ready, arguments: &Run) -> Result<Plan> {
         }
         _ => Ok(plan),
     }
+}
+
+/// Files that are read.
+fn inputs(what: &What) -> impl Iterator<Item = &Path> {
+    let body = what.body.as_ref().and_then(Body::path);
+    let lists = [&what.log, &what.urls, &what.sizes, &what.cacert];
+    lists
+        .into_iter()
+        .flatten()
+        .map(PathBuf::as_path)
+        .chain(body)
+}
+
+fn trust(what: &What, url: &Url) -> Result<Trust> {
+    ensure!(
+        url.tls || !(what.insecure || what.cacert.is_some()),
+        "--insecure and --cacert are for https, and {} is not",
+        url.text()
+    );
+    Ok(match (&what.cacert, what.insecure) {
+        (Some(file), _) => Trust::read_authorities(file)?,
+        (None, true) => Trust::All,
+        (None, false) => Trust::System,
+    })
+}
+
+fn shape(what: &What) -> Result<Shape> {
+    let mut names = Vec::new();
+    for header in &what.header {
+        let name = header.name.to_ascii_lowercase();
+        let once = ["host", "connection", "content-type", "user-agent"];
+        ensure!(
+            !once.contains(&name.as_str()) || !names.contains(&name),
+            "the header {} is there twice",
+            header.name
+        );
+        names.push(name);
+    }
+    let body = what.body.as_ref().map(Body::read).transpose()?;
+    ensure!(
+        body.as_ref().is_none_or(|body| body.len() <= LARGEST_BODY),
+        "the body is larger than {}, which is the most that latlab sends",
+        bytes(LARGEST_BODY as u64)
+    );
+    let shape = Shape {
+        method: what.method.clone(),
+        headers: what.header.clone(),
+        body,
+    };
+    ensure!(
+        !shape.replies_are_bodiless() || what.sizes.is_none(),
+        "replies to HEAD have no size that --sizes could ask for"
+    );
+    Ok(shape)
 }
 
 /// Says what holds for all runs of a procedure, once.

@@ -1,5 +1,6 @@
 //! Procedures of several runs.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -7,12 +8,13 @@ use anyhow::{ensure, Context, Result};
 use debox_console::{printable, Allowed};
 use latlab::run::{run, Plan};
 use latlab::signals::{unless_interrupted, Interrupted};
-use latlab::summary::Summary;
+use latlab::summary::{by_status, Summary};
 use latlab::units::{count, time};
-use latlab_analysis::in_flight::{InFlight, LittlesLaw};
+use latlab_analysis::in_flight::{listed, InFlight, LittlesLaw};
 use serde::Serialize;
 
-use crate::options::{Capacity, Format, Profile};
+use crate::capacity::{measure_capacity, CapacityResult};
+use crate::options::{Format, Profile};
 use crate::output;
 use crate::plan::{of_what, open_loop, ready};
 use crate::progress::{step, Progress};
@@ -121,9 +123,7 @@ pub fn new_directory(directory: &Path) -> Result<()> {
 pub fn run_once(plan: &Plan) -> Result<Summary> {
     let duration = u64::try_from(plan.duration_ns).unwrap_or(0);
     let progress = Progress::time(std::time::Duration::from_nanos(duration));
-    let summary = run(plan, |requests, failures| {
-        progress.requests(requests, failures)
-    });
+    let summary = run(plan, |now| progress.run(now));
     progress.end();
     summary
 }
@@ -133,60 +133,6 @@ pub fn run_whole(plan: &Plan) -> Result<Summary> {
     let summary = run_once(plan)?;
     ensure!(!summary.interrupted, Interrupted);
     Ok(summary)
-}
-
-/// `latlab.capacity/1`
-#[derive(Serialize)]
-pub struct CapacityResult {
-    schema: &'static str,
-    url: String,
-    pub rps: Spread,
-    pub bytes_per_second: Spread,
-    /// Whether somebody ended it before all repeats.
-    pub interrupted: bool,
-    pub runs: Vec<Summary>,
-}
-
-pub fn measure_capacity(plan: &Plan, repeats: u32) -> Result<CapacityResult> {
-    let mut runs = Vec::new();
-    let mut interrupted = false;
-    for repeat in 0..repeats {
-        step(&format!("capacity, run {} of {repeats}", repeat + 1));
-        let plan = Plan {
-            seed: plan.seed + u64::from(repeat),
-            // It is not about latency: whether the generator had time to spare is what counts.
-            max_lateness_ns: i64::MAX,
-            output: None,
-            ..plan.clone()
-        };
-        let Some(summary) = unless_interrupted(run_whole(&plan))? else {
-            interrupted = true;
-            break;
-        };
-        let ended = summary.server_ended.clone();
-        ensure!(
-            summary.ok > 0,
-            "{} gave no good reply: {:?}; {}",
-            summary.url,
-            summary.errors,
-            ended.unwrap_or_else(|| format!("see `latlab run {}`", summary.url))
-        );
-        runs.push(summary);
-        if ended.is_some() {
-            break;
-        }
-    }
-    ensure!(!interrupted || !runs.is_empty(), Interrupted);
-    let nothing = "there was no run";
-    Ok(CapacityResult {
-        schema: "latlab.capacity/1",
-        url: plan.url.text(),
-        rps: Spread::of(runs.iter().map(|run| run.throughput_rps)).context(nothing)?,
-        bytes_per_second: Spread::of(runs.iter().map(|run| run.bytes_per_second))
-            .context(nothing)?,
-        interrupted,
-        runs,
-    })
 }
 
 /// The reasons why runs do not count, each with the server and the load that it is about.
@@ -202,6 +148,33 @@ pub fn troubles<'a>(runs: impl IntoIterator<Item = &'a Summary>) -> Vec<String> 
     all
 }
 
+/// How many requests failed, and how; none if none did. The tables have their number alone.
+fn failures(runs: &[&Summary]) -> Option<String> {
+    let mut errors: BTreeMap<&str, u64> = BTreeMap::new();
+    let mut statuses: BTreeMap<u16, u64> = BTreeMap::new();
+    for run in runs {
+        for (name, times) in &run.errors {
+            *errors.entry(name).or_default() += times;
+        }
+        for (status, times) in &run.statuses {
+            *statuses.entry(*status).or_default() += times;
+        }
+    }
+    let failed: u64 = errors.values().sum();
+    let by_status = match statuses.is_empty() {
+        true => String::new(),
+        false => format!("; by status: {}", by_status(&statuses)),
+    };
+    (failed > 0).then(|| {
+        format!(
+            "{} of {} requests of all runs failed ({}{by_status}): latencies are of the others alone",
+            count(failed),
+            count(runs.iter().map(|run| run.requests).sum()),
+            listed(&errors)
+        )
+    })
+}
+
 /// Says what has to be known of runs beside their figures, and of how many of them.
 fn warn(runs: &[&Summary]) {
     let in_flight = || runs.iter().filter_map(|run| run.in_flight.as_ref());
@@ -212,6 +185,9 @@ fn warn(runs: &[&Summary]) {
             after that: they are in no other figure",
             count(carried)
         );
+    }
+    if let Some(words) = failures(runs) {
+        debox_console::say!("latlab: {words}");
     }
     let fails = |flight: &&InFlight| flight.littles_law == Some(LittlesLaw::Fails);
     let failing = in_flight().filter(fails).count();
@@ -245,30 +221,6 @@ pub fn status(troubles: &[String]) -> u8 {
     } else {
         NOT_VALID
     }
-}
-
-pub fn capacity(arguments: &Capacity) -> Result<u8> {
-    let ready = ready(&arguments.target, &arguments.what, None)?;
-    let plan = of_what(
-        &ready,
-        &arguments.what,
-        arguments.times.duration,
-        arguments.times.warmup,
-        arguments.connections,
-    )?;
-    let result = measure_capacity(&plan, arguments.repeats)?;
-    match arguments.format {
-        Format::Json => output::json(&result)?,
-        Format::Text => output::line(&format!(
-            "{}: {} requests/s ({} to {} in {} runs)",
-            result.url,
-            count(result.rps.median.round() as u64),
-            count(result.rps.least.round() as u64),
-            count(result.rps.greatest.round() as u64),
-            result.runs.len()
-        ))?,
-    }
-    Ok(judge(&result.runs, result.interrupted))
 }
 
 /// All runs at one load.
@@ -362,11 +314,16 @@ pub fn profile(arguments: &Profile) -> Result<u8> {
     )?;
     let capacity = match arguments.capacity {
         Some(_) => None,
-        None => Some(measure_capacity(&plan, arguments.repeats)?),
+        None => Some(measure_capacity(
+            &plan,
+            arguments.repeats,
+            arguments.connections,
+        )?),
     };
+    let measured = capacity.as_ref().map(CapacityResult::reference_rps);
     let capacity_rps = arguments
         .capacity
-        .or(capacity.as_ref().map(|capacity| capacity.rps.median))
+        .or(measured)
         .context("there is no capacity")?;
     // Where the capacity was interrupted, so is the first of these before it begins.
     let (loads, interrupted) = measure_loads(
@@ -392,17 +349,22 @@ pub fn profile(arguments: &Profile) -> Result<u8> {
         Format::Json => debox_console::print(Allowed::Json, |out| writeln!(out, "{text}"))?,
         Format::Text => output::text(|out| print_profile(out, &result))?,
     }
-    let of_capacity = result.capacity.iter().flat_map(|capacity| &capacity.runs);
+    let of_capacity = result.capacity.iter().flat_map(CapacityResult::all_runs);
     let of_loads = result.loads.iter().flat_map(|load| &load.runs);
     Ok(judge(of_capacity.chain(of_loads), result.interrupted))
 }
 
 fn print_profile(out: &mut impl Write, result: &ProfileResult) -> io::Result<()> {
+    let found = result.capacity.as_ref().map(|capacity| {
+        let (words, closed) = (capacity.words(), capacity.closed_words());
+        format!(" ({words}; closed loops get {closed})")
+    });
     writeln!(
         out,
-        "{}: capacity {} requests/s",
+        "{}: capacity {} requests/s{}",
         printable(&result.url),
-        count(result.capacity_rps.round() as u64)
+        count(result.capacity_rps.round() as u64),
+        found.unwrap_or_default()
     )?;
     writeln!(out, "\nFrom the intended start; medians over the repeats")?;
     writeln!(

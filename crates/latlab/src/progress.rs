@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use debox_console::{error_is_read, printable};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use latlab::units::count;
+use latlab::load::Now;
+use latlab::units::{count, time};
 
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -39,7 +40,7 @@ impl Progress {
     }
 
     pub fn time(duration: Duration) -> Progress {
-        let progress = Progress::new(duration.as_secs(), "{prefix}{pos} s of {len} s{msg}");
+        let progress = Progress::new(duration.as_secs(), "{prefix}{pos} s of {len} s{wide_msg}");
         let step = STEP.lock().unwrap_or_else(PoisonError::into_inner);
         progress.bar.set_prefix(step.clone());
         progress
@@ -55,12 +56,60 @@ impl Progress {
         }
     }
 
-    pub fn requests(&self, requests: u64, failures: u64) {
-        let message = format!(": {} requests, {} failed", count(requests), count(failures));
-        self.set(self.begun.elapsed().as_secs(), &message);
+    pub fn run(&self, now: Now) {
+        self.set(self.begun.elapsed().as_secs(), &words(now));
     }
 
     pub fn end(&self) {
         self.bar.finish_and_clear();
+    }
+}
+
+/// How the server does just now comes first: a narrow terminal cuts the end off.
+fn words(now: Now) -> String {
+    let mut words = String::new();
+    if let Some(rps) = now.rps {
+        words = format!(": now {} requests/s", count(rps.round() as u64));
+        words += &match now.latency {
+            Some(latency) => format!(
+                ", p50 {}, p99 {}",
+                time(latency.p50_ns),
+                time(latency.p99_ns)
+            ),
+            None => ", no good reply".to_string(),
+        };
+    }
+    let (requests, failures) = (count(now.requests), count(now.failures));
+    let separator = if words.is_empty() { ":" } else { ";" };
+    format!("{words}{separator} {requests} requests, {failures} failed")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use latlab::load::Latency;
+
+    #[test]
+    fn progress_has_the_rate_and_the_latency_of_now() {
+        let mut now = Now {
+            requests: 12_345,
+            failures: 2,
+            rps: Some(1_999.6),
+            latency: Some(Latency {
+                p50_ns: 1_200_000,
+                p99_ns: 30_500_000,
+            }),
+        };
+        assert_eq!(
+            words(now),
+            ": now 2,000 requests/s, p50 1.20 ms, p99 30.5 ms; 12,345 requests, 2 failed"
+        );
+        now.latency = None;
+        now.rps = Some(0.0);
+        assert_eq!(
+            words(now),
+            ": now 0 requests/s, no good reply; 12,345 requests, 2 failed"
+        );
+        assert_eq!(words(Now::default()), ": 0 requests, 0 failed");
     }
 }

@@ -41,6 +41,10 @@ pub struct Reply {
     pub closes: bool,
     /// What `Set-Cookie: last_ad=` says.
     pub last_ad: Option<u16>,
+    /// Where a redirect leads.
+    pub location: Option<String>,
+    /// There is no body whatever the head says, as it answers HEAD.
+    bodiless: bool,
 }
 
 impl Default for Reply {
@@ -53,17 +57,20 @@ impl Default for Reply {
             received: 0,
             closes: false,
             last_ad: None,
+            location: None,
+            bodiless: false,
         }
     }
 }
 
 impl Reply {
-    /// Begins anew, for the next reply of a connection.
-    pub fn reset(&mut self) {
+    /// Begins again, for the next reply of a connection.
+    pub fn reset(&mut self, bodiless: bool) {
         let mut partial = std::mem::take(&mut self.partial);
         partial.clear();
         *self = Reply {
             partial,
+            bodiless,
             ..Reply::default()
         };
     }
@@ -195,11 +202,19 @@ impl Reply {
                     let ad = ad.and_then(|rest| rest.split(';').next()?.parse().ok());
                     self.last_ad = self.last_ad.or(ad);
                 }
+                "location" if (300..400).contains(&status) => {
+                    self.location = Some(value.to_string());
+                }
                 _ => {}
             }
         }
+        let bodiless = self.bodiless || matches!(status, 204 | 304);
+        if bodiless {
+            // It says how long the body of another reply is.
+            self.length = None;
+        }
         self.state = match self.length {
-            _ if matches!(status, 204 | 304) => State::Done,
+            _ if bodiless => State::Done,
             _ if chunked => State::ChunkSize,
             Some(0) => State::Done,
             Some(length) => State::Length(length),
@@ -285,6 +300,34 @@ mod tests {
             b"HTTP/1.1 304 Not Modified\r\nContent-Length: 10\r\nConnection: close\r\n\r\n";
         let (reply, _, left) = read(nothing, &[]).unwrap();
         assert!(reply.is_done() && reply.closes && left == 0);
+        assert_eq!(reply.length, None);
+    }
+
+    #[test]
+    fn a_reply_to_head_ends_with_its_head() {
+        for head in [
+            "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+            "HTTP/1.1 200 OK\r\n\r\n",
+        ] {
+            let mut reply = Reply::default();
+            reply.reset(true);
+            let used = reply.feed(head.as_bytes(), |_, _| panic!("a body"));
+            assert_eq!(used, Ok(head.len()));
+            assert!(
+                reply.is_done() && !reply.closes && reply.length.is_none(),
+                "{head}"
+            );
+        }
+    }
+
+    #[test]
+    fn redirects_say_where_they_lead() {
+        let moved = b"HTTP/1.1 301 Moved\r\nLocation: https://a/\r\nContent-Length: 0\r\n\r\n";
+        let (reply, ..) = read(moved, &[]).unwrap();
+        assert_eq!(reply.location.as_deref(), Some("https://a/"));
+        let made = b"HTTP/1.1 201 Made\r\nLocation: /a\r\nContent-Length: 0\r\n\r\n";
+        assert_eq!(read(made, &[]).unwrap().0.location, None);
     }
 
     #[test]

@@ -50,9 +50,11 @@ pub enum Failure {
     Unsent,
     /// The run was ended by a signal while it was under way.
     Interrupted,
+    /// The server's certificate is not trusted, or something else of TLS is wrong.
+    Tls,
 }
 
-pub const FAILURES: [Failure; 13] = [
+pub const FAILURES: [Failure; 14] = [
     Failure::Refused,
     Failure::Unreachable,
     Failure::Reset,
@@ -66,6 +68,7 @@ pub const FAILURES: [Failure; 13] = [
     Failure::Local,
     Failure::Unsent,
     Failure::Interrupted,
+    Failure::Tls,
 ];
 
 impl Failure {
@@ -84,6 +87,7 @@ impl Failure {
             Failure::Local => "local",
             Failure::Unsent => "unsent",
             Failure::Interrupted => "interrupted",
+            Failure::Tls => "tls",
         }
     }
 }
@@ -98,6 +102,9 @@ pub struct Row {
     pub first_byte_ns: Option<i64>,
     /// When its last byte came.
     pub end_ns: Option<i64>,
+    /// Of the first request on a connection: how long connecting took, and then the handshake of TLS.
+    pub connect_ns: Option<i64>,
+    pub tls_ns: Option<i64>,
     /// Bytes of the body that should come.
     pub size: Option<u64>,
     pub received: u64,

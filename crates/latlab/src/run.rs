@@ -11,7 +11,8 @@ use std::time::Duration;
 use anyhow::{bail, ensure, Context, Result};
 use serde_json::json;
 
-use crate::load::{Config, Delays, Mode, Outcome, Step};
+use crate::hdr::HdrFiles;
+use crate::load::{Config, Delays, Mode, Now, Outcome, SoFar, Step};
 use crate::rows::{
     advice, process_file, Description, Meta, Next, ParquetFile, SpoolReader, Spools, SCHEMA,
 };
@@ -19,14 +20,18 @@ use crate::servers::Watch;
 use crate::signals;
 use crate::summary::{Latencies, Summary};
 use crate::sys;
+use crate::tls::{Tls, Trust};
 use crate::worker::Said;
-use crate::workload::{Spec, Workload};
+use crate::workload::{Shape, Spec, Workload};
 
 /// What is to be run.
 #[derive(Debug, Clone)]
 pub struct Plan {
     pub url: Url,
+    /// Of an https URL.
+    pub trust: Trust,
     pub spec: Spec,
+    pub shape: Shape,
     pub seed: u64,
     pub checked_share: f64,
     pub connections: u32,
@@ -42,8 +47,12 @@ pub struct Plan {
     pub load: Option<f64>,
     pub server: String,
     pub output: Option<PathBuf>,
+    /// Where latencies are to be kept as HdrHistogram does.
+    pub hdr: HdrFiles,
     /// The server, if latlab has started it.
     pub watch: Option<Watch>,
+    /// Whether a person watches how it goes.
+    pub watched: bool,
     /// The `latlab` whose `worker` subcommand makes the load.
     pub program: PathBuf,
 }
@@ -51,19 +60,19 @@ pub struct Plan {
 /// Where the server is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Url {
+    pub tls: bool,
     pub host: String,
     pub path: String,
 }
 
 impl Url {
     pub fn parse(text: &str) -> Result<Url, String> {
-        let rest = match text.split_once("://") {
-            Some(("http", rest)) => rest,
-            Some(("https", _)) => {
-                return Err("https is not measured: put the server's plain HTTP port there".into())
-            }
-            Some(_) => return Err("expected http://HOST[:PORT][/PATH]".into()),
-            None => text,
+        let expected = "expected http://HOST[:PORT][/PATH], or https://";
+        let (tls, rest) = match text.split_once("://") {
+            Some(("http", rest)) => (false, rest),
+            Some(("https", rest)) => (true, rest),
+            Some(_) => return Err(expected.into()),
+            None => (false, text),
         };
         let (host, path) = match rest.find('/') {
             Some(at) => rest.split_at(at),
@@ -71,9 +80,10 @@ impl Url {
         };
         let clean = |part: &str| part.bytes().all(|byte| byte.is_ascii_graphic());
         if host.is_empty() || !clean(host) || !clean(path) || host.contains('@') {
-            return Err("expected http://HOST[:PORT][/PATH]".into());
+            return Err(expected.into());
         }
         Ok(Url {
+            tls,
             host: host.to_string(),
             path: path.split('#').next().unwrap_or("/").to_string(),
         })
@@ -87,6 +97,7 @@ impl Url {
         };
         let with_port = match has_port {
             true => self.host.clone(),
+            false if self.tls => format!("{}:443", self.host),
             false => format!("{}:80", self.host),
         };
         let found: Vec<SocketAddr> = with_port
@@ -104,7 +115,8 @@ impl Url {
     }
 
     pub fn text(&self) -> String {
-        format!("http://{}{}", self.host, self.path)
+        let scheme = if self.tls { "https" } else { "http" };
+        format!("{scheme}://{}{}", self.host, self.path)
     }
 }
 
@@ -132,6 +144,10 @@ impl Plan {
             self.warmup_ns < self.duration_ns,
             "the warm-up is as long as the run: nothing would be measured"
         );
+        if let Some(tls) = self.tls() {
+            tls.server_name()?;
+            tls.client()?;
+        }
         let each = u64::from(self.connections.div_ceil(u32::from(self.processes)));
         // Ending connections are beside the ones in use.
         let needed = each + each / 4 + OTHER_DESCRIPTORS;
@@ -146,6 +162,11 @@ impl Plan {
         Ok(())
     }
 
+    fn tls(&self) -> Option<Tls> {
+        let its = || Tls::new(&self.url.host, self.trust.clone());
+        self.url.tls.then(its)
+    }
+
     fn config(&self, process: u16, address: SocketAddr, start_at_ns: i64, spool: &Path) -> Config {
         let share = |total: u64| {
             let (all, index) = (u64::from(self.processes), u64::from(process));
@@ -154,7 +175,9 @@ impl Plan {
         Config {
             address,
             host: self.url.host.clone(),
+            tls: self.tls(),
             spec: self.spec.clone(),
+            shape: self.shape.clone(),
             seed: self.seed,
             checked_share: self.checked_share,
             process,
@@ -179,6 +202,7 @@ impl Plan {
             start_at_ns,
             requests: self.requests.map(share),
             spool: process_file(spool, process),
+            watched: self.watched,
         }
     }
 
@@ -202,16 +226,19 @@ impl Plan {
     }
 }
 
-/// Runs it; `progress` gets requests and failures so far. With an output the rows are in a file
+/// Runs it; `progress` gets how it goes. With an output the rows are in a file
 /// afterwards, whatever went wrong.
-pub fn run(plan: &Plan, mut progress: impl FnMut(u64, u64)) -> Result<Summary> {
+pub fn run(plan: &Plan, mut progress: impl FnMut(Now)) -> Result<Summary> {
     signals::check()?;
     plan.check()?;
     let address = plan.url.address()?;
     if let Some(output) = &plan.output {
         ParquetFile::check(output)?;
     }
-    let told = serde_json::to_vec(&plan.spec)?.len() as i64 * (1 + i64::from(plan.processes));
+    plan.hdr.check()?;
+    let body = plan.shape.body.as_ref().map_or(0, Vec::len);
+    let told = serde_json::to_vec(&plan.spec)?.len() + body;
+    let told = told as i64 * (1 + i64::from(plan.processes));
     let from_now_ns = START_NS + TELL_NS_PER_BYTE * told;
     let start_at_ns = sys::now_ns() + from_now_ns;
     let started_realtime_ns = sys::realtime_ns() + from_now_ns;
@@ -248,7 +275,7 @@ fn meta(plan: &Plan, started_realtime_ns: i64) -> Meta {
         offered_rps: plan.offered_rps(),
         connections: Some(u64::from(plan.connections)),
         seed: Some(plan.seed),
-        fileset: describe(&plan.spec),
+        fileset: describe(&plan.spec, &plan.shape),
         server: Some(plan.server.clone().into()),
         load: plan.load,
         steps: steps_of(plan),
@@ -283,7 +310,7 @@ type Outcomes = Vec<Result<Outcome, String>>;
 fn generate(
     plan: &Plan,
     config: impl Fn(u16) -> Config,
-    progress: &mut impl FnMut(u64, u64),
+    progress: &mut impl FnMut(Now),
 ) -> Result<Outcomes> {
     let mut children = Vec::new();
     let (sender, said) = channel();
@@ -307,14 +334,13 @@ fn generate(
     let mut outcomes: Outcomes = (0..plan.processes)
         .map(|_| Err("a generator process was killed".to_string()))
         .collect();
-    let mut so_far = vec![(0, 0); usize::from(plan.processes)];
+    let mut so_far = vec![SoFar::default(); usize::from(plan.processes)];
     for (process, said) in said {
         let process = usize::from(process);
         match said {
-            Said::Progress { rows, failures } => {
-                so_far[process] = (rows, failures);
-                let sum = |part: fn(&(u64, u64)) -> u64| so_far.iter().map(part).sum();
-                progress(sum(|counts| counts.0), sum(|counts| counts.1));
+            Said::Progress(its) => {
+                so_far[process] = its;
+                progress(Now::of(&so_far));
             }
             Said::Done(outcome) => outcomes[process] = Ok(*outcome),
             Said::Failed(why) => outcomes[process] = Err(why),
@@ -369,6 +395,7 @@ fn merge(plan: &Plan, outcomes: &Outcomes, spools: &Path, meta: Meta) -> Result<
         .map(ParquetFile::create)
         .transpose()?;
     let mut latencies = Latencies::new(plan.warmup_ns, plan.duration_ns, plan.steps());
+    let mut over_time = plan.hdr.over_time(plan.warmup_ns, plan.duration_ns)?;
     for process in 0..plan.processes {
         let spool = process_file(spools, process);
         if !spool.exists() {
@@ -380,6 +407,9 @@ fn merge(plan: &Plan, outcomes: &Outcomes, spools: &Path, meta: Meta) -> Result<
             match reader.read_next().with_context(cannot)? {
                 Next::Row(row) => {
                     latencies.add(&row);
+                    if let Some(over_time) = &mut over_time {
+                        over_time.add(&row);
+                    }
                     if let Some(file) = &mut file {
                         file.push(&row, &workload)?;
                     }
@@ -410,6 +440,12 @@ fn merge(plan: &Plan, outcomes: &Outcomes, spools: &Path, meta: Meta) -> Result<
                 total.retried_after_reset += outcome.retried_after_reset;
                 total.unsolicited += outcome.unsolicited;
                 total.clients.extend_from_slice(&outcome.clients);
+                for (status, times) in &outcome.redirects {
+                    *total.redirects.entry(*status).or_default() += times;
+                }
+                keep_first(&mut total.location, &outcome.location);
+                keep_first(&mut total.tls, &outcome.tls);
+                keep_first(&mut total.tls_error, &outcome.tls_error);
                 counted.push(outcome.in_flight.clone());
                 total.interrupted |= outcome.interrupted;
                 if let Some(error) = &outcome.spool_error {
@@ -447,7 +483,7 @@ fn merge(plan: &Plan, outcomes: &Outcomes, spools: &Path, meta: Meta) -> Result<
     // The server's end says more.
     troubles.extend(
         latencies
-            .nothing()
+            .nothing(total.tls_error.as_deref())
             .filter(|_| !ended_early && server_ended.is_none()),
     );
     troubles.extend(server_ended.iter().cloned());
@@ -463,6 +499,12 @@ fn merge(plan: &Plan, outcomes: &Outcomes, spools: &Path, meta: Meta) -> Result<
     if let Some(file) = file {
         file.finish(&meta)?;
     }
+    if let Some(path) = &plan.hdr.percentiles {
+        latencies.write_percentiles(path)?;
+    }
+    if let (Some(path), Some(over_time)) = (&plan.hdr.log, over_time) {
+        over_time.write(path, &meta)?;
+    }
     let summary = latencies.summary(plan, &meta, &total, ended_early);
     Ok(Summary {
         server_ended,
@@ -470,13 +512,31 @@ fn merge(plan: &Plan, outcomes: &Outcomes, spools: &Path, meta: Meta) -> Result<
     })
 }
 
+/// Any of the processes will do.
+fn keep_first(first: &mut Option<String>, other: &Option<String>) {
+    if first.is_none() {
+        first.clone_from(other);
+    }
+}
+
 fn host_name() -> String {
     let text = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     text.trim().to_string()
 }
 
-/// What was asked for, in short.
-fn describe(spec: &Spec) -> serde_json::Value {
+/// What was asked for, in short, and how if that is not the usual. Headers may have secrets.
+fn describe(spec: &Spec, shape: &Shape) -> serde_json::Value {
+    let mut described = describe_source(spec);
+    if *shape != Shape::default() {
+        let names: Vec<&str> = shape.headers.iter().map(|its| its.name.as_str()).collect();
+        described["method"] = json!(shape.method());
+        described["header_names"] = json!(names);
+        described["body_bytes"] = json!(shape.body.as_ref().map_or(0, Vec::len));
+    }
+    described
+}
+
+fn describe_source(spec: &Spec) -> serde_json::Value {
     match spec {
         Spec::Specweb { set, mix, .. } => json!({
             "source": "specweb",
@@ -518,7 +578,9 @@ mod tests {
                 .port(),
             80
         );
-        assert!(Url::parse("https://a/").unwrap_err().contains("https"));
+        let secure = Url::parse("https://127.0.0.1/a").unwrap();
+        assert_eq!(secure.address().unwrap().port(), 443);
+        assert_eq!(secure.text(), "https://127.0.0.1/a");
         assert!(Url::parse("ftp://a/").is_err() && Url::parse("http:///x").is_err());
         assert!(Url::parse("http://a b/").is_err());
     }

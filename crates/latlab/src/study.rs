@@ -19,16 +19,18 @@ use latlab::fileset::{self, FileSet};
 use latlab::load::Mode;
 use latlab::run::Plan;
 use latlab::signals::{self, unless_interrupted, Interrupted};
+use latlab::summary::Summary;
 use latlab::{servers, sys};
 use latlab_analysis::history::join;
 use latlab_analysis::page;
 use latlab_analysis::read::{read, Options};
 use latlab_analysis::report::{measure, Report, RunReport, Settings};
 
+use crate::capacity::measure_capacity;
 use crate::options::{Conditions, Format, MixOption, Study, Target, What};
 use crate::output;
 use crate::plan::{self, ns, of_what, open_loop, Ready};
-use crate::procedure::{measure_capacity, measure_loads, new_directory, run_whole};
+use crate::procedure::{measure_loads, new_directory, run_whole};
 use crate::progress::step;
 use crate::{terminal_width, NOT_VALID};
 pub use place::remove_left;
@@ -42,6 +44,8 @@ const FILLS: u64 = 15;
 const FILL_TIME: Duration = Duration::from_secs(30);
 /// What a server may need for itself beside what it caches.
 const OWN_MEMORY: u64 = 16 << 20;
+/// To find the capacity, as a rule.
+const RATES_TRIED: usize = 6;
 /// Causes are looked for in requests slower than this percentile: the papers' figures end there.
 const SLOW_PERCENT: f64 = 95.0;
 
@@ -96,6 +100,11 @@ impl Settled<'_> {
             urls: None,
             sizes: None,
             size_path: String::new(),
+            method: None,
+            header: Vec::new(),
+            body: None,
+            insecure: false,
+            cacert: None,
             seed: arguments.seed,
             verify: 0.01,
             per_connection: arguments.per_connection,
@@ -115,7 +124,7 @@ impl Settled<'_> {
     /// About how long all of it takes.
     fn minutes(&self) -> f64 {
         let runs = self.repeats as usize * (1 + self.loads.len());
-        let runs = runs + usize::from(!self.arguments.no_record);
+        let runs = runs + RATES_TRIED + usize::from(!self.arguments.no_record);
         let each = runs as f64 * (self.duration.as_secs_f64() + 0.5) + 20.0;
         (each * self.arguments.names.len() as f64 + 15.0) / 60.0
     }
@@ -224,10 +233,7 @@ fn write(found: &Found, arguments: &Study) -> Result<u8> {
             })?;
         }
     }
-    let runs = found.servers.iter().flat_map(|server| {
-        let of_loads = server.loads.iter().flat_map(|load| &load.at.runs);
-        server.capacity.runs.iter().chain(of_loads)
-    });
+    let runs = found.servers.iter().flat_map(Studied::all_runs);
     // The reasons are among what is missing or uncertain.
     let refused = runs.filter(|run| run.refused.is_some()).count();
     if refused > 0 {
@@ -259,15 +265,16 @@ fn one_server(
     let (ready, plan) = started(settled, place, name, None)?;
     say(&format!("{name}: capacity"));
     let before = place.reads()?;
-    let capacity = measure_capacity(&plan, settled.repeats)?;
+    let most = settled.arguments.most;
+    let capacity = measure_capacity(&plan, settled.repeats, most)?;
+    let rps = capacity.reference_rps();
+    say(&format!("{name}: {}", capacity.words()));
     say(&format!(
-        "{name}: {} loads of {:.0} requests/s",
-        settled.loads.len(),
-        capacity.rps.median
+        "{name}: {} loads of {rps:.0} requests/s",
+        settled.loads.len()
     ));
-    let rps = capacity.rps.median;
     let plan = Plan {
-        connections: settled.arguments.most,
+        connections: most,
         ..plan
     };
     let (mut loads, mut interrupted) =
@@ -282,19 +289,23 @@ fn one_server(
     );
     let of_loads = loads.iter().flat_map(|load| &load.runs);
     let requests: u64 = of_loads
-        .chain(&capacity.runs)
+        .chain(capacity.all_runs())
         .map(|run| run.requests + run.in_warmup)
         .sum();
     let disk_reads_per_1000 = (place.reads()? - before) as f64 * 1000.0 / requests.max(1) as f64;
     drop(ready);
     let mut no_reasons = None;
     let mut recorded = None;
+    let mut recording = None;
     if interrupted {
         no_reasons = Some(Interrupted.to_string());
     } else if !settled.arguments.no_record {
         // The figures are there: without the reasons they are still worth having.
         match record(settled, place, name, rps, directory) {
-            Ok(report) => recorded = Some(Report::new(vec![report])),
+            Ok((summary, report)) => {
+                recording = Some(summary);
+                recorded = Some(Report::new(vec![report]));
+            }
             Err(why) => no_reasons = Some(format!("{why:#}")),
         }
         interrupted = signals::check().is_err();
@@ -315,6 +326,7 @@ fn one_server(
         loads: at_loads,
         analysis: Report::new(analyzed),
         recorded,
+        recording,
         no_reasons,
     };
     Ok((studied, interrupted))
@@ -360,7 +372,7 @@ fn record(
     name: &str,
     rps: f64,
     directory: &Path,
-) -> Result<RunReport> {
+) -> Result<(Summary, RunReport)> {
     let history = directory.join("history.parquet");
     let rows = directory.join("recorded.parquet");
     let (ready, plan) = started(settled, place, name, Some(&history))?;
@@ -375,12 +387,12 @@ fn record(
         ..plan
     };
     step("recorded");
-    run_whole(&plan)?;
+    let summary = run_whole(&plan)?;
     // The recording is whole when the server has ended.
     drop(ready);
     let run = read(&rows, &Options::default())?;
     let mut report = measure(&run, &Settings::default())?.report;
     let history = History::open(&[&history]).context("the recording cannot be read")?;
     report.server = Some(join(&run, &history, SLOW_PERCENT)?);
-    Ok(report)
+    Ok((summary, report))
 }

@@ -5,10 +5,13 @@ mod gathered;
 mod text;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
+use anyhow::Result;
 use latlab_analysis::in_flight::{listed, InFlight};
 use serde::Serialize;
 
+use crate::hdr;
 use crate::load::{Counted, Delays, Mode, Outcome, Step};
 use crate::rows::{Lateness, Meta, Row};
 use crate::run::Plan;
@@ -17,6 +20,7 @@ use edges::{Edges, Good};
 use gathered::{Gathered, Steps};
 
 pub use gathered::StepSummary;
+pub use text::by_status;
 
 /// Gathers rows.
 pub struct Latencies {
@@ -27,6 +31,8 @@ pub struct Latencies {
     in_warmup: u64,
     last_end_ns: i64,
     edges: Edges,
+    connecting: Delays,
+    handshakes: Delays,
 }
 
 impl Latencies {
@@ -40,11 +46,19 @@ impl Latencies {
             in_warmup: 0,
             last_end_ns: 0,
             edges: Edges::default(),
+            connecting: Delays::default(),
+            handshakes: Delays::default(),
         }
     }
 
     pub fn add(&mut self, row: &Row) {
         self.steps.add(row);
+        if let Some(ns) = row.connect_ns {
+            self.connecting.record(ns);
+        }
+        if let Some(ns) = row.tls_ns {
+            self.handshakes.record(ns);
+        }
         if let (Some(end), None) = (row.end_ns, row.failure) {
             if (self.warmup_ns..self.duration_ns).contains(&end) {
                 self.all.add_ended(row);
@@ -59,17 +73,23 @@ impl Latencies {
         }
     }
 
-    /// Why there is nothing to say of the server, if so.
-    pub fn nothing(&self) -> Option<String> {
+    /// Writes how latencies from the intended start are distributed.
+    pub fn write_percentiles(&self, path: &Path) -> Result<()> {
+        hdr::write_percentiles(path, self.all.from_intended.histogram())
+    }
+
+    /// Why there is nothing to say of the server, if so; `tls_error`: what was wrong with TLS.
+    pub fn nothing(&self, tls_error: Option<&str>) -> Option<String> {
         if !self.all.from_intended.is_empty() {
             return None;
         }
         Some(match self.all.errors.is_empty() {
             true => "no request was to start after the warm-up: nothing was measured".to_string(),
-            false => format!(
-                "no request was answered well ({})",
-                listed(&self.all.errors)
-            ),
+            false => {
+                let errors = listed(&self.all.errors);
+                let why = tls_error.map_or(String::new(), |why| format!("; TLS: {why}"));
+                format!("no request was answered well ({errors}{why})")
+            }
         })
     }
 
@@ -116,6 +136,12 @@ impl Latencies {
             latency_from_intended: Percentiles::of(&self.all.from_intended),
             latency_from_start: Percentiles::of(&self.all.from_start),
             first_byte: Percentiles::of(&self.all.to_first_byte),
+            connecting: Percentiles::of(&self.connecting),
+            tls_handshake: Percentiles::of(&self.handshakes),
+            tls: total.tls.clone(),
+            tls_error: total.tls_error.clone(),
+            redirects: total.redirects.clone(),
+            location: total.location.clone(),
             lateness: meta.lateness.unwrap_or_default(),
             reply_lateness: meta.reply_lateness.unwrap_or_default(),
             generator_cpu: meta.generator_cpu.unwrap_or(0.0),
@@ -244,6 +270,19 @@ pub struct Summary {
     pub latency_from_intended: Option<Percentiles>,
     pub latency_from_start: Option<Percentiles>,
     pub first_byte: Option<Percentiles>,
+    /// Of all connections, also those of the warm-up. It is in latency from the intended start, and not in that
+    /// from the start, which is when the request was written.
+    pub connecting: Option<Percentiles>,
+    /// After that.
+    pub tls_handshake: Option<Percentiles>,
+    /// Version and cipher suite, of the first connection.
+    pub tls: Option<String>,
+    /// What was first wrong with it.
+    pub tls_error: Option<String>,
+    /// Good replies with a status of 3xx, which are not followed, by status.
+    pub redirects: BTreeMap<u16, u64>,
+    /// Where the first of them leads.
+    pub location: Option<String>,
     /// None if no request failed.
     pub latency_with_failures: Option<WithFailures>,
     pub lateness: Lateness,

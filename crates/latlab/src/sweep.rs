@@ -16,10 +16,11 @@ use latlab::summary::Summary;
 use latlab::units::{count, parse_size, time};
 use serde::Serialize;
 
+use crate::capacity::closed_loops;
 use crate::options::{parse_cpus, Format, Sweep, Target, What};
 use crate::output;
 use crate::plan::{ns, of_what, open_loop, ready};
-use crate::procedure::{columns, judge, measure_capacity, run_whole, Figures, Spread};
+use crate::procedure::{columns, judge, run_whole, Figures, Spread};
 use crate::progress::step;
 
 /// Labels in a row of the table.
@@ -152,7 +153,7 @@ fn measure(arguments: &Sweep, at: &mut AtValue, repeat: u32, history: &Path) -> 
     let rate = match arguments.load {
         None => arguments.rate,
         Some(load) => {
-            let capacity = measure_capacity(&plan, 1)?;
+            let capacity = closed_loops(&plan, 1)?;
             at.capacity_runs.extend(capacity.runs);
             Some(load * capacity.rps.median)
         }

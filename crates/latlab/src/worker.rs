@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use debox_console::{Allowed, StandardOutput};
 use serde::{Deserialize, Serialize};
 
-use crate::load::{self, Config, Outcome};
+use crate::load::{self, Config, Outcome, SoFar};
 use crate::{rows, sys};
 
 /// A latlab that was killed is gone within so long a time.
@@ -17,7 +17,7 @@ const GONE_MS: i32 = 200;
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Said {
-    Progress { rows: u64, failures: u64 },
+    Progress(SoFar),
     Done(Box<Outcome>),
     Failed(String),
 }
@@ -66,7 +66,5 @@ pub fn work() -> Result<()> {
 fn make_load(config: &Config) -> Result<Outcome> {
     sys::raise_descriptors().context("cannot ask for the number of descriptors")?;
     // Nobody reading is no reason to end.
-    load::run(config, |rows, failures| {
-        drop(say(&Said::Progress { rows, failures }));
-    })
+    load::run(config, |so_far| drop(say(&Said::Progress(so_far))))
 }

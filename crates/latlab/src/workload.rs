@@ -3,7 +3,10 @@
 
 mod access_log;
 mod lists;
+mod shape;
 mod specweb;
+
+use std::rc::Rc;
 
 use anyhow::Result;
 use rand::rngs::Xoshiro256PlusPlus;
@@ -15,6 +18,7 @@ use crate::dynamic::Visitor;
 
 pub use access_log::{read_access_log, replay, Logged, Replay, Skipped};
 pub use lists::{read_sizes, read_urls, ListSource, SizeSource};
+pub use shape::{Header, Method, Shape, LARGEST_BODY};
 pub use specweb::{Mix, SpecwebSource};
 
 /// What a request is for.
@@ -137,9 +141,15 @@ pub enum Spec {
     },
 }
 
+/// Longer bodies are sent apart from the head, instead of being copied behind it.
+const COPIED_BODY: usize = 64 << 10;
+
 /// A source of requests.
 pub struct Workload {
     source: Source,
+    shape: Shape,
+    /// Of the shape, if it is sent apart.
+    body: Rc<[u8]>,
     random: Xoshiro256PlusPlus,
     checked_share: f64,
 }
@@ -175,9 +185,28 @@ impl Workload {
         };
         Ok(Workload {
             source,
+            shape: Shape::default(),
+            body: Rc::new([]),
             random: Xoshiro256PlusPlus::seed_from_u64(mix(seed ^ (u64::from(process) << 48))),
             checked_share,
         })
+    }
+
+    /// With requests of another shape.
+    pub fn shaped(self, shape: Shape) -> Workload {
+        let apart = |body: &Vec<u8>| body.len() > COPIED_BODY;
+        Workload {
+            body: match shape.body.as_ref().is_some_and(apart) {
+                true => shape.shared_body(),
+                false => Rc::new([]),
+            },
+            shape,
+            ..self
+        }
+    }
+
+    pub fn shape(&self) -> &Shape {
+        &self.shape
     }
 
     pub fn draw(&mut self) -> Request {
@@ -200,32 +229,56 @@ impl Workload {
         }
     }
 
-    /// The bytes to send.
-    pub fn render(&self, request: &Request, host: &str, last: bool, out: &mut Vec<u8>) {
+    /// The bytes to send; returns those that come behind them.
+    pub fn render(&self, request: &Request, host: &str, last: bool, out: &mut Vec<u8>) -> Rc<[u8]> {
+        let shape = &self.shape;
         let path = self.path(request.path);
         let form = match request.kind {
             Kind::Post => Some(request.visitor.form()),
             _ => None,
         };
-        let method = if form.is_some() { "POST" } else { "GET" };
-        for part in [method, " ", &path, " HTTP/1.1\r\nHost: ", host, "\r\n"] {
-            out.extend_from_slice(part.as_bytes());
+        let method = match form {
+            Some(_) => "POST",
+            None => shape.method(),
+        };
+        let mut put = |parts: &[&str]| {
+            for part in parts {
+                out.extend_from_slice(part.as_bytes());
+            }
+        };
+        put(&[method, " ", &path, " HTTP/1.1\r\n"]);
+        if !shape.has("host") {
+            put(&["Host: ", host, "\r\n"]);
         }
-        out.extend_from_slice(b"User-Agent: latlab\r\n");
+        if !shape.has("user-agent") {
+            put(&["User-Agent: latlab\r\n"]);
+        }
+        for header in &shape.headers {
+            put(&[&header.name, ": ", &header.value, "\r\n"]);
+        }
         if request.kind == Kind::Ad {
-            let cookie = request.visitor.cookie();
-            out.extend_from_slice(format!("Cookie: {cookie}\r\n").as_bytes());
+            put(&["Cookie: ", &request.visitor.cookie(), "\r\n"]);
         }
-        if last {
-            out.extend_from_slice(b"Connection: close\r\n");
+        if last && !shape.has("connection") {
+            put(&["Connection: close\r\n"]);
         }
-        if let Some(form) = form {
-            let length = form.len();
-            out.extend_from_slice(b"Content-Type: application/x-www-form-urlencoded\r\n");
-            out.extend_from_slice(format!("Content-Length: {length}\r\n\r\n{form}").as_bytes());
-        } else {
-            out.extend_from_slice(b"\r\n");
+        if form.is_some() && !shape.has("content-type") {
+            put(&["Content-Type: application/x-www-form-urlencoded\r\n"]);
         }
+        let body = form
+            .as_ref()
+            .map(String::as_bytes)
+            .or(shape.body.as_deref());
+        if let Some(body) = body {
+            put(&["Content-Length: ", &body.len().to_string(), "\r\n"]);
+        }
+        put(&["\r\n"]);
+        match body {
+            Some(_) if !self.body.is_empty() => return Rc::clone(&self.body),
+            Some(body) => out.extend_from_slice(body),
+            None => {}
+        }
+        Rc::new([])
     }
 
     /// What the body must be; none if nobody knows.
@@ -272,5 +325,57 @@ mod tests {
         }
         whole.push(b'!');
         assert!(!expected.matches(0, &whole));
+    }
+
+    fn rendered(shape: Shape, last: bool) -> String {
+        let spec = Spec::List {
+            paths: vec!["/a".to_string()],
+            log: false,
+        };
+        let mut workload = Workload::new(&spec, 1, 0.0, 0, 1).unwrap().shaped(shape);
+        let request = workload.draw();
+        let mut out = Vec::new();
+        let behind = workload.render(&request, "h:1", last, &mut out);
+        out.extend_from_slice(&behind);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn requests_have_the_shape_that_was_asked_for() {
+        assert_eq!(
+            rendered(Shape::default(), true),
+            "GET /a HTTP/1.1\r\nHost: h:1\r\nUser-Agent: latlab\r\nConnection: close\r\n\r\n"
+        );
+        let headers = [
+            "host: x",
+            "Accept: a",
+            "Accept: b",
+            "CONNECTION: keep-alive",
+        ];
+        let shape = Shape {
+            method: Some(Method::parse("PATCH").unwrap()),
+            headers: headers.map(|text| Header::parse(text).unwrap()).to_vec(),
+            body: Some(b"a=1".to_vec()),
+        };
+        assert_eq!(
+            rendered(shape, true),
+            "PATCH /a HTTP/1.1\r\nUser-Agent: latlab\r\nhost: x\r\nAccept: a\r\nAccept: b\r\n\
+            CONNECTION: keep-alive\r\nContent-Length: 3\r\n\r\na=1"
+        );
+        let large = Shape {
+            body: Some(vec![b'x'; COPIED_BODY + 1]),
+            ..Shape::default()
+        };
+        let sent = rendered(large, false);
+        assert!(sent.contains("\r\nContent-Length: 65537\r\n\r\nxx"));
+        assert_eq!(
+            sent.split_once("\r\n\r\n").unwrap().1.len(),
+            COPIED_BODY + 1
+        );
+        let empty = Shape {
+            body: Some(Vec::new()),
+            ..Shape::default()
+        };
+        assert!(rendered(empty, false).contains("\r\nContent-Length: 0\r\n\r\n"));
     }
 }

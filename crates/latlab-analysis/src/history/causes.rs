@@ -1,4 +1,4 @@
-//! The causes of slow requests: what the server's threads waited for while those were on their way.
+//! The causes of slow requests: what the server's threads waited for, and computed, while those were on their way.
 //!
 //! Which thread serves a request is not known from outside. So the slow requests are put beside
 //! intervals that are as long, at any time of the run: what blocks threads all the time, blocks them in
@@ -25,6 +25,11 @@ const CAUSES_MAX: usize = 20;
 const THINGS_MAX: usize = 256;
 /// What stands for a wait that the scheduler makes.
 const FOR_CPU: &str = "a CPU";
+/// What stands for time on a CPU, and its number.
+const COMPUTING_TEXT: &str = "computing";
+const COMPUTING: Name = NONE - 1;
+/// Time between calls, which has no call's name.
+const BETWEEN_CALLS: &str = "(user)";
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Causes {
@@ -37,6 +42,9 @@ pub struct Causes {
     /// Slow requests that are not all in the time that was recorded.
     pub outside: u64,
     pub causes: Vec<Cause>,
+    /// Which part of the time of a slow request those explain together that explain a tenth or more: so much longer
+    /// was any thread in one of them than at any time.
+    pub explained: f64,
     /// More kinds of waits.
     pub left_out: u64,
     /// Sleeps for which there was no room.
@@ -74,6 +82,8 @@ pub struct Cause {
     pub anytime_ns: f64,
     /// Longer in a slow request than at any time.
     pub excess_ns: f64,
+    /// Which part of the time of a slow request that is.
+    pub explains: f64,
     /// The longest in one request.
     pub longest_ns: u64,
     /// What was mostly waited for, and who mostly held it.
@@ -87,6 +97,18 @@ pub struct Cause {
 /// Less of the time than this explains nothing.
 const EXPLAINS: f64 = 0.1;
 
+impl Cause {
+    /// Whether it is no wait, but time on a CPU.
+    pub fn is_computing(&self) -> bool {
+        self.label == COMPUTING_TEXT && self.class == "cpu"
+    }
+
+    /// Whether others had the CPU.
+    pub fn waits_for_cpu(&self) -> bool {
+        self.label == FOR_CPU && self.class == "cpu"
+    }
+}
+
 impl Causes {
     /// Those that slow requests saw so much more than any time that it explains them, as they are listed.
     pub fn explaining(&self) -> impl Iterator<Item = &Cause> {
@@ -94,6 +116,17 @@ impl Causes {
         self.causes
             .iter()
             .filter(move |cause| cause.excess_ns >= least)
+    }
+
+    /// What those explain together, as a sentence.
+    pub fn explained_words(&self) -> String {
+        match self.explaining().next() {
+            None => "None of them explains a tenth or more of the time of slow requests.".to_string(),
+            Some(_) => format!(
+                "Those that explain a tenth or more explain {:.0} % of the time of slow requests together.",
+                100.0 * self.explained
+            ),
+        }
     }
 
     /// The one of them that explains most.
@@ -120,7 +153,7 @@ impl Causes {
 struct Kind {
     comm: Name,
     call: Name,
-    /// `NONE`: the thread waits for a CPU.
+    /// `NONE`: the thread waits for a CPU. `COMPUTING`: it has one.
     label: Name,
     class: Name,
 }
@@ -192,6 +225,8 @@ pub struct CauseCollector {
     kinds: FxHashMap<Kind, Waits>,
     /// Threads that are event loops.
     loops: FxHashSet<u32>,
+    /// When the last row of each thread ended, and which it was.
+    last: FxHashMap<u32, (i64, u64)>,
     sleeps: usize,
     sleeps_left_out: u64,
 }
@@ -290,6 +325,7 @@ impl CauseCollector {
             outside,
             kinds: FxHashMap::default(),
             loops: FxHashSet::default(),
+            last: FxHashMap::default(),
             sleeps: 0,
             sleeps_left_out: 0,
         })
@@ -299,6 +335,7 @@ impl CauseCollector {
         if row.is_loop {
             self.loops.insert(row.tid);
         }
+        self.compute(row, sleeps);
         for sleep in sleeps {
             let woken = sleep.begin.saturating_add(sleep.blocked);
             let kind = Kind {
@@ -323,6 +360,44 @@ impl CauseCollector {
                     None,
                 );
             }
+        }
+    }
+
+    /// Between two calls of a thread without a row there is nothing but time on a CPU. In a row it is what is
+    /// neither asleep nor waiting; of what was pushed off the CPU there it is not known when, so that it is taken
+    /// to be at the end.
+    fn compute(&mut self, row: &Row, sleeps: &[Sleep]) {
+        let computing = Kind {
+            comm: row.comm,
+            call: if row.is_user { NONE } else { row.call },
+            label: COMPUTING,
+            class: NONE,
+        };
+        let last = self.last.insert(row.tid, (row.end, row.ordinal));
+        // Where a row is missing, it is not known what there was.
+        if let Some((end, _)) = last.filter(|last| row.ordinal.wrapping_sub(last.1) <= 1) {
+            let between = Kind {
+                call: NONE,
+                ..computing
+            };
+            self.wait(between, row.tid, (end, row.begin), None);
+        }
+        if row.sleeps_left_out > 0 {
+            return;
+        }
+        let mut left = row.cpu;
+        let mut at = row.begin;
+        let ends = sleeps.iter().map(|sleep| {
+            let over = sleep.begin.saturating_add(sleep.blocked);
+            (sleep.begin, over.saturating_add(sleep.runqueue))
+        });
+        for (end, next) in ends.chain([(row.end, row.end)]) {
+            let length = end.saturating_sub(at).clamp(0, left.max(0));
+            if length > 0 {
+                self.wait(computing, row.tid, (at, at + length), None);
+            }
+            left -= length;
+            at = at.max(next);
         }
     }
 
@@ -363,7 +438,8 @@ impl CauseCollector {
         );
         let is_timer = |kind: &Kind| names.text(kind.class) == "idle";
         let blocked = self.kinds.iter();
-        let blocked = blocked.filter(|(kind, _)| kind.label != NONE && !is_timer(kind));
+        let is_blocked = |kind: &Kind| ![NONE, COMPUTING].contains(&kind.label) && !is_timer(kind);
+        let blocked = blocked.filter(|(kind, _)| is_blocked(kind));
         let blocked = blocked.flat_map(|(_, waits)| waits.by_thread.values().flatten().copied());
         let any = Timeline::new(blocked.collect());
         let within = |spans: &[Span], n: f64| {
@@ -375,7 +451,10 @@ impl CauseCollector {
         };
         self.slow_requests.blocked_ns = within(&self.slow, n.0);
         self.ordinary_requests.blocked_ns = within(&self.ordinary, n.1);
+        let mean_ns = self.slow_requests.mean_ns.max(1.0);
         let mut causes: Vec<(Kind, Cause)> = Vec::new();
+        // What the explaining ones take, of all threads.
+        let mut explaining: Vec<(i64, i64)> = Vec::new();
         for (kind, waits) in std::mem::take(&mut self.kinds) {
             let threads = waits.by_thread.len() as u64;
             let is_loop = waits.by_thread.keys().any(|tid| self.loops.contains(tid));
@@ -422,8 +501,11 @@ impl CauseCollector {
             };
             let cause = Cause {
                 comm: text(kind.comm, ""),
-                call: text(kind.call, ""),
-                label: text(kind.label, FOR_CPU),
+                call: text(kind.call, BETWEEN_CALLS),
+                label: match kind.label {
+                    COMPUTING => COMPUTING_TEXT.to_string(),
+                    label => text(label, FOR_CPU),
+                },
                 class: text(kind.class, "cpu"),
                 threads,
                 requests,
@@ -432,6 +514,7 @@ impl CauseCollector {
                 ordinary_ns,
                 anytime_ns,
                 excess_ns: slow_ns - anytime_ns,
+                explains: ((slow_ns - anytime_ns) / mean_ns).clamp(0.0, 1.0),
                 longest_ns: of_slow.iter().copied().max().unwrap_or(0),
                 is_loop,
                 resource: most(&waits.resources),
@@ -441,14 +524,28 @@ impl CauseCollector {
                 }),
             };
             // Threads that sleep for a time of their own are no cause; one that does so for a request is.
-            let explains = cause.excess_ns >= EXPLAINS * self.slow_requests.mean_ns.max(1.0);
-            if explains || !is_timer(&kind) {
+            // So it is with threads that compute.
+            let explains = cause.excess_ns >= EXPLAINS * mean_ns;
+            if explains {
+                let intervals = timelines.iter().flat_map(|timeline| &timeline.intervals);
+                explaining.extend(intervals);
+            }
+            if explains || !(is_timer(&kind) || kind.label == COMPUTING) {
                 causes.push((kind, cause));
             }
         }
         causes.sort_by(|(a_kind, a), (b_kind, b)| {
             b.excess_ns.total_cmp(&a.excess_ns).then(a_kind.cmp(b_kind))
         });
+        let explaining = Timeline::new(explaining);
+        let of_all = |spans: &[Span]| {
+            let sum: f64 = spans
+                .iter()
+                .map(|span| explaining.overlap(*span) as f64)
+                .sum();
+            sum / spans.len().max(1) as f64
+        };
+        let explained = (of_all(&self.slow) - of_all(&self.anytime)) / mean_ns;
         let left_out = causes.len().saturating_sub(CAUSES_MAX) as u64;
         causes.truncate(CAUSES_MAX);
         Causes {
@@ -458,6 +555,7 @@ impl CauseCollector {
             looked_at: self.slow.len() as u64,
             outside: self.outside,
             causes: causes.into_iter().map(|(_, cause)| cause).collect(),
+            explained: explained.clamp(0.0, 1.0),
             left_out,
             sleeps_left_out: self.sleeps_left_out,
         }

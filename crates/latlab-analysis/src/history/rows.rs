@@ -18,8 +18,10 @@ const COLUMNS: &[&str] = &[
     "tid",
     "comm",
     "call",
+    "ordinal",
     "ret",
     "wall_ns",
+    "cpu_ns",
     "restarted",
     "sleeps.begin_ns",
     "sleeps.blocked_ns",
@@ -67,6 +69,11 @@ pub struct Row {
     pub tid: u32,
     pub comm: Name,
     pub call: Name,
+    /// Time between calls.
+    pub is_user: bool,
+    /// Which of its thread's calls it is, or comes next.
+    pub ordinal: u64,
+    pub cpu: i64,
     pub ret: i64,
     /// A piece of a call that goes on.
     pub restarted: bool,
@@ -184,6 +191,7 @@ pub fn walk(
     see: &mut dyn FnMut(&Row, &[Sleep]),
 ) -> Result<()> {
     let idle = (names.number("idle"), names.number("timer"));
+    let user = names.number("(user)");
     let events: Vec<Name> = EVENT_CALLS.iter().map(|call| names.number(call)).collect();
     for batch in history.batches(COLUMNS) {
         let (file, batch) = batch?;
@@ -191,7 +199,7 @@ pub fn walk(
             &batch,
             file.meta.realtime_offset_ns,
             names,
-            (idle, &events),
+            (idle, user, &events),
             see,
         )
         .with_context(|| format!("cannot read {}", file.path.display()))?;
@@ -203,7 +211,7 @@ fn one(
     batch: &RecordBatch,
     offset: i64,
     names: &mut Names,
-    ((idle, timer), events): ((Name, Name), &[Name]),
+    ((idle, timer), user, events): ((Name, Name), Name, &[Name]),
     see: &mut dyn FnMut(&Row, &[Sleep]),
 ) -> Result<()> {
     let column = |name: &str| batch.column_by_name(name);
@@ -211,6 +219,8 @@ fn one(
     let walls = numbers::<UInt64Type>(column("wall_ns"))?;
     let tids = numbers::<UInt32Type>(column("tid"))?;
     let rets = numbers::<Int64Type>(column("ret"))?;
+    let ordinals = numbers::<UInt64Type>(column("ordinal"))?;
+    let cpus = numbers::<UInt64Type>(column("cpu_ns"))?;
     let left_out = numbers::<UInt32Type>(column("sleeps_left_out"))?;
     let restarted = column("restarted").and_then(|column| column.as_boolean_opt());
     let restarted = restarted.context("the column restarted is of another type")?;
@@ -256,6 +266,9 @@ fn one(
             tid: tids.value(row),
             comm: comms.get(row),
             call,
+            is_user: call == user,
+            ordinal: ordinals.value(row),
+            cpu: signed(cpus.value(row)),
             ret: rets.value(row),
             restarted: restarted.value(row),
             sleeps_left_out: left_out.value(row),

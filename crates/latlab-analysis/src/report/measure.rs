@@ -2,6 +2,7 @@
 
 use anyhow::{ensure, Result};
 
+use super::over_time::over_time;
 use super::steps::steps;
 use super::{Bounds, Corrected, Intervals, Inversion, Number, RunReport};
 use crate::deciles::{deciles, series};
@@ -146,6 +147,7 @@ pub fn measure(run: &Run, settings: &Settings) -> Result<Measured> {
         series,
         deciles,
         cdf: stats::cdf(&sorted, unit),
+        over_time: over_time(run, &scored),
         lateness: meta.and_then(|meta| meta.lateness),
         generator_cpu: meta.and_then(|meta| meta.generator_cpu),
         server: None,

@@ -162,6 +162,83 @@ fn the_cold_file_is_the_cause_and_not_the_lock() {
         finding.contains("server waited for page read (/srv/cold) in openat"),
         "{finding}"
     );
+    // 4.5 of 4.65 ms on average, of which such a wait is 0.13 ms at any time.
+    assert!(
+        finding.ends_with("That explains 94 % of their time."),
+        "{finding}"
+    );
+    assert!(
+        !found["findings"].to_string().contains("is not explained"),
+        "{finding}"
+    );
+}
+
+/// Of the slow requests' 5.1 ms the server sleeps 1 ms on the disk, and computes between two calls; the rest is in
+/// no row.
+#[test]
+fn computing_between_calls_is_a_cause_and_what_is_not_explained_is_told() {
+    for computing in [3_500_000, 800_000] {
+        let place = Place::new();
+        let (mut rows, mut calls) = (Vec::new(), Vec::new());
+        let mut free = RUN_BEGIN;
+        for number in 0..4000u64 {
+            let sent = RUN_BEGIN + number * 10_000_000 + 100;
+            let is_slow = number % 200 == 100;
+            let idle = sleep(free, sent - free, "epoll", "idle");
+            calls.push(call(100, "epoll_wait", free, sent, 1, vec![idle]));
+            free = sent;
+            if is_slow {
+                let read = sleep(sent, 1_000_000, "page read", "disk");
+                calls.push(call(100, "openat", sent, sent + 1_000_000, 7, vec![read]));
+                free += 1_000_000 + computing;
+            }
+            calls.push(call(100, "writev", free, free + 50_000, 7, Vec::new()));
+            free += 50_000;
+            let took = if is_slow { 5_100_000 } else { 200_000 };
+            rows.push(Row::new((sent - RUN_BEGIN) as i64, took, 100));
+        }
+        for (call, ordinal) in calls.iter_mut().zip(1..) {
+            call.ordinal = ordinal;
+        }
+        let (requests, server) = (place.path("requests.parquet"), place.path("server.parquet"));
+        parquet(&requests, &meta(json!({})), &rows);
+        history(&server, "here", None, &calls);
+        let server = server.to_str().expect("a name");
+        let found = json(&requests, &["--history", server, "--slow", "99.5"]);
+        let causes = &found["server"]["causes"];
+        let all = causes["causes"].as_array().expect("causes");
+        let its = all.iter().find(|cause| cause["label"] == "computing");
+        let its = its.unwrap_or_else(|| panic!("{all:#?}"));
+        assert_eq!(
+            (&its["call"], &its["comm"]),
+            (&json!("(user)"), &json!("server"))
+        );
+        let slow = its["slow_ns"].as_f64().expect("ns");
+        assert!((slow - computing as f64).abs() < 100_000.0, "{slow}");
+        let explains = its["explains"].as_f64().expect("a part");
+        assert!(
+            (explains - computing as f64 / 5.1e6).abs() < 0.03,
+            "{explains}"
+        );
+        // Both together.
+        let explained = causes["explained"].as_f64().expect("a part");
+        assert!(
+            (explained - (1e6 + computing as f64) / 5.1e6).abs() < 0.05,
+            "{explained}"
+        );
+        let findings = found["findings"].to_string();
+        assert!(
+            findings.contains("server was computing between calls"),
+            "{findings}"
+        );
+        assert_eq!(findings.matches("That explains").count(), 2, "{findings}");
+        let is_little = explained < 0.8;
+        assert_eq!(
+            findings.contains("is not explained"),
+            is_little,
+            "{findings}"
+        );
+    }
 }
 
 #[test]

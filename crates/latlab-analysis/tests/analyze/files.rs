@@ -96,6 +96,8 @@ pub fn parquet(path: &Path, meta: &Value, rows: &[Row]) {
         Arc::new(UInt16Array::from_iter_values(
             rows.iter().map(|row| row.local_port),
         )),
+        Arc::new(Int64Array::from_iter(rows.iter().map(|_| Some(1000)))),
+        Arc::new(Int64Array::from_iter(rows.iter().map(|_| None::<i64>))),
     ];
     let batch = RecordBatch::try_new(schema(), columns).expect("columns of the schema");
     let properties = WriterProperties::builder()

@@ -1,8 +1,9 @@
 //! One connection to the server, and the request that is on it.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::rc::Rc;
 
+use super::transport::Transport;
 use crate::reply::Reply;
 use crate::rows::Failure;
 use crate::sys;
@@ -24,14 +25,27 @@ pub struct Job {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
     Connecting,
+    /// Connected, in the handshake of TLS.
+    Securing,
     Busy,
     Idle,
     /// Has done what it had to do; the server is to end it, so that the port is not kept here.
     Ending,
 }
 
+/// How long it took until a connection could be used.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Opening {
+    pub begun_ns: i64,
+    /// How long connecting took, and then the handshake of TLS.
+    pub connect_ns: Option<i64>,
+    pub tls_ns: Option<i64>,
+}
+
 pub struct Connection {
-    pub socket: OwnedFd,
+    pub transport: Transport,
+    /// Until its first request is a row.
+    pub opening: Option<Opening>,
     pub number: u32,
     pub local_port: u16,
     pub phase: Phase,
@@ -41,6 +55,8 @@ pub struct Connection {
     /// Whether the request says that it is the connection's last.
     pub last: bool,
     out: Vec<u8>,
+    /// Comes behind that.
+    body: Rc<[u8]>,
     sent: usize,
     pub reply: Reply,
     pub expected: Option<Expected>,
@@ -67,9 +83,13 @@ const COPIED: u64 = 32 << 10;
 const DISCARDED_AT_ONCE: u64 = 1 << 20;
 
 impl Connection {
-    pub fn new(socket: OwnedFd, number: u32) -> Connection {
+    pub fn new(transport: Transport, number: u32, now: i64) -> Connection {
         Connection {
-            socket,
+            transport,
+            opening: Some(Opening {
+                begun_ns: now,
+                ..Opening::default()
+            }),
             number,
             local_port: 0,
             phase: Phase::Connecting,
@@ -77,6 +97,7 @@ impl Connection {
             served: 0,
             last: false,
             out: Vec::new(),
+            body: Rc::new([]),
             sent: 0,
             reply: Reply::default(),
             expected: None,
@@ -84,50 +105,69 @@ impl Connection {
         }
     }
 
-    /// Takes a request; `render` writes its bytes.
+    /// Takes a request: `render` writes its bytes, and returns what else comes behind them. `bodiless`: its reply
+    /// has no body.
     pub fn take(
         &mut self,
         job: Job,
         expected: Option<Expected>,
-        render: impl FnOnce(&mut Vec<u8>),
+        bodiless: bool,
+        render: impl FnOnce(&mut Vec<u8>) -> Rc<[u8]>,
     ) {
         self.job = Some(job);
         self.expected = expected;
         self.differs = false;
-        self.reply.reset();
+        self.reply.reset(bodiless);
         self.out.clear();
         self.sent = 0;
-        render(&mut self.out);
+        self.body = render(&mut self.out);
     }
 
     /// Sends what is left of the request.
     pub fn send(&mut self) -> Result<(), Failure> {
-        while self.sent < self.out.len() {
-            match sys::send(&self.socket, &self.out[self.sent..]) {
+        match self.send_all() {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+            // The server may have answered before it ended the connection: reading tells.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            Err(error) => Err(failure(&error)),
+            Ok(()) => Ok(()),
+        }
+    }
+
+    fn send_all(&mut self) -> io::Result<()> {
+        loop {
+            let unsent = match self.sent.checked_sub(self.out.len()) {
+                None => &self.out[self.sent..],
+                Some(of_body) => &self.body[of_body..],
+            };
+            if unsent.is_empty() {
+                return self.transport.flush();
+            }
+            match self.transport.send(unsent) {
                 Ok(length) => self.sent += length,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // The server may have answered before it ended the connection: reading tells.
-                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
-                Err(error) => return Err(failure(&error)),
+                Err(error) => return Err(error),
             }
         }
-        Ok(())
     }
 
     /// Reads what is there. `at_end`: the server has ended its side, so that reading goes on to the end.
     pub fn receive(&mut self, buffer: &mut [u8], at_end: bool, now: impl Fn() -> i64) -> Progress {
         loop {
             let plain = self.reply.plain_bytes();
-            let unseen = self.expected.is_none() && plain > 2 * COPIED;
-            let result = match unseen {
-                true => {
+            let unchecked = self.expected.is_none() && plain > 2 * COPIED;
+            let unseen = self.transport.plain().filter(|_| unchecked);
+            let (result, unseen) = match unseen {
+                Some(socket) => {
                     let length = (plain - COPIED).min(DISCARDED_AT_ONCE) as usize;
-                    sys::discard(&self.socket, length)
+                    (sys::discard(socket, length), true)
                 }
-                false => sys::receive(&self.socket, buffer),
+                None => (self.transport.receive(buffer), false),
             };
             let length = match result {
+                Ok(0) if self.reply.ends_with_connection() && self.transport.is_truncated() => {
+                    return Progress::Failed(Failure::Short)
+                }
                 Ok(0) => return Progress::Ended,
                 Ok(length) => length,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -156,7 +196,9 @@ impl Connection {
                         surplus: used < length,
                     }
                 }
-                Ok(_) if length < buffer.len() && !at_end => return Progress::Waiting,
+                Ok(_) if length < buffer.len() && !at_end && self.transport.plain().is_some() => {
+                    return Progress::Waiting
+                }
                 Ok(_) => {}
             }
         }
@@ -166,6 +208,7 @@ impl Connection {
 /// What an error of a socket is called.
 pub fn failure(error: &io::Error) -> Failure {
     match error.raw_os_error() {
+        None if error.kind() == io::ErrorKind::InvalidData => Failure::Tls,
         Some(libc::ECONNREFUSED) => Failure::Refused,
         Some(libc::ECONNRESET | libc::EPIPE | libc::ECONNABORTED) => Failure::Reset,
         Some(libc::ETIMEDOUT) => Failure::Timeout,

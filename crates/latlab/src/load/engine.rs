@@ -11,7 +11,9 @@ use anyhow::{Context, Result};
 use super::arrivals::{Arrivals, Rates};
 use super::connection::{failure, Connection, Job, Phase, Progress};
 use super::in_flight::Counter;
-use super::{Config, Delays, Mode, Outcome};
+use super::live::Watch;
+use super::transport::{Security, Transport};
+use super::{Config, Delays, Mode, Outcome, SoFar};
 use crate::rows::{Row, Spool};
 use crate::signals;
 use crate::sys::{self, Epoll, Event};
@@ -42,8 +44,8 @@ fn stop_on_signals() {
     }
 }
 
-/// Makes the load; `progress` gets requests and failures so far, now and then.
-pub fn run(config: &Config, progress: impl FnMut(u64, u64)) -> Result<Outcome> {
+/// Makes the load; `progress` gets how far it is, now and then.
+pub fn run(config: &Config, progress: impl FnMut(SoFar)) -> Result<Outcome> {
     stop_on_signals();
     sys::wake_exactly();
     let mut engine = Engine::new(config)?;
@@ -66,6 +68,8 @@ fn runqueue_ns() -> i64 {
 struct Engine<'a> {
     config: &'a Config,
     workload: Workload,
+    security: Option<Security>,
+    watch: Option<Watch>,
     epoll: Epoll,
     spool: Spool,
     outcome: Outcome,
@@ -101,15 +105,24 @@ impl<'a> Engine<'a> {
     fn new(config: &'a Config) -> Result<Engine<'a>> {
         let spool = Spool::create(&config.spool)
             .with_context(|| format!("cannot write {}", config.spool.display()))?;
+        let workload = Workload::new(
+            &config.spec,
+            config.seed,
+            config.checked_share,
+            config.process,
+            config.processes,
+        )?;
+        let security = config.tls.as_ref().map(|tls| {
+            anyhow::Ok(Security {
+                client: tls.client()?,
+                name: tls.server_name()?,
+            })
+        });
         let mut engine = Engine {
             config,
-            workload: Workload::new(
-                &config.spec,
-                config.seed,
-                config.checked_share,
-                config.process,
-                config.processes,
-            )?,
+            workload: workload.shaped(config.shape.clone()),
+            security: security.transpose()?,
+            watch: config.watched.then(|| Watch::new(0)),
             epoll: Epoll::new().context("cannot make an epoll descriptor")?,
             spool,
             outcome: Outcome::default(),
@@ -160,7 +173,7 @@ impl<'a> Engine<'a> {
         sys::now_ns() - self.config.start_at_ns
     }
 
-    fn run(&mut self, mut progress: impl FnMut(u64, u64)) -> Result<()> {
+    fn run(&mut self, mut progress: impl FnMut(SoFar)) -> Result<()> {
         let mut events = vec![Event { events: 0, u64: 0 }; 512];
         let mut buffer = vec![0; BUFFER];
         let mut drained_by = i64::MAX;
@@ -185,7 +198,11 @@ impl<'a> Engine<'a> {
                 return Ok(());
             }
             if now >= next_progress {
-                progress(self.outcome.rows, self.outcome.failures);
+                progress(SoFar {
+                    rows: self.outcome.rows,
+                    failures: self.outcome.failures,
+                    recent: self.watch.as_mut().map(|watch| watch.take(now)),
+                });
                 next_progress = now + PROGRESS_NS;
             }
             self.start_due();
@@ -338,11 +355,14 @@ impl<'a> Engine<'a> {
             self.connections.len() - 1
         });
         let token = token(index, number);
-        let opened = sys::connect(&self.config.address)
-            .and_then(|socket| self.epoll.add(&socket, token).map(|()| socket));
+        let opened = sys::connect(&self.config.address).and_then(|socket| {
+            self.epoll.add(&socket, token)?;
+            Transport::new(socket, self.security.as_ref())
+        });
         match opened {
-            Ok(socket) => {
-                self.connections[index] = Some(Box::new(Connection::new(socket, number)));
+            Ok(transport) => {
+                let connection = Connection::new(transport, number, now);
+                self.connections[index] = Some(Box::new(connection));
                 self.live += 1;
                 self.outcome.opened += 1;
                 if let Some(its) = self.clients.get_mut(job.client as usize) {
@@ -382,8 +402,9 @@ impl<'a> Engine<'a> {
         let last = per_connection.is_some_and(|most| connection.served + 1 >= most);
         connection.last = last;
         let (workload, host) = (&self.workload, &self.config.host);
-        connection.take(job, expected, |out| {
-            workload.render(&job.request, host, last, out);
+        let bodiless = workload.shape().replies_are_bodiless();
+        connection.take(job, expected, bodiless, |out| {
+            workload.render(&job.request, host, last, out)
         });
     }
 
@@ -418,19 +439,25 @@ impl<'a> Engine<'a> {
         let Some(connection) = self.get(token) else {
             return;
         };
+        // What came behind a handshake may have been taken off the socket with it, and no event tells of it.
+        let secured = connection.phase == Phase::Securing;
         if connection.phase == Phase::Connecting {
             if !has(libc::EPOLLOUT) && !ending {
                 return;
             }
-            if let Err(error) = sys::connected(&connection.socket) {
+            if let Err(error) = sys::connected(connection.transport.socket()) {
                 return self.fail(token, failure(&error));
             }
-            connection.local_port = sys::local_port(&connection.socket);
-            connection.phase = Phase::Busy;
-            self.write(token);
-            if !ending && !has(libc::EPOLLIN) {
-                return;
-            }
+            connection.local_port = sys::local_port(connection.transport.socket());
+            connection.phase = Phase::Securing;
+            self.connected(token);
+        }
+        if self
+            .get(token)
+            .is_some_and(|its| its.phase == Phase::Securing)
+            && !self.secure(token)
+        {
+            return;
         }
         let start_at = self.config.start_at_ns;
         let Some(connection) = self.get(token) else {
@@ -443,7 +470,7 @@ impl<'a> Engine<'a> {
                         return self.retry_or_fail(token, failure);
                     }
                 }
-                if has(libc::EPOLLIN) || ending {
+                if has(libc::EPOLLIN) || ending || secured {
                     let now = || sys::now_ns() - start_at;
                     match connection.receive(buffer, ending, now) {
                         Progress::Waiting => {}
@@ -454,7 +481,7 @@ impl<'a> Engine<'a> {
                 }
             }
             Phase::Idle | Phase::Ending if has(libc::EPOLLIN) || ending => {
-                let came = sys::receive(&connection.socket, buffer);
+                let came = connection.transport.receive(buffer);
                 match came {
                     Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
                     Ok(length) if length > 0 => {
@@ -466,5 +493,44 @@ impl<'a> Engine<'a> {
             }
             _ => {}
         }
+    }
+
+    fn connected(&mut self, token: u64) {
+        let now = self.now();
+        if let Some(opening) = self.get(token).and_then(|its| its.opening.as_mut()) {
+            opening.connect_ns = Some(now - opening.begun_ns);
+        }
+    }
+
+    /// Goes on with the handshake of TLS, if there is to be one, and then sends the request; returns whether it
+    /// came so far.
+    fn secure(&mut self, token: u64) -> bool {
+        let Some(connection) = self.get(token) else {
+            return false;
+        };
+        match connection.transport.handshake() {
+            Ok(false) => return false,
+            Ok(true) => connection.phase = Phase::Busy,
+            Err(error) => {
+                self.fail(token, failure(&error));
+                return false;
+            }
+        }
+        if self.security.is_some() {
+            let now = self.now();
+            let unknown = self.outcome.tls.is_none();
+            let Some(connection) = self.get(token) else {
+                return false;
+            };
+            if let Some(opening) = &mut connection.opening {
+                let connected = opening.begun_ns + opening.connect_ns.unwrap_or(0);
+                opening.tls_ns = Some(now - connected);
+            }
+            if unknown {
+                self.outcome.tls = connection.transport.protocol();
+            }
+        }
+        self.write(token);
+        true
     }
 }

@@ -1,12 +1,13 @@
 //! What is asked for, of whom, and under which conditions: the same for all kinds of runs.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
 use latlab::run::Url;
 use latlab::units::{parse_duration, parse_share, parse_size};
+use latlab::workload::{Header, Method};
 
 use super::values::{parse_cpus, parse_parameter};
 
@@ -46,6 +47,24 @@ pub struct What {
     /// With --sizes: the path for a size
     #[arg(long, value_name = "PATH", default_value = "/bytes/{size}")]
     pub size_path: String,
+    /// Method of the requests [default: GET, or POST with --body]
+    #[arg(short = 'X', long, value_name = "METHOD", value_parser = Method::parse)]
+    #[arg(conflicts_with_all = ["files", "log"])]
+    pub method: Option<Method>,
+    /// A header of each request, as in 'Accept: text/html'; may be given several times, and takes the place of
+    /// latlab's own Host or User-Agent
+    #[arg(short = 'H', long, value_name = "HEADER", value_parser = Header::parse)]
+    pub header: Vec<Header>,
+    /// Body of each request: a text, or @FILE
+    #[arg(short = 'b', long, value_name = "BODY", visible_alias = "data")]
+    #[arg(allow_hyphen_values = true, conflicts_with_all = ["files", "log"])]
+    pub body: Option<Body>,
+    /// With https: do not check the server's certificate
+    #[arg(short = 'k', long)]
+    pub insecure: bool,
+    /// With https: trust the authorities in this PEM file, and not those of the system
+    #[arg(long, value_name = "FILE", conflicts_with = "insecure")]
+    pub cacert: Option<PathBuf>,
     /// What the workload follows from
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -67,6 +86,38 @@ pub struct What {
     pub max_lateness: Duration,
     #[command(flatten)]
     pub conditions: Conditions,
+}
+
+/// What requests carry.
+#[derive(Clone)]
+pub enum Body {
+    Text(String),
+    File(PathBuf),
+}
+
+impl From<&str> for Body {
+    fn from(text: &str) -> Body {
+        match text.strip_prefix('@') {
+            Some(path) => Body::File(path.into()),
+            None => Body::Text(text.to_string()),
+        }
+    }
+}
+
+impl Body {
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Body::Text(_) => None,
+            Body::File(path) => Some(path),
+        }
+    }
+
+    pub fn read(&self) -> anyhow::Result<Vec<u8>> {
+        match self {
+            Body::Text(text) => Ok(text.as_bytes().to_vec()),
+            Body::File(path) => debox_files::input::read(path),
+        }
+    }
 }
 
 const STARTED: &str = "For servers that latlab starts";

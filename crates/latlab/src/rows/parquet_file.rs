@@ -40,6 +40,8 @@ struct Columns {
     path: StringDictionaryBuilder<UInt32Type>,
     error: StringDictionaryBuilder<UInt32Type>,
     local_port: UInt16Builder,
+    connect: Int64Builder,
+    tls: Int64Builder,
     rows: usize,
 }
 
@@ -108,6 +110,8 @@ impl ParquetFile {
         let error = row.failure.map(|failure| failure.name());
         columns.error.append_option(error);
         columns.local_port.append_value(row.local_port);
+        columns.connect.append_option(row.connect_ns);
+        columns.tls.append_option(row.tls_ns);
         columns.rows += 1;
         if columns.rows >= GROUP_ROWS {
             self.write_batch()?;
@@ -132,6 +136,8 @@ impl ParquetFile {
             Arc::new(columns.path.finish()),
             Arc::new(columns.error.finish()),
             Arc::new(columns.local_port.finish()),
+            Arc::new(columns.connect.finish()),
+            Arc::new(columns.tls.finish()),
         ];
         let batch = RecordBatch::try_new(schema(), arrays)?;
         self.writer

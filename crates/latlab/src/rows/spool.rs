@@ -8,7 +8,7 @@ use super::{Failure, Row, FAILURES};
 use crate::workload::{Kind, KINDS};
 
 /// The last four are a checksum: a machine that stops can leave blocks of zeroes, which would be a row.
-pub const ROW_BYTES: usize = 69;
+pub const ROW_BYTES: usize = 85;
 const CONTENT_BYTES: usize = ROW_BYTES - 4;
 /// Rows that are written together; it takes some 10 us.
 const TOGETHER: usize = 512;
@@ -123,6 +123,8 @@ fn encode(row: &Row) -> [u8; ROW_BYTES] {
         row.start_ns,
         row.first_byte_ns.unwrap_or(NONE),
         row.end_ns.unwrap_or(NONE),
+        row.connect_ns.unwrap_or(NONE),
+        row.tls_ns.unwrap_or(NONE),
         row.size.map_or(NONE, |size| size as i64),
         row.received as i64,
     ] {
@@ -156,16 +158,18 @@ fn decode(bytes: &[u8; ROW_BYTES]) -> Option<Row> {
         start_ns: long(1),
         first_byte_ns: some(long(2)),
         end_ns: some(long(3)),
-        size: some(long(4)).map(|size| size as u64),
-        received: long(5) as u64,
-        path: word(48),
-        connection: word(52),
-        status: half(56),
-        process: half(58),
-        local_port: half(60),
-        kind: kind(bytes[62])?,
-        class: bytes[63],
-        failure: match bytes[64] {
+        connect_ns: some(long(4)),
+        tls_ns: some(long(5)),
+        size: some(long(6)).map(|size| size as u64),
+        received: long(7) as u64,
+        path: word(64),
+        connection: word(68),
+        status: half(72),
+        process: half(74),
+        local_port: half(76),
+        kind: kind(bytes[78])?,
+        class: bytes[79],
+        failure: match bytes[80] {
             0 => None,
             number => Some(failure(number)?),
         },
@@ -176,7 +180,11 @@ fn decode(bytes: &[u8; ROW_BYTES]) -> Option<Row> {
 /// Whether one can reckon with its numbers.
 fn is_possible(row: &Row) -> bool {
     let times = [row.intended_ns, row.start_ns].into_iter();
-    let mut times = times.chain(row.first_byte_ns).chain(row.end_ns);
+    let mut times = times
+        .chain(row.first_byte_ns)
+        .chain(row.end_ns)
+        .chain(row.connect_ns)
+        .chain(row.tls_ns);
     let possible = |ns: i64| (-LONGEST_NS..=LONGEST_NS).contains(&ns);
     times.all(possible) && row.received <= LARGEST && row.size.is_none_or(|size| size <= LARGEST)
 }
@@ -198,6 +206,7 @@ mod tests {
         fn rows()(
             times in [-LONGEST_NS..=LONGEST_NS, -LONGEST_NS..=LONGEST_NS],
             first_byte_ns: Option<u32>, end_ns: Option<u32>, size: Option<u32>,
+            connect_ns: Option<u32>, tls_ns: Option<u32>,
             received in 0..=LARGEST, numbers: [u32; 2], halves: [u16; 3],
             kind in 0..KINDS.len(), class: u8, failure in prop::option::of(0..FAILURES.len())
         ) -> Row {
@@ -206,6 +215,8 @@ mod tests {
                 start_ns: times[1],
                 first_byte_ns: first_byte_ns.map(i64::from),
                 end_ns: end_ns.map(i64::from),
+                connect_ns: connect_ns.map(i64::from),
+                tls_ns: tls_ns.map(i64::from),
                 size: size.map(u64::from),
                 received,
                 path: numbers[0],

@@ -13,7 +13,7 @@ use crate::fileset::MAX_DIRECTORIES;
 use crate::leftover;
 use crate::workload::Spec;
 
-const SCHEMA: &str = "latlab.spool/1";
+const SCHEMA: &str = "latlab.spool/2";
 const DESCRIPTION: &str = "run.json";
 /// An access log of some ten million requests.
 const DESCRIPTION_BYTES_MAX: u64 = 1 << 30;

@@ -3,12 +3,14 @@
 use std::path::Path;
 
 use anyhow::Result as Done;
-use latlab::units::time;
+use latlab::summary::Summary;
+use latlab::units::{count, time};
 use latlab_analysis::read::{read, Options};
 use latlab_analysis::report::{measure, Report, RunReport, Settings};
 use serde::Serialize;
 
-use crate::procedure::{self, CapacityResult, Spread};
+use crate::capacity::{is_served, kept_up, CapacityResult};
+use crate::procedure::{self, Spread};
 
 /// `latlab.study/1`
 #[derive(Serialize)]
@@ -30,6 +32,25 @@ pub struct Result {
 pub struct Finding {
     pub text: String,
     pub evidence: &'static str,
+    /// How many of the runs that it is made of are not valid.
+    pub not_valid: usize,
+}
+
+/// How many of these runs do not count.
+pub fn not_valid<'a>(runs: impl IntoIterator<Item = &'a Summary>) -> usize {
+    let runs = runs.into_iter();
+    runs.filter(|run| run.refused.is_some()).count()
+}
+
+/// What a sentence about runs begins with: the server, and how many of them do not count.
+fn about<'a>(name: &str, runs: impl IntoIterator<Item = &'a Summary>) -> (String, usize) {
+    let runs: Vec<&Summary> = runs.into_iter().collect();
+    let not_valid = not_valid(runs.iter().copied());
+    let text = match not_valid {
+        0 => name.to_string(),
+        some => format!("{name} (NOT VALID: {some} of {} runs)", runs.len()),
+    };
+    (text, not_valid)
 }
 
 #[derive(Serialize)]
@@ -84,6 +105,8 @@ pub struct Studied {
     pub analysis: Report,
     /// The run that DeBox recorded, with burstiness and causes.
     pub recorded: Option<Report>,
+    /// What latlab measured meanwhile.
+    pub recording: Option<Summary>,
     pub no_reasons: Option<String>,
 }
 
@@ -132,6 +155,12 @@ impl AtLoad {
 }
 
 impl Studied {
+    pub fn all_runs(&self) -> impl Iterator<Item = &Summary> {
+        let of_loads = self.loads.iter().flat_map(|load| &load.at.runs);
+        let all = self.capacity.all_runs().chain(of_loads);
+        all.chain(&self.recording)
+    }
+
     /// The lowest load and the highest that the server can serve.
     pub fn ends(&self) -> Option<(&AtLoad, &AtLoad)> {
         let served = || self.loads.iter().filter(|load| load.at.load < 1.0);
@@ -147,7 +176,7 @@ impl Studied {
     pub fn reason(&self) -> Option<String> {
         let causes = self.recorded_run()?.server.as_ref()?.causes.as_ref()?;
         // That threads wait for a CPU is the machine's doing, unless nothing else is found.
-        let explaining = causes.explaining().filter(|cause| cause.class != "cpu");
+        let explaining = causes.explaining().filter(|cause| !cause.waits_for_cpu());
         let most = explaining.max_by(|a, b| a.excess_ns.total_cmp(&b.excess_ns));
         let most = most.or_else(|| causes.most_excess());
         let (cause, beside) = match (most, causes.of_all()) {
@@ -155,7 +184,16 @@ impl Studied {
             (None, Some(cause)) => (cause, ", in all requests"),
             (None, None) => return None,
         };
-        Some(format!("{} in {}{beside}", cause.label, cause.call))
+        // Without it, it may be taken for more than it is.
+        let explains = match beside {
+            "" => format!(", explains {:.0} %", 100.0 * cause.explains),
+            _ => String::new(),
+        };
+        let place = match cause.call.as_str() {
+            "(user)" => "between calls".to_string(),
+            call => format!("in {call}"),
+        };
+        Some(format!("{} {place}{beside}{explains}", cause.label))
     }
 }
 
@@ -167,14 +205,17 @@ impl Result {
             caveats.push("The study was interrupted: it is of the runs until then.".to_string());
         }
         for server in &servers {
+            contradictions(server, &mut findings);
             grows(server, &mut findings);
             beyond(server, &mut findings);
             let found = server.recorded.iter().flat_map(|report| &report.findings);
             let shown = ["causes", "burstiness"];
+            let (about, not_valid) = about(&server.name, &server.recording);
             for one in found.filter(|one| shown.contains(&one.evidence)) {
                 findings.push(Finding {
-                    text: format!("{}, recorded: {}", server.name, one.text),
+                    text: format!("{about}, recorded: {}", one.text),
                     evidence: one.evidence,
+                    not_valid,
                 });
             }
             uncertain(server, &mut caveats);
@@ -208,9 +249,9 @@ fn grows(server: &Studied, findings: &mut Vec<Finding>) {
             after[at] / before[at].max(1.0)
         )
     };
+    let (about, not_valid) = about(&server.name, first.at.runs.iter().chain(&last.at.runs));
     let mut text = format!(
-        "{}, from load {} to {}: {}, {} and {}",
-        server.name,
+        "{about}, from load {} to {}: {}, {} and {}",
         first.at.load,
         last.at.load,
         change("median", 0),
@@ -230,7 +271,44 @@ fn grows(server: &Studied, findings: &mut Vec<Finding>) {
     findings.push(Finding {
         text,
         evidence: "loads",
+        not_valid,
     });
+}
+
+/// The capacity says which loads are served: what the runs at those loads have to agree with.
+fn contradictions(server: &Studied, findings: &mut Vec<Finding>) {
+    let interval = server.capacity.interval;
+    for load in &server.loads {
+        let runs: Vec<&Summary> = load.at.runs.iter().collect();
+        if runs.is_empty() {
+            continue;
+        }
+        let offered = load.at.offered_rps;
+        let served = runs.iter().filter(|run| is_served(run)).count();
+        let too_much = interval.not_served_rps.is_some_and(|not| offered >= not);
+        let little = interval.served_rps.is_some_and(|served| offered <= served);
+        let why = match (too_much, little) {
+            (true, _) if 2 * served > runs.len() => "it kept up",
+            (_, true) if 2 * served < runs.len() => "it did not keep up",
+            _ => continue,
+        };
+        let rate = |rps: f64| count(rps.round() as u64);
+        let part = Spread::of(runs.iter().map(|run| kept_up(run)));
+        let (name, not_valid) = about(&server.name, runs);
+        findings.push(Finding {
+            text: format!(
+                "{name}: its capacity and its load {} contradict each other: when the capacity was measured {}, \
+                 and with {} offered {why} ({:.0} % were answered in the same time). What its loads are parts of is \
+                 uncertain: measure for longer (--duration), or more often (--repeats).",
+                load.at.load,
+                server.capacity.words(),
+                rate(offered),
+                100.0 * part.map_or(0.0, |part| part.median)
+            ),
+            evidence: "loads",
+            not_valid,
+        });
+    }
 }
 
 fn beyond(server: &Studied, findings: &mut Vec<Finding>) {
@@ -241,17 +319,22 @@ fn beyond(server: &Studied, findings: &mut Vec<Finding>) {
     let (Some(served), Some(median)) = (figures.throughput_rps, figures.p50_ns) else {
         return;
     };
+    // What keeps up is not beyond it: that is another finding.
+    if 2 * load.at.runs.iter().filter(|run| is_served(run)).count() > load.at.runs.len() {
+        return;
+    }
+    let (about, not_valid) = about(&server.name, &load.at.runs);
     findings.push(Finding {
         text: format!(
-            "{}, beyond its capacity, at load {}: it serves {:.0} of {:.0} requests/s, and half of them take {} \
-             or more.",
-            server.name,
+            "{about}, beyond its capacity, at load {}: it serves {:.0} of {:.0} requests/s, and half of them take \
+             {} or more.",
             load.at.load,
             served.median,
             load.at.offered_rps,
             time(median.median as i64)
         ),
         evidence: "loads",
+        not_valid,
     });
 }
 
@@ -263,16 +346,23 @@ fn uncertain(server: &Studied, caveats: &mut Vec<String>) {
         ));
     }
     let refused: Vec<String> = server
-        .capacity
-        .runs
-        .iter()
-        .chain(server.loads.iter().flat_map(|load| &load.at.runs))
+        .all_runs()
         .filter_map(|run| Some(format!("{}: {}", run.label(), run.refused.as_ref()?)))
         .collect();
     if let Some(first) = refused.first() {
         caveats.push(format!(
-            "{name}: {} runs are NOT VALID; the first is {first}",
-            refused.len()
+            "{name}: {} of {} runs are NOT VALID; the first is {first}",
+            refused.len(),
+            server.all_runs().count()
+        ));
+    }
+    if server.capacity.interval.not_served_rps.is_none()
+        || server.capacity.interval.served_rps.is_none()
+    {
+        caveats.push(format!(
+            "{name}: its capacity has no interval: {}; loads are parts of {:.0} requests/s",
+            server.capacity.words(),
+            server.capacity.reference_rps()
         ));
     }
     if server.disk_reads_per_1000 < 1.0 {
@@ -288,5 +378,180 @@ fn uncertain(server: &Studied, caveats: &mut Vec<String>) {
         run.caveats.iter().chain(server)
     }) {
         caveats.push(format!("{name}, recorded: {text}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use latlab::rows::Lateness;
+    use latlab_analysis::Mode;
+
+    use super::*;
+    use crate::capacity::Interval;
+    use crate::study::words;
+
+    /// Of a second, to which so many requests came, and of which so many were answered in it.
+    fn run(requests: u64, ended: u64, refused: Option<&str>) -> Summary {
+        Summary {
+            schema: "latlab.run/1",
+            url: "http://a/".to_string(),
+            server: "nginx".to_string(),
+            load: None,
+            mode: Mode::Open,
+            offered_rps: Some(requests as f64),
+            connections: 1,
+            seconds: 1.0,
+            steps: None,
+            requests,
+            ok: requests,
+            in_warmup: 0,
+            errors: BTreeMap::new(),
+            statuses: BTreeMap::new(),
+            throughput_rps: ended as f64,
+            bytes_per_second: 1.0,
+            latency_from_intended: None,
+            latency_from_start: None,
+            first_byte: None,
+            connecting: None,
+            tls_handshake: None,
+            tls: None,
+            tls_error: None,
+            redirects: BTreeMap::new(),
+            location: None,
+            latency_with_failures: None,
+            lateness: Lateness::default(),
+            reply_lateness: Lateness::default(),
+            generator_cpu: 0.1,
+            connections_opened: 1,
+            retried: 0,
+            retried_after_reset: 0,
+            unsolicited: 0,
+            in_flight: None,
+            conforming: None,
+            interrupted: false,
+            server_ended: None,
+            refused: refused.map(str::to_string),
+        }
+    }
+
+    fn at_load(load: f64, runs: Vec<Summary>) -> AtLoad {
+        let spread = Spread::of([1e6]);
+        AtLoad {
+            at: procedure::AtLoad {
+                load,
+                offered_rps: 1000.0 * load,
+                files: Vec::new(),
+                figures: procedure::Figures {
+                    mean_ns: spread,
+                    p5_ns: spread,
+                    p50_ns: spread,
+                    p95_ns: spread,
+                    p99_ns: spread,
+                    throughput_rps: Spread::of(runs.iter().map(|run| run.throughput_rps)),
+                    errors: 0,
+                },
+                runs,
+            },
+            inversion: None,
+            ideal_inversion: None,
+        }
+    }
+
+    /// Served are 1,000 requests in a second, not served 1,050.
+    fn studied(loads: Vec<AtLoad>, recording: Option<Summary>) -> Result {
+        let interval = Interval {
+            served_rps: Some(1000.0),
+            not_served_rps: Some(1050.0),
+        };
+        let server = Studied {
+            name: "nginx".to_string(),
+            about: String::new(),
+            capacity: CapacityResult::assumed(interval, vec![run(1000, 1000, None)], Vec::new()),
+            disk_reads_per_1000: 10.0,
+            loads,
+            analysis: Report::new(Vec::new()),
+            recorded: None,
+            recording,
+            no_reasons: None,
+        };
+        let terms = Terms {
+            file_set_bytes: 1,
+            memory_bytes: 1,
+            service_us: 1,
+            depth: 1,
+            cold_open_ns: 1,
+            cold_read_ns: 1,
+            connections: 1,
+            most_connections: 1,
+            repeats: 1,
+            seconds: 1.0,
+        };
+        Result::new(Machine::this(), terms, vec![server], false)
+    }
+
+    fn texts(found: &Result) -> String {
+        let texts = found.findings.iter().map(|finding| finding.text.as_str());
+        texts.collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn a_load_that_contradicts_the_capacity_is_a_finding() {
+        let low = || at_load(0.3, vec![run(300, 300, None)]);
+        let beyond = |ended| at_load(1.1, vec![run(1100, ended, None)]);
+        let agreeing = texts(&studied(vec![low(), beyond(1020)], None));
+        assert!(!agreeing.contains("contradict"), "{agreeing}");
+        assert!(agreeing.contains("beyond its capacity"), "{agreeing}");
+        let served = texts(&studied(vec![low(), beyond(1100)], None));
+        assert!(
+            served.starts_with("nginx: its capacity and its load 1.1 contradict each other: when the capacity was \
+                measured 1,000 requests/s are served, 1,050 are not, and with 1,100 offered it kept up (100 % were"),
+            "{served}"
+        );
+        assert!(!served.contains("beyond its capacity"), "{served}");
+        let weak = at_load(
+            0.9,
+            vec![
+                run(900, 800, None),
+                run(900, 890, None),
+                run(900, 700, None),
+            ],
+        );
+        let weak = texts(&studied(vec![weak], None));
+        assert!(
+            weak.contains("load 0.9 contradict") && weak.contains("it did not keep up"),
+            "{weak}"
+        );
+    }
+
+    #[test]
+    fn runs_that_are_not_valid_are_marked_and_counted() {
+        let late = Some("the generator was late");
+        let loads = vec![
+            at_load(0.3, vec![run(300, 300, late), run(300, 300, None)]),
+            at_load(0.9, vec![run(900, 900, None)]),
+        ];
+        let found = studied(loads, Some(run(900, 900, late)));
+        let finding = &found.findings[0];
+        assert!(
+            finding
+                .text
+                .starts_with("nginx (NOT VALID: 1 of 3 runs), from load 0.3 to 0.9:"),
+            "{}",
+            finding.text
+        );
+        assert_eq!(finding.not_valid, 1);
+        let caveat = "nginx: 2 of 5 runs are NOT VALID; the first is";
+        assert!(
+            found.caveats.iter().any(|text| text.starts_with(caveat)),
+            "{:?}",
+            found.caveats
+        );
+        let tables = words::markdown(&found);
+        assert!(
+            tables.contains("| nginx | 1,000 to 1,050 | 0.3 to 0.9 (!) |"),
+            "{tables}"
+        );
     }
 }

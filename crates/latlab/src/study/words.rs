@@ -7,7 +7,7 @@ use latlab::units::{bytes, count, time};
 use latlab_analysis::report::RunReport;
 use latlab_analysis::text::{note, Grid};
 
-use super::result::{AtLoad, Result, Studied};
+use super::result::{not_valid, AtLoad, Result, Studied};
 use crate::procedure::Spread;
 
 /// Causes in a table.
@@ -110,6 +110,10 @@ fn parts(found: &Result) -> Vec<Part> {
     parts.extend(findings.map(|finding| Part::Sentence(finding.text.clone())));
     parts.push(Part::Heading("Servers".to_string()));
     parts.push(overview(&found.servers));
+    let marked = |server: &Studied| not_valid(server.all_runs()) > 0;
+    if found.servers.iter().any(marked) {
+        parts.push(Part::Sentence(MARK_MEANS.to_string()));
+    }
     for server in &found.servers {
         of_server(server, &mut parts);
     }
@@ -124,18 +128,36 @@ fn inversion(spread: Option<Spread>) -> String {
     spread.map_or(String::new(), |spread| format!("{:.2}", spread.median))
 }
 
+/// Behind what is made of runs of which some do not count.
+const NOT_VALID: &str = " (not valid)";
+/// The same in a table that has no room.
+const MARK: &str = " (!)";
+const MARK_MEANS: &str = "(!): of runs of which some are not valid.";
+
+/// The rates between which it is, or what closed loops get.
+fn capacity(server: &Studied) -> String {
+    let rate = |rps: f64| count(rps.round() as u64);
+    let interval = server.capacity.interval;
+    match (interval.served_rps, interval.not_served_rps) {
+        (Some(served), Some(not)) => format!("{} to {}", rate(served), rate(not)),
+        (Some(served), None) => format!("over {}", rate(served)),
+        (None, Some(not)) => format!("below {}", rate(not)),
+        (None, None) => rate(server.capacity.rps.median),
+    }
+}
+
 /// One row for each server: what the papers compare.
 fn overview(servers: &[Studied]) -> Part {
     let columns = [
         "server",
-        ">capacity",
+        ">capacity/s",
         ">loads",
         ">median",
         ">mean",
         ">95 %",
         ">inversion",
         ">events at once",
-        "reason in slow requests",
+        "slow because of",
     ];
     let rows = servers.iter().map(|server| {
         let ends = server.ends();
@@ -152,16 +174,26 @@ fn overview(servers: &[Studied]) -> Part {
         let ready = server
             .recorded_run()
             .and_then(|run| run.server.as_ref()?.burstiness.ready.as_ref());
+        let mark = |not_valid: usize| if not_valid > 0 { MARK } else { "" };
+        let of_ends = ends.map_or(0, |(first, last)| {
+            not_valid(first.at.runs.iter().chain(&last.at.runs))
+        });
         vec![
             server.name.clone(),
-            format!("{}/s", count(server.capacity.rps.median.round() as u64)),
-            both(|load| load.at.load.to_string()),
+            format!(
+                "{}{}",
+                capacity(server),
+                mark(not_valid(server.capacity.all_runs()))
+            ),
+            both(|load| load.at.load.to_string()) + mark(of_ends),
             times(|load| load.at.figures.p50_ns).unwrap_or_default(),
             times(|load| load.at.figures.mean_ns).unwrap_or_default(),
             times(|load| load.at.figures.p95_ns).unwrap_or_default(),
             both(|load| inversion(load.inversion)),
             ready.map_or(String::new(), |ready| format!("{:.1}", ready.mean)),
-            server.reason().unwrap_or_default(),
+            server.reason().map_or(String::new(), |reason| {
+                reason + mark(not_valid(&server.recording))
+            }),
         ]
     });
     table(&columns, rows.collect())
@@ -169,12 +201,10 @@ fn overview(servers: &[Studied]) -> Part {
 
 fn of_server(server: &Studied, parts: &mut Vec<Part>) {
     parts.push(Part::Heading(format!("{} ({})", server.name, server.about)));
-    let rps = server.capacity.rps;
     parts.push(Part::Sentence(format!(
-        "Capacity {} requests/s ({} to {}), {}/s; the disk was read {:.1} times for each 1,000 requests.",
-        count(rps.median.round() as u64),
-        count(rps.least.round() as u64),
-        count(rps.greatest.round() as u64),
+        "Capacity: {}; closed loops get {}, {}/s. The disk was read {:.1} times for each 1,000 requests.",
+        server.capacity.words(),
+        server.capacity.closed_words(),
         bytes(server.capacity.bytes_per_second.median as u64),
         server.disk_reads_per_1000
     )));
@@ -192,14 +222,10 @@ fn of_server(server: &Studied, parts: &mut Vec<Part>) {
     ];
     let rows = server.loads.iter().map(|load| {
         let figures = &load.at.figures;
-        let refused = load.at.runs.iter().any(|run| run.refused.is_some());
+        let refused = not_valid(&load.at.runs) > 0;
         let served = figures.throughput_rps.map_or(0.0, |spread| spread.median);
         vec![
-            format!(
-                "{}{}",
-                load.at.load,
-                if refused { " (not valid)" } else { "" }
-            ),
+            format!("{}{}", load.at.load, if refused { NOT_VALID } else { "" }),
             count(load.at.offered_rps.round() as u64),
             count(served.round() as u64),
             of_spread(figures.p50_ns),
@@ -297,7 +323,7 @@ fn reasons(run: &RunReport, parts: &mut Vec<Part>) {
         return;
     };
     parts.push(Part::Sentence(format!(
-        "What its threads waited for in the {} requests slower than {} % ({} on average; ordinary ones: {}):",
+        "What its threads waited for, or computed, in the {} requests slower than {} % ({} on average; ordinary ones: {}):",
         count(found.slow.requests),
         found.percent,
         time(found.slow.mean_ns as i64),
@@ -311,6 +337,7 @@ fn reasons(run: &RunReport, parts: &mut Vec<Part>) {
         ">ordinary",
         ">any time",
         ">excess",
+        ">explains",
         ">of the slow",
     ];
     let rows = found.causes.iter().take(CAUSES).map(|cause| {
@@ -326,8 +353,10 @@ fn reasons(run: &RunReport, parts: &mut Vec<Part>) {
             time(cause.ordinary_ns as i64),
             time(cause.anytime_ns as i64),
             time(cause.excess_ns as i64),
+            format!("{:.0} %", 100.0 * cause.explains),
             format!("{:.0} %", 100.0 * cause.part),
         ]
     });
     parts.push(table(&columns, rows.collect()));
+    parts.push(Part::Sentence(found.explained_words()));
 }

@@ -10,7 +10,7 @@ use super::{StepSummary, Summary};
 use crate::units::{bytes, count, time};
 
 /// `404: 2, 503: 8`
-fn by_status(statuses: &BTreeMap<u16, u64>) -> String {
+pub fn by_status(statuses: &BTreeMap<u16, u64>) -> String {
     let each = statuses
         .iter()
         .map(|(status, times)| format!("{status}: {}", count(*times)));
@@ -69,6 +69,29 @@ impl Summary {
         writeln!(out, "\nAll steps together:")
     }
 
+    fn write_redirects(&self, out: &mut String) -> std::fmt::Result {
+        let redirects: u64 = self.redirects.values().sum();
+        if redirects == 0 {
+            return Ok(());
+        }
+        let of = match redirects == self.ok {
+            true => "All good replies have".to_string(),
+            false => format!(
+                "{} of {} good replies have",
+                count(redirects),
+                count(self.ok)
+            ),
+        };
+        let to = self.location.as_ref().map_or(String::new(), |location| {
+            format!("; the first leads to {}", printable(location))
+        });
+        writeln!(
+            out,
+            "\n{of} a status of 3xx, which is not followed ({}{to})",
+            by_status(&self.redirects)
+        )
+    }
+
     fn write_text(&self, out: &mut String, file: Option<&std::path::Path>) -> std::fmt::Result {
         // An open loop opens no more of them than it needs.
         let offered = match (&self.steps, self.offered_rps) {
@@ -107,8 +130,14 @@ impl Summary {
             ("from intended", &self.latency_from_intended),
             ("from start", &self.latency_from_start),
             ("to first byte", &self.first_byte),
+            ("connecting", &self.connecting),
+            ("TLS handshake", &self.tls_handshake),
         ];
         for (name, percentiles) in rows {
+            // What there was none of need not be told.
+            if percentiles.is_none() && ["connecting", "TLS handshake"].contains(&name) {
+                continue;
+            }
             let Some(p) = percentiles else {
                 writeln!(out, "{name:<14} none")?;
                 continue;
@@ -121,12 +150,19 @@ impl Summary {
             }
             writeln!(out)?;
         }
+        self.write_redirects(out)?;
+        if let Some(tls) = &self.tls {
+            writeln!(out, "\n{}", printable(tls))?;
+        }
         if !self.errors.is_empty() {
             write!(out, "\nErrors: {}", listed(&self.errors))?;
             match self.statuses.is_empty() {
                 true => writeln!(out)?,
                 false => writeln!(out, " (by status: {})", by_status(&self.statuses))?,
             }
+        }
+        if let Some(why) = &self.tls_error {
+            writeln!(out, "TLS: {}", printable(why))?;
         }
         if let Some(all) = &self.latency_with_failures {
             writeln!(

@@ -31,12 +31,16 @@ impl Engine<'_> {
     /// was on its way to it. That is what browsers do, whether the end was a FIN or, as the server had
     /// closed its socket already, a reset. The time that it cost is in the request's latency.
     pub(super) fn retry_or_fail(&mut self, token: u64, failure: Failure) {
+        let idempotent = self.workload.shape().is_idempotent();
         let Some(connection) = self.get(token) else {
             return;
         };
         let raced = matches!(failure, Failure::Closed | Failure::Reset) && connection.served > 0;
         let repeatable = |job: &Job| {
-            job.first_byte_ns.is_none() && !job.retried && job.request.kind != Kind::Post
+            job.first_byte_ns.is_none()
+                && !job.retried
+                && job.request.kind != Kind::Post
+                && idempotent
         };
         let Some(job) = connection.job.take_if(|job| raced && repeatable(job)) else {
             return self.fail(token, failure);
@@ -58,6 +62,8 @@ impl Engine<'_> {
             start_ns: job.start_ns.unwrap_or(now),
             first_byte_ns: job.first_byte_ns,
             end_ns: None,
+            connect_ns: None,
+            tls_ns: None,
             size: job.request.size,
             received: 0,
             path: job.request.path,
@@ -77,6 +83,9 @@ impl Engine<'_> {
         self.in_flight.end(row.intended_ns, ended_ns, failed);
         self.outcome.rows += 1;
         self.outcome.failures += u64::from(row.failure.is_some());
+        if let (Some(watch), Some(end), None) = (&mut self.watch, row.end_ns, row.failure) {
+            watch.record(end - row.intended_ns);
+        }
         if let Err(error) = self.spool.push(&row) {
             self.outcome
                 .spool_error
@@ -90,6 +99,7 @@ impl Engine<'_> {
         let job = connection.job.take()?;
         connection.expected = None;
         let (number, port) = (connection.number, connection.local_port);
+        let opening = connection.opening.take().unwrap_or_default();
         let reply = &connection.reply;
         let (status, received, length) = (reply.status, reply.received, reply.length);
         self.under_way -= 1;
@@ -99,6 +109,8 @@ impl Engine<'_> {
             local_port: port,
             status,
             received,
+            connect_ns: opening.connect_ns,
+            tls_ns: opening.tls_ns,
             size: row.size.or(length),
             ..row
         };
@@ -132,6 +144,12 @@ impl Engine<'_> {
             () => None,
         };
         let good = if failure.is_none() { received } else { 0 };
+        let is_redirect = (300..400).contains(&row.status) && failure.is_none();
+        if is_redirect && row.intended_ns >= self.config.warmup_ns {
+            *self.outcome.redirects.entry(row.status).or_default() += 1;
+            let location = self.get(token).and_then(|its| its.reply.location.take());
+            self.outcome.location = self.outcome.location.take().or(location);
+        }
         self.keep(Row {
             end_ns: Some(now),
             size: Some(size),
@@ -153,6 +171,10 @@ impl Engine<'_> {
 
     pub(super) fn fail(&mut self, token: u64, failure: Failure) {
         let now = self.now();
+        if let Some(wrong) = self.get(token).and_then(|its| its.transport.wrong()) {
+            let wrong = wrong.to_string();
+            self.outcome.tls_error.get_or_insert(wrong);
+        }
         let taken = self.take_row(token, now);
         self.close(token);
         if let Some((job, row)) = taken {
@@ -161,7 +183,7 @@ impl Engine<'_> {
                 ..row
             });
             let pause = match failure {
-                Failure::Refused | Failure::Unreachable | Failure::Local => RETRY_NS,
+                Failure::Refused | Failure::Unreachable | Failure::Local | Failure::Tls => RETRY_NS,
                 _ => 0,
             };
             self.next_of_client(&job, now + pause, 0);
@@ -226,7 +248,9 @@ impl Engine<'_> {
             };
             let same = connection.served == served;
             match connection.phase {
-                Phase::Connecting | Phase::Busy if same => self.fail(token, Failure::Timeout),
+                Phase::Connecting | Phase::Securing | Phase::Busy if same => {
+                    self.fail(token, Failure::Timeout)
+                }
                 Phase::Ending if same => self.close(token),
                 _ => {}
             }
