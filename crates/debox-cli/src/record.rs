@@ -122,13 +122,20 @@ fn finish(
         take_in(&mut recorder, &mut sink, &ProgressBar::hidden())?;
     }
     let (report, missing) = recorder.finish(outcome, &mut |call| sink.append(call))?;
-    let written = sink.finish(&missing);
+    let written = sink.finish(&missing, &report.deadlocks);
     if wants_report {
         output::print(&report)?;
     }
     say_written(&written?);
     // The report has said it.
     if !wants_report {
+        for deadlock in &report.deadlocks {
+            say!("debox: {}", deadlock.title());
+            deadlock
+                .lines()
+                .iter()
+                .for_each(|line| say!("debox:   {line}"));
+        }
         for sentence in &report.unseen {
             say!("debox: {sentence}");
         }

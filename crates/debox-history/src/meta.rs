@@ -1,6 +1,7 @@
 //! What a file says of itself, beside the rows.
 
 use anyhow::{bail, Context, Result};
+use debox::report::Deadlock;
 use parquet::file::metadata::KeyValue;
 use serde::{Deserialize, Serialize};
 
@@ -56,6 +57,9 @@ pub struct Meta {
     /// When records could not be written, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gaps: Vec<Gap>,
+    /// Threads that were found to wait for each other, so far.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub deadlocks: Vec<Deadlock>,
 }
 
 /// More gaps than this are one with the last.

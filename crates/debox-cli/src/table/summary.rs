@@ -106,18 +106,32 @@ fn classes(report: &Report, scale: Scale) -> Option<String> {
     if scale.shows(untapped) {
         parts.push(("in calls that the user tap does not see", untapped));
     }
-    if parts.is_empty() {
-        return None;
+    let left = report.totals.blocked_ns.saturating_sub(known);
+    let going_on = going_on(report).min(left);
+    if scale.shows(going_on) {
+        parts.push(("in calls that had not returned", going_on));
     }
-    let siteless = report.totals.blocked_ns.saturating_sub(known);
+    let siteless = left - going_on;
     if scale.shows(siteless) {
         parts.push(("without a site", siteless));
+    }
+    let is_classed = parts.iter().any(|&(part, _)| part != "without a site");
+    if !is_classed {
+        return None;
     }
     let parts: Vec<_> = parts
         .iter()
         .map(|&(class, ns)| format!("{} {class}", scale.show(ns)))
         .collect();
     Some(format!("asleep: {}", parts.join(", ")))
+}
+
+/// At most so long the calls in flight have slept: their sleeps are in no row yet.
+fn going_on(report: &Report) -> u64 {
+    const AWAKE: [&str; 2] = ["running", "waiting for a CPU"];
+    let asleep = report.in_flight.iter();
+    let asleep = asleep.filter(|call| !AWAKE.contains(&call.label.as_str()));
+    asleep.fold(0, |sum, call| sum.saturating_add(call.for_ns))
 }
 
 /// How the command ended, unless it simply succeeded.
