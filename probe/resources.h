@@ -197,15 +197,18 @@ static __noinline int name_lock(struct wait *wait, struct thread *thread, struct
  * The descriptor that poll() waits for, if it is one alone: which of several will be ready is not
  * known. Only the current task's memory can be read.
  */
-static __always_inline int polled_fd(struct task_struct *task, struct pt_regs *regs, __u32 call)
+static __noinline int polled_fd(struct task_struct *task, __u32 call)
 {
+	struct pt_regs *regs;
 	struct {
 		__s32 fd;
 		__s16 events, returned;
 	} polled;
 
-	if ((call != NR_POLL && call != NR_PPOLL) || regs->si != 1 ||
-	    task != bpf_get_current_task_btf() ||
+	if ((call != NR_POLL && call != NR_PPOLL) || task != bpf_get_current_task_btf())
+		return FD_NONE;
+	regs = (struct pt_regs *)bpf_task_pt_regs(task);
+	if (!regs || regs->si != 1 ||
 	    bpf_probe_read_user(&polled, sizeof(polled), (void *)regs->di))
 		return FD_NONE;
 	return polled.fd;
@@ -224,7 +227,7 @@ static __always_inline __u64 name_argument(struct wait *wait, struct thread *thr
 
 	if (!regs)
 		return 0;
-	polled = polled_fd(task, regs, call);
+	polled = polled_fd(task, call);
 	resource->kind = polled < 0 ? resource_kind_of(call) : DEBOX_RESOURCE_FD;
 	switch (resource->kind) {
 	case DEBOX_RESOURCE_FUTEX: /* the same word of the same address space */

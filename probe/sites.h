@@ -315,25 +315,31 @@ static __always_inline void forget_words(struct user_stack *stack)
 	__builtin_memset(&stack->frames[1], 0, sizeof(stack->frames) - sizeof(stack->frames[0]));
 }
 
-/* The rule at a place in the program; what is not known is asked of the engine. */
+/* The rule at a place in the program, if the engine has told it. */
 static __always_inline struct wrapper *rule_at(__u32 tgid, __u64 ip)
 {
 	struct wrapper_key key = {.ip = ip, .tgid = tgid};
-	struct wrapper unknown = {.rule = WRAPPER_ASKED};
 	struct wrapper *wrapper = bpf_map_lookup_elem(&wrappers, &key);
 
-	if (wrapper)
-		return wrapper->rule == WRAPPER_ASKED ? 0 : wrapper;
+	return wrapper && wrapper->rule != WRAPPER_ASKED ? wrapper : 0;
+}
+
+static __always_inline void ask_for_rule(__u32 tgid, __u64 ip)
+{
+	struct wrapper_key key = {.ip = ip, .tgid = tgid};
+	struct wrapper unknown = {.rule = WRAPPER_ASKED};
+
+	if (bpf_map_lookup_elem(&wrappers, &key))
+		return;
 	bpf_map_update_elem(&wrappers, &key, &unknown, BPF_NOEXIST);
 	announce(tgid, ip);
-	return 0;
 }
 
 /*
  * The callers above frames[1], as long as that is a library's which only hands calls on: waits for
  * a mutex end in functions of the C library that call each other. Their frames are found from the
- * stack pointer alone. The stack's name, or 0 if the engine has yet to answer. Not static, so that
- * it is verified once.
+ * stack pointer alone. Returns the stack's name; or 0, and `depth` is the frame of which nothing is
+ * known yet. Not static, so that it is verified once.
  */
 __noinline __u64 take_callers(struct user_stack *stack, __u64 sp, __u64 hash)
 {
@@ -343,8 +349,10 @@ __noinline __u64 take_callers(struct user_stack *stack, __u64 sp, __u64 hash)
 		return 0;
 	for (__u32 i = 1; i <= LIBRARY_FRAMES_MAX; i++) {
 		wrapper = rule_at(stack->tgid, stack->frames[i]);
-		if (!wrapper)
+		if (!wrapper) {
+			stack->depth = i;
 			return 0;
+		}
 		if (wrapper->rule != WRAPPER_FROM_SP ||
 		    bpf_probe_read_user(&stack->frames[i + 1], sizeof(__u64),
 					(void *)(sp + wrapper->offset)))
@@ -365,7 +373,9 @@ static __always_inline __u64 take_immediate_site(struct thread *thread, struct u
 						 struct pt_regs *regs)
 {
 	struct wrapper *wrapper = rule_at(thread->tgid, regs->ip);
-	__u64 at, name = 0, hash = mix(mix(2, regs->ip), thread->tgid);
+	__u64 at, name, hash = mix(mix(2, regs->ip), thread->tgid);
+	__u64 not_known = regs->ip;
+	__u32 frame;
 
 	stack->frames[0] = regs->ip;
 	stack->depth = 1;
@@ -380,9 +390,13 @@ static __always_inline __u64 take_immediate_site(struct thread *thread, struct u
 		}
 		stack->depth = 2;
 		name = take_callers(stack, at + sizeof(__u64), mix(hash, stack->frames[1]));
+		if (name)
+			return name;
+		frame = stack->depth;
+		if (frame < USER_STACK_DEPTH)
+			not_known = stack->frames[frame];
 	}
-	if (name)
-		return name;
+	ask_for_rule(thread->tgid, not_known);
 	if (bpf_probe_read_user(&stack->frames[1], sizeof(stack->frames) - sizeof(stack->frames[0]),
 				(void *)regs->sp) ||
 	    !may_be_read(bpf_get_current_task_btf())) {

@@ -123,6 +123,7 @@ impl<'a> Finder<'a> {
             });
             let weight = stuck.fold(0u64, |sum, call| sum.saturating_add(call.budget.wall_ns));
             self.add(FindingKind::Deadlock, text, "in-flight".into(), weight);
+            self.hanging = true;
         }
     }
 
@@ -185,7 +186,10 @@ impl<'a> Finder<'a> {
             .calls
             .iter()
             .map(|call| (self.cost(call), call))
-            .filter(|(cost, _)| *cost as f64 >= self.active as f64 * CALL_PART_MIN)
+            .filter(|(cost, call)| {
+                // Of calls none of which has returned it is said what they wait for.
+                call.count > 0 && *cost as f64 >= self.active as f64 * CALL_PART_MIN
+            })
             .collect();
         calls.sort_by_key(|(cost, _)| std::cmp::Reverse(*cost));
         for (cost, call) in calls.into_iter().take(CALLS) {

@@ -95,10 +95,19 @@ impl Sums {
 pub fn mark(threads: &mut [Thread], are_all: bool, waits: &[Wait]) {
     let mut groups: BTreeMap<Group, Sums> = BTreeMap::new();
     for wait in waits {
-        groups.entry(group(wait)).or_default().add(wait);
+        let (comm, is_main, _) = group(wait);
+        // What one of them did is a part of what all of a name did.
+        groups.entry((comm, is_main, None)).or_default().add(wait);
+        if !wait.many_threads {
+            groups.entry(group(wait)).or_default().add(wait);
+        }
     }
+    let are_several = |(comm, is_main, _): &Group| {
+        let mut waits = waits.iter().filter(|wait| wait.many_threads);
+        waits.any(|wait| wait.comm == *comm && wait.is_main == *is_main)
+    };
     for (group, sums) in groups {
-        if group.2.is_none() && !are_all {
+        if group.2.is_none() && (!are_all || !are_several(&group)) {
             continue;
         }
         let of_group = || threads.iter().filter(|thread| is_of(thread, &group));
@@ -210,6 +219,17 @@ mod tests {
         // One of the two may have worked all the time.
         let waits = [wait(None, 20, SECOND, None)];
         assert_eq!(marked(threads, &waits), [None, None]);
+    }
+
+    /// Three of a pool have one row together, and a fourth has its own.
+    #[test]
+    fn rows_of_one_thread_are_a_part_of_its_names() {
+        let threads: Vec<Thread> = (2..6).map(|tid| thread(tid, SECOND)).collect();
+        let waits = [
+            wait(None, 30, 3 * SECOND - 1000, None),
+            wait(Some(5), 4, SECOND - 1000, None),
+        ];
+        assert_eq!(marked(threads, &waits), [AT_REST; 4]);
     }
 
     #[test]

@@ -158,7 +158,7 @@ fn a_recording_keeps_it() {
         String::from_utf8_lossy(&done.stdout).into_owned()
     };
     debox(&["record", "-o", path, "-p", &pid, "--for", "600ms"]);
-    let report: Value = serde_json::from_str(&debox(&["report", path, "--json", "-"])).unwrap();
+    let report: Value = serde_json::from_str(&debox(&["report", path, "--json=-"])).unwrap();
     assert_eq!(fields(deadlock(&report), "comm").len(), 2);
     let first = &report["findings"][0];
     assert_eq!(first["kind"], "deadlock", "{first:#}");

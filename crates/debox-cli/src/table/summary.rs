@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use anstyle::Style;
 use debox::report::Report;
 
+use super::sleeps::are_for_work;
 use super::{headline, line, TableOptions};
 use crate::units::{self, Scale};
 
@@ -91,16 +92,26 @@ fn ran(report: &Report, scale: Scale) -> String {
     text
 }
 
+/// What threads do that have no work, or have handed it to others.
+const WORK: &str = "for other threads";
+
 /// The sleep by class, idle last: `asleep: 2.1 disk, 0.4 lock, 0.9 idle`; then what has no class.
 fn classes(report: &Report, scale: Scale) -> Option<String> {
     let mut by_class: BTreeMap<&str, u64> = BTreeMap::new();
     for sleep in &report.sleeps {
-        *by_class.entry(&sleep.class).or_default() += sleep.blocked_ns;
+        let class = match are_for_work(sleep) {
+            true => WORK,
+            false => sleep.class.as_str(),
+        };
+        let sum = by_class.entry(class).or_default();
+        *sum = sum.saturating_add(sleep.blocked_ns);
     }
     let untapped: u64 = report.untapped.iter().map(|call| call.blocked_ns).sum();
-    let known = by_class.values().sum::<u64>().saturating_add(untapped);
+    let known = by_class
+        .values()
+        .fold(untapped, |sum, ns| sum.saturating_add(*ns));
     let mut parts: Vec<(&str, u64)> = by_class.into_iter().collect();
-    parts.sort_by_key(|&(class, ns)| (class == "idle", std::cmp::Reverse(ns)));
+    parts.sort_by_key(|&(class, ns)| (class == "idle" || class == WORK, std::cmp::Reverse(ns)));
     // Parts that round to nothing would only make the line longer.
     parts.retain(|&(_, ns)| scale.shows(ns));
     if scale.shows(untapped) {

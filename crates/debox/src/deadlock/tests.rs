@@ -169,7 +169,9 @@ fn the_writer_of_a_rwlock_is_known() {
 fn what_is_no_lock_is_no_circle() {
     let (sender, receiver) = channel();
     let (never, ever) = channel::<()>();
-    start(&sender, move || drop(ever.recv()));
+    start(&sender, move || {
+        let _ = ever.recv();
+    });
     let worker = tids(&receiver, 1)[0];
     thread::sleep(Duration::from_millis(50));
     assert_eq!(Wait::of(worker), None);

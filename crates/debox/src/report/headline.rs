@@ -161,7 +161,8 @@ fn sleeps(report: &Report) -> Vec<Share> {
         let owners = sleeps.iter().flat_map(|sleep| &sleep.owners);
         let held = owners.clone().map(|owner| owner.blocked_ns);
         let held = held.fold(0, u64::saturating_add);
-        let known = owners.filter(|owner| owner.comm.is_some());
+        let is_for_lock = held > total(|sleep| sleep.blocked_ns) / 2;
+        let known = owners.filter(|owner| is_for_lock && owner.comm.is_some());
         let sites = sleeps.iter().flat_map(|sleep| &sleep.call_sites);
         Share {
             cause: label.to_string(),
@@ -179,7 +180,7 @@ fn sleeps(report: &Report) -> Vec<Share> {
             caller: sites
                 .max_by_key(|site| site.blocked_ns)
                 .and_then(|site| site.caller.clone()),
-            is_for_lock: held > total(|sleep| sleep.blocked_ns) / 2,
+            is_for_lock,
             open: 0,
         }
     };
@@ -196,7 +197,7 @@ impl Share {
             count: self.count.unwrap_or(0),
             open: self.open,
             blocked_ns: self.ns,
-            is_for_lock: self.is_for_lock || self.owner.is_some(),
+            is_for_lock: self.is_for_lock,
         };
         match waits.are_for() {
             For::Idle => has_several || self.cause != TIMER,
