@@ -94,6 +94,9 @@ enum debox_owner_certainty {
 
 /* In debox_sleep.lock_flags, for a semaphore: the kernel's events have no flag for these. */
 #define DEBOX_LOCK_SEMAPHORE (1U << 31)
+/* In it, too: no lock. A futex call whose time limit ended it, and which was for nothing that is
+ * held. */
+#define DEBOX_LOCK_TIMED_OUT (1U << 30)
 
 /* One place where the call slept; sleeps at the same site are one entry. */
 struct debox_sleep {
@@ -113,7 +116,7 @@ struct debox_sleep {
 	char waker_comm[DEBOX_COMM_LEN];
 	char owner_comm[DEBOX_COMM_LEN];
 	__u32 owner_certainty; /* enum debox_owner_certainty */
-	__u32 lock_flags; /* the kernel's LCB_F_* of a contended lock, or DEBOX_LOCK_SEMAPHORE */
+	__u32 lock_flags;      /* the kernel's LCB_F_* of a contended lock, or DEBOX_LOCK_* */
 	__u32 reserved[4];
 };
 

@@ -95,6 +95,8 @@ __noinline int write_slept_sites(struct thread *thread, __u64 user_stack)
 	key.call = thread->call;
 	for (__u32 i = 0; i < SLEPT_MAX && i < thread->slept_used; i++) {
 		key.stack = thread->slept[i].stack;
+		if (!key.stack)
+			continue; /* it would count as a call: such rows have no kernel stack */
 		if (thread->call == CALL_NONE)
 			key.user_stack =
 				want_callsites ? thread->slept[i].at

@@ -379,6 +379,7 @@ struct task_struct {
 	int nr_cpus_allowed;
 	int pid, tgid;
 	unsigned long min_flt, maj_flt;
+	unsigned long nvcsw;
 	__u64 self_exec_id;
 	struct task_struct *real_parent;
 	char comm[16];

@@ -3,8 +3,8 @@
  * owners.h: who holds what a sleep waits on, and what the holder is doing.
  *
  * Kernel locks and file locks name their holder themselves; a futex word does where it belongs to a
- * mutex of glibc. A name is believed only if a task of that number lives (and, for a lock, is the
- * very task that the lock points to: the last reader of a lock may be long gone).
+ * mutex or rwlock of glibc. A name is believed only if a task of that number lives (and, for a
+ * lock, is the very task that the lock points to: the last reader of a lock may be long gone).
  */
 #ifndef PROBE_OWNERS_H
 #define PROBE_OWNERS_H
@@ -36,6 +36,7 @@
 #define FUTEX_WAIT_BITSET 9
 #define FUTEX_LOCK_PI2 13
 #define FUTEX_TID 0x3fffffff
+#define FUTEX_WAITERS 0x80000000
 
 /* glibc's pthread_mutex_t on x86-64, as sysdeps/nptl/bits/struct_mutex.h lays it out. */
 struct glibc_mutex {
@@ -93,42 +94,127 @@ static __always_inline void holder_of_lock(struct holder *holder, __u64 lock, __
 		holder->pid = BPF_CORE_READ(task, pid);
 }
 
-/* The word alone proves nothing: any program may keep a 2 there. All that goes with it must fit. */
-static __always_inline void holder_of_futex(struct holder *holder, struct pt_regs *regs,
-					    struct task_struct *task)
+/* glibc's pthread_rwlock_t on x86-64, as sysdeps/nptl/bits/struct_rwlock.h lays it out. */
+struct glibc_rwlock {
+	__u32 readers, writers, phase, writers_word, pad[2];
+	__s32 writer, shared;
+};
+#define RWLOCK_FLAGS 48		  /* where the kind of rwlock is */
+#define RWLOCK_FLAGS_MAX 2u	  /* prefers readers, writers, writers that do not nest */
+#define RWLOCK_IN_WRITE_PHASE 1u  /* of `readers` */
+#define RWLOCK_WRITE_LOCKED 2u	  /* of `readers` */
+#define RWLOCK_WORD_WAITED_FOR 3u /* of `phase` and `writers_word`: closed, with waiters */
+
+/* Who holds what tasks wait for that sleep when they are enrolled, as the engine read it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 4096);
+	__type(key, __u32);
+	__type(value, struct read_holder);
+} holders_read SEC(".maps");
+
+/* Readers wait for the phase of the writers to end, writers for the one before them. */
+static __noinline int writer_of_rwlock(struct holder *holder, __u64 word, bool is_private)
 {
-	__u32 command = regs->si & FUTEX_COMMAND;
+	struct glibc_rwlock lock;
+	__u32 flags = 0, waited_for;
+	__u64 at;
+
+	for (int i = 0; i < 2; i++) {
+		at = word - (i ? offsetof(struct glibc_rwlock, writers_word)
+			       : offsetof(struct glibc_rwlock, phase));
+		if (bpf_probe_read_user(&lock, sizeof(lock), (void *)at) ||
+		    bpf_probe_read_user(&flags, sizeof(flags), (void *)(at + RWLOCK_FLAGS)))
+			continue;
+		waited_for = i ? lock.writers_word : lock.phase;
+		if (waited_for != RWLOCK_WORD_WAITED_FOR || !(lock.readers & RWLOCK_WRITE_LOCKED))
+			continue;
+		if (!i && !(lock.readers & RWLOCK_IN_WRITE_PHASE))
+			continue;
+		if (lock.shared != !is_private || flags > RWLOCK_FLAGS_MAX || lock.writer <= 0)
+			continue;
+		holder->pid = lock.writer;
+		return 1;
+	}
+	return 0;
+}
+
+/* A task that sleeps already: its memory is not that of whoever walks the tasks. */
+static __noinline int holder_that_was_read(struct holder *holder, struct task_struct *task,
+					   struct pt_regs *regs)
+{
+	__u32 tid = task->pid;
+	struct read_holder *read = bpf_map_lookup_elem(&holders_read, &tid);
+
+	if (!read || read->address != regs->di || read->switches != task->nvcsw)
+		return 0; /* it has slept for something else since */
+	holder->own_number = false;
+	holder->pid = read->holder;
+	return 1;
+}
+
+/* The word of a lock with waiters, in the form of Drepper's "Futexes are tricky": glibc, Rust, Go.
+ */
+static __always_inline bool is_word_of_lock(__u32 word)
+{
+	__u32 tid = word & FUTEX_TID;
+
+	return word == GLIBC_LOCKED_WITH_WAITERS ||
+	       (word & FUTEX_WAITERS && tid && tid != FUTEX_TID);
+}
+
+/*
+ * The word alone proves nothing: any program may keep a 2 there. All that goes with it must fit.
+ * Returns whether it is waited for as a lock is; that it has no waiter's word, as of a condition,
+ * says that nobody holds it.
+ */
+static __noinline bool holder_of_futex(struct holder *holder, struct pt_regs *regs,
+				       struct task_struct *task)
+{
+	__u32 command = regs->si & FUTEX_COMMAND, word = (__u32)regs->dx;
+	bool is_private = regs->si & FUTEX_PRIVATE;
+	bool is_pi = command == FUTEX_LOCK_PI || command == FUTEX_LOCK_PI2;
 	struct glibc_mutex mutex;
 	__u32 type;
 
+	if (!is_pi && command != FUTEX_WAIT && command != FUTEX_WAIT_BITSET)
+		return false;
 	holder->certainty = DEBOX_OWNER_EXACT;
 	holder->own_number = true;
-	if (command == FUTEX_LOCK_PI || command == FUTEX_LOCK_PI2) {
+	if (task != bpf_get_current_task_btf())
+		return holder_that_was_read(holder, task, regs) || is_pi || is_word_of_lock(word);
+	if (is_pi) {
 		if (bpf_probe_read_user(&mutex.lock, sizeof(mutex.lock), (void *)regs->di))
-			return;
+			return true;
 		holder->pid = mutex.lock & FUTEX_TID;
-		holder->tgid = regs->si & FUTEX_PRIVATE ? task->tgid : 0;
-		return;
+		holder->tgid = is_private ? task->tgid : 0;
+		return true;
 	}
-	if (command != FUTEX_WAIT && command != FUTEX_WAIT_BITSET)
-		return;
+	if (word == RWLOCK_WORD_WAITED_FOR && writer_of_rwlock(holder, regs->di, is_private)) {
+		holder->tgid = task->tgid;
+		return true;
+	}
+	if (!is_word_of_lock(word))
+		return false;
 	if (bpf_probe_read_user(&mutex, sizeof(mutex), (void *)regs->di))
-		return;
+		return true;
 	type = mutex.kind & GLIBC_KIND_TYPE;
 	if (mutex.kind & ~(GLIBC_KIND_TYPE | GLIBC_KIND_ROBUST | GLIBC_KIND_OTHER))
-		return;
-	if (mutex.lock != (__u32)regs->dx || !mutex.users || mutex.owner <= 0)
-		return;
+		return true;
+	if (mutex.lock != word || !mutex.users || mutex.owner <= 0)
+		return true;
 	if ((type == GLIBC_KIND_RECURSIVE) != (mutex.count != 0))
-		return;
+		return true;
 	if (mutex.kind & GLIBC_KIND_ROBUST) {
 		if ((mutex.lock & FUTEX_TID) != (__u32)mutex.owner)
-			return;
+			return true;
 	} else if (mutex.lock != GLIBC_LOCKED_WITH_WAITERS) {
-		return;
+		return true;
 	}
 	holder->pid = mutex.owner;
 	holder->tgid = task->tgid;
+	return true;
 }
 
 /* A walk through the locks of a file, for one that the wanted lock has to wait for. */
@@ -438,8 +524,8 @@ static __noinline int find_owner(struct wait *wait, struct thread *thread, struc
 	if (lock) {
 		holder_of_lock(&holder, lock, thread->lock_flags);
 	} else if (call == NR_FUTEX) {
-		if (regs)
-			holder_of_futex(&holder, regs, task);
+		if (!regs || !holder_of_futex(&holder, regs, task))
+			return 0;
 	} else if (call == NR_FLOCK || (call == NR_FCNTL && regs &&
 					(regs->si == F_SETLKW || regs->si == F_OFD_SETLKW))) {
 		holder_of_file_lock(&holder, task, call);

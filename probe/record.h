@@ -170,6 +170,7 @@ static __always_inline void record_resource(struct debox_sleep *sleep, struct th
 		sleep->lock_flags = thread->lock_flags;
 		return;
 	}
+	sleep->lock_flags = thread->lock_flags & DEBOX_LOCK_TIMED_OUT;
 	sleep->resource_kind = resource_kind_of(thread->call);
 	if (regs && sleep->resource_kind != DEBOX_RESOURCE_NONE &&
 	    sleep->resource_kind != DEBOX_RESOURCE_TIMER)

@@ -12,6 +12,8 @@
 #include "calls.h"
 #include "directories.h"
 
+#define NR_POLL 7
+#define NR_PPOLL 271
 #define AT_FDCWD (-100)
 #define FD_NONE (-1)
 #define FILE_TYPE 0170000
@@ -191,6 +193,27 @@ static __noinline int name_lock(struct wait *wait, struct thread *thread, struct
 	return 0;
 }
 
+/*
+ * The descriptor that poll() waits for, if it is one alone: which of several will be ready is not
+ * known. Only the current task's memory can be read.
+ */
+static __noinline int polled_fd(struct task_struct *task, __u32 call)
+{
+	struct pt_regs *regs;
+	struct {
+		__s32 fd;
+		__s16 events, returned;
+	} polled;
+
+	if ((call != NR_POLL && call != NR_PPOLL) || task != bpf_get_current_task_btf())
+		return FD_NONE;
+	regs = (struct pt_regs *)bpf_task_pt_regs(task);
+	if (!regs || regs->si != 1 ||
+	    bpf_probe_read_user(&polled, sizeof(polled), (void *)regs->di))
+		return FD_NONE;
+	return polled.fd;
+}
+
 /* What the arguments of the open call name. Returns the name that its waiters are counted under. */
 static __always_inline __u64 name_argument(struct wait *wait, struct thread *thread,
 					   struct task_struct *task)
@@ -200,10 +223,12 @@ static __always_inline __u64 name_argument(struct wait *wait, struct thread *thr
 	__u32 call = plain_call(thread);
 	struct inode *inode;
 	struct file *file;
+	int polled;
 
 	if (!regs)
 		return 0;
-	resource->kind = resource_kind_of(call);
+	polled = polled_fd(task, call);
+	resource->kind = polled < 0 ? resource_kind_of(call) : DEBOX_RESOURCE_FD;
 	switch (resource->kind) {
 	case DEBOX_RESOURCE_FUTEX: /* the same word of the same address space */
 		resource->tgid = shown_tgid(thread, task);
@@ -213,10 +238,12 @@ static __always_inline __u64 name_argument(struct wait *wait, struct thread *thr
 		resource->id = regs->di;
 		return 0;
 	case DEBOX_RESOURCE_FD:
-		file = file_of(task, regs->di);
-		if (!file)
+		wait->fd = polled < 0 ? (int)regs->di : polled;
+		file = file_of(task, (__u32)wait->fd);
+		if (!file) {
+			wait->fd = FD_NONE;
 			return 0;
-		wait->fd = regs->di;
+		}
 		inode = BPF_CORE_READ(file, f_inode);
 		resource->what = BPF_CORE_READ(inode, i_mode) & FILE_TYPE;
 		set_file(resource, inode);

@@ -284,6 +284,12 @@ struct owner {
 	char comm[DEBOX_COMM_LEN];
 };
 
+/* Who holds the lock that a task waits for, which had slept so often when it was read. */
+struct read_holder {
+	__u64 address, switches;
+	__u32 holder, reserved;
+};
+
 #define LOGGED_SLEEPS 8
 
 /* One of a thread's last sleeps. */

@@ -53,6 +53,8 @@ enum wrapper_rule {
 	WRAPPER_FROM_BP,
 	WRAPPER_ASKED, /* the engine has yet to answer */
 };
+/* Functions of a library that call each other below the program's own, at most. */
+#define LIBRARY_FRAMES_MAX 6
 struct wrapper {
 	__s32 offset; /* from the stack pointer, or the frame pointer */
 	__u32 rule;   /* enum wrapper_rule */
@@ -313,48 +315,99 @@ static __always_inline void forget_words(struct user_stack *stack)
 	__builtin_memset(&stack->frames[1], 0, sizeof(stack->frames) - sizeof(stack->frames[0]));
 }
 
+/* The rule at a place in the program, if the engine has told it. */
+static __always_inline struct wrapper *rule_at(__u32 tgid, __u64 ip)
+{
+	struct wrapper_key key = {.ip = ip, .tgid = tgid};
+	struct wrapper *wrapper = bpf_map_lookup_elem(&wrappers, &key);
+
+	return wrapper && wrapper->rule != WRAPPER_ASKED ? wrapper : 0;
+}
+
+static __always_inline void ask_for_rule(__u32 tgid, __u64 ip)
+{
+	struct wrapper_key key = {.ip = ip, .tgid = tgid};
+	struct wrapper unknown = {.rule = WRAPPER_ASKED};
+
+	if (bpf_map_lookup_elem(&wrappers, &key))
+		return;
+	bpf_map_update_elem(&wrappers, &key, &unknown, BPF_NOEXIST);
+	announce(tgid, ip);
+}
+
 /*
- * The immediate call site: the instruction that made the call, and the caller of the wrapper it is
- * in. While the engine has yet to tell where that wrapper keeps its return address, words of the
- * stack are kept, and the engine finds the caller in them later.
+ * The callers above frames[1], as long as that is a library's which only hands calls on: waits for
+ * a mutex end in functions of the C library that call each other. Their frames are found from the
+ * stack pointer alone. Returns the stack's name; or 0, and `depth` is the frame of which nothing is
+ * known yet. Not static, so that it is verified once.
+ */
+__noinline __u64 take_callers(struct user_stack *stack, __u64 sp, __u64 hash)
+{
+	struct wrapper *wrapper;
+
+	if (!stack)
+		return 0;
+	for (__u32 i = 1; i <= LIBRARY_FRAMES_MAX; i++) {
+		wrapper = rule_at(stack->tgid, stack->frames[i]);
+		if (!wrapper) {
+			stack->depth = i;
+			return 0;
+		}
+		if (wrapper->rule != WRAPPER_FROM_SP ||
+		    bpf_probe_read_user(&stack->frames[i + 1], sizeof(__u64),
+					(void *)(sp + wrapper->offset)))
+			break;
+		sp += wrapper->offset + sizeof(__u64);
+		stack->depth = i + 2;
+		hash = mix(hash, stack->frames[i + 1]);
+	}
+	return hash;
+}
+
+/*
+ * The call site: the instruction that made the call, the caller of the wrapper it is in, and those
+ * above as far as they are a library's. While the engine has yet to tell where a function keeps its
+ * return address, words of the stack are kept, and the engine finds the callers in them later.
  */
 static __always_inline __u64 take_immediate_site(struct thread *thread, struct user_stack *stack,
 						 struct pt_regs *regs)
 {
-	struct wrapper_key key = {.ip = regs->ip, .tgid = thread->tgid};
-	struct wrapper *wrapper = bpf_map_lookup_elem(&wrappers, &key);
-	struct wrapper unknown = {.rule = WRAPPER_ASKED};
-	__u64 at, hash = mix(mix(2, regs->ip), thread->tgid);
+	struct wrapper *wrapper = rule_at(thread->tgid, regs->ip);
+	__u64 at, name, hash = mix(mix(2, regs->ip), thread->tgid);
+	__u64 not_known = regs->ip;
+	__u32 frame;
 
 	stack->frames[0] = regs->ip;
 	stack->depth = 1;
-	if (!wrapper) {
-		bpf_map_update_elem(&wrappers, &key, &unknown, BPF_NOEXIST);
-		announce(thread->tgid, regs->ip);
-	}
-	if (!wrapper || wrapper->rule == WRAPPER_ASKED) {
-		if (bpf_probe_read_user(&stack->frames[1],
-					sizeof(stack->frames) - sizeof(stack->frames[0]),
-					(void *)regs->sp) ||
+	if (wrapper) {
+		if (wrapper->rule == WRAPPER_UNKNOWN)
+			return hash;
+		at = (wrapper->rule == WRAPPER_FROM_SP ? regs->sp : regs->bp) + wrapper->offset;
+		if (bpf_probe_read_user(&stack->frames[1], sizeof(__u64), (void *)at) ||
 		    !may_be_read(bpf_get_current_task_btf())) {
 			forget_words(stack);
 			return hash;
 		}
-		stack->depth = RAW_STACK;
-		for (int i = 1; i < USER_STACK_DEPTH; i++)
-			hash = mix(hash, stack->frames[i]);
-		return hash;
+		stack->depth = 2;
+		name = take_callers(stack, at + sizeof(__u64), mix(hash, stack->frames[1]));
+		if (name)
+			return name;
+		frame = stack->depth;
+		if (frame < USER_STACK_DEPTH)
+			not_known = stack->frames[frame];
 	}
-	if (wrapper->rule == WRAPPER_UNKNOWN)
-		return hash;
-	at = (wrapper->rule == WRAPPER_FROM_SP ? regs->sp : regs->bp) + wrapper->offset;
-	if (bpf_probe_read_user(&stack->frames[1], sizeof(__u64), (void *)at) ||
+	ask_for_rule(thread->tgid, not_known);
+	if (bpf_probe_read_user(&stack->frames[1], sizeof(stack->frames) - sizeof(stack->frames[0]),
+				(void *)regs->sp) ||
 	    !may_be_read(bpf_get_current_task_btf())) {
 		forget_words(stack);
+		stack->depth = 1;
 		return hash;
 	}
-	stack->depth = 2;
-	return mix(hash, stack->frames[1]);
+	stack->depth = RAW_STACK;
+	for (int i = 1; i < USER_STACK_DEPTH; i++)
+		hash = mix(hash, stack->frames[i]);
+	return hash;
 }
 
 /* Stores the stack under its name unless it is there already. */

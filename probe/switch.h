@@ -135,6 +135,23 @@ static __always_inline __u32 leave_waiters(struct thread *thread)
 	return left ? left - 1 : 0;
 }
 
+/*
+ * A wait for a futex that nobody holds, and that an interrupt ended, was one for time: tasks wake,
+ * timers interrupt. It shows as a timer.
+ */
+static __always_inline void note_timed_out(struct thread *thread)
+{
+	bool interrupted = thread->waker_kind == DEBOX_WAKER_HARDIRQ ||
+			   thread->waker_kind == DEBOX_WAKER_SOFTIRQ;
+	struct wait *wait;
+
+	if (!interrupted || thread->flags & THREAD_LOCK || plain_call(thread) != NR_FUTEX)
+		return;
+	wait = wait_at(thread->index);
+	if (wait && wait->tid == thread->tid && !wait->ownable)
+		thread->lock_flags |= DEBOX_LOCK_TIMED_OUT;
+}
+
 /* `has_stack`: the task is not running, so that its kernel stack is the one it slept at. */
 static __always_inline void end_sleep(struct thread *thread, struct task_struct *task,
 				      bool has_stack)
@@ -143,6 +160,7 @@ static __always_inline void end_sleep(struct thread *thread, struct task_struct 
 	__u64 site = 0, stack = 0;
 	struct wait *wait;
 
+	note_timed_out(thread);
 	if (has_stack)
 		stack = take_kernel_stack(task, thread->call, &site);
 	if (want_report)

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{bail, Context, Result};
 use debox::{Outcome, Recorder};
 use debox_console::say;
-use debox_history::{Account, Lost};
+use debox_history::Lost;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::command::{self, Command};
@@ -122,13 +122,20 @@ fn finish(
         take_in(&mut recorder, &mut sink, &ProgressBar::hidden())?;
     }
     let (report, missing) = recorder.finish(outcome, &mut |call| sink.append(call))?;
-    let written = sink.finish(&missing, Account::of(&report));
+    let written = sink.finish(&missing, &report);
     if wants_report {
         output::print(&report)?;
     }
     say_written(&written?);
     // The report has said it.
     if !wants_report {
+        for deadlock in &report.deadlocks {
+            say!("debox: {}", deadlock.title());
+            deadlock
+                .lines()
+                .iter()
+                .for_each(|line| say!("debox:   {line}"));
+        }
         for sentence in &report.unseen {
             say!("debox: {sentence}");
         }

@@ -7,6 +7,7 @@
 
 mod calls;
 mod cpu_waits;
+pub(crate) mod deadlocks;
 pub mod doctor;
 pub(crate) mod grid;
 mod owners;
@@ -42,6 +43,7 @@ pub struct TableOptions {
 
 /// Prints the whole report.
 pub fn print(out: &mut impl Write, report: &Report, options: &TableOptions) -> io::Result<()> {
+    deadlocks::print(out, &report.deadlocks, options)?;
     summary::print(out, report, options)?;
     // Whoever attaches asks first what the process is doing now.
     let attached = report.command.is_empty();

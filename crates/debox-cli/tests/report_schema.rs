@@ -42,6 +42,7 @@ fn reports_are_valid() {
         sample::rich(),
         sample::lossy(),
         sample::build(),
+        sample::stuck(),
         with_exact_tree(),
     ] {
         let report = serde_json::to_value(report).expect("a report serializes");

@@ -1,7 +1,7 @@
 //! What a file says of itself, beside the rows.
 
 use anyhow::{bail, Context, Result};
-use debox::report::{Headline, Report, Totals};
+use debox::report::{Deadlock, Headline, Report, Totals};
 use parquet::file::metadata::KeyValue;
 use serde::{Deserialize, Serialize};
 
@@ -61,6 +61,9 @@ pub struct Meta {
     /// When records could not be written, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gaps: Vec<Gap>,
+    /// Threads that were found to wait for each other, so far.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub deadlocks: Vec<Deadlock>,
 }
 
 /// What the probes added up beside the records: it holds whatever was not kept of them.

@@ -14,6 +14,8 @@ const ROWS_MAX: usize = 100_000;
 /// Different calls: Linux has some 500, a damaged file any number.
 const CALLS_MAX: usize = 1024;
 const THREADS_MAX: usize = 20_000;
+/// Threads of which it is known when they were in waits that may be for work.
+const RESTS_MAX: usize = 2_048;
 /// Calls that had not returned and are shown.
 const OPEN_MAX: usize = 40;
 /// Slowest calls that are kept of each.
@@ -95,6 +97,8 @@ pub struct WaitKey {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct WaitSums {
     pub count: u64,
+    /// Of these, waits that had not ended.
+    pub open: u64,
     pub blocked: u64,
     pub longest: u64,
     /// Of the longest.
@@ -143,6 +147,8 @@ pub struct Aggregate {
     /// Of each label: its class, and the class's part of the timeline.
     pub classes: FxHashMap<Name, (Name, usize)>,
     pub threads: Threads,
+    /// When threads were in waits that may be for work, by process and thread.
+    pub rests: FxHashMap<(u32, u32), Timeline<1>>,
     origin: i64,
     pub first: i64,
     pub last: i64,
@@ -168,6 +174,7 @@ impl Aggregate {
             labels: FxHashMap::default(),
             classes: FxHashMap::default(),
             threads: Threads::default(),
+            rests: FxHashMap::default(),
             origin,
             first: i64::MAX,
             last: i64::MIN,
@@ -281,6 +288,17 @@ impl Aggregate {
         sums.blocked = sums.blocked.saturating_add(add.blocked);
     }
 
+    /// A thread was in a wait that may be for work.
+    pub fn add_rest(&mut self, thread: (u32, u32), begin: i64, ns: u64) {
+        if self.rests.len() >= RESTS_MAX && !self.rests.contains_key(&thread) {
+            return;
+        }
+        let origin = self.origin;
+        let line = self.rests.entry(thread);
+        let line = line.or_insert_with(|| Timeline::new(origin));
+        line.add(begin, ns, 0, ns);
+    }
+
     /// What all threads did over time, in all calls and between them.
     pub fn timeline(&self) -> Timeline {
         let mut all = Timeline::new(self.origin);
@@ -317,6 +335,14 @@ impl Aggregate {
             self.threads.add(*tid, sums);
         }
         self.threads.left_out += other.threads.left_out;
+        for (thread, line) in &other.rests {
+            let full = self.rests.len() >= RESTS_MAX && !self.rests.contains_key(thread);
+            if !full {
+                let origin = self.origin;
+                let sum = self.rests.entry(*thread);
+                sum.or_insert_with(|| Timeline::new(origin)).merge(line);
+            }
+        }
         self.first = self.first.min(other.first);
         self.last = self.last.max(other.last);
         self.has_irq |= other.has_irq;
@@ -392,6 +418,7 @@ impl WaitSums {
         self.many_tids |= add.many_tids || self.tid != add.tid;
         self.many_owners |= add.many_owners || self.owner_tid != add.owner_tid;
         self.count += add.count;
+        self.open += add.open;
         self.blocked = self.blocked.saturating_add(add.blocked);
         if (add.longest, add.tid) >= (self.longest, self.tid) {
             self.longest = add.longest;

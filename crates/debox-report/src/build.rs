@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use anyhow::Result;
+use debox::report::Deadlock;
 use debox_history::History;
 use rustc_hash::FxHashMap;
 
@@ -108,10 +109,11 @@ pub fn report(
         headline_is_of_run: false,
         headline_text: Vec::new(),
         account: None,
+        deadlocks: deadlocks(history),
         findings: Vec::new(),
         caveats: Vec::new(),
         totals: budget(&totals.0, totals.1, has_irq),
-        timeline: over_time(&sums.timeline(), &calls),
+        timeline: Timeline::default(),
         matrix: matrix(sums, names),
         waits,
         waits_left_out,
@@ -132,6 +134,13 @@ pub fn report(
         report.threads_left_out == 0,
         &report.waits,
     );
+    let resting = report
+        .threads
+        .iter()
+        .filter(|thread| rest::is_aside(thread));
+    let resting = resting.filter_map(|thread| sums.rests.get(&(thread.pid, thread.tid)));
+    let resting: Vec<&timeline::Timeline<1>> = resting.collect();
+    report.timeline = over_time(&sums.timeline(), &calls, &resting);
     let threads = &report.threads;
     // After the others, before those that are idle by their label.
     report.waits.sort_by_key(
@@ -275,6 +284,7 @@ fn wait(key: &WaitKey, wait: &WaitSums, resources: u64, sums: &Aggregate, names:
         resources,
         caller: maybe(key.caller),
         count: wait.count,
+        in_flight: wait.open,
         blocked_ns: wait.blocked,
         longest_ns: wait.longest,
         owner_certainty: maybe(key.certainty),
@@ -287,7 +297,7 @@ fn wait(key: &WaitKey, wait: &WaitSums, resources: u64, sums: &Aggregate, names:
 }
 
 /// What ended a sleep that had not ended.
-const NOT_ENDED: &str = "none";
+pub const NOT_ENDED: &str = "none";
 
 /// What ended a wait, in words.
 fn waker_words(kind: &str, tid: Option<u32>, comm: Option<&str>) -> String {
@@ -300,6 +310,17 @@ fn waker_words(kind: &str, tid: Option<u32>, comm: Option<&str>) -> String {
         (NOT_ENDED, ..) => "nothing: it had not ended".to_string(),
         _ => "unknown".to_string(),
     }
+}
+
+/// The last part of a recording has all of them.
+fn deadlocks(history: &History) -> Vec<Deadlock> {
+    let mut deadlocks: Vec<Deadlock> = Vec::new();
+    for deadlock in history.files.iter().flat_map(|file| &file.meta.deadlocks) {
+        if !deadlocks.contains(deadlock) {
+            deadlocks.push(deadlock.clone());
+        }
+    }
+    deadlocks
 }
 
 fn recording(history: &History, sums: &Aggregate, begin: i64, calls: &[Call]) -> Recording {
@@ -364,8 +385,13 @@ fn recording(history: &History, sums: &Aggregate, begin: i64, calls: &[Call]) ->
     }
 }
 
-/// The same bins for all calls together and for each of those that cost most.
-fn over_time(all: &timeline::Timeline, calls: &[(String, Name, &CallSums)]) -> Timeline {
+/// The same bins for all calls together and for each of those that cost most. `resting`: when threads waited
+/// for work, which is no lock.
+fn over_time(
+    all: &timeline::Timeline,
+    calls: &[(String, Name, &CallSums)],
+    resting: &[&timeline::Timeline<1>],
+) -> Timeline {
     // Bins before the first record say nothing.
     let skip = all
         .bins()
@@ -374,9 +400,12 @@ fn over_time(all: &timeline::Timeline, calls: &[(String, Name, &CallSums)]) -> T
         .unwrap_or(0);
     let length = all.bins().len();
     let before = (skip as u64).saturating_mul(all.bin_ns());
-    let parts = |found: &timeline::Timeline| -> Vec<TimelinePart> {
+    let parts = |found: &timeline::Timeline, may_rest: bool| -> Vec<TimelinePart> {
         let mut on_the_same_bins = all.like();
         on_the_same_bins.merge(found);
+        for line in resting.iter().filter(|_| may_rest) {
+            on_the_same_bins.move_part(line, timeline::LOCK, timeline::IDLE);
+        }
         let bins = on_the_same_bins.bins();
         let parts = timeline::PARTS.iter().enumerate();
         parts
@@ -395,18 +424,20 @@ fn over_time(all: &timeline::Timeline, calls: &[(String, Name, &CallSums)]) -> T
     let mut by_call: Vec<TimelineCall> = by_call
         .map(|(call, _, sums)| TimelineCall {
             call: call.clone(),
-            parts: parts(&sums.timeline),
+            parts: parts(&sums.timeline, call == rest::FUTEX),
         })
         .filter(|call| !call.parts.is_empty())
         .collect();
     let mut others = all.like();
+    let mut left = calls.iter().skip(CALLS_OVER_TIME);
+    let is_futex_among_others = left.any(|(name, ..)| name == rest::FUTEX);
     for (_, _, sums) in calls.iter().skip(CALLS_OVER_TIME) {
         others.merge(&sums.timeline);
     }
     if !others.bins().is_empty() {
         by_call.push(TimelineCall {
             call: OTHER_CALLS.to_string(),
-            parts: parts(&others),
+            parts: parts(&others, is_futex_among_others),
         });
     }
     Timeline {
@@ -414,7 +445,7 @@ fn over_time(all: &timeline::Timeline, calls: &[(String, Name, &CallSums)]) -> T
             .origin()
             .saturating_add(before.min(i64::MAX as u64) as i64),
         bin_ns: all.bin_ns(),
-        parts: parts(all),
+        parts: parts(all, true),
         by_call,
     }
 }
@@ -494,7 +525,8 @@ fn trends(calls: &[(String, Name, &CallSums)], series: &FxHashMap<Name, Series>)
             let bins = trend::bins(&series.points, series.count, cost);
             let fit = trend::fit(&bins);
             TrendOf {
-                grows: fit.is_some_and(|fit| fit.grows()),
+                grows: fit.is_some_and(|fit| fit.grows())
+                    && trend::is_of_a_kind(&series.points, cost),
                 rho: fit.map(|fit| fit.rho),
                 bins: bins
                     .iter()
@@ -668,6 +700,7 @@ fn threads(sums: &Aggregate, names: &Names) -> Vec<Thread> {
             budget: budget(&thread.parts, thread.idle, sums.has_irq),
             user_cpu_ns: None,
             at_rest: false,
+            rest: None,
         })
         .collect()
 }

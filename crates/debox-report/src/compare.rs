@@ -250,7 +250,7 @@ pub fn compare(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::segments::Point;
+    use crate::segments::{Kind, Point};
 
     fn series(seed: u64, scale: f64) -> Series {
         let mut random = Random::new(seed);
@@ -262,6 +262,10 @@ mod tests {
                     weight: 1.0,
                     wall,
                     cpu: wall,
+                    kind: Kind {
+                        caller: 0,
+                        error: 0,
+                    },
                 }
             })
             .collect();

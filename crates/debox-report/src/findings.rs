@@ -5,10 +5,10 @@ use std::fmt::Write;
 use crate::build::USER;
 use crate::in_flight;
 use crate::report::{
-    Budget, Call, Finding, FindingKind, Report, SlowCall, Thread, UserLevelCall, Wait,
+    Budget, Call, Finding, FindingKind, Report, Rest, SlowCall, Thread, UserLevelCall, Wait,
 };
 use crate::rest;
-use crate::sentences::{growth_sentence, parts, wait_sentence};
+use crate::sentences::{capital, growth_sentence, parts, wait_sentence};
 use crate::units::{count, counted, time};
 
 const WAITS: usize = 6;
@@ -81,6 +81,7 @@ pub fn findings(report: &Report) -> Vec<Finding> {
         told: Vec::new(),
         hanging: false,
     };
+    finder.deadlocks();
     finder.in_flight();
     finder.waits();
     finder.calls();
@@ -107,6 +108,23 @@ impl<'a> Finder<'a> {
             evidence,
             weight_ns,
         });
+    }
+
+    fn deadlocks(&mut self) {
+        for deadlock in &self.report.deadlocks {
+            let text = format!(
+                "{}: {}.",
+                capital(deadlock.title()),
+                deadlock.lines().join("; ")
+            );
+            let stuck = self.report.in_flight.iter().filter(|call| {
+                let mut waits = deadlock.waits.iter();
+                waits.any(|wait| wait.tid == call.tid)
+            });
+            let weight = stuck.fold(0u64, |sum, call| sum.saturating_add(call.budget.wall_ns));
+            self.add(FindingKind::Deadlock, text, "in-flight".into(), weight);
+            self.hanging = true;
+        }
     }
 
     fn in_flight(&mut self) {
@@ -168,7 +186,10 @@ impl<'a> Finder<'a> {
             .calls
             .iter()
             .map(|call| (self.cost(call), call))
-            .filter(|(cost, _)| *cost as f64 >= self.active as f64 * CALL_PART_MIN)
+            .filter(|(cost, call)| {
+                // Of calls none of which has returned it is said what they wait for.
+                call.count > 0 && *cost as f64 >= self.active as f64 * CALL_PART_MIN
+            })
             .collect();
         calls.sort_by_key(|(cost, _)| std::cmp::Reverse(*cost));
         for (cost, call) in calls.into_iter().take(CALLS) {
@@ -211,7 +232,7 @@ impl<'a> Finder<'a> {
         }
     }
 
-    /// The labels of a call's waits that are not idle, longest first.
+    /// The labels of a call's waits that are not idle and no rest, longest first.
     fn labels_of(&self, call: &str) -> Vec<(u64, &'a str)> {
         let matrix = &self.report.matrix;
         let rows = matrix.calls.iter().zip(&matrix.cells);
@@ -219,10 +240,23 @@ impl<'a> Finder<'a> {
             .filter(|(name, _)| *name == call)
             .flat_map(|(_, row)| matrix.labels.iter().zip(row))
             .filter(|(label, _)| label.class != "idle")
-            .map(|(label, cell)| (cell.blocked_ns, label.label.as_str()))
+            .map(|(label, cell)| {
+                let resting = self.resting_for(call, &label.label);
+                (
+                    cell.blocked_ns.saturating_sub(resting),
+                    label.label.as_str(),
+                )
+            })
             .collect();
         labels.sort_by_key(|(ns, label)| (std::cmp::Reverse(*ns), *label));
         labels
+    }
+
+    fn resting_for(&self, call: &str, label: &str) -> u64 {
+        let waits = self.report.waits.iter();
+        let waits = waits.filter(|wait| wait.call == call && wait.label == label);
+        let waits = waits.filter(|wait| rests(self.report, wait));
+        waits.fold(0, |sum, wait| sum.saturating_add(wait.blocked_ns))
     }
 
     /// Waits that many threads share, or that come from many places: none of them need be long by
@@ -400,13 +434,37 @@ impl<'a> Finder<'a> {
 
     /// Not hidden, but not before what may be wrong.
     fn at_rest(&mut self) {
+        let say = |waited: u64, threads: &str| {
+            format!(
+                "{threads} did little in calls but wait on futexes that nobody held, {} together, and \
+                 came back when they were woken: {{}}. That is how threads wait for work; it is left out \
+                 of what is said above.",
+                time(waited),
+            )
+        };
+        self.aside(Rest::AtRest, &say);
+        let say = |waited: u64, threads: &str| {
+            format!(
+                "{threads} did little in calls but wait on futexes, {} together, and nothing showed what \
+                 for: {{}}. Whether they wait for work or are stuck cannot be told; it is left out of \
+                 what is said above.",
+                time(waited),
+            )
+        };
+        self.aside(Rest::CannotTell, &say);
+    }
+
+    fn aside(&mut self, rest: Rest, say: &dyn Fn(u64, &str) -> String) {
         let report = self.report;
-        let resting: Vec<&Thread> = report.threads.iter().filter(|one| one.at_rest).collect();
-        let waits = report.waits.iter().filter(|wait| rests(report, wait));
-        let waited = waits.fold(0u64, |sum, wait| sum.saturating_add(wait.blocked_ns));
+        let threads = report.threads.iter();
+        let resting: Vec<&Thread> = threads.filter(|one| one.rest == Some(rest)).collect();
         if resting.is_empty() {
             return;
         }
+        let threads: Vec<Thread> = resting.iter().map(|thread| (*thread).clone()).collect();
+        let waits = report.waits.iter();
+        let waits = waits.filter(|wait| rest::is_rest(wait, &threads));
+        let waited = waits.fold(0u64, |sum, wait| sum.saturating_add(wait.blocked_ns));
         let mut names: Vec<String> = Vec::new();
         for thread in &resting {
             if !names.contains(&thread.comm) {
@@ -418,23 +476,23 @@ impl<'a> Finder<'a> {
         if left > 0 {
             names.push(format!("{} more", count(left as u64)));
         }
-        let text = format!(
-            "{} did little in calls but wait on futexes that nobody is known to hold, {} together: {}. \
-             That is how threads wait for work; it is left out of what is said above.",
-            match resting.len() {
-                1 => "One thread".to_string(),
-                several => format!("{several} threads"),
-            },
-            time(waited),
-            names.join(", ")
-        );
+        let threads = match resting.len() {
+            1 => "One thread".to_string(),
+            several => format!("{several} threads"),
+        };
+        let text = say(waited, &threads).replacen("{}", &names.join(", "), 1);
         self.add(FindingKind::Idle, text, "threads".into(), waited);
     }
 
     fn finish(mut self) -> Vec<Finding> {
         let is_idle = |finding: &Finding| finding.kind == FindingKind::Idle;
+        let rank = |finding: &Finding| match finding.kind {
+            FindingKind::Deadlock => 0,
+            FindingKind::Idle => 2,
+            _ => 1,
+        };
         self.found
-            .sort_by_key(|finding| (is_idle(finding), std::cmp::Reverse(finding.weight_ns)));
+            .sort_by_key(|finding| (rank(finding), std::cmp::Reverse(finding.weight_ns)));
         if self.found.iter().all(is_idle) {
             let text = if self.report.recording.calls == 0 {
                 "The history has no calls.".to_string()

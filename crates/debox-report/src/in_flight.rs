@@ -1,5 +1,6 @@
 //! Calls that had not returned when the recording ended, in words.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use crate::build::NOT_KNOWN;
@@ -84,7 +85,10 @@ pub fn sentences(report: &Report, least: u64) -> Vec<(String, u64)> {
     // The first of those that are alike, how many others there are, and what all took.
     let mut alike: Vec<(Like, &SlowCall, usize, u64)> = Vec::new();
     let span = report.recording.span_ns;
+    let deadlocked = report.deadlocks.iter().flat_map(|found| &found.waits);
+    let deadlocked: BTreeSet<u32> = deadlocked.map(|wait| wait.tid).collect();
     let hanging = report.in_flight.iter();
+    let hanging = hanging.filter(|call| !deadlocked.contains(&call.tid));
     for call in hanging.filter(|call| hangs(call, least, span)) {
         let sleep = open_sleep(call).map(|sleep| (&*sleep.label, sleep.resource.as_deref()));
         let like = (&*call.comm, &*call.call, sleep);

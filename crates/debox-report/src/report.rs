@@ -1,7 +1,7 @@
 //! What is computed from a history, as plain data: the terminal's tables, the page and `--json` are
 //! made from this and from nothing else.
 
-use debox::report::{Headline, Totals};
+use debox::report::{Deadlock, Headline, Totals};
 use serde::Serialize;
 
 use crate::compare::Comparison;
@@ -24,6 +24,8 @@ pub struct Report {
     /// All threads' time, in calls and between them, as the recorder wrote it down. Null: the recording has
     /// no end, or there are several.
     pub account: Option<Totals>,
+    /// Threads that were found to wait for each other.
+    pub deadlocks: Vec<Deadlock>,
     pub findings: Vec<Finding>,
     /// What is missing or uncertain, in sentences; shown with every form of the report.
     pub caveats: Vec<String>,
@@ -239,6 +241,8 @@ pub struct Wait {
     pub resources: u64,
     pub caller: Option<String>,
     pub count: u64,
+    /// Of these, waits that had not ended when the recording did.
+    pub in_flight: u64,
     pub blocked_ns: u64,
     pub longest_ns: u64,
     pub owner_certainty: Option<String>,
@@ -316,13 +320,28 @@ pub struct Thread {
     pub budget: Budget,
     /// Computing between its calls. Null: not known.
     pub user_cpu_ns: Option<u64>,
-    /// It did little in its calls but wait on futexes that nobody is known to hold, as for work.
+    /// `rest` is `at_rest`.
     pub at_rest: bool,
+    /// What kind of waits it did nearly nothing but; null: it did other things.
+    pub rest: Option<Rest>,
+}
+
+/// What a thread did in its calls, nearly all the time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Rest {
+    /// It waited on futexes that nobody held, as for work, and was woken.
+    AtRest,
+    /// It waited for what somebody held, and had not got it at the end.
+    Stuck,
+    /// It waited like a thread at rest, but was not woken: it may be stuck.
+    CannotTell,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FindingKind {
+    Deadlock,
     InFlight,
     Wait,
     Growth,
@@ -342,7 +361,7 @@ pub struct Finding {
     pub text: String,
     /// Which section of the page shows it, and which row there.
     pub evidence: String,
-    /// What it is about, in time; findings are in its order, but for those of idle threads, which
-    /// come last.
+    /// What it is about, in time; findings are in its order, but for deadlocks, which come first, and
+    /// those of idle threads, which come last.
     pub weight_ns: u64,
 }

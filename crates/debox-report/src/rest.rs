@@ -1,24 +1,31 @@
-//! Threads that wait for work.
+//! Threads that rest, threads that are stuck, and those of which neither can be told.
 //!
-//! A thread of a pool sleeps on a futex between two pieces of work. To the kernel that is a lock like any
-//! other, and so it is one in every table; as a finding it would stand above all that anybody is slowed
-//! down by. What tells it from a contended lock: nearly all of the thread's time in calls goes into such
-//! waits, they are long, and no lock that the kernel could see the holder of is there.
+//! What a wait is for, [`debox::rest`] says. A thread rests when nearly all of its time in calls goes into waits
+//! for work. It is stuck when nearly all of it goes into waits for what somebody holds, and the last of them
+//! has not ended. A thread in waits like those for work of which none has ended may be either.
 
 use std::collections::BTreeMap;
 
-use crate::report::{SlowCall, Thread, Wait};
+use debox::rest::{For, Waits};
+
+use crate::report::{Rest, SlowCall, Thread, Wait};
 
 /// Of a thread's time in calls that is no idle wait: this part goes into such waits.
 const PART_MIN: f64 = 0.9;
-/// So long is each on average: locks are held for less.
-const MEAN_MIN_NS: u64 = 10_000_000;
 
-const FUTEX: &str = "futex";
+/// The label of waits among which those for work are.
+pub const FUTEX: &str = "futex";
 
-/// Whether it may be a wait for work.
-fn is_candidate(wait: &Wait) -> bool {
-    wait.label == FUTEX && wait.class != "idle" && wait.owner_comm.is_none()
+/// As the rule sees it.
+fn seen(wait: &Wait) -> Waits<'_> {
+    Waits {
+        label: &wait.label,
+        class: &wait.class,
+        count: wait.count,
+        open: wait.in_flight,
+        blocked_ns: wait.blocked_ns,
+        is_for_lock: wait.owner_certainty.is_some(),
+    }
 }
 
 /// The waits of a table are those of one thread, or of several with the same name.
@@ -37,23 +44,80 @@ fn is_of(thread: &Thread, (comm, is_main, tid): &Group) -> bool {
     }
 }
 
-/// Marks the threads that are at rest. `are_all`: no thread is left out of the list.
-pub fn mark(threads: &mut [Thread], are_all: bool, waits: &[Wait]) {
-    let mut groups: BTreeMap<Group, (u64, u64)> = BTreeMap::new();
-    for wait in waits.iter().filter(|wait| is_candidate(wait)) {
-        let sums = groups.entry(group(wait)).or_default();
-        sums.0 = sums.0.saturating_add(wait.blocked_ns);
-        sums.1 = sums.1.saturating_add(wait.count);
+/// Of a group: all waits on futexes that nobody holds, and those for what can be held.
+#[derive(Default)]
+struct Sums {
+    free: Waits<'static>,
+    /// Of what somebody is known to hold.
+    held_ns: u64,
+    held_open: u64,
+    /// Of what looks like a lock, and nobody knows who holds it.
+    unknown_ns: u64,
+}
+
+impl Sums {
+    fn add(&mut self, wait: &Wait) {
+        let seen = seen(wait);
+        let add = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
+        if wait.owner_comm.is_some() {
+            add(&mut self.held_ns, seen.blocked_ns);
+            add(&mut self.held_open, seen.open);
+        } else if seen.label == FUTEX && seen.is_for_lock {
+            add(&mut self.unknown_ns, seen.blocked_ns);
+        } else if seen.label == FUTEX {
+            (self.free.label, self.free.class) = (FUTEX, "lock");
+            add(&mut self.free.count, seen.count);
+            add(&mut self.free.open, seen.open);
+            add(&mut self.free.blocked_ns, seen.blocked_ns);
+        }
     }
-    for (group, (blocked, count)) in groups {
-        if (group.2.is_none() && !are_all) || blocked / count.max(1) < MEAN_MIN_NS {
+
+    /// `active`: the time of the group's threads in calls that is no idle wait.
+    fn rest(&self, active: u64) -> Option<Rest> {
+        let is_nearly_all = |ns: u64| active > 0 && ns as f64 >= active as f64 * PART_MIN;
+        if is_nearly_all(self.held_ns) && self.held_open > 0 {
+            return Some(Rest::Stuck);
+        }
+        // A condition's word has the value of a waited-for lock now and then; a lock's has it always.
+        let on_futexes = self.free.blocked_ns.saturating_add(self.unknown_ns);
+        if !is_nearly_all(on_futexes) {
+            return None;
+        }
+        match self.free.are_for() {
+            For::Work if self.free.blocked_ns >= self.unknown_ns => Some(Rest::AtRest),
+            For::Work | For::CannotTell => Some(Rest::CannotTell),
+            For::Idle | For::Other => None,
+        }
+    }
+}
+
+/// Marks the threads. `are_all`: no thread is left out of the list.
+pub fn mark(threads: &mut [Thread], are_all: bool, waits: &[Wait]) {
+    let mut groups: BTreeMap<Group, Sums> = BTreeMap::new();
+    for wait in waits {
+        let (comm, is_main, _) = group(wait);
+        // What one of them did is a part of what all of a name did.
+        groups.entry((comm, is_main, None)).or_default().add(wait);
+        if !wait.many_threads {
+            groups.entry(group(wait)).or_default().add(wait);
+        }
+    }
+    let are_several = |(comm, is_main, _): &Group| {
+        let mut waits = waits.iter().filter(|wait| wait.many_threads);
+        waits.any(|wait| wait.comm == *comm && wait.is_main == *is_main)
+    };
+    for (group, sums) in groups {
+        if group.2.is_none() && (!are_all || !are_several(&group)) {
             continue;
         }
         let of_group = || threads.iter().filter(|thread| is_of(thread, &group));
         let active = of_group().fold(0u64, |sum, thread| sum.saturating_add(active(thread)));
-        if blocked as f64 >= active as f64 * PART_MIN && active > 0 {
-            let resting = threads.iter_mut().filter(|thread| is_of(thread, &group));
-            resting.for_each(|thread| thread.at_rest = true);
+        let Some(rest) = sums.rest(active) else {
+            continue;
+        };
+        for thread in threads.iter_mut().filter(|thread| is_of(thread, &group)) {
+            thread.rest = Some(rest);
+            thread.at_rest = rest == Rest::AtRest;
         }
     }
 }
@@ -62,11 +126,17 @@ fn active(thread: &Thread) -> u64 {
     thread.budget.wall_ns.saturating_sub(thread.budget.idle_ns)
 }
 
-/// Whether this is what threads at rest do.
+/// Whether it is left aside: it rests, or that it does not cannot be told.
+pub fn is_aside(thread: &Thread) -> bool {
+    matches!(thread.rest, Some(Rest::AtRest | Rest::CannotTell))
+}
+
+/// Whether this is what threads do that are left aside.
 pub fn is_rest(wait: &Wait, threads: &[Thread]) -> bool {
     let group = group(wait);
+    let is_free = wait.label == FUTEX && wait.class != "idle" && wait.owner_comm.is_none();
     let mut of_group = threads.iter().filter(|thread| is_of(thread, &group));
-    is_candidate(wait) && of_group.any(|thread| thread.at_rest)
+    is_free && of_group.any(is_aside)
 }
 
 /// The same of a call.
@@ -75,7 +145,7 @@ pub fn is_rest_call(call: &SlowCall, threads: &[Thread]) -> bool {
     let slept = longest.is_some_and(|sleep| {
         sleep.label == FUTEX && sleep.blocked_ns as f64 >= call.budget.wall_ns as f64 * PART_MIN
     });
-    let mut resting = threads.iter().filter(|thread| thread.at_rest);
+    let mut resting = threads.iter().filter(|thread| is_aside(thread));
     slept && resting.any(|thread| thread.tid == call.tid)
 }
 
@@ -96,6 +166,7 @@ mod tests {
             },
             user_cpu_ns: None,
             at_rest: false,
+            rest: None,
         }
     }
 
@@ -112,9 +183,10 @@ mod tests {
             resources: 0,
             caller: None,
             count,
+            in_flight: 0,
             blocked_ns,
             longest_ns: blocked_ns,
-            owner_certainty: Some("none".into()),
+            owner_certainty: owner.map(|_| "exact".to_string()),
             owner_comm: owner.map(str::to_string),
             owner_tid: owner.map(|_| 3),
             many_owners: false,
@@ -123,40 +195,80 @@ mod tests {
         }
     }
 
-    fn resting(mut threads: Vec<Thread>, waits: &[Wait]) -> Vec<u32> {
+    fn marked(mut threads: Vec<Thread>, waits: &[Wait]) -> Vec<Option<Rest>> {
         mark(&mut threads, true, waits);
-        let resting = threads.iter().filter(|thread| thread.at_rest);
-        resting.map(|thread| thread.tid).collect()
+        let is_same = |thread: &Thread| thread.at_rest == (thread.rest == Some(Rest::AtRest));
+        assert!(threads.iter().all(is_same));
+        threads.iter().map(|thread| thread.rest).collect()
     }
 
     const SECOND: u64 = 1_000_000_000;
-    const NOBODY: [u32; 0] = [];
+    const AT_REST: Option<Rest> = Some(Rest::AtRest);
 
     #[test]
     fn a_worker_between_two_pieces_of_work_is_at_rest() {
         let threads = vec![thread(2, SECOND), thread(3, SECOND)];
         let waits = [wait(Some(2), 4, SECOND - 1000, None)];
-        assert_eq!(resting(threads, &waits), [2]);
+        assert_eq!(marked(threads, &waits), [AT_REST, None]);
     }
 
     #[test]
     fn several_of_a_name_are_at_rest_together() {
         let threads = vec![thread(2, SECOND), thread(3, SECOND)];
         let waits = [wait(None, 20, 2 * SECOND - 1000, None)];
-        assert_eq!(resting(threads.clone(), &waits), [2, 3]);
+        assert_eq!(marked(threads.clone(), &waits), [AT_REST, AT_REST]);
         // One of the two may have worked all the time.
         let waits = [wait(None, 20, SECOND, None)];
-        assert_eq!(resting(threads, &waits), NOBODY);
+        assert_eq!(marked(threads, &waits), [None, None]);
+    }
+
+    /// Three of a pool have one row together, and a fourth has its own.
+    #[test]
+    fn rows_of_one_thread_are_a_part_of_its_names() {
+        let threads: Vec<Thread> = (2..6).map(|tid| thread(tid, SECOND)).collect();
+        let waits = [
+            wait(None, 30, 3 * SECOND - 1000, None),
+            wait(Some(5), 4, SECOND - 1000, None),
+        ];
+        assert_eq!(marked(threads, &waits), [AT_REST; 4]);
     }
 
     #[test]
     fn a_contended_lock_is_no_rest() {
         let threads = || vec![thread(2, SECOND)];
         let held = [wait(Some(2), 4, SECOND - 1000, Some("holder"))];
-        assert_eq!(resting(threads(), &held), NOBODY);
+        assert_eq!(marked(threads(), &held), [None]);
         let short = [wait(Some(2), 4000, SECOND - 1000, None)];
-        assert_eq!(resting(threads(), &short), NOBODY);
+        assert_eq!(marked(threads(), &short), [None]);
         let works = [wait(Some(2), 4, SECOND / 2, None)];
-        assert_eq!(resting(threads(), &works), NOBODY);
+        assert_eq!(marked(threads(), &works), [None]);
+        // A lock of a library that does not write down who has it.
+        let mut unknown = wait(Some(2), 4, SECOND - 1000, None);
+        unknown.owner_certainty = Some("none".into());
+        assert_eq!(marked(threads(), &[unknown]), [None]);
+    }
+
+    #[test]
+    fn a_wait_that_does_not_end_is_stuck_or_cannot_be_told() {
+        let mut held = wait(Some(2), 1, SECOND - 1000, Some("holder"));
+        held.in_flight = 1;
+        let threads = vec![thread(2, SECOND)];
+        assert_eq!(marked(threads.clone(), &[held]), [Some(Rest::Stuck)]);
+        let mut free = wait(Some(2), 1, SECOND - 1000, None);
+        free.in_flight = 1;
+        let waits = [free];
+        assert_eq!(marked(threads.clone(), &waits), [Some(Rest::CannotTell)]);
+        let mut again = threads;
+        mark(&mut again, true, &waits);
+        assert!(is_rest(&waits[0], &again) && !again[0].at_rest);
+    }
+
+    /// A condition variable that counts its signals has passed the value of a waited-for lock once.
+    #[test]
+    fn one_wait_that_looks_like_a_locks_is_no_lock() {
+        let mut like_a_lock = wait(Some(2), 1, SECOND / 4, None);
+        like_a_lock.owner_certainty = Some("none".into());
+        let waits = [like_a_lock, wait(Some(2), 5, SECOND * 3 / 4 - 1000, None)];
+        assert_eq!(marked(vec![thread(2, SECOND)], &waits), [AT_REST]);
     }
 }

@@ -11,7 +11,7 @@ use debox_history::{Group, History};
 
 use crate::aggregate::{Aggregate, LabelSums, Place, StackKey, ThreadSums, WaitKey, WaitSums};
 use crate::names::{Name, Names, NONE};
-use crate::segments::{room, Random, Segment, SEGMENTS};
+use crate::segments::{room, Kind, Random, Segment, SEGMENTS};
 use crate::timeline::{part_of_class, CPU, IRQ, PREEMPTED, RUNQUEUE, UNLISTED};
 use crate::user_level::Measured;
 use columns::{numbers, Columns, Sleeps, Translators};
@@ -90,6 +90,8 @@ struct Scanner<'a> {
     calls: Vec<usize>,
     idle: Name,
     user: Name,
+    futex: Name,
+    not_ended: Name,
     room: usize,
     /// Labels of the call at hand.
     labels: Vec<(Name, LabelSums)>,
@@ -112,6 +114,8 @@ impl<'a> Scanner<'a> {
             calls: Vec::new(),
             idle: names.of("idle"),
             user: names.of(crate::build::USER),
+            futex: names.of(crate::rest::FUTEX),
+            not_ended: names.of(crate::build::NOT_ENDED),
             room,
             labels: Vec::new(),
         }
@@ -272,7 +276,12 @@ impl<'a> Scanner<'a> {
                 if aggregate.current.len() <= index {
                     aggregate.current.resize_with(index + 1, Default::default);
                 }
-                aggregate.current[index].add(parts.wall, parts.cpu, self.room, random);
+                let kind = Kind {
+                    caller: columns.caller.get(row),
+                    error,
+                };
+                let segment = &mut aggregate.current[index];
+                segment.add(parts.wall, parts.cpu, kind, self.room, random);
             }
             let thread = ThreadSums {
                 pid: columns.pid[row],
@@ -319,6 +328,10 @@ impl<'a> Scanner<'a> {
             let since = sleeps.begin[at].min(i64::MAX as u64) as i64;
             let timeline = &mut aggregate.calls[row.index].1.timeline;
             timeline.add(row.begin.saturating_add(since), ns, part, ns);
+            if label == self.futex && class != self.idle && sleeps.owner.get(at) == NONE {
+                let begin = row.begin.saturating_add(since);
+                aggregate.add_rest((pid, tid), begin, ns);
+            }
             match self.labels.iter_mut().find(|(known, _)| *known == label) {
                 Some((_, sums)) => {
                     sums.sleeps += 1;
@@ -358,6 +371,7 @@ impl<'a> Scanner<'a> {
             };
             let sums = WaitSums {
                 count: 1,
+                open: u64::from(sleeps.waker_kind.get(at) == self.not_ended),
                 blocked: ns,
                 longest: ns,
                 tid,

@@ -17,6 +17,14 @@ pub struct Sample {
     pub at: u32,
     pub wall: u64,
     pub cpu: u64,
+    pub kind: Kind,
+}
+
+/// What tells invocations of one call apart: from where they were made, and how they failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Kind {
+    pub caller: Name,
+    pub error: Name,
 }
 
 /// One call's part of a segment.
@@ -66,11 +74,12 @@ impl Random {
 
 impl CallSegment {
     #[inline]
-    pub fn add(&mut self, wall: u64, cpu: u64, room: usize, random: &mut Random) {
+    pub fn add(&mut self, wall: u64, cpu: u64, kind: Kind, room: usize, random: &mut Random) {
         let sample = Sample {
             at: self.count as u32,
             wall,
             cpu,
+            kind,
         };
         self.count += 1;
         self.wall = self.wall.saturating_add(wall);
@@ -105,6 +114,7 @@ pub struct Point {
     pub weight: f64,
     pub wall: u64,
     pub cpu: u64,
+    pub kind: Kind,
 }
 
 /// Of all calls.
@@ -128,6 +138,7 @@ pub fn series(mut segments: Vec<Segment>) -> FxHashMap<Name, Series> {
                     weight,
                     wall: sample.wall,
                     cpu: sample.cpu,
+                    kind: sample.kind,
                 }));
             series.count += part.count;
             series.segments.push((part.count, part.wall, part.cpu));

@@ -21,35 +21,38 @@ pub const IRQ: usize = 1;
 pub const RUNQUEUE: usize = 2;
 pub const PREEMPTED: usize = 3;
 pub const UNLISTED: usize = 11;
+pub const LOCK: usize = 5;
+pub const IDLE: usize = 12;
 
 /// The part of a sleep of some class.
 pub fn part_of_class(class: &str) -> usize {
     match class {
         "disk" => 4,
-        "lock" => 5,
+        "lock" => LOCK,
         "memory" => 6,
         "network" => 7,
         "process" => 8,
         "cpu" => 9,
-        "idle" => 12,
+        "idle" => IDLE,
         _ => 10,
     }
 }
 
 const BINS: usize = 512;
 
+/// Of so many parts.
 #[derive(Debug, Clone)]
-pub struct Timeline {
+pub struct Timeline<const N: usize = { PARTS.len() }> {
     /// Nanoseconds since 1970.
     origin: i64,
     /// A bin is `1 << shift` ns wide.
     shift: u32,
     /// Up to the last in use.
-    bins: Vec<[u64; PARTS.len()]>,
+    bins: Vec<[u64; N]>,
 }
 
-impl Timeline {
-    pub fn new(origin: i64) -> Timeline {
+impl<const N: usize> Timeline<N> {
+    pub fn new(origin: i64) -> Timeline<N> {
         Timeline {
             origin,
             shift: 12,
@@ -91,7 +94,7 @@ impl Timeline {
         }
         let (first, last) = ((begin >> self.shift) as usize, (end >> self.shift) as usize);
         if self.bins.len() <= last {
-            self.bins.resize(last + 1, [0; PARTS.len()]);
+            self.bins.resize(last + 1, [0; N]);
         }
         if first == last {
             let bin = &mut self.bins[first];
@@ -125,7 +128,7 @@ impl Timeline {
     }
 
     /// Of the same origin.
-    pub fn merge(&mut self, other: &Timeline) {
+    pub fn merge(&mut self, other: &Timeline<N>) {
         while self.shift < other.shift {
             self.widen();
         }
@@ -133,7 +136,7 @@ impl Timeline {
         if !other.bins.is_empty() {
             let last = (other.bins.len() - 1) >> by;
             if self.bins.len() <= last {
-                self.bins.resize(last + 1, [0; PARTS.len()]);
+                self.bins.resize(last + 1, [0; N]);
             }
         }
         for (at, theirs) in other.bins.iter().enumerate() {
@@ -143,8 +146,23 @@ impl Timeline {
         }
     }
 
+    /// Counts what is in `line` as another part.
+    pub fn move_part(&mut self, line: &Timeline<1>, from: usize, to: usize) {
+        let Some(by) = self.shift.checked_sub(line.shift) else {
+            return; // it is of something else
+        };
+        for (at, [amount]) in line.bins.iter().enumerate() {
+            let Some(bin) = self.bins.get_mut(at >> by) else {
+                return;
+            };
+            let amount = (*amount).min(bin[from]);
+            bin[from] -= amount;
+            bin[to] = bin[to].saturating_add(amount);
+        }
+    }
+
     /// An empty one with as wide bins.
-    pub fn like(&self) -> Timeline {
+    pub fn like(&self) -> Timeline<N> {
         Timeline {
             origin: self.origin,
             shift: self.shift,
@@ -161,7 +179,7 @@ impl Timeline {
     }
 
     /// The bins up to the last in use.
-    pub fn bins(&self) -> &[[u64; PARTS.len()]] {
+    pub fn bins(&self) -> &[[u64; N]] {
         let used = self
             .bins
             .iter()
@@ -179,8 +197,8 @@ mod tests {
         #[test]
         fn nothing_is_lost(adds in prop::collection::vec(
             (0i64..1 << 45, 0u64..1 << 44, 0usize..PARTS.len(), 0u64..1 << 44), 0..60)) {
-            let mut whole = Timeline::new(0);
-            let (mut odd, mut even) = (Timeline::new(0), Timeline::new(0));
+            let mut whole: Timeline = Timeline::new(0);
+            let (mut odd, mut even): (Timeline, Timeline) = (Timeline::new(0), Timeline::new(0));
             let mut sum = 0u64;
             for (index, (begin, length, part, amount)) in adds.iter().enumerate() {
                 whole.add(*begin, *length, *part, *amount);
@@ -197,9 +215,26 @@ mod tests {
 
         #[test]
         fn hostile_times_do_no_harm(begin: i64, length: u64, amount: u64, origin: i64) {
-            let mut timeline = Timeline::new(origin);
+            let mut timeline: Timeline = Timeline::new(origin);
             timeline.add(begin, length, 0, amount);
             prop_assert_eq!(timeline.bins().iter().flatten().sum::<u64>(), amount);
         }
+    }
+
+    #[test]
+    fn a_part_moves_within_its_bins() {
+        let mut all: Timeline = Timeline::new(0);
+        let mut line: Timeline<1> = Timeline::new(0);
+        all.add(0, 1 << 30, LOCK, 1 << 30);
+        all.add(1 << 29, 1 << 29, LOCK, 1 << 29);
+        line.add(1 << 29, 1 << 29, 0, 1 << 29);
+        all.add(1 << 32, 1, CPU, 1);
+        all.move_part(&line, LOCK, IDLE);
+        let sum = |part: usize| all.bins().iter().map(|bin| bin[part]).sum::<u64>();
+        assert_eq!((sum(LOCK), sum(IDLE)), (1 << 30, 1 << 29));
+        let first_half = all.bins().len() / 8 - 1;
+        assert!(all.bins()[..first_half].iter().all(|bin| bin[IDLE] == 0));
+        line.add(1 << 60, 1, 0, 1);
+        all.move_part(&line, LOCK, IDLE);
     }
 }

@@ -6,8 +6,14 @@
 //! (Theil-Sen: the median of the slopes of all pairs) rises from its first to its last bin by at least
 //! [`GROWTH_MIN`] and [`GROWTH_NS_MIN`]. Of 32 bins without any trend, one in a hundred thousand has
 //! such a rank correlation; a constant cost has no growth.
+//!
+//! A program that looks for files first and reads them later makes two kinds of `openat`, and neither grows.
+//! So where the invocations of one kind (made from the same place, with the same error) are enough for a
+//! trend, one of these kinds has to grow by itself.
 
-use crate::segments::Point;
+use std::collections::BTreeMap;
+
+use crate::segments::{Kind, Point};
 
 pub const BINS: usize = 32;
 /// Fewer invocations make no trend.
@@ -164,6 +170,28 @@ pub fn fit(bins: &[Bin]) -> Option<Fit> {
     })
 }
 
+/// Of the invocations, the kinds that are looked at make up this part.
+const KINDS_PART_MIN: f64 = 0.5;
+
+/// Whether a kind of the invocations grows by itself, or there is none that is made often enough.
+pub fn is_of_a_kind(points: &[Point], cost: impl Fn(&Point) -> u64) -> bool {
+    let mut kinds: BTreeMap<Kind, Vec<Point>> = BTreeMap::new();
+    for point in points {
+        let kind = kinds.entry(point.kind).or_default();
+        let at = kind.len() as u64;
+        kind.push(Point { at, ..*point });
+    }
+    kinds.retain(|_, kind| kind.len() as u64 >= INVOCATIONS_MIN);
+    let looked_at: usize = kinds.values().map(Vec::len).sum();
+    if (looked_at as f64) < points.len() as f64 * KINDS_PART_MIN {
+        return true;
+    }
+    kinds.values().any(|kind| {
+        let found = bins(kind, kind.len() as u64, &cost);
+        fit(&found).is_some_and(|fit| fit.grows())
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -179,8 +207,42 @@ mod tests {
                 weight: 1.0,
                 wall: *cost,
                 cpu: *cost,
+                kind: of_kind(0),
             })
             .collect()
+    }
+
+    fn of_kind(caller: u32) -> Kind {
+        Kind { caller, error: 0 }
+    }
+
+    /// Looks at missing files become rarer, reads of files that are there more frequent.
+    #[test]
+    fn another_mixture_of_two_kinds_is_no_trend() {
+        let mut random = Random::new(7);
+        let mut mixed: Vec<Point> = points(&vec![0; 4000]);
+        for (at, point) in mixed.iter_mut().enumerate() {
+            let kind = u32::from(random.below(4000) < at as u64);
+            point.kind = of_kind(kind);
+            point.cpu = [1_000, 9_000][kind as usize] + random.below(500);
+        }
+        let cost = |point: &Point| point.cpu;
+        assert!(fit(&bins(&mixed, 4000, cost)).is_some_and(|fit| fit.grows()));
+        assert!(!is_of_a_kind(&mixed, cost));
+        // One of them grows.
+        for point in mixed.iter_mut().filter(|point| point.kind == of_kind(1)) {
+            point.cpu += point.at * 20;
+        }
+        assert!(is_of_a_kind(&mixed, cost));
+        // There is one kind, or so many that none is made often.
+        assert!(is_of_a_kind(
+            &points(&(0..4000).collect::<Vec<u64>>()),
+            cost
+        ));
+        for point in &mut mixed {
+            point.kind = of_kind(point.at as u32 / 100);
+        }
+        assert!(is_of_a_kind(&mixed, cost));
     }
 
     fn grows(costs: &[u64]) -> bool {

@@ -180,7 +180,7 @@ fn findings_begin_with_what_slows_the_program_down() {
             let mut wait = sleep("futex", "lock", 19_000_000);
             wait.begin_ns = begin + 1_000;
             wait.resource = Some("0x1000 of process 100".into());
-            wait.owner_certainty = Some("none".into());
+            wait.owner_certainty = None;
             (wait.owner_tid, wait.owner_comm, wait.owner_doing) = (None, None, None);
             let mut idle = call("futex", begin, 1_000, vec![wait]);
             (idle.tid, idle.comm) = (tid, "pool".into());
@@ -212,6 +212,19 @@ fn findings_begin_with_what_slows_the_program_down() {
     resting.sort_unstable();
     assert_eq!(resting, [201, 202]);
     assert_eq!(report.waits[0].call, "fdatasync");
+    // Over time they are idle, and no lock.
+    let parts = |parts: &[debox_report::TimelinePart], name: &str| -> u64 {
+        let found = parts.iter().filter(|part| part.name == name);
+        found.flat_map(|part| &part.ns).sum()
+    };
+    let futex = report.timeline.by_call.iter();
+    let futex = futex
+        .filter(|one| one.call == "futex")
+        .map(|one| &one.parts);
+    for of in futex.chain([&report.timeline.parts]) {
+        assert_eq!(parts(of, "blocked: lock"), 0);
+        assert_eq!(parts(of, "blocked: idle"), 2 * 100 * 19_000_000);
+    }
     // In the sums nothing is left out.
     assert!(report.calls.iter().any(|call| call.name == "futex"));
 }

@@ -55,9 +55,14 @@ const INSIDE_LIBC: &[&str] = &[
 /// `is_static`: the C library is linked into it.
 pub(crate) fn is_plumbing(module: &str, is_static: bool, function: &str) -> bool {
     let name = function.trim_start_matches(['<', '&']);
-    LIBRARIES.iter().any(|library| module.starts_with(library))
+    is_library(module)
         || PACKAGES.iter().any(|package| name.starts_with(package))
         || (is_static && is_of_libc(name))
+}
+
+/// Whether a file's functions only hand calls on.
+pub(crate) fn is_library(module: &str) -> bool {
+    LIBRARIES.iter().any(|library| module.starts_with(library))
 }
 
 /// Whether a C function of a static program is the C library's. Names that begin with an

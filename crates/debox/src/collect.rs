@@ -121,6 +121,7 @@ impl Snapshot {
         let report = Report {
             schema: SCHEMA.to_string(),
             headline: None,
+            deadlocks: self.deadlocks.clone(),
             command: outcome.command,
             kernel: kernel::release(),
             tap: if outside { "user" } else { "kernel" }.to_string(),
@@ -437,6 +438,17 @@ fn in_flight(explainer: &Explainer, snapshot: &Snapshot, names: &Resources) -> V
             }
         })
         .collect();
+    name_doings(&mut calls);
     calls.sort_by_key(|call| std::cmp::Reverse(call.for_ns));
     calls
+}
+
+/// What holders do of which that was not seen: where they are in calls of their own.
+fn name_doings(calls: &mut [InFlight]) {
+    let labels = calls.iter().map(|call| (call.tid, call.label.clone()));
+    let labels: HashMap<u32, String> = labels.collect();
+    let owners = calls.iter_mut().filter_map(|call| call.owner.as_mut());
+    for owner in owners.filter(|owner| owner.doing.is_none()) {
+        owner.doing = owner.tid.and_then(|tid| labels.get(&tid).cloned());
+    }
 }

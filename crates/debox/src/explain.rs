@@ -172,19 +172,25 @@ impl<'a> Explainer<'a> {
                 .take_while(is_user)
                 .collect();
         }
-        let ip = stack.frames[0];
+        let mut processes = self.processes.borrow_mut();
         let words = &stack.frames[1..];
-        let wrapper = self
-            .processes
-            .borrow_mut()
-            .wrapper(stack.tgid, ip)
-            .unwrap_or_default();
-        let caller = match wrapper.rule {
-            tables::WRAPPER_FROM_SP => usize::try_from(wrapper.offset / 8).ok(),
-            _ => None,
-        };
-        let caller = caller.and_then(|index| words.get(index)).copied();
-        [ip].into_iter().chain(caller).collect()
+        let mut frames = vec![stack.frames[0]];
+        // Where the stack pointer of the last of them stands.
+        let mut above = 0;
+        while frames.len() < words.len() {
+            let last = frames[frames.len() - 1];
+            let wrapper = processes.wrapper(stack.tgid, last).unwrap_or_default();
+            let at = usize::try_from(wrapper.offset / 8)
+                .ok()
+                .map(|at| above + at);
+            let at = at.filter(|_| wrapper.rule == tables::WRAPPER_FROM_SP);
+            let Some((at, caller)) = at.and_then(|at| Some((at, *words.get(at)?))) else {
+                break;
+            };
+            frames.push(caller);
+            above = at + 1;
+        }
+        frames
     }
 }
 
@@ -231,6 +237,9 @@ pub(crate) fn lock_frame(flags: u32) -> Option<&'static str> {
         "rwsem_down_write_slowpath"
     } else if is(tables::LOCK_READ) {
         "rwsem_down_read_slowpath"
+    } else if is(tables::LOCK_TIMED_OUT) {
+        // No lock: the call's time limit was what it waited for.
+        "do_nanosleep"
     } else {
         return None;
     })

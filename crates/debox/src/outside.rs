@@ -153,6 +153,7 @@ fn snapshot(source: &mut Source) -> Snapshot {
         probe_misses: source.value(),
         refused: source.value(),
         incomplete: None,
+        deadlocks: Vec::new(),
     }
 }
 

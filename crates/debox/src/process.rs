@@ -6,13 +6,14 @@ use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use procfs::process::{MMPermissions, MMapPath, MemoryMaps};
 use procfs::FromBufRead;
 
+use crate::callers::is_library;
 use crate::stacks::tables::Cache;
 use crate::tables::{self, types};
 use crate::unwind;
@@ -159,13 +160,18 @@ impl Processes {
         self.wrapper(tgid, ip).unwrap_or_default()
     }
 
-    /// The unwinding rule at an address of a process.
+    /// The unwinding rule behind a call: at an instruction for system calls, or in a library that only
+    /// hands calls on. Elsewhere the program's own begins, and there is none.
     pub fn wrapper(&mut self, tgid: u32, ip: u64) -> Option<Wrapper> {
         let located = self.find(tgid, ip)?;
         let module = located.module?;
         let key = (module.id, located.file_offset);
         let tables = &mut self.tables;
         Some(*self.wrappers.entry(key).or_insert_with(|| {
+            let is_handed_on = is_library(&module.short_name());
+            if !is_handed_on && !is_behind_syscall(module.file(), located.file_offset) {
+                return Wrapper::default();
+            }
             let rule = tables.of(&module).rule(located.file_offset);
             rule.as_ref()
                 .and_then(unwind::return_address)
@@ -442,6 +448,14 @@ pub(crate) fn copy_of_vdso() -> Option<File> {
     };
     file.write_all(bytes).ok()?;
     Some(file)
+}
+
+/// Whether the instruction before an offset makes a system call: `syscall`, `sysenter`, `int 0x80`.
+fn is_behind_syscall(file: &File, offset: u64) -> bool {
+    let mut bytes = [0; 2];
+    let before = offset.checked_sub(2);
+    let read = before.is_some_and(|at| file.read_exact_at(&mut bytes, at).is_ok());
+    read && matches!(bytes, [0x0f, 0x05] | [0x0f, 0x34] | [0xcd, 0x80])
 }
 
 /// The file that a process has mapped at an address.

@@ -17,7 +17,7 @@ use libbpf_rs::{RingBuffer, RingBufferBuilder};
 
 use crate::collect::Outcome;
 use crate::history::{Budget, Call, Sleep};
-use crate::report::Report;
+use crate::report::{Deadlock, Report};
 use crate::session::{monotonic_ns, Options, Session, Tap};
 use crate::tables::{self, types, CALL_IA32, CALL_NONE};
 use crate::trigger::Fired;
@@ -175,6 +175,11 @@ impl Recorder {
             probe_misses: self.session.probe_misses()?,
             stamps_refused: self.stamps.refused,
         })
+    }
+
+    /// Threads that were found to wait for each other so far.
+    pub fn deadlocks(&self) -> &[Deadlock] {
+        &self.session.deadlocks
     }
 
     /// Stops monitoring, gives the last records and the calls in flight to `keep`, and reports.

@@ -3,10 +3,12 @@
 //! Every time is in integer nanoseconds. `None` (JSON `null`) means "not measured", never zero.
 //! `schema/report-1.json` is the checked-in JSON Schema of this structure.
 
+mod deadlock;
 mod headline;
 
 use serde::{Deserialize, Serialize};
 
+pub use deadlock::{Deadlock, DeadlockWait};
 pub use headline::{is_server_call, Account, Headline, Share};
 
 /// The value of [`Report::schema`].
@@ -32,6 +34,9 @@ pub struct Report {
     /// Where the time went, and what of it matters most; null if no time was seen.
     #[serde(default)]
     pub headline: Option<Headline>,
+    /// Threads that wait for each other; empty unless detail `sleeps`.
+    #[serde(default)]
+    pub deadlocks: Vec<Deadlock>,
     pub totals: Totals,
     /// Time the hypervisor took from all CPUs during the session (`steal` of `/proc/stat`).
     pub steal_ns: Option<u64>,
@@ -416,7 +421,8 @@ pub struct InFlight {
     pub frames: Vec<String>,
 }
 
-/// Who held what a call waits for when the wait began, or when monitoring began if that was later.
+/// Who held what a call waits for when the wait began, or when monitoring began if that was later. Of a
+/// lock whose words in the program's memory name the holder: when the report was made.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Holder {
     /// As in [`Owner`].

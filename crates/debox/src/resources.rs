@@ -73,6 +73,12 @@ impl Resources {
         }
     }
 
+    /// The variable that a word of a process is in, or its address.
+    pub fn word(&mut self, tgid: u32, address: u64) -> String {
+        self.words.learn(tgid, address);
+        self.words.name(tgid, address)
+    }
+
     /// In words, for the report.
     pub fn describe(
         &self,

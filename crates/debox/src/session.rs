@@ -1,6 +1,7 @@
 //! A session: the probes loaded and attached, tasks enrolled, events taken in.
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::io::Read;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd};
@@ -12,8 +13,10 @@ use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use libbpf_rs::{Iter, MapCore, MapFlags, MapHandle, OpenObject, RingBuffer, RingBufferBuilder};
 
 use crate::broker::peer::Peer;
+use crate::deadlock::{Wait, Watch};
 use crate::gate::Gate;
 use crate::kernel;
+use crate::report::Deadlock;
 use crate::signals::Blocked;
 use crate::skeleton::{DeboxSkel, DeboxSkelBuilder};
 use crate::tables::{self, types};
@@ -22,9 +25,11 @@ use crate::trigger::{self, Engine, Fired, Trigger};
 use crate::usertap::TapServer;
 
 mod configure;
+mod deadlocks;
 mod events;
 
 use configure::{configure, configure_role, join_gate, leave_to_gate, programs_to_attach};
+pub(crate) use deadlocks::{in_words, owner_of};
 pub(crate) use events::{Events, Forwarded};
 
 /// How the start and the end of a call are seen.
@@ -145,6 +150,10 @@ pub struct Session {
     pub(crate) options: Options,
     pub(crate) started_ns: u64,
     pub(crate) steal_at_start: Option<u64>,
+    watch: Watch,
+    pub(crate) deadlocks: Vec<Deadlock>,
+    /// By index in `threads`: what threads wait for shortly before the stop, where the holder is known.
+    pub(crate) held: HashMap<u32, Wait>,
 }
 
 impl Session {
@@ -222,6 +231,9 @@ impl Session {
             options,
             started_ns: monotonic_ns(),
             steal_at_start: kernel::steal_ns(),
+            watch: Watch::default(),
+            deadlocks: Vec::new(),
+            held: HashMap::new(),
         })
     }
 
@@ -280,6 +292,9 @@ impl Session {
     /// Brings the threads of a process under monitoring, now or (`armed`) from their next `execve`
     /// on. Returns how many threads are monitored in all.
     pub fn enrol(&mut self, tgid: u32, armed: bool) -> Result<u32> {
+        if self.options.adopts_sleeps && !armed {
+            self.tell_holders(tgid);
+        }
         // A thread that starts while the tasks are walked may be missed once: walk until nothing
         // is found any more.
         let mut before = None;
@@ -341,7 +356,7 @@ impl Session {
             tap.refresh_clock();
         }
         self.gate.tidy();
-        Ok(())
+        self.watch_for_deadlocks()
     }
 
     /// A descriptor that is readable when events wait.

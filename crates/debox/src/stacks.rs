@@ -5,6 +5,7 @@
 //! is one.
 
 mod image;
+mod in_flight;
 pub(crate) mod rule;
 pub(crate) mod tables;
 mod walk;
@@ -22,6 +23,7 @@ use crate::process::{Module, Processes};
 use crate::tables as kernel_tables;
 use crate::tables::types;
 use image::{Images, Place};
+pub(crate) use in_flight::of_task;
 use walk::{At, Check, End, Registers, Walk};
 
 /// Limits on what is kept, so that a session's memory is bounded: about 60 MB when all are reached.

@@ -95,6 +95,7 @@ pub(crate) const LOCK_RT: u32 = 1 << 3;
 pub(crate) const LOCK_PERCPU: u32 = 1 << 4;
 pub(crate) const LOCK_MUTEX: u32 = 1 << 5;
 pub(crate) const LOCK_SEMAPHORE: u32 = 1 << 31;
+pub(crate) const LOCK_TIMED_OUT: u32 = 1 << 30;
 
 /// What a thread sleeps for when the report is made, out of its `struct wait`.
 #[repr(C)]

@@ -102,6 +102,28 @@ fn a_tcp_socket_is_connected_to() {
     accept.blocked_as_known().waker_interrupt("softirq");
 }
 
+/// Of one descriptor alone, poll says what it is and who is at its other end.
+#[test]
+fn a_poll_names_its_one_descriptor() {
+    let run = Debox::run("socket_wait")
+        .args(["tcp", "poll", "100"])
+        .report();
+    let poll = run
+        .call("poll")
+        .calls(1)
+        .sleep("poll")
+        .class("idle")
+        .count(1);
+    poll.blocked_as_known();
+    let sleeps = run.report["sleeps"].as_array().expect("a list");
+    let sleep = sleeps.iter().find(|sleep| sleep["syscall"] == "poll");
+    let resource = &sleep.expect("the sleep")["resource"];
+    assert_eq!(resource["kind"], "socket", "{resource:#}");
+    let name = resource["name"].as_str().expect("a name");
+    let local = format!("tcp 127.0.0.1:{} to 127.0.0.1:", run.fact("port"));
+    assert!(name.starts_with(&local), "{name}");
+}
+
 #[test]
 fn a_tcp_socket_receives() {
     let run = Debox::run("socket_wait")

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * socket_wait unix|tcp accept|recv|send MS: one side waits in accept4, recvfrom or sendto; the
- * thread "peer" ends the wait a known time later by connecting, sending or receiving.
+ * socket_wait unix|tcp accept|recv|poll|send MS: one side waits in accept4, recvfrom, poll or
+ * sendto; the thread "peer" ends the wait a known time later by connecting, sending or receiving.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include "known.h"
@@ -32,7 +33,7 @@ static void *peer(void *unused)
 	if (!strcmp(what, "accept"))
 		meet_and_pass(with, wait_ns);
 	MUST(connect(fd, &address.any, address_size) == 0);
-	if (!strcmp(what, "recv")) {
+	if (!strcmp(what, "recv") || !strcmp(what, "poll")) {
 		meet_and_pass(with, wait_ns);
 		MUST(send(fd, "x", 1, 0) == 1);
 	} else if (!strcmp(what, "send")) {
@@ -95,6 +96,12 @@ int main(int argc, char **argv)
 	if (!strcmp(what, "recv")) {
 		before = keep_appointment(with);
 		MUST(recv(connection, &byte, 1, 0) == 1);
+	} else if (!strcmp(what, "poll")) {
+		struct pollfd waiting = {connection, POLLIN, 0};
+
+		before = keep_appointment(with);
+		MUST(poll(&waiting, 1, -1) == 1);
+		fact("port", ntohs(address.in.sin_port));
 	} else if (!strcmp(what, "send")) {
 		before = send_into_full(connection);
 	}

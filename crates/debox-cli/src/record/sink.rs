@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use debox::history::Call;
 use debox::predicate::Predicate;
+use debox::report::Report;
 use debox::{Missing, Recorder};
 use debox_history::{Account, Flight, Gap, Limits, Lost, Meta, Writer, SCHEMA};
 
@@ -179,6 +180,7 @@ impl Sink {
         if self.asked.elapsed() >= ASK_EVERY {
             self.asked = Instant::now();
             self.meta.lost = lost(&recorder.missing()?, &self.meta.lost);
+            self.meta.deadlocks = recorder.deadlocks().to_vec();
         }
         let full = match &mut self.target {
             Target::File { writer, since } => {
@@ -188,6 +190,7 @@ impl Sink {
                     ..self.meta.lost
                 };
                 meta.filtered_out = self.meta.filtered_out;
+                meta.deadlocks.clone_from(&self.meta.deadlocks);
                 writer.tick()?;
                 self.rotate_time.is_some_and(|time| since.elapsed() >= time)
                     || self
@@ -259,6 +262,7 @@ impl Sink {
             return Ok(None);
         };
         self.meta.lost = lost(&recorder.missing()?, &self.meta.lost);
+        self.meta.deadlocks = recorder.deadlocks().to_vec();
         let mut meta = self.meta.clone();
         meta.ended_ns = debox::session::monotonic_ns();
         let (path, summary) = self
@@ -282,9 +286,10 @@ impl Sink {
     }
 
     /// Ends the last file.
-    pub fn finish(mut self, missing: &Missing, account: Account) -> Result<Written> {
+    pub fn finish(mut self, missing: &Missing, report: &Report) -> Result<Written> {
         self.meta.lost = lost(missing, &self.meta.lost);
-        self.meta.account = (!self.is_over).then_some(account);
+        self.meta.account = (!self.is_over).then(|| Account::of(report));
+        self.meta.deadlocks.clone_from(&report.deadlocks);
         let dropped_early = match &self.target {
             Target::Memory(flight) => flight.dropped_early,
             _ => 0,
@@ -357,6 +362,7 @@ impl Sink {
         meta.rows_before = self.rows;
         meta.gaps.clone_from(&self.meta.gaps);
         meta.lost = self.meta.lost;
+        meta.deadlocks.clone_from(&self.meta.deadlocks);
         self.target = target(next);
         let removed = self.files.remove_oldest();
         self.notes.extend(removed);
@@ -371,6 +377,7 @@ impl Sink {
             ..self.meta.lost
         };
         meta.filtered_out = self.meta.filtered_out;
+        meta.deadlocks.clone_from(&self.meta.deadlocks);
         meta.ended_ns = debox::session::monotonic_ns();
         meta.complete = !self.is_over;
         meta.account.clone_from(&self.meta.account);

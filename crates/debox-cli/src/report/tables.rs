@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use anstyle::Style;
-use debox_report::{Budget, Comparison, Difference, Report, Verdict};
+use debox_report::{Budget, Comparison, Difference, Report, Rest, Verdict};
 
 use crate::table::grid::{name, note, number, text, Cell, Grid, Tone};
 use crate::table::{heading, line, shown, TableOptions};
@@ -415,10 +415,11 @@ fn threads(out: &mut impl Write, report: &Report, options: &TableOptions) -> io:
             Cell::time(thread.budget.cpu_ns),
             thread.user_cpu_ns.map_or_else(Cell::blank, Cell::time),
             Cell::time(thread.budget.blocked_ns),
-            if thread.at_rest {
-                Cell::text("at rest").tone(Tone::Quiet)
-            } else {
-                Cell::blank()
+            match thread.rest {
+                Some(Rest::AtRest) => Cell::text("at rest").tone(Tone::Quiet),
+                Some(Rest::CannotTell) => Cell::text("at rest or stuck").tone(Tone::Quiet),
+                Some(Rest::Stuck) => Cell::text("stuck"),
+                None => Cell::blank(),
             },
         ]);
     }

@@ -8,6 +8,30 @@ fn strings(texts: &[&str]) -> Vec<String> {
     texts.iter().map(|text| text.to_string()).collect()
 }
 
+/// Two threads that wait for each other.
+pub fn stuck() -> Report {
+    let wait = |tid: u32, lock: &str| DeadlockWait {
+        pid: 4100,
+        tid,
+        comm: format!("worker{}", tid - 4100),
+        syscall: "futex".to_string(),
+        lock: "mutex".to_string(),
+        name: Some(format!("{lock} (server)")),
+        has_timeout: false,
+        caller: Some(format!("take_{lock}+0x1a (server.c:{tid})")),
+        frames: strings(&["__lll_lock_wait+0x2c", "take"]),
+    };
+    Report {
+        deadlocks: vec![Deadlock {
+            found_ns: 300 * MS,
+            may_end: false,
+            behind: 3,
+            waits: vec![wait(4101, "accounts"), wait(4102, "journal")],
+        }],
+        ..empty()
+    }
+}
+
 /// A session that saw nothing.
 pub fn empty() -> Report {
     Report {
@@ -19,6 +43,7 @@ pub fn empty() -> Report {
         duration_ns: 0,
         exit_status: Some(0),
         headline: None,
+        deadlocks: Vec::new(),
         totals: Totals::default(),
         steal_ns: None,
         unseen_wait_ns: 0,

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use debox::report::{Report, Sleep, SleepCallSite, Waker};
+use debox::rest::{For, Waits};
 
 use super::grid::{name, note, number, text, Cell, Grid};
 use super::{heading, kernel_frame, shown, stack, TableOptions};
@@ -16,6 +17,20 @@ const CALL_SITES: usize = 10;
 const WAKERS: usize = 2;
 /// The class of waits that are no trouble: they come last and quietly.
 const IDLE: &str = "idle";
+
+/// Whether nearly all of these sleeps are for work that others bring, by the rule of all reports.
+pub fn are_for_work(sleep: &Sleep) -> bool {
+    let held = sleep.owners.iter().map(|owner| owner.blocked_ns);
+    let waits = Waits {
+        label: &sleep.label,
+        class: &sleep.class,
+        count: sleep.count,
+        open: 0,
+        blocked_ns: sleep.blocked_ns,
+        is_for_lock: held.fold(0, u64::saturating_add) > sleep.blocked_ns / 2,
+    };
+    waits.are_for() == For::Work
+}
 
 /// Which calls blocked on what, and how often: one line per label, `call/count` in it.
 pub fn print_labels(

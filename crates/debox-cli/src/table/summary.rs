@@ -7,6 +7,7 @@ use anstyle::Style;
 use debox::report::Report;
 use debox_report::headline;
 
+use super::sleeps::are_for_work;
 use super::{line, TableOptions};
 use crate::units::{self, Scale};
 
@@ -92,33 +93,57 @@ fn ran(report: &Report, scale: Scale) -> String {
     text
 }
 
+/// What threads do that have no work, or have handed it to others.
+const WORK: &str = "for other threads";
+
 /// The sleep by class, idle last: `asleep: 2.1 disk, 0.4 lock, 0.9 idle`; then what has no class.
 fn classes(report: &Report, scale: Scale) -> Option<String> {
     let mut by_class: BTreeMap<&str, u64> = BTreeMap::new();
     for sleep in &report.sleeps {
-        *by_class.entry(&sleep.class).or_default() += sleep.blocked_ns;
+        let class = match are_for_work(sleep) {
+            true => WORK,
+            false => sleep.class.as_str(),
+        };
+        let sum = by_class.entry(class).or_default();
+        *sum = sum.saturating_add(sleep.blocked_ns);
     }
     let untapped: u64 = report.untapped.iter().map(|call| call.blocked_ns).sum();
-    let known = by_class.values().sum::<u64>().saturating_add(untapped);
+    let known = by_class
+        .values()
+        .fold(untapped, |sum, ns| sum.saturating_add(*ns));
     let mut parts: Vec<(&str, u64)> = by_class.into_iter().collect();
-    parts.sort_by_key(|&(class, ns)| (class == "idle", std::cmp::Reverse(ns)));
+    parts.sort_by_key(|&(class, ns)| (class == "idle" || class == WORK, std::cmp::Reverse(ns)));
     // Parts that round to nothing would only make the line longer.
     parts.retain(|&(_, ns)| scale.shows(ns));
     if scale.shows(untapped) {
         parts.push(("in calls that the user tap does not see", untapped));
     }
-    if parts.is_empty() {
-        return None;
+    let left = report.totals.blocked_ns.saturating_sub(known);
+    let going_on = going_on(report).min(left);
+    if scale.shows(going_on) {
+        parts.push(("in calls that had not returned", going_on));
     }
-    let siteless = report.totals.blocked_ns.saturating_sub(known);
+    let siteless = left - going_on;
     if scale.shows(siteless) {
         parts.push(("without a site", siteless));
+    }
+    let is_classed = parts.iter().any(|&(part, _)| part != "without a site");
+    if !is_classed {
+        return None;
     }
     let parts: Vec<_> = parts
         .iter()
         .map(|&(class, ns)| format!("{} {class}", scale.show(ns)))
         .collect();
     Some(format!("asleep: {}", parts.join(", ")))
+}
+
+/// At most so long the calls in flight have slept: their sleeps are in no row yet.
+fn going_on(report: &Report) -> u64 {
+    const AWAKE: [&str; 2] = ["running", "waiting for a CPU"];
+    let asleep = report.in_flight.iter();
+    let asleep = asleep.filter(|call| !AWAKE.contains(&call.label.as_str()));
+    asleep.fold(0, |sum, call| sum.saturating_add(call.for_ns))
 }
 
 /// How the command ended, unless it simply succeeded.

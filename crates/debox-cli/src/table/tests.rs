@@ -2,6 +2,7 @@
 
 use super::doctor::{self, Finding, Standing};
 use super::*;
+use debox::report::{InFlight, Totals};
 use insta::assert_snapshot;
 
 const PLAIN: TableOptions = TableOptions {
@@ -14,6 +15,48 @@ fn shown_with(report: &Report, options: &TableOptions) -> String {
     let mut out = Vec::new();
     print(&mut out, report, options).expect("memory takes everything");
     String::from_utf8(out).expect("a report is UTF-8")
+}
+
+#[test]
+fn a_deadlock_comes_before_all_else() {
+    let text = shown_with(&sample::stuck(), &PLAIN);
+    let lines: Vec<&str> = text.lines().map(str::trim_end).take(6).collect();
+    assert_eq!(
+        lines,
+        [
+            "deadlock of 2 threads: each waits for what the next one holds; 3 more threads wait for these",
+            "  worker1 (4101) waits for mutex accounts (server), held by worker2 (4102), at",
+            "  take_accounts+0x1a (server.c:4101)",
+            "  worker2 (4102) waits for mutex journal (server), held by worker1 (4101), at",
+            "  take_journal+0x1a (server.c:4102)",
+            "ran 0 us: 0 user CPU, 0 kernel CPU, 0 asleep, 0 waiting for a CPU",
+        ]
+    );
+}
+
+/// What had not ended when the report was made is in the sum of what was slept, and in no row of sleeps.
+#[test]
+fn calls_in_flight_have_slept_where_they_are() {
+    let report = Report {
+        duration_ns: 1_000_000_000,
+        totals: Totals {
+            wall_ns: 1_000_000_000,
+            blocked_ns: 900_000_000,
+            ..Totals::default()
+        },
+        in_flight: vec![InFlight {
+            label: "futex".into(),
+            for_ns: 800_000_000,
+            ..InFlight::default()
+        }],
+        ..sample::empty()
+    };
+    let text = shown_with(&report, &PLAIN);
+    let asleep = text.lines().find(|line| line.starts_with("asleep: "));
+    assert_eq!(
+        asleep,
+        Some("asleep: 800 in calls that had not returned, 100 without a site")
+    );
 }
 
 #[test]

@@ -23,10 +23,11 @@ use super::seen::{Shape, ShapeKey};
 use super::wire::{self, Received};
 use crate::broker;
 use crate::collect::{Outcome, Snapshot};
+use crate::deadlock::Watch;
 use crate::explain::Explainer;
 use crate::kernel;
-use crate::report::Report;
-use crate::session::{monotonic_ns, Events, Options, Tap};
+use crate::report::{Deadlock, Report};
+use crate::session::{in_words, monotonic_ns, Events, Options, Tap};
 use crate::symbols::{Frame, Symbols};
 use crate::tables::{self, types};
 use crate::usertap::TapServer;
@@ -71,6 +72,8 @@ pub struct RemoteSession {
     past: Option<Snapshot>,
     places: Vec<(u64, FrameText)>,
     gaps: Vec<String>,
+    watch: Watch,
+    deadlocks: Vec<Deadlock>,
 }
 
 /// A broker that has gone, or that does not answer.
@@ -146,6 +149,8 @@ impl RemoteSession {
             past: None,
             places: Vec::new(),
             gaps: Vec::new(),
+            watch: Watch::default(),
+            deadlocks: Vec::new(),
         })
     }
 
@@ -178,7 +183,23 @@ impl RemoteSession {
         if let Some(tap) = &mut self.tap {
             tap.refresh_clock();
         }
+        if self.watch.is_due() {
+            self.look_for_deadlocks();
+        }
         Ok(())
+    }
+
+    /// With this process's own rights: the broker looks into no process of its clients.
+    fn look_for_deadlocks(&mut self) {
+        let (Some(command), true) = (self.command, self.options.detail.sleeps) else {
+            return;
+        };
+        let found_ns = self.started.elapsed().as_nanos() as u64;
+        for circle in self.watch.look_at(&processes_below(command)) {
+            let resources = &mut self.events.resources;
+            let deadlock = in_words(&circle, found_ns, Vec::new(), resources);
+            self.deadlocks.push(deadlock);
+        }
     }
 
     /// Looks for a new broker and has the command's processes enrolled there as they are.
@@ -430,6 +451,7 @@ impl RemoteSession {
         };
         snapshot.notes = notes;
         snapshot.incomplete = incomplete;
+        snapshot.deadlocks = std::mem::take(&mut self.deadlocks);
         let symbols = Symbols::default();
         for (number, text) in self.places {
             symbols.know(number, Frame::from(text));

@@ -247,6 +247,7 @@ pub fn decode(bytes: &[u8]) -> Option<Received> {
         refused: 0,
         notes: Vec::new(),
         incomplete: None,
+        deadlocks: Vec::new(),
     };
     let count = snapshot.threads.len();
     let is_whole = wire.ended <= count

@@ -8,7 +8,8 @@ use libbpf_rs::{Iter, MapCore, MapFlags};
 
 use super::lives::{close_open_part, take_calls_out_of_life};
 use crate::kernel;
-use crate::session::{Detail, Session, Tap};
+use crate::report::Deadlock;
+use crate::session::{owner_of, Detail, Session, Tap};
 use crate::tables::{self, add, types, OpenWait, CALL_NONE};
 
 /// A session's tables at its stop.
@@ -54,6 +55,7 @@ pub(crate) struct Snapshot {
     pub notes: Vec<String>,
     /// Why a part of the run is missing.
     pub incomplete: Option<String>,
+    pub deadlocks: Vec<Deadlock>,
 }
 
 impl Snapshot {
@@ -88,6 +90,7 @@ impl Snapshot {
             refused: 0,
             notes: Vec::new(),
             incomplete: None,
+            deadlocks: Vec::new(),
         }
     }
 }
@@ -95,6 +98,7 @@ impl Snapshot {
 impl Session {
     /// The kernel stacks of monitored tasks that are not running, by index in `threads`.
     pub(crate) fn stacks_in_flight(&mut self) -> Result<HashMap<u32, Vec<u64>>> {
+        self.look_before_stop()?;
         let tasks = self.tasks_in_flight()?;
         Ok(tasks.iter().map(|(at, task)| (*at, frames(task))).collect())
     }
@@ -141,6 +145,7 @@ impl Session {
             lost: self.lost()?,
             probe_misses: self.probe_misses()?,
             tells_steal: facts.is_some_and(|facts| facts.tells_steal),
+            deadlocks: self.deadlocks.clone(),
             ..Snapshot::empty(self.options.tap, self.options.detail, stopped_ns)
         };
         if self.options.detail.cpu {
@@ -253,11 +258,16 @@ impl Session {
         let found = self.skel.maps.waits.lookup(&key, MapFlags::ANY)?;
         let wait = found.as_deref().and_then(tables::read_value::<types::wait>);
         let wait = wait.filter(|wait| wait.tid == thread.tid);
+        let held = self.held.get(&thread.index);
+        let held = held.filter(|held| held.tid == thread.tid);
         Ok(wait.map(|wait| OpenWait {
             resource: wait.resource,
-            owner: wait.owner,
+            owner: match held {
+                Some(held) if wait.owner.tid != held.holder => owner_of(held),
+                _ => wait.owner,
+            },
             lock_flags: thread.lock_flags,
-            ownable: wait.ownable,
+            ownable: wait.ownable | u32::from(held.is_some()),
         }))
     }
 

@@ -1,8 +1,6 @@
 //! Calls that have not returned when the recording ends: what they have come to, and what they wait for.
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::rc::Rc;
 
 use anyhow::Result;
@@ -10,15 +8,16 @@ use libbpf_rs::{MapCore, MapFlags};
 
 use super::Recorder;
 use crate::collect::{frames_in_flight, Snapshot};
-use crate::history::{Budget, Call, Sleep};
-use crate::session::Tap;
+use crate::history::{Budget, Call, Sleep, Text};
+use crate::session::{owner_of, Tap};
+use crate::stacks::of_task;
 use crate::tables::{self, total, types, CALL_IA32};
 
 /// Threads whose place in the program is looked up, at most.
 const MAX_STACKS: usize = 1024;
 
-/// Of a user stack, as much as the probes send (`STACK_ASK_BYTES`).
-const STACK_BYTES: usize = 16384;
+/// What woke a thread that sleeps on.
+const NOT_ENDED: &str = "none";
 
 /// What the tasks were in shortly before the stop.
 pub(super) struct Tasks {
@@ -40,6 +39,7 @@ impl Tasks {
 impl Recorder {
     /// To be asked before the stop, while the tasks are still known to the probes.
     pub(super) fn tasks_in_flight(&mut self) -> Result<Tasks> {
+        self.session.look_before_stop()?;
         let tasks = self.session.tasks_in_flight()?;
         let events = self.session.events.borrow();
         let mut user_stacks = HashMap::new();
@@ -48,7 +48,7 @@ impl Recorder {
             // The probes' names are hashes; none of these is likely to be one.
             let name = u64::MAX - u64::from(*at);
             let mut processes = events.processes.borrow_mut();
-            let Some(ask) = user_stack(task, name, &mut processes) else {
+            let Some(ask) = of_task(task, name, &mut processes) else {
                 continue;
             };
             events.stacks.borrow_mut().take(&ask, &mut processes);
@@ -67,6 +67,7 @@ impl Recorder {
         let detail = self.session.options.detail;
         let mut open = Snapshot::empty(Tap::Kernel, detail, stopped_ns);
         self.session.add_living(&mut open, &HashMap::new())?;
+        let mut calls = Vec::new();
         for (at, _) in &open.open_calls {
             let thread = &open.threads[*at];
             // What was seen before the stop may have ended, and another call begun.
@@ -75,10 +76,10 @@ impl Recorder {
             };
             let task = tasks.tasks.get(&thread.index).filter(is_same);
             let user_stack = task.and_then(|_| tasks.user_stacks.get(&thread.index));
-            let call = self.open_call(thread, task, user_stack.copied(), stopped_ns)?;
-            keep(call)?;
+            calls.push(self.open_call(thread, task, user_stack.copied(), stopped_ns)?);
         }
-        Ok(())
+        name_doings(&mut calls);
+        calls.into_iter().try_for_each(keep)
     }
 
     fn open_call(
@@ -156,6 +157,12 @@ impl Recorder {
         let wait = wait
             .filter(|wait| wait.tid == thread.tid)
             .unwrap_or_default();
+        let held = self.session.held.get(&thread.index);
+        let held = held.filter(|held| held.tid == thread.tid);
+        let owner = match held {
+            Some(held) if wait.owner.tid != held.holder => owner_of(held),
+            _ => wait.owner,
+        };
         let begin_ns = match thread.parted {
             0 => thread.begin_ns,
             _ => thread.stamp_ns,
@@ -169,8 +176,8 @@ impl Recorder {
             begin_ns,
             blocked_ns: stopped_ns.saturating_sub(begin_ns),
             resource: wait.resource,
-            owner: wait.owner,
-            ownable: wait.ownable,
+            owner,
+            ownable: wait.ownable | u32::from(held.is_some()),
             ..types::kept_sleep::default()
         };
         let frames = task.map(frames_in_flight).unwrap_or_default();
@@ -182,36 +189,25 @@ impl Recorder {
             class: place.class,
             site: place.site,
             stack: place.stack,
-            waker_kind: Rc::from("none"),
+            waker_kind: Rc::from(NOT_ENDED),
             ..self.sleep(&kept)
         }))
     }
 }
 
-/// A task's user stack as the probes send those of tasks that run, with what the process has mapped
-/// there. The task may go on meanwhile: then the words are not those of the registers, and the stack
-/// is not used, because the call is another.
-fn user_stack(
-    task: &types::in_flight,
-    name: u64,
-    processes: &mut crate::process::Processes,
-) -> Option<Vec<u8>> {
-    let at_ip = processes.mapped_at(task.ask.tgid, task.ask.ip)?;
-    let memory = File::open(format!("/proc/{}/mem", task.ask.tgid)).ok()?;
-    let mut words = vec![0u8; STACK_BYTES];
-    let mut read = 0;
-    while read < words.len() {
-        // It ends where it is mapped no more.
-        match memory.read_at(&mut words[read..], task.ask.sp + read as u64) {
-            Ok(0) | Err(_) => break,
-            Ok(more) => read += more,
-        }
-    }
-    let ask = types::stack_ask {
-        name,
-        bytes: read as u32,
-        at_ip,
-        ..task.ask
+/// What holders do of which that was not seen: where they sleep in calls of their own.
+fn name_doings(calls: &mut [Call]) {
+    let label = |call: &Call| {
+        let last = call
+            .sleeps
+            .last()
+            .filter(|last| &*last.waker_kind == NOT_ENDED);
+        last.map(|last| (call.tid, Rc::clone(&last.label)))
     };
-    Some([tables::bytes_of(&ask), &words[..read]].concat())
+    let labels: HashMap<u32, Text> = calls.iter().filter_map(label).collect();
+    let sleeps = calls.iter_mut().filter_map(|call| call.sleeps.last_mut());
+    for sleep in sleeps.filter(|sleep| sleep.owner_doing.is_none()) {
+        let doing = sleep.owner_tid.and_then(|tid| labels.get(&tid));
+        sleep.owner_doing = doing.cloned();
+    }
 }

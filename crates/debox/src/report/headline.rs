@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::{CpuWait, InFlight, Report, Resource, Sleep, Totals};
+use crate::rest::{For, Waits};
 
 /// Where the time went.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,14 +44,18 @@ pub struct Share {
     pub owner: Option<String>,
     /// From where in the program most of it was called.
     pub caller: Option<String>,
+    /// Most of it was for what can be held.
+    #[serde(skip)]
+    is_for_lock: bool,
+    /// Of the sleeps, those that had not ended.
+    #[serde(skip)]
+    open: u64,
 }
 
 /// Threads that take turns live little longer together than the run lasts.
 const SIDE_BY_SIDE: f64 = 1.25;
 /// Something goes on: so much of the run's time is no idle wait.
 const GOES_ON: f64 = 0.5;
-/// Waits on futexes without a known holder are waits for work if they take so long on average.
-const REST_MEAN_NS: u64 = 10_000_000;
 
 /// Who had the CPU for so much of the time in which threads waited for one is named.
 const MUST_HAVE: f64 = 0.4;
@@ -248,7 +253,10 @@ fn sleeps(report: &Report) -> Vec<Share> {
         };
         let resources = sleeps.iter().flat_map(|sleep| &sleep.resources);
         let owners = sleeps.iter().flat_map(|sleep| &sleep.owners);
-        let known = owners.filter(|owner| owner.comm.is_some());
+        let held = owners.clone().map(|owner| owner.blocked_ns);
+        let held = held.fold(0, u64::saturating_add);
+        let is_for_lock = held > total(|sleep| sleep.blocked_ns) / 2;
+        let known = owners.filter(|owner| is_for_lock && owner.comm.is_some());
         let sites = sleeps.iter().flat_map(|sleep| &sleep.call_sites);
         Share {
             cause: label.to_string(),
@@ -266,6 +274,8 @@ fn sleeps(report: &Report) -> Vec<Share> {
             caller: sites
                 .max_by_key(|site| site.blocked_ns)
                 .and_then(|site| site.caller.clone()),
+            is_for_lock,
+            open: 0,
         }
     };
     groups.into_iter().map(share).collect()
@@ -275,11 +285,19 @@ impl Share {
     /// `has_several`: some process has more than one thread. Else a wait for time is what a process does,
     /// and no thread that looks after things now and then.
     fn waits_for_work(&self, has_several: bool) -> bool {
-        let mean = self.ns / self.count.unwrap_or(0).max(1);
-        let is_rest =
-            self.cause == "futex" && self.owner.is_none() && mean >= REST_MEAN_NS && has_several;
-        let is_idle = self.class.as_deref() == Some("idle");
-        (is_idle && (has_several || self.cause != TIMER)) || is_rest
+        let waits = Waits {
+            label: &self.cause,
+            class: self.class.as_deref().unwrap_or_default(),
+            count: self.count.unwrap_or(0),
+            open: self.open,
+            blocked_ns: self.ns,
+            is_for_lock: self.is_for_lock,
+        };
+        match waits.are_for() {
+            For::Idle => has_several || self.cause != TIMER,
+            For::Work | For::CannotTell => has_several,
+            For::Other => false,
+        }
     }
 }
 
@@ -308,6 +326,10 @@ fn add_in_flight(shares: &mut Vec<Share>, report: &Report, going_on_ns: u64) {
             }
         };
         known.count = Some(known.count.unwrap_or(0).saturating_add(1));
+        known.open += 1;
+        if call.owner.is_some() && ns >= known.ns {
+            known.is_for_lock = true;
+        }
         if ns > known.max_ns.unwrap_or(0) {
             known.max_ns = Some(ns);
             known.resource = call.resource.clone().or(known.resource.take());

@@ -191,6 +191,22 @@ fn locks_that_are_held_or_short_are_no_rest() {
     assert_eq!(causes(&contended)[0], text("futex", 8 * S));
 }
 
+/// A pool whose threads meet at a lock now and then waits for work all the same.
+#[test]
+fn a_lock_among_many_waits_for_work_is_not_what_they_wait_for() {
+    let mut mixed = sleep("futex", "lock", "futex", 8, 8 * S);
+    mixed.owners.push(Owner {
+        certainty: "exact".to_string(),
+        comm: Some("holder".to_string()),
+        count: 1,
+        blocked_ns: S / 1000,
+        ..Owner::default()
+    });
+    let pool = report(S, &[1; 9], S, vec![mixed]);
+    assert_eq!(causes(&pool), [text("user CPU", S)]);
+    assert_eq!(Headline::of(&pool).unwrap().idle_ns, 8 * S);
+}
+
 #[test]
 fn a_server_waits_for_requests_and_a_client_for_its_own() {
     let waits = || vec![sleep("poll", "idle", "poll", 3, S)];
