@@ -10,6 +10,7 @@ pub mod doctor;
 pub(crate) mod grid;
 mod headline;
 mod owners;
+pub(crate) mod processes;
 mod sleeps;
 mod summary;
 mod threads;

@@ -93,6 +93,29 @@ fn is_exported_by_libc(name: &str) -> bool {
     LIBRARIES.iter().any(|library| file.starts_with(library))
 }
 
+/// Marks functions that were made at run time.
+pub(crate) const MADE: &str = " (jit)";
+
+/// How names begin of code that is made at run time and is not the program's: handlers and stubs of V8's and of
+/// HotSpot's.
+const STUBS: &[&str] = &[
+    "Builtin:",
+    "BytecodeHandler:",
+    "Handler:",
+    "RegExp:",
+    "Stub:",
+    "Interpreter",
+    "StubRoutines",
+    "call_stub",
+    "vtable ",
+    "itable ",
+];
+
+/// Whether a frame is a function of a script, or of another program that is compiled as it runs.
+pub(crate) fn is_of_script(frame: &str) -> bool {
+    frame.ends_with(MADE) && !STUBS.iter().any(|stub| frame.starts_with(stub))
+}
+
 /// What to say of the frames behind a function in which Go goes on to a thread's own stack: those of
 /// the goroutine are elsewhere in memory, and its tables end here.
 pub(crate) fn after_switch(function: &str) -> Option<&'static str> {

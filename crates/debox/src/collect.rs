@@ -7,7 +7,7 @@ mod possible;
 mod snapshot;
 mod unseen;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use anyhow::Result;
 
@@ -40,6 +40,7 @@ impl Session {
     /// Stops monitoring and reports.
     pub fn finish(mut self, outcome: Outcome) -> Result<Report> {
         // Stacks of what is asleep are taken before the stop, while tasks are still enrolled.
+        self.events.borrow_mut().titles.look_at_all();
         let stacks = self.stacks_in_flight()?;
         let stopped_ns = self.stop()?;
         self.report(outcome, stopped_ns, &stacks)
@@ -57,6 +58,7 @@ impl Session {
         let events = self.events.borrow();
         let explainer = Explainer::new(&snapshot, &events.processes, &events.stacks);
         let mut report = snapshot.report(outcome, &explainer, &events.resources);
+        report.processes = events.titles.list();
         if let Some(triggers) = &self.triggers {
             report.triggers = triggers.report(
                 &self.skel.maps,
@@ -116,6 +118,7 @@ impl Snapshot {
         syscalls.push(self.between());
         syscalls.sort_by_key(|row| std::cmp::Reverse(row.wall_ns));
 
+        let live_on = self.live_on(&outcome);
         let report = Report {
             schema: SCHEMA.to_string(),
             headline: None,
@@ -143,6 +146,8 @@ impl Snapshot {
             chains: self.chains(explainer),
             call_sites: self.call_sites(explainer),
             threads,
+            processes: Vec::new(),
+            live_on,
             in_flight: in_flight(explainer, self, names),
             untapped: self.untapped(explainer, names),
             trace: None,
@@ -152,6 +157,18 @@ impl Snapshot {
             incomplete: self.incomplete.clone(),
         };
         report.with_headline()
+    }
+
+    /// Processes that were monitored when their command had ended.
+    fn live_on(&self, outcome: &Outcome) -> Vec<u32> {
+        let listed = self.threads.iter().enumerate();
+        let alive = listed.filter(|(at, thread)| thread.end_ns == 0 && Some(*at) != self.unlisted);
+        let pids: BTreeSet<u32> = alive.map(|(_, thread)| thread.tgid).collect();
+        let has_ended = outcome.exit_status.is_some();
+        let still_there = |pid: &u32| kernel::require_process(*pid).is_ok();
+        pids.into_iter()
+            .filter(|pid| has_ended && *pid != 0 && still_there(pid))
+            .collect()
     }
 
     /// From the birth of the first thread to the end of the command's process, or to the stop.

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use debox::history::Call;
 use debox::predicate::Predicate;
+use debox::report::Process;
 use debox::{Missing, Recorder};
 use debox_history::{Flight, Gap, Limits, Lost, Meta, Writer, SCHEMA};
 
@@ -179,6 +180,10 @@ impl Sink {
         if self.asked.elapsed() >= ASK_EVERY {
             self.asked = Instant::now();
             self.meta.lost = lost(&recorder.missing()?, &self.meta.lost);
+            self.meta.set_processes(&recorder.processes());
+            if let Target::File { writer, .. } = &mut self.target {
+                self.meta.copy_processes_to(writer.meta_mut());
+            }
         }
         let full = match &mut self.target {
             Target::File { writer, since } => {
@@ -259,6 +264,7 @@ impl Sink {
             return Ok(None);
         };
         self.meta.lost = lost(&recorder.missing()?, &self.meta.lost);
+        self.meta.set_processes(&recorder.processes());
         let mut meta = self.meta.clone();
         meta.ended_ns = debox::session::monotonic_ns();
         let (path, summary) = self
@@ -282,8 +288,9 @@ impl Sink {
     }
 
     /// Ends the last file.
-    pub fn finish(mut self, missing: &Missing) -> Result<Written> {
+    pub fn finish(mut self, missing: &Missing, processes: &[Process]) -> Result<Written> {
         self.meta.lost = lost(missing, &self.meta.lost);
+        self.meta.set_processes(processes);
         let dropped_early = match &self.target {
             Target::Memory(flight) => flight.dropped_early,
             _ => 0,
@@ -370,6 +377,7 @@ impl Sink {
             ..self.meta.lost
         };
         meta.filtered_out = self.meta.filtered_out;
+        self.meta.copy_processes_to(meta);
         meta.ended_ns = debox::session::monotonic_ns();
         meta.complete = !self.is_over;
         let end = writer.end()?;

@@ -6,6 +6,7 @@ use anstyle::Style;
 use debox_report::{Budget, Comparison, Difference, Report, Verdict};
 
 use crate::table::grid::{name, note, number, text, Cell, Grid, Tone};
+use crate::table::processes::CommandLines;
 use crate::table::{heading, line, shown, TableOptions};
 use crate::units;
 
@@ -393,7 +394,11 @@ fn threads(out: &mut impl Write, report: &Report, options: &TableOptions) -> io:
         number("cpu"),
         number("blocked"),
         name("").when_used(),
+        text("command line").when_used(),
     ]);
+    let threads = report.threads.iter();
+    let threads = threads.map(|thread| (thread.pid, thread.comm.as_str()));
+    let lines = CommandLines::of(&report.recording.processes, threads);
     let shown = shown(report.threads.len(), THREADS, options);
     for thread in &report.threads[..shown] {
         grid.row([
@@ -409,6 +414,7 @@ fn threads(out: &mut impl Write, report: &Report, options: &TableOptions) -> io:
             } else {
                 Cell::blank()
             },
+            lines.cell(Some(thread.pid), options),
         ]);
     }
     grid.print(out, options)?;

@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use anstyle::Style;
 use debox::report::Report;
 
+use super::processes::shortened;
 use super::{headline, line, TableOptions};
 use crate::units::{self, Scale};
 
@@ -37,6 +38,9 @@ pub fn print(out: &mut impl Write, report: &Report, options: &TableOptions) -> i
     }
     if let Some(end) = end(report) {
         line(out, &end, plain, options)?;
+    }
+    if let Some(text) = live_on(report, options) {
+        line(out, &text, plain, options)?;
     }
     Ok(())
 }
@@ -118,6 +122,44 @@ fn classes(report: &Report, scale: Scale) -> Option<String> {
         .map(|&(class, ns)| format!("{} {class}", scale.show(ns)))
         .collect();
     Some(format!("asleep: {}", parts.join(", ")))
+}
+
+/// Processes that the command has left behind, and how to go on with them.
+fn live_on(report: &Report, options: &TableOptions) -> Option<String> {
+    /// Named one by one.
+    const NAMED: usize = 3;
+    let pids = &report.live_on;
+    let name = |pid: &u32| {
+        let of_pid = report.processes.iter().rfind(|process| process.pid == *pid);
+        match of_pid
+            .map(|process| process.name())
+            .filter(|name| !name.is_empty())
+        {
+            Some(name) => format!("{} ({pid})", shortened(&name, options)),
+            None => pid.to_string(),
+        }
+    };
+    let mut named: Vec<String> = pids.iter().take(NAMED).map(name).collect();
+    if pids.len() > NAMED {
+        named.push(format!("{} more", pids.len() - NAMED));
+    }
+    let (they, them) = match pids.len() {
+        0 => return None,
+        1 => ("1 process that it started lives on and is", "it"),
+        _ => ("processes that it started live on and are", "them"),
+    };
+    let count = if pids.len() > 1 {
+        format!("{} ", pids.len())
+    } else {
+        String::new()
+    };
+    let list: Vec<String> = pids.iter().map(u32::to_string).collect();
+    Some(format!(
+        "{count}{they} not in this report from here on: {}; `debox attach -p {}` goes on with {them}, and \
+         --follow waits for their end",
+        named.join(", "),
+        list.join(",")
+    ))
 }
 
 /// How the command ended, unless it simply succeeded.
