@@ -23,6 +23,7 @@ all: build
 build:
 	scripts/setup build
 	$(CARGO) build --release --workspace
+	scripts/own-names $(TARGET)/release/libdebox.a $(TARGET)/release/libdebox.a
 
 demo:
 	scripts/setup build demo
@@ -94,11 +95,13 @@ install:
 	done
 	install -d $(DESTDIR)$(PREFIX)/include
 	install -m 644 include/*.h $(DESTDIR)$(PREFIX)/include
-	for library in libdebox.so libdebox.a; do \
-		if [ -e $(TARGET)/release/$$library ]; then \
-			install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib $(TARGET)/release/$$library; \
-		fi; \
-	done
+	if [ -e $(TARGET)/release/libdebox.so ]; then \
+		install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib $(TARGET)/release/libdebox.so; \
+	fi
+	if [ -e $(TARGET)/release/libdebox.a ]; then \
+		install -d $(DESTDIR)$(PREFIX)/lib && \
+		scripts/own-names $(TARGET)/release/libdebox.a $(DESTDIR)$(PREFIX)/lib/libdebox.a; \
+	fi
 	$(TARGET)/release/debox man $(DESTDIR)$(PREFIX)/share/man/man1
 	[ ! -e $(TARGET)/release/latlab ] || $(TARGET)/release/latlab man $(DESTDIR)$(PREFIX)/share/man/man1
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system

@@ -5,11 +5,13 @@
 #ifndef PROBE_CALLSITES_H
 #define PROBE_CALLSITES_H
 
+#include "title.h"
 #include "userstack.h"
 
 #define NR_MMAP 9
 #define NR_RT_SIGRETURN 15
 #define NR_EXECVE 59
+#define NR_EXIT_GROUP 231
 #define NR_EXECVEAT 322
 #define PROT_EXEC 4
 
@@ -17,6 +19,12 @@
 static __always_inline bool changes_stack(__u32 call)
 {
 	return call == NR_RT_SIGRETURN || call == NR_EXECVE || call == NR_EXECVEAT;
+}
+
+/* At these the process's state is looked at before they are made. */
+static __always_inline bool is_looked_at(__u32 call)
+{
+	return changes_stack(call) || call == NR_EXIT_GROUP;
 }
 
 /* The immediate call site of the current thread, in a call, and the words above it. */
@@ -48,10 +56,14 @@ static __always_inline __u64 take_user_stack(struct thread *thread, bool deep)
 	return hash ? hash : take_shallow_stack(thread);
 }
 
-/* For calls whose stack is gone when they end. */
-static __noinline int note_entry_stack(struct thread *thread)
+/* For calls whose stack, or process, is gone when they end. */
+static __noinline int look_at_entry(struct thread *thread)
 {
-	if (want_report && (want_sleeps || want_callsites))
+	if (thread->call == NR_EXIT_GROUP)
+		return send_title(thread, TITLE_AT_END);
+	/* The call by which DeBox begins the program is not the program's. */
+	thread->entry_stack = 0;
+	if (want_report && (want_sleeps || want_callsites) && !(thread->flags & THREAD_BEGINNING))
 		thread->entry_stack = take_user_stack(thread, want_callsites || want_triggers);
 	return 0;
 }

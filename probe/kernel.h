@@ -266,6 +266,7 @@ struct task_io_accounting {
 struct mm_struct {
 	struct rw_semaphore mmap_lock;
 	unsigned long start_code, end_code, exec_vm;
+	unsigned long arg_start, arg_end, env_end;
 	struct file *exe_file;
 } CORE;
 

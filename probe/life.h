@@ -234,6 +234,8 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 
 	if (!of_parent || of_parent->state != THREAD_LIVE)
 		return 0;
+	if (one_process && child->tgid != parent->tgid)
+		return 0;
 	note_preemption(parent);
 	if (for_others && !is_clients_own(child, client_of(of_parent))) {
 		COUNT_LOST(threads);
@@ -251,6 +253,8 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 	thread->filters = of_parent->filters;
 	if (user_tap || want_stamps)
 		lend_memory(of_parent, thread, parent, child);
+	if (child->tgid != parent->tgid)
+		send_birth(thread, of_parent);
 	return 0;
 }
 
@@ -287,6 +291,8 @@ int BPF_PROG(on_exec, struct task_struct *task, int old_number, struct linux_bin
 	}
 	/* A thread that was not the leader has taken its place, and its id. */
 	number_thread(thread, task);
+	thread->flags &= ~THREAD_BEGINNING;
+	send_title(thread, TITLE_OF_PROGRAM);
 	slot = slot_of(thread, thread->index);
 	if (slot) {
 		slot->tap_call = 0; /* the image that opened it is gone */
@@ -354,6 +360,12 @@ int enrol_tasks(struct bpf_iter__task *ctx)
 		return 0;
 	if (enrol_tid && task->pid != enrol_tid)
 		return 0;
+	if (enrol_learns) {
+		client = client_at(enrol_client);
+		if (client && !client->namespace)
+			learn_namespace(client, task);
+		return 0;
+	}
 	thread = thread_of(task);
 	if (thread && (!shared_slots || thread->client == enrol_client))
 		return 0;
@@ -374,6 +386,7 @@ int enrol_tasks(struct bpf_iter__task *ctx)
 	thread = new_thread(task, enrol_client, &index);
 	if (!thread)
 		return 0;
+	enrol_count++;
 	thread->filters = filters_of(task);
 	if (enrol_armed) {
 		thread->state = THREAD_ARMED;

@@ -10,8 +10,8 @@
 #define PROBE_MAPPED_H
 
 #include "sites.h"
+#include "title.h"
 
-#define PAGE_BYTES 4096
 #define PATH_BYTES 4096
 #define PATH_STEPS 128 /* components and mounts */
 #define NAME_BYTES 256

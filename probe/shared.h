@@ -67,6 +67,7 @@ enum thread_flag {
 	THREAD_END_UNSEEN = 1 << 6, /* in a kept call only: the end of the call was not seen */
 	THREAD_STAMPED = 1 << 7,    /* likewise: it ended between the shim's stamps */
 	THREAD_ELSEWHERE = 1 << 8,  /* executed, or a vfork's child: the library is not there */
+	THREAD_BEGINNING = 1 << 9,  /* has yet to run its first program: what runs is DeBox */
 };
 
 /* A site where the open call has slept, for the call-site rows written when it ends. */
@@ -580,6 +581,25 @@ enum event_kind {
 	EVENT_DIRECTORY = 4, /* likewise, of a directory */
 	EVENT_SITE = 5,	     /* a place of sleep that some trigger asks for: which tests hold? */
 	EVENT_TRIGGER = 6,   /* a predicate holds, or the engine is to say whether it does */
+	EVENT_TITLE = 7,     /* what a process is called on its command line */
+};
+
+#define TITLE_BYTES 512
+
+enum title_reason {
+	TITLE_OF_PROGRAM = 1, /* it has begun to run a program */
+	TITLE_AT_END = 2,     /* it ends */
+	TITLE_OF_PARENT = 3,  /* it was forked, and is called what its parent is called */
+};
+
+struct title_seen {
+	__u32 kind, tgid;
+	__u32 parent; /* with TITLE_OF_PARENT */
+	__u32 reason; /* enum title_reason */
+	__u64 at_ns;
+	__u32 words_bytes; /* of the words as the program was given them, a zero after each */
+	__u32 bytes;	   /* of the memory from there on, the environment's perhaps among it */
+	char words[TITLE_BYTES];
 };
 
 struct thread_ended {

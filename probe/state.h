@@ -27,6 +27,7 @@ const volatile bool adopt_sleeps = false; /* of tasks that sleep when they are e
 const volatile bool want_steal = false;	  /* there is a hypervisor, and the kernel tells of it */
 const volatile bool keep_cpu = false;	  /* at the events of calls, which may be preempted */
 const volatile __u64 slow_ns = 0;	  /* with want_callsites: shorter calls are not looked at */
+const volatile bool one_process = false;  /* children that it starts are not followed */
 const volatile bool for_others = false;	  /* the broker's: for processes without privilege */
 const volatile bool shared_slots = false; /* with many clients, each with slots of its own */
 const volatile __u64 name_key[2] = {};	  /* kernel addresses are named with it for others */
@@ -46,6 +47,8 @@ __u32 enrol_tid; /* 0: every thread of the process */
 __u32 enrol_client;
 __u32 enrol_ancestor; /* 0, or the process that it must descend from */
 bool enrol_armed;
+bool enrol_learns; /* only whose numbers the client knows: the task's PID namespace */
+__u32 enrol_count; /* threads that were enrolled this way so far */
 __u32 ids_changed; /* how often a thread was found to be its client's no more */
 __u32 next_fresh;  /* entries of `threads` given out so far */
 
@@ -64,6 +67,7 @@ struct {
 	struct site_asked site_asked;
 	struct trigger_fired trigger_fired;
 	struct undecided_call undecided_call;
+	struct title_seen title_seen;
 } event_types;
 
 struct {

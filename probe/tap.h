@@ -43,6 +43,7 @@ static __noinline bool enter_otherwise(unsigned long long *ctx, struct task_stru
 		if (thread->state != THREAD_ARMED || (id != NR_EXECVE && id != NR_EXECVEAT))
 			return false;
 		begin_life(thread, task, now, MODE_RUNNING);
+		thread->flags |= THREAD_BEGINNING;
 	}
 	if (thread->mode != MODE_RUNNING)
 		resume_unseen(thread, task, now);
@@ -100,8 +101,8 @@ static __always_inline void enter_call(unsigned long long *ctx, struct pt_regs *
 	}
 	thread->call = call_number(task, id);
 	snapshot(thread, task);
-	if (UNLIKELY(changes_stack(thread->call)))
-		note_entry_stack(thread);
+	if (UNLIKELY(is_looked_at(thread->call)))
+		look_at_entry(thread);
 	end_work(thread);
 }
 

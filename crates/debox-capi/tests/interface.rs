@@ -243,6 +243,45 @@ fn the_library_may_be_loaded_at_run_time() {
     run(&compile("loaded", &["-ldl"]), library.to_str().unwrap());
 }
 
+/// `make build` and `make install` give the library its names with the same script.
+#[test]
+fn a_program_with_a_libbpf_of_its_own_links_statically() {
+    let place = directory();
+    let library = place.join("libdebox.a");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/own-names");
+    let renamed = Command::new(script)
+        .arg(library_directory().join("libdebox.a"))
+        .arg(&library)
+        .output()
+        .expect("the script runs");
+    check("own-names", &renamed);
+    let libraries = ["-lelf", "-lz", "-ldl", "-lm"];
+    let flags: Vec<&str> = [library.to_str().unwrap()]
+        .into_iter()
+        .chain(libraries)
+        .collect();
+    run(&common::compile("own_libbpf", &place, &flags), "");
+}
+
+#[test]
+fn valgrind_finds_nothing_wrong_in_a_session() {
+    let valgrind = Command::new("valgrind").arg("--version").output();
+    if !valgrind.is_ok_and(|known| known.status.success()) {
+        debox_skipped::skipped("valgrind: apt-get install valgrind");
+        return;
+    }
+    let program = linked("plain");
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let ran = Command::new("valgrind")
+        .args(["--error-exitcode=9", "--track-origins=yes"])
+        .arg(&program)
+        .env("DEBOX_BROKER", "")
+        .output()
+        .expect("valgrind runs");
+    let _ = std::fs::remove_dir_all(program.parent().expect("it is in its own directory"));
+    check("under valgrind", &ran);
+}
+
 #[test]
 fn the_headers_are_c_and_cpp() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../include");

@@ -1,10 +1,10 @@
-//! `debox attach`: a process that already runs.
+//! `debox attach`: processes that already run.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, Result};
-use debox::{Options, Outcome, Session};
+use debox::{Monitor, Options, Outcome};
 
 use crate::options::{Attach, TapName};
 use crate::output::{quiet_if_closed, Output};
@@ -17,6 +17,20 @@ extern "C" fn stop(_: libc::c_int) {
     STOP.store(true, Ordering::Relaxed);
 }
 
+/// From now on SIGINT and SIGTERM end what is monitored, with its report.
+pub fn stop_at_signals() {
+    let handler = stop as extern "C" fn(libc::c_int) as libc::sighandler_t;
+    // SAFETY: the handler only stores to an atomic.
+    unsafe {
+        libc::signal(libc::SIGINT, handler);
+        libc::signal(libc::SIGTERM, handler);
+    }
+}
+
+pub fn is_stopped() -> bool {
+    STOP.load(Ordering::Relaxed)
+}
+
 pub fn attach(arguments: Attach) -> Result<u8> {
     if arguments.measure.tap == TapName::User {
         bail!(
@@ -24,24 +38,21 @@ pub fn attach(arguments: Attach) -> Result<u8> {
              process can be seen with the kernel tap only"
         );
     }
-    debox::kernel::require_process(arguments.pid)?;
+    let whom = &arguments.whom;
+    whom.require()?;
     let output = Output::prepare(&arguments.measure)?;
-    let mut session = Session::open(Options {
+    let mut session = Monitor::open(Options {
         adopts_sleeps: true,
+        one_process: whom.only,
         ..arguments.measure.session_options()
     })?;
-    let handler = stop as extern "C" fn(libc::c_int) as libc::sighandler_t;
-    // SAFETY: the handler only stores to an atomic.
-    unsafe {
-        libc::signal(libc::SIGINT, handler);
-        libc::signal(libc::SIGTERM, handler);
-    }
-    session.enrol(arguments.pid, false)?;
+    stop_at_signals();
+    session.enrol_running(&whom.pid)?;
 
     let deadline = arguments.duration.map(|duration| Instant::now() + duration);
-    while !STOP.load(Ordering::Relaxed)
+    while !is_stopped()
         && deadline.is_none_or(|deadline| Instant::now() < deadline)
-        && session.threads_alive(arguments.pid)? > 0
+        && session.has_threads()?
     {
         session.poll(POLL)?;
     }

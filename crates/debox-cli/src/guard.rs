@@ -106,7 +106,8 @@ pub fn guard(arguments: Guard) -> Result<u8> {
     match &arguments.output {
         Some(path) => {
             let written = output::replace(path, text.as_bytes());
-            if written.is_err() || !guarded.ok {
+            // It is written nowhere else then.
+            if written.is_err() {
                 to_standard_error(&text::text(&guarded, &arguments), Allowed::Text);
             }
             written.context("cannot write the result")?;

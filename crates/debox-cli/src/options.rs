@@ -3,6 +3,7 @@
 mod guard;
 mod history;
 mod measure;
+mod running;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,6 +15,7 @@ use debox_report::units::{parse_duration, parse_size};
 pub use guard::{Guard, GuardFormat, LoopThread};
 pub use history::{Export, ExportFormat, ExportWeight, Record, Repair, Report};
 pub use measure::{Format, Measure, TapName};
+pub use running::{require as require_processes, Running};
 
 #[derive(Parser)]
 #[command(name = "debox", version, about, max_term_width = 100)]
@@ -38,11 +40,14 @@ pub enum Subcommand {
         take is a failure of debox, and goes to standard error."
     )]
     Run(Run),
-    /// Report on a process that is already running
+    /// Report on processes that are already running
     #[command(
         after_help = "Examples:\n  debox attach -p $(pidof -s nginx) --for 10s\n  \
-        debox attach -p $(pidof -s nginx) --for 1m --trigger 'longest > 1ms && label != epoll'\n\n\
-        Ends with the process, after --for, or with Ctrl-C.\n\n\
+        debox attach -p $(pidof -s nginx) --for 1m --trigger 'longest > 1ms && label != epoll'\n  \
+        debox attach -p 4711,4712 --only --for 5s\n\n\
+        Ends when all processes that it monitors have ended, after --for, or with Ctrl-C. A process whose \
+        parent ended before it was attached to (a daemon) descends from none: name it, too.\n\n\
+        Needs root, or a broker (`debox broker`), through which any user attaches to their own processes.\n\n\
         Exit status: 0; 125 if debox failed, or the report cannot be written; 2 for a usage error."
     )]
     Attach(Attach),
@@ -116,6 +121,10 @@ pub enum Subcommand {
 pub struct Run {
     #[command(flatten)]
     pub measure: Measure,
+    /// Go on when the command has ended, until all processes that it has started have ended, too, as with a
+    /// program that becomes a daemon. Ctrl-C or SIGTERM then ends the report, and none of the processes
+    #[arg(long)]
+    pub follow: bool,
     /// The command and its arguments
     #[arg(last = true, required = true, num_args = 1.., value_name = "CMD")]
     pub command: Vec<std::ffi::OsString>,
@@ -125,10 +134,9 @@ pub struct Run {
 pub struct Attach {
     #[command(flatten)]
     pub measure: Measure,
-    /// The process to monitor, all its threads and the children it starts from now on
-    #[arg(short, long)]
-    pub pid: u32,
-    /// How long, such as 500ms, 10s or 2m; without it until the process ends or Ctrl-C
+    #[command(flatten)]
+    pub whom: Running,
+    /// How long, such as 500ms, 10s or 2m; without it until all the processes have ended, or Ctrl-C
     #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
     pub duration: Option<Duration>,
 }

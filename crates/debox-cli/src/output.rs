@@ -102,7 +102,7 @@ pub fn print(report: &Report) -> Result<()> {
     output.write_after_command(report)
 }
 
-/// Columns of the terminal that a descriptor is, or 100.
+/// Columns of the terminal that a descriptor is; elsewhere what `COLUMNS` says, or 100.
 pub fn terminal_width(descriptor: i32) -> usize {
     // SAFETY: the ioctl fills in the structure it is given.
     let mut size: libc::winsize = unsafe { std::mem::zeroed() };
@@ -111,6 +111,31 @@ pub fn terminal_width(descriptor: i32) -> usize {
     if known && size.ws_col > 0 {
         usize::from(size.ws_col)
     } else {
-        100
+        columns_wished(std::env::var("COLUMNS").ok().as_deref()).unwrap_or(100)
+    }
+}
+
+fn columns_wished(variable: Option<&str>) -> Option<usize> {
+    let columns = variable?.trim().parse().ok()?;
+    (20..=10_000).contains(&columns).then_some(columns)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_width_that_was_asked_for_is_taken_if_a_table_fits() {
+        assert_eq!(columns_wished(Some("160")), Some(160));
+        for wrong in [
+            None,
+            Some(""),
+            Some("wide"),
+            Some("0"),
+            Some("-3"),
+            Some("99999999999"),
+        ] {
+            assert_eq!(columns_wished(wrong), None, "{wrong:?}");
+        }
     }
 }

@@ -12,8 +12,9 @@ use debox_console::say;
 use debox_history::Lost;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::attach::{is_stopped, stop_at_signals};
 use crate::command::{self, Command};
-use crate::options::{Record, Repair};
+use crate::options::{require_processes, Record, Repair};
 use crate::output;
 use crate::preload::Preload;
 use crate::run::{self, SESSION_VARIABLE};
@@ -30,12 +31,7 @@ const QUICK: Duration = Duration::from_secs(2);
 /// Triggers may fire more often than a file is written.
 const WRITE_EVERY: Duration = Duration::from_secs(1);
 
-static STOP: AtomicBool = AtomicBool::new(false);
 static WRITE: AtomicBool = AtomicBool::new(false);
-
-extern "C" fn stop(_: libc::c_int) {
-    STOP.store(true, Ordering::Relaxed);
-}
 
 extern "C" fn write_flight(_: libc::c_int) {
     WRITE.store(true, Ordering::Relaxed);
@@ -49,9 +45,7 @@ pub fn record(arguments: Record) -> Result<u8> {
             debox::kernel::what_it_takes()
         );
     }
-    if let Some(pid) = arguments.pid {
-        debox::kernel::require_process(pid)?;
-    }
+    require_processes(&arguments.pid)?;
     // Found before probes are loaded, so that a mistake is told at once.
     let program = arguments.command.first().map(|name| command::find(name));
     let program = program.transpose()?;
@@ -72,8 +66,8 @@ pub fn record(arguments: Record) -> Result<u8> {
             }
         });
     }
-    let status = match (&program, arguments.pid) {
-        (Some(program), _) => {
+    let status = match &program {
+        Some(program) => {
             let mut environment: Vec<(&str, OsString)> =
                 vec![(SESSION_VARIABLE, std::process::id().to_string().into())];
             if let (Some(preload), Some(address)) = (&preload, recorder.tap_address()) {
@@ -83,21 +77,21 @@ pub fn record(arguments: Record) -> Result<u8> {
             run::pass_signals_to(command.pid);
             recorder.enrol(command.pid as u32, true)?;
             command.release()?;
-            record_command(&mut recorder, &mut sink, &command).unwrap_or_else(|error| {
-                // The command is not to suffer from it.
-                say!("debox: the recording ends here: {error:#}");
-                sink.take_no_more();
-                command.wait()
-            })
+            record_command(&mut recorder, &mut sink, &command, arguments.follow).unwrap_or_else(
+                |error| {
+                    // The command is not to suffer from it.
+                    say!("debox: the recording ends here: {error:#}");
+                    sink.take_no_more();
+                    command.wait()
+                },
+            )
         }
-        (None, Some(pid)) => {
-            handle(libc::SIGINT, stop);
-            handle(libc::SIGTERM, stop);
-            recorder.enrol(pid, false)?;
-            record_process(&mut recorder, &mut sink, pid, arguments.duration)?;
+        None => {
+            stop_at_signals();
+            recorder.enrol_running(&arguments.pid)?;
+            record_processes(&mut recorder, &mut sink, arguments.duration)?;
             0
         }
-        (None, None) => bail!("name a command, or a process with --pid"),
     };
     let outcome = Outcome {
         command: words(&arguments.command),
@@ -159,7 +153,12 @@ fn handle(signal: libc::c_int, handler: extern "C" fn(libc::c_int)) {
     unsafe { libc::signal(signal, handler as libc::sighandler_t) };
 }
 
-fn record_command(recorder: &mut Recorder, sink: &mut Sink, command: &Command) -> Result<i32> {
+fn record_command(
+    recorder: &mut Recorder,
+    sink: &mut Sink,
+    command: &Command,
+    follows: bool,
+) -> Result<i32> {
     // The terminal is the command's.
     let progress = ProgressBar::hidden();
     let status = loop {
@@ -173,13 +172,16 @@ fn record_command(recorder: &mut Recorder, sink: &mut Sink, command: &Command) -
     while recorder.threads_alive(command.pid as u32)? > 0 && Instant::now() < deadline {
         take_in(recorder, sink, &progress)?;
     }
+    if follows {
+        stop_at_signals();
+        record_processes(recorder, sink, None)?;
+    }
     Ok(status)
 }
 
-fn record_process(
+fn record_processes(
     recorder: &mut Recorder,
     sink: &mut Sink,
-    pid: u32,
     duration: Option<Duration>,
 ) -> Result<()> {
     let begin = Instant::now();
@@ -187,9 +189,9 @@ fn record_process(
     let progress = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
     let style = ProgressStyle::with_template("recording for {elapsed}: {msg}");
     progress.set_style(style.context("the line's template is wrong")?);
-    while !STOP.load(Ordering::Relaxed)
+    while !is_stopped()
         && deadline.is_none_or(|deadline| Instant::now() < deadline)
-        && recorder.threads_alive(pid)? > 0
+        && recorder.has_threads()?
     {
         take_in(recorder, sink, &progress)?;
         if progress.is_hidden() && begin.elapsed() >= QUICK {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{bail, Result};
 use debox::{Monitor, Outcome};
 
+use crate::attach::{is_stopped, stop_at_signals};
 use crate::command::{self, Command};
 use crate::options::{Run, TapName};
 use crate::output::Output;
@@ -53,6 +54,12 @@ pub fn run(arguments: Run) -> Result<u8> {
     let deadline = Instant::now() + LAST_SWITCH;
     while session.threads_alive(command.pid as u32)? > 0 && Instant::now() < deadline {
         session.poll(Duration::from_millis(1))?;
+    }
+    if arguments.follow {
+        stop_at_signals();
+        while !is_stopped() && session.has_threads()? {
+            session.poll(POLL)?;
+        }
     }
 
     let report = session.finish(Outcome {

@@ -11,6 +11,7 @@ pub(crate) mod deadlocks;
 pub mod doctor;
 pub(crate) mod grid;
 mod owners;
+pub(crate) mod processes;
 mod sleeps;
 mod summary;
 mod threads;

@@ -40,6 +40,7 @@ impl Exporter for Folded<'_> {
         divide(&mut self.words, call, self.weight, |below, ns| {
             let place = Place {
                 comm: None,
+                process: None,
                 stack,
                 call: name,
                 below,

@@ -5,7 +5,7 @@ use std::io::{BufWriter, Write};
 
 use anyhow::{Context, Result};
 use debox::history::{Call, Sleep};
-use debox_history::{File, History};
+use debox_history::{File, History, ProcessNames};
 use serde::ser::SerializeSeq;
 use serde::{Serialize, Serializer};
 
@@ -13,6 +13,7 @@ use crate::{realtime, Exporter, CANNOT_WRITE};
 
 pub struct Lines<'a> {
     names_host: bool,
+    processes: ProcessNames,
     out: BufWriter<&'a mut dyn Write>,
 }
 
@@ -22,6 +23,7 @@ impl<'a> Lines<'a> {
         let first = hosts.next();
         Lines {
             names_host: hosts.any(|host| Some(host) != first),
+            processes: ProcessNames::of(history),
             out: BufWriter::new(out),
         }
     }
@@ -30,7 +32,9 @@ impl<'a> Lines<'a> {
 impl Exporter for Lines<'_> {
     fn call(&mut self, file: &File, call: &Call) -> Result<()> {
         let host = self.names_host.then_some(&*file.meta.host);
-        let row = Row::of(host, realtime(file, call.start_ns), call);
+        let process = self.processes.at(&file.meta.host, call.pid, call.start_ns);
+        let mut row = Row::of(host, realtime(file, call.start_ns), call);
+        row.process = process.map(|process| &**process);
         serde_json::to_writer(&mut self.out, &row).context(CANNOT_WRITE)?;
         self.out.write_all(b"\n").context(CANNOT_WRITE)
     }
@@ -51,6 +55,8 @@ struct Row<'a> {
     pid: u32,
     tid: u32,
     comm: &'a str,
+    /// The process's title or command line, if the recording has it.
+    process: Option<&'a str>,
     call: &'a str,
     number: i32,
     ia32: bool,
@@ -92,6 +98,7 @@ impl<'a> Row<'a> {
             pid: call.pid,
             tid: call.tid,
             comm: &call.comm,
+            process: None,
             call: &call.name,
             number: call.number,
             ia32: call.ia32,

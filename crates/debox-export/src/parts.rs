@@ -9,6 +9,8 @@ use crate::Weight;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Place {
     pub comm: Option<u32>,
+    /// The process's title or command line, where that is known.
+    pub process: Option<u32>,
     /// The program's; none if it was not taken.
     pub stack: Option<u32>,
     pub call: u32,

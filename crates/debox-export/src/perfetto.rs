@@ -237,13 +237,15 @@ impl<'a> Trace<'a> {
         }
         let (pid, tid, name) = (known.pid, known.tid, known.name.clone());
         let process = PROCESS_TRACKS + u64::from(pid);
-        let process_name = self.threads.process_name(pid, thread).to_string();
+        let process_name = self.threads.process_name(pid, thread);
+        let cmdline = self.threads.command_line(pid);
         if self.threads.is_first_of(pid) {
             self.describe(TrackDescriptor {
                 uuid: Some(process),
                 process: Some(ProcessDescriptor {
                     pid: Some(pid as i32),
                     process_name: Some(process_name),
+                    cmdline,
                 }),
                 ..TrackDescriptor::default()
             })?;

@@ -10,7 +10,7 @@ use std::io::Write;
 
 use anyhow::{Context, Result};
 use debox::history::{Call, Text};
-use debox_history::{File, History};
+use debox_history::{File, History, ProcessNames};
 use flate2::write::GzEncoder;
 use flate2::Compression;
 use prost::Message;
@@ -35,6 +35,7 @@ pub struct Profile<'a> {
     samples: HashMap<Place, [u64; 4]>,
     weight: Weight,
     about: About,
+    processes: ProcessNames,
     out: &'a mut dyn Write,
 }
 
@@ -53,6 +54,7 @@ impl<'a> Profile<'a> {
             samples: HashMap::new(),
             weight,
             about: About::of(history),
+            processes: ProcessNames::of(history),
             out,
         }
     }
@@ -95,9 +97,12 @@ impl About {
 }
 
 impl Exporter for Profile<'_> {
-    fn call(&mut self, _: &File, call: &Call) -> Result<()> {
+    fn call(&mut self, file: &File, call: &Call) -> Result<()> {
+        let process = self.processes.at(&file.meta.host, call.pid, call.start_ns);
+        let process = process.map(|process| self.words.number(process));
         let at = Place {
             comm: Some(self.words.number(&call.comm)),
+            process,
             stack: number(&mut self.words, call.stack.as_ref()),
             call: self.words.number(&call.name),
             below: Below::Nothing,
@@ -146,6 +151,7 @@ impl Exporter for Profile<'_> {
             samples,
             weight,
             about,
+            processes: _,
             out,
         } = *self;
         let mut samples: Vec<(Place, [u64; 4])> = samples.into_iter().collect();
@@ -270,14 +276,18 @@ impl Builder {
                 }
             }
         }
-        let label = place.comm.map(|comm| Label {
-            key: self.string("thread"),
-            str: self.string(text(comm)),
+        let labels = [("thread", place.comm), ("process", place.process)];
+        let labels = labels.into_iter().filter_map(|(key, value)| {
+            Some(Label {
+                key: self.string(key),
+                str: self.string(text(value?)),
+            })
         });
+        let label = labels.collect();
         Sample {
             location_id,
             value: values.map(|value| value as i64).to_vec(),
-            label: label.into_iter().collect(),
+            label,
         }
     }
 

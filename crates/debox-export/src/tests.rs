@@ -66,6 +66,8 @@ proptest! {
             let names: Vec<&String> = row.as_object().unwrap().keys().collect();
             let mut expected: Vec<String> =
                 schema().fields().iter().map(|field| field.name().clone()).collect();
+            // What the file's metadata says of the process.
+            expected.push("process".to_string());
             // serde_json sorts them.
             expected.sort();
             prop_assert_eq!(names, expected.iter().collect::<Vec<_>>());

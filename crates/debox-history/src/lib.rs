@@ -10,6 +10,7 @@ mod encode;
 mod flight;
 mod footer;
 mod meta;
+mod processes;
 mod read;
 mod recover;
 mod repair;
@@ -19,6 +20,7 @@ mod write;
 
 pub use flight::Flight;
 pub use meta::{Account, Gap, Life, Lost, Meta, SCHEMA};
+pub use processes::ProcessNames;
 pub use read::{Batches, File, Group, History};
 pub use repair::{repair, repair_into, Repaired};
 pub use rows::Rows;

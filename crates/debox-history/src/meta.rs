@@ -1,7 +1,7 @@
 //! What a file says of itself, beside the rows.
 
 use anyhow::{bail, Context, Result};
-use debox::report::{Deadlock, Headline, Report, Totals};
+use debox::report::{Deadlock, Headline, Process, Report, Totals};
 use parquet::file::metadata::KeyValue;
 use serde::{Deserialize, Serialize};
 
@@ -58,6 +58,12 @@ pub struct Meta {
     /// file has it, and only if the recorder came to its end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub account: Option<Account>,
+    /// What the processes are called on their command lines, an entry for each program that one ran.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub processes: Vec<Process>,
+    /// Those for which there was no room.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub processes_left_out: u64,
     /// When records could not be written, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gaps: Vec<Gap>,

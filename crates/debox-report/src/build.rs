@@ -302,8 +302,9 @@ pub const NOT_ENDED: &str = "none";
 /// What ended a wait, in words.
 fn waker_words(kind: &str, tid: Option<u32>, comm: Option<&str>) -> String {
     match (kind, comm, tid) {
-        ("task", Some(comm), Some(tid)) => format!("{comm} ({tid})"),
-        ("task", Some(comm), None) => comm.to_string(),
+        // A task may be called as anything else that ends a wait: `timeout`, `unknown`.
+        ("task", Some(comm), Some(tid)) => format!("task {comm} ({tid})"),
+        ("task", Some(comm), None) => format!("task {comm}"),
         ("task", None, _) => "a task".to_string(),
         ("hardirq", ..) => "a hardware interrupt".to_string(),
         ("softirq", ..) => "a soft interrupt".to_string(),
@@ -357,7 +358,11 @@ fn recording(history: &History, sums: &Aggregate, begin: i64, calls: &[Call]) ->
         filtered_out = filtered_out.saturating_add(file.meta.filtered_out);
     }
     let metas = || history.files.iter().map(|file| &file.meta);
+    let names = debox_history::ProcessNames::of(history);
+    let mut processes: Vec<_> = names.last().map(|(_, process)| process.clone()).collect();
+    processes.sort_by_key(|process| (process.from_ns, process.pid));
     Recording {
+        processes,
         files: history
             .files
             .iter()

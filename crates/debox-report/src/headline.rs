@@ -197,6 +197,7 @@ fn sleeps(matrix: &Matrix, waits: &[Wait]) -> Vec<Share> {
             max_ns,
             owner: longest.and_then(|wait| wait.owner_comm.clone()),
             caller: longest.and_then(|wait| wait.caller.clone()),
+            is_for_lock: longest.is_some_and(|wait| wait.owner_certainty.is_some()),
             ..Share::default()
         }
     };

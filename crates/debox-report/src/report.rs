@@ -1,7 +1,7 @@
 //! What is computed from a history, as plain data: the terminal's tables, the page and `--json` are
 //! made from this and from nothing else.
 
-use debox::report::{Deadlock, Headline, Totals};
+use debox::report::{Deadlock, Headline, Process, Totals};
 use serde::Serialize;
 
 use crate::compare::Comparison;
@@ -67,6 +67,8 @@ pub struct Recording {
     pub calls: u64,
     pub threads: u64,
     pub complete: bool,
+    /// What each process is called on its command line, as far as the recording has it.
+    pub processes: Vec<Process>,
     pub lost: debox_history::Lost,
     pub filtered_out: u64,
     pub cut_off_bytes: u64,

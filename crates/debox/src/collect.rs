@@ -8,7 +8,7 @@ mod possible;
 mod snapshot;
 mod unseen;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use anyhow::Result;
 
@@ -41,6 +41,7 @@ impl Session {
     /// Stops monitoring and reports.
     pub fn finish(mut self, outcome: Outcome) -> Result<Report> {
         // Stacks of what is asleep are taken before the stop, while tasks are still enrolled.
+        self.events.borrow_mut().titles.look_at_all();
         let stacks = self.stacks_in_flight()?;
         let stopped_ns = self.stop()?;
         self.report(outcome, stopped_ns, &stacks)
@@ -58,6 +59,7 @@ impl Session {
         let events = self.events.borrow();
         let explainer = Explainer::new(&snapshot, &events.processes, &events.stacks);
         let mut report = snapshot.report(outcome, &explainer, &events.resources);
+        report.processes = events.titles.list();
         if let Some(triggers) = &self.triggers {
             report.triggers = triggers.report(
                 &self.skel.maps,
@@ -118,6 +120,7 @@ impl Snapshot {
         syscalls.sort_by_key(|row| std::cmp::Reverse(row.wall_ns));
 
         let cpu_waits = self.cpu_waits(&syscalls);
+        let live_on = self.live_on(&outcome);
         let report = Report {
             schema: SCHEMA.to_string(),
             headline: None,
@@ -147,6 +150,8 @@ impl Snapshot {
             cpu_waits,
             call_sites: self.call_sites(explainer),
             threads,
+            processes: Vec::new(),
+            live_on,
             in_flight: in_flight(explainer, self, names),
             untapped: self.untapped(explainer, names),
             trace: None,
@@ -158,19 +163,31 @@ impl Snapshot {
         report.with_headline()
     }
 
-    /// From the birth of the first thread to the end of the command's process, or to the stop.
+    /// Processes that were monitored when their command had ended.
+    fn live_on(&self, outcome: &Outcome) -> Vec<u32> {
+        let listed = self.threads.iter().enumerate();
+        let alive = listed.filter(|(at, thread)| thread.end_ns == 0 && Some(*at) != self.unlisted);
+        let pids: BTreeSet<u32> = alive.map(|(_, thread)| thread.tgid).collect();
+        let has_ended = outcome.exit_status.is_some();
+        let still_there = |pid: &u32| kernel::require_process(*pid).is_ok();
+        pids.into_iter()
+            .filter(|pid| has_ended && *pid != 0 && still_there(pid))
+            .collect()
+    }
+
+    /// From the birth of the first thread to the end of the last, or to the stop if any lives on.
     fn duration(&self) -> u64 {
         let first = self.threads.iter().min_by_key(|thread| thread.birth_ns);
         let Some(first) = first else {
             return self.stopped_ns.saturating_sub(self.started_ns);
         };
-        let of_process = self
-            .threads
-            .iter()
-            .filter(|thread| thread.tgid == first.tgid);
-        let alive = of_process.clone().any(|thread| thread.end_ns == 0);
-        let end = match of_process.map(|thread| thread.end_ns).max() {
-            Some(end) if !alive => end,
+        let listed = self.threads.iter().enumerate();
+        let ends = listed
+            .filter(|(at, _)| Some(*at) != self.unlisted)
+            .map(|(_, thread)| thread.end_ns);
+        let is_alive = ends.clone().any(|end| end == 0);
+        let end = match ends.max() {
+            Some(end) if !is_alive => end,
             _ => self.stopped_ns,
         };
         end.saturating_sub(first.birth_ns)

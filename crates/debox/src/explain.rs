@@ -3,12 +3,12 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use crate::callers::{after_switch, is_outermost, is_plumbing};
+use crate::callers::{after_switch, is_of_script, is_outermost, is_plumbing, MADE};
 use crate::calls;
 use crate::collect::Snapshot;
 use crate::labels::Labels;
 use crate::process::{Module, Processes};
-use crate::stacks::{Located, Stacks};
+use crate::stacks::{Located, Made, Stacks};
 use crate::symbols::{Frame, Symbols};
 use crate::tables::{self, types};
 
@@ -98,6 +98,16 @@ impl<'a> Explainer<'a> {
 
     /// The user stack of that name.
     pub fn user_stack(&self, name: u64) -> UserStack {
+        let mut named = self.named_stack(name);
+        // Where a script runs, what it does is the program's own, and the rest is its interpreter.
+        let script = named.frames.iter().find(|frame| is_of_script(frame));
+        if let Some(script) = script {
+            named.caller = Some(script.clone());
+        }
+        named
+    }
+
+    fn named_stack(&self, name: u64) -> UserStack {
         let mut named = UserStack::default();
         if let Some((frames, reason)) = self.stacks.borrow().frames(name) {
             for frame in frames {
@@ -127,7 +137,10 @@ impl<'a> Explainer<'a> {
             match &place.module {
                 Some(module) => self.add(&mut named, module, place.file_offset, index > 0),
                 None => {
-                    let frame = format!("{}+{:#x}", place.name, place.file_offset);
+                    let lookup = address.wrapping_sub(u64::from(index > 0));
+                    let made = self.made_frame(stack.tgid, lookup, index > 0);
+                    let in_memory = || format!("{}+{:#x}", place.name, place.file_offset);
+                    let frame = made.unwrap_or_else(in_memory);
                     named.frames.push(frame);
                 }
             }
@@ -138,7 +151,24 @@ impl<'a> Explainer<'a> {
         named
     }
 
+    /// Code that the process has made at run time, if it has named it.
+    fn made_frame(&self, tgid: u32, address: u64, is_return: bool) -> Option<String> {
+        let (function, offset) = self.stacks.borrow().made_function(tgid, address)?;
+        Some(made_frame(&function, offset + u64::from(is_return)))
+    }
+
     fn add_located(&self, to: &mut UserStack, frame: &Located) {
+        match frame.made {
+            Some(Made::Named) => return to.frames.push(made_frame(&frame.mapping, frame.offset)),
+            Some(Made::Unnamed { tgid }) => {
+                let address = frame.offset.wrapping_sub(u64::from(frame.is_return));
+                // It may have been named since.
+                if let Some(made) = self.made_frame(tgid, address, frame.is_return) {
+                    return to.frames.push(made);
+                }
+            }
+            None => {}
+        }
         match &frame.module {
             Some(module) => self.add(to, module, frame.offset, frame.is_return),
             None if frame.mapping.is_empty() => to.frames.push(format!("{:#x}", frame.offset)),
@@ -192,6 +222,11 @@ impl<'a> Explainer<'a> {
         }
         frames
     }
+}
+
+/// A function that was made at run time.
+fn made_frame(function: &str, offset: u64) -> String {
+    format!("{function}+{offset:#x}{MADE}")
 }
 
 /// A sleep at these addresses, innermost first, of a call with these arguments.

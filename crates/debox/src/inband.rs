@@ -609,9 +609,9 @@ fn not_enabled() -> Error {
 fn classify(error: anyhow::Error) -> Error {
     let error = kernel::name_the_limit(error);
     let text = format!("{error:#}");
-    if !kernel::has_bpf_privilege() {
+    if !kernel::may_load_probes() {
         Error::Privilege(text)
-    } else if !std::path::Path::new("/sys/kernel/btf/vmlinux").exists() {
+    } else if !kernel::has_types() {
         Error::Unsupported(text)
     } else {
         Error::System(text)

@@ -23,10 +23,17 @@ pub fn release() -> String {
 
 /// Time the hypervisor has taken from all CPUs since boot, where the kernel tells.
 pub fn steal_ns() -> Option<u64> {
-    use procfs::{CurrentSI, KernelStats};
-    let ticks = KernelStats::current().ok()?.total.steal?;
-    // /proc/stat counts in USER_HZ, which is 100 on every architecture that Linux runs DeBox on.
-    Some(ticks * 10_000_000)
+    steal_in(&fs::read_to_string("/proc/stat").ok()?)
+}
+
+/// Out of `/proc/stat`. Read here: procfs asks the program's auxiliary vector for the length of a tick, and what
+/// stands there ends the program under valgrind.
+fn steal_in(stat: &str) -> Option<u64> {
+    let all = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
+    // After user, nice, system, idle, iowait, irq and softirq.
+    let ticks: u64 = all.split_ascii_whitespace().nth(7)?.parse().ok()?;
+    // It counts in USER_HZ, which is 100 on every architecture that Linux runs DeBox on.
+    ticks.checked_mul(10_000_000)
 }
 
 /// Fails, in words, if the tap cannot do what is asked of it.
@@ -58,23 +65,59 @@ pub(crate) fn require(options: &Options) -> Result<()> {
     if !cfg!(target_arch = "x86_64") {
         bail!("DeBox reads call numbers from x86-64 registers; other machines are not done yet");
     }
-    if !has_bpf_privilege() {
-        bail!("loading probes {}: run it with sudo", what_it_takes());
+    if !may_load_probes() {
+        bail!("loading probes {}: {}", what_it_takes(), remedy());
     }
     require_descriptors()?;
-    if !in_first_pid_namespace() {
+    if !std::path::Path::new("/sys/kernel").exists() {
         bail!(
-            "debox runs in a PID namespace (a container), where processes have other numbers than \
-             the probes see; run it on the host"
+            "/sys is not mounted here, where the probes find the kernel's types \
+             (/sys/kernel/btf/vmlinux): mount -t sysfs sysfs /sys"
         );
     }
-    if !std::path::Path::new("/sys/kernel/btf/vmlinux").exists() {
+    if !has_types() {
         bail!(
             "this kernel has no BTF (/sys/kernel/btf/vmlinux), so the probes cannot find its \
              fields; a kernel built with CONFIG_DEBUG_INFO_BTF=y is needed, as Debian's are"
         );
     }
     Ok(())
+}
+
+/// Whether the kernel tells of its types.
+pub(crate) fn has_types() -> bool {
+    std::path::Path::new(TYPES).exists()
+}
+
+/// Where it does.
+pub(crate) const TYPES: &str = "/sys/kernel/btf/vmlinux";
+
+/// Whether this process may load probes, and would know the processes that they see.
+pub(crate) fn may_load_probes() -> bool {
+    has_bpf_privilege() && in_first_pid_namespace()
+}
+
+/// What to do where this process may not, if no broker was found.
+pub(crate) fn remedy() -> String {
+    let by_itself = if has_bpf_privilege() {
+        "run it on the host"
+    } else {
+        "run it with sudo"
+    };
+    match crate::broker::socket_path() {
+        Some(path) if in_first_pid_namespace() => format!(
+            "{by_itself}, or start a broker once for all users with `sudo debox broker` (asked for at {})",
+            path.display()
+        ),
+        Some(path) => format!(
+            "{by_itself}, or run a broker there (`debox broker`) and let this container have its socket at {}",
+            path.display()
+        ),
+        None => format!(
+            "{by_itself} ({} is empty, so that no broker is asked)",
+            crate::broker::VARIABLE
+        ),
+    }
 }
 
 fn in_first_pid_namespace() -> bool {
@@ -131,7 +174,10 @@ fn effective_capabilities() -> u64 {
 
 /// What this process lacks, after "loading probes".
 pub fn what_it_takes() -> &'static str {
-    if effective_capabilities() != 0 && !in_first_user_namespace() {
+    if has_bpf_privilege() && !in_first_pid_namespace() {
+        "needs the host's PID namespace: in another one (a container), as here, processes have other numbers than \
+         the probes see"
+    } else if effective_capabilities() != 0 && !in_first_user_namespace() {
         "needs root (or CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE) outside of user namespaces: in one, as \
          here, capabilities do not count for BPF"
     } else {
@@ -266,4 +312,21 @@ pub(crate) fn open_process(pid: u32) -> std::io::Result<std::os::fd::OwnedFd> {
     }
     // SAFETY: the descriptor is new and has no other owner.
     Ok(unsafe { std::os::fd::OwnedFd::from_raw_fd(fd as i32) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_hypervisor_took_is_the_eighth_number() {
+        let stat = "cpu  1 2 3 4 5 6 7 89 10 11\ncpu0 1 2 3 4 5 6 7 8 9 10\n";
+        assert_eq!(steal_in(stat), Some(890_000_000));
+        assert_eq!(steal_in("cpu  1 2 3\n"), None);
+        assert_eq!(steal_in(""), None);
+        assert_eq!(
+            steal_ns().is_some(),
+            std::path::Path::new("/proc/stat").exists()
+        );
+    }
 }

@@ -1,4 +1,4 @@
-//! A session for one command, with probes of this process's own or the broker's.
+//! A session for a command, or for processes that run already, with probes of this process's own or the broker's.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::kernel;
 use crate::report::Report;
 use crate::session::{Options, Session};
 
-/// What monitors a command. Both kinds give the same report.
+/// What monitors them. Both kinds give the same report.
 pub enum Monitor {
     Own(Box<Session>),
     Brokered(Box<RemoteSession>),
@@ -20,23 +20,27 @@ impl Monitor {
     /// Loads the probes, or has the broker do so where this process may not, or where
     /// [`broker::VARIABLE`] names one.
     pub fn open(options: Options) -> Result<Monitor> {
-        if kernel::has_bpf_privilege() && !broker::is_named() {
+        if kernel::may_load_probes() && !broker::is_named() {
             return Ok(Monitor::Own(Box::new(Session::open(options)?)));
         }
         let Some(path) = broker::socket_path() else {
             bail!(
-                "loading probes {}, and {} is empty, so that no broker is asked: run it with sudo",
+                "loading probes {}: {}",
                 kernel::what_it_takes(),
-                broker::VARIABLE
+                kernel::remedy()
             );
         };
         match RemoteSession::open(&path, options) {
             Ok(remote) => Ok(Monitor::Brokered(Box::new(remote))),
+            Err(error) if broker::is_absent(&error) && kernel::may_load_probes() => bail!(
+                "no broker answers at {}, which {} names: unset it, and the probes are loaded by debox itself",
+                path.display(),
+                broker::VARIABLE
+            ),
             Err(error) if broker::is_absent(&error) => bail!(
-                "loading probes {}, and no broker answers at {}: run it with sudo, or start a broker \
-                 once for all users with `sudo debox broker`",
+                "loading probes {}, and no broker answers: {}",
                 kernel::what_it_takes(),
-                path.display()
+                kernel::remedy()
             ),
             Err(error) if broker::is_silent(&error) => {
                 Err(error.context(format!("no session at {}", path.display())))
@@ -61,6 +65,15 @@ impl Monitor {
         }
     }
 
+    /// Brings processes that run already under monitoring, and what descends from them, unless the session is for
+    /// one process only.
+    pub fn enrol_running(&mut self, pids: &[u32]) -> Result<()> {
+        match self {
+            Monitor::Own(session) => session.enrol_running(pids),
+            Monitor::Brokered(session) => session.enrol_running(pids),
+        }
+    }
+
     /// Takes in events for up to `timeout`.
     pub fn poll(&mut self, timeout: Duration) -> Result<()> {
         match self {
@@ -74,6 +87,14 @@ impl Monitor {
         match self {
             Monitor::Own(session) => session.threads_alive(pid),
             Monitor::Brokered(session) => session.threads_alive(pid),
+        }
+    }
+
+    /// Whether anything is monitored.
+    pub fn has_threads(&mut self) -> Result<bool> {
+        match self {
+            Monitor::Own(session) => session.has_threads(),
+            Monitor::Brokered(session) => session.has_threads(),
         }
     }
 

@@ -89,6 +89,11 @@ impl Mapping {
         self.identity.1 != 0
     }
 
+    /// Whether the process may have made the code in it at run time.
+    pub fn is_made(&self) -> bool {
+        self.module.is_none() && !self.is_of_file()
+    }
+
     /// Whether it is what a probe saw there.
     pub fn is_of(&self, seen: &types::mapped_file) -> bool {
         self.identity == identity_of(seen)

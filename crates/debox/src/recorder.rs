@@ -17,7 +17,7 @@ use libbpf_rs::{RingBuffer, RingBufferBuilder};
 
 use crate::collect::Outcome;
 use crate::history::{Budget, Call, Sleep};
-use crate::report::{Deadlock, Report};
+use crate::report::{Deadlock, Process, Report};
 use crate::session::{monotonic_ns, Options, Session, Tap};
 use crate::tables::{self, types, CALL_IA32, CALL_NONE};
 use crate::trigger::Fired;
@@ -111,6 +111,22 @@ impl Recorder {
         self.session.enrol(pid, armed).map(drop)
     }
 
+    /// Brings processes that run already under monitoring, and what descends from them, unless the session is for
+    /// one process only.
+    pub fn enrol_running(&mut self, pids: &[u32]) -> Result<()> {
+        self.session.enrol_running(pids)
+    }
+
+    /// What the processes are called on their command lines.
+    pub fn processes(&self) -> Vec<Process> {
+        self.session.processes()
+    }
+
+    /// Whether anything is monitored.
+    pub fn has_threads(&self) -> Result<bool> {
+        self.session.has_threads()
+    }
+
     /// Has `hook` called for each call for which a trigger fires, while records are taken in.
     pub fn on_trigger(&mut self, hook: impl FnMut(&Fired) + 'static) {
         self.session.on_trigger(hook);
@@ -188,6 +204,7 @@ impl Recorder {
         outcome: Outcome,
         keep: &mut dyn FnMut(Call) -> Result<()>,
     ) -> Result<(Report, Missing)> {
+        self.session.events.borrow_mut().titles.look_at_all();
         let tasks = self.tasks_in_flight()?;
         let stopped_ns = self.session.stop()?;
         while self.poll(Duration::ZERO, keep)? {}

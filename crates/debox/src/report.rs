@@ -56,6 +56,12 @@ pub struct Report {
     pub cpu_waits: Vec<CpuWait>,
     pub call_sites: Vec<CallSite>,
     pub threads: Vec<Thread>,
+    /// What the processes are called on their command lines, an entry for each program that one ran.
+    #[serde(default)]
+    pub processes: Vec<Process>,
+    /// Processes that the command has started and that live on after its end; they are not monitored any more.
+    #[serde(default)]
+    pub live_on: Vec<u32>,
     pub in_flight: Vec<InFlight>,
     pub untapped: Vec<Untapped>,
     /// What the user tap left without stamps; null under the kernel tap.
@@ -251,6 +257,33 @@ pub struct Sleep {
     #[serde(default)]
     pub owners: Vec<Owner>,
     pub call_sites: Vec<SleepCallSite>,
+}
+
+/// What a process is called on its command line.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Process {
+    pub pid: u32,
+    /// The process that started it; null if that is not known.
+    #[serde(default)]
+    pub parent: Option<u32>,
+    /// When the program began, or the process was first seen (`CLOCK_MONOTONIC`).
+    #[serde(default)]
+    pub from_ns: u64,
+    /// The words with which the program was started; `…` as the last one stands for more.
+    pub command: Vec<String>,
+    /// What the program has written over them (setproctitle); null if nothing.
+    #[serde(default)]
+    pub title: Option<String>,
+}
+
+impl Process {
+    /// As `ps` shows it.
+    pub fn name(&self) -> String {
+        match &self.title {
+            Some(title) => title.clone(),
+            None => self.command.join(" "),
+        }
+    }
 }
 
 /// What a sleep waited on.

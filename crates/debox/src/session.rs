@@ -1,8 +1,7 @@
 //! A session: the probes loaded and attached, tasks enrolled, events taken in.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
-use std::io::Read;
+use std::collections::{BTreeSet, HashMap};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd};
 use std::rc::Rc;
@@ -10,17 +9,18 @@ use std::time::Duration;
 
 use anyhow::{bail, Context, Result};
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
-use libbpf_rs::{Iter, MapCore, MapFlags, MapHandle, OpenObject, RingBuffer, RingBufferBuilder};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, OpenObject, RingBuffer, RingBufferBuilder};
 
 use crate::broker::peer::Peer;
 use crate::deadlock::{Wait, Watch};
 use crate::gate::Gate;
-use crate::kernel;
-use crate::report::Deadlock;
+use crate::kernel::{self, objects::walk_tasks};
+use crate::report::{Deadlock, Process};
 use crate::signals::Blocked;
 use crate::skeleton::{DeboxSkel, DeboxSkelBuilder};
 use crate::tables::{self, types};
 use crate::trace::{Shared, Trace, TraceOptions};
+use crate::tree;
 use crate::trigger::{self, Engine, Fired, Trigger};
 use crate::usertap::TapServer;
 
@@ -94,6 +94,8 @@ pub struct Options {
     /// Whether it is asked what tasks wait for that sleep when they are enrolled. A session begins
     /// sooner without.
     pub adopts_sleeps: bool,
+    /// Whether children that a monitored process starts are left out.
+    pub one_process: bool,
     /// How many bytes of records may wait to be taken in by a [`crate::Recorder`], a power of two;
     /// 0: none are sent.
     pub history_bytes: u32,
@@ -118,6 +120,7 @@ impl Default for Options {
             report: true,
             trace: None,
             adopts_sleeps: false,
+            one_process: false,
             history_bytes: 0,
             user_stamps: false,
             triggers: Vec::new(),
@@ -182,9 +185,13 @@ impl Session {
         // is dropped after it.
         let storage: &'static mut MaybeUninit<OpenObject> =
             unsafe { &mut *std::ptr::from_mut(object.as_mut()) };
-        let mut open = DeboxSkelBuilder::default()
-            .open(storage)
-            .context("cannot open the probes")?;
+        let mut builder = DeboxSkelBuilder::default();
+        // All types that the probes look at are the kernel's own. Without a path, libbpf looks for those that this
+        // kernel lacks in its modules, too, and reads all of them.
+        builder
+            .object_builder_mut()
+            .btf_custom_path(kernel::TYPES)?;
+        let mut open = builder.open(storage).context("cannot open the probes")?;
         configure(&mut open, &options)?;
         configure_role(&mut open, &options, role)?;
         let mut gate = join_gate(&mut open)?;
@@ -290,42 +297,63 @@ impl Session {
     }
 
     /// Brings the threads of a process under monitoring, now or (`armed`) from their next `execve`
-    /// on. Returns how many threads are monitored in all.
+    /// on. Returns how many there are.
     pub fn enrol(&mut self, tgid: u32, armed: bool) -> Result<u32> {
+        let mut enrolled = 0;
+        tree::enrol_all(&[tgid], false, |pid| {
+            let new = self.enrol_threads(pid, armed)?;
+            enrolled += new;
+            Ok(new)
+        })?;
+        if enrolled == 0 {
+            bail!("process {tgid} has no thread that can be monitored");
+        }
+        Ok(enrolled)
+    }
+
+    /// Brings processes that run already under monitoring, and, unless the session is for one process only, all
+    /// that descend from them.
+    pub fn enrol_running(&mut self, tgids: &[u32]) -> Result<()> {
+        let mut enrolled = BTreeSet::new();
+        let with_children = !self.options.one_process;
+        tree::enrol_all(tgids, with_children, |pid| {
+            let new = self.enrol_threads(pid, false)?;
+            if new > 0 && enrolled.insert(pid) {
+                let titles = &mut self.events.borrow_mut().titles;
+                titles.add_running(pid, monotonic_ns());
+            }
+            Ok(new)
+        })?;
+        match tgids.iter().find(|pid| !enrolled.contains(pid)) {
+            Some(pid) => bail!("process {pid} has no thread that can be monitored"),
+            None => Ok(()),
+        }
+    }
+
+    /// How many of the process's threads were not monitored before. A thread that starts meanwhile may be missed.
+    fn enrol_threads(&mut self, tgid: u32, armed: bool) -> Result<u32> {
         if self.options.adopts_sleeps && !armed {
             self.tell_holders(tgid);
         }
-        // A thread that starts while the tasks are walked may be missed once: walk until nothing
-        // is found any more.
-        let mut before = None;
-        for _ in 0..10 {
-            let bss = self
-                .skel
-                .maps
-                .bss_data
-                .as_deref_mut()
-                .context("no .bss in the probes")?;
-            bss.enrol_tgid = tgid;
-            bss.enrol_tid = 0;
-            bss.enrol_armed = armed;
-            let link = self
-                .skel
-                .progs
-                .enrol_tasks
-                .attach()
-                .context("cannot walk the tasks")?;
-            let mut nothing = Vec::new();
-            Iter::new(&link)?.read_to_end(&mut nothing)?;
-            let enrolled = self.threads_given_out();
-            if before == Some(enrolled) {
-                break;
-            }
-            before = Some(enrolled);
-        }
-        match before {
-            Some(0) | None => bail!("process {tgid} has no thread that can be monitored"),
-            Some(enrolled) => Ok(enrolled),
-        }
+        let process = match kernel::open_process(tgid) {
+            // Under valgrind there is no such call: all tasks are looked at.
+            Err(error) if error.raw_os_error() == Some(libc::ENOSYS) => None,
+            opened => Some(opened.with_context(|| format!("there is no process {tgid}"))?),
+        };
+        let bss = self.skel.maps.bss_data.as_deref_mut();
+        let bss = bss.context("no .bss in the probes")?;
+        (bss.enrol_tgid, bss.enrol_tid) = (tgid, 0);
+        bss.enrol_armed = armed;
+        let before = bss.enrol_count;
+        let only = process.as_ref().map(AsFd::as_fd);
+        walk_tasks(self.skel.progs.enrol_tasks.as_fd(), only)?;
+        Ok(self.threads_enrolled() - before)
+    }
+
+    /// Threads that were not born under monitoring, so far.
+    pub(crate) fn threads_enrolled(&self) -> u32 {
+        let bss = self.skel.maps.bss_data.as_deref();
+        bss.map_or(0, |bss| bss.enrol_count)
     }
 
     /// Entries of the table of threads that have been used so far.
@@ -351,6 +379,7 @@ impl Session {
             .consume()
             .context("cannot read the probes' events")?;
         self.look_up_call_sites();
+        self.look_at_titles();
         self.serve_triggers();
         if let Some(tap) = &mut self.tap {
             tap.refresh_clock();
@@ -369,6 +398,18 @@ impl Session {
         self.ring
             .consume()
             .context("cannot read the probes' events")
+    }
+
+    fn look_at_titles(&mut self) {
+        let mut events = self.events.borrow_mut();
+        if events.forwarded.is_none() {
+            events.titles.look();
+        }
+    }
+
+    /// What the monitored processes are called on their command lines, an entry for each program.
+    pub fn processes(&self) -> Vec<Process> {
+        self.events.borrow().titles.list()
     }
 
     fn look_up_call_sites(&mut self) {
@@ -435,7 +476,7 @@ impl Session {
     }
 
     /// Whether anything is monitored, or will be with its next `execve`.
-    pub(crate) fn has_threads(&self) -> Result<bool> {
+    pub fn has_threads(&self) -> Result<bool> {
         for index in 0..self.threads_given_out() {
             let thread = self.thread(index)?;
             let states = [tables::THREAD_ARMED, tables::THREAD_LIVE];

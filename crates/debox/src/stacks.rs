@@ -6,6 +6,7 @@
 
 mod image;
 mod in_flight;
+mod perf_map;
 pub(crate) mod rule;
 pub(crate) mod tables;
 mod walk;
@@ -43,6 +44,17 @@ pub(crate) struct Located {
     /// In the file, or in memory.
     pub offset: u64,
     pub is_return: bool,
+    /// Code that was made at run time.
+    pub made: Option<Made>,
+}
+
+/// What is known of code that was made at run time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Made {
+    /// The program has named it: `mapping` is the function, and `offset` is in it.
+    Named,
+    /// This process has not named it yet.
+    Unnamed { tgid: u32 },
 }
 
 /// An unwound stack, innermost frame first.
@@ -182,6 +194,11 @@ impl Stacks {
             way
         });
         way as u8
+    }
+
+    /// The function that a process says it has made at an address, and how far from its begin that is.
+    pub fn made_function(&self, tgid: u32, address: u64) -> Option<(Rc<str>, u64)> {
+        self.images.made_function(tgid, address)
     }
 
     /// The frames of a stack and, unless it was unwound to its end, why not.

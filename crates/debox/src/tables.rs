@@ -43,6 +43,11 @@ pub(crate) const EVENT_RESOURCE: u32 = 3;
 pub(crate) const EVENT_DIRECTORY: u32 = 4;
 pub(crate) const EVENT_SITE: u32 = 5;
 pub(crate) const EVENT_TRIGGER: u32 = 6;
+pub(crate) const EVENT_TITLE: u32 = 7;
+
+pub(crate) const TITLE_OF_PROGRAM: u32 = 1;
+pub(crate) const TITLE_AT_END: u32 = 2;
+pub(crate) const TITLE_OF_PARENT: u32 = 3;
 
 pub(crate) const KEPT_CALL: u32 = 1;
 pub(crate) const KEPT_SLEEP: u32 = 2;

@@ -23,7 +23,7 @@
 enum request { HELLO, ENABLE, FRAMES, RUN, ENROL, EVENTS, WRAPPER, ALIVE, REPORT, SHAPE };
 enum reply { WELCOME, ENABLED, NAMED, REFUSED, RUNNING, ENROLLED, SEEN, COUNTED, REPORTED };
 
-#define VERSION 6
+#define VERSION 7
 #define CHECKS_MAX 64 /* by which a user stack is known again */
 
 struct packet {
@@ -128,6 +128,8 @@ static int ask_to_run(int fd, uint64_t nonce)
 	add(&packet, 64); /* threads */
 	add(&packet, 0);
 	add(&packet, 0);
+	add(&packet, 0);
+	add(&packet, 0); /* does not attach */
 	add(&packet, 0);
 	MUST(say(fd, &packet, -1, 0) == 0);
 	return hear(fd, &packet);
@@ -408,6 +410,8 @@ static void keep_slots(void)
 		add(&packet, 512); /* threads */
 		add(&packet, 0);
 		add(&packet, 0);
+		add(&packet, 0);
+		add(&packet, 0); /* does not attach */
 		add(&packet, 0);
 		MUST(say(fd, &packet, -1, 0) == 0);
 		if (hear_descriptor(fd, &kind) >= 0) {

@@ -15,15 +15,26 @@ pub struct Record {
     /// The file to write
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
-    /// Monitor a process that is already running, its threads and the children it starts from now on
+    /// Monitor processes that are already running, as in 12,34 or -p 12 -p 34: all their threads, all
+    /// processes that descend from them, and what these start from now on
     #[arg(
         short,
         long,
+        value_name = "PID",
+        value_delimiter = ',',
         conflicts_with = "command",
         required_unless_present = "command"
     )]
-    pub pid: Option<u32>,
-    /// With --pid: how long, such as 500ms, 10s or 2m; without it until the process ends or Ctrl-C
+    pub pid: Vec<u32>,
+    /// With --pid: monitor the named processes alone, without their children
+    #[arg(long, requires = "pid")]
+    pub only: bool,
+    /// With a command: go on when it has ended, until all processes that it has started have ended, too, as with a
+    /// program that becomes a daemon. Ctrl-C or SIGTERM then ends the recording, and none of the processes
+    #[arg(long, conflicts_with = "pid")]
+    pub follow: bool,
+    /// With --pid: how long, such as 500ms, 10s or 2m; without it until all the processes have ended, or
+    /// Ctrl-C
     #[arg(long = "for", value_name = "TIME", value_parser = parse_duration, requires = "pid")]
     pub duration: Option<Duration>,
     /// What to measure besides: irq (interrupts apart from CPU time), io (bytes fetched from and sent
@@ -95,7 +106,8 @@ impl Record {
             max_threads,
             max_records: if self.user_level { max_threads } else { 0 },
             user_stamps: self.user_level,
-            adopts_sleeps: self.pid.is_some(),
+            adopts_sleeps: !self.pid.is_empty(),
+            one_process: self.only,
             triggers: self.trigger.clone(),
             history_bytes: u32::try_from(self.buffer.next_power_of_two())
                 .unwrap_or(1 << 31)

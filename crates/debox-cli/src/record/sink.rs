@@ -181,6 +181,10 @@ impl Sink {
             self.asked = Instant::now();
             self.meta.lost = lost(&recorder.missing()?, &self.meta.lost);
             self.meta.deadlocks = recorder.deadlocks().to_vec();
+            self.meta.set_processes(&recorder.processes());
+            if let Target::File { writer, .. } = &mut self.target {
+                self.meta.copy_processes_to(writer.meta_mut());
+            }
         }
         let full = match &mut self.target {
             Target::File { writer, since } => {
@@ -263,6 +267,7 @@ impl Sink {
         };
         self.meta.lost = lost(&recorder.missing()?, &self.meta.lost);
         self.meta.deadlocks = recorder.deadlocks().to_vec();
+        self.meta.set_processes(&recorder.processes());
         let mut meta = self.meta.clone();
         meta.ended_ns = debox::session::monotonic_ns();
         let (path, summary) = self
@@ -290,6 +295,7 @@ impl Sink {
         self.meta.lost = lost(missing, &self.meta.lost);
         self.meta.account = (!self.is_over).then(|| Account::of(report));
         self.meta.deadlocks.clone_from(&report.deadlocks);
+        self.meta.set_processes(&report.processes);
         let dropped_early = match &self.target {
             Target::Memory(flight) => flight.dropped_early,
             _ => 0,
@@ -378,6 +384,7 @@ impl Sink {
         };
         meta.filtered_out = self.meta.filtered_out;
         meta.deadlocks.clone_from(&self.meta.deadlocks);
+        self.meta.copy_processes_to(meta);
         meta.ended_ns = debox::session::monotonic_ns();
         meta.complete = !self.is_over;
         meta.account.clone_from(&self.meta.account);

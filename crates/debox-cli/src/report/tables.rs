@@ -6,6 +6,7 @@ use anstyle::Style;
 use debox_report::{Budget, Comparison, Difference, Report, Rest, Verdict};
 
 use crate::table::grid::{name, note, number, text, Cell, Grid, Tone};
+use crate::table::processes::CommandLines;
 use crate::table::{heading, line, shown, TableOptions};
 use crate::units;
 
@@ -403,7 +404,11 @@ fn threads(out: &mut impl Write, report: &Report, options: &TableOptions) -> io:
         number("user cpu").when_used(),
         number("blocked"),
         name("").when_used(),
+        text("command line").when_used(),
     ]);
+    let threads = report.threads.iter();
+    let threads = threads.map(|thread| (thread.pid, thread.comm.as_str()));
+    let lines = CommandLines::of(&report.recording.processes, threads);
     let shown = shown(report.threads.len(), THREADS, options);
     for thread in &report.threads[..shown] {
         grid.row([
@@ -421,6 +426,7 @@ fn threads(out: &mut impl Write, report: &Report, options: &TableOptions) -> io:
                 Some(Rest::Stuck) => Cell::text("stuck"),
                 None => Cell::blank(),
             },
+            lines.cell(Some(thread.pid), options),
         ]);
     }
     grid.print(out, options)?;

@@ -17,8 +17,20 @@ use crate::units;
 
 /// Tables stand this far in from the headings.
 const INDENT: usize = 2;
-/// Columns of running text wrap rather than push others out; words up to this width stay whole.
-const WORD_MAX: usize = 28;
+/// Columns of running text wrap rather than push others out; words up to the first of these widths for which there
+/// is room stay whole.
+const WORDS_MAX: [usize; 3] = [60, 40, 28];
+
+/// Words of this width stay whole in any table that fits.
+const SHORTEST_WORD: usize = 28;
+
+/// A space at which no cell is wrapped, until it is printed.
+const KEPT_SPACE: char = '\u{a0}';
+
+/// What stands behind a number and belongs to it.
+const UNITS: &[&str] = &[
+    "ns", "us", "ms", "s", "min", "h", "%", "B", "kB", "MB", "GB", "TB", "KiB", "MiB", "GiB",
+];
 
 /// What a cell means to the reader's eye.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,6 +114,24 @@ impl Cell {
             empty: value == 0,
         }
     }
+}
+
+/// The text with spaces between numbers and their units at which it is not wrapped.
+fn with_units(text: &str) -> String {
+    let mut kept = String::with_capacity(text.len());
+    for (at, character) in text.char_indices() {
+        let is_behind_number = text[..at].ends_with(|c: char| c.is_ascii_digit());
+        let is_kept = character == ' ' && is_behind_number && begins_with_unit(&text[at + 1..]);
+        kept.push(if is_kept { KEPT_SPACE } else { character });
+    }
+    kept
+}
+
+fn begins_with_unit(text: &str) -> bool {
+    let ends_word = |rest: &str| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_');
+    UNITS
+        .iter()
+        .any(|unit| text.strip_prefix(unit).is_some_and(ends_word))
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -191,6 +221,7 @@ impl Grid {
             table.force_no_tty();
         }
         for row in table.lines() {
+            let row = row.replace(KEPT_SPACE, " ");
             writeln!(out, "{:INDENT$}{}", "", row.trim_end())?;
         }
         if left_out.is_empty() {
@@ -231,12 +262,16 @@ impl Grid {
     }
 
     fn least_width(&self, columns: &[usize], gap: usize) -> usize {
-        let content: usize = self.least_widths(columns).iter().sum();
+        self.least_width_with(columns, gap, SHORTEST_WORD)
+    }
+
+    fn least_width_with(&self, columns: &[usize], gap: usize, word_max: usize) -> usize {
+        let content: usize = self.least_widths(columns, word_max).iter().sum();
         INDENT + content + gap * columns.len().saturating_sub(1)
     }
 
     /// The whole content of names and numbers, and the longest word of a text.
-    fn least_widths(&self, columns: &[usize]) -> Vec<usize> {
+    fn least_widths(&self, columns: &[usize], word_max: usize) -> Vec<usize> {
         let widths = |show: fn(&str) -> String| {
             self.bare(columns, show)
                 .column_max_content_widths()
@@ -244,23 +279,26 @@ impl Grid {
                 .map(usize::from)
         };
         let whole = widths(str::to_string);
-        let words = widths(|text| text.replace(' ', "\n"));
+        let words = widths(|text| with_units(text).replace(' ', "\n"));
         let least =
             |((&column, whole), word): ((&usize, usize), usize)| match self.columns[column].kind {
-                Kind::Text => word.min(WORD_MAX),
+                Kind::Text => word.min(word_max),
                 Kind::Name | Kind::Number => whole,
             };
         columns.iter().zip(whole).zip(words).map(least).collect()
     }
 
     fn lay_out(&self, columns: &[usize], gap: usize, options: &TableOptions) -> Table {
-        let mut table = self.bare(columns, str::to_string);
+        let mut table = self.bare(columns, with_units);
         let width = options.width.saturating_sub(INDENT).max(1);
         table
             .set_content_arrangement(ContentArrangement::Dynamic)
             .set_width(u16::try_from(width).unwrap_or(u16::MAX));
         let last = columns.len().saturating_sub(1);
-        let least = self.least_widths(columns);
+        let has_room =
+            |word_max: &usize| self.least_width_with(columns, gap, *word_max) <= options.width;
+        let word_max = WORDS_MAX.into_iter().find(has_room);
+        let least = self.least_widths(columns, word_max.unwrap_or(SHORTEST_WORD));
         // On a terminal too narrow for everything, breaking a word is better than a line.
         let fits = self.least_width(columns, gap) <= options.width;
         for (position, &column) in columns.iter().enumerate() {
@@ -313,4 +351,53 @@ pub fn note(out: &mut impl Write, sentence: &str, options: &TableOptions) -> io:
     let mut grid = Grid::new([text("")]);
     grid.quiet_row([Cell::text(sentence)]);
     grid.print(out, options)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn printed(text_of_cell: &str, width: usize) -> String {
+        let mut grid = Grid::new([name("a"), text("b")]);
+        grid.row([Cell::text("name"), Cell::text(text_of_cell)]);
+        let options = TableOptions {
+            color: false,
+            width,
+            all: false,
+        };
+        let mut out = Vec::new();
+        grid.print(&mut out, &options).expect("memory takes it");
+        String::from_utf8(out).expect("text")
+    }
+
+    #[test]
+    fn a_number_stays_with_its_unit() {
+        for width in 20..60 {
+            let table = printed(
+                "it slept 1.92 s in 40 sleeps, 99 % of all, 17.15 ms longest",
+                width,
+            );
+            for whole in ["1.92 s", "99 %", "17.15 ms"] {
+                assert!(table.contains(whole), "{width}: {table}");
+            }
+            assert!(!table.contains(KEPT_SPACE));
+        }
+    }
+
+    #[test]
+    fn long_names_stay_whole_where_there_is_room() {
+        let name = "std::sys::pal::unix::thread::Thread::new";
+        assert!(printed(&format!("called from {name} and others"), 60).contains(name));
+        assert!(printed(&"x".repeat(200), 60)
+            .lines()
+            .all(|line| line.chars().count() <= 60));
+    }
+
+    #[test]
+    fn what_only_looks_like_a_unit_is_wrapped() {
+        assert_eq!(
+            with_units("3 sleeps, 4 s, 5 msx"),
+            "3 sleeps, 4\u{a0}s, 5 msx"
+        );
+    }
 }

@@ -55,6 +55,8 @@ pub fn empty() -> Report {
         cpu_waits: Vec::new(),
         call_sites: Vec::new(),
         threads: Vec::new(),
+        processes: Vec::new(),
+        live_on: Vec::new(),
         incomplete: None,
         in_flight: Vec::new(),
         untapped: Vec::new(),

@@ -7,6 +7,7 @@ use anstyle::Style;
 use debox::report::Report;
 use debox_report::headline;
 
+use super::processes::shortened;
 use super::sleeps::are_for_work;
 use super::{line, TableOptions};
 use crate::units::{self, Scale};
@@ -39,6 +40,9 @@ pub fn print(out: &mut impl Write, report: &Report, options: &TableOptions) -> i
     }
     if let Some(end) = end(report) {
         line(out, &end, plain, options)?;
+    }
+    if let Some(text) = live_on(report, options) {
+        line(out, &text, plain, options)?;
     }
     Ok(())
 }
@@ -144,6 +148,44 @@ fn going_on(report: &Report) -> u64 {
     let asleep = report.in_flight.iter();
     let asleep = asleep.filter(|call| !AWAKE.contains(&call.label.as_str()));
     asleep.fold(0, |sum, call| sum.saturating_add(call.for_ns))
+}
+
+/// Processes that the command has left behind, and how to go on with them.
+fn live_on(report: &Report, options: &TableOptions) -> Option<String> {
+    /// Named one by one.
+    const NAMED: usize = 3;
+    let pids = &report.live_on;
+    let name = |pid: &u32| {
+        let of_pid = report.processes.iter().rfind(|process| process.pid == *pid);
+        match of_pid
+            .map(|process| process.name())
+            .filter(|name| !name.is_empty())
+        {
+            Some(name) => format!("{} ({pid})", shortened(&name, options)),
+            None => pid.to_string(),
+        }
+    };
+    let mut named: Vec<String> = pids.iter().take(NAMED).map(name).collect();
+    if pids.len() > NAMED {
+        named.push(format!("{} more", pids.len() - NAMED));
+    }
+    let (they, them) = match pids.len() {
+        0 => return None,
+        1 => ("1 process that it started lives on and is", "it"),
+        _ => ("processes that it started live on and are", "them"),
+    };
+    let count = if pids.len() > 1 {
+        format!("{} ", pids.len())
+    } else {
+        String::new()
+    };
+    let list: Vec<String> = pids.iter().map(u32::to_string).collect();
+    Some(format!(
+        "{count}{they} not in this report from here on: {}; `debox attach -p {}` goes on with {them}, and \
+         --follow waits for their end",
+        named.join(", "),
+        list.join(",")
+    ))
 }
 
 /// How the command ended, unless it simply succeeded.

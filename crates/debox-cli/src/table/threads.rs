@@ -8,6 +8,7 @@ use debox::report::{Report, Thread, Totals};
 
 use super::grid::{name, number, text, Cell, Grid};
 use super::owners;
+use super::processes::CommandLines;
 use super::{heading, kernel_frame, label_and_class, shown, stack, TableOptions};
 use crate::units;
 
@@ -36,10 +37,18 @@ pub fn print(out: &mut impl Write, report: &Report, options: &TableOptions) -> i
         number("waiting"),
         number("interrupts").when_used(),
         number("outside").when_used(),
+        text("command line").when_used(),
     ]);
+    let threads = report.threads.iter();
+    let threads = threads.map(|thread| (thread.pid, thread.comm.as_str()));
+    let lines = CommandLines::of(&report.processes, threads);
+    let cells = |row: &Row| {
+        let line = lines.cell(row.ids.map(|(pid, _)| pid), options);
+        row.cells().into_iter().chain([line]).collect::<Vec<_>>()
+    };
     let shown = shown(rows.len(), THREADS, options);
     for row in &rows[..shown] {
-        grid.row(row.cells());
+        grid.row(cells(row));
     }
     if shown < rows.len() {
         let mut more = Row::default();
@@ -47,7 +56,7 @@ pub fn print(out: &mut impl Write, report: &Report, options: &TableOptions) -> i
             more.add(row);
         }
         more.name = format!("… {} more", units::count(more.threads as u64));
-        grid.quiet_row(more.cells());
+        grid.quiet_row(cells(&more));
     }
     grid.print(out, options)
 }

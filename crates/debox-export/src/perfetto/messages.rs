@@ -105,6 +105,8 @@ pub struct TrackDescriptor {
 pub struct ProcessDescriptor {
     #[prost(int32, optional, tag = "1")]
     pub pid: Option<i32>,
+    #[prost(string, repeated, tag = "2")]
+    pub cmdline: Vec<String>,
     #[prost(string, optional, tag = "6")]
     pub process_name: Option<String>,
 }

@@ -5,7 +5,8 @@ use std::collections::{HashMap, HashSet};
 use anyhow::{Context, Result};
 use arrow::array::{Array, AsArray, PrimitiveArray, RecordBatch};
 use arrow::datatypes::{TimestampNanosecondType, UInt32Type};
-use debox_history::History;
+use debox::report::Process;
+use debox_history::{History, ProcessNames};
 
 const COLUMNS: &[&str] = &["time", "pid", "tid", "comm"];
 
@@ -29,17 +30,27 @@ pub struct Threads {
     /// A thread's id is given again, to a thread of another process.
     by_tid: HashMap<u32, Vec<usize>>,
     described: HashSet<u32>,
+    /// The last program of each process.
+    processes: HashMap<u32, Process>,
+    /// Names that several processes with different command lines have.
+    ambiguous: HashSet<String>,
 }
 
 impl Threads {
     pub fn of(history: &History) -> Result<Threads> {
         let mut threads = Threads::default();
+        let names = ProcessNames::of(history);
+        let processes = names
+            .last()
+            .map(|(_, process)| (process.pid, process.clone()));
+        threads.processes = processes.collect();
         for batch in history.batches(COLUMNS) {
             let (file, batch) = batch?;
             threads
                 .take_in(&batch)
                 .with_context(|| format!("cannot read {}", file.path.display()))?;
         }
+        threads.find_ambiguous();
         Ok(threads)
     }
 
@@ -114,9 +125,41 @@ impl Threads {
         self.described.insert(pid)
     }
 
-    /// Of its main thread, where that is known.
-    pub fn process_name(&self, pid: u32, otherwise: usize) -> &str {
+    fn main_thread(&self, pid: u32, otherwise: usize) -> &Thread {
         let main = self.by_ids.get(&(pid, pid)).copied();
-        &self.all[main.unwrap_or(otherwise)].name
+        &self.all[main.unwrap_or(otherwise)]
+    }
+
+    /// Of its main thread, where that is known; where several processes have it, the title or command line.
+    pub fn process_name(&self, pid: u32, otherwise: usize) -> String {
+        let name = &self.main_thread(pid, otherwise).name;
+        let process = self.processes.get(&pid);
+        match process.filter(|_| self.ambiguous.contains(name)) {
+            Some(process) => process.name(),
+            None => name.clone(),
+        }
+    }
+
+    /// Its words, or its title as one.
+    pub fn command_line(&self, pid: u32) -> Vec<String> {
+        let process = self.processes.get(&pid);
+        process.map_or(Vec::new(), |process| match &process.title {
+            Some(title) => vec![title.clone()],
+            None => process.command.clone(),
+        })
+    }
+
+    fn find_ambiguous(&mut self) {
+        let mut lines: HashMap<&str, &Process> = HashMap::new();
+        for (pid, process) in &self.processes {
+            let Some(main) = self.by_ids.get(&(*pid, *pid)) else {
+                continue;
+            };
+            let name = self.all[*main].name.as_str();
+            let other = lines.entry(name).or_insert(process);
+            if other.name() != process.name() {
+                self.ambiguous.insert(name.to_string());
+            }
+        }
     }
 }

@@ -8,6 +8,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
+use anyhow::{ensure, Context, Result};
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nix::sys::socket::{self, sockopt};
 
@@ -18,6 +19,8 @@ pub struct Peer {
     pub pid: u32,
     /// Its effective user when it connected.
     pub uid: u32,
+    /// Its effective group then.
+    gid: u32,
     process: OwnedFd,
 }
 
@@ -38,6 +41,7 @@ impl Peer {
         Ok(Peer {
             pid: pid as u32,
             uid: who.uid(),
+            gid: who.gid(),
             process,
         })
     }
@@ -49,6 +53,7 @@ impl Peer {
         Peer {
             pid,
             uid,
+            gid: nix::unistd::getegid().as_raw(),
             process: kernel::open_process(pid).expect("it lives"),
         }
     }
@@ -56,6 +61,35 @@ impl Peer {
     /// Whether a message came from this process, and the process lives.
     pub fn has_sent(&self, sender: Option<(i32, u32)>) -> bool {
         sender == Some((self.pid as i32, self.uid)) && self.is_alive()
+    }
+
+    /// Fails, in words, if this process may not look into another one, by the kernel's rule for debuggers: the
+    /// same user and group, and no capability that this one lacks. That the other process lets itself be looked into
+    /// is for the probes to see, and to see again whenever it may have changed.
+    pub fn require_access(&self, pid: u32) -> Result<()> {
+        let status = |pid: u32| {
+            let process = procfs::process::Process::new(pid as i32);
+            process.and_then(|process| process.status())
+        };
+        let other = status(pid).with_context(|| format!("there is no process {pid}"))?;
+        let own = status(self.pid).context("the process that asks has ended")?;
+        let of_user = [other.ruid, other.euid, other.suid, other.fuid];
+        let of_group = [other.rgid, other.egid, other.sgid, other.fgid];
+        let is_same =
+            of_user.iter().all(|id| *id == self.uid) && of_group.iter().all(|id| *id == self.gid);
+        ensure!(
+            is_same,
+            "process {} ({}) runs as another user or group than the one that asks",
+            number_in(&other, &own),
+            other.name
+        );
+        ensure!(
+            other.capprm & !own.capprm == 0,
+            "process {} ({}) has capabilities that the one that asks lacks",
+            number_in(&other, &own),
+            other.name
+        );
+        Ok(())
     }
 
     pub fn is_alive(&self) -> bool {
@@ -66,6 +100,13 @@ impl Peer {
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.process.as_fd()
     }
+}
+
+/// The number of a process as the asking one has it, which may be in a PID namespace below this one.
+fn number_in(other: &procfs::process::Status, own: &procfs::process::Status) -> i32 {
+    let depth = own.nspid.as_ref().map_or(1, |numbers| numbers.len());
+    let numbers = other.nspid.as_deref().unwrap_or_default();
+    numbers.get(depth - 1).copied().unwrap_or(other.pid)
 }
 
 /// The descriptor of the process that connected, from Linux 6.5 on.
@@ -105,6 +146,7 @@ mod tests {
         let peer = Peer {
             pid: child.id(),
             uid: 5,
+            gid: 5,
             process: kernel::open_process(child.id()).unwrap(),
         };
         let sender = Some((child.id() as i32, 5));

@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::seen::{CallSite, Life, Resource, Shape, ShapeKey, Stack};
+use super::seen::{CallSite, Life, Resource, Shape, ShapeKey, Stack, Title};
 use crate::session::{Detail, Options, Tap};
 use crate::symbols::Frame;
 
@@ -30,8 +30,8 @@ pub enum Request {
     Frames { stack: u64 },
     /// A session of the sender's own, for its children. What follows is part of one only.
     Run { nonce: u64, wish: RunWish },
-    /// With a descriptor of a process below the sender's: monitor it, `is_running` from now on, else
-    /// from its next `execve` on.
+    /// With a descriptor of a process below the sender's, or in a session that attaches of any that the sender may
+    /// look into: monitor it, `is_running` from now on, else from its next `execve` on.
     Enrol { is_running: bool },
     /// What has been seen since the last time, to be looked up. The answer comes at once if there
     /// is any, else after that time at the latest.
@@ -43,7 +43,7 @@ pub enum Request {
         offset: i32,
         rule: u32,
     },
-    /// How many threads of a process are monitored.
+    /// How many threads of a process are monitored; 0: of all.
     Alive { tgid: u32 },
     /// What was measured so far; with `is_last` the session ends.
     Report { is_last: bool },
@@ -90,6 +90,10 @@ pub struct RunWish {
     pub cpu: bool,
     /// Calls that took less are left out of the profile by call site.
     pub slow_ns: u64,
+    /// For processes that run already, not for a command.
+    pub attaches: bool,
+    /// Without the children that they start.
+    pub one_process: bool,
 }
 
 impl RunWish {
@@ -100,6 +104,8 @@ impl RunWish {
             callsites: options.detail.callsites,
             cpu: options.detail.cpu,
             slow_ns: options.slow_ns,
+            attaches: options.adopts_sleeps,
+            one_process: options.one_process,
         }
     }
 
@@ -128,13 +134,14 @@ pub enum Reply {
     /// To `Run`. Under the user tap with the descriptor of so many slots, and one more such reply
     /// with that of the table of their threads.
     Running { slots: u32 },
-    /// To `Enrol`.
-    Enrolled,
+    /// To `Enrol`: so many of its threads were not monitored before.
+    Enrolled { threads: u32 },
     /// To `Events`.
     Events {
         ended: Vec<Life>,
         call_sites: Vec<CallSite>,
         resources: Vec<Resource>,
+        titles: Vec<Title>,
         is_more: bool,
     },
     /// To `Alive`.
@@ -143,6 +150,8 @@ pub enum Reply {
     Report { size: u64 },
     /// To `Events`, too: a user stack to be unwound. There may be more.
     Stack(Box<Stack>),
+    /// To `Enrol`, in a session that attaches: why not. The session goes on.
+    NotEnrolled(String),
 }
 
 /// The first answers of [`Reply`], as the same bytes: to be read where no memory may be taken.
@@ -223,13 +232,15 @@ mod tests {
                 max_threads,
             },
         );
-        let run_wish = (wish.clone(), any::<(bool, bool, bool, u64)>()).prop_map(
-            |(asked, (io, callsites, cpu, slow_ns))| RunWish {
+        let run_wish = (wish.clone(), any::<(bool, bool, bool, u64, bool, bool)>()).prop_map(
+            |(asked, (io, callsites, cpu, slow_ns, attaches, one_process))| RunWish {
                 asked,
                 io,
                 callsites,
                 cpu,
                 slow_ns,
+                attaches,
+                one_process,
             },
         );
         let shape = any::<(u64, u64)>().prop_map(|(ip, name)| Request::Shape {
@@ -275,7 +286,7 @@ mod tests {
         assert_eq!(decode(&enabled), Some(Admission::Enabled { slots }));
         for other in [
             Reply::Refused("full".to_string()),
-            Reply::Enrolled,
+            Reply::Enrolled { threads: 1 },
             Reply::Frames(Vec::new()),
         ] {
             assert_eq!(decode::<Admission>(&encode(&other)), None);

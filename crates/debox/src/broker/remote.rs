@@ -30,6 +30,7 @@ use crate::report::{Deadlock, Report};
 use crate::session::{in_words, monotonic_ns, Events, Options, Tap};
 use crate::symbols::{Frame, Symbols};
 use crate::tables::{self, types};
+use crate::tree;
 use crate::usertap::TapServer;
 
 /// What was measured so far is fetched after this time, and then after twice the time each time,
@@ -63,8 +64,8 @@ pub struct RemoteSession {
     next_checkpoint: Instant,
     /// The next one is so much later.
     interval: Duration,
-    /// The command's process.
-    command: Option<u32>,
+    /// The command's process, or those that it was attached to.
+    targets: Vec<(u32, OwnedFd)>,
     /// Why the broker is asked no more.
     gone: Option<Gone>,
     patience: Duration,
@@ -74,6 +75,8 @@ pub struct RemoteSession {
     gaps: Vec<String>,
     watch: Watch,
     deadlocks: Vec<Deadlock>,
+    /// Processes that the broker did not let this one look into, in sentences.
+    left_out: Vec<String>,
 }
 
 /// A broker that has gone, or that does not answer.
@@ -143,7 +146,7 @@ impl RemoteSession {
             checkpoint: None,
             next_checkpoint: started + FIRST_CHECKPOINT,
             interval: FIRST_CHECKPOINT,
-            command: None,
+            targets: Vec::new(),
             gone: None,
             patience,
             past: None,
@@ -151,6 +154,7 @@ impl RemoteSession {
             gaps: Vec::new(),
             watch: Watch::default(),
             deadlocks: Vec::new(),
+            left_out: Vec::new(),
         })
     }
 
@@ -161,8 +165,38 @@ impl RemoteSession {
 
     /// Has a child of this process monitored from its next `execve` on.
     pub fn enrol(&mut self, pid: u32) -> Result<()> {
-        self.command = Some(pid);
-        enrol(&self.connection, pid, false)
+        self.targets.push((pid, open(pid)?));
+        enrol(&self.connection, pid, false).map(drop)
+    }
+
+    /// Has processes monitored that run already and, unless the session is for one process only, all that descend from
+    /// them.
+    pub fn enrol_running(&mut self, pids: &[u32]) -> Result<()> {
+        for pid in pids {
+            self.targets.push((*pid, open(*pid)?));
+        }
+        let (mut enrolled, mut left_out) = (BTreeSet::new(), BTreeMap::new());
+        tree::enrol_all(pids, !self.options.one_process, |pid| {
+            let new = enrol(&self.connection, pid, true).inspect_err(|why| {
+                if kernel::require_process(pid).is_ok() {
+                    left_out.insert(pid, why.to_string());
+                }
+            })?;
+            if new > 0 && enrolled.insert(pid) {
+                self.events.titles.add_running(pid, monotonic_ns());
+            }
+            Ok(new)
+        })?;
+        match pids.iter().find(|pid| !enrolled.contains(pid)) {
+            Some(pid) => bail!(
+                "process {pid} does not let itself be looked into (PR_SET_DUMPABLE), or has ended"
+            ),
+            None => {
+                let notes = left_out.into_values();
+                self.left_out = notes.map(|why| format!("Not monitored: {why}.")).collect();
+                Ok(())
+            }
+        }
     }
 
     /// Takes in events for up to `timeout`, and looks up what they name while it is there.
@@ -191,11 +225,14 @@ impl RemoteSession {
 
     /// With this process's own rights: the broker looks into no process of its clients.
     fn look_for_deadlocks(&mut self) {
-        let (Some(command), true) = (self.command, self.options.detail.sleeps) else {
+        if !self.options.detail.sleeps {
             return;
-        };
+        }
+        let alive = self.targets.iter().filter(|(_, process)| is_alive(process));
+        let alive: Vec<u32> = alive.map(|(pid, _)| *pid).collect();
+        let processes = tree::processes(&alive, !self.options.one_process);
         let found_ns = self.started.elapsed().as_nanos() as u64;
-        for circle in self.watch.look_at(&processes_below(command)) {
+        for circle in self.watch.look_at(&processes) {
             let resources = &mut self.events.resources;
             let deadlock = in_words(&circle, found_ns, Vec::new(), resources);
             self.deadlocks.push(deadlock);
@@ -205,16 +242,17 @@ impl RemoteSession {
     /// Looks for a new broker and has the command's processes enrolled there as they are.
     fn come_back(&mut self) {
         // Programs under the user tap keep the slots that they have mapped.
-        let (Some(gone), Some(command), Tap::Kernel) =
-            (&mut self.gone, self.command, self.options.tap)
-        else {
+        let (Some(gone), Tap::Kernel) = (&mut self.gone, self.options.tap) else {
             return;
         };
         let found = broker::socket_path().context("no broker is asked");
         let (options, patience) = (&self.options, self.patience);
         let found = found.and_then(|path| connect(&path, options, RETURN_PATIENCE, patience));
         let enrolled = found.and_then(|(connection, _)| {
-            enrol_all(&connection, command)?;
+            let alive = self.targets.iter().filter(|(_, process)| is_alive(process));
+            let alive: Vec<u32> = alive.map(|(pid, _)| *pid).collect();
+            let with_children = !options.one_process;
+            tree::enrol_all(&alive, with_children, |pid| enrol(&connection, pid, true))?;
             Ok(connection)
         });
         let connection = match enrolled {
@@ -250,6 +288,7 @@ impl RemoteSession {
     }
 
     fn keep_up(&mut self, timeout: Duration) -> Result<()> {
+        self.events.titles.look();
         if self.take_in(timeout)? {
             self.take_all()?;
         }
@@ -280,20 +319,24 @@ impl RemoteSession {
     /// Waits for events, for so long at most; whether there are more.
     fn take_in(&mut self, timeout: Duration) -> Result<bool> {
         let wait_ms = u16::try_from(timeout.as_millis()).unwrap_or(u16::MAX);
-        let (ended, call_sites, resources, is_more) =
+        let (ended, call_sites, resources, titles, is_more) =
             match self.ask(&Request::Events { wait_ms })? {
                 Reply::Events {
                     ended,
                     call_sites,
                     resources,
+                    titles,
                     is_more,
-                } => (ended, call_sites, resources, is_more),
+                } => (ended, call_sites, resources, titles, is_more),
                 Reply::Stack(stack) => {
                     self.unwind(&stack.message())?;
                     return Ok(true);
                 }
                 _ => bail!("its answer is out of turn"),
             };
+        for title in &titles {
+            self.events.titles.take(&types::title_seen::from(title));
+        }
         for thread in &ended {
             self.events.add_ended(&types::thread::from(thread));
         }
@@ -396,7 +439,16 @@ impl RemoteSession {
         Ok(())
     }
 
-    /// How many threads of a process are still monitored.
+    /// Whether anything is monitored.
+    pub fn has_threads(&mut self) -> Result<bool> {
+        let count = self.threads_alive(0)?;
+        // A broker that comes back goes on with them.
+        let waits =
+            || self.gone.is_some() && self.targets.iter().any(|(_, process)| is_alive(process));
+        Ok(count > 0 || waits())
+    }
+
+    /// How many threads of a process are still monitored; 0: of all.
     pub fn threads_alive(&mut self, tgid: u32) -> Result<usize> {
         if self.gone.is_some() {
             return Ok(0);
@@ -415,6 +467,7 @@ impl RemoteSession {
 
     /// Stops monitoring and reports.
     pub fn finish(mut self, outcome: Outcome) -> Result<Report> {
+        self.events.titles.look_at_all();
         if self.gone.is_none() {
             let fetched = self.take_all().and_then(|()| self.fetch(true));
             if fetched.is_ok() {
@@ -430,6 +483,7 @@ impl RemoteSession {
         ];
         let incomplete = self.what_is_missing();
         let has_gaps = !self.gaps.is_empty();
+        notes.append(&mut self.left_out);
         notes.append(&mut self.gaps);
         notes.extend(incomplete.clone());
         let ran = self.started.elapsed();
@@ -460,6 +514,7 @@ impl RemoteSession {
         let explainer =
             Explainer::with_symbols(&snapshot, &events.processes, &events.stacks, symbols.into());
         let mut report = snapshot.report(outcome, &explainer, &events.resources);
+        report.processes = events.titles.list();
         if has_gaps {
             // The first thread that was seen may have been born after a gap.
             report.duration_ns = report.duration_ns.max(ran.as_nanos() as u64);
@@ -543,47 +598,24 @@ fn connect(
     Ok((connection, tap))
 }
 
-fn enrol(connection: &OwnedFd, pid: u32, is_running: bool) -> Result<()> {
-    let process = kernel::open_process(pid).context("cannot name the command's process")?;
+fn open(pid: u32) -> Result<OwnedFd> {
+    kernel::open_process(pid).with_context(|| format!("there is no process {pid}"))
+}
+
+fn is_alive(process: &OwnedFd) -> bool {
+    let mut polled = [PollFd::new(process.as_fd(), PollFlags::POLLIN)];
+    matches!(poll(&mut polled, PollTimeout::ZERO), Ok(0))
+}
+
+/// Returns how many of the process's threads were not monitored before.
+fn enrol(connection: &OwnedFd, pid: u32, is_running: bool) -> Result<u32> {
+    let process = open(pid)?;
     let request = Request::Enrol { is_running };
     match client::ask_about(connection, &request, process.as_fd())? {
-        Reply::Enrolled => Ok(()),
+        Reply::Enrolled { threads } => Ok(threads),
+        Reply::NotEnrolled(why) => bail!(why),
         other => Err(client::unexpected(other).into()),
     }
-}
-
-/// Enrols a process and all below it, until there are no more that are new.
-fn enrol_all(connection: &OwnedFd, first: u32) -> Result<()> {
-    let mut enrolled = BTreeSet::new();
-    for _ in 0..10 {
-        let before = enrolled.len();
-        for pid in processes_below(first) {
-            if enrolled.insert(pid) && kernel::open_process(pid).is_ok() {
-                enrol(connection, pid, true)?;
-            }
-        }
-        if enrolled.len() == before {
-            break;
-        }
-    }
-    Ok(())
-}
-
-/// The process itself, its children and theirs, as far as they are there.
-fn processes_below(first: u32) -> Vec<u32> {
-    let stats = procfs::process::all_processes().into_iter().flatten();
-    let stats = stats.filter_map(|process| process.ok()?.stat().ok());
-    let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-    for stat in stats {
-        let (pid, parent) = (stat.pid as u32, stat.ppid as u32);
-        children.entry(parent).or_default().push(pid);
-    }
-    let (mut below, mut at) = (vec![first], 0);
-    while let Some(pid) = below.get(at) {
-        below.extend(children.remove(pid).unwrap_or_default());
-        at += 1;
-    }
-    below
 }
 
 impl fmt::Debug for RemoteSession {

@@ -196,6 +196,8 @@ impl Run {
             slow_ns: wish.slow_ns,
             max_threads,
             max_records,
+            adopts_sleeps: wish.attaches,
+            one_process: wish.one_process,
             ..Options::default()
         };
         let (what, account) = (format!("{wish:?}"), &terms.account);
@@ -220,7 +222,7 @@ impl Run {
         let clients = ClientTable::map(session.skel.maps.clients.as_fd(), 1)?;
         clients.begin(0, peer.uid, max_records)?;
         let now = Instant::now();
-        Ok(Run {
+        let mut run = Run {
             session,
             terms: Arc::clone(terms),
             _memory: memory,
@@ -233,7 +235,12 @@ impl Run {
             cooling: Vec::new(),
             has_asked_until: None,
             is_stack_next: false,
-        })
+        };
+        if wish.attaches {
+            // Its processes may be in a container, where they have other numbers than for the client.
+            run.learn_namespace(peer)?;
+        }
+        Ok(run)
     }
 
     /// Waits for the client or the probes; whether the client has said something.
@@ -297,8 +304,13 @@ impl Run {
         match request {
             Request::Enrol { is_running } => {
                 let process = descriptor.context("no process came along to be enrolled")?;
-                self.enrol(peer, &process, is_running)?;
-                say(connection, &Reply::Enrolled, None)?;
+                let reply = match self.may_enrol(peer, &process) {
+                    Ok(()) => Reply::Enrolled {
+                        threads: self.enrol(peer, &process, is_running)?,
+                    },
+                    Err(why) => Reply::NotEnrolled(format!("{why:#}")),
+                };
+                say(connection, &reply, None)?;
             }
             Request::Events { wait_ms } => {
                 let wait = Duration::from_millis(wait_ms.into()).min(WAIT_MAX);
@@ -312,7 +324,10 @@ impl Run {
             } => self.learn(tgid, ip, offset, rule),
             Request::Shape { key, shape } => self.learn_stack(&key, &shape)?,
             Request::Alive { tgid } => {
-                let count = self.session.threads_alive(tgid)? as u32;
+                let count = match tgid {
+                    0 => u32::from(self.session.has_threads()?),
+                    _ => self.session.threads_alive(tgid)? as u32,
+                };
                 say(connection, &Reply::Alive { count }, None)?;
             }
             Request::Report { is_last } => {
@@ -324,18 +339,41 @@ impl Run {
         Ok(true)
     }
 
-    /// Enrols a process below the client's: the descriptor stands for it whatever its number is.
-    fn enrol(&mut self, peer: &Peer, process: &OwnedFd, is_running: bool) -> Result<()> {
+    fn learn_namespace(&mut self, peer: &Peer) -> Result<()> {
+        let bss = self.session.skel.maps.bss_data.as_deref_mut();
+        let bss = bss.context("no .bss in the probes")?;
+        (bss.enrol_tgid, bss.enrol_tid) = (peer.pid, peer.pid);
+        (bss.enrol_client, bss.enrol_learns) = (0, true);
+        let walk = self.session.skel.progs.enrol_tasks.as_fd();
+        let walked = walk_tasks(walk, Some(peer.descriptor()));
+        let bss = self.session.skel.maps.bss_data.as_deref_mut();
+        bss.context("no .bss in the probes")?.enrol_learns = false;
+        walked
+    }
+
+    /// Whether the client may look into a process that it attaches to. Of one below it, the probe sees it.
+    fn may_enrol(&self, peer: &Peer, process: &OwnedFd) -> Result<()> {
+        match self.session.options.adopts_sleeps {
+            true => peer.require_access(pid_of(process)?),
+            false => Ok(()),
+        }
+    }
+
+    /// Enrols a process below the client's, or one that it may attach to: the descriptor stands for it whatever its
+    /// number is. Returns how many of its threads are new.
+    fn enrol(&mut self, peer: &Peer, process: &OwnedFd, is_running: bool) -> Result<u32> {
         if !self.session.is_attached() {
             self.session.attach()?;
         }
         let pid = pid_of(process)?;
+        let attaches = self.session.options.adopts_sleeps;
         let bss = self.session.skel.maps.bss_data.as_deref_mut();
         let bss = bss.context("no .bss in the probes")?;
         (bss.enrol_tgid, bss.enrol_tid) = (pid, 0);
-        (bss.enrol_client, bss.enrol_ancestor) = (0, peer.pid);
+        bss.enrol_client = 0;
+        bss.enrol_ancestor = if attaches { 0 } else { peer.pid };
         bss.enrol_armed = !is_running;
-        let before = self.session.threads_given_out();
+        let before = self.session.threads_enrolled();
         let walk = self.session.skel.progs.enrol_tasks.as_fd();
         let walked = walk_tasks(walk, Some(process.as_fd()));
         ensure!(peer.is_alive(), "the process has ended");
@@ -343,12 +381,12 @@ impl Run {
         if !is_running {
             walked?;
             ensure!(
-                self.session.threads_given_out() > before,
+                self.session.threads_enrolled() > before,
                 "the process is not below the one that asks, or has other rights than it"
             );
         }
         self.used = Instant::now();
-        Ok(())
+        Ok(self.session.threads_enrolled() - before)
     }
 
     /// Takes in what happened; now and then looks whether the probes are still of use.
@@ -401,16 +439,20 @@ impl Run {
         let call_sites = batch(&events.call_sites);
         drop_batch(&mut events.call_sites);
         let mut is_more = !(events.ended.is_empty() && events.call_sites.is_empty());
-        let mut resources = Vec::new();
+        let (mut resources, mut titles) = (Vec::new(), Vec::new());
         if let Some(held) = &mut events.forwarded {
             resources = batch(&held.resources);
             drop_batch(&mut held.resources);
+            titles = batch(&held.titles);
+            drop_batch(&mut held.titles);
             is_more |= !(held.resources.is_empty() && held.stacks.is_empty());
+            is_more |= !held.titles.is_empty();
         }
         Reply::Events {
             ended,
             call_sites,
             resources,
+            titles,
             is_more,
         }
     }

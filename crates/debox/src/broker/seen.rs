@@ -112,6 +112,50 @@ impl From<&File> for types::mapped_file {
     }
 }
 
+/// What a process is called on its command line.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Title {
+    tgid: u32,
+    parent: u32,
+    reason: u32,
+    at_ns: u64,
+    words_bytes: u32,
+    words: Vec<u8>,
+}
+
+impl From<&types::title_seen> for Title {
+    fn from(seen: &types::title_seen) -> Title {
+        let words = seen.words.iter().map(|byte| *byte as u8);
+        Title {
+            tgid: seen.tgid,
+            parent: seen.parent,
+            reason: seen.reason,
+            at_ns: seen.at_ns,
+            words_bytes: seen.words_bytes,
+            words: words.take(seen.bytes as usize).collect(),
+        }
+    }
+}
+
+impl From<&Title> for types::title_seen {
+    fn from(title: &Title) -> types::title_seen {
+        let mut seen = types::title_seen {
+            kind: tables::EVENT_TITLE,
+            tgid: title.tgid,
+            parent: title.parent,
+            reason: title.reason,
+            at_ns: title.at_ns,
+            words_bytes: title.words_bytes,
+            ..types::title_seen::default()
+        };
+        for (to, byte) in seen.words.iter_mut().zip(&title.words) {
+            *to = *byte as i8;
+            seen.bytes += 1;
+        }
+        seen
+    }
+}
+
 /// A call site seen for the first time.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallSite {

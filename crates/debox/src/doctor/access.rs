@@ -50,8 +50,8 @@ pub(super) fn privilege(is_brokered: bool) -> Finding {
         if is_brokered {
             return Finding::limits(need, found)
                 .cost(
-                    "the broker's probes do the work: the call tree (--trace), --trigger, `debox attach`, \
-                     `debox record` and `debox guard` are not to be had",
+                    "the broker's probes do the work: the call tree (--trace), --trigger, `debox record` and \
+                     `debox guard` are not to be had",
                 )
                 .remedy(remedy);
         }

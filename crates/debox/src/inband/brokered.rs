@@ -75,7 +75,7 @@ enum Stage {
 /// Asks the broker for slots, and maps them; `None` where this process loads the probes itself. The
 /// caller holds the lock.
 pub(super) fn ask(options: &Options) -> Result<Option<Brokered>, Error> {
-    let is_able = kernel::has_bpf_privilege();
+    let is_able = kernel::may_load_probes();
     if is_able && !broker::is_named() {
         return Ok(None);
     }
@@ -130,7 +130,15 @@ fn enable(path: &Path, wish: Wish) -> Result<Enabled, Trouble> {
 fn explain(path: &Path, trouble: &Trouble) -> Error {
     let text = format!("{trouble} ({})", path.display());
     match trouble {
-        Trouble::Absent(_) => Error::Privilege(text),
+        // The program could do without one.
+        Trouble::Absent(_) if kernel::may_load_probes() => Error::System(format!(
+            "{text}, which {} names: unset it, and the probes are loaded by the program itself",
+            broker::VARIABLE
+        )),
+        Trouble::Absent(_) => {
+            let (takes, remedy) = (kernel::what_it_takes(), kernel::remedy());
+            Error::Privilege(format!("{text}, and loading probes {takes}: {remedy}"))
+        }
         _ => Error::System(text),
     }
 }

@@ -46,10 +46,10 @@ pub struct Share {
     pub caller: Option<String>,
     /// Most of it was for what can be held.
     #[serde(skip)]
-    is_for_lock: bool,
+    pub is_for_lock: bool,
     /// Of the sleeps, those that had not ended.
     #[serde(skip)]
-    open: u64,
+    pub open: u64,
 }
 
 /// Threads that take turns live little longer together than the run lasts.

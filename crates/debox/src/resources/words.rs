@@ -1,5 +1,6 @@
 //! Names for words of a program's memory: the variable that a futex is in.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
@@ -8,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use object::{Object, ObjectSegment, ObjectSymbol, SymbolKind};
 use procfs::process::{MMapPath, Process};
+
+use crate::symbols::demangle;
 
 /// Limits, so that a session's memory is bounded.
 const MAX_WORDS: usize = 50_000;
@@ -44,7 +47,7 @@ impl Variables {
                 Some(Variable {
                     address: symbol.address(),
                     size: symbol.size(),
-                    name: symbol.name().ok()?.to_string(),
+                    name: demangle(Cow::Borrowed(symbol.name().ok()?)).into_owned(),
                 })
             })
             .collect();
@@ -182,6 +185,20 @@ mod tests {
         words.learn(own, address);
         let name = words.name(own, address);
         assert!(name.contains("WORD"), "{name}");
+    }
+
+    /// A static of C++ or Rust has the name that its source gives it.
+    #[no_mangle]
+    #[allow(non_upper_case_globals)]
+    static _ZN5store5mutexE: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(4);
+
+    #[test]
+    fn a_mangled_name_is_written_as_in_the_source() {
+        let mut words = Words::default();
+        let address = _ZN5store5mutexE.as_ptr() as u64;
+        let own = std::process::id();
+        words.learn(own, address);
+        assert_eq!(words.name(own, address), "store::mutex");
     }
 
     #[test]

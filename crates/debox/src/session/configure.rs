@@ -105,6 +105,7 @@ pub(super) fn configure(open: &mut OpenDeboxSkel, options: &Options) -> Result<(
     // The rows are for a report, and for nothing else.
     rodata.want_cpu = options.detail.cpu && options.report;
     rodata.adopt_sleeps = options.adopts_sleeps;
+    rodata.one_process = options.one_process;
     rodata.want_report = options.report;
     rodata.want_records = options.max_records > 0 && !options.user_stamps;
     rodata.want_history = options.history_bytes > 0;
@@ -211,7 +212,8 @@ pub(super) fn configure(open: &mut OpenDeboxSkel, options: &Options) -> Result<(
 /// Whether the session has to know when a program is executed.
 pub(super) fn wants_exec(options: &Options, role: Role) -> bool {
     let has_handlers = !options.report && !options.triggers.is_empty();
-    options.tap == Tap::User || options.user_stamps || role != Role::Own || has_handlers
+    // What is begun has a command line.
+    options.tap == Tap::User || options.report || role != Role::Own || has_handlers
 }
 
 /// What a session of the broker has besides.

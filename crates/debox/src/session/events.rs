@@ -7,6 +7,7 @@ use crate::process::Processes;
 use crate::resources::Resources;
 use crate::stacks::Stacks;
 use crate::tables::{self, types};
+use crate::titles::Titles;
 
 /// Threads whose end is kept one by one; later ones are added up.
 const MAX_ENDED_THREADS: usize = 100_000;
@@ -22,6 +23,7 @@ pub(crate) struct Events {
     /// Call sites seen for the first time, to be looked up.
     pub call_sites: Vec<types::call_site_seen>,
     pub resources: Resources,
+    pub titles: Titles,
     /// Places of sleep that triggers ask for, and calls for which they fired.
     pub sites_asked: Vec<types::site_asked>,
     pub fired: Vec<types::trigger_fired>,
@@ -33,6 +35,7 @@ pub(crate) struct Events {
 #[derive(Default)]
 pub(crate) struct Forwarded {
     pub resources: Vec<types::resource_seen>,
+    pub titles: Vec<types::title_seen>,
     /// User stacks to be unwound, and code that was mapped.
     pub stacks: VecDeque<Box<[u8]>>,
     /// What there was no room for, until it is asked for.
@@ -88,6 +91,16 @@ impl Events {
             tables::EVENT_DIRECTORY if self.forwarded.is_none() => {
                 if let Some(event) = tables::read_value::<types::directory_seen>(bytes) {
                     self.resources.learn_directory(&event);
+                }
+            }
+            tables::EVENT_TITLE => {
+                if let Some(event) = tables::read_value::<types::title_seen>(bytes) {
+                    match &mut self.forwarded {
+                        None => self.titles.take(&event),
+                        // What a living process is called can be looked up without.
+                        Some(held) if held.titles.len() >= MAX_FORWARDED => {}
+                        Some(held) => held.titles.push(event),
+                    }
                 }
             }
             tables::EVENT_SITE => self

@@ -1,13 +1,15 @@
 //! What a process has mapped when a stack of it is unwound.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::rc::Rc;
 
+use super::perf_map::PerfMaps;
 use super::rule::Rule;
 use super::walk::{Code, End, Frame, Program};
-use super::Located;
+use super::{Located, Made};
 use crate::process::{Mapping, Module, Processes};
 use crate::tables::types;
 
@@ -32,10 +34,11 @@ pub(super) struct Images {
     images: HashMap<u32, Image>,
     /// By file and offset.
     rules: HashMap<(u32, u64), Option<Rc<Rule>>>,
+    perf_maps: RefCell<PerfMaps>,
 }
 
 /// A frame's place in a form that can be compared.
-pub(super) type Place = (Option<u32>, Rc<str>, u64, bool);
+pub(super) type Place = (Option<u32>, Rc<str>, u64, bool, Option<Made>);
 
 /// One process while one stack of it is unwound.
 pub(super) struct Process<'a> {
@@ -112,6 +115,10 @@ impl Images {
         is_same.then(|| parent.clone())
     }
 
+    pub fn made_function(&self, tgid: u32, address: u64) -> Option<(Rc<str>, u64)> {
+        self.perf_maps.borrow_mut().find(tgid, address)
+    }
+
     fn image(&mut self, tgid: u32) -> &mut Image {
         self.images.get_mut(&tgid).expect("refresh put it there")
     }
@@ -183,6 +190,15 @@ impl Process<'_> {
 
     pub fn place(&mut self, frame: Frame) -> (Place, Located) {
         let mapping = self.mapping(frame.lookup());
+        let is_made = mapping.as_ref().is_none_or(Mapping::is_made);
+        if let Some((function, at)) = is_made
+            .then(|| self.images.made_function(self.tgid, frame.lookup()))
+            .flatten()
+        {
+            let offset = at + u64::from(frame.is_return);
+            return located(None, function, offset, frame.is_return, Some(Made::Named));
+        }
+        let made = is_made.then_some(Made::Unnamed { tgid: self.tgid });
         let (module, name, offset) = match mapping {
             Some(mapping) => {
                 let offset = if mapping.module.is_some() || mapping.is_of_file() {
@@ -194,20 +210,27 @@ impl Process<'_> {
             }
             None => (None, Rc::from(""), frame.address),
         };
-        let place = (
-            module.as_ref().map(|module| module.id),
-            Rc::clone(&name),
-            offset,
-            frame.is_return,
-        );
-        let located = Located {
-            module,
-            mapping: name,
-            offset,
-            is_return: frame.is_return,
-        };
-        (place, located)
+        located(module, name, offset, frame.is_return, made)
     }
+}
+
+fn located(
+    module: Option<Rc<Module>>,
+    mapping: Rc<str>,
+    offset: u64,
+    is_return: bool,
+    made: Option<Made>,
+) -> (Place, Located) {
+    let id = module.as_ref().map(|module| module.id);
+    let place = (id, Rc::clone(&mapping), offset, is_return, made);
+    let located = Located {
+        module,
+        mapping,
+        offset,
+        is_return,
+        made,
+    };
+    (place, located)
 }
 
 impl Process<'_> {
