@@ -337,11 +337,11 @@ fn a_killed_generator_leaves_its_rows() {
     assert!(rows >= 512);
 }
 
-/// latlab itself: its generator processes end by themselves, and what they spooled becomes Parquet when
-/// somebody asks for it.
 /// Of a row in the spool.
 const ROW_BYTES: usize = 85;
 
+/// latlab itself: its generator processes end by themselves, and what they spooled becomes Parquet when
+/// somebody asks for it.
 #[test]
 fn a_killed_latlab_leaves_a_spool_that_can_be_recovered() {
     let place = tempfile::tempdir().expect("a directory");
