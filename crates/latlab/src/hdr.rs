@@ -45,11 +45,9 @@ impl HdrFiles {
     }
 
     /// None if it is not wanted.
-    pub fn over_time(&self, warmup_ns: i64, duration_ns: i64) -> Result<Option<OverTime>> {
+    pub fn over_time(&self, warmup_ns: i64, duration_ns: i64) -> Option<OverTime> {
         let wanted = self.log.is_some();
-        wanted
-            .then(|| OverTime::new(warmup_ns, duration_ns))
-            .transpose()
+        wanted.then(|| OverTime::new(warmup_ns, duration_ns))
     }
 }
 
@@ -103,16 +101,15 @@ struct Interval {
     from_start: Histogram<u32>,
 }
 
-fn histogram() -> Result<Histogram<u32>> {
-    Histogram::new(DIGITS).context("a histogram cannot be made")
-}
-
-impl Interval {
-    fn new() -> Result<Interval> {
-        Ok(Interval {
-            from_intended: histogram()?,
-            from_start: histogram()?,
-        })
+impl Default for Interval {
+    fn default() -> Self {
+        let histogram = || {
+            Histogram::new(DIGITS).unwrap_or_else(|_| unreachable!("so many digits are allowed"))
+        };
+        Interval {
+            from_intended: histogram(),
+            from_start: histogram(),
+        }
     }
 }
 
@@ -124,14 +121,14 @@ fn record(histogram: &mut Histogram<u32>, ns: i64) {
 
 impl OverTime {
     /// Intervals are seconds, and longer in long runs.
-    fn new(warmup_ns: i64, duration_ns: i64) -> Result<OverTime> {
+    fn new(warmup_ns: i64, duration_ns: i64) -> OverTime {
         let seconds = (duration_ns - warmup_ns) / SECOND_NS;
-        Ok(OverTime {
+        OverTime {
             warmup_ns,
             interval_ns: (1 + seconds / INTERVALS_MAX) * SECOND_NS,
             // So that a server that never answers has a log, too.
-            intervals: BTreeMap::from([(0, Interval::new()?)]),
-        })
+            intervals: BTreeMap::from([(0, Interval::default())]),
+        }
     }
 
     /// What was to start in the warm-up is left out.
@@ -143,16 +140,9 @@ impl OverTime {
             return;
         }
         let index = (end - self.warmup_ns).max(0) / self.interval_ns;
-        if !self.intervals.contains_key(&index) {
-            let Ok(interval) = Interval::new() else {
-                return;
-            };
-            self.intervals.insert(index, interval);
-        }
-        if let Some(interval) = self.intervals.get_mut(&index) {
-            record(&mut interval.from_intended, end - row.intended_ns);
-            record(&mut interval.from_start, end - row.start_ns);
-        }
+        let interval = self.intervals.entry(index).or_default();
+        record(&mut interval.from_intended, end - row.intended_ns);
+        record(&mut interval.from_start, end - row.start_ns);
     }
 
     pub fn write(&self, path: &Path, meta: &Meta) -> Result<()> {
@@ -253,7 +243,7 @@ mod tests {
 
     #[test]
     fn the_log_has_every_good_reply_once_in_its_second() {
-        let mut over_time = OverTime::new(SECOND_NS, 10 * SECOND_NS).unwrap();
+        let mut over_time = OverTime::new(SECOND_NS, 10 * SECOND_NS);
         over_time.add(&row(0, 0, 2 * SECOND_NS));
         over_time.add(&row(
             SECOND_NS,

@@ -395,7 +395,7 @@ fn merge(plan: &Plan, outcomes: &Outcomes, spools: &Path, meta: Meta) -> Result<
         .map(ParquetFile::create)
         .transpose()?;
     let mut latencies = Latencies::new(plan.warmup_ns, plan.duration_ns, plan.steps());
-    let mut over_time = plan.hdr.over_time(plan.warmup_ns, plan.duration_ns)?;
+    let mut over_time = plan.hdr.over_time(plan.warmup_ns, plan.duration_ns);
     for process in 0..plan.processes {
         let spool = process_file(spools, process);
         if !spool.exists() {

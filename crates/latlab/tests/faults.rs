@@ -337,6 +337,9 @@ fn a_killed_generator_leaves_its_rows() {
     assert!(rows >= 512);
 }
 
+/// Of a row in the spool.
+const ROW_BYTES: usize = 85;
+
 /// latlab itself: its generator processes end by themselves, and what they spooled becomes Parquet when
 /// somebody asks for it.
 #[test]
@@ -420,7 +423,7 @@ fn a_killed_latlab_leaves_a_spool_that_can_be_recovered() {
         "{text}"
     );
     let mut damaged = whole.clone();
-    damaged[69 * 300 + 3] ^= 1;
+    damaged[ROW_BYTES * 300 + 3] ^= 1;
     std::fs::write(&process, &damaged).expect("own file");
     let (status, _, said) = recover(&[]);
     assert_eq!(status, Some(125), "{said}");
@@ -437,7 +440,7 @@ fn a_killed_latlab_leaves_a_spool_that_can_be_recovered() {
     assert!(!spool.exists(), "{text}");
     let analyzed = latlab(&["analyze", &again, "--format", "json"]);
     let report: serde_json::Value = serde_json::from_slice(&analyzed.stdout).expect("JSON");
-    let length = |bytes: &[u8]| bytes.len() as u64 / 69;
+    let length = |bytes: &[u8]| (bytes.len() / ROW_BYTES) as u64;
     assert!(
         report["requests"].as_u64() >= Some(length(&whole)),
         "{report:#}"
@@ -546,7 +549,11 @@ fn what_makes_no_sense_is_refused_in_a_sentence() {
         assert!(matches!(output.status.code(), Some(2 | 125)), "{stderr}");
         assert!(stderr.contains(why), "{stderr}");
     };
-    refused(&["run", "https://localhost/"], "https is not measured");
+    refused(&["run", "ftp://localhost/"], "expected http://HOST");
+    refused(
+        &["run", "https://localhost/", "--cacert", "/nowhere"],
+        "/nowhere",
+    );
     refused(&["run", "localhost", "--mix", "full"], "--files");
     refused(&["run", "localhost", "--files", "/nowhere"], "no file set");
     refused(

@@ -125,7 +125,7 @@ fn a_large_body_arrives_whole_and_a_text_is_posted() {
     let (url, got) = keeping(|_| Some(OK));
     let place = tempfile::tempdir().expect("a directory");
     let file = place.path().join("body");
-    let body: Vec<u8> = (0..12u32 << 20).map(|at| (at * 31 >> 8) as u8).collect();
+    let body: Vec<u8> = (0..12u32 << 20).map(|at| ((at * 31) >> 8) as u8).collect();
     std::fs::write(&file, &body).expect("own directory");
     let file = format!("@{}", file.display());
     let summary = run(&url, &["--data", &file, "-n", "3", "-c", "1"]);
@@ -222,10 +222,7 @@ fn latencies_are_kept_as_hdrhistogram_does() {
     let summary = run(&url, &[&load[..], &files].concat());
     let good = number(&summary, "/ok");
     let text = std::fs::read_to_string(text).expect("it was written");
-    let last = text
-        .lines()
-        .filter(|line| !line.starts_with('#'))
-        .next_back();
+    let last = text.lines().rfind(|line| !line.starts_with('#'));
     let cells: Vec<f64> = last
         .expect("rows")
         .split_whitespace()

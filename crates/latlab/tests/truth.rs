@@ -392,6 +392,8 @@ fn processes_share_the_work_and_their_rows_merge() {
         "path",
         "error",
         "local_port",
+        "connect_ns",
+        "tls_ns",
     ];
     assert_eq!(names, expected);
     let mut processes: Vec<i64> = column(&rows, "process");

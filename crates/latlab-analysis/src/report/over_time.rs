@@ -48,7 +48,7 @@ pub fn over_time(run: &Run, scored: &[Request]) -> Vec<Interval> {
                 .map(|step| step.begin_ns.max(warm_up_ns)..step.end_ns);
             of_step.filter(|part| !part.is_empty()).collect()
         }
-        None => vec![first..last.saturating_add(1)],
+        None => std::iter::once(first..last.saturating_add(1)).collect(),
     };
     let most = (INTERVALS_MAX / parts.len().max(1)).max(1);
     parts
