@@ -20,12 +20,20 @@ fn validator() -> Validator {
 fn with_exact_tree() -> debox::report::Report {
     debox::report::Report {
         trace: Some(sample::exact_trace()),
+        ..whole()
+    }
+}
+
+/// With something of everything.
+fn whole() -> debox::report::Report {
+    debox::report::Report {
+        deadlocks: sample::stuck().deadlocks,
         ..sample::lossy()
     }
 }
 
 fn rich() -> Value {
-    serde_json::to_value(sample::lossy()).expect("a report serializes")
+    serde_json::to_value(whole()).expect("a report serializes")
 }
 
 #[test]
@@ -148,6 +156,7 @@ fn null_is_for_what_may_be_unmeasured() {
         ("/headline/shares/", "count"),
         ("/headline/shares/", "max_ns"),
         ("/headline/shares/", "owner"),
+        ("/deadlocks/", "name"),
     ];
     for pointer in leaves(&rich(), |value| !value.is_null()) {
         let mut report = rich();

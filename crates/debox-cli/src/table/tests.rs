@@ -25,11 +25,11 @@ fn a_deadlock_comes_before_all_else() {
         lines,
         [
             "deadlock of 2 threads: each waits for what the next one holds; 3 more threads wait for these",
-            "  worker1 (4101) waits for mutex accounts (server), held by worker2 (4102), at",
-            "  take_accounts+0x1a (server.c:4101)",
-            "  worker2 (4102) waits for mutex journal (server), held by worker1 (4101), at",
-            "  take_journal+0x1a (server.c:4102)",
-            "ran 0 us: 0 user CPU, 0 kernel CPU, 0 asleep, 0 waiting for a CPU",
+            "  worker1 (4101) waits for mutex accounts (server), held by worker2 (4102), at take_accounts+0x1a",
+            "  (server.c:4101)",
+            "  worker2 (4102) waits for mutex journal (server), held by worker1 (4101), at take_journal+0x1a",
+            "  (server.c:4102)",
+            "ran 0 ns: 0 user CPU, 0 kernel CPU, 0 asleep, 0 waiting for a CPU",
         ]
     );
 }
@@ -55,7 +55,7 @@ fn calls_in_flight_have_slept_where_they_are() {
     let asleep = text.lines().find(|line| line.starts_with("asleep: "));
     assert_eq!(
         asleep,
-        Some("asleep: 800 in calls that had not returned, 100 without a site")
+        Some("asleep: 0.80 in calls that had not returned, 0.10 without a site")
     );
 }
 
