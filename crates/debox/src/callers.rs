@@ -111,9 +111,17 @@ const STUBS: &[&str] = &[
     "itable ",
 ];
 
+/// What stands in the names of functions of a language's own library, written in that language: Node's modules, and
+/// CPython's that are frozen.
+const LIBRARIES_OF_SCRIPTS: &[&str] = &[" node:", ":<frozen "];
+
 /// Whether a frame is a function of a script, or of another program that is compiled as it runs.
 pub(crate) fn is_of_script(frame: &str) -> bool {
-    frame.ends_with(MADE) && !STUBS.iter().any(|stub| frame.starts_with(stub))
+    frame.ends_with(MADE)
+        && !STUBS.iter().any(|stub| frame.starts_with(stub))
+        && !LIBRARIES_OF_SCRIPTS
+            .iter()
+            .any(|library| frame.contains(library))
 }
 
 /// What to say of the frames behind a function in which Go goes on to a thread's own stack: those of
@@ -139,7 +147,27 @@ pub(crate) fn is_outermost(function: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{after_switch, is_plumbing};
+    use super::{after_switch, is_of_script, is_plumbing};
+
+    #[test]
+    fn functions_of_scripts_are_the_programs_own_and_their_runtimes_are_not() {
+        for own in [
+            "JS:^answer /app/server.js:2:23+0x333 (jit)",
+            "py::handle:/app/main.py+0xb (jit)",
+            "Lapp/Server;::answer+0x10 (jit)",
+        ] {
+            assert!(is_of_script(own), "{own}");
+        }
+        for other in [
+            "JS:^openSync node:fs:570:18+0x23a (jit)",
+            "py::_find_and_load:<frozen importlib._bootstrap>+0xb (jit)",
+            "Builtin:ArrayMap+0x3 (jit)",
+            "Interpreter+0x3 (jit)",
+            "answer+0x10 (server.c:3)",
+        ] {
+            assert!(!is_of_script(other), "{other}");
+        }
+    }
 
     #[test]
     fn wrappers_are_not_the_program() {

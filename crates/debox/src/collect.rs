@@ -171,19 +171,19 @@ impl Snapshot {
             .collect()
     }
 
-    /// From the birth of the first thread to the end of the command's process, or to the stop.
+    /// From the birth of the first thread to the end of the last, or to the stop if any lives on.
     fn duration(&self) -> u64 {
         let first = self.threads.iter().min_by_key(|thread| thread.birth_ns);
         let Some(first) = first else {
             return self.stopped_ns.saturating_sub(self.started_ns);
         };
-        let of_process = self
-            .threads
-            .iter()
-            .filter(|thread| thread.tgid == first.tgid);
-        let alive = of_process.clone().any(|thread| thread.end_ns == 0);
-        let end = match of_process.map(|thread| thread.end_ns).max() {
-            Some(end) if !alive => end,
+        let listed = self.threads.iter().enumerate();
+        let ends = listed
+            .filter(|(at, _)| Some(*at) != self.unlisted)
+            .map(|(_, thread)| thread.end_ns);
+        let is_alive = ends.clone().any(|end| end == 0);
+        let end = match ends.max() {
+            Some(end) if !is_alive => end,
             _ => self.stopped_ns,
         };
         end.saturating_sub(first.birth_ns)

@@ -316,14 +316,18 @@ impl Session {
 
     /// How many of the process's threads were not monitored before. A thread that starts meanwhile may be missed.
     fn enrol_threads(&mut self, tgid: u32, armed: bool) -> Result<u32> {
-        let process = kernel::open_process(tgid)
-            .with_context(|| format!("process {tgid} has no thread that can be monitored"))?;
+        let process = match kernel::open_process(tgid) {
+            // Under valgrind there is no such call: all tasks are looked at.
+            Err(error) if error.raw_os_error() == Some(libc::ENOSYS) => None,
+            opened => Some(opened.with_context(|| format!("there is no process {tgid}"))?),
+        };
         let bss = self.skel.maps.bss_data.as_deref_mut();
         let bss = bss.context("no .bss in the probes")?;
         (bss.enrol_tgid, bss.enrol_tid) = (tgid, 0);
         bss.enrol_armed = armed;
         let before = bss.enrol_count;
-        walk_tasks(self.skel.progs.enrol_tasks.as_fd(), Some(process.as_fd()))?;
+        let only = process.as_ref().map(AsFd::as_fd);
+        walk_tasks(self.skel.progs.enrol_tasks.as_fd(), only)?;
         Ok(self.threads_enrolled() - before)
     }
 

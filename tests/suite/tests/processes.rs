@@ -169,10 +169,8 @@ fn children_that_start_meanwhile_are_not_lost() {
     ]);
     let children: BTreeSet<u32> = tree.children().into_iter().collect();
     assert_eq!(children.len(), 600);
-    let missing: Vec<&u32> = children
-        .difference(&pids(&report))
-        .collect::<Vec<_>>()
-        .clone();
+    let seen = pids(&report);
+    let missing: Vec<&u32> = children.difference(&seen).collect();
     assert!(missing.is_empty(), "{missing:?}");
 }
 

@@ -147,20 +147,17 @@ fn parse(line: &[u8]) -> Option<(u64, u64, Rc<str>)> {
 /// anyone can make a file of that name.
 fn open_map(tgid: u32) -> Option<File> {
     let process = format!("/proc/{tgid}");
-    match std::fs::metadata(&process) {
-        Ok(metadata) => {
-            let root = File::open(format!("{process}/root")).ok()?;
-            let name = format!("tmp/perf-{}.map", number_inside(tgid)?);
-            believed(open_below(&root, Path::new(&name))?, metadata.uid())
-        }
-        // It has ended, and was perhaps in no container: then the file is where this process sees it.
-        Err(_) => {
-            let root = File::open("/").ok()?;
-            let name = PathBuf::from(format!("tmp/perf-{tgid}.map"));
-            // SAFETY: geteuid only returns a number.
-            believed(open_below(&root, &name)?, unsafe { libc::geteuid() })
-        }
+    // Of a process that has ended and was not waited for, there is an owner, and no root.
+    let owner = std::fs::metadata(&process).map(|metadata| metadata.uid());
+    if let (Ok(owner), Ok(root)) = (&owner, File::open(format!("{process}/root"))) {
+        let name = PathBuf::from(format!("tmp/perf-{}.map", number_inside(tgid)?));
+        return believed(open_below(&root, &name)?, *owner);
     }
+    // It was perhaps in no container: then the file is where this process sees it.
+    let name = PathBuf::from(format!("tmp/perf-{tgid}.map"));
+    // SAFETY: geteuid only returns a number.
+    let owner = owner.unwrap_or_else(|_| unsafe { libc::geteuid() });
+    believed(open_below(&File::open("/").ok()?, &name)?, owner)
 }
 
 fn believed(file: File, user: u32) -> Option<File> {
