@@ -264,6 +264,25 @@ fn a_program_with_a_libbpf_of_its_own_links_statically() {
 }
 
 #[test]
+fn valgrind_finds_nothing_wrong_in_a_session() {
+    let valgrind = Command::new("valgrind").arg("--version").output();
+    if !valgrind.is_ok_and(|known| known.status.success()) {
+        debox_skipped::skipped("valgrind: apt-get install valgrind");
+        return;
+    }
+    let program = linked("plain");
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let ran = Command::new("valgrind")
+        .args(["--error-exitcode=9", "--track-origins=yes"])
+        .arg(&program)
+        .env("DEBOX_BROKER", "")
+        .output()
+        .expect("valgrind runs");
+    let _ = std::fs::remove_dir_all(program.parent().expect("it is in its own directory"));
+    check("under valgrind", &ran);
+}
+
+#[test]
 fn the_headers_are_c_and_cpp() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../include");
     for (language, standard) in [

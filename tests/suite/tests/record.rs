@@ -283,3 +283,31 @@ fn a_loop_that_blocks_is_told_from_one_that_does_not() {
     let done = debox(&[&allowed[..], &["--", "sleep", "0.1"]].concat());
     assert_eq!(done.status.code(), Some(0));
 }
+
+#[test]
+fn a_result_that_goes_to_a_file_goes_nowhere_else() {
+    let scratch = Scratch::new();
+    let file = scratch.file("guard.txt");
+    let path = file.to_str().expect("a path");
+    let done = debox(&["guard", "-o", path, "--", "true"]);
+    assert_eq!(done.status.code(), Some(3), "no loop was seen");
+    assert_eq!(String::from_utf8_lossy(&done.stderr), "");
+    let text = std::fs::read_to_string(&file).expect("a result");
+    assert!(text.contains("loop"), "{text}");
+}
+
+#[test]
+fn tables_that_go_to_no_terminal_have_the_width_that_columns_says() {
+    require_root();
+    let width_of = |columns: &str| {
+        let done = Command::new(debox_binary())
+            .args(["run", "--", "true"])
+            .env("COLUMNS", columns)
+            .output()
+            .expect("debox can be executed");
+        String::from_utf8_lossy(&done.stderr).into_owned()
+    };
+    assert!(width_of("70").contains("left out to fit 70 columns"));
+    assert!(width_of("").contains("left out to fit 100 columns"));
+    assert!(!width_of("200").contains("left out"));
+}
