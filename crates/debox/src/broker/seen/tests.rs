@@ -67,6 +67,18 @@ fn a_file_has_its_name_and_no_bytes_after_it() {
 }
 
 #[test]
+fn a_title_passes_as_the_probes_sent_it() {
+    let mut seen = filled::<types::title_seen>(7);
+    (seen.kind, seen.bytes) = (tables::EVENT_TITLE, 3);
+    seen.words[3..].fill(0);
+    let received = types::title_seen::from(&passed(&Title::from(&seen)));
+    assert_eq!(tables::bytes_of(&received), tables::bytes_of(&seen));
+    // More than there is room for is cut, and not an error.
+    seen.bytes = u32::MAX;
+    assert_eq!(types::title_seen::from(&Title::from(&seen)).bytes, 512);
+}
+
+#[test]
 fn a_stack_passes_as_the_probes_sent_it() {
     let mut ask = filled::<types::stack_ask>(3);
     ask.bytes = 16;
@@ -100,6 +112,7 @@ fn the_longest_replies_are_not_too_long() {
         ended: vec![Life::from(&filled::<types::thread>(0xff)); BATCH],
         call_sites: vec![CallSite::from(&filled::<types::call_site_seen>(0xff)); BATCH],
         resources: vec![Resource::from(&filled::<types::resource_seen>(0xff)); BATCH],
+        titles: vec![Title::from(&filled::<types::title_seen>(0xff)); BATCH],
         is_more: true,
     };
     assert!(protocol::encode(&events).len() <= REPLY_MAX);
