@@ -253,7 +253,7 @@ mod tests {
             tables::TITLE_OF_PROGRAM,
             0,
             b"sh\0-c\0git log\0HOME=/",
-            15,
+            14,
         ));
         titles.take(&seen(2, tables::TITLE_OF_PARENT, 1, b"", 0));
         titles.take(&seen(
@@ -265,7 +265,7 @@ mod tests {
         ));
         titles.take(&seen(3, tables::TITLE_OF_PARENT, 1, b"", 0));
         let ended = b"worker: of a long title, over the environment\0=/root";
-        titles.take(&seen(3, tables::TITLE_AT_END, 0, ended, 15));
+        titles.take(&seen(3, tables::TITLE_AT_END, 0, ended, 14));
         assert_eq!(
             names(&titles),
             [

@@ -184,21 +184,8 @@ mod tests {
         let own = std::process::id();
         words.learn(own, address);
         let name = words.name(own, address);
-        assert!(name.contains("WORD"), "{name}");
-    }
-
-    /// A static of C++ or Rust has the name that its source gives it.
-    #[no_mangle]
-    #[allow(non_upper_case_globals)]
-    static _ZN5store5mutexE: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(4);
-
-    #[test]
-    fn a_mangled_name_is_written_as_in_the_source() {
-        let mut words = Words::default();
-        let address = _ZN5store5mutexE.as_ptr() as u64;
-        let own = std::process::id();
-        words.learn(own, address);
-        assert_eq!(words.name(own, address), "store::mutex");
+        // As it is written in the source, and not mangled.
+        assert!(name.ends_with("words::tests::WORD"), "{name}");
     }
 
     #[test]
