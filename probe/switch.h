@@ -263,12 +263,12 @@ static __always_inline void switch_in(struct task_struct *task, __u64 now, __u64
 {
 	struct thread *thread = thread_with_storage(task);
 	__u32 waited_in = PARTS;
-	__u64 began;
+	__u64 began, waits_from;
 	bool slept;
 
 	if (!thread || thread->state != THREAD_LIVE)
 		return;
-	began = part_began(thread);
+	began = waits_from = part_began(thread);
 	note_coming(thread, now, steal);
 	switch (thread->mode) {
 	case MODE_BLOCKED:
@@ -278,6 +278,7 @@ static __always_inline void switch_in(struct task_struct *task, __u64 now, __u64
 			close_part(thread, PART_BLOCKED, part_began(thread) + 1);
 			close_part(thread, PART_RUNQUEUE, now);
 			waited_in = PART_RUNQUEUE;
+			waits_from = began + 1;
 		} else {
 			thread->sleep_ns = now - began;
 			close_part(thread, PART_BLOCKED, now);
@@ -310,7 +311,7 @@ static __always_inline void switch_in(struct task_struct *task, __u64 now, __u64
 	if (want_cpu && waited_in != PARTS) {
 		thread->cpus_allowed = task->nr_cpus_allowed;
 		thread->own_tgid = task->tgid;
-		tell_cpu_wait(thread, began, now, waited_in);
+		tell_cpu_wait(thread, waits_from, now, waited_in);
 	}
 	if (want_records && slept)
 		total_sleep(thread);

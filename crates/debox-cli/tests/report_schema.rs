@@ -28,6 +28,7 @@ fn with_exact_tree() -> debox::report::Report {
 fn whole() -> debox::report::Report {
     debox::report::Report {
         deadlocks: sample::stuck().deadlocks,
+        cpu_waits: sample::cpu_waits(),
         ..sample::lossy()
     }
 }
@@ -157,6 +158,11 @@ fn null_is_for_what_may_be_unmeasured() {
         ("/headline/shares/", "max_ns"),
         ("/headline/shares/", "owner"),
         ("/deadlocks/", "name"),
+        ("/cpu_waits/", "comm"),
+        ("/cpu_waits/", "pid"),
+        ("/cpu_waits/", "group"),
+        ("/cpu_waits/", "quota_ns"),
+        ("/cpu_waits/", "cpus_allowed"),
     ];
     for pointer in leaves(&rich(), |value| !value.is_null()) {
         let mut report = rich();
@@ -165,7 +171,7 @@ fn null_is_for_what_may_be_unmeasured() {
         // Tasks have names and numbers; wakers and owners need not, and links may be many tasks.
         let unnamed = pointer.contains("/wakers/") || pointer.contains("/owner");
         let task = match field {
-            "comm" => !unnamed,
+            "comm" => !unnamed && !pointer.contains("/cpu_waits/"),
             "tid" => !unnamed && !pointer.contains("/links/"),
             _ => false,
         };

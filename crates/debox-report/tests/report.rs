@@ -340,8 +340,12 @@ fn the_headline_is_the_recorders_or_of_the_records() {
     let times = headline.shares.iter().map(|share| share.ns);
     assert_eq!(times.sum::<u64>(), headline.of_ns);
     let between = report.between_calls.as_ref().expect("(user)");
-    let wall = report.totals.wall_ns + between.budget.wall_ns;
-    assert_eq!(headline.of_ns + headline.idle_ns, wall);
+    // Of what lies between calls the records tell what was off the CPU.
+    let off_cpu = between.budget.wall_ns - between.budget.cpu_ns;
+    assert_eq!(
+        headline.of_ns + headline.idle_ns,
+        report.totals.wall_ns + off_cpu
+    );
     assert!(report.headline_text[0].starts_with("in its calls "));
 
     let totals = Totals {

@@ -5,9 +5,17 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use debox_tests::{ms, program, require_root, skipped, Debox, Measured, Scratch};
 use serde_json::Value;
+
+/// Competitors of one test would be those of another, too.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A program on the first CPU that does nothing but compute, under another name.
 struct Competitor {
@@ -70,6 +78,7 @@ fn mostly(run: &Measured, is_it: impl Fn(&Value) -> bool) {
 
 #[test]
 fn a_competitor_is_named() {
+    let _alone = alone();
     let competitor = Competitor::start(&[]);
     let run = Debox::run("one_core").args(["1", "1000"]).report();
     let pid = u64::from(competitor.child.id());
@@ -96,6 +105,7 @@ fn a_competitor_is_named() {
 
 #[test]
 fn a_real_time_task_is_told_as_one() {
+    let _alone = alone();
     // For 50 ms of each 100: a real-time task that never sleeps would hold up the test itself.
     let script = "import os, time
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
@@ -118,6 +128,7 @@ while True:
 
 #[test]
 fn its_own_threads_are_told_as_such() {
+    let _alone = alone();
     let run = Debox::run("one_core").args(["2", "1000"]).report();
     mostly(&run, |row| row["kind"] == "task" && row["is_own"] == true);
 }
@@ -189,6 +200,7 @@ impl Drop for Group {
 
 #[test]
 fn a_quota_is_named_and_is_as_long_as_the_kernel_says() {
+    let _alone = alone();
     let name = "a_quota_is_named_and_is_as_long_as_the_kernel_says";
     let group = match Group::new() {
         Ok(group) => group,

@@ -128,6 +128,7 @@ static int ask_to_run(int fd, uint64_t nonce)
 	add(&packet, 64); /* threads */
 	add(&packet, 0);
 	add(&packet, 0);
+	add(&packet, 0); /* not who had the CPU */
 	add(&packet, 0);
 	add(&packet, 0); /* does not attach */
 	add(&packet, 0);

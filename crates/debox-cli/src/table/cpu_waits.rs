@@ -119,36 +119,15 @@ mod tests {
     use super::*;
     use crate::table::sample;
 
-    fn wait(kind: &str, pid: Option<u32>, part: &str, ns: u64) -> CpuWait {
-        CpuWait {
-            syscall: "(user)".to_string(),
-            part: part.to_string(),
-            kind: kind.to_string(),
-            comm: pid.map(|_| "hog".to_string()),
-            pid,
-            turns: 3,
-            ns,
-            max_ns: ns / 2,
-            cpus_allowed: Some(1),
-            ..CpuWait::default()
-        }
-    }
-
     #[test]
     fn owners_are_added_up_and_the_longest_is_first() {
-        let mut quota = wait("quota", None, "preempted", 300_000_000);
-        quota.group = Some("limited".to_string());
-        (quota.quota_ns, quota.period_ns) = (Some(20_000_000), Some(100_000_000));
-        let mut report = sample::empty();
-        report.cpu_waits = vec![
-            wait("task", Some(7), "preempted", 400_000_000),
-            wait("task", Some(7), "runqueue", 100_000_000),
-            quota,
-            wait("untold", None, "preempted", 1_000_000),
-        ];
+        let report = Report {
+            cpu_waits: sample::cpu_waits(),
+            ..sample::empty()
+        };
         let options = TableOptions {
             color: false,
-            width: 100,
+            width: 140,
             all: false,
         };
         let mut out = Vec::new();

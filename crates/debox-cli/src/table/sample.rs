@@ -598,3 +598,34 @@ pub fn exact_trace() -> Trace {
         ..Trace::default()
     }
 }
+
+/// A competitor, and a quota.
+pub fn cpu_waits() -> Vec<CpuWait> {
+    let wait = |kind: &str, part: &str, ns: u64| CpuWait {
+        syscall: "(user)".to_string(),
+        part: part.to_string(),
+        kind: kind.to_string(),
+        turns: 3,
+        ns,
+        max_ns: ns / 2,
+        cpus_allowed: Some(1),
+        ..CpuWait::default()
+    };
+    let hog = |part: &str, ns: u64| CpuWait {
+        comm: Some("hog".to_string()),
+        pid: Some(7),
+        ..wait("task", part, ns)
+    };
+    let quota = CpuWait {
+        group: Some("limited".to_string()),
+        quota_ns: Some(20 * MS),
+        period_ns: Some(100 * MS),
+        ..wait("quota", "preempted", 300 * MS)
+    };
+    vec![
+        hog("preempted", 400 * MS),
+        quota,
+        hog("runqueue", 100 * MS),
+        wait("untold", "preempted", MS),
+    ]
+}
