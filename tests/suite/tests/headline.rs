@@ -104,7 +104,7 @@ fn a_recording_has_the_headline_of_the_run() {
         let path = file.to_str().expect("a path");
         let record = [&["record", "-o", path, "--"][..], &command].concat();
         assert!(debox(&record).status.success(), "{name}");
-        let report = debox(&["report", path, "--json", "-"]);
+        let report = debox(&["report", path, "--json=-"]);
         let report: Value = serde_json::from_slice(&report.stdout).expect("JSON");
         assert_eq!(report["headline_is_of_run"], true, "{report:#}");
         // Other work on the machine may have taken the CPU for longer.
