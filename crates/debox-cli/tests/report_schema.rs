@@ -29,6 +29,7 @@ fn whole() -> debox::report::Report {
     debox::report::Report {
         deadlocks: sample::stuck().deadlocks,
         cpu_waits: sample::cpu_waits(),
+        live_on: vec![4711],
         ..sample::lossy()
     }
 }

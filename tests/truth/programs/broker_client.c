@@ -412,6 +412,7 @@ static void keep_slots(void)
 		add(&packet, 0);
 		add(&packet, 0);
 		add(&packet, 0);
+		add(&packet, 0);
 		add(&packet, 0); /* does not attach */
 		add(&packet, 0);
 		MUST(say(fd, &packet, -1, 0) == 0);
