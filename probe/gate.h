@@ -61,7 +61,7 @@ enum cpu_run_flag {
 struct cpu_run {
 	__u64 until_ns;
 	__u32 tgid, flags; /* enum cpu_run_flag */
-	char comm[16]; /* of the process */
+	char comm[16];	   /* of the process */
 };
 
 struct cpu_runs {

@@ -91,24 +91,20 @@ static void shared(void)
 /* Two processes, each with one of two files locked. */
 static void locked_files(const char *path)
 {
-	char other[512];
-	int files[2], child, flags = O_RDWR | O_CREAT | O_CLOEXEC, ready[2];
+	char other[512], byte;
+	int files[2], child, flags = O_RDWR | O_CREAT | O_CLOEXEC, ready[2][2];
 
 	snprintf(other, sizeof(other), "%s.other", path);
-	MUST(pipe(ready) == 0);
+	MUST(pipe(ready[0]) == 0 && pipe(ready[1]) == 0);
 	child = fork() == 0;
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	files[0] = open(path, flags, 0600);
 	files[1] = open(other, flags, 0600);
 	MUST(files[0] >= 0 && files[1] >= 0);
 	MUST(flock(files[child], LOCK_EX) == 0);
-	if (child) {
-		MUST(write(ready[1], "", 1) == 1);
-	} else {
-		char byte;
-
-		MUST(read(ready[0], &byte, 1) == 1);
-	}
+	/* Each has its own before one goes for the other's. */
+	MUST(write(ready[!child][1], "", 1) == 1);
+	MUST(read(ready[child][0], &byte, 1) == 1);
 	MUST(flock(files[!child], LOCK_EX) == 0);
 }
 
