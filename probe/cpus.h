@@ -14,9 +14,14 @@
 #define NO_QUOTA (~0ULL)
 #define GROUP_DEPTH 16
 
+#define CPU_ROWS 4096
+#define OWN_ROWS_MAX (CPU_ROWS - 1024) /* of them; the others are for CPU_OWNER_MANY */
+
+__u32 cpu_rows_used;
+
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 4096);
+	__uint(max_entries, CPU_ROWS);
 	__type(key, struct cpu_key);
 	__type(value, struct cpu_row);
 } cpu_rows SEC(".maps");
@@ -101,11 +106,20 @@ static __noinline int add_cpu_row(void)
 	ns = wait->add.ns;
 	wait->told_ns += ns;
 	row = bpf_map_lookup_elem(&cpu_rows, &wait->key);
+	if (!row && cpu_rows_used >= OWN_ROWS_MAX && wait->key.kind != CPU_OWNER_QUOTA) {
+		wait->key.kind = CPU_OWNER_MANY;
+		wait->key.tgid = 0;
+		wait->key.group = 0;
+		__builtin_memset(wait->add.comm, 0, sizeof(wait->add.comm));
+		row = bpf_map_lookup_elem(&cpu_rows, &wait->key);
+	}
 	if (!row) {
 		wait->add.turns = 1;
 		wait->add.max_ns = ns;
-		if (!bpf_map_update_elem(&cpu_rows, &wait->key, &wait->add, BPF_NOEXIST))
+		if (!bpf_map_update_elem(&cpu_rows, &wait->key, &wait->add, BPF_NOEXIST)) {
+			__sync_fetch_and_add(&cpu_rows_used, 1);
 			return 0;
+		}
 		row = bpf_map_lookup_elem(&cpu_rows, &wait->key); /* another CPU was first */
 	}
 	if (!row) {

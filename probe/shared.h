@@ -361,6 +361,7 @@ enum cpu_owner_kind {
 	CPU_OWNER_NONE,	  /* the CPU was idle */
 	CPU_OWNER_QUOTA,  /* the group had used up its quota */
 	CPU_OWNER_HIDDEN, /* a task that the client is not shown */
+	CPU_OWNER_MANY,	  /* tasks of so many processes that they have no rows of their own */
 };
 
 /* Who had the CPU that threads waited for. */

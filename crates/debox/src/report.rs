@@ -328,7 +328,8 @@ pub struct CpuWait {
     /// `runqueue`: after they were woken; `preempted`: they were pushed off.
     pub part: String,
     /// `task`; `kernel`: a thread of the kernel's; `quota`: their control group had none left; `idle`: the CPU
-    /// had nothing to do; `hidden`: a task of another user's; `unknown`; `untold`: the wait had not ended, or
+    /// had nothing to do; `hidden`: a task of another user's; `many`: processes without
+    /// rows of their own, there are too many; `unknown`; `untold`: the wait had not ended, or
     /// no switch showed it.
     pub kind: String,
     /// Of the process that had the CPU; null for others than `task` and `kernel`.

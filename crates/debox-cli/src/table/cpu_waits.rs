@@ -93,6 +93,7 @@ fn words(wait: &CpuWait) -> String {
         "kernel" => format!("{} of the kernel", process()),
         "quota" => quota(wait),
         "idle" => "no task: the CPU was idle".to_string(),
+        "many" => "further processes".to_string(),
         "hidden" => "a task of another user".to_string(),
         "untold" => "not seen to end".to_string(),
         _ => "not known".to_string(),

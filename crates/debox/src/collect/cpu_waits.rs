@@ -9,7 +9,9 @@ use crate::report::{CpuWait, Syscall};
 use crate::tables::{self, types};
 
 /// As the probes number them.
-const KINDS: [&str; 6] = ["unknown", "task", "kernel", "idle", "quota", "hidden"];
+const KINDS: [&str; 7] = [
+    "unknown", "task", "kernel", "idle", "quota", "hidden", "many",
+];
 
 impl Snapshot {
     /// Longest first. With what no row tells they add up to what the calls waited.

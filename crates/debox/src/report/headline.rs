@@ -197,17 +197,19 @@ fn others(account: &Account) -> Vec<Share> {
     .collect()
 }
 
+/// Name, time and period.
+type Quota<'a> = (&'a Option<String>, Option<u64>, Option<u64>);
+
 /// What quotas of control groups took, and in words who had the CPU most of the time otherwise.
 fn cpu_waits(waits: &[CpuWait], waited_ns: u64) -> (Vec<Share>, Option<String>) {
-    let mut quotas: BTreeMap<(&Option<String>, &Option<u64>, &Option<u64>), Share> =
-        BTreeMap::new();
+    let mut quotas: BTreeMap<Quota, Share> = BTreeMap::new();
     let mut owners: BTreeMap<(bool, &str), (u64, BTreeSet<u32>)> = BTreeMap::new();
     let mut left_ns = waited_ns;
     for wait in waits {
         if wait.kind == QUOTA {
             let ns = wait.ns.min(left_ns);
             left_ns -= ns;
-            let quota = quotas.entry((&wait.group, &wait.quota_ns, &wait.period_ns));
+            let quota = quotas.entry((&wait.group, wait.quota_ns, wait.period_ns));
             let share = quota.or_insert_with(|| Share {
                 cause: "CPU quota".to_string(),
                 resource: Some(Resource {
