@@ -30,6 +30,13 @@ fn whole() -> debox::report::Report {
         deadlocks: sample::stuck().deadlocks,
         cpu_waits: sample::cpu_waits(),
         live_on: vec![4711],
+        processes: vec![debox::report::Process {
+            pid: 4711,
+            parent: Some(1),
+            from_ns: 5,
+            command: vec!["server".to_string()],
+            title: Some("server: idle".to_string()),
+        }],
         ..sample::lossy()
     }
 }
@@ -164,6 +171,8 @@ fn null_is_for_what_may_be_unmeasured() {
         ("/cpu_waits/", "group"),
         ("/cpu_waits/", "quota_ns"),
         ("/cpu_waits/", "cpus_allowed"),
+        ("/processes/", "parent"),
+        ("/processes/", "title"),
     ];
     for pointer in leaves(&rich(), |value| !value.is_null()) {
         let mut report = rich();
