@@ -171,7 +171,9 @@ def test_ndjson_is_the_history(history):
     columns = [name for (name, *_) in rows(f"DESCRIBE SELECT * FROM '{history}'")]
     with open(output) as file:
         lines = [json.loads(line) for line in file]
-    assert all(list(line) == columns for line in lines)
+    # One more: what the process is called on its command line, which is in the file's metadata.
+    assert all([name for name in line if name != "process"] == columns for line in lines)
+    assert all(line["process"] for line in lines)
     exact = ["pid", "tid", "ordinal", "ret", "arg0", "arg1", "arg2", "wall_ns", "blocked_ns", "call", "error"]
     expected = rows(f"SELECT epoch_ns(time), {', '.join(exact)} FROM '{history}'")
     assert [(line["time"], *(line[name] for name in exact)) for line in lines] == expected
