@@ -284,7 +284,7 @@ __noinline int tell_cpu_wait(struct thread *thread, __u64 from_ns, __u64 until_n
 	}
 	if (wait->told_ns >= until_ns - from_ns)
 		return 0;
-	/* Taken to another CPU while the one that came has this one still: nobody has left it
+	/* Taken to another CPU while the one that came has this one still: no task has left it
 	 * since. */
 	if (part == PART_PREEMPTED && wait->told_ns == throttled && on_cpu &&
 	    cpu != bpf_get_smp_processor_id()) {

@@ -140,7 +140,7 @@ static __noinline int writer_of_rwlock(struct holder *holder, __u64 word, bool i
 	return 0;
 }
 
-/* A task that sleeps already: its memory is not that of whoever walks the tasks. */
+/* A task that sleeps already: its memory is not that of the task that walks them. */
 static __noinline int holder_that_was_read(struct holder *holder, struct task_struct *task,
 					   struct pt_regs *regs)
 {
@@ -167,7 +167,7 @@ static __always_inline bool is_word_of_lock(__u32 word)
 /*
  * The word alone proves nothing: any program may keep a 2 there. All that goes with it must fit.
  * Returns whether it is waited for as a lock is; that it has no waiter's word, as of a condition,
- * says that nobody holds it.
+ * says that no thread holds it.
  */
 static __noinline bool holder_of_futex(struct holder *holder, struct pt_regs *regs,
 				       struct task_struct *task)

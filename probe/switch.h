@@ -136,7 +136,7 @@ static __always_inline __u32 leave_waiters(struct thread *thread)
 }
 
 /*
- * A wait for a futex that nobody holds, and that an interrupt ended, was one for time: tasks wake,
+ * A wait for a futex that no thread holds, and that an interrupt ended, was one for time: tasks wake,
  * timers interrupt. It shows as a timer.
  */
 static __always_inline void note_timed_out(struct thread *thread)

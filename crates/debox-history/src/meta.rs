@@ -72,7 +72,7 @@ pub struct Meta {
     pub deadlocks: Vec<Deadlock>,
 }
 
-/// What the probes added up beside the records: it holds whatever was not kept of them.
+/// What the probes added up beside the records. It is of all records, of those too that were not kept.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Account {
     pub totals: Totals,

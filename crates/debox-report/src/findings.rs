@@ -436,7 +436,7 @@ impl<'a> Finder<'a> {
     fn at_rest(&mut self) {
         let say = |waited: u64, threads: &str| {
             format!(
-                "{threads} did little in calls but wait on futexes that nobody held, {} together, and \
+                "{threads} did little in calls but wait on futexes that no thread held, {} together, and \
                  came back when they were woken: {{}}. That is how threads wait for work; it is left out \
                  of what is said above.",
                 time(waited),

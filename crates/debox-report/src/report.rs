@@ -332,9 +332,9 @@ pub struct Thread {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rest {
-    /// It waited on futexes that nobody held, as for work, and was woken.
+    /// It waited on futexes that no thread held, as for work, and was woken.
     AtRest,
-    /// It waited for what somebody held, and had not got it at the end.
+    /// It waited for what another thread held, and had not got it at the end.
     Stuck,
     /// It waited like a thread at rest, but was not woken: it may be stuck.
     CannotTell,

@@ -44,14 +44,14 @@ fn is_of(thread: &Thread, (comm, is_main, tid): &Group) -> bool {
     }
 }
 
-/// Of a group: all waits on futexes that nobody holds, and those for what can be held.
+/// Of a group: all waits on futexes that no thread holds, and those for what can be held.
 #[derive(Default)]
 struct Sums {
     free: Waits<'static>,
     /// Of what somebody is known to hold.
     held_ns: u64,
     held_open: u64,
-    /// Of what looks like a lock, and nobody knows who holds it.
+    /// Of what looks like a lock, and its holder is not known.
     unknown_ns: u64,
 }
 

@@ -102,7 +102,7 @@ impl Wait {
         })
     }
 
-    /// Not for the end of a thread, which nobody holds.
+    /// Not for the end of a thread, which is not a thing that is held.
     pub fn is_for_lock(&self) -> bool {
         self.kind != Kind::ThreadEnd
     }
@@ -132,7 +132,7 @@ fn futex(task: &Task, call: &Call) -> Option<(Kind, Place, bool, Task)> {
     is_held.then_some((kind, Place::Word(address), futex.has_timeout, holder))
 }
 
-/// Held by a process: which of several threads is to let go, nobody can tell.
+/// Held by a process: it is not known which of several threads is to let go.
 fn file(task: &Task, call: &Call, kind: Kind) -> Option<(Kind, Place, bool, Task)> {
     let locks = std::fs::read_to_string("/proc/locks").ok()?;
     let (wanted, holder) = tasks::file_lock(&locks, task.pid, kind == Kind::Flock)?;
@@ -155,7 +155,7 @@ pub(crate) struct Circle {
 /// Looks for circles from time to time.
 pub(crate) struct Watch {
     due: Instant,
-    /// Threads, and since when they sleep, in waits for what nobody is known to hold.
+    /// Threads, and since when they sleep, in waits for what has no known holder.
     idle: HashSet<(u32, u64)>,
     /// The threads of the circles that were found, and how often they had slept.
     found: BTreeSet<Vec<(u32, u64)>>,

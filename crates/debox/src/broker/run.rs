@@ -359,8 +359,8 @@ impl Run {
         }
     }
 
-    /// Enrols a process below the client's, or one that it may attach to: the descriptor stands for it whatever its
-    /// number is. Returns how many of its threads are new.
+    /// Enrols a process below the client's, or one that it may attach to: the descriptor stands for it, and not
+    /// its number. Returns how many of its threads are new.
     fn enrol(&mut self, peer: &Peer, process: &OwnedFd, is_running: bool) -> Result<u32> {
         if !self.session.is_attached() {
             self.session.attach()?;

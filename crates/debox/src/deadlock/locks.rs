@@ -246,7 +246,7 @@ mod tests {
     fn what_only_looks_like_a_mutex_has_no_owner() {
         for words in [
             [2, 0, 77, 1, 77],      // no such kind
-            [2, 0, 77, 0, 0],       // nobody uses it
+            [2, 0, 77, 0, 0],       // no thread uses it
             [7, 0, 77, 1, 0],       // no such state
             [2, 3, 77, 1, 0],       // held several times, and not recursive
             [2, 0, 0, 1, 0],        // a plain word

@@ -104,7 +104,7 @@ fn two_and_three_threads_and_one_alone_are_found() {
             assert_eq!((wait.kind, wait.holder), (Kind::Mutex, next.tid));
             assert!(!wait.has_timeout && wait.call == NR_FUTEX);
         }
-        // It is told once.
+        // It is reported once.
         let again: Vec<(u32, u64)> = threads.iter().map(|tid| (*tid, 5000)).collect();
         assert!(watch.look(&again).is_empty());
     }
@@ -164,7 +164,7 @@ fn the_writer_of_a_rwlock_is_known() {
     }
 }
 
-/// It waits for what it will be woken for, and nobody holds that.
+/// It waits for what it will be woken for, and no thread holds that.
 #[test]
 fn what_is_no_lock_is_no_circle() {
     let (sender, receiver) = channel();
