@@ -136,8 +136,8 @@ static __always_inline __u32 leave_waiters(struct thread *thread)
 }
 
 /*
- * A wait for a futex that no thread holds, and that an interrupt ended, was one for time: tasks wake,
- * timers interrupt. It shows as a timer.
+ * A wait for a futex that no thread holds, and that an interrupt ended, was one for time: tasks
+ * wake, timers interrupt. It shows as a timer.
  */
 static __always_inline void note_timed_out(struct thread *thread)
 {
