@@ -94,8 +94,8 @@ enum debox_owner_certainty {
 
 /* In debox_sleep.lock_flags, for a semaphore: the kernel's events have no flag for these. */
 #define DEBOX_LOCK_SEMAPHORE (1U << 31)
-/* In it, too: no lock. A futex call whose time limit ended it, and which was for nothing that is
- * held. */
+/* In it, too: no lock. A futex call that was for nothing that is held, or a wait for files with
+ * epoll, which its time limit ended. */
 #define DEBOX_LOCK_TIMED_OUT (1U << 30)
 
 /* One place where the call slept; sleeps at the same site are one entry. */

@@ -10,7 +10,7 @@
  *   usertap.h  the user tap        stacks.h  kernel stacks        irq.h     interrupts
  *   waits.h    one wait            resources.h what is waited on  owners.h  who holds it
  *   chains.h   who waits for whom              client.h    the broker's clients
- *   cpus.h   who has the CPU that a thread waits for
+ *   events.h   what is sent        cpus.h   who has the CPU that a thread waits for
  *   history.h  the stream of all records
  *   trigger.h  predicates over a call's record, and what they set off
  */

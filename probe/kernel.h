@@ -123,6 +123,17 @@ struct pipe_inode_info {
 
 struct eventpoll {
 	struct mutex mtx;
+	struct list_head rdllist;
+} CORE;
+
+struct epoll_filefd {
+	struct file *file;
+	int fd;
+} CORE;
+
+struct epitem {
+	struct list_head rdllink;
+	struct epoll_filefd ffd;
 } CORE;
 
 /* A lock of a file; until 6.8 all of it is in file_lock, from 6.9 on most is in its core. */

@@ -147,7 +147,8 @@ static __always_inline __u32 resource_kind_of(__u32 call)
 	case 74:
 	case 75: /* fsync, fdatasync */
 	case 232:
-	case 281: /* epoll_wait, epoll_pwait */
+	case 281:
+	case 441: /* epoll_wait, epoll_pwait, epoll_pwait2 */
 		return DEBOX_RESOURCE_FD;
 	}
 	return DEBOX_RESOURCE_NONE;

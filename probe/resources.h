@@ -14,6 +14,9 @@
 
 #define NR_POLL 7
 #define NR_PPOLL 271
+#define NR_EPOLL_WAIT 232
+#define NR_EPOLL_PWAIT 281
+#define NR_EPOLL_PWAIT2 441
 #define AT_FDCWD (-100)
 #define FD_NONE (-1)
 #define FILE_TYPE 0170000
@@ -250,6 +253,37 @@ static __always_inline __u64 name_argument(struct wait *wait, struct thread *thr
 		return (__u64)inode ^ ((__u64)call << 48);
 	}
 	return 0;
+}
+
+static __always_inline bool is_epoll_wait(__u32 call)
+{
+	return call == NR_EPOLL_WAIT || call == NR_EPOLL_PWAIT || call == NR_EPOLL_PWAIT2;
+}
+
+/*
+ * A wait on an epoll instance was for the file behind it that ended it: the first in its list of
+ * those that are ready, which the thread has yet to look at. The instance itself, if none is (a
+ * time limit, a signal).
+ */
+static __noinline bool name_ready_file(struct wait *wait, struct task_struct *task)
+{
+	struct file *file = file_of(task, (__u32)wait->fd);
+	struct eventpoll *poll = (struct eventpoll *)BPF_CORE_READ(file, private_data);
+	struct list_head *first = BPF_CORE_READ(poll, rdllist.next);
+	struct epitem *item;
+	struct inode *inode;
+
+	if (!bpf_core_field_exists(struct epitem, ffd.file) || !first || first == &poll->rdllist)
+		return false;
+	item = (void *)first - bpf_core_field_offset(struct epitem, rdllink);
+	file = BPF_CORE_READ(item, ffd.file);
+	inode = BPF_CORE_READ(file, f_inode);
+	if (!inode)
+		return false;
+	wait->fd = BPF_CORE_READ(item, ffd.fd);
+	wait->resource.what = BPF_CORE_READ(inode, i_mode) & FILE_TYPE;
+	set_file(&wait->resource, inode);
+	return true;
 }
 
 /* Storage, for a sleep of which the call's arguments say nothing: opens, execs, faults. */

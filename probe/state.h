@@ -11,7 +11,7 @@
 
 #include "gate.h"
 #include "kernel.h"
-#include "shared.h"
+#include "events.h"
 
 /* What the session asked for; constants by the time the verifier sees them. */
 const volatile bool want_sleeps = true;

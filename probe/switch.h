@@ -136,19 +136,26 @@ static __always_inline __u32 leave_waiters(struct thread *thread)
 }
 
 /*
- * A wait for a futex that no thread holds, and that an interrupt ended, was one for time: tasks
- * wake, timers interrupt. It shows as a timer.
+ * Tasks wake, timers interrupt: a wait for a futex that no thread holds, and that an interrupt
+ * ended, was one for time, and so was one for files of which none is ready. They show as timers.
  */
-static __always_inline void note_timed_out(struct thread *thread)
+static __always_inline void note_end(struct thread *thread, struct task_struct *task,
+				     bool has_stack)
 {
 	bool interrupted = thread->waker_kind == DEBOX_WAKER_HARDIRQ ||
 			   thread->waker_kind == DEBOX_WAKER_SOFTIRQ;
+	__u32 call = plain_call(thread);
+	bool of_files = has_stack && is_epoll_wait(call);
 	struct wait *wait;
 
-	if (!interrupted || thread->flags & THREAD_LOCK || plain_call(thread) != NR_FUTEX)
+	if (thread->flags & THREAD_LOCK || (!of_files && (!interrupted || call != NR_FUTEX)))
 		return;
 	wait = wait_at(thread->index);
-	if (wait && wait->tid == thread->tid && !wait->ownable)
+	if (!wait || wait->tid != thread->tid)
+		return;
+	if (of_files && wait->resource.kind == DEBOX_RESOURCE_FD && name_ready_file(wait, task))
+		announce_resource(wait, thread, task);
+	else if (interrupted && !wait->ownable)
 		thread->lock_flags |= DEBOX_LOCK_TIMED_OUT;
 }
 
@@ -160,7 +167,7 @@ static __always_inline void end_sleep(struct thread *thread, struct task_struct 
 	__u64 site = 0, stack = 0;
 	struct wait *wait;
 
-	note_timed_out(thread);
+	note_end(thread, task, has_stack);
 	if (has_stack)
 		stack = take_kernel_stack(task, thread->call, &site);
 	if (want_report)

@@ -6,25 +6,29 @@
 
 use std::collections::BTreeSet;
 
-use debox::report::{is_server_call, Account, Headline, Share, Totals};
+use debox::report::{is_server_call, Account, CallTime, Headline, InCall, Share, Totals};
 use debox_history::History;
 
-use crate::report::{Budget, Cell, Matrix, MatrixLabel, Report, Wait};
+use crate::report::{Budget, Call, Cell, Matrix, MatrixLabel, Report, Wait};
 use crate::units;
 
 /// The longest share is most of the time.
 const MOST: f64 = 50.0;
+/// Of time whose longest share is shorter it is said that it has no one cause.
+const ONE_CAUSE: f64 = 100.0 / 3.0;
 /// The line names no cause with a smaller share (percent), and at most so many causes.
 const LEAST: f64 = 1.0;
 const SHARES: usize = 6;
+/// So many causes of a call are named.
+const PARTS: usize = 4;
 
 fn percent(ns: u64, of_ns: u64) -> f64 {
     ns as f64 * 100.0 / of_ns.max(1) as f64
 }
 
 /// What the user reads for a cause; of `asleep` it is only known that it is.
-fn name(share: &Share) -> &str {
-    match share.cause.as_str() {
+fn name(cause: &str) -> &str {
+    match cause {
         "asleep" => "asleep on what is not known",
         "user CPU" => "computing in the program",
         "kernel CPU" => "computing in the kernel",
@@ -34,16 +38,50 @@ fn name(share: &Share) -> &str {
     }
 }
 
-/// `mostly timer in clock_nanosleep: 97 % (1.93 s in 38 sleeps, longest 100 ms), called from retry+0x12`
+/// The longest share; or the call with most of the time, if no share is most of it.
 pub fn what_matters(headline: &Headline) -> Option<String> {
+    let mut text = match &headline.in_call {
+        Some(call) => in_call(call, headline.of_ns),
+        None => longest(headline)?,
+    };
+    if let Some(short) = &headline.short_lived {
+        let (count, mean) = (units::count(short.processes), units::time(short.mean_ns));
+        text.push_str(&format!("; {count} processes lived {mean} on average"));
+    }
+    Some(text)
+}
+
+/// `mostly in fsync: 93 % (1.12 s): 32 % computing in the kernel, 31 % block flush, 30 % journal commit`
+fn in_call(call: &InCall, of_ns: u64) -> String {
+    let part = percent(call.ns, of_ns);
+    let mut text = format!(
+        "mostly in {}: {part:.0} % ({})",
+        call.call,
+        units::time(call.ns)
+    );
+    let shares = call
+        .shares
+        .iter()
+        .map(|share| (name(&share.cause), percent(share.ns, of_ns)));
+    let told = shares.take(PARTS).take_while(|(_, part)| *part >= LEAST);
+    let told: Vec<String> = told
+        .map(|(name, part)| format!("{part:.0} % {name}"))
+        .collect();
+    text.push_str(&format!(": {}", told.join(", ")));
+    text
+}
+
+/// `mostly timer in clock_nanosleep: 97 % (1.93 s in 38 sleeps, longest 100 ms), called from retry+0x12`
+fn longest(headline: &Headline) -> Option<String> {
     let share = headline.shares.first()?;
     let part = percent(share.ns, headline.of_ns);
     let mut text = match (part >= MOST, headline.is_served) {
         (true, true) => "mostly waiting for requests, ".to_string(),
         (true, false) => "mostly ".to_string(),
+        (false, _) if part < ONE_CAUSE => "no one cause; the longest part ".to_string(),
         (false, _) => "more than anything else ".to_string(),
     };
-    text.push_str(name(share));
+    text.push_str(name(&share.cause));
     let is_sleep = share.count.is_some();
     match share.call.as_deref() {
         Some("(user)") => text.push_str(" between calls"),
@@ -88,7 +126,7 @@ pub fn what_matters(headline: &Headline) -> Option<String> {
 pub fn shares(headline: &Headline) -> Option<String> {
     let mut by_cause: Vec<(&str, u64)> = Vec::new();
     for share in &headline.shares {
-        let name = name(share);
+        let name = name(&share.cause);
         match by_cause.iter_mut().find(|(known, _)| *known == name) {
             Some((_, ns)) => *ns = ns.saturating_add(share.ns),
             None => by_cause.push((name, share.ns)),
@@ -154,7 +192,10 @@ pub fn of_records(report: &Report) -> Option<Headline> {
         irq_ns: report.totals.irq_ns,
         ..Totals::default()
     };
-    let busiest = report.calls.iter().max_by_key(|call| call.budget.cpu_ns);
+    let time = |call: &Call| CallTime {
+        name: call.name.clone(),
+        cpu_ns: call.budget.cpu_ns,
+    };
     let processes: BTreeSet<u32> = report.threads.iter().map(|thread| thread.pid).collect();
     Headline::of_account(Account {
         duration_ns: report.recording.span_ns,
@@ -163,7 +204,8 @@ pub fn of_records(report: &Report) -> Option<Headline> {
         totals,
         sleeps: sleeps(&report.matrix, &report.waits),
         cpu_waits: Vec::new(),
-        busiest: busiest.map(|call| call.name.clone()),
+        calls: report.calls.iter().map(time).collect(),
+        short_lived: None,
         has_server_calls: report.calls.iter().any(|call| is_server_call(&call.name)),
     })
 }

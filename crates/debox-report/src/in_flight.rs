@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use crate::build::NOT_KNOWN;
 use crate::report::{Report, SlowCall, SlowSleep};
 use crate::sentences::capital;
+use crate::slow_calls::NOT_KNOWN;
 use crate::units::{count, time};
 
 /// Such waits are told of calls in flight, whatever part of the time they are.

@@ -21,6 +21,7 @@ mod rest;
 mod scan;
 mod segments;
 mod sentences;
+mod slow_calls;
 mod timeline;
 mod trend;
 pub mod units;

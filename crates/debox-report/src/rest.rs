@@ -25,6 +25,8 @@ fn seen(wait: &Wait) -> Waits<'_> {
         open: wait.in_flight,
         blocked_ns: wait.blocked_ns,
         is_for_lock: wait.owner_certainty.is_some(),
+        // A row has no more of the stack than the program's own function.
+        is_parked: false,
     }
 }
 

@@ -115,7 +115,7 @@ impl<'a> Scanner<'a> {
             idle: names.of("idle"),
             user: names.of(crate::build::USER),
             futex: names.of(crate::rest::FUTEX),
-            not_ended: names.of(crate::build::NOT_ENDED),
+            not_ended: names.of(crate::slow_calls::NOT_ENDED),
             room,
             labels: Vec::new(),
         }

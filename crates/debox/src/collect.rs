@@ -15,6 +15,7 @@ use anyhow::Result;
 use crate::calls;
 use crate::explain::{Explainer, UserStack};
 use crate::kernel;
+use crate::listeners;
 use crate::merge::{merge_same_site, merge_untapped};
 use crate::report::{
     CallSite, InFlight, Lost, Report, Sleep, SleepCallSite, Syscall, Thread, Totals, Untapped,
@@ -124,6 +125,7 @@ impl Snapshot {
         let report = Report {
             schema: SCHEMA.to_string(),
             headline: None,
+            has_listener: listeners::any(self.alive()),
             deadlocks: self.deadlocks.clone(),
             command: outcome.command,
             kernel: kernel::release(),
@@ -163,14 +165,19 @@ impl Snapshot {
         report.with_headline()
     }
 
-    /// Processes that were monitored when their command had ended.
-    fn live_on(&self, outcome: &Outcome) -> Vec<u32> {
+    /// Processes whose end was not seen.
+    fn alive(&self) -> BTreeSet<u32> {
         let listed = self.threads.iter().enumerate();
         let alive = listed.filter(|(at, thread)| thread.end_ns == 0 && Some(*at) != self.unlisted);
-        let pids: BTreeSet<u32> = alive.map(|(_, thread)| thread.tgid).collect();
+        alive.map(|(_, thread)| thread.tgid).collect()
+    }
+
+    /// Processes that were monitored when their command had ended.
+    fn live_on(&self, outcome: &Outcome) -> Vec<u32> {
         let has_ended = outcome.exit_status.is_some();
         let still_there = |pid: &u32| kernel::require_process(*pid).is_ok();
-        pids.into_iter()
+        self.alive()
+            .into_iter()
             .filter(|pid| has_ended && *pid != 0 && still_there(pid))
             .collect()
     }

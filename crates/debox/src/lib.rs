@@ -18,6 +18,7 @@ pub mod history;
 pub mod inband;
 pub mod kernel;
 pub mod labels;
+mod listeners;
 mod memory_file;
 mod merge;
 mod monitor;

@@ -8,8 +8,12 @@ mod headline;
 
 use serde::{Deserialize, Serialize};
 
+use crate::rest;
+
 pub use deadlock::{Deadlock, DeadlockWait};
-pub use headline::{is_server_call, Account, Headline, Share};
+pub use headline::{
+    is_server_call, Account, CallPart, CallTime, Headline, InCall, Share, ShortLived,
+};
 
 /// The value of [`Report::schema`].
 pub const SCHEMA: &str = "debox.report/1";
@@ -34,6 +38,9 @@ pub struct Report {
     /// Where the time went, and what of it matters most; null if no time was seen.
     #[serde(default)]
     pub headline: Option<Headline>,
+    /// A process among these has a socket that listens.
+    #[serde(skip)]
+    pub has_listener: bool,
     /// Threads that wait for each other; empty unless detail `sleeps`.
     #[serde(default)]
     pub deadlocks: Vec<Deadlock>,
@@ -293,6 +300,16 @@ pub struct Resource {
     pub kind: String,
     /// Null when it is not known.
     pub name: Option<String>,
+}
+
+impl Sleep {
+    /// In functions that nothing but threads without work call.
+    pub fn parked_ns(&self) -> u64 {
+        let is_parked =
+            |site: &&SleepCallSite| site.frames.iter().any(|frame| rest::is_parking(frame));
+        let parked = self.call_sites.iter().filter(is_parked);
+        parked.fold(0, |sum, site| sum.saturating_add(site.blocked_ns))
+    }
 }
 
 /// One of the things that sleeps waited on.

@@ -9,6 +9,14 @@
 pub const MEAN_MIN_NS: u64 = 10_000_000;
 
 const FUTEX: &str = "futex";
+
+/// Go's threads wait here for goroutines to run, however short; its mutexes are no matter of threads.
+const PARKS: [&str; 1] = ["runtime.futexsleep+"];
+
+/// Whether the frame is of a function in which a runtime's threads wait for work.
+pub fn is_parking(frame: &str) -> bool {
+    PARKS.iter().any(|function| frame.starts_with(function))
+}
 const IDLE: &str = "idle";
 
 /// Waits with one label.
@@ -22,6 +30,8 @@ pub struct Waits<'a> {
     pub blocked_ns: u64,
     /// It was for something that can be held, as far as it shows.
     pub is_for_lock: bool,
+    /// A function called it that nothing but threads without work call (`is_parking`).
+    pub is_parked: bool,
 }
 
 /// What waits are for.
@@ -43,7 +53,7 @@ impl Waits<'_> {
             return For::Idle;
         }
         let is_long = self.blocked_ns / self.count.max(1) >= MEAN_MIN_NS;
-        if self.label != FUTEX || self.is_for_lock || !is_long {
+        if self.label != FUTEX || self.is_for_lock || !(is_long || self.is_parked) {
             return For::Other;
         }
         match self.open >= self.count {
@@ -69,6 +79,7 @@ mod tests {
         open: 1,
         blocked_ns: 1_000_000_000,
         is_for_lock: false,
+        is_parked: false,
     };
 
     #[test]
@@ -84,6 +95,11 @@ mod tests {
             ..PARKED
         };
         assert_eq!(short.are_for(), For::Other);
+        let of_go = Waits {
+            is_parked: is_parking("runtime.futexsleep+0x30 (os_linux.go:73)"),
+            ..short
+        };
+        assert_eq!(of_go.are_for(), For::Work);
         let page = Waits {
             label: "page read",
             class: "disk",

@@ -114,22 +114,22 @@ impl Tls {
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
             .context("TLS cannot be set up")?;
-        let builder = match self.trust {
-            Trust::All => builder
-                .dangerous()
-                .with_custom_certificate_verifier(Arc::new(AnyCertificate(provider))),
-            Trust::System => builder.with_root_certificates(self.trust.roots()?),
+        let taken = match self.trust {
+            Trust::System => None,
+            Trust::All => Some(Taken::Any),
             Trust::Authorities(_) => {
                 let roots = Arc::new(self.trust.roots()?);
                 let authorities =
                     WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(&provider));
-                builder
-                    .dangerous()
-                    .with_custom_certificate_verifier(Arc::new(NamedCertificates {
-                        authorities: authorities.build().context("TLS cannot be set up")?,
-                        named: self.trust.certificates()?,
-                    }))
+                let authorities = authorities.build().context("TLS cannot be set up")?;
+                Some(Taken::Named(authorities, self.trust.certificates()?))
             }
+        };
+        let builder = match taken {
+            None => builder.with_root_certificates(self.trust.roots()?),
+            Some(taken) => builder
+                .dangerous()
+                .with_custom_certificate_verifier(Arc::new(Verifier { provider, taken })),
         };
         let mut client = builder.with_no_client_auth();
         client.alpn_protocols = vec![PROTOCOL.to_vec()];
@@ -138,15 +138,22 @@ impl Tls {
     }
 }
 
-/// Takes certificates of these authorities, and those that are named themselves: who has made a certificate with one
-/// command of `openssl` has one that is its own authority, which no server may have otherwise.
+/// Which certificates are taken; that the server has the key of its own is checked in any case.
 #[derive(Debug)]
-struct NamedCertificates {
-    authorities: Arc<WebPkiServerVerifier>,
-    named: Vec<CertificateDer<'static>>,
+struct Verifier {
+    provider: Arc<CryptoProvider>,
+    taken: Taken,
 }
 
-impl ServerCertVerifier for NamedCertificates {
+#[derive(Debug)]
+enum Taken {
+    /// Those of these authorities, and those that are named themselves: who has made a certificate with one command
+    /// of `openssl` has one that is its own authority, which no server may have otherwise.
+    Named(Arc<WebPkiServerVerifier>, Vec<CertificateDer<'static>>),
+    Any,
+}
+
+impl ServerCertVerifier for Verifier {
     fn verify_server_cert(
         &self,
         certificate: &CertificateDer<'_>,
@@ -155,12 +162,16 @@ impl ServerCertVerifier for NamedCertificates {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        if self.named.iter().any(|named| named == certificate) {
-            verify_server_name(&ParsedCertificate::try_from(certificate)?, name)?;
-            return Ok(ServerCertVerified::assertion());
+        match &self.taken {
+            Taken::Any => Ok(ServerCertVerified::assertion()),
+            Taken::Named(_, named) if named.iter().any(|named| named == certificate) => {
+                verify_server_name(&ParsedCertificate::try_from(certificate)?, name)?;
+                Ok(ServerCertVerified::assertion())
+            }
+            Taken::Named(authorities, _) => {
+                authorities.verify_server_cert(certificate, intermediates, name, ocsp_response, now)
+            }
         }
-        let authorities = &self.authorities;
-        authorities.verify_server_cert(certificate, intermediates, name, ocsp_response, now)
     }
 
     fn verify_tls12_signature(
@@ -169,48 +180,7 @@ impl ServerCertVerifier for NamedCertificates {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let authorities = &self.authorities;
-        authorities.verify_tls12_signature(message, certificate, signature)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let authorities = &self.authorities;
-        authorities.verify_tls13_signature(message, certificate, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.authorities.supported_verify_schemes()
-    }
-}
-
-/// Takes any certificate; that the server has its key is still checked.
-#[derive(Debug)]
-struct AnyCertificate(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for AnyCertificate {
-    fn verify_server_cert(
-        &self,
-        _certificate: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
+        let algorithms = &self.provider.signature_verification_algorithms;
         verify_tls12_signature(message, certificate, signature, algorithms)
     }
 
@@ -220,12 +190,13 @@ impl ServerCertVerifier for AnyCertificate {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
+        let algorithms = &self.provider.signature_verification_algorithms;
         verify_tls13_signature(message, certificate, signature, algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
+        let algorithms = &self.provider.signature_verification_algorithms;
+        algorithms.supported_schemes()
     }
 }
 

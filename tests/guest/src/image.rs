@@ -53,7 +53,7 @@ mount -t devpts none /root/dev/pts
 mount -t proc none /root/proc
 mount -t sysfs none /root/sys
 mount -t tracefs none /root/sys/kernel/tracing
-mount -t bpf none /root/sys/fs/bpf
+mount -t bpf -o mode=700 none /root/sys/fs/bpf
 mount -t securityfs none /root/sys/kernel/security
 mount -t cgroup2 none /root/sys/fs/cgroup
 ip link set lo up

@@ -32,7 +32,7 @@ const fn everywhere(suite: &'static str, test: &'static str, reason: &'static st
     }
 }
 
-pub const LEFT_OUT: [LeftOut; 16] = [
+pub const LEFT_OUT: [LeftOut; 17] = [
     everywhere(
         "bad_input",
         "a_child_left_running_is_not_waited_for",
@@ -41,6 +41,11 @@ pub const LEFT_OUT: [LeftOut; 16] = [
     everywhere("analyze", "", "needs no kernel"),
     everywhere("behind", "", "a load generator's, on no kernel"),
     everywhere("browser", "", "needs no kernel"),
+    everywhere(
+        "corpus",
+        "",
+        "shares of a program's time, which are others where the processor is emulated",
+    ),
     everywhere("disk", "", "a slow disk's, by the clock"),
     everywhere("faults", "", "a load generator's, on no kernel"),
     everywhere("files", "", "needs no kernel"),

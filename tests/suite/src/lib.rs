@@ -20,6 +20,7 @@
 mod background;
 pub mod brokered;
 mod facts;
+mod group;
 mod invariants;
 mod kernel_objects;
 mod machine;
@@ -28,6 +29,7 @@ mod run;
 
 pub use background::Background;
 pub use facts::Facts;
+pub use group::{Group, Limit};
 pub use invariants::check_report;
 pub use kernel_objects::KernelObject;
 pub use machine::debox_binary;

@@ -61,7 +61,7 @@ pub fn program(name: &str) -> PathBuf {
     Path::new(env!("OUT_DIR")).join("programs").join(name)
 }
 
-/// The command under test: `DEBOX_BIN`, or the newer of the two that stand beside this test
+/// The command under test: `DEBOX_BIN`, or the newer of the two that stand beside this
 /// program in cargo's target directory.
 #[track_caller]
 pub fn debox_binary() -> PathBuf {
@@ -69,8 +69,11 @@ pub fn debox_binary() -> PathBuf {
         return path.into();
     }
     let own = std::env::current_exe().expect("a test program knows its own path");
-    // target/PROFILE/deps/NAME
-    let target = own.ancestors().nth(3).expect("cargo's layout");
+    // target/PROFILE/deps/NAME of tests, target/PROFILE/NAME of programs
+    let profile = own.parent().expect("cargo's layout");
+    let is_test = profile.ends_with("deps");
+    let target = profile.ancestors().nth(if is_test { 2 } else { 1 });
+    let target = target.expect("cargo's layout");
     ["release", "debug"]
         .iter()
         .map(|profile| target.join(profile).join("debox"))

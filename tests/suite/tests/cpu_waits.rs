@@ -3,11 +3,10 @@
 //! competitors, and the kernel's own account of a quota.
 
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use debox_tests::{ms, program, require_root, skipped, Debox, Measured, Scratch};
+use debox_tests::{ms, program, require_root, skipped, Debox, Group, Limit, Measured, Scratch};
 use serde_json::Value;
 
 /// Competitors of one test would be those of another, too.
@@ -20,7 +19,7 @@ fn alone() -> MutexGuard<'static, ()> {
 /// A program on the first CPU that does nothing but compute, under another name.
 struct Competitor {
     child: Child,
-    _place: Scratch,
+    _place: Option<Scratch>,
 }
 
 impl Competitor {
@@ -35,15 +34,41 @@ impl Competitor {
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).args(["1", "60000"]);
         let child = command.stdout(Stdio::null()).spawn().expect("it starts");
-        let comm = format!("/proc/{}/comm", child.id());
-        let runs = debox_tests::wait_for(std::time::Duration::from_secs(20), || {
-            fs::read_to_string(&comm).is_ok_and(|comm| comm == "competitor\n")
-        });
-        assert!(runs, "the competitor runs");
-        Competitor {
+        let competitor = Competitor {
             child,
-            _place: place,
-        }
+            _place: Some(place),
+        };
+        competitor.await_comm("competitor");
+        competitor
+    }
+
+    /// For 50 ms of each 100: a real-time task that never sleeps would hold up the test itself.
+    fn real_time() -> Competitor {
+        require_root();
+        let script = "import os, time
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+open('/proc/self/comm', 'w').write('real-time')
+while True:
+    end = time.monotonic() + 0.05
+    while time.monotonic() < end: pass
+    time.sleep(0.05)";
+        let child = Command::new("python3").args(["-c", script]).spawn();
+        let competitor = Competitor {
+            child: child.expect("python3"),
+            _place: None,
+        };
+        competitor.await_comm("real-time");
+        competitor
+    }
+
+    /// Until it runs under this name.
+    fn await_comm(&self, name: &str) {
+        let comm = format!("/proc/{}/comm", self.child.id());
+        let runs = debox_tests::wait_for(std::time::Duration::from_secs(20), || {
+            fs::read_to_string(&comm).is_ok_and(|comm| comm.trim_end() == name)
+        });
+        assert!(runs, "{name} runs");
     }
 }
 
@@ -106,21 +131,8 @@ fn a_competitor_is_named() {
 #[test]
 fn a_real_time_task_is_told_as_one() {
     let _alone = alone();
-    // For 50 ms of each 100: a real-time task that never sleeps would hold up the test itself.
-    let script = "import os, time
-os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
-open('/proc/self/comm', 'w').write('real-time')
-while True:
-    end = time.monotonic() + 0.05
-    while time.monotonic() < end: pass
-    time.sleep(0.05)";
-    require_root();
-    let child = Command::new("python3").args(["-c", script]).spawn();
-    let mut child = child.expect("python3");
+    let _competitor = Competitor::real_time();
     let run = Debox::run("one_core").args(["1", "1000"]).report();
-    child.kill().expect("own child");
-    child.wait().expect("own child");
     let is_it = |row: &&Value| row["comm"] == "real-time" && row["is_real_time"] == true;
     let its = sum(waits(&run).iter().filter(is_it));
     assert!(its >= ms(200), "{its} of {:#?}", waits(&run));
@@ -140,82 +152,21 @@ fn it_is_left_out_when_it_is_not_asked_for() {
     assert!(waits(&run).is_empty());
 }
 
-/// A control group with a quota of 20 ms in 100.
-struct Group {
-    path: PathBuf,
-    /// Where the group's controller had to be allowed first.
-    allowed_in: Option<PathBuf>,
-}
-
-impl Group {
-    fn new() -> Result<Group, String> {
-        require_root();
-        let name = format!("debox-quota-{}", std::process::id());
-        let old = Path::new("/sys/fs/cgroup/cpu/cpu.shares");
-        if old.exists() {
-            let path = Path::new("/sys/fs/cgroup/cpu").join(&name);
-            let group = Group::make(path, None)?;
-            let quota = fs::write(group.path.join("cpu.cfs_quota_us"), "20000");
-            return quota.map(|()| group).map_err(|error| error.to_string());
-        }
-        let top = Path::new("/sys/fs/cgroup");
-        let allow = top.join("cgroup.subtree_control");
-        let allowed = fs::read_to_string(&allow).map_err(|error| error.to_string())?;
-        let is_allowed = allowed.split_whitespace().any(|name| name == "cpu");
-        if !is_allowed {
-            fs::write(&allow, "+cpu").map_err(|error| error.to_string())?;
-        }
-        let group = Group::make(top.join(&name), (!is_allowed).then_some(allow))?;
-        let quota = fs::write(group.path.join("cpu.max"), "20000 100000");
-        quota.map(|()| group).map_err(|error| error.to_string())
-    }
-
-    fn make(path: PathBuf, allowed_in: Option<PathBuf>) -> Result<Group, String> {
-        fs::create_dir(&path).map_err(|error| error.to_string())?;
-        Ok(Group { path, allowed_in })
-    }
-
-    /// What the kernel says that it kept the group's threads from the CPU.
-    fn throttled_ns(&self) -> u64 {
-        let stat = fs::read_to_string(self.path.join("cpu.stat")).expect("the group");
-        let value = |name: &str| {
-            let line = stat.lines().find_map(|line| line.strip_prefix(name));
-            line.and_then(|value| value.trim().parse::<u64>().ok())
-        };
-        let usec = value("throttled_usec ").map(|usec| usec * 1000);
-        usec.or(value("throttled_time ")).expect("it is told")
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        let gone = debox_tests::wait_for(std::time::Duration::from_secs(5), || {
-            fs::remove_dir(&self.path).is_ok()
-        });
-        if let (true, Some(allow)) = (gone, &self.allowed_in) {
-            let _ = fs::write(allow, "-cpu");
-        }
-    }
-}
-
 #[test]
 fn a_quota_is_named_and_is_as_long_as_the_kernel_says() {
     let _alone = alone();
     let name = "a_quota_is_named_and_is_as_long_as_the_kernel_says";
-    let group = match Group::new() {
+    let group = match Group::new(Limit::Cpu) {
         Ok(group) => group,
-        Err(error) => return skipped(name, &format!("no control group with a quota: {error}")),
+        Err(error) => return skipped(name, &error),
     };
     // Each try of the harness adds to what the group was kept from.
-    let script = format!(
-        "echo $$ >{}/cgroup.procs; exec \"$0\" 1 1000",
-        group.path.display()
-    );
     let one_core = program("one_core");
     let before = group.throttled_ns();
     let run = Debox::command("/bin/sh")
-        .args(["-c", &script])
+        .args(["-c", &group.enter(), "sh"])
         .args([&one_core])
+        .args(["1", "1000"])
         .report_of_one_run();
     let known = group.throttled_ns() - before;
     let quota: Vec<&Value> = waits(&run)
@@ -225,7 +176,7 @@ fn a_quota_is_named_and_is_as_long_as_the_kernel_says() {
     let told = sum(quota.iter().copied());
     assert!(known > ms(300), "the quota was in force: {known}");
     let row = quota.first().expect("a row");
-    let comm = group.path.file_name().and_then(|name| name.to_str());
+    let comm = group.path().file_name().and_then(|name| name.to_str());
     assert_eq!(row["group"].as_str(), comm, "{row:#}");
     assert_eq!(
         (&row["quota_ns"], &row["period_ns"]),

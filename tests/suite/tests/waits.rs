@@ -218,7 +218,7 @@ fn nanosleep_is_ended_by_its_timer() {
 #[test]
 fn timeouts_are_ended_by_their_timers() {
     for (what, call, label) in [
-        ("epoll", "epoll_wait", "epoll"),
+        ("epoll", "epoll_wait", "timer"),
         ("poll", "poll", "poll"),
         ("select", "select", "select"),
     ] {

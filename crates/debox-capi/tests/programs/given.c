@@ -82,7 +82,6 @@ static void try_inode(int fd)
 
 	REFUSED(fsetxattr(fd, "user.mine", value, sizeof(value), 0));
 	REFUSED(fsetxattr(fd, "trusted.mine", value, sizeof(value), 0));
-	REFUSED(fsetxattr(fd, "security.mine", value, sizeof(value), 0));
 	REFUSED(fsetxattr(fd, "system.posix_acl_access", value, 4, 0));
 	REFUSED(fremovexattr(fd, "user.mine"));
 	REFUSED(fchmod(fd, 0777));
@@ -98,6 +97,25 @@ static void try_inode(int fd)
 	REFUSED(truncate(path, 0));
 }
 
+/* A file of root's in memory that every user may read, and nothing else. */
+static const char *readable;
+
+/* Debian's 6.1 lets every user hang security attributes on any file that is open to him. */
+static int everyone_hangs_attributes(void)
+{
+	int fd = open(readable, O_RDONLY | O_CLOEXEC), result;
+
+	CHECK(fd >= 0, "%s: %s", readable, strerror(errno));
+	result = fsetxattr(fd, "security.mine", "", 1, 0);
+	close(fd);
+	return result == 0;
+}
+
+static void check_everyone(void)
+{
+	CHECK(everyone_hangs_attributes(), "it was refused");
+}
+
 /* The page that all clients have. */
 static void check_page(void)
 {
@@ -110,6 +128,8 @@ static void check_page(void)
 	CHECK((status.st_mode & 07777) == 0444 && status.st_uid == 0, "mode %o of user %u",
 	      status.st_mode, status.st_uid);
 	try_inode(first.page);
+	if (!everyone_hangs_attributes())
+		REFUSED(fsetxattr(first.page, "security.mine", "", 1, 0));
 	REFUSED(ftruncate(first.page, 0));
 	REFUSED(ftruncate(first.page, 2 * PAGE));
 	REFUSED(fallocate(first.page, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, PAGE));
@@ -174,6 +194,7 @@ static void check_slots(void)
 
 	CHECK(given.slots >= 0, "not let in");
 	try_inode(given.slots);
+	REFUSED(fsetxattr(given.slots, "security.mine", "", 1, 0));
 	result = bpf(BPF_OBJ_GET_INFO_BY_FD, &attributes);
 	number = result ? 0 : info.id;
 	CHECK(result || info.max_entries == 8, "%u slots", info.max_entries);
@@ -210,11 +231,13 @@ static void check_slots(void)
 }
 
 static const struct check checks[] = {
+	{"everyone", check_everyone},
 	{"page", check_page},
 	{"slots", check_slots},
 };
 
 int main(int argc, char **argv)
 {
+	readable = argc > 2 ? argv[2] : "";
 	return run_check(checks, sizeof(checks) / sizeof(checks[0]), argc > 1 ? argv[1] : NULL);
 }

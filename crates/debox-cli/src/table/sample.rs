@@ -43,6 +43,7 @@ pub fn empty() -> Report {
         duration_ns: 0,
         exit_status: Some(0),
         headline: None,
+        has_listener: false,
         deadlocks: Vec::new(),
         totals: Totals::default(),
         steal_ns: None,

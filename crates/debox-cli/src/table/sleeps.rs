@@ -28,6 +28,7 @@ pub fn are_for_work(sleep: &Sleep) -> bool {
         open: 0,
         blocked_ns: sleep.blocked_ns,
         is_for_lock: held.fold(0, u64::saturating_add) > sleep.blocked_ns / 2,
+        is_parked: sleep.parked_ns() > sleep.blocked_ns / 2,
     };
     waits.are_for() == For::Work
 }

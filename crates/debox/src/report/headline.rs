@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::{CpuWait, InFlight, Report, Resource, Sleep, Totals};
+use super::{CpuWait, InFlight, Report, Resource, ResourceShare, Sleep, Syscall, Totals};
 use crate::rest::{For, Waits};
 
 /// Where the time went.
@@ -22,6 +22,35 @@ pub struct Headline {
     pub is_served: bool,
     /// The longest first. They add up to `of_ns`.
     pub shares: Vec<Share>,
+    /// The call with most of the time, if no share is most of it.
+    #[serde(default)]
+    pub in_call: Option<InCall>,
+    /// Of a run with many processes that did not live long.
+    #[serde(default)]
+    pub short_lived: Option<ShortLived>,
+}
+
+/// What a call took, in which the time went for several causes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InCall {
+    pub call: String,
+    pub ns: u64,
+    /// The longest first. They add up to `ns`.
+    pub shares: Vec<CallPart>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallPart {
+    /// As in [`Share`].
+    pub cause: String,
+    pub ns: u64,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShortLived {
+    pub processes: u64,
+    /// How long they lived on average.
+    pub mean_ns: u64,
 }
 
 /// A part of the time with one cause.
@@ -33,7 +62,7 @@ pub struct Share {
     pub ns: u64,
     /// Of sleeps; null for others.
     pub class: Option<String>,
-    /// The call with the sleeps, or the one with the most of the kernel's CPU time.
+    /// The call with the sleeps, or most of them; or the one with the most of the kernel's CPU time.
     pub call: Option<String>,
     /// Sleeps; null for others.
     pub count: Option<u64>,
@@ -47,9 +76,16 @@ pub struct Share {
     /// Most of it was for what can be held.
     #[serde(skip)]
     pub is_for_lock: bool,
+    /// Most of it was called where only threads without work call it.
+    #[serde(skip)]
+    pub is_parked: bool,
     /// Of the sleeps, those that had not ended.
     #[serde(skip)]
     pub open: u64,
+    /// Idle waits that brought the thread nothing to do from outside: another thread ended them, through an eventfd,
+    /// or nothing did as long as it was looked at.
+    #[serde(skip)]
+    pub is_within: bool,
 }
 
 /// Threads that take turns live little longer together than the run lasts.
@@ -57,15 +93,39 @@ const SIDE_BY_SIDE: f64 = 1.25;
 /// Something goes on: so much of the run's time is no idle wait.
 const GOES_ON: f64 = 0.5;
 
-/// Who had the CPU for so much of the time in which threads waited for one is named.
+/// Who had the CPU for so much of the time in which threads waited for one is named, and what was waited on
+/// for so much of the time of sleeps.
 const MUST_HAVE: f64 = 0.4;
 const QUOTA: &str = "quota";
+/// A call has most of the time.
+const MOST: f64 = 0.5;
+/// So many processes that live no longer than this are worth a word, if they have that part of the time.
+const MANY: u64 = 20;
+const SHORT_NS: u64 = 50_000_000;
+const SHORT_PART: f64 = 0.3;
 
 /// What the children account for.
 const CHILDREN: [&str; 2] = ["child process", "vfork child"];
 /// What calls do that had not returned and do not sleep.
 const AWAKE: [&str; 2] = ["running", "waiting for a CPU"];
 const TIMER: &str = "timer";
+const IDLE: &str = "idle";
+/// Waits for files of which none was ready, so that a signal ended them, or the process's end; and those for
+/// what threads wake each other with.
+const WITHIN: [&str; 2] = ["epoll", "eventfd"];
+/// Servers wait for requests in these.
+const WAITS_FOR_FILES: [&str; 10] = [
+    "epoll_wait",
+    "epoll_pwait",
+    "epoll_pwait2",
+    "poll",
+    "ppoll",
+    "select",
+    "pselect6",
+    "accept",
+    "accept4",
+    "io_uring_enter",
+];
 /// A server's calls.
 const SERVING: [&str; 3] = ["listen", "accept", "accept4"];
 
@@ -81,10 +141,18 @@ pub struct Account {
     pub sleeps: Vec<Share>,
     /// What is known of the waits for a CPU: no more than `totals` has.
     pub cpu_waits: Vec<CpuWait>,
-    /// The call with the most of the kernel's CPU time.
-    pub busiest: Option<String>,
+    /// One for each call.
+    pub calls: Vec<CallTime>,
+    pub short_lived: Option<ShortLived>,
     /// Whether there is a call that only servers make.
     pub has_server_calls: bool,
+}
+
+/// What all calls of one name took of the kernel's CPU time.
+#[derive(Debug, Clone, Default)]
+pub struct CallTime {
+    pub name: String,
+    pub cpu_ns: u64,
 }
 
 /// Whether the call is one that only servers make.
@@ -106,19 +174,22 @@ impl Headline {
         let mut sleeps = sleeps(report);
         let going_on = report.totals.blocked_ns.saturating_sub(sum(&sleeps));
         add_in_flight(&mut sleeps, report, going_on);
-        let processes: BTreeSet<u32> = report.threads.iter().map(|thread| thread.pid).collect();
+        let lives = lives(report);
         let calls = || report.syscalls.iter().filter(|call| call.name != "(user)");
+        let time = |call: &Syscall| CallTime {
+            name: call.name.clone(),
+            cpu_ns: call.cpu_ns,
+        };
         Headline::of_account(Account {
             duration_ns: report.duration_ns,
             threads: report.threads.len(),
-            processes: processes.len(),
+            processes: lives.len(),
             totals: report.totals.clone(),
             sleeps,
             cpu_waits: report.cpu_waits.clone(),
-            busiest: calls()
-                .max_by_key(|call| call.cpu_ns)
-                .map(|call| call.name.clone()),
-            has_server_calls: calls().any(|call| is_server_call(&call.name)),
+            calls: calls().map(time).collect(),
+            short_lived: short_lived(lives.values(), report.totals.wall_ns),
+            has_server_calls: report.has_listener || calls().any(|call| is_server_call(&call.name)),
         })
     }
 
@@ -134,25 +205,122 @@ impl Headline {
         };
         shares.retain(is_told);
 
-        let waits = |share: &Share| share.waits_for_work(has_several);
-        let all = sum(&shares);
-        let idle_ns = sum(shares.iter().filter(|share| waits(share)));
         let run = account.duration_ns as f64;
-        let are_side_by_side = all as f64 > run * SIDE_BY_SIDE;
-        let is_aside = are_side_by_side && all.saturating_sub(idle_ns) as f64 >= run * GOES_ON;
-        if is_aside {
-            shares.retain(|share| !waits(share));
+        let all = sum(&shares);
+        let mut idle_ns = 0;
+        if all as f64 > run * SIDE_BY_SIDE {
+            // Those of pools first, then those that their own process ends, at last all that wait for events.
+            for are_aside in [Share::is_parked, Share::is_within, Share::waits_for_work] {
+                let aside = |share: &Share| are_aside(share, has_several);
+                let ns = sum(shares.iter().filter(|share| aside(share)));
+                if all.saturating_sub(idle_ns + ns) as f64 >= run * GOES_ON {
+                    shares.retain(|share| !aside(share));
+                    idle_ns += ns;
+                }
+            }
         }
+        let of_ns = sum(&shares);
+        let in_call = in_call(&account.calls, &shares, of_ns);
+        let serving_ns = sum(shares.iter().filter(|share| share.is_for_files()));
+        let mut shares = by_cause(shares);
         shares.sort_by_key(|share| std::cmp::Reverse(share.ns));
         let first = shares.first()?;
-        let is_served = first.class.as_deref() == Some("idle") && first.cause != TIMER;
+        let is_idle = first.class.as_deref() == Some(IDLE);
+        // A runtime's thread that looks after its timers may wait for requests by itself.
+        let may_serve = first.is_parked || serving_ns as f64 >= of_ns as f64 * MUST_HAVE;
+        let is_served = is_idle && may_serve;
+        let is_most = first.ns as f64 >= of_ns as f64 * MOST;
         Some(Headline {
-            of_ns: sum(&shares),
-            idle_ns: if is_aside { idle_ns } else { 0 },
+            of_ns,
+            idle_ns,
             is_served: is_served && account.has_server_calls,
+            in_call: in_call.filter(|_| !is_most),
+            short_lived: account.short_lived,
             shares,
         })
     }
+}
+
+/// How long each process lived: as long as the longest of its threads.
+fn lives(report: &Report) -> BTreeMap<u32, u64> {
+    let mut lives = BTreeMap::new();
+    for thread in &report.threads {
+        let life: &mut u64 = lives.entry(thread.pid).or_default();
+        *life = thread.totals.wall_ns.max(*life);
+    }
+    lives
+}
+
+fn short_lived<'a>(lives: impl Iterator<Item = &'a u64>, all_ns: u64) -> Option<ShortLived> {
+    let short = lives.filter(|life| **life <= SHORT_NS);
+    let (processes, ns) = short.fold((0, 0u64), |(count, sum), life| {
+        (count + 1, sum.saturating_add(*life))
+    });
+    let is_much = processes >= MANY && ns as f64 >= all_ns as f64 * SHORT_PART;
+    is_much.then(|| ShortLived {
+        processes,
+        mean_ns: ns / processes,
+    })
+}
+
+/// The call with most of the time, without what is left out of the shares.
+fn in_call(calls: &[CallTime], shares: &[Share], of_ns: u64) -> Option<InCall> {
+    let in_call = |call: &CallTime| {
+        let sleeps = shares.iter().filter(|share| share.count.is_some());
+        let own = sleeps.filter(|share| share.call.as_deref() == Some(&call.name));
+        let mut parts: Vec<CallPart> = own
+            .map(|share| CallPart {
+                cause: share.cause.clone(),
+                ns: share.ns,
+            })
+            .collect();
+        parts.push(CallPart {
+            cause: "kernel CPU".to_string(),
+            ns: call.cpu_ns,
+        });
+        parts.sort_by_key(|part| std::cmp::Reverse(part.ns));
+        InCall {
+            call: call.name.clone(),
+            ns: parts.iter().fold(0, |sum, part| sum + part.ns),
+            shares: parts,
+        }
+    };
+    let most = calls.iter().map(in_call).max_by_key(|call| call.ns)?;
+    (most.ns as f64 >= of_ns as f64 * MOST).then_some(most)
+}
+
+/// Sleeps with the same label are one share: who waits for a lock does so in several calls.
+fn by_cause(shares: Vec<Share>) -> Vec<Share> {
+    let (mut labels, mut others) = (BTreeMap::<String, Vec<Share>>::new(), Vec::new());
+    for share in shares {
+        match share.class {
+            Some(_) => labels.entry(share.cause.clone()).or_default().push(share),
+            None => others.push(share),
+        }
+    }
+    let sleeps = labels.into_values().filter_map(one_share);
+    sleeps.chain(others).collect()
+}
+
+fn one_share(mut shares: Vec<Share>) -> Option<Share> {
+    shares.sort_by_key(|share| std::cmp::Reverse(share.ns));
+    let all = sum(&shares);
+    let count = shares.iter().filter_map(|share| share.count);
+    let count = count.fold(0, u64::saturating_add);
+    let max_ns = shares.iter().filter_map(|share| share.max_ns).max();
+    let mut one = shares.into_iter().next()?;
+    if (one.ns as f64) < all as f64 * MOST {
+        one.call = None;
+        one.caller = None;
+    }
+    if (one.ns as f64) < all as f64 * MUST_HAVE {
+        one.resource = None;
+        one.owner = None;
+    }
+    one.ns = all;
+    one.count = Some(count);
+    one.max_ns = max_ns;
+    Some(one)
 }
 
 fn sum<'a>(shares: impl IntoIterator<Item = &'a Share>) -> u64 {
@@ -164,12 +332,13 @@ fn sum<'a>(shares: impl IntoIterator<Item = &'a Share>) -> u64 {
 fn others(account: &Account) -> Vec<Share> {
     let totals = &account.totals;
     let slept = sum(&account.sleeps);
+    let busiest = account.calls.iter().max_by_key(|call| call.cpu_ns);
     let plain = |(cause, ns): (&str, u64)| Share {
         cause: cause.to_string(),
         ns,
-        call: (cause == "kernel CPU")
-            .then(|| account.busiest.clone())
-            .flatten(),
+        call: busiest
+            .filter(|_| cause == "kernel CPU")
+            .map(|call| call.name.clone()),
         ..Share::default()
     };
     let waiting = totals.runqueue_ns.saturating_add(totals.preempted_ns);
@@ -249,27 +418,37 @@ fn sleeps(report: &Report) -> Vec<Share> {
         group.or_default().push(sleep);
     }
     let share = |((label, call), sleeps): ((&str, &str), Vec<&Sleep>)| {
+        let within = sleeps
+            .iter()
+            .filter(|sleep| sleep.class == IDLE && label != TIMER);
+        let within = within.flat_map(|sleep| &sleep.resources);
+        let within = within.filter(|share| is_within(&share.resource));
+        let within: Vec<&ResourceShare> = within.collect();
         let total = |of: fn(&Sleep) -> u64| {
             let parts = sleeps.iter().map(|sleep| of(sleep));
             parts.fold(0, u64::saturating_add)
         };
         let resources = sleeps.iter().flat_map(|sleep| &sleep.resources);
+        let resources = resources.filter(|share| within.is_empty() || !is_within(&share.resource));
+        let slept_ns = total(|sleep| sleep.blocked_ns);
+        let within_ns = within
+            .iter()
+            .fold(0u64, |sum, part| sum.saturating_add(part.blocked_ns));
         let owners = sleeps.iter().flat_map(|sleep| &sleep.owners);
         let held = owners.clone().map(|owner| owner.blocked_ns);
         let held = held.fold(0, u64::saturating_add);
-        let is_for_lock = held > total(|sleep| sleep.blocked_ns) / 2;
+        let is_for_lock = held > slept_ns / 2;
         let known = owners.filter(|owner| is_for_lock && owner.comm.is_some());
         let sites = sleeps.iter().flat_map(|sleep| &sleep.call_sites);
-        Share {
+        let parked_ns = total(Sleep::parked_ns);
+        let share = Share {
             cause: label.to_string(),
-            ns: total(|sleep| sleep.blocked_ns),
+            ns: slept_ns,
             class: sleeps.first().map(|sleep| sleep.class.clone()),
             call: Some(call.to_string()),
             count: Some(total(|sleep| sleep.count)),
             max_ns: sleeps.iter().map(|sleep| sleep.max_ns).max(),
-            resource: resources
-                .max_by_key(|share| share.blocked_ns)
-                .map(|share| share.resource.clone()),
+            resource: most_waited_on(resources, slept_ns.saturating_sub(within_ns)),
             owner: known
                 .max_by_key(|owner| owner.blocked_ns)
                 .and_then(|owner| owner.comm.clone()),
@@ -277,16 +456,84 @@ fn sleeps(report: &Report) -> Vec<Share> {
                 .max_by_key(|site| site.blocked_ns)
                 .and_then(|site| site.caller.clone()),
             is_for_lock,
-            open: 0,
-        }
+            is_parked: parked_ns > slept_ns / 2,
+            ..Share::default()
+        };
+        without(share, &within)
     };
-    groups.into_iter().map(share).collect()
+    groups.into_iter().flat_map(share).collect()
+}
+
+fn is_within(resource: &Resource) -> bool {
+    WITHIN.contains(&resource.kind.as_str())
+}
+
+/// The share without these waits, and these.
+fn without(mut share: Share, within: &[&ResourceShare]) -> Vec<Share> {
+    let count = within
+        .iter()
+        .fold(0u64, |sum, part| sum.saturating_add(part.count));
+    let ns = within
+        .iter()
+        .fold(0u64, |sum, part| sum.saturating_add(part.blocked_ns));
+    if count == 0 {
+        return vec![share];
+    }
+    let own = Share {
+        ns: ns.min(share.ns),
+        count: Some(count),
+        resource: None,
+        is_within: true,
+        ..share.clone()
+    };
+    share.ns -= own.ns;
+    share.count = share.count.map(|all| all.saturating_sub(count));
+    share.resource = share.resource.filter(|most| !is_within(most));
+    vec![share, own]
+}
+
+/// Kind of the resource, and its name without what differs between connections to one peer.
+type Peer<'a> = (&'a str, Option<String>);
+
+/// What most of the time was waited on; one of many is not named. Connections to the same peer count as one.
+fn most_waited_on<'a>(
+    resources: impl Iterator<Item = &'a ResourceShare>,
+    slept_ns: u64,
+) -> Option<Resource> {
+    let mut peers: BTreeMap<Peer, (u64, Vec<&Resource>)> = BTreeMap::new();
+    for share in resources {
+        let resource = &share.resource;
+        let peer = resource.name.as_deref().map(without_own_end);
+        let known = peers.entry((&resource.kind, peer)).or_default();
+        known.0 = known.0.saturating_add(share.blocked_ns);
+        known.1.push(resource);
+    }
+    let most = peers.into_iter().max_by_key(|(_, (ns, _))| *ns);
+    let most = most.filter(|(_, (ns, _))| *ns as f64 >= slept_ns as f64 * MUST_HAVE);
+    most.map(
+        |((kind, peer), (_, resources))| match resources.as_slice() {
+            [one] => (*one).clone(),
+            _ => Resource {
+                kind: kind.to_string(),
+                name: peer,
+            },
+        },
+    )
+}
+
+/// `tcp to PEER` of `tcp OWN to PEER`.
+fn without_own_end(name: &str) -> String {
+    let parts = name.split_once(' ').zip(name.rsplit_once(" to "));
+    match parts {
+        Some(((protocol @ ("tcp" | "udp" | "ip"), _), (_, peer))) => {
+            format!("{protocol} to {peer}")
+        }
+        _ => name.to_string(),
+    }
 }
 
 impl Share {
-    /// `has_several`: some process has more than one thread. Else a wait for time is what a process does,
-    /// and no thread that looks after things now and then.
-    fn waits_for_work(&self, has_several: bool) -> bool {
+    fn are_for(&self) -> For {
         let waits = Waits {
             label: &self.cause,
             class: self.class.as_deref().unwrap_or_default(),
@@ -294,8 +541,30 @@ impl Share {
             open: self.open,
             blocked_ns: self.ns,
             is_for_lock: self.is_for_lock,
+            is_parked: self.is_parked,
         };
-        match waits.are_for() {
+        waits.are_for()
+    }
+
+    /// Waits for requests are such waits, with a time limit or without.
+    fn is_for_files(&self) -> bool {
+        let call = self.call.as_deref().unwrap_or_default();
+        self.class.as_deref() == Some(IDLE) && WAITS_FOR_FILES.contains(&call)
+    }
+
+    /// A thread of a pool without work. `has_several`: some process has more than one thread.
+    fn is_parked(&self, has_several: bool) -> bool {
+        has_several && matches!(self.are_for(), For::Work | For::CannotTell)
+    }
+
+    fn is_within(&self, has_several: bool) -> bool {
+        has_several && self.is_within
+    }
+
+    /// The same, or it waits for events. Of a process with one thread, a wait for time is what the process does,
+    /// and no thread that looks after things now and then.
+    fn waits_for_work(&self, has_several: bool) -> bool {
+        match self.are_for() {
             For::Idle => has_several || self.cause != TIMER,
             For::Work | For::CannotTell => has_several,
             For::Other => false,
@@ -312,8 +581,12 @@ fn add_in_flight(shares: &mut Vec<Share>, report: &Report, going_on_ns: u64) {
     let scale = (going_on_ns as f64 / all.max(1.0)).min(1.0);
     for call in calls {
         let ns = (call.for_ns as f64 * scale) as u64;
+        // Nothing has come of it.
+        let is_within = call.class == IDLE && call.for_ns >= report.duration_ns / 10 * 9;
         let is_same = |share: &&mut Share| {
-            share.cause == call.label && share.call.as_deref() == Some(&call.syscall)
+            share.cause == call.label
+                && share.call.as_deref() == Some(&call.syscall)
+                && share.is_within == is_within
         };
         let known = match shares.iter_mut().find(is_same) {
             Some(known) => known,
@@ -322,6 +595,7 @@ fn add_in_flight(shares: &mut Vec<Share>, report: &Report, going_on_ns: u64) {
                     cause: call.label.clone(),
                     class: Some(call.class.clone()),
                     call: Some(call.syscall.clone()),
+                    is_within,
                     ..Share::default()
                 });
                 shares.last_mut().expect("one was added")
@@ -331,6 +605,9 @@ fn add_in_flight(shares: &mut Vec<Share>, report: &Report, going_on_ns: u64) {
         known.open += 1;
         if call.owner.is_some() && ns >= known.ns {
             known.is_for_lock = true;
+        }
+        if known.resource.is_none() && ns as f64 >= (known.ns + ns) as f64 * MUST_HAVE {
+            known.resource = call.resource.clone();
         }
         if ns > known.max_ns.unwrap_or(0) {
             known.max_ns = Some(ns);

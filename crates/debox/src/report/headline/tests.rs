@@ -176,9 +176,23 @@ fn idle_threads_stand_aside_while_others_work() {
     let busy = report(S, &[1, 1, 1, 1, 1, 1, 1, 1, 1, 1], S, pool());
     assert_eq!(causes(&busy), [text("user CPU", S)]);
     assert_eq!(Headline::of(&busy).unwrap().idle_ns, 9 * S);
-    // Without work, that is what there is to say.
+    // Without work, the thread that waits for it is what there is to speak of, and not its pool.
     let idle = report(S, &[1, 1, 1, 1, 1, 1, 1, 1, 1, 1], S / 100, pool());
-    assert_eq!(causes(&idle)[0], text("futex", 8 * S));
+    assert_eq!(causes(&idle)[0], text("epoll", S));
+    assert_eq!(Headline::of(&idle).unwrap().idle_ns, 8 * S);
+    // Nor is it one of its helpers that nothing wakes but its own process.
+    let mut helper = sleep("epoll", "idle", "epoll_pwait", 1, S);
+    helper.resources.push(ResourceShare {
+        resource: Resource {
+            kind: "eventfd".to_string(),
+            name: None,
+        },
+        count: 1,
+        blocked_ns: S,
+    });
+    let ticks = sleep("timer", "idle", "epoll_pwait", 20, S * 9 / 10);
+    let loops = report(S, &[1, 1], S / 100, vec![helper, ticks]);
+    assert_eq!(causes(&loops)[0], text("timer", S * 9 / 10));
 }
 
 #[test]
@@ -277,4 +291,97 @@ fn what_still_sleeps_is_told() {
     stuck.in_flight = vec![call("inode lock", S / 2)];
     let expected = [text("asleep", S * 3 / 2), text("inode lock", S / 2)];
     assert_eq!(causes(&stuck), expected);
+}
+
+fn waited_on(mut sleep: Sleep, name: &str, part: f64) -> Sleep {
+    let blocked_ns = (sleep.blocked_ns as f64 * part) as u64;
+    sleep.resources.push(ResourceShare {
+        resource: Resource {
+            kind: "socket".to_string(),
+            name: Some(name.to_string()),
+        },
+        count: 1,
+        blocked_ns,
+    });
+    sleep
+}
+
+fn resource(sleep: Sleep) -> Option<String> {
+    let headline = Headline::of(&report(S, &[1], 0, vec![sleep])).expect("time was seen");
+    headline.shares[0].resource.clone()?.name
+}
+
+#[test]
+fn all_connections_to_a_peer_are_one() {
+    let receive = || sleep("TCP receive", "network", "recvfrom", 10, S);
+    let one = waited_on(receive(), "tcp 10.0.0.1:4000 to 10.0.0.2:80", 1.0);
+    assert_eq!(
+        resource(one).as_deref(),
+        Some("tcp 10.0.0.1:4000 to 10.0.0.2:80")
+    );
+    let several = (0..4).fold(receive(), |sleep, port| {
+        waited_on(sleep, &format!("tcp 10.0.0.1:{port} to 10.0.0.2:80"), 0.25)
+    });
+    assert_eq!(resource(several).as_deref(), Some("tcp to 10.0.0.2:80"));
+    // One of many peers is not what was waited for.
+    let clients = (0..4).fold(receive(), |sleep, port| {
+        waited_on(sleep, &format!("tcp 10.0.0.1:80 to 10.0.0.{port}:80"), 0.25)
+    });
+    assert_eq!(resource(clients), None);
+}
+
+#[test]
+fn what_one_call_does_for_several_reasons_is_named_by_the_call() {
+    let disk = |label: &str, part: u64| sleep(label, "disk", "fsync", 100, S * part / 100);
+    let mut syncs = report(
+        S,
+        &[1],
+        S / 10,
+        vec![disk("block flush", 25), disk("journal", 30)],
+    );
+    syncs.totals.kernel_cpu_ns = S * 35 / 100;
+    syncs.syscalls = vec![Syscall {
+        name: "fsync".to_string(),
+        cpu_ns: S * 35 / 100,
+        ..Syscall::default()
+    }];
+    let headline = Headline::of(&syncs).unwrap();
+    let call = headline.in_call.expect("most of the time");
+    assert_eq!((&*call.call, call.ns), ("fsync", S * 9 / 10));
+    let parts: Vec<&str> = call.shares.iter().map(|part| &*part.cause).collect();
+    assert_eq!(parts, ["kernel CPU", "journal", "block flush"]);
+    // One cause that is most of the time needs no more.
+    syncs.sleeps[0].blocked_ns = 2 * S;
+    assert_eq!(Headline::of(&syncs).unwrap().in_call, None);
+}
+
+#[test]
+fn waits_for_the_same_in_several_calls_are_one_share() {
+    let lock = |call: &str, part: u64| sleep("mmap lock", "lock", call, 10, S * part / 100);
+    let maps = report(
+        S,
+        &[1],
+        S / 10,
+        vec![lock("mmap", 30), lock("munmap", 31), lock("brk", 29)],
+    );
+    let headline = Headline::of(&maps).unwrap();
+    let first = &headline.shares[0];
+    assert_eq!(
+        (&*first.cause, first.ns, first.count),
+        ("mmap lock", S * 9 / 10, Some(30))
+    );
+    assert_eq!(first.call, None);
+}
+
+#[test]
+fn many_short_lives_are_counted() {
+    let pids: Vec<u32> = (1..=40).collect();
+    let mut storm = report(S, &pids, S, Vec::new());
+    for thread in &mut storm.threads {
+        thread.totals.wall_ns = S / 40;
+    }
+    let short = Headline::of(&storm).unwrap().short_lived.expect("many");
+    assert_eq!((short.processes, short.mean_ns), (40, S / 40));
+    storm.threads.truncate(10);
+    assert_eq!(Headline::of(&storm).unwrap().short_lived, None);
 }
