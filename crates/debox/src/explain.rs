@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::time::Instant;
 
 use crate::callers::{after_switch, is_of_script, is_outermost, is_plumbing, MADE};
 use crate::calls;
@@ -41,6 +42,8 @@ pub(crate) struct Explainer<'a> {
     processes: &'a RefCell<Processes>,
     stacks: &'a RefCell<Stacks>,
     snapshot: &'a Snapshot,
+    /// What was not known before is looked for again.
+    began: Instant,
 }
 
 impl<'a> Explainer<'a> {
@@ -64,6 +67,7 @@ impl<'a> Explainer<'a> {
             processes,
             stacks,
             snapshot,
+            began: Instant::now(),
         }
     }
 
@@ -153,7 +157,8 @@ impl<'a> Explainer<'a> {
 
     /// Code that the process has made at run time, if it has named it.
     fn made_frame(&self, tgid: u32, address: u64, is_return: bool) -> Option<String> {
-        let (function, offset) = self.stacks.borrow().made_function(tgid, address)?;
+        let stacks = self.stacks.borrow();
+        let (function, offset) = stacks.made_function(tgid, address, self.began)?;
         Some(made_frame(&function, offset + u64::from(is_return)))
     }
 

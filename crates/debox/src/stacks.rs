@@ -19,6 +19,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::time::Instant;
 
 use crate::process::{Module, Processes};
 use crate::tables as kernel_tables;
@@ -196,9 +197,15 @@ impl Stacks {
         way as u8
     }
 
-    /// The function that a process says it has made at an address, and how far from its begin that is.
-    pub fn made_function(&self, tgid: u32, address: u64) -> Option<(Rc<str>, u64)> {
-        self.images.made_function(tgid, address)
+    /// The function that a process says it has made at an address, and how far from its begin that is. If it had
+    /// said nothing before that instant, it is looked for again.
+    pub fn made_function(
+        &self,
+        tgid: u32,
+        address: u64,
+        instant: Instant,
+    ) -> Option<(Rc<str>, u64)> {
+        self.images.made_function(tgid, address, instant)
     }
 
     /// The frames of a stack and, unless it was unwound to its end, why not.

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::rc::Rc;
+use std::time::Instant;
 
 use super::perf_map::PerfMaps;
 use super::rule::Rule;
@@ -115,8 +116,14 @@ impl Images {
         is_same.then(|| parent.clone())
     }
 
-    pub fn made_function(&self, tgid: u32, address: u64) -> Option<(Rc<str>, u64)> {
-        self.perf_maps.borrow_mut().find(tgid, address)
+    pub fn made_function(
+        &self,
+        tgid: u32,
+        address: u64,
+        instant: Instant,
+    ) -> Option<(Rc<str>, u64)> {
+        let mut maps = self.perf_maps.borrow_mut();
+        maps.find_as_of(tgid, address, instant)
     }
 
     fn image(&mut self, tgid: u32) -> &mut Image {
@@ -192,7 +199,12 @@ impl Process<'_> {
         let mapping = self.mapping(frame.lookup());
         let is_made = mapping.as_ref().is_none_or(Mapping::is_made);
         if let Some((function, at)) = is_made
-            .then(|| self.images.made_function(self.tgid, frame.lookup()))
+            .then(|| {
+                self.images
+                    .perf_maps
+                    .borrow_mut()
+                    .find(self.tgid, frame.lookup())
+            })
             .flatten()
         {
             let offset = at + u64::from(frame.is_return);

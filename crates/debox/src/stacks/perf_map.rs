@@ -22,7 +22,7 @@ const MAX_BYTES: u64 = 64 << 20;
 const MAX_FUNCTIONS: usize = 1 << 20;
 const MAX_NAME: usize = 512;
 
-/// A file that is not there may come.
+/// A file that was not there may have come: how often that is looked for as stacks come in.
 const AGAIN_AFTER: Duration = Duration::from_millis(500);
 
 /// By process.
@@ -48,9 +48,20 @@ struct PerfMap {
 impl PerfMaps {
     /// The function that a process says is at an address, and how far from its begin that is.
     pub fn find(&mut self, tgid: u32, address: u64) -> Option<(Rc<str>, u64)> {
+        let now = Instant::now();
+        self.find_as_of(tgid, address, now.checked_sub(AGAIN_AFTER).unwrap_or(now))
+    }
+
+    /// The same; a file that was missing before that instant is looked for again.
+    pub fn find_as_of(
+        &mut self,
+        tgid: u32,
+        address: u64,
+        instant: Instant,
+    ) -> Option<(Rc<str>, u64)> {
         let may_open = match self.maps.get(&tgid) {
             None => self.maps.len() < MAX_MAPS,
-            Some(Known::Missing { since }) => since.elapsed() >= AGAIN_AFTER,
+            Some(Known::Missing { since }) => *since < instant,
             Some(Known::Open(_)) => false,
         };
         if may_open {
@@ -149,8 +160,9 @@ fn open_map(tgid: u32) -> Option<File> {
     let process = format!("/proc/{tgid}");
     // Of a process that has ended and was not waited for, there is an owner, and no root.
     let owner = std::fs::metadata(&process).map(|metadata| metadata.uid());
-    if let (Ok(owner), Ok(root)) = (&owner, File::open(format!("{process}/root"))) {
-        let name = PathBuf::from(format!("tmp/perf-{}.map", number_inside(tgid)?));
+    let root = File::open(format!("{process}/root"));
+    if let (Ok(owner), Ok(root), Some(number)) = (&owner, root, number_inside(tgid)) {
+        let name = PathBuf::from(format!("tmp/perf-{number}.map"));
         return believed(open_below(&root, &name)?, *owner);
     }
     // It was perhaps in no container: then the file is where this process sees it.
@@ -252,6 +264,24 @@ mod tests {
         assert_eq!(believed(file(), owner + 1).is_some(), is_root);
         let directory = File::open("/tmp").unwrap();
         assert!(believed(directory, owner).is_none());
+    }
+
+    #[test]
+    fn a_file_that_was_missing_is_looked_for_again() {
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn();
+        let child = child.as_mut().expect("a process");
+        let pid = child.id();
+        let mut maps = PerfMaps::default();
+        let before = name(&mut maps, pid, 0x5010);
+        let path = format!("/tmp/perf-{}.map", number_inside(pid).unwrap());
+        std::fs::write(&path, "5000 100 made::late\n").unwrap();
+        // Not for each stack that comes in, but when names are asked for.
+        let soon = name(&mut maps, pid, 0x5010);
+        let then = maps.find_as_of(pid, 0x5010, Instant::now());
+        std::fs::remove_file(&path).unwrap();
+        child.kill().and_then(|()| child.wait()).unwrap();
+        assert_eq!((before, soon), (None, None));
+        assert_eq!(then, Some(("made::late".into(), 0x10)));
     }
 
     #[test]
