@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # make demo   on a fresh Debian with Rust: install what is needed, build, measure two real programs
 # make test   install what the tests need, pass all of them
-# The rest: build, bench, soak, soak-broker, causes, fuzz, matrix, lint, install, clean.
+# The rest: build, bench, soak, soak-broker, causes, loops, fuzz, matrix, lint, install, clean.
 
 PREFIX ?= /usr/local
 DESTDIR ?=
@@ -16,7 +16,7 @@ C_FILES = $(wildcard probe/*.h probe/*.c include/*.h tests/*/programs/*.c tests/
 # Loading probes needs root.
 AS_ROOT := $(shell [ "$$(id -u)" -eq 0 ] || echo sudo)
 
-.PHONY: all demo test soak soak-broker causes fuzz matrix build bench finding lint install clean
+.PHONY: all demo test soak soak-broker causes loops fuzz matrix build bench finding lint install clean
 
 all: build
 
@@ -59,6 +59,13 @@ causes:
 	scripts/setup build test
 	$(CARGO) build --release --workspace
 	$(AS_ROOT) $(TARGET)/release/debox-causes
+
+# Event loops of six runtimes, half of which block, ten times each under the guard: twenty minutes. As root, on a
+# machine that does nothing else.
+loops:
+	scripts/setup build test
+	$(CARGO) build --release --workspace --all-targets
+	$(AS_ROOT) $(TARGET)/release/debox-loops
 
 # Each fuzz target for half a minute, or for so many seconds: make fuzz SECONDS=600. Some targets
 # alone: make fuzz TARGETS='broker unwinding'

@@ -11,6 +11,7 @@ use std::sync::mpsc::{channel, Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context, Result};
+use debox::runtimes::Runtimes;
 use debox::{Detail, Options, Outcome, Recorder};
 use debox_console::{Allowed, StandardOutput};
 use debox_files::output;
@@ -47,6 +48,7 @@ pub fn guard(arguments: Guard) -> Result<u8> {
     if let Some(pid) = arguments.pid {
         debox::kernel::require_process(pid)?;
     }
+    let runtimes = runtimes(&arguments)?;
     let program = arguments.command.first().map(|name| command::find(name));
     let program = program.transpose()?;
     // Tried first: a result must not be lost because there is nowhere to put it.
@@ -70,6 +72,7 @@ pub fn guard(arguments: Guard) -> Result<u8> {
             threads: arguments.thread.clone(),
             allowed: arguments.allow.clone(),
             max_blocked_ns: arguments.max_blocked_ns(),
+            runtimes,
         }),
         times: Times::now(),
         streams: arguments.stream,
@@ -121,6 +124,19 @@ pub fn guard(arguments: Guard) -> Result<u8> {
         ),
     }
     Ok(if guarded.ok { status as u8 } else { BLOCKED })
+}
+
+fn runtimes(arguments: &Guard) -> Result<Option<Runtimes>> {
+    if arguments.strict {
+        return Ok(None);
+    }
+    let mut runtimes = Runtimes::builtin().clone();
+    for path in &arguments.rules {
+        let name = path.display().to_string();
+        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
+        runtimes.add(&name, &text)?;
+    }
+    Ok(Some(runtimes))
 }
 
 /// The exit status has the result, whether or not this can be written.
@@ -209,7 +225,9 @@ impl Session {
             })?;
             if self.streams {
                 for at in before..self.watch.violations.len() {
-                    let violation = self.times.violation(&self.watch.violations[at]);
+                    let violation = self
+                        .times
+                        .violation(&self.watch, &self.watch.violations[at]);
                     self.print(&serde_json::json!({ "violation": violation }))?;
                 }
             }

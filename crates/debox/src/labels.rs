@@ -3,6 +3,7 @@
 //! The rules are data: the files of `labels/`, whose format is described at the top of
 //! `labels/primitives.toml`. This module only reads them ([`parse`]) and applies them.
 
+pub(crate) mod glob;
 mod parse;
 #[cfg(test)]
 mod tests;
@@ -12,7 +13,8 @@ use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
 
-use parse::{ArgTest, Glob, Rule};
+use glob::{one_of, Glob};
+use parse::{ArgTest, Rule};
 
 /// The rule files, in the order in which their rules are tried.
 ///
@@ -280,12 +282,6 @@ enum Primitives {
 
 impl Rule {
     fn matches(&self, sleep: &Sleep<'_>, primitives: Primitives) -> bool {
-        let one_of = |globs: &[Glob], names: &[&str]| {
-            globs.is_empty()
-                || names
-                    .iter()
-                    .any(|name| globs.iter().any(|glob| glob.matches(name)))
-        };
         let within_all = |glob: &Glob| {
             sleep
                 .outwards()
@@ -310,14 +306,6 @@ impl Rule {
             Primitives::Hidden => !self.site.is_empty() || !self.within.is_empty(),
         }
     }
-}
-
-/// Whether one of the names matches one of the patterns. No patterns ask for nothing.
-fn one_of(globs: &[Glob], names: &[&str]) -> bool {
-    globs.is_empty()
-        || names
-            .iter()
-            .any(|name| globs.iter().any(|glob| glob.matches(name)))
 }
 
 impl ArgTest {

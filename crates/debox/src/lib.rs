@@ -33,6 +33,7 @@ mod recorder;
 pub mod report;
 mod resources;
 pub mod rest;
+pub mod runtimes;
 pub mod session;
 mod signals;
 mod stacks;

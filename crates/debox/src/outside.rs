@@ -23,6 +23,7 @@ use crate::process::Processes;
 use crate::record::{Record, Slot, HISTORY_MAX};
 use crate::report::Report;
 use crate::resources::Resources;
+use crate::runtimes::{Runtimes, Wait};
 use crate::session::{Detail, Events, Tap};
 use crate::stacks::Stacks;
 use crate::symbols::Symbols;
@@ -303,8 +304,27 @@ pub fn predicate(text: &str) {
     }
 }
 
+/// Rules for a runtime's own waits.
+fn runtimes(text: &str) {
+    let mut runtimes = Runtimes::default();
+    if runtimes.add("any.toml", text).is_err() {
+        return;
+    }
+    for frames in [&["futex+0x1 (a.c:1)", "main+0x2"][..], &["a", ""], &[]] {
+        for waker in [None, Some("VM Thread")] {
+            let found = runtimes.find(&Wait {
+                call: "futex",
+                frames,
+                waker,
+            });
+            assert!(found.is_none_or(|rule| rule < runtimes.rules().len()));
+        }
+    }
+}
+
 /// Rules for labels that somebody wrote, and stacks that they are held against.
 pub fn labels(text: &str) {
+    runtimes(text);
     let Ok(labels) = Labels::parse(&[("any.toml", text)]) else {
         return;
     };

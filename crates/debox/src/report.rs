@@ -8,7 +8,7 @@ mod headline;
 
 use serde::{Deserialize, Serialize};
 
-use crate::rest;
+use crate::runtimes::Runtimes;
 
 pub use deadlock::{Deadlock, DeadlockWait};
 pub use headline::{
@@ -303,10 +303,12 @@ pub struct Resource {
 }
 
 impl Sleep {
-    /// In functions that nothing but threads without work call.
+    /// Where a runtime's threads wait for work, and for nothing else.
     pub fn parked_ns(&self) -> u64 {
-        let is_parked =
-            |site: &&SleepCallSite| site.frames.iter().any(|frame| rest::is_parking(frame));
+        let is_parked = |site: &&SleepCallSite| {
+            let frames: Vec<&str> = site.frames.iter().map(String::as_str).collect();
+            Runtimes::builtin().are_parking(&frames)
+        };
         let parked = self.call_sites.iter().filter(is_parked);
         parked.fold(0, |sum, site| sum.saturating_add(site.blocked_ns))
     }

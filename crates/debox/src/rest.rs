@@ -10,13 +10,6 @@ pub const MEAN_MIN_NS: u64 = 10_000_000;
 
 const FUTEX: &str = "futex";
 
-/// Go's threads wait here for goroutines to run, however short; its mutexes are no matter of threads.
-const PARKS: [&str; 1] = ["runtime.futexsleep+"];
-
-/// Whether the frame is of a function in which a runtime's threads wait for work.
-pub fn is_parking(frame: &str) -> bool {
-    PARKS.iter().any(|function| frame.starts_with(function))
-}
 const IDLE: &str = "idle";
 
 /// Waits with one label.
@@ -30,7 +23,7 @@ pub struct Waits<'a> {
     pub blocked_ns: u64,
     /// It was for something that can be held, as far as it shows.
     pub is_for_lock: bool,
-    /// A function called it that nothing but threads without work call (`is_parking`).
+    /// A runtime's threads wait for work there, and for nothing else (`Runtimes::are_parking`).
     pub is_parked: bool,
 }
 
@@ -96,7 +89,7 @@ mod tests {
         };
         assert_eq!(short.are_for(), For::Other);
         let of_go = Waits {
-            is_parked: is_parking("runtime.futexsleep+0x30 (os_linux.go:73)"),
+            is_parked: true,
             ..short
         };
         assert_eq!(of_go.are_for(), For::Work);

@@ -9,7 +9,7 @@ mod measure;
 
 pub use corpus::{Case, CORPUS};
 pub use judge::judge;
-pub use measure::{Headlined, Programs, Way, WAYS};
+pub use measure::{Headlined, Way, WAYS};
 
 /// The sources.
 pub const PROGRAMS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/programs");

@@ -4,7 +4,8 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use debox_causes::{judge, Case, Headlined, Programs, Way, CORPUS, WAYS};
+use debox_causes::{judge, Case, Headlined, Way, CORPUS, WAYS};
+use debox_real::Programs;
 
 /// Measures each program with a planted cause, by `run`, `record` and `attach`, and says whether the headline
 /// named it. Needs root.

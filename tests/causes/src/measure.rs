@@ -3,11 +3,11 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use debox::report::Headline;
-use debox_real::require;
+use debox_real::{done, require, Language, Programs};
 use debox_tests::{debox_binary, require_root, Group, Limit, Scratch};
 use serde::Deserialize;
 use serde_json::Value;
@@ -171,7 +171,8 @@ impl Case {
         let mut words: Vec<OsString> = wrap.into_iter().map(OsString::from).collect();
         let source = Path::new(PROGRAMS).join(self.program);
         match self.language() {
-            language @ ("C" | "Go") => words.push(programs.built(&source, language)?.into()),
+            "C" => words.push(programs.built(&source, Language::C)?.into()),
+            "Go" => words.push(programs.built(&source, Language::Go)?.into()),
             "Python" => words.extend([require("python3").into(), source.into()]),
             "JavaScript" => words.extend([require("node").into(), source.into()]),
             _ => words.extend(["bash".into(), source.into()]),
@@ -185,55 +186,6 @@ impl Case {
     }
 }
 
-/// The compiled programs, in a directory that goes with this.
-#[derive(Debug, Default)]
-pub struct Programs {
-    scratch: Scratch,
-}
-
-impl Programs {
-    /// The program of this source, compiled if it was not.
-    fn built(&self, source: &Path, language: &str) -> Result<PathBuf, String> {
-        let name = source.file_name().expect("a file has a name");
-        let directory = self.scratch.file(&name.to_string_lossy());
-        let program = directory.join(source.file_stem().expect("a file has a name"));
-        if program.exists() {
-            return Ok(program);
-        }
-        fs::create_dir_all(&directory).map_err(|error| error.to_string())?;
-        let mut command = match language {
-            "C" => {
-                let mut command = Command::new("cc");
-                command.args([
-                    "-std=gnu11",
-                    "-D_GNU_SOURCE",
-                    "-O1",
-                    "-g",
-                    "-Wall",
-                    "-Wextra",
-                    "-pthread",
-                ]);
-                command
-            }
-            _ => {
-                let mut command = Command::new(require("go"));
-                command
-                    .arg("build")
-                    .env("GOCACHE", self.scratch.file("cache"));
-                command.envs([
-                    ("CGO_ENABLED", "0"),
-                    ("GOFLAGS", ""),
-                    ("GOTOOLCHAIN", "local"),
-                ]);
-                command
-            }
-        };
-        command.arg("-o").arg(&program).arg(source);
-        done(&mut command)?;
-        Ok(program)
-    }
-}
-
 /// Runs `debox OPTIONS FILE [-- COMMAND]`.
 fn debox(options: &[&str], file: &Path, command: &[OsString]) -> Result<(), String> {
     let mut debox = Command::new(debox_binary());
@@ -241,24 +193,7 @@ fn debox(options: &[&str], file: &Path, command: &[OsString]) -> Result<(), Stri
     if !command.is_empty() {
         debox.arg("--").args(command);
     }
-    done(&mut debox)
-}
-
-fn done(command: &mut Command) -> Result<(), String> {
-    command.stdin(Stdio::null()).stdout(Stdio::null());
-    // cargo's own, in which every program's loader would look first
-    let output = command
-        .env_remove("LD_LIBRARY_PATH")
-        .stderr(Stdio::piped())
-        .output();
-    let output = output.map_err(|error| format!("{command:?}: {error}"))?;
-    match output.status.success() {
-        true => Ok(()),
-        false => {
-            let said = String::from_utf8_lossy(&output.stderr);
-            Err(format!("{command:?}: {}\n{said}", output.status))
-        }
-    }
+    done(debox.stdout(Stdio::null())).map(drop)
 }
 
 fn read(path: &Path) -> Result<Value, String> {

@@ -2,7 +2,8 @@
 //! The headline names each planted cause. Each program is measured in one of the ways, and each way has every
 //! third; `make causes` measures all of them in all ways.
 
-use debox_causes::{judge, Programs, CORPUS, WAYS};
+use debox_causes::{judge, CORPUS, WAYS};
+use debox_real::Programs;
 
 /// Other work on the machine may have its turn once.
 const TRIES: usize = 3;

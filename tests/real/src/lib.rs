@@ -8,6 +8,7 @@
 
 mod account;
 mod install;
+mod programs;
 mod report;
 mod server;
 mod tap;
@@ -15,6 +16,9 @@ mod tap;
 pub use account::Account;
 pub use install::require;
 pub use install::take_turn;
+pub use programs::done;
+pub use programs::Language;
+pub use programs::Programs;
 pub use report::Story;
 pub use server::free_port;
 pub use tap::Measurement;

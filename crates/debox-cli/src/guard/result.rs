@@ -1,13 +1,14 @@
 //! What a guard found: `debox.guard/1`, and the same for test runners.
 
 use anyhow::Result;
-use debox::history::{Call, Sleep};
+use debox::history::Sleep;
+use debox::runtimes::{Phase, Runtimes};
 use debox::Missing;
 use debox_console::printable;
 use quick_junit::{NonSuccessKind, TestCase, TestCaseStatus, TestSuite};
 use serde::Serialize;
 
-use super::watch::Watch;
+use super::watch::{self, Watch};
 use crate::units;
 
 pub const SCHEMA: &str = "debox.guard/1";
@@ -24,6 +25,8 @@ pub struct Guarded {
     pub violations_left_out: u64,
     /// Why it cannot be said that nothing blocked.
     pub doubts: Vec<String>,
+    /// What would make the result better.
+    pub hints: Vec<String>,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -34,6 +37,28 @@ pub struct Thread {
     pub waits: u64,
     pub calls: u64,
     pub longest_blocked_ns: u64,
+    pub runtime_waits: Vec<RuntimeWaits>,
+}
+
+/// Waits of a runtime itself, by one of its rules.
+#[derive(Debug, Clone, Serialize)]
+pub struct RuntimeWaits {
+    pub runtime: String,
+    pub phase: Phase,
+    pub why: String,
+    pub count: u64,
+    pub blocked_ns: u64,
+    pub longest_ns: u64,
+}
+
+/// A rule that allows less.
+#[derive(Debug, Clone, Serialize)]
+pub struct Limit {
+    pub runtime: String,
+    pub phase: Phase,
+    pub why: String,
+    /// In one turn of the loop.
+    pub up_to_ns: u64,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -54,6 +79,8 @@ pub struct Violation {
     pub resource: Option<String>,
     pub owners: Vec<Owner>,
     pub waker: Option<String>,
+    /// The call is the runtime's own, and such calls have taken longer in this turn of the loop than they may.
+    pub limit: Option<Limit>,
     /// The innermost function that is the program's own.
     pub caller: Option<String>,
     /// The program's stack, innermost function first.
@@ -82,7 +109,9 @@ impl Times {
         }
     }
 
-    pub fn violation(&self, call: &Call) -> Violation {
+    pub fn violation(&self, watch: &Watch, violation: &watch::Violation) -> Violation {
+        let call = &violation.call;
+        let limit = violation.rule.map(|index| watch.rule(index));
         let longest = call.sleeps.iter().max_by_key(|sleep| sleep.blocked_ns);
         let text = |of: fn(&Sleep) -> &str| longest.map_or("unknown", of).to_string();
         let mut owners: Vec<Owner> = Vec::new();
@@ -105,6 +134,12 @@ impl Times {
             resource: longest.and_then(resource),
             owners,
             waker: longest.map(waker),
+            limit: limit.map(|rule| Limit {
+                runtime: rule.runtime.clone(),
+                phase: rule.phase,
+                why: rule.why.clone(),
+                up_to_ns: rule.up_to_us.unwrap_or_default().saturating_mul(1000),
+            }),
             caller: call.caller.as_ref().map(|caller| caller.to_string()),
             frames: frames(call.stack.as_deref()),
             kernel_frames: frames(longest.and_then(|sleep| sleep.stack.as_deref())),
@@ -147,6 +182,44 @@ fn frames(folded: Option<&str>) -> Vec<String> {
     frames.map(String::from).collect()
 }
 
+/// The longest first.
+fn runtime_waits(watch: &Watch, looper: &watch::Looper) -> Vec<RuntimeWaits> {
+    let waits = looper.runtime.iter().filter(|(_, waits)| waits.count > 0);
+    let mut waits: Vec<RuntimeWaits> = waits
+        .map(|(index, waits)| {
+            let rule = watch.rule(*index);
+            RuntimeWaits {
+                runtime: rule.runtime.clone(),
+                phase: rule.phase,
+                why: rule.why.clone(),
+                count: waits.count,
+                blocked_ns: waits.blocked_ns,
+                longest_ns: waits.longest_ns,
+            }
+        })
+        .collect();
+    waits.sort_by_key(|waits| std::cmp::Reverse(waits.blocked_ns));
+    waits
+}
+
+/// A runtime is known by the names of its functions.
+fn without_names(watch: &Watch, violations: &[Violation]) -> Option<String> {
+    let are_nameless = |one: &&Violation| {
+        let frames: Vec<&str> = one.frames.iter().map(String::as_str).collect();
+        one.syscall == "futex" && !Runtimes::builtin().have_names(&frames)
+    };
+    let nameless = violations.iter().filter(are_nameless).count();
+    let says = nameless > 0 && !watch.is_strict();
+    says.then(|| {
+        format!(
+            "{} of the calls that blocked waited on a futex in code without function names: by them it shows \
+             whether a runtime's worker waited for work, which is no blocking. A program that is not stripped has \
+             them, and packages of debug symbols do.",
+            units::count(nameless as u64)
+        )
+    })
+}
+
 impl Guarded {
     pub fn of(watch: &Watch, times: &Times, missing: &Missing) -> Guarded {
         let threads: Vec<Thread> = watch
@@ -158,12 +231,13 @@ impl Guarded {
                 waits: looper.waits,
                 calls: looper.calls,
                 longest_blocked_ns: looper.longest_blocked_ns,
+                runtime_waits: runtime_waits(watch, looper),
             })
             .collect();
         let violations: Vec<Violation> = watch
             .violations
             .iter()
-            .map(|call| times.violation(call))
+            .map(|violation| times.violation(watch, violation))
             .collect();
         let mut doubts = Vec::new();
         if threads.is_empty() {
@@ -187,6 +261,7 @@ impl Guarded {
             schema: SCHEMA,
             ok: violations.is_empty() && doubts.is_empty(),
             threads,
+            hints: without_names(watch, &violations).into_iter().collect(),
             violations,
             violations_left_out: watch.left_out,
             doubts,
@@ -267,6 +342,15 @@ impl Violation {
         }
         if let Some(waker) = &self.waker {
             text.push_str(&format!(", woken by {waker}"));
+        }
+        if let Some(limit) = &self.limit {
+            text.push_str(&format!(
+                " ({}, {}: {}; more than {} in one turn of the loop)",
+                limit.runtime,
+                limit.phase,
+                limit.why,
+                units::time(limit.up_to_ns)
+            ));
         }
         printable(&text).into_owned()
     }

@@ -42,6 +42,17 @@ pub fn text(guarded: &Guarded, arguments: &Guard) -> String {
                 calls(n)
             ),
         });
+        for waits in &thread.runtime_waits {
+            text.push_str(&format!(
+                "    {} itself, {}: {} in {}, longest {} ({})\n",
+                printable(&waits.runtime),
+                waits.phase,
+                units::time(waits.blocked_ns),
+                calls(waits.count),
+                units::time(waits.longest_ns),
+                printable(&waits.why)
+            ));
+        }
     }
     for (shown, kind) in kinds(&guarded.violations).into_iter().enumerate() {
         if shown == SHOWN {
@@ -69,7 +80,7 @@ pub fn text(guarded: &Guarded, arguments: &Guard) -> String {
         let left_out = units::count(guarded.violations_left_out);
         text.push_str(&format!("\n{left_out} more are not listed.\n"));
     }
-    for doubt in &guarded.doubts {
+    for doubt in guarded.hints.iter().chain(&guarded.doubts) {
         text.push_str(&format!("\n{}\n", printable(doubt)));
     }
     text

@@ -1,8 +1,9 @@
 //! Which threads are event loops, and which of their calls blocked.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use debox::history::Call;
+use debox::runtimes::{Phase, Rule, Runtimes, Wait};
 
 use crate::options::LoopThread;
 
@@ -30,6 +31,26 @@ pub struct Rules {
     /// Calls that may block, beside the waits for events.
     pub allowed: Vec<String>,
     pub max_blocked_ns: u64,
+    /// What a runtime waits for itself is no violation; `None`: it is.
+    pub runtimes: Option<Runtimes>,
+}
+
+/// Waits of a thread that are its runtime's own.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RuntimeWaits {
+    pub count: u64,
+    pub blocked_ns: u64,
+    pub longest_ns: u64,
+    /// In this turn of the loop.
+    turn_ns: u64,
+}
+
+/// A call that must not have blocked.
+#[derive(Debug, Clone)]
+pub struct Violation {
+    pub call: Call,
+    /// By this rule it is the runtime's, in which it has taken too long in one turn of the loop.
+    pub rule: Option<usize>,
 }
 
 /// A thread that is looked at.
@@ -44,6 +65,8 @@ pub struct Looper {
     pub calls: u64,
     /// Of the calls that must not block: the longest time asleep in one.
     pub longest_blocked_ns: u64,
+    /// By rule.
+    pub runtime: BTreeMap<usize, RuntimeWaits>,
     /// Of epoll or io_uring: the first one on which the thread waited and that is still open. A wait on
     /// another is a loop inside the loop, which keeps the outer one waiting: as `execSync` of Node does.
     own: Option<u64>,
@@ -56,7 +79,9 @@ pub struct Watch {
     threads: BTreeMap<u32, Looper>,
     /// Waits of threads that may turn out to be loops.
     candidates: HashMap<u32, u64>,
-    pub violations: Vec<Call>,
+    /// Processes with a loop.
+    processes: HashSet<u32>,
+    pub violations: Vec<Violation>,
     /// Violations beyond those.
     pub left_out: u64,
 }
@@ -67,6 +92,7 @@ impl Watch {
             rules,
             threads: BTreeMap::new(),
             candidates: HashMap::new(),
+            processes: HashSet::new(),
             violations: Vec::new(),
             left_out: 0,
         }
@@ -75,6 +101,16 @@ impl Watch {
     /// The threads that were looked at.
     pub fn threads(&self) -> impl Iterator<Item = &Looper> {
         self.threads.values()
+    }
+
+    pub fn rule(&self, index: usize) -> &Rule {
+        let runtimes = self.rules.runtimes.as_ref();
+        &runtimes.expect("an index is of a rule").rules()[index]
+    }
+
+    /// Whether calls count that a runtime makes for itself.
+    pub fn is_strict(&self) -> bool {
+        self.rules.runtimes.is_none()
     }
 
     /// Looks at a call; whether it is a violation, which then is the last of `violations`.
@@ -87,10 +123,16 @@ impl Watch {
         // io_uring_enter that does not sleep hands requests in: no wait.
         let is_loop_wait = LOOP_WAITS.contains(&&*call.name)
             && (call.name.starts_with("epoll") || call.budget.blocked_ns > 0);
+        let rule = self.rule_of(&call);
+        let phase = rule.map(|index| self.rule(index).phase);
+        let parks = phase == Some(Phase::Parking);
         let is_known = self.threads.contains_key(&call.tid);
-        if !is_known && !self.begins_loop(&call, is_main_wait || is_loop_wait) {
+        if !is_known && !self.begins_loop(&call, is_main_wait || is_loop_wait, parks) {
             return false;
         }
+        let most_ns = rule.and_then(|index| self.rule(index).up_to_us);
+        let most_ns = most_ns.map_or(u64::MAX, |most| most.saturating_mul(1000));
+        self.processes.insert(call.pid);
         let looper = self.threads.entry(call.tid).or_default();
         if is_loop_wait && looper.own.is_none() {
             looper.own = Some(call.args[0]);
@@ -109,7 +151,10 @@ impl Watch {
             looper.comm = call.comm.to_string();
         }
         looper.calls += u64::from(call.number >= 0);
-        looper.waits += u64::from(is_wait);
+        if is_wait || parks {
+            looper.waits += 1;
+            looper.begin_turn();
+        }
         if is_wait
             // Its descriptor need not be known.
             || (call.in_flight && is_loop_wait)
@@ -123,6 +168,9 @@ impl Watch {
             return false;
         }
         let blocked_ns = call.budget.blocked_ns;
+        if rule.is_some_and(|index| looper.is_within(index, blocked_ns, most_ns)) {
+            return false;
+        }
         looper.longest_blocked_ns = looper.longest_blocked_ns.max(blocked_ns);
         if blocked_ns <= self.rules.max_blocked_ns {
             return false;
@@ -131,18 +179,34 @@ impl Watch {
             self.left_out += 1;
             return false;
         }
-        self.violations.push(call);
+        self.violations.push(Violation { call, rule });
         true
     }
 
-    /// A thread is looked at from its first wait for events on: before, it starts.
-    fn begins_loop(&mut self, call: &Call, is_wait: bool) -> bool {
+    /// The rule by which a call that slept for too long is the runtime's.
+    fn rule_of(&self, call: &Call) -> Option<usize> {
+        let runtimes = self.rules.runtimes.as_ref()?;
+        if call.budget.blocked_ns <= self.rules.max_blocked_ns {
+            return None;
+        }
+        let frames: Vec<&str> = call.stack.as_deref()?.rsplit(';').collect();
+        let longest = call.sleeps.iter().max_by_key(|sleep| sleep.blocked_ns);
+        runtimes.find(&Wait {
+            call: &call.name,
+            frames: &frames,
+            waker: longest.and_then(|sleep| sleep.waker_comm.as_deref()),
+        })
+    }
+
+    /// A thread is looked at from its first wait for events on: before, it starts. In a process with a loop, a
+    /// thread that waits for work as the runtime's workers do is one of several loops that share it.
+    fn begins_loop(&mut self, call: &Call, is_wait: bool, parks: bool) -> bool {
         match &self.rules.threads {
             LoopThread::All => true,
             LoopThread::Main => call.tid == call.pid && is_wait,
             LoopThread::Tid(tid) => call.tid == *tid,
             LoopThread::Named(name) => *call.comm == **name,
-            LoopThread::Auto if !is_wait => false,
+            LoopThread::Auto if !is_wait => parks && self.processes.contains(&call.pid),
             LoopThread::Auto if !MAIN_WAITS.contains(&&*call.name) => true,
             LoopThread::Auto => {
                 let waits = self.candidates.entry(call.tid).or_default();
@@ -153,9 +217,30 @@ impl Watch {
     }
 }
 
+impl Looper {
+    fn begin_turn(&mut self) {
+        for waits in self.runtime.values_mut() {
+            waits.turn_ns = 0;
+        }
+    }
+
+    /// Counts a wait of the runtime's; whether this turn's are within what the rule allows.
+    fn is_within(&mut self, rule: usize, blocked_ns: u64, most_ns: u64) -> bool {
+        let waits = self.runtime.entry(rule).or_default();
+        waits.turn_ns = waits.turn_ns.saturating_add(blocked_ns);
+        if waits.turn_ns > most_ns {
+            return false;
+        }
+        waits.count += 1;
+        waits.blocked_ns = waits.blocked_ns.saturating_add(blocked_ns);
+        waits.longest_ns = waits.longest_ns.max(blocked_ns);
+        true
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use debox::history::Budget;
+    use debox::history::{Budget, Sleep};
 
     use super::*;
 
@@ -181,7 +266,84 @@ mod tests {
             threads,
             allowed: vec!["sendfile".to_string()],
             max_blocked_ns: 200_000,
+            runtimes: Some(Runtimes::builtin().clone()),
         })
+    }
+
+    fn futex(tid: u32, blocked_ns: u64, stack: &str) -> Call {
+        Call {
+            stack: Some(stack.into()),
+            ..call(tid, "futex", blocked_ns)
+        }
+    }
+
+    const PARKS: &str =
+        "runtime.mcall+0x4e;runtime.park_m+0x279;runtime.schedule+0xb1;runtime.findRunnable+0xd9c;\
+         runtime.stopm+0x8c;runtime.notesleep+0x87;runtime.futexsleep+0x30;runtime.futex+0x23";
+    const TAKES_GIL: &str =
+        "main+0x1;select_epoll_poll+0x120;PyEval_RestoreThread+0x1c;take_gil+0x12e";
+
+    #[test]
+    fn a_worker_that_parks_is_a_loop_where_there_is_one() {
+        let mut watch = watch(LoopThread::Auto);
+        assert!(!watch.see(futex(11, 5_000_000, PARKS)));
+        assert_eq!(watch.threads().count(), 0);
+        assert!(!watch.see(call(10, "epoll_wait", 9_000_000)));
+        assert!(!watch.see(futex(11, 5_000_000, PARKS)));
+        assert!(!watch.see(futex(10, 5_000_000, PARKS)));
+        let waits: Vec<u64> = watch.threads().map(|looper| looper.waits).collect();
+        assert_eq!(waits, [2, 1]);
+        assert!(watch.see(call(11, "fsync", 5_000_000)));
+        assert!(watch.see(futex(11, 5_000_000, "main.main+0x1;sync.wait+0x2")));
+        let longest = watch.threads().map(|looper| looper.longest_blocked_ns);
+        assert_eq!(longest.collect::<Vec<u64>>(), [0, 5_000_000]);
+    }
+
+    #[test]
+    fn a_runtimes_waits_have_a_limit_in_each_turn() {
+        let mut watch = watch(LoopThread::Auto);
+        for _ in 0..3 {
+            assert!(!watch.see(call(10, "epoll_wait", 9_000_000)));
+            assert!(!watch.see(futex(10, 600_000, TAKES_GIL)));
+            // Those that are short enough for any call are in no sum.
+            assert!(!watch.see(futex(10, 100_000, TAKES_GIL)));
+        }
+        assert!(watch.see(futex(10, 600_000, TAKES_GIL)));
+        let rule = watch.violations[0].rule.expect("a rule");
+        assert_eq!(watch.rule(rule).runtime, "CPython");
+        let looper = watch.threads().next().unwrap();
+        let waits = looper.runtime[&rule];
+        assert_eq!(
+            (waits.count, waits.blocked_ns, waits.longest_ns),
+            (3, 1_800_000, 600_000)
+        );
+        assert_eq!(looper.longest_blocked_ns, 600_000);
+    }
+
+    #[test]
+    fn who_ends_a_wait_tells_a_safepoint_from_a_lock() {
+        let stack = "0x7f0000001000;libjvm.so+0xf1a3c1;___pthread_cond_wait+0x254";
+        let by = |waker: &str| Call {
+            sleeps: vec![Sleep {
+                blocked_ns: 900_000,
+                waker_comm: Some(waker.into()),
+                ..Sleep::default()
+            }],
+            ..futex(10, 900_000, stack)
+        };
+        let mut watch = watch(LoopThread::Main);
+        assert!(!watch.see(call(10, "epoll_wait", 9_000_000)));
+        assert!(!watch.see(by("VM Thread")));
+        assert!(watch.see(by("pool-1-thread-2")));
+    }
+
+    #[test]
+    fn strictly_there_are_no_runtimes() {
+        let mut watch = watch(LoopThread::Auto);
+        watch.rules.runtimes = None;
+        assert!(!watch.see(call(10, "epoll_wait", 9_000_000)));
+        assert!(watch.see(futex(10, 5_000_000, PARKS)));
+        assert!(!watch.see(futex(11, 5_000_000, PARKS)));
     }
 
     #[test]

@@ -15,6 +15,13 @@ pub struct Guard {
     /// Calls that may block, beside the waits for events
     #[arg(long, value_name = "CALL", value_delimiter = ',')]
     pub allow: Vec<String>,
+    /// Count what a runtime waits for itself, too: idle workers, helpers of a garbage collector, the end of the
+    /// process
+    #[arg(long)]
+    pub strict: bool,
+    /// More rules for what is a runtime's own wait, in the format of runtimes/libc.toml
+    #[arg(long, value_name = "FILE", conflicts_with = "strict")]
+    pub rules: Vec<PathBuf>,
     /// How long a call may sleep
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "200us")]
     pub max_blocked: Duration,

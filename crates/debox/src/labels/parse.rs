@@ -3,44 +3,8 @@
 use anyhow::{anyhow, bail};
 use serde::Deserialize;
 
+use super::glob::Glob;
 use super::{Class, Labels};
-
-/// A pattern for a name: `*` stands for any characters, none included.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
-pub(super) struct Glob(String);
-
-impl Glob {
-    pub(super) fn matches(&self, name: &str) -> bool {
-        let mut parts = self.0.split('*');
-        let first = parts.next().unwrap_or_default();
-        let Some(mut rest) = name.strip_prefix(first) else {
-            return false;
-        };
-        let Some(last) = parts.next_back() else {
-            return rest.is_empty();
-        };
-        // Each part may be taken at its first place: that leaves most for those that follow.
-        for part in parts {
-            match rest.find(part) {
-                Some(place) => rest = &rest[place + part.len()..],
-                None => return false,
-            }
-        }
-        rest.ends_with(last)
-    }
-}
-
-impl TryFrom<String> for Glob {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Glob, String> {
-        if text.is_empty() || text.contains(char::is_whitespace) {
-            return Err(format!("`{text}` is not a pattern for a function name"));
-        }
-        Ok(Glob(text))
-    }
-}
 
 /// A test of one argument word.
 #[derive(Debug, Clone, Deserialize)]

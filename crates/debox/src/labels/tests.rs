@@ -83,8 +83,8 @@ const HIDDEN: &[&str] = &[
 fn real_sleeps_are_explained_without_their_primitives() {
     let hidden = HIDDEN
         .iter()
-        .map(|text| parse::Glob::try_from(text.to_string()).unwrap());
-    let hidden: Vec<parse::Glob> = hidden.collect();
+        .map(|text| glob::Glob::try_from(text.to_string()).unwrap());
+    let hidden: Vec<glob::Glob> = hidden.collect();
     for known in REAL {
         let shown = |name: &&str| !hidden.iter().any(|glob| glob.matches(name));
         let stack: Vec<&str> = known.stack.split_whitespace().filter(shown).collect();
@@ -377,7 +377,7 @@ fn a_file_that_holds_no_rules_is_named() {
 #[test]
 fn stars_stand_for_any_characters() {
     let matches = |pattern: &str, name| {
-        parse::Glob::try_from(pattern.to_string())
+        glob::Glob::try_from(pattern.to_string())
             .unwrap()
             .matches(name)
     };

@@ -117,9 +117,14 @@ proptest! {
     #[test]
     fn any_rules_for_labels_are_taken_or_refused(
         bytes in vec(any::<u8>(), 0..60),
+        of_runtime: bool,
         at in any::<Index>(),
     ) {
-        let mut text = include_str!("../../../../labels/disk.toml").to_string();
+        let text = match of_runtime {
+            true => include_str!("../../../../runtimes/tokio.toml"),
+            false => include_str!("../../../../labels/disk.toml"),
+        };
+        let mut text = text.to_string();
         let mut at = at.index(text.len());
         while !text.is_char_boundary(at) {
             at -= 1;

@@ -1,0 +1,206 @@
+use super::*;
+
+fn of<'a>(rule: &'a Rule, frames: &'a [&'a str]) -> Wait<'a> {
+    Wait {
+        call: rule.example_call.as_deref().unwrap_or("futex"),
+        frames,
+        waker: rule.example_waker.as_deref(),
+    }
+}
+
+#[test]
+fn each_rule_explains_its_example_and_no_earlier_one_does() {
+    let runtimes = Runtimes::builtin();
+    for (index, rule) in runtimes.rules().iter().enumerate() {
+        let frames: Vec<&str> = rule.example.iter().map(String::as_str).collect();
+        assert!(!frames.is_empty(), "{}: {}", rule.runtime, rule.why);
+        let found = runtimes.find(&of(rule, &frames));
+        assert_eq!(found, Some(index), "{}: {}", rule.runtime, rule.why);
+    }
+}
+
+/// What programs themselves wait for, in the same threads.
+#[test]
+fn the_programs_own_waits_are_nobody_elses() {
+    let stacks: &[(&str, &[&str])] = &[
+        (
+            "futex",
+            &[
+                "syscall+0x19 (syscall.S:38)",
+                "std::sys::sync::mutex::futex::Mutex::lock_contended+0x6a (futex.rs:68)",
+                "server::answer+0x6c (main.rs:12)",
+                "tokio::runtime::task::core::Core<T,S>::poll+0x4d (core.rs:365)",
+                "tokio::runtime::scheduler::multi_thread::worker::Context::run_task+0x1c2 (worker.rs:640)",
+                "tokio::runtime::scheduler::multi_thread::worker::Context::run+0x5f9 (worker.rs:590)",
+                "tokio::runtime::blocking::pool::Inner::run+0x4c2 (pool.rs:540)",
+            ],
+        ),
+        (
+            "fsync",
+            &[
+                "syscall.Syscall+0x30 (syscall_linux.go:73)",
+                "os.(*File).Sync+0x4e (file_posix.go:170)",
+                "main.save+0x20 (main.go:12)",
+            ],
+        ),
+        (
+            "clock_nanosleep",
+            &[
+                "__GI___clock_nanosleep+0x3f (clock_nanosleep.c:48)",
+                "usleep+0x3a (usleep.c:31)",
+                "runtime.asmcgocall.abi0+0x7e (asm_amd64.s:924)",
+                "runtime.cgocall+0x4b (cgocall.go:185)",
+                "main.main+0x12 (main.go:9)",
+            ],
+        ),
+        (
+            "futex",
+            &[
+                "__new_sem_wait_slow64+0x97 (sem_waitcommon.c:183)",
+                "PyThread_acquire_lock_timed+0x8d (thread_pthread.h:494)",
+                "acquire_timed (inlined) (_threadmodule.c:98)",
+                "_PyEval_EvalFrameDefault+0x61d0 (ceval.c:4783)",
+            ],
+        ),
+        (
+            "futex",
+            &[
+                "___pthread_cond_wait+0x254 (pthread_cond_wait.c:618)",
+                "uv_cond_wait+0x9",
+                "wait_for_it+0x22 (addon.c:20)",
+                "node::Environment::CleanupHandles()+0x3",
+                "uv__run_check+0x10",
+            ],
+        ),
+        (
+            "futex",
+            &[
+                "___pthread_mutex_lock+0x112 (pthread_mutex_lock.c:93)",
+                "answer+0x12 (server.c:30)",
+                "event_process_active_single_queue+0x5d1 (event.c:1691)",
+                "event_base_loop+0x5d1 (event.c:2040)",
+            ],
+        ),
+    ];
+    let runtimes = Runtimes::builtin();
+    for (call, frames) in stacks {
+        for waker in [None, Some("server"), Some("VM Thread")] {
+            let wait = Wait {
+                call,
+                frames,
+                waker,
+            };
+            let found = runtimes.find(&wait).map(|index| &runtimes.rules()[index]);
+            assert!(found.is_none(), "{frames:#?}: {found:#?}");
+        }
+    }
+}
+
+#[test]
+fn stacks_without_names_have_no_runtime() {
+    let runtimes = Runtimes::builtin();
+    let stacks: [&[&str]; 5] = [
+        &[],
+        &["0x7f0000001000"],
+        &["server+0x1000", "server+0x2000"],
+        &["libc.so.6+0x9a000"],
+        &["(further frames: the stack was lost)"],
+    ];
+    for frames in stacks {
+        assert!(!runtimes.are_parking(frames), "{frames:?}");
+        assert!(!runtimes.have_names(frames), "{frames:?}");
+        let wait = Wait {
+            call: "futex",
+            frames,
+            waker: Some("VM Thread"),
+        };
+        assert_eq!(runtimes.find(&wait), None, "{frames:?}");
+    }
+}
+
+#[test]
+fn names_are_seen() {
+    let runtimes = Runtimes::builtin();
+    assert!(runtimes.have_names(&["syscall+0x19 (syscall.S:38)", "main+0x1"]));
+    assert!(runtimes.have_names(&["server+0x19", "server+0x21", "main+0x1"]));
+}
+
+#[test]
+fn a_frame_is_cut_where_its_name_ends() {
+    for (frame, name) in [
+        ("uv_cond_wait+0x9 (thread.c:883)", "uv_cond_wait"),
+        (
+            "<T as server::Answer>::poll (inlined) (main.rs:1)",
+            "<T as server::Answer>::poll",
+        ),
+        (
+            "(anonymous namespace)::wait+0x1",
+            "(anonymous namespace)::wait",
+        ),
+        ("operator+0x", "operator"),
+        ("+0x12", "+0x12"),
+        ("libjvm.so+0xd0f2bc", "libjvm.so"),
+        (
+            "os.(*File).Sync+0x4e (file_posix.go:170)",
+            "os.(*File).Sync",
+        ),
+        ("0x1234 (process 7 ended before it could be read)", "0x1234"),
+        ("", ""),
+    ] {
+        assert_eq!(function(frame), name);
+    }
+}
+
+#[test]
+fn what_is_wrong_with_a_file_is_said() {
+    let refused = |text: &str| {
+        let error = Runtimes::default().add("own.toml", text).unwrap_err();
+        error.to_string()
+    };
+    for (text, says) in [
+        ("", "own.toml is not a rule file"),
+        ("runtime = ' '", "own.toml: the runtime has no name"),
+        (
+            "runtime = 'x'\n[[rule]]\nphase = 'parking'",
+            "own.toml: rule 1: missing field",
+        ),
+        (
+            "runtime = 'x'\n[[rule]]\nphase = 'parking'\nwhy = 'w'\nexample = []",
+            "give `site` or `within`",
+        ),
+        (
+            "runtime = 'x'\n[[rule]]\nphase = 'sleeping'\nwhy = 'w'",
+            "unknown variant `sleeping`",
+        ),
+        (
+            "runtime = 'x'\n[[rule]]\nphase = 'parking'\nwhy = ''\nsite = ['a']",
+            "it does not say why",
+        ),
+        (
+            "runtime = 'x'\n[[rule]]\nphase = 'parking'\nwhy = 'w'\nsite = ['a b']",
+            "is not a pattern",
+        ),
+        (
+            "runtime = 'x'\n[[rule]]\nphase = 'parking'\nwhy = 'w'\nsite = ['a']\nup_to_us = 0",
+            "up_to_us is 0",
+        ),
+        (
+            "runtime = 'x'\n[[rule]]\nphase = 'parking'\nwhy = 'w'\nsite = ['a']\nup_to = '1ms'",
+            "unknown field `up_to`",
+        ),
+    ] {
+        assert!(refused(text).contains(says), "{text}: {}", refused(text));
+    }
+}
+
+#[test]
+fn own_rules_come_after_the_others() {
+    let mut runtimes = Runtimes::builtin().clone();
+    let before = runtimes.rules().len();
+    let own = "runtime = 'mine'\n[[rule]]\nphase = 'parking'\nwhy = 'idle'\nsite = ['my_pool::*']";
+    runtimes.add("own.toml", own).unwrap();
+    let frames = ["syscall+0x19", "my_pool::wait+0x3 (pool.rs:3)", "main+0x1"];
+    assert!(runtimes.are_parking(&frames));
+    assert_eq!(runtimes.rules().len(), before + 1);
+    assert_eq!(runtimes.rules()[before].runtime, "mine");
+}
