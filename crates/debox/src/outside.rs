@@ -314,8 +314,10 @@ fn runtimes(text: &str) {
         for waker in [None, Some("VM Thread")] {
             let found = runtimes.find(&Wait {
                 call: "futex",
+                label: "futex",
                 frames,
                 waker,
+                waker_is_new: waker.is_some(),
             });
             assert!(found.is_none_or(|rule| rule < runtimes.rules().len()));
         }

@@ -17,7 +17,6 @@ use crate::labels::glob::{any, one_of, Glob};
 
 /// Their rules are tried in this order.
 const BUILTIN: &[(&str, &str)] = &[
-    ("libc.toml", include_str!("../../../runtimes/libc.toml")),
     ("go.toml", include_str!("../../../runtimes/go.toml")),
     ("tokio.toml", include_str!("../../../runtimes/tokio.toml")),
     ("libuv.toml", include_str!("../../../runtimes/libuv.toml")),
@@ -32,6 +31,7 @@ const BUILTIN: &[(&str, &str)] = &[
         include_str!("../../../runtimes/libevent.toml"),
     ),
     ("nginx.toml", include_str!("../../../runtimes/nginx.toml")),
+    ("libc.toml", include_str!("../../../runtimes/libc.toml")),
 ];
 
 /// What a runtime's thread does while it waits. `runtimes/libc.toml` says what each one means.
@@ -69,10 +69,14 @@ impl fmt::Display for Phase {
 #[derive(Debug, Clone, Copy)]
 pub struct Wait<'a> {
     pub call: &'a str,
+    /// Of the longest sleep, as reports have it.
+    pub label: &'a str,
     /// The program's stack, innermost function first, as reports have it.
     pub frames: &'a [&'a str],
     /// The name of the task that ended the longest sleep.
     pub waker: Option<&'a str>,
+    /// That task is a thread that began in this turn of the loop.
+    pub waker_is_new: bool,
 }
 
 /// One rule, as it is written.
@@ -96,7 +100,11 @@ pub struct Rule {
     #[serde(default)]
     calls: Vec<Glob>,
     #[serde(default)]
+    labels: Vec<Glob>,
+    #[serde(default)]
     waker: Vec<Glob>,
+    #[serde(default)]
+    waker_is_new: bool,
     /// A stack that this rule explains, innermost frame first; a test holds the rule to it.
     #[serde(default)]
     #[cfg_attr(not(test), allow(dead_code))]
@@ -174,12 +182,17 @@ impl Runtimes {
         let is_primitive = |name: &&str| any(&self.primitives, &[name]);
         let site = names.iter().position(|name| !is_primitive(name))?;
         let outwards = &names[site..];
+        let frames = wait.frames[site..].iter().zip(outwards);
+        let nameless = frames.take_while(|(frame, name)| is_inlined_without_module(frame, name));
+        let sites = &outwards[..(nameless.count() + 1).min(outwards.len())];
         let matches = |rule: &Rule| {
             one_of(&rule.calls, &[wait.call])
-                && one_of(&rule.site, &outwards[..1])
+                && one_of(&rule.labels, &[wait.label])
+                && one_of(&rule.site, sites)
                 && one_of(&rule.within, outwards)
                 && !any(&rule.without, outwards)
                 && (rule.waker.is_empty() || wait.waker.is_some_and(|by| any(&rule.waker, &[by])))
+                && (!rule.waker_is_new || wait.waker_is_new)
         };
         self.rules.iter().position(matches)
     }
@@ -200,8 +213,10 @@ impl Runtimes {
     pub fn are_parking(&self, frames: &[&str]) -> bool {
         let found = self.find(&Wait {
             call: "futex",
+            label: "futex",
             frames,
             waker: None,
+            waker_is_new: false,
         });
         found.is_some_and(|index| self.rules[index].phase == Phase::Parking)
     }
@@ -220,6 +235,14 @@ impl Rule {
         }
         Ok(())
     }
+}
+
+/// Whether a frame is of a function that was built into another one and has lost the name of its module or class, as
+/// where debug information has lines alone. Then the function that it was built into says whose it is.
+fn is_inlined_without_module(frame: &str, name: &str) -> bool {
+    let own = name.split('<').next().unwrap_or_default();
+    let has_module = own.is_empty() || own.contains("::") || own.contains('.');
+    frame.contains(" (inlined)") && !has_module
 }
 
 /// The function of a frame, without an offset and a place; of code without a name, its file.

@@ -113,10 +113,24 @@ fn at_part<'a>(
         None => part(),
     };
     let lowest = described.offset as u64;
+    let function = demangle(Cow::Borrowed(&described.name));
     At {
-        function: demangle(Cow::Borrowed(&described.name)),
+        function: whole_name(described, symbol, &function).unwrap_or(function),
         offset: offset.map_or(lowest, |offset| offset.min(lowest)),
     }
+}
+
+/// Debug information that has lines alone names a function without its module or class; its symbol has them.
+fn whole_name<'a>(
+    described: &Sym<'_>,
+    symbol: Option<&'a Sym<'_>>,
+    function: &str,
+) -> Option<Cow<'a, str>> {
+    let same = symbol.filter(|symbol| symbol.addr == described.addr)?;
+    let own = function.split('<').next().unwrap_or_default();
+    let is_short = !own.is_empty() && !own.contains("::");
+    let whole = demangle(Cow::Borrowed(&same.name));
+    (is_short && whole.contains("::")).then_some(whole)
 }
 
 impl Symbols {

@@ -8,7 +8,6 @@ import os
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 
@@ -33,10 +32,10 @@ async def ask(port, until):
 
 
 def save():
-    with tempfile.NamedTemporaryFile(dir=DIRECTORY) as file:
-        file.write(b"x" * 4096)
-        file.flush()
-        os.fsync(file.fileno())
+    file = os.open(os.path.join(DIRECTORY, "saved"), os.O_WRONLY | os.O_CREAT)
+    os.write(file, b"x" * 4096)
+    os.fsync(file)
+    os.close(file)
 
 
 def compute():
@@ -70,10 +69,13 @@ class LockedFile:
             "import fcntl, sys, time\n"
             "file = open(sys.argv[1])\n"
             "while True:\n"
-            f"    fcntl.flock(file, fcntl.LOCK_EX); time.sleep({HELD}); fcntl.flock(file, fcntl.LOCK_UN)\n"
+            "    fcntl.flock(file, fcntl.LOCK_EX); print(flush=True)\n"
+            f"    time.sleep({HELD}); fcntl.flock(file, fcntl.LOCK_UN)\n"
             f"    time.sleep({HELD} / 4)\n"
         )
-        self.process = subprocess.Popen([sys.executable, "-c", program, self.file.name])
+        words = [sys.executable, "-c", program, self.file.name]
+        self.process = subprocess.Popen(words, stdout=subprocess.PIPE)
+        self.process.stdout.readline()
 
     def take(self):
         fcntl.flock(self.file, fcntl.LOCK_EX)

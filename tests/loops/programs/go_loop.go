@@ -98,8 +98,11 @@ func slowPipe() func() {
 		}
 	}()
 	return func() {
-		_, err := syscall.Read(ends[0], make([]byte, 4))
-		must(err)
+		// The first takes all that is there.
+		for reads := 0; reads < 2; reads++ {
+			_, err := syscall.Read(ends[0], make([]byte, 4096))
+			must(err)
+		}
 	}
 }
 

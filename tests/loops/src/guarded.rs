@@ -5,16 +5,17 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use debox_real::{require, Language, Programs};
+use debox_real::{done, require, Language, Programs};
 use debox_tests::{debox_binary, require_root, Scratch};
 use serde_json::Value;
 
-use crate::corpus::{Case, Runtime};
+use crate::corpus::{Case, Runtime, CORPUS};
 use crate::nginx::Nginx;
 use crate::PROGRAMS;
 
 /// So long a program does what it does.
 const SECONDS: &str = "0.5";
+const SHORT: &str = "0.1";
 
 /// What the guard said.
 #[derive(Debug)]
@@ -38,7 +39,9 @@ impl Case {
         };
         match &nginx {
             Some(nginx) => guard.args(["--for", "1s", "--"]).args(nginx.command()),
-            None => guard.arg("--").args(self.command(place, programs)?),
+            None => guard
+                .arg("--")
+                .args(self.command(SECONDS, place, programs)?),
         };
         // cargo's own, in which every program's loader would look first
         guard.env_remove("LD_LIBRARY_PATH");
@@ -60,7 +63,12 @@ impl Case {
         })
     }
 
-    fn command(&self, place: &Path, programs: &Programs) -> Result<Vec<OsString>, String> {
+    fn command(
+        &self,
+        seconds: &str,
+        place: &Path,
+        programs: &Programs,
+    ) -> Result<Vec<OsString>, String> {
         let source = |name: &str| Path::new(PROGRAMS).join(name);
         let mut words: Vec<OsString> = match self.runtime {
             Runtime::Asyncio => vec![require("python3").into(), source("asyncio_loop.py").into()],
@@ -73,7 +81,7 @@ impl Case {
             }
             Runtime::Nginx => Vec::new(),
         };
-        words.extend([self.what.into(), SECONDS.into(), place.into()]);
+        words.extend([self.what.into(), seconds.into(), place.into()]);
         Ok(words)
     }
 
@@ -112,6 +120,18 @@ impl Case {
             .then_some(())
             .ok_or_else(|| format!("status {status:?}, {}", sentences()))
     }
+}
+
+/// Runs the programs that do not block without a guard: what is on disk alone before, such as an interpreter, is in
+/// memory then, and is not what a loop waits for.
+pub fn warm(programs: &Programs) -> Result<(), String> {
+    let honest = CORPUS.iter().filter(|case| case.is_honest());
+    for case in honest.filter(|case| case.runtime != Runtime::Nginx) {
+        let scratch = Scratch::new();
+        let words = case.command(SHORT, scratch.path(), programs)?;
+        done(Command::new(&words[0]).args(&words[1..]))?;
+    }
+    Ok(())
 }
 
 /// Cargo puts examples beside what it builds.

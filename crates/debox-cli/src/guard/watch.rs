@@ -25,6 +25,16 @@ const MAIN_WAITS_NEEDED: u64 = 3;
 /// Violations that are kept one by one.
 const MAX_VIOLATIONS: usize = 10_000;
 
+/// Since its first call.
+#[derive(Debug, Clone, Copy)]
+struct Born {
+    at_ns: u64,
+    has_waited: bool,
+}
+
+/// Threads whose begin is known.
+const MAX_THREADS: usize = 1 << 18;
+
 /// What counts.
 pub struct Rules {
     pub threads: LoopThread,
@@ -72,6 +82,8 @@ pub struct Looper {
     own: Option<u64>,
     /// What it does is start-up until it waits on a descriptor again.
     starts_again: bool,
+    /// When its last wait for events ended.
+    turn_ns: u64,
 }
 
 pub struct Watch {
@@ -81,6 +93,8 @@ pub struct Watch {
     candidates: HashMap<u32, u64>,
     /// Processes with a loop.
     processes: HashSet<u32>,
+    /// Threads whose first call was seen.
+    born: HashMap<u32, Born>,
     pub violations: Vec<Violation>,
     /// Violations beyond those.
     pub left_out: u64,
@@ -93,6 +107,7 @@ impl Watch {
             threads: BTreeMap::new(),
             candidates: HashMap::new(),
             processes: HashSet::new(),
+            born: HashMap::new(),
             violations: Vec::new(),
             left_out: 0,
         }
@@ -115,6 +130,7 @@ impl Watch {
 
     /// Looks at a call; whether it is a violation, which then is the last of `violations`.
     pub fn see(&mut self, call: Call) -> bool {
+        self.note_birth(&call);
         // A thread that is ending is no loop any more.
         if call.in_flight && matches!(&*call.name, "exit" | "exit_group") {
             return false;
@@ -153,7 +169,7 @@ impl Watch {
         looper.calls += u64::from(call.number >= 0);
         if is_wait || parks {
             looper.waits += 1;
-            looper.begin_turn();
+            looper.begin_turn(call.start_ns.saturating_add(call.wall_ns));
         }
         if is_wait
             // Its descriptor need not be known.
@@ -193,9 +209,33 @@ impl Watch {
         let longest = call.sleeps.iter().max_by_key(|sleep| sleep.blocked_ns);
         runtimes.find(&Wait {
             call: &call.name,
+            label: longest.map_or("", |sleep| &sleep.label),
             frames: &frames,
             waker: longest.and_then(|sleep| sleep.waker_comm.as_deref()),
+            waker_is_new: self.is_new(call, longest.and_then(|sleep| sleep.waker_tid)),
         })
+    }
+
+    fn note_birth(&mut self, call: &Call) {
+        if call.ordinal == 1 && self.born.len() < MAX_THREADS {
+            let born = Born {
+                at_ns: call.start_ns,
+                has_waited: false,
+            };
+            self.born.insert(call.tid, born);
+        } else if call.budget.blocked_ns > self.rules.max_blocked_ns && &*call.name != "futex" {
+            if let Some(born) = self.born.get_mut(&call.tid) {
+                born.has_waited = true;
+            }
+        }
+    }
+
+    /// Whether a thread began since the loop that made the call waited for events, and has not waited itself, but
+    /// for locks.
+    fn is_new(&self, call: &Call, tid: Option<u32>) -> bool {
+        let turn = self.threads.get(&call.tid).map(|looper| looper.turn_ns);
+        let born = tid.and_then(|tid| self.born.get(&tid));
+        born.is_some_and(|born| !born.has_waited && turn.is_some_and(|turn| born.at_ns >= turn))
     }
 
     /// A thread is looked at from its first wait for events on: before, it starts. In a process with a loop, a
@@ -218,7 +258,8 @@ impl Watch {
 }
 
 impl Looper {
-    fn begin_turn(&mut self) {
+    fn begin_turn(&mut self, now_ns: u64) {
+        self.turn_ns = now_ns;
         for waits in self.runtime.values_mut() {
             waits.turn_ns = 0;
         }
@@ -335,6 +376,35 @@ mod tests {
         assert!(!watch.see(call(10, "epoll_wait", 9_000_000)));
         assert!(!watch.see(by("VM Thread")));
         assert!(watch.see(by("pool-1-thread-2")));
+    }
+
+    #[test]
+    fn a_thread_that_has_just_begun_is_new() {
+        let at = |start_ns: u64, call: Call| Call { start_ns, ..call };
+        let started_by = |waker: u32| Call {
+            sleeps: vec![Sleep {
+                blocked_ns: 900_000,
+                waker_tid: Some(waker),
+                ..Sleep::default()
+            }],
+            ..futex(
+                10,
+                900_000,
+                "main+0x1;_PyEval_EvalFrameDefault+0x8f0;PyThread_acquire_lock_timed+0x16f",
+            )
+        };
+        let mut watch = watch(LoopThread::Auto);
+        assert!(!watch.see(at(50, call(11, "set_robust_list", 0))));
+        assert!(!watch.see(at(100, call(10, "epoll_wait", 9_000_000))));
+        assert!(!watch.see(at(9_000_200, call(12, "set_robust_list", 0))));
+        assert!(!watch.see(at(9_000_150, started_by(12))));
+        assert!(!watch.see(at(9_000_300, call(13, "set_robust_list", 0))));
+        assert!(!watch.see(at(9_000_400, call(13, "clock_nanosleep", 800_000))));
+        assert!(watch.see(at(9_000_350, started_by(13))));
+        assert!(watch.see(at(9_900_200, started_by(11))));
+        // In the next turn it is not new any more.
+        assert!(!watch.see(at(10_000_000, call(10, "epoll_wait", 1_000_000))));
+        assert!(watch.see(at(12_000_000, started_by(12))));
     }
 
     #[test]

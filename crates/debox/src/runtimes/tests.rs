@@ -3,8 +3,10 @@ use super::*;
 fn of<'a>(rule: &'a Rule, frames: &'a [&'a str]) -> Wait<'a> {
     Wait {
         call: rule.example_call.as_deref().unwrap_or("futex"),
+        label: "futex",
         frames,
         waker: rule.example_waker.as_deref(),
+        waker_is_new: rule.waker_is_new,
     }
 }
 
@@ -87,8 +89,10 @@ fn the_programs_own_waits_are_nobody_elses() {
         for waker in [None, Some("server"), Some("VM Thread")] {
             let wait = Wait {
                 call,
+                label: "futex",
                 frames,
                 waker,
+                waker_is_new: false,
             };
             let found = runtimes.find(&wait).map(|index| &runtimes.rules()[index]);
             assert!(found.is_none(), "{frames:#?}: {found:#?}");
@@ -111,8 +115,10 @@ fn stacks_without_names_have_no_runtime() {
         assert!(!runtimes.have_names(frames), "{frames:?}");
         let wait = Wait {
             call: "futex",
+            label: "futex",
             frames,
             waker: Some("VM Thread"),
+            waker_is_new: true,
         };
         assert_eq!(runtimes.find(&wait), None, "{frames:?}");
     }
@@ -148,6 +154,29 @@ fn a_frame_is_cut_where_its_name_ends() {
         ("", ""),
     ] {
         assert_eq!(function(frame), name);
+    }
+}
+
+#[test]
+fn what_was_built_into_a_function_is_that_functions() {
+    let runtimes = Runtimes::builtin();
+    let parks = [
+        "syscall (syscall.S:37)",
+        "<std::sys::sync::condvar::futex::Condvar>::wait_optional_timeout (futex.rs:49)",
+        "wait_timeout<tokio::runtime::blocking::pool::LockedInner> (inlined) (condvar.rs:330)",
+        "run_worker (inlined) (pool.rs:671)",
+        "<tokio::runtime::blocking::pool::Inner>::run (pool.rs:764)",
+    ];
+    assert!(runtimes.are_parking(&parks));
+    // What has its whole name is the site, and so is a function that nothing was built into.
+    let own = [
+        "server::Pool::run_worker (inlined) (pool.rs:671)",
+        "run_worker (pool.rs:671)",
+    ];
+    for own in own {
+        let mut waits = parks;
+        waits[3] = own;
+        assert!(!runtimes.are_parking(&waits), "{own}");
     }
 }
 
