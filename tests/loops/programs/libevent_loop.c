@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* A libevent loop that answers its own requests, and does one more thing: libevent_loop WHAT SECONDS DIRECTORY. */
+/* A libevent loop that answers its own requests, and does one more thing: libevent_loop WHAT
+ * SECONDS DIRECTORY. */
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
 #include <event2/event.h>
