@@ -14,7 +14,7 @@ use anyhow::{bail, Context, Result};
 use debox::runtimes::Runtimes;
 use debox::{Detail, Options, Outcome, Recorder};
 use debox_console::{Allowed, StandardOutput};
-use debox_files::output;
+use debox_files::{output, same};
 
 use crate::command::{self, Command};
 use crate::options::{Guard, GuardFormat};
@@ -53,6 +53,7 @@ pub fn guard(arguments: Guard) -> Result<u8> {
     let program = program.transpose()?;
     // Tried first: a result must not be lost because there is nowhere to put it.
     if let Some(path) = &arguments.output {
+        same::refuse_inputs(path, arguments.rules.iter().map(|rules| rules.as_path()))?;
         output::check(path)?;
     }
     let recorder = Recorder::open(Options {
@@ -133,7 +134,8 @@ fn runtimes(arguments: &Guard) -> Result<Option<Runtimes>> {
     let mut runtimes = Runtimes::builtin().clone();
     for path in &arguments.rules {
         let name = path.display().to_string();
-        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
+        let text = String::from_utf8(debox_files::input::read(path)?)
+            .with_context(|| format!("{name} is not UTF-8"))?;
         runtimes.add(&name, &text)?;
     }
     Ok(Some(runtimes))

@@ -334,7 +334,7 @@ impl File {
     /// is not enough.
     fn put_for_tail(&mut self, end: u64, error: io::Error, shared: &Shared) -> io::Result<()> {
         let tail = tail_of(&self.path);
-        let is_full = error.raw_os_error() == Some(libc::ENOSPC);
+        let is_full = matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT));
         if !is_full || !shared.has_tail.load(Ordering::Acquire) {
             return Err(error);
         }

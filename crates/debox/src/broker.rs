@@ -23,6 +23,7 @@ pub(crate) mod channel;
 pub(crate) mod client;
 mod cpu;
 mod listener;
+mod loading;
 mod log;
 pub(crate) mod owners;
 pub(crate) mod peer;

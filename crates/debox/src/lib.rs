@@ -26,6 +26,7 @@ mod monitor;
 pub mod outside;
 #[cfg(all(test, not(fuzzing)))]
 mod outside;
+mod plain_file;
 pub mod predicate;
 mod process;
 pub mod record;

@@ -42,8 +42,16 @@ pub(crate) fn create(name: &CStr, length: u64, mode: u32) -> io::Result<File> {
 /// that belongs to the open file: its position and flags, and locks (`F_OFD_SETLK`), which are kernel memory
 /// that stays until the last descriptor is closed. What belongs to this one goes with its holders.
 pub(crate) fn open_for_reading(file: BorrowedFd) -> io::Result<File> {
-    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-    OpenOptions::new().read(true).open(path)
+    open_again(file, OpenOptions::new().read(true))
+}
+
+/// The same for who may write.
+pub(crate) fn open_for_writing(file: BorrowedFd) -> io::Result<File> {
+    open_again(file, OpenOptions::new().read(true).write(true))
+}
+
+fn open_again(file: BorrowedFd, how: &OpenOptions) -> io::Result<File> {
+    how.open(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
 /// Adds seals (`F_SEAL_...`), and that there will be no others.

@@ -6,7 +6,7 @@ use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -14,6 +14,7 @@ use procfs::process::{MMPermissions, MMapPath, MemoryMaps};
 use procfs::FromBufRead;
 
 use crate::callers::is_library;
+use crate::plain_file::{self, Links};
 use crate::stacks::tables::Cache;
 use crate::tables::{self, types};
 use crate::unwind;
@@ -401,8 +402,11 @@ impl Processes {
         if self.modules.len() >= MAX_MODULES {
             return None;
         }
-        let inside = PathBuf::from(format!("/proc/{tgid}/root{}", path.display()));
-        let file = open_regular(&inside).or_else(|| open_regular(&path));
+        let roots = [format!("/proc/{tgid}/root"), "/".to_string()];
+        let file = roots.iter().find_map(|root| {
+            let root = plain_file::directory(root.as_ref())?;
+            plain_file::open_below(&root, &path, Links::No)
+        });
         self.keep_module(id, file.map(|file| (path, file)))
     }
 }
@@ -415,25 +419,11 @@ pub(crate) fn parse_maps(text: &[u8]) -> Option<MemoryMaps> {
     MemoryMaps::from_buf_read(text.as_bytes()).ok()
 }
 
-/// What was mapped was a regular file; in its place there may be a pipe by now, or a device, which
-/// would keep whoever opens it.
-fn open_regular(path: &Path) -> Option<File> {
-    let file = File::options()
-        .read(true)
-        .custom_flags(libc::O_NONBLOCK)
-        .open(path)
-        .ok()?;
-    file.metadata().ok()?.is_file().then_some(file)
-}
-
 /// Opens nothing but the very file: another may be at its path by now.
 fn open_if_same(path: &Path, identity: (u64, u64)) -> Option<File> {
-    let is_same = |metadata: &std::fs::Metadata| identity_of_file(metadata) == identity;
-    path.metadata().ok().filter(is_same)?;
-    let file = open_regular(path)?;
-    file.metadata()
-        .is_ok_and(|now| is_same(&now))
-        .then_some(file)
+    let found = plain_file::find(path)?;
+    let is_same = identity_of_file(&found.metadata().ok()?) == identity;
+    is_same.then(|| plain_file::open_found(&found)).flatten()
 }
 
 /// The code that the kernel maps into this process, as a file.
@@ -472,9 +462,8 @@ fn open_mapped(tgid: u32, mapped: &types::mapped_file) -> Option<(PathBuf, File)
     ];
     links.iter().find_map(|link| {
         let path = std::fs::read_link(link).ok()?;
-        let file = File::open(link).ok()?;
-        let identity = identity_of_file(&file.metadata().ok()?);
-        (identity == identity_of(mapped)).then_some((path, file))
+        let file = open_if_same(link.as_ref(), identity_of(mapped))?;
+        Some((path, file))
     })
 }
 

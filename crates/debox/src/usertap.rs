@@ -13,7 +13,7 @@ mod rows;
 
 use std::fs::Permissions;
 use std::io::IoSlice;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,6 +29,8 @@ use nix::sys::socket::{
 use crate::broker::peer::Peer;
 use crate::clock::TapClock;
 use crate::directory::SessionDirectory;
+use crate::kernel::objects;
+use crate::memory_file;
 use crate::session;
 
 pub(crate) use rows::{TapRows, TABLE};
@@ -233,14 +235,45 @@ impl Welcome {
         message.extend(VERSION.to_ne_bytes());
         message.extend(self.slots.to_ne_bytes());
         message.extend(self.secret.to_ne_bytes());
+        let [slots, tids, rows] = self.fds;
+        let (slots, tids) = (own_map(slots), own_map(tids));
+        // SAFETY: the file is the session's, which outlives this thread.
+        let rows_file = unsafe { BorrowedFd::borrow_raw(rows) };
+        let opened = memory_file::open_for_writing(rows_file).ok();
+        let rows = opened.as_ref().map_or(rows, AsRawFd::as_raw_fd);
+        let fds = [slots.as_raw_fd(), tids.as_raw_fd(), rows];
         socket::sendmsg::<()>(
             client.as_raw_fd(),
             &[IoSlice::new(&message)],
-            &[ControlMessage::ScmRights(&self.fds)],
+            &[ControlMessage::ScmRights(&fds)],
             MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT,
             None,
         )?;
         Ok(())
+    }
+}
+
+/// A map for one process. All that belongs to an open file, locks above all, would be shared with the session and
+/// with its other processes, which may be other users', and stay as long as the session.
+enum OwnMap {
+    Opened(OwnedFd),
+    /// Without the privilege to open it again all processes are of one user.
+    Shared(RawFd),
+}
+
+fn own_map(fd: RawFd) -> OwnMap {
+    // SAFETY: the map is the session's, which outlives this thread.
+    let map = unsafe { BorrowedFd::borrow_raw(fd) };
+    let opened = objects::map_id(map).and_then(objects::map_by_id);
+    opened.map_or(OwnMap::Shared(fd), OwnMap::Opened)
+}
+
+impl AsRawFd for OwnMap {
+    fn as_raw_fd(&self) -> RawFd {
+        match self {
+            OwnMap::Opened(map) => map.as_raw_fd(),
+            OwnMap::Shared(fd) => *fd,
+        }
     }
 }
 
@@ -293,6 +326,11 @@ mod tests {
 
     /// How many bytes and descriptors come.
     fn ask(server: &TapServer) -> (usize, usize) {
+        let (bytes, fds) = get(server);
+        (bytes, fds.len())
+    }
+
+    fn get(server: &TapServer) -> (usize, Vec<OwnedFd>) {
         let address = Address::parse(&server.address).expect("an address");
         let client = crate::broker::channel::connect(&address.path, Duration::from_secs(5))
             .expect("it listens");
@@ -300,9 +338,9 @@ mod tests {
         match crate::broker::channel::receive_all(client.as_fd(), 64, none) {
             Ok((bytes, fds, _)) => {
                 assert_eq!(bytes[8..], address.secret.to_ne_bytes());
-                (bytes.len(), fds.len())
+                (bytes.len(), fds)
             }
-            Err(_) => (0, 0),
+            Err(_) => (0, Vec::new()),
         }
     }
 
@@ -310,6 +348,23 @@ mod tests {
     fn who_is_not_monitored_gets_nothing() {
         assert_eq!(ask(&start(|peer| peer.pid == std::process::id())), (16, 3));
         assert_eq!(ask(&start(|_| false)), (0, 0));
+    }
+
+    /// Flags stand here for all that belongs to an open file.
+    #[test]
+    fn each_program_opens_the_rows_for_itself() {
+        let server = start(|_| true);
+        let (first, second) = (get(&server).1, get(&server).1);
+        let flags = |fd: RawFd| {
+            // SAFETY: takes and returns integers.
+            unsafe { libc::fcntl(fd, libc::F_GETFL) }
+        };
+        // SAFETY: as above.
+        unsafe { libc::fcntl(first[2].as_raw_fd(), libc::F_SETFL, libc::O_APPEND) };
+        assert!(flags(first[2].as_raw_fd()) & libc::O_APPEND != 0);
+        for other in [second[2].as_raw_fd(), server.rows.file.as_raw_fd()] {
+            assert_eq!(flags(other) & libc::O_APPEND, 0);
+        }
     }
 
     #[test]

@@ -83,6 +83,11 @@ fn what_is_read_is_not_written() {
             assert!(fs::read(&path).expect("a file") == before, "{arguments:?}");
         }
     }
+    let rules = scratch.file("rules.toml");
+    fs::write(&rules, "").expect("scratch is writable");
+    let rules = rules.to_str().expect("a path");
+    let guarded = debox(["guard", "--rules", rules, "-o", rules, "--", "true"]);
+    refused(&guarded, "is one of the files that are read");
     let html = scratch.file("page");
     let html = html.to_str().expect("a path");
     let twice = debox(["report", name, "--html", html, &format!("--json={html}")]);
@@ -111,6 +116,7 @@ fn what_is_no_regular_file_is_refused_at_once() {
             vec!["export", what, "--format", "ndjson"],
             vec!["repair", what],
             vec!["record", "-o", what, "--", "true"],
+            vec!["guard", "--rules", what, "--", "true"],
         ] {
             println!("{arguments:?}");
             refused(&debox(&arguments), said);

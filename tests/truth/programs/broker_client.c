@@ -23,7 +23,7 @@
 enum request { HELLO, ENABLE, FRAMES, RUN, ENROL, EVENTS, WRAPPER, ALIVE, REPORT, SHAPE };
 enum reply { WELCOME, ENABLED, NAMED, REFUSED, RUNNING, ENROLLED, SEEN, COUNTED, REPORTED };
 
-#define VERSION 7
+#define VERSION 8
 #define CHECKS_MAX 64 /* by which a user stack is known again */
 
 struct packet {

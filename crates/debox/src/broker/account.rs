@@ -24,6 +24,9 @@ const FULL: (u64, u64) = (9, 10);
 /// For connections, symbols and what else the broker itself takes later than at its start.
 const OWN_LATER: u64 = 32 << 20;
 
+/// Wishes of which it is remembered what they took.
+const SEEN_MAX: usize = 256;
+
 pub struct Account {
     limit: u64,
     /// What the limit comes from, for people.
@@ -35,7 +38,8 @@ pub struct Account {
 struct Given {
     all: u64,
     users: HashMap<u32, u64>,
-    /// What sessions took that were loaded, by what they were asked for.
+    /// What sessions took that were loaded, by what they were asked for: the last ones, as clients have a say
+    /// in what is asked for.
     seen: HashMap<String, u64>,
 }
 
@@ -145,7 +149,11 @@ impl Account {
     }
 
     pub fn learn(&self, wish: &str, bytes: u64) {
-        self.given().seen.insert(wish.to_string(), bytes);
+        let mut given = self.given();
+        if given.seen.len() >= SEEN_MAX && !given.seen.contains_key(wish) {
+            given.seen.clear();
+        }
+        given.seen.insert(wish.to_string(), bytes);
     }
 
     /// What is given out, in bytes.
@@ -275,6 +283,17 @@ mod tests {
         assert!(account.take(Some(1), "a run", 400 << 20).is_err());
         drop(held);
         assert!(account.take(Some(1), "a run", 400 << 20).is_ok());
+    }
+
+    #[test]
+    fn wishes_that_are_remembered_are_few() {
+        let account = account();
+        for number in 0..10_000 {
+            account.learn(&format!("slower than {number} ns"), number);
+        }
+        assert!(account.given().seen.len() <= SEEN_MAX);
+        assert_eq!(account.estimate("slower than 9999 ns", 7), 9999);
+        assert_eq!(account.estimate("slower than 1 ns", 7), 7);
     }
 
     #[test]

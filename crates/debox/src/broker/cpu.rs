@@ -28,6 +28,50 @@ struct Left {
     counted: Instant,
 }
 
+impl Left {
+    fn at(&self, share: Share, now: Instant) -> f64 {
+        let elapsed = now.saturating_duration_since(self.counted).as_secs_f64();
+        (self.seconds + elapsed * share.rate).min(share.burst)
+    }
+}
+
+impl Share {
+    /// How long until something is done again, with so many seconds left.
+    fn wait(&self, left: f64) -> Duration {
+        if left >= 0.0 {
+            return Duration::ZERO;
+        }
+        Duration::try_from_secs_f64(-left / self.rate).unwrap_or(Duration::MAX)
+    }
+}
+
+/// What all users together take where no one's own budget stops it: connections that are refused.
+pub struct Pace {
+    share: Share,
+    left: Left,
+}
+
+impl Pace {
+    pub fn new(share: Share, now: Instant) -> Pace {
+        let left = Left {
+            seconds: share.burst,
+            counted: now,
+        };
+        Pace { share, left }
+    }
+
+    pub fn charge(&mut self, spent: Duration, now: Instant) {
+        let seconds = self.left.at(self.share, now) - spent.as_secs_f64();
+        let counted = now;
+        self.left = Left { seconds, counted };
+    }
+
+    /// How long until more is done; zero: at once.
+    pub fn wait(&self, now: Instant) -> Duration {
+        self.share.wait(self.left.at(self.share, now))
+    }
+}
+
 impl Budget {
     pub fn new(share: Share) -> Budget {
         Budget {
@@ -41,11 +85,7 @@ impl Budget {
     }
 
     fn left(&self, left: Option<&Left>, now: Instant) -> f64 {
-        let Some(left) = left else {
-            return self.share.burst;
-        };
-        let elapsed = now.saturating_duration_since(left.counted).as_secs_f64();
-        (left.seconds + elapsed * self.share.rate).min(self.share.burst)
+        left.map_or(self.share.burst, |left| left.at(self.share, now))
     }
 
     /// So much was done for a user.
@@ -58,11 +98,7 @@ impl Budget {
 
     /// How long until something is done for a user again; zero: at once.
     pub fn wait(&self, user: u32, now: Instant) -> Duration {
-        let left = self.left(self.users().get(&user), now);
-        if left >= 0.0 {
-            return Duration::ZERO;
-        }
-        Duration::try_from_secs_f64(-left / self.share.rate).unwrap_or(Duration::MAX)
+        self.share.wait(self.left(self.users().get(&user), now))
     }
 
     /// Forgets users whose share has filled up again.
@@ -141,6 +177,22 @@ mod tests {
         assert!(
             Budget::refusal(wait).contains("in 5 s") || Budget::refusal(wait).contains("in 6 s")
         );
+    }
+
+    #[test]
+    fn a_pace_is_kept_to_whoever_comes() {
+        let start = Instant::now();
+        let share = Share {
+            rate: 0.1,
+            burst: 0.02,
+        };
+        let mut pace = Pace::new(share, start);
+        pace.charge(Duration::from_millis(20), start);
+        assert_eq!(pace.wait(start), Duration::ZERO);
+        pace.charge(Duration::from_millis(5), start);
+        let wait = pace.wait(start).as_secs_f64();
+        assert!((0.049..0.051).contains(&wait), "{wait}");
+        assert_eq!(pace.wait(start + Duration::from_millis(51)), Duration::ZERO);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::session::{Detail, Options, Tap};
 use crate::symbols::Frame;
 
 /// Changes with any change of the messages; `broker_client.c` and `brokered.c` of the tests know it, too.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 
 /// No request is longer; a longer packet is refused unread.
 pub const REQUEST_MAX: usize = 1024;

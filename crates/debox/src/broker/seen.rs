@@ -33,6 +33,7 @@ macro_rules! fields_of {
         }
     };
 }
+pub(super) use fields_of;
 
 fields_of! {
     /// A thread's life without what the probes need for themselves.

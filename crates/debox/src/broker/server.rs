@@ -22,8 +22,9 @@ use nix::sys::socket::{self, sockopt, MsgFlags, SockFlag};
 
 use super::account::{self, Account};
 use super::channel;
-use super::cpu::{self, Budget};
+use super::cpu::{self, Budget, Pace};
 use super::listener::{listen, raise_descriptor_limit, refuse, reply_to};
+use super::loading::{Loadings, Order};
 use super::log::Log;
 use super::owners::Owners;
 use super::peer::Peer;
@@ -54,8 +55,18 @@ const TICK: Duration = Duration::from_secs(1);
 const ACCEPT_AT_ONCE: usize = 64;
 /// Requests of one user, before all others have had their turn.
 const REQUESTS_AT_ONCE: usize = 8;
-/// Probes other than the usual ones are unloaded when no client has used them for so long.
+/// Probes are unloaded when no client has used them for so long; the usual ones, which are soon asked for
+/// again, later.
 const UNUSED: Duration = Duration::from_secs(30);
+const USUAL_UNUSED: Duration = Duration::from_secs(600);
+/// Connections are refused in so much CPU time at once, and then at the pace of one user's share: a flood is
+/// let wait.
+const REFUSALS_AT_ONCE: Duration = Duration::from_millis(20);
+const USUAL: Kind = Kind {
+    tap: Tap::Kernel,
+    sleeps: true,
+    irq: false,
+};
 /// Remembered stacks are thrown away at most this often.
 const FORGET: Duration = Duration::from_secs(10);
 
@@ -71,8 +82,9 @@ pub struct Broker {
     budget: Arc<Budget>,
     owners: Owners,
     log: Arc<Log>,
-    /// The first one is for the usual wish, and stays.
     sessions: Vec<Shared>,
+    loadings: Loadings,
+    refusals: Pace,
     connections: BTreeMap<u64, Connection>,
     next_connection: u64,
     held: Vec<Held>,
@@ -112,6 +124,8 @@ enum Stage {
     Greeting,
     /// The number that it was sent.
     Asked(u64),
+    /// The probes for it are being loaded.
+    Waits(Wish),
     Client {
         kind: Kind,
         client: u32,
@@ -138,16 +152,11 @@ impl Broker {
             threads_per_client: options.limits.threads_per_client.min(CLIENT_THREADS),
             ..options.limits
         };
-        let usual = Kind {
-            tap: Tap::Kernel,
-            sleeps: true,
-            irq: false,
-        };
         let symbols = Symbols::default();
         symbols.kernel(0); // reads the kernel's symbols now, not when somebody waits
         let account = Account::new(limits.memory);
         let before = cpu::of_thread();
-        let sessions = vec![Shared::open(usual, &limits, &account, None)?];
+        let sessions = vec![Shared::open(USUAL, &limits, &account, None)?];
         let to_load = cpu::of_thread().saturating_sub(before);
         let at_once = Limits::CPU_AT_ONCE.max(to_load * Limits::CPU_LOADS);
         let share = cpu::Share {
@@ -155,6 +164,10 @@ impl Broker {
             burst: at_once.as_secs_f64(),
         };
         let now = Instant::now();
+        let refusals = cpu::Share {
+            burst: REFUSALS_AT_ONCE.as_secs_f64(),
+            ..share
+        };
         Ok(Broker {
             presence: Presence::begin()?,
             listener: listen(&options.socket)?,
@@ -166,6 +179,8 @@ impl Broker {
             owners: Owners::of(&options.subordinates),
             log: Arc::new(Log::of_standard_error()),
             sessions,
+            loadings: Loadings::default(),
+            refusals: Pace::new(refusals, now),
             connections: BTreeMap::new(),
             next_connection: 0,
             held: Vec::new(),
@@ -185,6 +200,7 @@ impl Broker {
             for number in in_turns(&ready, REQUESTS_AT_ONCE) {
                 self.listen_to(number);
             }
+            self.finish_loading();
             if is_called {
                 self.take_in();
             }
@@ -200,12 +216,20 @@ impl Broker {
     /// ones have something, with the users for whom they count.
     fn wait(&self, limit: Duration) -> Result<(bool, Vec<(u64, u32)>)> {
         let interest = PollFlags::POLLIN;
-        let mut polled = vec![PollFd::new(self.listener.as_fd(), PollFlags::POLLIN)];
+        // Who is in is served while a flood of connections waits.
+        let pause = self.refusals.wait(Instant::now());
+        let (limit, door) = match pause.is_zero() {
+            true => (limit, interest),
+            false => (limit.min(pause), PollFlags::empty()),
+        };
+        let mut polled = vec![PollFd::new(self.listener.as_fd(), door)];
         polled.extend(
             self.connections
                 .values()
                 .map(|connection| PollFd::new(connection.socket.as_fd(), interest)),
         );
+        let ends = self.loadings.ends();
+        polled.extend(ends.map(|end| PollFd::new(end, interest)));
         let limit = u16::try_from(limit.as_millis() + 1).unwrap_or(u16::MAX);
         match poll(&mut polled, PollTimeout::from(limit)) {
             Ok(_) => {}
@@ -225,12 +249,16 @@ impl Broker {
 
     fn take_in(&mut self) {
         for _ in 0..ACCEPT_AT_ONCE {
+            if !self.refusals.wait(Instant::now()).is_zero() {
+                return;
+            }
             let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
             match socket::accept4(self.listener.as_raw_fd(), flags) {
                 // SAFETY: accept returned a new descriptor that nobody else owns.
-                Ok(fd) => self.welcome(unsafe { OwnedFd::from_raw_fd(fd) }),
+                Ok(fd) => self.meet(unsafe { OwnedFd::from_raw_fd(fd) }),
                 Err(Errno::EMFILE | Errno::ENFILE) => {
                     // Left in the queue, it would wake the loop again and again.
+                    let before = cpu::of_thread();
                     self.spare = None;
                     if let Ok(fd) = socket::accept4(self.listener.as_raw_fd(), flags) {
                         // SAFETY: as above.
@@ -240,6 +268,8 @@ impl Broker {
                         );
                     }
                     self.spare = File::open("/dev/null").ok();
+                    let spent = cpu::of_thread().saturating_sub(before);
+                    self.refusals.charge(spent, Instant::now());
                 }
                 Err(Errno::EINTR | Errno::ECONNABORTED) => {}
                 Err(_) => return,
@@ -247,22 +277,41 @@ impl Broker {
         }
     }
 
-    fn welcome(&mut self, socket: OwnedFd) {
-        let Ok(peer) = Peer::of(socket.as_fd()) else {
-            return; // it has gone
+    /// Takes in a connection at its user's expense, and those that do not stay at everybody's, too.
+    fn meet(&mut self, socket: OwnedFd) {
+        let before = cpu::of_thread();
+        let (owner, stays) = match Peer::of(socket.as_fd()) {
+            Ok(peer) => {
+                let owner = self.owners.owner(peer.uid);
+                (Some(owner), self.welcome(socket, peer, owner))
+            }
+            Err(_) => (None, false), // it has gone
         };
+        let (spent, now) = (cpu::of_thread().saturating_sub(before), Instant::now());
+        if let Some(owner) = owner {
+            self.budget.charge(owner, spent, now);
+        }
+        if !stays {
+            self.refusals.charge(spent, now);
+        }
+    }
+
+    /// Whether it may stay.
+    fn welcome(&mut self, socket: OwnedFd, peer: Peer, owner: u32) -> bool {
         let now = Instant::now();
-        let owner = self.owners.owner(peer.uid);
         if let Err(refusal) = self.quota.connect(owner, now) {
-            return self.refuse(&socket, &peer, refusal);
+            self.refuse(&socket, &peer, refusal);
+            return false;
         }
         let wait = self.budget.wait(owner, now);
         if !wait.is_zero() {
             self.refuse(&socket, &peer, &Budget::refusal(wait));
-            return self.quota.disconnect(owner);
+            self.quota.disconnect(owner);
+            return false;
         }
         if socket::setsockopt(&socket, sockopt::PassCred, &true).is_err() {
-            return self.quota.disconnect(owner);
+            self.quota.disconnect(owner);
+            return false;
         }
         let connection = Connection {
             socket,
@@ -273,6 +322,7 @@ impl Broker {
         };
         self.connections.insert(self.next_connection, connection);
         self.next_connection += 1;
+        true
     }
 
     fn refuse(&self, socket: &OwnedFd, peer: &Peer, why: &str) {
@@ -308,6 +358,10 @@ impl Broker {
             }
             Err(_) => Next::Over,
         };
+        self.go_on(number, connection, next);
+    }
+
+    fn go_on(&mut self, number: u64, connection: Connection, next: Next) {
         match next {
             Next::Stay(stage) => {
                 let connection = Connection {
@@ -352,14 +406,8 @@ impl Broker {
             }
             (Stage::Asked(_), Request::Run { wish, .. }) => Next::Run(wish),
             (Stage::Asked(_), Request::Enable { wish, .. }) => {
-                match self.enable(connection, wish) {
-                    Ok(next) => next,
-                    Err(error) => {
-                        let why = format!("{error:#}");
-                        self.refuse(&connection.socket, &connection.peer, &why);
-                        Next::Over
-                    }
-                }
+                let next = self.enable(connection, wish);
+                self.or_refused(connection, next)
             }
             (Stage::Greeting, Request::Frames { stack }) => {
                 let frames = self.frames(stack);
@@ -374,13 +422,17 @@ impl Broker {
         }
     }
 
+    fn or_refused(&self, connection: &Connection, next: Result<Next>) -> Next {
+        next.unwrap_or_else(|error| {
+            let why = format!("{error:#}");
+            self.refuse(&connection.socket, &connection.peer, &why);
+            Next::Over
+        })
+    }
+
     fn enable(&mut self, connection: &Connection, wish: Wish) -> Result<Next> {
         let (peer, owner) = (&connection.peer, connection.owner);
-        let kind = Kind {
-            tap: wish.tap(),
-            sleeps: wish.sleeps,
-            irq: wish.irq && !wish.user_tap,
-        };
+        let kind = Kind::of(&wish);
         let now = Instant::now();
         let mut slots = self.quota.take(owner, wish.max_threads, now);
         if slots.is_err() {
@@ -395,10 +447,14 @@ impl Broker {
             .account
             .take(Some(owner), "its slots", slots_memory(slots));
         let memory = memory.map_err(|refusal| anyhow!(refusal));
-        let admitted = memory.and_then(|memory| {
-            let admitted = self.session(kind, owner)?.admit(peer, slots)?;
-            Ok((admitted, memory))
-        });
+        let Some(session) = self.sessions.iter_mut().find(|shared| shared.kind == kind) else {
+            self.quota.give_back(owner, slots);
+            memory?;
+            let is_again = false;
+            self.load(kind, owner, is_again)?;
+            return Ok(Next::Stay(Stage::Waits(wish)));
+        };
+        let admitted = memory.and_then(|memory| Ok((session.admit(peer, slots)?, memory)));
         let (admitted, memory) = match admitted {
             Ok(admitted) => admitted,
             Err(error) => {
@@ -429,31 +485,75 @@ impl Broker {
         Ok(Next::Stay(stage))
     }
 
-    /// The session for such wishes. There are few kinds, and each is loaded once.
-    fn session(&mut self, kind: Kind, owner: u32) -> Result<&mut Shared> {
-        let known = self.sessions.iter().position(|shared| shared.kind == kind);
-        let at = match known {
-            Some(at) => at,
-            None => {
-                let limits = self.quota.limits;
-                let mut opened = Shared::open(kind, &limits, &self.account, Some(owner));
-                if opened.is_err() && self.unload(Duration::ZERO) {
-                    opened = Shared::open(kind, &limits, &self.account, Some(owner));
-                }
-                self.sessions.push(opened?);
-                self.sessions.len() - 1
-            }
+    /// Loads the probes for such wishes, unless somebody is at it. There are few kinds, and each is loaded once.
+    fn load(&mut self, kind: Kind, owner: u32, is_again: bool) -> Result<()> {
+        if self.loadings.has(kind) {
+            return Ok(());
+        }
+        let order = Order {
+            kind,
+            owner,
+            memory_of: (kind != USUAL).then_some(owner),
+            is_again,
         };
-        Ok(&mut self.sessions[at])
+        let limits = self.quota.limits;
+        self.loadings
+            .begin(order, limits, &self.account, &self.budget)
     }
 
-    /// Unloads the probes that no client has used for so long, except the usual ones; whether there were
-    /// any.
+    /// Admits those who waited for probes that are there now.
+    fn finish_loading(&mut self) {
+        for (order, opened) in self.loadings.take_ended() {
+            let is_left = |why: anyhow::Error, broker: &mut Broker| {
+                let has_room = !order.is_again && broker.unload(Duration::ZERO);
+                let again = has_room.then(|| broker.load(order.kind, order.owner, true));
+                match again {
+                    Some(begun) => begun.err(),
+                    None => Some(why),
+                }
+            };
+            let refused = match opened {
+                Ok(session) => {
+                    self.sessions.push(session);
+                    None
+                }
+                Err(why) => match is_left(why, self) {
+                    None => continue, // once more
+                    refused => refused,
+                },
+            };
+            let waits = |connection: &Connection| match connection.stage {
+                Stage::Waits(wish) if Kind::of(&wish) == order.kind => Some(wish),
+                _ => None,
+            };
+            let waiting: Vec<(u64, Wish)> = self
+                .connections
+                .iter()
+                .filter_map(|(number, connection)| Some((*number, waits(connection)?)))
+                .collect();
+            for (number, wish) in waiting {
+                let Some(connection) = self.connections.remove(&number) else {
+                    continue;
+                };
+                let (owner, before) = (connection.owner, cpu::of_thread());
+                let next = match &refused {
+                    None => self.enable(&connection, wish),
+                    Some(why) => Err(anyhow!("{why:#}")),
+                };
+                let next = self.or_refused(&connection, next);
+                self.go_on(number, connection, next);
+                let spent = cpu::of_thread().saturating_sub(before);
+                self.budget.charge(owner, spent, Instant::now());
+            }
+        }
+    }
+
+    /// Unloads the probes that no client has used for so long, the usual ones after some time more; whether
+    /// there were any.
     fn unload(&mut self, unused: Duration) -> bool {
         let before = self.sessions.len();
-        let mut is_usual = true;
         self.sessions
-            .retain(|shared| std::mem::take(&mut is_usual) || !shared.is_idle_for(unused));
+            .retain(|shared| !shared.is_idle_for(unload_after(shared.kind, unused)));
         self.sessions.len() < before
     }
 
@@ -569,7 +669,7 @@ impl Broker {
         self.log.settle(now);
         self.owners.refresh();
         let is_late = |connection: &Connection| {
-            !matches!(connection.stage, Stage::Client { .. })
+            !matches!(connection.stage, Stage::Client { .. } | Stage::Waits(_))
                 && now.saturating_duration_since(connection.since) > PATIENCE
         };
         let late: Vec<u64> = self
@@ -621,6 +721,13 @@ impl Drop for Broker {
             let _ = socket::shutdown(run.socket.as_raw_fd(), socket::Shutdown::Both);
         }
         self.end_runs(|_| true);
+    }
+}
+
+fn unload_after(kind: Kind, unused: Duration) -> Duration {
+    match kind {
+        USUAL => USUAL_UNUSED,
+        _ => unused,
     }
 }
 

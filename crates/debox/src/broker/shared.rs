@@ -15,6 +15,7 @@ use libbpf_rs::{libbpf_sys, MapCore, MapFlags, MapHandle, MapType};
 
 use super::account::{kernel_memory, Account, Share};
 use super::peer::Peer;
+use super::protocol::Wish;
 use super::quota::Limits;
 use crate::kernel::objects::{self, walk_tasks};
 use crate::record::Slot;
@@ -39,6 +40,16 @@ pub struct Kind {
     pub tap: Tap,
     pub sleeps: bool,
     pub irq: bool,
+}
+
+impl Kind {
+    pub fn of(wish: &Wish) -> Kind {
+        Kind {
+            tap: wish.tap(),
+            sleeps: wish.sleeps,
+            irq: wish.irq && !wish.user_tap,
+        }
+    }
 }
 
 pub struct Shared {

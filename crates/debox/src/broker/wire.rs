@@ -8,44 +8,26 @@ use std::collections::{BTreeMap, HashMap};
 use serde::{Deserialize, Serialize};
 
 use super::protocol::{self, FrameText};
-use super::seen::{hide_address, Life};
+use super::seen::Life;
 use crate::collect::Snapshot;
 use crate::session::{Detail, Tap};
-use crate::tables::{self, types, OpenWait};
+use crate::tables::types;
 
-/// Plain C structs, as their bytes.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Blob(Vec<u8>);
+mod rows;
 
-impl Blob {
-    fn of<T: Copy>(items: &[T]) -> Blob {
-        Blob(items.iter().flat_map(tables::bytes_of).copied().collect())
-    }
+/// Keys and values of a table, as they go.
+type Table<K, V> = Vec<(K, V)>;
 
-    /// `None` if these are not whole structs.
-    fn items<T: Copy>(&self) -> Option<Vec<T>> {
-        let chunks = self.0.chunks_exact(std::mem::size_of::<T>());
-        if !chunks.remainder().is_empty() {
-            return None;
-        }
-        chunks.map(tables::read_value).collect()
-    }
-}
-
-/// Keys and values of a table.
-#[derive(Serialize, Deserialize)]
-struct Table(Blob, Blob);
-
-impl Table {
-    fn of<K: Copy, V: Copy>(entries: impl IntoIterator<Item = (K, V)>) -> Table {
-        let (keys, values): (Vec<K>, Vec<V>) = entries.into_iter().unzip();
-        Table(Blob::of(&keys), Blob::of(&values))
-    }
-
-    fn entries<K: Copy, V: Copy>(&self) -> Option<Vec<(K, V)>> {
-        let (keys, values) = (self.0.items()?, self.1.items()?);
-        (keys.len() == values.len()).then(|| keys.into_iter().zip(values).collect())
-    }
+/// A table of the probes as the rows that are named, or the other way round.
+fn converted<'a, K, V, ShownK, ShownV>(table: &'a [(K, V)]) -> Table<ShownK, ShownV>
+where
+    ShownK: From<&'a K>,
+    ShownV: From<&'a V>,
+{
+    let pairs = table.iter();
+    pairs
+        .map(|(key, value)| (key.into(), value.into()))
+        .collect()
 }
 
 #[derive(Serialize, Deserialize)]
@@ -62,47 +44,24 @@ struct Wire {
     ended: usize,
     unlisted: Option<usize>,
     open_calls: Vec<(usize, Vec<u64>)>,
-    open_waits: Table,
-    rows: Table,
-    sleeps: Table,
-    wakers: Table,
-    owners: Table,
-    resources: Table,
-    chains: Blob,
-    cpu_waits: Table,
+    open_waits: Table<u32, rows::Wait>,
+    rows: Table<u32, rows::Calls>,
+    sleeps: Table<rows::SleepKey, rows::ShownSleep>,
+    wakers: Table<rows::WakerKey, rows::Waker>,
+    owners: Table<rows::OwnerKey, rows::OwnerRow>,
+    resources: Table<rows::ResourceKey, rows::ResourceRow>,
+    chains: Vec<rows::Chain>,
+    cpu_waits: Table<rows::CpuKey, rows::CpuRow>,
     finds_owners: bool,
     tells_steal: bool,
-    sites: Table,
+    sites: Table<rows::SiteKey, rows::Site>,
     kernel_stacks: Vec<(u64, Vec<u64>)>,
     stack_args: Vec<(u64, [u64; 3])>,
-    user_stacks: Table,
-    lost: Blob,
+    user_stacks: Table<u64, rows::UserStack>,
+    lost: rows::Lost,
     probe_misses: u64,
     /// What stands for an address in the stacks above, and the place that it is.
     frames: Vec<(u64, FrameText)>,
-}
-
-fn shown_resource(
-    (mut key, mut row): (types::resource_key, types::resource_row),
-) -> (types::resource_key, types::resource_row) {
-    hide_address(&mut key.resource);
-    row.ends.peer_tgid = 0; // perhaps another user's process
-    (key, row)
-}
-
-fn shown_wait((index, mut wait): (u32, OpenWait)) -> (u32, OpenWait) {
-    hide_address(&mut wait.resource);
-    (wait.owner.index, wait.owner.blocked_ns) = (0, 0);
-    (index, wait)
-}
-
-fn shown_sleep(
-    (key, mut row): (types::sleep_key, types::sleep_row),
-) -> (types::sleep_key, types::sleep_row) {
-    if row.waiters_scope == tables::WAITERS_ALL {
-        (row.waiters_entry, row.waiters_exit, row.waiters_scope) = (0, 0, 0);
-    }
-    (key, row)
 }
 
 /// The place of each address, as far as it has been looked up.
@@ -174,21 +133,33 @@ pub fn encode(snapshot: &Snapshot, ended: usize, places: &Places) -> Vec<u8> {
         ended,
         unlisted: snapshot.unlisted,
         open_calls,
-        open_waits: Table::of(snapshot.open_waits.iter().copied().map(shown_wait)),
-        rows: Table::of(snapshot.rows.iter().map(|(call, row)| (*call, *row))),
-        sleeps: Table::of(snapshot.sleeps.iter().copied().map(shown_sleep)),
-        wakers: Table::of(snapshot.wakers.iter().copied()),
-        owners: Table::of(snapshot.owners.iter().copied()),
-        resources: Table::of(snapshot.resources.iter().copied().map(shown_resource)),
-        chains: Blob::of(&snapshot.chains),
-        cpu_waits: Table::of(snapshot.cpu_waits.iter().copied()),
+        open_waits: snapshot
+            .open_waits
+            .iter()
+            .map(|(at, wait)| (*at, wait.into()))
+            .collect(),
+        rows: snapshot
+            .rows
+            .iter()
+            .map(|(call, row)| (*call, row.into()))
+            .collect(),
+        sleeps: converted(&snapshot.sleeps),
+        wakers: converted(&snapshot.wakers),
+        owners: converted(&snapshot.owners),
+        resources: converted(&snapshot.resources),
+        chains: snapshot.chains.iter().map(rows::Chain::from).collect(),
+        cpu_waits: converted(&snapshot.cpu_waits),
         finds_owners: snapshot.finds_owners,
         tells_steal: snapshot.tells_steal,
-        sites: Table::of(snapshot.sites.iter().copied()),
+        sites: converted(&snapshot.sites),
         kernel_stacks,
         stack_args: snapshot.stack_args.iter().map(|(k, v)| (*k, *v)).collect(),
-        user_stacks: Table::of(snapshot.user_stacks.iter().map(|(k, v)| (*k, *v))),
-        lost: Blob::of(&[snapshot.lost]),
+        user_stacks: snapshot
+            .user_stacks
+            .iter()
+            .map(|(name, stack)| (*name, stack.into()))
+            .collect(),
+        lost: rows::Lost::from(&snapshot.lost),
         probe_misses: snapshot.probe_misses,
         frames: numbers.frames,
     })
@@ -207,7 +178,11 @@ pub struct Received {
 pub fn decode(bytes: &[u8]) -> Option<Received> {
     let wire: Wire = protocol::decode(bytes)?;
     let [sleeps, callsites, irq, io, cpu] = wire.detail;
-    let rows: BTreeMap<u32, types::row> = wire.rows.entries()?.into_iter().collect();
+    let rows: BTreeMap<u32, types::row> = wire
+        .rows
+        .iter()
+        .map(|(call, row)| (*call, row.into()))
+        .collect();
     let snapshot = Snapshot {
         tap: if wire.user_tap {
             Tap::User
@@ -228,21 +203,29 @@ pub fn decode(bytes: &[u8]) -> Option<Received> {
         threads: wire.threads.iter().map(types::thread::from).collect(),
         unlisted: wire.unlisted,
         open_calls: wire.open_calls,
-        open_waits: wire.open_waits.entries()?,
+        open_waits: wire
+            .open_waits
+            .iter()
+            .map(|(at, wait)| (*at, wait.into()))
+            .collect(),
         rows,
-        sleeps: wire.sleeps.entries()?,
-        wakers: wire.wakers.entries()?,
-        owners: wire.owners.entries()?,
-        resources: wire.resources.entries()?,
-        chains: wire.chains.items()?,
-        cpu_waits: wire.cpu_waits.entries()?,
+        sleeps: converted(&wire.sleeps),
+        wakers: converted(&wire.wakers),
+        owners: converted(&wire.owners),
+        resources: converted(&wire.resources),
+        chains: wire.chains.iter().map(types::chain_row::from).collect(),
+        cpu_waits: converted(&wire.cpu_waits),
         finds_owners: wire.finds_owners,
         tells_steal: wire.tells_steal,
-        sites: wire.sites.entries()?,
+        sites: converted(&wire.sites),
         kernel_stacks: wire.kernel_stacks.into_iter().collect(),
         stack_args: wire.stack_args.into_iter().collect(),
-        user_stacks: wire.user_stacks.entries()?.into_iter().collect(),
-        lost: *wire.lost.items()?.first()?,
+        user_stacks: wire
+            .user_stacks
+            .iter()
+            .map(|(name, stack)| (*name, stack.into()))
+            .collect(),
+        lost: types::lost::from(&wire.lost),
         probe_misses: wire.probe_misses,
         refused: 0,
         notes: Vec::new(),
@@ -270,6 +253,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::tables;
 
     const ADDRESS: u64 = 0xffff_8881_2345_6780;
     const STACK: u64 = 77;
@@ -316,8 +300,10 @@ mod tests {
     #[test]
     fn addresses_and_counts_of_others_stay_with_the_broker() {
         let bytes = encoded();
-        let is_address = |bytes: &[u8]| bytes == &ADDRESS.to_ne_bytes()[..];
-        assert!(!bytes.windows(8).any(is_address));
+        let as_number = protocol::encode(&ADDRESS);
+        for address in [&ADDRESS.to_ne_bytes()[..], &as_number] {
+            assert!(!bytes.windows(address.len()).any(|some| some == address));
+        }
         let received = decode(&bytes).unwrap();
         let snapshot = &received.snapshot;
         assert_eq!((snapshot.threads.len(), received.ended), (3, 1));
@@ -345,13 +331,102 @@ mod tests {
         assert_eq!(received.snapshot.open_calls, [(2, vec![stack[1]])]);
     }
 
+    /// Of each table one row, in which every field that goes has a value of its own.
     #[test]
-    fn structs_that_were_cut_are_refused() {
-        let whole = Blob::of(&[1u64, 2]);
-        assert_eq!(whole.items::<u64>(), Some(vec![1, 2]));
-        assert_eq!(Blob(whole.0[..9].to_vec()).items::<u64>(), None);
+    fn rows_pass_with_all_fields_that_are_named() {
+        let mut sent = snapshot();
+        let comm = [7i8; 16];
+        let link = types::chain_link {
+            stack: 1,
+            blocked_ns: 2,
+            stack_ns: 3,
+            call: 4,
+            lock_flags: 5,
+            tid: 6,
+            certainty: 7,
+            doing: 8,
+            measured: 9,
+            comm,
+        };
+        let mut links = [types::chain_link::default(); 4];
+        links[..2].fill(link);
+        let chain = types::chain_row {
+            count: 3,
+            length: 2,
+            end: 1,
+            links,
+        };
+        let mut row = types::row {
+            calls: 1,
+            errors: 2,
+            restarts: 3,
+            parts: [4, 5, 6, 7, 8, 9],
+            faults_minor: 10,
+            faults_major: 11,
+            max_ns: 12,
+            spin_ns: 13,
+            read_bytes: 14,
+            write_bytes: 15,
+            ..types::row::default()
+        };
+        (row.histogram[0], row.histogram[295]) = (16, 17);
+        let mut cpu = types::cpu_row {
+            turns: 1,
+            ns: 2,
+            max_ns: 3,
+            quota_ns: 4,
+            period_ns: 5,
+            flags: 6,
+            cpus_allowed: 7,
+            comm,
+            ..types::cpu_row::default()
+        };
+        cpu.group[..3].fill(9);
+        let mut socket = types::resource_row {
+            count: 1,
+            blocked_ns: 2,
+            ..types::resource_row::default()
+        };
+        (socket.ends.family, socket.ends.r#type) = (3, 4);
+        (socket.ends.local_port, socket.ends.peer_port) = (5, 6);
+        (socket.ends.local, socket.ends.peer) = ([8; 16], [9; 16]);
+        socket.name[1..4].fill(10); // an abstract address begins with a zero
+        let mut stack = types::user_stack {
+            tgid: 1,
+            depth: tables::RAW_STACK,
+            ..types::user_stack::default()
+        };
+        stack.frames[2] = 5;
+        sent.rows = BTreeMap::from([(39, row)]);
+        sent.chains = vec![chain];
+        sent.cpu_waits = vec![(types::cpu_key::default(), cpu)];
+        sent.resources = vec![(types::resource_key::default(), socket)];
+        sent.user_stacks = HashMap::from([(STACK, stack)]);
+        (sent.lost.unseen_wait_ns, sent.lost.in_calls) = (4, [5; 6]);
+        let bytes = encode(&sent, 1, &Places::new());
+        let got = decode(&bytes).expect("a snapshot").snapshot;
+        // Structs of integers without padding: the same bytes are the same values.
+        assert_eq!(tables::bytes_of(&got.rows[&39]), tables::bytes_of(&row));
+        assert_eq!(tables::bytes_of(&got.chains[0]), tables::bytes_of(&chain));
+        assert_eq!(
+            tables::bytes_of(&got.cpu_waits[0].1),
+            tables::bytes_of(&cpu)
+        );
+        assert_eq!(
+            tables::bytes_of(&got.resources[0].1),
+            tables::bytes_of(&socket)
+        );
+        assert_eq!(
+            tables::bytes_of(&got.user_stacks[&STACK]),
+            tables::bytes_of(&stack)
+        );
+        assert_eq!(tables::bytes_of(&got.lost), tables::bytes_of(&sent.lost));
+    }
+
+    #[test]
+    fn snapshots_that_were_cut_are_refused() {
         let bytes = encoded();
-        for length in (0..bytes.len()).step_by(97) {
+        for length in (0..bytes.len()).step_by(7) {
             assert!(decode(&bytes[..length]).is_none());
         }
     }

@@ -8,19 +8,21 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
-use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use nix::fcntl::{openat2, OFlag, OpenHow, ResolveFlag};
+use crate::plain_file::{self, Links};
 
 /// Limits on what is kept, so that a session's memory is bounded.
 const MAX_MAPS: usize = 1_000;
 const MAX_BYTES: u64 = 64 << 20;
 const MAX_FUNCTIONS: usize = 1 << 20;
 const MAX_NAME: usize = 512;
+const MAX_NAMES: usize = 64 << 20;
+/// Read at once. A line that is longer is none.
+const CHUNK: usize = 64 << 10;
 
 /// A file that was not there may have come: how often that is looked for as stacks come in.
 const AGAIN_AFTER: Duration = Duration::from_millis(500);
@@ -29,7 +31,14 @@ const AGAIN_AFTER: Duration = Duration::from_millis(500);
 #[derive(Default)]
 pub(super) struct PerfMaps {
     maps: HashMap<u32, Known>,
+    kept: Kept,
+}
+
+/// What is in memory: functions, and bytes of their names.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Kept {
     functions: usize,
+    names: usize,
 }
 
 enum Known {
@@ -41,8 +50,13 @@ struct PerfMap {
     file: File,
     /// How much of it has been read, up to the end of a line.
     read: u64,
+    /// How long it was then, half a line at its end included.
+    length: u64,
+    /// In the middle of a line that is too long.
+    is_in_line: bool,
     /// By begin: the end, and the name.
     functions: BTreeMap<u64, (u64, Rc<str>)>,
+    names: usize,
 }
 
 impl PerfMaps {
@@ -76,9 +90,20 @@ impl PerfMaps {
         let Some(Known::Open(map)) = self.maps.get_mut(&tgid) else {
             return None;
         };
-        let before = map.functions.len();
-        map.read_on(MAX_FUNCTIONS.saturating_sub(self.functions - before));
-        self.functions = self.functions - before + map.functions.len();
+        let (before, all) = (map.kept(), self.kept);
+        let others = Kept {
+            functions: all.functions - before.functions,
+            names: all.names - before.names,
+        };
+        map.read_on(Kept {
+            functions: MAX_FUNCTIONS.saturating_sub(others.functions),
+            names: MAX_NAMES.saturating_sub(others.names),
+        });
+        let now = map.kept();
+        self.kept = Kept {
+            functions: others.functions + now.functions,
+            names: others.names + now.names,
+        };
         map.find(address)
     }
 
@@ -94,33 +119,57 @@ impl PerfMap {
         PerfMap {
             file,
             read: 0,
+            length: 0,
+            is_in_line: false,
             functions: BTreeMap::new(),
+            names: 0,
         }
     }
 
-    /// Takes in the lines that have come since the last time, for so many functions in all.
-    fn read_on(&mut self, most: usize) {
+    fn kept(&self) -> Kept {
+        Kept {
+            functions: self.functions.len(),
+            names: self.names,
+        }
+    }
+
+    /// Takes in the lines that have come since the last time, up to so much in all. Whatever is in the file, no
+    /// byte of it is read twice but those of half a line at its end.
+    fn read_on(&mut self, most: Kept) {
         let length = self.file.metadata().map_or(0, |metadata| metadata.len());
         let until = length.min(MAX_BYTES);
-        if until <= self.read {
+        if until == self.length {
             return;
         }
-        let mut bytes = vec![0; (until - self.read) as usize];
-        if self.file.read_exact_at(&mut bytes, self.read).is_err() {
-            return;
-        }
-        let Some(end) = bytes.iter().rposition(|byte| *byte == b'\n') else {
-            return;
-        };
-        for line in bytes[..end].split(|byte| *byte == b'\n') {
-            if self.functions.len() >= most {
-                break;
+        self.length = until;
+        let mut bytes = vec![0; CHUNK];
+        while self.read < until {
+            let wanted = (until - self.read).min(CHUNK as u64) as usize;
+            let chunk = &mut bytes[..wanted];
+            if self.file.read_exact_at(chunk, self.read).is_err() {
+                return;
             }
-            if let Some((begin, end, name)) = parse(line) {
-                self.put(begin, end, name);
+            let Some(end) = chunk.iter().rposition(|byte| *byte == b'\n') else {
+                if wanted < CHUNK {
+                    return; // the rest of the line is to come
+                }
+                self.is_in_line = true;
+                self.read += wanted as u64;
+                continue;
+            };
+            let mut lines = chunk[..end].split(|byte| *byte == b'\n');
+            if std::mem::take(&mut self.is_in_line) {
+                lines.next();
             }
+            for line in lines {
+                let has_room =
+                    self.functions.len() < most.functions && self.names + MAX_NAME <= most.names;
+                if let Some((begin, end, name)) = has_room.then(|| parse(line)).flatten() {
+                    self.put(begin, end, name);
+                }
+            }
+            self.read += end as u64 + 1;
         }
-        self.read += end as u64 + 1;
     }
 
     fn put(&mut self, begin: u64, end: u64, name: Rc<str>) {
@@ -130,8 +179,10 @@ impl PerfMap {
             .map(|(begin, _)| *begin)
             .collect();
         for begin in overlapped {
-            self.functions.remove(&begin);
+            let removed = self.functions.remove(&begin);
+            self.names -= removed.map_or(0, |(_, name)| name.len());
         }
+        self.names += name.len();
         self.functions.insert(begin, (end, name));
     }
 
@@ -154,22 +205,28 @@ fn parse(line: &[u8]) -> Option<(u64, u64, Rc<str>)> {
     (size > 0 && !name.is_empty()).then(|| (begin, end, name.into()))
 }
 
-/// The process's file, in its own /tmp. It is believed if it is a regular file of the process's user or root:
-/// anyone can make a file of that name.
+/// The process's file, in its own /tmp. It is believed if it is a regular file of the process's user or root, and
+/// no link: anyone can make a file of that name, and a link to root's files.
 fn open_map(tgid: u32) -> Option<File> {
-    let process = format!("/proc/{tgid}");
+    // Held by its directory, so that all of this is of one process, whoever has its number next.
+    let process = procfs::process::Process::new(tgid as i32).ok();
+    let owner = process.as_ref().and_then(|process| process.uid().ok());
     // Of a process that has ended and was not waited for, there is an owner, and no root.
-    let owner = std::fs::metadata(&process).map(|metadata| metadata.uid());
-    let root = File::open(format!("{process}/root"));
-    if let (Ok(owner), Ok(root), Some(number)) = (&owner, root, number_inside(tgid)) {
+    let root = plain_file::directory(format!("/proc/{tgid}/root").as_ref());
+    if let (Some(owner), Some(root), Some(number)) =
+        (owner, root, process.as_ref().and_then(number_inside))
+    {
         let name = PathBuf::from(format!("tmp/perf-{number}.map"));
-        return believed(open_below(&root, &name)?, *owner);
+        let file = plain_file::open_below(&root, &name, Links::OnTheWay)?;
+        return believed(file, owner);
     }
     // It was perhaps in no container: then the file is where this process sees it.
     let name = PathBuf::from(format!("tmp/perf-{tgid}.map"));
     // SAFETY: geteuid only returns a number.
-    let owner = owner.unwrap_or_else(|_| unsafe { libc::geteuid() });
-    believed(open_below(&File::open("/").ok()?, &name)?, owner)
+    let owner = owner.unwrap_or_else(|| unsafe { libc::geteuid() });
+    let root = plain_file::directory("/".as_ref())?;
+    let file = plain_file::open_below(&root, &name, Links::OnTheWay)?;
+    believed(file, owner)
 }
 
 fn believed(file: File, user: u32) -> Option<File> {
@@ -178,20 +235,9 @@ fn believed(file: File, user: u32) -> Option<File> {
     is_believed.then_some(file)
 }
 
-/// Links on the way are followed as the process itself would follow them.
-fn open_below(root: &File, path: &Path) -> Option<File> {
-    let how = OpenHow::new()
-        .flags(OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC)
-        .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
-    openat2(root.as_fd(), path, how).ok().map(File::from)
-}
-
 /// The process's number in its own PID namespace.
-fn number_inside(tgid: u32) -> Option<i32> {
-    let status = procfs::process::Process::new(tgid as i32)
-        .ok()?
-        .status()
-        .ok()?;
+fn number_inside(process: &procfs::process::Process) -> Option<i32> {
+    let status = process.status().ok()?;
     status.nspid.and_then(|numbers| numbers.last().copied())
 }
 
@@ -236,6 +282,68 @@ mod tests {
         assert_eq!(name(&mut maps, 7, 0x2004), Some(("third".into(), 4)));
     }
 
+    /// A hole of 64 MB without an end of line was read again for each address that was looked up.
+    #[test]
+    fn a_line_without_end_is_read_once() {
+        let file = tempfile::tempfile().expect("a temporary file");
+        file.set_len(MAX_BYTES - 200).unwrap();
+        file.write_all_at(b"\n1000 20 after\n", MAX_BYTES - 100)
+            .unwrap();
+        let mut map = PerfMap::of(file.try_clone().unwrap());
+        let most = Kept {
+            functions: 10,
+            names: MAX_NAMES,
+        };
+        map.read_on(most);
+        assert_eq!(map.read, MAX_BYTES - 100 + 15);
+        assert_eq!(map.find(0x1001), Some(("after".into(), 1)));
+        let shorter = tempfile::tempfile().expect("a temporary file");
+        shorter.set_len(MAX_BYTES).unwrap();
+        let mut map = PerfMap::of(shorter);
+        map.read_on(most);
+        let left = MAX_BYTES - map.read;
+        assert!(left <= CHUNK as u64, "{left} are read again and again");
+    }
+
+    #[test]
+    fn names_take_no_more_memory_than_there_is_for_them() {
+        let mut file = tempfile::tempfile().expect("a temporary file");
+        for at in 1..100u64 {
+            writeln!(file, "{:x} 10 {}", at * 16, "n".repeat(200)).unwrap();
+        }
+        let mut map = PerfMap::of(file);
+        map.read_on(Kept {
+            functions: 1000,
+            names: 5000,
+        });
+        assert!((4000..=5000).contains(&map.names), "{}", map.names);
+        assert_eq!(map.functions.len() * 200, map.names);
+        map.put(0, 1 << 20, "all".into());
+        assert_eq!(
+            map.kept(),
+            Kept {
+                functions: 1,
+                names: 3
+            }
+        );
+    }
+
+    /// Root would read what a user's link names, `/proc/kmsg` perhaps, and believe it, as it is root's.
+    #[test]
+    fn a_link_in_place_of_the_file_is_not_followed() {
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn();
+        let child = child.as_mut().expect("a process");
+        let pid = child.id();
+        let target = tempfile::NamedTempFile::new().expect("a file");
+        std::fs::write(target.path(), "5000 100 of::another\n").unwrap();
+        let path = format!("/tmp/perf-{pid}.map");
+        std::os::unix::fs::symlink(target.path(), &path).unwrap();
+        let found = name(&mut PerfMaps::default(), pid, 0x5010);
+        std::fs::remove_file(&path).unwrap();
+        child.kill().and_then(|()| child.wait()).unwrap();
+        assert_eq!(found, None);
+    }
+
     #[test]
     fn lines_that_are_none_are_passed_over() {
         for line in [
@@ -273,7 +381,7 @@ mod tests {
         let pid = child.id();
         let mut maps = PerfMaps::default();
         let before = name(&mut maps, pid, 0x5010);
-        let path = format!("/tmp/perf-{}.map", number_inside(pid).unwrap());
+        let path = format!("/tmp/perf-{}.map", pid);
         std::fs::write(&path, "5000 100 made::late\n").unwrap();
         // Not for each stack that comes in, but when names are asked for.
         let soon = name(&mut maps, pid, 0x5010);
@@ -287,7 +395,7 @@ mod tests {
     #[test]
     fn the_own_process_has_its_own_file() {
         let pid = std::process::id();
-        let path = format!("/tmp/perf-{}.map", number_inside(pid).unwrap());
+        let path = format!("/tmp/perf-{}.map", pid);
         std::fs::write(&path, "5000 100 made::at::run_time\n").unwrap();
         let mut maps = PerfMaps::default();
         let found = name(&mut maps, pid, 0x5010);
