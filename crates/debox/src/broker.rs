@@ -21,7 +21,7 @@ pub(crate) mod again;
 mod cgroup;
 pub(crate) mod channel;
 pub(crate) mod client;
-mod cpu;
+pub(crate) mod cpu;
 mod listener;
 mod loading;
 mod log;

@@ -19,13 +19,14 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use nix::sys::socket::{
     self, AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr,
 };
 
+use crate::broker::cpu::{self, Pace, Share};
 use crate::broker::peer::Peer;
 use crate::clock::TapClock;
 use crate::directory::SessionDirectory;
@@ -38,6 +39,11 @@ pub(crate) use rows::{TapRows, TABLE};
 const VERSION: u32 = 1;
 const PREFIX: &str = "debox-tap-";
 const SOCKET: &str = "socket";
+/// The CPU time for peers that are refused.
+const REFUSALS: Share = Share {
+    rate: 0.1,
+    burst: 0.02,
+};
 
 /// Where a session is, as the environment of its processes has it: how many seccomp filters the session
 /// is under and, if it keeps what the shim calls to find it, a `+`; then the secret; then the path.
@@ -210,12 +216,21 @@ fn serve(
     stop: &AtomicBool,
     is_monitored: impl Fn(&Peer) -> bool,
 ) {
+    // Any user can connect to a session of root's, and gets nothing: not at the price of a CPU.
+    let mut refusals = Pace::new(REFUSALS, Instant::now());
     while !stop.load(Ordering::Relaxed) {
         match socket::accept4(listener.as_raw_fd(), SockFlag::SOCK_CLOEXEC) {
             Ok(fd) => {
                 // SAFETY: accept returned a new descriptor that nobody else owns.
                 let client = unsafe { OwnedFd::from_raw_fd(fd) };
-                let _ = welcome.send_to(&client, &is_monitored); // a client that left is no loss
+                let before = cpu::of_thread();
+                // A client that left is no loss.
+                if !welcome.send_to(&client, &is_monitored).unwrap_or(false) {
+                    drop(client);
+                    let now = Instant::now();
+                    refusals.charge(cpu::of_thread().saturating_sub(before), now);
+                    std::thread::sleep(refusals.wait(now));
+                }
             }
             Err(nix::errno::Errno::EAGAIN | nix::errno::Errno::EINTR) => {}
             Err(_) if stop.load(Ordering::Relaxed) => {}
@@ -225,11 +240,11 @@ fn serve(
 }
 
 impl Welcome {
-    /// Sends the maps, but only to processes of the session: the socket's name is no secret.
-    fn send_to(&self, client: &OwnedFd, is_monitored: impl Fn(&Peer) -> bool) -> Result<()> {
+    /// Sends the maps, but only to processes of the session: the socket's name is no secret. Whether it was one.
+    fn send_to(&self, client: &OwnedFd, is_monitored: impl Fn(&Peer) -> bool) -> Result<bool> {
         let peer = Peer::of(client.as_fd())?;
         if !is_owners(&peer) || !is_monitored(&peer) || !peer.is_alive() {
-            return Ok(());
+            return Ok(false);
         }
         let mut message = Vec::with_capacity(16);
         message.extend(VERSION.to_ne_bytes());
@@ -249,7 +264,7 @@ impl Welcome {
             MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT,
             None,
         )?;
-        Ok(())
+        Ok(true)
     }
 }
 
@@ -351,6 +366,20 @@ mod tests {
     }
 
     /// Flags stand here for all that belongs to an open file.
+    /// The queue of the socket has 1024 places: who connects beyond them waits for the server.
+    #[test]
+    fn who_is_refused_again_and_again_waits() {
+        let server = start(|_| false);
+        let address = Address::parse(&server.address).expect("an address");
+        let (start, mut count) = (Instant::now(), 0u32);
+        while start.elapsed() < Duration::from_millis(1000) {
+            let _ = crate::broker::channel::connect(&address.path, Duration::from_secs(5));
+            count += 1;
+        }
+        // 120 ms of CPU time, and a refusal takes ten microseconds or more.
+        assert!((100..15_000).contains(&count), "{count}");
+    }
+
     #[test]
     fn each_program_opens_the_rows_for_itself() {
         let server = start(|_| true);

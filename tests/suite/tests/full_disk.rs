@@ -234,6 +234,41 @@ fn a_file_that_may_not_grow_is_followed_by_another() {
 }
 
 #[test]
+fn a_rotation_goes_on_in_its_last_file_and_rotates_when_there_is_room() {
+    let Some(disk) =
+        Disk::mount("a_rotation_goes_on_in_its_last_file_and_rotates_when_there_is_room")
+    else {
+        return;
+    };
+    disk.fill_up_to(100);
+    let path = disk.file("x.parquet");
+    let path = path.to_str().expect("a path");
+    let options = ["-o", path, "--rotate-time", "1s"];
+    let recording = Recording::start(&disk.scratch, &[], &options);
+    recording.await_words("No space left on device");
+    recording.await_words("is written on instead");
+    let files = || {
+        let entries = fs::read_dir(&disk.place).expect("a directory");
+        let names = entries.map(|entry| entry.expect("an entry").path());
+        let mut files: Vec<PathBuf> = names
+            .filter(|name| name.extension().is_some_and(|end| end == "parquet"))
+            .collect();
+        files.sort();
+        files
+    };
+    let before = files().len();
+    disk.make_room();
+    let goes_on = wait_for(PATIENCE, || files().len() > before + 1);
+    let said = recording.end();
+    assert!(goes_on, "{said}");
+    let history = History::open(&files()).expect("whole files");
+    // What is lost is counted in each file from then on.
+    let counted = history.files.iter().map(|file| file.meta.lost.unwritten);
+    let lost = counted.max().expect("a file");
+    assert_numbered(&calls(&history), lost);
+}
+
+#[test]
 fn a_flight_recorder_writes_when_there_is_room() {
     let Some(disk) = Disk::mount("a_flight_recorder_writes_when_there_is_room") else {
         return;

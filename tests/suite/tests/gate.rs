@@ -103,6 +103,35 @@ fn more_sessions_attach_nothing_more() {
     wait_until_gone(attached);
 }
 
+/// Sessions have 32 places at a gate. Those beyond have a second one, which costs everyone as much once more.
+#[test]
+fn the_session_beyond_32_has_another_gate() {
+    require_root();
+    let machine = std::fs::read_to_string("/proc/meminfo").expect("/proc is mounted");
+    let line = machine
+        .lines()
+        .find(|line| line.starts_with("MemAvailable:"));
+    let free = line.and_then(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok());
+    if free.is_none_or(|kilobytes| kilobytes < 6 << 20) {
+        let reason = "33 sessions take up to 3 GB, and there are less than 6";
+        return debox_tests::skipped("the_session_beyond_32_has_another_gate", reason);
+    }
+    let _alone = Exclusive::take();
+    let sessions: Vec<Session> = (0..34).map(|_| Session::start(&[])).collect();
+    let links: Vec<BTreeSet<KernelObject>> = sessions.iter().map(Session::links).collect();
+    assert!(
+        links[..32].iter().all(|some| *some == links[0]),
+        "{links:?}"
+    );
+    assert!(
+        links[32].is_disjoint(&links[0]) && !links[32].is_empty(),
+        "{links:?}"
+    );
+    assert_eq!(links[33], links[32], "the next one joins it");
+    sessions.into_iter().for_each(Session::end);
+    wait_until_gone(links[0].iter().chain(&links[32]).copied());
+}
+
 #[test]
 fn a_session_with_more_details_adds_what_is_missing() {
     require_root();

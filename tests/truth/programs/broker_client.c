@@ -8,6 +8,9 @@
  *                                     runs
  * broker_client often SOCKET        asks more often than it may
  * broker_client keep SOCKET         keeps the slots of runs that are over
+ * broker_client beside SOCKET       is answered while probes are loaded for another connection
+ * broker_client flood SOCKET        connects for two seconds as often as it can
+ * broker_client greet SOCKET        is greeted
  * broker_client serve SOCKET        a false broker: says nothing, listens
  *
  * The packets are those of crates/debox/src/broker/protocol.rs, put together by hand: the number of
@@ -430,6 +433,36 @@ static void keep_slots(void)
 	pause();
 }
 
+static void ask_beside(void)
+{
+	struct packet packet = {};
+	int loading = reach(), other;
+	uint64_t nonce = greet(loading);
+	unsigned char byte;
+
+	add(&packet, ENABLE);
+	add(&packet, nonce);
+	add(&packet, 0); /* not the user tap */
+	add(&packet, 1); /* sleeps */
+	add(&packet, 1); /* interrupts, which few ask for */
+	add(&packet, 4); /* threads */
+	MUST(say(loading, &packet, -1, 0) == 0);
+	other = reach();
+	greet(other);
+	MUST(recv(loading, &byte, 1, MSG_DONTWAIT | MSG_PEEK) < 0 && errno == EAGAIN);
+	MUST(hear(loading, &packet) == ENABLED);
+}
+
+static void flood(void)
+{
+	uint64_t end = now_ns() + 2000 * MILLISECOND;
+	int count = 0;
+
+	for (; now_ns() < end; count++)
+		close(reach());
+	printf("%d connections\n", count);
+}
+
 static void serve(void)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -459,6 +492,12 @@ int main(int argc, char **argv)
 		ask_often();
 	else if (!strcmp(what, "keep"))
 		keep_slots();
+	else if (!strcmp(what, "beside"))
+		ask_beside();
+	else if (!strcmp(what, "flood"))
+		flood();
+	else if (!strcmp(what, "greet"))
+		greet(reach());
 	else if (!strcmp(what, "serve"))
 		serve();
 	else
