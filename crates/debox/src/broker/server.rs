@@ -24,7 +24,7 @@ use super::account::{self, Account};
 use super::channel;
 use super::cpu::{self, Budget, Pace};
 use super::listener::{listen, raise_descriptor_limit, refuse, reply_to};
-use super::loading::{Loadings, Order};
+use super::loading::Loadings;
 use super::log::Log;
 use super::owners::Owners;
 use super::peer::Peer;
@@ -38,6 +38,8 @@ use super::turns::in_turns;
 use crate::kernel::objects;
 use crate::session::{self, Tap};
 use crate::symbols::Symbols;
+
+mod kinds;
 
 /// How a broker is started.
 #[derive(Debug, Clone)]
@@ -485,78 +487,6 @@ impl Broker {
         Ok(Next::Stay(stage))
     }
 
-    /// Loads the probes for such wishes, unless somebody is at it. There are few kinds, and each is loaded once.
-    fn load(&mut self, kind: Kind, owner: u32, is_again: bool) -> Result<()> {
-        if self.loadings.has(kind) {
-            return Ok(());
-        }
-        let order = Order {
-            kind,
-            owner,
-            memory_of: (kind != USUAL).then_some(owner),
-            is_again,
-        };
-        let limits = self.quota.limits;
-        self.loadings
-            .begin(order, limits, &self.account, &self.budget)
-    }
-
-    /// Admits those who waited for probes that are there now.
-    fn finish_loading(&mut self) {
-        for (order, opened) in self.loadings.take_ended() {
-            let is_left = |why: anyhow::Error, broker: &mut Broker| {
-                let has_room = !order.is_again && broker.unload(Duration::ZERO);
-                let again = has_room.then(|| broker.load(order.kind, order.owner, true));
-                match again {
-                    Some(begun) => begun.err(),
-                    None => Some(why),
-                }
-            };
-            let refused = match opened {
-                Ok(session) => {
-                    self.sessions.push(session);
-                    None
-                }
-                Err(why) => match is_left(why, self) {
-                    None => continue, // once more
-                    refused => refused,
-                },
-            };
-            let waits = |connection: &Connection| match connection.stage {
-                Stage::Waits(wish) if Kind::of(&wish) == order.kind => Some(wish),
-                _ => None,
-            };
-            let waiting: Vec<(u64, Wish)> = self
-                .connections
-                .iter()
-                .filter_map(|(number, connection)| Some((*number, waits(connection)?)))
-                .collect();
-            for (number, wish) in waiting {
-                let Some(connection) = self.connections.remove(&number) else {
-                    continue;
-                };
-                let (owner, before) = (connection.owner, cpu::of_thread());
-                let next = match &refused {
-                    None => self.enable(&connection, wish),
-                    Some(why) => Err(anyhow!("{why:#}")),
-                };
-                let next = self.or_refused(&connection, next);
-                self.go_on(number, connection, next);
-                let spent = cpu::of_thread().saturating_sub(before);
-                self.budget.charge(owner, spent, Instant::now());
-            }
-        }
-    }
-
-    /// Unloads the probes that no client has used for so long, the usual ones after some time more; whether
-    /// there were any.
-    fn unload(&mut self, unused: Duration) -> bool {
-        let before = self.sessions.len();
-        self.sessions
-            .retain(|shared| !shared.is_idle_for(unload_after(shared.kind, unused)));
-        self.sessions.len() < before
-    }
-
     /// The functions of a stack, without their addresses.
     fn frames(&mut self, stack: u64) -> Vec<FrameText> {
         let mut of_runs = self.runs.iter().filter_map(|run| run.terms.stacks.get());
@@ -660,7 +590,7 @@ impl Broker {
         for session in &mut self.sessions {
             session.tick()?;
         }
-        self.unload(UNUSED);
+        self.unload(UNUSED, USUAL_UNUSED);
         self.take_back();
         self.end_runs(JoinHandle::is_finished);
         let now = Instant::now();
@@ -721,13 +651,6 @@ impl Drop for Broker {
             let _ = socket::shutdown(run.socket.as_raw_fd(), socket::Shutdown::Both);
         }
         self.end_runs(|_| true);
-    }
-}
-
-fn unload_after(kind: Kind, unused: Duration) -> Duration {
-    match kind {
-        USUAL => USUAL_UNUSED,
-        _ => unused,
     }
 }
 
