@@ -77,6 +77,7 @@ pub fn guard(arguments: Guard) -> Result<u8> {
         }),
         times: Times::now(),
         streams: arguments.stream,
+        told: 0,
         ends_at_first: arguments.first,
     };
     let status = match (&program, arguments.pid) {
@@ -152,6 +153,8 @@ struct Session {
     times: Times,
     /// Violations go to standard output as they come.
     streams: bool,
+    /// Violations that were printed.
+    told: usize,
     ends_at_first: bool,
 }
 
@@ -205,6 +208,9 @@ impl Session {
             };
             self.take_in()?;
             if let Some(mark) = mark {
+                // What came before the mark is told before it.
+                self.watch.end();
+                self.tell()?;
                 let now_ns = debox::session::monotonic_ns();
                 self.print(&serde_json::json!({ "mark": mark, "now_ns": now_ns }))?;
             }
@@ -219,25 +225,30 @@ impl Session {
     fn take_in(&mut self) -> Result<()> {
         let mut wait = POLL;
         loop {
-            let before = self.watch.violations.len();
             let watch = &mut self.watch;
             let has_more = self.recorder.poll(wait, &mut |call| {
                 watch.see(call);
                 Ok(())
             })?;
-            if self.streams {
-                for at in before..self.watch.violations.len() {
-                    let violation = self
-                        .times
-                        .violation(&self.watch, &self.watch.violations[at]);
-                    self.print(&serde_json::json!({ "violation": violation }))?;
-                }
-            }
+            self.tell()?;
             if !has_more {
                 return Ok(());
             }
             wait = Duration::ZERO;
         }
+    }
+
+    /// Prints the violations that were found since the last time.
+    fn tell(&mut self) -> Result<()> {
+        let found = &self.watch.violations;
+        for violation in &found[self.told.min(found.len())..] {
+            if self.streams {
+                let violation = self.times.violation(&self.watch, violation);
+                self.print(&serde_json::json!({ "violation": violation }))?;
+            }
+        }
+        self.told = found.len();
+        Ok(())
     }
 
     fn print(&self, line: &serde_json::Value) -> Result<()> {
@@ -263,6 +274,7 @@ impl Session {
             watch.see(call);
             Ok(())
         })?;
+        watch.end();
         Ok(Guarded::of(&watch, &times, &missing))
     }
 }

@@ -89,6 +89,20 @@ fn thing(what: &str, directory: PathBuf) -> Thing {
             })
         }
         "saves" => blocking(move || save(&path)),
+        // The pool may block, but what runs in it here is a loop again.
+        "saves-in-a-loop-of-the-pool" => Arc::new(move || {
+            let path = path.clone();
+            Box::pin(async move {
+                let runs = move || {
+                    let inner = Builder::new_current_thread().enable_all().build();
+                    inner.expect("a runtime").block_on(async {
+                        tokio::time::sleep(Duration::from_millis(1)).await;
+                        save(&path);
+                    });
+                };
+                tokio::task::spawn_blocking(runs).await.expect("saved");
+            })
+        }),
         "sleeps" => blocking(|| std::thread::sleep(HELD)),
         "takes-a-lock" => {
             let lock = held_lock();

@@ -38,8 +38,15 @@ def save():
     os.close(file)
 
 
-def compute():
-    sum(number * number for number in range(300_000))
+def compute(numbers=300_000):
+    sum(number * number for number in range(numbers))
+
+
+def join():
+    """A thread that has just begun and ends soon."""
+    thread = threading.Thread(target=compute, args=[100_000])
+    thread.start()
+    thread.join()
 
 
 class Held:
@@ -158,6 +165,7 @@ def start():
         "waits-for-processes": lambda: in_the_loop(lambda: subprocess.run(["sleep", "0.003"])),
         "takes-a-lock": lambda: in_the_loop(Held().take),
         "asks-a-slow-peer": lambda: in_the_loop(SlowPeer().ask),
+        "joins-a-thread": lambda: in_the_loop(join),
         "computes-in-threads": computing,
     }
     return simple[WHAT]()

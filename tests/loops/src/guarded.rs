@@ -9,7 +9,7 @@ use debox_real::{done, require, Language, Programs};
 use debox_tests::{debox_binary, require_root, Scratch};
 use serde_json::Value;
 
-use crate::corpus::{Case, Runtime, CORPUS};
+use crate::corpus::{Case, Runtime};
 use crate::nginx::Nginx;
 use crate::PROGRAMS;
 
@@ -30,6 +30,12 @@ impl Case {
         require_root();
         let scratch = Scratch::new();
         let place = scratch.path();
+        if self.is_honest() && self.runtime != Runtime::Nginx {
+            // What is on disk alone, such as pages of an interpreter, is in memory then, and is not what the loop waits
+            // for. Linux may have dropped them since another program of the corpus ran.
+            let words = self.command(SHORT, place, programs)?;
+            done(Command::new(&words[0]).args(&words[1..]))?;
+        }
         let said = place.join("guard.json");
         let mut guard = Command::new(debox_binary());
         guard.args(["guard", "--format", "json", "-o"]).arg(&said);
@@ -120,18 +126,6 @@ impl Case {
             .then_some(())
             .ok_or_else(|| format!("status {status:?}, {}", sentences()))
     }
-}
-
-/// Runs the programs that do not block without a guard: what is on disk alone before, such as an interpreter, is in
-/// memory then, and is not what a loop waits for.
-pub fn warm(programs: &Programs) -> Result<(), String> {
-    let honest = CORPUS.iter().filter(|case| case.is_honest());
-    for case in honest.filter(|case| case.runtime != Runtime::Nginx) {
-        let scratch = Scratch::new();
-        let words = case.command(SHORT, scratch.path(), programs)?;
-        done(Command::new(&words[0]).args(&words[1..]))?;
-    }
-    Ok(())
 }
 
 /// Cargo puts examples beside what it builds.

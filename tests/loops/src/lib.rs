@@ -7,7 +7,7 @@ mod guarded;
 mod nginx;
 
 pub use corpus::{Case, Runtime, CORPUS};
-pub use guarded::{warm, Guarded};
+pub use guarded::Guarded;
 
 /// The sources.
 const PROGRAMS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/programs");

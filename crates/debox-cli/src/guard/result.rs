@@ -49,6 +49,8 @@ pub struct RuntimeWaits {
     pub count: u64,
     pub blocked_ns: u64,
     pub longest_ns: u64,
+    /// Of `blocked_ns`: the thread that ended the wait could have run and waited for a CPU.
+    pub without_cpu_ns: u64,
 }
 
 /// A rule that allows less.
@@ -195,6 +197,7 @@ fn runtime_waits(watch: &Watch, looper: &watch::Looper) -> Vec<RuntimeWaits> {
                 count: waits.count,
                 blocked_ns: waits.blocked_ns,
                 longest_ns: waits.longest_ns,
+                without_cpu_ns: waits.without_cpu_ns,
             }
         })
         .collect();

@@ -43,8 +43,12 @@ pub fn text(guarded: &Guarded, arguments: &Guard) -> String {
             ),
         });
         for waits in &thread.runtime_waits {
+            let late = match waits.without_cpu_ns {
+                0 => String::new(),
+                ns => format!("; {} of it for a thread without a CPU", units::time(ns)),
+            };
             text.push_str(&format!(
-                "    {} itself, {}: {} in {}, longest {} ({})\n",
+                "    {} itself, {}: {} in {}, longest {} ({}{late})\n",
                 printable(&waits.runtime),
                 waits.phase,
                 units::time(waits.blocked_ns),

@@ -233,3 +233,52 @@ fn own_rules_come_after_the_others() {
     assert_eq!(runtimes.rules().len(), before + 1);
     assert_eq!(runtimes.rules()[before].runtime, "mine");
 }
+
+/// As glibc's debug symbols show them.
+#[test]
+fn what_is_built_into_a_lock_is_part_of_it() {
+    let runtimes = Runtimes::builtin();
+    let frames = [
+        "futex_wait (inlined) (futex-internal.h:146)",
+        "__GI___lll_lock_wait (lowlevellock.c:49)",
+        "lll_mutex_lock_optimized (inlined) (pthread_mutex_lock.c:48)",
+        "___pthread_mutex_lock (pthread_mutex_lock.c:93)",
+        "uv_mutex_lock (thread.c:344)",
+        "uv__work_done (threadpool.c:317)",
+        "uv__async_io (async.c:176)",
+    ];
+    let wait = Wait {
+        call: "futex",
+        label: "futex",
+        frames: &frames,
+        waker: None,
+        waker_is_new: false,
+    };
+    let found = runtimes
+        .find(&wait)
+        .map(|index| &*runtimes.rules()[index].runtime);
+    assert_eq!(found, Some("libuv"));
+}
+
+#[test]
+fn the_end_of_a_pool_joins_its_threads() {
+    let runtimes = Runtimes::builtin();
+    let frames = [
+        "__pthread_clockjoin_ex (pthread_join_common.c:102)",
+        "<std::sys::thread::unix::Thread>::join (unix.rs:126)",
+        "std::thread::lifecycle::JoinInner<T>::join (library/std/src/thread/lifecycle.rs:241)",
+        "tokio::runtime::blocking::pool::BlockingPool::shutdown (pool.rs:337)",
+        "server::main (main.rs:181)",
+    ];
+    let wait = Wait {
+        call: "futex",
+        label: "futex",
+        frames: &frames,
+        waker: None,
+        waker_is_new: false,
+    };
+    let found = runtimes
+        .find(&wait)
+        .map(|index| runtimes.rules()[index].phase);
+    assert_eq!(found, Some(Phase::Shutdown));
+}

@@ -1,0 +1,188 @@
+//! The other threads of a loop's process: which of them are new, and when they waited for a CPU.
+//!
+//! A loop that waits for a lock of its runtime waits for the thread that has it. If the machine has no CPU for that
+//! thread, the wait lasts as long as that: the program has not blocked the loop, the machine is too small for what runs
+//! on it.
+
+use std::collections::{HashMap, VecDeque};
+
+use debox::history::{Call, Sleep};
+
+/// Threads whose begin is known.
+const MAX_THREADS: usize = 1 << 18;
+
+/// Waits that are kept of one process: the latest.
+const MAX_WAITS: usize = 8192;
+
+/// Shorter sleeps do not matter.
+const SLEEP_MIN_NS: u64 = 50_000;
+
+/// Threads that waited for each other in turn.
+const MAX_IN_TURN: usize = 16;
+
+#[derive(Default)]
+pub struct Peers {
+    /// Threads whose first call was seen.
+    born: HashMap<u32, Born>,
+    /// By process.
+    waits: HashMap<u32, VecDeque<CpuWait>>,
+    sleeps: HashMap<u32, VecDeque<Ended>>,
+}
+
+/// Since its first call.
+#[derive(Debug, Clone, Copy)]
+struct Born {
+    at_ns: u64,
+    /// Its first long sleep, but for locks.
+    waited_ns: Option<u64>,
+}
+
+/// A thread could have run and had no CPU, for `ns` of this time.
+#[derive(Debug, Clone, Copy)]
+struct CpuWait {
+    tid: u32,
+    from_ns: u64,
+    to_ns: u64,
+    ns: u64,
+}
+
+/// A sleep that another thread ended.
+#[derive(Debug, Clone, Copy)]
+struct Ended {
+    tid: u32,
+    from_ns: u64,
+    to_ns: u64,
+    by: u32,
+}
+
+impl CpuWait {
+    /// The part of it in this time, which is at most as long as the wait was. Where in a longer time it was is not
+    /// known.
+    fn within(&self, from_ns: u64, to_ns: u64) -> Option<(u64, u64)> {
+        let from_ns = self.from_ns.max(from_ns);
+        let to_ns = self.to_ns.min(to_ns).min(from_ns.saturating_add(self.ns));
+        (from_ns < to_ns).then_some((from_ns, to_ns))
+    }
+}
+
+impl Peers {
+    /// `is_long`: it slept for longer than a loop may.
+    pub fn see(&mut self, call: &Call, is_long: bool) {
+        if call.ordinal == 1 && self.born.len() < MAX_THREADS {
+            let born = Born {
+                at_ns: call.start_ns,
+                waited_ns: None,
+            };
+            self.born.insert(call.tid, born);
+        }
+        if is_long && &*call.name != "futex" {
+            if let Some(born) = self.born.get_mut(&call.tid) {
+                born.waited_ns.get_or_insert(call.start_ns);
+            }
+        }
+        for sleep in &call.sleeps {
+            let to_ns = sleep.begin_ns.saturating_add(sleep.blocked_ns);
+            if sleep.runqueue_ns > 0 {
+                self.note(call, to_ns, sleep.runqueue_ns, sleep.runqueue_ns);
+            }
+            if let Some(by) = sleep.waker_tid.filter(|_| sleep.blocked_ns >= SLEEP_MIN_NS) {
+                let ended = Ended {
+                    tid: call.tid,
+                    from_ns: sleep.begin_ns,
+                    to_ns,
+                    by,
+                };
+                push(self.sleeps.entry(call.pid).or_default(), ended);
+            }
+        }
+        // When in this time is not known. A thread that has not run yet waits without having slept.
+        let after_sleeps_ns: u64 = call.sleeps.iter().map(|sleep| sleep.runqueue_ns).sum();
+        let waited_ns = call.budget.runqueue_ns.saturating_sub(after_sleeps_ns);
+        let ns = call.budget.preempted_ns.saturating_add(waited_ns);
+        if ns > 0 {
+            self.note(call, call.start_ns, call.wall_ns, ns);
+        }
+    }
+
+    fn note(&mut self, call: &Call, from_ns: u64, length_ns: u64, ns: u64) {
+        let wait = CpuWait {
+            tid: call.tid,
+            from_ns,
+            to_ns: from_ns.saturating_add(length_ns),
+            ns,
+        };
+        push(self.waits.entry(call.pid).or_default(), wait);
+    }
+
+    /// Whether a thread began at that time or later, and had not waited itself, but for locks, when it ended a sleep.
+    /// What it did after that may be known already: the other thread may have had no CPU since.
+    pub fn is_new_since(&self, tid: u32, since_ns: u64, ended_ns: u64) -> bool {
+        let born = self.born.get(&tid);
+        born.is_some_and(|born| {
+            born.at_ns >= since_ns && born.waited_ns.is_none_or(|waited_ns| waited_ns >= ended_ns)
+        })
+    }
+
+    /// So long one of these threads, or one that they waited for meanwhile, waited for a CPU while the call slept;
+    /// without them, any other thread of the process.
+    pub fn without_cpu_ns(&self, call: &Call, threads: &[u32]) -> u64 {
+        let threads = &self.and_who_they_waited_for(call, threads)[..];
+        let is_asked = |wait: &&CpuWait| match threads {
+            [] => wait.tid != call.tid,
+            threads => threads.contains(&wait.tid),
+        };
+        let waits = self.waits.get(&call.pid);
+        let waits = || waits.into_iter().flatten();
+        let of_sleep = |sleep: &Sleep| {
+            let from_ns = sleep.begin_ns;
+            let to_ns = from_ns.saturating_add(sleep.blocked_ns);
+            let waits = waits().filter(is_asked);
+            covered_ns(
+                waits
+                    .filter_map(|wait| wait.within(from_ns, to_ns))
+                    .collect(),
+            )
+        };
+        call.sleeps.iter().map(of_sleep).sum()
+    }
+
+    /// A lock goes from thread to thread, and each of them may have been without a CPU.
+    fn and_who_they_waited_for(&self, call: &Call, threads: &[u32]) -> Vec<u32> {
+        let end_ns = call.start_ns.saturating_add(call.wall_ns);
+        let sleeps = self.sleeps.get(&call.pid).into_iter().flatten();
+        let meanwhile = sleeps.filter(|it| it.to_ns > call.start_ns && it.from_ns < end_ns);
+        let meanwhile: Vec<&Ended> = meanwhile.collect();
+        let mut found = threads.to_vec();
+        let mut at = 0;
+        while at < found.len() && found.len() < MAX_IN_TURN {
+            let tid = found[at];
+            for ended in meanwhile.iter().filter(|it| it.tid == tid) {
+                if ended.by != call.tid && !found.contains(&ended.by) {
+                    found.push(ended.by);
+                }
+            }
+            at += 1;
+        }
+        found
+    }
+}
+
+fn push<T>(latest: &mut VecDeque<T>, one: T) {
+    if latest.len() >= MAX_WAITS {
+        latest.pop_front();
+    }
+    latest.push_back(one);
+}
+
+/// How much time is in at least one of these.
+fn covered_ns(mut spans: Vec<(u64, u64)>) -> u64 {
+    spans.sort_unstable();
+    let mut covered = 0;
+    let mut seen_to = 0;
+    for (from_ns, to_ns) in spans {
+        let from_ns = from_ns.max(seen_to);
+        covered += to_ns.saturating_sub(from_ns);
+        seen_to = seen_to.max(to_ns);
+    }
+    covered
+}
