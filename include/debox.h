@@ -40,6 +40,7 @@ enum debox_flag {
 	DEBOX_IRQ_MEASURED = 1 << 4, /* irq_ns is measured; without this flag it is inside cpu_ns */
 	/* The kernel did not show its end: it lasts until the next call, and ret and args are 0. */
 	DEBOX_END_UNSEEN = 1 << 5,
+	DEBOX_CPU_MEASURED = 1 << 6, /* throttled_ns and cpu_owner_* are measured */
 };
 
 /* Each part is measured from its own pair of stamps; together they are the wall time. */
@@ -97,6 +98,22 @@ enum debox_owner_certainty {
 /* In it, too: no lock. A futex call that was for nothing that is held, or a wait for files with
  * epoll, which its time limit ended. */
 #define DEBOX_LOCK_TIMED_OUT (1U << 30)
+
+/*
+ * Who had the CPU for the largest part of the time in which the call waited for one (runqueue_ns
+ * and preempted_ns), without what a quota took. Processes count as a whole.
+ */
+enum debox_cpu_owner_kind {
+	DEBOX_CPU_OWNER_NONE = 0,    /* the call did not wait for a CPU, or only for its quota */
+	DEBOX_CPU_OWNER_UNKNOWN = 1, /* the machine hid the switches, or there were too many */
+	DEBOX_CPU_OWNER_TASK = 2,    /* another process */
+	DEBOX_CPU_OWNER_OWN = 3,     /* other threads of the call's own process */
+	DEBOX_CPU_OWNER_KERNEL = 4,  /* a thread of the kernel */
+	DEBOX_CPU_OWNER_IDLE = 5,    /* no task: the CPU was idle and had to be woken */
+	DEBOX_CPU_OWNER_HIDDEN = 6,  /* processes that a broker's client is not shown, together */
+	DEBOX_CPU_OWNER_MANY = 7,    /* many processes; which of them had most is not known */
+	DEBOX_CPU_OWNER_STOLEN = 8,  /* the hypervisor, as far as that is certain */
+};
 
 /* One place where the call slept; sleeps at the same site are one entry. */
 struct debox_sleep {
@@ -164,7 +181,13 @@ struct debox_record {
 	__u32 trace_lost;  /* functions entered (samples, events) that did not fit */
 	__u32 trace_first; /* number of the first trace entry; see debox_slot.trace_written */
 	struct debox_outside outside;
-	__u64 reserved[9];
+	/* With DEBOX_CPU_MEASURED (DEBOX_DETAIL_CPU), else 0. */
+	__u64 throttled_ns; /* of runqueue_ns and preempted_ns: a cgroup's CPU quota was used up */
+	__u64 cpu_owner_ns; /* of the rest: had by the largest owner */
+	__u32 cpu_owner_kind;		     /* enum debox_cpu_owner_kind */
+	__u32 cpu_owner_pid;		     /* TASK, OWN, KERNEL; else 0 */
+	char cpu_owner_comm[DEBOX_COMM_LEN]; /* likewise: the process's name; else "" */
+	__u64 reserved[4];
 	struct debox_sleep sleeps[DEBOX_SLEEPS_MAX];
 };
 
@@ -237,8 +260,8 @@ struct debox_slot {
 	struct debox_record history[DEBOX_HISTORY_MAX];
 	struct debox_trace_entry trace[DEBOX_TRACE_MAX];
 	__u64 triggers_fired; /* kernel: bits of triggers; thread: 0 once their callbacks ran */
-	__u64 triggers_undecided[160]; /* the library's own: calls that the thread is to look at */
-	__u64 reserved3[31];
+	__u64 triggers_undecided[176]; /* the library's own: calls that the thread is to look at */
+	__u64 reserved3[15];
 };
 
 #if defined(__cplusplus)
@@ -296,6 +319,9 @@ enum debox_error {
 enum debox_detail {
 	DEBOX_DETAIL_SLEEPS = 1 << 0, /* where calls sleep, who wakes them, who else waits */
 	DEBOX_DETAIL_IRQ = 1 << 1,    /* interrupts measured apart from CPU time */
+	/* Who had the CPU that calls waited for; kernel tap only. Each switch of every process on
+	 * the machine then takes some 50 ns longer. */
+	DEBOX_DETAIL_CPU = 1 << 2,
 };
 
 /* debox_options.tap; see debox_call() for what a user tap sees */
@@ -352,7 +378,8 @@ struct debox_explanation {
  *
  * Through a broker everything is as it is without, except: it may give fewer threads than asked
  * for; tasks of other users that end a sleep are called "(another user)"; site, stack and the
- * resource of a lock are names instead of addresses; waiters of kernel locks are not counted. When
+ * resource of a lock are names instead of addresses; waiters of kernel locks are not counted; who
+ * had the CPU (DEBOX_DETAIL_CPU) is not measured, as under a user tap. When
  * the broker has gone there are no records, and the threads that ask for them look for the next
  * one: some system calls in what asked, at most every millisecond, with a wait of 2 ms at most five
  * times a second. When a broker is back, the process, but not its children, is enrolled again. A
@@ -548,6 +575,8 @@ int debox_explain_trace(const struct debox_trace_entry *entry, struct debox_expl
  * program runs there. README.md has the language. No more than `limit` times in a second; 0:
  * always. Up to 8 for a process, and only before debox_enable(), which then asks no broker and
  * opens a session of its own, with the kernel tap.
+ *
+ * Predicates with `throttled` or `cpu_owner` need DEBOX_DETAIL_CPU.
  *
  * Predicates with `label` or `class` need DEBOX_DETAIL_SLEEPS, and have debox_enable() read the
  * kernel's symbols, once: some tenths of a second, and a few MB. What a new place of sleep is

@@ -9,6 +9,7 @@
 #ifndef PROBE_CPUS_H
 #define PROBE_CPUS_H
 
+#include "callcpu.h"
 #include "state.h"
 
 #define NO_QUOTA (~0ULL)
@@ -30,8 +31,11 @@ struct {
 struct cpu_wait {
 	__u64 from_ns, until_ns;
 	__u64 told_ns; /* of it, in rows */
-	__u64 last;    /* number of the last turn in it */
+	__u64 stolen_ns;
+	__u64 last;	/* number of the last turn in it */
+	__u64 begin_ns; /* of the call that waited */
 	__u32 cpu;
+	__u32 index, tid;
 	__u32 own_tgid, shown_tgid; /* the waiting thread's, and how its reader knows it */
 	struct cpu_key key;
 	struct cpu_row add;
@@ -94,7 +98,48 @@ static __always_inline void note_woken(struct thread *thread, struct task_struct
 	thread->left_cpu = 0;
 }
 
-/* Adds `add` to the row of `key`. */
+/* What a reader of the call's record is told of the owner. */
+static __always_inline __u32 shown_kind(struct cpu_wait *wait)
+{
+	switch (wait->key.kind) {
+	case CPU_OWNER_TASK:
+		return wait->key.tgid == wait->shown_tgid ? DEBOX_CPU_OWNER_OWN
+							  : DEBOX_CPU_OWNER_TASK;
+	case CPU_OWNER_KERNEL:
+		return DEBOX_CPU_OWNER_KERNEL;
+	case CPU_OWNER_NONE:
+		return DEBOX_CPU_OWNER_IDLE;
+	case CPU_OWNER_STOLEN:
+		return DEBOX_CPU_OWNER_STOLEN;
+	}
+	return DEBOX_CPU_OWNER_HIDDEN;
+}
+
+/* Adds `add` to what the open call has waited. Not static, so that it is verified once. */
+__noinline int add_to_call(void)
+{
+	struct cpu_wait *wait = own_cpu_wait();
+	struct call_cpu *of_call;
+	__u64 ns;
+
+	if (!wait)
+		return 0;
+	of_call = call_cpu_at(wait->index);
+	if (!of_call)
+		return 0;
+	begin_call_cpu(of_call, wait->tid, wait->begin_ns);
+	ns = wait->add.ns;
+	of_call->told_ns += ns;
+	if (wait->key.kind == CPU_OWNER_QUOTA)
+		of_call->throttled_ns += ns;
+	else if (wait->key.kind == CPU_OWNER_UNKNOWN)
+		of_call->unknown_ns += ns;
+	else
+		add_holder(of_call, shown_kind(wait), wait->key.tgid, wait->add.comm, ns);
+	return 0;
+}
+
+/* Adds `add` to the row of `key`, and to the open call. */
 static __noinline int add_cpu_row(void)
 {
 	struct cpu_wait *wait = own_cpu_wait();
@@ -105,8 +150,13 @@ static __noinline int add_cpu_row(void)
 		return 0;
 	ns = wait->add.ns;
 	wait->told_ns += ns;
+	if (keeps_call_cpu())
+		add_to_call();
+	if (!want_report)
+		return 0;
 	row = bpf_map_lookup_elem(&cpu_rows, &wait->key);
-	if (!row && cpu_rows_used >= OWN_ROWS_MAX && wait->key.kind != CPU_OWNER_QUOTA) {
+	if (!row && cpu_rows_used >= OWN_ROWS_MAX && wait->key.kind != CPU_OWNER_QUOTA &&
+	    wait->key.kind != CPU_OWNER_STOLEN) {
 		wait->key.kind = CPU_OWNER_MANY;
 		wait->key.tgid = 0;
 		wait->key.group = 0;
@@ -163,12 +213,27 @@ static __always_inline bool is_shown(struct cpu_wait *wait)
 	return wait->key.kind == CPU_OWNER_TASK || wait->key.kind == CPU_OWNER_KERNEL;
 }
 
+/*
+ * How much of the turn from `begin` to `end`, of which the wait had `ns`, the hypervisor took in
+ * the wait. When in the turn that was is not known: as much as there is room outside of the wait
+ * may have been there.
+ */
+static __always_inline __u64 stolen_in_wait(__u64 stolen, __u64 begin, __u64 end, __u64 ns)
+{
+	__u64 outside = end - begin - ns;
+
+	if (stolen <= outside)
+		return 0;
+	stolen -= outside;
+	return stolen < ns ? stolen : ns;
+}
+
 static long add_turn(__u64 step, void *unused)
 {
 	struct cpu_wait *wait = own_cpu_wait();
 	struct cpu_runs *on_cpu;
-	struct cpu_run *run;
-	__u64 begin, end;
+	struct cpu_run *run, *before;
+	__u64 begin, end, from, until, stolen;
 	__u32 cpu;
 
 	if (!wait)
@@ -178,26 +243,31 @@ static long add_turn(__u64 step, void *unused)
 	if (!on_cpu || wait->last < step + 1)
 		return 1;
 	run = &on_cpu->runs[(wait->last - step) & (CPU_RUNS - 1)];
-	begin = on_cpu->runs[(wait->last - step - 1) & (CPU_RUNS - 1)].until_ns;
+	before = &on_cpu->runs[(wait->last - step - 1) & (CPU_RUNS - 1)];
+	from = begin = before->until_ns;
 	end = run->until_ns;
 	if (end <= wait->from_ns || begin >= end) /* overwritten meanwhile */
 		return 1;
 	/* This switch is the end of the wait, for which the clock was read a moment later. */
 	if (!step && cpu == bpf_get_smp_processor_id())
 		end = wait->until_ns;
-	if (end > wait->until_ns)
-		end = wait->until_ns;
-	if (begin < wait->from_ns)
-		begin = wait->from_ns;
-	if (begin >= end)
+	until = end;
+	if (until > wait->until_ns)
+		until = wait->until_ns;
+	if (from < wait->from_ns)
+		from = wait->from_ns;
+	if (from >= until)
 		return 0;
-	set_owner(wait, run->tgid, run->flags, end - begin);
+	stolen = want_steal ? stolen_in_wait(run->stolen - before->stolen, begin, end, until - from)
+			    : 0;
+	wait->stolen_ns += stolen;
+	set_owner(wait, run->tgid, run->flags, until - from - stolen);
 	if (is_shown(wait))
 		__builtin_memcpy(wait->add.comm, run->comm, sizeof(wait->add.comm));
 	else
 		__builtin_memset(wait->add.comm, 0, sizeof(wait->add.comm));
 	add_cpu_row();
-	return begin <= wait->from_ns;
+	return from <= wait->from_ns;
 }
 
 /* The group that had no quota left, as its threads' queue leads to it. */
@@ -260,6 +330,9 @@ __noinline int tell_cpu_wait(struct thread *thread, __u64 from_ns, __u64 until_n
 	wait->from_ns = from_ns;
 	wait->until_ns = until_ns;
 	wait->cpu = cpu;
+	wait->begin_ns = thread->begin_ns;
+	wait->index = thread->index;
+	wait->tid = thread->tid;
 	wait->own_tgid = thread->own_tgid;
 	wait->shown_tgid = thread->tgid;
 	wait->key.call = thread->call;
@@ -269,7 +342,8 @@ __noinline int tell_cpu_wait(struct thread *thread, __u64 from_ns, __u64 until_n
 	if (throttled) {
 		wait->key.kind = CPU_OWNER_QUOTA;
 		wait->add.ns = throttled;
-		name_group(thread);
+		if (want_report)
+			name_group(thread);
 		add_cpu_row();
 		/* It comes first: a task that has the CPU then keeps the thread from nothing. */
 		wait->from_ns += throttled;
@@ -281,6 +355,12 @@ __noinline int tell_cpu_wait(struct thread *thread, __u64 from_ns, __u64 until_n
 	if (on_cpu && on_cpu->written && wait->from_ns < until_ns) {
 		wait->last = on_cpu->written - 1;
 		bpf_loop(CPU_RUNS - 1, add_turn, 0, 0);
+		wait->key.kind = CPU_OWNER_STOLEN;
+		wait->key.tgid = 0;
+		wait->add.flags = 0;
+		wait->add.ns = wait->stolen_ns;
+		__builtin_memset(wait->add.comm, 0, sizeof(wait->add.comm));
+		add_cpu_row();
 	}
 	if (wait->told_ns >= until_ns - from_ns)
 		return 0;

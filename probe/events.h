@@ -44,6 +44,7 @@ enum kept_kind {
 	KEPT_CALL = 1,
 	KEPT_SLEEP = 2,
 	KEPT_STAMPS = 3,
+	KEPT_CPU = 4,
 };
 
 /* A record for the history; or, with CALL_NONE, a piece of a thread's time between calls. */
@@ -91,6 +92,17 @@ struct kept_stamps {
 	__u64 begin_ns, wall_ns;
 };
 
+/* Who had the CPU that the next call of the thread waited for, or the time between calls. */
+struct kept_cpu {
+	__u32 kind; /* KEPT_CPU */
+	__u32 tid;
+	__u32 call;
+	__u32 reserved;
+	__u64 ordinal; /* as in struct kept_call */
+	__u64 throttled_ns;
+	struct cpu_holder owner;
+};
+
 /* A mapping of a file, for when the process is gone before it can be read; end 0: not had. */
 struct mapped_file {
 	__u64 start, end, page_offset, inode;
@@ -124,6 +136,9 @@ struct trigger_fired {
 	__u64 user_stack;
 	__u64 values[TRIGGER_VALUES];
 	char comm[DEBOX_COMM_LEN];
+	__u32 cpu_owner; /* enum trigger_owner */
+	__u32 reserved;
+	char cpu_owner_comm[DEBOX_COMM_LEN];
 	struct call_site sites[CALL_SITES_MAX];
 };
 

@@ -181,6 +181,7 @@ static __always_inline void note_run(struct task_struct *task)
 	run->tgid = task->tgid;
 	run->flags = run_flags(task);
 	BPF_CORE_READ_INTO(&run->comm, task, group_leader, comm);
+	run->stolen = stolen_so_far(task);
 	run->until_ns = bpf_ktime_get_ns();
 	barrier();
 	on_cpu->written++;

@@ -12,7 +12,7 @@
 #include "kernel.h"
 #include "waiters.h"
 
-#define GATE_VERSION 3
+#define GATE_VERSION 4
 #define GATE_MAGIC 0x65746167786f6265ULL
 #define GATE_SESSIONS 32 /* the kernel lets one program call 33 others at most */
 
@@ -60,6 +60,7 @@ enum cpu_run_flag {
 
 struct cpu_run {
 	__u64 until_ns;
+	__u64 stolen;	   /* what the hypervisor had taken from the CPU by then */
 	__u32 tgid, flags; /* enum cpu_run_flag */
 	char comm[16];	   /* of the process */
 };
@@ -68,6 +69,19 @@ struct cpu_runs {
 	__u64 written; /* so many so far: the next one's place, modulo CPU_RUNS */
 	struct cpu_run runs[CPU_RUNS];
 };
+
+/*
+ * What the hypervisor has taken so far from the CPU of a task that comes or leaves. Its run queue
+ * has that, brought up to date before the event. (The per-CPU variable would be nearer, but a
+ * kernel without CONFIG_KALLSYMS_ALL does not let probes have it.)
+ */
+static __always_inline __u64 stolen_so_far(struct task_struct *task)
+{
+	if (!bpf_core_field_exists(struct rq, prev_steal_time_rq) ||
+	    !bpf_core_field_exists(struct cfs_rq, rq))
+		return 0;
+	return task->se.cfs_rq->rq->prev_steal_time_rq;
+}
 
 static __always_inline __u32 run_flags(struct task_struct *task)
 {

@@ -9,10 +9,11 @@
 #ifndef PROBE_HISTORY_H
 #define PROBE_HISTORY_H
 
+#include "callcpu.h"
 #include "state.h"
 
-const volatile bool want_history = false; /* the kernel tap only */
-/* With it: what the shim measures around calls. The slots are the shim's then, not the probes'. */
+/* With want_history: what the shim measures around calls. The slots are the shim's then, not the
+ * probes'. */
 const volatile bool want_stamps = false;
 
 /* Calls and sleeps for which there was no room. */
@@ -29,6 +30,7 @@ struct {
 	struct kept_call kept_call;
 	struct kept_sleep kept_sleep;
 	struct kept_stamps kept_stamps;
+	struct kept_cpu kept_cpu;
 } history_types;
 
 static __always_inline void name_kept_thread(struct kept_call *kept, struct thread *thread,
@@ -85,13 +87,41 @@ static __noinline bool keep_stamps(struct thread *thread)
 	return slot->tap_call == thread->call + 1;
 }
 
+/*
+ * Who had the CPU that the call waited for, or the time between calls: sent before it. Of most
+ * calls there is nothing to send.
+ */
+static __noinline int keep_call_cpu(struct thread *thread, __u64 ordinal)
+{
+	struct call_cpu *of_call = sum_up_call_cpu(thread);
+	struct kept_cpu *kept;
+
+	if (!of_call)
+		return 0;
+	kept = bpf_ringbuf_reserve(&history, sizeof(*kept), 0);
+	if (!kept) /* the reader misses it: the call has waited */
+		return 0;
+	kept->kind = KEPT_CPU;
+	kept->tid = thread->tid;
+	kept->call = thread->call;
+	kept->reserved = 0;
+	kept->ordinal = ordinal;
+	kept->throttled_ns = of_call->throttled_ns;
+	__builtin_memcpy(&kept->owner, &of_call->result, sizeof(kept->owner));
+	bpf_ringbuf_submit(kept, BPF_RB_NO_WAKEUP);
+	return 0;
+}
+
 /* The call that ends now; its place in the program is in `entry_stack`, 0 if it was not taken. */
 static __noinline int keep_call(struct thread *thread, struct task_struct *task,
 				struct pt_regs *regs, __u64 wall, long ret)
 {
 	bool stamped = want_stamps && keep_stamps(thread);
-	struct kept_call *kept = bpf_ringbuf_reserve(&history, sizeof(*kept), 0);
+	struct kept_call *kept;
 
+	if (keeps_call_cpu())
+		keep_call_cpu(thread, thread->calls);
+	kept = bpf_ringbuf_reserve(&history, sizeof(*kept), 0);
 	if (!kept) {
 		__sync_fetch_and_add(&history_lost_calls, 1);
 		return 0;
@@ -123,9 +153,12 @@ static __noinline int keep_call(struct thread *thread, struct task_struct *task,
  */
 static __noinline int keep_between(struct thread *thread, __u64 wall)
 {
-	struct kept_call *kept = bpf_ringbuf_reserve(&history, sizeof(*kept), 0);
 	struct task_struct *task = bpf_get_current_task_btf();
+	struct kept_call *kept;
 
+	if (keeps_call_cpu())
+		keep_call_cpu(thread, thread->calls + 1);
+	kept = bpf_ringbuf_reserve(&history, sizeof(*kept), 0);
 	if (!kept) {
 		__sync_fetch_and_add(&history_lost_calls, 1);
 		return 0;

@@ -9,6 +9,7 @@
 #define PROBE_RECORD_H
 
 #include "state.h"
+#include "callcpu.h"
 #include "client.h"
 
 /* The slot of the thread whose entry has this index. */
@@ -236,6 +237,26 @@ static __always_inline void record_sleep(struct thread *thread, struct task_stru
 	record->sleeps_lost++;
 }
 
+/* Who had the CPU that the call waited for. */
+static __always_inline void record_call_cpu(struct debox_record *record, struct thread *thread)
+{
+	struct call_cpu *of_call = sum_up_call_cpu(thread);
+
+	if (!of_call) {
+		record->throttled_ns = 0;
+		record->cpu_owner_ns = 0;
+		record->cpu_owner_kind = DEBOX_CPU_OWNER_NONE;
+		record->cpu_owner_pid = 0;
+		__builtin_memset(record->cpu_owner_comm, 0, DEBOX_COMM_LEN);
+		return;
+	}
+	record->throttled_ns = of_call->throttled_ns;
+	record->cpu_owner_ns = of_call->result.ns;
+	record->cpu_owner_kind = of_call->result.kind;
+	record->cpu_owner_pid = of_call->result.tgid;
+	__builtin_memcpy(record->cpu_owner_comm, of_call->result.comm, DEBOX_COMM_LEN);
+}
+
 static __always_inline void complete_record(struct thread *thread, __u32 index,
 					    struct pt_regs *regs, __u64 wall, long ret, __u64 minor,
 					    __u64 major)
@@ -258,6 +279,8 @@ static __always_inline void complete_record(struct thread *thread, __u32 index,
 		flags |= DEBOX_PARTIAL;
 	if (want_irq)
 		flags |= DEBOX_IRQ_MEASURED;
+	if (keeps_call_cpu())
+		flags |= DEBOX_CPU_MEASURED;
 	if (UNLIKELY(!regs))
 		flags |= DEBOX_END_UNSEEN;
 	record->flags = flags;
@@ -273,6 +296,8 @@ static __always_inline void complete_record(struct thread *thread, __u32 index,
 	record->budget.preempted_ns = thread->parts[PART_PREEMPTED];
 	record->budget.irq_ns = thread->parts[PART_IRQ];
 	record->budget.outside_ns = 0;
+	if (keeps_call_cpu())
+		record_call_cpu(record, thread);
 	record->faults_minor = minor;
 	record->faults_major = major;
 	record->trace_used = slot->trace_open;

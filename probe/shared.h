@@ -362,6 +362,7 @@ enum cpu_owner_kind {
 	CPU_OWNER_QUOTA,  /* the group had used up its quota */
 	CPU_OWNER_HIDDEN, /* a task that the client is not shown */
 	CPU_OWNER_MANY,	  /* tasks of so many processes that they have no rows of their own */
+	CPU_OWNER_STOLEN, /* the hypervisor had the CPU */
 };
 
 /* Who had the CPU that threads waited for. */
@@ -381,6 +382,31 @@ struct cpu_row {
 	__u32 cpus_allowed; /* to the waiting thread, the fewest seen */
 	char comm[DEBOX_COMM_LEN];
 	char group[GROUP_NAME]; /* last component of the cgroup's path */
+};
+
+#define CPU_HOLDERS 8 /* a power of two */
+
+/* Who had the CPU for a part of what one call waited for it. */
+struct cpu_holder {
+	__u64 ns;
+	__u32 kind; /* enum debox_cpu_owner_kind */
+	__u32 tgid; /* 0: no process, or one that is not shown */
+	char comm[DEBOX_COMM_LEN];
+};
+
+/* Of the open call of a thread, or of the open time between its calls (callcpu.h). */
+struct call_cpu {
+	__u64 begin_ns;	    /* of the call, and whose */
+	__u64 throttled_ns; /* a quota */
+	__u64 unknown_ns;
+	__u64 others_ns; /* owners for whom there is no room */
+	__u64 told_ns;	 /* all of these and of `holders` */
+	__u32 tid;
+	__u32 used;
+	__u32 most; /* which of the holders has most */
+	__u32 reserved;
+	struct cpu_holder holders[CPU_HOLDERS];
+	struct cpu_holder result; /* the largest owner, when the call has ended */
 };
 
 #define CHAIN_LINKS 4
@@ -475,8 +501,16 @@ enum trigger_value {
 	VALUE_ARG0,
 	VALUE_ARG1,
 	VALUE_ARG2,
+	VALUE_THROTTLED,
 	VALUE_ERROR, /* 0: none */
 	VALUES_USED,
+};
+
+/* What is known of the owner of the CPU for a predicate. */
+enum trigger_owner {
+	OWNER_NOBODY, /* the call did not wait for a CPU, or for no task */
+	OWNER_NAMED,
+	OWNER_UNNAMED, /* there is one, or may be, and it is not known or not shown */
 };
 
 enum trigger_operation {
@@ -493,6 +527,7 @@ enum trigger_operation {
 	TRIGGER_OR,
 	TRIGGER_NOT,
 	TRIGGER_RESTARTED,
+	TRIGGER_CPU_OWNER, /* the process that had the CPU which the call waited for */
 };
 
 /* As crates/debox/src/predicate/compile.rs has them. */
@@ -572,6 +607,9 @@ struct undecided_call {
 	__u32 is_incomplete; /* of `sites` */
 	__u64 values[VALUES_USED];
 	char comm[DEBOX_COMM_LEN];
+	__u32 cpu_owner; /* enum trigger_owner */
+	__u32 reserved;
+	char cpu_owner_comm[DEBOX_COMM_LEN];
 	struct call_site sites[CALL_SITES_MAX];
 };
 
@@ -583,6 +621,7 @@ _Static_assert(sizeof(struct trigger_code) == 1192, "trigger_code layout");
 _Static_assert(sizeof(struct undecided_call) * UNDECIDED_MAX ==
 		       sizeof(((struct debox_slot *)0)->triggers_undecided),
 	       "undecided_call layout");
+_Static_assert(sizeof(struct cpu_holder) == 32, "cpu_holder layout");
 _Static_assert(sizeof(struct lost) == 176, "lost layout");
 
 #endif

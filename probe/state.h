@@ -20,6 +20,7 @@ const volatile bool want_irq = false;
 const volatile bool want_io = false;
 const volatile bool want_cpu = false; /* who has the CPU that a thread waits for */
 const volatile bool want_triggers = false;
+const volatile bool want_history = false; /* the kernel tap only */
 const volatile bool want_report = true;	  /* somebody takes events in and makes a report */
 const volatile bool want_records = false; /* write records where the threads can read them */
 const volatile bool user_tap = false;

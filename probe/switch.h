@@ -63,16 +63,11 @@ static __always_inline void close_unseen_wait(struct thread *thread, __u64 delay
 
 /*
  * What the hypervisor takes is inside the stamps, but the scheduler leaves it out of a task's time:
- * the kernel's getrusage is less than the CPU time here by it. The run queue has what was taken
- * from its CPU so far, brought up to date before the event. (Its per-CPU variable would be nearer,
- * but a kernel without CONFIG_KALLSYMS_ALL does not let probes have it.)
+ * the kernel's getrusage is less than the CPU time here by it.
  */
 static __always_inline __u64 steal_clock(struct task_struct *task)
 {
-	if (!want_steal || !bpf_core_field_exists(struct rq, prev_steal_time_rq) ||
-	    !bpf_core_field_exists(struct cfs_rq, rq))
-		return 0;
-	return task->se.cfs_rq->rq->prev_steal_time_rq;
+	return want_steal ? stolen_so_far(task) : 0;
 }
 
 static __always_inline void note_steal(struct thread *thread, __u64 now, __u64 steal)

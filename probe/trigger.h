@@ -14,6 +14,7 @@
 #ifndef PROBE_TRIGGER_H
 #define PROBE_TRIGGER_H
 
+#include "callcpu.h"
 #include "callsites.h"
 
 const volatile __u32 trigger_count = 0;
@@ -57,6 +58,7 @@ struct {
 struct trigger_scratch {
 	__u64 values[TRIGGER_VALUES];
 	__u64 comm[2];
+	__u64 cpu_owner_comm[2];
 	__u64 sites; /* tests that hold for some site of the call */
 	__u64 now, begin_ns;
 	__u64 yes, unknown; /* the stack of truths: true, not known */
@@ -64,6 +66,8 @@ struct trigger_scratch {
 	__u32 call;
 	__u32 trigger;	   /* whose program runs */
 	__u32 is_site_new; /* of some place it has yet to be said what it is called */
+	__u32 cpu_owner;   /* enum trigger_owner */
+	__u32 reserved;
 };
 
 struct {
@@ -176,6 +180,32 @@ static __always_inline void ask_for_sites(struct trigger_scratch *scratch,
 	}
 }
 
+/* The name of the process that had the CPU for most of what the call waited for one. */
+static __always_inline void take_cpu_owner(struct trigger_scratch *scratch, struct thread *thread)
+{
+	struct call_cpu *of_call = keeps_call_cpu() ? sum_up_call_cpu(thread) : 0;
+
+	scratch->values[VALUE_THROTTLED] = 0;
+	scratch->cpu_owner = OWNER_NOBODY;
+	scratch->cpu_owner_comm[0] = scratch->cpu_owner_comm[1] = 0;
+	if (!of_call)
+		return;
+	scratch->values[VALUE_THROTTLED] = of_call->throttled_ns;
+	switch (of_call->result.kind) {
+	case DEBOX_CPU_OWNER_NONE:
+	case DEBOX_CPU_OWNER_IDLE:
+	case DEBOX_CPU_OWNER_STOLEN:
+		return;
+	case DEBOX_CPU_OWNER_TASK:
+	case DEBOX_CPU_OWNER_OWN:
+	case DEBOX_CPU_OWNER_KERNEL:
+		scratch->cpu_owner = OWNER_NAMED;
+		__builtin_memcpy(scratch->cpu_owner_comm, of_call->result.comm, DEBOX_COMM_LEN);
+		return;
+	}
+	scratch->cpu_owner = OWNER_UNNAMED;
+}
+
 static __always_inline void take_values(struct trigger_scratch *scratch, struct thread *thread,
 					struct task_struct *task, struct pt_regs *regs, __u64 now,
 					long ret)
@@ -210,6 +240,7 @@ static __always_inline void take_values(struct trigger_scratch *scratch, struct 
 	values[VALUE_ARG1] = regs->si;
 	values[VALUE_ARG2] = regs->dx;
 	values[VALUE_ERROR] = is_error(ret) ? -ret : 0;
+	take_cpu_owner(scratch, thread);
 	if (!sleeps || !is_of_open_call(sleeps, thread))
 		return;
 	values[VALUE_LONGEST] = sleeps->longest_ns;
@@ -249,6 +280,12 @@ static __always_inline __u64 compare(__u32 operation, __u64 left, __u64 right)
 		return left >= right;
 	}
 	return 0;
+}
+
+static __always_inline bool has_name(__u64 *comm, struct trigger_name *name)
+{
+	return !((comm[0] ^ name->words[0]) & name->masks[0]) &&
+	       !((comm[1] ^ name->words[1]) & name->masks[1]);
 }
 
 /* Puts a truth on the stack. */
@@ -310,10 +347,13 @@ static long run_step(__u32 at, void *unused)
 		return 0;
 	case TRIGGER_COMM:
 		name = &trigger->code.names[index & (TRIGGER_SETS - 1)];
+		push(scratch, has_name(scratch->comm, name), 0);
+		return 0;
+	case TRIGGER_CPU_OWNER:
+		name = &trigger->code.names[index & (TRIGGER_SETS - 1)];
 		push(scratch,
-		     !((scratch->comm[0] ^ name->words[0]) & name->masks[0]) &&
-			     !((scratch->comm[1] ^ name->words[1]) & name->masks[1]),
-		     0);
+		     scratch->cpu_owner == OWNER_NAMED && has_name(scratch->cpu_owner_comm, name),
+		     scratch->cpu_owner == OWNER_UNNAMED);
 		return 0;
 	case TRIGGER_SITE:
 		index = (number * TRIGGER_SITE_TESTS + index) & 63;
@@ -426,6 +466,9 @@ __noinline int ask_thread(__u32 index)
 		undecided->triggers = bit;
 		__builtin_memcpy(undecided->values, scratch->values, sizeof(undecided->values));
 		__builtin_memcpy(undecided->comm, scratch->comm, sizeof(undecided->comm));
+		undecided->cpu_owner = scratch->cpu_owner;
+		__builtin_memcpy(undecided->cpu_owner_comm, scratch->cpu_owner_comm,
+				 sizeof(undecided->cpu_owner_comm));
 		copy_sleeps(undecided, thread);
 		barrier();
 		undecided->number = number;
@@ -505,6 +548,9 @@ __noinline int fire(__u32 index, __u32 undecided)
 	event->begin_ns = scratch->begin_ns;
 	__builtin_memcpy(event->values, scratch->values, sizeof(event->values));
 	__builtin_memcpy(event->comm, scratch->comm, sizeof(event->comm));
+	event->cpu_owner = scratch->cpu_owner;
+	__builtin_memcpy(event->cpu_owner_comm, scratch->cpu_owner_comm,
+			 sizeof(event->cpu_owner_comm));
 	event->user_stack = stack;
 	note_sites(event, thread);
 	bpf_ringbuf_submit(event, 0);

@@ -11,8 +11,10 @@ BARE_AGAIN = "bare again"
 USER_BASIC = "user tap, basic"
 USER_DEFAULT = "user tap, default"
 KERNEL_BASIC = "kernel tap, basic"
+KERNEL_SLEEPS = "kernel tap, without cpu"
 KERNEL_DEFAULT = "kernel tap, default"
 KERNEL_BYSTANDER = "bystander of the kernel tap"
+SLEEPS_BYSTANDER = "bystander, without cpu"
 USER_BYSTANDER = "bystander of the user tap"
 # What the events themselves cost on this machine, whatever a tool does with them.
 FLOOR_CALLS = "floor: empty probes at calls"
@@ -95,8 +97,17 @@ def all_peers(debox_path: str) -> list[Peer]:
         debox(debox_path, USER_DEFAULT, "--tap", "user"),
         Peer(USER_BYSTANDER, plain, debox_path, ["--tap", "user"], USER_DEFAULT),
         debox(debox_path, KERNEL_BASIC, "--tap", "kernel", "--detail", "basic"),
+        # Who had the CPU is a part of the default: a word for each switch of every process.
+        debox(debox_path, KERNEL_SLEEPS, "--tap", "kernel", "--detail", "sleeps"),
         debox(debox_path, KERNEL_DEFAULT, "--tap", "kernel"),
         Peer(KERNEL_BYSTANDER, plain, debox_path, ["--tap", "kernel"], KERNEL_DEFAULT),
+        Peer(
+            SLEEPS_BYSTANDER,
+            plain,
+            debox_path,
+            ["--tap", "kernel", "--detail", "sleeps"],
+            KERNEL_SLEEPS,
+        ),
         Peer("bpftrace", bpftrace, "bpftrace"),
         Peer(
             "perf trace -s",

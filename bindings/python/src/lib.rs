@@ -20,12 +20,13 @@ use records::{Explanation, Last, Record};
 ///
 /// Needs root, or a running `debox broker`. tap is None, "kernel" or "user".
 #[pyfunction]
-#[pyo3(signature = (*, max_threads=1024, sleeps=true, irq=false, tap=None))]
+#[pyo3(signature = (*, max_threads=1024, sleeps=true, irq=false, cpu=false, tap=None))]
 fn enable(
     py: Python<'_>,
     max_threads: u32,
     sleeps: bool,
     irq: bool,
+    cpu: bool,
     tap: Option<&str>,
 ) -> PyResult<()> {
     let tap = match tap {
@@ -43,6 +44,7 @@ fn enable(
         detail: Detail {
             sleeps,
             irq,
+            cpu,
             ..Detail::default()
         },
         tap,
@@ -153,6 +155,7 @@ fn _debox(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Last>()?;
     module.add_class::<Record>()?;
     module.add_class::<records::Sleep>()?;
+    module.add_class::<records::CpuHolder>()?;
     module.add_class::<Explanation>()?;
     module.add_class::<scopes::Scope>()?;
     module.add("HISTORY_MAX", HISTORY_MAX)?;

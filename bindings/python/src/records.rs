@@ -5,7 +5,7 @@ use std::sync::atomic::{fence, Ordering};
 use pyo3::prelude::*;
 
 use engine::inband;
-use engine::record::{self, ResourceKind, Waker, IRQ_MEASURED, SLEEPS_MAX};
+use engine::record::{self, CpuOwner, ResourceKind, Waker, CPU_MEASURED, IRQ_MEASURED, SLEEPS_MAX};
 
 use crate::errors::StaleError;
 
@@ -178,6 +178,25 @@ macro_rules! attributes {
                 })
             }
             #[getter]
+            fn throttled_ns(&self) -> PyResult<Option<u64>> {
+                self.get(|record| {
+                    let is_measured = read!(record, flags) & CPU_MEASURED != 0;
+                    is_measured.then(|| read!(record, throttled_ns))
+                })
+            }
+            #[getter]
+            fn cpu_owner(&self) -> PyResult<Option<CpuHolder>> {
+                self.get(|record| {
+                    CpuHolder::of(&record::Record {
+                        cpu_owner_ns: read!(record, cpu_owner_ns),
+                        cpu_owner_kind: read!(record, cpu_owner_kind),
+                        cpu_owner_pid: read!(record, cpu_owner_pid),
+                        cpu_owner_comm_raw: read!(record, cpu_owner_comm_raw),
+                        ..record::Record::default()
+                    })
+                })
+            }
+            #[getter]
             fn outside_ns(&self) -> PyResult<u64> {
                 self.get(|record| read!(record, budget.outside_ns))
             }
@@ -227,6 +246,36 @@ macro_rules! attributes {
 
 attributes!(Last, "Last");
 attributes!(Record, "Record");
+
+/// Who had the CPU for the largest part of the time in which a call waited for one.
+#[pyclass(frozen, get_all, module = "debox")]
+pub struct CpuHolder {
+    kind: &'static str,
+    name: Option<String>,
+    pid: Option<u32>,
+    ns: u64,
+}
+
+impl CpuHolder {
+    fn of(record: &record::Record) -> Option<CpuHolder> {
+        let owner: CpuOwner = record.cpu_owner();
+        let is_process = owner.is_process();
+        Some(CpuHolder {
+            kind: owner.as_str()?,
+            name: is_process.then(|| record.cpu_owner_comm()),
+            pid: is_process.then_some(record.cpu_owner_pid),
+            ns: record.cpu_owner_ns,
+        })
+    }
+}
+
+#[pymethods]
+impl CpuHolder {
+    fn __repr__(&self) -> String {
+        let name = self.name.as_deref().unwrap_or(self.kind);
+        format!("<debox.CpuHolder {name} ns={}>", self.ns)
+    }
+}
 
 /// One place where a call slept.
 #[pyclass(frozen, get_all, module = "debox")]

@@ -145,6 +145,18 @@ def test_interrupts_are_measured_if_asked_for(enabled):
     assert debox.last().irq_ns is not None
 
 
+def test_the_owner_of_the_cpu_is_measured_if_asked_for(enabled):
+    os.getppid()
+    assert debox.last().throttled_ns is None and debox.last().cpu_owner is None
+    debox.disable()
+    debox.enable(cpu=True)
+    time.sleep(0.01)  # calling an idle CPU is a wait
+    last = debox.last()
+    assert last.throttled_ns == 0
+    waited = last.runqueue_ns + last.preempted_ns
+    assert last.cpu_owner is None if waited == 0 else 0 < last.cpu_owner.ns <= waited
+
+
 def test_errors():
     assert debox.last() is None and not debox.is_enabled()
     for call in (debox.disable, debox.history, debox.pause, debox.resume):

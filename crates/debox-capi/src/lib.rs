@@ -30,6 +30,7 @@ pub struct Options {
 
 const DETAIL_SLEEPS: u32 = 1 << 0;
 const DETAIL_IRQ: u32 = 1 << 1;
+const DETAIL_CPU: u32 = 1 << 2;
 const TAP_ANY: u32 = 0;
 const TAP_KERNEL: u32 = 1;
 const TAP_USER: u32 = 2;
@@ -68,7 +69,9 @@ fn read_options(options: &Options) -> Result<inband::Options, Error> {
             "options.size is not that of struct debox_options",
         ));
     }
-    if options.detail & !(DETAIL_SLEEPS | DETAIL_IRQ) != 0 || options.reserved != [0; 4] {
+    if options.detail & !(DETAIL_SLEEPS | DETAIL_IRQ | DETAIL_CPU) != 0
+        || options.reserved != [0; 4]
+    {
         return Err(Error::Argument(
             "options asks for what this version does not know",
         ));
@@ -88,6 +91,7 @@ fn read_options(options: &Options) -> Result<inband::Options, Error> {
         detail: Detail {
             sleeps: options.detail & DETAIL_SLEEPS != 0,
             irq: options.detail & DETAIL_IRQ != 0,
+            cpu: options.detail & DETAIL_CPU != 0,
             ..Detail::default()
         },
         tap,

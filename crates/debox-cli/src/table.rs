@@ -6,7 +6,7 @@
 //! nothing to say.
 
 mod calls;
-mod cpu_waits;
+pub mod cpu_waits;
 pub(crate) mod deadlocks;
 pub mod doctor;
 pub(crate) mod grid;

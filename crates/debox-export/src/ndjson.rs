@@ -88,10 +88,17 @@ struct Row<'a> {
     user_ns: Option<u64>,
     user_away_ns: Option<u64>,
     user_calls_ns: Option<u64>,
+    throttled_ns: Option<u64>,
+    cpu_owner: Option<&'a str>,
+    cpu_owner_pid: Option<u32>,
+    cpu_owner_kind: Option<&'a str>,
+    cpu_owner_ns: Option<u64>,
 }
 
 impl<'a> Row<'a> {
     fn of(host: Option<&'a str>, time: i128, call: &'a Call) -> Row<'a> {
+        let wait = call.cpu_wait.as_ref();
+        let owner = wait.and_then(|wait| wait.owner.as_ref());
         Row {
             host,
             time,
@@ -129,6 +136,11 @@ impl<'a> Row<'a> {
             user_ns: call.user.map(|user| user.wall_ns),
             user_away_ns: call.user.map(|user| user.away_ns),
             user_calls_ns: call.user.map(|user| user.calls_ns),
+            throttled_ns: wait.map(|wait| wait.throttled_ns),
+            cpu_owner: owner.and_then(|owner| owner.comm.as_deref()),
+            cpu_owner_pid: owner.and_then(|owner| owner.pid),
+            cpu_owner_kind: owner.map(|owner| &*owner.kind),
+            cpu_owner_ns: owner.map(|owner| owner.ns),
         }
     }
 }

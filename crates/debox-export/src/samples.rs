@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use debox::history::{Budget, Call, Sleep, Text, UserLevel};
+use debox::history::{Budget, Call, CpuOwner, CpuWait, Sleep, Text, UserLevel};
 use debox_history::{History, Limits, Meta, Writer, SCHEMA};
 use proptest::prelude::*;
 
@@ -153,6 +153,15 @@ fn call(times: BoxedStrategy<u64>) -> impl Strategy<Value = Call> {
                 preempted_ns: times[5],
                 irq_ns: ends.2[0].then_some(7),
             },
+            cpu_wait: ends.2[0].then(|| CpuWait {
+                throttled_ns: times[4],
+                owner: ends.2[1].then(|| CpuOwner {
+                    kind: "task".into(),
+                    pid: Some(7),
+                    comm: Some("hog".into()),
+                    ns: times[5],
+                }),
+            }),
             spin_ns: 3,
             in_flight: false,
             user: ends.2[1].then_some(UserLevel {

@@ -52,6 +52,11 @@ pub(crate) struct Columns {
     in_flight: BooleanBuilder,
     /// In the order of the columns.
     user: [UInt64Builder; 3],
+    throttled: UInt64Builder,
+    cpu_owner: Texts,
+    cpu_owner_pid: UInt32Builder,
+    cpu_owner_kind: Texts,
+    cpu_owner_ns: UInt64Builder,
 }
 
 #[derive(Default)]
@@ -134,6 +139,18 @@ impl Columns {
         for (column, value) in self.user.iter_mut().zip(user) {
             column.append_option(value);
         }
+        let wait = call.cpu_wait.as_ref();
+        let owner = wait.and_then(|wait| wait.owner.as_ref());
+        self.throttled
+            .append_option(wait.map(|wait| wait.throttled_ns));
+        append_text(
+            &mut self.cpu_owner,
+            owner.and_then(|owner| owner.comm.as_ref()),
+        );
+        self.cpu_owner_pid
+            .append_option(owner.and_then(|owner| owner.pid));
+        append_text(&mut self.cpu_owner_kind, owner.map(|owner| &owner.kind));
+        self.cpu_owner_ns.append_option(owner.map(|owner| owner.ns));
     }
 
     /// All rows so far.
@@ -184,6 +201,11 @@ impl Columns {
             built(&self.user[0]),
             built(&self.user[1]),
             built(&self.user[2]),
+            built(&self.throttled),
+            texts(&self.cpu_owner),
+            built(&self.cpu_owner_pid),
+            texts(&self.cpu_owner_kind),
+            built(&self.cpu_owner_ns),
         ];
         RecordBatch::try_new(schema(), columns).context("cannot put the columns together")
     }

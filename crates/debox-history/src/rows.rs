@@ -10,7 +10,7 @@ use arrow::array::{
 use arrow::datatypes::{
     ArrowPrimitiveType, Int32Type, Int64Type, TimestampNanosecondType, UInt32Type, UInt64Type,
 };
-use debox::history::{Budget, Call, Sleep, Text, UserLevel};
+use debox::history::{Budget, Call, CpuOwner, CpuWait, Sleep, Text, UserLevel};
 
 use crate::read::{Batches, File, History};
 
@@ -49,6 +49,11 @@ pub(crate) const ALL: &[&str] = &[
     "user_ns",
     "user_away_ns",
     "user_calls_ns",
+    "throttled_ns",
+    "cpu_owner",
+    "cpu_owner_pid",
+    "cpu_owner_kind",
+    "cpu_owner_ns",
 ];
 
 /// The records of a history, one by one, with the file that each is from.
@@ -184,6 +189,7 @@ pub(crate) fn calls(batch: &RecordBatch, realtime_offset_ns: i64) -> Result<Vec<
         ]),
         None => None,
     };
+    let cpu_waits = CpuWaits::of(batch)?;
     let user_level = |row: usize| {
         let [wall, away, calls] = user?;
         Some(UserLevel {
@@ -215,6 +221,7 @@ pub(crate) fn calls(batch: &RecordBatch, realtime_offset_ns: i64) -> Result<Vec<
                 preempted_ns: preempted.value(row),
                 irq_ns: maybe(irq, row),
             },
+            cpu_wait: cpu_waits.as_ref().and_then(|waits| waits.get(row)),
             spin_ns: spin.value(row),
             in_flight: in_flight.is_some_and(|flags| flags.value(row)),
             ret: maybe(ret, row).unwrap_or(0),
@@ -233,6 +240,47 @@ pub(crate) fn calls(batch: &RecordBatch, realtime_offset_ns: i64) -> Result<Vec<
         });
     }
     Ok(calls)
+}
+
+struct CpuWaits<'a> {
+    throttled: &'a PrimitiveArray<UInt64Type>,
+    comm: Texts<'a>,
+    pid: &'a PrimitiveArray<UInt32Type>,
+    kind: Texts<'a>,
+    ns: &'a PrimitiveArray<UInt64Type>,
+}
+
+impl<'a> CpuWaits<'a> {
+    /// `None` of an older file.
+    fn of(batch: &'a RecordBatch) -> Result<Option<CpuWaits<'a>>> {
+        let Some(throttled) = batch.column_by_name("throttled_ns") else {
+            return Ok(None);
+        };
+        let column = |name: &str| {
+            let found = batch.column_by_name(name);
+            found.with_context(|| format!("the column {name} is missing"))
+        };
+        Ok(Some(CpuWaits {
+            throttled: numbers(throttled)?,
+            comm: Texts::of(column("cpu_owner")?)?,
+            pid: numbers(column("cpu_owner_pid")?)?,
+            kind: Texts::of(column("cpu_owner_kind")?)?,
+            ns: numbers(column("cpu_owner_ns")?)?,
+        }))
+    }
+
+    fn get(&self, row: usize) -> Option<CpuWait> {
+        let owner = self.kind.maybe(row).map(|kind| CpuOwner {
+            kind,
+            pid: maybe(self.pid, row),
+            comm: self.comm.maybe(row),
+            ns: maybe(self.ns, row).unwrap_or(0),
+        });
+        Some(CpuWait {
+            throttled_ns: maybe(self.throttled, row)?,
+            owner,
+        })
+    }
 }
 
 struct Sleeps<'a> {

@@ -22,7 +22,17 @@ fn perhaps(name: &str, kind: DataType) -> Field {
 }
 
 /// Columns that older files do not have, and whose values there are all false, or null.
-pub(crate) const LATER: &[&str] = &["in_flight", "user_ns", "user_away_ns", "user_calls_ns"];
+pub(crate) const LATER: &[&str] = &[
+    "in_flight",
+    "user_ns",
+    "user_away_ns",
+    "user_calls_ns",
+    "throttled_ns",
+    "cpu_owner",
+    "cpu_owner_pid",
+    "cpu_owner_kind",
+    "cpu_owner_ns",
+];
 
 /// One row is one call.
 pub fn schema() -> SchemaRef {
@@ -63,6 +73,11 @@ pub fn schema() -> SchemaRef {
         perhaps("user_ns", UInt64),
         perhaps("user_away_ns", UInt64),
         perhaps("user_calls_ns", UInt64),
+        perhaps("throttled_ns", UInt64),
+        perhaps("cpu_owner", text()),
+        perhaps("cpu_owner_pid", UInt32),
+        perhaps("cpu_owner_kind", text()),
+        perhaps("cpu_owner_ns", UInt64),
     ]))
 }
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use debox::history::{Budget, Call, Sleep, UserLevel};
+use debox::history::{Budget, Call, CpuOwner, CpuWait, Sleep, UserLevel};
 use debox_history::{repair, tail_of, History, Limits, Meta, Writer, SCHEMA};
 use parquet::arrow::ArrowWriter;
 use parquet::file::metadata::KeyValue;
@@ -83,6 +83,25 @@ fn sleep() -> impl Strategy<Value = Sleep> {
     )
 }
 
+fn cpu_wait() -> impl Strategy<Value = CpuWait> {
+    let process = (any::<u32>(), text());
+    let owner = (text(), prop::option::of(process), any::<u64>());
+    let owner = owner.prop_map(|(kind, process, ns)| {
+        let (pid, comm) = process.unzip();
+        CpuOwner {
+            kind,
+            pid,
+            comm,
+            ns,
+        }
+    });
+    let wait = (any::<u64>(), prop::option::of(owner));
+    wait.prop_map(|(throttled_ns, owner)| CpuWait {
+        throttled_ns,
+        owner,
+    })
+}
+
 fn call() -> impl Strategy<Value = Call> {
     let who = (any::<u32>(), any::<u32>(), text(), text(), -1i32..600);
     let times = (
@@ -97,7 +116,11 @@ fn call() -> impl Strategy<Value = Call> {
         prop::option::of(any::<u64>()),
     );
     let flags = any::<[bool; 5]>();
-    let stacks = (prop::option::of(text()), prop::option::of(text()));
+    let stacks = (
+        prop::option::of(text()),
+        prop::option::of(text()),
+        prop::option::of(cpu_wait()),
+    );
     let sleeps = prop::collection::vec(sleep(), 0..4);
     (who, times, ends, io, flags, stacks, sleeps).prop_map(
         |(who, times, ends, io, flags, stacks, sleeps)| {
@@ -123,6 +146,7 @@ fn call() -> impl Strategy<Value = Call> {
                     preempted_ns: times.2[4],
                     irq_ns: times.3.then_some(7),
                 },
+                cpu_wait: stacks.2,
                 spin_ns: 3,
                 in_flight: flags[3],
                 ret: if flags[3] { 0 } else { ends.0 },
@@ -231,6 +255,7 @@ fn a_file_without_later_columns_is_read_and_repaired() {
         .iter()
         .map(|field| field.name().clone())
         .filter(|name| name != "in_flight" && !name.starts_with("user_"))
+        .filter(|name| name != "throttled_ns" && !name.starts_with("cpu_owner"))
         .collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let (_, batch) = history.batches(&names).next().unwrap().unwrap();

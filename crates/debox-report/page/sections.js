@@ -206,6 +206,36 @@ function waits() {
     data.waits_left_out ? make("p", { class: "quiet" }, `${count(data.waits_left_out)} more kinds of waits were shorter.`) : null);
 }
 
+// Of each call the largest owner is known.
+function cpuWaits() {
+  const waits = data.cpu_waits;
+  if (!waits || !waits.waited_ns) return;
+  const who = (owner) => {
+    const process = `${owner.comm} (${owner.pid})`;
+    switch (owner.kind) {
+      case "task": return process;
+      case "own": return `${process}, the waiting process itself`;
+      case "kernel": return `${process} of the kernel`;
+      case "idle": return "no task: the CPU was idle";
+      case "quota": return `no task: ${waits.group ? `the control group ${waits.group}` : "a control group"} had used up its quota`;
+      case "hidden": return "tasks of other users";
+      case "stolen": return "no task: the hypervisor had the CPU";
+      case "many": return "further processes";
+      default: return "not known";
+    }
+  };
+  const quota = { kind: "quota", ns: waits.throttled_ns, calls: waits.throttled_calls, longest_ns: waits.throttled_longest_ns };
+  const others = { kind: "many", ns: waits.others_ns, calls: null, longest_ns: null };
+  const rows = [quota, ...waits.owners, others].filter((owner) => owner.ns > 0).sort((a, b) => b.ns - a.ns);
+  section("cpu-waits", "Who had the CPU while threads waited for one",
+    "In calls and between them. Of each call the largest owner is known; the others of the same call are further processes.",
+    table([
+      ["who", who, "long"], ["time", (owner) => time(owner.ns), "n"],
+      ["calls", (owner) => (owner.calls === null ? "" : count(owner.calls)), "n"],
+      ["longest", (owner) => (owner.longest_ns === null ? "" : time(owner.longest_ns)), "n"],
+    ], rows));
+}
+
 function flame() {
   const { names, roots, pruned_frames } = data.flame;
   if (!roots.length) return;
@@ -427,4 +457,4 @@ function threads() {
     data.threads_left_out ? make("p", { class: "quiet" }, `${count(data.threads_left_out)} more threads took less.`) : null);
 }
 
-start([heading, headline, findings, against, calls, overTime, matrix, waits, flame, latencies, userLevel, trends, slowest, inFlight, threads]);
+start([heading, headline, findings, against, calls, overTime, matrix, waits, cpuWaits, flame, latencies, userLevel, trends, slowest, inFlight, threads]);

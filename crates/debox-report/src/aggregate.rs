@@ -3,6 +3,7 @@
 
 use rustc_hash::FxHashMap;
 
+use crate::cpu_waits::CpuSums;
 use crate::histogram::Histogram;
 use crate::names::{Name, NONE, TOO_MANY};
 use crate::segments::{CallSegment, Segment};
@@ -147,6 +148,7 @@ pub struct Aggregate {
     /// Of each label: its class, and the class's part of the timeline.
     pub classes: FxHashMap<Name, (Name, usize)>,
     pub threads: Threads,
+    pub cpu_waits: CpuSums,
     /// When threads were in waits that may be for work, by process and thread.
     pub rests: FxHashMap<(u32, u32), Timeline<1>>,
     origin: i64,
@@ -174,6 +176,7 @@ impl Aggregate {
             labels: FxHashMap::default(),
             classes: FxHashMap::default(),
             threads: Threads::default(),
+            cpu_waits: CpuSums::default(),
             rests: FxHashMap::default(),
             origin,
             first: i64::MAX,
@@ -335,6 +338,7 @@ impl Aggregate {
             self.threads.add(*tid, sums);
         }
         self.threads.left_out += other.threads.left_out;
+        self.cpu_waits.merge(&other.cpu_waits);
         for (thread, line) in &other.rests {
             let full = self.rests.len() >= RESTS_MAX && !self.rests.contains_key(thread);
             if !full {

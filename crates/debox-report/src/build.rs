@@ -115,6 +115,7 @@ pub fn report(
         matrix: matrix(sums, names),
         waits,
         waits_left_out,
+        cpu_waits: sums.cpu_waits.report(names),
         flame: flame::flame(&sums.stacks, sums.stacks_folded, names),
         trends: trends(&calls, series),
         user_level: user_level::user_level(sums, &calls, asked_for, begin, names),
@@ -171,6 +172,9 @@ fn add_headline(report: &mut Report, history: &History) {
             }
         }
         None => report.headline = headline::of_records(report),
+    }
+    if let Some(waits) = &mut report.cpu_waits {
+        waits.name_group(report.headline.as_ref());
     }
     if let Some(headline) = &report.headline {
         report.headline_text = headline::sentences(headline, report.headline_is_of_run);

@@ -8,7 +8,7 @@ use crate::report::{
     Budget, Call, Finding, FindingKind, Report, Rest, SlowCall, Thread, UserLevelCall, Wait,
 };
 use crate::rest;
-use crate::sentences::{capital, growth_sentence, parts, wait_sentence};
+use crate::sentences::{capital, cpu_owner_sentence, growth_sentence, parts, wait_sentence};
 use crate::units::{count, counted, time};
 
 const WAITS: usize = 6;
@@ -351,7 +351,11 @@ impl<'a> Finder<'a> {
             };
             let _ = write!(text, "; {} of that {place}", time(off(&most.budget)));
         }
-        let _ = write!(text, ". The machine has {} CPUs.", report.recording.cpus);
+        text.push('.');
+        if let Some(waits) = &report.cpu_waits {
+            text.push_str(&cpu_owner_sentence(waits));
+        }
+        let _ = write!(text, " The machine has {} CPUs.", report.recording.cpus);
         self.add(FindingKind::RunQueue, text, "over-time".into(), weight);
     }
 

@@ -203,7 +203,10 @@ pub fn of_records(report: &Report) -> Option<Headline> {
         processes: processes.len(),
         totals,
         sleeps: sleeps(&report.matrix, &report.waits),
-        cpu_waits: Vec::new(),
+        cpu_waits: report
+            .cpu_waits
+            .as_ref()
+            .map_or_else(Vec::new, |waits| waits.rows(&report.threads)),
         calls: report.calls.iter().map(time).collect(),
         short_lived: None,
         has_server_calls: report.calls.iter().any(|call| is_server_call(&call.name)),

@@ -9,6 +9,7 @@ mod aggregate;
 mod build;
 mod caveats;
 mod compare;
+mod cpu_waits;
 mod findings;
 mod flame;
 pub mod headline;

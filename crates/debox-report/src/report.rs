@@ -38,6 +38,8 @@ pub struct Report {
     pub matrix: Matrix,
     pub waits: Vec<Wait>,
     pub waits_left_out: u64,
+    /// Null: the recording has no such columns.
+    pub cpu_waits: Option<CpuWaits>,
     pub flame: Flame,
     pub trends: Vec<Trend>,
     /// Null: the recording was not asked for what the program measures.
@@ -254,6 +256,39 @@ pub struct Wait {
     pub owner_doing: Option<String>,
     /// Of the longest.
     pub waker: String,
+}
+
+/// Who had the CPU while threads waited for one, in calls and between them.
+#[derive(Debug, Clone, Serialize)]
+pub struct CpuWaits {
+    /// All of it; the sum of what follows.
+    pub waited_ns: u64,
+    /// While the CPU quota of a control group was used up.
+    pub throttled_ns: u64,
+    /// Calls of which that is a part.
+    pub throttled_calls: u64,
+    /// Of one call.
+    pub throttled_longest_ns: u64,
+    /// The control group, if the recording tells it and there was one only.
+    pub group: Option<String>,
+    /// Longest first. Of each call the largest owner is known.
+    pub owners: Vec<CpuOwner>,
+    /// Had by the other owners of the same calls.
+    pub others_ns: u64,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct CpuOwner {
+    /// `task`, `own`, `kernel`, `idle`, `hidden`, `stolen`, `many`, or `unknown`.
+    pub kind: String,
+    /// Null: no process.
+    pub comm: Option<String>,
+    pub pid: Option<u32>,
+    /// Calls of which it was the largest owner.
+    pub calls: u64,
+    pub ns: u64,
+    /// Of one call.
+    pub longest_ns: u64,
 }
 
 /// A call's cost against its invocations.

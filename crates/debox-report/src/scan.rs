@@ -266,6 +266,10 @@ impl<'a> Scanner<'a> {
                 let sums = sums.user.get_or_insert_default();
                 sums.add(one, &parts, idle);
             }
+            if let Some((throttled, owner)) = columns.cpu_wait(row) {
+                let waited = parts.runqueue.saturating_add(parts.preempted);
+                aggregate.cpu_waits.add(waited, throttled, owner);
+            }
             let error = columns.error.get(row);
             if error != NONE && sums.errors.len() < 256 {
                 *sums.errors.entry(error).or_default() += 1;

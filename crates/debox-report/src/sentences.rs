@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::build::USER;
-use crate::report::{Budget, FindingKind, Trend, Wait};
+use crate::report::{Budget, CpuWaits, FindingKind, Trend, Wait};
 use crate::units::{count, time};
 
 /// The kernel's resource, as one says it: `the inode lock of /x`, `the page read`.
@@ -152,4 +152,39 @@ pub fn parts(budget: &Budget, resting: u64, waits: &str) -> Vec<(u64, FindingKin
     ];
     parts.sort_by_key(|(ns, ..)| std::cmp::Reverse(*ns));
     parts
+}
+
+/// Owners of CPUs that a sentence names, at most, and the least part (percent) of the time that each had.
+const CPU_OWNERS: usize = 2;
+const CPU_OWNER_LEAST: u64 = 20;
+
+/// Who had the CPU while threads waited for one, with a space before it.
+pub fn cpu_owner_sentence(waits: &CpuWaits) -> String {
+    let mut text = String::new();
+    let is_much =
+        |ns: u64| ns.saturating_mul(100) >= waits.waited_ns.saturating_mul(CPU_OWNER_LEAST);
+    if waits.throttled_ns > 0 && is_much(waits.throttled_ns) {
+        let group = match &waits.group {
+            Some(group) => format!("the control group {group}"),
+            None => "a control group".to_string(),
+        };
+        let quota = time(waits.throttled_ns);
+        text.push_str(&format!(
+            " For {quota} of that {group} had used up its CPU quota."
+        ));
+    }
+    let named = waits.owners.iter().filter(|owner| is_much(owner.ns));
+    let named = named.filter_map(|owner| {
+        let (comm, pid) = (owner.comm.as_ref()?, owner.pid?);
+        let own = if owner.kind == "own" { " itself" } else { "" };
+        Some(format!(
+            "{comm} ({pid}){own} had the CPU for {}",
+            time(owner.ns)
+        ))
+    });
+    let named: Vec<String> = named.take(CPU_OWNERS).collect();
+    if !named.is_empty() {
+        text.push_str(&format!(" {}.", named.join(", ")));
+    }
+    text
 }

@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 use std::rc::Rc;
 
-use crate::predicate::{Fields, Number, Site};
+use crate::predicate::{self, Fields, Number, Site};
 use crate::tables::{CALL_IA32, CALL_NONE};
 
 /// Text of which there is little that is different: names, labels, stacks.
@@ -29,6 +29,8 @@ pub struct Call {
     pub start_ns: u64,
     pub wall_ns: u64,
     pub budget: Budget,
+    /// Detail `cpu`: why it waited for a CPU. None: not measured, or lost.
+    pub cpu_wait: Option<CpuWait>,
     /// Of the CPU time: spent in spinning for a lock.
     pub spin_ns: u64,
     /// It had not returned when the recording ended: what is here is what it came to by then.
@@ -79,6 +81,27 @@ pub struct Budget {
     pub preempted_ns: u64,
     /// Detail `irq`; without it, inside `cpu_ns`.
     pub irq_ns: Option<u64>,
+}
+
+/// Why a call waited for a CPU, for as long as `runqueue_ns` and `preempted_ns` say.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct CpuWait {
+    /// While the CPU quota of a control group was used up.
+    pub throttled_ns: u64,
+    /// Who had the CPU for the largest part of the rest, if there is any.
+    pub owner: Option<CpuOwner>,
+}
+
+/// Who had a CPU. Processes count as a whole.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct CpuOwner {
+    /// `task`, `own` (threads of the call's process), `kernel`, `idle`, `hidden`, `stolen`, `many`, or
+    /// `unknown`.
+    pub kind: Text,
+    /// Of the first three.
+    pub pid: Option<u32>,
+    pub comm: Option<Text>,
+    pub ns: u64,
 }
 
 /// A call as the program sees it: from a stamp before it to a stamp after it.
@@ -148,6 +171,7 @@ impl Fields for Call {
             Number::Preempted => self.budget.preempted_ns.into(),
             Number::Irq => self.budget.irq_ns?.into(),
             Number::Spin => self.spin_ns.into(),
+            Number::Throttled => self.cpu_wait.as_ref()?.throttled_ns.into(),
             Number::Longest if is_whole => longest().unwrap_or(0).into(),
             Number::Longest => return None,
             Number::Sleeps => self.sleeps.len() as i128 + i128::from(self.sleeps_left_out),
@@ -167,6 +191,22 @@ impl Fields for Call {
 
     fn comm(&self) -> Option<&str> {
         Some(&self.comm)
+    }
+
+    fn cpu_owner(&self) -> predicate::CpuOwner<'_> {
+        let Some(wait) = &self.cpu_wait else {
+            return predicate::CpuOwner::Unknown;
+        };
+        match &wait.owner {
+            None => predicate::CpuOwner::Nobody,
+            Some(CpuOwner {
+                comm: Some(comm), ..
+            }) => predicate::CpuOwner::Named(comm),
+            Some(owner) if ["idle", "stolen"].contains(&&*owner.kind) => {
+                predicate::CpuOwner::Nobody
+            }
+            Some(_) => predicate::CpuOwner::Unknown,
+        }
     }
 
     fn sites(&self) -> impl Iterator<Item = Option<Site<'_>>> {

@@ -11,12 +11,14 @@
 //! | `error` | the name of the error that it returned, or `none` | `ENOENT` |
 //! | `ret` | what it returned, as the kernel has it (`-errno` on error) | `0`, `-2`, `0x1000` |
 //! | `wall` `cpu` `blocked` `runqueue` `preempted` `irq` | its time, and the parts of that | `200us`, `1.5ms`, `2s` |
+//! | `throttled` | of `runqueue` and `preempted`, what a control group's CPU quota caused | likewise |
 //! | `spin` | of its CPU time, what was spent spinning for locks | likewise |
 //! | `longest` | its longest single sleep | likewise |
 //! | `sleeps` | how often it slept | `3` |
 //! | `faults_minor` `faults_major` | page faults that it took | `0` |
 //! | `label` `class` | what the call slept on | `"page read"`, `disk` |
 //! | `comm` | the thread's name | `"worker*"` |
+//! | `cpu_owner` | the process that had the CPU for most of the time in which the call waited for one | `"gzip"` |
 //! | `pid` `tid` | process and thread | `4711` |
 //! | `arg0` `arg1` `arg2` | the first argument words, without sign | `3`, `0xffffff9c` |
 //! | `restarted` | a piece of a call that the kernel makes again (-512 to -516); stands alone | |
@@ -30,6 +32,9 @@
 //! - `label == x` holds if the call slept at a site with that label; `label != x` if it did not:
 //!   for calls that slept at several sites, or at none, it is the negation and nothing else.
 //!   The same for `class`.
+//! - `cpu_owner` leaves out what a quota caused. `cpu_owner == x` does not hold if the call did not wait
+//!   for a CPU, or if the CPU was idle; `cpu_owner != x` does. Where it is not known who had the CPU,
+//!   neither is true.
 //! - A piece of a restarted call has no error: `error == none`.
 //!
 //! What a record does not know (interrupts that were not measured, a stack without a name) makes a
@@ -50,7 +55,7 @@ use std::fmt;
 use std::ops::Range;
 
 pub use compile::{Code, Instruction, Program, SiteTest, TooLong, INSTRUCTIONS_MAX};
-pub use fields::{Field, Fields, Number, Site};
+pub use fields::{CpuOwner, Field, Fields, Number, Site};
 
 use values::{CallSet, Glob};
 
@@ -89,6 +94,10 @@ enum Test {
         values: Vec<i32>,
     },
     Comm {
+        operator: Operator,
+        names: Vec<Glob>,
+    },
+    CpuOwner {
         operator: Operator,
         names: Vec<Glob>,
     },
@@ -175,6 +184,7 @@ impl Test {
             Test::Call { .. } => Field::Syscall,
             Test::Error { .. } => Field::Error,
             Test::Comm { .. } => Field::Comm,
+            Test::CpuOwner { .. } => Field::CpuOwner,
             Test::Slept { at, .. } => at.field(),
             Test::Restarted => Field::Restarted,
         }

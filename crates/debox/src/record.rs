@@ -36,6 +36,8 @@ pub const IRQ_MEASURED: u16 = 1 << 4;
 /// [`Record::flags`]: the kernel did not show the call's end. It lasts until the next call, and
 /// `ret` and `args` are 0.
 pub const END_UNSEEN: u16 = 1 << 5;
+/// [`Record::flags`]: `throttled_ns` and who had the CPU are measured; without this flag they are 0.
+pub const CPU_MEASURED: u16 = 1 << 6;
 
 /// Where a call's wall time went. The parts add up to it: each is measured from its own stamps.
 #[repr(C)]
@@ -112,6 +114,65 @@ pub enum ResourceKind {
     Child,
     /// A block device, by its number in the kernel.
     Disk,
+}
+
+/// Who had the CPU for the largest part of the time in which a call waited for one, without what a quota
+/// took. Processes count as a whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CpuOwner {
+    /// The call did not wait for a CPU, or only for its quota; or this is not measured.
+    None,
+    Unknown,
+    /// Another process; [`Record::cpu_owner_pid`] and [`Record::cpu_owner_comm`] tell which.
+    Task,
+    /// Other threads of the call's own process.
+    Own,
+    /// A thread of the kernel.
+    Kernel,
+    /// No task: the CPU was idle and had to be woken.
+    Idle,
+    /// Processes that a broker's client is not shown, together.
+    Hidden,
+    /// Many processes; which of them had most is not known.
+    Many,
+    /// The hypervisor, as far as that is certain.
+    Stolen,
+}
+
+impl CpuOwner {
+    pub(crate) fn of(kind: u32) -> CpuOwner {
+        match kind {
+            0 => CpuOwner::None,
+            2 => CpuOwner::Task,
+            3 => CpuOwner::Own,
+            4 => CpuOwner::Kernel,
+            5 => CpuOwner::Idle,
+            6 => CpuOwner::Hidden,
+            7 => CpuOwner::Many,
+            8 => CpuOwner::Stolen,
+            _ => CpuOwner::Unknown,
+        }
+    }
+
+    /// As histories and reports have it; `None` for [`CpuOwner::None`].
+    pub fn as_str(self) -> Option<&'static str> {
+        Some(match self {
+            CpuOwner::None => return None,
+            CpuOwner::Unknown => "unknown",
+            CpuOwner::Task => "task",
+            CpuOwner::Own => "own",
+            CpuOwner::Kernel => "kernel",
+            CpuOwner::Idle => "idle",
+            CpuOwner::Hidden => "hidden",
+            CpuOwner::Many => "many",
+            CpuOwner::Stolen => "stolen",
+        })
+    }
+
+    /// Whether it has a name and a number.
+    pub fn is_process(self) -> bool {
+        matches!(self, CpuOwner::Task | CpuOwner::Own | CpuOwner::Kernel)
+    }
 }
 
 /// How sure it is that [`Sleep::owner_tid`] held the resource.
@@ -264,7 +325,7 @@ pub struct Record {
     /// [`ABI_X86_64`] or [`ABI_IA32`].
     pub abi: u16,
     /// [`RESTARTED`], [`PARTIAL`], [`USER_TAP`], [`NESTED`], [`IRQ_MEASURED`],
-    /// [`END_UNSEEN`].
+    /// [`END_UNSEEN`], [`CPU_MEASURED`].
     pub flags: u16,
     /// As the kernel returned it: `-errno` on error.
     pub ret: i64,
@@ -289,7 +350,16 @@ pub struct Record {
     /// Number of the first trace entry; see [`Slot::trace_written`].
     pub trace_first: u32,
     pub outside: Outside,
-    pub reserved: [u64; 9],
+    /// With [`CPU_MEASURED`]: of `runqueue_ns` and `preempted_ns`, while a cgroup's CPU quota was used up.
+    pub throttled_ns: u64,
+    /// Likewise: of the rest, had by the largest owner.
+    pub cpu_owner_ns: u64,
+    /// See [`Record::cpu_owner`].
+    pub cpu_owner_kind: u32,
+    /// 0 if the owner is no process.
+    pub cpu_owner_pid: u32,
+    pub cpu_owner_comm_raw: [u8; COMM_LEN],
+    pub reserved: [u64; 4],
     pub sleep_entries: [Sleep; SLEEPS_MAX],
 }
 
@@ -297,6 +367,16 @@ impl Record {
     /// Where the call slept.
     pub fn sleeps(&self) -> &[Sleep] {
         &self.sleep_entries[..usize::from(self.sleeps_used).min(SLEEPS_MAX)]
+    }
+
+    /// Who had the CPU that the call waited for.
+    pub fn cpu_owner(&self) -> CpuOwner {
+        CpuOwner::of(self.cpu_owner_kind)
+    }
+
+    /// The name of the process [`Record::cpu_owner_pid`]; empty if there is none.
+    pub fn cpu_owner_comm(&self) -> String {
+        comm(&self.cpu_owner_comm_raw)
     }
 
     /// The call's name, such as `read`.
@@ -333,6 +413,9 @@ impl fmt::Debug for Record {
             .field("start_ns", &self.start_ns)
             .field("wall_ns", &self.wall_ns)
             .field("budget", &self.budget)
+            .field("throttled_ns", &self.throttled_ns)
+            .field("cpu_owner", &self.cpu_owner())
+            .field("cpu_owner_comm", &self.cpu_owner_comm())
             .field("faults_minor", &self.faults_minor)
             .field("faults_major", &self.faults_major)
             .field("sleeps", &self.sleeps())
@@ -420,8 +503,8 @@ pub struct Slot {
     pub trace: [TraceEntry; TRACE_MAX],
     pub triggers_fired: u64,
     /// Calls that the thread is to decide (`struct undecided_call` of probe/shared.h).
-    pub triggers_undecided: [u64; 160],
-    pub reserved3: [u64; 31],
+    pub triggers_undecided: [u64; 176],
+    pub reserved3: [u64; 15],
 }
 
 /// A task's name, up to its terminating zero.
@@ -479,7 +562,10 @@ mod layout {
         faults_minor = faults_minor @ 112, faults_major = faults_major @ 116,
         sleeps_used = sleeps_used @ 120, trace_used = trace_used @ 122,
         sleeps_lost = sleeps_lost @ 124, number = number @ 128, trace_lost = trace_lost @ 136,
-        trace_first = trace_first @ 140, outside = outside @ 144, reserved = reserved @ 184,
+        trace_first = trace_first @ 140, outside = outside @ 144,
+        throttled_ns = throttled_ns @ 184, cpu_owner_ns = cpu_owner_ns @ 192,
+        cpu_owner_kind = cpu_owner_kind @ 200, cpu_owner_pid = cpu_owner_pid @ 204,
+        cpu_owner_comm_raw = cpu_owner_comm @ 208, reserved = reserved @ 224,
         sleep_entries = sleeps @ 256,
     });
     same!(Totals, types::debox_totals, 168, {
@@ -502,7 +588,7 @@ mod layout {
         trace_reserved = trace_reserved @ 164, totals = totals @ 168,
         reserved2 = reserved2 @ 336, history = history @ 512,
         trace = trace @ 10752, triggers_fired = triggers_fired @ 14848,
-        triggers_undecided = triggers_undecided @ 14856, reserved3 = reserved3 @ 16136,
+        triggers_undecided = triggers_undecided @ 14856, reserved3 = reserved3 @ 16264,
     });
 }
 

@@ -16,7 +16,8 @@ use anyhow::{bail, Context, Result};
 use libbpf_rs::{RingBuffer, RingBufferBuilder};
 
 use crate::collect::Outcome;
-use crate::history::{Budget, Call, Sleep};
+use crate::history::{Budget, Call, CpuOwner, CpuWait, Sleep};
+use crate::record;
 use crate::report::{Deadlock, Process, Report};
 use crate::session::{monotonic_ns, Options, Session, Tap};
 use crate::tables::{self, types, CALL_IA32, CALL_NONE};
@@ -39,7 +40,7 @@ pub struct Recorder {
     ring: RingBuffer<'static>,
     session: Session,
     arrived: Rc<RefCell<Vec<Kept>>>,
-    /// Sleeps whose call has not ended, by thread.
+    /// What came of calls that have not ended, by thread.
     open: HashMap<u32, Open>,
     /// Rows for which the program's stamps have not come yet.
     stamps: Stamps,
@@ -51,12 +52,15 @@ enum Kept {
     Call(types::kept_call),
     Sleep(types::kept_sleep),
     Stamps(types::kept_stamps),
+    Cpu(types::kept_cpu),
 }
 
 #[derive(Default)]
 struct Open {
     sleeps: Vec<types::kept_sleep>,
     left_out: u32,
+    /// It comes right before its call.
+    cpu: Option<types::kept_cpu>,
 }
 
 /// What could not be recorded so far.
@@ -166,6 +170,9 @@ impl Recorder {
                         keep(call)?;
                     }
                 }
+                Kept::Cpu(cpu) => self.open_of(cpu.tid).into_iter().for_each(|open| {
+                    open.cpu = Some(*cpu);
+                }),
                 Kept::Stamps(stamps) => self.stamps.take(stamps, monotonic_ns(), keep)?,
             }
         }
@@ -217,11 +224,18 @@ impl Recorder {
         Ok((report, missing))
     }
 
-    fn add_sleep(&mut self, sleep: &types::kept_sleep) {
-        if self.open.len() >= MAX_OPEN && !self.open.contains_key(&sleep.tid) {
-            return;
+    /// `None` if there are too many.
+    fn open_of(&mut self, tid: u32) -> Option<&mut Open> {
+        if self.open.len() >= MAX_OPEN && !self.open.contains_key(&tid) {
+            return None;
         }
-        let open = self.open.entry(sleep.tid).or_default();
+        Some(self.open.entry(tid).or_default())
+    }
+
+    fn add_sleep(&mut self, sleep: &types::kept_sleep) {
+        let Some(open) = self.open_of(sleep.tid) else {
+            return;
+        };
         if open.sleeps.len() < MAX_SLEEPS {
             open.sleeps.push(*sleep);
         } else {
@@ -233,12 +247,18 @@ impl Recorder {
         let is_user = call.call == CALL_NONE;
         let mut sleeps = Vec::new();
         let mut left_out = 0;
+        let mut cpu = None;
         if let Some(open) = self.open.get_mut(&call.tid) {
             let is_its_own = |sleep: &types::kept_sleep| {
                 sleep.ordinal == call.ordinal && (sleep.call == CALL_NONE) == is_user
             };
             sleeps.extend(open.sleeps.iter().filter(|sleep| is_its_own(sleep)));
             left_out = std::mem::take(&mut open.left_out);
+            // One of an earlier call stands there if that call was lost.
+            cpu = open
+                .cpu
+                .take()
+                .filter(|cpu| cpu.ordinal == call.ordinal && (cpu.call == CALL_NONE) == is_user);
             if is_user {
                 open.sleeps.retain(|sleep| !is_its_own(sleep));
             } else {
@@ -249,6 +269,11 @@ impl Recorder {
             }
         }
         let sleeps = sleeps.iter().map(|sleep| self.sleep(sleep)).collect();
+        let waited_ns = tables::total(&[
+            call.parts[tables::PART_RUNQUEUE],
+            call.parts[tables::PART_PREEMPTED],
+        ]);
+        let cpu_wait = self.cpu_wait(waited_ns, cpu.map(|cpu| (cpu.throttled_ns, cpu.owner)));
         let session = &self.session;
         let (caller, stack) = self.words.user_stack(session, call.user_stack);
         let detail = session.options.detail;
@@ -272,6 +297,7 @@ impl Recorder {
                 preempted_ns: part(tables::PART_PREEMPTED),
                 irq_ns: detail.irq.then_some(part(tables::PART_IRQ)),
             },
+            cpu_wait,
             spin_ns: call.spin_ns,
             in_flight: false,
             ret: returns,
@@ -288,6 +314,33 @@ impl Recorder {
             sleeps,
             sleeps_left_out: left_out,
         }
+    }
+
+    /// `told`: what a quota took, and the largest owner of the rest.
+    fn cpu_wait(
+        &mut self,
+        waited_ns: u64,
+        told: Option<(u64, types::cpu_holder)>,
+    ) -> Option<CpuWait> {
+        if !self.session.options.detail.cpu {
+            return None;
+        }
+        let Some((throttled_ns, owner)) = told else {
+            return (waited_ns == 0).then(CpuWait::default);
+        };
+        let throttled_ns = throttled_ns.min(waited_ns);
+        let kind = record::CpuOwner::of(owner.kind);
+        let is_process = kind.is_process();
+        let owner = kind.as_str().map(|name| CpuOwner {
+            kind: self.words.cpu_owner(name),
+            pid: is_process.then_some(owner.tgid),
+            comm: is_process.then(|| self.words.comm(&owner.comm)),
+            ns: owner.ns.min(waited_ns - throttled_ns),
+        });
+        Some(CpuWait {
+            throttled_ns,
+            owner,
+        })
     }
 
     fn sleep(&mut self, sleep: &types::kept_sleep) -> Sleep {
@@ -326,6 +379,7 @@ fn read(bytes: &[u8]) -> Option<Kept> {
     match tables::read_value::<u32>(bytes)? {
         tables::KEPT_CALL => tables::read_value(bytes).map(Kept::Call),
         tables::KEPT_SLEEP => tables::read_value(bytes).map(Kept::Sleep),
+        tables::KEPT_CPU => tables::read_value(bytes).map(Kept::Cpu),
         tables::KEPT_STAMPS => tables::read_value(bytes).map(Kept::Stamps),
         _ => None,
     }

@@ -130,6 +130,10 @@ pub struct TriggerCall {
     pub blocked_ns: u64,
     pub runqueue_ns: u64,
     pub preempted_ns: u64,
+    /// Of the two before: a control group's CPU quota was used up. Null unless detail `cpu`.
+    pub throttled_ns: Option<u64>,
+    /// The process that had the CPU for most of the rest, if it was one and is known.
+    pub cpu_owner: Option<String>,
     /// Null unless detail `irq`.
     pub irq_ns: Option<u64>,
     /// Null unless detail `sleeps`.

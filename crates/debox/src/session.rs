@@ -128,6 +128,20 @@ impl Default for Options {
     }
 }
 
+impl Options {
+    /// Whether the gate has to note who has the CPUs.
+    pub(crate) fn asks_for_cpus(&self) -> bool {
+        self.detail.cpu && (self.report || self.keeps_call_cpu())
+    }
+
+    /// Whether the owner of the CPU is kept for each call, and not only added up for the report.
+    pub(crate) fn keeps_call_cpu(&self) -> bool {
+        let has_records = self.max_records > 0 && !self.user_stamps;
+        let is_wanted = has_records || self.history_bytes > 0 || !self.triggers.is_empty();
+        self.detail.cpu && self.tap == Tap::Kernel && is_wanted
+    }
+}
+
 /// For whom a session is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
@@ -281,7 +295,7 @@ impl Session {
 
     /// Has the gate call the probes.
     pub(crate) fn attach(&mut self) -> Result<()> {
-        if self.options.detail.cpu && self.options.report {
+        if self.options.asks_for_cpus() {
             self.gate.account_for_cpus();
         }
         self.gate.attach(&programs_to_attach(self.skel.object()))

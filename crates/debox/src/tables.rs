@@ -52,6 +52,7 @@ pub(crate) const TITLE_OF_PARENT: u32 = 3;
 pub(crate) const KEPT_CALL: u32 = 1;
 pub(crate) const KEPT_SLEEP: u32 = 2;
 pub(crate) const KEPT_STAMPS: u32 = 3;
+pub(crate) const KEPT_CPU: u32 = 4;
 
 pub(crate) const WAKER_TASK: u32 = 1;
 pub(crate) const WAKER_HARDIRQ: u32 = 2;
@@ -76,6 +77,9 @@ pub(crate) const DOING_ASLEEP: u32 = 3;
 pub(crate) const CPU_OWNER_TASK: u32 = 1;
 pub(crate) const CPU_OWNER_KERNEL: u32 = 2;
 pub(crate) const CPU_OWNER_QUOTA: u32 = 4;
+/// What a predicate can be told of the owner of the CPU.
+pub(crate) const OWNER_NAMED: u32 = 1;
+pub(crate) const OWNER_UNNAMED: u32 = 2;
 pub(crate) const CPU_RUN_REAL_TIME: u32 = 1 << 2;
 
 pub(crate) const CHAIN_CYCLE: u32 = 1;

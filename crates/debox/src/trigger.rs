@@ -200,6 +200,10 @@ fn require_one(trigger: &Trigger, options: &Options) -> Result<()> {
         "it asks for `irq`, which is not measured without `--detail irq`"
     );
     ensure!(
+        options.detail.cpu || !(uses(Number::Throttled) || predicate.uses(Field::CpuOwner)),
+        "it asks for who had the CPU, which is not measured without `--detail cpu`"
+    );
+    ensure!(
         !predicate.names_user_time(),
         "triggers look at calls when they end: none is `(user)`"
     );
@@ -264,6 +268,11 @@ mod tests {
         assert!(error.is_err_and(|error| error.contains("--detail sleeps")));
         let error = refused("irq > 1us", |_| ());
         assert!(error.is_err_and(|error| error.contains("--detail irq")));
+        for asks in ["throttled > 1ms", "cpu_owner == gzip"] {
+            let error = refused(asks, |_| ());
+            assert!(error.is_err_and(|error| error.contains("--detail cpu")));
+            assert_eq!(refused(asks, |options| options.detail.cpu = true), Ok(()));
+        }
         let error = refused("wall > 1us", |options| options.tap = Tap::User);
         assert!(error.is_err_and(|error| error.contains("kernel tap")));
         let error = refused("syscall == (user)", |_| ());

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use debox::inband::{self, Error, Options};
 use debox::labels::Class;
-use debox::record::{self, Record, ResourceKind, Waker, HISTORY_MAX};
-use debox::Tap;
+use debox::record::{self, CpuOwner, Record, ResourceKind, Waker, HISTORY_MAX};
+use debox::{Detail, Tap};
 
 /// A session of the test's own: the process has but one.
 struct Enabled {
@@ -64,6 +64,98 @@ fn sleep_ms(ms: i64) {
     };
     // SAFETY: `time` is a valid timespec, and no remainder is wanted.
     unsafe { libc::syscall(libc::SYS_nanosleep, &time, 0) };
+}
+
+/// Puts the calling thread on the first CPU that it may use.
+fn pin() {
+    // SAFETY: zeros are an empty set, and each call has room for one.
+    unsafe {
+        let mut allowed: libc::cpu_set_t = std::mem::zeroed();
+        let size = std::mem::size_of_val(&allowed);
+        assert_eq!(libc::sched_getaffinity(0, size, &mut allowed), 0);
+        let cpus = 0..libc::CPU_SETSIZE as usize;
+        let first = cpus.into_iter().find(|cpu| libc::CPU_ISSET(*cpu, &allowed));
+        let mut one: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(first.expect("a CPU"), &mut one);
+        assert_eq!(libc::sched_setaffinity(0, size, &one), 0);
+    }
+}
+
+/// A call that computes for tens of milliseconds.
+fn long_call(buffer: &mut [u8]) -> Record {
+    // SAFETY: there is room for as much.
+    let got = unsafe { libc::syscall(libc::SYS_getrandom, buffer.as_mut_ptr(), buffer.len(), 0) };
+    assert_eq!(got, buffer.len() as i64);
+    let last = inband::last().expect("a record").copy();
+    assert_eq!(last.call, libc::SYS_getrandom as i32);
+    last
+}
+
+#[test]
+fn a_record_names_who_had_the_cpu() {
+    let alone = alone();
+    inband::enable(&Options {
+        max_threads: 64,
+        detail: Detail {
+            cpu: true,
+            ..Options::default().detail
+        },
+        ..Options::default()
+    })
+    .expect("enable");
+    let _session = Enabled { _alone: alone };
+    let stop = AtomicBool::new(false);
+    let records: Vec<Record> = thread::scope(|scope| {
+        scope.spawn(|| {
+            pin();
+            while !stop.load(Ordering::Relaxed) {}
+        });
+        let caller = scope.spawn(|| {
+            pin();
+            let mut buffer = vec![1; 16 << 20];
+            (0..10).map(|_| long_call(&mut buffer)).collect()
+        });
+        let records = caller.join();
+        stop.store(true, Ordering::Relaxed);
+        records.expect("records")
+    });
+    let (mut waited, mut own) = (0, 0);
+    for record in &records {
+        let its = record.budget.runqueue_ns + record.budget.preempted_ns;
+        assert!(record.flags & record::CPU_MEASURED != 0);
+        assert!(
+            record.throttled_ns + record.cpu_owner_ns <= its,
+            "{record:?}"
+        );
+        assert_eq!(
+            record.cpu_owner() == CpuOwner::None,
+            its == record.throttled_ns,
+            "{record:?}"
+        );
+        waited += its;
+        if record.cpu_owner() == CpuOwner::Own {
+            assert_eq!(record.cpu_owner_pid, std::process::id(), "{record:?}");
+            assert!(!record.cpu_owner_comm().is_empty());
+            own += record.cpu_owner_ns;
+        }
+    }
+    // Other work on the machine has its turns, too.
+    assert!(
+        waited > 10_000_000 && own * 2 >= waited,
+        "{own} of {waited} in {records:#?}"
+    );
+}
+
+#[test]
+fn who_had_the_cpu_is_not_measured_unless_asked_for() {
+    let _session = enabled();
+    sleep_ms(5);
+    let record = inband::last().expect("a record").copy();
+    assert_eq!(record.flags & record::CPU_MEASURED, 0);
+    assert_eq!(
+        (record.throttled_ns, record.cpu_owner()),
+        (0, CpuOwner::None)
+    );
 }
 
 #[test]

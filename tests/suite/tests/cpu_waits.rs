@@ -6,7 +6,11 @@ use std::fs;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use debox_tests::{ms, program, require_root, skipped, Debox, Group, Limit, Measured, Scratch};
+use debox::history::{Call, CpuWait};
+use debox_history::History;
+use debox_tests::{
+    debox_binary, ms, program, require_root, skipped, Debox, Facts, Group, Limit, Measured, Scratch,
+};
 use serde_json::Value;
 
 /// Competitors of one test would be those of another, too.
@@ -188,4 +192,184 @@ fn a_quota_is_named_and_is_as_long_as_the_kernel_says() {
     let is_exact = debox_tests::kernel_has("throttled_clock_self_time");
     assert!(told + ms(20) >= known, "{told} of {known}");
     assert!(!is_exact || told <= known + ms(20), "{told} of {known}");
+}
+
+/// The rows of a recording, and what the program printed.
+fn record(options: &[&str], command: &[&str]) -> (Scratch, std::path::PathBuf, Facts) {
+    require_root();
+    let scratch = Scratch::new();
+    let file = scratch.file("trace.parquet");
+    let done = Command::new(debox_binary())
+        .args(["record", "-o"])
+        .arg(&file)
+        .args(options)
+        .arg("--")
+        .args(command)
+        .output()
+        .expect("debox can be executed");
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{said}");
+    let facts = Facts::from_output(&String::from_utf8_lossy(&done.stdout)).expect("facts");
+    (scratch, file, facts)
+}
+
+fn calls_of(file: &std::path::Path) -> Vec<Call> {
+    let history = History::open(&[file]).expect("a history");
+    let calls = history.calls().map(|call| call.expect("a row").1);
+    calls.collect()
+}
+
+fn waited(call: &Call) -> u64 {
+    call.budget.runqueue_ns + call.budget.preempted_ns
+}
+
+fn cpu_wait(call: &Call) -> &CpuWait {
+    call.cpu_wait.as_ref().expect("it was measured")
+}
+
+fn throttled(calls: &[Call]) -> u64 {
+    calls.iter().map(|call| cpu_wait(call).throttled_ns).sum()
+}
+
+fn report_of(file: &std::path::Path) -> Value {
+    let done = Command::new(debox_binary())
+        .args(["report", "--json"])
+        .arg(file)
+        .output()
+        .expect("debox can be executed");
+    serde_json::from_slice(&done.stdout).expect("a report")
+}
+
+#[test]
+fn a_recording_names_for_each_call_who_had_the_cpu() {
+    let _alone = alone();
+    let competitor = Competitor::start(&[]);
+    let pid = competitor.child.id();
+    let program = program("long_calls");
+    let (_scratch, file, facts) = record(&[], &[program.to_str().expect("a path"), "1000"]);
+    let calls = calls_of(&file);
+    for call in calls.iter().filter(|call| !call.in_flight) {
+        let wait = cpu_wait(call);
+        let owner_ns = wait.owner.as_ref().map_or(0, |owner| owner.ns);
+        assert!(wait.throttled_ns + owner_ns <= waited(call), "{call:#?}");
+        // Who has waited waited for somebody, or for nobody.
+        let is_told = wait.owner.is_some() || wait.throttled_ns > 0;
+        assert_eq!(is_told, waited(call) > 0, "{call:#?}");
+        for owner in &wait.owner {
+            let is_process = ["task", "own", "kernel"].contains(&&*owner.kind);
+            assert_eq!(
+                (owner.pid.is_some(), owner.comm.is_some()),
+                (is_process, is_process)
+            );
+        }
+    }
+    let long: Vec<&Call> = calls
+        .iter()
+        .filter(|call| &*call.name == "getrandom")
+        .collect();
+    assert!(long.len() as u64 >= facts.get("calls"), "{}", long.len());
+    let all: u64 = long.iter().map(|call| waited(call)).sum();
+    let its = long.iter().filter_map(|call| cpu_wait(call).owner.as_ref());
+    let its =
+        its.filter(|owner| owner.pid == Some(pid) && owner.comm.as_deref() == Some("competitor"));
+    let its: u64 = its.map(|owner| owner.ns).sum();
+    assert!(all > ms(100), "{all}");
+    assert!(its as f64 >= all as f64 * 0.5, "{its} of {all}");
+    // The scheduler's own account of the same time.
+    let known = facts.get("section_delay_ns");
+    assert!(its <= known + ms(5), "{its} of {known}");
+
+    let report = report_of(&file);
+    let waits = &report["cpu_waits"];
+    let owners = waits["owners"].as_array().expect("owners");
+    let told: u64 = owners.iter().map(ns).sum();
+    let parts = [&waits["throttled_ns"], &waits["others_ns"]];
+    let rest: u64 = parts
+        .iter()
+        .map(|part| part.as_u64().expect("a time"))
+        .sum();
+    assert_eq!(waits["waited_ns"].as_u64(), Some(told + rest), "{waits:#}");
+    assert_eq!(owners[0]["comm"], "competitor", "{waits:#}");
+    let findings = report["findings"].to_string();
+    assert!(
+        findings.contains(&format!("competitor ({pid})")),
+        "{findings}"
+    );
+}
+
+#[test]
+fn a_recording_has_the_quota_as_long_as_the_kernel_says() {
+    let _alone = alone();
+    let name = "a_recording_has_the_quota_as_long_as_the_kernel_says";
+    let group = match Group::new(Limit::Cpu) {
+        Ok(group) => group,
+        Err(error) => return skipped(name, &error),
+    };
+    let program = program("long_calls");
+    let program = program.to_str().expect("a path");
+    let before = group.throttled_ns();
+    let command = ["/bin/sh", "-c", &group.enter(), "sh", program, "1000"];
+    let (_scratch, file, _) = record(&[], &command);
+    let known = group.throttled_ns() - before;
+    let told = throttled(&calls_of(&file));
+    assert!(known > ms(300), "the quota was in force: {known}");
+    let is_exact = debox_tests::kernel_has("throttled_clock_self_time");
+    assert!(told + ms(20) >= known, "{told} of {known}");
+    assert!(!is_exact || told <= known + ms(20), "{told} of {known}");
+    let report = report_of(&file);
+    assert_eq!(report["cpu_waits"]["throttled_ns"].as_u64(), Some(told));
+    let comm = group.path().file_name().and_then(|name| name.to_str());
+    assert_eq!(report["cpu_waits"]["group"].as_str(), comm);
+}
+
+fn fired(run: &Measured) -> Vec<u64> {
+    let triggers = run.report["triggers"].as_array().expect("triggers");
+    let fired = triggers.iter().map(|trigger| trigger["fired"].as_u64());
+    fired.map(|count| count.expect("a count")).collect()
+}
+
+#[test]
+fn triggers_ask_who_had_the_cpu() {
+    let _alone = alone();
+    let _competitor = Competitor::start(&[]);
+    let triggers = [
+        "syscall == getrandom && preempted > 1ms && cpu_owner == comp* => limit none",
+        "syscall == getrandom && cpu_owner == nothing_such",
+        "syscall == getrandom && throttled > 1us",
+    ];
+    let options = triggers.iter().flat_map(|trigger| ["--trigger", trigger]);
+    let run = Debox::run("long_calls")
+        .options(options)
+        .args(["1000"])
+        .report();
+    let fired = fired(&run);
+    assert!(fired[0] * 2 >= run.fact("calls"), "{fired:?}");
+    assert_eq!(fired[1..], [0, 0], "{:#}", run.report["triggers"]);
+    let call = &run.report["triggers"][0]["calls"][0];
+    assert_eq!(call["cpu_owner"], "competitor", "{call:#}");
+    assert_eq!(call["throttled_ns"], 0, "{call:#}");
+}
+
+/// Where it happens in a call: since 6.18 threads are kept from the CPU by a quota on their way back to
+/// user mode only.
+#[test]
+fn triggers_ask_for_a_quota() {
+    let _alone = alone();
+    let name = "triggers_ask_for_a_quota";
+    let group = match Group::new(Limit::Cpu) {
+        Ok(group) => group,
+        Err(error) => return skipped(name, &error),
+    };
+    let trigger = "throttled > 10ms => limit none";
+    let run = Debox::command("/bin/sh")
+        .options(["--trigger", trigger])
+        .args(["-c", &group.enter(), "sh"])
+        .args([program("long_calls")])
+        .args(["1000"])
+        .report_of_one_run();
+    let fired = fired(&run)[0];
+    match debox_tests::kernel_has("sched_throttle_work") {
+        true => assert_eq!(fired, 0),
+        false => assert!(fired >= 3, "{fired}"),
+    }
 }

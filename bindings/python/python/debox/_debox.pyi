@@ -58,6 +58,7 @@ def enable(
     max_threads: int = 1024,
     sleeps: bool = True,
     irq: bool = False,
+    cpu: bool = False,
     tap: Optional[Literal["kernel", "user"]] = None,
 ) -> None:
     """Loads the probes and brings this process under monitoring: all its threads, and from then on new
@@ -69,6 +70,8 @@ def enable(
     max_threads: threads, of this process and its children, at the same time; 17 KB of memory each.
     sleeps: where calls sleep and who wakes them; budgets are there without it.
     irq: measures interrupts apart from CPU time.
+    cpu: who had the CPU that calls waited for (throttled_ns, cpu_owner). Not through a broker, nor with
+      a user tap. Each switch of every process on the machine then takes some 50 ns longer.
     tap: "kernel" sees every call. "user" (outside of `debox run --tap user`) sees none of Python's
       calls and costs them nothing: there are no records, but scopes have all times of the thread.
 
@@ -181,6 +184,12 @@ class _Attributes:
     def irq_ns(self) -> Optional[int]:
         """Interrupts on top of it; None if not measured: then inside cpu_ns."""
     @property
+    def throttled_ns(self) -> Optional[int]:
+        """Of runqueue_ns and preempted_ns: a control group's CPU quota was used up. None if not measured."""
+    @property
+    def cpu_owner(self) -> Optional[CpuHolder]:
+        """Who had the CPU for the largest part of the rest. None if there was none, or not measured."""
+    @property
     def outside_ns(self) -> int:
         """User tap: inside the stamps but not inside the call."""
     @property
@@ -204,6 +213,22 @@ class Last(_Attributes):
 @final
 class Record(_Attributes):
     """A record that was copied."""
+
+@final
+class CpuHolder:
+    """A process that had the CPU while a call waited for one. Processes count as a whole."""
+
+    @property
+    def kind(self) -> Literal["task", "own", "kernel", "idle", "hidden", "many", "stolen", "unknown"]:
+        """task: another process; own: threads of this one; idle: the CPU had to be woken; hidden: not
+        shown to a broker's client; many: which process had most is not known; stolen: the hypervisor."""
+    @property
+    def name(self) -> Optional[str]: ...
+    @property
+    def pid(self) -> Optional[int]: ...
+    @property
+    def ns(self) -> int:
+        """How long it had the CPU, of this call's wait."""
 
 @final
 class Sleep:

@@ -26,6 +26,7 @@ pub fn print(out: &mut impl Write, report: &Report, options: &TableOptions) -> i
     super::user_level::print(out, report, options)?;
     labels(out, report, options)?;
     waits(out, report, options)?;
+    cpu_waits(out, report, options)?;
     growth(out, report, options)?;
     super::slowest::print(out, report, options)?;
     super::slowest::in_flight(out, report, options)?;
@@ -35,6 +36,16 @@ pub fn print(out: &mut impl Write, report: &Report, options: &TableOptions) -> i
         note(out, sentence, options)?;
     }
     Ok(())
+}
+
+/// Of each call its largest owner.
+fn cpu_waits(out: &mut impl Write, report: &Report, options: &TableOptions) -> io::Result<()> {
+    let Some(waits) = &report.cpu_waits else {
+        return Ok(());
+    };
+    let calls = report.calls.iter().chain(&report.between_calls);
+    let wall_ns = calls.fold(0u64, |sum, call| sum.saturating_add(call.budget.wall_ns));
+    crate::table::cpu_waits::rows(out, &waits.rows(&report.threads), wall_ns, options)
 }
 
 fn active(budget: &Budget) -> u64 {

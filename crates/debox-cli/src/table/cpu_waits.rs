@@ -25,9 +25,19 @@ struct Row {
 }
 
 pub fn print(out: &mut impl Write, report: &Report, options: &TableOptions) -> io::Result<()> {
+    rows(out, &report.cpu_waits, report.totals.wall_ns, options)
+}
+
+/// `wall_ns`: what the threads lived.
+pub fn rows(
+    out: &mut impl Write,
+    waits: &[CpuWait],
+    wall_ns: u64,
+    options: &TableOptions,
+) -> io::Result<()> {
     let mut rows: BTreeMap<String, Row> = BTreeMap::new();
     let mut all = 0u64;
-    for wait in &report.cpu_waits {
+    for wait in waits {
         let row = rows.entry(words(wait)).or_default();
         row.ns = row.ns.saturating_add(wait.ns);
         if wait.part == "runqueue" {
@@ -39,7 +49,7 @@ pub fn print(out: &mut impl Write, report: &Report, options: &TableOptions) -> i
         row.cpus_allowed = both.min();
         all = all.saturating_add(wait.ns);
     }
-    let is_much = all as f64 >= report.totals.wall_ns as f64 * LEAST;
+    let is_much = all as f64 >= wall_ns as f64 * LEAST;
     if rows.is_empty() || (!is_much && !options.all) {
         return Ok(());
     }
@@ -94,6 +104,7 @@ fn words(wait: &CpuWait) -> String {
         "quota" => quota(wait),
         "idle" => "no task: the CPU was idle".to_string(),
         "many" => "further processes".to_string(),
+        "stolen" => "no task: the hypervisor had the CPU".to_string(),
         "hidden" => "a task of another user".to_string(),
         "untold" => "not seen to end".to_string(),
         _ => "not known".to_string(),

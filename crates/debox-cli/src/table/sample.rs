@@ -502,6 +502,8 @@ fn trigger() -> Trigger {
             blocked_ns: 12_000_000,
             runqueue_ns: 30_000,
             preempted_ns: 10_000,
+            throttled_ns: Some(4_000),
+            cpu_owner: Some("hog".to_string()),
             irq_ns: Some(1_000),
             spin_ns: Some(2_000),
             sleeps: 2,

@@ -86,6 +86,14 @@ impl<'a> Arguments<'a> {
         self.number("blocked_ns", call.budget.blocked_ns);
         self.number("runqueue_ns", call.budget.runqueue_ns);
         self.number("preempted_ns", call.budget.preempted_ns);
+        let wait = call.cpu_wait.as_ref();
+        self.maybe("throttled_ns", wait.map(|wait| wait.throttled_ns));
+        if let Some(owner) = wait.and_then(|wait| wait.owner.as_ref()) {
+            self.text("cpu_owner_kind", Some(&owner.kind));
+            self.text("cpu_owner", owner.comm.as_ref());
+            self.maybe("cpu_owner_pid", owner.pid);
+            self.number("cpu_owner_ns", owner.ns);
+        }
         self.maybe("irq_ns", call.budget.irq_ns);
         self.number("spin_ns", call.spin_ns);
         self.number("faults_minor", call.faults_minor.into());

@@ -9,7 +9,8 @@ use debox_history::Group;
 
 use super::BATCH_ROWS;
 use crate::aggregate::Parts;
-use crate::names::{Column, Names, Translator};
+use crate::cpu_waits::OwnerKey;
+use crate::names::{Column, Names, Translator, NONE};
 
 const COLUMNS: &[&str] = &[
     "time",
@@ -42,6 +43,14 @@ const OFTEN_BLANK: &[&str] = &[
 /// None of these is read from groups of which the program measured nothing.
 const OF_USER_LEVEL: &[&str] = &["user_ns", "user_away_ns", "user_calls_ns"];
 
+/// None of these is read from groups in which no call waited for a CPU.
+const OF_CPU_OWNERS: &[&str] = &[
+    "cpu_owner",
+    "cpu_owner_pid",
+    "cpu_owner_kind",
+    "cpu_owner_ns",
+];
+
 /// None of these is read from groups without sleeps.
 const OF_SLEEPS: &[&str] = &[
     "sleeps.begin_ns",
@@ -73,6 +82,12 @@ pub fn wanted(group: &Group<'_>) -> Vec<&'static str> {
         wanted.extend(OF_SLEEPS);
         wanted.extend(often(OF_SLEEPS_OFTEN_BLANK));
     }
+    if !group.is_blank("throttled_ns") {
+        wanted.push("throttled_ns");
+    }
+    if !group.is_blank("cpu_owner_kind") {
+        wanted.extend(OF_CPU_OWNERS);
+    }
     if !group.is_blank("user_ns") {
         wanted.extend(OF_USER_LEVEL);
     }
@@ -90,6 +105,8 @@ pub struct Translators {
     error: Translator,
     caller: Translator,
     stack: Translator,
+    cpu_owner: Translator,
+    cpu_owner_kind: Translator,
     sleeps: SleepTranslators,
 }
 
@@ -131,6 +148,11 @@ pub struct Columns<'a> {
     pub left_out: &'a [u32],
     pub in_flight: Option<&'a BooleanArray>,
     user_level: Option<[&'a PrimitiveArray<UInt64Type>; 3]>,
+    throttled: Option<&'a PrimitiveArray<UInt64Type>>,
+    cpu_owner: Column<'a>,
+    cpu_owner_kind: Column<'a>,
+    cpu_owner_pid: Option<&'a PrimitiveArray<UInt32Type>>,
+    cpu_owner_ns: Option<&'a PrimitiveArray<UInt64Type>>,
     pub sleeps: Option<Sleeps<'a>>,
 }
 
@@ -249,6 +271,11 @@ impl<'a> Columns<'a> {
             left_out: short("sleeps_left_out")?,
             in_flight: flags(batch, "in_flight")?,
             user_level,
+            throttled: perhaps(batch, "throttled_ns")?,
+            cpu_owner: texts.cpu_owner.column(text("cpu_owner"), names)?,
+            cpu_owner_kind: texts.cpu_owner_kind.column(text("cpu_owner_kind"), names)?,
+            cpu_owner_pid: perhaps(batch, "cpu_owner_pid")?,
+            cpu_owner_ns: perhaps(batch, "cpu_owner_ns")?,
             sleeps,
         })
     }
@@ -279,6 +306,25 @@ impl<'a> Columns<'a> {
             value(away).unwrap_or(0),
             value(calls).unwrap_or(0),
         ])
+    }
+
+    /// What of the waits for a CPU a quota caused, and who had the CPU for most of the rest. `None`: not
+    /// measured.
+    #[inline]
+    pub fn cpu_wait(&self, row: usize) -> Option<(u64, Option<(OwnerKey, u64)>)> {
+        let throttled = self.throttled.filter(|column| column.is_valid(row))?;
+        let kind = self.cpu_owner_kind.get(row);
+        let pid = self.cpu_owner_pid.filter(|column| column.is_valid(row));
+        let ns = self.cpu_owner_ns.filter(|column| column.is_valid(row));
+        let owner = ns.filter(|_| kind != NONE).map(|ns| {
+            let key = OwnerKey {
+                kind,
+                comm: self.cpu_owner.get(row),
+                pid: pid.map_or(0, |pid| pid.value(row)),
+            };
+            (key, ns.value(row))
+        });
+        Some((throttled.value(row), owner))
     }
 
     /// Where its sleeps are among those of the batch.

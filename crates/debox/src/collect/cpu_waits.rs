@@ -9,8 +9,8 @@ use crate::report::{CpuWait, Syscall};
 use crate::tables::{self, types};
 
 /// As the probes number them.
-const KINDS: [&str; 7] = [
-    "unknown", "task", "kernel", "idle", "quota", "hidden", "many",
+const KINDS: [&str; 8] = [
+    "unknown", "task", "kernel", "idle", "quota", "hidden", "many", "stolen",
 ];
 
 impl Snapshot {

@@ -18,9 +18,9 @@ use libbpf_rs::{libbpf_sys, MapCore};
 use crate::calls;
 use crate::explain::lock_frame;
 use crate::labels::{self, Class, Labels};
-use crate::predicate::{Fields, Number, Site};
+use crate::predicate::{CpuOwner, Fields, Number, Site};
 use crate::session::Session;
-use crate::tables::{types, CALL_IA32, ROWS};
+use crate::tables::{types, CALL_IA32, OWNER_NAMED, OWNER_UNNAMED, ROWS};
 use crate::trigger::{tests_that_hold, SIGN, TRIGGERS_MAX};
 
 use super::triggers::Armed;
@@ -363,6 +363,14 @@ impl Map {
     }
 }
 
+/// A name as the probes copied it, up to its zero.
+fn text(bytes: &[i8]) -> Option<&str> {
+    // SAFETY: bytes are bytes, with or without a sign.
+    let bytes = unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast::<u8>(), bytes.len()) };
+    let end = bytes.iter().position(|byte| *byte == 0);
+    std::str::from_utf8(&bytes[..end.unwrap_or(bytes.len())]).ok()
+}
+
 /// A call for a predicate, with the places at which it slept as far as they are known.
 struct Undecided<'a> {
     call: &'a Open,
@@ -388,11 +396,17 @@ impl Fields for Undecided<'_> {
     }
 
     fn comm(&self) -> Option<&str> {
-        let bytes: &[i8] = &self.call.comm;
-        // SAFETY: bytes are bytes, with or without a sign.
-        let bytes = unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast::<u8>(), bytes.len()) };
-        let end = bytes.iter().position(|byte| *byte == 0);
-        std::str::from_utf8(&bytes[..end.unwrap_or(bytes.len())]).ok()
+        text(&self.call.comm)
+    }
+
+    fn cpu_owner(&self) -> CpuOwner<'_> {
+        match self.call.cpu_owner {
+            OWNER_UNNAMED => CpuOwner::Unknown,
+            OWNER_NAMED => {
+                text(&self.call.cpu_owner_comm).map_or(CpuOwner::Unknown, CpuOwner::Named)
+            }
+            _ => CpuOwner::Nobody,
+        }
     }
 
     fn sites(&self) -> impl Iterator<Item = Option<Site<'_>>> {

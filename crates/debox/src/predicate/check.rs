@@ -64,6 +64,10 @@ impl Check<'_> {
                 operator,
                 names: each(values, |value| self.comm(value))?,
             },
+            Field::CpuOwner => Test::CpuOwner {
+                operator,
+                names: each(values, |value| self.comm(value))?,
+            },
             Field::Label => Test::Slept {
                 operator,
                 at: SiteTest::label(each(values, |value| self.label(value))?),
@@ -102,6 +106,7 @@ impl Check<'_> {
             Field::Label => "== \"page read\"",
             Field::Class => "== disk",
             Field::Comm => "== \"worker*\"",
+            Field::CpuOwner => "== gzip",
             Field::Restarted => "",
         };
         let name = field.name();
@@ -182,7 +187,10 @@ impl Check<'_> {
     fn comm(&self, word: &Word) -> Result<Glob, Error> {
         let glob = self.glob(word)?;
         if glob.is_exact() && word.text.len() >= COMM_LEN {
-            let message = format!("names of threads have {} bytes at most", COMM_LEN - 1);
+            let message = format!(
+                "names of threads and processes have {} bytes at most",
+                COMM_LEN - 1
+            );
             return Err(Error::new(self.text, word.place.clone(), message).help(
                 "The kernel keeps the beginning of longer ones; `*` stands for any characters.",
             ));

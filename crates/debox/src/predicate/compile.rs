@@ -8,7 +8,7 @@
 use std::fmt;
 
 use super::evaluate::{both, either};
-use super::fields::{error_of, Field, Fields, Kind, Number, Site};
+use super::fields::{error_of, CpuOwner, Field, Fields, Kind, Number, Site};
 use super::values::{CallBits, Glob};
 use super::{Expression, Operator, Test};
 use crate::record::COMM_LEN;
@@ -48,9 +48,11 @@ pub const AND: u8 = 9;
 pub const OR: u8 = 10;
 pub const NOT: u8 = 11;
 pub const RESTARTED: u8 = 12;
+/// The name of the process that had the CPU which the call waited for, as far as the mask goes.
+pub const CPU_OWNER: u8 = 13;
 
 /// Beside the fields of [`Number`].
-pub const FIELD_ERROR: u8 = 17;
+pub const FIELD_ERROR: u8 = 18;
 
 /// The values of `ret` are compared without sign: so much more than they are.
 pub const SIGN: u64 = 1 << 63;
@@ -127,7 +129,7 @@ pub enum TooLong {
     CallTests,
     Names,
     SiteTests,
-    /// A pattern for a thread's name with `*` elsewhere than at its end.
+    /// A pattern for the name of a thread or process with `*` elsewhere than at its end.
     Pattern(String),
 }
 
@@ -144,7 +146,10 @@ impl fmt::Display for TooLong {
                 "`syscall` is compared more than {CALL_SETS_MAX} times; \
                  `syscall in (a, b, ...)` is one comparison"
             ),
-            TooLong::Names => write!(to, "`comm` is compared with more than {NAMES_MAX} names"),
+            TooLong::Names => write!(
+                to,
+                "`comm` and `cpu_owner` are compared with more than {NAMES_MAX} names"
+            ),
             TooLong::SiteTests => write!(
                 to,
                 "`label` and `class` are compared more than {SITE_TESTS_MAX} times; \
@@ -152,8 +157,8 @@ impl fmt::Display for TooLong {
             ),
             TooLong::Pattern(pattern) => write!(
                 to,
-                "`comm == \"{pattern}\"`: they compare names as a whole, or their beginning \
-                 (\"name*\")"
+                "`\"{pattern}\"`: they compare the names of threads and processes as a whole, or \
+                 their beginning (\"name*\")"
             ),
         }
     }
@@ -240,21 +245,25 @@ impl Compiler {
                 self.push(CALL, 0, index.ok_or(TooLong::CallTests)?, 0);
                 self.negate(*operator);
             }
-            Test::Comm { operator, names } => {
-                for (index, name) in names.iter().enumerate() {
-                    let bits = NameBits::of(name)?;
-                    let at = place(&mut self.names, bits, NAMES_MAX);
-                    self.push(COMM, 0, at.ok_or(TooLong::Names)?, 0);
-                    self.join_list(index);
-                }
-                self.negate(*operator);
-            }
+            Test::Comm { operator, names } => self.names(COMM, *operator, names)?,
+            Test::CpuOwner { operator, names } => self.names(CPU_OWNER, *operator, names)?,
             Test::Slept { operator, at } => {
                 let index = place(&mut self.sites, at.clone(), SITE_TESTS_MAX);
                 self.push(SITE, 0, index.ok_or(TooLong::SiteTests)?, 0);
                 self.negate(*operator);
             }
         }
+        Ok(())
+    }
+
+    fn names(&mut self, operation: u8, operator: Operator, names: &[Glob]) -> Result<(), TooLong> {
+        for (index, name) in names.iter().enumerate() {
+            let bits = NameBits::of(name)?;
+            let at = place(&mut self.names, bits, NAMES_MAX);
+            self.push(operation, 0, at.ok_or(TooLong::Names)?, 0);
+            self.join_list(index);
+        }
+        self.negate(operator);
         Ok(())
     }
 
@@ -387,6 +396,11 @@ impl Program {
             COMM => record
                 .comm()
                 .map(|comm| self.code.names[index].matches(comm)),
+            CPU_OWNER => match record.cpu_owner() {
+                CpuOwner::Unknown => None,
+                CpuOwner::Nobody => Some(false),
+                CpuOwner::Named(comm) => Some(self.code.names[index].matches(comm)),
+            },
             SITE => self.sites[index].truth(record),
             RESTARTED => Some(record.is_restarted()),
             operation => {

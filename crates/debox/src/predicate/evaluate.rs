@@ -2,7 +2,7 @@
 //!
 //! With what is not known, in Kleene's logic: false and anything is false, true or anything is true.
 
-use super::fields::{error_of, Fields};
+use super::fields::{error_of, CpuOwner, Fields};
 use super::values::Glob;
 use super::{Expression, Operator, SiteTest, Test};
 
@@ -54,6 +54,11 @@ fn holds(test: &Test, record: &impl Fields) -> Option<bool> {
             let comm = record.comm()?;
             Some(operator.signed(any(names, comm)))
         }
+        Test::CpuOwner { operator, names } => match record.cpu_owner() {
+            CpuOwner::Unknown => None,
+            CpuOwner::Nobody => Some(operator.signed(false)),
+            CpuOwner::Named(comm) => Some(operator.signed(any(names, comm))),
+        },
         Test::Slept { operator, at } => at.truth(record).map(|slept| operator.signed(slept)),
     }
 }

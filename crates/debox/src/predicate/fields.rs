@@ -8,6 +8,7 @@ pub enum Field {
     Label,
     Class,
     Comm,
+    CpuOwner,
     Restarted,
     Number(Number),
 }
@@ -33,6 +34,7 @@ pub enum Number {
     Arg0,
     Arg1,
     Arg2,
+    Throttled,
 }
 
 /// How a number is written.
@@ -47,7 +49,7 @@ pub(super) enum Kind {
 }
 
 impl Number {
-    pub const ALL: [Number; 17] = [
+    pub const ALL: [Number; 18] = [
         Number::Ret,
         Number::Wall,
         Number::Cpu,
@@ -65,6 +67,7 @@ impl Number {
         Number::Arg0,
         Number::Arg1,
         Number::Arg2,
+        Number::Throttled,
     ];
 
     pub(super) fn kind(self) -> Kind {
@@ -77,7 +80,8 @@ impl Number {
             | Number::Preempted
             | Number::Irq
             | Number::Spin
-            | Number::Longest => Kind::Time,
+            | Number::Longest
+            | Number::Throttled => Kind::Time,
             Number::Sleeps
             | Number::FaultsMinor
             | Number::FaultsMajor
@@ -106,6 +110,7 @@ impl Number {
             Number::Arg0 => "arg0",
             Number::Arg1 => "arg1",
             Number::Arg2 => "arg2",
+            Number::Throttled => "throttled",
         }
     }
 }
@@ -119,6 +124,7 @@ impl Field {
             Field::Label,
             Field::Class,
             Field::Comm,
+            Field::CpuOwner,
             Field::Restarted,
         ];
         let numbers = Number::ALL.into_iter().map(Field::Number);
@@ -133,6 +139,7 @@ impl Field {
             Field::Label => "label",
             Field::Class => "class",
             Field::Comm => "comm",
+            Field::CpuOwner => "cpu_owner",
             Field::Restarted => "restarted",
             Field::Number(number) => number.name(),
         }
@@ -144,6 +151,17 @@ impl Field {
 pub struct Site<'a> {
     pub label: &'a str,
     pub class: &'a str,
+}
+
+/// Who had the CPU for most of the time in which a call waited for one, what a quota took left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CpuOwner<'a> {
+    /// The call did not wait, or no task had the CPU.
+    Nobody,
+    /// The process's name.
+    Named(&'a str),
+    /// Not measured, not known, or not shown.
+    Unknown,
 }
 
 /// A record, for a predicate. `None` is what the record does not know.
@@ -159,6 +177,9 @@ pub trait Fields {
 
     /// The thread's name.
     fn comm(&self) -> Option<&str>;
+
+    /// Who had the CPU that the call waited for.
+    fn cpu_owner(&self) -> CpuOwner<'_>;
 
     /// The sites at which the call slept; `None` for one that is not known.
     fn sites(&self) -> impl Iterator<Item = Option<Site<'_>>>;

@@ -74,7 +74,9 @@ impl Test {
                 (*operator, values.iter().map(name).collect())
             }
             Test::Call { operator, calls } => (*operator, globs(&calls.names)),
-            Test::Comm { operator, names } => (*operator, globs(names)),
+            Test::Comm { operator, names } | Test::CpuOwner { operator, names } => {
+                (*operator, globs(names))
+            }
             Test::Slept { operator, at } => (*operator, globs(at.globs())),
         };
         write!(to, "{} {} ", self.field().name(), operator.text())?;

@@ -13,6 +13,8 @@ struct Made {
     numbers: Vec<Option<i128>>,
     restarted: bool,
     comm: String,
+    /// `None`: not known; "": nobody.
+    cpu_owner: Option<String>,
     sites: Vec<Option<(String, String)>>,
 }
 
@@ -23,6 +25,7 @@ impl Default for Made {
             numbers: vec![Some(0); Number::ALL.len()],
             restarted: false,
             comm: "worker/3".to_string(),
+            cpu_owner: Some(String::new()),
             sites: Vec::new(),
         }
     }
@@ -53,6 +56,13 @@ impl Fields for Made {
     }
     fn comm(&self) -> Option<&str> {
         Some(&self.comm)
+    }
+    fn cpu_owner(&self) -> CpuOwner<'_> {
+        match self.cpu_owner.as_deref() {
+            None => CpuOwner::Unknown,
+            Some("") => CpuOwner::Nobody,
+            Some(comm) => CpuOwner::Named(comm),
+        }
     }
     fn sites(&self) -> impl Iterator<Item = Option<Site<'_>>> {
         self.sites.iter().map(|site| {
@@ -121,6 +131,41 @@ fn a_call_that_slept_at_two_sites_has_both_labels() {
     assert!(holds("label in (epoll, \"page *\")", &record));
     assert!(!holds("label == epoll", &Made::default()));
     assert!(holds("label != epoll", &Made::default()));
+}
+
+#[test]
+fn the_owner_of_the_cpu_is_a_name_or_nobody() {
+    let truth = |text: &str, owner: Option<&str>| {
+        let record = Made {
+            cpu_owner: owner.map(str::to_string),
+            ..Made::default().with(Number::Throttled, 2_000_000)
+        };
+        let predicate = Predicate::parse(text).expect(text);
+        let truth = predicate.truth(&record);
+        let program = predicate.compile().expect(text);
+        assert_eq!(program.truth(&record), truth, "{text}");
+        truth
+    };
+    assert_eq!(truth("cpu_owner == gzip", Some("gzip")), Some(true));
+    assert_eq!(truth("cpu_owner != gz*", Some("gzip")), Some(false));
+    assert_eq!(
+        truth("cpu_owner in (xz, \"gz*\")", Some("gzip")),
+        Some(true)
+    );
+    assert_eq!(truth("cpu_owner == *", Some("gzip")), Some(true));
+    // Nobody is not called anything.
+    assert_eq!(truth("cpu_owner == *", Some("")), Some(false));
+    assert_eq!(truth("cpu_owner != gzip", Some("")), Some(true));
+    assert_eq!(truth("cpu_owner == gzip", None), None);
+    assert_eq!(truth("!(cpu_owner == gzip)", None), None);
+    let decided = "cpu_owner == gzip && throttled > 2ms";
+    assert_eq!(truth(decided, None), Some(false));
+    assert_eq!(
+        truth("throttled >= 2ms || cpu_owner == x", None),
+        Some(true)
+    );
+    assert!(error("cpu_owner > gzip").contains("names have no order"));
+    assert!(error("cpu_owner").contains("compared with nothing"));
 }
 
 #[test]
@@ -379,6 +424,7 @@ fn tests() -> impl Strategy<Value = Test> {
         }),
         1 => some(vec![0, 2, 11, 38]).prop_map(|(operator, values)| Test::Error { operator, values }),
         1 => globs(&COMMS).prop_map(|(operator, names)| Test::Comm { operator, names }),
+        1 => globs(&COMMS).prop_map(|(operator, names)| Test::CpuOwner { operator, names }),
         1 => globs(&LABELS).prop_map(|(operator, names)| {
             let at = SiteTest::label(names);
             Test::Slept { operator, at }
@@ -416,12 +462,14 @@ fn records() -> impl Strategy<Value = Made> {
     );
     let site = site.prop_map(|(label, class)| (label.to_string(), class.to_string()));
     let sites = prop::collection::vec(prop::option::weighted(0.8, site), 0..4);
-    (call, numbers, any::<bool>(), comm, sites).prop_map(
-        |(call, numbers, restarted, comm, sites)| Made {
+    let owner = prop::sample::select(vec![None, Some(""), Some("a"), Some("worker/1")]);
+    (call, numbers, any::<bool>(), comm, owner, sites).prop_map(
+        |(call, numbers, restarted, comm, owner, sites)| Made {
             call,
             numbers,
             restarted,
             comm: comm.to_string(),
+            cpu_owner: owner.map(str::to_string),
             sites,
         },
     )
@@ -456,6 +504,10 @@ fn naive(expression: &Expression, record: &Made) -> bool {
         }
         Expression::Test(Test::Comm { operator, names }) => {
             sign(*operator, globs(names, &record.comm))
+        }
+        Expression::Test(Test::CpuOwner { operator, names }) => {
+            let owner = record.cpu_owner.as_deref().unwrap_or_default();
+            sign(*operator, !owner.is_empty() && globs(names, owner))
         }
         Expression::Test(Test::Slept { operator, at }) => {
             let names = record.sites.iter().flatten().map(|(label, class)| {
@@ -516,6 +568,7 @@ proptest! {
         record.sites.iter_mut().for_each(|site| {
             *site = Some(site.clone().unwrap_or(("epoll".to_string(), "idle".to_string())));
         });
+        record.cpu_owner.get_or_insert_default();
         let naive = naive(&predicate.expression, &record);
         prop_assert_eq!(predicate.truth(&record), Some(naive));
         // What was decided before holds whatever was not known then.
@@ -538,7 +591,7 @@ proptest! {
     fn texts_of_its_own_words_are_read_or_refused(
         words in prop::collection::vec(
             prop::sample::select(vec![
-                "blocked", "syscall", "label", "restarted", "==", "!=", ">", "in", "(", ")", ",",
+                "blocked", "syscall", "label", "cpu_owner", "throttled", "restarted", "==", "!=", ">", "in", "(", ")", ",",
                 "&&", "||", "!", "1ms", "read", "\"page read\"", "epoll", "\"", "(user)", "-2",
             ]),
             0..20,

@@ -106,6 +106,9 @@ impl Recorder {
         let detail = self.session.options.detail;
         // The open part was closed at the stop.
         let parts = thread.parts;
+        // Who had the CPU is told when the call ends.
+        let waited_ns = parts[tables::PART_RUNQUEUE].saturating_add(parts[tables::PART_PREEMPTED]);
+        let cpu_wait = self.cpu_wait(waited_ns, None);
         Ok(Call {
             pid: thread.tgid,
             tid: thread.tid,
@@ -123,6 +126,7 @@ impl Recorder {
                 preempted_ns: parts[tables::PART_PREEMPTED],
                 irq_ns: detail.irq.then_some(parts[tables::PART_IRQ]),
             },
+            cpu_wait,
             spin_ns: thread.spin_ns,
             in_flight: true,
             ret: 0,

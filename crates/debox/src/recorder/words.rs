@@ -98,6 +98,10 @@ impl Words {
         })
     }
 
+    pub fn cpu_owner(&mut self, kind: &str) -> Text {
+        self.text(kind)
+    }
+
     pub fn certainty(&mut self, of: u32) -> Text {
         self.text(&certainty(of))
     }

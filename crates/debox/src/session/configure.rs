@@ -102,8 +102,7 @@ pub(super) fn configure(open: &mut OpenDeboxSkel, options: &Options) -> Result<(
     rodata.want_callsites = options.detail.callsites && options.report;
     rodata.want_irq = options.detail.irq;
     rodata.want_io = options.detail.io;
-    // The rows are for a report, and for nothing else.
-    rodata.want_cpu = options.detail.cpu && options.report;
+    rodata.want_cpu = options.asks_for_cpus();
     rodata.adopt_sleeps = options.adopts_sleeps;
     rodata.one_process = options.one_process;
     rodata.want_report = options.report;
@@ -169,6 +168,9 @@ pub(super) fn configure(open: &mut OpenDeboxSkel, options: &Options) -> Result<(
     }
     if !options.report || !options.detail.cpu {
         open.maps.cpu_rows.set_max_entries(1)?;
+    }
+    if options.keeps_call_cpu() {
+        open.maps.call_cpus.set_max_entries(options.max_threads)?;
     }
     if !options.detail.sleeps {
         open.maps.kernel_stacks.set_max_entries(1)?;

@@ -333,6 +333,8 @@ fn call_of(
         blocked_ns: value(Number::Blocked),
         runqueue_ns: value(Number::Runqueue),
         preempted_ns: value(Number::Preempted),
+        throttled_ns: detail.cpu.then_some(value(Number::Throttled)),
+        cpu_owner: fired.cpu_owner.clone(),
         irq_ns: detail.irq.then_some(value(Number::Irq)),
         spin_ns: detail.sleeps.then_some(value(Number::Spin)),
         sleeps: value(Number::Sleeps),

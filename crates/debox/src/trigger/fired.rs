@@ -1,6 +1,6 @@
 //! A call for which a trigger fired.
 
-use crate::predicate::{Fields, Number, Site};
+use crate::predicate::{CpuOwner, Fields, Number, Site};
 use crate::tables::{self, types};
 
 /// What was known of the call when its trigger fired.
@@ -20,6 +20,9 @@ pub struct Fired {
     pub is_late: bool,
     /// The error number if the signal could not be sent.
     pub signal_failed: Option<i32>,
+    /// The process that had the CPU for most of the time in which the call waited for one.
+    pub cpu_owner: Option<String>,
+    is_owner_known: bool,
     values: [u64; 32],
     pub(crate) kernel_stack: u64,
     pub(crate) lock_flags: u32,
@@ -42,6 +45,9 @@ impl Fired {
             call: event.call,
             is_late: event.undecided != 0,
             signal_failed: (event.failed != 0).then_some(event.failed.saturating_neg()),
+            cpu_owner: (event.cpu_owner == tables::OWNER_NAMED)
+                .then(|| tables::comm(&event.cpu_owner_comm)),
+            is_owner_known: event.cpu_owner != tables::OWNER_UNNAMED,
             values: event.values,
             kernel_stack: event.kernel_stack,
             lock_flags: event.lock_flags,
@@ -88,6 +94,14 @@ impl Fields for Decided<'_> {
 
     fn comm(&self) -> Option<&str> {
         Some(&self.fired.comm)
+    }
+
+    fn cpu_owner(&self) -> CpuOwner<'_> {
+        match &self.fired.cpu_owner {
+            Some(comm) => CpuOwner::Named(comm),
+            None if self.fired.is_owner_known => CpuOwner::Nobody,
+            None => CpuOwner::Unknown,
+        }
     }
 
     fn sites(&self) -> impl Iterator<Item = Option<Site<'_>>> {
