@@ -121,7 +121,7 @@ static __always_inline __u64 end_of_open_sleep(struct chain_walk *walk, struct t
 {
 	if (thread->mode == MODE_BLOCKED)
 		return walk->end_ns;
-	if (thread->mode == MODE_RUNQUEUE && thread->sleep_ns)
+	if (thread->mode == MODE_RUNQUEUE && thread->flags & THREAD_SLEPT)
 		return wait->begin_ns + thread->sleep_ns;
 	return 0;
 }

@@ -63,6 +63,7 @@ struct kept_call {
 	__u64 parts[PARTS];
 	__u64 spin_ns;
 	__u64 read_bytes, write_bytes;
+	struct resource polled; /* what its waits for one of several descriptors were for */
 	char comm[DEBOX_COMM_LEN];
 };
 

@@ -10,6 +10,7 @@
 #define PROBE_HISTORY_H
 
 #include "callcpu.h"
+#include "polled.h"
 #include "state.h"
 
 /* With want_history: what the shim measures around calls. The slots are the shim's then, not the
@@ -112,6 +113,20 @@ static __noinline int keep_call_cpu(struct thread *thread, __u64 ordinal)
 	return 0;
 }
 
+/* Which of several descriptors the call was waiting for, which is known since a moment ago. */
+static __noinline int keep_polled(struct kept_call *kept, struct thread *thread)
+{
+	struct wait *wait = is_poll(thread->call) ? wait_at(thread->index) : 0;
+
+	if (!wait || wait->tid != thread->tid || !wait->later.count) {
+		__builtin_memset(&kept->polled, 0, sizeof(kept->polled));
+		return 0;
+	}
+	kept->polled = wait->resource;
+	wait->later.count = 0;
+	return 0;
+}
+
 /* The call that ends now; its place in the program is in `entry_stack`, 0 if it was not taken. */
 static __noinline int keep_call(struct thread *thread, struct task_struct *task,
 				struct pt_regs *regs, __u64 wall, long ret)
@@ -140,6 +155,7 @@ static __noinline int keep_call(struct thread *thread, struct task_struct *task,
 	kept->faults_major = task->maj_flt - thread->faults_major;
 	kept->read_bytes = want_io ? task->ioac.read_bytes - thread->read_bytes : 0;
 	kept->write_bytes = want_io ? task->ioac.write_bytes - thread->write_bytes : 0;
+	keep_polled(kept, thread);
 	bpf_ringbuf_submit(kept, BPF_RB_NO_WAKEUP);
 	/* Those from here on are the program's own, until the next call takes note of them anew. */
 	thread->faults_minor = task->min_flt;
@@ -175,6 +191,7 @@ static __noinline int keep_between(struct thread *thread, __u64 wall)
 	kept->faults_major = task->maj_flt - thread->faults_major;
 	kept->read_bytes = 0;
 	kept->write_bytes = 0;
+	__builtin_memset(&kept->polled, 0, sizeof(kept->polled));
 	bpf_ringbuf_submit(kept, BPF_RB_NO_WAKEUP);
 	return 0;
 }

@@ -405,6 +405,8 @@ int enrol_tasks(struct bpf_iter__task *ctx)
 		if (mode != MODE_BLOCKED)
 			forget_sleep(thread);
 	}
+	if (mode == MODE_BLOCKED)
+		thread->flags |= THREAD_SLEPT;
 	begin_life(thread, task, now, mode);
 	return 0;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0 */
 /*
- * locks.h: contended kernel locks: which one a sleep waits for, how many wait, how long was spun.
+ * locks.h: contended kernel locks: which one a sleep waits for, how many wait, how long was spun
+ * and for which.
  */
 #ifndef PROBE_LOCKS_H
 #define PROBE_LOCKS_H
@@ -9,6 +10,7 @@
 #include "context.h"
 #include "counted.h"
 #include "gate.h"
+#include "spins.h"
 
 /* Not static, so that it is verified once. */
 __noinline __u32 count_lock_waiters(__u64 lock)
@@ -75,25 +77,32 @@ static __noinline bool note_lock(struct thread *thread, struct task_struct *task
  * are left out where they are measured. Locks nest (a rwlock's queue is a spinlock): the outermost
  * counts. Under the user tap the open call is the thread's own, and spinning is not shown.
  */
-static __always_inline void begin_spin(struct thread *thread, void *lock)
+static __always_inline void begin_spin(struct thread *thread, struct task_struct *task, void *ctx,
+				       void *lock, __u32 flags)
 {
 	if (user_tap || thread->state != THREAD_LIVE || thread->mode != MODE_RUNNING ||
 	    thread->busy || thread->spin_lock)
 		return;
 	begin_work(thread);
+	name_spin(thread, task, ctx, lock, flags);
 	close_part(thread, PART_CPU, bpf_ktime_get_ns());
 	thread->spin_lock = (__u64)lock;
+	thread->spin_flags = flags;
 	thread->spin_from_ns = thread->parts[PART_CPU];
 	end_work(thread);
 }
 
 static __always_inline void end_spin(struct thread *thread, void *lock)
 {
+	__u64 spun;
+
 	if (user_tap || !thread->spin_lock || thread->spin_lock != (__u64)lock)
 		return;
 	begin_work(thread);
 	close_part(thread, PART_CPU, bpf_ktime_get_ns());
-	thread->spin_ns += thread->parts[PART_CPU] - thread->spin_from_ns;
+	spun = thread->parts[PART_CPU] - thread->spin_from_ns;
+	thread->spin_ns += spun;
+	count_spin(thread, (__u64)lock, spun);
 	thread->spin_lock = 0;
 	end_work(thread);
 }
@@ -110,11 +119,11 @@ int BPF_PROG(on_contention_begin, void *lock, unsigned int flags)
 	/* Spinlocks and rwlocks; what interrupts spin for is not the call's. */
 	if ((flags & LCB_F_SPIN) && !(flags & LCB_F_MUTEX)) {
 		if (!user_tap && is_own_context(task))
-			begin_spin(thread, lock);
+			begin_spin(thread, task, ctx, lock, flags);
 		return 0;
 	}
 	if (flags & LCB_F_SPIN)
-		begin_spin(thread, lock);
+		begin_spin(thread, task, ctx, lock, flags);
 	else
 		end_spin(thread, lock);
 	thread->contending = 1;

@@ -11,14 +11,12 @@
 
 #include "calls.h"
 #include "directories.h"
+#include "polled.h"
 
-#define NR_POLL 7
-#define NR_PPOLL 271
 #define NR_EPOLL_WAIT 232
 #define NR_EPOLL_PWAIT 281
 #define NR_EPOLL_PWAIT2 441
 #define AT_FDCWD (-100)
-#define FD_NONE (-1)
 #define FILE_TYPE 0170000
 #define FILE_TYPE_FIFO 0010000
 #define FILE_TYPE_SOCKET 0140000
@@ -26,13 +24,6 @@
 #define AF_INET 2
 #define AF_INET6 10
 #define FILES_IN_ARGUMENTS 4
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct wait);
-} waits SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -61,11 +52,6 @@ struct {
 	__type(key, __u32);
 	__type(value, struct resource_row);
 } resource_scratch SEC(".maps");
-
-static __always_inline struct wait *wait_at(__u32 index)
-{
-	return bpf_map_lookup_elem(&waits, &index);
-}
 
 /* The thread's call, whether the user tap saw it or not. */
 static __always_inline __u32 plain_call(struct thread *thread)
@@ -196,25 +182,20 @@ static __noinline int name_lock(struct wait *wait, struct thread *thread, struct
 	return 0;
 }
 
-/*
- * The descriptor that poll() waits for, if it is one alone: which of several will be ready is not
- * known. Only the current task's memory can be read.
- */
-static __noinline int polled_fd(struct task_struct *task, __u32 call)
+/* The wait is for the file behind a descriptor; false, if there is none. */
+static __always_inline struct inode *set_fd(struct wait *wait, struct task_struct *task, __s32 fd)
 {
-	struct pt_regs *regs;
-	struct {
-		__s32 fd;
-		__s16 events, returned;
-	} polled;
+	struct file *file = file_of(task, (__u32)fd);
+	struct inode *inode;
 
-	if ((call != NR_POLL && call != NR_PPOLL) || task != bpf_get_current_task_btf())
-		return FD_NONE;
-	regs = (struct pt_regs *)bpf_task_pt_regs(task);
-	if (!regs || regs->si != 1 ||
-	    bpf_probe_read_user(&polled, sizeof(polled), (void *)regs->di))
-		return FD_NONE;
-	return polled.fd;
+	if (!file)
+		return 0;
+	inode = BPF_CORE_READ(file, f_inode);
+	wait->fd = fd;
+	wait->resource.kind = DEBOX_RESOURCE_FD;
+	wait->resource.what = BPF_CORE_READ(inode, i_mode) & FILE_TYPE;
+	set_file(&wait->resource, inode);
+	return inode;
 }
 
 /* What the arguments of the open call name. Returns the name that its waiters are counted under. */
@@ -225,13 +206,18 @@ static __always_inline __u64 name_argument(struct wait *wait, struct thread *thr
 	struct resource *resource = &wait->resource;
 	__u32 call = plain_call(thread);
 	struct inode *inode;
-	struct file *file;
-	int polled;
+	__s32 fd = regs ? (__s32)regs->di : 0;
+	__u64 count;
 
 	if (!regs)
 		return 0;
-	polled = polled_fd(task, call);
-	resource->kind = polled < 0 ? resource_kind_of(call) : DEBOX_RESOURCE_FD;
+	resource->kind = resource_kind_of(call);
+	if (is_poll(call)) {
+		count = polled_by(task, regs, call);
+		resource->kind = (__u32)count == 1 ? DEBOX_RESOURCE_FD : RESOURCE_SEVERAL;
+		resource->id = (__u32)count;
+		fd = count >> 32;
+	}
 	switch (resource->kind) {
 	case DEBOX_RESOURCE_FUTEX: /* the same word of the same address space */
 		resource->tgid = shown_tgid(thread, task);
@@ -241,16 +227,8 @@ static __always_inline __u64 name_argument(struct wait *wait, struct thread *thr
 		resource->id = regs->di;
 		return 0;
 	case DEBOX_RESOURCE_FD:
-		wait->fd = polled < 0 ? (int)regs->di : polled;
-		file = file_of(task, (__u32)wait->fd);
-		if (!file) {
-			wait->fd = FD_NONE;
-			return 0;
-		}
-		inode = BPF_CORE_READ(file, f_inode);
-		resource->what = BPF_CORE_READ(inode, i_mode) & FILE_TYPE;
-		set_file(resource, inode);
-		return (__u64)inode ^ ((__u64)call << 48);
+		inode = set_fd(wait, task, fd);
+		return inode ? (__u64)inode ^ ((__u64)call << 48) : 0;
 	}
 	return 0;
 }
@@ -414,7 +392,7 @@ static __noinline int announce_resource(struct wait *wait, struct thread *thread
 	};
 	__u32 kind = wait->resource.kind;
 
-	if (!want_report || kind == DEBOX_RESOURCE_DISK ||
+	if (!want_report || kind == DEBOX_RESOURCE_DISK || kind == RESOURCE_SEVERAL ||
 	    (kind != DEBOX_RESOURCE_FUTEX && !wait->resource.device))
 		return 0;
 	if (kind != DEBOX_RESOURCE_FUTEX && wait->resource.what == FILE_TYPE_SOCKET)
@@ -432,18 +410,18 @@ static __noinline int announce_resource(struct wait *wait, struct thread *thread
 }
 
 static __noinline int add_resource_row(struct resource_key *key, struct wait *wait,
-				       struct thread *thread, struct task_struct *task)
+				       struct thread *thread, struct task_struct *task,
+				       struct ended_sleeps *ended)
 {
 	struct resource_row *fresh, *row;
-	__u64 ns = thread->sleep_ns;
 	__u32 zero = 0;
 
 	fresh = bpf_map_lookup_elem(&resource_scratch, &zero);
 	if (!fresh)
 		return 0;
 	__builtin_memset(fresh, 0, sizeof(*fresh));
-	fresh->count = 1;
-	fresh->blocked_ns = ns;
+	fresh->count = ended->count;
+	fresh->blocked_ns = ended->blocked_ns;
 	if (resources_named >= RESOURCES_NAMED_MAX) {
 		key->resource.id = 0;
 		key->resource.device = 0;
@@ -460,19 +438,19 @@ static __noinline int add_resource_row(struct resource_key *key, struct wait *wa
 		COUNT_LOST(rows);
 		return 0;
 	}
-	__sync_fetch_and_add(&row->count, 1);
-	__sync_fetch_and_add(&row->blocked_ns, ns);
+	__sync_fetch_and_add(&row->count, ended->count);
+	__sync_fetch_and_add(&row->blocked_ns, ended->blocked_ns);
 	return 0;
 }
 
-/* Counts a sleep that has ended for what it waited on. */
-static __noinline int add_resource(struct thread *thread, struct task_struct *task,
-				   struct wait *wait, __u64 stack)
+/* Counts sleeps that have ended for what they waited on. */
+static __noinline int add_ended(struct thread *thread, struct task_struct *task, struct wait *wait,
+				struct ended_sleeps *ended)
 {
 	struct resource_key key = {
-		.stack = stack,
+		.stack = ended->stack,
 		.call = thread->call,
-		.lock_flags = thread->lock_flags,
+		.lock_flags = ended->lock_flags,
 		.resource = wait->resource,
 	};
 	struct resource_row *row;
@@ -481,9 +459,68 @@ static __noinline int add_resource(struct thread *thread, struct task_struct *ta
 		return 0;
 	row = bpf_map_lookup_elem(&resource_rows, &key);
 	if (!row)
-		return add_resource_row(&key, wait, thread, task);
-	__sync_fetch_and_add(&row->count, 1);
-	__sync_fetch_and_add(&row->blocked_ns, thread->sleep_ns);
+		return add_resource_row(&key, wait, thread, task, ended);
+	__sync_fetch_and_add(&row->count, ended->count);
+	__sync_fetch_and_add(&row->blocked_ns, ended->blocked_ns);
+	return 0;
+}
+
+/*
+ * Keeps a sleep for the end of its call. False if it slept elsewhere before: one place is kept.
+ * Not static, so that it is verified once.
+ */
+__noinline int keep_for_later(struct wait *wait)
+{
+	struct ended_sleeps *later, *now;
+
+	if (!wait)
+		return 0;
+	later = &wait->later;
+	now = &wait->now;
+	if (later->calls != now->calls || !later->count) {
+		*later = *now; /* what is left of an earlier call had no end that was seen */
+		return 1;
+	}
+	if (later->stack != now->stack || later->lock_flags != now->lock_flags)
+		return 0;
+	later->count += now->count;
+	later->blocked_ns += now->blocked_ns;
+	return 1;
+}
+
+/* The sleep has ended. */
+static __noinline int add_resource(struct thread *thread, struct task_struct *task,
+				   struct wait *wait, __u64 stack)
+{
+	wait->now.stack = stack;
+	wait->now.blocked_ns = thread->sleep_ns;
+	wait->now.calls = thread->calls;
+	wait->now.count = 1;
+	wait->now.lock_flags = thread->lock_flags;
+	if (!user_tap && wait->resource.kind == RESOURCE_SEVERAL && keep_for_later(wait))
+		return 0;
+	return add_ended(thread, task, wait, &wait->now);
+}
+
+/*
+ * At the end of a call that slept for one of several descriptors: for the one that was ready. If
+ * none was, as after a time limit, it is known only how many they were.
+ */
+static __noinline int settle_polled(struct thread *thread, struct task_struct *task, long ret)
+{
+	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
+	struct wait *wait = wait_at(thread->index);
+	__s32 fd;
+
+	if (!regs || !wait || wait->tid != thread->tid || !wait->later.count ||
+	    wait->later.calls != thread->calls)
+		return 0;
+	fd = ret > 0 ? ready_fd(regs, thread->call) : FD_NONE;
+	if (fd >= 0 && set_fd(wait, task, fd))
+		announce_resource(wait, thread, task);
+	add_ended(thread, task, wait, &wait->later);
+	if (!want_history) /* else the call's record has it, too */
+		wait->later.count = 0;
 	return 0;
 }
 

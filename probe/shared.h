@@ -68,6 +68,7 @@ enum thread_flag {
 	THREAD_STAMPED = 1 << 7,    /* likewise: it ended between the shim's stamps */
 	THREAD_ELSEWHERE = 1 << 8,  /* executed, or a vfork's child: the library is not there */
 	THREAD_BEGINNING = 1 << 9,  /* has yet to run its first program: what runs is DeBox */
+	THREAD_SLEPT = 1 << 10,	    /* the thread is off the CPU since a sleep began */
 };
 
 /* A site where the open call has slept, for the call-site rows written when it ends. */
@@ -115,6 +116,8 @@ struct thread {
 	__u64 spin_ns;
 	__u64 spin_lock;    /* what is spun for now; 0: nothing */
 	__u64 spin_from_ns; /* parts[PART_CPU] when that began */
+	__u32 spin_flags;   /* of the lock */
+	__u32 reserved;
 	struct slept slept[SLEPT_MAX];
 
 	/* The open or last sleep. */
@@ -257,9 +260,12 @@ enum lock_name {
 	LOCK_EPOLL,	    /* eventpoll->mtx */
 };
 
+/* Beside enum debox_resource_kind: one of several descriptors; `id` is how many, 0 if not known. */
+#define RESOURCE_SEVERAL 7
+
 /* What a sleep waits on. */
 struct resource {
-	__u32 kind;   /* enum debox_resource_kind */
+	__u32 kind;   /* enum debox_resource_kind, or RESOURCE_SEVERAL */
 	__u32 what;   /* file: type in its mode; lock: enum lock_name */
 	__u32 device; /* of a file, or of a lock's file */
 	__u32 tgid;   /* of words and locks of an address space */
@@ -291,6 +297,13 @@ struct read_holder {
 	__u32 holder, reserved;
 };
 
+/* What the call of a task waits for that sleeps when it is enrolled, as the engine read it. */
+struct read_polled {
+	__u64 switches; /* as in struct read_holder */
+	__u32 count;	/* descriptors */
+	__s32 fd;	/* the one, if it is one alone */
+};
+
 #define LOGGED_SLEEPS 8
 
 /* One of a thread's last sleeps. */
@@ -300,6 +313,16 @@ struct logged_sleep {
 	__u64 resource; /* as in struct thread */
 	__u32 call, lock_flags;
 	struct owner owner;
+};
+
+/*
+ * Sleeps to be added to the table of resources: of waits for one of several descriptors, all of the
+ * open call, at whose end it is known which one was ready.
+ */
+struct ended_sleeps {
+	__u64 stack, blocked_ns;
+	__u64 calls; /* that the thread had completed */
+	__u32 count, lock_flags;
 };
 
 /* What one monitored thread waits for, and its last sleeps. */
@@ -314,12 +337,25 @@ struct wait {
 	__u64 blocked_ns; /* asleep in its life, the open sleep not included */
 	struct resource resource;
 	struct owner owner;
+	struct ended_sleeps now, later;
 	struct logged_sleep log[LOGGED_SLEEPS];
 };
 
 struct resource_key {
 	__u64 stack;
 	__u32 call, lock_flags;
+	struct resource resource;
+};
+
+/* A lock of the kernel for which a call has spun. */
+struct spin_key {
+	__u64 lock;
+	__u32 call, flags;
+};
+
+struct spin_row {
+	__u64 count, ns, max_ns;
+	__u64 stack; /* where it was taken, the first time */
 	struct resource resource;
 };
 
@@ -613,7 +649,7 @@ struct undecided_call {
 	struct call_site sites[CALL_SITES_MAX];
 };
 
-_Static_assert(sizeof(struct thread) == 1120, "thread layout");
+_Static_assert(sizeof(struct thread) == 1128, "thread layout");
 _Static_assert(sizeof(struct client) == 40 + 8 * CLIENT_WORDS, "client layout");
 _Static_assert(sizeof(struct row) == 120 + 8 * BUCKETS, "row layout");
 _Static_assert(sizeof(struct user_shape_key) == 16, "user_shape_key layout");

@@ -86,6 +86,14 @@ struct {
 	__type(value, struct thread);
 } threads SEC(".maps");
 
+/* What each thread waits for, by the index of its entry. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct wait);
+} waits SEC(".maps");
+
 /* Entries of `threads` whose task has ended, to be used again. */
 struct {
 	__uint(type, BPF_MAP_TYPE_QUEUE);
@@ -195,6 +203,11 @@ static __always_inline struct lost *lost(void)
 static __always_inline struct thread *thread_at(__u32 index)
 {
 	return bpf_map_lookup_elem(&threads, &index);
+}
+
+static __always_inline struct wait *wait_at(__u32 index)
+{
+	return bpf_map_lookup_elem(&waits, &index);
 }
 
 /* The task's index + 1, or 0 when it is not monitored. */

@@ -191,7 +191,7 @@ static __noinline int resume_unseen(struct thread *thread, struct task_struct *t
 	__u64 resumed = user_tap ? tap_resumed(thread, now) : now;
 	__u64 elapsed = resumed - part_began(thread);
 	__u64 waited = run_delay(task) - thread->run_delay_ns;
-	bool slept = thread->mode == MODE_BLOCKED || thread->sleep_ns;
+	bool slept = thread->flags & THREAD_SLEPT;
 
 	if (resumed != now) /* what the thread has counted already is one part */
 		waited = thread->mode == MODE_BLOCKED ? 0 : elapsed;
@@ -218,6 +218,7 @@ static __noinline int resume_unseen(struct thread *thread, struct task_struct *t
 	}
 	if (want_sleeps && slept)
 		end_sleep(thread, task, false); /* at a place that nobody can name any more */
+	thread->flags &= ~THREAD_SLEPT;
 	thread->sleep_ns = 0;
 	return 0;
 }
@@ -255,6 +256,7 @@ static __always_inline void switch_out(void *ctx, struct task_struct *task,
 		return;
 	}
 	thread->sleep_ns = 0;
+	thread->flags |= THREAD_SLEPT;
 	if (want_sleeps)
 		begin_sleep(thread, task);
 	barrier();
@@ -270,17 +272,20 @@ static __always_inline void switch_in(struct task_struct *task, __u64 now, __u64
 
 	if (!thread || thread->state != THREAD_LIVE)
 		return;
+	slept = thread->flags & THREAD_SLEPT;
 	began = waits_from = part_began(thread);
 	note_coming(thread, now, steal);
 	switch (thread->mode) {
 	case MODE_BLOCKED:
-		/* Woken while it was going to sleep; or, if no waking was seen at all, just now. */
+		/*
+		 * Woken while it was going to sleep: it was never asleep, and waited for a CPU
+		 * only. Or, if no waking was seen at all, it was woken just now.
+		 */
 		if (thread->woken_early) {
-			thread->sleep_ns = 1;
-			close_part(thread, PART_BLOCKED, part_began(thread) + 1);
+			thread->sleep_ns = 0;
+			close_part(thread, PART_BLOCKED, began);
 			close_part(thread, PART_RUNQUEUE, now);
 			waited_in = PART_RUNQUEUE;
-			waits_from = began + 1;
 		} else {
 			thread->sleep_ns = now - began;
 			close_part(thread, PART_BLOCKED, now);
@@ -288,17 +293,14 @@ static __always_inline void switch_in(struct task_struct *task, __u64 now, __u64
 			if (want_records)
 				total_unseen(thread, 0);
 		}
-		slept = true;
 		break;
 	case MODE_PREEMPTED:
 		close_part(thread, PART_PREEMPTED, now);
 		waited_in = PART_PREEMPTED;
-		slept = false;
 		break;
 	case MODE_RUNQUEUE:
 		close_part(thread, PART_RUNQUEUE, now);
 		waited_in = PART_RUNQUEUE;
-		slept = thread->sleep_ns != 0;
 		break;
 	default: /* running when it was enrolled and not seen since, or it left unseen */
 		thread->woken_early = 0;
@@ -323,6 +325,7 @@ static __always_inline void switch_in(struct task_struct *task, __u64 now, __u64
 		tap_in(thread, now);
 	if (want_sleeps && slept)
 		end_sleep(thread, task, true);
+	thread->flags &= ~THREAD_SLEPT;
 	thread->sleep_ns = 0;
 }
 
@@ -389,8 +392,8 @@ int BPF_PROG(on_waking, struct task_struct *task)
 	}
 	/* The sleeper's stamp is from another CPU, perhaps from this very moment. */
 	now = bpf_ktime_get_ns();
-	if (now <= part_began(thread))
-		now = part_began(thread) + 1;
+	if (now < part_began(thread))
+		now = part_began(thread);
 	thread->sleep_ns = now - part_began(thread);
 	close_part(thread, PART_BLOCKED, now);
 	if (user_tap)

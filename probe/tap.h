@@ -205,6 +205,8 @@ static __noinline bool exit_otherwise(unsigned long long *ctx, struct task_struc
 		}
 		if (want_triggers)
 			check_triggers(thread, task, regs, now, ctx[1]);
+		if (want_sleeps && want_report && is_poll(call))
+			settle_polled(thread, task, ctx[1]);
 		close_call(thread, task, regs, ctx, now, ctx[1]);
 		return may_have_changed_ids(thread, call) && has_other_ids(thread, task);
 	} else if (thread->flags & THREAD_BORN) {

@@ -33,6 +33,7 @@ static __noinline int begin_wait(struct thread *thread, struct task_struct *task
 		wait->logged = 0;
 		wait->bio_device = 0;
 		wait->blocked_ns = 0;
+		wait->later.count = 0;
 	}
 	wait->fd = FD_NONE;
 	wait->ownable = 0;

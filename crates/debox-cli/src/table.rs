@@ -13,6 +13,7 @@ pub(crate) mod grid;
 mod owners;
 pub(crate) mod processes;
 mod sleeps;
+mod spins;
 mod summary;
 mod threads;
 mod trace;
@@ -58,6 +59,7 @@ pub fn print(out: &mut impl Write, report: &Report, options: &TableOptions) -> i
     owners::print(out, report, options)?;
     owners::print_chains(out, report, options)?;
     cpu_waits::print(out, report, options)?;
+    spins::print(out, report, options)?;
     trace::print(out, report, options)?;
     threads::print(out, report, options)?;
     sleeps::print_call_sites(out, report, options)?;
@@ -67,6 +69,7 @@ pub fn print(out: &mut impl Write, report: &Report, options: &TableOptions) -> i
     }
     unseen::print_untapped(out, report, options)?;
     unseen::print(out, report, options)?;
+    unseen::print_hints(out, report, options)?;
     unseen::print_conditions(out, report, options)
 }
 

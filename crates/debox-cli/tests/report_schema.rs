@@ -4,6 +4,7 @@
 #[path = "../src/table/sample.rs"]
 mod sample;
 
+use debox::report::{Resource, Spin};
 use jsonschema::Validator;
 use serde_json::{json, Map, Value};
 
@@ -30,6 +31,18 @@ fn whole() -> debox::report::Report {
         deadlocks: sample::stuck().deadlocks,
         cpu_waits: sample::cpu_waits(),
         live_on: vec![4711],
+        hints: vec!["worker has no function names".to_string()],
+        spins: vec![Spin {
+            syscall: "openat".to_string(),
+            lock: Resource {
+                kind: "lock".to_string(),
+                name: None,
+            },
+            site: "lockref_get+0x12".to_string(),
+            count: 3,
+            spin_ns: 4_000,
+            max_ns: 2_000,
+        }],
         processes: vec![debox::report::Process {
             pid: 4711,
             parent: Some(1),

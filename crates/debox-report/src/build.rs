@@ -153,8 +153,19 @@ pub fn report(
         .retain(|call| !rest::is_rest_call(call, threads));
     add_headline(&mut report, history);
     report.caveats = caveats::caveats(&report, sums);
+    report.caveats.extend(hints(&report));
     report.findings = findings::findings(&report);
     Ok(report)
+}
+
+/// What would give names to the code that the headline speaks of. It is not known here of which package a file is.
+fn hints(report: &Report) -> Vec<String> {
+    const SHARES: usize = 3;
+    let shares = report.headline.iter().flat_map(|headline| &headline.shares);
+    let callers = shares
+        .take(SHARES)
+        .filter_map(|share| share.caller.as_deref());
+    debox::report::hints::of_callers(callers, |_| None)
 }
 
 fn add_headline(report: &mut Report, history: &History) {

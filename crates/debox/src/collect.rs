@@ -6,6 +6,7 @@ mod lives;
 mod owners;
 mod possible;
 mod snapshot;
+mod spins;
 mod unseen;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -24,6 +25,7 @@ use crate::report::{
 use crate::resources::Resources;
 use crate::session::{Session, Tap};
 use crate::tables::{self, add, total, types, OpenWait, CALL_NONE};
+use crate::waited::of_thread;
 use lives::{add_totals, life_of};
 pub(crate) use owners::{certainty, doing};
 pub(crate) use snapshot::frames as frames_in_flight;
@@ -150,6 +152,7 @@ impl Snapshot {
             sleeps: self.sleeps(explainer, names),
             chains: self.chains(explainer),
             cpu_waits,
+            spins: self.spins(explainer, names),
             call_sites: self.call_sites(explainer),
             threads,
             processes: Vec::new(),
@@ -159,10 +162,11 @@ impl Snapshot {
             trace: None,
             triggers: Vec::new(),
             unstamped: self.unstamped(),
+            hints: Vec::new(),
             unseen: self.unseen(),
             incomplete: self.incomplete.clone(),
         };
-        report.with_headline()
+        report.with_headline().with_hints()
     }
 
     /// Processes whose end was not seen.
@@ -438,6 +442,9 @@ fn in_flight(explainer: &Explainer, snapshot: &Snapshot, names: &Resources) -> V
             let thread = &snapshot.threads[*at];
             let wait = waits.get(&thread.index).copied();
             let wait = wait.filter(|_| thread.mode == tables::MODE_BLOCKED);
+            let seen = wait.map(|wait| &wait.resource);
+            let waited = (thread.mode == tables::MODE_BLOCKED)
+                .then(|| of_thread(&snapshot.waited, thread, seen));
             let lock_flags = wait.map_or(0, |wait| wait.lock_flags);
             let explained = explainer.stack(thread.call, None, stack, lock_flags);
             let (label, class) = match thread.mode {
@@ -456,7 +463,10 @@ fn in_flight(explainer: &Explainer, snapshot: &Snapshot, names: &Resources) -> V
                 at_least: thread.flags & tables::THREAD_PARTIAL != 0,
                 label,
                 class,
-                resource: wait.and_then(|wait| owners::open_resource(names, wait)),
+                resource: waited
+                    .flatten()
+                    .cloned()
+                    .or_else(|| owners::open_resource(names, wait?)),
                 owner: wait.and_then(|wait| owners::holder(explainer, wait)),
                 frames: explained.frames,
             }

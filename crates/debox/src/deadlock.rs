@@ -10,7 +10,7 @@
 
 mod circle;
 mod locks;
-mod tasks;
+pub(crate) mod tasks;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::{Duration, Instant};

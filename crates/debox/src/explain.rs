@@ -95,6 +95,14 @@ impl<'a> Explainer<'a> {
         in_words(&self.symbols, call, args, addresses, lock_flags)
     }
 
+    /// Functions of the kernel, innermost first.
+    pub fn kernel_frames(&self, addresses: &[u64]) -> Vec<String> {
+        let frames = addresses
+            .iter()
+            .map(|address| self.symbols.kernel(*address));
+        frames.map(|frame| frame.to_string()).collect()
+    }
+
     /// User stacks that were had and could not be kept.
     pub fn stacks_lost(&self) -> u64 {
         self.stacks.borrow().lost

@@ -27,6 +27,7 @@ pub mod outside;
 #[cfg(all(test, not(fuzzing)))]
 mod outside;
 mod plain_file;
+mod packages;
 pub mod predicate;
 mod process;
 pub mod record;
@@ -46,6 +47,7 @@ mod tree;
 pub mod trigger;
 mod unwind;
 mod usertap;
+mod waited;
 
 #[allow(clippy::all, unused_imports)]
 mod skeleton {

@@ -144,6 +144,7 @@ fn snapshot(source: &mut Source) -> Snapshot {
         resources: pairs(source, 4),
         chains: source.values(3),
         cpu_waits: pairs(source, 4),
+        spins: pairs(source, 4),
         sites: pairs(source, 4),
         stack_args: pairs(source, 3).into_iter().collect(),
         kernel_stacks: (0..source.count(3))
@@ -155,6 +156,7 @@ fn snapshot(source: &mut Source) -> Snapshot {
         refused: source.value(),
         incomplete: None,
         deadlocks: Vec::new(),
+        waited: HashMap::new(),
     }
 }
 

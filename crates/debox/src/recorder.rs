@@ -252,7 +252,7 @@ impl Recorder {
             let is_its_own = |sleep: &types::kept_sleep| {
                 sleep.ordinal == call.ordinal && (sleep.call == CALL_NONE) == is_user
             };
-            sleeps.extend(open.sleeps.iter().filter(|sleep| is_its_own(sleep)));
+            sleeps.extend(open.sleeps.iter().copied().filter(is_its_own));
             left_out = std::mem::take(&mut open.left_out);
             // One of an earlier call stands there if that call was lost.
             cpu = open
@@ -266,6 +266,17 @@ impl Recorder {
             }
             if open.sleeps.is_empty() {
                 self.open.remove(&call.tid);
+            }
+        }
+        for sleep in &mut sleeps {
+            // Which one of several descriptors was ready is known at the call's end.
+            if sleep.resource.kind == tables::RESOURCE_SEVERAL && !is_user {
+                let is_known = call.polled.kind != tables::RESOURCE_NONE;
+                sleep.resource = if is_known {
+                    call.polled
+                } else {
+                    sleep.resource
+                };
             }
         }
         let sleeps = sleeps.iter().map(|sleep| self.sleep(sleep)).collect();

@@ -5,6 +5,7 @@
 
 mod deadlock;
 mod headline;
+pub mod hints;
 
 use serde::{Deserialize, Serialize};
 
@@ -61,6 +62,10 @@ pub struct Report {
     /// Who had the CPU that threads waited for, the longest first; empty unless detail `cpu`.
     #[serde(default)]
     pub cpu_waits: Vec<CpuWait>,
+    /// For which locks of the kernel calls spun, the longest first; empty unless detail `sleeps` under the kernel
+    /// tap.
+    #[serde(default)]
+    pub spins: Vec<Spin>,
     pub call_sites: Vec<CallSite>,
     pub threads: Vec<Thread>,
     /// What the processes are called on their command lines, an entry for each program that one ran.
@@ -80,12 +85,47 @@ pub struct Report {
     /// What triggers fired for; empty unless `--trigger` asked for it.
     #[serde(default)]
     pub triggers: Vec<Trigger>,
+    /// Sentences on what would give names to the code that the headline and the longest sleeps come from.
+    #[serde(default)]
+    pub hints: Vec<String>,
     /// Sentences about what could not be seen, for people.
     pub unseen: Vec<String>,
     /// Why a part of the run is missing, in the sentence that is among `unseen`, too: the broker ended, or
     /// did not answer. Null where there is all of it.
     #[serde(default)]
     pub incomplete: Option<String>,
+}
+
+impl Report {
+    /// The report with hints on names that are missing where it speaks of code.
+    pub(crate) fn with_hints(mut self) -> Report {
+        /// What a reader sees first.
+        const SLEEPS: usize = 3;
+        let shares = self.headline.iter().flat_map(|headline| &headline.shares);
+        let shares = shares
+            .take(SLEEPS)
+            .filter_map(|share| share.caller.as_deref());
+        let sites = self.sleeps.iter().take(SLEEPS).filter_map(|sleep| {
+            let longest = sleep.call_sites.iter().max_by_key(|site| site.blocked_ns);
+            longest?.caller.as_deref()
+        });
+        self.hints = hints::of_callers(shares.chain(sites), crate::packages::package_of);
+        self
+    }
+}
+
+/// A lock of the kernel for which calls spun.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spin {
+    pub syscall: String,
+    /// `mutex`, `rwsem`, or `lock` of a spinlock or rwlock; the name as far as it is known.
+    pub lock: Resource,
+    /// The kernel function that took it.
+    pub site: String,
+    pub count: u64,
+    /// Inside of the calls' `spin_ns`.
+    pub spin_ns: u64,
+    pub max_ns: u64,
 }
 
 /// A predicate over the record of a call, and the calls for which it held.

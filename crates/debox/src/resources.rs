@@ -92,6 +92,7 @@ impl Resources {
                 kind: "futex".to_string(),
                 name: (resource.id != 0).then(|| self.words.name(resource.tgid, resource.id)),
             },
+            tables::RESOURCE_SEVERAL => several(resource.id, &[]),
             tables::RESOURCE_TIMER => of_kind("timer"),
             tables::RESOURCE_CHILD => Resource {
                 kind: "child".to_string(),
@@ -191,6 +192,25 @@ fn of_kind(kind: &str) -> Resource {
     Resource {
         kind: kind.to_string(),
         name: None,
+    }
+}
+
+/// One of so many descriptors (0: it is not known how many), of which these are known.
+pub(crate) fn several(count: u64, known: &[String]) -> Resource {
+    let name = match (count, known.len() as u64) {
+        (0, _) => None,
+        (_, 0) => Some(format!("({count} of them)")),
+        (_, named) => {
+            let more = match count.saturating_sub(named) {
+                0 => String::new(),
+                others => format!(" and {others} more"),
+            };
+            Some(format!("({count} of them: {}{more})", known.join(", ")))
+        }
+    };
+    Resource {
+        kind: "descriptors".to_string(),
+        name,
     }
 }
 
@@ -342,6 +362,25 @@ mod tests {
         assert_eq!(socket(&row).as_deref(), Some("unix @x, peer process 12"));
         row.name[0] = b'/' as i8;
         assert_eq!(socket(&row).as_deref(), Some("unix /x, peer process 12"));
+    }
+
+    #[test]
+    fn several_descriptors_are_counted() {
+        let names = [
+            "socket udp 127.0.0.1:53".to_string(),
+            "pipe pipe:[7]".to_string(),
+        ];
+        let text = |count, known| several(count, known).name;
+        assert_eq!(text(0, &names[..0]), None);
+        assert_eq!(text(3, &names[..0]).as_deref(), Some("(3 of them)"));
+        assert_eq!(
+            text(2, &names).as_deref(),
+            Some("(2 of them: socket udp 127.0.0.1:53, pipe pipe:[7])")
+        );
+        assert_eq!(
+            text(9, &names).as_deref(),
+            Some("(9 of them: socket udp 127.0.0.1:53, pipe pipe:[7] and 7 more)")
+        );
     }
 
     #[test]

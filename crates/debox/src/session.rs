@@ -23,13 +23,14 @@ use crate::trace::{Shared, Trace, TraceOptions};
 use crate::tree;
 use crate::trigger::{self, Engine, Fired, Trigger};
 use crate::usertap::TapServer;
+use crate::waited::Waits;
 
 mod configure;
 mod deadlocks;
 mod events;
 
 use configure::{configure, configure_role, join_gate, leave_to_gate, programs_to_attach};
-pub(crate) use deadlocks::{in_words, owner_of};
+pub(crate) use deadlocks::{in_words, owner_of, STACK_NAMES};
 pub(crate) use events::{Events, Forwarded};
 
 /// How the start and the end of a call are seen.
@@ -171,6 +172,8 @@ pub struct Session {
     pub(crate) deadlocks: Vec<Deadlock>,
     /// By index in `threads`: what threads wait for shortly before the stop, where the holder is known.
     pub(crate) held: HashMap<u32, Wait>,
+    /// By thread: what threads wait for then in calls for descriptors, and in which call.
+    pub(crate) waited: Waits,
 }
 
 impl Session {
@@ -255,6 +258,7 @@ impl Session {
             watch: Watch::default(),
             deadlocks: Vec::new(),
             held: HashMap::new(),
+            waited: Waits::new(),
         })
     }
 
@@ -348,6 +352,7 @@ impl Session {
     fn enrol_threads(&mut self, tgid: u32, armed: bool) -> Result<u32> {
         if self.options.adopts_sleeps && !armed {
             self.tell_holders(tgid);
+            self.tell_polls(tgid);
         }
         let process = match kernel::open_process(tgid) {
             // Under valgrind there is no such call: all tasks are looked at.

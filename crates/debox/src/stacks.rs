@@ -25,7 +25,7 @@ use crate::process::{Module, Processes};
 use crate::tables as kernel_tables;
 use crate::tables::types;
 use image::{Images, Place};
-pub(crate) use in_flight::of_task;
+pub(crate) use in_flight::{of_sleeper, of_task};
 use walk::{At, Check, End, Registers, Walk};
 
 /// Limits on what is kept, so that a session's memory is bounded: about 60 MB when all are reached.

@@ -3,12 +3,14 @@
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::rc::Rc;
 
 use blazesym::symbolize::source::{Elf, Kernel, Source};
 use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolizer};
 use blazesym::MaybeDefault;
 
+use crate::packages::fetched_debug_information;
 use crate::process::Module;
 use crate::stacks::tables::Cache;
 
@@ -50,6 +52,8 @@ pub struct Symbols {
     kernel: RefCell<HashMap<u64, Frame>>,
     user: RefCell<HashMap<Place, Rc<[String]>>>,
     tables: RefCell<Cache>,
+    /// By file.
+    fetched: RefCell<HashMap<u32, Option<PathBuf>>>,
     /// The kernel's names, if they are in memory already.
     names: Option<&'static KernelNames>,
     has_kernel_lines: bool,
@@ -63,6 +67,7 @@ impl Default for Symbols {
             kernel: RefCell::default(),
             user: RefCell::default(),
             tables: RefCell::default(),
+            fetched: RefCell::default(),
             names: None,
             has_kernel_lines: true,
         }
@@ -233,6 +238,13 @@ impl Symbols {
         names
     }
 
+    /// Debug information of a file that debuginfod's client has fetched, looked for once.
+    fn fetched(&self, module: &Module) -> Option<PathBuf> {
+        let mut fetched = self.fetched.borrow_mut();
+        let look = || fetched_debug_information(&module.open_path());
+        fetched.entry(module.id).or_insert_with(look).clone()
+    }
+
     fn look_up_user(&self, module: &Module, file_offset: u64, is_return: bool) -> Vec<String> {
         let short = module.short_name();
         let back = u64::from(is_return);
@@ -242,7 +254,10 @@ impl Symbols {
             let found = self.symbolizer.symbolize_single(&Source::Elf(elf), input);
             found.ok()?.into_sym()
         };
-        let Some(sym) = look_up(Elf::new(module.open_path())) else {
+        let own = look_up(Elf::new(module.open_path()));
+        let is_whole = own.as_ref().is_some_and(|sym| sym.code_info.is_some());
+        let fetched = (!is_whole).then(|| self.fetched(module)).flatten();
+        let Some(sym) = fetched.and_then(|path| look_up(Elf::new(path))).or(own) else {
             return vec![format!("{short}+{file_offset:#x}")];
         };
         let mut symbols_alone = Elf::new(module.open_path());

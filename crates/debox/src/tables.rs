@@ -65,6 +65,8 @@ pub(crate) const RESOURCE_TIMER: u32 = 3;
 pub(crate) const RESOURCE_LOCK: u32 = 4;
 pub(crate) const RESOURCE_CHILD: u32 = 5;
 pub(crate) const RESOURCE_DISK: u32 = 6;
+/// One of several descriptors; it is none of `enum debox_resource_kind`.
+pub(crate) const RESOURCE_SEVERAL: u32 = 7;
 
 pub(crate) const OWNER_LAST_READER: u32 = 1;
 pub(crate) const OWNER_EXACT: u32 = 2;

@@ -104,6 +104,27 @@ fn the_report_is_the_same_without_privilege() {
     }
 }
 
+/// The lines that wait, and what calls wait for that go on, are looked up with the client's own rights.
+#[test]
+fn a_deadlock_has_its_lines_without_privilege() {
+    let _alone = alone();
+    let place = Place::with_broker(&[]);
+    let stuck = place.copy(&program("deadlock"));
+    let script = format!("timeout 4 {} two; true", stuck.display());
+    let make = || place.command("/bin/sh").args(["-c", &script]);
+    let run = place.report_of(USER, make);
+    let found = run.report["deadlocks"].as_array().expect("a list");
+    assert_eq!(found.len(), 1, "{found:#?}");
+    let waits = found[0]["waits"].as_array().expect("a list");
+    assert_eq!(waits.len(), 2, "{waits:#?}");
+    for wait in waits {
+        let comm = wait["comm"].as_str().expect("text");
+        let caller = wait["caller"].as_str().unwrap_or_default();
+        assert!(caller.starts_with(&format!("wait_in_{comm}")), "{wait:#}");
+        assert!(caller.contains("deadlock.c:"), "{wait:#}");
+    }
+}
+
 /// Of its own processes it is told which it was.
 #[test]
 fn of_other_users_tasks_on_the_cpu_it_is_told_that_there_was_one() {

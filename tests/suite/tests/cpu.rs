@@ -151,6 +151,14 @@ fn spinning_on_a_spinlock_is_shown() {
     for call in ["dup", "close"] {
         let (spun, cpu) = spun(call);
         assert!(spun > 0 && spun < cpu, "{call}: {spun} ns of {cpu} ns");
+        // Which lock it was shows in the function that took it.
+        let spins = run.report["spins"].as_array().expect("a list");
+        let own = spins.iter().filter(|spin| spin["syscall"] == call);
+        let longest = own.max_by_key(|spin| spin["spin_ns"].as_u64());
+        let longest = longest.expect("a lock");
+        let site = longest["site"].as_str().expect("text");
+        assert!(site.contains("fd"), "{longest:#}");
+        assert!(longest["spin_ns"].as_u64() <= Some(spun), "{longest:#}");
     }
 }
 

@@ -27,6 +27,28 @@ fn debox(arguments: &[&str]) -> Output {
     done
 }
 
+/// A thread that is woken while it leaves the CPU has not slept: its sleep takes no time, and not a made-up one.
+#[test]
+fn a_sleep_that_was_none_takes_no_time() {
+    let scratch = Scratch::new();
+    let file = scratch.file("trace.parquet");
+    let path = file.to_str().expect("a path");
+    // Two threads that wake each other as they go to sleep, often enough.
+    let program = program("futex_wait");
+    let program = program.to_str().expect("a path");
+    let done = debox(&["record", "-o", path, "--", program, "turns", "40000"]);
+    assert!(done.status.success());
+    let history = History::open(&[&file]).expect("a history");
+    let calls = history.calls().map(|call| call.expect("a row").1);
+    let sleeps: Vec<u64> = calls
+        .flat_map(|call| call.sleeps)
+        .map(|sleep| sleep.blocked_ns)
+        .collect();
+    assert!(sleeps.len() > 1_000, "{} sleeps", sleeps.len());
+    let of_one = sleeps.iter().filter(|ns| **ns == 1).count();
+    assert_eq!(of_one, 0, "of {} sleeps", sleeps.len());
+}
+
 #[test]
 fn every_call_and_sleep_is_kept() {
     let scratch = Scratch::new();

@@ -2,7 +2,11 @@
 //! Known waits between threads and processes: label, class, count, time, and who ended them.
 
 use debox_tests::ms;
+use debox_tests::slowness;
+use debox_tests::Background;
 use debox_tests::Debox;
+use debox_tests::Measured;
+use serde_json::Value;
 
 #[test]
 fn an_empty_pipe_is_filled_by_a_thread() {
@@ -115,13 +119,73 @@ fn a_poll_names_its_one_descriptor() {
         .class("idle")
         .count(1);
     poll.blocked_as_known();
+    assert_is_for_connection(&run, "poll");
+}
+
+/// The sleep in the call was for the connection that was accepted.
+#[track_caller]
+fn assert_is_for_connection(run: &Measured, call: &str) {
     let sleeps = run.report["sleeps"].as_array().expect("a list");
-    let sleep = sleeps.iter().find(|sleep| sleep["syscall"] == "poll");
-    let resource = &sleep.expect("the sleep")["resource"];
+    let is_its_own = |sleep: &&Value| sleep["syscall"].as_str().unwrap().ends_with(call);
+    let resource = &sleeps.iter().find(is_its_own).expect("the sleep")["resource"];
     assert_eq!(resource["kind"], "socket", "{resource:#}");
     let name = resource["name"].as_str().expect("a name");
     let local = format!("tcp 127.0.0.1:{} to 127.0.0.1:", run.fact("port"));
     assert!(name.starts_with(&local), "{name}");
+}
+
+/// Of several descriptors, the one that was ready.
+#[test]
+fn a_poll_of_several_names_the_one_that_was_ready() {
+    let run = Debox::run("socket_wait")
+        .args(["tcp", "polls", "100"])
+        .report();
+    assert_is_for_connection(&run, "poll");
+}
+
+#[test]
+fn a_select_names_the_one_that_was_ready() {
+    let run = Debox::run("socket_wait")
+        .args(["tcp", "select", "100"])
+        .report();
+    let sleeps = run.report["sleeps"].as_array().expect("a list");
+    // glibc's select() is either call.
+    let is_pselect = sleeps.iter().any(|sleep| sleep["syscall"] == "pselect6");
+    assert_is_for_connection(&run, if is_pselect { "pselect6" } else { "select" });
+}
+
+/// The wait began before debox came, and goes on when the report is made.
+#[test]
+fn a_poll_under_way_names_what_it_waits_for() {
+    for (mode, expected) in [
+        ("poll", "tcp 127.0.0.1:"),
+        ("polls", "(2 of them: pipe pipe:["),
+    ] {
+        let program = Background::start("socket_wait", &["tcp", mode, "60000"]);
+        program.await_call(libc::SYS_poll);
+        let pid = program.pid().to_string();
+        let run = Debox::bare(["attach", "-p", &pid, "--for", "300ms"]).report();
+        let calls = run.report["in_flight"].as_array().expect("a list");
+        let call = calls.iter().find(|call| call["syscall"] == "poll");
+        let resource = &call.expect("the call")["resource"];
+        let name = resource["name"].as_str().unwrap_or_default();
+        assert!(name.starts_with(expected), "{resource:#}");
+    }
+}
+
+/// The wait began before debox came, and ended while it was there.
+#[test]
+fn a_poll_that_was_under_way_names_its_descriptor_when_it_ends() {
+    // Emulated machines take seconds to load the probes; it ends before the limit of `attach` below.
+    let wait_ms = (4000 * slowness().min(4)).to_string();
+    let program = Background::start("socket_wait", &["tcp", "poll", &wait_ms]);
+    program.await_call(libc::SYS_poll);
+    let pid = program.pid().to_string();
+    let run = Debox::bare(["attach", "-p", &pid, "--for", "40s"]).report();
+    let sleeps = run.report["sleeps"].as_array().expect("a list");
+    let sleep = sleeps.iter().find(|sleep| sleep["syscall"] == "poll");
+    let resource = &sleep.expect("the sleep")["resource"];
+    assert_eq!(resource["kind"], "socket", "{resource:#}");
 }
 
 #[test]

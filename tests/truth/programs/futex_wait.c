@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* futex_wait cond|mutex|join MS: a pthread wait that the thread "waker" ends a known time later. */
+/*
+ * futex_wait cond|mutex|join MS: a pthread wait that the thread "waker" ends a known time later.
+ * futex_wait turns COUNT: two threads that wake each other, and go to sleep at once.
+ */
+#include <semaphore.h>
 #include "known.h"
 
 static struct appointment *with;
@@ -31,6 +35,32 @@ static void *waker(void *unused)
 	return NULL;
 }
 
+static sem_t turns[2];
+static uint64_t turn_count;
+
+static void *taker_of_turns(void *own)
+{
+	int number = (int)(intptr_t)own;
+
+	for (uint64_t i = 0; i < turn_count; i++) {
+		while (sem_wait(&turns[number]) != 0)
+			;
+		sem_post(&turns[!number]);
+	}
+	return NULL;
+}
+
+static void take_turns(void)
+{
+	pthread_t threads[2];
+
+	MUST(sem_init(&turns[0], 0, 1) == 0 && sem_init(&turns[1], 0, 0) == 0);
+	for (intptr_t i = 0; i < 2; i++)
+		MUST(pthread_create(&threads[i], NULL, taker_of_turns, (void *)i) == 0);
+	for (int i = 0; i < 2; i++)
+		MUST(pthread_join(threads[i], NULL) == 0);
+}
+
 int main(int argc, char **argv)
 {
 	pthread_t thread;
@@ -38,6 +68,12 @@ int main(int argc, char **argv)
 
 	facts_start();
 	what = argc > 1 ? argv[1] : "cond";
+	if (!strcmp(what, "turns")) {
+		turn_count = argument(argc, argv, 2, 1000);
+		take_turns();
+		facts_end();
+		return 0;
+	}
 	wait_ns = argument(argc, argv, 2, 200) * MILLISECOND;
 	with = new_appointment();
 	MUST(pthread_create(&thread, NULL, waker, NULL) == 0);

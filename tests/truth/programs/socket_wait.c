@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * socket_wait unix|tcp accept|recv|poll|send MS: one side waits in accept4, recvfrom, poll or
- * sendto; the thread "peer" ends the wait a known time later by connecting, sending or receiving.
+ * socket_wait unix|tcp accept|recv|poll|polls|select|send MS: one side waits in accept4, recvfrom,
+ * poll, select or sendto; the thread "peer" ends the wait a known time later by connecting, sending
+ * or receiving. With "polls" and "select" it waits for a pipe, too, which stays empty.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sys/select.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include "known.h"
@@ -33,7 +35,7 @@ static void *peer(void *unused)
 	if (!strcmp(what, "accept"))
 		meet_and_pass(with, wait_ns);
 	MUST(connect(fd, &address.any, address_size) == 0);
-	if (!strcmp(what, "recv") || !strcmp(what, "poll")) {
+	if (!strcmp(what, "recv") || !strncmp(what, "poll", 4) || !strcmp(what, "select")) {
 		meet_and_pass(with, wait_ns);
 		MUST(send(fd, "x", 1, 0) == 1);
 	} else if (!strcmp(what, "send")) {
@@ -42,6 +44,27 @@ static void *peer(void *unused)
 			;
 	}
 	return NULL;
+}
+
+static uint64_t wait_for_one_of_two(int connection)
+{
+	int empty[2];
+	struct pollfd waiting[2];
+	uint64_t before;
+	fd_set set;
+
+	MUST(pipe(empty) == 0);
+	waiting[0] = (struct pollfd){empty[0], POLLIN, 0};
+	waiting[1] = (struct pollfd){connection, POLLIN, 0};
+	FD_ZERO(&set);
+	FD_SET(empty[0], &set);
+	FD_SET(connection, &set);
+	before = keep_appointment(with);
+	if (!strcmp(what, "polls"))
+		MUST(poll(waiting, 2, -1) == 1);
+	else
+		MUST(select(FD_SETSIZE, &set, NULL, NULL, NULL) == 1);
+	return before;
 }
 
 /* Fills the socket until it takes no more, then sends once more and waits. */
@@ -101,6 +124,9 @@ int main(int argc, char **argv)
 
 		before = keep_appointment(with);
 		MUST(poll(&waiting, 1, -1) == 1);
+		fact("port", ntohs(address.in.sin_port));
+	} else if (!strcmp(what, "polls") || !strcmp(what, "select")) {
+		before = wait_for_one_of_two(connection);
 		fact("port", ntohs(address.in.sin_port));
 	} else if (!strcmp(what, "send")) {
 		before = send_into_full(connection);

@@ -54,6 +54,8 @@ pub fn empty() -> Report {
         sleeps: Vec::new(),
         chains: Vec::new(),
         cpu_waits: Vec::new(),
+        spins: Vec::new(),
+        hints: Vec::new(),
         call_sites: Vec::new(),
         threads: Vec::new(),
         processes: Vec::new(),

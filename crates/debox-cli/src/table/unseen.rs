@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use anstyle::Style;
 use debox::report::{Lost, Report};
 
-use super::grid::{name, number, text, Cell, Grid, Tone};
+use super::grid::{name, note, number, text, Cell, Grid, Tone};
 use super::{heading, line, owners, TableOptions};
 use crate::units;
 
@@ -63,6 +63,22 @@ pub fn print(out: &mut impl Write, report: &Report, options: &TableOptions) -> i
         grid.row([Cell::text(sentence)]);
     }
     grid.print(out, options)
+}
+
+/// What would give names to the code that the report speaks of.
+pub fn print_hints(
+    out: &mut impl Write,
+    report: &Report,
+    options: &TableOptions,
+) -> io::Result<()> {
+    if report.hints.is_empty() {
+        return Ok(());
+    }
+    heading(out, "Names that are missing", options)?;
+    for hint in &report.hints {
+        note(out, hint, options)?;
+    }
+    Ok(())
 }
 
 /// Under which conditions all this was measured: whoever reads a pasted report needs it.

@@ -23,15 +23,18 @@ use super::seen::{Shape, ShapeKey};
 use super::wire::{self, Received};
 use crate::broker;
 use crate::collect::{Outcome, Snapshot};
-use crate::deadlock::Watch;
-use crate::explain::Explainer;
+use crate::deadlock::tasks::threads;
+use crate::deadlock::{Wait, Watch};
+use crate::explain::{Explainer, UserStack};
 use crate::kernel;
 use crate::report::{Deadlock, Report};
-use crate::session::{in_words, monotonic_ns, Events, Options, Tap};
+use crate::session::{in_words, monotonic_ns, Events, Options, Tap, STACK_NAMES};
+use crate::stacks::of_sleeper;
 use crate::symbols::{Frame, Symbols};
 use crate::tables::{self, types};
 use crate::tree;
 use crate::usertap::TapServer;
+use crate::waited::{waits_of, Waits};
 
 /// What was measured so far is fetched after this time, and then after twice the time each time,
 /// up to the longest.
@@ -223,20 +226,53 @@ impl RemoteSession {
         Ok(())
     }
 
+    /// What threads wait for now. With this process's own rights, as below.
+    fn waits(&mut self) -> Waits {
+        if !self.options.detail.sleeps {
+            return Waits::new();
+        }
+        let processes = self.living();
+        let tids = processes.iter().flat_map(|pid| threads(*pid));
+        waits_of(tids, &mut self.events.resources)
+    }
+
+    /// The processes that are monitored.
+    fn living(&self) -> Vec<u32> {
+        let alive = self.targets.iter().filter(|(_, process)| is_alive(process));
+        let alive: Vec<u32> = alive.map(|(pid, _)| *pid).collect();
+        tree::processes(&alive, !self.options.one_process)
+    }
+
     /// With this process's own rights: the broker looks into no process of its clients.
     fn look_for_deadlocks(&mut self) {
         if !self.options.detail.sleeps {
             return;
         }
-        let alive = self.targets.iter().filter(|(_, process)| is_alive(process));
-        let alive: Vec<u32> = alive.map(|(pid, _)| *pid).collect();
-        let processes = tree::processes(&alive, !self.options.one_process);
+        let processes = self.living();
         let found_ns = self.started.elapsed().as_nanos() as u64;
         for circle in self.watch.look_at(&processes) {
+            let waits = circle.waits.iter().enumerate();
+            let stacks = waits.map(|(at, wait)| self.stack_of(wait, at as u64));
+            let stacks: Vec<UserStack> = stacks.collect();
             let resources = &mut self.events.resources;
-            let deadlock = in_words(&circle, found_ns, Vec::new(), resources);
+            let deadlock = in_words(&circle, found_ns, stacks, resources);
             self.deadlocks.push(deadlock);
         }
+    }
+
+    /// Where in the program a thread waits, in words.
+    fn stack_of(&self, wait: &Wait, at: u64) -> UserStack {
+        let name = STACK_NAMES - at - ((self.deadlocks.len() as u64) << 32);
+        let events = &self.events;
+        {
+            let mut processes = events.processes.borrow_mut();
+            let Some(ask) = of_sleeper(wait.pid, wait.tid, name, &mut processes) else {
+                return UserStack::default();
+            };
+            events.stacks.borrow_mut().take(&ask, &mut processes);
+        }
+        let nothing = Snapshot::empty(self.options.tap, self.options.detail, 0);
+        Explainer::new(&nothing, &events.processes, &events.stacks).user_stack(name)
     }
 
     /// Looks for a new broker and has the command's processes enrolled there as they are.
@@ -468,6 +504,7 @@ impl RemoteSession {
     /// Stops monitoring and reports.
     pub fn finish(mut self, outcome: Outcome) -> Result<Report> {
         self.events.titles.look_at_all();
+        let waited = self.waits();
         if self.gone.is_none() {
             let fetched = self.take_all().and_then(|()| self.fetch(true));
             if fetched.is_ok() {
@@ -506,6 +543,7 @@ impl RemoteSession {
         snapshot.notes = notes;
         snapshot.incomplete = incomplete;
         snapshot.deadlocks = std::mem::take(&mut self.deadlocks);
+        snapshot.waited = waited;
         let symbols = Symbols::default();
         for (number, text) in self.places {
             symbols.know(number, Frame::from(text));

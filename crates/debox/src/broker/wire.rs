@@ -52,6 +52,7 @@ struct Wire {
     resources: Table<rows::ResourceKey, rows::ResourceRow>,
     chains: Vec<rows::Chain>,
     cpu_waits: Table<rows::CpuKey, rows::CpuRow>,
+    spins: Vec<rows::Spin>,
     finds_owners: bool,
     tells_steal: bool,
     sites: Table<rows::SiteKey, rows::Site>,
@@ -149,6 +150,7 @@ pub fn encode(snapshot: &Snapshot, ended: usize, places: &Places) -> Vec<u8> {
         resources: converted(&snapshot.resources),
         chains: snapshot.chains.iter().map(rows::Chain::from).collect(),
         cpu_waits: converted(&snapshot.cpu_waits),
+        spins: rows::Spin::list(&snapshot.spins),
         finds_owners: snapshot.finds_owners,
         tells_steal: snapshot.tells_steal,
         sites: converted(&snapshot.sites),
@@ -215,6 +217,7 @@ pub fn decode(bytes: &[u8]) -> Option<Received> {
         resources: converted(&wire.resources),
         chains: wire.chains.iter().map(types::chain_row::from).collect(),
         cpu_waits: converted(&wire.cpu_waits),
+        spins: wire.spins.iter().enumerate().map(rows::Spin::row).collect(),
         finds_owners: wire.finds_owners,
         tells_steal: wire.tells_steal,
         sites: converted(&wire.sites),
@@ -231,6 +234,7 @@ pub fn decode(bytes: &[u8]) -> Option<Received> {
         notes: Vec::new(),
         incomplete: None,
         deadlocks: Vec::new(),
+        waited: HashMap::new(),
     };
     let count = snapshot.threads.len();
     let is_whole = wire.ended <= count

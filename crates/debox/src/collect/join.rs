@@ -41,6 +41,11 @@ impl Snapshot {
             sum.cpus_allowed = sum.cpus_allowed.min(row.cpus_allowed);
             sum.flags |= row.flags;
         });
+        add_table(&mut self.spins, earlier.spins, |sum, row| {
+            add(&mut sum.count, row.count);
+            add(&mut sum.ns, row.ns);
+            sum.max_ns = sum.max_ns.max(row.max_ns);
+        });
         self.chains.extend(earlier.chains);
         // Names of stacks are the session's own, or say what the stack is.
         self.kernel_stacks.extend(earlier.kernel_stacks);

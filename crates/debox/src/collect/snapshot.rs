@@ -11,6 +11,7 @@ use crate::kernel;
 use crate::report::Deadlock;
 use crate::session::{owner_of, Detail, Session, Tap};
 use crate::tables::{self, add, types, OpenWait, CALL_NONE};
+use crate::waited::Waits;
 
 /// A session's tables at its stop.
 pub(crate) struct Snapshot {
@@ -37,6 +38,7 @@ pub(crate) struct Snapshot {
     pub resources: Vec<(types::resource_key, types::resource_row)>,
     pub chains: Vec<types::chain_row>,
     pub cpu_waits: Vec<(types::cpu_key, types::cpu_row)>,
+    pub spins: Vec<(types::spin_key, types::spin_row)>,
     /// Whether the kernel lets probes find the task that owns something.
     pub finds_owners: bool,
     /// Whether `stolen_ns` of the threads is known.
@@ -56,6 +58,8 @@ pub(crate) struct Snapshot {
     /// Why a part of the run is missing.
     pub incomplete: Option<String>,
     pub deadlocks: Vec<Deadlock>,
+    /// What calls in flight wait for, as far as it was read from outside.
+    pub waited: Waits,
 }
 
 impl Snapshot {
@@ -79,6 +83,7 @@ impl Snapshot {
             resources: Vec::new(),
             chains: Vec::new(),
             cpu_waits: Vec::new(),
+            spins: Vec::new(),
             finds_owners: true,
             tells_steal: false,
             sites: Vec::new(),
@@ -91,6 +96,7 @@ impl Snapshot {
             notes: Vec::new(),
             incomplete: None,
             deadlocks: Vec::new(),
+            waited: Waits::new(),
         }
     }
 }
@@ -146,6 +152,7 @@ impl Session {
             probe_misses: self.probe_misses()?,
             tells_steal: facts.is_some_and(|facts| facts.tells_steal),
             deadlocks: self.deadlocks.clone(),
+            waited: self.waited.clone(),
             ..Snapshot::empty(self.options.tap, self.options.detail, stopped_ns)
         };
         if self.options.detail.cpu {
@@ -157,6 +164,7 @@ impl Session {
             snapshot.owners = entries(&maps.owner_rows)?;
             snapshot.finds_owners = facts.is_none_or(|facts| facts.finds_tasks);
             snapshot.resources = entries(&maps.resource_rows)?;
+            snapshot.spins = entries(&maps.spin_rows)?;
             let chains: Vec<(u64, types::chain_row)> = entries(&maps.chain_rows)?;
             snapshot.chains = chains.into_iter().map(|(_, row)| row).collect();
             let stacks: Vec<(u64, types::kernel_stack)> = entries(&maps.kernel_stacks)?;

@@ -7,7 +7,7 @@ use procfs::process::Process;
 
 /// A thread, as it was at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Task {
+pub(crate) struct Task {
     pub tid: u32,
     pub pid: u32,
     pub comm: String,
@@ -66,7 +66,7 @@ impl Task {
     }
 }
 
-pub(super) fn threads(pid: u32) -> Vec<u32> {
+pub(crate) fn threads(pid: u32) -> Vec<u32> {
     entries(&format!("/proc/{pid}/task"))
 }
 
@@ -80,7 +80,7 @@ fn entries(path: &str) -> Vec<u32> {
 
 /// The call that a task sleeps in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Call {
+pub(crate) struct Call {
     pub number: u32,
     pub args: [u64; 6],
 }
@@ -103,7 +103,7 @@ impl Call {
 }
 
 /// Reads a process' memory; false unless all of it is there.
-pub(super) fn read_memory(pid: u32) -> Option<impl Fn(u64, &mut [u8]) -> bool> {
+pub(crate) fn read_memory(pid: u32) -> Option<impl Fn(u64, &mut [u8]) -> bool> {
     let memory = File::open(format!("/proc/{pid}/mem")).ok()?;
     Some(move |address: u64, bytes: &mut [u8]| memory.read_exact_at(bytes, address).is_ok())
 }

@@ -12,6 +12,7 @@ use crate::history::{Budget, Call, Sleep, Text};
 use crate::session::{owner_of, Tap};
 use crate::stacks::of_task;
 use crate::tables::{self, total, types, CALL_IA32};
+use crate::waited::of_thread;
 
 /// Threads whose place in the program is looked up, at most.
 const MAX_STACKS: usize = 1024;
@@ -187,6 +188,12 @@ impl Recorder {
         let frames = task.map(frames_in_flight).unwrap_or_default();
         let args = task.map(|task| task.args);
         let at = (thread.call, thread.lock_flags);
+        let sleep = self.sleep(&kept);
+        let waited = of_thread(&self.session.waited, thread, Some(&wait.resource));
+        let (resource_kind, resource) = match waited.cloned() {
+            Some(waited) => self.words.of_resource(&waited),
+            None => (sleep.resource_kind.clone(), sleep.resource.clone()),
+        };
         let place = self.words.open_place(&self.session, at, args, &frames);
         Ok(Some(Sleep {
             label: place.label,
@@ -194,7 +201,9 @@ impl Recorder {
             site: place.site,
             stack: place.stack,
             waker_kind: Rc::from(NOT_ENDED),
-            ..self.sleep(&kept)
+            resource_kind,
+            resource,
+            ..sleep
         }))
     }
 }

@@ -249,12 +249,14 @@ impl Words {
             sleep.lock_flags,
             &row.unwrap_or_default(),
         );
-        let named = (
-            Some(self.text(&described.kind)),
-            described.name.map(|name| self.text(&name)),
-        );
+        let named = self.of_resource(&described);
         keep(&mut self.resources, id, named.clone());
         named
+    }
+
+    pub fn of_resource(&mut self, resource: &crate::report::Resource) -> Resource {
+        let name = resource.name.as_deref().map(|name| self.text(name));
+        (Some(self.text(&resource.kind)), name)
     }
 }
 

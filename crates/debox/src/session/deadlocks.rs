@@ -8,18 +8,20 @@ use libbpf_rs::{MapCore, MapFlags};
 use super::{monotonic_ns, Session};
 use crate::calls;
 use crate::collect::Snapshot;
+use crate::deadlock::tasks::threads;
 use crate::deadlock::{may_wait, Circle, Place, Wait};
 use crate::explain::{Explainer, UserStack};
 use crate::report::{Deadlock, DeadlockWait};
 use crate::resources::Resources;
 use crate::stacks::of_task;
 use crate::tables::{self, types, CALL_NONE, CALL_UNTAPPED};
+use crate::waited::{is_for_descriptors, is_poll, waits_of, Waited};
 
 /// Names of the stacks of threads in circles: the probes' are hashes, and other calls in flight count down
 /// from the highest.
-const STACK_NAMES: u64 = u64::MAX - (1 << 40);
+pub(crate) const STACK_NAMES: u64 = u64::MAX - (1 << 40);
 
-/// A monitored thread that sleeps in a call that may be for a lock.
+/// A monitored thread that sleeps.
 struct Sleeper {
     index: u32,
     tid: u32,
@@ -38,21 +40,45 @@ impl Session {
         if !self.watch.is_due() || !self.looks_into_processes() {
             return Ok(());
         }
-        let sleepers = self.sleepers()?;
+        let sleepers = self.sleepers(may_wait)?;
         self.look_for_deadlocks(&sleepers)
     }
 
-    /// To be asked before the stop: the same, and who holds what the calls in flight wait for.
+    /// To be asked before the stop: the same, and what the calls in flight wait for, and who holds it.
     pub(crate) fn look_before_stop(&mut self) -> Result<()> {
         if !self.looks_into_processes() {
             return Ok(());
         }
-        let sleepers = self.sleepers()?;
+        let sleepers = self.sleepers(may_wait)?;
         self.look_for_deadlocks(&sleepers)?;
         let waits = sleepers.iter();
         let waits = waits.filter_map(|one| Some((one.index, Wait::of(one.tid)?)));
         self.held = waits.filter(|(_, wait)| wait.is_for_lock()).collect();
+        let sleepers = self.sleepers(is_for_descriptors)?;
+        let resources = &mut self.events.borrow_mut().resources;
+        self.waited = waits_of(sleepers.iter().map(|one| one.tid), resources);
         Ok(())
+    }
+
+    /// Tells the probes what threads of a process wait for in `poll()` and `select()` that sleep already.
+    pub(super) fn tell_polls(&self, tgid: u32) {
+        if !self.looks_into_processes() {
+            return;
+        }
+        let waits = threads(tgid).into_iter().filter_map(Waited::of);
+        for wait in waits.filter(|wait| is_poll(wait.call)) {
+            let read = types::read_polled {
+                switches: wait.switches,
+                count: wait.descriptors.len() as u32,
+                fd: wait.descriptors.first().copied().unwrap_or(-1),
+            };
+            // Best effort: without it only the call is known.
+            let _ = self.skel.maps.polls_read.update(
+                &wait.tid.to_ne_bytes(),
+                tables::bytes_of(&read),
+                MapFlags::ANY,
+            );
+        }
     }
 
     /// Tells the probes who holds what threads of a process wait for that sleep already: they see that when a
@@ -81,7 +107,9 @@ impl Session {
         }
     }
 
-    fn sleepers(&self) -> Result<Vec<Sleeper>> {
+    /// Those in calls of which `is_asked` is true. Under the user tap calls that libc makes inside itself are
+    /// between calls: those are among them.
+    fn sleepers(&self, is_asked: fn(u32) -> bool) -> Result<Vec<Sleeper>> {
         let mut sleepers = Vec::new();
         for index in 0..self.threads_given_out() {
             let Some(thread) = self.thread(index)? else {
@@ -89,8 +117,7 @@ impl Session {
             };
             let sleeps = thread.state == tables::THREAD_LIVE && thread.mode == tables::MODE_BLOCKED;
             let call = thread.call & !CALL_UNTAPPED;
-            // Under the user tap calls that libc makes inside itself are between calls.
-            if sleeps && (thread.call == CALL_NONE || may_wait(call)) {
+            if sleeps && (thread.call == CALL_NONE || is_asked(call)) {
                 let since_ns = match thread.parted {
                     0 => thread.begin_ns,
                     _ => thread.stamp_ns,

@@ -9,6 +9,30 @@ use crate::tables::{self, types};
 /// Of a user stack, as much as the probes send (`STACK_ASK_BYTES`).
 const STACK_BYTES: usize = 16384;
 
+/// The same of a task that sleeps in a call, without the probes: of its registers `/proc` tells those two alone
+/// by which the functions of the C library are unwound. Those above them may need others, and the stack ends there.
+pub(crate) fn of_sleeper(
+    pid: u32,
+    tid: u32,
+    name: u64,
+    processes: &mut Processes,
+) -> Option<Vec<u8>> {
+    let text = std::fs::read_to_string(format!("/proc/{tid}/syscall")).ok()?;
+    let mut words = text.split_whitespace().rev();
+    let mut register = || u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok();
+    let (ip, sp) = (register()?, register()?);
+    let task = types::in_flight {
+        ask: types::stack_ask {
+            ip,
+            sp,
+            tgid: pid,
+            ..types::stack_ask::default()
+        },
+        ..types::in_flight::default()
+    };
+    of_task(&task, name, processes)
+}
+
 /// A task's user stack as the probes send those of tasks that run, with what the process has mapped
 /// there. The task may go on meanwhile: then the words are not those of the registers, and the stack
 /// is not used, because the call is another.

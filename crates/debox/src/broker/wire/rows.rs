@@ -175,6 +175,50 @@ impl From<&ResourceRow> for types::resource_row {
     }
 }
 
+/// A kernel lock that a call has spun for. Its address is not sent: rows differ by their places in the list.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spin {
+    call: u32,
+    flags: u32,
+    count: u64,
+    ns: u64,
+    max_ns: u64,
+    stack: u64,
+    resource: Named,
+}
+
+impl Spin {
+    pub fn list(spins: &[(types::spin_key, types::spin_row)]) -> Vec<Spin> {
+        let shown = |(key, row): &(types::spin_key, types::spin_row)| Spin {
+            call: key.call,
+            flags: key.flags,
+            count: row.count,
+            ns: row.ns,
+            max_ns: row.max_ns,
+            stack: row.stack,
+            resource: Named::of(row.resource),
+        };
+        spins.iter().map(shown).collect()
+    }
+
+    /// The row of the table, from its place in the list.
+    pub fn row((place, spin): (usize, &Spin)) -> (types::spin_key, types::spin_row) {
+        let key = types::spin_key {
+            lock: place as u64,
+            call: spin.call,
+            flags: spin.flags,
+        };
+        let row = types::spin_row {
+            count: spin.count,
+            ns: spin.ns,
+            max_ns: spin.max_ns,
+            stack: spin.stack,
+            resource: types::resource::from(&spin.resource),
+        };
+        (key, row)
+    }
+}
+
 fields_of! {
     Link of chain_link {
         stack: u64,

@@ -1,0 +1,62 @@
+//! For which locks of the kernel calls spun.
+
+use std::io::{self, Write};
+
+use debox::report::{Report, Spin};
+
+use super::grid::{number, text, Cell, Grid, Tone};
+use super::{heading, kernel_frame, shown, TableOptions};
+
+const ROWS: usize = 6;
+/// Less is no table worth: this part of the kernel's CPU time.
+const LEAST: f64 = 0.01;
+
+pub fn print(out: &mut impl Write, report: &Report, options: &TableOptions) -> io::Result<()> {
+    let total = |spins: &[Spin], of: fn(&Spin) -> u64| {
+        spins
+            .iter()
+            .fold(0u64, |sum, spin| sum.saturating_add(of(spin)))
+    };
+    let spins = &report.spins;
+    let all = total(spins, |spin| spin.spin_ns);
+    let is_much = all as f64 >= report.totals.kernel_cpu_ns as f64 * LEAST;
+    if spins.is_empty() || (!is_much && !options.all) {
+        return Ok(());
+    }
+    heading(out, "For which locks of the kernel it spun", options)?;
+    let mut grid = Grid::new([
+        text("lock"),
+        text("taken in"),
+        text("call"),
+        number("spins"),
+        number("time"),
+        number("longest").gives_way(1),
+    ]);
+    let shown = shown(spins.len(), ROWS, options);
+    for spin in &spins[..shown] {
+        let lock = match &spin.lock.name {
+            Some(name) => format!("{} {name}", spin.lock.kind),
+            None => spin.lock.kind.clone(),
+        };
+        grid.row([
+            Cell::text(lock),
+            Cell::text(kernel_frame(&spin.site, options)),
+            Cell::text(&spin.syscall),
+            Cell::number(spin.count),
+            Cell::time(spin.spin_ns),
+            Cell::time(spin.max_ns),
+        ]);
+    }
+    let rest = &spins[shown..];
+    if !rest.is_empty() {
+        grid.quiet_row([
+            Cell::text(format!("… {} more", rest.len())).tone(Tone::Quiet),
+            Cell::blank(),
+            Cell::blank(),
+            Cell::number(total(rest, |spin| spin.count)),
+            Cell::time(total(rest, |spin| spin.spin_ns)),
+            Cell::blank(),
+        ]);
+    }
+    grid.print(out, options)
+}

@@ -1,0 +1,109 @@
+//! For which locks of the kernel calls spun.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use super::Snapshot;
+use crate::calls;
+use crate::explain::Explainer;
+use crate::report::Spin;
+use crate::resources::Resources;
+use crate::tables::{add, types};
+
+/// The function by which the kernel comes to a probe of the event: what is below it is the event's own.
+const EVENT: &str = "__traceiter_contention_begin";
+
+impl Snapshot {
+    /// Locks that read the same are one.
+    pub(super) fn spins(&self, explainer: &Explainer, names: &Resources) -> Vec<Spin> {
+        let mut merged: BTreeMap<(String, String, Option<String>, String), Spin> = BTreeMap::new();
+        for (key, row) in self.spins.iter().filter(|(_, row)| row.count > 0) {
+            let lock = names.describe(&row.resource, key.flags, &types::resource_row::default());
+            let syscall = calls::name(key.call);
+            let site = self.taken_in(explainer, row.stack);
+            let spin = merged
+                .entry((
+                    syscall.clone(),
+                    lock.kind.clone(),
+                    lock.name.clone(),
+                    site.clone(),
+                ))
+                .or_insert_with(|| Spin {
+                    syscall,
+                    lock,
+                    site,
+                    ..Spin::default()
+                });
+            add(&mut spin.count, row.count);
+            add(&mut spin.spin_ns, row.ns);
+            spin.max_ns = spin.max_ns.max(row.max_ns);
+        }
+        let mut spins: Vec<Spin> = merged.into_values().collect();
+        spins.sort_by_key(|spin| Reverse(spin.spin_ns));
+        spins
+    }
+
+    /// The innermost function that is none of the event's or the locks'.
+    fn taken_in(&self, explainer: &Explainer, stack: u64) -> String {
+        let stack = self.kernel_stacks.get(&stack);
+        let frames = stack.map(|stack| explainer.kernel_frames(stack));
+        let frames = frames.unwrap_or_default();
+        let begin = frames.iter().position(|frame| frame.starts_with(EVENT));
+        let below = frames[begin.map_or(0, |at| at + 1)..].iter();
+        let mut own = below.filter(|frame| !is_of_lock(frame));
+        own.next()
+            .map_or_else(|| "unknown".to_string(), Clone::clone)
+    }
+}
+
+/// How functions begin that take locks for others, and those through which a probe is run.
+fn is_of_lock(frame: &str) -> bool {
+    const BEGIN: [&str; 14] = [
+        "bpf_",
+        "__bpf_",
+        "__traceiter_",
+        "trace_contention",
+        "native_queued_",
+        "queued_",
+        "__pv_queued",
+        "_raw_",
+        "__raw_",
+        "do_raw_",
+        "mutex_",
+        "__mutex_",
+        "rwsem_",
+        "osq_lock",
+    ];
+    let name = frame.split(['+', '.']).next().unwrap_or_default();
+    let is_lock = ["down_read", "down_write", "__down_read", "__down_write"];
+    BEGIN.iter().any(|begin| name.starts_with(begin))
+        || is_lock.iter().any(|lock| name.starts_with(lock))
+        || matches!(name, "ww_mutex_lock" | "lock_sock_nested" | "__lock_sock")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_of_locks_are_passed_over() {
+        for frame in [
+            "bpf_prog_1d5f_on_contention_begin+0x1",
+            "bpf_trace_run2+0x7",
+            "native_queued_spin_lock_slowpath+0x2af (qspinlock.c:3)",
+            "_raw_spin_lock+0x2d",
+            "__mutex_lock.constprop.0+0x1",
+            "rwsem_down_write_slowpath+0x4",
+            "down_write+0x3",
+        ] {
+            assert!(is_of_lock(frame), "{frame}");
+        }
+        for frame in [
+            "pipe_write+0x4f",
+            "futex_wake+0x1 (waitwake.c:7)",
+            "lockref_get+0x1",
+        ] {
+            assert!(!is_of_lock(frame), "{frame}");
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! What would give names to code that has none, where a report speaks of it.
+
+use std::collections::BTreeSet;
+
+/// At most so many.
+const MOST: usize = 3;
+
+/// A hint for each file of these callers that has no names for its functions, and for each Python whose own
+/// functions are not among them. `package`: the Debian package that a file is from; `None`: it is from none.
+pub fn of_callers<'a>(
+    callers: impl IntoIterator<Item = &'a str>,
+    package: impl Fn(&str) -> Option<String>,
+) -> Vec<String> {
+    let mut seen = BTreeSet::new();
+    let files = callers.into_iter().filter_map(|caller| {
+        let file = python(caller).or_else(|| nameless(caller))?;
+        seen.insert(file).then_some(file)
+    });
+    let hints = files.map(|file| match version_of_python(file) {
+        Some(version) => for_python(file, version),
+        None => for_names(file, package(file)),
+    });
+    hints.take(MOST).collect()
+}
+
+/// The file of a caller of which only the place in the file is known: `libx.so.1+0x12`.
+fn nameless(caller: &str) -> Option<&str> {
+    let (file, offset) = caller.rsplit_once("+0x")?;
+    let is_number = !offset.is_empty() && offset.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let is_file = !file.is_empty() && !file.starts_with(['[', '(', '/']) && !file.contains(' ');
+    (is_number && is_file).then_some(file)
+}
+
+/// The file of a caller that is a function of Python's interpreter.
+fn python(caller: &str) -> Option<&str> {
+    let file = match caller.rsplit_once(" (") {
+        Some((_, place)) => place.strip_suffix(')')?,
+        None => nameless(caller)?,
+    };
+    version_of_python(file).map(|_| file)
+}
+
+/// `(3, 11)` of `python3.11` or `libpython3.11.so.1.0`.
+fn version_of_python(file: &str) -> Option<(u32, u32)> {
+    let version = file.strip_prefix("lib").unwrap_or(file);
+    let version = version.strip_prefix("python")?;
+    let (major, rest) = version.split_once('.')?;
+    let minor: String = rest.chars().take_while(char::is_ascii_digit).collect();
+    Some((major.parse().ok()?, minor.parse().ok()?))
+}
+
+fn for_python(file: &str, version: (u32, u32)) -> String {
+    if version >= (3, 12) {
+        return format!(
+            "{file} tells which Python functions run if it is started as `python3 -X perf` (or with \
+             PYTHONPERFSUPPORT=1); `debox run` and `attach` show them with --detail callsites."
+        );
+    }
+    format!(
+        "{file} cannot tell which Python functions run: Python 3.12 and later can, started as \
+         `python3 -X perf`."
+    )
+}
+
+fn for_names(file: &str, package: Option<String>) -> String {
+    match package {
+        None => format!(
+            "{file} has no function names: build it with -g, and do not strip it; or install its \
+             debug symbols."
+        ),
+        Some(package) => format!(
+            "{file} has no function names: those of the Debian package {package} are in a package of \
+             debug symbols, probably {package}-dbgsym (`find-dbgsym-packages` of debian-goodies names \
+             it); `debuginfod-find` fetches them, too."
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_without_names_have_one_hint_each() {
+        let callers = [
+            "libsqlite3.so.0.8.6+0xaa1b5",
+            "libsqlite3.so.0.8.6+0xbb",
+            "worker+0x12",
+            "main+0xaf (server.c:22)",
+            "JS:^answer /app/server.js:2:23+0x333 (jit)",
+            "[heap]+0x12",
+            "0x7f0012",
+        ];
+        let package = |file: &str| file.starts_with("lib").then(|| "libsqlite3-0".to_string());
+        let hints = of_callers(callers, package);
+        assert_eq!(hints.len(), 2, "{hints:#?}");
+        assert!(hints[0].starts_with("libsqlite3.so.0.8.6 has no function names"));
+        assert!(hints[0].contains("libsqlite3-0-dbgsym"), "{}", hints[0]);
+        assert!(hints[1].starts_with("worker has no function names: build it with -g"));
+    }
+
+    #[test]
+    fn pythons_say_what_shows_their_functions() {
+        let hint = |caller| of_callers([caller], |_| None).pop();
+        for old in ["python3.11+0x1fe546", "_Py_read+0xbf (python3.11)"] {
+            let hint = hint(old).unwrap();
+            assert!(hint.starts_with("python3.11 cannot tell"), "{hint}");
+        }
+        let new = hint("_Py_read+0xbf (libpython3.13.so.1.0)").unwrap();
+        assert!(new.contains("-X perf"), "{new}");
+        assert_eq!(hint("py::handle:/app/main.py+0xb (jit)"), None);
+        assert_eq!(hint("main+0x1 (python.c:7)"), None);
+    }
+}
