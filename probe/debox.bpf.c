@@ -12,6 +12,7 @@
  *   chains.h   who waits for whom              client.h    the broker's clients
  *   events.h   what is sent        cpus.h   who has the CPU that a thread waits for
  *   history.h  the stream of all records
+ *   samples.h  where in the program it computes
  *   trigger.h  predicates over a call's record, and what they set off
  */
 #include "kernel.h"
@@ -22,3 +23,4 @@
 #include "locks.h"
 #include "life.h"
 #include "irq.h"
+#include "samples.h"

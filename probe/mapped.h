@@ -35,9 +35,16 @@ struct ask_scratch {
 	__u32 path_bytes, is_whole_path;
 };
 
+/* A sample is taken in an interrupt, which may come while a probe at a call fills in its own. */
+enum {
+	SCRATCH_OF_CALLS,
+	SCRATCH_OF_SAMPLES,
+	SCRATCHES,
+};
+
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
+	__uint(max_entries, SCRATCHES);
 	__type(key, __u32);
 	__type(value, struct ask_scratch);
 } ask_scratch SEC(".maps");
@@ -49,8 +56,8 @@ struct {
  */
 static long add_component(__u32 index, void *unused)
 {
-	__u32 zero = 0, used;
-	struct ask_scratch *scratch = bpf_map_lookup_elem(&ask_scratch, &zero);
+	__u32 which = SCRATCH_OF_CALLS, used;
+	struct ask_scratch *scratch = bpf_map_lookup_elem(&ask_scratch, &which);
 	struct dentry *dentry, *above;
 	struct vfsmount *at;
 	struct mount *mount;
@@ -111,9 +118,9 @@ static __always_inline void note_path_begin(struct ask_scratch *scratch, struct 
 	scratch->mount = file ? BPF_CORE_READ(file, f_path.mnt) : 0;
 }
 
-static long note_ask_mapping(struct task_struct *task, struct vm_area_struct *vma, __u32 *zero)
+static long note_ask_mapping(struct task_struct *task, struct vm_area_struct *vma, __u32 *which)
 {
-	struct ask_scratch *scratch = bpf_map_lookup_elem(&ask_scratch, zero);
+	struct ask_scratch *scratch = bpf_map_lookup_elem(&ask_scratch, which);
 
 	if (scratch) {
 		note_mapped(&scratch->ask.at_ip, vma);
@@ -122,14 +129,13 @@ static long note_ask_mapping(struct task_struct *task, struct vm_area_struct *vm
 	return 0;
 }
 
-/* What is mapped at the address in the ask, and the program. */
+/* What is mapped at the address in the ask, and the program. `which`: the scratch's number. */
 static __always_inline void note_mappings(struct ask_scratch *scratch, struct thread *thread,
-					  struct task_struct *task)
+					  struct task_struct *task, __u32 which)
 {
 	struct task_struct *parent = BPF_CORE_READ(task, real_parent, group_leader);
 	struct stack_ask *ask = &scratch->ask;
 	struct mm_struct *mm = BPF_CORE_READ(task, mm);
-	__u32 zero = 0;
 
 	ask->tgid = thread->tgid;
 	ask->parent = known_number(thread, parent);
@@ -137,7 +143,7 @@ static __always_inline void note_mappings(struct ask_scratch *scratch, struct th
 	__builtin_memset(&ask->at_ip, 0, sizeof(ask->at_ip));
 	__builtin_memset(&ask->program, 0, sizeof(ask->program));
 	note_path_begin(scratch, 0);
-	bpf_find_vma(task, ask->ip, note_ask_mapping, &zero, 0);
+	bpf_find_vma(task, ask->ip, note_ask_mapping, &which, 0);
 	ask->code_pages = 0;
 	if (mm) {
 		note_program(&ask->program, mm);
@@ -145,14 +151,15 @@ static __always_inline void note_mappings(struct ask_scratch *scratch, struct th
 	}
 }
 
-static __always_inline long send_ask(struct ask_scratch *scratch, __u64 name)
+static __always_inline long send_ask(struct ask_scratch *scratch, __u64 name, void *ring,
+				     __u64 wake_flags)
 {
 	__u32 bytes = scratch->ask.bytes;
 
 	scratch->ask.name = name;
 	if (bytes > STACK_ASK_BYTES)
 		bytes = STACK_ASK_BYTES;
-	return bpf_ringbuf_output(&stack_asks, scratch, sizeof(scratch->ask) + bytes, 0);
+	return bpf_ringbuf_output(ring, scratch, sizeof(scratch->ask) + bytes, wake_flags);
 }
 
 /*
@@ -164,17 +171,17 @@ __noinline int send_mapping(struct thread *thread, __u64 address)
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct mm_struct *mm = BPF_CORE_READ(task, mm);
 	struct ask_scratch *scratch;
-	__u32 zero = 0;
+	__u32 which = SCRATCH_OF_CALLS;
 
-	scratch = bpf_map_lookup_elem(&ask_scratch, &zero);
+	scratch = bpf_map_lookup_elem(&ask_scratch, &which);
 	if (!scratch || !mm || !thread)
 		return 0;
 	scratch->ask.ip = address;
-	note_mappings(scratch, thread, task);
+	note_mappings(scratch, thread, task, which);
 	if (!address)
 		note_path_begin(scratch, BPF_CORE_READ(mm, exe_file));
 	note_path(scratch, task);
-	send_ask(scratch, 0);
+	send_ask(scratch, 0, &stack_asks, 0);
 	return 0;
 }
 

@@ -89,8 +89,8 @@ static __always_inline __u32 copy_user_stack(struct ask_scratch *scratch, __u64 
 
 static long hash_words(__u32 index, void *unused)
 {
-	__u32 zero = 0, first = index * WORDS_AT_ONCE;
-	struct ask_scratch *scratch = bpf_map_lookup_elem(&ask_scratch, &zero);
+	__u32 which = SCRATCH_OF_CALLS, first = index * WORDS_AT_ONCE;
+	struct ask_scratch *scratch = bpf_map_lookup_elem(&ask_scratch, &which);
 	__u64 hash;
 
 	if (!scratch)
@@ -121,6 +121,18 @@ static __always_inline void note_registers(struct stack_ask *ask, struct pt_regs
 	ask->r15 = regs->r15;
 }
 
+/* The registers with which the task entered the kernel, and the stack from there on. */
+static __always_inline void note_stack(struct ask_scratch *scratch, struct task_struct *task,
+				       struct pt_regs *regs, bool is_interrupted)
+{
+	struct stack_ask *ask = &scratch->ask;
+
+	note_registers(ask, regs);
+	ask->is_compat = (task->thread_info.status & TS_COMPAT) != 0;
+	ask->is_interrupted = is_interrupted;
+	ask->bytes = copy_user_stack(scratch, ask->sp);
+}
+
 /* Sends the stack to the engine unless that was done already. False: it could not be sent. */
 static __always_inline bool ask_for_stack(struct ask_scratch *scratch, struct thread *thread,
 					  struct task_struct *task, __u64 name)
@@ -130,8 +142,8 @@ static __always_inline bool ask_for_stack(struct ask_scratch *scratch, struct th
 
 	if (asked && now - *asked < ASK_AGAIN_NS)
 		return true;
-	note_mappings(scratch, thread, task);
-	if (send_ask(scratch, name))
+	note_mappings(scratch, thread, task, SCRATCH_OF_CALLS);
+	if (send_ask(scratch, name, &stack_asks, 0))
 		return false;
 	bpf_map_update_elem(&asked_stacks, &name, &now, BPF_ANY);
 	return true;
@@ -143,16 +155,13 @@ __noinline __u64 take_new_stack(struct thread *thread, __u32 is_interrupted)
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
 	struct ask_scratch *scratch;
-	__u32 zero = 0;
+	__u32 which = SCRATCH_OF_CALLS;
 	__u64 name;
 
-	scratch = bpf_map_lookup_elem(&ask_scratch, &zero);
+	scratch = bpf_map_lookup_elem(&ask_scratch, &which);
 	if (!scratch || !regs || !thread)
 		return 0;
-	note_registers(&scratch->ask, regs);
-	scratch->ask.is_compat = (task->thread_info.status & TS_COMPAT) != 0;
-	scratch->ask.is_interrupted = is_interrupted;
-	scratch->ask.bytes = copy_user_stack(scratch, scratch->ask.sp);
+	note_stack(scratch, task, regs, is_interrupted);
 	if (!may_be_read(task))
 		return 0;
 	name = mix(6 + is_interrupted, scratch->ask.ip);

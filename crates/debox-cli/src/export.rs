@@ -58,6 +58,7 @@ fn options(arguments: &Export) -> Result<Options> {
             ExportWeight::Blocked => Weight::Blocked,
             ExportWeight::Cpu => Weight::Cpu,
             ExportWeight::Runqueue => Weight::Runqueue,
+            ExportWeight::Samples => Weight::Samples,
         },
         filter: arguments.filter.clone(),
         from_ns,

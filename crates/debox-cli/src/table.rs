@@ -12,6 +12,7 @@ pub mod doctor;
 pub(crate) mod grid;
 mod owners;
 pub(crate) mod processes;
+pub(crate) mod samples;
 mod sleeps;
 mod spins;
 mod summary;
@@ -51,6 +52,9 @@ pub fn print(out: &mut impl Write, report: &Report, options: &TableOptions) -> i
     let attached = report.command.is_empty();
     if attached {
         threads::print_in_flight(out, report, options)?;
+    }
+    if let Some(samples) = &report.samples {
+        samples::print(out, samples, options)?;
     }
     calls::print(out, report, options)?;
     sleeps::print_labels(out, report, options)?;

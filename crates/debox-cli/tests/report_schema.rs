@@ -30,6 +30,7 @@ fn whole() -> debox::report::Report {
     debox::report::Report {
         deadlocks: sample::stuck().deadlocks,
         cpu_waits: sample::cpu_waits(),
+        samples: Some(sample::samples()),
         live_on: vec![4711],
         hints: vec!["worker has no function names".to_string()],
         spins: vec![Spin {

@@ -5,11 +5,13 @@ use std::io::Write;
 
 use anyhow::{Context, Result};
 use debox::history::{Call, Text};
+use debox::report::SampledStack;
 use debox_console::printable;
 use debox_history::File;
 
 use crate::frames;
 use crate::parts::{divide, number, Below, Place, NOT_KEPT, NO_STACK};
+use crate::sampled::USER;
 use crate::words::Words;
 use crate::{Exporter, Weight, CANNOT_WRITE};
 
@@ -18,15 +20,17 @@ pub struct Folded<'a> {
     words: Words,
     /// No sum of 64-bit numbers overflows this.
     times: HashMap<Place, u128>,
+    samples: Vec<SampledStack>,
     out: &'a mut dyn Write,
 }
 
 impl<'a> Folded<'a> {
-    pub fn new(weight: Weight, out: &'a mut dyn Write) -> Folded<'a> {
+    pub fn new(weight: Weight, samples: Vec<SampledStack>, out: &'a mut dyn Write) -> Folded<'a> {
         Folded {
             weight,
             words: Words::default(),
             times: HashMap::new(),
+            samples,
             out,
         }
     }
@@ -57,6 +61,11 @@ impl Exporter for Folded<'_> {
         for (place, ns) in self.times {
             *lines.entry(line(&texts, place)).or_default() += ns;
         }
+        if self.weight == Weight::Samples {
+            for stack in &self.samples {
+                *lines.entry(sampled_line(stack)).or_default() += u128::from(stack.samples);
+            }
+        }
         let mut lines: Vec<(String, u128)> = lines.into_iter().collect();
         lines.sort_unstable();
         let mut out = std::io::BufWriter::new(self.out);
@@ -84,6 +93,23 @@ fn line(texts: &[Text], place: Place) -> String {
             let kernel = kernel.map(text).unwrap_or_default();
             frames::split(kernel).for_each(|frame| push(&mut line, frame));
         }
+    }
+    line
+}
+
+/// Samples of the time between calls end with the program's function.
+fn sampled_line(stack: &SampledStack) -> String {
+    let mut line = String::new();
+    if stack.frames.is_empty() {
+        push(&mut line, NO_STACK);
+    }
+    stack
+        .frames
+        .iter()
+        .rev()
+        .for_each(|frame| push(&mut line, frame));
+    if stack.syscall != USER {
+        push(&mut line, &stack.syscall);
     }
     line
 }

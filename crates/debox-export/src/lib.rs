@@ -12,6 +12,7 @@ mod ndjson;
 mod parts;
 mod perfetto;
 mod pprof;
+mod sampled;
 #[cfg(test)]
 mod samples;
 #[cfg(test)]
@@ -52,6 +53,8 @@ pub enum Weight {
     Blocked,
     Cpu,
     Runqueue,
+    /// No time of calls, but the samples of what threads computed.
+    Samples,
 }
 
 #[derive(Debug, Clone)]
@@ -97,8 +100,15 @@ pub fn export(
     let span = Span::of(history, options);
     let mut exporter: Box<dyn Exporter + '_> = match options.format {
         Format::Perfetto => Box::new(perfetto::Trace::begin(history, &mut counted)?),
-        Format::Pprof => Box::new(pprof::Profile::new(history, options.weight, &mut counted)),
-        Format::Folded => Box::new(folded::Folded::new(options.weight, &mut counted)),
+        Format::Pprof => {
+            let samples = sampled::of(history, options)?;
+            let weight = options.weight;
+            Box::new(pprof::Profile::new(history, weight, samples, &mut counted))
+        }
+        Format::Folded => {
+            let samples = sampled::of(history, options)?;
+            Box::new(folded::Folded::new(options.weight, samples, &mut counted))
+        }
         Format::Ndjson => Box::new(ndjson::Lines::new(history, &mut counted)),
     };
     let (mut rows, mut seen) = (history.calls_within(span.from..span.to), 0);

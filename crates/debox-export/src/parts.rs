@@ -39,6 +39,7 @@ pub fn divide(words: &mut Words, call: &Call, weight: Weight, mut add: impl FnMu
     let mut left = match weight {
         Weight::Blocked => call.budget.blocked_ns,
         Weight::Runqueue => call.budget.runqueue_ns,
+        Weight::Samples => return, // not of calls
         Weight::Cpu => {
             if call.budget.cpu_ns > 0 {
                 add(Below::Nothing, call.budget.cpu_ns);

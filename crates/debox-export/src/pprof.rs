@@ -10,6 +10,7 @@ use std::io::Write;
 
 use anyhow::{Context, Result};
 use debox::history::{Call, Text};
+use debox::report::SampledStack;
 use debox_history::{File, History, ProcessNames};
 use flate2::write::GzEncoder;
 use flate2::Compression;
@@ -18,21 +19,26 @@ use prost::Message;
 use self::messages::{Function, Label, Line, Location, Mapping, Sample, ValueType};
 use crate::frames::{self, Frame};
 use crate::parts::{divide, number, Below, Place, NOT_KEPT, NO_STACK};
+use crate::sampled::USER;
 use crate::words::Words;
 use crate::{losses, Exporter, Weight, CANNOT_WRITE};
 
 /// The values of a sample, in this order.
-const TYPES: [(&str, &str); 4] = [
+const TYPES: [(&str, &str); 5] = [
     ("blocked", "nanoseconds"),
     ("cpu", "nanoseconds"),
     ("runqueue", "nanoseconds"),
     ("calls", "count"),
+    ("samples", "count"),
 ];
 const CALLS: usize = 3;
+const SAMPLES: usize = 4;
 
 pub struct Profile<'a> {
     words: Words,
-    samples: HashMap<Place, [u64; 4]>,
+    samples: HashMap<Place, [u64; 5]>,
+    /// What threads computed, between calls and in them.
+    sampled: Vec<SampledStack>,
     weight: Weight,
     about: About,
     processes: ProcessNames,
@@ -48,10 +54,16 @@ struct About {
 }
 
 impl<'a> Profile<'a> {
-    pub fn new(history: &History, weight: Weight, out: &'a mut dyn Write) -> Profile<'a> {
+    pub fn new(
+        history: &History,
+        weight: Weight,
+        sampled: Vec<SampledStack>,
+        out: &'a mut dyn Write,
+    ) -> Profile<'a> {
         Profile {
             words: Words::default(),
             samples: HashMap::new(),
+            sampled,
             weight,
             about: About::of(history),
             processes: ProcessNames::of(history),
@@ -149,19 +161,21 @@ impl Exporter for Profile<'_> {
         let Profile {
             words,
             samples,
+            sampled,
             weight,
             about,
             processes: _,
             out,
         } = *self;
-        let mut samples: Vec<(Place, [u64; 4])> = samples.into_iter().collect();
+        let mut samples: Vec<(Place, [u64; 5])> = samples.into_iter().collect();
         samples.sort_unstable();
         let texts = words.into_texts();
         let mut builder = Builder::new(&about.program);
         let samples = samples
             .iter()
-            .map(|(place, values)| builder.sample(&texts, *place, values))
-            .collect();
+            .map(|(place, values)| builder.sample(&texts, *place, values));
+        let mut samples: Vec<Sample> = samples.collect();
+        samples.extend(sampled.iter().map(|stack| builder.computed(stack)));
         let message = builder.finish(samples, weight, &about);
         let mut out = GzEncoder::new(out, Compression::default());
         out.write_all(&message.encode_to_vec())
@@ -256,7 +270,7 @@ impl Builder {
         location
     }
 
-    fn sample(&mut self, texts: &[Text], place: Place, values: &[u64; 4]) -> Sample {
+    fn sample(&mut self, texts: &[Text], place: Place, values: &[u64; 5]) -> Sample {
         let text = |number: u32| &*texts[number as usize];
         // Innermost first.
         let mut location_id = Vec::new();
@@ -291,6 +305,30 @@ impl Builder {
         }
     }
 
+    fn computed(&mut self, stack: &SampledStack) -> Sample {
+        let mut location_id = Vec::new();
+        if stack.syscall != USER {
+            location_id.push(self.location(&stack.syscall, true));
+        }
+        if stack.frames.is_empty() {
+            location_id.push(self.location(NO_STACK, false));
+        }
+        for frame in &stack.frames {
+            location_id.push(self.location(frame, false));
+        }
+        let mut value = vec![0; TYPES.len()];
+        value[SAMPLES] = stack.samples as i64;
+        let label = Label {
+            key: self.string("thread"),
+            str: self.string(&stack.comm),
+        };
+        Sample {
+            location_id,
+            value,
+            label: vec![label],
+        }
+    }
+
     fn finish(mut self, sample: Vec<Sample>, weight: Weight, about: &About) -> messages::Profile {
         let sample_type = TYPES
             .iter()
@@ -303,6 +341,7 @@ impl Builder {
             Weight::Blocked => TYPES[0].0,
             Weight::Cpu => TYPES[1].0,
             Weight::Runqueue => TYPES[2].0,
+            Weight::Samples => TYPES[SAMPLES].0,
         };
         let default_sample_type = self.string(first);
         let comment = about

@@ -1,7 +1,7 @@
 //! What a file says of itself, beside the rows.
 
 use anyhow::{bail, Context, Result};
-use debox::report::{Deadlock, Headline, Process, Report, Totals};
+use debox::report::{Deadlock, Headline, Process, Report, Samples, Totals};
 use parquet::file::metadata::KeyValue;
 use serde::{Deserialize, Serialize};
 
@@ -84,6 +84,9 @@ pub struct Account {
     /// Other threads, which are in the totals.
     #[serde(default)]
     pub threads_left_out: u64,
+    /// Where threads computed; null if that was not sampled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub samples: Option<Samples>,
 }
 
 /// Of one thread.
@@ -97,6 +100,7 @@ pub struct Life {
 
 /// The file's end is written often, and read whole.
 const LIVES_MAX: usize = 200;
+const STACKS_BYTES_MAX: usize = 512 << 10;
 
 impl Account {
     pub fn of(report: &Report) -> Account {
@@ -115,6 +119,10 @@ impl Account {
             headline: report.headline.clone(),
             threads,
             threads_left_out,
+            samples: report
+                .samples
+                .as_ref()
+                .map(|samples| samples.within(STACKS_BYTES_MAX)),
         }
     }
 }

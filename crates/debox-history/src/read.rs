@@ -22,7 +22,7 @@ use parquet::file::reader::{ChunkReader, Length};
 use parquet::file::statistics::Statistics;
 
 use crate::careful::{carefully, check_pages, Careful};
-use crate::meta::Meta;
+use crate::meta::{Account, Meta};
 use crate::recover;
 use crate::rows::{calls as decoded, Rows, ALL};
 use crate::schema::{schema, LATER};
@@ -50,6 +50,16 @@ pub struct File {
 }
 
 impl History {
+    /// What the recorder added up. Only the last file of a recording has it, and it is of all of them.
+    pub fn account(&self) -> Option<&Account> {
+        let first = self.files.first().filter(|file| file.meta.part == 0)?;
+        let is_one = |file: &File| {
+            (&file.meta.host, file.meta.started_ns) == (&first.meta.host, first.meta.started_ns)
+        };
+        let account = self.files.last()?.meta.account.as_ref()?;
+        self.files.iter().all(is_one).then_some(account)
+    }
+
     /// Opens files, all `*.parquet` of directories, and the tails that a killed recorder left.
     pub fn open<P: AsRef<Path>>(paths: &[P]) -> Result<History> {
         let mut files = Vec::new();

@@ -236,6 +236,65 @@ function cpuWaits() {
     ], rows));
 }
 
+// Stacks of samples as a tree, the outermost function first.
+function sampledTree(stacks) {
+  const root = { name: "all", kind: "all", value: 0, children: [], at: new Map() };
+  for (const stack of stacks) {
+    const frames = stack.frames.length ? [...stack.frames].reverse() : ["(no stack)"];
+    const path = frames.map((name) => ["program", name]);
+    if (stack.syscall !== "(user)") path.push(["call", stack.syscall]);
+    root.value += stack.samples;
+    let node = root;
+    for (const [kind, name] of path) {
+      // A function is one frame, whichever of its lines it was at.
+      const shown = kind === "program" ? name.replace(/ \([^()]*:\d+\)$/, "") : name;
+      const key = kind + shown;
+      if (!node.at.has(key)) {
+        const child = { name: shown, kind, value: 0, children: [], at: new Map() };
+        node.at.set(key, child);
+        node.children.push(child);
+      }
+      node = node.at.get(key);
+      node.value += stack.samples;
+    }
+  }
+  return root;
+}
+
+function onCpu() {
+  const samples = data.samples;
+  if (!samples || !samples.total) return;
+  const root = sampledTree(samples.stacks);
+  const out = make("div", { class: "readout" });
+  let chart = null;
+  const words = (n) => `${count(n)} samples, ${percent(n / Math.max(samples.total, 1))}`;
+  const place = plot((place, width) => {
+    chart = flamegraph.default().width(width).cellHeight(20).transitionDuration(0).minFrameSize(1).inverted(true)
+      .selfValue(false).sort((a, b) => b.value - a.value)
+      .setColorMapper((d) => d.highlight ? colour("--c4") : colour(d.data.kind === "call" ? "--call" : "--program"))
+      .setLabelHandler((d) => `${d.data.name}: ${words(d.value)}`)
+      .setDetailsHandler((text) => { out.textContent = text || ""; })
+      .setSearchHandler((results, sum) => { out.textContent = `${results.length} frames match: ${words(sum)}`; });
+    d3.select(place).datum(root).call(chart);
+    return () => chart.destroy();
+  });
+  const search = make("input", { type: "search", placeholder: "Search a function", "aria-label": "Search in the on-CPU flame graph",
+    oninput: () => { if (search.value) chart.search(search.value); else { chart.clear(); out.textContent = ""; } } });
+  const rate = Math.round(1e9 / Math.max(samples.period_ns, 1));
+  const left = [[samples.in_further_stacks, "have stacks that are not in the graph"], [samples.in_interrupts, "were in interrupts and are left out"], [samples.lost, "were lost"]]
+    .filter(([n]) => n > 0).map(([n, what]) => `${count(n)} ${what}`);
+  section("on-cpu", "On-CPU flame graph",
+    `Where the threads computed: ${count(samples.total)} samples, ${rate} in a second of each CPU. From the top: the program's stack, ` +
+    "and the call if the sample was inside one. A frame is as wide as the number of samples below it. Click a frame to look at it alone.",
+    make("div", { class: "search" }, search, make("button", { type: "button", onclick: () => { search.value = ""; chart.clear(); chart.resetZoom(); } }, "Whole graph")),
+    place, out,
+    left.length ? make("p", { class: "quiet" }, `Of the samples ${left.join("; ")}.`) : null,
+    table([
+      ["function", (f) => f.function, "long"], ["most at", (f) => f.place || ""], ["samples", (f) => count(f.samples), "n"],
+      ["share", (f) => percent(f.samples / samples.total), "n"], ["in calls", (f) => count(f.in_calls), "n"], ["mostly inside", (f) => f.inside || ""],
+    ], samples.functions.slice(0, 20)));
+}
+
 function flame() {
   const { names, roots, pruned_frames } = data.flame;
   if (!roots.length) return;
@@ -457,4 +516,4 @@ function threads() {
     data.threads_left_out ? make("p", { class: "quiet" }, `${count(data.threads_left_out)} more threads took less.`) : null);
 }
 
-start([heading, headline, findings, against, calls, overTime, matrix, waits, cpuWaits, flame, latencies, userLevel, trends, slowest, inFlight, threads]);
+start([heading, headline, findings, against, calls, overTime, matrix, waits, cpuWaits, onCpu, flame, latencies, userLevel, trends, slowest, inFlight, threads]);

@@ -107,6 +107,7 @@ pub fn report(
         headline_is_of_run: false,
         headline_text: Vec::new(),
         account: None,
+        samples: None,
         deadlocks: deadlocks(history),
         findings: Vec::new(),
         caveats: Vec::new(),
@@ -169,11 +170,12 @@ fn hints(report: &Report) -> Vec<String> {
 }
 
 fn add_headline(report: &mut Report, history: &History) {
-    match headline::recorded(history) {
+    match history.account() {
         Some(account) => {
             report.headline = account.headline.clone();
             report.headline_is_of_run = true;
             report.account = Some(account.totals.clone());
+            report.samples.clone_from(&account.samples);
             let lives = account.threads.iter();
             let lives: BTreeMap<(u32, u32), u64> = lives
                 .map(|life| ((life.pid, life.tid), life.totals.user_cpu_ns))

@@ -6,8 +6,9 @@
 
 use std::collections::BTreeSet;
 
-use debox::report::{is_server_call, Account, CallTime, Headline, InCall, Share, Totals};
-use debox_history::History;
+use debox::report::{
+    interval, is_server_call, Account, CallTime, Headline, InCall, SampledPlace, Share, Totals,
+};
 
 use crate::report::{Budget, Call, Cell, Matrix, MatrixLabel, Report, Wait};
 use crate::units;
@@ -105,6 +106,9 @@ fn longest(headline: &Headline) -> Option<String> {
     if let (false, Some(call)) = (is_sleep, share.call.as_deref()) {
         text.push_str(&format!(", more in {call} than in any other call"));
     }
+    if let Some(place) = &share.place {
+        text.push_str(&sampled(place, &share.cause));
+    }
     if let Some(resource) = &share.resource {
         if let Some(name) = &resource.name {
             text.push_str(&format!(", for {} {name}", resource.kind));
@@ -120,6 +124,35 @@ fn longest(headline: &Headline) -> Option<String> {
         text.push_str(&format!(", called from {caller}"));
     }
     Some(text)
+}
+
+/// `, most of it in fill (matrix.c:31): 97 % of 118 samples (92 to 99 %)`
+fn sampled(place: &SampledPlace, cause: &str) -> String {
+    let SampledPlace {
+        function,
+        samples,
+        of,
+        ..
+    } = place;
+    let at = place.place.as_ref().map(|at| format!(" ({at})"));
+    let own = format!("{function}{}", at.unwrap_or_default());
+    let part = percent(*samples, *of);
+    let most = match part >= MOST {
+        true => "most of it",
+        false => "more than anywhere else",
+    };
+    let whereabouts = match (&place.inside, cause) {
+        (_, "kernel CPU") => format!("in calls from {own}"),
+        (Some(inside), _) => format!("in {inside}, called from {own}"),
+        (None, _) => format!("in {own}"),
+    };
+    let (low, high) = interval(*samples, *of);
+    format!(
+        ", {most} {whereabouts}: {part:.0} % of {} ({:.0} to {:.0} %)",
+        units::counted(*of, "sample"),
+        low * 100.0,
+        high * 100.0
+    )
 }
 
 /// `of 2.03 s: 97 % timer, 2 % computing in the program, 1 % other`
@@ -169,16 +202,6 @@ pub fn sentences(headline: &Headline, is_of_run: bool) -> Vec<String> {
     lines
 }
 
-/// The headline that the recorder wrote. Only the last file of a recording has it, and it is of all of them.
-pub fn recorded(history: &History) -> Option<&debox_history::Account> {
-    let first = history.files.first().filter(|file| file.meta.part == 0)?;
-    let is_one = |file: &debox_history::File| {
-        (&file.meta.host, file.meta.started_ns) == (&first.meta.host, first.meta.started_ns)
-    };
-    let account = history.files.last()?.meta.account.as_ref()?;
-    history.files.iter().all(is_one).then_some(account)
-}
-
 /// Of the time in calls, and off the CPU between them.
 pub fn of_records(report: &Report) -> Option<Headline> {
     let all = || report.calls.iter().chain(&report.between_calls);
@@ -210,6 +233,9 @@ pub fn of_records(report: &Report) -> Option<Headline> {
         calls: report.calls.iter().map(time).collect(),
         short_lived: None,
         has_server_calls: report.calls.iter().any(|call| is_server_call(&call.name)),
+        // The recorder's samples come with its own headline.
+        computing: None,
+        in_kernel: None,
     })
 }
 

@@ -1,7 +1,7 @@
 //! What is computed from a history, as plain data: the terminal's tables, the page and `--json` are
 //! made from this and from nothing else.
 
-use debox::report::{Deadlock, Headline, Process, Totals};
+use debox::report::{Deadlock, Headline, Process, Samples, Totals};
 use serde::Serialize;
 
 use crate::compare::Comparison;
@@ -24,6 +24,8 @@ pub struct Report {
     /// All threads' time, in calls and between them, as the recorder wrote it down. Null: the recording has
     /// no end, or there are several.
     pub account: Option<Totals>,
+    /// Where threads computed, of all the recording. Null: it was not sampled, has no end, or there are several.
+    pub samples: Option<Samples>,
     /// Threads that were found to wait for each other.
     pub deadlocks: Vec<Deadlock>,
     pub findings: Vec<Finding>,

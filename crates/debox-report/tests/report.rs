@@ -360,10 +360,22 @@ fn the_headline_is_the_recorders_or_of_the_records() {
         totals: totals.clone(),
         ..Default::default()
     };
+    let fill = debox::report::SampledFunction {
+        function: "fill".to_string(),
+        place: Some("matrix.c:31".to_string()),
+        samples: 180,
+        ..Default::default()
+    };
+    let samples = debox::report::Samples {
+        total: 193,
+        functions: vec![fill],
+        ..Default::default()
+    };
     let of_run = debox::report::Report {
         duration_ns: totals.wall_ns,
         totals,
         threads: vec![thread],
+        samples: Some(samples.clone()),
         ..Default::default()
     };
     let directory = tempfile::tempdir().expect("a directory");
@@ -382,8 +394,10 @@ fn the_headline_is_the_recorders_or_of_the_records() {
     assert!(report.headline_is_of_run);
     assert_eq!(
         report.headline_text[0],
-        "mostly computing in the program: 97 % (970 ms)"
+        "mostly computing in the program: 97 % (970 ms), most of it in fill (matrix.c:31): \
+         93 % of 193 samples (89 to 96 %)"
     );
+    assert_eq!(report.samples, Some(samples));
     let thread = report.threads.iter().find(|thread| thread.tid == 100);
     assert_eq!(thread.expect("it").user_cpu_ns, Some(970_000_000));
 }

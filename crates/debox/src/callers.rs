@@ -16,7 +16,8 @@ const LIBRARIES: &[&str] = &[
     "[vdso]",
 ];
 
-/// Standard libraries that are linked into the program, by how their functions' names begin.
+/// Standard libraries that are linked into the program, by how their functions' names begin. Of Go's, those through
+/// which calls are made, and those that compute for their caller.
 const PACKAGES: &[&str] = &[
     "syscall.",
     "internal/",
@@ -25,6 +26,18 @@ const PACKAGES: &[&str] = &[
     "os.",
     "io.",
     "bufio.",
+    "sort.",
+    "slices.",
+    "maps.",
+    "strings.",
+    "bytes.",
+    "strconv.",
+    "unicode/",
+    "math.",
+    "math/",
+    "hash.",
+    "hash/",
+    "container/",
     "std::",
     "core::",
     "alloc::",
@@ -183,6 +196,10 @@ mod tests {
             ("libdebox_preload.so", "read+0xaf (calls.def:9)"),
             ("server", "syscall.Syscall+0x46 (syscall_linux.go:87)"),
             ("server", "internal/poll.(*FD).Read+0x21d (fd_unix.go:161)"),
+            (
+                "server",
+                "slices.insertionSortOrdered[...]+0x46 (zsortordered.go:15)",
+            ),
             (
                 "tool",
                 "<&std::fs::File as std::io::Read>::read (inlined) (fs.rs:1334)",

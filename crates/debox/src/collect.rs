@@ -5,6 +5,7 @@ mod join;
 mod lives;
 mod owners;
 mod possible;
+mod samples;
 mod snapshot;
 mod spins;
 mod unseen;
@@ -154,6 +155,7 @@ impl Snapshot {
             cpu_waits,
             spins: self.spins(explainer, names),
             call_sites: self.call_sites(explainer),
+            samples: self.sampled(explainer),
             threads,
             processes: Vec::new(),
             live_on,

@@ -10,6 +10,7 @@ mod features;
 mod later;
 mod machine;
 mod names;
+mod sampling;
 mod taps;
 
 use serde::Serialize;
@@ -170,6 +171,7 @@ pub fn examine() -> Vec<Finding> {
     findings.push(machine::steal());
     findings.push(others);
     findings.push(calltree::examine(&bpf));
+    findings.push(sampling::examine());
     findings.push(later::kprobes());
     findings.push(later::hardware_counters());
     findings

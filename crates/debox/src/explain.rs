@@ -110,30 +110,36 @@ impl<'a> Explainer<'a> {
 
     /// The user stack of that name.
     pub fn user_stack(&self, name: u64) -> UserStack {
-        let mut named = self.named_stack(name);
-        // Where a script runs, what it does is the program's own, and the rest is its interpreter.
-        let script = named.frames.iter().find(|frame| is_of_script(frame));
-        if let Some(script) = script {
-            named.caller = Some(script.clone());
+        with_script(self.named_stack(name))
+    }
+
+    /// The stack of a sample.
+    pub fn sampled_stack(&self, id: u32) -> UserStack {
+        let stacks = self.stacks.borrow();
+        let (frames, reason) = stacks.sampled(id);
+        with_script(self.in_words(frames, reason))
+    }
+
+    fn in_words(&self, frames: Vec<&Located>, reason: Option<&'static str>) -> UserStack {
+        let mut named = UserStack::default();
+        for frame in frames {
+            self.add_located(&mut named, frame);
+            if let Some(reason) = named.frames.last().and_then(|last| after_switch(last)) {
+                named.frames.push(reason.to_string());
+                return named;
+            }
+        }
+        if !named.frames.last().is_some_and(|last| is_outermost(last)) {
+            named.frames.extend(reason.map(String::from));
         }
         named
     }
 
     fn named_stack(&self, name: u64) -> UserStack {
-        let mut named = UserStack::default();
         if let Some((frames, reason)) = self.stacks.borrow().frames(name) {
-            for frame in frames {
-                self.add_located(&mut named, frame);
-                if let Some(reason) = named.frames.last().and_then(|last| after_switch(last)) {
-                    named.frames.push(reason.to_string());
-                    return named;
-                }
-            }
-            if !named.frames.last().is_some_and(|last| is_outermost(last)) {
-                named.frames.extend(reason.map(String::from));
-            }
-            return named;
+            return self.in_words(frames, reason);
         }
+        let mut named = UserStack::default();
         let Some(stack) = self.snapshot.user_stacks.get(&name) else {
             return named;
         };
@@ -235,6 +241,15 @@ impl<'a> Explainer<'a> {
         }
         frames
     }
+}
+
+/// Where a script runs, what it does is the program's own, and the rest is its interpreter.
+fn with_script(mut stack: UserStack) -> UserStack {
+    let script = stack.frames.iter().find(|frame| is_of_script(frame));
+    if let Some(script) = script {
+        stack.caller = Some(script.clone());
+    }
+    stack
 }
 
 /// A function that was made at run time.

@@ -121,6 +121,7 @@ fn snapshot(source: &mut Source) -> Snapshot {
             irq: source.is_set(),
             io: source.is_set(),
             cpu: source.is_set(),
+            samples: false,
         },
         slow_ns: source.value(),
         notes: Vec::new(),
@@ -157,6 +158,7 @@ fn snapshot(source: &mut Source) -> Snapshot {
         incomplete: None,
         deadlocks: Vec::new(),
         waited: HashMap::new(),
+        samples: None,
     }
 }
 

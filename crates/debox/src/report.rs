@@ -6,6 +6,7 @@
 mod deadlock;
 mod headline;
 pub mod hints;
+mod samples;
 
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +16,7 @@ pub use deadlock::{Deadlock, DeadlockWait};
 pub use headline::{
     is_server_call, Account, CallPart, CallTime, Headline, InCall, Share, ShortLived,
 };
+pub use samples::{interval, SampledFunction, SampledPlace, SampledStack, Samples};
 
 /// The value of [`Report::schema`].
 pub const SCHEMA: &str = "debox.report/1";
@@ -30,7 +32,8 @@ pub struct Report {
     pub kernel: String,
     /// `kernel` or `user`.
     pub tap: String,
-    /// The parts of the engine that were loaded: `basic`, `sleeps`, `callsites`, `irq`, `io`, `cpu`.
+    /// The parts of the engine that were loaded: `basic`, `sleeps`, `callsites`, `irq`, `io`, `cpu`,
+    /// `samples`.
     pub detail: Vec<String>,
     /// From the start of monitoring to its end.
     pub duration_ns: u64,
@@ -67,6 +70,9 @@ pub struct Report {
     #[serde(default)]
     pub spins: Vec<Spin>,
     pub call_sites: Vec<CallSite>,
+    /// Where threads computed; null unless detail `samples`.
+    #[serde(default)]
+    pub samples: Option<Samples>,
     pub threads: Vec<Thread>,
     /// What the processes are called on their command lines, an entry for each program that one ran.
     #[serde(default)]

@@ -16,6 +16,7 @@ use crate::deadlock::{Wait, Watch};
 use crate::gate::Gate;
 use crate::kernel::{self, objects::walk_tasks};
 use crate::report::{Deadlock, Process};
+use crate::samples::{self, Clocks, Samples};
 use crate::signals::Blocked;
 use crate::skeleton::{DeboxSkel, DeboxSkelBuilder};
 use crate::tables::{self, types};
@@ -29,7 +30,11 @@ mod configure;
 mod deadlocks;
 mod events;
 
+use configure::{
+    configure, configure_role, configure_samples, join_gate, leave_to_gate, programs_to_attach,
+};
 use configure::{configure, configure_role, join_gate, leave_to_gate, programs_to_attach};
+pub(crate) use deadlocks::{in_words, owner_of, STACK_NAMES};
 pub(crate) use deadlocks::{in_words, owner_of, STACK_NAMES};
 pub(crate) use events::{Events, Forwarded};
 
@@ -55,6 +60,8 @@ pub struct Detail {
     pub io: bool,
     /// Who had the CPU that threads waited for, or which quota kept them from it.
     pub cpu: bool,
+    /// Where threads compute, by samples of their user stacks.
+    pub samples: bool,
 }
 
 impl Detail {
@@ -67,6 +74,7 @@ impl Detail {
             (self.irq, "irq"),
             (self.io, "io"),
             (self.cpu, "cpu"),
+            (self.samples, "samples"),
         ];
         parts
             .iter()
@@ -168,6 +176,9 @@ pub struct Session {
     pub(crate) options: Options,
     pub(crate) started_ns: u64,
     pub(crate) steal_at_start: Option<u64>,
+    clocks: Option<Clocks>,
+    /// Why there are none, though they were asked for.
+    unsampled: Option<String>,
     watch: Watch,
     pub(crate) deadlocks: Vec<Deadlock>,
     /// By index in `threads`: what threads wait for shortly before the stop, where the holder is known.
@@ -182,6 +193,9 @@ impl Session {
         let mut session = Session::load(options, Role::Own)?;
         session.attach()?;
         leave_to_gate(session.skel.object());
+        if let Some(clocks) = &mut session.clocks {
+            clocks.attach(&session.skel.progs.on_clock)?;
+        }
         if let Some(trace) = session.options.trace.clone() {
             session.start_trace(&trace)?;
         }
@@ -193,10 +207,11 @@ impl Session {
     }
 
     /// Loads the probes without attaching them.
-    pub(crate) fn load(options: Options, role: Role) -> Result<Session> {
+    pub(crate) fn load(mut options: Options, role: Role) -> Result<Session> {
         kernel::require(&options)?;
         trigger::require(&options)?;
         kernel::silence_libbpf();
+        let (clocks, unsampled) = open_clocks(&mut options, role);
         let mut object = Box::new(MaybeUninit::uninit());
         // SAFETY: the box is kept, unmoved, in the session for as long as the skeleton lives, and
         // is dropped after it.
@@ -211,6 +226,8 @@ impl Session {
         let mut open = builder.open(storage).context("cannot open the probes")?;
         configure(&mut open, &options)?;
         configure_role(&mut open, &options, role)?;
+        let ring_bytes = clocks.as_ref().map(Clocks::ring_bytes);
+        configure_samples(&mut open, ring_bytes)?;
         let mut gate = join_gate(&mut open)?;
         let blocked = Blocked::all();
         let skel = open
@@ -241,6 +258,11 @@ impl Session {
             }
             0
         })?;
+        let sink = Rc::clone(&events);
+        builder.add(&skel.maps.samples, move |bytes| {
+            sink.borrow().take_sample(bytes);
+            0
+        })?;
         let ring = builder.build().context("cannot read the probes' events")?;
 
         Ok(Session {
@@ -255,6 +277,8 @@ impl Session {
             options,
             started_ns: monotonic_ns(),
             steal_at_start: kernel::steal_ns(),
+            clocks,
+            unsampled,
             watch: Watch::default(),
             deadlocks: Vec::new(),
             held: HashMap::new(),
@@ -512,10 +536,34 @@ impl Session {
         Ok(bytes.as_deref().and_then(tables::read_value))
     }
 
+    /// With detail `samples`: those that came so far.
+    pub(crate) fn samples(&self) -> Option<Samples> {
+        self.clocks.as_ref()?;
+        let mut samples = self.events.borrow().samples.borrow().clone();
+        if let Some(bss) = self.skel.maps.bss_data.as_deref() {
+            tables::add(&mut samples.lost, bss.samples_lost);
+            samples.in_interrupts = bss.samples_in_interrupts;
+        }
+        Some(samples)
+    }
+
+    /// Sentences about what this session could not see.
+    pub(crate) fn notes(&self) -> Vec<String> {
+        let hotplugged = self.clocks.as_ref().and_then(Clocks::unseen);
+        self.unsampled
+            .clone()
+            .into_iter()
+            .chain(hotplugged)
+            .collect()
+    }
+
     /// Stops monitoring; what was measured stays in the tables. Returns the time of the stop.
     pub(crate) fn stop(&mut self) -> Result<u64> {
         if let Some(trace) = &mut self.trace {
             trace.stop()?;
+        }
+        if let Some(clocks) = &mut self.clocks {
+            clocks.stop();
         }
         self.gate.detach();
         let now = monotonic_ns();
@@ -525,6 +573,22 @@ impl Session {
         self.look_up_call_sites();
         self.serve_triggers();
         Ok(now)
+    }
+}
+
+/// The CPUs' clocks if they are asked for and to be had; else why not.
+fn open_clocks(options: &mut Options, role: Role) -> (Option<Clocks>, Option<String>) {
+    let detail = &mut options.detail;
+    detail.samples &= options.report && role == Role::Own;
+    if !detail.samples {
+        return (None, None);
+    }
+    match Clocks::open() {
+        Ok(clocks) => (Some(clocks), None),
+        Err(error) => {
+            detail.samples = false;
+            (None, Some(samples::refusal(&error)))
+        }
     }
 }
 

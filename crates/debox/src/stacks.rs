@@ -32,6 +32,8 @@ use walk::{At, Check, End, Registers, Walk};
 const MAX_NAMES: usize = 1 << 18;
 const MAX_STACKS: usize = 1 << 16;
 const MAX_KEYS: usize = 1 << 16;
+/// Beyond so many stacks of samples, others are kept without the callers; then there is room for as many more.
+const MAX_SAMPLED: usize = 1 << 16;
 
 /// As many stacks as the probes look at for one key (`SHAPE_WAYS`).
 const WAYS: usize = 4;
@@ -77,14 +79,34 @@ pub(crate) struct Stacks {
     images: Images,
     /// By the name that the probes gave.
     names: HashMap<u64, u32>,
-    stacks: Vec<Unwound>,
-    stack_ids: HashMap<Unwound, u32>,
+    kept: Kept,
+    /// Those of samples.
+    sampled: Kept,
     places: Vec<Located>,
     place_ids: HashMap<Place, u32>,
     /// The names last given out for each key, and which of them is replaced next.
     ways: HashMap<KeyBits, ([u64; WAYS], usize)>,
     /// Stacks that were not kept because a limit was reached.
     pub lost: u64,
+}
+
+/// Stacks, each once.
+#[derive(Default)]
+struct Kept {
+    stacks: Vec<Unwound>,
+    ids: HashMap<Unwound, u32>,
+}
+
+impl Kept {
+    fn id_of(&mut self, stack: Unwound) -> u32 {
+        if let Some(id) = self.ids.get(&stack) {
+            return *id;
+        }
+        let id = self.stacks.len() as u32;
+        self.stacks.push(stack.clone());
+        self.ids.insert(stack, id);
+        id
+    }
 }
 
 type KeyBits = (u64, u32, u16, u8, u8);
@@ -100,6 +122,36 @@ impl Stacks {
             self.images.add_mapping(&ask, &path_of(stack), processes);
             return None;
         }
+        let (places, walk) = self.unwind(&ask, stack, processes);
+        self.keep(ask.name, places, walk.end);
+        self.answer(&ask, &walk)
+    }
+
+    /// Unwinds the stack of a sample. Returns the name that the probes gave it, and a number for the stack; `None`:
+    /// it could not be kept.
+    pub fn take_sample(&mut self, bytes: &[u8], processes: &mut Processes) -> Option<(u64, u32)> {
+        let ask = kernel_tables::read_value::<types::stack_ask>(bytes)?;
+        let stack = &bytes[std::mem::size_of::<types::stack_ask>()..];
+        let stack = &stack[..stack.len().min(ask.bytes as usize)];
+        let (mut places, walk) = self.unwind(&ask, stack, processes);
+        let mut end = walk.end;
+        if self.sampled.stacks.len() >= MAX_SAMPLED {
+            if self.sampled.stacks.len() >= 2 * MAX_SAMPLED {
+                return None;
+            }
+            places.truncate(1);
+            end = End::NoRoom;
+        }
+        let frames = self.ids_of(places);
+        Some((ask.name, self.sampled.id_of(Unwound { frames, end })))
+    }
+
+    fn unwind(
+        &mut self,
+        ask: &types::stack_ask,
+        stack: &[u8],
+        processes: &mut Processes,
+    ) -> (Vec<(Place, Located)>, Walk) {
         let registers = Registers {
             ip: ask.ip,
             sp: ask.sp,
@@ -109,7 +161,7 @@ impl Stacks {
             high: [ask.r12, ask.r13, ask.r14, ask.r15],
             interrupted: (ask.is_interrupted != 0).then_some(ask.r10),
         };
-        let mut program = self.images.of(&ask, processes);
+        let mut program = self.images.of(ask, processes);
         let walk = if ask.is_compat != 0 {
             walk::innermost_only(&registers)
         } else {
@@ -120,35 +172,27 @@ impl Stacks {
             .iter()
             .map(|frame| program.place(*frame))
             .collect();
-        self.keep(ask.name, places, walk.end);
-        self.answer(&ask, &walk)
+        (places, walk)
     }
 
     fn keep(&mut self, name: u64, places: Vec<(Place, Located)>, end: End) {
-        if self.names.len() >= MAX_NAMES || self.stacks.len() >= MAX_STACKS {
+        if self.names.len() >= MAX_NAMES || self.kept.stacks.len() >= MAX_STACKS {
             self.lost += u64::from(!self.names.contains_key(&name));
             return;
         }
-        let frames = places
-            .into_iter()
-            .map(|(place, located)| {
-                *self.place_ids.entry(place).or_insert_with(|| {
-                    self.places.push(located);
-                    self.places.len() as u32 - 1
-                })
-            })
-            .collect();
-        let unwound = Unwound { frames, end };
-        let id = match self.stack_ids.get(&unwound) {
-            Some(id) => *id,
-            None => {
-                let id = self.stacks.len() as u32;
-                self.stacks.push(unwound.clone());
-                self.stack_ids.insert(unwound, id);
-                id
-            }
-        };
+        let frames = self.ids_of(places);
+        let id = self.kept.id_of(Unwound { frames, end });
         self.names.insert(name, id);
+    }
+
+    fn ids_of(&mut self, places: Vec<(Place, Located)>) -> Box<[u32]> {
+        let ids = places.into_iter().map(|(place, located)| {
+            *self.place_ids.entry(place).or_insert_with(|| {
+                self.places.push(located);
+                self.places.len() as u32 - 1
+            })
+        });
+        ids.collect()
     }
 
     fn answer(&mut self, ask: &types::stack_ask, walk: &Walk) -> Option<Answer> {
@@ -210,9 +254,18 @@ impl Stacks {
 
     /// The frames of a stack and, unless it was unwound to its end, why not.
     pub fn frames(&self, name: u64) -> Option<(Vec<&Located>, Option<&'static str>)> {
-        let unwound = &self.stacks[*self.names.get(&name)? as usize];
+        let id = *self.names.get(&name)?;
+        Some(self.in_places(&self.kept.stacks[id as usize]))
+    }
+
+    /// The same for a sample's stack, by its number.
+    pub fn sampled(&self, id: u32) -> (Vec<&Located>, Option<&'static str>) {
+        self.in_places(&self.sampled.stacks[id as usize])
+    }
+
+    fn in_places(&self, unwound: &Unwound) -> (Vec<&Located>, Option<&'static str>) {
         let frames = unwound.frames.iter().map(|at| &self.places[*at as usize]);
-        Some((frames.collect(), unwound.end.reason()))
+        (frames.collect(), unwound.end.reason())
     }
 }
 
@@ -250,6 +303,7 @@ impl End {
             End::Complete => return None,
             End::TooManyFrames => "(further frames: 64 are kept)",
             End::TooDeep => "(further frames: 16 kB of the stack are looked at)",
+            End::NoRoom => "(further frames: the samples have more different stacks than are kept)",
             End::NoTables => "(further frames: neither unwinding tables nor frame pointers)",
             End::Gone => {
                 "(further frames: the process ended or ran another program before they were looked up)"

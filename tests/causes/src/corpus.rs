@@ -55,6 +55,8 @@ pub struct Cause {
     pub at_place: bool,
     /// In many processes that did not live long.
     pub in_short_lives: bool,
+    /// The function that the samples were in.
+    pub function: Option<&'static str>,
 }
 
 impl Cause {
@@ -78,6 +80,11 @@ impl Cause {
         self
     }
 
+    const fn in_function(mut self, function: &'static str) -> Cause {
+        self.function = Some(function);
+        self
+    }
+
     const fn at_place(mut self) -> Cause {
         self.at_place = true;
         self
@@ -92,6 +99,7 @@ const fn cause(names: &'static [&'static str]) -> Cause {
         owner: None,
         at_place: false,
         in_short_lives: false,
+        function: None,
     }
 }
 
@@ -135,10 +143,18 @@ const STORM: Cause = cause(&["kernel CPU", "user CPU"])
 
 /// All of them.
 pub const CORPUS: &[Case] = &[
-    case("computes.c", "computing", COMPUTES),
+    case(
+        "computes.c",
+        "computing",
+        COMPUTES.in_function("sums (computes.c:"),
+    ),
     case("computes.py", "computing", COMPUTES),
     case("computes.js", "computing", COMPUTES),
-    case("computes.go", "computing", COMPUTES),
+    case(
+        "computes.go",
+        "computing",
+        COMPUTES.in_function("main.main (computes.go:"),
+    ),
     case("computes.sh", "computing", COMPUTES),
     case("computes.c", "CPU quota", QUOTA).within(Within::CpuQuota),
     case("computes.go", "CPU quota", QUOTA).within(Within::CpuQuota),

@@ -70,6 +70,9 @@ fn names(cause: &Cause, it: &Headlined) -> Result<(), String> {
     if cause.at_place && !sentence.contains(&it.place) {
         return Err(format!("without {}: {sentence}", it.place));
     }
+    if let Some(function) = cause.function.filter(|name| !sentence.contains(name)) {
+        return Err(format!("without {function}: {sentence}"));
+    }
     if cause.in_short_lives && headline["short_lived"].is_null() {
         return Err(format!("without the number of processes: {sentence}"));
     }

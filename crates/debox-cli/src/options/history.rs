@@ -101,6 +101,7 @@ impl Record {
                 irq: self.detail.contains(&MoreDetail::Irq),
                 io: self.detail.contains(&MoreDetail::Io),
                 cpu: true,
+                samples: true,
             },
             slow_ns: u64::try_from(self.stacks_from.as_nanos()).unwrap_or(u64::MAX),
             max_threads,
@@ -165,7 +166,7 @@ pub struct Export {
     /// Where to write it; - is standard output
     #[arg(short, long, value_name = "FILE", default_value = "-")]
     pub output: PathBuf,
-    /// The time that folded stacks have, and that pprof shows first
+    /// The time that folded stacks have, and that pprof shows first; or samples of what it computed
     #[arg(long, value_enum, value_name = "TIME", default_value_t = ExportWeight::Blocked)]
     pub weight: ExportWeight,
     /// Only records for which this holds, as in 'blocked > 1ms && label != epoll'
@@ -196,4 +197,6 @@ pub enum ExportWeight {
     Blocked,
     Cpu,
     Runqueue,
+    /// No time, but how many samples of the CPUs' clocks found the program there
+    Samples,
 }

@@ -20,7 +20,7 @@ pub struct Measure {
         long,
         value_enum,
         value_delimiter = ',',
-        default_value = "sleeps,cpu",
+        default_value = "sleeps,cpu,samples",
         value_name = "LIST"
     )]
     pub detail: Vec<DetailName>,
@@ -100,6 +100,7 @@ impl Measure {
                 irq: has(DetailName::Irq),
                 io: has(DetailName::Io),
                 cpu: has(DetailName::Cpu),
+                samples: has(DetailName::Samples),
             },
             trace: self.trace_options(),
             triggers: self.trigger.clone(),
@@ -137,6 +138,8 @@ pub enum DetailName {
     Io,
     /// Who had the CPU that threads waited for, or which quota kept them from it
     Cpu,
+    /// Where in the program it computes: 199 samples in a second of each CPU
+    Samples,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -7,7 +7,7 @@ use debox_report::{Budget, Comparison, Difference, Report, Rest, Verdict};
 
 use crate::table::grid::{name, note, number, text, Cell, Grid, Tone};
 use crate::table::processes::CommandLines;
-use crate::table::{heading, line, shown, TableOptions};
+use crate::table::{heading, line, samples, shown, TableOptions};
 use crate::units;
 
 const CALLS: usize = 15;
@@ -21,6 +21,9 @@ pub fn print(out: &mut impl Write, report: &Report, options: &TableOptions) -> i
     findings(out, report, options)?;
     if let Some(comparison) = &report.against {
         against(out, report, comparison, options)?;
+    }
+    if let Some(samples) = &report.samples {
+        samples::print(out, samples, options)?;
     }
     calls(out, report, options)?;
     super::user_level::print(out, report, options)?;

@@ -57,6 +57,7 @@ pub fn empty() -> Report {
         spins: Vec::new(),
         hints: Vec::new(),
         call_sites: Vec::new(),
+        samples: None,
         threads: Vec::new(),
         processes: Vec::new(),
         live_on: Vec::new(),
@@ -633,4 +634,37 @@ pub fn cpu_waits() -> Vec<CpuWait> {
         hog("runqueue", 100 * MS),
         wait("untold", "preempted", MS),
     ]
+}
+
+pub fn samples() -> Samples {
+    Samples {
+        period_ns: 5_025_125,
+        total: 1000,
+        in_calls: 90,
+        in_interrupts: 3,
+        lost: 4,
+        functions: vec![
+            SampledFunction {
+                function: "fill".to_string(),
+                place: Some("fill.c:3".to_string()),
+                samples: 750,
+                in_calls: 0,
+                inside: None,
+            },
+            SampledFunction {
+                function: "save".to_string(),
+                place: None,
+                samples: 100,
+                in_calls: 90,
+                inside: Some("write".to_string()),
+            },
+        ],
+        stacks: vec![SampledStack {
+            comm: "program".to_string(),
+            syscall: "(user)".to_string(),
+            frames: vec!["fill (fill.c:3)".to_string(), "main (fill.c:9)".to_string()],
+            samples: 750,
+        }],
+        in_further_stacks: 250,
+    }
 }

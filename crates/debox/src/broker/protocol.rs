@@ -116,6 +116,7 @@ impl RunWish {
             irq: self.asked.irq,
             io: self.io,
             cpu: self.cpu,
+            samples: false,
         }
     }
 }

@@ -80,6 +80,7 @@ pub struct RemoteSession {
     deadlocks: Vec<Deadlock>,
     /// Processes that the broker did not let this one look into, in sentences.
     left_out: Vec<String>,
+    wants_samples: bool,
 }
 
 /// A broker that has gone, or that does not answer.
@@ -121,7 +122,7 @@ struct Checkpoint {
 
 impl RemoteSession {
     /// Asks the broker at a socket for a session.
-    pub fn open(path: &Path, options: Options) -> Result<RemoteSession> {
+    pub fn open(path: &Path, mut options: Options) -> Result<RemoteSession> {
         if !options.triggers.is_empty() {
             bail!(
                 "triggers (--trigger) are not offered through the broker: run it with sudo, without {}",
@@ -134,6 +135,8 @@ impl RemoteSession {
                  debox with sudo"
             );
         }
+        // It is asked for unless the user says otherwise: the report says that it is missing.
+        let wants_samples = std::mem::take(&mut options.detail.samples);
         kernel::require_tap(&options)?;
         let asked = Instant::now();
         let (connection, tap) = connect(path, &options, client::HELLO, client::WORK)?;
@@ -158,6 +161,7 @@ impl RemoteSession {
             watch: Watch::default(),
             deadlocks: Vec::new(),
             left_out: Vec::new(),
+            wants_samples,
         })
     }
 
@@ -518,6 +522,12 @@ impl RemoteSession {
              some, and waiters for locks are not counted."
                 .to_string(),
         ];
+        if self.wants_samples {
+            notes.push(
+                "Where the program computes was not sampled: the broker takes no samples."
+                    .to_string(),
+            );
+        }
         let incomplete = self.what_is_missing();
         let has_gaps = !self.gaps.is_empty();
         notes.append(&mut self.left_out);

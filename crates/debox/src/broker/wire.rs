@@ -197,6 +197,7 @@ pub fn decode(bytes: &[u8]) -> Option<Received> {
             irq,
             io,
             cpu,
+            samples: false,
         },
         slow_ns: wire.slow_ns,
         started_ns: wire.started_ns,
@@ -235,6 +236,7 @@ pub fn decode(bytes: &[u8]) -> Option<Received> {
         incomplete: None,
         deadlocks: Vec::new(),
         waited: HashMap::new(),
+        samples: None,
     };
     let count = snapshot.threads.len();
     let is_whole = wire.ended <= count

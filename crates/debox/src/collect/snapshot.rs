@@ -9,6 +9,7 @@ use libbpf_rs::{Iter, MapCore, MapFlags};
 use super::lives::{close_open_part, take_calls_out_of_life};
 use crate::kernel;
 use crate::report::Deadlock;
+use crate::samples::Samples;
 use crate::session::{owner_of, Detail, Session, Tap};
 use crate::tables::{self, add, types, OpenWait, CALL_NONE};
 use crate::waited::Waits;
@@ -60,6 +61,8 @@ pub(crate) struct Snapshot {
     pub deadlocks: Vec<Deadlock>,
     /// What calls in flight wait for, as far as it was read from outside.
     pub waited: Waits,
+    /// With detail `samples`.
+    pub samples: Option<Samples>,
 }
 
 impl Snapshot {
@@ -97,6 +100,7 @@ impl Snapshot {
             incomplete: None,
             deadlocks: Vec::new(),
             waited: Waits::new(),
+            samples: None,
         }
     }
 }
@@ -153,6 +157,8 @@ impl Session {
             tells_steal: facts.is_some_and(|facts| facts.tells_steal),
             deadlocks: self.deadlocks.clone(),
             waited: self.waited.clone(),
+            samples: self.samples(),
+            notes: self.notes(),
             ..Snapshot::empty(self.options.tap, self.options.detail, stopped_ns)
         };
         if self.options.detail.cpu {

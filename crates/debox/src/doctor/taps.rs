@@ -32,6 +32,7 @@ pub(super) fn examine(may_try: Result<(), &str>) -> (Vec<Finding>, Option<String
         irq: true,
         io: true,
         cpu: true,
+        samples: true,
     };
     let (mut findings, waker) = match Trial::run(everything) {
         Ok(trial) => (vec![trial.finding()], trial.waker()),
@@ -195,12 +196,15 @@ fn details_refused() -> Vec<&'static str> {
     io.io = true;
     let mut cpu = none;
     cpu.cpu = true;
+    let mut samples = none;
+    samples.samples = true;
     [
         ("sleeps", sleeps),
         ("callsites", callsites),
         ("irq", irq),
         ("io", io),
         ("cpu", cpu),
+        ("samples", samples),
     ]
     .iter()
     .filter(|(_, detail)| Trial::run(*detail).is_err())
@@ -229,6 +233,9 @@ fn probes_refused() -> Vec<(String, String)> {
         .collect()
 }
 
+/// The program that takes samples.
+const ON_CLOCK: &str = "on_clock";
+
 fn load_alone(name: &str) -> Result<()> {
     let mut object = MaybeUninit::uninit();
     let mut open = DeboxSkelBuilder::default().open(&mut object)?;
@@ -237,6 +244,9 @@ fn load_alone(name: &str) -> Result<()> {
         prog.set_autoload(is_wanted);
     }
     let skel = open.load().context("it does not load")?;
+    if name == ON_CLOCK {
+        return Ok(()); // it is attached to an event that a session opens
+    }
     let prog = skel
         .object()
         .progs_mut()

@@ -8,7 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::{CpuWait, InFlight, Report, Resource, ResourceShare, Sleep, Syscall, Totals};
+use super::{
+    CpuWait, InFlight, Report, Resource, ResourceShare, SampledPlace, Samples, Sleep, Syscall,
+    Totals,
+};
 use crate::rest::{For, Waits};
 
 /// Where the time went.
@@ -73,6 +76,9 @@ pub struct Share {
     pub owner: Option<String>,
     /// From where in the program most of it was called.
     pub caller: Option<String>,
+    /// Of CPU time: where most of the samples were; null if none has a clear part of them, or there are none.
+    #[serde(default)]
+    pub place: Option<SampledPlace>,
     /// Most of it was for what can be held.
     #[serde(skip)]
     pub is_for_lock: bool,
@@ -146,6 +152,9 @@ pub struct Account {
     pub short_lived: Option<ShortLived>,
     /// Whether there is a call that only servers make.
     pub has_server_calls: bool,
+    /// Where most of the samples between calls were, and those in calls.
+    pub computing: Option<SampledPlace>,
+    pub in_kernel: Option<SampledPlace>,
 }
 
 /// What all calls of one name took of the kernel's CPU time.
@@ -190,6 +199,8 @@ impl Headline {
             calls: calls().map(time).collect(),
             short_lived: short_lived(lives.values(), report.totals.wall_ns),
             has_server_calls: report.has_listener || calls().any(|call| is_server_call(&call.name)),
+            computing: report.samples.as_ref().and_then(Samples::computing),
+            in_kernel: report.samples.as_ref().and_then(Samples::in_kernel),
         })
     }
 
@@ -339,6 +350,11 @@ fn others(account: &Account) -> Vec<Share> {
         call: busiest
             .filter(|_| cause == "kernel CPU")
             .map(|call| call.name.clone()),
+        place: match cause {
+            "user CPU" => account.computing.clone(),
+            "kernel CPU" => account.in_kernel.clone(),
+            _ => None,
+        },
         ..Share::default()
     };
     let waiting = totals.runqueue_ns.saturating_add(totals.preempted_ns);

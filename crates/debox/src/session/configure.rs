@@ -211,6 +211,15 @@ pub(super) fn configure(open: &mut OpenDeboxSkel, options: &Options) -> Result<(
     Ok(())
 }
 
+/// `ring_bytes`: how many bytes of samples may wait to be taken in; `None`: none are taken.
+pub(super) fn configure_samples(open: &mut OpenDeboxSkel, ring_bytes: Option<u32>) -> Result<()> {
+    open.progs.on_clock.set_autoload(ring_bytes.is_some());
+    if let Some(bytes) = ring_bytes {
+        open.maps.samples.set_max_entries(bytes)?;
+    }
+    Ok(())
+}
+
 /// Whether the session has to know when a program is executed.
 pub(super) fn wants_exec(options: &Options, role: Role) -> bool {
     let has_handlers = !options.report && !options.triggers.is_empty();

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 
 use crate::process::Processes;
 use crate::resources::Resources;
+use crate::samples::Samples;
 use crate::stacks::Stacks;
 use crate::tables::{self, types};
 use crate::titles::Titles;
@@ -20,6 +21,7 @@ pub(crate) struct Events {
     pub ended_unlisted: Vec<types::thread>,
     pub processes: RefCell<Processes>,
     pub stacks: RefCell<Stacks>,
+    pub samples: RefCell<Samples>,
     /// Call sites seen for the first time, to be looked up.
     pub call_sites: Vec<types::call_site_seen>,
     pub resources: Resources,
@@ -60,6 +62,14 @@ impl Forwarded {
 }
 
 impl Events {
+    pub(crate) fn take_sample(&self, bytes: &[u8]) {
+        let mut processes = self.processes.borrow_mut();
+        let mut stacks = self.stacks.borrow_mut();
+        self.samples
+            .borrow_mut()
+            .take(bytes, &mut stacks, &mut processes);
+    }
+
     pub(crate) fn take(&mut self, bytes: &[u8]) {
         let Some(kind) = tables::read_value::<u32>(bytes) else {
             return;

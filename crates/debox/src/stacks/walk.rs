@@ -49,6 +49,8 @@ pub(crate) enum End {
     TooManyFrames,
     /// It goes on beyond the copy.
     TooDeep,
+    /// The callers of a sample for whose stack there was no room.
+    NoRoom,
     /// Neither tables nor frame pointers lead on from the last frame.
     NoTables,
     /// A 32-bit program: not tried.

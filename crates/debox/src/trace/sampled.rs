@@ -1,17 +1,16 @@
 //! Where functions cannot be probed: stack samples by each CPU's clock, and tracepoints passed.
 
-use std::io;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 
 use anyhow::{Context, Result};
 use libbpf_rs::btf::types::Typedef;
 use libbpf_rs::btf::Btf;
-use libbpf_rs::libbpf_sys;
 use libbpf_rs::skel::Skel;
 
 use super::kernel_functions::KernelFunctions;
 use super::skeleton::{OpenTraceSkel, TraceSkel};
 use super::Attached;
+use crate::cpu_clocks;
 
 /// Of the CPU's clock, between two samples: about 2 % of a CPU where calls run all the time.
 pub(super) const PERIOD_NS: u64 = 100_000;
@@ -54,8 +53,9 @@ pub(super) fn attach(skel: &mut TraceSkel, attached: &mut Attached) -> Result<()
             attached.links.push(link);
         }
     }
-    for cpu in online_cpus()? {
-        let event = open_clock(cpu).context("cannot open the CPU's clock for samples")?;
+    let clocks =
+        cpu_clocks::open_all(PERIOD_NS).context("cannot open the CPUs' clocks for samples")?;
+    for event in clocks {
         let link = skel
             .progs
             .on_sample
@@ -65,42 +65,4 @@ pub(super) fn attach(skel: &mut TraceSkel, attached: &mut Attached) -> Result<()
         attached.descriptors.push(event);
     }
     Ok(())
-}
-
-/// `0-3,5` of the kernel.
-fn online_cpus() -> Result<Vec<i32>> {
-    let text = std::fs::read_to_string("/sys/devices/system/cpu/online")
-        .context("cannot tell which CPUs there are")?;
-    let mut cpus = Vec::new();
-    for range in text.trim().split(',') {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        cpus.extend(first.parse::<i32>()?..=last.parse()?);
-    }
-    Ok(cpus)
-}
-
-fn open_clock(cpu: i32) -> io::Result<OwnedFd> {
-    let mut event = libbpf_sys::perf_event_attr {
-        type_: libbpf_sys::PERF_TYPE_SOFTWARE,
-        config: libbpf_sys::PERF_COUNT_SW_CPU_CLOCK.into(),
-        ..Default::default()
-    };
-    event.size = size_of_val(&event) as u32;
-    event.__bindgen_anon_1.sample_period = PERIOD_NS;
-    // SAFETY: the description outlives the call, which only reads it.
-    let fd = unsafe {
-        libc::syscall(
-            libc::SYS_perf_event_open,
-            &event,
-            -1,
-            cpu,
-            -1,
-            libbpf_sys::PERF_FLAG_FD_CLOEXEC,
-        )
-    };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the call made the descriptor, and nobody else has it.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }

@@ -1,0 +1,46 @@
+//! Samples of what threads computed, which a recording has for all of its time together.
+
+use anyhow::{ensure, Result};
+use debox::report::{SampledStack, Samples};
+use debox_history::History;
+
+use crate::{Options, Weight};
+
+/// The call of samples between calls.
+pub const USER: &str = "(user)";
+/// Stands for the stacks for which the recording had no room.
+pub const NOT_KEPT: &str = "(stacks that were not kept)";
+
+/// The stacks of all samples. None where a part of the records is asked for: the samples cannot be divided.
+pub fn of(history: &History, options: &Options) -> Result<Vec<SampledStack>> {
+    let is_whole = options.filter.is_none() && options.from_ns.is_none() && options.to_ns.is_none();
+    let samples = history
+        .account()
+        .and_then(|account| account.samples.as_ref());
+    if options.weight == Weight::Samples {
+        ensure!(
+            is_whole,
+            "samples are of the whole recording: leave out --filter, --from and --to"
+        );
+        ensure!(
+            samples.is_some(),
+            "there are no samples of where the program computes: the recording has no end, or was made where \
+             the kernel does not allow them, or these are several recordings"
+        );
+    }
+    Ok(samples.filter(|_| is_whole).map(stacks).unwrap_or_default())
+}
+
+fn stacks(samples: &Samples) -> Vec<SampledStack> {
+    let further = SampledStack {
+        syscall: USER.to_string(),
+        frames: vec![NOT_KEPT.to_string()],
+        samples: samples.in_further_stacks,
+        ..SampledStack::default()
+    };
+    let listed = samples.stacks.iter().cloned();
+    listed
+        .chain([further])
+        .filter(|stack| stack.samples > 0)
+        .collect()
+}
