@@ -48,12 +48,14 @@ pub fn guard(arguments: Guard) -> Result<u8> {
     if let Some(pid) = arguments.pid {
         debox::kernel::require_process(pid)?;
     }
+    if let Some(path) = &arguments.output {
+        same::refuse_inputs(path, arguments.rules.iter().map(|rules| rules.as_path()))?;
+    }
     let runtimes = runtimes(&arguments)?;
     let program = arguments.command.first().map(|name| command::find(name));
     let program = program.transpose()?;
     // Tried first: a result must not be lost because there is nowhere to put it.
     if let Some(path) = &arguments.output {
-        same::refuse_inputs(path, arguments.rules.iter().map(|rules| rules.as_path()))?;
         output::check(path)?;
     }
     let recorder = Recorder::open(Options {

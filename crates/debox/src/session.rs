@@ -33,8 +33,6 @@ mod events;
 use configure::{
     configure, configure_role, configure_samples, join_gate, leave_to_gate, programs_to_attach,
 };
-use configure::{configure, configure_role, join_gate, leave_to_gate, programs_to_attach};
-pub(crate) use deadlocks::{in_words, owner_of, STACK_NAMES};
 pub(crate) use deadlocks::{in_words, owner_of, STACK_NAMES};
 pub(crate) use events::{Events, Forwarded};
 

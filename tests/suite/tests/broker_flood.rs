@@ -25,9 +25,8 @@ fn start(place: &Place, user: u32, what: &str) -> Child {
         place.copy(&program("broker_client"));
     }
     let socket = place.socket();
-    let words = [client.as_path(), what.as_ref(), &socket];
-    let words = words.map(|word| word.to_str().expect("plain text"));
-    place.start(user, &words)
+    let [client, socket] = [&client, &socket].map(|path| path.to_str().expect("plain text"));
+    place.start(user, &[client, what, socket])
 }
 
 #[track_caller]

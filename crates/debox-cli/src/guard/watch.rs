@@ -167,10 +167,10 @@ impl Watch {
         }
         match rule {
             Some(index) if self.rule(index).up_to_us.is_some() => {
-                let turn = self.turns.entry(call.tid).or_default();
+                let tid = call.tid;
+                let turn = self.turns.entry(tid).or_default();
                 turn.push((index, call));
                 if turn.len() >= MAX_OF_TURN {
-                    let tid = turn[0].1.tid;
                     self.end_turn(tid);
                 }
                 false
@@ -192,24 +192,33 @@ impl Watch {
     }
 
     /// Judges the waits of a turn whose rules have limits. Time in which the threads that ended them waited for a CPU
-    /// themselves is not counted; if time limits ended all of them, that of any other thread.
+    /// themselves is not counted.
     fn end_turn(&mut self, tid: u32) {
         let Some(turn) = self.turns.remove(&tid) else {
             return;
         };
         // A thread that ended one of the waits may have been the cause of another, which a time limit ended.
         let sleeps = turn.iter().flat_map(|(_, call)| &call.sleeps);
-        let wakers: Vec<u32> = sleeps.filter_map(|sleep| sleep.waker_tid).collect();
+        let last_waker = sleeps.filter_map(|sleep| sleep.waker_tid).next_back();
         let mut sums: BTreeMap<usize, u64> = BTreeMap::new();
         for (index, call) in turn {
-            let without_cpu_ns = self.peers.without_cpu_ns(&call, &wakers);
+            let without = |sleep: &Sleep| {
+                let waker = sleep.waker_tid.or(last_waker)?;
+                let to_ns = sleep.begin_ns.saturating_add(sleep.blocked_ns);
+                let ns = self
+                    .peers
+                    .without_cpu_ns(call.pid, waker, sleep.begin_ns, to_ns);
+                Some(ns)
+            };
+            let without_cpu_ns = call.sleeps.iter().filter_map(without).sum();
             let counted_ns = call.budget.blocked_ns.saturating_sub(without_cpu_ns);
             let sum = sums.entry(index).or_default();
             *sum = sum.saturating_add(counted_ns);
             let most_ns = self.rule(index).up_to_us.map_or(u64::MAX, micros);
-            match *sum <= most_ns {
-                true => self.count_runtime_wait(index, &call, without_cpu_ns),
-                false => drop(self.judge(call, Some(index))),
+            if *sum <= most_ns {
+                self.count_runtime_wait(index, &call, without_cpu_ns);
+            } else {
+                self.judge(call, Some(index));
             }
         }
     }

@@ -282,3 +282,35 @@ fn the_end_of_a_pool_joins_its_threads() {
         .map(|index| runtimes.rules()[index].phase);
     assert_eq!(found, Some(Phase::Shutdown));
 }
+
+/// The program's code may be anywhere above the engine's own lock, and not below it.
+#[test]
+fn the_engines_platform_is_asked_by_the_program() {
+    let runtimes = Runtimes::builtin();
+    let frames = [
+        "___pthread_cond_signal (pthread_cond_signal.c:77)",
+        "uv_cond_signal (thread.c:783)",
+        "node::TaskQueue<v8::Task>::Push(std::unique_ptr<v8::Task, std::default_delete<v8::Task> >)+0x62 (node)",
+        "node::NodePlatform::CallOnWorkerThread(std::unique_ptr<v8::Task, std::default_delete<v8::Task> >)+0x23 (node)",
+        "v8::internal::OptimizingCompileDispatcher::QueueForOptimization(v8::internal::TurbofanCompilationJob*)+0xac (node)",
+        "Builtins_ArrayFrom+0xd18 (node)",
+    ];
+    let find = |frames: &[&str]| {
+        let found = runtimes.find(&Wait {
+            call: "futex",
+            label: "futex",
+            frames,
+            waker: None,
+            waker_is_new: false,
+        });
+        found.map(|index| runtimes.rules()[index].phase)
+    };
+    assert_eq!(find(&frames), Some(Phase::Scheduling));
+    let own = [
+        "___pthread_mutex_lock (pthread_mutex_lock.c:93)",
+        "finalize+0x22 (addon.c:20)",
+        "Builtins_CallFunction_ReceiverIsAny+0x10 (node)",
+        "node::PerIsolatePlatformData::RunForegroundTask(std::unique_ptr<v8::Task>)+0x3 (node)",
+    ];
+    assert_eq!(find(&own), None);
+}

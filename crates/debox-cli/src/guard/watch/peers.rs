@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use debox::history::{Call, Sleep};
+use debox::history::Call;
 
 /// Threads whose begin is known.
 const MAX_THREADS: usize = 1 << 18;
@@ -17,8 +17,8 @@ const MAX_WAITS: usize = 8192;
 /// Shorter sleeps do not matter.
 const SLEEP_MIN_NS: u64 = 50_000;
 
-/// Threads that waited for each other in turn.
-const MAX_IN_TURN: usize = 16;
+/// So many threads wait for each other in turn, at most.
+const MAX_IN_TURN: u32 = 4;
 
 #[derive(Default)]
 pub struct Peers {
@@ -56,12 +56,14 @@ struct Ended {
 }
 
 impl CpuWait {
-    /// The part of it in this time, which is at most as long as the wait was. Where in a longer time it was is not
-    /// known.
-    fn within(&self, from_ns: u64, to_ns: u64) -> Option<(u64, u64)> {
-        let from_ns = self.from_ns.max(from_ns);
-        let to_ns = self.to_ns.min(to_ns).min(from_ns.saturating_add(self.ns));
-        (from_ns < to_ns).then_some((from_ns, to_ns))
+    /// The part of it in this time. Where in its own time the thread had no CPU is not known: evenly.
+    fn within_ns(&self, from_ns: u64, to_ns: u64) -> u64 {
+        let both_ns = self
+            .to_ns
+            .min(to_ns)
+            .saturating_sub(self.from_ns.max(from_ns));
+        let length_ns = self.to_ns.saturating_sub(self.from_ns).max(1);
+        (u128::from(both_ns) * u128::from(self.ns) / u128::from(length_ns)) as u64
     }
 }
 
@@ -123,47 +125,29 @@ impl Peers {
         })
     }
 
-    /// So long one of these threads, or one that they waited for meanwhile, waited for a CPU while the call slept;
-    /// without them, any other thread of the process.
-    pub fn without_cpu_ns(&self, call: &Call, threads: &[u32]) -> u64 {
-        let threads = &self.and_who_they_waited_for(call, threads)[..];
-        let is_asked = |wait: &&CpuWait| match threads {
-            [] => wait.tid != call.tid,
-            threads => threads.contains(&wait.tid),
-        };
-        let waits = self.waits.get(&call.pid);
-        let waits = || waits.into_iter().flatten();
-        let of_sleep = |sleep: &Sleep| {
-            let from_ns = sleep.begin_ns;
-            let to_ns = from_ns.saturating_add(sleep.blocked_ns);
-            let waits = waits().filter(is_asked);
-            covered_ns(
-                waits
-                    .filter_map(|wait| wait.within(from_ns, to_ns))
-                    .collect(),
-            )
-        };
-        call.sleeps.iter().map(of_sleep).sum()
+    /// How long the thread that ended a sleep waited for a CPU meanwhile; or, while it slept itself, the one that it
+    /// waited for.
+    pub fn without_cpu_ns(&self, pid: u32, waker: u32, from_ns: u64, to_ns: u64) -> u64 {
+        let ns = self.blamed_ns(pid, waker, (from_ns, to_ns), MAX_IN_TURN);
+        ns.min(to_ns.saturating_sub(from_ns))
     }
 
-    /// A lock goes from thread to thread, and each of them may have been without a CPU.
-    fn and_who_they_waited_for(&self, call: &Call, threads: &[u32]) -> Vec<u32> {
-        let end_ns = call.start_ns.saturating_add(call.wall_ns);
-        let sleeps = self.sleeps.get(&call.pid).into_iter().flatten();
-        let meanwhile = sleeps.filter(|it| it.to_ns > call.start_ns && it.from_ns < end_ns);
-        let meanwhile: Vec<&Ended> = meanwhile.collect();
-        let mut found = threads.to_vec();
-        let mut at = 0;
-        while at < found.len() && found.len() < MAX_IN_TURN {
-            let tid = found[at];
-            for ended in meanwhile.iter().filter(|it| it.tid == tid) {
-                if ended.by != call.tid && !found.contains(&ended.by) {
-                    found.push(ended.by);
-                }
-            }
-            at += 1;
+    fn blamed_ns(&self, pid: u32, tid: u32, (from_ns, to_ns): (u64, u64), left: u32) -> u64 {
+        if left == 0 || from_ns >= to_ns {
+            return 0;
         }
-        found
+        let waits = self.waits.get(&pid).into_iter().flatten();
+        let waits = waits.filter(|wait| wait.tid == tid);
+        let own_ns: u64 = waits.map(|wait| wait.within_ns(from_ns, to_ns)).sum();
+        let sleeps = self.sleeps.get(&pid).into_iter().flatten();
+        let sleeps = sleeps.filter(|it| it.tid == tid && it.to_ns > from_ns && it.from_ns < to_ns);
+        let others_ns: u64 = sleeps
+            .map(|it| {
+                let both = (it.from_ns.max(from_ns), it.to_ns.min(to_ns));
+                self.blamed_ns(pid, it.by, both, left - 1)
+            })
+            .sum();
+        own_ns.saturating_add(others_ns)
     }
 }
 
@@ -172,17 +156,4 @@ fn push<T>(latest: &mut VecDeque<T>, one: T) {
         latest.pop_front();
     }
     latest.push_back(one);
-}
-
-/// How much time is in at least one of these.
-fn covered_ns(mut spans: Vec<(u64, u64)>) -> u64 {
-    spans.sort_unstable();
-    let mut covered = 0;
-    let mut seen_to = 0;
-    for (from_ns, to_ns) in spans {
-        let from_ns = from_ns.max(seen_to);
-        covered += to_ns.saturating_sub(from_ns);
-        seen_to = seen_to.max(to_ns);
-    }
-    covered
 }

@@ -240,7 +240,7 @@ fn a_waker_without_a_cpu_is_late_because_of_the_machine() {
             .values()
             .map(|of| of.without_cpu_ns)
             .collect();
-        assert_eq!(without, if ok { vec![7_400_000] } else { Vec::new() });
+        assert_eq!(without, if ok { vec![7_030_000] } else { Vec::new() });
     }
 }
 
