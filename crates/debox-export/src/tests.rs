@@ -14,6 +14,7 @@ fn sum(calls: &[Call], weight: Weight) -> u128 {
         Weight::Blocked => call.budget.blocked_ns,
         Weight::Cpu => call.budget.cpu_ns,
         Weight::Runqueue => call.budget.runqueue_ns,
+        Weight::Samples => unreachable!("samples are not of calls"),
     });
     each.map(u128::from).sum()
 }

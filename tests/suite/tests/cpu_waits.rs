@@ -255,7 +255,7 @@ fn a_recording_names_for_each_call_who_had_the_cpu() {
         // Who has waited waited for somebody, or for nobody.
         let is_told = wait.owner.is_some() || wait.throttled_ns > 0;
         assert_eq!(is_told, waited(call) > 0, "{call:#?}");
-        for owner in &wait.owner {
+        if let Some(owner) = &wait.owner {
             let is_process = ["task", "own", "kernel"].contains(&&*owner.kind);
             assert_eq!(
                 (owner.pid.is_some(), owner.comm.is_some()),

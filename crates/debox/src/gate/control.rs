@@ -18,7 +18,7 @@ use crate::kernel::objects;
 use crate::skeleton_gate::types::gate_control;
 
 const MAGIC: u64 = 0x6574_6167_786f_6265; // GATE_MAGIC
-const VERSION: u32 = 3; // GATE_VERSION
+const VERSION: u32 = 4; // GATE_VERSION
 pub(super) const SESSIONS: u32 = 32; // GATE_SESSIONS
 /// Maps that all sessions use.
 pub(super) const SHARED: usize = 4;
