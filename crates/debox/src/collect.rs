@@ -168,7 +168,9 @@ impl Snapshot {
             unseen: self.unseen(),
             incomplete: self.incomplete.clone(),
         };
-        report.with_headline().with_hints()
+        report
+            .with_headline()
+            .with_hints(crate::packages::package_of)
     }
 
     /// Processes whose end was not seen.
