@@ -14,7 +14,7 @@
 #define PROBE_SAMPLES_H
 
 #include "context.h"
-#include "userstack.h"
+#include "callsites.h"
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -70,7 +70,7 @@ int on_clock(void *ctx)
 	__u32 which = SCRATCH_OF_SAMPLES;
 	struct ask_scratch *scratch;
 	struct pt_regs *regs;
-	__u64 place;
+	__u64 place, wake_flags;
 	int context;
 
 	if (!thread || thread->state != THREAD_LIVE)
@@ -86,9 +86,17 @@ int on_clock(void *ctx)
 		return 0;
 	/* In a fault, or interrupted in user mode, the thread is at an instruction of its own. */
 	note_stack(scratch, task, regs, (long)regs->orig_ax < 0);
-	note_mappings(scratch, thread, task, which);
 	place = place_of_sample(thread, regs, scratch->ask.is_compat);
-	if (send_ask(scratch, place, &samples, wakes_engine(thread, task)))
+	if (regs->orig_ax == NR_EXECVE || regs->orig_ax == NR_EXECVEAT) {
+		/* The registers are the old program's, the memory may be the new one's. */
+		scratch->ask.ip = 0;
+		scratch->ask.bytes = 0;
+		wake_flags = BPF_RB_NO_WAKEUP;
+	} else {
+		wake_flags = wakes_engine(thread, task);
+	}
+	note_mappings(scratch, thread, task, which);
+	if (send_ask(scratch, place, &samples, wake_flags))
 		__sync_fetch_and_add(&samples_lost, 1);
 	return 0;
 }

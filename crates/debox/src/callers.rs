@@ -29,6 +29,7 @@ const PACKAGES: &[&str] = &[
     "sort.",
     "slices.",
     "maps.",
+    "cmp.",
     "strings.",
     "bytes.",
     "strconv.",

@@ -133,6 +133,14 @@ impl Stacks {
         let ask = kernel_tables::read_value::<types::stack_ask>(bytes)?;
         let stack = &bytes[std::mem::size_of::<types::stack_ask>()..];
         let stack = &stack[..stack.len().min(ask.bytes as usize)];
+        if ask.ip == 0 {
+            // In `execve`: neither the old program's stack nor the new one's.
+            let unknown = Unwound {
+                frames: Box::default(),
+                end: End::Complete,
+            };
+            return Some((ask.name, self.sampled.id_of(unknown)));
+        }
         let (mut places, walk) = self.unwind(&ask, stack, processes);
         let mut end = walk.end;
         if self.sampled.stacks.len() >= MAX_SAMPLED {

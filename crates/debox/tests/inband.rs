@@ -73,8 +73,8 @@ fn pin() {
         let mut allowed: libc::cpu_set_t = std::mem::zeroed();
         let size = std::mem::size_of_val(&allowed);
         assert_eq!(libc::sched_getaffinity(0, size, &mut allowed), 0);
-        let cpus = 0..libc::CPU_SETSIZE as usize;
-        let first = cpus.into_iter().find(|cpu| libc::CPU_ISSET(*cpu, &allowed));
+        let mut cpus = 0..libc::CPU_SETSIZE as usize;
+        let first = cpus.find(|cpu| libc::CPU_ISSET(*cpu, &allowed));
         let mut one: libc::cpu_set_t = std::mem::zeroed();
         libc::CPU_SET(first.expect("a CPU"), &mut one);
         assert_eq!(libc::sched_setaffinity(0, size, &one), 0);

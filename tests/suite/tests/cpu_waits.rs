@@ -308,7 +308,8 @@ fn a_recording_has_the_quota_as_long_as_the_kernel_says() {
     let program = program("long_calls");
     let program = program.to_str().expect("a path");
     let before = group.throttled_ns();
-    let command = ["/bin/sh", "-c", &group.enter(), "sh", program, "1000"];
+    let enter = group.enter();
+    let command = ["/bin/sh", "-c", enter.as_str(), "sh", program, "1000"];
     let (_scratch, file, _) = record(&[], &command);
     let known = group.throttled_ns() - before;
     let told = throttled(&calls_of(&file));
@@ -361,10 +362,11 @@ fn triggers_ask_for_a_quota() {
         Err(error) => return skipped(name, &error),
     };
     let trigger = "throttled > 10ms => limit none";
+    let long_calls = program("long_calls");
     let run = Debox::command("/bin/sh")
         .options(["--trigger", trigger])
         .args(["-c", &group.enter(), "sh"])
-        .args([program("long_calls")])
+        .args([&long_calls])
         .args(["1000"])
         .report_of_one_run();
     let fired = fired(&run)[0];

@@ -41,6 +41,15 @@ impl<'a> Place<'a> {
         Place { function, at }
     }
 
+    /// For a row of functions; `None`: it is not known what was mapped there.
+    fn name(&self) -> Option<String> {
+        match self.at {
+            Some(_) => Some(self.function.to_string()),
+            None if self.function.starts_with("0x") => None,
+            None => Some(format!("{} (no symbols)", self.function)),
+        }
+    }
+
     /// Functions of one name in several files are several.
     fn file(&self) -> Option<&'a str> {
         let at = self.at?;
@@ -100,7 +109,8 @@ impl Snapshot {
                 continue;
             };
             let own = Place::of(stack.caller.as_ref().unwrap_or(innermost));
-            let key = (own.function.to_string(), own.file().map(String::from));
+            let Some(name) = own.name() else { continue };
+            let key = (name, own.file().map(String::from));
             let sum = functions.entry(key).or_default();
             sum.samples += count;
             if let Some(at) = own.at {
@@ -198,5 +208,14 @@ mod tests {
             Some("matrix.c")
         );
         assert_eq!(Place::of("fill+0x1f (program)").file(), Some("program"));
+        assert_eq!(
+            Place::of("fill+0x1f (program)").name(),
+            Some("fill".to_string())
+        );
+        assert_eq!(
+            Place::of("gzip+0x4210").name(),
+            Some("gzip (no symbols)".to_string())
+        );
+        assert_eq!(Place::of("0x7f0ddec3c409").name(), None);
     }
 }
