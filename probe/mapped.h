@@ -129,9 +129,9 @@ static long note_ask_mapping(struct task_struct *task, struct vm_area_struct *vm
 	return 0;
 }
 
-/* What is mapped at the address in the ask, and the program. `which`: the scratch's number. */
-static __always_inline void note_mappings(struct ask_scratch *scratch, struct thread *thread,
-					  struct task_struct *task, __u32 which)
+/* The process, and the program that it runs. */
+static __always_inline void note_program_of(struct ask_scratch *scratch, struct thread *thread,
+					    struct task_struct *task)
 {
 	struct task_struct *parent = BPF_CORE_READ(task, real_parent, group_leader);
 	struct stack_ask *ask = &scratch->ask;
@@ -142,13 +142,26 @@ static __always_inline void note_mappings(struct ask_scratch *scratch, struct th
 	ask->image = task->self_exec_id;
 	__builtin_memset(&ask->at_ip, 0, sizeof(ask->at_ip));
 	__builtin_memset(&ask->program, 0, sizeof(ask->program));
-	note_path_begin(scratch, 0);
-	bpf_find_vma(task, ask->ip, note_ask_mapping, &which, 0);
 	ask->code_pages = 0;
 	if (mm) {
 		note_program(&ask->program, mm);
 		ask->code_pages = BPF_CORE_READ(mm, exec_vm);
 	}
+}
+
+/* What is mapped at the address in the ask. `which`: the scratch's number. */
+static __always_inline void note_mapping_at_ip(struct ask_scratch *scratch,
+					       struct task_struct *task, __u32 which)
+{
+	note_path_begin(scratch, 0);
+	bpf_find_vma(task, scratch->ask.ip, note_ask_mapping, &which, 0);
+}
+
+static __always_inline void note_mappings(struct ask_scratch *scratch, struct thread *thread,
+					  struct task_struct *task)
+{
+	note_program_of(scratch, thread, task);
+	note_mapping_at_ip(scratch, task, SCRATCH_OF_CALLS);
 }
 
 static __always_inline long send_ask(struct ask_scratch *scratch, __u64 name, void *ring,
@@ -177,7 +190,7 @@ __noinline int send_mapping(struct thread *thread, __u64 address)
 	if (!scratch || !mm || !thread)
 		return 0;
 	scratch->ask.ip = address;
-	note_mappings(scratch, thread, task, which);
+	note_mappings(scratch, thread, task);
 	if (!address)
 		note_path_begin(scratch, BPF_CORE_READ(mm, exe_file));
 	note_path(scratch, task);

@@ -7,6 +7,10 @@
  * calls are (userstack.h). Nearly every stack is new, as the instructions differ, so that none is
  * looked for among the known ones: at some hundred samples a second it costs less to send all.
  *
+ * What is mapped at the instruction is looked up for the first sample of a program, and again when
+ * it has mapped more code: the look-up locks the memory map, and from an interrupt it can be
+ * unlocked only by a second one.
+ *
  * A sample that finds a soft interrupt on top of the thread says nothing of the thread. Hard
  * interrupts are not seen: they keep the clock's own out until they have ended.
  */
@@ -24,6 +28,7 @@ struct {
 /* Programs of which the engine has been sent a sample, so that it knows what they map. */
 struct sampled_program {
 	__u32 tgid, image;
+	__u64 code_pages;
 };
 
 struct {
@@ -36,19 +41,20 @@ struct {
 __u64 samples_lost;	     /* could not be sent */
 __u64 samples_in_interrupts; /* in soft interrupts on top of monitored threads */
 
-/*
- * Of most samples it is enough that the engine finds them the next time that it looks. The first of
- * a program wakes it: what is mapped there can be read only while the process lives.
- */
-static __always_inline __u64 wakes_engine(struct thread *thread, struct task_struct *task)
+/* Whether the engine has yet to learn what the thread's program maps. */
+static __always_inline bool is_new_program(struct thread *thread, struct stack_ask *ask)
 {
-	struct sampled_program program = {.tgid = thread->tgid, .image = task->self_exec_id};
+	struct sampled_program program = {
+		.tgid = thread->tgid,
+		.image = ask->image,
+		.code_pages = ask->code_pages,
+	};
 	__u8 known = 1;
 
 	if (bpf_map_lookup_elem(&sampled_programs, &program))
-		return BPF_RB_NO_WAKEUP;
+		return false;
 	bpf_map_update_elem(&sampled_programs, &program, &known, BPF_ANY);
-	return BPF_RB_FORCE_WAKEUP;
+	return true;
 }
 
 /* Where the sample was taken, in place of the stack's name: the thread, and the call it was in. */
@@ -70,7 +76,8 @@ int on_clock(void *ctx)
 	__u32 which = SCRATCH_OF_SAMPLES;
 	struct ask_scratch *scratch;
 	struct pt_regs *regs;
-	__u64 place, wake_flags;
+	/* The engine finds most of them the next time that it looks. */
+	__u64 place, wake_flags = BPF_RB_NO_WAKEUP;
 	int context;
 
 	if (!thread || thread->state != THREAD_LIVE)
@@ -86,16 +93,17 @@ int on_clock(void *ctx)
 		return 0;
 	/* In a fault, or interrupted in user mode, the thread is at an instruction of its own. */
 	note_stack(scratch, task, regs, (long)regs->orig_ax < 0);
-	place = place_of_sample(thread, regs, scratch->ask.is_compat);
+	note_program_of(scratch, thread, task);
 	if (regs->orig_ax == NR_EXECVE || regs->orig_ax == NR_EXECVEAT) {
 		/* The registers are the old program's, the memory may be the new one's. */
 		scratch->ask.ip = 0;
 		scratch->ask.bytes = 0;
-		wake_flags = BPF_RB_NO_WAKEUP;
-	} else {
-		wake_flags = wakes_engine(thread, task);
+	} else if (is_new_program(thread, &scratch->ask)) {
+		/* What is mapped can be read only while the process lives: the engine wakes up. */
+		note_mapping_at_ip(scratch, task, which);
+		wake_flags = BPF_RB_FORCE_WAKEUP;
 	}
-	note_mappings(scratch, thread, task, which);
+	place = place_of_sample(thread, regs, scratch->ask.is_compat);
 	if (send_ask(scratch, place, &samples, wake_flags))
 		__sync_fetch_and_add(&samples_lost, 1);
 	return 0;

@@ -142,7 +142,7 @@ static __always_inline bool ask_for_stack(struct ask_scratch *scratch, struct th
 
 	if (asked && now - *asked < ASK_AGAIN_NS)
 		return true;
-	note_mappings(scratch, thread, task, SCRATCH_OF_CALLS);
+	note_mappings(scratch, thread, task);
 	if (send_ask(scratch, name, &stack_asks, 0))
 		return false;
 	bpf_map_update_elem(&asked_stacks, &name, &now, BPF_ANY);

@@ -187,6 +187,8 @@ fn null_is_for_what_may_be_unmeasured() {
         ("/cpu_waits/", "cpus_allowed"),
         ("/processes/", "parent"),
         ("/processes/", "title"),
+        ("/samples/functions/", "place"),
+        ("/samples/functions/", "inside"),
     ];
     for pointer in leaves(&rich(), |value| !value.is_null()) {
         let mut report = rich();
@@ -194,13 +196,16 @@ fn null_is_for_what_may_be_unmeasured() {
         let field = pointer.rsplit('/').next().expect("a field");
         // Tasks have names and numbers; wakers and owners need not, and links may be many tasks.
         let unnamed = pointer.contains("/wakers/") || pointer.contains("/owner");
-        let task = match field {
+        let is_always_there = match field {
             "comm" => !unnamed && !pointer.contains("/cpu_waits/"),
             "tid" => !unnamed && !pointer.contains("/links/"),
+            // The call tree has them only where it is one of samples.
+            "samples" | "period_ns" => pointer.starts_with("/samples/"),
             _ => false,
         };
         let there = |(place, name): &(&str, &str)| *name == field && pointer.contains(place);
-        let may_be_null = (nullable.contains(&field) && !task) || nullable_in.iter().any(there);
+        let may_be_null =
+            (nullable.contains(&field) && !is_always_there) || nullable_in.iter().any(there);
         assert_eq!(validator.is_valid(&report), may_be_null, "{pointer}");
     }
 }

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 
 use debox::history::Call;
-use debox_history::{schema, sleep_fields};
+use debox::report::{SampledStack, Samples};
+use debox_history::{schema, sleep_fields, Account, Meta};
 use proptest::prelude::*;
 
 use crate::samples::{self, calls, export_of, exported, options, wild_call};
@@ -161,4 +162,44 @@ fn hosts_are_named_where_there_are_several() {
         .map(|row| row["host"].as_str().unwrap().to_string())
         .collect();
     assert_eq!(hosts, ["here", "there"]);
+}
+
+#[test]
+fn samples_are_of_a_whole_recording_only() {
+    let stack = |syscall: &str, frames: &[&str], samples| SampledStack {
+        comm: "program".to_string(),
+        syscall: syscall.to_string(),
+        frames: frames.iter().map(|frame| frame.to_string()).collect(),
+        samples,
+    };
+    let sampled = Samples {
+        total: 13,
+        stacks: vec![
+            stack("(user)", &["fill (m.c:3)", "main (m.c:9)"], 7),
+            stack("write", &["main (m.c:9)"], 4),
+        ],
+        in_further_stacks: 2,
+        ..Samples::default()
+    };
+    let meta = Meta {
+        account: Some(Account {
+            samples: Some(sampled),
+            ..Account::default()
+        }),
+        ..samples::meta()
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let history = samples::write(&directory.path().join("a.parquet"), meta, &[]);
+    let whole = options(Format::Folded, Weight::Samples);
+    let (bytes, _) = exported(&history, &whole).unwrap();
+    let expected =
+        "(stacks that were not kept) 2\nmain (m.c:9);fill (m.c:3) 7\nmain (m.c:9);write 4\n";
+    assert_eq!(String::from_utf8(bytes).unwrap(), expected);
+    let part = crate::Options {
+        from_ns: Some(5),
+        ..whole.clone()
+    };
+    assert!(exported(&history, &part).is_err());
+    let without = samples::write(&directory.path().join("b.parquet"), samples::meta(), &[]);
+    assert!(exported(&without, &whole).is_err());
 }

@@ -166,7 +166,11 @@ fn hints(report: &Report) -> Vec<String> {
     let callers = shares
         .take(SHARES)
         .filter_map(|share| share.caller.as_deref());
-    debox::report::hints::of_callers(callers, |_| None)
+    let sources = debox::report::hints::Sources {
+        package_of: |_: &str| None,
+        has_debuginfod: false,
+    };
+    debox::report::hints::of_callers(callers, &sources)
 }
 
 fn add_headline(report: &mut Report, history: &History) {

@@ -170,7 +170,7 @@ impl Snapshot {
         };
         report
             .with_headline()
-            .with_hints(crate::packages::package_of)
+            .with_hints(&crate::packages::sources())
     }
 
     /// Processes whose end was not seen.

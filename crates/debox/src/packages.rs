@@ -5,10 +5,22 @@ use std::path::{Path, PathBuf};
 
 use object::Object;
 
+use crate::report::hints::Sources;
+
 const LISTS: &str = "/var/lib/dpkg/info";
 
+/// What this machine has that brings names to code without.
+pub(crate) fn sources() -> Sources<fn(&str) -> Option<String>> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let has_client = |directory: PathBuf| directory.join("debuginfod-find").is_file();
+    Sources {
+        package_of,
+        has_debuginfod: std::env::split_paths(&path).any(has_client),
+    }
+}
+
 /// The package that has a file of that name in a directory for programs or libraries, by dpkg's lists.
-pub(crate) fn package_of(file: &str) -> Option<String> {
+fn package_of(file: &str) -> Option<String> {
     let end = format!("/{file}");
     let lists = std::fs::read_dir(LISTS).ok()?.flatten();
     let mut lists = lists.map(|entry| entry.path()).filter(|path| {

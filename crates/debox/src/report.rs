@@ -103,9 +103,11 @@ pub struct Report {
 }
 
 impl Report {
-    /// The report with hints on names that are missing where it speaks of code. `package_of` names the package that a
-    /// file is from.
-    pub fn with_hints(mut self, package_of: impl Fn(&str) -> Option<String>) -> Report {
+    /// The report with hints on names that are missing where it speaks of code.
+    pub fn with_hints(
+        mut self,
+        sources: &hints::Sources<impl Fn(&str) -> Option<String>>,
+    ) -> Report {
         /// What a reader sees first.
         const SLEEPS: usize = 3;
         let shares = self.headline.iter().flat_map(|headline| &headline.shares);
@@ -116,7 +118,7 @@ impl Report {
             let longest = sleep.call_sites.iter().max_by_key(|site| site.blocked_ns);
             longest?.caller.as_deref()
         });
-        self.hints = hints::of_callers(shares.chain(sites), package_of);
+        self.hints = hints::of_callers(shares.chain(sites), sources);
         self
     }
 }

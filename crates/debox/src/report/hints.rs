@@ -5,11 +5,19 @@ use std::collections::BTreeSet;
 /// At most so many.
 const MOST: usize = 3;
 
+/// What the machine has that brings names.
+pub struct Sources<P> {
+    /// The Debian package that a file is from; `None`: it is from none, or that is not known.
+    pub package_of: P,
+    /// debuginfod's client is installed.
+    pub has_debuginfod: bool,
+}
+
 /// A hint for each file of these callers that has no names for its functions, and for each Python whose own
-/// functions are not among them. `package`: the Debian package that a file is from; `None`: it is from none.
+/// functions are not among them.
 pub fn of_callers<'a>(
     callers: impl IntoIterator<Item = &'a str>,
-    package: impl Fn(&str) -> Option<String>,
+    sources: &Sources<impl Fn(&str) -> Option<String>>,
 ) -> Vec<String> {
     let mut seen = BTreeSet::new();
     let files = callers.into_iter().filter_map(|caller| {
@@ -18,7 +26,7 @@ pub fn of_callers<'a>(
     });
     let hints = files.map(|file| match version_of_python(file) {
         Some(version) => for_python(file, version),
-        None => for_names(file, package(file)),
+        None => for_names(file, (sources.package_of)(file), sources.has_debuginfod),
     });
     hints.take(MOST).collect()
 }
@@ -62,18 +70,25 @@ fn for_python(file: &str, version: (u32, u32)) -> String {
     )
 }
 
-fn for_names(file: &str, package: Option<String>) -> String {
-    match package {
+fn for_names(file: &str, package: Option<String>, has_debuginfod: bool) -> String {
+    let mut hint = match package {
         None => format!(
             "{file} has no function names: build it with -g, and do not strip it; or install its \
-             debug symbols."
+             debug symbols"
         ),
         Some(package) => format!(
             "{file} has no function names: those of the Debian package {package} are in a package of \
              debug symbols, probably {package}-dbgsym (`find-dbgsym-packages` of debian-goodies names \
-             it); `debuginfod-find` fetches them, too."
+             it)"
         ),
+    };
+    if has_debuginfod {
+        hint.push_str(&format!(
+            "; `debuginfod-find debuginfo PATH/{file}` fetches them, if DEBUGINFOD_URLS names a server \
+             that has them"
+        ));
     }
+    hint + "."
 }
 
 #[cfg(test)]
@@ -92,16 +107,28 @@ mod tests {
             "0x7f0012",
         ];
         let package = |file: &str| file.starts_with("lib").then(|| "libsqlite3-0".to_string());
-        let hints = of_callers(callers, package);
+        let mut sources = Sources {
+            package_of: package,
+            has_debuginfod: false,
+        };
+        let hints = of_callers(callers, &sources);
         assert_eq!(hints.len(), 2, "{hints:#?}");
+        assert!(!hints.concat().contains("debuginfod"), "{hints:#?}");
         assert!(hints[0].starts_with("libsqlite3.so.0.8.6 has no function names"));
         assert!(hints[0].contains("libsqlite3-0-dbgsym"), "{}", hints[0]);
         assert!(hints[1].starts_with("worker has no function names: build it with -g"));
+        sources.has_debuginfod = true;
+        let hints = of_callers(callers, &sources);
+        assert!(hints.iter().all(|hint| hint.contains("debuginfod-find")));
     }
 
     #[test]
     fn pythons_say_what_shows_their_functions() {
-        let hint = |caller| of_callers([caller], |_| None).pop();
+        let sources = Sources {
+            package_of: |_: &str| None,
+            has_debuginfod: true,
+        };
+        let hint = |caller| of_callers([caller], &sources).pop();
         for old in ["python3.11+0x1fe546", "_Py_read+0xbf (python3.11)"] {
             let hint = hint(old).unwrap();
             assert!(hint.starts_with("python3.11 cannot tell"), "{hint}");

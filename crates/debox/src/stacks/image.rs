@@ -47,8 +47,8 @@ pub(super) struct Process<'a> {
     processes: &'a mut Processes,
     tgid: u32,
     code_pages: u64,
-    /// What the probe saw mapped at the call itself.
-    at_ip: types::mapped_file,
+    /// What the probe saw mapped at the call itself; of samples that came without, the program.
+    seen: types::mapped_file,
 }
 
 impl Images {
@@ -63,7 +63,10 @@ impl Images {
             processes,
             tgid: ask.tgid,
             code_pages: ask.code_pages,
-            at_ip: ask.at_ip,
+            seen: match ask.at_ip.end {
+                0 => ask.program,
+                _ => ask.at_ip,
+            },
         }
     }
 
@@ -186,10 +189,10 @@ impl Process<'_> {
         let image = self.images.image(self.tgid);
         image.read_at = Some(self.code_pages);
         // The process may have ended, or have gone on to another program.
-        let at_ip = self.at_ip;
+        let seen = self.seen;
         image.is_whole = mappings
             .iter()
-            .any(|mapping| mapping.covers(at_ip.start) && mapping.is_of(&at_ip));
+            .any(|mapping| mapping.covers(seen.start) && mapping.is_of(&seen));
         if image.is_whole {
             image.mappings = mappings;
         }
