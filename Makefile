@@ -9,9 +9,7 @@ CARGO ?= cargo
 # Cargo's own target directory, wherever it is configured to be.
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 CLANG_FORMAT ?= clang-format-19
-C_FILES = $(wildcard probe/*.h probe/*.c include/*.h tests/*/programs/*.c tests/*/programs/*.h tests/*/callers/*.c \
-	crates/*/c/*.[ch] crates/*/src/*/*.c crates/*/tests/programs/*.[ch] \
-	examples/*.[ch] fuzz/*.c bench/*/*.[ch] bench/*/*/*.[ch])
+C_FILES = $(shell git ls-files '*.c' '*.h')
 
 # Loading probes needs root.
 AS_ROOT := $(shell [ "$$(id -u)" -eq 0 ] || echo sudo)
@@ -54,7 +52,7 @@ soak-broker:
 		--library $(TARGET)/release/libdebox.so
 
 # Programs with one known cause each, measured in every way there is, and whether the headline names it: some
-# minutes, and the table of docs/causes.md. As root, on a machine that does nothing else.
+# minutes, and the table of debox/docs/causes.md. As root, on a machine that does nothing else.
 causes:
 	scripts/setup build test
 	$(CARGO) build --release --workspace
@@ -77,12 +75,12 @@ fuzz:
 
 bench: build
 	scripts/setup bench
-	python3 bench/overhead/run.py
-	python3 bench/accounts/run.py
-	python3 bench/history/run.py
-	python3 bench/latlab/beside.py --latlab $(TARGET)/release/latlab
+	python3 debox/bench/overhead/run.py
+	python3 debox/bench/accounts/run.py
+	python3 debox/bench/history/run.py
+	python3 latlab/bench/beside.py --latlab $(TARGET)/release/latlab
 
-# The tables of docs/latlab-finding.md anew, some 15 minutes; as root, on a machine that does nothing else.
+# The tables of latlab/docs/latlab-finding.md anew, some 15 minutes; as root, on a machine that does nothing else.
 # STUDY names the new directory for what is measured.
 STUDY ?= study
 finding: build
@@ -108,7 +106,7 @@ install:
 		fi; \
 	done
 	install -d $(DESTDIR)$(PREFIX)/include
-	install -m 644 include/*.h $(DESTDIR)$(PREFIX)/include
+	install -m 644 debox/include/*.h $(DESTDIR)$(PREFIX)/include
 	if [ -e $(TARGET)/release/libdebox.so ]; then \
 		install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib $(TARGET)/release/libdebox.so; \
 	fi

@@ -10,7 +10,7 @@
 #define debox_tap_before_leaving fuzz_tap_before_leaving
 #define debox_tap_attach fuzz_tap_attach
 
-#include "../crates/debox-preload/c/attach.c"
+#include "../debox/preload/c/attach.c"
 
 #include <stdio.h>
 

@@ -3,7 +3,7 @@
 
 /// What of the command is needed.
 #[allow(dead_code)]
-#[path = "../../crates/debox-cli/src"]
+#[path = "../../debox/cli/src"]
 mod cli {
     pub mod table;
 }

@@ -1,7 +1,7 @@
 //! A program of which `debox run --tap user` must know whether the tap works in it.
 #![no_main]
 
-#[path = "../../crates/debox-cli/src/tappable.rs"]
+#[path = "../../debox/cli/src/tappable.rs"]
 mod tappable;
 
 /// No program is looked for in the directories of this machine.

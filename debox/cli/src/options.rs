@@ -1,0 +1,241 @@
+//! The command line.
+
+mod guard;
+mod history;
+mod measure;
+mod running;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser};
+use debox::broker::{Limits, SOCKET, SUBORDINATES};
+use debox_report::units::{parse_duration, parse_size};
+
+pub use guard::{Guard, GuardFormat, LoopThread};
+pub use history::{Export, ExportFormat, ExportWeight, Record, Repair, Report};
+pub use measure::{Format, Measure, TapName};
+pub use running::{require as require_processes, Running};
+
+#[derive(Parser)]
+#[command(name = "debox", version, about, max_term_width = 100)]
+#[command(about = "Shows where every nanosecond of a program's system calls went")]
+pub struct Cli {
+    #[command(subcommand)]
+    pub subcommand: Subcommand,
+}
+
+#[derive(clap::Subcommand)]
+pub enum Subcommand {
+    /// Run a command and report on its system calls when it ends
+    #[command(
+        after_help = "Examples:\n  debox run -- tar czf /tmp/etc.tar.gz /etc\n  \
+        debox run --trigger 'syscall == open* && blocked > 1ms' \\\n            \
+        --trigger 'class == disk && wall > 50ms => signal USR1, limit 1/s' -- ./server\n\n\
+        Needs root, or a broker (`debox broker`), which DEBOX_BROKER names if it is not at the usual \
+        place. Through a broker there is no --trace and no --trigger.\n\n\
+        Exit status: that of the command; 128+n if signal n ended it; 125 if debox failed, \
+        126 if the command cannot be executed, 127 if it is not found, 2 for a usage error. It stays \
+        the command's if standard error does not take the report; a report that --output FILE does not \
+        take is a failure of debox, and goes to standard error."
+    )]
+    Run(Run),
+    /// Report on processes that are already running
+    #[command(
+        after_help = "Examples:\n  debox attach -p $(pidof -s nginx) --for 10s\n  \
+        debox attach -p $(pidof -s nginx) --for 1m --trigger 'longest > 1ms && label != epoll'\n  \
+        debox attach -p 4711,4712 --only --for 5s\n\n\
+        Ends when all processes that it monitors have ended, after --for, or with Ctrl-C. A process whose \
+        parent ended before it was attached to (a daemon) descends from none: name it, too.\n\n\
+        Needs root, or a broker (`debox broker`), through which any user attaches to their own processes.\n\n\
+        Exit status: 0; 125 if debox failed, or the report cannot be written; 2 for a usage error."
+    )]
+    Attach(Attach),
+    /// Keep every record of a program's calls in a Parquet file
+    #[command(
+        after_help = "Examples:\n  debox record -o trace.parquet -- tar czf /tmp/etc.tar.gz /etc\n  \
+        debox record -o trace.parquet -p $(pidof -s nginx) --for 10s\n  \
+        debox record -o hangs.parquet -p PID --for 5s   # then: debox report hangs.parquet\n  \
+        debox record -o last.parquet --flight 30s -p $(pidof -s nginx)   # kill -USR1 writes it\n  \
+        debox record --user-level -o both.parquet -- ./server   # as the program's own clock has it, too\n  \
+        debox record -o slow.parquet --flight 5s --trigger 'syscall == open* && wall > 50ms' -- ./server\n\n\
+        Needs root. The file can be read at any time, also after a kill -9, which loses two seconds \
+        at most; what is not sealed yet is beside it in FILE.tail. In FILE, {host}, {hour} (UTC) and \
+        {part} stand for what they say. Calls that have not returned at the end are its last rows.\n\n\
+        Exit status: that of the command, as with `debox run`."
+    )]
+    Record(Record),
+    /// Test that an event loop never blocks
+    #[command(
+        after_help = "Examples:\n  debox guard --for 10s -- node server.js\n  \
+        debox guard --max-blocked 1ms -p $(pidof -s redis-server) --for 10s\n\n\
+        Finds the loops by itself: threads that wait for events (epoll_wait, io_uring_enter; poll and \
+        select in a main thread), from their first such wait on. Any other call of such a thread that \
+        sleeps longer than --max-blocked is a violation, and so is a page fault between calls, and a \
+        wait for events in a loop inside the loop (on another epoll descriptor).\n\n\
+        Exit status: that of the command, or 0 when it was told to end after --for; 3 if a loop \
+        blocked, or if it cannot be said that none did; else as with `debox run`."
+    )]
+    Guard(Guard),
+    /// Say what a recording shows: findings, budgets, waits, latencies, what gets more expensive
+    #[command(after_help = "Examples:\n  debox report trace.parquet\n  \
+        debox report trace.parquet --html report.html\n  \
+        debox report after.parquet --against before.parquet\n\n\
+        Reads files of `debox record`, several of one recording, and directories of them. The page is \
+        one file that opens without a network.\n\n\
+        Exit status: 0 if the report was made, whatever it says; 125 if a file cannot be read.")]
+    Report(Report),
+    /// Make one whole file of what a killed recorder left
+    #[command(after_help = "Example:\n  debox repair trace.parquet")]
+    Repair(Repair),
+    /// Write a history in another tool's format
+    #[command(
+        after_help = "Examples:\n  debox export trace.parquet -o trace.pftrace        # open in ui.perfetto.dev\n  \
+        debox export trace.parquet -o trace.pb.gz          # go tool pprof -http :8080 trace.pb.gz\n  \
+        debox export trace.parquet --format folded | inferno-flamegraph > blocked.svg\n  \
+        debox export trace.parquet --format ndjson --filter 'blocked > 1ms' | jq .call\n\n\
+        debox/docs/export.md says what each format shows. A file is put in place when it is whole.\n\n\
+        Exit status: 0; 125 if debox failed; 2 for a usage error."
+    )]
+    Export(Export),
+    /// Serve programs of users without privilege: load the probes once, for all of them
+    #[command(
+        after_help = "Runs in the foreground until SIGTERM or Ctrl-C; needs root. \
+        `make install` brings a systemd unit: systemctl enable --now debox-broker\n\n\
+        Programs find it by its socket, or by the one that DEBOX_BROKER names. SECURITY.md says what \
+        they can do and see."
+    )]
+    Broker(Broker),
+    /// Say what this machine allows, what is missing, what each lack costs, and the remedy
+    #[command(after_help = "Exit status: 0 if debox works here, 1 if something prevents it.")]
+    Doctor(Doctor),
+    /// Write the manual pages
+    #[command(hide = true)]
+    Man(Man),
+    /// Print a shell's completions
+    #[command(hide = true)]
+    Completions(Completions),
+}
+
+#[derive(Args)]
+pub struct Run {
+    #[command(flatten)]
+    pub measure: Measure,
+    /// Go on when the command has ended, until all processes that it has started have ended, too, as with a
+    /// program that becomes a daemon. Ctrl-C or SIGTERM then ends the report, and none of the processes
+    #[arg(long)]
+    pub follow: bool,
+    /// The command and its arguments
+    #[arg(last = true, required = true, num_args = 1.., value_name = "CMD")]
+    pub command: Vec<std::ffi::OsString>,
+}
+
+#[derive(Args)]
+pub struct Attach {
+    #[command(flatten)]
+    pub measure: Measure,
+    #[command(flatten)]
+    pub whom: Running,
+    /// How long, such as 500ms, 10s or 2m; without it until all the processes have ended, or Ctrl-C
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
+    pub duration: Option<Duration>,
+}
+
+#[derive(Args)]
+pub struct Broker {
+    /// Where to listen
+    #[arg(long, value_name = "PATH", default_value = SOCKET)]
+    pub socket: PathBuf,
+    /// Processes that one user may have monitored at the same time
+    #[arg(long, value_name = "N", default_value_t = Limits::default().clients_per_user)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub clients_per_user: u32,
+    /// Processes in all
+    #[arg(long, value_name = "N", default_value_t = Limits::default().clients)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub clients: u32,
+    /// Threads of one process and its children; each takes 17 kB of kernel memory
+    #[arg(long, value_name = "N", default_value_t = Limits::default().threads_per_client)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub threads_per_client: u32,
+    /// Threads of all processes of one user
+    #[arg(long, value_name = "N", default_value_t = Limits::default().threads_per_user)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
+    pub threads_per_user: u32,
+    /// Threads in all
+    #[arg(long, value_name = "N", default_value_t = Limits::default().threads)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
+    pub threads: u32,
+    /// Commands that one user may have under `debox run` at the same time
+    #[arg(long, value_name = "N", default_value_t = Limits::default().runs_per_user)]
+    #[arg(value_parser = clap::value_parser!(u32).range(0..=64))]
+    pub runs_per_user: u32,
+    /// Such commands in all; each has probes of its own, which all processes pay for meanwhile
+    #[arg(long, value_name = "N", default_value_t = Limits::default().runs)]
+    #[arg(value_parser = clap::value_parser!(u32).range(0..=64))]
+    pub runs: u32,
+    /// Such commands that one user may begin in a minute; 60 at once
+    #[arg(long, value_name = "N", default_value_t = Limits::default().runs_per_minute)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=6000))]
+    pub runs_per_minute: u32,
+    /// CPU time that the broker takes for one user, in percent of one CPU; several seconds at once
+    #[arg(long, value_name = "N", default_value_t = Limits::default().cpu_percent)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub cpu_percent: u32,
+    /// Memory to give out, kernel memory included, such as 768M; half of it to one user. Without it
+    /// three quarters of the limit of the broker's control group, or a quarter of the machine's memory
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub memory: Option<u64>,
+    /// Who owns which subordinate user ids: those count for their owner
+    #[arg(long, value_name = "FILE", default_value = SUBORDINATES)]
+    pub subordinates: PathBuf,
+}
+
+impl Broker {
+    pub fn limits(&self) -> Limits {
+        Limits {
+            clients_per_user: self.clients_per_user,
+            clients: self.clients,
+            threads_per_client: self.threads_per_client,
+            threads_per_user: self.threads_per_user,
+            threads: self.threads,
+            runs_per_user: self.runs_per_user,
+            runs: self.runs,
+            runs_per_minute: self.runs_per_minute,
+            cpu_percent: self.cpu_percent,
+            memory: self.memory,
+            ..Limits::default()
+        }
+    }
+}
+
+#[derive(Args)]
+pub struct Doctor {
+    /// How to print what was found
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub format: Format,
+}
+
+#[derive(Args)]
+pub struct Man {
+    /// The directory to write to; without it the first page is printed
+    #[arg(value_name = "DIR")]
+    pub directory: Option<PathBuf>,
+}
+
+#[derive(Args)]
+pub struct Completions {
+    #[arg(value_enum)]
+    pub shell: clap_complete::Shell,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+}

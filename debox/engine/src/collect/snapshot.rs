@@ -1,0 +1,399 @@
+//! What the probes measured, read out of their tables: plain data, before names are looked up.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::Read;
+
+use anyhow::{Context, Result};
+use libbpf_rs::{Iter, MapCore, MapFlags};
+
+use super::lives::{close_open_part, take_calls_out_of_life};
+use crate::kernel;
+use crate::report::Deadlock;
+use crate::samples::Samples;
+use crate::session::{owner_of, Detail, Session, Tap};
+use crate::tables::{self, add, types, OpenWait, CALL_NONE};
+use crate::waited::Waits;
+
+/// A session's tables at its stop.
+pub(crate) struct Snapshot {
+    pub tap: Tap,
+    pub detail: Detail,
+    pub slow_ns: u64,
+    pub started_ns: u64,
+    pub stopped_ns: u64,
+    /// Time the hypervisor took meanwhile, where the kernel tells.
+    pub steal_ns: Option<u64>,
+    /// Threads that ended, and those alive with their open part closed at the stop.
+    pub threads: Vec<types::thread>,
+    /// Where in `threads` the sum of the unlisted ones is.
+    pub unlisted: Option<usize>,
+    /// Threads that are inside a call: index into `threads` and kernel stack.
+    pub open_calls: Vec<(usize, Vec<u64>)>,
+    /// By `thread.index`, of those that sleep.
+    pub open_waits: Vec<(u32, OpenWait)>,
+    /// By call number.
+    pub rows: BTreeMap<u32, types::row>,
+    pub sleeps: Vec<(types::sleep_key, types::sleep_row)>,
+    pub wakers: Vec<(types::waker_key, types::waker_row)>,
+    pub owners: Vec<(types::owner_key, types::owner_row)>,
+    pub resources: Vec<(types::resource_key, types::resource_row)>,
+    pub chains: Vec<types::chain_row>,
+    pub cpu_waits: Vec<(types::cpu_key, types::cpu_row)>,
+    pub spins: Vec<(types::spin_key, types::spin_row)>,
+    /// Whether the kernel lets probes find the task that owns something.
+    pub finds_owners: bool,
+    /// Whether `stolen_ns` of the threads is known.
+    pub tells_steal: bool,
+    pub sites: Vec<(types::site_key, types::site_row)>,
+    /// Innermost frame first.
+    pub kernel_stacks: HashMap<u64, Vec<u64>>,
+    /// Arguments of the call that slept there, of stacks whose name depends on them.
+    pub stack_args: HashMap<u64, [u64; 3]>,
+    pub user_stacks: HashMap<u64, types::user_stack>,
+    pub lost: types::lost,
+    pub probe_misses: u64,
+    /// Of what programs keep of their own calls: what could not be true.
+    pub refused: u64,
+    /// Sentences on what else was not seen.
+    pub notes: Vec<String>,
+    /// Why a part of the run is missing.
+    pub incomplete: Option<String>,
+    pub deadlocks: Vec<Deadlock>,
+    /// What calls in flight wait for, as far as it was read from outside.
+    pub waited: Waits,
+    /// With detail `samples`.
+    pub samples: Option<Samples>,
+}
+
+impl Snapshot {
+    /// Of a session of which nothing is known.
+    pub(crate) fn empty(tap: Tap, detail: Detail, now: u64) -> Snapshot {
+        Snapshot {
+            tap,
+            detail,
+            slow_ns: 0,
+            started_ns: now,
+            stopped_ns: now,
+            steal_ns: None,
+            threads: Vec::new(),
+            unlisted: None,
+            open_calls: Vec::new(),
+            open_waits: Vec::new(),
+            rows: BTreeMap::new(),
+            sleeps: Vec::new(),
+            wakers: Vec::new(),
+            owners: Vec::new(),
+            resources: Vec::new(),
+            chains: Vec::new(),
+            cpu_waits: Vec::new(),
+            spins: Vec::new(),
+            finds_owners: true,
+            tells_steal: false,
+            sites: Vec::new(),
+            kernel_stacks: HashMap::new(),
+            stack_args: HashMap::new(),
+            user_stacks: HashMap::new(),
+            lost: types::lost::default(),
+            probe_misses: 0,
+            refused: 0,
+            notes: Vec::new(),
+            incomplete: None,
+            deadlocks: Vec::new(),
+            waited: Waits::new(),
+            samples: None,
+        }
+    }
+}
+
+impl Session {
+    /// The kernel stacks of monitored tasks that are not running, by index in `threads`.
+    pub(crate) fn stacks_in_flight(&mut self) -> Result<HashMap<u32, Vec<u64>>> {
+        self.look_before_stop()?;
+        let tasks = self.tasks_in_flight()?;
+        Ok(tasks.iter().map(|(at, task)| (*at, frames(task))).collect())
+    }
+
+    /// The same with the calls that they are in.
+    pub(crate) fn tasks_in_flight(&mut self) -> Result<HashMap<u32, types::in_flight>> {
+        let link = self
+            .skel
+            .progs
+            .show_tasks
+            .attach()
+            .context("cannot walk the tasks")?;
+        let mut bytes = Vec::new();
+        Iter::new(&link)?.read_to_end(&mut bytes)?;
+        Ok(tasks_by_index(&bytes))
+    }
+
+    /// Reads all tables. `stacks` are those of the tasks that were asleep before the stop.
+    pub(crate) fn snapshot(
+        &self,
+        stopped_ns: u64,
+        stacks: &HashMap<u32, Vec<u64>>,
+    ) -> Result<Snapshot> {
+        let maps = &self.skel.maps;
+        let events = self.events.borrow();
+        let mut threads = events.ended.clone();
+        let unlisted = (!events.ended_unlisted.is_empty()).then_some(threads.len());
+        threads.extend(&events.ended_unlisted);
+
+        let facts = kernel::type_facts();
+        let (rows, refused) = self.rows()?;
+        let mut snapshot = Snapshot {
+            slow_ns: self.options.slow_ns,
+            started_ns: self.started_ns,
+            steal_ns: kernel::steal_ns()
+                .zip(self.steal_at_start)
+                .map(|(now, before)| now.saturating_sub(before)),
+            threads,
+            unlisted,
+            rows,
+            refused,
+            sites: entries(&maps.site_rows)?,
+            user_stacks: entries(&maps.user_stacks)?.into_iter().collect(),
+            lost: self.lost()?,
+            probe_misses: self.probe_misses()?,
+            tells_steal: facts.is_some_and(|facts| facts.tells_steal),
+            deadlocks: self.deadlocks.clone(),
+            waited: self.waited.clone(),
+            samples: self.samples(),
+            notes: self.notes(),
+            ..Snapshot::empty(self.options.tap, self.options.detail, stopped_ns)
+        };
+        if self.options.detail.cpu {
+            snapshot.cpu_waits = entries(&maps.cpu_rows)?;
+        }
+        if self.options.detail.sleeps {
+            snapshot.sleeps = entries(&maps.sleep_rows)?;
+            snapshot.wakers = entries(&maps.waker_rows)?;
+            snapshot.owners = entries(&maps.owner_rows)?;
+            snapshot.finds_owners = facts.is_none_or(|facts| facts.finds_tasks);
+            snapshot.resources = entries(&maps.resource_rows)?;
+            snapshot.spins = entries(&maps.spin_rows)?;
+            let chains: Vec<(u64, types::chain_row)> = entries(&maps.chain_rows)?;
+            snapshot.chains = chains.into_iter().map(|(_, row)| row).collect();
+            let stacks: Vec<(u64, types::kernel_stack)> = entries(&maps.kernel_stacks)?;
+            let frames = |stack: &types::kernel_stack| {
+                let used = stack.frames.iter().copied();
+                used.take_while(|frame| *frame != 0).collect()
+            };
+            snapshot.kernel_stacks = stacks
+                .iter()
+                .map(|(name, stack)| (*name, frames(stack)))
+                .collect();
+            snapshot.stack_args = stacks
+                .iter()
+                .filter(|(_, stack)| stack.has_args != 0)
+                .map(|(name, stack)| (*name, stack.args))
+                .collect();
+        }
+        self.add_living(&mut snapshot, stacks)?;
+        Ok(snapshot)
+    }
+
+    /// By call number, and how many of the processes' own were refused.
+    fn rows(&self) -> Result<(BTreeMap<u32, types::row>, u64)> {
+        let maps = &self.skel.maps;
+        let mut rows = BTreeMap::new();
+        for call in 0..tables::ROWS {
+            let values = maps
+                .rows
+                .lookup_percpu(&call.to_ne_bytes(), MapFlags::ANY)?;
+            let is_last = call == tables::ROWS - 1;
+            let number = if is_last { tables::NO_SUCH_CALL } else { call };
+            add_row(&mut rows, number, values);
+        }
+        for key in maps.odd_rows.keys() {
+            let Some(call) = tables::read_value::<u32>(&key) else {
+                continue;
+            };
+            let values = maps.odd_rows.lookup_percpu(&key, MapFlags::ANY)?;
+            add_row(&mut rows, call, values);
+        }
+        // With `user_stamps` the probes count the calls, too.
+        let counts = self.options.tap == Tap::User;
+        let tap = self.tap.as_ref().filter(|_| counts);
+        let refused = tap.map(|tap| tap.rows.add_to(&mut rows)).transpose()?;
+        Ok((rows, refused.unwrap_or(0)))
+    }
+
+    /// Threads that live on, with what they are in.
+    pub(crate) fn add_living(
+        &self,
+        snapshot: &mut Snapshot,
+        stacks: &HashMap<u32, Vec<u64>>,
+    ) -> Result<()> {
+        let stopped_ns = snapshot.stopped_ns;
+        for index in 0..self.threads_given_out() {
+            let found = self
+                .skel
+                .maps
+                .threads
+                .lookup(&index.to_ne_bytes(), MapFlags::ANY)?;
+            let thread = found
+                .as_deref()
+                .and_then(tables::read_value::<types::thread>);
+            let Some(mut thread) = thread.filter(|thread| thread.state == tables::THREAD_LIVE)
+            else {
+                continue;
+            };
+            close_open_part(&mut thread, stopped_ns, self.options.tap);
+            let mut is_inside = thread.call != CALL_NONE;
+            if self.options.tap == Tap::User {
+                take_calls_out_of_life(&mut thread, self.slot(index)?.as_deref(), stopped_ns);
+                is_inside &= thread.mode != 0;
+            } else if is_inside {
+                // Time so far belongs to the call's row, though the call is not counted yet.
+                let row = snapshot.rows.entry(thread.call).or_default();
+                for part in 0..tables::PARTS {
+                    add(&mut row.parts[part], thread.parts[part]);
+                }
+                row.max_ns = row.max_ns.max(stopped_ns.saturating_sub(thread.begin_ns));
+            }
+            if is_inside {
+                let stack = stacks.get(&index).cloned().unwrap_or_default();
+                snapshot.open_calls.push((snapshot.threads.len(), stack));
+                snapshot
+                    .open_waits
+                    .extend(self.open_wait(&thread)?.map(|wait| (index, wait)));
+            }
+            snapshot.threads.push(thread);
+        }
+        Ok(())
+    }
+
+    /// What a thread sleeps for now.
+    fn open_wait(&self, thread: &types::thread) -> Result<Option<OpenWait>> {
+        if thread.mode != tables::MODE_BLOCKED || !self.options.detail.sleeps {
+            return Ok(None);
+        }
+        let key = thread.index.to_ne_bytes();
+        let found = self.skel.maps.waits.lookup(&key, MapFlags::ANY)?;
+        let wait = found.as_deref().and_then(tables::read_value::<types::wait>);
+        let wait = wait.filter(|wait| wait.tid == thread.tid);
+        let held = self.held.get(&thread.index);
+        let held = held.filter(|held| held.tid == thread.tid);
+        Ok(wait.map(|wait| OpenWait {
+            resource: wait.resource,
+            owner: match held {
+                Some(held) if wait.owner.tid != held.holder => owner_of(held),
+                _ => wait.owner,
+            },
+            lock_flags: thread.lock_flags,
+            ownable: wait.ownable | u32::from(held.is_some()),
+        }))
+    }
+
+    pub(crate) fn lost(&self) -> Result<types::lost> {
+        let mut lost = types::lost::default();
+        let values = self
+            .skel
+            .maps
+            .lost_counts
+            .lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY)?;
+        for cpu in values.unwrap_or_default() {
+            if let Some(counts) = tables::read_value::<types::lost>(&cpu) {
+                tables::add_lost(&mut lost, &counts);
+            }
+        }
+        Ok(lost)
+    }
+
+    /// The slot of a thread, as it is now.
+    fn slot(&self, index: u32) -> Result<Option<Box<types::debox_slot>>> {
+        let bytes = self
+            .skel
+            .maps
+            .slots
+            .lookup(&index.to_ne_bytes(), MapFlags::ANY)?;
+        Ok(bytes
+            .as_deref()
+            .and_then(tables::read_value::<types::debox_slot>)
+            .map(Box::new))
+    }
+
+    /// Times the kernel skipped the gate at one of the session's events because it was already running there.
+    /// The probes of locks do nothing in interrupts, so that nothing is missing where only those can
+    /// come to a running probe (debox/probe/context.h). Nobody saw a call's begin or end only if the spare
+    /// was skipped, too, and not where it stood in (debox/probe/tap.h): so many times at most, for the
+    /// kernel counts what it skipped in tasks that are not monitored as well.
+    pub(crate) fn probe_misses(&self) -> Result<u64> {
+        let bss = self.skel.maps.bss_data.as_deref();
+        let only_interrupts = bss.is_some_and(|bss| bss.tracepoints_keep_cpu);
+        let alone = [
+            "switch",
+            "waking",
+            "fork",
+            "bio_queue",
+            "exec",
+            "signal_deliver",
+            "kernel_fault",
+        ];
+        let of_locks = ["contention_begin", "contention_end"].into_iter();
+        let of_locks = of_locks.filter(|_| !only_interrupts);
+        let with_spares = [
+            ["sys_enter", "sys_enter_spare"],
+            ["sys_exit", "sys_exit_spare"],
+        ];
+        // Read before the kernel's counts: what comes in between is rather missing here.
+        let stood_in = bss.map_or([0; 2], |bss| bss.stood_in);
+        let missed = |event: &str| self.gate.missed(event);
+        let mut misses = 0;
+        for event in alone.into_iter().chain(of_locks) {
+            misses += missed(event)?.unwrap_or(0);
+        }
+        for ([first, spare], stood_in) in with_spares.into_iter().zip(stood_in) {
+            let of_first = missed(first)?.unwrap_or(0).saturating_sub(stood_in);
+            misses += missed(spare)?.map_or(of_first, |of_spare| of_first.min(of_spare));
+        }
+        Ok(misses)
+    }
+}
+
+/// What `show_tasks` of debox/probe/life.h prints.
+pub(crate) fn tasks_by_index(printed: &[u8]) -> HashMap<u32, types::in_flight> {
+    let size = std::mem::size_of::<types::in_flight>();
+    let mut tasks = HashMap::new();
+    for chunk in printed.chunks_exact(size) {
+        let entry = tables::read_value::<types::in_flight>(chunk);
+        if let Some(entry) = entry.filter(|entry| entry.index > 0) {
+            tasks.insert(entry.index - 1, entry);
+        }
+    }
+    tasks
+}
+
+/// Its kernel stack, innermost frame first.
+pub(crate) fn frames(task: &types::in_flight) -> Vec<u64> {
+    let depth = (task.depth as usize).min(task.frames.len());
+    task.frames[..depth].to_vec()
+}
+
+/// All entries of a hash map. One that goes away while it is read is left out.
+fn entries<K: Copy, V: Copy>(map: &impl MapCore) -> Result<Vec<(K, V)>> {
+    let mut entries = Vec::new();
+    for key in map.keys() {
+        let Some(value) = map.lookup(&key, MapFlags::ANY)? else {
+            continue;
+        };
+        if let (Some(key), Some(value)) = (tables::read_value(&key), tables::read_value(&value)) {
+            entries.push((key, value));
+        }
+    }
+    Ok(entries)
+}
+
+/// Sums a row over the CPUs and keeps it if it was used.
+fn add_row(rows: &mut BTreeMap<u32, types::row>, call: u32, values: Option<Vec<Vec<u8>>>) {
+    let mut sum = types::row::default();
+    for bytes in values.unwrap_or_default() {
+        let Some(row) = tables::read_value::<types::row>(&bytes) else {
+            continue;
+        };
+        tables::add_to_row(&mut sum, &row);
+    }
+    if sum.calls > 0 {
+        rows.insert(call, sum);
+    }
+}

@@ -1,0 +1,671 @@
+//! In-band reading: a program that looks at the records of its own calls, from its own memory.
+//!
+//! [`enable`] loads the probes and enrols the calling process: all its threads, and from then on
+//! new threads and children. After that a thread reads the record of its last call with [`last`],
+//! which is plain loads: no system call, no lock, no allocation, safe in a signal handler.
+//!
+//! ```no_run
+//! use debox::inband;
+//!
+//! inband::enable(&inband::Options::default())?;
+//! std::fs::read("/etc/hostname").unwrap();
+//! if let Some(call) = inband::last() {
+//!     println!("{} ns, of which {} asleep", call.wall_ns(), call.budget().blocked_ns);
+//! }
+//! # Ok::<(), inband::Error>(())
+//! ```
+//!
+//! # What a thread sees
+//!
+//! * Its own calls only, in the order in which it made them, those of its signal handlers and of
+//!   the C library included. The library's own calls (those of `enable`, and one `gettid` when a
+//!   thread first asks) are left out; their ordinals are not given to other calls.
+//! * Calls whose entry had been before monitoring are marked [`crate::record::PARTIAL`].
+//! * No vDSO calls (`clock_gettime` and the like): they never enter the kernel.
+//!
+//! # Scopes
+//!
+//! [`scope`] sums up what a thread does between two points: a request's blocked, CPU and run-queue
+//! time for its log line. The sums are exact however many calls there are.
+//!
+//! ```no_run
+//! let scope = debox::scope("request");
+//! // ...
+//! match scope.end() {
+//!     Ok(sums) => println!("GET /index.html 200 {sums}"), // wall=4.1ms cpu=1.3ms blocked=2.8ms ...
+//!     Err(error) => println!("GET /index.html 200 ({error})"),
+//! }
+//! ```
+//!
+//! # The two taps
+//!
+//! With [`Options::tap`] at [`Tap::User`] no probe runs at the calls themselves, which makes them
+//! several times cheaper to watch. In return only those calls have records that the program makes
+//! through [`call`] (a system call as such) or around which it puts [`tap`] (any function that makes
+//! one). Under the kernel tap both just make their call, so that a program can use them throughout.
+//!
+//! * [`Record::number`] counts the tapped calls only; those made while paused are not counted.
+//! * [`crate::record::USER_TAP`] is set, `outside_ns` tells what lies between the stamps and the
+//!   call, and a call made by a signal handler inside another one is [`crate::record::NESTED`].
+//! * All faults are minor ones: the tap does not tell them apart.
+//!
+//! A program that runs under `debox run --tap user` joins that session: [`last`] gives the records of
+//! its ordinary calls to libc, `enable` needs no privilege, and `detail` and `max_threads` are the
+//! session's. Without privilege sleeps are explained by their site alone. Under `debox run` with the
+//! kernel tap `enable` opens a session of its own beside the other one: both measure, each sees the
+//! other's cost, and the library's calls in `enable` are in the outer one's report.
+//!
+//! # Forks
+//!
+//! A child made by `fork` is monitored like a thread and has a slot of its own: in the child the
+//! same functions read the child's records, and never touch the parent's. That works through a
+//! handler of `pthread_atfork`; a child made in any other way (a raw `clone`) reads nothing until
+//! it calls [`enable`] itself. A child of `vfork` shares its parent's memory until it execs and
+//! must not use the library. After `exec` the program is still monitored but has to be told to look.
+//!
+//! Monitoring lasts as long as one process that has the session open: the one that called
+//! [`enable`], or a fork of it that neither called [`disable`] nor `exec`.
+//!
+//! # Limits
+//!
+//! Loading probes needs root, or `CAP_BPF`, `CAP_PERFMON` and `CAP_SYS_PTRACE`. Thread ids are
+//! those of the first PID namespace: inside another one a process cannot load them for itself.
+//!
+//! # Without privilege
+//!
+//! Where a broker listens ([`crate::broker`]), [`enable`] has it do the work, also inside PID
+//! namespaces. `DEBOX_BROKER` names its socket, if it is not the usual one, and has it asked even by
+//! a process with privilege; empty, it keeps all from asking. The broker may give fewer threads than
+//! [`Options::max_threads`]. One that does not answer is given up, with [`Error::System`]: after 10 s if it
+//! says nothing at all, after 60 s more if it falls silent while it loads the probes. What is different in a record is said at `debox_enable` in
+//! `debox/include/debox.h`: names for kernel addresses, and nothing of other users.
+//!
+//! When the broker goes away there are no records, and [`last`] is `None`, until one is back: a
+//! thread of the library's waits for that and enrols the process again. Children that were forked
+//! before have no such thread; they can call [`enable`] anew.
+
+mod alive;
+mod brokered;
+mod decide;
+mod explain;
+mod fork;
+mod held;
+mod join;
+mod memory;
+mod own_work;
+mod prepared;
+mod presence;
+mod scope;
+mod slot;
+mod trace;
+mod triggers;
+mod user_tap;
+mod words;
+
+use std::cell::UnsafeCell;
+use std::fmt;
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+
+use libbpf_rs::MapCore;
+
+pub use decide::TriggerCounts;
+#[doc(hidden)]
+pub use explain::split_line;
+pub use explain::{explain, Explanation};
+pub use scope::{scope, Faults, Scope, Start, Sums};
+pub use slot::Last;
+pub use trace::{explain_trace, start_trace, trace};
+pub use triggers::{trigger, trigger_counts, Callback};
+pub use user_tap::{call, tap, Returned};
+#[doc(hidden)]
+pub use user_tap::{entry, watch, watch_thread};
+#[cfg(any(test, fuzzing))]
+pub(crate) use {join::is_welcome, slot::copy_history};
+
+use crate::record::{Record, HISTORY_MAX, SLEEPS_MAX, TRACE_MAX};
+use crate::session::{self, Detail, Session, Tap};
+use crate::symbols::Symbols;
+use crate::{kernel, record};
+
+/// What [`enable`] loads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options {
+    /// Threads of this process and its children that can be monitored at the same time. Each takes
+    /// 17 KB of kernel memory, used or not.
+    pub max_threads: u32,
+    /// How much is recorded; `callsites` has no place in a record and only costs.
+    pub detail: Detail,
+    /// How calls are seen. `None`: with a user tap under `debox run --tap user`, by joining that
+    /// session, and with the kernel tap of an own session everywhere else. See
+    /// [the two taps](self#the-two-taps).
+    pub tap: Option<Tap>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            max_threads: 1024,
+            tap: None,
+            detail: Detail {
+                sleeps: true,
+                ..Detail::default()
+            },
+        }
+    }
+}
+
+/// Threads beyond which [`enable`] refuses: 1 GB of records.
+const MAX_THREADS: u32 = 65536;
+
+/// Why something could not be done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Error {
+    /// The process may not load probes; the text says what it takes.
+    Privilege(String),
+    /// The kernel lacks what the probes need.
+    Unsupported(String),
+    /// This process has enabled DeBox already.
+    AlreadyEnabled,
+    /// This process has not enabled DeBox.
+    NotEnabled,
+    /// The calling thread has no slot: there were more threads than [`Options::max_threads`].
+    NotMonitored,
+    /// No thread of that id is monitored.
+    NoSuchThread(i32),
+    /// The scope began on another thread.
+    OtherThread,
+    /// The program has closed the session's descriptors. [`enable`] begins a new session.
+    Closed,
+    /// Monitoring ended, or began anew, inside the scope.
+    Interrupted,
+    /// An argument is out of its range.
+    Argument(&'static str),
+    /// A predicate that cannot be; the text shows the place.
+    Predicate(String),
+    /// Anything else that failed.
+    System(String),
+}
+
+impl std::error::Error for Error {}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Privilege(text)
+            | Error::Unsupported(text)
+            | Error::Predicate(text)
+            | Error::System(text) => f.write_str(text),
+            Error::AlreadyEnabled => f.write_str("this process has enabled DeBox already"),
+            Error::NotEnabled => f.write_str("this process has not enabled DeBox"),
+            Error::NotMonitored => f.write_str(
+                "this thread has no record: more threads run than max_threads made room for",
+            ),
+            Error::NoSuchThread(tid) => write!(f, "thread {tid} is not monitored"),
+            Error::OtherThread => f.write_str(
+                "this scope began on another thread: a scope ends on the thread it began on",
+            ),
+            Error::Closed => f.write_str(
+                "nothing is measured any more: the program has closed DeBox's file descriptors \
+                 (closefrom, close_range); enabling DeBox again begins a new session",
+            ),
+            Error::Interrupted => f.write_str(
+                "monitoring ended or began anew inside this scope: DeBox was disabled or enabled, \
+                 its file descriptors were closed, the broker went away, or the process forked",
+            ),
+            Error::Argument(text) => f.write_str(text),
+        }
+    }
+}
+
+/// What the process has open. One lock guards it all; the reading functions do not take it.
+struct State {
+    /// A session of this process's own, or one that it joined.
+    session: Option<Session>,
+    /// The session's descriptors.
+    held: held::Held,
+    joined: Option<join::Joined>,
+    /// Or what the broker gave it.
+    brokered: Option<brokered::Brokered>,
+    explained: explain::Cache,
+    symbols: Option<Symbols>,
+}
+
+// SAFETY: the session and the symbolizer are not Send because of reference counts and cells that
+// they share among their own parts only; all of those parts are moved, and reached, together, and
+// only by the thread that holds the lock of STATE.
+unsafe impl Send for State {}
+
+static STATE: Mutex<State> = Mutex::new(State {
+    session: None,
+    held: held::Held::new(),
+    joined: None,
+    brokered: None,
+    explained: explain::Cache::new(),
+    symbols: None,
+});
+
+fn state() -> MutexGuard<'static, State> {
+    // A panic elsewhere leaves the state usable: it is only ever replaced as a whole.
+    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The lock, if nobody has it now. Signal handlers do not wait for it.
+fn try_state() -> Option<MutexGuard<'static, State>> {
+    match STATE.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
+
+/// Loads the probes and brings this process, with all its threads, under monitoring.
+///
+/// Takes some tenths of a second, about 85 file descriptors, which the program must leave open (see
+/// [`Error::Closed`]), and 15 MiB of kernel memory on two CPUs besides
+/// the records. Not for signal handlers.
+///
+/// # Errors
+///
+/// [`Error::AlreadyEnabled`], [`Error::Privilege`], [`Error::Unsupported`], [`Error::Argument`] if
+/// `max_threads` is 0 or above 65536, and [`Error::System`].
+pub fn enable(options: &Options) -> Result<(), Error> {
+    if options.max_threads == 0 || options.max_threads > MAX_THREADS {
+        return Err(Error::Argument("max_threads must be from 1 to 65536"));
+    }
+    let mut state = state();
+    // A broker that has gone: nobody here finds it again, or not soon enough for who asks now.
+    let is_over = |held: &brokered::Brokered| match held.is_own() {
+        true => memory::generation() == 0 || !presence::is_there(),
+        false => held.is_over(),
+    };
+    if state.brokered.as_ref().is_some_and(is_over) {
+        end(&mut state);
+    }
+    if state.session.is_some() && memory::generation() != 0 && !state.held.is_whole() {
+        end(&mut state); // the program has closed it
+    }
+    if memory::generation() != 0 {
+        return Err(Error::AlreadyEnabled);
+    }
+    // A session that is here now came through a raw clone: these are only copies of descriptors,
+    // and anything may lie by now where the parent had its slots.
+    let is_copy = release_session(&mut state) | state.brokered.take().is_some();
+    brokered::forget();
+    if release_joined(&mut state) || is_copy {
+        memory::forget_range();
+    }
+    user_tap::end();
+    state.explained.clear();
+    fork::install()?;
+
+    let has_triggers = triggers::are_registered();
+    if has_triggers && options.tap == Some(Tap::User) {
+        return Err(Error::Unsupported(
+            "triggers need the kernel tap: a user tap has no probe at the end of a call"
+                .to_string(),
+        ));
+    }
+    if triggers::ask_for_places() {
+        decide::prepare()?;
+    }
+    let joined = match options.tap {
+        Some(Tap::Kernel) => None,
+        _ if has_triggers => None,
+        _ => join::find(),
+    };
+    match joined {
+        Some(joined) => {
+            let fd = joined.slots.as_raw_fd();
+            memory::map(fd, joined.slots_id, joined.slot_count)?;
+            state.joined = Some(joined);
+        }
+        None if has_triggers => open_own(&mut state, options)?,
+        None => match brokered::ask(options)? {
+            Some(brokered) => state.brokered = Some(brokered),
+            None => open_own(&mut state, options)?,
+        },
+    }
+    prepare_explanations(&mut state);
+    let is_tapped = options.tap == Some(Tap::User) && state.joined.is_none();
+    let own = options.max_threads as usize;
+    let slots = state
+        .brokered
+        .as_ref()
+        .map_or(own, |held| held.slot_count());
+    drop(state);
+    if is_tapped {
+        user_tap::begin(slots.max(own)); // another broker may give more
+    }
+    if has_triggers {
+        memory::forget_triggers();
+    }
+    memory::publish();
+    // What this thread did so far was the library's work.
+    slot::hide_all();
+    Ok(())
+}
+
+/// While files can be read, and the session's table of stacks can be found.
+fn prepare_explanations(state: &mut State) {
+    let explains = match (&state.session, &mut state.joined) {
+        (Some(session), _) => session.options.detail.sleeps,
+        (None, Some(joined)) => kernel::has_bpf_privilege() && joined.stacks().is_some(),
+        (None, None) => false, // the broker knows the names
+    };
+    if explains {
+        prepared::prepare(&mut state.symbols);
+    }
+}
+
+/// Opens a session of this process's own, and notes what it holds. The caller holds the lock.
+fn open_own(state: &mut State, options: &Options) -> Result<(), Error> {
+    let before = held::open_now();
+    state.session = Some(open(options)?);
+    state.held.add_since(&before);
+    alive::watch(state.held.span(), options.tap != Some(Tap::User));
+    Ok(())
+}
+
+/// Lets go of this process's own session, or of copies of another process's; whether there was one. What the
+/// program has closed, or put in its place, is left alone.
+fn release_session(state: &mut State) -> bool {
+    alive::forget();
+    let held = std::mem::take(&mut state.held);
+    let Some(session) = state.session.take() else {
+        return false;
+    };
+    if held.is_whole() {
+        drop(session);
+    } else {
+        // It would close numbers that are the program's now. Some memory goes with that.
+        std::mem::forget(session);
+        held.close_same();
+    }
+    true
+}
+
+/// The same for a session that it joined.
+fn release_joined(state: &mut State) -> bool {
+    let Some(joined) = state.joined.take() else {
+        return false;
+    };
+    if map_id_of(joined.slots.as_raw_fd()) != joined.slots_id {
+        std::mem::forget(joined);
+    }
+    true
+}
+
+/// A session of this process's own, with its slots mapped.
+fn open(options: &Options) -> Result<Session, Error> {
+    let tap = options.tap.unwrap_or(Tap::Kernel);
+    let mut session = Session::open(session::Options {
+        tap,
+        detail: options.detail,
+        max_threads: options.max_threads,
+        max_records: options.max_threads,
+        report: false,
+        triggers: triggers::registered(),
+        ..session::Options::default()
+    })
+    .map_err(classify)?;
+    if tap == Tap::User {
+        user_tap::start_clock();
+    }
+    session.enrol(std::process::id(), false).map_err(classify)?;
+    let slots = &session.skel.maps.slots;
+    let map_id = slots
+        .info()
+        .map_err(|error| Error::System(error.to_string()))?
+        .info
+        .id;
+    let fd = slots.as_fd().as_raw_fd();
+    memory::map(fd, map_id, options.max_threads as usize)?;
+    if session.options.triggers.is_empty() {
+        return Ok(session);
+    }
+    match decide::begin(&session) {
+        Ok(()) => Ok(session),
+        Err(error) => {
+            memory::vacate();
+            Err(error)
+        }
+    }
+}
+
+/// Who sees this process's calls, while it is enabled.
+enum Taps {
+    Kernel,
+    /// The process's own stamps.
+    User,
+    /// The stamps of the preload shim.
+    Shim,
+}
+
+/// The caller holds the lock.
+fn tap_of(state: &State) -> Taps {
+    match &state.session {
+        _ if state.joined.is_some() => Taps::Shim,
+        Some(session) if session.options.tap == Tap::User => Taps::User,
+        _ if state.brokered.as_ref().is_some_and(|held| held.is_tapped()) => Taps::User,
+        _ => Taps::Kernel,
+    }
+}
+
+/// Stops monitoring and takes the probes out of the kernel, unless a fork of this process still has
+/// them open. What [`last`] gave stays readable but no longer means anything. Not for signal
+/// handlers.
+///
+/// # Errors
+///
+/// [`Error::NotEnabled`].
+pub fn disable() -> Result<(), Error> {
+    let mut state = state();
+    // Without slots for the time until there is a broker again, perhaps.
+    let is_sought = state.brokered.as_ref().is_some_and(|held| held.is_own());
+    if memory::generation() == 0 && !is_sought && !alive::is_lost() {
+        return Err(Error::NotEnabled);
+    }
+    end(&mut state);
+    Ok(())
+}
+
+/// The caller holds the lock.
+fn end(state: &mut State) {
+    memory::unpublish();
+    user_tap::end();
+    decide::end();
+    memory::vacate();
+    state.explained.clear();
+    release_joined(state);
+    release_session(state);
+    state.brokered = None;
+    brokered::forget();
+}
+
+/// Whether this process has enabled DeBox, and whoever writes its records is there. Safe in signal
+/// handlers.
+pub fn is_enabled() -> bool {
+    let is_there = memory::generation() != 0 && presence::is_there();
+    (is_there && slot::known().is_none_or(alive::may_believe_records)) || brokered::seek()
+}
+
+/// This thread's last call; `None` before its first one, while nothing is enabled, and on a thread
+/// that is not monitored. Plain loads, safe in a signal handler; the first use on a thread makes
+/// one `gettid`, which is not shown.
+#[inline]
+pub fn last() -> Option<Last> {
+    slot::last(|_| true)
+}
+
+/// The last of this thread's calls that `keep` says yes to, among those whose records are still there:
+/// for bindings, whose runtime makes calls of its own. As safe as [`last`] and `keep` are.
+#[inline]
+pub fn last_where(keep: impl Fn(Last) -> bool) -> Option<Last> {
+    slot::last(keep)
+}
+
+/// Copies this thread's last calls to `records`, the newest first, and returns how many there were:
+/// at most [`HISTORY_MAX`]. Safe in a signal handler.
+///
+/// # Errors
+///
+/// [`Error::NotEnabled`], [`Error::NotMonitored`].
+pub fn history(records: &mut [Record]) -> Result<usize, Error> {
+    let slot = own_slot()?;
+    if !alive::may_believe_records(slot) {
+        return Err(Error::Closed);
+    }
+    Ok(slot::copy_history(slot, records, slot::floor()))
+}
+
+/// The same for another monitored thread of this process or of its children, by its thread id.
+/// Each record is whole: one that was written while it was read is read again, or left out if
+/// the thread is faster. Safe in a signal handler.
+///
+/// # Errors
+///
+/// [`Error::NotEnabled`], [`Error::NoSuchThread`].
+pub fn history_of(tid: i32, records: &mut [Record]) -> Result<usize, Error> {
+    if !is_enabled() {
+        return Err(Error::NotEnabled);
+    }
+    let missing = Error::NoSuchThread(tid);
+    let wanted = u32::try_from(tid)
+        .ok()
+        .filter(|tid| *tid > 0)
+        .ok_or(missing.clone())?;
+    let slot = memory::find(wanted).ok().flatten();
+    let slot = slot.ok_or(missing.clone())?;
+    let copied = slot::copy_history(slot, records, 0);
+    // The thread may have ended, and another one taken the slot over, while it was read.
+    (memory::tid_of(slot) == wanted)
+        .then_some(copied)
+        .ok_or(missing)
+}
+
+/// Stops writing records for this thread's calls until [`resume`]; they are still counted in
+/// [`Record::number`]. Safe in a signal handler.
+///
+/// # Errors
+///
+/// [`Error::NotEnabled`], [`Error::NotMonitored`].
+pub fn pause() -> Result<(), Error> {
+    slot::set_paused(own_slot()?, true);
+    Ok(())
+}
+
+/// Goes on after [`pause`]. Safe in a signal handler.
+///
+/// # Errors
+///
+/// [`Error::NotEnabled`], [`Error::NotMonitored`].
+pub fn resume() -> Result<(), Error> {
+    slot::set_paused(own_slot()?, false);
+    Ok(())
+}
+
+/// Limits how much this thread's next records hold: at most `max_sleeps` sites
+/// ([`SLEEPS_MAX`] at first) and `max_trace` trace entries (0 at first; see [`start_trace`]). What
+/// does not fit is counted in [`Record::sleeps_lost`], and its time is in the budget all the same,
+/// or in [`Record::trace_lost`]. Values above
+/// what a record has room for mean all of it. Safe in a signal handler.
+///
+/// # Errors
+///
+/// [`Error::NotEnabled`], [`Error::NotMonitored`].
+pub fn set_limits(max_sleeps: u32, max_trace: u32) -> Result<(), Error> {
+    let limit = |value: u32, most: usize| value.min(most as u32);
+    slot::set_limits(
+        own_slot()?,
+        limit(max_sleeps, SLEEPS_MAX),
+        limit(max_trace, TRACE_MAX),
+    );
+    Ok(())
+}
+
+/// The calling thread's slot, for what needs to say why there is none.
+fn own_slot() -> Result<*mut record::Slot, Error> {
+    match slot::own() {
+        Some(slot) => Ok(slot),
+        None if is_enabled() => Err(Error::NotMonitored),
+        None => Err(not_enabled()),
+    }
+}
+
+/// Before the lock is taken: what is lost is noticed without it only.
+fn require_enabled() -> Result<(), Error> {
+    is_enabled().then_some(()).ok_or_else(not_enabled)
+}
+
+fn not_enabled() -> Error {
+    if alive::is_lost() {
+        Error::Closed
+    } else {
+        Error::NotEnabled
+    }
+}
+
+fn classify(error: anyhow::Error) -> Error {
+    let error = kernel::name_the_limit(error);
+    let text = format!("{error:#}");
+    if !kernel::may_load_probes() {
+        Error::Privilege(text)
+    } else if !kernel::has_types() {
+        Error::Unsupported(text)
+    } else {
+        Error::System(text)
+    }
+}
+
+/// The attributes of BPF_OBJ_GET_INFO_BY_FD, in a place by which the library's own call is known again.
+#[repr(C)]
+struct InfoRequest {
+    fd: u32,
+    length: u32,
+    info: *mut libbpf_rs::libbpf_sys::bpf_map_info,
+}
+
+struct Shared(UnsafeCell<InfoRequest>);
+
+// SAFETY: only who holds the lock of STATE looks inside.
+unsafe impl Sync for Shared {}
+
+static INFO_REQUEST: Shared = Shared(UnsafeCell::new(InfoRequest {
+    fd: 0,
+    length: 0,
+    info: std::ptr::null_mut(),
+}));
+
+/// Where the attributes are when [`map_id_of`] asks.
+fn info_request() -> usize {
+    INFO_REQUEST.0.get() as usize
+}
+
+/// The map that a descriptor stands for now; 0 if it is not a map. No allocation. The caller holds the
+/// lock, or is the child of a fork.
+fn map_id_of(fd: i32) -> u32 {
+    let mut info = libbpf_rs::libbpf_sys::bpf_map_info::default();
+    let request = InfoRequest {
+        fd: fd as u32,
+        length: std::mem::size_of_val(&info) as u32,
+        info: &mut info,
+    };
+    // SAFETY: nobody else is at the request, and what it points to is valid for writing.
+    let failed = unsafe {
+        *INFO_REQUEST.0.get() = request;
+        let size = std::mem::size_of::<InfoRequest>();
+        let command = libbpf_rs::libbpf_sys::BPF_OBJ_GET_INFO_BY_FD;
+        libc::syscall(libc::SYS_bpf, command, INFO_REQUEST.0.get(), size)
+    };
+    // A program or a link would fill the same bytes; only a map has this value size.
+    let is_slots = failed == 0 && info.value_size as usize == std::mem::size_of::<record::Slot>();
+    if is_slots {
+        info.id
+    } else {
+        0
+    }
+}
+
+// The ring is indexed with a mask by the probes.
+const _: () = assert!(HISTORY_MAX.is_power_of_two());

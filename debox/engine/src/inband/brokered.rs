@@ -1,0 +1,338 @@
+//! A process without the privilege to load probes: the broker does, and writes its records.
+//!
+//! No thread of the library's runs in the process: a program with one thread would pay for a second one
+//! in each call that takes a descriptor, and in libc (`debox/bench/overhead/brokered.py`). The thread that looks
+//! for its record finds a word changed when the broker has gone ([`presence`]), or when it has let this
+//! process go (`gone` in the slot). Then nothing is published any more, so that nobody takes old
+//! records for new ones, and whoever looks takes a step towards the next broker ([`seek`]): some
+//! microseconds, at most every millisecond, without taking memory and so that signal handlers may look.
+//! A forked child only finds that there are no more records, and has to enable anew.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use nix::poll::PollTimeout;
+use nix::sys::socket::UnixAddr;
+
+use crate::broker;
+use crate::broker::again::{self, Kept};
+use crate::broker::channel;
+use crate::broker::client::{self, Enabled, Trouble};
+use crate::broker::protocol::{self, Admission, Request, Wish};
+use crate::clock;
+use crate::kernel;
+use crate::session::{monotonic_ns, Tap};
+use crate::signals::Blocked;
+use crate::symbols::Frame;
+
+use super::{memory, presence, slot, user_tap, Error, Options};
+
+/// How often a broker is looked for that has gone.
+const RETRY_NS: u64 = 200_000_000;
+/// How often its answer is looked for.
+const ANSWER_NS: u64 = 1_000_000;
+/// How long the answer to a hello, for which nothing has to be loaded, is waited for at once: a program that
+/// seldom looks for records would come back too late for the broker.
+const HELLO_MS: u8 = 2;
+/// A broker that takes longer counts as none: see `WORK` in `broker/client.rs`.
+const PATIENCE_NS: u64 = 60_000_000_000;
+
+/// Whether there is anything to seek, and when that is to be done next.
+static IS_BROKERED: AtomicBool = AtomicBool::new(false);
+static NEXT_NS: AtomicU64 = AtomicU64::new(0);
+
+pub(super) struct Brokered {
+    path: PathBuf,
+    address: UnixAddr,
+    wish: Wish,
+    given: Given,
+    stage: Stage,
+    /// Whose it is: not that of a copy of this process.
+    process: u32,
+}
+
+/// What the broker gave, or the last one.
+struct Given {
+    connection: Option<Kept>,
+    /// The map that the descriptor is to be, which the program may have closed.
+    slots: Option<OwnedFd>,
+    slots_id: u32,
+    slot_count: usize,
+}
+
+/// How far the way to the next broker is.
+enum Stage {
+    /// There is one.
+    Served,
+    Away,
+    /// A hello has been said, then.
+    Greeted(Kept, u64),
+    /// What was wished has been said, then.
+    Asked(Kept, u64),
+}
+
+/// Asks the broker for slots, and maps them; `None` where this process loads the probes itself. The
+/// caller holds the lock.
+pub(super) fn ask(options: &Options) -> Result<Option<Brokered>, Error> {
+    let is_able = kernel::may_load_probes();
+    if is_able && !broker::is_named() {
+        return Ok(None);
+    }
+    let Some(path) = broker::socket_path() else {
+        return Ok(None);
+    };
+    let tap = options.tap.unwrap_or(Tap::Kernel);
+    let wish = Wish::new(tap, options.detail, options.max_threads);
+    let enabled = match enable(&path, wish) {
+        Ok(enabled) => enabled,
+        // Without a broker it is as it was: the attempt to load the probes says what it takes.
+        Err(Trouble::Absent(_)) if !broker::is_named() => return Ok(None),
+        Err(trouble) => return Err(explain(&path, &trouble)),
+    };
+    let address = UnixAddr::new(&path).map_err(|error| Error::System(error.to_string()))?;
+    if tap == Tap::User {
+        user_tap::start_clock();
+    }
+    let fd = enabled.slots.as_raw_fd();
+    let slots_id = super::map_id_of(fd);
+    memory::map(fd, slots_id, enabled.slot_count)?;
+    if !presence::watch(&enabled.presence) {
+        let error = std::io::Error::last_os_error();
+        memory::vacate();
+        return Err(Error::System(format!(
+            "cannot watch over the broker: {error}"
+        )));
+    }
+    IS_BROKERED.store(true, Ordering::Release);
+    Ok(Some(Brokered {
+        path,
+        address,
+        wish,
+        given: Given {
+            connection: Some(Kept::new(enabled.connection)),
+            slots: Some(enabled.slots),
+            slots_id,
+            slot_count: enabled.slot_count,
+        },
+        stage: Stage::Served,
+        process: std::process::id(),
+    }))
+}
+
+fn enable(path: &Path, wish: Wish) -> Result<Enabled, Trouble> {
+    if let (Tap::User, Some(refusal)) = (wish.tap(), clock::refusal()) {
+        return Err(Trouble::Refused(refusal));
+    }
+    client::enable(path, wish)
+}
+
+fn explain(path: &Path, trouble: &Trouble) -> Error {
+    let text = format!("{trouble} ({})", path.display());
+    match trouble {
+        // The program could do without one.
+        Trouble::Absent(_) if kernel::may_load_probes() => Error::System(format!(
+            "{text}, which {} names: unset it, and the probes are loaded by the program itself",
+            broker::VARIABLE
+        )),
+        Trouble::Absent(_) => {
+            let (takes, remedy) = (kernel::what_it_takes(), kernel::remedy());
+            Error::Privilege(format!("{text}, and loading probes {takes}: {remedy}"))
+        }
+        _ => Error::System(text),
+    }
+}
+
+/// There is no broker's session in this process any more.
+pub(super) fn forget() {
+    IS_BROKERED.store(false, Ordering::Release);
+    presence::forget();
+}
+
+/// Takes a step towards records, where those who wrote them have gone; whether there are some now. Safe in
+/// signal handlers; `errno` stays as it is.
+#[cold]
+pub(super) fn seek() -> bool {
+    if !IS_BROKERED.load(Ordering::Acquire) {
+        return false;
+    }
+    // SAFETY: errno of this thread is always there.
+    let errno = unsafe { *libc::__errno_location() };
+    let found = seek_now();
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = errno };
+    found
+}
+
+fn seek_now() -> bool {
+    let now = monotonic_ns();
+    if now < NEXT_NS.load(Ordering::Relaxed) {
+        return false;
+    }
+    // A handler that left by a jump would leave the lock taken.
+    let _blocked = Blocked::all();
+    let Some(mut state) = super::try_state() else {
+        return false;
+    };
+    match state.brokered.as_mut() {
+        Some(brokered) if brokered.is_own() => brokered.step(now),
+        _ => {
+            NEXT_NS.store(now + RETRY_NS, Ordering::Relaxed);
+            false
+        }
+    }
+}
+
+impl Brokered {
+    pub fn slot_count(&self) -> usize {
+        self.given.slot_count
+    }
+
+    pub fn is_tapped(&self) -> bool {
+        self.wish.tap() == Tap::User
+    }
+
+    /// Whether it is this process's, and not that of one which it is a copy of.
+    pub fn is_own(&self) -> bool {
+        self.process == std::process::id()
+    }
+
+    /// Whether there are no records, and nobody here looks for another broker.
+    pub fn is_over(&self) -> bool {
+        let connection = self.given.connection.as_ref().and_then(Kept::get);
+        !self.is_own() && (!presence::is_there() || connection.is_none_or(channel::has_hung_up))
+    }
+
+    /// The functions of a stack, innermost first; empty if the broker does not know them.
+    pub fn frames(&self, stack: u64) -> Result<Vec<Frame>, Error> {
+        // On a connection of its own: forked children share the other one.
+        let frames = client::frames(&self.path, stack)
+            .map_err(|trouble| Error::System(trouble.to_string()))?;
+        Ok(frames.into_iter().map(Frame::from).collect())
+    }
+
+    /// From here to the end of the file: no allocation.
+    fn step(&mut self, now: u64) -> bool {
+        if let Stage::Served = self.stage {
+            if memory::generation() != 0 && presence::is_there() && !slot::is_gone() {
+                return true; // another thread was faster
+            }
+            memory::unpublish();
+            user_tap::end();
+            self.given.connection = None; // a broker that is there after all has one client less
+            self.stage = Stage::Away;
+        }
+        let stage = std::mem::replace(&mut self.stage, Stage::Away);
+        // Whatever fails is tried again from the beginning.
+        self.stage = self.go_on(stage, now).unwrap_or(Stage::Away);
+        let pause = match self.stage {
+            Stage::Served => 0,
+            Stage::Away => RETRY_NS,
+            Stage::Greeted(..) | Stage::Asked(..) => ANSWER_NS,
+        };
+        NEXT_NS.store(now + pause, Ordering::Relaxed);
+        matches!(self.stage, Stage::Served)
+    }
+
+    fn go_on(&mut self, stage: Stage, now: u64) -> std::io::Result<Stage> {
+        match stage {
+            Stage::Served => Ok(Stage::Served),
+            Stage::Away => {
+                let connection = again::connect(&self.address)?;
+                let version = protocol::VERSION;
+                again::say(&connection, &Request::Hello { version })?;
+                self.go_on(Stage::Greeted(Kept::new(connection), now), now)
+            }
+            Stage::Greeted(kept, since) => {
+                let patience = if since == now { HELLO_MS } else { 0 };
+                let Some((admission, _)) = answer(&kept, patience, since, now)? else {
+                    return Ok(Stage::Greeted(kept, since));
+                };
+                let (Admission::Welcome { nonce, .. }, Some(connection)) = (admission, kept.get())
+                else {
+                    return Err(std::io::ErrorKind::InvalidData.into());
+                };
+                let wish = self.wish;
+                again::say(connection, &Request::Enable { nonce, wish })?;
+                Ok(Stage::Asked(kept, now))
+            }
+            Stage::Asked(kept, since) => {
+                let Some((admission, descriptors)) = answer(&kept, 0, since, now)? else {
+                    return Ok(Stage::Asked(kept, since));
+                };
+                let (Admission::Enabled { slots: count }, [Some(slots), Some(page), None, _]) =
+                    (admission, descriptors)
+                else {
+                    return Err(std::io::ErrorKind::InvalidData.into());
+                };
+                self.take(kept, slots, &page, count as usize)
+            }
+        }
+    }
+
+    /// The process is enrolled again.
+    fn take(
+        &mut self,
+        connection: Kept,
+        slots: OwnedFd,
+        page: &OwnedFd,
+        count: usize,
+    ) -> std::io::Result<Stage> {
+        let slots_id = super::map_id_of(slots.as_raw_fd());
+        // Tables for the user tap are made for so many threads when it begins.
+        let slot_count = count.min(self.wish.max_threads as usize);
+        self.given.close();
+        if slots_id == 0 || !memory::map_again(slots.as_raw_fd(), slots_id, slot_count) {
+            return Err(std::io::Error::last_os_error());
+        }
+        self.given = Given {
+            connection: Some(connection),
+            slots: Some(slots),
+            slots_id,
+            slot_count,
+        };
+        if !presence::watch(page) {
+            return Err(std::io::Error::last_os_error());
+        }
+        if self.is_tapped() {
+            user_tap::begin(slot_count);
+        }
+        memory::publish();
+        Ok(Stage::Served)
+    }
+}
+
+/// What the broker has answered, if it has.
+fn answer(
+    kept: &Kept,
+    patience: u8,
+    since: u64,
+    now: u64,
+) -> std::io::Result<Option<(Admission, channel::Descriptors)>> {
+    let connection = kept.get().ok_or(std::io::ErrorKind::NotConnected)?;
+    match again::hear(connection, PollTimeout::from(patience)) {
+        Ok(heard) => Ok(Some(heard)),
+        Err(error) if error.kind() != std::io::ErrorKind::WouldBlock => Err(error),
+        Err(_) if now.saturating_sub(since) > PATIENCE_NS => {
+            Err(std::io::ErrorKind::TimedOut.into())
+        }
+        Err(_) => Ok(None),
+    }
+}
+
+impl Given {
+    /// Closes the slots, unless something else has their number by now.
+    fn close(&mut self) {
+        if let Some(slots) = self.slots.take() {
+            if super::map_id_of(slots.as_raw_fd()) != self.slots_id {
+                std::mem::forget(slots);
+            }
+        }
+    }
+}
+
+impl Drop for Given {
+    fn drop(&mut self) {
+        self.close();
+    }
+}

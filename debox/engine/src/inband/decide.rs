@@ -1,0 +1,503 @@
+//! What a thread decides itself: whether a predicate holds for its last call, if that slept at a place
+//! of which nobody has told the probes yet what it is called.
+//!
+//! This runs in the handler of a trigger's signal, which may have interrupted anything: it takes no
+//! lock and allocates nothing. The names of the kernel's functions and of the calls are read before the
+//! session begins; the place's stack is looked up in the session's map, and what the tests say of its
+//! label goes to the probes, which decide about all later calls there by themselves.
+
+use std::mem::{offset_of, size_of, MaybeUninit};
+use std::os::fd::{AsFd, AsRawFd};
+use std::ptr;
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use libbpf_rs::{libbpf_sys, MapCore};
+
+use crate::calls;
+use crate::explain::lock_frame;
+use crate::labels::{self, Class, Labels};
+use crate::predicate::{CpuOwner, Fields, Number, Site};
+use crate::session::Session;
+use crate::tables::{types, CALL_IA32, OWNER_NAMED, OWNER_UNNAMED, ROWS};
+use crate::trigger::{tests_that_hold, SIGN, TRIGGERS_MAX};
+
+use super::triggers::Armed;
+use super::{memory, prepared, Error};
+
+type Counts = types::trigger_counts;
+type Open = types::undecided_call;
+/// Label and class.
+type Place = (&'static str, &'static str);
+
+/// What calls are called, first those of the 64-bit table, then those of the other one. Read once, and
+/// never given back: a handler may be looking.
+static CALLS: OnceLock<Vec<String>> = OnceLock::new();
+
+/// A map of the session's. The id tells whether the descriptor still means it.
+struct Map {
+    fd: AtomicI32,
+    id: AtomicU32,
+}
+
+static STACKS: Map = Map::none();
+static ANSWERS: Map = Map::none();
+
+/// What has come of the triggers: the probes' own counters while there is a session, and what they
+/// were when it ended. Mapped for good.
+static COUNTS: AtomicPtr<Counts> = AtomicPtr::new(ptr::null_mut());
+const COUNTS_LENGTH: usize = TRIGGERS_MAX * size_of::<Counts>();
+
+/// Handlers that use the maps at this time: their descriptors are closed after that.
+static USERS: AtomicU32 = AtomicU32::new(0);
+
+/// How the probes count a second's firings (`LIMIT_BITS` of debox/probe/trigger.h).
+const LIMIT_BITS: u32 = 24;
+
+/// Of a stack, and of a call (debox/probe/shared.h).
+const FRAMES: usize = 24;
+const SITES: usize = 8;
+
+/// What [`super::trigger_counts`] says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[repr(C)]
+pub struct TriggerCounts {
+    /// Calls for which the predicate held, within the limit.
+    pub fired: u64,
+    /// Calls for which it held that the limit kept back.
+    pub suppressed: u64,
+    /// Calls of which it cannot be told whether it held, or of which the record had gone by then.
+    pub missed: u64,
+    /// Signals that the kernel refused to send.
+    pub unsent: u64,
+    pub reserved: [u64; 4],
+}
+
+/// Reads what names places, once; takes some tenths of a second.
+pub(super) fn prepare() -> Result<(), Error> {
+    prepared::read_names().map_err(|error| Error::Unsupported(format!("{error:#}")))?;
+    Labels::builtin();
+    CALLS.get_or_init(call_names);
+    Ok(())
+}
+
+/// A session with triggers has been opened. The caller holds the lock.
+pub(super) fn begin(session: &Session) -> Result<(), Error> {
+    let maps = &session.skel.maps;
+    let of = |what: Result<libbpf_rs::MapInfo, libbpf_rs::Error>| {
+        what.map(|info| info.info.id)
+            .map_err(|error| Error::System(format!("cannot read what a map is: {error}")))
+    };
+    let stacks = of(maps.kernel_stacks.info())?;
+    let answers = of(maps.site_answers.info())?;
+    map_counts(maps.trigger_counts.as_fd().as_raw_fd())?;
+    STACKS.set(maps.kernel_stacks.as_fd().as_raw_fd(), stacks);
+    ANSWERS.set(maps.site_answers.as_fd().as_raw_fd(), answers);
+    Ok(())
+}
+
+/// No handler looks at the session's maps any more: they can be closed. After [`memory::unpublish`].
+pub(super) fn end() {
+    const PATIENCE_MS: usize = 1000; // with a handler that a debugger has stopped
+    for _ in 0..PATIENCE_MS {
+        if USERS.load(Ordering::SeqCst) == 0 {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    STACKS.set(-1, 0);
+    ANSWERS.set(-1, 0);
+    keep_counts();
+}
+
+/// In a forked child: whoever was in a handler was a thread of the parent's.
+pub(super) fn forget_users() {
+    USERS.store(0, Ordering::SeqCst);
+}
+
+/// Which triggers fire for a call, as bits. In the handler of a signal.
+pub(super) fn decide(call: &Open, armed: &dyn Fn(usize) -> Option<&'static Armed>) -> u64 {
+    USERS.fetch_add(1, Ordering::SeqCst);
+    let fired = match memory::generation() {
+        0 => 0,
+        _ => decide_with_maps(call, armed),
+    };
+    USERS.fetch_sub(1, Ordering::SeqCst);
+    fired
+}
+
+fn decide_with_maps(call: &Open, armed: &dyn Fn(usize) -> Option<&'static Armed>) -> u64 {
+    let used = (call.sites_used as usize).min(SITES);
+    let mut places: [Option<Place>; SITES + 1] = [None; SITES + 1];
+    for (place, site) in places.iter_mut().zip(&call.sites[..used]) {
+        *place = name(call.call, site.stack, site.lock_flags);
+        if let Some(place) = *place {
+            answer(call.call, site.stack, site.lock_flags, place, armed);
+        }
+    }
+    // One more that is not known stands for those that had no room.
+    let asked = Undecided {
+        call,
+        places: &places[..used + usize::from(call.is_incomplete != 0)],
+    };
+    let mut fired = 0;
+    for index in (0..TRIGGERS_MAX).filter(|index| call.triggers & (1 << index) != 0) {
+        let Some(armed) = armed(index) else { continue };
+        match armed.trigger.predicate.truth(&asked) {
+            Some(false) => {}
+            None => count_missed(index),
+            Some(true) if is_within_limit(index, armed.trigger.limit, call.at_ns) => {
+                add(index, offset_of!(Counts, fired));
+                fired |= 1 << index;
+            }
+            Some(true) => add(index, offset_of!(Counts, suppressed)),
+        }
+    }
+    fired
+}
+
+/// Label and class of a place, as [`crate::explain::in_words`] has them.
+fn name(call: u32, stack: u64, lock_flags: u32) -> Option<Place> {
+    let (names, calls) = (prepared::names()?, CALLS.get()?);
+    let stack: types::kernel_stack = STACKS.look_up(&stack)?;
+    let mut functions = [""; FRAMES + 1];
+    let mut used = 0;
+    let frames = stack.frames.iter().take_while(|frame| **frame != 0);
+    let frames = frames.map(|frame| names.find(*frame).map_or("", labels::function));
+    for function in lock_frame(lock_flags)
+        .into_iter()
+        .chain(frames)
+        .take(FRAMES + 1)
+    {
+        functions[used] = function;
+        used += 1;
+    }
+    let args = (stack.has_args != 0).then_some(stack.args);
+    let Some(found) = Labels::builtin().find(call_name(calls, call), args, &functions[..used])
+    else {
+        return Some((labels::UNKNOWN, Class::Other.as_str()));
+    };
+    let label = match found.label {
+        None | Some(labels::SITE) => functions[found.site_index],
+        // No rule of the engine's has one; to put it together would take memory.
+        Some(label) if label.contains(labels::SITE) => return None,
+        Some(label) => label,
+    };
+    (!label.is_empty()).then_some((label, found.class.as_str()))
+}
+
+/// Tells the probes, for the next time. Best effort: without it the next call there is left to its
+/// thread, too.
+fn answer(
+    call: u32,
+    stack: u64,
+    lock_flags: u32,
+    (label, class): Place,
+    armed: &dyn Fn(usize) -> Option<&'static Armed>,
+) {
+    let site = Site { label, class };
+    let mut answer = types::site_answer {
+        holds: 0,
+        is_known: 1,
+    };
+    for index in 0..TRIGGERS_MAX {
+        if let Some(armed) = armed(index) {
+            answer.holds |= tests_that_hold(index, &armed.sites, site);
+        }
+    }
+    let key = types::sleep_key {
+        stack,
+        call,
+        lock_flags,
+    };
+    ANSWERS.update(&key, &answer);
+}
+
+/// It will not be known any more whether the predicate holds for a call, or what its record was.
+pub(super) fn count_missed(index: usize) {
+    add(index, offset_of!(Counts, undecided_lost));
+}
+
+/// What has come of a trigger; nothing before the first session.
+pub(super) fn counts(index: usize) -> TriggerCounts {
+    let read = |field| counter(index, field).map_or(0, |counter| counter.load(Ordering::Relaxed));
+    TriggerCounts {
+        fired: read(offset_of!(Counts, fired)),
+        suppressed: read(offset_of!(Counts, suppressed)),
+        missed: read(offset_of!(Counts, undecided_lost)),
+        unsent: read(offset_of!(Counts, unsent)),
+        reserved: [0; 4],
+    }
+}
+
+fn add(index: usize, field: usize) {
+    if let Some(counter) = counter(index, field) {
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Whether the trigger may fire once more in this second: on the word with which the probes decide the
+/// same.
+fn is_within_limit(index: usize, limit: Option<u32>, at_ns: u64) -> bool {
+    let (Some(limit), Some(window)) = (limit, counter(index, offset_of!(Counts, window))) else {
+        return true;
+    };
+    let second = at_ns / 1_000_000_000;
+    let next = |word: u64| {
+        let fired = word & ((1 << LIMIT_BITS) - 1);
+        match word >> LIMIT_BITS == second {
+            true => (fired < u64::from(limit)).then_some(word + 1),
+            false => Some(second << LIMIT_BITS | 1),
+        }
+    };
+    window
+        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, next)
+        .is_ok()
+}
+
+/// One of a trigger's counters, by its place in [`Counts`].
+fn counter(index: usize, field: usize) -> Option<&'static AtomicU64> {
+    let counts = COUNTS.load(Ordering::Acquire);
+    if counts.is_null() || index >= TRIGGERS_MAX {
+        return None;
+    }
+    // SAFETY: the counters of all triggers are mapped for good, aligned, and only ever changed by
+    // atomic operations, the probes' included.
+    Some(unsafe { AtomicU64::from_ptr(counts.add(index).byte_add(field).cast()) })
+}
+
+const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
+
+/// Puts the probes' counters where [`COUNTS`] says, or anywhere the first time.
+fn map_counts(fd: i32) -> Result<(), Error> {
+    let before = COUNTS.load(Ordering::Relaxed);
+    let fixed = if before.is_null() { 0 } else { libc::MAP_FIXED };
+    let (at, flags) = (before.cast(), libc::MAP_SHARED | fixed);
+    // SAFETY: a new mapping, or one in the place of this module's own.
+    let mapped = unsafe { libc::mmap(at, COUNTS_LENGTH, READ_WRITE, flags, fd, 0) };
+    if mapped == libc::MAP_FAILED {
+        let error = std::io::Error::last_os_error();
+        return Err(Error::System(format!(
+            "cannot map the counters of triggers: {error}"
+        )));
+    }
+    COUNTS.store(mapped.cast(), Ordering::Release);
+    Ok(())
+}
+
+/// Puts memory of this process's own, with the same numbers, in the place of the probes' counters.
+fn keep_counts() {
+    let counts = COUNTS.load(Ordering::Relaxed);
+    if counts.is_null() {
+        return;
+    }
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+    // SAFETY: the counters are mapped, any bytes are such numbers, and the new mapping is in the place of
+    // this module's own. If there is none, the old one stays.
+    unsafe {
+        let last: [Counts; TRIGGERS_MAX] = ptr::read_volatile(counts.cast());
+        let mapped = libc::mmap(counts.cast(), COUNTS_LENGTH, READ_WRITE, flags, -1, 0);
+        if mapped != libc::MAP_FAILED {
+            ptr::write_volatile(counts.cast(), last);
+        }
+    }
+}
+
+fn call_names() -> Vec<String> {
+    let numbers = (0..ROWS).chain((0..ROWS).map(|number| number | CALL_IA32));
+    numbers.map(calls::name).collect()
+}
+
+fn call_name(names: &[String], call: u32) -> &str {
+    let number = call & !CALL_IA32;
+    let table = if call & CALL_IA32 == 0 { 0 } else { ROWS };
+    let name = names.get((table + number) as usize);
+    name.filter(|_| number < ROWS).map_or("", String::as_str)
+}
+
+impl Map {
+    const fn none() -> Map {
+        Map {
+            fd: AtomicI32::new(-1),
+            id: AtomicU32::new(0),
+        }
+    }
+
+    fn set(&self, fd: i32, id: u32) {
+        self.id.store(id, Ordering::Relaxed);
+        self.fd.store(fd, Ordering::Release);
+    }
+
+    /// The descriptor, unless the program has closed what it did not know, and perhaps opened others.
+    fn descriptor(&self) -> Option<i32> {
+        let fd = self.fd.load(Ordering::Acquire);
+        let mut info = libbpf_sys::bpf_map_info::default();
+        let mut length = size_of::<libbpf_sys::bpf_map_info>() as u32;
+        // SAFETY: there is room for as much as `length` says.
+        let failed =
+            unsafe { libbpf_sys::bpf_obj_get_info_by_fd(fd, (&raw mut info).cast(), &mut length) };
+        (failed == 0 && info.id == self.id.load(Ordering::Relaxed)).then_some(fd)
+    }
+
+    /// The caller knows the types of the map.
+    fn look_up<K: Copy, V: Copy>(&self, key: &K) -> Option<V> {
+        let fd = self.descriptor()?;
+        let mut value = MaybeUninit::<V>::zeroed();
+        // SAFETY: key and value have the sizes of the map's, and any bytes are a value.
+        unsafe {
+            let key = ptr::from_ref(key).cast();
+            let failed = libbpf_sys::bpf_map_lookup_elem(fd, key, value.as_mut_ptr().cast());
+            (failed == 0).then(|| value.assume_init())
+        }
+    }
+
+    /// Likewise.
+    fn update<K: Copy, V: Copy>(&self, key: &K, value: &V) {
+        let Some(fd) = self.descriptor() else { return };
+        // SAFETY: key and value have the sizes of the map's.
+        unsafe {
+            let (key, value) = (ptr::from_ref(key).cast(), ptr::from_ref(value).cast());
+            libbpf_sys::bpf_map_update_elem(fd, key, value, 0);
+        }
+    }
+}
+
+/// A name as the probes copied it, up to its zero.
+fn text(bytes: &[i8]) -> Option<&str> {
+    // SAFETY: bytes are bytes, with or without a sign.
+    let bytes = unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast::<u8>(), bytes.len()) };
+    let end = bytes.iter().position(|byte| *byte == 0);
+    std::str::from_utf8(&bytes[..end.unwrap_or(bytes.len())]).ok()
+}
+
+/// A call for a predicate, with the places at which it slept as far as they are known.
+struct Undecided<'a> {
+    call: &'a Open,
+    places: &'a [Option<Place>],
+}
+
+impl Fields for Undecided<'_> {
+    fn call(&self) -> u32 {
+        self.call.call
+    }
+
+    fn number(&self, field: Number) -> Option<i128> {
+        let value = *self.call.values.get(field as usize)?;
+        Some(match field {
+            Number::Ret => i128::from((value ^ SIGN) as i64),
+            _ => i128::from(value),
+        })
+    }
+
+    /// The probes leave such pieces out.
+    fn is_restarted(&self) -> bool {
+        false
+    }
+
+    fn comm(&self) -> Option<&str> {
+        text(&self.call.comm)
+    }
+
+    fn cpu_owner(&self) -> CpuOwner<'_> {
+        match self.call.cpu_owner {
+            OWNER_UNNAMED => CpuOwner::Unknown,
+            OWNER_NAMED => {
+                text(&self.call.cpu_owner_comm).map_or(CpuOwner::Unknown, CpuOwner::Named)
+            }
+            _ => CpuOwner::Nobody,
+        }
+    }
+
+    fn sites(&self) -> impl Iterator<Item = Option<Site<'_>>> {
+        self.places.iter().map(|place| {
+            let (label, class) = (*place)?;
+            Some(Site { label, class })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::predicate::Predicate;
+
+    fn nap() -> Open {
+        let mut call = Open {
+            number: 7,
+            call: libc::SYS_nanosleep as u32,
+            ..Open::default()
+        };
+        call.values[Number::Ret as usize] = (-4i64) as u64 ^ SIGN;
+        call.values[Number::Blocked as usize] = 5_000_000;
+        call.comm[..3].copy_from_slice(&[b'a' as i8, b'b' as i8, 0]);
+        call
+    }
+
+    fn truth(predicate: &str, places: &[Option<Place>]) -> Option<bool> {
+        let predicate = Predicate::parse(predicate).expect(predicate);
+        let call = nap();
+        predicate.truth(&Undecided {
+            call: &call,
+            places,
+        })
+    }
+
+    #[test]
+    fn predicates_see_what_the_probes_left() {
+        let known = [Some(("timer", "idle"))];
+        assert_eq!(truth("label == timer && ret == -4", &known), Some(true));
+        assert_eq!(truth("class == idle && error == EINTR", &known), Some(true));
+        assert_eq!(truth("label == t*r && blocked < 5ms", &known), Some(false));
+        assert_eq!(truth("label != timer || comm != ab", &known), Some(false));
+        assert_eq!(truth("syscall == nanosleep", &known), Some(true));
+        let partly = [Some(("timer", "idle")), None];
+        assert_eq!(truth("label == timer", &partly), Some(true));
+        assert_eq!(truth("label == epoll", &partly), None);
+        assert_eq!(truth("label == epoll && wall > 1s", &partly), Some(false));
+    }
+
+    /// As the engine has them for reports.
+    #[test]
+    fn calls_have_their_names() {
+        let names = call_names();
+        for call in [0, 35, 511, CALL_IA32, 20 | CALL_IA32] {
+            assert_eq!(call_name(&names, call), calls::name(call));
+        }
+        for call in [ROWS, 0xffff, ROWS | CALL_IA32, 0xffff | CALL_IA32] {
+            assert_eq!(call_name(&names, call), "");
+        }
+    }
+
+    /// The counters are mapped like the probes', and kept when those go.
+    #[test]
+    fn firings_are_counted_and_limited() {
+        assert_eq!(counts(0), TriggerCounts::default());
+        // SAFETY: the name is a string, and the descriptor is closed once.
+        unsafe {
+            let fd = libc::memfd_create(c"counts".as_ptr(), libc::MFD_CLOEXEC);
+            assert_eq!(libc::ftruncate(fd, 4096), 0);
+            map_counts(fd).expect("mapped");
+            libc::close(fd);
+        }
+        let second = |number: u64| number * 1_000_000_000 + 7;
+        for _ in 0..3 {
+            assert!(is_within_limit(1, Some(3), second(5)));
+        }
+        assert!(!is_within_limit(1, Some(3), second(5)));
+        assert!(is_within_limit(1, None, second(5)));
+        assert!(is_within_limit(0, Some(1), second(5)), "another trigger's");
+        assert!(is_within_limit(1, Some(3), second(6)), "the next second");
+        add(1, offset_of!(Counts, fired));
+        count_missed(1);
+        keep_counts();
+        count_missed(1);
+        let expected = TriggerCounts {
+            fired: 1,
+            missed: 2,
+            ..TriggerCounts::default()
+        };
+        assert_eq!(counts(1), expected);
+        assert_eq!(counts(TRIGGERS_MAX), TriggerCounts::default());
+    }
+}

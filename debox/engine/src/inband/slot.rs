@@ -1,0 +1,453 @@
+//! A thread's slot: finding it, reading its records, writing its controls.
+//!
+//! All of it is safe in a signal handler. The kernel writes the slots while the thread is in a call
+//! (and those of other threads at any time), so they are only ever read and written with volatile
+//! accesses through pointers.
+
+use std::marker::PhantomData;
+use std::ptr;
+use std::sync::atomic::{compiler_fence, fence, AtomicU32, AtomicU64, Ordering};
+
+use crate::record::{Budget, Record, Sleep, Slot, HISTORY_MAX, SLEEPS_MAX};
+
+use crate::tables::types;
+
+use super::{alive, brokered, memory, presence, user_tap, words};
+
+/// Calls of one thread that it is to decide, at most (debox/probe/shared.h).
+pub(super) const UNDECIDED_MAX: usize = 4;
+
+/// First argument of the `gettid` that looks for the slot, by which its record is known. The kernel
+/// ignores arguments that a call does not have.
+const LOOK_UP: u64 = 0x6465_626f_785f_6f77;
+
+/// Reads a field that the kernel may have changed since the last look.
+macro_rules! read {
+    ($pointer:expr, $($field:tt)+) => {
+        // SAFETY: slots stay mapped for good (see `memory`), and any bytes are valid integers.
+        unsafe { ptr::read_volatile(&raw const (*$pointer).$($field)+) }
+    };
+}
+
+/// The record of a thread's last call, in the memory that the kernel writes it to.
+///
+/// It holds until the thread's eighth call after it ([`HISTORY_MAX`]), and not beyond
+/// [`super::disable`]; what is read later belongs to another call ([`Last::number`] tells), but is
+/// safe to read. [`Last::copy`] keeps it.
+#[derive(Clone, Copy)]
+pub struct Last {
+    record: *const Record,
+    // The record is the thread's own: it is not consistent for others.
+    _not_send: PhantomData<*const ()>,
+}
+
+impl Last {
+    /// Where the record is, for C.
+    pub fn as_ptr(self) -> *const Record {
+        self.record
+    }
+
+    /// The whole record.
+    pub fn copy(self) -> Record {
+        // SAFETY: as in `read!`.
+        unsafe { ptr::read_volatile(self.record) }
+    }
+
+    /// Ordinal of the call on this thread, from 1.
+    pub fn number(self) -> u64 {
+        read!(self.record, number)
+    }
+
+    /// The call number, such as `libc::SYS_read`.
+    pub fn call(self) -> i64 {
+        i64::from(read!(self.record, call))
+    }
+
+    /// As the kernel returned it: `-errno` on error.
+    pub fn ret(self) -> i64 {
+        read!(self.record, ret)
+    }
+
+    /// The first argument words.
+    pub fn args(self) -> [u64; 3] {
+        read!(self.record, args)
+    }
+
+    pub fn flags(self) -> u16 {
+        read!(self.record, flags)
+    }
+
+    /// From entry to exit.
+    pub fn wall_ns(self) -> u64 {
+        read!(self.record, wall_ns)
+    }
+
+    /// Where the wall time went.
+    pub fn budget(self) -> Budget {
+        read!(self.record, budget)
+    }
+
+    pub fn faults_minor(self) -> u32 {
+        read!(self.record, faults_minor)
+    }
+
+    pub fn faults_major(self) -> u32 {
+        read!(self.record, faults_major)
+    }
+
+    /// [`crate::record::ABI_X86_64`] or [`crate::record::ABI_IA32`].
+    pub fn abi(self) -> u16 {
+        read!(self.record, abi)
+    }
+
+    /// One of the places where the call slept.
+    pub fn sleep(self, index: usize) -> Option<Sleep> {
+        let used = usize::from(self.sleeps_used()).min(SLEEPS_MAX);
+        (index < used).then(|| read!(self.record, sleep_entries[index]))
+    }
+
+    /// How many trace entries [`super::trace`] will find.
+    pub fn trace_used(self) -> u16 {
+        read!(self.record, trace_used)
+    }
+
+    /// How many entries [`Record::sleeps`] of the copy will have.
+    pub fn sleeps_used(self) -> u16 {
+        read!(self.record, sleeps_used)
+    }
+}
+
+/// The calling thread's slot.
+#[inline]
+pub(super) fn own() -> Option<*mut Slot> {
+    let generation = memory::generation();
+    if generation == 0 || !presence::is_there() {
+        return none_yet();
+    }
+    let words = words::words();
+    if words.generation.get() != generation {
+        look_up(generation);
+        if words.generation.get() != generation {
+            return None;
+        }
+    }
+    let slot = words.slot.get() as *mut Slot;
+    if slot.is_null() {
+        return None;
+    }
+    if read!(slot, gone) != 0 {
+        return none_yet();
+    }
+    Some(slot)
+}
+
+/// The same if the thread has looked for it before: no call, and no step towards a broker.
+pub(super) fn known() -> Option<*mut Slot> {
+    let words = words::words();
+    let slot = words.slot.get() as *mut Slot;
+    (words.generation.get() == memory::generation() && !slot.is_null()).then_some(slot)
+}
+
+/// Nobody writes this thread's records now. When somebody does again, what is in them is the work of the
+/// library that has looked for it.
+#[cold]
+fn none_yet() -> Option<*mut Slot> {
+    if brokered::seek() {
+        hide_all();
+    }
+    None
+}
+
+/// Whether the broker has let go of the process whose thread this is.
+pub(super) fn is_gone() -> bool {
+    let words = words::words();
+    let slot = words.slot.get() as *const Slot;
+    words.generation.get() == memory::generation() && !slot.is_null() && read!(slot, gone) != 0
+}
+
+/// Which triggers have fired for the calling thread since this was last asked: bits.
+pub(super) fn take_fired() -> u64 {
+    let Some(slot) = own() else {
+        return 0;
+    };
+    // SAFETY: slots stay mapped for good, and the word is aligned; the kernel writes it atomically.
+    let word = unsafe { AtomicU64::from_ptr(&raw mut (*slot).triggers_fired) };
+    word.swap(0, Ordering::AcqRel)
+}
+
+/// Whatever has fired, or is to be decided.
+pub(super) fn forget_triggers(slot: *mut Slot) {
+    // SAFETY: slots stay mapped for good, and the words are aligned.
+    unsafe {
+        AtomicU64::from_ptr(&raw mut (*slot).triggers_fired).store(0, Ordering::Relaxed);
+        for index in 0..UNDECIDED_MAX {
+            let undecided = undecided_at(slot, index);
+            AtomicU64::from_ptr(&raw mut (*undecided).number).store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+/// One of the calls that the thread is to decide; the index is below [`UNDECIDED_MAX`].
+fn undecided_at(slot: *mut Slot, index: usize) -> *mut types::undecided_call {
+    // SAFETY: the index is inside the array, and the slot is mapped.
+    unsafe {
+        let calls = (&raw mut (*slot).triggers_undecided).cast::<types::undecided_call>();
+        calls.add(index)
+    }
+}
+
+/// The oldest of the calls that the calling thread is to decide, which nobody else gets then. A handler
+/// of another trigger's signal may come in between, and take it.
+pub(super) fn take_undecided(slot: *mut Slot) -> Option<types::undecided_call> {
+    loop {
+        let open = |index| {
+            let undecided = undecided_at(slot, index);
+            let number = read!(undecided, number);
+            (number != 0).then_some((number, undecided))
+        };
+        let oldest = (0..UNDECIDED_MAX).filter_map(open);
+        let (number, undecided) = oldest.min_by_key(|(number, _)| *number)?;
+        // SAFETY: as in `read!`.
+        let copy = unsafe { ptr::read_volatile(undecided) };
+        // SAFETY: the word is aligned; the kernel writes it while the thread is in a call only.
+        let word = unsafe { AtomicU64::from_ptr(&raw mut (*undecided).number) };
+        let taken = word.compare_exchange(number, 0, Ordering::AcqRel, Ordering::Relaxed);
+        if taken.is_ok() && number > floor() {
+            return Some(copy);
+        }
+    }
+}
+
+/// The record of the calling thread's call of that number, if it is still there.
+pub(super) fn numbered(slot: *const Slot, number: u64) -> Option<*const Record> {
+    let completed = read!(slot, completed);
+    let records = 1..=completed.min(HISTORY_MAX as u64);
+    let mut records = records.map(|back| entry(slot, completed - back));
+    records.find(|record| read!(*record, number) == number)
+}
+
+/// Finds the slot by the thread's id. A signal handler may come between any two steps and do the
+/// same; the generation goes last, so that what it stands for is there.
+#[cold]
+fn look_up(generation: u64) {
+    // SAFETY: gettid has no arguments and touches no memory.
+    let tid = unsafe { libc::syscall(libc::SYS_gettid, LOOK_UP) };
+    let Ok(slot) = memory::find(tid as u32) else {
+        return; // another time
+    };
+    let words = words::words();
+    words.slot.set(slot.map_or(0, |slot| slot as usize));
+    user_tap::take_slot(slot);
+    words.floor.set(0);
+    words.checks.set(0);
+    compiler_fence(Ordering::SeqCst);
+    words.generation.set(generation);
+}
+
+/// Calls of this thread up to this one are not shown.
+pub(super) fn floor() -> u64 {
+    words::words().floor.get()
+}
+
+/// Shows none of the calls that this thread has made so far.
+pub(super) fn hide_all() {
+    let Some(slot) = own() else { return };
+    let completed = read!(slot, completed);
+    if completed > 0 {
+        words::words()
+            .floor
+            .set(read!(entry(slot, completed - 1), number));
+    }
+}
+
+/// How many records have been written to a slot.
+#[inline]
+pub(super) fn completed(slot: *const Slot) -> u64 {
+    read!(slot, completed)
+}
+
+/// When the kernel last noted something for a slot's thread.
+pub(super) fn stamp_ns(slot: *const Slot) -> u64 {
+    read!(slot, totals.stamp_ns)
+}
+
+/// The call of the newest record, and its arguments.
+#[inline]
+pub(super) fn newest(slot: *const Slot) -> Option<(i64, [u64; 3])> {
+    let last = completed(slot).checked_sub(1)?;
+    let record = entry(slot, last);
+    Some((i64::from(read!(record, call)), read!(record, args)))
+}
+
+/// Makes a call without a record, and says whether the kernel has noted it for the calling thread.
+pub(super) fn sees_a_call(own: *mut Slot) -> bool {
+    let before = stamp_ns(own);
+    let was_paused = set_paused(own, true);
+    // SAFETY: gettid has no arguments and touches no memory.
+    unsafe { libc::syscall(libc::SYS_gettid, LOOK_UP) };
+    set_paused(own, was_paused);
+    let is_seen = stamp_ns(own) != before;
+    if is_seen {
+        let checks = &words::words().checks;
+        checks.set(checks.get() + 1);
+    }
+    is_seen
+}
+
+/// Where the `ordinal`th record of a slot is, counted from 0 over all its records.
+#[inline]
+fn entry(slot: *const Slot, ordinal: u64) -> *const Record {
+    let index = ordinal as usize % HISTORY_MAX;
+    // SAFETY: the index is inside the array, and the slot is mapped.
+    unsafe { (&raw const (*slot).history).cast::<Record>().add(index) }
+}
+
+/// A call that the library made to find the slot.
+#[inline]
+fn is_look_up(record: *const Record) -> bool {
+    match i64::from(read!(record, call)) {
+        libc::SYS_gettid => read!(record, args)[0] == LOOK_UP,
+        call @ (libc::SYS_mmap | libc::SYS_madvise | libc::SYS_bpf) => {
+            memory::is_own_call(call, read!(record, args))
+        }
+        _ => false,
+    }
+}
+
+pub(super) fn last(keep: impl Fn(Last) -> bool) -> Option<Last> {
+    let slot = own()?;
+    if !alive::may_believe_records(slot) {
+        return None;
+    }
+    let floor = floor();
+    let completed = read!(slot, completed);
+    for back in 1..=completed.min(HISTORY_MAX as u64) {
+        let record = entry(slot, completed - back);
+        if read!(record, number) <= floor {
+            return None;
+        }
+        let last = Last {
+            record,
+            _not_send: PhantomData,
+        };
+        if !is_look_up(record) && keep(last) {
+            return Some(last);
+        }
+    }
+    None
+}
+
+/// Copies a slot's records, the newest first, as far as they are above `floor`.
+pub(crate) fn copy_history(slot: *const Slot, records: &mut [Record], floor: u64) -> usize {
+    let mut copied = 0;
+    let mut before = u64::MAX;
+    let newest = read!(slot, completed);
+    for back in 1..=newest.min(HISTORY_MAX as u64) {
+        if copied == records.len() {
+            break;
+        }
+        let Some(record) = copy_whole(entry(slot, newest - back)) else {
+            continue;
+        };
+        // Not in order: written anew, for a later call, since `newest` was read.
+        if record.number <= floor || record.number >= before {
+            continue;
+        }
+        before = record.number;
+        if !is_look_up(&raw const record) {
+            records[copied] = record;
+            copied += 1;
+        }
+    }
+    copied
+}
+
+/// A copy of a record that nobody wrote to meanwhile.
+fn copy_whole(record: *const Record) -> Option<Record> {
+    const ATTEMPTS: usize = 3;
+    // SAFETY: the sequence is an aligned word of a mapped record, changed by others at any time.
+    let sequence = unsafe { AtomicU32::from_ptr((&raw const (*record).sequence).cast_mut()) };
+    for _ in 0..ATTEMPTS {
+        let first = sequence.load(Ordering::Acquire);
+        if first & 1 != 0 {
+            continue;
+        }
+        // SAFETY: as in `read!`.
+        let copy = unsafe { ptr::read_volatile(record) };
+        fence(Ordering::Acquire);
+        if sequence.load(Ordering::Relaxed) == first {
+            return Some(copy);
+        }
+    }
+    None
+}
+
+/// Whether records are paused; returns what it was.
+pub(super) fn set_paused(slot: *mut Slot, paused: bool) -> bool {
+    let before = read!(slot, paused);
+    // SAFETY: slots stay mapped for good; only their own thread writes this word.
+    unsafe { ptr::write_volatile(&raw mut (*slot).paused, u32::from(paused)) };
+    compiler_fence(Ordering::SeqCst);
+    before != 0
+}
+
+pub(super) fn set_limits(slot: *mut Slot, max_sleeps: u32, max_trace: u32) {
+    // SAFETY: slots stay mapped for good; only their own thread writes these words.
+    unsafe {
+        ptr::write_volatile(&raw mut (*slot).max_sleeps, max_sleeps);
+        ptr::write_volatile(&raw mut (*slot).max_trace, max_trace);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn empty() -> Box<Slot> {
+        // SAFETY: all of it is numbers.
+        unsafe { Box::new(std::mem::zeroed()) }
+    }
+
+    #[test]
+    fn calls_to_decide_come_oldest_first_and_once() {
+        let slot = Box::into_raw(empty());
+        // SAFETY: the slot is this test's own.
+        unsafe {
+            for (index, number) in [(0, 9), (1, 0), (2, 4), (3, 7)] {
+                (*undecided_at(slot, index)).number = number;
+                (*undecided_at(slot, index)).at_ns = 10 * number;
+            }
+        }
+        let taken = || take_undecided(slot).map(|call| (call.number, call.at_ns));
+        assert_eq!(taken(), Some((4, 40)));
+        assert_eq!(taken(), Some((7, 70)));
+        assert_eq!(taken(), Some((9, 90)));
+        assert_eq!(taken(), None);
+        // SAFETY: as above.
+        unsafe {
+            (*slot).triggers_fired = 3;
+            (*undecided_at(slot, 3)).number = 1;
+        }
+        forget_triggers(slot);
+        assert!(take_undecided(slot).is_none());
+        // SAFETY: it came from a box.
+        let slot = unsafe { Box::from_raw(slot) };
+        assert_eq!(slot.triggers_fired, 0);
+    }
+
+    #[test]
+    fn a_record_is_found_by_its_number_while_it_is_there() {
+        let mut slot = empty();
+        slot.completed = 10;
+        for number in 3..=10u64 {
+            slot.history[(number as usize - 1) % HISTORY_MAX].number = number;
+        }
+        let found = |number| {
+            let record = numbered(&raw const *slot, number)?;
+            // SAFETY: it points into the slot.
+            Some(unsafe { (*record).number })
+        };
+        assert_eq!((found(3), found(10)), (Some(3), Some(10)));
+        assert_eq!((found(2), found(11)), (None, None));
+    }
+}

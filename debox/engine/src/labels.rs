@@ -1,0 +1,316 @@
+//! From the kernel stack of a sleep to its site, its label and its class.
+//!
+//! The rules are data: the files of `labels/`, whose format is described at the top of
+//! `debox/labels/primitives.toml`. This module only reads them ([`parse`]) and applies them.
+
+pub(crate) mod glob;
+mod parse;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::sync::OnceLock;
+
+use serde::{Deserialize, Serialize};
+
+use glob::{one_of, Glob};
+use parse::{ArgTest, Rule};
+
+/// The rule files, in the order in which their rules are tried.
+///
+/// A wait for memory inside a file system is a wait for memory, and a lock held by a function
+/// that mostly does I/O is a lock: so memory and locks come before disks. The rules that only
+/// know which primitive was slept on come last.
+const BUILTIN: &[(&str, &str)] = &[
+    (
+        "primitives.toml",
+        include_str!("../../labels/primitives.toml"),
+    ),
+    ("memory.toml", include_str!("../../labels/memory.toml")),
+    ("lock.toml", include_str!("../../labels/lock.toml")),
+    ("block.toml", include_str!("../../labels/block.toml")),
+    ("disk.toml", include_str!("../../labels/disk.toml")),
+    ("network.toml", include_str!("../../labels/network.toml")),
+    ("process.toml", include_str!("../../labels/process.toml")),
+    ("idle.toml", include_str!("../../labels/idle.toml")),
+    ("cpu.toml", include_str!("../../labels/cpu.toml")),
+    (
+        "fallback.toml",
+        include_str!("../../labels/fallback.toml"),
+    ),
+];
+
+/// What kind of thing a sleep waited for. `debox/labels/primitives.toml` says what each one means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Class {
+    Idle,
+    Disk,
+    Lock,
+    Memory,
+    Cpu,
+    Network,
+    Process,
+    Other,
+}
+
+impl Class {
+    pub const ALL: [Class; 8] = [
+        Class::Idle,
+        Class::Disk,
+        Class::Lock,
+        Class::Memory,
+        Class::Cpu,
+        Class::Network,
+        Class::Process,
+        Class::Other,
+    ];
+
+    /// The class as it is written in reports.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Class::Idle => "idle",
+            Class::Disk => "disk",
+            Class::Lock => "lock",
+            Class::Memory => "memory",
+            Class::Cpu => "cpu",
+            Class::Network => "network",
+            Class::Process => "process",
+            Class::Other => "other",
+        }
+    }
+}
+
+impl fmt::Display for Class {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(self.as_str())
+    }
+}
+
+/// What one kernel stack means.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Explained {
+    /// Which of the frames is the site; `None` when there are no frames.
+    pub site_index: Option<usize>,
+    pub label: String,
+    pub class: Class,
+}
+
+/// The label of a sleep of which there is no stack.
+pub(crate) const UNKNOWN: &str = "unknown";
+
+/// What stands in a rule's label for the name of the site.
+pub(crate) const SITE: &str = "{site}";
+
+/// The same, as it is found: nothing is put together yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Found<'a> {
+    pub site_index: usize,
+    /// The rule's, perhaps with [`SITE`] in it; `None`: no rule matched, it is the site's name.
+    pub label: Option<&'a str>,
+    pub class: Class,
+}
+
+/// A set of parsed rules.
+#[derive(Debug, Clone)]
+pub struct Labels {
+    /// Functions that carry out a wait somebody else decided on.
+    primitives: Vec<Glob>,
+    /// In the order in which they are tried.
+    rules: Vec<Rule>,
+}
+
+impl Labels {
+    /// The rules that come with DeBox.
+    pub fn builtin() -> &'static Labels {
+        static LABELS: OnceLock<Labels> = OnceLock::new();
+        LABELS.get_or_init(|| {
+            Labels::parse(BUILTIN).expect("the rules of labels/ are tested when DeBox is built")
+        })
+    }
+
+    /// Reads rule files, given as pairs of name and text. Their rules are tried in the order of
+    /// the files, and in each file from top to bottom.
+    pub fn parse(files: &[(&str, &str)]) -> anyhow::Result<Labels> {
+        let mut labels = Labels {
+            primitives: Vec::new(),
+            rules: Vec::new(),
+        };
+        for (name, text) in files {
+            parse::file(name, text, &mut labels)?;
+        }
+        Ok(labels)
+    }
+
+    /// Explains a sleep.
+    ///
+    /// * `syscall`: the name of the call that slept, such as `read`, or `(user)`.
+    /// * `args`: the first words of its arguments, where known.
+    /// * `frames`: the kernel stack as function names, innermost first. A name may carry what a
+    ///   compiler appended (`.constprop.0`) or an offset; both are ignored.
+    pub fn explain(&self, syscall: &str, args: Option<[u64; 3]>, frames: &[&str]) -> Explained {
+        let names: Vec<&str> = frames.iter().map(|frame| function(frame)).collect();
+        let Some(found) = self.find(syscall, args, &names) else {
+            return Explained {
+                site_index: None,
+                label: UNKNOWN.to_string(),
+                class: Class::Other,
+            };
+        };
+        let site = names[found.site_index];
+        Explained {
+            site_index: Some(found.site_index),
+            label: found
+                .label
+                .map_or_else(|| site.to_string(), |label| label.replace(SITE, site)),
+            class: found.class,
+        }
+    }
+
+    /// The same without allocating anything, for functions as [`function`] gives them; `None` when
+    /// there are none.
+    pub(crate) fn find(
+        &self,
+        syscall: &str,
+        args: Option<[u64; 3]>,
+        names: &[&str],
+    ) -> Option<Found<'_>> {
+        let site_index = self.site_index(names)?;
+        let sleep = Sleep {
+            syscall,
+            args,
+            names,
+            site_index,
+        };
+        let rule = self.rule(&sleep).map(|index| &self.rules[index]);
+        Some(Found {
+            site_index,
+            label: rule.map(|rule| rule.label.as_str()),
+            class: rule.map_or(Class::Other, |rule| rule.class),
+        })
+    }
+
+    /// The labels that rules give, without those made of a function's name.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        let labels = self.rules.iter().map(|rule| rule.label.as_str());
+        labels.filter(|label| !label.contains(SITE))
+    }
+
+    /// The bits of a call's arguments that some rule looks at.
+    pub fn arg_masks(&self, syscall: &str) -> [u64; 3] {
+        let mut masks = [0; 3];
+        let of_call = |rule: &&Rule| rule.calls.iter().any(|glob| glob.matches(syscall));
+        for test in self
+            .rules
+            .iter()
+            .filter(of_call)
+            .filter_map(|rule| rule.args.as_ref())
+        {
+            masks[test.index] |= test.mask;
+        }
+        masks
+    }
+
+    /// The first rule that matches a sleep, as an index into `self.rules`.
+    fn rule(&self, sleep: &Sleep<'_>) -> Option<usize> {
+        let first = |primitives| {
+            self.rules
+                .iter()
+                .position(|rule| rule.matches(sleep, primitives))
+        };
+        first(Primitives::Seen).or_else(|| {
+            // The kernel leaves its scheduler and lock functions out of the stacks of tasks that
+            // are not running. Then it cannot be seen what the site slept on, and a rule that
+            // knows the site is better than none.
+            let hidden = sleep.below().is_empty();
+            hidden.then(|| first(Primitives::Hidden)).flatten()
+        })
+    }
+
+    /// The first frame that is not a primitive. A stack of nothing but primitives has its
+    /// outermost frame as its site, so that the reader is told something.
+    fn site_index(&self, names: &[&str]) -> Option<usize> {
+        names
+            .iter()
+            .position(|name| !self.primitives.iter().any(|glob| glob.matches(name)))
+            .or(names.len().checked_sub(1))
+    }
+}
+
+/// The function of a frame: without an offset, a module, or a suffix of the compiler's.
+pub(crate) fn function(frame: &str) -> &str {
+    let frame = frame.trim();
+    // The first character is kept in any case: a name may begin with what ends one.
+    let end = frame
+        .char_indices()
+        .skip(1)
+        .find(|(_, c)| matches!(c, '.' | '+' | ' ' | '['));
+    end.map_or(frame, |(index, _)| &frame[..index])
+}
+
+/// A sleep, as the rules look at it.
+struct Sleep<'a> {
+    syscall: &'a str,
+    args: Option<[u64; 3]>,
+    /// Functions, innermost first.
+    names: &'a [&'a str],
+    site_index: usize,
+}
+
+impl<'a> Sleep<'a> {
+    fn site(&self) -> &'a str {
+        self.names[self.site_index]
+    }
+
+    /// The primitives that the site called to wait.
+    fn below(&self) -> &'a [&'a str] {
+        &self.names[..self.site_index]
+    }
+
+    /// The site and everything that led to it.
+    fn outwards(&self) -> &'a [&'a str] {
+        &self.names[self.site_index..]
+    }
+}
+
+/// Whether the primitives of a sleep are known.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Primitives {
+    Seen,
+    Hidden,
+}
+
+impl Rule {
+    fn matches(&self, sleep: &Sleep<'_>, primitives: Primitives) -> bool {
+        let within_all = |glob: &Glob| {
+            sleep
+                .outwards()
+                .iter()
+                .any(|function| glob.matches(function))
+        };
+        one_of(&self.site, &[sleep.site()])
+            && one_of(&self.calls, &[sleep.syscall])
+            && self.wait_matches(sleep, primitives)
+            && one_of(&self.within, sleep.outwards())
+            && self.within_all.iter().all(within_all)
+            && self
+                .args
+                .as_ref()
+                .is_none_or(|test| test.matches(sleep.args))
+    }
+
+    fn wait_matches(&self, sleep: &Sleep<'_>, primitives: Primitives) -> bool {
+        match primitives {
+            Primitives::Seen => one_of(&self.wait, sleep.below()),
+            // A rule that knows nothing but a primitive says nothing without it.
+            Primitives::Hidden => !self.site.is_empty() || !self.within.is_empty(),
+        }
+    }
+}
+
+impl ArgTest {
+    /// Arguments that are not known pass no test: the rule may not guess.
+    fn matches(&self, args: Option<[u64; 3]>) -> bool {
+        args.is_some_and(|args| self.values.contains(&(args[self.index] & self.mask)))
+    }
+}

@@ -1,0 +1,361 @@
+//! The engine's side of triggers: tells the probes what places of sleep are called, decides late
+//! what they could not, and keeps what fired for the report.
+
+use std::collections::HashMap;
+
+use anyhow::{Context, Result};
+use libbpf_rs::{MapCore, MapFlags};
+
+use super::fired::{Decided, Fired};
+use super::Trigger;
+use crate::explain::{in_words, Explained, Explainer};
+use crate::predicate::{Number, Program, Site, SiteTest};
+use crate::report;
+use crate::session::Detail;
+use crate::skeleton::{DeboxMaps, OpenDeboxSkel};
+use crate::symbols::Symbols;
+use crate::tables::{self, types};
+
+/// Calls of one trigger that are kept for the report.
+const KEPT_MAX: usize = 100;
+/// Bits of one trigger in an answer (debox/probe/shared.h).
+const SITE_TESTS: usize = 8;
+/// Places of sleep whose names are kept.
+const SITES_MAX: usize = 65536;
+
+type Hook = Box<dyn FnMut(&Fired)>;
+
+/// The triggers of a session.
+pub(crate) struct Engine {
+    triggers: Vec<Armed>,
+    symbols: Symbols,
+    /// Label and class, by stack, call and flags of the lock.
+    names: HashMap<(u64, u32, u32), (String, String)>,
+    hook: Option<Hook>,
+}
+
+struct Armed {
+    trigger: Trigger,
+    program: Program,
+    kept: Vec<Fired>,
+    late: u64,
+    /// Held back by the limit after they were decided late.
+    late_suppressed: u64,
+    unsent: u64,
+    undecided: u64,
+    unlisted: u64,
+    /// The second of the last late firing, and how many there were in it.
+    window: (u64, u32),
+}
+
+/// Before the probes are loaded: what they are told, and the room for it.
+pub(crate) fn configure(
+    open: &mut OpenDeboxSkel,
+    triggers: &[Trigger],
+    max_threads: u32,
+) -> Result<()> {
+    if triggers.is_empty() {
+        return Ok(());
+    }
+    let rodata = open
+        .maps
+        .rodata_data
+        .as_deref_mut()
+        .context("no .rodata in the probes")?;
+    let mut asks = false;
+    for trigger in triggers {
+        asks |= !trigger.predicate.compile()?.sites.is_empty();
+    }
+    rodata.want_triggers = true;
+    rodata.trigger_count = triggers.len() as u32;
+    rodata.trigger_sites = asks;
+    open.maps.triggers.set_max_entries(triggers.len() as u32)?;
+    open.maps
+        .trigger_counts
+        .set_max_entries(triggers.len() as u32)?;
+    open.maps.call_sleeps.set_max_entries(max_threads)?;
+    if asks {
+        open.maps.site_answers.set_max_entries(16384)?;
+    }
+    Ok(())
+}
+
+impl Engine {
+    /// Writes the programs to the probes' map. `None` without triggers, and where nobody polls
+    /// (`is_polled`): there the threads decide themselves what the probes cannot.
+    pub fn start(
+        triggers: &[Trigger],
+        maps: &DeboxMaps<'_>,
+        is_polled: bool,
+    ) -> Result<Option<Engine>> {
+        let mut armed = Vec::new();
+        for (index, trigger) in triggers.iter().enumerate() {
+            let program = trigger.predicate.compile()?;
+            let mut bytes = tables::bytes_of(&program.code).to_vec();
+            let signal = trigger.signal.unwrap_or(0) as u32;
+            bytes.extend(signal.to_ne_bytes());
+            bytes.extend(trigger.limit.unwrap_or(0).to_ne_bytes());
+            maps.triggers
+                .update(&(index as u32).to_ne_bytes(), &bytes, MapFlags::ANY)
+                .context("cannot set a trigger")?;
+            armed.push(Armed {
+                trigger: trigger.clone(),
+                program,
+                kept: Vec::new(),
+                late: 0,
+                late_suppressed: 0,
+                unsent: 0,
+                undecided: 0,
+                unlisted: 0,
+                window: (0, 0),
+            });
+        }
+        if armed.is_empty() || !is_polled {
+            return Ok(None);
+        }
+        let symbols = Symbols::default();
+        if armed.iter().any(|armed| !armed.program.sites.is_empty()) {
+            // Any address: reading the kernel's symbols takes a while, and calls would be decided
+            // late meanwhile.
+            symbols.kernel(u64::MAX << 31);
+        }
+        Ok(Some(Engine {
+            triggers: armed,
+            symbols,
+            names: HashMap::new(),
+            hook: None,
+        }))
+    }
+
+    /// Calls `hook` for each call for which a trigger fires.
+    pub fn set_hook(&mut self, hook: Hook) {
+        self.hook = Some(hook);
+    }
+
+    /// Answers what the probes ask for, so that they decide by themselves from then on.
+    pub fn answer(&mut self, asked: &types::site_asked, maps: &DeboxMaps<'_>) {
+        let at = (asked.stack, asked.call, asked.lock_flags);
+        let Some((label, class)) = self.name(at, maps) else {
+            return;
+        };
+        let site = Site {
+            label: &label,
+            class: &class,
+        };
+        let mut answer = types::site_answer {
+            holds: 0,
+            is_known: 1,
+        };
+        for (index, armed) in self.triggers.iter().enumerate() {
+            answer.holds |= tests_that_hold(index, &armed.program.sites, site);
+        }
+        let key = types::sleep_key {
+            stack: asked.stack,
+            call: asked.call,
+            lock_flags: asked.lock_flags,
+        };
+        // Best effort: without it, calls that sleep there are decided late.
+        let _ = maps.site_answers.update(
+            tables::bytes_of(&key),
+            tables::bytes_of(&answer),
+            MapFlags::ANY,
+        );
+    }
+
+    /// Takes in a call for which a trigger fired, or may have to.
+    pub fn take(&mut self, event: &types::trigger_fired, maps: &DeboxMaps<'_>) {
+        let index = event.trigger as usize;
+        if index >= self.triggers.len() {
+            return;
+        }
+        let mut fired = Fired::new(event);
+        if event.undecided != 0 && !self.decide(&mut fired, event, maps) {
+            return;
+        }
+        if let Some(hook) = &mut self.hook {
+            hook(&fired);
+        }
+        let armed = &mut self.triggers[index];
+        if armed.kept.len() < KEPT_MAX {
+            armed.kept.push(fired);
+        } else {
+            armed.unlisted += 1;
+        }
+    }
+
+    /// Whether the predicate holds, now that the sites have names; and does what is to be done.
+    fn decide(
+        &mut self,
+        fired: &mut Fired,
+        event: &types::trigger_fired,
+        maps: &DeboxMaps<'_>,
+    ) -> bool {
+        let used = (event.sites_used as usize).min(event.sites.len());
+        let mut sites: Vec<_> = event.sites[..used]
+            .iter()
+            .map(|site| self.name((site.stack, event.call, site.lock_flags), maps))
+            .collect();
+        if event.is_incomplete != 0 {
+            sites.push(None);
+        }
+        let armed = &mut self.triggers[fired.trigger];
+        match armed.trigger.predicate.truth(&Decided { fired, sites }) {
+            Some(true) => {}
+            Some(false) => return false,
+            None => {
+                armed.undecided += 1;
+                return false;
+            }
+        }
+        let second = fired.at_ns / 1_000_000_000;
+        if armed.window.0 != second {
+            armed.window = (second, 0);
+        }
+        if armed
+            .trigger
+            .limit
+            .is_some_and(|limit| armed.window.1 >= limit)
+        {
+            armed.late_suppressed += 1;
+            return false;
+        }
+        armed.window.1 += 1;
+        armed.late += 1;
+        if let Some(signal) = armed.trigger.signal {
+            if let Err(error) = send(fired.pid, fired.tid, signal) {
+                armed.unsent += 1;
+                fired.signal_failed = Some(error);
+            }
+        }
+        true
+    }
+
+    /// Label and class of a place of sleep.
+    fn name(&mut self, at: (u64, u32, u32), maps: &DeboxMaps<'_>) -> Option<(String, String)> {
+        if let Some(name) = self.names.get(&at) {
+            return Some(name.clone());
+        }
+        let (stack, call, lock_flags) = at;
+        let bytes = maps
+            .kernel_stacks
+            .lookup(&stack.to_ne_bytes(), MapFlags::ANY)
+            .ok()??;
+        let stack: types::kernel_stack = tables::read_value(&bytes)?;
+        let frames: Vec<u64> = stack
+            .frames
+            .iter()
+            .copied()
+            .take_while(|frame| *frame != 0)
+            .collect();
+        let args = (stack.has_args != 0).then_some(stack.args);
+        let Explained { label, class, .. } =
+            in_words(&self.symbols, call, args, &frames, lock_flags);
+        if self.names.len() < SITES_MAX {
+            self.names.insert(at, (label.clone(), class.clone()));
+        }
+        Some((label, class))
+    }
+
+    /// The part of the report that is about triggers.
+    pub fn report(
+        &self,
+        maps: &DeboxMaps<'_>,
+        explainer: &Explainer,
+        started_ns: u64,
+        detail: Detail,
+    ) -> Result<Vec<report::Trigger>> {
+        let mut triggers = Vec::new();
+        for (index, armed) in self.triggers.iter().enumerate() {
+            let counts = maps
+                .trigger_counts
+                .lookup(&(index as u32).to_ne_bytes(), MapFlags::ANY)
+                .context("cannot read how often triggers fired")?;
+            let counts: types::trigger_counts = counts
+                .as_deref()
+                .and_then(tables::read_value)
+                .context("a trigger has no counts")?;
+            let calls = armed.kept.iter();
+            let calls = calls.map(|fired| call_of(fired, explainer, started_ns, detail));
+            triggers.push(report::Trigger {
+                predicate: armed.trigger.predicate.to_string(),
+                signal: armed.trigger.signal_name(),
+                limit_per_second: armed.trigger.limit.map(u64::from),
+                fired: counts.fired + armed.late,
+                late: armed.late,
+                suppressed: counts.suppressed + armed.late_suppressed,
+                undecided: counts.undecided_lost + armed.undecided,
+                signals_failed: counts.unsent + armed.unsent,
+                unlisted: counts.unlisted + armed.unlisted,
+                calls: calls.collect(),
+            });
+        }
+        Ok(triggers)
+    }
+}
+
+/// The tests of one trigger that hold at a place, as bits of an answer.
+pub(crate) fn tests_that_hold(trigger: usize, tests: &[SiteTest], site: Site<'_>) -> u64 {
+    let holding = tests
+        .iter()
+        .enumerate()
+        .filter(|(_, test)| test.matches(site));
+    holding.fold(0, |bits, (test, _)| {
+        bits | 1 << (trigger * SITE_TESTS + test)
+    })
+}
+
+fn call_of(
+    fired: &Fired,
+    explainer: &Explainer,
+    started_ns: u64,
+    detail: Detail,
+) -> report::TriggerCall {
+    let value = |field: Number| fired.value(field);
+    let slept = value(Number::Sleeps) > 0;
+    let sleep = slept.then(|| explainer.sleep(fired.call, fired.kernel_stack, fired.lock_flags));
+    let user = explainer.user_stack(fired.user_stack);
+    let (label, class, frames) = match sleep {
+        Some(sleep) => (Some(sleep.label), Some(sleep.class), sleep.frames),
+        None => (None, None, Vec::new()),
+    };
+    report::TriggerCall {
+        at_ns: fired.at_ns.saturating_sub(started_ns),
+        pid: fired.pid,
+        tid: fired.tid,
+        comm: fired.comm.clone(),
+        syscall: crate::calls::name(fired.call),
+        ret: fired.ret(),
+        args: [Number::Arg0, Number::Arg1, Number::Arg2]
+            .map(value)
+            .to_vec(),
+        wall_ns: value(Number::Wall),
+        cpu_ns: value(Number::Cpu),
+        blocked_ns: value(Number::Blocked),
+        runqueue_ns: value(Number::Runqueue),
+        preempted_ns: value(Number::Preempted),
+        throttled_ns: detail.cpu.then_some(value(Number::Throttled)),
+        cpu_owner: fired.cpu_owner.clone(),
+        irq_ns: detail.irq.then_some(value(Number::Irq)),
+        spin_ns: detail.sleeps.then_some(value(Number::Spin)),
+        sleeps: value(Number::Sleeps),
+        longest_ns: value(Number::Longest),
+        faults_minor: value(Number::FaultsMinor),
+        faults_major: Some(value(Number::FaultsMajor)),
+        label,
+        class,
+        kernel_frames: frames,
+        caller: user.caller,
+        frames: user.frames,
+        late: fired.is_late,
+        signal_failed: fired.signal_failed.is_some(),
+    }
+}
+
+/// To that very thread, if it is still there.
+fn send(pid: u32, tid: u32, signal: i32) -> Result<(), i32> {
+    // SAFETY: tgkill takes numbers only.
+    match unsafe { libc::syscall(libc::SYS_tgkill, pid as i32, tid as i32, signal) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error().raw_os_error().unwrap_or(0)),
+    }
+}

@@ -1,0 +1,206 @@
+//! Histories of system calls in the formats of other tools: Perfetto, pprof, folded stacks, lines of
+//! JSON.
+//!
+//! `debox/docs/export.md` says what each format shows. All of them go over the records once, in order; how
+//! much memory that takes depends on how many threads and different texts there are, and not on how
+//! many records.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
+mod folded;
+mod frames;
+mod ndjson;
+mod parts;
+mod perfetto;
+mod pprof;
+mod sampled;
+#[cfg(test)]
+mod samples;
+#[cfg(test)]
+mod tests;
+mod words;
+
+use std::io::{self, Write};
+
+use anyhow::{Context, Result};
+use debox::history::Call;
+use debox::predicate::Predicate;
+use debox_history::{File, History};
+
+/// What to write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// A trace for ui.perfetto.dev and `trace_processor`: binary.
+    Perfetto,
+    /// A profile for `go tool pprof`: binary, compressed.
+    Pprof,
+    /// Lines of a stack and a number, for flame graphs.
+    Folded,
+    /// A line of JSON for each call.
+    Ndjson,
+}
+
+impl Format {
+    /// Whether it is no text.
+    pub fn is_binary(self) -> bool {
+        matches!(self, Format::Perfetto | Format::Pprof)
+    }
+}
+
+/// The time that a flame graph shows, and that pprof shows first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Weight {
+    #[default]
+    Blocked,
+    Cpu,
+    Runqueue,
+    /// No time of calls, but the samples of what threads computed.
+    Samples,
+}
+
+#[derive(Debug, Clone)]
+pub struct Options {
+    pub format: Format,
+    pub weight: Weight,
+    /// Which records; without it, all.
+    pub filter: Option<Predicate>,
+    /// Only calls that began so long after the start of the recording, or later.
+    pub from_ns: Option<u64>,
+    /// Only calls that began before that.
+    pub to_ns: Option<u64>,
+}
+
+/// What was done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Summary {
+    /// Records that there are.
+    pub rows: u64,
+    /// Records that are in the export.
+    pub exported: u64,
+    pub bytes: u64,
+    /// Perfetto: calls and sleeps that could not be drawn where their times are, since they overlap
+    /// with others of their thread. Their arguments have the true times.
+    pub moved: u64,
+}
+
+/// One format.
+trait Exporter {
+    fn call(&mut self, file: &File, call: &Call) -> Result<()>;
+    fn finish(self: Box<Self>) -> Result<u64>;
+}
+
+/// Writes a history to `out`. `progress` is called now and then with the number of records so far.
+pub fn export(
+    history: &History,
+    options: &Options,
+    out: &mut dyn Write,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Summary> {
+    let mut counted = Counted { out, bytes: 0 };
+    let mut summary = Summary::default();
+    let span = Span::of(history, options);
+    let mut exporter: Box<dyn Exporter + '_> = match options.format {
+        Format::Perfetto => Box::new(perfetto::Trace::begin(history, &mut counted)?),
+        Format::Pprof => {
+            let samples = sampled::of(history, options)?;
+            let weight = options.weight;
+            Box::new(pprof::Profile::new(history, weight, samples, &mut counted))
+        }
+        Format::Folded => {
+            let samples = sampled::of(history, options)?;
+            Box::new(folded::Folded::new(options.weight, samples, &mut counted))
+        }
+        Format::Ndjson => Box::new(ndjson::Lines::new(history, &mut counted)),
+    };
+    let (mut rows, mut seen) = (history.calls_within(span.from..span.to), 0);
+    while let Some(row) = rows.next() {
+        let (file, call) = row?;
+        seen += 1;
+        if seen % 4096 == 0 {
+            progress(seen + rows.skipped());
+        }
+        let wanted = span.has(file, &call)
+            && options
+                .filter
+                .as_ref()
+                .is_none_or(|filter| filter.holds(&call));
+        if wanted {
+            summary.exported += 1;
+            exporter.call(file, &call)?;
+        }
+    }
+    summary.rows = seen + rows.skipped();
+    summary.moved = exporter.finish()?;
+    counted.flush().context(CANNOT_WRITE)?;
+    summary.bytes = counted.bytes;
+    progress(summary.rows);
+    Ok(summary)
+}
+
+const CANNOT_WRITE: &str = "cannot write the export";
+
+/// Which times are wanted, in nanoseconds since 1970.
+struct Span {
+    from: i128,
+    to: i128,
+}
+
+impl Span {
+    fn of(history: &History, options: &Options) -> Span {
+        let starts = history.files.iter().map(|file| {
+            let meta = &file.meta;
+            i128::from(meta.started_ns) + i128::from(meta.realtime_offset_ns)
+        });
+        let start = starts.min().unwrap_or(0);
+        let at = |offset: u64| start + i128::from(offset);
+        Span {
+            from: options.from_ns.map_or(i128::MIN, at),
+            to: options.to_ns.map_or(i128::MAX, at),
+        }
+    }
+
+    fn has(&self, file: &File, call: &Call) -> bool {
+        let began = realtime(file, call.start_ns);
+        self.from <= began && began < self.to
+    }
+}
+
+/// A time of a file's records, in nanoseconds since 1970.
+fn realtime(file: &File, ns: u64) -> i128 {
+    i128::from(ns) + i128::from(file.meta.realtime_offset_ns)
+}
+
+/// What was lost, in words; nothing if nothing was.
+fn losses(file: &File) -> Option<String> {
+    let lost = &file.meta.lost;
+    let counts = [
+        (lost.records, "records"),
+        (lost.sleeps, "sleeps"),
+        (lost.stacks, "stacks"),
+        (lost.threads, "threads"),
+        (lost.probe_misses, "events"),
+        (lost.unwritten, "records that could not be written"),
+    ];
+    let words: Vec<String> = counts
+        .iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, what)| format!("{count} {what}"))
+        .collect();
+    (!words.is_empty()).then(|| format!("lost: {}", words.join(", ")))
+}
+
+struct Counted<'a> {
+    out: &'a mut dyn Write,
+    bytes: u64,
+}
+
+impl Write for Counted<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.out.write(bytes)?;
+        self.bytes += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}

@@ -1,0 +1,70 @@
+//! What a history of system calls says.
+//!
+//! [`analyze`] goes through the rows once ([`scan`](mod@scan)), with bounded memory, and makes a
+//! [`Report`]: findings in sentences, and the figures that they rest on. [`page`](mod@page) draws it
+//! as one HTML page that needs no network. `debox/docs/report.md` is the user's side.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
+mod aggregate;
+mod build;
+mod caveats;
+mod compare;
+mod cpu_waits;
+mod findings;
+mod flame;
+pub mod headline;
+mod histogram;
+mod in_flight;
+mod names;
+pub mod page;
+mod report;
+mod rest;
+mod scan;
+mod segments;
+mod sentences;
+mod slow_calls;
+mod timeline;
+mod trend;
+pub mod units;
+mod user_level;
+
+use anyhow::Result;
+use debox_history::History;
+use rustc_hash::FxHashMap;
+
+pub use compare::{CallDifference, Comparison, Difference, Verdict};
+pub use report::*;
+pub use sentences::wait_sentence;
+pub use trend::{GROWTH_MIN, RHO_MIN};
+
+/// A report, and what it takes to compare it with another.
+pub struct Analysis {
+    pub report: Report,
+    series: FxHashMap<String, segments::Series>,
+}
+
+/// Reads the whole history. `progress` is told of rows that are done, from any thread.
+pub fn analyze(
+    history: &History,
+    threads: usize,
+    progress: &(dyn Fn(u64) + Sync),
+) -> Result<Analysis> {
+    let names = names::Names::default();
+    let mut sums = scan::scan(history, threads.max(1), &names, progress)?;
+    let series = segments::series(std::mem::take(&mut sums.segments));
+    let report = build::report(history, &sums, &series, &names)?;
+    let series = series
+        .into_iter()
+        .map(|(name, series)| (names.get(name).to_string(), series))
+        .collect();
+    Ok(Analysis { report, series })
+}
+
+impl Analysis {
+    /// Puts the differences from another run into the report.
+    pub fn compare(&mut self, base: &Analysis) {
+        let comparison =
+            compare::compare((&base.report, &base.series), (&self.report, &self.series));
+        self.report.against = Some(comparison);
+    }
+}

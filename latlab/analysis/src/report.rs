@@ -1,0 +1,163 @@
+//! The figures of a run, as they are printed, drawn and written as JSON (`latlab/schema/latlab-analysis-1.json`).
+
+mod measure;
+mod over_time;
+mod steps;
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use serde::{Serialize, Serializer};
+
+pub use measure::{measure, Measured, Settings};
+pub use over_time::Interval;
+pub use steps::StepReport;
+
+use crate::compare::Comparison;
+use crate::deciles::{Decile, Series};
+use crate::fairness::Jain;
+use crate::findings::{findings, Finding};
+use crate::history::ServerHistory;
+use crate::request::{Basis, Mode, Unit};
+use crate::rows::Lateness;
+use crate::stats::{Latency, Percentiles};
+
+/// Name and version of the JSON. Later versions of the same number may add fields.
+pub const SCHEMA: &str = "latlab.analysis/1";
+
+/// A number that JSON has without a point where it is whole.
+#[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Default)]
+pub struct Number(pub f64);
+
+impl Serialize for Number {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if self.0.fract() == 0.0 && self.0.abs() < 9e15 {
+            serializer.serialize_i64(self.0 as i64)
+        } else {
+            serializer.serialize_f64(self.0)
+        }
+    }
+}
+
+/// Lower and upper bound; null where there are too few requests to say.
+pub type Bounds = (Option<Number>, Option<Number>);
+
+/// One file is the object itself; several are in `runs`.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    pub schema: &'static str,
+    pub tool_version: &'static str,
+    pub findings: Vec<Finding>,
+    #[serde(flatten)]
+    pub only: Option<RunReport>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub runs: Vec<RunReport>,
+    /// Each of the runs against another.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub against: Vec<Comparison>,
+}
+
+impl Report {
+    pub fn new(mut runs: Vec<RunReport>) -> Report {
+        let findings = findings(&runs);
+        let only = if runs.len() == 1 { runs.pop() } else { None };
+        Report {
+            schema: SCHEMA,
+            tool_version: env!("CARGO_PKG_VERSION"),
+            findings,
+            only,
+            runs,
+            against: Vec::new(),
+        }
+    }
+
+    pub fn all(&self) -> impl Iterator<Item = &RunReport> {
+        self.only.iter().chain(&self.runs)
+    }
+}
+
+/// What one file says. Latencies are in `unit`.
+#[derive(Debug, Clone, Serialize)]
+pub struct RunReport {
+    pub name: String,
+    pub format: &'static str,
+    pub unit: Unit,
+    /// Of a file that does not say the unit of its latencies: which they were taken for, by magnitude.
+    pub unit_by_magnitude: Option<&'static str>,
+    /// From where to where latencies are.
+    pub latency_from: Basis,
+    pub mode: Option<Mode>,
+    pub load: Option<f64>,
+    pub offered_rps: Option<f64>,
+    pub connections: Option<u64>,
+    /// In use in the measured time; null where connections are not known.
+    pub connections_used: Option<u64>,
+    /// Those of them on which no request was answered that counts.
+    pub connections_unserved: Option<u64>,
+    pub data_set_bytes: Option<u64>,
+    /// Requests that were answered without an error after the warm-up: all other figures are of these.
+    pub requests: u64,
+    pub failed: BTreeMap<String, u64>,
+    pub warm_up: u64,
+    pub without_size: u64,
+    pub seconds: Option<f64>,
+    pub requests_per_second: Option<f64>,
+    pub bytes_per_second: Option<f64>,
+    pub latency: Latency,
+    pub percentiles: Percentiles<Number>,
+    /// Each step of the rate; empty where it has one alone.
+    pub steps: Vec<StepReport>,
+    pub intervals: Intervals,
+    pub service_inversion: Option<f64>,
+    pub inversion: Option<Inversion>,
+    pub jain: Jain,
+    pub series: Vec<Series>,
+    pub deciles: Vec<Decile>,
+    /// `[latency, part of the requests that took no longer]`
+    pub cdf: Vec<(Number, f64)>,
+    /// Empty where times are not known.
+    pub over_time: Vec<Interval>,
+    pub lateness: Option<Lateness>,
+    pub generator_cpu: Option<f64>,
+    /// What a history of the server adds.
+    pub server: Option<ServerHistory>,
+    pub caveats: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Intervals {
+    pub confidence: f64,
+    pub mean: Bounds,
+    #[serde(flatten)]
+    pub percentiles: Percentiles<Bounds>,
+}
+
+/// What stands beside the service inversion, to judge it by.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Inversion {
+    pub interval: Option<(f64, f64)>,
+    /// Requests whose latency is also that of one of another size.
+    pub tied: u64,
+    /// If those were all in the wrong order.
+    pub with_ties_against: f64,
+    /// Of a server that serves in no order.
+    pub random: f64,
+    /// The most that these sizes allow.
+    pub reversed: f64,
+    pub corrected: Option<Corrected>,
+    /// Why there is no corrected form.
+    pub not_corrected: Option<String>,
+}
+
+/// The inversion less that of an ideal server with the same sizes and arrivals.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Corrected {
+    pub value: f64,
+    pub interval: Option<(f64, f64)>,
+    /// Inversion of the ideal server.
+    pub ideal: f64,
+    /// Part of the time in which the ideal server has something to serve.
+    pub utilisation: f64,
+    /// How requests came to it.
+    pub arrivals: Mode,
+}

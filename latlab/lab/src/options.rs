@@ -1,0 +1,591 @@
+//! The command line.
+
+mod values;
+mod what;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, ValueEnum};
+
+use latlab::programmed::{parse_fault, Fault, Service};
+use latlab::units::{parse_duration, parse_share, parse_size};
+
+pub use self::values::parse_cpus;
+use self::values::{parse_load, parse_rate, parse_speed, parse_vary, Vary};
+use self::what::parse_target;
+pub use self::what::{Body, Conditions, MixOption, Target, What};
+
+#[derive(Parser)]
+#[command(name = "latlab", version, about, max_term_width = 100)]
+#[command(about = "Finds out where the latency of an HTTP server comes from")]
+#[command(
+    after_help = "Examples:\n  latlab fileset create /srv/files --size 1G\n  \
+    latlab run nginx --files /srv/files --rate 2000 -o rows.parquet   # starts nginx itself\n  \
+    latlab analyze rows.parquet\n  \
+    latlab profile nginx --files /srv/files --loads 0.2,0.5,0.8,0.95 -o profile\n  \
+    latlab compare nginx apache-event --files /srv/files --rate 2000\n  \
+    latlab study -o study"
+)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub subcommand: Subcommand,
+}
+
+#[derive(clap::Subcommand)]
+pub enum Subcommand {
+    /// Make the files that a server is to serve
+    #[command(subcommand)]
+    Fileset(Fileset),
+    /// Put load on a server, and keep every request
+    #[command(
+        after_help = "Examples:\n  latlab run http://localhost/ --connections 100 --duration 30s\n  \
+        latlab run http://localhost/ --files /srv/files --rate 2000 -o rows.parquet\n  \
+        latlab run http://localhost/ --files /srv/files --mix full --rate 1000,2000,4000 --duration 30s\n  \
+        latlab run http://localhost/ --log access.log --log-speed 10\n  \
+        latlab run https://localhost/login -X PUT -H 'Content-Type: application/json' --body @login.json\n\n\
+        Without --rate the loop is closed: each connection asks again when its reply has come. With \
+        --rate it is open: requests are intended to start at that rate whatever the server does, and \
+        latency is counted from there, so that a server that stalls cannot hide it.\n\n\
+        What is asked for: the URL itself, or what --files (below the URL), --log, --urls or --sizes \
+        name. Redirects are counted, and not followed. On a terminal the rate and the latency of the last \
+        half second are shown while it runs.\n\n\
+        Exit status: 0; 3 if the figures are not the server's (the generator was the bottleneck, or was \
+        ended, or no request was answered well), which the output and the rows say, too; 125 if latlab failed; 2 for a usage error."
+    )]
+    Run(Run),
+    /// Find a server's capacity: a rate that it serves, and one not much higher that it does not
+    #[command(
+        after_help = "Example:\n  latlab capacity http://localhost/ --files /srv/files --connections 256\n\n\
+        Closed loops without thinking come first, again and again. From what they get rates are tried in open \
+        loops until one that is served and one that is not are 5 % apart or less. A rate is served if 98 % of \
+        the requests that begin end in the same time, and 1 % fail at most; it is not if that is so twice. \
+        Loads of `profile` and `study` are parts of the rate that is served.\n\n\
+        Exit status: as with `latlab run`."
+    )]
+    Capacity(Capacity),
+    /// Measure latency at loads relative to the server's own capacity
+    #[command(
+        after_help = "Example:\n  latlab profile http://localhost/ --files /srv/files --loads 0.2,0.5,0.8,0.95 -o profile\n\n\
+        Finds the capacity first, unless --capacity says it; then each load in an open loop, all loads in \
+        turn in each repeat, so that a slow minute of the machine does not harm one load alone. The \
+        directory gets the rows of each run, and summary.json.\n\n\
+        Exit status: as with `latlab run`."
+    )]
+    Profile(Profile),
+    /// Find out how many simultaneous connections a server serves well, as SPECweb99 counts them
+    #[command(
+        after_help = "Example:\n  latlab conform nginx --files /srv/files --mix full --most 2000\n\n\
+        Each connection asks for 400,000 bits in a second and conforms if it gets 320,000. A number of \
+        connections is served well if 95 % of them conform and fewer than 1 % of the requests fail. The \
+        file set grows with the number (formula 1.1), for which its directory has to be writable, unless \
+        --fixed-set is given. The number is doubled until it is too large, then halved in between.\n\n\
+        Exit status: as with `latlab run`."
+    )]
+    Conform(Conform),
+    /// Measure two servers in turn, and say what differs
+    #[command(
+        after_help = "Examples:\n  latlab compare nginx apache-event --files /srv/files\n  \
+        latlab compare nginx nginx-tuned --files /srv/files --rate 2000 --cpus 0.5 --memory 300M --cold\n  \
+        latlab compare http://old/ http://new/ --log access.log --log-speed 1\n\n\
+        Each repeat measures both, the second first in every other one; servers that latlab starts are \
+        started again each time. Of two equal servers the table shows any difference with a probability of \
+        --error-rate at most; for 5 % that takes 6 repeats, and more for differences that are not clear.\n\n\
+        Exit status: as with `latlab run`."
+    )]
+    Compare(Compare),
+    /// Measure a server with several values of one of its parameters, such as its workers
+    #[command(
+        after_help = "Examples:\n  latlab sweep nginx --vary workers=1,2,4,8 --files /srv/files --rate 500\n  \
+        latlab sweep nginx-tuned --vary threads=1,4,16,64 --files /mnt/slow --cold --memory 100M --blocking\n  \
+        latlab sweep nginx --vary cpus=0.25,0.5,1 --load 0.8 --files /srv/files\n\n\
+        Each value is measured in each repeat, in turn. What is varied is a parameter of the server \
+        (`latlab servers`), or what it may use: cpus, memory. With --load the capacity is measured for each \
+        value, and latency at that part of it: how a server scales with the processor's speed. With \
+        --blocking DeBox records the server (needs root, and costs the server time), and the table has how \
+        often its threads slept for something else than events, for each thousand requests, and for how \
+        long.\n\n\
+        Exit status: as with `latlab run`."
+    )]
+    Sweep(Sweep),
+    /// Remove what a killed latlab has left, and make Parquet of its rows
+    #[command(
+        after_help = "Examples:\n  latlab recover\n  latlab recover .latlab-run-1234-Wx3hQa -o rows.parquet\n\n\
+        Without a SPOOL: ends servers that a killed latlab had started and that did not end with it (those whose \
+        number and start it noted, and those that carry its mark in their environment; others are never \
+        touched), removes its control groups and temporary directories, takes down the disks of its studies, \
+        and says so. Rows are left where they are, and told of. The next run does the same by itself. As \
+        root it finds what root has left, with the same TMPDIR.\n\n\
+        With a SPOOL, makes Parquet of it. While the load runs, rows are in a directory beside the file that they are to be in (without -o: among \
+        the temporary files). Where latlab itself is killed they stay there. The file says that the run was \
+        not gone through to its end, and `latlab analyze` does, too."
+    )]
+    Recover(Recover),
+    /// Measure how latency, fairness and burstiness grow with the load on a slow disk, and say why
+    #[command(
+        after_help = "Examples:\n  latlab study -o study                        # nginx (two ways) and Apache, some 20 minutes\n  \
+        latlab study --quick -o study                # three minutes, to see how it goes\n  \
+        latlab study nginx nginx-tuned lighttpd --size 1G --memory 300M --service 8ms -o study\n\n\
+        The finding of the papers in one command: makes a file set, puts it on a slow disk, confines each \
+        server to less memory than the set has, measures its capacity, then latency at parts of that \
+        capacity in turn, and makes one more run that DeBox records, for the reasons alone. All of it is \
+        taken down again, also when it fails or is ended. The directory gets study.html, study.json, \
+        study.md and the rows of all runs. The capacity is an interval (`latlab capacity --help`). Needs root; latlab/docs/latlab-finding.md says how to read it.\n\n\
+        Exit status: as with `latlab run`."
+    )]
+    Study(Study),
+    Analyze(latlab_analysis::command::Analyze),
+    Disk(latlab_disk::Options),
+    /// List the servers that latlab can start
+    #[command(after_help = "Example:\n  latlab servers --servers mine.toml")]
+    Servers(Servers),
+    /// Serve with programmed service times and faults, to try a load generator on
+    #[command(
+        after_help = "Example:\n  latlab server --listen 127.0.0.1:8080 --service stall:1ms/1000 --fault reset/500\n\n\
+        Answers / (a few bytes), /bytes/N, and the paths of a file set and its dynamic pages."
+    )]
+    Server(Server),
+    /// Make load as a part of a run
+    #[command(hide = true)]
+    Worker,
+    /// Write the manual pages
+    #[command(hide = true)]
+    Man(Man),
+    /// Print a shell's completions
+    #[command(hide = true)]
+    Completions(Completions),
+}
+
+#[derive(clap::Subcommand)]
+pub enum Fileset {
+    /// Write the files, or what is missing of them
+    #[command(
+        after_help = "Examples:\n  latlab fileset create /srv/files --size 1G\n  \
+        latlab fileset create /srv/files --for-connections 400\n\n\
+        Directories of 36 files, 5 MB each, as SPECweb99 has them; what is in them follows from the seed. \
+        A set can grow, and one that was interrupted is gone on with."
+    )]
+    Create(Create),
+}
+
+#[derive(Args)]
+pub struct Create {
+    /// Where
+    #[arg(value_name = "DIR")]
+    pub directory: PathBuf,
+    /// About so many bytes, as in 500M or 3G
+    #[arg(long, value_parser = parse_size, required_unless_present = "for_connections")]
+    pub size: Option<u64>,
+    /// The size that SPECweb99 has for so many simultaneous connections: 122 MB and 3.22 for each
+    #[arg(long, value_name = "N", conflicts_with = "size")]
+    pub for_connections: Option<u64>,
+    /// What the contents follow from
+    #[arg(long, default_value_t = 1999)]
+    pub seed: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    Text,
+    Json,
+}
+
+#[derive(Args)]
+pub struct Run {
+    /// http://HOST[:PORT][/PATH], https://..., or the name of a server for latlab to start (`latlab servers`)
+    #[arg(value_parser = parse_target)]
+    pub target: Target,
+    #[command(flatten)]
+    pub what: What,
+    /// Connections: so many in a closed loop, at most so many in an open one [default: 64, or 1024
+    /// with --rate]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub connections: Option<u32>,
+    /// Requests in a second, in an open loop; several rates are steps of equal length
+    #[arg(short, long, value_name = "RPS", value_delimiter = ',', value_parser = parse_rate)]
+    pub rate: Vec<f64>,
+    /// With --log: start requests when the log has them, so many times as fast: 1 is as fast as they came
+    #[arg(long, value_name = "FACTOR", value_parser = parse_speed, requires = "log")]
+    #[arg(conflicts_with_all = ["rate", "think"])]
+    pub log_speed: Option<f64>,
+    /// How requests follow each other: with --rate, and within the seconds of a log
+    #[arg(long, value_enum, default_value_t = Gaps::Poisson)]
+    pub gaps: Gaps,
+    /// In a closed loop: how long to wait after a reply
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "0s")]
+    #[arg(conflicts_with = "rate")]
+    pub think: Duration,
+    /// How long, warm-up included [default: 10s, or with --log-speed as long as the log has requests]
+    #[arg(short, long, value_name = "TIME", value_parser = parse_duration)]
+    pub duration: Option<Duration>,
+    /// What starts in so long a time at the beginning is not counted (but kept in the rows)
+    #[arg(short, long, value_name = "TIME", value_parser = parse_duration, default_value = "0s")]
+    pub warmup: Duration,
+    /// End after so many requests
+    #[arg(short = 'n', long, value_name = "N")]
+    pub requests: Option<u64>,
+    /// Keep every request as a row of this Parquet file (latlab/docs/latlab.md has the columns)
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Write the distribution of latencies from the intended start as text for HdrHistogram's plotter, in
+    /// milliseconds
+    #[arg(long, value_name = "FILE")]
+    pub hgrm: Option<PathBuf>,
+    /// Write latencies over time as a log of HdrHistogram (version 1.3, histograms V2), in nanoseconds: from
+    /// the intended start without a tag, from the start with the tag "start"
+    #[arg(long, value_name = "FILE")]
+    pub hlog: Option<PathBuf>,
+    /// Have a server that latlab starts recorded by DeBox, into this file: `latlab analyze --history`
+    /// then says what slow requests waited for. Needs root
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
+    /// How to print the summary
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Gaps {
+    /// Independent of each other, as many users are
+    Poisson,
+    /// All the same
+    Constant,
+}
+
+/// How long each run of a procedure takes.
+#[derive(Args, Clone, Copy)]
+pub struct Times {
+    /// How long each time, warm-up included
+    #[arg(short, long, value_name = "TIME", value_parser = parse_duration, default_value = "10s")]
+    pub duration: Duration,
+    /// Of which not counted
+    #[arg(short, long, value_name = "TIME", value_parser = parse_duration, default_value = "2s")]
+    pub warmup: Duration,
+}
+
+#[derive(Args)]
+pub struct Capacity {
+    /// http://HOST[:PORT][/PATH], https://..., or the name of a server for latlab to start (`latlab servers`)
+    #[arg(value_parser = parse_target)]
+    pub target: Target,
+    #[command(flatten)]
+    pub what: What,
+    /// Connections that ask without a pause, and at most in the search
+    #[arg(short, long, value_name = "N", default_value_t = 256)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pub connections: u32,
+    /// Closed loops alone, without the search
+    #[arg(long)]
+    pub closed: bool,
+    /// How often closed loops are measured
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pub repeats: u32,
+    #[command(flatten)]
+    pub times: Times,
+    /// How to print the result
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+}
+
+#[derive(Args)]
+pub struct Profile {
+    /// http://HOST[:PORT][/PATH], https://..., or the name of a server for latlab to start (`latlab servers`)
+    #[arg(value_parser = parse_target)]
+    pub target: Target,
+    #[command(flatten)]
+    pub what: What,
+    /// Loads, relative to the capacity
+    #[arg(long, value_name = "LOADS", value_delimiter = ',', value_parser = parse_load)]
+    #[arg(default_value = "0.2,0.4,0.6,0.8,0.9,0.95")]
+    pub loads: Vec<f64>,
+    /// The capacity in requests per second, if it is known
+    #[arg(long, value_name = "RPS", value_parser = parse_rate)]
+    pub capacity: Option<f64>,
+    /// Connections: so many to find the capacity, at most so many at each load
+    #[arg(short, long, value_name = "N", default_value_t = 1024)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pub connections: u32,
+    /// How often each load is measured
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pub repeats: u32,
+    #[command(flatten)]
+    pub times: Times,
+    /// A new directory for the rows of all runs
+    #[arg(short, long, value_name = "DIR")]
+    pub output: PathBuf,
+    /// How to print the result
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+}
+
+#[derive(Args)]
+pub struct Conform {
+    /// http://HOST[:PORT][/PATH], https://..., or the name of a server for latlab to start (`latlab servers`)
+    #[arg(value_parser = parse_target)]
+    pub target: Target,
+    #[command(flatten)]
+    pub what: What,
+    /// Begin with so many connections
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pub least: u32,
+    /// Try no more than so many
+    #[arg(long, value_name = "N", default_value_t = 2000)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pub most: u32,
+    /// Keep the file set as it is
+    #[arg(long)]
+    pub fixed_set: bool,
+    /// How long each time, warm-up included
+    #[arg(short, long, value_name = "TIME", value_parser = parse_duration, default_value = "30s")]
+    pub duration: Duration,
+    /// Of which not counted
+    #[arg(short, long, value_name = "TIME", value_parser = parse_duration, default_value = "10s")]
+    pub warmup: Duration,
+    /// How to print the result
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+}
+
+#[derive(Args)]
+pub struct Compare {
+    /// A server's name (`latlab servers`), or http://HOST[:PORT][/PATH]
+    #[arg(value_parser = parse_target)]
+    pub a: Target,
+    /// The other one
+    #[arg(value_parser = parse_target)]
+    pub b: Target,
+    #[command(flatten)]
+    pub what: What,
+    /// Connections: so many in a closed loop, at most so many with --rate
+    #[arg(short, long, value_name = "N", default_value_t = 256)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pub connections: u32,
+    /// Requests in a second, in an open loop
+    #[arg(short, long, value_name = "RPS", value_parser = parse_rate)]
+    pub rate: Option<f64>,
+    /// With --log: start requests when the log has them, so many times as fast: 1 is as fast as they came
+    #[arg(long, value_name = "FACTOR", value_parser = parse_speed, requires = "log")]
+    #[arg(conflicts_with = "rate")]
+    pub log_speed: Option<f64>,
+    /// How often both are measured
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    #[arg(value_parser = clap::value_parser!(u32).range(2..))]
+    pub repeats: u32,
+    /// How likely the table may be to show any difference between two equal servers
+    #[arg(long, value_name = "SHARE", value_parser = parse_share, default_value = "5%")]
+    pub error_rate: f64,
+    /// How long each time, warm-up included [default: 10s, or with --log-speed as long as the log has
+    /// requests]
+    #[arg(short, long, value_name = "TIME", value_parser = parse_duration)]
+    pub duration: Option<Duration>,
+    /// Of which not counted
+    #[arg(short, long, value_name = "TIME", value_parser = parse_duration, default_value = "2s")]
+    pub warmup: Duration,
+    /// A new directory for the rows of all runs
+    #[arg(short, long, value_name = "DIR")]
+    pub output: Option<PathBuf>,
+    /// How to print the result
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+}
+
+#[derive(Args)]
+pub struct Study {
+    /// The names of servers (`latlab servers`)
+    #[arg(value_name = "SERVER", default_values = ["nginx", "nginx-tuned", "apache-event"])]
+    pub names: Vec<String>,
+    /// A new directory for the page, the figures and the rows of all runs
+    #[arg(short, long, value_name = "DIR")]
+    pub output: PathBuf,
+    /// A small file set, three loads and short runs, a minute for each server. Figures are rough
+    #[arg(long)]
+    pub quick: bool,
+    /// How large the file set is [default: 600M, 200M with --quick]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub size: Option<u64>,
+    /// Memory that each server may use, its page cache included [default: a quarter of --size,
+    /// and 16M]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub memory: Option<u64>,
+    /// What the disk takes for a request
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "5ms")]
+    pub service: Duration,
+    /// Requests that the disk serves at once
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub depth: u32,
+    /// Where the file set and the disk are made, and removed again; servers that are not root have to
+    /// have access
+    #[arg(long, value_name = "DIR", default_value = crate::study::PLACE)]
+    pub place: PathBuf,
+    /// Loads, relative to the capacity [default: 0.2,0.4,0.6,0.8,0.9,0.95,1.1; 0.3,0.9,1.1 with --quick]
+    #[arg(long, value_name = "LOADS", value_delimiter = ',', value_parser = parse_load)]
+    pub loads: Vec<f64>,
+    /// The load at which DeBox records the server
+    #[arg(long, value_name = "LOAD", value_parser = parse_load, default_value = "0.9")]
+    pub recorded_load: f64,
+    /// Do not record: then no reasons are told
+    #[arg(long, conflicts_with = "recorded_load")]
+    pub no_record: bool,
+    /// Connections that ask without a pause, to find the capacity
+    #[arg(short, long, value_name = "N", default_value_t = 256)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pub connections: u32,
+    /// Connections at each load, at most
+    #[arg(long, value_name = "N", default_value_t = 1024)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pub most: u32,
+    /// Requests on a connection before it is ended; without it, as many as the server allows
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub per_connection: Option<u32>,
+    /// How often the capacity and each load are measured [default: 3, 1 with --quick]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub repeats: Option<u32>,
+    /// How long each time, warm-up included [default: 10s, 3s with --quick]
+    #[arg(short, long, value_name = "TIME", value_parser = parse_duration)]
+    pub duration: Option<Duration>,
+    /// Of which not counted [default: 2s, 1s with --quick]
+    #[arg(short, long, value_name = "TIME", value_parser = parse_duration)]
+    pub warmup: Option<Duration>,
+    /// How late the generator may be itself, at the 99th percentile
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "1ms")]
+    pub max_lateness: Duration,
+    /// What the workload follows from
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// How servers are started, beside the ones that come along (latlab/docs/latlab.md)
+    #[arg(long, value_name = "FILE")]
+    pub servers: Option<PathBuf>,
+    /// How to print the result
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+}
+
+#[derive(Args)]
+pub struct Sweep {
+    /// The name of a server for latlab to start (`latlab servers`)
+    #[arg(value_parser = parse_target)]
+    pub target: Target,
+    /// Which parameter, or cpus or memory, and its values
+    #[arg(long, value_name = "NAME=VALUES", value_parser = parse_vary)]
+    pub vary: Vary,
+    #[command(flatten)]
+    pub what: What,
+    /// Connections: so many in a closed loop, at most so many with --rate
+    #[arg(short, long, value_name = "N", default_value_t = 256)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pub connections: u32,
+    /// Requests in a second, in an open loop
+    #[arg(short, long, value_name = "RPS", value_parser = parse_rate)]
+    pub rate: Option<f64>,
+    /// Measure the capacity for each value, and latency at this part of it
+    #[arg(long, value_name = "LOAD", value_parser = parse_load, conflicts_with = "rate")]
+    pub load: Option<f64>,
+    /// How often each value is measured
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pub repeats: u32,
+    #[command(flatten)]
+    pub times: Times,
+    /// Count what the server blocks on, with DeBox
+    #[arg(long)]
+    pub blocking: bool,
+    /// How to print the result
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+}
+
+#[derive(Args)]
+pub struct Recover {
+    /// The directory that the run has left; it is removed when the file is written
+    #[arg(value_name = "SPOOL", requires = "output")]
+    pub spool: Option<PathBuf>,
+    /// The Parquet file to write
+    #[arg(short, long, value_name = "FILE", requires = "spool")]
+    pub output: Option<PathBuf>,
+    /// Leave the directory there
+    #[arg(long, requires = "spool")]
+    pub keep: bool,
+    /// Where rows are damaged, take those before; the directory then stays
+    #[arg(long, requires = "spool")]
+    pub despite_damage: bool,
+    /// Where studies were made (`latlab study --place`)
+    #[arg(
+        long,
+        value_name = "DIR",
+        default_value = crate::study::PLACE,
+        conflicts_with = "spool"
+    )]
+    pub place: PathBuf,
+}
+
+#[derive(Args)]
+pub struct Servers {
+    /// More of them
+    #[arg(long, value_name = "FILE")]
+    pub servers: Option<PathBuf>,
+}
+
+#[derive(Args)]
+pub struct Server {
+    /// Where to listen; with port 0 the port is printed
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8080")]
+    pub listen: String,
+    /// How long requests take: fixed:5ms, exp:5ms, pareto:1ms,1.5, stall:1ms/1000 (every 1000th),
+    /// inverted:10ms (the smaller, the longer), by-size:1us (for each KiB)
+    #[arg(long, value_name = "TIMES", value_parser = Service::parse, default_value = "fixed:0s")]
+    pub service: Service,
+    /// What goes wrong with every N-th request: reset, close, hang, short, less, more, surplus, status,
+    /// content, garbage, die
+    #[arg(long, value_name = "KIND/N", value_parser = parse_fault)]
+    pub fault: Vec<(Fault, u64)>,
+    /// One request after the other
+    #[arg(long)]
+    pub serial: bool,
+    /// The seed of the file set that it pretends to have
+    #[arg(long, default_value_t = 1999)]
+    pub seed: u64,
+}
+
+#[derive(Args)]
+pub struct Man {
+    /// Where to; without it the main page is printed
+    pub directory: Option<PathBuf>,
+}
+
+#[derive(Args)]
+pub struct Completions {
+    pub shell: clap_complete::Shell,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_help_of_every_command_has_an_example() {
+        fn without(command: &clap::Command, found: &mut Vec<String>) {
+            let shown = command.get_subcommands().filter(|one| !one.is_hide_set());
+            let below: Vec<&clap::Command> = shown.collect();
+            let help = command.get_after_help().map(ToString::to_string);
+            // One that only has others says their names.
+            if below.is_empty() && !help.is_some_and(|help| help.contains("Example")) {
+                found.push(command.get_name().to_string());
+            }
+            for command in below {
+                without(command, found);
+            }
+        }
+        let mut found = Vec::new();
+        without(&Cli::command(), &mut found);
+        assert_eq!(found, Vec::<String>::new());
+    }
+}
