@@ -3,7 +3,7 @@
 
 use std::io::Write;
 
-use debox_console::{printable, Allowed, Clean};
+use kit_console::{printable, Allowed, Clean};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let Some((&how, bytes)) = bytes.split_first() else {

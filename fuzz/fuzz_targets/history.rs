@@ -7,7 +7,7 @@
 use std::io::{Seek, Write};
 use std::sync::OnceLock;
 
-use debox::history::{Budget, Call, Sleep};
+use debox_model::history::{Budget, Call, Sleep};
 use debox_export::{export, Format, Options, Weight};
 use debox_history::{History, Limits, Meta, Writer, SCHEMA};
 

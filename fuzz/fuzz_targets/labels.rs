@@ -2,5 +2,5 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|text: &str| {
-    debox::outside::labels(text);
+    debox_model::outside::labels(text);
 });

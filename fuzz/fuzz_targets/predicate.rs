@@ -2,5 +2,5 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|text: &str| {
-    debox::outside::predicate(text);
+    debox_model::outside::predicate(text);
 });

@@ -9,7 +9,7 @@ mod cli {
 }
 
 use cli::table::{self, TableOptions};
-use debox_report::units;
+use kit_units as units;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let Some((&[width, flags], rest)) = bytes.split_first_chunk::<2>() else {

@@ -27,7 +27,7 @@ pub fn broker(arguments: Broker) -> Result<u8> {
         limits: arguments.limits(),
         subordinates: arguments.subordinates.clone(),
     })?;
-    debox_console::say!("debox broker: listening at {}", arguments.socket.display());
+    kit_console::say!("debox broker: listening at {}", arguments.socket.display());
     server.serve(&STOP)?;
     Ok(0)
 }

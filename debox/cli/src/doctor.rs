@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use anyhow::Result;
 use debox::doctor::{self, Diagnosis, Finding};
-use debox_console::Allowed;
+use kit_console::Allowed;
 
 use crate::options::{Doctor, Format};
 use crate::table::{self, TableOptions};
@@ -19,19 +19,19 @@ pub fn doctor(arguments: Doctor) -> Result<u8> {
     findings.push(place_for_the_library());
     let diagnosis = Diagnosis::new(findings);
     match arguments.format {
-        Format::Json => debox_console::print(Allowed::Json, |out| {
+        Format::Json => kit_console::print(Allowed::Json, |out| {
             serde_json::to_writer_pretty(&mut *out, &diagnosis)?;
             writeln!(out)
         })?,
         Format::Table => {
-            let allowed = debox_console::colours();
+            let allowed = kit_console::colours();
             let options = TableOptions {
                 color: allowed == Allowed::Colours,
                 width: terminal_width(),
                 all: true,
             };
             let (version, kernel) = (env!("CARGO_PKG_VERSION"), &diagnosis.kernel);
-            debox_console::print(allowed, |out| {
+            kit_console::print(allowed, |out| {
                 writeln!(out, "debox {version} on Linux {kernel}\n")?;
                 table::doctor::print(out, &diagnosis.findings, &options)
             })?;

@@ -6,12 +6,12 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure, Context, Result};
-use debox_console::{say, Allowed, StandardOutput};
 use debox_export::{Format, Options, Summary, Weight};
-use debox_files::output::Output;
-use debox_files::same;
 use debox_history::History;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use kit_console::{say, Allowed, StandardOutput};
+use kit_files::output::Output;
+use kit_files::same;
 
 use crate::options::{Export, ExportFormat, ExportWeight};
 use crate::units;
@@ -85,7 +85,7 @@ fn by_name(name: &OsStr) -> Option<Format> {
 }
 
 fn to_standard_output(history: &History, options: &Options) -> Result<Summary> {
-    if options.format.is_binary() && debox_console::is_read() {
+    if options.format.is_binary() && kit_console::is_read() {
         bail!("this format is not for reading on a terminal: name a file with -o FILE");
     }
     let mut out = StandardOutput::open(match options.format {
@@ -120,7 +120,7 @@ fn with_progress(history: &History, options: &Options, out: &mut dyn Write) -> R
             .context("the progress bar's template is wrong")?;
     bar.set_style(style);
     let began = Instant::now();
-    let mut is_shown = !debox_console::error_is_read();
+    let mut is_shown = !kit_console::error_is_read();
     let summary = debox_export::export(history, options, out, &mut |rows| {
         if !is_shown && began.elapsed() >= PATIENCE {
             bar.set_draw_target(ProgressDrawTarget::stderr());

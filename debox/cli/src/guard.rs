@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use anyhow::{bail, Context, Result};
 use debox::runtimes::Runtimes;
 use debox::{Detail, Options, Outcome, Recorder};
-use debox_console::{Allowed, StandardOutput};
-use debox_files::{output, same};
+use kit_console::{Allowed, StandardOutput};
+use kit_files::{output, same};
 
 use crate::command::{self, Command};
 use crate::options::{Guard, GuardFormat};
@@ -137,7 +137,7 @@ fn runtimes(arguments: &Guard) -> Result<Option<Runtimes>> {
     let mut runtimes = Runtimes::builtin().clone();
     for path in &arguments.rules {
         let name = path.display().to_string();
-        let text = String::from_utf8(debox_files::input::read(path)?)
+        let text = String::from_utf8(kit_files::input::read(path)?)
             .with_context(|| format!("{name} is not UTF-8"))?;
         runtimes.add(&name, &text)?;
     }
@@ -146,7 +146,7 @@ fn runtimes(arguments: &Guard) -> Result<Option<Runtimes>> {
 
 /// The exit status has the result, whether or not this can be written.
 fn to_standard_error(text: &str, allowed: Allowed) {
-    let _ = debox_console::print_error(allowed, |out| out.write_all(text.as_bytes()));
+    let _ = kit_console::print_error(allowed, |out| out.write_all(text.as_bytes()));
 }
 
 struct Session {

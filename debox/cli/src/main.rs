@@ -19,7 +19,7 @@ mod tappable;
 
 use std::process::ExitCode;
 
-use debox_report::units;
+use kit_units as units;
 
 use crate::options::{Cli, Subcommand};
 
@@ -27,8 +27,8 @@ use crate::options::{Cli, Subcommand};
 const FAILED: u8 = 125;
 
 fn main() -> ExitCode {
-    debox_files::output::survive_file_limit();
-    let cli = match debox_console::parse::<Cli>("debox", FAILED) {
+    kit_files::output::survive_file_limit();
+    let cli = match kit_console::parse::<Cli>("debox", FAILED) {
         Ok(cli) => cli,
         Err(status) => return ExitCode::from(status),
     };
@@ -49,7 +49,7 @@ fn main() -> ExitCode {
         Ok(status) => ExitCode::from(status),
         Err(error) => {
             let error = debox::kernel::name_the_limit(error);
-            debox_console::say_error("debox", &format!("{error:#}"));
+            kit_console::say_error("debox", &format!("{error:#}"));
             let status = error
                 .downcast_ref::<command::CannotStart>()
                 .map(|cannot| cannot.status());

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser};
 use debox::broker::{Limits, SOCKET, SUBORDINATES};
-use debox_report::units::{parse_duration, parse_size};
+use kit_units::{parse_duration, parse_size};
 
 pub use guard::{Guard, GuardFormat, LoopThread};
 pub use history::{Export, ExportFormat, ExportWeight, Record, Repair, Report};

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use anyhow::{bail, Result};
 use debox::report::Report;
-use debox_console::Allowed;
-use debox_files::output;
+use kit_console::Allowed;
+use kit_files::output;
 
 use crate::options::{Format, Measure};
 use crate::table::{self, TableOptions};
@@ -59,10 +59,10 @@ impl Output {
     fn to_standard_error(&self, report: &Report) -> io::Result<()> {
         let allowed = match self.format {
             Format::Json => Allowed::Json,
-            Format::Table => debox_console::error_colours(),
+            Format::Table => kit_console::error_colours(),
         };
         let color = allowed == Allowed::Colours;
-        debox_console::print_error(allowed, |out| self.format_to(out, report, color))
+        kit_console::print_error(allowed, |out| self.format_to(out, report, color))
     }
 
     fn format_to(&self, out: &mut impl Write, report: &Report, color: bool) -> io::Result<()> {

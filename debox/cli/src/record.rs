@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context, Result};
 use debox::{Outcome, Recorder};
-use debox_console::say;
 use debox_history::Lost;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use kit_console::say;
 
 use crate::attach::{is_stopped, stop_at_signals};
 use crate::command::{self, Command};

@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use debox_console::Allowed;
-use debox_files::{output, same};
 use debox_history::History;
 use debox_report::{analyze, page, Analysis};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use kit_console::Allowed;
+use kit_files::{output, same};
 
 use crate::options::Report;
 use crate::output::terminal_width;
@@ -53,19 +53,19 @@ pub fn report(arguments: Report) -> Result<u8> {
         bytes.push(b'\n');
         if path == Path::new("-") {
             quiet = true;
-            debox_console::print(Allowed::Json, |out| out.write_all(&bytes))?;
+            kit_console::print(Allowed::Json, |out| out.write_all(&bytes))?;
         } else {
             output::replace(path, &bytes)?;
         }
     }
     if !quiet {
-        let allowed = debox_console::colours();
+        let allowed = kit_console::colours();
         let options = TableOptions {
             color: allowed == Allowed::Colours,
             width: terminal_width(1),
             all: arguments.all,
         };
-        debox_console::print(allowed, |out| tables::print(out, report, &options))?;
+        kit_console::print(allowed, |out| tables::print(out, report, &options))?;
     }
     Ok(0)
 }
@@ -94,7 +94,7 @@ fn read(history: &History, what: &'static str) -> Result<Analysis> {
     bar.set_style(ProgressStyle::with_template(style).context("the bar's template is wrong")?);
     bar.set_message(what);
     let (begin, shown) = (Instant::now(), AtomicU64::new(0));
-    let wanted = debox_console::error_is_read();
+    let wanted = kit_console::error_is_read();
     let analysis = analyze(history, threads, &|rows| {
         bar.inc(rows);
         let is_late = wanted && begin.elapsed() >= QUICK;

@@ -90,7 +90,7 @@ pub(crate) fn line(
     style: Style,
     options: &TableOptions,
 ) -> io::Result<()> {
-    let text = debox_console::printable(text);
+    let text = kit_console::printable(text);
     if options.color {
         writeln!(out, "{style}{text}{style:#}")
     } else {

@@ -247,7 +247,7 @@ pub fn name_the_limit(error: anyhow::Error) -> anyhow::Error {
 /// libbpf's own messages go nowhere unless asked for: errors come back as results.
 pub(crate) fn silence_libbpf() {
     fn show(_: libbpf_rs::PrintLevel, message: String) {
-        let _ = debox_console::print_error(debox_console::Allowed::Text, |out| {
+        let _ = kit_console::print_error(kit_console::Allowed::Text, |out| {
             out.write_all(message.as_bytes())
         });
     }

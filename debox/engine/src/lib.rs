@@ -6,7 +6,6 @@
 
 pub mod broker;
 mod callers;
-pub mod calls;
 mod clock;
 mod collect;
 mod cpu_clocks;
@@ -15,10 +14,8 @@ mod directory;
 pub mod doctor;
 mod explain;
 mod gate;
-pub mod history;
 pub mod inband;
 pub mod kernel;
-pub mod labels;
 mod listeners;
 mod memory_file;
 mod merge;
@@ -29,14 +26,10 @@ pub mod outside;
 mod outside;
 mod packages;
 mod plain_file;
-pub mod predicate;
 mod process;
 pub mod record;
 mod recorder;
-pub mod report;
 mod resources;
-pub mod rest;
-pub mod runtimes;
 mod samples;
 pub mod session;
 mod signals;
@@ -62,10 +55,10 @@ mod skeleton_gate {
 }
 
 pub use collect::Outcome;
+pub use debox_model::{calls, history, labels, predicate, report, rest, runtimes, Predicate};
 pub use directory::SessionDirectory;
 pub use inband::scope;
 pub use monitor::Monitor;
-pub use predicate::Predicate;
 pub use recorder::{Missing, Recorder};
 pub use session::{Detail, Options, Session, Tap};
 pub use trace::TraceOptions;

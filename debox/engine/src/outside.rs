@@ -17,13 +17,10 @@ use crate::broker::wire;
 use crate::collect::{frames_in_flight, tasks_by_index, Outcome, Snapshot};
 use crate::explain::Explainer;
 use crate::inband;
-use crate::labels::Labels;
-use crate::predicate::Predicate;
 use crate::process::Processes;
 use crate::record::{Record, Slot, HISTORY_MAX};
 use crate::report::Report;
 use crate::resources::Resources;
-use crate::runtimes::{Runtimes, Wait};
 use crate::session::{Detail, Events, Tap};
 use crate::stacks::Stacks;
 use crate::symbols::Symbols;
@@ -284,71 +281,6 @@ pub fn tap_address(text: &str) -> bool {
         assert_eq!(Address::parse(&address.to_string()).as_ref(), Some(address));
     }
     address.is_some()
-}
-
-/// A predicate that somebody typed.
-pub fn predicate(text: &str) {
-    match Predicate::parse(text) {
-        Ok(predicate) => {
-            let printed = predicate.to_string();
-            if printed.len() <= crate::predicate::TEXT_MAX {
-                assert_eq!(
-                    Predicate::parse(&printed),
-                    Ok(predicate.clone()),
-                    "{printed}"
-                );
-            }
-            let _ = predicate.compile();
-        }
-        Err(error) => {
-            // The place is in the text that is shown.
-            let place = error.place();
-            assert!(place.start <= place.end && !error.to_string().is_empty());
-        }
-    }
-}
-
-/// Rules for a runtime's own waits.
-fn runtimes(text: &str) {
-    let mut runtimes = Runtimes::default();
-    if runtimes.add("any.toml", text).is_err() {
-        return;
-    }
-    for frames in [&["futex+0x1 (a.c:1)", "main+0x2"][..], &["a", ""], &[]] {
-        for waker in [None, Some("VM Thread")] {
-            let found = runtimes.find(&Wait {
-                call: "futex",
-                label: "futex",
-                frames,
-                waker,
-                waker_is_new: waker.is_some(),
-            });
-            assert!(found.is_none_or(|rule| rule < runtimes.rules().len()));
-        }
-    }
-}
-
-/// Rules for labels that somebody wrote, and stacks that they are held against.
-pub fn labels(text: &str) {
-    runtimes(text);
-    let Ok(labels) = Labels::parse(&[("any.toml", text)]) else {
-        return;
-    };
-    let stacks = [
-        &["io_schedule", "folio_wait_bit_common", "filemap_read"][..],
-        &["ep_poll", "do_epoll_wait"],
-        &["schedule", ""],
-        &[],
-    ];
-    for call in ["read", "epoll_wait", "(user)"] {
-        for args in [None, Some([0; 3]), Some([u64::MAX; 3])] {
-            for frames in stacks {
-                let explained = labels.explain(call, args, frames);
-                assert!(explained.site_index.is_none_or(|at| at < frames.len()));
-            }
-        }
-        let _ = labels.arg_masks(call);
-    }
 }
 
 /// The call tree of any nodes.

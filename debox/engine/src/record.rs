@@ -5,6 +5,8 @@
 
 use std::fmt;
 
+pub use debox_model::COMM_LEN;
+
 /// Layout version of the record and the slot.
 pub const VERSION: u16 = 1;
 /// Distinct sites kept in one record.
@@ -13,8 +15,6 @@ pub const SLEEPS_MAX: usize = 8;
 pub const HISTORY_MAX: usize = 8;
 /// Trace entries kept for one thread.
 pub const TRACE_MAX: usize = 256;
-/// Length of a task's name in the kernel, with its terminating zero.
-pub const COMM_LEN: usize = 16;
 /// The pseudo-call `(user)`: a thread's time between calls.
 pub const CALL_USER: i32 = -1;
 

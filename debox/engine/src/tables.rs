@@ -1,14 +1,12 @@
 //! The probes' tables as Rust sees them. The layouts are generated from the probes' own BTF, so
 //! they cannot drift; what C keeps in macros is repeated here.
 
+pub use debox_model::calls::{CALL_IA32, CALL_NONE};
+
 pub(crate) use crate::skeleton::types;
 
-/// Added to the numbers of 32-bit calls.
-pub const CALL_IA32: u32 = 0x10000;
 /// Added to the numbers of calls that the user tap did not see.
 pub const CALL_UNTAPPED: u32 = 0x20000;
-/// The thread is between calls.
-pub const CALL_NONE: u32 = 0xff_ffff;
 
 pub(crate) const ROWS: u32 = 512;
 /// All numbers from here on, which have the last of those rows.

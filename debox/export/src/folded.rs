@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::io::Write;
 
 use anyhow::{Context, Result};
-use debox::history::{Call, Text};
-use debox::report::SampledStack;
-use debox_console::printable;
 use debox_history::File;
+use debox_model::history::{Call, Text};
+use debox_model::report::SampledStack;
+use kit_console::printable;
 
 use crate::frames;
 use crate::parts::{divide, number, Below, Place, NOT_KEPT, NO_STACK};

@@ -22,9 +22,9 @@ mod words;
 use std::io::{self, Write};
 
 use anyhow::{Context, Result};
-use debox::history::Call;
-use debox::predicate::Predicate;
 use debox_history::{File, History};
+use debox_model::history::Call;
+use debox_model::predicate::Predicate;
 
 /// What to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

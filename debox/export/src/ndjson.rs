@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::io::{BufWriter, Write};
 
 use anyhow::{Context, Result};
-use debox::history::{Call, Sleep};
 use debox_history::{File, History, ProcessNames};
+use debox_model::history::{Call, Sleep};
 use serde::ser::SerializeSeq;
 use serde::{Serialize, Serializer};
 

@@ -1,6 +1,6 @@
 //! What a call's time is divided into where stacks are shown.
 
-use debox::history::{Call, Text};
+use debox_model::history::{Call, Text};
 
 use crate::words::Words;
 use crate::Weight;

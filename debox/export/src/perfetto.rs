@@ -11,8 +11,8 @@ mod threads;
 use std::io::{BufWriter, Write};
 
 use anyhow::{Context, Result};
-use debox::history::{Call, Sleep, Text};
 use debox_history::{File, History};
+use debox_model::history::{Call, Sleep, Text};
 use prost::Message;
 
 use self::arguments::Arguments;

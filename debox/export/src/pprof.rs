@@ -9,9 +9,9 @@ use std::hash::Hash;
 use std::io::Write;
 
 use anyhow::{Context, Result};
-use debox::history::{Call, Text};
-use debox::report::SampledStack;
 use debox_history::{File, History, ProcessNames};
+use debox_model::history::{Call, Text};
+use debox_model::report::SampledStack;
 use flate2::write::GzEncoder;
 use flate2::Compression;
 use prost::Message;

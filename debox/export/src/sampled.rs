@@ -1,8 +1,8 @@
 //! Samples of what threads computed, which a recording has for all of its time together.
 
 use anyhow::{ensure, Result};
-use debox::report::{SampledStack, Samples};
 use debox_history::History;
+use debox_model::report::{SampledStack, Samples};
 
 use crate::{Options, Weight};
 

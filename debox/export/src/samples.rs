@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use debox::history::{Budget, Call, CpuOwner, CpuWait, Sleep, Text, UserLevel};
 use debox_history::{History, Limits, Meta, Writer, SCHEMA};
+use debox_model::history::{Budget, Call, CpuOwner, CpuWait, Sleep, Text, UserLevel};
 use proptest::prelude::*;
 
 use crate::{export, Format, Options, Summary, Weight};

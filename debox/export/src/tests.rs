@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use debox::history::Call;
-use debox::report::{SampledStack, Samples};
 use debox_history::{schema, sleep_fields, Account, Meta};
+use debox_model::history::Call;
+use debox_model::report::{SampledStack, Samples};
 use proptest::prelude::*;
 
 use crate::samples::{self, calls, export_of, exported, options, wild_call};

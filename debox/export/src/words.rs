@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use debox::history::Text;
+use debox_model::history::Text;
 
 /// How many addresses are kept.
 const RECENT_MAX: usize = 1 << 16;

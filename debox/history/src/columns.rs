@@ -10,7 +10,7 @@ use arrow::array::{
 };
 use arrow::buffer::OffsetBuffer;
 use arrow::datatypes::{ArrowPrimitiveType, DataType, UInt32Type};
-use debox::history::{Call, Sleep, Text};
+use debox_model::history::{Call, Sleep, Text};
 
 use crate::schema::{schema, sleep_fields};
 

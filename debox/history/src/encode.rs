@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use anyhow::{anyhow, Context, Result};
 use arrow::array::RecordBatch;
-use debox_files::output;
+use kit_files::output;
 use parquet::arrow::arrow_writer::{ArrowWriter, ArrowWriterOptions};
 use parquet::file::metadata::RowGroupMetaData;
 

@@ -1,7 +1,7 @@
 //! What a file says of itself, beside the rows.
 
 use anyhow::{bail, Context, Result};
-use debox::report::{Deadlock, Headline, Process, Report, Samples, Totals};
+use debox_model::report::{Deadlock, Headline, Process, Report, Samples, Totals};
 use parquet::file::metadata::KeyValue;
 use serde::{Deserialize, Serialize};
 
@@ -104,7 +104,7 @@ const STACKS_BYTES_MAX: usize = 512 << 10;
 
 impl Account {
     pub fn of(report: &Report) -> Account {
-        let life = |thread: &debox::report::Thread| Life {
+        let life = |thread: &debox_model::report::Thread| Life {
             pid: thread.pid,
             tid: thread.tid,
             comm: thread.comm.clone(),

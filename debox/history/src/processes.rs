@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use debox::history::Text;
-use debox::report::Process;
+use debox_model::history::Text;
+use debox_model::report::Process;
 
 use crate::meta::Meta;
 use crate::read::History;

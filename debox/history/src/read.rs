@@ -10,8 +10,8 @@ use std::sync::Arc;
 use anyhow::{bail, ensure, Context, Result};
 use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, Schema};
-use debox::history::Call;
-use debox_files::input;
+use debox_model::history::Call;
+use kit_files::input;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
     ParquetRecordBatchReaderBuilder, RowSelection,

@@ -4,8 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{ensure, Context, Result};
-use debox_files::output::Output;
-use debox_files::same;
+use kit_files::output::Output;
+use kit_files::same;
 
 use crate::meta::Meta;
 use crate::read::{File, History};

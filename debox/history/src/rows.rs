@@ -10,7 +10,7 @@ use arrow::array::{
 use arrow::datatypes::{
     ArrowPrimitiveType, Int32Type, Int64Type, TimestampNanosecondType, UInt32Type, UInt64Type,
 };
-use debox::history::{Budget, Call, CpuOwner, CpuWait, Sleep, Text, UserLevel};
+use debox_model::history::{Budget, Call, CpuOwner, CpuWait, Sleep, Text, UserLevel};
 
 use crate::read::{Batches, File, History};
 

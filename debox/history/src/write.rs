@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use arrow::array::{new_null_array, ArrayRef, BooleanArray, RecordBatch};
-use debox::history::Call;
-use debox_files::output;
+use debox_model::history::Call;
+use kit_files::output;
 use parquet::arrow::arrow_writer::{ArrowWriter, ArrowWriterOptions};
 use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::file::properties::{EnabledStatistics, WriterProperties};

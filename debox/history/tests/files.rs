@@ -4,8 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use debox::history::{Budget, Call, CpuOwner, CpuWait, Sleep, UserLevel};
 use debox_history::{repair, tail_of, History, Limits, Meta, Writer, SCHEMA};
+use debox_model::history::{Budget, Call, CpuOwner, CpuWait, Sleep, UserLevel};
 use parquet::arrow::ArrowWriter;
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;

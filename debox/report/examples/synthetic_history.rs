@@ -8,8 +8,8 @@ use std::path::Path;
 use std::rc::Rc;
 
 use anyhow::{Context, Result};
-use debox::history::{Budget, Call, Sleep, Text};
 use debox_history::{Limits, Meta, Writer, SCHEMA};
+use debox_model::history::{Budget, Call, Sleep, Text};
 
 const CALLS: [(&str, i32, u64); 10] = [
     ("read", 0, 900),

@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use anyhow::Result;
-use debox::report::Deadlock;
 use debox_history::History;
+use debox_model::report::Deadlock;
 use rustc_hash::FxHashMap;
 
 use crate::aggregate::{Aggregate, CallSums, Parts, WaitKey, WaitSums};
@@ -166,11 +166,11 @@ fn hints(report: &Report) -> Vec<String> {
     let callers = shares
         .take(SHARES)
         .filter_map(|share| share.caller.as_deref());
-    let sources = debox::report::hints::Sources {
+    let sources = debox_model::report::hints::Sources {
         package_of: |_: &str| None,
         has_debuginfod: false,
     };
-    debox::report::hints::of_callers(callers, &sources)
+    debox_model::report::hints::of_callers(callers, &sources)
 }
 
 fn add_headline(report: &mut Report, history: &History) {

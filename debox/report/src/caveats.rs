@@ -2,7 +2,7 @@
 
 use crate::aggregate::Aggregate;
 use crate::report::Report;
-use crate::units::{bytes, count, counted, time};
+use kit_units::{bytes, count, counted, time};
 
 /// What was lost, is missing, or is not known: never hidden.
 pub fn caveats(report: &Report, sums: &Aggregate) -> Vec<String> {

@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use debox::report::{CpuWait, Headline};
+use debox_model::report::{CpuWait, Headline};
 use rustc_hash::FxHashMap;
 
 use crate::names::{Name, Names, NONE, TOO_MANY};
@@ -198,7 +198,7 @@ impl CpuWaits {
 
 #[cfg(test)]
 mod tests {
-    use debox::report::{Resource, Share};
+    use debox_model::report::{Resource, Share};
     use proptest::prelude::*;
 
     use super::*;

@@ -9,7 +9,7 @@ use crate::report::{
 };
 use crate::rest;
 use crate::sentences::{capital, cpu_owner_sentence, growth_sentence, parts, wait_sentence};
-use crate::units::{count, counted, time};
+use kit_units::{count, counted, time};
 
 const WAITS: usize = 6;
 /// Calls of which it is said where their time went.

@@ -6,12 +6,12 @@
 
 use std::collections::BTreeSet;
 
-use debox::report::{
+use debox_model::report::{
     interval, is_server_call, Account, CallTime, Headline, InCall, SampledPlace, Share, Totals,
 };
 
 use crate::report::{Budget, Call, Cell, Matrix, MatrixLabel, Report, Wait};
-use crate::units;
+use kit_units as units;
 
 /// The longest share is most of the time.
 const MOST: f64 = 50.0;

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use crate::report::{Report, SlowCall, SlowSleep};
 use crate::sentences::capital;
 use crate::slow_calls::NOT_KNOWN;
-use crate::units::{count, time};
+use kit_units::{count, time};
 
 /// Such waits are told of calls in flight, whatever part of the time they are.
 const HANGING_NS: u64 = 10_000_000;

@@ -25,7 +25,6 @@ mod sentences;
 mod slow_calls;
 mod timeline;
 mod trend;
-pub mod units;
 mod user_level;
 
 use anyhow::Result;

@@ -1,43 +1,14 @@
-//! The page: one file with its data, its script and its style, which opens from disk.
+//! A report as one HTML page.
 
-use std::fmt::Write;
-
-use anyhow::{bail, Context, Result};
+use anyhow::Result;
+pub use kit_page::missing;
+use kit_page::Page;
 
 use crate::report::Report;
 
-mod shown;
-
-const TEMPLATE: &str = include_str!("../page/page.html");
-const STYLE: &str = include_str!("../page/style.css");
-/// Of every page, and of the report's.
-const COMMON: &[&str] = &[
-    include_str!("../page/plots.js"),
-    include_str!("../page/frame.js"),
-];
+/// Draws the report's sections.
 const SECTIONS: &str = include_str!("../page/sections.js");
-const LIBRARIES: &str = include_str!(concat!(env!("OUT_DIR"), "/libraries.js"));
-const LIBRARIES_STYLE: &str = include_str!(concat!(env!("OUT_DIR"), "/libraries.css"));
-const LICENCES: &str = include_str!(concat!(env!("OUT_DIR"), "/licences.txt"));
-const MISSING: &str = include_str!(concat!(env!("OUT_DIR"), "/missing.txt"));
 
-/// Why pages cannot be drawn by this build, if so.
-pub fn missing() -> Option<&'static str> {
-    (!MISSING.is_empty()).then_some(MISSING)
-}
-
-/// A page that is drawn from data by a script. Other reports have pages of the same kind.
-pub struct Page<'a> {
-    pub title: &'a str,
-    /// What shows the same in a terminal.
-    pub command: &'a str,
-    /// Draws the sections with what `page/plots.js` and `page/frame.js` offer, and calls `start`.
-    pub script: &'a str,
-    /// What is not in the common style sheet.
-    pub style: &'a str,
-}
-
-/// The page of a report.
 pub fn page(report: &Report) -> Result<String> {
     let page = Page {
         title: "DeBox report",
@@ -46,50 +17,4 @@ pub fn page(report: &Report) -> Result<String> {
         style: "",
     };
     page.compose(report)
-}
-
-impl Page<'_> {
-    /// One file with everything in it; the script has `data` under that name.
-    pub fn compose(&self, data: &impl serde::Serialize) -> Result<String> {
-        if let Some(why) = missing() {
-            bail!(
-                "this debox was built without what the page is drawn with ({why}): install nodejs and npm, \
-                 and build debox again with a network"
-            );
-        }
-        // In a script, `<` could end it; in JSON it stands in texts only.
-        let data = shown::to_string(data)
-            .context("the report cannot be written as JSON")?
-            .replace('<', "\\u003c");
-        let mut licences = String::with_capacity(LICENCES.len());
-        for letter in LICENCES.chars() {
-            match letter {
-                '<' => licences.push_str("&lt;"),
-                '&' => licences.push_str("&amp;"),
-                _ => licences.push(letter),
-            }
-        }
-        let mut page = String::with_capacity(data.len() + LIBRARIES.len() + 100_000);
-        let mut rest = TEMPLATE;
-        // The template's holes, in order: what is put in is never looked at again.
-        for (hole, text) in [
-            ("<!--TITLE-->", self.title),
-            ("/*LIBRARIES-STYLE*/", LIBRARIES_STYLE),
-            ("/*STYLE*/", &[STYLE, self.style].concat()),
-            ("<!--TITLE-->", self.title),
-            ("<!--COMMAND-->", self.command),
-            ("<!--LICENCES-->", &licences),
-            ("/*DATA*/", &data),
-            ("/*LIBRARIES*/", LIBRARIES),
-            ("/*SCRIPT*/", &[&COMMON.concat(), self.script].concat()),
-        ] {
-            let (before, after) = rest
-                .split_once(hole)
-                .with_context(|| format!("the page has no place for {hole}"))?;
-            write!(page, "{before}{text}")?;
-            rest = after;
-        }
-        page.push_str(rest);
-        Ok(page)
-    }
 }

@@ -1,7 +1,7 @@
 //! What is computed from a history, as plain data: the terminal's tables, the page and `--json` are
 //! made from this and from nothing else.
 
-use debox::report::{Deadlock, Headline, Process, Samples, Totals};
+use debox_model::report::{Deadlock, Headline, Process, Samples, Totals};
 use serde::Serialize;
 
 use crate::compare::Comparison;

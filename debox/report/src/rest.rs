@@ -1,12 +1,12 @@
 //! Threads that rest, threads that are stuck, and those of which neither can be told.
 //!
-//! What a wait is for, [`debox::rest`] says. A thread rests when nearly all of its time in calls goes into waits
+//! What a wait is for, [`debox_model::rest`] says. A thread rests when nearly all of its time in calls goes into waits
 //! for work. It is stuck when nearly all of it goes into waits for what somebody holds, and the last of them
 //! has not ended. A thread in waits like those for work of which none has ended may be either.
 
 use std::collections::BTreeMap;
 
-use debox::rest::{For, Waits};
+use debox_model::rest::{For, Waits};
 
 use crate::report::{Rest, SlowCall, Thread, Wait};
 

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use crate::build::USER;
 use crate::report::{Budget, CpuWaits, FindingKind, Trend, Wait};
-use crate::units::{count, time};
+use kit_units::{count, time};
 
 /// The kernel's resource, as one says it: `the inode lock of /x`, `the page read`.
 fn what(wait: &Wait) -> String {

@@ -80,8 +80,9 @@ pub fn at_places(
 }
 
 /// `begin`: of the recording, by the clock of the record.
-fn slow_call(call: &debox::history::Call, begin: i64, has_irq: bool) -> SlowCall {
-    let text = |text: &Option<debox::history::Text>| text.as_ref().map(|text| text.to_string());
+fn slow_call(call: &debox_model::history::Call, begin: i64, has_irq: bool) -> SlowCall {
+    let text =
+        |text: &Option<debox_model::history::Text>| text.as_ref().map(|text| text.to_string());
     let mut sleeps: Vec<_> = call.sleeps.iter().collect();
     sleeps.sort_by_key(|sleep| (Reverse(sleep.blocked_ns), sleep.begin_ns));
     let idle = sleeps
@@ -140,7 +141,7 @@ fn slow_call(call: &debox::history::Call, begin: i64, has_irq: bool) -> SlowCall
 /// An owner that there may be.
 pub const NOT_KNOWN: &str = "not known";
 
-fn owner_words(sleep: &debox::history::Sleep) -> Option<String> {
+fn owner_words(sleep: &debox_model::history::Sleep) -> Option<String> {
     let certainty = sleep.owner_certainty.as_deref()?;
     let Some(comm) = sleep.owner_comm.as_deref() else {
         return Some(if certainty == "none" {

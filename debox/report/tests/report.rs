@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use common::{call, calls, sleep, write};
-use debox::history::Call;
-use debox::report::Totals;
 use debox_history::{Account, History, Limits, Meta, Writer};
+use debox_model::history::Call;
+use debox_model::report::Totals;
 use debox_report::{analyze, Analysis, FindingKind, Verdict};
 use proptest::prelude::*;
 
@@ -354,24 +354,24 @@ fn the_headline_is_the_recorders_or_of_the_records() {
         kernel_cpu_ns: 30_000_000,
         ..Totals::default()
     };
-    let thread = debox::report::Thread {
+    let thread = debox_model::report::Thread {
         pid: 100,
         tid: 100,
         totals: totals.clone(),
         ..Default::default()
     };
-    let fill = debox::report::SampledFunction {
+    let fill = debox_model::report::SampledFunction {
         function: "fill".to_string(),
         place: Some("matrix.c:31".to_string()),
         samples: 180,
         ..Default::default()
     };
-    let samples = debox::report::Samples {
+    let samples = debox_model::report::Samples {
         total: 193,
         functions: vec![fill],
         ..Default::default()
     };
-    let of_run = debox::report::Report {
+    let of_run = debox_model::report::Report {
         duration_ns: totals.wall_ns,
         totals,
         threads: vec![thread],

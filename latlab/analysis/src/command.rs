@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use anyhow::{bail, ensure, Result};
 use clap::{Args, ValueEnum};
-use debox_files::{output, same};
 use debox_history::History;
+use kit_files::{output, same};
 
 use crate::compare::compare;
 use crate::history::join;

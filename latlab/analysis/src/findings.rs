@@ -1,6 +1,6 @@
 //! What stands out, in sentences, each with the section of the page that shows it.
 
-use debox_report::units;
+use kit_units as units;
 use serde::Serialize;
 
 use crate::report::{Number, RunReport};

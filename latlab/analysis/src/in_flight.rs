@@ -63,7 +63,7 @@ impl LittlesLaw {
 pub fn listed<K: std::fmt::Display>(errors: &BTreeMap<K, u64>) -> String {
     let errors = errors
         .iter()
-        .map(|(name, times)| format!("{name} {}", debox_report::units::count(*times)));
+        .map(|(name, times)| format!("{name} {}", kit_units::count(*times)));
     errors.collect::<Vec<_>>().join(", ")
 }
 
@@ -80,8 +80,8 @@ impl InFlight {
             all.push(format!(
                 "{} of the {} requests that were in flight when the measured time began failed after \
                  that ({}): they are in no other figure.",
-                debox_report::units::count(self.carried()),
-                debox_report::units::count(self.at_begin),
+                kit_units::count(self.carried()),
+                kit_units::count(self.at_begin),
                 listed(&self.carried_errors)
             ));
         }
@@ -96,8 +96,8 @@ impl InFlight {
                 } else {
                     format!(
                         "{} were in flight when the measured time began, and {} when it ended",
-                        debox_report::units::count(self.at_begin),
-                        debox_report::units::count(self.at_end)
+                        kit_units::count(self.at_begin),
+                        kit_units::count(self.at_end)
                     )
                 };
                 all.push(format!(

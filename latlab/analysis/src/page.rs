@@ -1,8 +1,8 @@
 //! The figures as one HTML page, of the same kind as that of `debox report`.
 
 use anyhow::Result;
-pub use debox_report::page::missing;
-use debox_report::page::Page;
+pub use kit_page::missing;
+use kit_page::Page;
 use serde::Serialize;
 
 use crate::report::Report;

@@ -16,7 +16,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::{bail, Context, Result};
-use debox_files::input;
+use kit_files::input;
 
 pub use quantity::{SizeUnit, TimeUnit};
 

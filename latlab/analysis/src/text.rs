@@ -3,8 +3,8 @@
 use std::io::{self, Write};
 
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, TableStyle, Width};
-use debox_console::printable;
-use debox_report::units;
+use kit_console::printable;
+use kit_units as units;
 
 use crate::compare::{Comparison, Verdict};
 use crate::history::{Causes, ServerHistory};

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{ensure, Context, Result};
 use clap::{Args, Subcommand};
-use debox_console::{printable, Allowed};
+use kit_console::{printable, Allowed};
 
 use crate::check::{check, median, ms, Checked};
 use crate::daemon::serve;
@@ -141,7 +141,7 @@ pub fn run(options: Options) -> Result<()> {
             let checked = check(&Disk::named(&name)?)?;
             if json {
                 let text = serde_json::to_string_pretty(&checked)?;
-                debox_console::print(Allowed::Json, |out| writeln!(out, "{text}"))?;
+                kit_console::print(Allowed::Json, |out| writeln!(out, "{text}"))?;
             } else {
                 print(&checked)?;
             }
@@ -200,7 +200,7 @@ fn put_up(up: Up) -> Result<()> {
 }
 
 fn print(checked: &Checked) -> Result<()> {
-    debox_console::print(Allowed::Text, |out| {
+    kit_console::print(Allowed::Text, |out| {
         writeln!(out, "{:<16} {:>10} {:>10}", "", "p50 ms", "p90 ms")?;
         for (what, times) in [
             ("cold open", &checked.cold_open_ns),
@@ -219,7 +219,7 @@ fn print(checked: &Checked) -> Result<()> {
 
 fn show() -> Result<()> {
     let disks = Disk::all()?;
-    debox_console::print(Allowed::Text, |out| {
+    kit_console::print(Allowed::Text, |out| {
         if disks.is_empty() {
             writeln!(out, "no disk is up")?;
         }

@@ -5,7 +5,7 @@
 //! come at a rate, whatever it does, only such requests tell; loads are parts of the rate that was seen to be served.
 
 use anyhow::{ensure, Context, Result};
-use debox_console::printable;
+use kit_console::printable;
 use latlab::run::Plan;
 use latlab::signals::{unless_interrupted, Interrupted};
 use latlab::summary::Summary;

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{ensure, Result};
-use debox_console::printable;
+use kit_console::printable;
 use latlab::run::Plan;
 use latlab::signals::{unless_interrupted, Interrupted};
 use latlab::summary::Summary;

@@ -223,7 +223,7 @@ pub fn remove_left() -> Vec<String> {
 impl Drop for Group {
     fn drop(&mut self) {
         if let Err(error) = self.remove() {
-            debox_console::say_error("latlab", &format!("{error:#}"));
+            kit_console::say_error("latlab", &format!("{error:#}"));
         }
     }
 }

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
-use debox_files::output::{self, Output};
 use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
 use hdrhistogram::serialization::V2DeflateSerializer;
 use hdrhistogram::Histogram;
+use kit_files::output::{self, Output};
 
 use crate::rows::{Meta, Row};
 
@@ -40,7 +40,7 @@ impl HdrFiles {
     /// An error if they cannot be written.
     pub fn check(&self) -> Result<()> {
         let all: Vec<&Path> = self.all().collect();
-        debox_files::same::refuse_each_other(&all)?;
+        kit_files::same::refuse_each_other(&all)?;
         all.into_iter().try_for_each(output::check)
     }
 

@@ -83,7 +83,7 @@ pub fn remove(directory: &Path) -> Option<String> {
 /// Says what was found and done, each sentence on a line of its own.
 pub fn say(sentences: &[String]) {
     for sentence in sentences {
-        debox_console::say!("latlab: {sentence}");
+        kit_console::say!("latlab: {sentence}");
     }
 }
 

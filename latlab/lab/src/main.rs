@@ -20,7 +20,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use debox_console::{printable, say, Allowed};
+use kit_console::{printable, say, Allowed};
 use latlab::fileset::{self, FileSet};
 use latlab::programmed::{self, Program};
 use latlab::recover::{self, recover};
@@ -36,8 +36,8 @@ const NOT_VALID: u8 = 3;
 const FAILED: u8 = 125;
 
 fn main() -> ExitCode {
-    debox_files::output::survive_file_limit();
-    let cli = match debox_console::parse::<Cli>("latlab", FAILED) {
+    kit_files::output::survive_file_limit();
+    let cli = match kit_console::parse::<Cli>("latlab", FAILED) {
         Ok(cli) => cli,
         Err(status) => return ExitCode::from(status),
     };
@@ -62,7 +62,7 @@ fn main() -> ExitCode {
     match done {
         Ok(status) => ExitCode::from(status),
         Err(error) => {
-            debox_console::say_error("latlab", &format!("{error:#}"));
+            kit_console::say_error("latlab", &format!("{error:#}"));
             ExitCode::from(FAILED)
         }
     }
@@ -160,7 +160,7 @@ fn analyze(arguments: &latlab_analysis::command::Analyze) -> Result<u8> {
         latlab_analysis::command::Format::Json => Allowed::Json,
         latlab_analysis::command::Format::Text => Allowed::Text,
     };
-    debox_console::print(allowed, |out| out.write_all(&printed))?;
+    kit_console::print(allowed, |out| out.write_all(&printed))?;
     Ok(0)
 }
 

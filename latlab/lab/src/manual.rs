@@ -5,7 +5,7 @@ use std::io::Write;
 
 use anyhow::{Context, Result};
 use clap::CommandFactory;
-use debox_console::Allowed;
+use kit_console::Allowed;
 
 use crate::options::{Cli, Completions, Man};
 
@@ -13,7 +13,7 @@ use crate::options::{Cli, Completions, Man};
 pub fn man(arguments: Man) -> Result<u8> {
     let Some(directory) = arguments.directory else {
         let page = clap_mangen::Man::new(Cli::command());
-        debox_console::print(Allowed::Text, |out| page.render(out))?;
+        kit_console::print(Allowed::Text, |out| page.render(out))?;
         return Ok(0);
     };
     std::fs::create_dir_all(&directory)
@@ -26,7 +26,7 @@ pub fn completions(arguments: Completions) -> Result<u8> {
     // Into memory first: the generator panics when it cannot write.
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut Cli::command(), "latlab", &mut script);
-    debox_console::print(Allowed::Anything, |out| out.write_all(&script))?;
+    kit_console::print(Allowed::Anything, |out| out.write_all(&script))?;
     Ok(0)
 }
 

@@ -3,19 +3,19 @@
 use std::io::{self, Write};
 
 use anyhow::Result;
-use debox_console::{printable, Allowed, StandardOutput};
+use kit_console::{printable, Allowed, StandardOutput};
 use serde::Serialize;
 
 /// A result for a machine.
 pub fn json(result: &impl Serialize) -> Result<()> {
     let text = serde_json::to_string_pretty(result)?;
-    debox_console::print(Allowed::Json, |out| writeln!(out, "{text}"))?;
+    kit_console::print(Allowed::Json, |out| writeln!(out, "{text}"))?;
     Ok(())
 }
 
 /// All that `write` writes. What comes from outside in it is made printable there, field by field.
 pub fn text(write: impl FnOnce(&mut StandardOutput) -> io::Result<()>) -> Result<()> {
-    debox_console::print(Allowed::Text, write)?;
+    kit_console::print(Allowed::Text, write)?;
     Ok(())
 }
 

@@ -168,7 +168,7 @@ pub fn of_what(
         output: None,
         hdr: HdrFiles::default(),
         watch: ready.watch(),
-        watched: debox_console::error_is_read(),
+        watched: kit_console::error_is_read(),
         program: std::env::current_exe().context("cannot find latlab's own program")?,
     })
 }
@@ -205,7 +205,7 @@ pub fn of_run(ready: &Ready, arguments: &Run) -> Result<Plan> {
     plan.requests = arguments.requests;
     if let Some(output) = &arguments.output {
         let what = &arguments.what;
-        debox_files::same::refuse_inputs(output, inputs(what))?;
+        kit_files::same::refuse_inputs(output, inputs(what))?;
     }
     plan.output = arguments.output.clone();
     plan.hdr = HdrFiles {
@@ -213,7 +213,7 @@ pub fn of_run(ready: &Ready, arguments: &Run) -> Result<Plan> {
         log: arguments.hlog.clone(),
     };
     for file in plan.hdr.all() {
-        debox_files::same::refuse_inputs(file, inputs(&arguments.what))?;
+        kit_files::same::refuse_inputs(file, inputs(&arguments.what))?;
     }
     match (&arguments.what.log, arguments.log_speed) {
         (Some(log), Some(speed)) => {
@@ -283,7 +283,7 @@ fn say_once(text: String) {
     static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
     if let Ok(mut said) = SAID.lock() {
         if !said.contains(&text) {
-            debox_console::say!("latlab: {text}");
+            kit_console::say!("latlab: {text}");
             said.push(text);
         }
     }

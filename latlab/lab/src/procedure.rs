@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use anyhow::{ensure, Context, Result};
-use debox_console::{printable, Allowed};
+use kit_console::{printable, Allowed};
 use latlab::run::{run, Plan};
 use latlab::signals::{unless_interrupted, Interrupted};
 use latlab::summary::{by_status, Summary};
@@ -180,19 +180,19 @@ fn warn(runs: &[&Summary]) {
     let in_flight = || runs.iter().filter_map(|run| run.in_flight.as_ref());
     let carried: u64 = in_flight().map(|flight| flight.carried()).sum();
     if carried > 0 {
-        debox_console::say!(
+        kit_console::say!(
             "latlab: WARNING: {} requests that were in flight when the measured time of a run began failed \
             after that: they are in no other figure",
             count(carried)
         );
     }
     if let Some(words) = failures(runs) {
-        debox_console::say!("latlab: {words}");
+        kit_console::say!("latlab: {words}");
     }
     let fails = |flight: &&InFlight| flight.littles_law == Some(LittlesLaw::Fails);
     let failing = in_flight().filter(fails).count();
     if failing > 0 {
-        debox_console::say!(
+        kit_console::say!(
             "latlab: WARNING: in {failing} of {} runs throughput times mean latency is not the number of requests \
             in flight (`in_flight` with --format json)",
             runs.len()
@@ -214,7 +214,7 @@ pub fn judge<'a>(runs: impl IntoIterator<Item = &'a Summary>, interrupted: bool)
 
 pub fn status(troubles: &[String]) -> u8 {
     for trouble in troubles {
-        debox_console::say!("latlab: NOT VALID: {trouble}");
+        kit_console::say!("latlab: NOT VALID: {trouble}");
     }
     if troubles.is_empty() {
         0
@@ -344,9 +344,9 @@ pub fn profile(arguments: &Profile) -> Result<u8> {
     };
     let text = serde_json::to_string_pretty(&result)?;
     let summary = directory.join("summary.json");
-    debox_files::output::replace(&summary, text.as_bytes())?;
+    kit_files::output::replace(&summary, text.as_bytes())?;
     match arguments.format {
-        Format::Json => debox_console::print(Allowed::Json, |out| writeln!(out, "{text}"))?,
+        Format::Json => kit_console::print(Allowed::Json, |out| writeln!(out, "{text}"))?,
         Format::Text => output::text(|out| print_profile(out, &result))?,
     }
     let of_capacity = result.capacity.iter().flat_map(CapacityResult::all_runs);

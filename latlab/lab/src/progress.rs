@@ -3,8 +3,8 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use debox_console::{error_is_read, printable};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use kit_console::{error_is_read, printable};
 use latlab::load::Now;
 use latlab::units::{count, time};
 

@@ -40,7 +40,7 @@ pub fn recover(spool: &Path, output: &Path, options: Options) -> Result<Recovere
     let workload = Workload::new(&description.spec, description.seed, 0.0, 0, 1)
         .with_context(|| format!("{} is damaged", spool.display()))?;
     let spooled: Vec<_> = (0..processes).map(|n| process_file(spool, n)).collect();
-    debox_files::same::refuse_inputs(output, spooled.iter().map(|path| path.as_path()))?;
+    kit_files::same::refuse_inputs(output, spooled.iter().map(|path| path.as_path()))?;
     let mut file = ParquetFile::create(output)?;
     let mut recovered = Recovered {
         duration_ns: description.meta.duration_ns,

@@ -59,7 +59,7 @@ pub fn known(file: Option<&Path>) -> Result<Vec<Server>> {
     let mut servers = Vec::new();
     if let Some(file) = file {
         let cannot = || format!("cannot read servers from {}", file.display());
-        let bytes = debox_files::input::read(file)?;
+        let bytes = kit_files::input::read(file)?;
         let text = String::from_utf8(bytes).with_context(cannot)?;
         servers = read(&text).with_context(cannot)?;
     }

@@ -13,8 +13,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{ensure, Context, Result};
-use debox_console::{printable, Allowed};
 use debox_history::History;
+use kit_console::{printable, Allowed};
 use latlab::fileset::{self, FileSet};
 use latlab::load::Mode;
 use latlab::run::Plan;
@@ -213,7 +213,7 @@ pub fn study(arguments: &Study) -> Result<u8> {
 fn write(found: &Found, arguments: &Study) -> Result<u8> {
     let keep = |name: &str, text: &str| {
         let path = arguments.output.join(name);
-        debox_files::output::replace(&path, text.as_bytes())
+        kit_files::output::replace(&path, text.as_bytes())
     };
     let json = serde_json::to_string_pretty(found)?;
     keep("study.json", &json)?;
@@ -223,7 +223,7 @@ fn write(found: &Found, arguments: &Study) -> Result<u8> {
         Some(why) => say(&format!("no page was drawn, because {why}")),
     }
     match arguments.format {
-        Format::Json => debox_console::print(Allowed::Json, |out| writeln!(out, "{json}"))?,
+        Format::Json => kit_console::print(Allowed::Json, |out| writeln!(out, "{json}"))?,
         Format::Text => {
             let width = terminal_width().unwrap_or(110);
             let page = arguments.output.join("study.html").display().to_string();
@@ -251,7 +251,7 @@ fn write(found: &Found, arguments: &Study) -> Result<u8> {
 }
 
 fn say(text: &str) {
-    debox_console::say!("latlab: {text}");
+    kit_console::say!("latlab: {text}");
 }
 
 /// Its figures, and whether somebody ended it before all of its runs.

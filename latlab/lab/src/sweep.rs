@@ -7,8 +7,8 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{anyhow, ensure, Context, Result};
-use debox_console::printable;
 use debox_history::History;
+use kit_console::printable;
 use latlab::run::Plan;
 use latlab::servers;
 use latlab::signals::{unless_interrupted, Interrupted};

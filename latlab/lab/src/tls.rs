@@ -39,7 +39,7 @@ pub struct Tls {
 
 impl Trust {
     pub fn read_authorities(path: &Path) -> Result<Trust> {
-        let bytes = debox_files::input::read(path)?;
+        let bytes = kit_files::input::read(path)?;
         let text = String::from_utf8(bytes)
             .with_context(|| format!("{} is not a PEM file", path.display()))?;
         let trust = Trust::Authorities(text);

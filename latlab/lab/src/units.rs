@@ -1,6 +1,6 @@
 //! Numbers as people write and read them.
 
-pub use debox_report::units::{bytes, count, parse_duration, parse_size};
+pub use kit_units::{bytes, count, parse_duration, parse_size};
 
 /// A share of one, as in `0.01` or `1%`.
 pub fn parse_share(text: &str) -> Result<f64, String> {
@@ -17,7 +17,7 @@ pub fn parse_share(text: &str) -> Result<f64, String> {
 /// A time with three significant digits: `12.3 ms`.
 pub fn time(ns: i64) -> String {
     let sign = if ns < 0 { "-" } else { "" };
-    format!("{sign}{}", debox_report::units::time(ns.unsigned_abs()))
+    format!("{sign}{}", kit_units::time(ns.unsigned_abs()))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 use std::io::{self, Read, Write};
 
 use anyhow::{Context, Result};
-use debox_console::{Allowed, StandardOutput};
+use kit_console::{Allowed, StandardOutput};
 use serde::{Deserialize, Serialize};
 
 use crate::load::{self, Config, Outcome, SoFar};
@@ -51,7 +51,7 @@ pub fn work() -> Result<()> {
     match config.spool.parent() {
         Some(left) if alone => {
             if config.process == 0 {
-                debox_console::say!(
+                kit_console::say!(
                     "latlab: killed; what was measured is left in {}: {}",
                     left.display(),
                     rows::advice(left)

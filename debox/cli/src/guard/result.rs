@@ -4,7 +4,7 @@ use anyhow::Result;
 use debox::history::Sleep;
 use debox::runtimes::{Phase, Runtimes};
 use debox::Missing;
-use debox_console::printable;
+use kit_console::printable;
 use quick_junit::{NonSuccessKind, TestCase, TestCaseStatus, TestSuite};
 use serde::Serialize;
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use debox_console::printable;
+use kit_console::printable;
 
 use super::result::{Guarded, Violation};
 use crate::options::Guard;

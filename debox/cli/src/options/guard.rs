@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use debox_report::units::parse_duration;
+use kit_units::parse_duration;
 
 #[derive(Args)]
 pub struct Guard {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use debox::predicate::Predicate;
 use debox::{Detail, Options, Trigger};
-use debox_report::units::{parse_duration, parse_size};
+use kit_units::{parse_duration, parse_size};
 
 use super::measure::{parse_predicate, parse_trigger};
 

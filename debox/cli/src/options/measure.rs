@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use debox::predicate::Predicate;
 use debox::trace::Method;
 use debox::{Detail, Options, Tap, TraceOptions, Trigger};
-use debox_report::units::parse_duration;
+use kit_units::parse_duration;
 
 #[derive(Args)]
 pub struct Measure {

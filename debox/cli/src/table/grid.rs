@@ -10,7 +10,7 @@ use std::io::{self, Write};
 use comfy_table::{
     Attribute, CellAlignment, Color, ColumnConstraint, ContentArrangement, Table, TableStyle, Width,
 };
-use debox_console::printable;
+use kit_console::printable;
 
 use super::TableOptions;
 use crate::units;

@@ -115,25 +115,6 @@ proptest! {
     }
 
     #[test]
-    fn any_rules_for_labels_are_taken_or_refused(
-        bytes in vec(any::<u8>(), 0..60),
-        of_runtime: bool,
-        at in any::<Index>(),
-    ) {
-        let text = match of_runtime {
-            true => include_str!("../../../runtimes/tokio.toml"),
-            false => include_str!("../../../labels/disk.toml"),
-        };
-        let mut text = text.to_string();
-        let mut at = at.index(text.len());
-        while !text.is_char_boundary(at) {
-            at -= 1;
-        }
-        text.insert_str(at, &String::from_utf8_lossy(&bytes));
-        labels(&text);
-    }
-
-    #[test]
     fn any_slot_can_be_read(bytes in any_bytes(16_500)) {
         slot(&bytes);
     }

@@ -1,7 +1,7 @@
 //! What is told of a slice when it is clicked on. Numbers that are 0 are left out, as is what is not
 //! known; readers can add the rest up as it is.
 
-use debox::history::{Call, Sleep, Text};
+use debox_model::history::{Call, Sleep, Text};
 
 use super::interned::Interned;
 use super::messages::DebugAnnotation;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use debox::history::Text;
+use debox_model::history::Text;
 
 use super::messages::{InternedData, Named};
 use crate::words::Words;

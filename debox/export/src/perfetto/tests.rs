@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use debox::history::Call;
+use debox_model::history::Call;
 use proptest::prelude::*;
 use prost::Message;
 

@@ -5,8 +5,8 @@ use std::collections::{HashMap, HashSet};
 use anyhow::{Context, Result};
 use arrow::array::{Array, AsArray, PrimitiveArray, RecordBatch};
 use arrow::datatypes::{TimestampNanosecondType, UInt32Type};
-use debox::report::Process;
 use debox_history::{History, ProcessNames};
+use debox_model::report::Process;
 
 const COLUMNS: &[&str] = &["time", "pid", "tid", "comm"];
 

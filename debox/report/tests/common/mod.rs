@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use debox::history::{Budget, Call, Sleep, UserLevel};
 use debox_history::{Limits, Lost, Meta, Writer, SCHEMA};
+use debox_model::history::{Budget, Call, Sleep, UserLevel};
 
 /// What must stay text wherever it is shown.
 pub const HOSTILE: &str = "</script><img src=x onerror=document.title=1>\u{1b}[31m";

@@ -185,7 +185,7 @@ impl Assembler {
                 "The file does not say what unit `{column}` is in. By the magnitude of its values it is taken for {}, \
                  with which the median latency is {}: if it is another, --latency-unit says it.",
                 unit.name(),
-                debox_report::units::time((median * unit.ns()) as u64)
+                kit_units::time((median * unit.ns()) as u64)
             ));
         }
         let ticks = match run.unit_by_magnitude {

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use debox::history::{Budget, Call, Sleep};
 use debox_history::{Limits, Meta, Writer, SCHEMA};
+use debox_model::history::{Budget, Call, Sleep};
 use serde_json::json;
 
 use crate::files::{json, meta, parquet, run, Place, Row, STARTED_NS};

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use anyhow::{bail, Context, Result};
 use clap::Parser;
-use debox_console::{say, Allowed};
+use kit_console::{say, Allowed};
 use latlab::dynamic::{page, Page, Visitor};
 use latlab::fastcgi::{self, Request};
 use latlab::fileset::{self, File, FileSet};
@@ -61,7 +61,7 @@ struct Answers {
 fn main() -> ExitCode {
     let done = match std::env::var_os("GATEWAY_INTERFACE") {
         Some(_) => serve_as_cgi(),
-        None => match debox_console::parse("latlab-dynamic", FAILED) {
+        None => match kit_console::parse("latlab-dynamic", FAILED) {
             Ok(options) => serve(options),
             Err(status) => return ExitCode::from(status),
         },
@@ -69,7 +69,7 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            debox_console::say_error("latlab-dynamic", &format!("{error:#}"));
+            kit_console::say_error("latlab-dynamic", &format!("{error:#}"));
             ExitCode::from(FAILED)
         }
     }
@@ -258,6 +258,6 @@ fn serve_as_cgi() -> Result<()> {
         Some(asked) => answers.page(asked, Some(&variable("HTTP_COOKIE")), &body)?,
         None => b"Status: 404 Not Found\r\nContent-Length: 0\r\n\r\n".to_vec(),
     };
-    debox_console::print(Allowed::Anything, |out| out.write_all(&answer))?;
+    kit_console::print(Allowed::Anything, |out| out.write_all(&answer))?;
     Ok(())
 }

@@ -115,7 +115,7 @@ impl Body {
     pub fn read(&self) -> anyhow::Result<Vec<u8>> {
         match self {
             Body::Text(text) => Ok(text.as_bytes().to_vec()),
-            Body::File(path) => debox_files::input::read(path),
+            Body::File(path) => kit_files::input::read(path),
         }
     }
 }

@@ -11,7 +11,7 @@ use arrow::array::{
     UInt8Builder,
 };
 use arrow::datatypes::UInt32Type;
-use debox_files::planted;
+use kit_files::planted;
 use latlab_analysis::rows::{schema, Meta, SCHEMA};
 use parquet::arrow::arrow_writer::{ArrowWriter, ArrowWriterOptions};
 use parquet::basic::{Compression, ZstdLevel};

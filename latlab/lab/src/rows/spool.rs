@@ -30,7 +30,7 @@ pub struct Spool {
 impl Spool {
     /// It is locked as long as this is kept, so that nobody takes it for one that was left.
     pub fn create(path: &Path) -> io::Result<Spool> {
-        let file = debox_files::output::create_new(path)?;
+        let file = kit_files::output::create_new(path)?;
         // Where there are no locks, the worst is a recovery that comes too early.
         let _ = file.try_lock();
         Ok(Spool {

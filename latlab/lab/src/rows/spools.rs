@@ -113,7 +113,7 @@ impl Spools {
             .tempdir_in(place)
             .context(cannot)?;
         let description_file = directory.path().join(DESCRIPTION);
-        let mut file = debox_files::output::create_new(&description_file).context(cannot)?;
+        let mut file = kit_files::output::create_new(&description_file).context(cannot)?;
         // Where there are no locks, the number of the process alone tells.
         let _ = file.try_lock();
         file.write_all(&serde_json::to_vec(description)?)

@@ -175,7 +175,7 @@ impl Drop for Place {
         };
         let name = disk.name.clone();
         if let Err(error) = disk.down(true) {
-            debox_console::say!(
+            kit_console::say!(
                 "latlab: {error:#}; `latlab disk down {name} --force` takes the disk down"
             );
         }

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use debox_console::printable;
+use kit_console::printable;
 use latlab::units::{bytes, count, time};
 use latlab_analysis::report::RunReport;
 use latlab_analysis::text::{note, Grid};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use debox_console::printable;
+use kit_console::printable;
 use latlab_analysis::in_flight::{listed, InFlight};
 
 use super::{StepSummary, Summary};

@@ -70,7 +70,7 @@ pub fn read_sizes(path: &Path) -> Result<Vec<(u64, f64)>> {
 }
 
 pub(super) fn read(path: &Path) -> Result<String> {
-    let bytes = debox_files::input::read(path)?;
+    let bytes = kit_files::input::read(path)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 

@@ -6,8 +6,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{ensure, Context, Result};
-use debox_files::output::{self, Output};
 use debox_history::{tail_of, Meta, Summary};
+use kit_files::output::{self, Output};
 
 use crate::options::Record;
 

@@ -2,10 +2,10 @@
 
 use std::sync::OnceLock;
 
-use nix::errno::Errno;
+use syscalls::Errno;
 
 use crate::calls;
-use crate::tables::{CALL_IA32, CALL_NONE};
+use crate::calls::{CALL_IA32, CALL_NONE};
 
 /// Numbers of each table of calls.
 pub(super) const CALLS: u32 = 512;
@@ -139,15 +139,10 @@ pub(super) fn call_names() -> &'static [String] {
 pub(super) fn errors() -> &'static [(String, i32)] {
     static ERRORS: OnceLock<Vec<(String, i32)>> = OnceLock::new();
     ERRORS.get_or_init(|| {
-        let known = (1..=133)
-            .map(|number| (Errno::from_raw(number), number))
-            .filter(|(errno, _)| *errno != Errno::UnknownErrno)
-            .map(|(errno, number)| (format!("{errno:?}"), number));
-        let also = [
-            ("EWOULDBLOCK", libc::EWOULDBLOCK),
-            ("EDEADLOCK", libc::EDEADLOCK),
-            ("ENOTSUP", libc::ENOTSUP),
-        ];
+        let known = (1..=133).filter_map(|number| Some((Errno::new(number).name()?, number)));
+        let known = known.map(|(name, number)| (name.to_string(), number));
+        // Second names, as errno(3) has them.
+        let also = [("EWOULDBLOCK", 11), ("EDEADLOCK", 35), ("ENOTSUP", 95)];
         let also = also.map(|(name, number)| (name.to_string(), number));
         std::iter::once(("none".to_string(), 0))
             .chain(known)

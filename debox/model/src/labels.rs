@@ -34,10 +34,7 @@ const BUILTIN: &[(&str, &str)] = &[
     ("process.toml", include_str!("../../labels/process.toml")),
     ("idle.toml", include_str!("../../labels/idle.toml")),
     ("cpu.toml", include_str!("../../labels/cpu.toml")),
-    (
-        "fallback.toml",
-        include_str!("../../labels/fallback.toml"),
-    ),
+    ("fallback.toml", include_str!("../../labels/fallback.toml")),
 ];
 
 /// What kind of thing a sleep waited for. `debox/labels/primitives.toml` says what each one means.
@@ -97,14 +94,14 @@ pub struct Explained {
 }
 
 /// The label of a sleep of which there is no stack.
-pub(crate) const UNKNOWN: &str = "unknown";
+pub const UNKNOWN: &str = "unknown";
 
 /// What stands in a rule's label for the name of the site.
-pub(crate) const SITE: &str = "{site}";
+pub const SITE: &str = "{site}";
 
 /// The same, as it is found: nothing is put together yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Found<'a> {
+pub struct Found<'a> {
     pub site_index: usize,
     /// The rule's, perhaps with [`SITE`] in it; `None`: no rule matched, it is the site's name.
     pub label: Option<&'a str>,
@@ -169,12 +166,7 @@ impl Labels {
 
     /// The same without allocating anything, for functions as [`function`] gives them; `None` when
     /// there are none.
-    pub(crate) fn find(
-        &self,
-        syscall: &str,
-        args: Option<[u64; 3]>,
-        names: &[&str],
-    ) -> Option<Found<'_>> {
+    pub fn find(&self, syscall: &str, args: Option<[u64; 3]>, names: &[&str]) -> Option<Found<'_>> {
         let site_index = self.site_index(names)?;
         let sleep = Sleep {
             syscall,
@@ -238,7 +230,7 @@ impl Labels {
 }
 
 /// The function of a frame: without an offset, a module, or a suffix of the compiler's.
-pub(crate) fn function(frame: &str) -> &str {
+pub fn function(frame: &str) -> &str {
     let frame = frame.trim();
     // The first character is kept in any case: a name may begin with what ends one.
     let end = frame

@@ -11,7 +11,7 @@ use super::evaluate::{both, either};
 use super::fields::{error_of, CpuOwner, Field, Fields, Kind, Number, Site};
 use super::values::{CallBits, Glob};
 use super::{Expression, Operator, Test};
-use crate::record::COMM_LEN;
+use crate::COMM_LEN;
 
 /// Of one program.
 pub const INSTRUCTIONS_MAX: usize = 32;

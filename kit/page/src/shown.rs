@@ -5,7 +5,7 @@
 
 use std::io::{self, Write};
 
-use debox_console::printable;
+use kit_console::printable;
 use serde::Serialize;
 use serde_json::ser::{CharEscape, CompactFormatter, Formatter, Serializer};
 

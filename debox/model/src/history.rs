@@ -5,8 +5,8 @@
 use std::borrow::Cow;
 use std::rc::Rc;
 
+use crate::calls::{CALL_IA32, CALL_NONE};
 use crate::predicate::{self, Fields, Number, Site};
-use crate::tables::{CALL_IA32, CALL_NONE};
 
 /// Text of which there is little that is different: names, labels, stacks.
 pub type Text = Rc<str>;

@@ -1,6 +1,6 @@
-//! Fetches what the page is drawn with from npm, at the versions of `page/package-lock.json`, and puts
+//! Fetches what pages are drawn with from npm, at the versions of `page/package-lock.json`, and puts
 //! it into one script and one style sheet. Without npm, or without a network, the crate is built all
-//! the same: only the page cannot be drawn then, and says so. With DEBOX_REQUIRE_PAGE in the environment
+//! the same: only pages cannot be drawn then, and their programs say so. With DEBOX_REQUIRE_PAGE in the environment
 //! that is an error, for whoever builds for others.
 
 use std::env;
@@ -44,7 +44,7 @@ fn main() {
                 None => "warning",
             };
             println!(
-                "cargo::{level}=debox report --html will not work, because {why}; install nodejs and \
+                "cargo::{level}=pages (--html) cannot be drawn, because {why}; install nodejs and \
                  npm (`scripts/setup build` does) and build again with a network"
             );
             // This never exists, so that the next build tries again.
@@ -94,7 +94,7 @@ fn npm_ci(directory: &Path) -> Result<(), String> {
         .current_dir(directory)
         .stdin(Stdio::null())
         .output()
-        .map_err(|error| format!("npm cannot be started when debox is built: {error}"))?;
+        .map_err(|error| format!("npm cannot be started for the build: {error}"))?;
     if !npm.status.success() {
         let said = String::from_utf8_lossy(&npm.stderr);
         let errors = said
@@ -111,7 +111,7 @@ fn npm_ci(directory: &Path) -> Result<(), String> {
             })
             .or(errors.clone().next());
         return Err(format!(
-            "npm could not fetch what the page is drawn with when debox was built ({})",
+            "npm could not fetch what pages are drawn with for the build ({})",
             said.unwrap_or("it says nothing").trim()
         ));
     }

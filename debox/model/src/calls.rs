@@ -2,7 +2,10 @@
 
 use std::borrow::Cow;
 
-use crate::tables::{CALL_IA32, CALL_NONE};
+/// Added to the numbers of 32-bit calls.
+pub const CALL_IA32: u32 = 0x10000;
+/// The number of the time between calls.
+pub const CALL_NONE: u32 = 0xff_ffff;
 
 /// The pseudo-call of a thread's time between calls.
 pub const USER: &str = "(user)";

@@ -6,7 +6,7 @@ use super::parse::{Raw, RawTest, Word};
 use super::values::{self, CallSet, Glob};
 use super::{Error, Expression, Operator, SiteTest, Test};
 use crate::labels::{Class, Labels};
-use crate::record::COMM_LEN;
+use crate::COMM_LEN;
 
 pub(super) fn expression(text: &str, raw: &Raw) -> Result<Expression, Error> {
     let boxed = |raw| expression(text, raw).map(Box::new);

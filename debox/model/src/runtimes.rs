@@ -21,10 +21,7 @@ const BUILTIN: &[(&str, &str)] = &[
     ("tokio.toml", include_str!("../../runtimes/tokio.toml")),
     ("libuv.toml", include_str!("../../runtimes/libuv.toml")),
     ("v8.toml", include_str!("../../runtimes/v8.toml")),
-    (
-        "cpython.toml",
-        include_str!("../../runtimes/cpython.toml"),
-    ),
+    ("cpython.toml", include_str!("../../runtimes/cpython.toml")),
     ("jvm.toml", include_str!("../../runtimes/jvm.toml")),
     (
         "libevent.toml",
