@@ -14,7 +14,8 @@
  * what is created or removed there is on the disk when the call returns. That is how spools were
  * made safe. The price: the directory's lock is held until the disk has answered.
  *
- * debox/docs/example-rare-open.md is the page to it. Prints what it did: opens, and the longest one.
+ * debox/docs/example-rare-open.md is the page to it. Prints what it did: opens, and the longest
+ * one.
  */
 #define _GNU_SOURCE
 #include <err.h>

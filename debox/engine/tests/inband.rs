@@ -108,7 +108,9 @@ fn a_record_names_who_had_the_cpu() {
     let records: Vec<Record> = thread::scope(|scope| {
         scope.spawn(|| {
             pin();
-            while !stop.load(Ordering::Relaxed) {}
+            while !stop.load(Ordering::Relaxed) {
+                std::hint::spin_loop();
+            }
         });
         let caller = scope.spawn(|| {
             pin();
