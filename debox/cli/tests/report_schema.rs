@@ -201,6 +201,8 @@ fn null_is_for_what_may_be_unmeasured() {
             "tid" => !unnamed && !pointer.contains("/links/"),
             // The call tree has them only where it is one of samples.
             "samples" | "period_ns" => pointer.starts_with("/samples/"),
+            // A lock is listed because it was spun for.
+            "spin_ns" => pointer.starts_with("/spins/"),
             _ => false,
         };
         let there = |(place, name): &(&str, &str)| *name == field && pointer.contains(place);

@@ -118,6 +118,8 @@ pub struct Rule {
 pub struct Runtimes {
     /// Functions that carry out a wait that another one decided on.
     primitives: Vec<Glob>,
+    /// Of these, functions that threads call to wait for work, above all.
+    parks_in: Vec<Glob>,
     /// In the order in which they are tried.
     rules: Vec<Rule>,
 }
@@ -128,6 +130,8 @@ struct File {
     runtime: String,
     #[serde(default)]
     primitives: Vec<Glob>,
+    #[serde(default)]
+    parks_in: Vec<Glob>,
     #[serde(default)]
     rule: Vec<toml::Table>,
 }
@@ -154,6 +158,7 @@ impl Runtimes {
             bail!("{name}: the runtime has no name");
         }
         self.primitives.extend(file.primitives);
+        self.parks_in.extend(file.parks_in);
         for (index, table) in file.rule.into_iter().enumerate() {
             let place = format!("{name}: rule {}", index + 1);
             let rule: Rule = table.try_into().map_err(|error: toml::de::Error| {
@@ -206,8 +211,16 @@ impl Runtimes {
         named.len() == 1 || named.iter().any(|name| *name != named[0])
     }
 
-    /// Whether a futex was waited on in a function in which a runtime's threads wait for work.
+    /// Whether a futex was waited on in a function in which a runtime's threads wait for work. Stacks may end early: without
+    /// detail `callsites` they are followed no further than the wait's own functions.
     pub fn are_parking(&self, frames: &[&str]) -> bool {
+        let ends_within_wait = frames
+            .iter()
+            .all(|frame| any(&self.primitives, &[function(frame)]));
+        if ends_within_wait {
+            let outermost = frames.last().map(|frame| function(frame));
+            return outermost.is_some_and(|name| any(&self.parks_in, &[name]));
+        }
         let found = self.find(&Wait {
             call: "futex",
             label: "futex",

@@ -52,7 +52,14 @@ struct House {
 impl House {
     fn read() -> House {
         let output = Command::new(env!("CARGO"))
-            .args(["metadata", "--format-version", "1", "--offline"])
+            .args([
+                "metadata",
+                "--format-version",
+                "1",
+                "--offline",
+                "--filter-platform",
+                "x86_64-unknown-linux-gnu",
+            ])
             .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
             .output()
             .expect("cargo runs");

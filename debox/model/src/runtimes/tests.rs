@@ -181,6 +181,22 @@ fn what_was_built_into_a_function_is_that_functions() {
 }
 
 #[test]
+fn a_stack_that_ends_within_the_wait_is_known_by_its_last_function() {
+    let runtimes = Runtimes::builtin();
+    let go = [
+        "runtime.futex+0x23 (sys_linux_amd64.s:570)",
+        "runtime.futexsleep+0x30 (os_linux.go:73)",
+    ];
+    assert!(runtimes.are_parking(&go));
+    assert!(!runtimes.are_parking(&go[..1]));
+    assert!(!runtimes.are_parking(&["__lll_lock_wait+0x30", "pthread_mutex_lock+0x1"]));
+    assert!(!runtimes.are_parking(&[]));
+    // Where the stack goes on, that says more.
+    let locked = [go[0], go[1], "runtime.lock2+0x18e (lock_futex.go:107)"];
+    assert!(!runtimes.are_parking(&locked));
+}
+
+#[test]
 fn what_is_wrong_with_a_file_is_said() {
     let refused = |text: &str| {
         let error = Runtimes::default().add("own.toml", text).unwrap_err();

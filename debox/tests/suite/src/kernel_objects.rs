@@ -10,6 +10,8 @@ pub enum KernelObject {
     Program(u32),
     Map(u32),
     Link(u32),
+    /// A link to the clock of a CPU, of which each session has its own.
+    ClockLink(u32),
 }
 
 impl KernelObject {
@@ -23,6 +25,7 @@ impl KernelObject {
             .filter_map(|entry| std::fs::read_to_string(entry.path()).ok());
         let mut held = BTreeSet::new();
         for text in texts {
+            let is_of_clock = text.lines().any(|line| line == "link_type:\tperf");
             for line in text.lines() {
                 let Some((name, number)) = line.split_once(':') else {
                     continue;
@@ -33,6 +36,7 @@ impl KernelObject {
                 match name {
                     "prog_id" => held.insert(Self::Program(number)),
                     "map_id" => held.insert(Self::Map(number)),
+                    "link_id" if is_of_clock => held.insert(Self::ClockLink(number)),
                     "link_id" => held.insert(Self::Link(number)),
                     _ => continue,
                 };
@@ -48,7 +52,7 @@ impl KernelObject {
         let (command, number): (libc::c_long, u32) = match self {
             Self::Program(number) => (11, number),
             Self::Map(number) => (12, number),
-            Self::Link(number) => (31, number),
+            Self::Link(number) | Self::ClockLink(number) => (31, number),
         };
         // The kernel takes a shorter `union bpf_attr` than its own and reads the rest as zero.
         let mut attributes: [u32; 4] = [number - 1, 0, 0, 0];

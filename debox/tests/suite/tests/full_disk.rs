@@ -168,7 +168,8 @@ fn a_recording_waits_for_room_and_goes_on() {
     assert_numbered(&calls, lost);
 }
 
-/// The main thread's calls are numbered without a gap, but for those that are counted as lost.
+/// The main thread's calls are numbered without a gap, but for those that are counted as lost. A few records are of the
+/// time between calls, which has no number.
 #[track_caller]
 fn assert_numbered(calls: &[Call], lost: u64) {
     let of_main = calls
@@ -178,7 +179,12 @@ fn assert_numbered(calls: &[Call], lost: u64) {
     ordinals.sort_unstable();
     let (first, last) = (ordinals[0], ordinals[ordinals.len() - 1]);
     assert_eq!(first, 1);
-    assert_eq!(last, ordinals.len() as u64 + lost, "{lost} are lost");
+    let missing = last - ordinals.len() as u64;
+    let of_calls = lost - lost / 100 - lost.min(2)..=lost;
+    assert!(
+        of_calls.contains(&missing),
+        "{missing} calls are missing, {lost} records lost"
+    );
 }
 
 #[test]

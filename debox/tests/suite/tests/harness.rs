@@ -54,7 +54,7 @@ fn report() -> Value {
             "waiters_entry_max": null, "waiters_exit_max": null, "waiters_scope": null,
             "resource": null, "resources": [], "owners": [], "call_sites": [],
         }],
-        "chains": [], "cpu_waits": [], "deadlocks": [], "processes": [], "live_on": [], "trace": null, "triggers": [], "call_sites": [], "threads": [thread], "in_flight": [], "untapped": [], "unstamped": null, "unseen": [],
+        "chains": [], "cpu_waits": [], "spins": [], "samples": null, "hints": [], "deadlocks": [], "processes": [], "live_on": [], "trace": null, "triggers": [], "call_sites": [], "threads": [thread], "in_flight": [], "untapped": [], "unstamped": null, "unseen": [],
     })
 }
 

@@ -26,7 +26,7 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
 
 #[test]
 fn each_threat_names_tests_that_exist() {
-    let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
     let mut known = BTreeSet::new();
     for part in ["kit", "debox", "latlab", "tests"] {
         functions(&checkout.join(part), &mut known);
