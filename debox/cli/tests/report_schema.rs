@@ -167,6 +167,8 @@ fn null_is_for_what_may_be_unmeasured() {
         ("/triggers/", "limit_per_second"),
         ("/triggers/", "label"),
         ("/triggers/", "class"),
+        ("/triggers/", "throttled_ns"),
+        ("/triggers/", "cpu_owner"),
         ("/resource", "name"),
         ("/links/", "waited_ns"),
         ("/links/", "label_ns"),
