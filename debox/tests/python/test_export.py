@@ -140,14 +140,18 @@ def test_pprof_reads_the_profile(history, sums):
     debox("export", history, "-o", output)
     raw = pprof(output, "-raw").splitlines()
     types = raw[raw.index("Samples:") + 1].split()
-    assert types == ["blocked/nanoseconds[dflt]", "cpu/nanoseconds", "runqueue/nanoseconds", "calls/count"]
+    assert types == [
+        "blocked/nanoseconds[dflt]", "cpu/nanoseconds", "runqueue/nanoseconds", "calls/count", "samples/count",
+    ]
     values = []
     for line in raw[raw.index("Samples:") + 2 : raw.index("Locations")]:
         numbers, found, _ = line.partition(":")
         if found and all(number.lstrip("-").isdigit() for number in numbers.split()):
             values.append([int(number) for number in numbers.split()])
     totals = [sum(column) for column in zip(*values)]
-    assert totals == [sums["blocked"], sums["cpu"], sums["runqueue"], sums["calls"]]
+    report = json.loads(debox("report", "--json=-", history, stdout=subprocess.PIPE).stdout)
+    samples = report["samples"]["total"]
+    assert totals == [sums["blocked"], sums["cpu"], sums["runqueue"], sums["calls"], samples]
     # What one looks at: the label is the leaf, the call above it, the program above that.
     peek = pprof(output, "-traces", "-unit=ns", "-focus=clock_nanosleep")
     stack = [line.split()[-1] for line in peek.splitlines() if line.startswith(" ")]
