@@ -372,6 +372,7 @@ fn triggers_ask_for_a_quota() {
     let fired = fired(&run)[0];
     match debox_tests::kernel_has("sched_throttle_work") {
         true => assert_eq!(fired, 0),
-        false => assert!(fired >= 3, "{fired}"),
+        // Where the processor is emulated, one call takes as long as several periods of the quota.
+        false => assert!(fired >= 1, "{fired}"),
     }
 }
