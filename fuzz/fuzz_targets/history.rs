@@ -7,9 +7,9 @@
 use std::io::{Seek, Write};
 use std::sync::OnceLock;
 
-use debox_model::history::{Budget, Call, Sleep};
 use debox_export::{export, Format, Options, Weight};
 use debox_history::{History, Limits, Meta, Writer, SCHEMA};
+use debox_model::history::{Budget, Call, Sleep};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let Some((kind, rest)) = bytes.split_first() else {
