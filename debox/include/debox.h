@@ -320,7 +320,7 @@ enum debox_detail {
 	DEBOX_DETAIL_SLEEPS = 1 << 0, /* where calls sleep, who wakes them, who else waits */
 	DEBOX_DETAIL_IRQ = 1 << 1,    /* interrupts measured apart from CPU time */
 	/* Who had the CPU that calls waited for; kernel tap only. Each switch of every process on
-	 * the machine then takes some 50 ns longer. */
+	 * the machine then takes longer, as it notes who had the CPU. */
 	DEBOX_DETAIL_CPU = 1 << 2,
 };
 

@@ -39,7 +39,7 @@ def show(name: str, rounds: list[dict[str, float]]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--debox", default=str(HERE.parents[1] / "target/release/debox"))
+    parser.add_argument("--debox", default=str(HERE.parents[2] / "target/release/debox"))
     parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--steps", type=int, default=1_000_000_000, help="what it computes")
     parser.add_argument("--depth", type=int, nargs="*", default=[0, 40])

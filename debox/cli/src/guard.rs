@@ -210,7 +210,7 @@ impl Session {
             };
             self.take_in()?;
             if let Some(mark) = mark {
-                // What came before the mark is told before it.
+                // What came before the mark is reported before it.
                 self.watch.end();
                 self.tell()?;
                 let now_ns = debox::session::monotonic_ns();

@@ -53,7 +53,7 @@ fn open(cpu: i32, period_ns: u64) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the call made the descriptor, and nobody else has it.
+    // SAFETY: the call made the descriptor, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 

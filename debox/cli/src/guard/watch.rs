@@ -12,7 +12,7 @@ use debox::runtimes::{Phase, Rule, Runtimes, Wait};
 use crate::options::LoopThread;
 use peers::Peers;
 
-/// Waits for events by which a loop is known at once: nobody else makes them.
+/// Waits for events that only event loops make: one of them makes the thread a loop.
 const LOOP_WAITS: &[&str] = &[
     "epoll_wait",
     "epoll_pwait",

@@ -315,7 +315,7 @@ impl Session {
 
     /// Times the kernel skipped the gate at one of the session's events because it was already running there.
     /// The probes of locks do nothing in interrupts, so that nothing is missing where only those can
-    /// come to a running probe (debox/probe/context.h). Nobody saw a call's begin or end only if the spare
+    /// come to a running probe (debox/probe/context.h). A call's begin or end went unseen only if the spare
     /// was skipped, too, and not where it stood in (debox/probe/tap.h): so many times at most, for the
     /// kernel counts what it skipped in tasks that are not monitored as well.
     pub(crate) fn probe_misses(&self) -> Result<u64> {

@@ -178,7 +178,7 @@ fn mount_aside(kind: &CStr) -> std::io::Result<OwnedFd> {
         if fd < 0 {
             return Err(std::io::Error::last_os_error());
         }
-        // SAFETY: the call made the descriptor, and nobody else has it.
+        // SAFETY: the call made the descriptor, and nothing else owns it.
         Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
     };
     // SAFETY: the name is a C string.

@@ -152,7 +152,7 @@ pub(super) fn owned(fd: i32) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::from_raw_os_error(-fd));
     }
-    // SAFETY: the call made the descriptor, and nobody else has it.
+    // SAFETY: the call made the descriptor, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

@@ -49,7 +49,7 @@ impl Room {
         }
         let first = i32::try_from(self.soft).map_err(|_| io::ErrorKind::InvalidInput)?;
         let moved = fcntl(&descriptor, FcntlArg::F_DUPFD_CLOEXEC(first))?;
-        // SAFETY: the call made the descriptor, and nobody else has it.
+        // SAFETY: the call made the descriptor, and nothing else owns it.
         Ok(unsafe { OwnedFd::from_raw_fd(moved) })
     }
 }

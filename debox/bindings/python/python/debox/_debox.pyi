@@ -71,7 +71,7 @@ def enable(
     sleeps: where calls sleep and who wakes them; budgets are there without it.
     irq: measures interrupts apart from CPU time.
     cpu: who had the CPU that calls waited for (throttled_ns, cpu_owner). Not through a broker, nor with
-      a user tap. Each switch of every process on the machine then takes some 50 ns longer.
+      a user tap. Each switch of every process on the machine then takes longer, as it notes who had the CPU.
     tap: "kernel" sees every call. "user" (outside of `debox run --tap user`) sees none of Python's
       calls and costs them nothing: there are no records, but scopes have all times of the thread.
 
