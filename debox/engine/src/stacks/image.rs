@@ -248,7 +248,19 @@ fn located(
     (place, located)
 }
 
+/// Where the last byte of the call is in a trampoline of Python, without and with an `endbr64` at its begin. No
+/// instruction begins there.
+const CALLS_OF_TRAMPOLINES: [u64; 2] = [5, 9];
+
 impl Process<'_> {
+    /// Python with `-X perf` makes such a function for each of its own, and names it in its perf map.
+    fn is_in_trampoline(&self, address: u64) -> bool {
+        let found = self.images.perf_maps.borrow_mut().find(self.tgid, address);
+        found.is_some_and(|(name, at)| {
+            name.starts_with("py::") && CALLS_OF_TRAMPOLINES.contains(&at)
+        })
+    }
+
     /// While the process lives its files can be opened through it.
     fn why_no_file(&self) -> End {
         if Path::new(&format!("/proc/{}", self.tgid)).exists() {
@@ -269,6 +281,7 @@ impl Program for Process<'_> {
         let Some(module) = &mapping.module else {
             return match mapping.is_of_file() {
                 true => Code::NoFile(self.why_no_file()),
+                false if self.is_in_trampoline(address) => Code::PythonTrampoline,
                 false => Code::NoRule,
             };
         };

@@ -388,3 +388,40 @@ fn an_interrupted_function_is_no_caller() {
     assert_eq!(found.frames.len(), 1);
     assert_eq!(found.end, End::NoTables);
 }
+
+/// Python's trampolines have no tables: with padding on the stack, and with a frame pointer.
+#[test]
+fn a_trampoline_of_python_leads_to_its_caller() {
+    struct Trampolines;
+    impl Program for Trampolines {
+        fn code(&mut self, address: u64) -> Code {
+            if address == CODE + 9 {
+                return Code::PythonTrampoline;
+            }
+            let saved = vec![(16, Saved::At(-8))];
+            Code::Rule(Rc::new(Rule {
+                base: FrameBase::Register(7, 16),
+                saved,
+                is_signal: false,
+                encoding: ENCODING,
+            }))
+        }
+        fn follows_call(&mut self, address: u64) -> bool {
+            address == CODE + 0x20
+        }
+    }
+    let addresses = [CODE + 1, CODE + 10, CODE + 0x20];
+    for (word, bp) in [(7, SP + 64), (SP + 64, SP + 16)] {
+        let stack = stack_of(&[0, CODE + 10, word, CODE + 0x20, 0, 0]);
+        let mut from = registers(SP, CODE + 1, &[0; 7]);
+        from.bp = bp;
+        let found = walk(&from, &stack, &mut Trampolines);
+        assert_eq!(found.frames, addresses.map(frame));
+        assert_eq!(found.end, End::Complete);
+        // What is above is no return address: it is no such trampoline.
+        let stack = stack_of(&[0, CODE + 10, word, CODE + 0x21, 0, 0]);
+        let found = walk(&from, &stack, &mut Trampolines);
+        assert_eq!(found.frames, addresses.map(frame)[..2]);
+        assert_eq!(found.end, End::NoTables);
+    }
+}

@@ -99,6 +99,8 @@ pub(super) trait Program {
 pub(super) enum Code {
     Rule(Rc<Rule>),
     NoRule,
+    /// Inside the call of one of Python's trampolines.
+    PythonTrampoline,
     /// The file that it is from was not to be had: what to say if that is the end.
     NoFile(End),
     /// Nothing executable is mapped there.
@@ -161,12 +163,14 @@ pub(super) fn walk(registers: &Registers, stack: &[u8], program: &mut impl Progr
         is_return: registers.interrupted.is_none(),
     };
     let end = loop {
-        let (rule, without_rule) = match program.code(frame.lookup()) {
+        let code = program.code(frame.lookup());
+        let is_trampoline = matches!(code, Code::PythonTrampoline);
+        let (rule, without_rule) = match code {
             Code::None if !frames.is_empty() => break End::NoCode,
             Code::Gone if !frames.is_empty() => break End::Gone,
             Code::Gone => (None, End::Gone),
             Code::NoFile(why) => (None, why),
-            Code::None | Code::NoRule => (None, End::NoTables),
+            Code::None | Code::NoRule | Code::PythonTrampoline => (None, End::NoTables),
             Code::Rule(rule) => (Some(rule), End::NoTables),
         };
         frames.push(frame);
@@ -174,6 +178,7 @@ pub(super) fn walk(registers: &Registers, stack: &[u8], program: &mut impl Progr
             Some(rule) => walker.follow(rule),
             // The function may have yet to set its own.
             None if !frame.is_return => break without_rule,
+            None if is_trampoline => walker.follow_python_trampoline(),
             None => walker.follow_frame_pointer(),
         };
         match caller {
@@ -363,6 +368,27 @@ impl<'a> Walker<'a> {
             value: callers,
             origin: Origin::Stack(pointer),
         });
+        registers[usize::from(RSP)] = Some(derived(above.wrapping_add(8)));
+        let to = Held {
+            value: to,
+            origin: Origin::Stack(above),
+        };
+        self.return_to(registers, to)
+    }
+
+    /// Python's trampolines call with either a word of padding or their caller's frame pointer on the stack; the
+    /// return address is above it in both cases. (CPython 3.12 to 3.14: `Python/asm_trampoline.S`.)
+    fn follow_python_trampoline(&mut self) -> Result<u64, End> {
+        let value = |number: u16| self.registers[usize::from(number)].map(|held| held.value);
+        // Which of the two it is follows from the address, which is checked.
+        let sp = value(RSP).ok_or(End::NoTables)?;
+        if value(RBP) == Some(sp) {
+            return self.follow_frame_pointer();
+        }
+        self.ran_out = false;
+        let above = sp.wrapping_add(8);
+        let to = self.read(above).ok_or(self.why())?;
+        let mut registers = self.registers;
         registers[usize::from(RSP)] = Some(derived(above.wrapping_add(8)));
         let to = Held {
             value: to,
