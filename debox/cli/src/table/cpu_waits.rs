@@ -66,12 +66,17 @@ pub fn rows(
     rows.sort_by_key(|(_, row)| Reverse(row.ns));
     let shown = shown(rows.len(), ROWS, options);
     for (who, row) in &rows[..shown] {
+        // Of further processes only the sum is kept.
+        let (turns, longest) = match row.turns {
+            0 => (Cell::blank(), Cell::blank()),
+            turns => (Cell::number(turns), Cell::time(row.max_ns)),
+        };
         grid.row([
             Cell::text(who),
             Cell::time(row.ns),
             Cell::time(row.woken_ns),
-            Cell::number(row.turns),
-            Cell::time(row.max_ns),
+            turns,
+            longest,
             row.cpus_allowed
                 .map_or_else(Cell::blank, |cpus| Cell::number(u64::from(cpus))),
         ]);
