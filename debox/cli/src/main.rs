@@ -7,7 +7,6 @@ mod command;
 mod doctor;
 mod export;
 mod guard;
-mod manual;
 mod options;
 mod output;
 mod preload;
@@ -19,6 +18,8 @@ mod tappable;
 
 use std::process::ExitCode;
 
+use clap::CommandFactory;
+use kit_console::manual;
 use kit_units as units;
 
 use crate::options::{Cli, Subcommand};
@@ -42,8 +43,12 @@ fn main() -> ExitCode {
         Subcommand::Export(arguments) => export::export(arguments),
         Subcommand::Broker(arguments) => broker::broker(arguments),
         Subcommand::Doctor(arguments) => doctor::doctor(arguments),
-        Subcommand::Man(arguments) => manual::man(arguments),
-        Subcommand::Completions(arguments) => manual::completions(arguments),
+        Subcommand::Man(arguments) => manual::man(Cli::command(), &arguments)
+            .map(|()| 0)
+            .map_err(Into::into),
+        Subcommand::Completions(arguments) => manual::completions(&mut Cli::command(), &arguments)
+            .map(|()| 0)
+            .map_err(Into::into),
     };
     match done {
         Ok(status) => ExitCode::from(status),

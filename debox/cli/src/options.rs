@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser};
 use debox::broker::{Limits, SOCKET, SUBORDINATES};
+use kit_console::manual::{Completions, Man};
 use kit_units::{parse_duration, parse_size};
 
 pub use guard::{Guard, GuardFormat, LoopThread};
@@ -216,26 +217,18 @@ pub struct Doctor {
     pub format: Format,
 }
 
-#[derive(Args)]
-pub struct Man {
-    /// The directory to write to; without it the first page is printed
-    #[arg(value_name = "DIR")]
-    pub directory: Option<PathBuf>,
-}
-
-#[derive(Args)]
-pub struct Completions {
-    #[arg(value_enum)]
-    pub shell: clap_complete::Shell,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_consistent() {
-        use clap::CommandFactory;
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_subcommand_has_its_page_and_is_completed() {
+        kit_console::manual::check(&Cli::command());
     }
 }

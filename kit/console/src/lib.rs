@@ -8,6 +8,8 @@
 //! standard output is an error in words, and a failure of standard error changes no exit status.
 
 mod clean;
+#[cfg(feature = "manual")]
+pub mod manual;
 mod printable;
 mod streams;
 #[cfg(feature = "clap")]

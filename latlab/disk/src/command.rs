@@ -94,10 +94,10 @@ struct Set {
 #[derive(Debug, Args)]
 struct Speed {
     /// What a request takes.
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "5ms")]
+    #[arg(long, value_name = "TIME", value_parser = kit_units::parse_duration, default_value = "5ms")]
     service: Duration,
     /// What a request takes that begins where the last one ended.
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "100us")]
+    #[arg(long, value_name = "TIME", value_parser = kit_units::parse_duration, default_value = "100us")]
     sequential: Duration,
     /// Bytes per second, in MB; 0: no limit.
     #[arg(long, value_name = "MB", default_value_t = 100)]

@@ -4,7 +4,6 @@
 mod capacity;
 mod compare;
 mod conform;
-mod manual;
 mod options;
 mod output;
 mod plan;
@@ -20,7 +19,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use kit_console::{printable, say, Allowed};
+use clap::CommandFactory;
+use kit_console::{manual, printable, say, Allowed};
 use latlab::fileset::{self, FileSet};
 use latlab::programmed::{self, Program};
 use latlab::recover::{self, recover};
@@ -56,8 +56,12 @@ fn main() -> ExitCode {
         Subcommand::Servers(arguments) => list_servers(&arguments),
         Subcommand::Server(arguments) => serve(arguments),
         Subcommand::Worker => worker::work().map(|()| 0),
-        Subcommand::Man(arguments) => manual::man(arguments),
-        Subcommand::Completions(arguments) => manual::completions(arguments),
+        Subcommand::Man(arguments) => manual::man(Cli::command(), &arguments)
+            .map(|()| 0)
+            .map_err(Into::into),
+        Subcommand::Completions(arguments) => manual::completions(&mut Cli::command(), &arguments)
+            .map(|()| 0)
+            .map_err(Into::into),
     };
     match done {
         Ok(status) => ExitCode::from(status),

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, ValueEnum};
+use kit_console::manual::{Completions, Man};
 
 use latlab::programmed::{parse_fault, Fault, Service};
 use latlab::units::{parse_duration, parse_share, parse_size};
@@ -549,17 +550,6 @@ pub struct Server {
     pub seed: u64,
 }
 
-#[derive(Args)]
-pub struct Man {
-    /// Where to; without it the main page is printed
-    pub directory: Option<PathBuf>,
-}
-
-#[derive(Args)]
-pub struct Completions {
-    pub shell: clap_complete::Shell,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -568,6 +558,11 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_subcommand_has_its_page_and_is_completed() {
+        kit_console::manual::check(&Cli::command());
     }
 
     #[test]

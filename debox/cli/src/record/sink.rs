@@ -13,6 +13,8 @@ use debox::predicate::Predicate;
 use debox::report::Report;
 use debox::{Missing, Recorder};
 use debox_history::{Account, Flight, Gap, Limits, Lost, Meta, Writer, SCHEMA};
+use jiff::tz::TimeZone;
+use jiff::Timestamp;
 
 use crate::options::Record;
 use crate::units;
@@ -249,8 +251,9 @@ impl Sink {
     fn gap_in_words(&self, gap: &Gap) -> String {
         let at = |ns: u64| {
             let since_1970 = self.meta.realtime_offset_ns.saturating_add_unsigned(ns);
-            let time = chrono::DateTime::from_timestamp_nanos(since_1970);
-            time.with_timezone(&chrono::Local).format("%H:%M:%S%.3f")
+            let time = Timestamp::from_nanosecond(since_1970.into()).unwrap_or(Timestamp::MAX);
+            let local = time.to_zoned(TimeZone::system());
+            local.strftime("%H:%M:%S%.3f").to_string()
         };
         format!(
             "{} lost that could not be written, from {} to {}",
@@ -427,7 +430,7 @@ fn host() -> String {
 /// What to add to the probes' clock to have the time of day.
 fn realtime_offset_ns() -> i64 {
     let before = debox::session::monotonic_ns() as i64;
-    let now = chrono::Utc::now().timestamp_nanos_opt().unwrap_or(0);
+    let now = i64::try_from(Timestamp::now().as_nanosecond()).unwrap_or(0);
     let after = debox::session::monotonic_ns() as i64;
     now - (before + (after - before) / 2)
 }

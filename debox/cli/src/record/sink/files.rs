@@ -199,7 +199,7 @@ fn pattern(output: &Path, rotates: bool) -> PathBuf {
 }
 
 fn expand(pattern: &Path, meta: &Meta, part: u32) -> PathBuf {
-    let hour = chrono::Utc::now().format("%Y-%m-%dT%H").to_string();
+    let hour = jiff::Timestamp::now().strftime("%Y-%m-%dT%H").to_string();
     let text = pattern.to_string_lossy();
     let text = text
         .replace("{host}", &meta.host)
