@@ -1,12 +1,10 @@
-//! Fetches what pages are drawn with from npm, at the versions of `page/package-lock.json`, and puts
-//! it into one script and one style sheet. Without npm, or without a network, the crate is built all
-//! the same: only pages cannot be drawn then, and their programs say so. With DEBOX_REQUIRE_PAGE in the environment
-//! that is an error, for whoever builds for others.
+//! Puts the libraries that pages are drawn with into one script and one style sheet. `scripts/page-libraries`
+//! fetches them from npm. Without them the crate is built all the same: only pages cannot be drawn then, and the
+//! programs say so. With DEBOX_REQUIRE_PAGE in the environment that is an error, for people who build for others.
 
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 /// In the order in which they need each other. Each adds itself to the global `d3`, but for uPlot and
 /// the flame graph.
@@ -29,99 +27,52 @@ const SCRIPTS: &[&str] = &[
 ];
 const STYLES: &[&str] = &["uplot/dist/uPlot.min.css"];
 
+/// Where npm puts them, and the lock file for which it did.
+const MODULES: &str = "page/node_modules";
+const FETCHED_FOR: &str = "page/node_modules/fetched-for.json";
+const LOCK: &str = "page/package-lock.json";
+
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    println!("cargo::rerun-if-changed=page/package.json");
-    println!("cargo::rerun-if-changed=page/package-lock.json");
+    println!("cargo::rerun-if-changed={LOCK}");
+    println!("cargo::rerun-if-changed={FETCHED_FOR}");
     println!("cargo::rerun-if-env-changed=DEBOX_REQUIRE_PAGE");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo names it"));
-    let fetched = fetch(&out);
-    let (script, style, licences) = match &fetched {
-        Ok(parts) => parts.clone(),
-        Err(why) => {
-            let level = match env::var_os("DEBOX_REQUIRE_PAGE") {
-                Some(_) => "error",
-                None => "warning",
-            };
-            println!(
-                "cargo::{level}=pages (--html) cannot be drawn, because {why}; install nodejs and \
-                 npm (`scripts/setup build` does) and build again with a network"
-            );
-            // This never exists, so that the next build tries again.
-            println!("cargo::rerun-if-changed={}", out.join("never").display());
-            Default::default()
-        }
-    };
+    let libraries = libraries();
+    if let Err(why) = &libraries {
+        let level = match env::var_os("DEBOX_REQUIRE_PAGE") {
+            Some(_) => "error",
+            None => "warning",
+        };
+        println!("cargo::{level}=HTML pages (--html) cannot be drawn: {why}");
+    }
+    let (script, style, licences) = libraries.clone().unwrap_or_default();
     for (name, text) in [
         ("libraries.js", script),
         ("libraries.css", style),
         ("licences.txt", licences),
-        ("missing.txt", fetched.err().unwrap_or_default()),
+        ("missing.txt", libraries.err().unwrap_or_default()),
     ] {
         fs::write(out.join(name), text).expect("cargo's own directory can be written");
     }
 }
 
-/// The script, the style sheet, and the licences.
-fn fetch(out: &Path) -> Result<(String, String, String), String> {
-    let directory = out.join("npm");
-    fs::create_dir_all(&directory).map_err(|error| error.to_string())?;
-    let (lock, fetched) = (
-        Path::new("page/package-lock.json"),
-        directory.join("fetched"),
-    );
-    let wanted = fs::read(lock).map_err(|error| format!("{}: {error}", lock.display()))?;
-    // What an earlier build has fetched needs no network.
-    let is_there = directory.join("node_modules").is_dir();
-    if !is_there || fs::read(&fetched).ok() != Some(wanted) {
-        for name in ["package.json", "package-lock.json"] {
-            fs::copy(Path::new("page").join(name), directory.join(name))
-                .map_err(|error| format!("page/{name} cannot be copied: {error}"))?;
-        }
-        npm_ci(&directory)?;
-        fs::copy(lock, &fetched).map_err(|error| error.to_string())?;
+/// The script, the style sheet, and the licences; or what is missing, and how to get it.
+fn libraries() -> Result<(String, String, String), String> {
+    let how = "run scripts/page-libraries, which needs npm and a network, and build again";
+    match (fs::read(FETCHED_FOR), fs::read(LOCK)) {
+        (Err(_), _) => Err(format!("this build has no JavaScript libraries; {how}")),
+        (Ok(fetched), Ok(wanted)) if fetched == wanted => join(Path::new(MODULES)),
+        _ => Err(format!(
+            "this build's JavaScript libraries are of other versions; {how}"
+        )),
     }
-    join(&directory.join("node_modules"))
-}
-
-/// Has npm fetch what the lock file says, with its cache where there is no network.
-fn npm_ci(directory: &Path) -> Result<(), String> {
-    let npm = Command::new("npm")
-        .args(["ci", "--ignore-scripts", "--no-audit", "--no-fund"])
-        // Without a network a build should not stand still for minutes.
-        .args(["--prefer-offline", "--fetch-retries=1"])
-        .args(["--fetch-retry-mintimeout=1000", "--fetch-timeout=60000"])
-        .current_dir(directory)
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|error| format!("npm cannot be started for the build: {error}"))?;
-    if !npm.status.success() {
-        let said = String::from_utf8_lossy(&npm.stderr);
-        let errors = said
-            .lines()
-            .filter(|line| line.contains("npm error") || line.contains("ERR!"));
-        // Advice and the place of a log come after what went wrong.
-        let said = errors
-            .clone()
-            .find(|line| line.contains("failed, reason") || line.contains("network request"))
-            .or_else(|| {
-                errors
-                    .clone()
-                    .find(|line| line.split_whitespace().count() > 4)
-            })
-            .or(errors.clone().next());
-        return Err(format!(
-            "npm could not fetch what pages are drawn with for the build ({})",
-            said.unwrap_or("it says nothing").trim()
-        ));
-    }
-    Ok(())
 }
 
 fn join(modules: &Path) -> Result<(String, String, String), String> {
     let read = |name: &str| {
         fs::read_to_string(modules.join(name))
-            .map_err(|error| format!("npm brought no {name}: {error}"))
+            .map_err(|error| format!("{name} is missing from {MODULES}: {error}"))
     };
     let mut script = String::new();
     let mut licences = String::new();

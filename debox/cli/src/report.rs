@@ -33,10 +33,7 @@ pub fn report(arguments: Report) -> Result<u8> {
     refuse_inputs(&arguments, &history, base.as_ref())?;
     if let (Some(why), Some(_)) = (page::missing(), &arguments.html) {
         // Told before anything long is done.
-        anyhow::bail!(
-            "--html cannot draw a page, because {why}: install nodejs and npm, and build debox again \
-             with a network"
-        );
+        anyhow::bail!("--html cannot draw a page: {why}");
     }
     let mut analysis = read(&history, "reading")?;
     if let Some(base) = &base {

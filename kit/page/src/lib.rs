@@ -1,6 +1,6 @@
 //! HTML pages that open from disk: one file with its data, its script and its style.
 //!
-//! This crate has the frame, the plots and the libraries that draw them, fetched from npm when it is built. What a page
+//! This crate has the frame, the plots and the libraries that draw them, which `scripts/page-libraries` fetches from npm. What a page
 //! shows is its own script's. Nothing here knows whose page it is.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
@@ -22,7 +22,7 @@ const LIBRARIES_STYLE: &str = include_str!(concat!(env!("OUT_DIR"), "/libraries.
 const LICENCES: &str = include_str!(concat!(env!("OUT_DIR"), "/licences.txt"));
 const MISSING: &str = include_str!(concat!(env!("OUT_DIR"), "/missing.txt"));
 
-/// Why pages cannot be drawn by this build, if so.
+/// If this build cannot draw pages: why, and what it takes.
 pub fn missing() -> Option<&'static str> {
     (!MISSING.is_empty()).then_some(MISSING)
 }
@@ -42,10 +42,7 @@ impl Page<'_> {
     /// One file with everything in it; the script has `data` under that name.
     pub fn compose(&self, data: &impl serde::Serialize) -> Result<String> {
         if let Some(why) = missing() {
-            bail!(
-                "this program was built without what its pages are drawn with ({why}): install nodejs and \
-                 npm, and build it again with a network"
-            );
+            bail!("{why}");
         }
         // In a script, `<` could end it; in JSON it stands in texts only.
         let data = shown::to_string(data)

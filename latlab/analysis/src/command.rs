@@ -148,10 +148,7 @@ pub fn analyze(arguments: &Analyze, out: &mut dyn Write, width: usize) -> Result
     refuse_inputs(arguments)?;
     if let (Some(why), Some(_)) = (page::missing(), &arguments.html) {
         // Told before anything long is done.
-        bail!(
-            "--html cannot draw a page, because {why}: install nodejs and npm, and build latlab again with \
-             a network"
-        );
+        bail!("--html cannot draw a page: {why}");
     }
     let mut runs = measured(arguments)?;
     sort(&mut runs);

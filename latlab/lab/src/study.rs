@@ -220,7 +220,7 @@ fn write(found: &Found, arguments: &Study) -> Result<u8> {
     keep("study.md", &words::markdown(found))?;
     match page::missing() {
         None => keep("study.html", &page::study(found)?)?,
-        Some(why) => say(&format!("no page was drawn, because {why}")),
+        Some(why) => say(&format!("no HTML page was written: {why}")),
     }
     match arguments.format {
         Format::Json => kit_console::print(Allowed::Json, |out| writeln!(out, "{json}"))?,

@@ -200,7 +200,7 @@ fn two_servers_are_studied_and_nothing_is_left() {
     let page = place.path().join("study/study.html");
     match page.exists() {
         true => drawn(&page),
-        false => assert!(stderr.contains("no page was drawn"), "{stderr}"),
+        false => assert!(stderr.contains("no HTML page was written"), "{stderr}"),
     }
 }
 
