@@ -1,0 +1,240 @@
+//! What answers a request: a head, and the bytes or the parts of a file behind it.
+
+use std::collections::VecDeque;
+use std::fmt::Write;
+use std::sync::Arc;
+
+use crate::files::File;
+use crate::http::conditions::{self, Verdict};
+use crate::http::ranges::{self, Asked, Part};
+use crate::http::request::{Method, Request};
+use crate::http::response::{self, Head};
+
+/// What can be done to a file here.
+const ALLOWED: &str = "GET, HEAD, OPTIONS";
+/// Between the parts of an answer with several. It must not occur in a file at the begin of a line.
+const BOUNDARY: &str = "flash-part-6a1b40f3c9d7";
+
+pub struct Reply {
+    pub status: u16,
+    pub head: Vec<u8>,
+    pub body: VecDeque<Segment>,
+}
+
+pub enum Segment {
+    Bytes(Vec<u8>),
+    File { file: Arc<File>, part: Part },
+}
+
+/// What all answers have in common.
+pub struct Common<'a> {
+    /// In the form of RFC 9110.
+    pub date: &'a str,
+    /// The connection ends with this answer.
+    pub closes: bool,
+    /// The client speaks HTTP/1.1, where connections are kept unless somebody says otherwise.
+    pub is_11: bool,
+    /// HEAD: the body is left out.
+    pub is_head: bool,
+}
+
+impl Common<'_> {
+    fn head(&self, status: u16) -> Head {
+        let mut head = Head::new(status, self.date);
+        head.field("Server", "flash");
+        match (self.closes, self.is_11) {
+            (true, _) => head.field("Connection", "close"),
+            (false, false) => head.field("Connection", "keep-alive"),
+            (false, true) => &mut head,
+        };
+        head
+    }
+
+    fn text(&self, mut head: Head, status: u16, kind: &str, text: Vec<u8>) -> Reply {
+        head.field("Content-Type", kind)
+            .field("Content-Length", text.len());
+        let body = match self.is_head {
+            true => VecDeque::new(),
+            false => VecDeque::from([Segment::Bytes(text)]),
+        };
+        Reply {
+            status,
+            head: head.finish(),
+            body,
+        }
+    }
+
+    fn empty(head: Head, status: u16) -> Reply {
+        Reply {
+            status,
+            head: head.finish(),
+            body: VecDeque::new(),
+        }
+    }
+
+    /// An error, with a page that says which.
+    pub fn error(&self, status: u16) -> Reply {
+        let mut head = self.head(status);
+        match status {
+            405 => head.field("Allow", ALLOWED),
+            503 => head.field("Retry-After", 1),
+            _ => &mut head,
+        };
+        let page = response::error_page(status).into_bytes();
+        self.text(head, status, "text/html; charset=utf-8", page)
+    }
+
+    pub fn options(&self) -> Reply {
+        let mut head = self.head(204);
+        head.field("Allow", ALLOWED);
+        Common::empty(head, 204)
+    }
+
+    pub fn page(&self, kind: &str, page: Vec<u8>) -> Reply {
+        self.text(self.head(200), 200, kind, page)
+    }
+
+    /// To the same path with a slash behind it.
+    pub fn to_directory(&self, raw: &str, query: Option<&str>) -> Reply {
+        // Two slashes at the begin would be the name of another host.
+        let path = raw.trim_start_matches('/');
+        let query = query.map(|query| format!("?{query}")).unwrap_or_default();
+        let mut head = self.head(301);
+        head.field("Location", format_args!("/{path}/{query}"));
+        let page = response::error_page(301).into_bytes();
+        self.text(head, 301, "text/html; charset=utf-8", page)
+    }
+
+    /// A file, a part of it, or only that it is still the same. `name` tells its type.
+    pub fn file(&self, request: &Request, file: &Arc<File>, name: &[u8]) -> Reply {
+        let current = &file.validators;
+        match conditions::evaluate(&request.conditions, request.method, current) {
+            Verdict::Proceed => {}
+            Verdict::Failed => return self.error(412),
+            Verdict::NotModified => {
+                let mut head = self.head(304);
+                head.field("ETag", &current.etag);
+                head.field("Last-Modified", conditions::date(current.modified));
+                return Common::empty(head, 304);
+            }
+        }
+        let whole = Part {
+            begin: 0,
+            end: file.size,
+        };
+        let asked = match &request.conditions.range {
+            Some(range)
+                if request.method == Method::Get
+                    && conditions::range_holds(&request.conditions, current) =>
+            {
+                ranges::parse(range, file.size)
+            }
+            _ => Asked::Whole,
+        };
+        match asked {
+            Asked::Whole => self.parts(file, name, 200, &[whole]),
+            Asked::Parts(parts) => self.parts(file, name, 206, &parts),
+            Asked::Unsatisfiable => {
+                let mut head = self.head(416);
+                head.field("Content-Range", format_args!("bytes */{}", file.size));
+                let page = response::error_page(416).into_bytes();
+                self.text(head, 416, "text/html; charset=utf-8", page)
+            }
+        }
+    }
+
+    fn parts(&self, file: &Arc<File>, name: &[u8], status: u16, parts: &[Part]) -> Reply {
+        let kind = kind_of(name);
+        let size = file.size;
+        let mut head = self.head(status);
+        let of_file = |part: &Part| Segment::File {
+            file: Arc::clone(file),
+            part: *part,
+        };
+        let mut body = VecDeque::new();
+        let length = match parts {
+            [part] => {
+                head.field("Content-Type", &kind);
+                if status == 206 {
+                    let (begin, last) = (part.begin, part.end - 1);
+                    head.field("Content-Range", format_args!("bytes {begin}-{last}/{size}"));
+                }
+                if part.begin < part.end {
+                    body.push_back(of_file(part));
+                }
+                part.end - part.begin
+            }
+            several => {
+                let kind_of_parts = format_args!("multipart/byteranges; boundary={BOUNDARY}");
+                head.field("Content-Type", kind_of_parts);
+                let mut length = 0;
+                for part in several {
+                    let mut before = String::new();
+                    let (begin, last) = (part.begin, part.end - 1);
+                    // Writing into memory cannot fail.
+                    let _ = write!(
+                        before,
+                        "\r\n--{BOUNDARY}\r\nContent-Type: {kind}\r\n\
+                         Content-Range: bytes {begin}-{last}/{size}\r\n\r\n"
+                    );
+                    length += before.len() as u64 + (part.end - part.begin);
+                    body.push_back(Segment::Bytes(before.into_bytes()));
+                    body.push_back(of_file(part));
+                }
+                let end = format!("\r\n--{BOUNDARY}--\r\n");
+                length += end.len() as u64;
+                body.push_back(Segment::Bytes(end.into_bytes()));
+                length
+            }
+        };
+        head.field("Content-Length", length)
+            .field("Last-Modified", conditions::date(file.validators.modified))
+            .field("ETag", &file.validators.etag)
+            .field("Accept-Ranges", "bytes");
+        if self.is_head {
+            body.clear();
+        }
+        Reply {
+            status,
+            head: head.finish(),
+            body,
+        }
+    }
+}
+
+/// The type by the name's ending, texts with their character set.
+fn kind_of(name: &[u8]) -> String {
+    let name = String::from_utf8_lossy(name);
+    let kind = mime_guess::from_path(name.as_ref()).first_or_octet_stream();
+    let kind = kind.essence_str();
+    let is_text = kind.starts_with("text/") || kind == "application/javascript";
+    match is_text {
+        true => format!("{kind}; charset=utf-8"),
+        false => kind.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_redirect_stays_on_this_host() {
+        let common = Common {
+            date: "",
+            closes: false,
+            is_11: true,
+            is_head: false,
+        };
+        let head = common.to_directory("//example.org/a", Some("b")).head;
+        let head = String::from_utf8(head).expect("text");
+        assert!(head.contains("Location: /example.org/a/?b\r\n"), "{head}");
+    }
+
+    #[test]
+    fn types_come_from_names() {
+        assert_eq!(kind_of(b"a/index.html"), "text/html; charset=utf-8");
+        assert_eq!(kind_of(b"a.png"), "image/png");
+        assert_eq!(kind_of(b"a"), "application/octet-stream");
+    }
+}

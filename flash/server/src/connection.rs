@@ -1,0 +1,642 @@
+//! One connection, from one request to the next. Nothing here waits: what cannot go on says so, and is called again
+//! when the socket is ready, a helper has answered, or its time is up.
+
+use std::io::IoSliceMut;
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use rustix::net::{recv, RecvFlags, Shutdown};
+
+use crate::answer::{Common, Reply};
+use crate::context::{Context, Site};
+use crate::counts::add;
+use crate::files::{Kind, Lookup};
+use crate::helpers::{self, Job, Ticket, Work};
+use crate::http::chunked::{Body, Passed};
+use crate::http::request::{Method, Parsed, Reader, Refusal, Request};
+use crate::http::target::{Path, Target};
+use crate::log::Entry;
+use crate::sending::{Progress, Sending};
+
+/// Steps and bytes after which it is another connection's turn.
+const STEPS: usize = 16;
+const BYTES: u64 = 512 << 10;
+/// A longer body of a request is not waited for: the connection ends with the answer.
+const PASSED: u64 = 64 << 10;
+/// Read behind an answer that ends the connection, so that the client gets it and not a reset.
+const LINGERED: u64 = 256 << 10;
+
+pub struct Connection {
+    socket: OwnedFd,
+    peer: Option<IpAddr>,
+    site: Site,
+    input: Vec<u8>,
+    reader: Reader,
+    state: State,
+    /// Of the request that is being answered: what is left of its body.
+    body: Option<Body>,
+    passed: u64,
+    /// Of the last question to a helper; what answers another one came too late.
+    number: u64,
+    /// The last name that a helper had to look for did not exist.
+    has_missed: bool,
+    pub readable: bool,
+    pub writable: bool,
+    /// In the loop's milliseconds.
+    pub deadline: u64,
+    /// When the loop will look at the deadline.
+    pub looked_at: u64,
+}
+
+enum State {
+    Reading,
+    Asked(Box<Asked>),
+    Sending(Box<Sending>),
+    /// What is left of the request's body, before the next request.
+    Passing,
+    /// The answer was the last one.
+    Lingering(u64),
+}
+
+/// Waits for a helper to look for a name.
+struct Asked {
+    request: Box<Request>,
+    step: Step,
+    name: Vec<u8>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Step {
+    /// The name of the target.
+    Named,
+    /// The index of the directory that it names.
+    Index,
+    /// The directory, which has no index.
+    Directory,
+    /// What is in it.
+    List,
+}
+
+/// What is to come of a connection.
+#[derive(Debug, PartialEq)]
+pub enum Next {
+    Wait,
+    /// It could go on, but others should, too.
+    Again,
+    Close,
+}
+
+enum Went {
+    On,
+    Waits,
+    Ended,
+}
+
+impl Connection {
+    pub fn new(socket: OwnedFd, peer: Option<IpAddr>, site: Site, context: &Context) -> Connection {
+        Connection {
+            socket,
+            peer,
+            site,
+            input: Vec::new(),
+            reader: Reader::default(),
+            state: State::Reading,
+            body: None,
+            passed: 0,
+            number: 0,
+            has_missed: false,
+            readable: true,
+            writable: true,
+            deadline: context.now + context.options.head_ms,
+            looked_at: u64::MAX,
+        }
+    }
+
+    pub fn socket(&self) -> &OwnedFd {
+        &self.socket
+    }
+
+    /// Between two requests.
+    pub fn is_idle(&self) -> bool {
+        matches!(self.state, State::Reading) && self.input.is_empty()
+    }
+
+    /// Goes on as far as it can. `key`: where helpers' answers find it.
+    pub fn drive(&mut self, key: usize, context: &mut Context) -> Next {
+        for _ in 0..STEPS {
+            let went = match &mut self.state {
+                State::Reading => self.read(key, context),
+                State::Asked(_) => Went::Waits,
+                State::Sending(_) => self.send(key, context),
+                State::Passing => self.pass(context),
+                State::Lingering(_) => self.linger(context),
+            };
+            match went {
+                Went::On => {}
+                Went::Waits => return Next::Wait,
+                Went::Ended => return Next::Close,
+            }
+        }
+        Next::Again
+    }
+
+    /// Its time is up.
+    pub fn expire(&mut self, key: usize, context: &mut Context) -> Next {
+        match &self.state {
+            State::Reading if !self.input.is_empty() => {
+                self.refuse(Refusal::new(408, "the request did not come"), context);
+                self.drive(key, context)
+            }
+            State::Asked(_) => {
+                add(&context.counts().refused, 1);
+                let state = std::mem::replace(&mut self.state, State::Reading);
+                let State::Asked(asked) = state else {
+                    return Next::Close;
+                };
+                self.number += 1;
+                self.error(503, asked.request, context);
+                self.drive(key, context)
+            }
+            _ => Next::Close,
+        }
+    }
+
+    /// A helper has answered.
+    pub fn answered(&mut self, ticket: Ticket, result: helpers::Result, context: &mut Context) {
+        if ticket.number != self.number {
+            return;
+        }
+        self.number += 1;
+        match std::mem::replace(&mut self.state, State::Reading) {
+            State::Asked(asked) => self.found_by_helper(ticket.connection, *asked, result, context),
+            State::Sending(mut sending) => {
+                sending.waits = false;
+                sending.brought += 1;
+                match result {
+                    helpers::Result::Read(bytes) if !bytes.is_empty() => sending.put(bytes),
+                    // The rest cannot be had, and the head has promised it.
+                    helpers::Result::Read(_) | helpers::Result::Failed(_) => sending.fails(),
+                    _ => {}
+                }
+                self.state = State::Sending(sending);
+            }
+            other => self.state = other,
+        }
+    }
+
+    fn found_by_helper(
+        &mut self,
+        key: usize,
+        asked: Asked,
+        result: helpers::Result,
+        context: &mut Context,
+    ) {
+        let Asked {
+            request,
+            step,
+            name,
+        } = asked;
+        match result {
+            helpers::Result::Opened(lookup) => {
+                self.has_missed = matches!(lookup, Lookup::Missing);
+                self.found(key, request, step, name, lookup, context);
+            }
+            helpers::Result::Listed(page) => {
+                let reply = self
+                    .common(&request, context)
+                    .page("text/html; charset=utf-8", page);
+                self.reply(Some(request), reply, context);
+            }
+            _ => self.error(500, request, context),
+        }
+    }
+
+    /// The next request, of the bytes that are there or come.
+    fn read(&mut self, key: usize, context: &mut Context) -> Went {
+        loop {
+            match self.reader.read(&self.input, context.options.max_head) {
+                Parsed::Request(request, length) => {
+                    self.input.drain(..length);
+                    self.body = Body::new(request.body);
+                    self.passed = 0;
+                    self.deadline = context.now + context.options.helper_ms;
+                    self.begin(key, request, context);
+                    return Went::On;
+                }
+                Parsed::Refused(refusal) => {
+                    self.refuse(refusal, context);
+                    return Went::On;
+                }
+                Parsed::Incomplete => {}
+            }
+            if !self.readable {
+                return Went::Waits;
+            }
+            let was_empty = self.input.is_empty();
+            match self.receive(context) {
+                Ok(0) | Err(Some(_)) => return Went::Ended,
+                Ok(_) if was_empty => self.deadline = context.now + context.options.head_ms,
+                Ok(_) => {}
+                Err(None) => {
+                    if self.input.is_empty() {
+                        // An idle connection should cost little.
+                        self.input = Vec::new();
+                    }
+                    return Went::Waits;
+                }
+            }
+        }
+    }
+
+    /// Bytes that came to `input`. `Err(None)`: there are none now.
+    fn receive(&mut self, context: &mut Context) -> Result<usize, Option<Errno>> {
+        match recv(
+            &self.socket,
+            &mut context.buffer[..16 << 10],
+            RecvFlags::empty(),
+        ) {
+            Ok((length, _)) => {
+                self.input.extend_from_slice(&context.buffer[..length]);
+                Ok(length)
+            }
+            Err(Errno::AGAIN) => {
+                self.readable = false;
+                Err(None)
+            }
+            Err(Errno::INTR) => Err(None),
+            Err(error) => Err(Some(error)),
+        }
+    }
+
+    fn common<'a>(&self, request: &Request, context: &'a Context) -> Common<'a> {
+        Common {
+            date: &context.date,
+            closes: self.closes(request, context),
+            is_11: request.is_11,
+            is_head: request.method == Method::Head,
+        }
+    }
+
+    fn closes(&self, request: &Request, context: &Context) -> bool {
+        let body_is_long = match &self.body {
+            Some(Body::Length(length)) => *length > PASSED,
+            Some(Body::Chunked(_)) | None => false,
+        };
+        // Who waits for a 100 may send the body or not: the next request cannot be told from it.
+        let is_unsure = request.expects_continue && self.body.is_some();
+        !request.keeps_alive || body_is_long || is_unsure || context.is_ending
+    }
+
+    fn begin(&mut self, key: usize, request: Box<Request>, context: &mut Context) {
+        add(&context.counts().requests, 1);
+        let path = match (request.method, &request.target) {
+            (Method::Options, _) => {
+                let reply = self.common(&request, context).options();
+                return self.reply(Some(request), reply, context);
+            }
+            (Method::Get | Method::Head, Target::Path(path)) => path,
+            _ => return self.error(405, request, context),
+        };
+        if self.site == Site::Counts {
+            return self.counts_page(request, context);
+        }
+        if is_hidden(path) {
+            return self.error(404, request, context);
+        }
+        let (step, name) = match path.is_directory {
+            true => (Step::Index, below(&path.name, &context.options.index)),
+            false => (Step::Named, path.name.clone()),
+        };
+        self.look_up(key, request, step, name, context);
+    }
+
+    fn counts_page(&mut self, request: Box<Request>, context: &mut Context) {
+        let is_it = matches!(&request.target, Target::Path(path) if path.name == b"metrics");
+        if !is_it {
+            return self.error(404, request, context);
+        }
+        let page = context.shared.counts_page().into_bytes();
+        let kind = "text/plain; version=0.0.4; charset=utf-8";
+        let reply = self.common(&request, context).page(kind, page);
+        self.reply(Some(request), reply, context);
+    }
+
+    fn look_up(
+        &mut self,
+        key: usize,
+        request: Box<Request>,
+        step: Step,
+        name: Vec<u8>,
+        context: &mut Context,
+    ) {
+        let root = Arc::clone(&context.shared.root);
+        if let Some(lookup) = root.open_cached(&name) {
+            return self.found(key, request, step, name, lookup, context);
+        }
+        add(&context.counts().cold_names, 1);
+        let work = Work::Open {
+            root,
+            name: name.clone(),
+        };
+        self.ask(key, request, step, name, work, context);
+    }
+
+    /// Hands the work to a helper.
+    fn ask(
+        &mut self,
+        key: usize,
+        request: Box<Request>,
+        step: Step,
+        name: Vec<u8>,
+        work: Work,
+        context: &mut Context,
+    ) {
+        let is_taken = self.submit(key, work, context);
+        if !is_taken {
+            add(&context.counts().refused, 1);
+            return self.error(503, request, context);
+        }
+        self.deadline = context.now + context.options.helper_ms;
+        self.state = State::Asked(Box::new(Asked {
+            request,
+            step,
+            name,
+        }));
+    }
+
+    fn submit(&mut self, key: usize, work: Work, context: &Context) -> bool {
+        let ticket = Ticket {
+            connection: key,
+            number: self.number,
+        };
+        let answer_to = Arc::clone(&context.inbox);
+        let pool = match (&work, self.has_missed) {
+            (Work::Open { .. }, true) => &context.shared.doubtful,
+            _ => &context.shared.helpers,
+        };
+        pool.submit(Job {
+            ticket,
+            work,
+            answer_to,
+        })
+    }
+
+    fn found(
+        &mut self,
+        key: usize,
+        request: Box<Request>,
+        step: Step,
+        name: Vec<u8>,
+        lookup: Lookup,
+        context: &mut Context,
+    ) {
+        let Target::Path(path) = &request.target else {
+            return self.error(404, request, context);
+        };
+        let file = match lookup {
+            Lookup::Found(file) => file,
+            Lookup::Missing if step == Step::Index => {
+                let name = path.name.clone();
+                return self.look_up(key, request, Step::Directory, name, context);
+            }
+            Lookup::Missing => return self.error(404, request, context),
+            Lookup::Forbidden => return self.error(403, request, context),
+            Lookup::Busy => return self.error(503, request, context),
+            Lookup::Failed(_) => return self.error(500, request, context),
+        };
+        match (step, file.kind) {
+            (Step::Named | Step::Index, Kind::Regular) => {
+                let reply = self.common(&request, context).file(&request, &file, &name);
+                self.reply(Some(request), reply, context);
+            }
+            (Step::Named, Kind::Directory) => {
+                let common = self.common(&request, context);
+                let reply = common.to_directory(&path.raw, path.query.as_deref());
+                self.reply(Some(request), reply, context);
+            }
+            (Step::Directory, Kind::Directory) if context.options.lists => {
+                let title = format!("/{}", String::from_utf8_lossy(&path.name));
+                let work = Work::List {
+                    directory: file,
+                    title,
+                };
+                self.ask(key, request, Step::List, name, work, context);
+            }
+            // `/file/` is no name of a file.
+            (Step::Directory, Kind::Regular) => self.error(404, request, context),
+            _ => self.error(403, request, context),
+        }
+    }
+
+    fn error(&mut self, status: u16, request: Box<Request>, context: &mut Context) {
+        let reply = self.common(&request, context).error(status);
+        self.reply(Some(request), reply, context);
+    }
+
+    /// Answers what is no request, and ends the connection.
+    fn refuse(&mut self, refusal: Refusal, context: &mut Context) {
+        let common = Common {
+            date: &context.date,
+            closes: true,
+            is_11: true,
+            is_head: false,
+        };
+        let reply = common.error(refusal.status);
+        self.reply(None, reply, context);
+    }
+
+    fn reply(&mut self, request: Option<Box<Request>>, reply: Reply, context: &mut Context) {
+        let closes = match &request {
+            Some(request) => self.closes(request, context),
+            None => true,
+        };
+        self.deadline = context.now + context.options.send_ms;
+        self.state = State::Sending(Box::new(Sending::new(request, reply, closes)));
+    }
+
+    fn send(&mut self, key: usize, context: &mut Context) -> Went {
+        let State::Sending(sending) = &mut self.state else {
+            return Went::On;
+        };
+        if sending.waits || !self.writable {
+            return Went::Waits;
+        }
+        let mut sent_now = 0;
+        let outcome = loop {
+            if sent_now >= BYTES {
+                break Ok(Progress::Budget);
+            }
+            match sending.step(&self.socket, &mut context.buffer) {
+                Ok(Progress::Sent(bytes)) => sent_now += bytes,
+                other => break other,
+            }
+        };
+        add(&context.counts().bytes, sent_now);
+        add(
+            &context.counts().stalls,
+            std::mem::take(&mut sending.stalls),
+        );
+        if sent_now > 0 {
+            self.deadline = context.now + context.options.send_ms;
+        }
+        match outcome {
+            Ok(Progress::Budget | Progress::Sent(_)) => Went::On,
+            Ok(Progress::Done) => self.sent(context),
+            Ok(Progress::Bring(work)) => {
+                let counts = context.counts();
+                add(&counts.cold_bytes, 1);
+                if matches!(work, Work::Read { .. }) {
+                    add(&counts.untold, 1);
+                }
+                sending.waits = true;
+                if self.submit(key, work, context) {
+                    self.deadline = context.now + context.options.helper_ms;
+                    return Went::Waits;
+                }
+                add(&context.counts().refused, 1);
+                self.cannot_bring(context)
+            }
+            Ok(Progress::Short) => {
+                add(&context.counts().shortened, 1);
+                Went::Ended
+            }
+            Err(Errno::AGAIN) => {
+                self.writable = false;
+                Went::Waits
+            }
+            Err(_) => Went::Ended,
+        }
+    }
+
+    /// There is no room for the job that would bring the next bytes.
+    fn cannot_bring(&mut self, context: &mut Context) -> Went {
+        match std::mem::replace(&mut self.state, State::Reading) {
+            State::Sending(sending) if !sending.has_begun() => match sending.request {
+                Some(request) => {
+                    self.error(503, request, context);
+                    Went::On
+                }
+                None => Went::Ended,
+            },
+            _ => Went::Ended,
+        }
+    }
+
+    /// The answer has gone out.
+    fn sent(&mut self, context: &mut Context) -> Went {
+        let State::Sending(sending) = std::mem::replace(&mut self.state, State::Reading) else {
+            return Went::On;
+        };
+        self.log(&sending, context);
+        if sending.closes {
+            let has_more =
+                !self.input.is_empty() || self.body.is_some() || sending.request.is_none();
+            if !has_more || rustix::net::shutdown(&self.socket, Shutdown::Write).is_err() {
+                return Went::Ended;
+            }
+            self.deadline = context.now + context.options.linger_ms;
+            self.input = Vec::new();
+            self.state = State::Lingering(0);
+            return Went::On;
+        }
+        self.deadline = context.now + context.options.idle_ms;
+        if self.body.is_some() {
+            self.deadline = context.now + context.options.head_ms;
+            self.state = State::Passing;
+        }
+        Went::On
+    }
+
+    fn log(&self, sending: &Sending, context: &Context) {
+        let Some(log) = &context.shared.log else {
+            return;
+        };
+        let request = sending.request.as_deref();
+        let entry = Entry {
+            peer: self.peer,
+            time: &context.log_time,
+            line: request.map_or("-", |request| &request.line),
+            status: sending.status,
+            bytes: sending.body_sent(),
+            referer: request.and_then(|request| request.referer.as_deref()),
+            user_agent: request.and_then(|request| request.user_agent.as_deref()),
+        };
+        if !log.put(entry.line()) {
+            add(&context.counts().lost_log_lines, 1);
+        }
+    }
+
+    /// Reads the rest of the request's body, which nobody wants.
+    fn pass(&mut self, context: &mut Context) -> Went {
+        let Some(body) = &mut self.body else {
+            self.state = State::Reading;
+            return Went::On;
+        };
+        if !self.input.is_empty() {
+            let length = self.input.len();
+            match body.pass(&self.input) {
+                Passed::Wrong => return Went::Ended,
+                Passed::All => {
+                    self.input.clear();
+                    self.passed += length as u64;
+                    if self.passed > PASSED {
+                        return Went::Ended;
+                    }
+                }
+                Passed::Ended(at) => {
+                    self.input.drain(..at);
+                    self.body = None;
+                    self.state = State::Reading;
+                    self.deadline = context.now + context.options.idle_ms;
+                    return Went::On;
+                }
+            }
+        }
+        if !self.readable {
+            return Went::Waits;
+        }
+        match self.receive(context) {
+            Ok(0) | Err(Some(_)) => Went::Ended,
+            Ok(_) => Went::On,
+            Err(None) => Went::Waits,
+        }
+    }
+
+    fn linger(&mut self, context: &mut Context) -> Went {
+        let State::Lingering(read) = &mut self.state else {
+            return Went::On;
+        };
+        let mut parts = [IoSliceMut::new(&mut context.buffer)];
+        match rustix::io::readv(&self.socket, &mut parts) {
+            Ok(0) => Went::Ended,
+            Ok(length) => {
+                *read += length as u64;
+                match *read > LINGERED {
+                    true => Went::Ended,
+                    false => Went::On,
+                }
+            }
+            Err(Errno::AGAIN | Errno::INTR) => {
+                self.readable = false;
+                Went::Waits
+            }
+            Err(_) => Went::Ended,
+        }
+    }
+}
+
+/// A name of the target that is not served, like `.git`: names with a dot are not for others, but for the directory
+/// of RFC 8615.
+fn is_hidden(path: &Path) -> bool {
+    let mut names = path.name.split(|byte| *byte == b'/');
+    names.any(|name| name.starts_with(b".") && name != b".well-known")
+}
+
+fn below(directory: &[u8], name: &str) -> Vec<u8> {
+    match directory {
+        b"" => name.as_bytes().to_vec(),
+        directory => [directory, b"/", name.as_bytes()].concat(),
+    }
+}

@@ -1,0 +1,115 @@
+//! What connections need of their loop and of the server.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+
+use crate::counts::{self, Counts};
+use crate::files::Root;
+use crate::helpers::{Inbox, Pool};
+use crate::log::Log;
+
+/// What a server is told.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The name that a directory shows.
+    pub index: String,
+    /// A directory without an index shows its names.
+    pub lists: bool,
+    /// Bytes of a request's head.
+    pub max_head: usize,
+    /// Of one loop.
+    pub max_connections: usize,
+    /// In milliseconds: for a head to come, between requests, for a helper, for a client to take something, and for
+    /// what a client sends behind its last answer.
+    pub head_ms: u64,
+    pub idle_ms: u64,
+    pub helper_ms: u64,
+    pub send_ms: u64,
+    pub linger_ms: u64,
+    /// For the requests that are there when the server ends.
+    pub grace_ms: u64,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            index: "index.html".to_string(),
+            lists: false,
+            max_head: 16 << 10,
+            max_connections: 10_000,
+            head_ms: 15_000,
+            idle_ms: 60_000,
+            helper_ms: 30_000,
+            send_ms: 60_000,
+            linger_ms: 2_000,
+            grace_ms: 30_000,
+        }
+    }
+}
+
+/// What a listener's connections are served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Site {
+    Files,
+    /// `/metrics`.
+    Counts,
+}
+
+/// Of all loops.
+pub struct Shared {
+    pub root: Arc<Root>,
+    pub helpers: Arc<Pool>,
+    /// For connections whose last question was for a name that does not exist: they may ask for a million of those.
+    pub doubtful: Arc<Pool>,
+    pub log: Option<Arc<Log>>,
+    pub counts: Vec<Counts>,
+    pub ends: AtomicBool,
+}
+
+impl Shared {
+    pub fn counts_page(&self) -> String {
+        let mut page = counts::page(self.counts.iter());
+        let pools = [("names", &self.helpers), ("missing", &self.doubtful)];
+        let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        for (pool, helpers) in pools {
+            for (name, value) in [
+                ("flash_helper_threads", helpers.threads() as u64),
+                (
+                    "flash_helper_threads_most",
+                    load(&helpers.counts.most_threads),
+                ),
+                ("flash_helper_jobs_total", load(&helpers.counts.jobs)),
+                ("flash_helper_jobs_waiting", helpers.waiting() as u64),
+                (
+                    "flash_helper_jobs_refused_total",
+                    load(&helpers.counts.refused),
+                ),
+                ("flash_helper_busy_ns_total", load(&helpers.counts.busy_ns)),
+            ] {
+                counts::row(&mut page, name, "pool", pool, value);
+            }
+        }
+        page
+    }
+}
+
+/// Of one loop.
+pub struct Context {
+    pub shared: Arc<Shared>,
+    pub options: Arc<Options>,
+    pub inbox: Arc<Inbox>,
+    /// For what is received, and for files that are copied.
+    pub buffer: Vec<u8>,
+    /// Milliseconds since the loop began.
+    pub now: u64,
+    pub date: String,
+    pub log_time: String,
+    pub is_ending: bool,
+    pub number: usize,
+}
+
+impl Context {
+    pub fn counts(&self) -> &Counts {
+        &self.shared.counts[self.number]
+    }
+}

@@ -1,0 +1,211 @@
+//! Files below a root: opened without waiting where the kernel's caches have the whole path, else by whoever may wait.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use rustix::fs::{
+    fadvise, openat2, statx, Advice, AtFlags, FileType, Mode, OFlags, ResolveFlags, Statx,
+    StatxFlags, CWD,
+};
+use rustix::io::Errno;
+
+use crate::http::conditions::Validators;
+
+/// Beneath a root names change while they are followed: how often the kernel is asked again before that counts as busy.
+const MAX_RACES: usize = 16;
+
+/// A directory whose files are served, and nothing above it.
+pub struct Root {
+    directory: OwnedFd,
+    /// The files belong to this user, so reading them need not note the time of access.
+    may_skip_access_time: AtomicBool,
+}
+
+/// An open file or directory.
+pub struct File {
+    pub fd: OwnedFd,
+    pub kind: Kind,
+    pub size: u64,
+    pub validators: Validators,
+    /// `cachestat` has been refused for it, or contradicted.
+    pub hides_residency: AtomicBool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Regular,
+    Directory,
+    Other,
+}
+
+#[derive(Clone)]
+pub enum Lookup {
+    Found(Arc<File>),
+    Missing,
+    Forbidden,
+    /// The system has no room, or something changes too fast.
+    Busy,
+    Failed(Errno),
+}
+
+impl Root {
+    /// # Errors
+    ///
+    /// The directory cannot be opened; the error names it.
+    pub fn open(path: &Path) -> Result<Root> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = rustix::fs::openat(CWD, path, flags, Mode::empty())
+            .with_context(|| format!("cannot open the directory {}", path.display()))?;
+        Ok(Root {
+            directory,
+            may_skip_access_time: AtomicBool::new(true),
+        })
+    }
+
+    /// Never waits. `None`: the kernel's caches do not have all of the path, or it was changed meanwhile.
+    pub fn open_cached(&self, name: &[u8]) -> Option<Lookup> {
+        let opened = self.open_with(name, ResolveFlags::CACHED);
+        (opened != Err(Errno::AGAIN)).then(|| lookup(opened))
+    }
+
+    /// Waits for the disk if it has to.
+    pub fn open_waiting(&self, name: &[u8]) -> Lookup {
+        for _ in 0..MAX_RACES {
+            let opened = self.open_with(name, ResolveFlags::empty());
+            if opened != Err(Errno::AGAIN) {
+                return lookup(opened);
+            }
+        }
+        Lookup::Busy
+    }
+
+    fn open_with(&self, name: &[u8], how: ResolveFlags) -> Result<OwnedFdEq, Errno> {
+        let name = if name.is_empty() { b"." } else { name };
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let how = how | ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        let open = |flags| openat2(&self.directory, name, flags, Mode::empty(), how);
+        // The time of access is written to the inode, and that may wait for the journal.
+        if self.may_skip_access_time.load(Ordering::Relaxed) {
+            match open(flags | OFlags::NOATIME) {
+                Err(Errno::PERM) => self.may_skip_access_time.store(false, Ordering::Relaxed),
+                opened => return opened.map(OwnedFdEq),
+            }
+        }
+        open(flags).map(OwnedFdEq)
+    }
+}
+
+/// Two open files are never the same; what is compared is errors.
+struct OwnedFdEq(OwnedFd);
+
+impl PartialEq for OwnedFdEq {
+    fn eq(&self, _: &OwnedFdEq) -> bool {
+        false
+    }
+}
+
+fn lookup(opened: Result<OwnedFdEq, Errno>) -> Lookup {
+    match opened.and_then(|OwnedFdEq(fd)| File::of(fd)) {
+        Ok(file) => Lookup::Found(Arc::new(file)),
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG) => Lookup::Missing,
+        Err(Errno::ACCESS | Errno::PERM | Errno::LOOP | Errno::XDEV | Errno::NXIO) => {
+            Lookup::Forbidden
+        }
+        Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => Lookup::Busy,
+        Err(error) => Lookup::Failed(error),
+    }
+}
+
+impl File {
+    fn of(fd: OwnedFd) -> Result<File, Errno> {
+        // What the inode in memory says: network file systems are not asked.
+        let how = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let status = statx(&fd, "", how, StatxFlags::BASIC_STATS)?;
+        let kind = match FileType::from_raw_mode(status.stx_mode.into()) {
+            FileType::RegularFile => Kind::Regular,
+            FileType::Directory => Kind::Directory,
+            _ => Kind::Other,
+        };
+        if kind == Kind::Regular {
+            // A miss is a helper's to mend: read-ahead from the loop would take four times as long to find it.
+            let _ = fadvise(&fd, 0, None, Advice::Random);
+        }
+        Ok(File {
+            fd,
+            kind,
+            size: status.stx_size,
+            validators: validators(&status),
+            hides_residency: AtomicBool::new(false),
+        })
+    }
+}
+
+fn validators(status: &Statx) -> Validators {
+    let modified = status.stx_mtime;
+    Validators {
+        etag: format!(
+            "\"{:x}.{:x}-{:x}\"",
+            modified.tv_sec, modified.tv_nsec, status.stx_size
+        ),
+        modified: u64::try_from(modified.tv_sec).unwrap_or(0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    fn found(lookup: Lookup) -> Arc<File> {
+        match lookup {
+            Lookup::Found(file) => file,
+            Lookup::Missing => panic!("missing"),
+            Lookup::Forbidden => panic!("forbidden"),
+            Lookup::Busy => panic!("busy"),
+            Lookup::Failed(error) => panic!("{error}"),
+        }
+    }
+
+    #[test]
+    fn what_was_looked_up_once_needs_no_waiting() {
+        let place = tempfile::tempdir().expect("a directory");
+        fs::create_dir(place.path().join("a")).expect("room");
+        fs::write(place.path().join("a/b"), "hello").expect("room");
+        let root = Root::open(place.path()).expect("it is there");
+        let file = found(root.open_waiting(b"a/b"));
+        assert_eq!((file.kind, file.size), (Kind::Regular, 5));
+        let again = found(root.open_cached(b"a/b").expect("it is in the cache"));
+        assert_eq!(again.validators, file.validators);
+        assert!(matches!(root.open_waiting(b"a/none"), Lookup::Missing));
+        assert!(matches!(root.open_cached(b"a/none"), Some(Lookup::Missing)));
+        assert_eq!(found(root.open_waiting(b"")).kind, Kind::Directory);
+        assert!(matches!(root.open_waiting(b"a/b/c"), Lookup::Missing));
+    }
+
+    #[test]
+    fn links_lead_to_what_is_below_the_root_only() {
+        let place = tempfile::tempdir().expect("a directory");
+        fs::create_dir(place.path().join("root")).expect("room");
+        fs::write(place.path().join("secret"), "").expect("room");
+        fs::write(place.path().join("root/file"), "").expect("room");
+        let root = Root::open(&place.path().join("root")).expect("it is there");
+        for (name, to) in [
+            ("in", "file"),
+            ("out", "../secret"),
+            ("abs", "/etc/passwd"),
+            ("self", "self"),
+        ] {
+            symlink(to, place.path().join("root").join(name)).expect("room");
+        }
+        found(root.open_waiting(b"in"));
+        for name in ["out", "abs", "self"] {
+            let lookup = root.open_waiting(name.as_bytes());
+            assert!(matches!(lookup, Lookup::Forbidden), "{name}");
+        }
+        assert!(matches!(root.open_waiting(b"../secret"), Lookup::Forbidden));
+    }
+}

@@ -1,0 +1,347 @@
+//! Threads that wait in place of the loops: they open what is not in the kernel's caches, and bring what files hold
+//! into memory.
+//!
+//! Nothing here makes a loop wait, either: jobs and results go through queues without locks, and a semaphore of the
+//! kernel's (an eventfd) wakes who is to take them.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_queue::{ArrayQueue, SegQueue};
+use rustix::event::{eventfd, poll, EventfdFlags, PollFd, PollFlags, Timespec};
+use rustix::fs::{fadvise, Advice};
+use rustix::io::{read, write, Errno};
+
+use crate::files::{File, Lookup, Root};
+use crate::listing;
+
+/// A helper without work ends after this time, unless it is the last one.
+const IDLE: Duration = Duration::from_secs(30);
+/// What is read at once to wait for a file's pages; the bytes are not used.
+const SCRATCH: usize = 128 << 10;
+
+/// Who asked, and for which of its requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ticket {
+    pub connection: usize,
+    pub number: u64,
+}
+
+pub enum Work {
+    Open {
+        root: Arc<Root>,
+        name: Vec<u8>,
+    },
+    /// Brings a part of a file into memory.
+    Warm {
+        file: Arc<File>,
+        begin: u64,
+        end: u64,
+    },
+    /// Reads a part of a file, or its begin.
+    Read {
+        file: Arc<File>,
+        begin: u64,
+        end: u64,
+    },
+    /// A page with what is in a directory.
+    List {
+        directory: Arc<File>,
+        title: String,
+    },
+}
+
+pub enum Result {
+    Opened(Lookup),
+    Warmed,
+    Read(Vec<u8>),
+    Listed(Vec<u8>),
+    /// The file cannot be read.
+    Failed(Errno),
+}
+
+pub struct Job {
+    pub ticket: Ticket,
+    pub work: Work,
+    pub answer_to: Arc<Inbox>,
+}
+
+/// Where results wait for a loop. Its eventfd becomes readable when there are some.
+pub struct Inbox {
+    results: SegQueue<(Ticket, Result)>,
+    pub wakes: OwnedFd,
+}
+
+impl Inbox {
+    /// # Errors
+    ///
+    /// The kernel has no descriptor left.
+    pub fn new() -> std::io::Result<Inbox> {
+        Ok(Inbox {
+            results: SegQueue::new(),
+            wakes: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+        })
+    }
+
+    pub fn put(&self, ticket: Ticket, result: Result) {
+        self.results.push((ticket, result));
+        self.wake();
+    }
+
+    pub fn wake(&self) {
+        // It cannot fail but for a counter that is full, and then the loop is awake.
+        let _ = write(&self.wakes, &1u64.to_ne_bytes());
+    }
+
+    /// Takes the wake-up, and then all that is there.
+    pub fn take(&self, mut each: impl FnMut(Ticket, Result)) {
+        let _ = read(&self.wakes, &mut [0u8; 8]);
+        while let Some((ticket, result)) = self.results.pop() {
+            each(ticket, result);
+        }
+    }
+}
+
+/// Helpers with a queue of their own.
+pub struct Pool {
+    name: &'static str,
+    jobs: ArrayQueue<Job>,
+    semaphore: OwnedFd,
+    most: usize,
+    threads: AtomicUsize,
+    idle: AtomicUsize,
+    pub counts: Counts,
+}
+
+/// Since the start.
+#[derive(Default)]
+pub struct Counts {
+    pub jobs: AtomicU64,
+    pub refused: AtomicU64,
+    pub busy_ns: AtomicU64,
+    pub most_threads: AtomicU64,
+}
+
+impl Pool {
+    /// `most`: threads; `queue`: jobs that wait for one.
+    ///
+    /// # Errors
+    ///
+    /// The first thread cannot be started.
+    pub fn start(name: &'static str, most: usize, queue: usize) -> std::io::Result<Arc<Pool>> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK | EventfdFlags::SEMAPHORE;
+        let pool = Arc::new(Pool {
+            name,
+            jobs: ArrayQueue::new(queue.max(1)),
+            semaphore: eventfd(0, flags)?,
+            most: most.max(1),
+            threads: AtomicUsize::new(0),
+            idle: AtomicUsize::new(0),
+            counts: Counts::default(),
+        });
+        pool.add_thread()?;
+        Ok(pool)
+    }
+
+    /// Hands over a job. False: the queue is full, and the job is not done.
+    pub fn submit(&self, job: Job) -> bool {
+        if self.jobs.push(job).is_err() {
+            self.counts.refused.fetch_add(1, Ordering::Relaxed);
+            return false;
+        }
+        let _ = write(&self.semaphore, &1u64.to_ne_bytes());
+        true
+    }
+
+    pub fn waiting(&self) -> usize {
+        self.jobs.len()
+    }
+
+    pub fn threads(&self) -> usize {
+        self.threads.load(Ordering::Relaxed)
+    }
+
+    /// The place for one more thread; false: there are as many as may be.
+    fn take_place(&self) -> bool {
+        let one_more = |threads: usize| (threads < self.most).then_some(threads + 1);
+        let order = Ordering::Relaxed;
+        self.threads.fetch_update(order, order, one_more).is_ok()
+    }
+
+    fn add_thread(self: &Arc<Pool>) -> std::io::Result<()> {
+        if !self.take_place() {
+            return Ok(());
+        }
+        let pool = Arc::clone(self);
+        let builder = std::thread::Builder::new()
+            .name(self.name.to_string())
+            .stack_size(256 << 10);
+        if let Err(error) = builder.spawn(move || pool.work()) {
+            self.threads.fetch_sub(1, Ordering::Relaxed);
+            return Err(error);
+        }
+        let threads = self.threads.load(Ordering::Relaxed) as u64;
+        self.counts
+            .most_threads
+            .fetch_max(threads, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn work(self: &Arc<Pool>) {
+        let mut scratch = vec![0; SCRATCH];
+        loop {
+            self.idle.fetch_add(1, Ordering::Relaxed);
+            let goes_on = self.wait();
+            self.idle.fetch_sub(1, Ordering::Relaxed);
+            if !goes_on {
+                return;
+            }
+            let Some(job) = self.jobs.pop() else { continue };
+            // The work comes as fast as helpers wait: another one, before this one waits, too. A loop never starts one.
+            if self.idle.load(Ordering::Relaxed) == 0 && !self.jobs.is_empty() {
+                let _ = self.add_thread();
+            }
+            let begin = std::time::Instant::now();
+            let result = work(job.work, &mut scratch);
+            let ns = u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            self.counts.busy_ns.fetch_add(ns, Ordering::Relaxed);
+            self.counts.jobs.fetch_add(1, Ordering::Relaxed);
+            job.answer_to.put(job.ticket, result);
+        }
+    }
+
+    /// Until there is a job. False: the thread is not needed any more.
+    fn wait(&self) -> bool {
+        loop {
+            if read(&self.semaphore, &mut [0u8; 8]).is_ok() {
+                return true;
+            }
+            let timeout = Timespec {
+                tv_sec: IDLE.as_secs() as i64,
+                tv_nsec: 0,
+            };
+            let mut ready = [PollFd::new(&self.semaphore, PollFlags::IN)];
+            if poll(&mut ready, Some(&timeout)) == Ok(0) {
+                let one_less = |threads: usize| (threads > 1).then(|| threads - 1);
+                let order = Ordering::Relaxed;
+                if self.threads.fetch_update(order, order, one_less).is_ok() {
+                    return false;
+                }
+            }
+        }
+    }
+}
+
+fn work(work: Work, scratch: &mut [u8]) -> Result {
+    match work {
+        Work::Open { root, name } => Result::Opened(root.open_waiting(&name)),
+        Work::Warm { file, begin, end } => warm(&file, begin, end, scratch),
+        Work::Read { file, begin, end } => read_part(&file, begin, end),
+        Work::List { directory, title } => match listing::page(&directory.fd, &title) {
+            Ok(page) => Result::Listed(page),
+            Err(error) => Result::Failed(error),
+        },
+    }
+}
+
+/// Has all of it read at once, and waits for it piece by piece.
+fn warm(file: &File, begin: u64, end: u64, scratch: &mut [u8]) -> Result {
+    let length = std::num::NonZeroU64::new(end.saturating_sub(begin));
+    let _ = fadvise(&file.fd, begin, length, Advice::WillNeed);
+    let mut at = begin;
+    while at < end {
+        let here = scratch.len().min((end - at) as usize);
+        match rustix::io::pread(&file.fd, &mut scratch[..here], at) {
+            Ok(0) => break, // it has become shorter
+            Ok(read) => at += read as u64,
+            Err(Errno::INTR) => {}
+            Err(error) => return Result::Failed(error),
+        }
+    }
+    Result::Warmed
+}
+
+fn read_part(file: &File, begin: u64, end: u64) -> Result {
+    let length = usize::try_from(end.saturating_sub(begin)).unwrap_or(SCRATCH);
+    let mut bytes = vec![0; length.min(SCRATCH)];
+    loop {
+        match rustix::io::pread(&file.fd, &mut bytes, begin) {
+            Ok(read) => {
+                bytes.truncate(read);
+                return Result::Read(bytes);
+            }
+            Err(Errno::INTR) => {}
+            Err(error) => return Result::Failed(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ticket(number: u64) -> Ticket {
+        Ticket {
+            connection: 1,
+            number,
+        }
+    }
+
+    fn wait_for(inbox: &Inbox, count: usize) -> Vec<(Ticket, Result)> {
+        let mut results = Vec::new();
+        while results.len() < count {
+            let mut ready = [PollFd::new(&inbox.wakes, PollFlags::IN)];
+            let timeout = Timespec {
+                tv_sec: 20,
+                tv_nsec: 0,
+            };
+            assert_eq!(poll(&mut ready, Some(&timeout)), Ok(1), "no result came");
+            inbox.take(|ticket, result| results.push((ticket, result)));
+        }
+        results
+    }
+
+    #[test]
+    fn jobs_are_answered_by_as_many_threads_as_it_takes() {
+        let place = tempfile::tempdir().expect("a directory");
+        std::fs::write(place.path().join("a"), vec![7; 300_000]).expect("room");
+        let root = Arc::new(Root::open(place.path()).expect("it is there"));
+        let inbox = Arc::new(Inbox::new().expect("descriptors"));
+        let pool = Pool::start("helper", 4, 1000).expect("threads");
+        for number in 0..200 {
+            let work = Work::Open {
+                root: Arc::clone(&root),
+                name: b"a".to_vec(),
+            };
+            let answer_to = Arc::clone(&inbox);
+            let ticket = ticket(number);
+            assert!(pool.submit(Job {
+                ticket,
+                work,
+                answer_to
+            }));
+        }
+        let results = wait_for(&inbox, 200);
+        let mut numbers: Vec<u64> = results.iter().map(|(ticket, _)| ticket.number).collect();
+        numbers.sort_unstable();
+        assert_eq!(numbers, (0..200).collect::<Vec<u64>>());
+        assert!((1..=4).contains(&pool.threads()));
+        let Some((_, Result::Opened(Lookup::Found(file)))) = results.into_iter().next() else {
+            panic!("it is there");
+        };
+        let work = Work::Warm {
+            file,
+            begin: 0,
+            end: 1 << 20,
+        };
+        let answer_to = Arc::clone(&inbox);
+        assert!(pool.submit(Job {
+            ticket: ticket(7),
+            work,
+            answer_to
+        }));
+        assert!(matches!(wait_for(&inbox, 1)[0], (_, Result::Warmed)));
+    }
+}

@@ -1,0 +1,8 @@
+//! HTTP/1.1 without sockets and files: what a request asks for, and the head of what answers it.
+
+pub mod chunked;
+pub mod conditions;
+pub mod ranges;
+pub mod request;
+pub mod response;
+pub mod target;

@@ -1,0 +1,216 @@
+//! Bodies of requests, which nobody here reads: where they end (RFC 9112, 7.1).
+
+use super::request::Framing;
+
+/// A line with a chunk's size, its extensions included, and all lines of a trailer.
+const MAX_LINE: usize = 1024;
+const MAX_TRAILER: usize = 8192;
+
+/// Follows a body to its end.
+#[derive(Debug)]
+pub enum Body {
+    Length(u64),
+    Chunked(Chunked),
+}
+
+#[derive(Debug, Default)]
+pub struct Chunked {
+    place: Place,
+    line: Vec<u8>,
+    trailer: usize,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq)]
+enum Place {
+    #[default]
+    Size,
+    Data(u64),
+    /// The line end behind the data.
+    DataEnd,
+    Trailer,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Passed {
+    /// All that was given belongs to the body, which goes on.
+    All,
+    /// The body ended so many bytes in.
+    Ended(usize),
+    /// It is not a body as the standard has it.
+    Wrong,
+}
+
+impl Body {
+    pub fn new(framing: Framing) -> Option<Body> {
+        match framing {
+            Framing::None => None,
+            Framing::Length(length) => Some(Body::Length(length)),
+            Framing::Chunked => Some(Body::Chunked(Chunked::default())),
+        }
+    }
+
+    pub fn pass(&mut self, received: &[u8]) -> Passed {
+        match self {
+            Body::Length(left) => {
+                let here = (*left).min(received.len() as u64);
+                *left -= here;
+                match *left {
+                    0 => Passed::Ended(here as usize),
+                    _ => Passed::All,
+                }
+            }
+            Body::Chunked(chunked) => chunked.pass(received),
+        }
+    }
+}
+
+impl Chunked {
+    fn pass(&mut self, received: &[u8]) -> Passed {
+        let mut at = 0;
+        while at < received.len() {
+            if let Place::Data(left) = self.place {
+                let here = left.min((received.len() - at) as u64);
+                at += here as usize;
+                self.place = match left - here {
+                    0 => Place::DataEnd,
+                    left => Place::Data(left),
+                };
+                continue;
+            }
+            let byte = received[at];
+            at += 1;
+            self.line.push(byte);
+            if byte != b'\n' {
+                if self.line.len() > MAX_LINE {
+                    return Passed::Wrong;
+                }
+                continue;
+            }
+            let line = std::mem::take(&mut self.line);
+            let Some(line) = line.strip_suffix(b"\r\n") else {
+                return Passed::Wrong;
+            };
+            match self.line_end(line) {
+                None => return Passed::Wrong,
+                Some(true) => return Passed::Ended(at),
+                Some(false) => {}
+            }
+        }
+        Passed::All
+    }
+
+    /// Whether the body ends with this line; `None`: it is not valid.
+    fn line_end(&mut self, line: &[u8]) -> Option<bool> {
+        self.place = match self.place {
+            Place::Size => match size(line)? {
+                0 => Place::Trailer,
+                size => Place::Data(size),
+            },
+            Place::DataEnd if line.is_empty() => Place::Size,
+            Place::Trailer if line.is_empty() => return Some(true),
+            Place::Trailer => {
+                self.trailer += line.len() + 2;
+                if self.trailer > MAX_TRAILER || !line.contains(&b':') {
+                    return None;
+                }
+                Place::Trailer
+            }
+            Place::DataEnd | Place::Data(_) => return None,
+        };
+        Some(false)
+    }
+}
+
+/// Hexadecimal digits, and extensions that nobody knows.
+fn size(line: &[u8]) -> Option<u64> {
+    let digits = line
+        .iter()
+        .take_while(|byte| byte.is_ascii_hexdigit())
+        .count();
+    let rest = &line[digits..];
+    let rest = &rest[rest
+        .iter()
+        .take_while(|byte| matches!(byte, b' ' | b'\t'))
+        .count()..];
+    if digits == 0 || digits > 15 || !(rest.is_empty() || rest[0] == b';') {
+        return None;
+    }
+    if rest
+        .iter()
+        .any(|byte| byte.is_ascii_control() && *byte != b'\t')
+    {
+        return None;
+    }
+    u64::from_str_radix(std::str::from_utf8(&line[..digits]).ok()?, 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn pass(text: &[u8]) -> Passed {
+        Chunked::default().pass(text)
+    }
+
+    #[test]
+    fn a_body_ends_behind_its_trailer() {
+        let text = b"5\r\nhello\r\nA ;x=y\r\n0123456789\r\n0\r\nX: y\r\n\r\nGET";
+        assert_eq!(pass(text), Passed::Ended(text.len() - 3));
+        assert_eq!(pass(b"0\r\n\r\n"), Passed::Ended(5));
+        assert_eq!(pass(b"0\r\n"), Passed::All);
+    }
+
+    #[test]
+    fn what_is_no_chunk_is_refused() {
+        for wrong in [
+            &b"\r\n"[..],
+            b"x\r\n",
+            b"5\nhello",
+            b"5\r\nhelloX\r\n",
+            b"-1\r\n",
+            b"0x5\r\n",
+            b"5 5\r\n",
+            b"ffffffffffffffff\r\n",
+            b"0\r\nno field\r\n",
+            b"5;a\rb\r\n",
+        ] {
+            assert_eq!(
+                pass(wrong),
+                Passed::Wrong,
+                "{:?}",
+                String::from_utf8_lossy(wrong)
+            );
+        }
+        assert_eq!(pass(&[b'1'; 2000]), Passed::Wrong);
+    }
+
+    #[test]
+    fn a_length_is_counted_down() {
+        let mut body = Body::new(Framing::Length(5)).expect("a body");
+        assert_eq!(body.pass(b"abc"), Passed::All);
+        assert_eq!(body.pass(b"deGET"), Passed::Ended(2));
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_change_nothing(
+            bytes in proptest::collection::vec(
+                prop_oneof![Just(b'\r'), Just(b'\n'), Just(b'0'), Just(b'3'), Just(b';'), any::<u8>()], 0..60),
+            cut in any::<prop::sample::Index>(),
+        ) {
+            let whole = pass(&bytes);
+            let cut = cut.index(bytes.len() + 1);
+            let mut chunked = Chunked::default();
+            let first = chunked.pass(&bytes[..cut]);
+            let last = match first {
+                Passed::All => match chunked.pass(&bytes[cut..]) {
+                    Passed::Ended(at) => Passed::Ended(cut + at),
+                    other => other,
+                },
+                other => other,
+            };
+            prop_assert_eq!(last, whole);
+        }
+    }
+}

@@ -1,0 +1,526 @@
+//! Reads the head of a request.
+//!
+//! `httparse` splits it into fields. It accepts more than RFC 9112 lets a server accept: a line feed alone, and any
+//! combination of `Host`, `Content-Length` and `Transfer-Encoding`. Requests that two servers can read in two ways are
+//! how requests are smuggled, so they are refused here.
+
+use super::target::{self, Target};
+
+/// Fields of one request; one with more is refused.
+pub const MAX_FIELDS: usize = 100;
+/// Empty lines before a request line that are passed over (RFC 9112, 2.2, asks for at least one).
+const MAX_EMPTY_LINES: usize = 4;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Method {
+    Get,
+    Head,
+    Options,
+    /// Known, but there is nothing here that it could be done to.
+    Other,
+}
+
+/// How the body of a request ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Framing {
+    None,
+    Length(u64),
+    Chunked,
+}
+
+/// The fields by which a client asks for a part, or only for what it does not have yet.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Conditions {
+    pub if_match: Option<String>,
+    pub if_none_match: Option<String>,
+    pub if_modified_since: Option<String>,
+    pub if_unmodified_since: Option<String>,
+    pub if_range: Option<String>,
+    pub range: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Request {
+    pub method: Method,
+    pub target: Target,
+    /// HTTP/1.1, and not 1.0.
+    pub is_11: bool,
+    /// Without the port; empty if the client named none.
+    pub host: String,
+    pub keeps_alive: bool,
+    pub body: Framing,
+    pub expects_continue: bool,
+    pub conditions: Conditions,
+    /// For the access log.
+    pub line: String,
+    pub referer: Option<String>,
+    pub user_agent: Option<String>,
+}
+
+/// A request that is answered with an error at once. The connection is closed then, because it is not certain where
+/// the next request begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Refusal {
+    pub status: u16,
+    pub why: &'static str,
+}
+
+impl Refusal {
+    pub const fn new(status: u16, why: &'static str) -> Refusal {
+        Refusal { status, why }
+    }
+}
+
+const BAD: fn(&'static str) -> Refusal = |why| Refusal::new(400, why);
+
+/// What the bytes received so far are.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Parsed {
+    /// The beginning of a head.
+    Incomplete,
+    /// A request, and the length of its head.
+    Request(Box<Request>, usize),
+    Refused(Refusal),
+}
+
+/// Finds requests in the bytes of a connection, without looking at any byte twice.
+#[derive(Debug, Default)]
+pub struct Reader {
+    scanned: usize,
+}
+
+impl Reader {
+    /// `max_head`: bytes of a head; one that is longer is refused. `received` begins where the last request ended.
+    pub fn read(&mut self, received: &[u8], max_head: usize) -> Parsed {
+        let parsed = self.find(received, max_head);
+        if parsed != Parsed::Incomplete {
+            self.scanned = 0;
+        }
+        parsed
+    }
+
+    fn find(&mut self, received: &[u8], max_head: usize) -> Parsed {
+        let mut begin = 0;
+        while received[begin..].starts_with(b"\r\n") && begin < 2 * MAX_EMPTY_LINES {
+            begin += 2;
+        }
+        self.scanned = self.scanned.max(begin);
+        while let Some(at) = memchr::memchr(b'\n', &received[self.scanned..]) {
+            let at = self.scanned + at;
+            if at == 0 || received[at - 1] != b'\r' {
+                return Parsed::Refused(BAD("a line ends without a carriage return"));
+            }
+            if at + 1 - begin > max_head {
+                break;
+            }
+            if received[begin..=at].ends_with(b"\r\n\r\n") {
+                return match parse(&received[begin..=at]) {
+                    Ok(request) => Parsed::Request(Box::new(request), at + 1),
+                    Err(refusal) => Parsed::Refused(refusal),
+                };
+            }
+            self.scanned = at + 1;
+        }
+        let is_too_long = received.len() - begin >= max_head;
+        let has_line = memchr::memchr(b'\n', &received[begin..]).is_some();
+        match (is_too_long, has_line) {
+            (false, _) => {
+                self.scanned = received.len();
+                Parsed::Incomplete
+            }
+            (true, false) => Parsed::Refused(Refusal::new(414, "the request line is too long")),
+            (true, true) => Parsed::Refused(Refusal::new(431, "the fields are too long")),
+        }
+    }
+}
+
+/// A whole head.
+fn parse(head: &[u8]) -> Result<Request, Refusal> {
+    let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
+    let mut parsed = httparse::Request::new(&mut fields);
+    match parsed.parse(head) {
+        Ok(httparse::Status::Complete(length)) if length == head.len() => {}
+        Ok(_) => return Err(BAD("the head does not end where its empty line is")),
+        Err(httparse::Error::Version) => {
+            return Err(Refusal::new(505, "only HTTP/1.0 and 1.1 are served"))
+        }
+        Err(httparse::Error::TooManyHeaders) => {
+            return Err(Refusal::new(431, "there are too many fields"))
+        }
+        Err(_) => return Err(BAD("the head cannot be parsed")),
+    }
+    let method = method(parsed.method.unwrap_or_default())?;
+    let is_11 = parsed.version == Some(1);
+    let fields = Fields::read(parsed.headers)?;
+    let (target, authority) = target::parse(parsed.path.unwrap_or_default(), method)?;
+    let host = match (fields.host, authority) {
+        (None, _) if is_11 => return Err(BAD("HTTP/1.1 requests need a Host field")),
+        // The field has to be right even where the target has the authority (RFC 9112, 3.2.2).
+        (named, Some(authority)) => {
+            named.map(host).transpose()?;
+            host(authority)?
+        }
+        (Some(named), None) => host(named)?,
+        (None, None) => String::new(),
+    };
+    let body = fields.framing(is_11)?;
+    let expects_continue = match fields.expect {
+        Some(expect) if expect.eq_ignore_ascii_case("100-continue") => is_11,
+        Some(_) => return Err(Refusal::new(417, "only 100-continue can be expected")),
+        None => false,
+    };
+    let keeps_alive = match is_11 {
+        true => !fields.closes,
+        false => fields.keeps_alive && !fields.closes,
+    };
+    let line = head.split(|byte| *byte == b'\r').next().unwrap_or_default();
+    Ok(Request {
+        method,
+        target,
+        is_11,
+        host,
+        keeps_alive,
+        body,
+        expects_continue,
+        conditions: fields.conditions,
+        line: String::from_utf8_lossy(line).into_owned(),
+        referer: fields.referer,
+        user_agent: fields.user_agent,
+    })
+}
+
+fn method(name: &str) -> Result<Method, Refusal> {
+    match name {
+        "GET" => Ok(Method::Get),
+        "HEAD" => Ok(Method::Head),
+        "OPTIONS" => Ok(Method::Options),
+        "POST" | "PUT" | "DELETE" | "PATCH" | "TRACE" | "CONNECT" => Ok(Method::Other),
+        _ => Err(Refusal::new(501, "the method is not known")),
+    }
+}
+
+/// Checks `host[:port]` (RFC 3986, 3.2.2) and returns the host in lower case.
+fn host(named: &str) -> Result<String, Refusal> {
+    const WRONG: Refusal = BAD_HOST;
+    let (host, port) = match named.strip_prefix('[') {
+        Some(rest) => {
+            let (address, port) = rest.split_once(']').ok_or(WRONG)?;
+            address.parse::<std::net::Ipv6Addr>().map_err(|_| WRONG)?;
+            (&named[..address.len() + 2], port)
+        }
+        None => {
+            let end = named.find(':').unwrap_or(named.len());
+            let host = &named[..end];
+            let is_allowed =
+                |byte: u8| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=%".contains(&byte);
+            if !host.bytes().all(is_allowed) {
+                return Err(WRONG);
+            }
+            (host, &named[end..])
+        }
+    };
+    let digits = port.strip_prefix(':').unwrap_or(port);
+    let is_port = port.is_empty() || port.starts_with(':');
+    if !is_port || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(WRONG);
+    }
+    if digits.parse::<u16>().is_err() && !digits.is_empty() {
+        return Err(WRONG);
+    }
+    Ok(host.to_ascii_lowercase())
+}
+
+const BAD_HOST: Refusal = Refusal::new(400, "the host is not valid");
+
+/// What the fields say that matters here.
+#[derive(Default)]
+struct Fields<'a> {
+    host: Option<&'a str>,
+    length: Option<u64>,
+    codings: Option<String>,
+    expect: Option<&'a str>,
+    closes: bool,
+    keeps_alive: bool,
+    conditions: Conditions,
+    referer: Option<String>,
+    user_agent: Option<String>,
+}
+
+impl<'a> Fields<'a> {
+    fn read(headers: &[httparse::Header<'a>]) -> Result<Fields<'a>, Refusal> {
+        let mut fields = Fields::default();
+        // A field that can be there once and is there twice is as if it were not valid: left out.
+        let mut seen_range = 0;
+        let mut seen_since = 0;
+        for header in headers {
+            let name = header.name;
+            let is = |other: &str| name.eq_ignore_ascii_case(other);
+            let text = || -> Option<&'a str> {
+                let text = std::str::from_utf8(header.value).ok()?;
+                Some(text.trim_matches([' ', '\t']))
+            };
+            let owned = || text().map(str::to_string);
+            if is("host") {
+                if fields.host.is_some() {
+                    return Err(BAD("there are two Host fields"));
+                }
+                fields.host = Some(text().ok_or(BAD_HOST)?);
+            } else if is("content-length") {
+                if fields.length.is_some() {
+                    return Err(BAD("there are two Content-Length fields"));
+                }
+                fields.length = Some(content_length(text().unwrap_or("?"))?);
+            } else if is("transfer-encoding") {
+                let coding = text().ok_or(BAD("Transfer-Encoding is not valid"))?;
+                match &mut fields.codings {
+                    Some(before) => before.extend([",", coding]),
+                    None => fields.codings = Some(coding.to_string()),
+                }
+            } else if is("connection") {
+                for token in text().unwrap_or_default().split(',').map(str::trim) {
+                    fields.closes |= token.eq_ignore_ascii_case("close");
+                    fields.keeps_alive |= token.eq_ignore_ascii_case("keep-alive");
+                }
+            } else if is("expect") {
+                fields.expect = Some(text().unwrap_or("?"));
+            } else if is("range") {
+                seen_range += 1;
+                fields.conditions.range = owned().filter(|_| seen_range == 1);
+            } else if is("if-range") {
+                fields.conditions.if_range = owned();
+            } else if is("if-match") {
+                join(&mut fields.conditions.if_match, owned());
+            } else if is("if-none-match") {
+                join(&mut fields.conditions.if_none_match, owned());
+            } else if is("if-modified-since") {
+                seen_since += 1;
+                fields.conditions.if_modified_since = owned().filter(|_| seen_since == 1);
+            } else if is("if-unmodified-since") {
+                fields.conditions.if_unmodified_since = owned();
+            } else if is("referer") {
+                fields.referer = owned();
+            } else if is("user-agent") {
+                fields.user_agent = owned();
+            }
+        }
+        Ok(fields)
+    }
+
+    /// RFC 9112, 6.3: how long the body is. Whatever is not certain is refused.
+    fn framing(&self, is_11: bool) -> Result<Framing, Refusal> {
+        let Some(codings) = &self.codings else {
+            return Ok(match self.length {
+                None | Some(0) => Framing::None,
+                Some(length) => Framing::Length(length),
+            });
+        };
+        if !is_11 {
+            return Err(BAD("HTTP/1.0 has no Transfer-Encoding"));
+        }
+        if self.length.is_some() {
+            return Err(BAD(
+                "Content-Length and Transfer-Encoding contradict each other",
+            ));
+        }
+        match codings.as_str() {
+            chunked if chunked.eq_ignore_ascii_case("chunked") => Ok(Framing::Chunked),
+            several if several.to_ascii_lowercase().contains("chunked") => {
+                Err(BAD("chunked must be the only transfer coding"))
+            }
+            _ => Err(Refusal::new(
+                501,
+                "only the transfer coding chunked is known",
+            )),
+        }
+    }
+}
+
+/// Several fields of a list are one list.
+fn join(list: &mut Option<String>, more: Option<String>) {
+    match (list.as_mut(), more) {
+        (Some(list), Some(more)) => {
+            list.push_str(", ");
+            list.push_str(&more);
+        }
+        (None, Some(more)) => *list = Some(more),
+        (_, None) => {}
+    }
+}
+
+fn content_length(text: &str) -> Result<u64, Refusal> {
+    if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(BAD("Content-Length is not a number"));
+    }
+    let length = text.parse::<u64>();
+    length.map_err(|_| Refusal::new(413, "the body is too long"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn read(text: &str) -> Parsed {
+        Reader::default().read(text.as_bytes(), 4096)
+    }
+
+    #[track_caller]
+    fn request(text: &str) -> Request {
+        match read(text) {
+            Parsed::Request(request, length) => {
+                assert_eq!(length, text.len());
+                *request
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[track_caller]
+    fn status(text: &str) -> u16 {
+        match read(text) {
+            Parsed::Refused(refusal) => refusal.status,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_plain_request() {
+        let found = request("GET /a%20b/c HTTP/1.1\r\nHost: Example.org:8080\r\n\r\n");
+        assert_eq!(found.method, Method::Get);
+        assert_eq!(found.host, "example.org");
+        assert!(found.is_11 && found.keeps_alive);
+        assert_eq!(found.body, Framing::None);
+        assert_eq!(found.line, "GET /a%20b/c HTTP/1.1");
+    }
+
+    #[test]
+    fn connections_end_as_the_version_and_the_field_say() {
+        let keeps = |version: &str, field: &str| {
+            request(&format!("GET / HTTP/{version}\r\nHost: a\r\n{field}\r\n")).keeps_alive
+        };
+        assert!(keeps("1.1", ""));
+        assert!(!keeps("1.1", "Connection: foo, Close\r\n"));
+        assert!(!keeps("1.0", ""));
+        assert!(keeps("1.0", "Connection: Keep-Alive\r\n"));
+        assert!(!keeps("1.0", "Connection: keep-alive, close\r\n"));
+    }
+
+    #[test]
+    fn what_two_servers_may_read_in_two_ways_is_refused() {
+        for (fields, expected) in [
+            ("", 400),
+            ("Host: a\r\nHost: a\r\n", 400),
+            ("Host: a b\r\n", 400),
+            ("Host: a:b\r\n", 400),
+            ("Host: a:99999\r\n", 400),
+            ("Host: user@a\r\n", 400),
+            ("Host: [::1\r\n", 400),
+            ("Host: a\r\nContent-Length: 1\r\nContent-Length: 1\r\n", 400),
+            ("Host: a\r\nContent-Length: 1, 1\r\n", 400),
+            ("Host: a\r\nContent-Length: +1\r\n", 400),
+            ("Host: a\r\nContent-Length: \r\n", 400),
+            ("Host: a\r\nContent-Length: 99999999999999999999\r\n", 413),
+            (
+                "Host: a\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n",
+                400,
+            ),
+            ("Host: a\r\nTransfer-Encoding: chunked, chunked\r\n", 400),
+            (
+                "Host: a\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: x\r\n",
+                400,
+            ),
+            ("Host: a\r\nTransfer-Encoding: xchunked\r\n", 400),
+            ("Host: a\r\nTransfer-Encoding: gzip\r\n", 501),
+            ("Host: a\r\nX : y\r\n", 400),
+            ("Host: a\r\n X: y\r\n", 400),
+            ("Host: a\r\nX: y\r\n  z\r\n", 400),
+            ("Host: a\r\nX: y\0z\r\n", 400),
+            ("Host: a\r\nX: y\rz\r\n", 400),
+            ("Host: a\r\nExpect: tea\r\n", 417),
+        ] {
+            let text = format!("GET / HTTP/1.1\r\n{fields}\r\n");
+            assert_eq!(status(&text), expected, "{fields:?}");
+        }
+        assert_eq!(status("GET / HTTP/1.1\nHost: a\n\n"), 400);
+        assert_eq!(status("GET / HTTP/1.1\r\nHost: a\n\r\n"), 400);
+        assert_eq!(
+            status("GET / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n"),
+            400
+        );
+        assert_eq!(status("GET / HTTP/2.0\r\nHost: a\r\n\r\n"), 505);
+        assert_eq!(status("PRI * HTTP/2.0\r\n\r\n"), 505);
+        assert_eq!(status("BREW / HTTP/1.1\r\nHost: a\r\n\r\n"), 501);
+        assert_eq!(status("GET /\r\n\r\n"), 400);
+    }
+
+    #[test]
+    fn bodies_end_where_they_say() {
+        let body =
+            |field: &str| request(&format!("POST / HTTP/1.1\r\nHost: a\r\n{field}\r\n\r\n")).body;
+        assert_eq!(body("Content-Length: 7"), Framing::Length(7));
+        assert_eq!(body("Content-Length: 0"), Framing::None);
+        assert_eq!(body("Transfer-Encoding: Chunked"), Framing::Chunked);
+    }
+
+    #[test]
+    fn an_absolute_target_has_the_host() {
+        let found = request("GET http://B:80/x?y HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!(found.host, "b");
+        assert_eq!(
+            request("GET http://b HTTP/1.1\r\nHost: a\r\n\r\n").host,
+            "b"
+        );
+        assert_eq!(status("GET http://u@b/ HTTP/1.1\r\nHost: a\r\n\r\n"), 400);
+        assert_eq!(
+            request("GET / HTTP/1.1\r\nHost: [::1]:80\r\n\r\n").host,
+            "[::1]"
+        );
+        assert_eq!(request("GET / HTTP/1.1\r\nHost:\r\n\r\n").host, "");
+    }
+
+    #[test]
+    fn heads_have_a_longest_length() {
+        let long = "a".repeat(5000);
+        assert_eq!(status(&format!("GET /{long}")), 414);
+        assert_eq!(
+            status(&format!("GET / HTTP/1.1\r\nHost: a\r\nX: {long}")),
+            431
+        );
+        let many = "X: y\r\n".repeat(MAX_FIELDS + 1);
+        assert_eq!(status(&format!("GET / HTTP/1.1\r\n{many}\r\n")), 431);
+    }
+
+    #[test]
+    fn empty_lines_before_a_request_are_passed_over() {
+        let text = "\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n";
+        assert_eq!(request(text).host, "a");
+        assert!(matches!(read("\r\n"), Parsed::Incomplete));
+    }
+
+    proptest! {
+        /// However the bytes arrive, the result is the same.
+        #[test]
+        fn pieces_change_nothing(
+            text in "(GET|HEAD|FOO) /[a-z%0-9./]{0,20} HTTP/1\\.[01]\r?\n(Host: [a-z:]{0,5}\r\n){0,2}([A-Za-z-]{1,9}: ?[ -~]{0,20}\r\n){0,4}\r\n",
+            sizes in proptest::collection::vec(1usize..40, 1..30),
+        ) {
+            let whole = Reader::default().read(text.as_bytes(), 4096);
+            let mut reader = Reader::default();
+            let mut end = 0;
+            let mut sizes = sizes.iter().cycle();
+            let last = loop {
+                end = (end + sizes.next().expect("a cycle")).min(text.len());
+                let parsed = reader.read(&text.as_bytes()[..end], 4096);
+                if parsed != Parsed::Incomplete || end == text.len() {
+                    break parsed;
+                }
+            };
+            prop_assert_eq!(last, whole);
+        }
+
+        #[test]
+        fn any_bytes_are_read(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
+            let _ = Reader::default().read(&bytes, 512);
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! The request target: which name below the root it asks for.
+
+use percent_encoding::percent_decode_str;
+
+use super::request::{Method, Refusal};
+
+/// The longest path that the kernel takes (`PATH_MAX`, with its zero), and the longest name in it.
+const MAX_PATH: usize = 4095;
+const MAX_NAME: usize = 255;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// The server as a whole, of OPTIONS.
+    Server,
+    Path(Path),
+}
+
+/// A name below the root: decoded, without empty, `.` and `..` segments.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Path {
+    /// Empty for the root itself; no slash at either end.
+    pub name: Vec<u8>,
+    /// The target ended in a slash, so that it asks for what the directory shows.
+    pub is_directory: bool,
+    /// As the client sent it, for redirects.
+    pub raw: String,
+    pub query: Option<String>,
+}
+
+/// Returns the target and, of the absolute form, the authority.
+pub fn parse(raw: &str, method: Method) -> Result<(Target, Option<&str>), Refusal> {
+    if raw.bytes().any(|byte| !(b'!'..=b'~').contains(&byte)) || raw.contains('#') {
+        return Err(Refusal::new(
+            400,
+            "the target has characters that none may have",
+        ));
+    }
+    if raw == "*" {
+        return match method {
+            Method::Options => Ok((Target::Server, None)),
+            _ => Err(Refusal::new(400, "only OPTIONS is for the whole server")),
+        };
+    }
+    if raw.starts_with('/') {
+        return Ok((Target::Path(path(raw)?), None));
+    }
+    let after_scheme = ["http://", "https://"].into_iter().find_map(|scheme| {
+        let begin = raw.get(..scheme.len())?;
+        begin
+            .eq_ignore_ascii_case(scheme)
+            .then(|| &raw[scheme.len()..])
+    });
+    let Some(rest) = after_scheme else {
+        // Of CONNECT the target is an authority.
+        return match method {
+            Method::Other => Ok((Target::Server, None)),
+            _ => Err(Refusal::new(400, "the target is neither a path nor a URL")),
+        };
+    };
+    let end = rest.find(['/', '?']).unwrap_or(rest.len());
+    let (authority, raw) = rest.split_at(end);
+    if authority.is_empty() || authority.contains('@') {
+        return Err(Refusal::new(400, "the target's authority is not valid"));
+    }
+    let path = match raw.starts_with('/') {
+        true => path(raw)?,
+        false => path(&format!("/{raw}"))?,
+    };
+    Ok((Target::Path(path), Some(authority)))
+}
+
+fn path(raw: &str) -> Result<Path, Refusal> {
+    let (raw, query) = match raw.split_once('?') {
+        Some((raw, query)) => (raw, Some(query.to_string())),
+        None => (raw, None),
+    };
+    check_escapes(raw)?;
+    let mut names: Vec<Vec<u8>> = Vec::new();
+    let mut is_directory = false;
+    for segment in raw.split('/') {
+        let name: Vec<u8> = percent_decode_str(segment).collect();
+        is_directory = false;
+        match name.as_slice() {
+            b"" | b"." => is_directory = true,
+            b".." => {
+                is_directory = true;
+                if names.pop().is_none() {
+                    return Err(Refusal::new(400, "the target leads above the root"));
+                }
+            }
+            // No file has such a name. The slash is data here, not a separator (RFC 3986, 2.2).
+            _ if name.contains(&b'/') => return Err(Refusal::new(404, "a name has a slash")),
+            _ if name.contains(&0) => return Err(Refusal::new(400, "a name has a zero")),
+            _ if name.len() > MAX_NAME => return Err(Refusal::new(414, "a name is too long")),
+            _ => names.push(name),
+        }
+    }
+    let name = names.join(&b'/');
+    if name.len() > MAX_PATH {
+        return Err(Refusal::new(414, "the path is too long"));
+    }
+    Ok(Path {
+        name,
+        is_directory,
+        raw: raw.to_string(),
+        query,
+    })
+}
+
+fn check_escapes(raw: &str) -> Result<(), Refusal> {
+    let wrong = raw.split('%').skip(1).any(|after| {
+        let digits = after.as_bytes().get(..2);
+        !digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
+    });
+    match wrong {
+        true => Err(Refusal::new(400, "a percent sign without two digits")),
+        false => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn name(raw: &str) -> Result<(String, bool), u16> {
+        match parse(raw, Method::Get) {
+            Ok((Target::Path(path), _)) => {
+                let name = String::from_utf8(path.name).expect("of the tests");
+                Ok((name, path.is_directory))
+            }
+            Ok((Target::Server, _)) => Ok(("*".to_string(), false)),
+            Err(refusal) => Err(refusal.status),
+        }
+    }
+
+    #[test]
+    fn paths_are_decoded_and_made_plain() {
+        let found = |raw: &str| name(raw).expect("a path");
+        assert_eq!(found("/"), (String::new(), true));
+        assert_eq!(found("/a/b"), ("a/b".to_string(), false));
+        assert_eq!(found("/a//b/"), ("a/b".to_string(), true));
+        assert_eq!(found("/a/./b/../c"), ("a/c".to_string(), false));
+        assert_eq!(found("/a/%2e%2E/c/."), ("c".to_string(), true));
+        assert_eq!(found("/a%20b?x=%zz"), ("a b".to_string(), false));
+        assert_eq!(found("/%C3%A9"), ("é".to_string(), false));
+        assert_eq!(found("/..a/.../b"), ("..a/.../b".to_string(), false));
+    }
+
+    #[test]
+    fn nothing_leads_out_of_the_root() {
+        for raw in ["/..", "/a/../../b", "/%2e%2e/etc/passwd", "/./.%2e/"] {
+            assert_eq!(name(raw), Err(400), "{raw}");
+        }
+        assert_eq!(name("/a%2fb"), Err(404));
+        assert_eq!(name("/a%2F..%2F..%2Fetc"), Err(404));
+        assert_eq!(name("/a%00"), Err(400));
+        assert_eq!(name("/a%0"), Err(400));
+        assert_eq!(name("/a%zz"), Err(400));
+        assert_eq!(name("/a#b"), Err(400));
+        assert_eq!(name("a"), Err(400));
+        assert_eq!(name("*"), Err(400));
+        assert_eq!(name("ftp://a/"), Err(400));
+        assert_eq!(name(&format!("/{}", "a".repeat(256))), Err(414));
+    }
+
+    proptest! {
+        #[test]
+        fn no_name_has_a_segment_that_leads_elsewhere(raw in "/([./a%2e5cfF]|%2e|%2f|%5c){0,30}") {
+            if let Ok((Target::Path(path), _)) = parse(&raw, Method::Get) {
+                for segment in path.name.split(|byte| *byte == b'/') {
+                    prop_assert!(segment != b".." && segment != b"." );
+                    prop_assert!(!segment.is_empty() || path.name.is_empty());
+                }
+                prop_assert!(!path.name.starts_with(b"/") && !path.name.contains(&0));
+            }
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! `flash`: a web server whose event loops wait for events, and for nothing else.
+//!
+//! A loop opens a name with `openat2(RESOLVE_CACHED)`, which answers from the kernel's caches or not at all, and sends
+//! bytes that it knows to be in memory. Whatever would wait for a disk is a helper's work.
+
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
+mod answer;
+mod connection;
+pub mod context;
+mod counts;
+mod event_loop;
+mod files;
+mod helpers;
+pub mod http;
+mod listing;
+mod log;
+mod residency;
+mod sending;
+pub mod server;

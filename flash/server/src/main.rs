@@ -1,0 +1,195 @@
+//! `flash`: serves files over HTTP.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
+use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::{Args, CommandFactory, Parser};
+use kit_console::manual::{self, Completions, Man};
+use kit_console::{say, Allowed};
+use kit_units::parse_duration;
+
+use flash::context::Options;
+use flash::server::{Plan, Server};
+
+/// Exit status of a failure.
+const FAILED: u8 = 1;
+
+#[derive(Parser)]
+#[command(name = "flash", version, max_term_width = 100)]
+#[command(about = "A web server whose event loops wait for events, and for nothing else")]
+struct Cli {
+    #[command(subcommand)]
+    subcommand: Subcommand,
+}
+
+#[derive(clap::Subcommand)]
+enum Subcommand {
+    /// Serve the files below a directory
+    #[command(after_help = "Examples:\n  flash serve /srv/www\n  \
+        flash serve . --listen 0.0.0.0:8080 --list --log access.log --metrics 127.0.0.1:9090\n\n\
+        Ends on SIGTERM and SIGINT after the requests that are there; SIGHUP opens the access log again.")]
+    Serve(Serve),
+    /// Write the manual pages
+    Man(Man),
+    /// Print the completions of a shell
+    Completions(Completions),
+}
+
+#[derive(Args)]
+struct Serve {
+    /// Directory whose files are served
+    directory: PathBuf,
+    /// Address to listen at; can be given more than once
+    #[arg(long, value_name = "ADDRESS:PORT", default_values_t = [SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080)])]
+    listen: Vec<SocketAddr>,
+    /// Show the names in directories that have no index
+    #[arg(long)]
+    list: bool,
+    /// Name of the file that a directory shows
+    #[arg(long, value_name = "NAME", default_value = "index.html")]
+    index: String,
+    /// Append a line for each request to this file, in the combined format
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
+    /// Serve counters in the format of Prometheus at this address, as /metrics
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    metrics: Option<SocketAddr>,
+    /// Event loops [default: the number of CPUs]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    loops: Option<u16>,
+    /// Threads that may wait for the disk, at most
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    helpers: u16,
+    /// Connections open at once
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
+    connections: u32,
+    /// How long a connection without a request is kept
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_duration)]
+    idle: Duration,
+    /// How long a request's head may take to come
+    #[arg(long, value_name = "TIME", default_value = "15s", value_parser = parse_duration)]
+    head: Duration,
+    /// How long the disk may take before the answer is 503
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
+    disk: Duration,
+    /// How long the requests that are there have to end when the server ends
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
+    grace: Duration,
+}
+
+fn main() -> ExitCode {
+    let cli = match kit_console::parse::<Cli>("flash", FAILED) {
+        Ok(cli) => cli,
+        Err(status) => return ExitCode::from(status),
+    };
+    let done = match cli.subcommand {
+        Subcommand::Serve(arguments) => serve(arguments),
+        Subcommand::Man(arguments) => manual::man(Cli::command(), &arguments).map_err(Into::into),
+        Subcommand::Completions(arguments) => {
+            manual::completions(&mut Cli::command(), &arguments).map_err(Into::into)
+        }
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            kit_console::say_error("flash", &format!("{error:#}"));
+            ExitCode::from(FAILED)
+        }
+    }
+}
+
+fn serve(arguments: Serve) -> Result<()> {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let loops = arguments.loops.map_or(cpus, usize::from);
+    let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    let signals = signals()?;
+    let server = Server::start(Plan {
+        directory: arguments.directory,
+        listen: arguments.listen,
+        metrics: arguments.metrics,
+        loops,
+        helpers: usize::from(arguments.helpers),
+        log: arguments.log,
+        options: Options {
+            index: arguments.index,
+            lists: arguments.list,
+            max_connections: (arguments.connections as usize).div_ceil(loops),
+            idle_ms: ms(arguments.idle),
+            head_ms: ms(arguments.head),
+            helper_ms: ms(arguments.disk),
+            grace_ms: ms(arguments.grace),
+            ..Options::default()
+        },
+    })?;
+    kit_console::print(Allowed::Text, |out| {
+        for address in server.addresses() {
+            writeln!(out, "serving at http://{address}/")?;
+        }
+        match server.metrics() {
+            Some(address) => writeln!(out, "counters at http://{address}/metrics"),
+            None => Ok(()),
+        }
+    })?;
+    loop {
+        match signals.wait()? {
+            libc::SIGHUP => server.reopen_log(),
+            _ => break,
+        }
+    }
+    say!("ending after the requests that are there; a second signal ends at once");
+    // From here on the signals do what they do by default.
+    signals.release();
+    server.end()
+}
+
+/// The signals that the server waits for, blocked in all of its threads.
+struct Signals(libc::sigset_t);
+
+fn signals() -> Result<Signals> {
+    // SAFETY: an all-zero set is a valid argument, and each call writes only to the set that it is given.
+    let set = unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
+            libc::sigaddset(&mut set, signal);
+        }
+        libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
+        set
+    };
+    Ok(Signals(set))
+}
+
+impl Signals {
+    fn wait(&self) -> Result<i32> {
+        let mut signal = 0;
+        // SAFETY: both are valid for the call.
+        let error = unsafe { libc::sigwait(&self.0, &mut signal) };
+        match error {
+            0 => Ok(signal),
+            error => {
+                Err(std::io::Error::from_raw_os_error(error)).context("cannot wait for signals")
+            }
+        }
+    }
+
+    fn release(&self) {
+        // SAFETY: the set is valid for the call.
+        unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &self.0, std::ptr::null_mut()) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+        manual::check(&Cli::command());
+    }
+}

@@ -1,0 +1,144 @@
+//! Whether bytes of a file are in memory, so that sending them waits for no disk.
+//!
+//! `cachestat` answers for a range at once, but only to who may write the file or owns it, and on some file systems not
+//! truly. `preadv2(RWF_NOWAIT)` is true wherever it works, and copies. Where neither works, helpers read.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::atomic::Ordering;
+use std::{io, mem};
+
+use rustix::io::{Errno, ReadWriteFlags};
+
+use crate::files::File;
+
+/// Bytes that are copied at once.
+pub const COPIED: usize = 64 << 10;
+/// Bytes that are sent at once without being copied. What the kernel takes away in the meantime makes the loop wait.
+pub const SENT: u64 = 256 << 10;
+/// What is shorter is copied: the head and the file go out together.
+const SMALL: u64 = 32 << 10;
+
+const PAGE: u64 = 4096;
+
+/// How the next bytes can be sent.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Ready {
+    /// So many are in the buffer.
+    Copied(usize),
+    /// So many are in memory.
+    Resident(u64),
+    /// They have to be brought by a helper first.
+    Absent,
+    /// They have to be read by a helper, as this file system does not tell.
+    Unknown,
+    /// The file ends before.
+    Short,
+    Failed(Errno),
+}
+
+/// Looks at `begin..end` of a file. `was_brought`: a helper has just brought it.
+pub fn look(file: &File, begin: u64, end: u64, was_brought: bool, buffer: &mut [u8]) -> Ready {
+    let length = end - begin;
+    if length > SMALL && !file.hides_residency.load(Ordering::Relaxed) {
+        let length = length.min(SENT);
+        match is_resident(file.fd.as_fd(), begin, length) {
+            Ok(true) => return Ready::Resident(length),
+            Ok(false) if !was_brought => return Ready::Absent,
+            // Refused, or contradicted by what the helper has just done.
+            Ok(false) | Err(_) => file.hides_residency.store(true, Ordering::Relaxed),
+        }
+    }
+    let most = buffer
+        .len()
+        .min(COPIED)
+        .min(usize::try_from(length).unwrap_or(COPIED));
+    let mut parts = [io::IoSliceMut::new(&mut buffer[..most])];
+    match rustix::io::preadv2(&file.fd, &mut parts, begin, ReadWriteFlags::NOWAIT) {
+        Ok(0) => Ready::Short,
+        Ok(read) => Ready::Copied(read),
+        Err(Errno::AGAIN | Errno::INTR) => Ready::Absent,
+        Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => Ready::Unknown,
+        Err(error) => Ready::Failed(error),
+    }
+}
+
+/// `struct cachestat_range` and `struct cachestat` of Linux 6.5.
+#[repr(C)]
+struct Range {
+    offset: u64,
+    length: u64,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct Cached {
+    cached: u64,
+    dirty: u64,
+    written_back: u64,
+    evicted: u64,
+    recently_evicted: u64,
+}
+
+const CACHESTAT: libc::c_long = 451;
+
+/// Whether all pages of a range are in memory. A range beyond the file's end is not.
+fn is_resident(file: BorrowedFd<'_>, begin: u64, length: u64) -> io::Result<bool> {
+    let range = Range {
+        offset: begin,
+        length,
+    };
+    let mut cached = Cached::default();
+    let nothing: libc::c_uint = 0;
+    // SAFETY: the kernel reads `range` and writes `cached`, both as large as it expects, and keeps neither.
+    let status = unsafe {
+        libc::syscall(
+            CACHESTAT,
+            file.as_raw_fd(),
+            std::ptr::from_ref(&range),
+            std::ptr::from_mut(&mut cached),
+            nothing,
+        )
+    };
+    if status != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let pages = (begin + length).div_ceil(PAGE) - begin / PAGE;
+    Ok(cached.cached >= pages)
+}
+
+const _: () = assert!(mem::size_of::<Cached>() == 40 && mem::size_of::<Range>() == 16);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::{Lookup, Root};
+
+    #[test]
+    fn a_file_that_was_just_written_is_in_memory() {
+        let place = tempfile::tempdir().expect("a directory");
+        let bytes: Vec<u8> = (0..100_000u32).map(|n| n as u8).collect();
+        std::fs::write(place.path().join("a"), &bytes).expect("room");
+        let root = Root::open(place.path()).expect("it is there");
+        let Lookup::Found(file) = root.open_waiting(b"a") else {
+            panic!("it is there");
+        };
+        let mut buffer = vec![0; COPIED];
+        match look(&file, 0, 1000, false, &mut buffer) {
+            Ready::Copied(length) => assert_eq!(buffer[..length], bytes[..length]),
+            // A file system that cannot tell.
+            other => assert_eq!(other, Ready::Unknown),
+        }
+        let large = look(&file, 0, 100_000, true, &mut buffer);
+        let known = [
+            Ready::Resident(100_000),
+            Ready::Copied(COPIED),
+            Ready::Unknown,
+        ];
+        assert!(known.contains(&large), "{large:?}");
+        let behind = look(&file, 200_000, 200_100, true, &mut buffer);
+        assert!(
+            matches!(behind, Ready::Short | Ready::Unknown),
+            "{behind:?}"
+        );
+    }
+}

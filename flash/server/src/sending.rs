@@ -1,0 +1,187 @@
+//! Sends an answer, piece by piece, and never waits for the disk.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+use rustix::fs::sendfile;
+use rustix::io::Errno;
+use rustix::net::{sendmsg, SendAncillaryBuffer, SendFlags};
+
+use crate::answer::{Reply, Segment};
+use crate::helpers::Work;
+use crate::http::request::Request;
+use crate::residency::{self, Ready};
+
+/// Brought into memory by one job of a helper.
+const BROUGHT: u64 = 512 << 10;
+/// Memory may be so short that what was brought is gone before it is sent: after so many times the helper's own copy
+/// is sent.
+const TRIES: u32 = 2;
+/// A call that takes longer has waited for something.
+const STALL_NS: u128 = 1_000_000;
+
+pub struct Sending {
+    pub request: Option<Box<Request>>,
+    pub status: u16,
+    pub closes: bool,
+    /// A helper brings the next bytes.
+    pub waits: bool,
+    /// How often it has brought the bytes at this place.
+    pub brought: u32,
+    /// Calls that waited although they should not.
+    pub stalls: u64,
+    head: Vec<u8>,
+    head_sent: usize,
+    body: VecDeque<Segment>,
+    body_sent: u64,
+    has_failed: bool,
+}
+
+pub enum Progress {
+    /// So many bytes.
+    Sent(u64),
+    Done,
+    /// A helper has to do this first.
+    Bring(Work),
+    /// The file has become shorter than the head says.
+    Short,
+    /// It is another connection's turn.
+    Budget,
+}
+
+impl Sending {
+    pub fn new(request: Option<Box<Request>>, reply: Reply, closes: bool) -> Sending {
+        Sending {
+            request,
+            status: reply.status,
+            closes,
+            waits: false,
+            brought: 0,
+            stalls: 0,
+            head: reply.head,
+            head_sent: 0,
+            body: reply.body,
+            body_sent: 0,
+            has_failed: false,
+        }
+    }
+
+    pub fn has_begun(&self) -> bool {
+        self.head_sent > 0
+    }
+
+    pub fn body_sent(&self) -> u64 {
+        self.body_sent
+    }
+
+    /// Bytes of the part that comes next, read by a helper.
+    pub fn put(&mut self, bytes: Vec<u8>) {
+        if let Some(Segment::File { part, .. }) = self.body.front_mut() {
+            part.begin += bytes.len() as u64;
+            self.body.push_front(Segment::Bytes(bytes));
+        }
+    }
+
+    /// The bytes that come next cannot be read.
+    pub fn fails(&mut self) {
+        self.has_failed = true;
+    }
+
+    /// One call, at most. `buffer`: for what is copied.
+    pub fn step(&mut self, socket: &OwnedFd, buffer: &mut [u8]) -> Result<Progress, Errno> {
+        if self.has_failed {
+            return Ok(Progress::Short);
+        }
+        while self.body.front().is_some_and(is_at_end) {
+            self.body.pop_front();
+        }
+        let head = &self.head[self.head_sent..];
+        let (length, end) = match self.body.front() {
+            None if head.is_empty() => return Ok(Progress::Done),
+            None => (write(socket, head, &[], false)?, 0),
+            Some(Segment::Bytes(bytes)) => {
+                let goes_on = self.body.len() > 1;
+                (write(socket, head, bytes, goes_on)?, bytes.len())
+            }
+            Some(Segment::File { file, part }) => {
+                let was_brought = self.brought > 0;
+                match residency::look(file, part.begin, part.end, was_brought, buffer) {
+                    Ready::Copied(length) => {
+                        (write(socket, head, &buffer[..length], false)?, length)
+                    }
+                    Ready::Resident(_) if !head.is_empty() => (write(socket, head, &[], true)?, 0),
+                    Ready::Resident(length) => {
+                        let (mut offset, length) = (part.begin, length as usize);
+                        let begin = Instant::now();
+                        let sent = sendfile(socket, &file.fd, Some(&mut offset), length)?;
+                        self.stalls += u64::from(begin.elapsed().as_nanos() > STALL_NS);
+                        if sent == 0 {
+                            return Ok(Progress::Short);
+                        }
+                        (sent, length)
+                    }
+                    Ready::Absent if self.brought < TRIES => {
+                        return Ok(Progress::Bring(Work::Warm {
+                            file: Arc::clone(file),
+                            begin: part.begin,
+                            end: part.end.min(part.begin + BROUGHT),
+                        }));
+                    }
+                    Ready::Absent | Ready::Unknown => {
+                        return Ok(Progress::Bring(Work::Read {
+                            file: Arc::clone(file),
+                            begin: part.begin,
+                            end: part.end,
+                        }));
+                    }
+                    Ready::Short => return Ok(Progress::Short),
+                    Ready::Failed(error) => return Err(error),
+                }
+            }
+        };
+        debug_assert!(length <= self.head.len() - self.head_sent + end);
+        self.advance(length);
+        Ok(Progress::Sent(length as u64))
+    }
+
+    /// So many bytes went out, the head's first.
+    fn advance(&mut self, length: usize) {
+        let of_head = length.min(self.head.len() - self.head_sent);
+        self.head_sent += of_head;
+        let of_body = length - of_head;
+        if of_body == 0 {
+            return;
+        }
+        self.body_sent += of_body as u64;
+        match self.body.front_mut() {
+            Some(Segment::Bytes(bytes)) => {
+                bytes.drain(..of_body);
+            }
+            Some(Segment::File { part, .. }) => {
+                part.begin += of_body as u64;
+                self.brought = 0;
+            }
+            None => {}
+        }
+    }
+}
+
+fn is_at_end(segment: &Segment) -> bool {
+    match segment {
+        Segment::Bytes(bytes) => bytes.is_empty(),
+        Segment::File { part, .. } => part.begin >= part.end,
+    }
+}
+
+/// Head and body in one call, and so in one packet if they fit. `goes_on`: more follows at once.
+fn write(socket: &OwnedFd, head: &[u8], body: &[u8], goes_on: bool) -> Result<usize, Errno> {
+    let flags = match goes_on {
+        true => SendFlags::NOSIGNAL | SendFlags::MORE,
+        false => SendFlags::NOSIGNAL,
+    };
+    let parts = [IoSlice::new(head), IoSlice::new(body)];
+    sendmsg(socket, &parts, &mut SendAncillaryBuffer::default(), flags)
+}

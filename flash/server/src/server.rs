@@ -1,0 +1,180 @@
+//! Starts the loops, the helpers and the log, and ends them on a signal.
+
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use anyhow::{Context as _, Result};
+use rustix::net::sockopt::{set_socket_reuseaddr, set_socket_reuseport, set_tcp_nodelay};
+use rustix::net::{bind, ipproto, listen, socket_with, AddressFamily, SocketFlags, SocketType};
+
+use crate::context::{Options, Shared, Site};
+use crate::counts::Counts;
+use crate::event_loop::{EventLoop, Listener};
+use crate::files::Root;
+use crate::helpers::{Inbox, Pool};
+use crate::log::Log;
+
+/// Connections that wait to be accepted; the kernel's own limit is `net.core.somaxconn`.
+const BACKLOG: i32 = 4096;
+/// Jobs that wait for a helper; a request beyond is answered with 503.
+const QUEUE: usize = 4096;
+
+/// What is to be served, and where.
+pub struct Plan {
+    pub directory: PathBuf,
+    pub listen: Vec<SocketAddr>,
+    /// Where `/metrics` is.
+    pub metrics: Option<SocketAddr>,
+    pub loops: usize,
+    pub helpers: usize,
+    pub log: Option<PathBuf>,
+    pub options: Options,
+}
+
+/// A server that runs.
+pub struct Server {
+    shared: Arc<Shared>,
+    inboxes: Vec<Arc<Inbox>>,
+    loops: Vec<JoinHandle<Result<()>>>,
+    log: Option<JoinHandle<()>>,
+    addresses: Vec<SocketAddr>,
+    metrics: Option<SocketAddr>,
+}
+
+impl Server {
+    /// # Errors
+    ///
+    /// A directory, an address or the log cannot be opened; the error names it.
+    pub fn start(plan: Plan) -> Result<Server> {
+        let root = Arc::new(Root::open(&plan.directory)?);
+        let loops = plan.loops.max(1);
+        let mut listeners: Vec<Vec<Listener>> = (0..loops).map(|_| Vec::new()).collect();
+        let mut addresses = Vec::new();
+        for address in &plan.listen {
+            let mut address = *address;
+            for of_loop in &mut listeners {
+                let socket = listen_at(address)?;
+                // The kernel may have chosen the port.
+                address = local_address(&socket)?;
+                let site = Site::Files;
+                of_loop.push(Listener { socket, site });
+            }
+            addresses.push(address);
+        }
+        let mut metrics = None;
+        if let Some(address) = plan.metrics {
+            let socket = listen_at(address)?;
+            metrics = Some(local_address(&socket)?);
+            let site = Site::Counts;
+            listeners[0].push(Listener { socket, site });
+        }
+        let (log, log_thread) = match &plan.log {
+            Some(path) => {
+                let (log, thread) = Log::start(path)?;
+                (Some(log), Some(thread))
+            }
+            None => (None, None),
+        };
+        let few = (plan.helpers / 4).max(1);
+        let pool = |name, threads| Pool::start(name, threads, QUEUE).context("no helper thread");
+        let shared = Arc::new(Shared {
+            root,
+            helpers: pool("flash-helper", plan.helpers)?,
+            doubtful: pool("flash-doubtful", few)?,
+            log,
+            counts: (0..loops).map(|_| Counts::default()).collect(),
+            ends: AtomicBool::new(false),
+        });
+        let options = Arc::new(plan.options);
+        let mut server = Server {
+            shared: Arc::clone(&shared),
+            inboxes: Vec::new(),
+            loops: Vec::new(),
+            log: log_thread,
+            addresses,
+            metrics,
+        };
+        for (number, listeners) in listeners.into_iter().enumerate() {
+            let inbox = Arc::new(Inbox::new().context("no descriptor for a loop")?);
+            server.inboxes.push(Arc::clone(&inbox));
+            let (shared, options) = (Arc::clone(&shared), Arc::clone(&options));
+            let it = EventLoop::new(number, listeners, inbox, shared, options)?;
+            let thread = std::thread::Builder::new()
+                .name(format!("flash-loop-{number}"))
+                .spawn(move || it.run())
+                .context("no thread for a loop")?;
+            server.loops.push(thread);
+        }
+        Ok(server)
+    }
+
+    /// Where it listens, with the ports that the kernel chose.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    pub fn metrics(&self) -> Option<SocketAddr> {
+        self.metrics
+    }
+
+    /// Opens the log again by its name, as after a rotation.
+    pub fn reopen_log(&self) {
+        if let Some(log) = &self.shared.log {
+            log.reopen();
+        }
+    }
+
+    /// Answers the requests that are there, and ends.
+    ///
+    /// # Errors
+    ///
+    /// A loop had failed before.
+    pub fn end(self) -> Result<()> {
+        self.shared.ends.store(true, Ordering::Relaxed);
+        for inbox in &self.inboxes {
+            inbox.wake();
+        }
+        let mut ended = Ok(());
+        for thread in self.loops {
+            let of_loop = thread.join();
+            let of_loop = of_loop.unwrap_or_else(|_| Err(anyhow::anyhow!("a loop has failed")));
+            ended = ended.and(of_loop);
+        }
+        if let Some(log) = &self.shared.log {
+            log.end();
+        }
+        if let Some(thread) = self.log {
+            let _ = thread.join();
+        }
+        ended
+    }
+}
+
+fn listen_at(address: SocketAddr) -> Result<OwnedFd> {
+    let open = || -> rustix::io::Result<OwnedFd> {
+        let family = match address {
+            SocketAddr::V4(_) => AddressFamily::INET,
+            SocketAddr::V6(_) => AddressFamily::INET6,
+        };
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?;
+        set_socket_reuseaddr(&socket, true)?;
+        set_socket_reuseport(&socket, true)?;
+        // Accepted sockets inherit it.
+        set_tcp_nodelay(&socket, true)?;
+        bind(&socket, &address)?;
+        listen(&socket, BACKLOG)?;
+        Ok(socket)
+    };
+    open().with_context(|| format!("cannot listen at {address}"))
+}
+
+fn local_address(socket: &OwnedFd) -> Result<SocketAddr> {
+    let copy = socket.try_clone().context("no descriptor")?;
+    let address = TcpListener::from(copy).local_addr();
+    address.context("a listening socket has no address")
+}
