@@ -136,7 +136,7 @@ struct trigger_fired {
 	__u32 is_incomplete; /* of `sites` */
 	__u32 lock_flags;    /* of its longest sleep */
 	__u64 at_ns, begin_ns;
-	__u64 kernel_stack; /* likewise */
+	__u64 kernel_stack; /* of its longest sleep, too */
 	__u64 user_stack;
 	__u64 values[TRIGGER_VALUES];
 	char comm[DEBOX_COMM_LEN];

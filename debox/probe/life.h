@@ -259,8 +259,8 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 }
 
 /*
- * Notes whether the program runs under more seccomp filters than the session. If so, the shim does
- * not ask for the session: the program may not survive the calls that this takes.
+ * Notes whether the program runs under more seccomp filters than the session's first process. If
+ * so, the shim does not ask for the session: the program may not survive the calls that this takes.
  */
 static __always_inline void note_filters(struct thread *thread, struct task_struct *task)
 {

@@ -68,7 +68,7 @@ enum thread_flag {
 	THREAD_STAMPED = 1 << 7,    /* in a kept call only: it ended between the shim's stamps */
 	THREAD_ELSEWHERE = 1 << 8, /* another program, or a vfork child: the library is not there */
 	THREAD_BEGINNING = 1 << 9, /* has yet to execute its first program: DeBox still runs */
-	THREAD_SLEPT = 1 << 10,	   /* the thread is off the CPU since a sleep began */
+	THREAD_SLEPT = 1 << 10,	   /* the thread has been off the CPU since a sleep began */
 };
 
 /* A site where the open call has slept, for the call-site rows written when it ends. */

@@ -24,8 +24,7 @@ const volatile bool want_history = false; /* the kernel tap only */
 const volatile bool want_report = true;	  /* the engine reads the events and makes a report */
 const volatile bool want_records = false; /* write records where the threads can read them */
 const volatile bool user_tap = false;
-const volatile bool adopt_sleeps =
-	false; /* find out what tasks wait for that are asleep when enrolled */
+const volatile bool adopt_sleeps = false; /* also those that began before enrolment */
 const volatile bool want_steal = false; /* there is a hypervisor, and the kernel reports its time */
 const volatile bool keep_cpu = false;	/* in the probes at calls, which may be preempted */
 const volatile __u64 slow_ns = 0;	/* with want_callsites: shorter calls are ignored */
