@@ -7,7 +7,7 @@
  * Under the user tap the buffer is filled at the end of each call that the tap sees: in a program
  * under `debox run --tap user` those of libc, after debox_enable() with DEBOX_TAP_USER those made
  * with debox_call(). Under the kernel tap the kernel may not write to a program's memory, so the
- * program calls DeBoxFetch() when it wants to look:
+ * program calls DeBoxFetch() to fill the buffer:
  *
  *	DeBoxInfo info;
  *
@@ -18,12 +18,12 @@
  *
  * A program that calls DeBoxFetch() runs unchanged under both. Link with -ldebox.
  *
- * At the end of a call a sleep's label and site are looked up if they were not seen before, which
- * takes memory and, the very first time, some tenths of a second. A signal handler may have
- * interrupted the allocation of memory, so nothing is looked up where more signals are blocked than
- * were in DeBoxControl(): such a sleep has the label "?" until DeBoxFetch() or a later call outside
- * of handlers finds it out. (A handler installed with SA_NODEFER that blocks no signal looks like
- * the program itself: it must make no call that the tap sees.)
+ * At the end of a call a sleep's label and site are looked up if they were not seen before. That
+ * allocates memory and takes, the very first time, some tenths of a second. A signal handler may
+ * have interrupted an allocation, so nothing is looked up while more signals are blocked than were
+ * in DeBoxControl(). Such a sleep has the label "?" until DeBoxFetch(), or a later call outside of
+ * handlers, looks it up. (A handler installed with SA_NODEFER that blocks no signal cannot be told
+ * from the program itself: it must make no call that the tap sees.)
  */
 #ifndef DEBOX_2004_H
 #define DEBOX_2004_H
@@ -39,7 +39,8 @@ typedef struct PerSleepInfo {
 	int numSleeps;		    /* how often it slept here */
 	struct timeval blockedTime; /* for how long in all */
 	char wmesg[8];		    /* the label, cut to 7 characters */
-	char blockingFile[32];	    /* source file; function+0xOFF where the kernel does not tell */
+	char blockingFile[32];	    /* source file, or function+0xOFF if the kernel has no debug
+				       information */
 	int blockingLine;	    /* 0 where the kernel has no debug information */
 	int numWaitersEntry;	    /* most waiters when a sleep began, the sleeper included */
 	int numWaitersExit;	    /* most waiters left when one ended */
@@ -66,13 +67,13 @@ typedef struct DeBoxInfo {
 } DeBoxInfo;
 
 /*
- * Makes `resultBuf` the calling thread's buffer: the next calls' results go there, with at most
- * `maxSleeps` (of 5) sleeps and `maxTrace` (of 200) trace entries. May be called again at any time
- * with another buffer or other limits. The first use in a process enables DeBox as
- * debox_enable(NULL) does, unless that was done before.
+ * Makes `resultBuf` the calling thread's buffer: the results of the next calls go there, with at
+ * most `maxSleeps` (of 5) sleeps and `maxTrace` (of 200) trace entries. May be called again at any
+ * time with another buffer or other limits. The first use in a process enables DeBox as
+ * debox_enable(NULL) does, unless it is enabled already.
  *
- * NULL deactivates: the calling thread's records are paused, and when it was the last thread with a
- * buffer and DeBox had been enabled by this function, DeBox is disabled for the process.
+ * NULL deactivates the buffer: the calling thread's records are paused. If it was the last thread
+ * with a buffer, and DeBox had been enabled by this function, DeBox is disabled for the process.
  *
  * Returns 0, or -1 with errno EPERM (no privilege), ENOSYS (the kernel lacks something), EINVAL (a
  * negative limit), EAGAIN (too many threads) or EIO; debox_last_error_text() says more.
@@ -81,10 +82,11 @@ typedef struct DeBoxInfo {
 int DeBoxControl(DeBoxInfo *resultBuf, int maxSleeps, int maxTrace);
 
 /*
- * Brings the calling thread's buffer up to date with its last call; under the user tap it is that
- * already, but for labels that are "?". No system call, except when a site is seen for the first
- * time and its label is looked up. Returns 1 if there was a call since the last time (or since
- * DeBoxControl), 0 if not, or -1 with errno EINVAL when the thread has no buffer. Not signal-safe.
+ * Brings the calling thread's buffer up to date with its last call. Under the user tap it already
+ * is, except for labels that are "?". Makes no system call, except when a site is seen for the
+ * first time and its label is looked up. Returns 1 if there was a call since the last time (or
+ * since DeBoxControl), 0 if not, or -1 with errno EINVAL if the thread has no buffer. Not
+ * signal-safe.
  */
 int DeBoxFetch(void);
 

@@ -6,14 +6,14 @@
  *	ret = read(fd, buffer, size);
  *	debox_tap_end(tapped, SYS_read, ret < 0 ? -errno : ret);
  *
- * Between the stamps the probes add what they see of the thread - sleeps, switches, signal
- * handlers - to the open record, so that a call that never left the CPU costs two reads of the
- * time-stamp counter and a few stores. What the stamps enclose beyond the call is in `outside`.
+ * Between the stamps the probes add what they see of the thread (sleeps, switches, signal handlers)
+ * to the open record. A call that never left the CPU costs two reads of the time-stamp counter and
+ * a few stores. What the stamps enclose beyond the call is in `outside`.
  *
  * Safe in signal handlers: a call made by a handler inside another call gets a record of its own,
- * and its time is not in the other one's. Safe in children of fork and vfork, and after a jump out
- * of a handler: the call left behind ends there, with -EINTR. Where there is no slot, or it is
- * paused, nothing is recorded.
+ * and its time does not count for the other call. Safe in children of fork and vfork, and after a
+ * jump out of a handler: the call that was left ends there, with -EINTR. If there is no slot, or it
+ * is paused, nothing is recorded.
  */
 #ifndef DEBOX_TAP_H
 #define DEBOX_TAP_H
@@ -48,7 +48,7 @@ struct debox_tap_row {
 	__u32 histogram[DEBOX_TAP_BUCKETS];
 };
 
-/* What a process has of its session. */
+/* What a process knows of its session. */
 struct debox_tap_process {
 	const struct debox_tap_clock *clock;
 	/* 1 once attached; 0 in forked children, where the page is wiped (MADV_WIPEONFORK). */
@@ -67,14 +67,14 @@ struct debox_tap_saved {
 };
 
 /*
- * A thread's own words. `start` is not 0 from the first stamp until the call is recorded; together
- * with the slot's tap_call it tells a signal handler what it interrupted: tap_call alone or both,
- * an open call; `start` alone, a call being recorded.
+ * A thread's own state. `start` is not 0 from the first stamp until the call is recorded. Together
+ * with the slot's tap_call it tells a signal handler what it interrupted: an open call if tap_call
+ * is set, with or without `start`; a call that is being recorded if only `start` is set.
  */
 struct debox_tap_thread {
 	struct debox_slot *slot; /* never NULL: a paused one until debox_tap_attach */
 	struct debox_tap_row
-		*rows; /* the last is for numbers that do not exist; NULL: not wanted */
+		*rows; /* the last one is for numbers that do not exist; NULL: no rows wanted */
 	__u64 start;   /* time-stamp counter */
 	__u64 args[3];
 	__u32 faults;
@@ -86,19 +86,19 @@ struct debox_tap_thread {
 #define DEBOX_UNLIKELY(condition) __builtin_expect(!!(condition), 0)
 #define DEBOX_BARRIER() __asm__ volatile("" ::: "memory")
 
-/* Provided by whoever links this in: the preload shim or libdebox. */
+/* Provided by the library that links this in: the preload shim or libdebox. */
 extern DEBOX_TAP_HIDDEN struct debox_tap_process debox_tap_process;
 extern DEBOX_TAP_HIDDEN __thread struct debox_tap_thread debox_tap_thread
 	__attribute__((tls_model("initial-exec")));
-/* Finds the calling thread's slot; a paused one where there is none. */
+/* Finds the calling thread's slot; returns a paused one if it has none. */
 DEBOX_TAP_HIDDEN struct debox_slot *debox_tap_attach(void);
 
-/* In debox_tap.c: what is not every call's way. NULL: this call is not to be recorded. */
+/* In debox_tap.c: the slow path. NULL: this call is not to be recorded. */
 DEBOX_TAP_HIDDEN struct debox_slot *debox_tap_begin_slow(__u64 frame);
 DEBOX_TAP_HIDDEN void debox_tap_finish(__u32 number, __u64 stop, __s64 ret);
-/* Has `on_end` called, on its thread, whenever a tapped call was recorded; NULL: nothing. */
+/* Sets a function to call, on its thread, whenever a tapped call was recorded; NULL: none. */
 void debox_tap_watch(void (*on_end)(struct debox_slot *slot));
-/* Before a jump to a frame whose stack pointer was `to`: ends the calls that it leaves. */
+/* Call before a jump to a frame whose stack pointer was `to`: ends the calls that it leaves. */
 DEBOX_TAP_HIDDEN void debox_tap_leave(__u64 to);
 
 static inline __u64 debox_tap_now(void)
@@ -109,7 +109,7 @@ static inline __u64 debox_tap_now(void)
 	return (__u64)high << 32 | low;
 }
 
-/* The first stamp. The result goes to debox_tap_end; the frames are those of the caller. */
+/* The first stamp. Pass the result to debox_tap_end; the frames are those of the caller. */
 static inline __attribute__((always_inline)) struct debox_slot *
 debox_tap_begin(__u32 number, __u64 arg0, __u64 arg1, __u64 arg2)
 {

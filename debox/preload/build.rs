@@ -27,8 +27,8 @@ fn main() -> Result<()> {
             "-fPIC",
             "-shared",
             "-fno-builtin",
-            // Loaded at the start of a program, never later. It leaves no use for the loader's own
-            // library, which other libcs' loaders do not find.
+            // The shim is loaded at the start of a program, never later. This model also avoids
+            // depending on the loader's own library, which other libcs' loaders do not find.
             "-ftls-model=initial-exec",
         ])
         // A frame pointer costs nothing here and keeps frame-pointer unwinding through the shim.

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0 */
 /*
- * buckets.h: the histogram of calls' wall times, as the probes and the preload shim both count it.
+ * buckets.h: the histogram of calls' wall times, which both the probes and the preload shim fill.
  *
- * debox/engine/src/tables.rs knows the way back, from a bucket to its upper edge.
+ * debox/engine/src/tables.rs has the inverse, from a bucket to its upper edge.
  */
 #ifndef PROBE_BUCKETS_H
 #define PROBE_BUCKETS_H
@@ -28,16 +28,16 @@ static const __u8 short_buckets[256] = {
 	OCTAVE(64, 8, 25), OCTAVE(128, 16, 33),
 };
 
-/* Without branches, whose ways the verifier would walk one by one, for each way that leads here. */
+/* Without branches: the verifier would follow each of them, for each path that leads here. */
 static inline __attribute__((always_inline)) int floor_log2(__u64 value)
 {
 	int bits = 0;
 
 	for (int step = 32; step; step /= 2) {
-		__u64 below = -(value >> step); /* its top bit: whether there is anything above */
+		__u64 below = -(value >> step); /* its top bit: whether value >> step is not 0 */
 		int shift;
 
-		asm("" : "+r"(below)); /* else the compiler makes a branch of it */
+		asm("" : "+r"(below)); /* else the compiler makes it a branch */
 		shift = (below >> 63) * step;
 		value >>= shift;
 		bits += shift;
@@ -58,14 +58,16 @@ static __attribute__((noinline)) __u32 long_bucket(__u64 ns)
 	return bucket < BUCKETS ? bucket : BUCKETS - 1;
 }
 
-/* Most calls are short, and theirs are looked up by wall time / 4. */
+/* Most calls are short, and their buckets are looked up by wall time / 4. */
 static inline __attribute__((always_inline)) __u32 bucket_of(__u64 ns)
 {
 	__u64 place = ns / 4;
 
 	if (__builtin_expect(ns >= 1024, 0))
 		return long_bucket(ns);
-	/* Of a time that went through memory 6.1 does not know that it was compared. */
+	/*
+	 * Keeps the mask: the verifier of 6.1 loses the bound of a value that went through memory.
+	 */
 	asm("" : "+r"(place));
 	return short_buckets[place & 255];
 }

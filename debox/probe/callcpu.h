@@ -4,15 +4,15 @@
  * the rest.
  *
  * The turns of each wait are added up here by owner (cpus.h) until the call ends. There is room for
- * a few owners; the time of further ones is one sum. The largest owner is then known only if it had
- * the CPU for as long as all of those together.
+ * a few owners; the time of all others is one sum. The largest owner is therefore known only if it
+ * had the CPU for at least as long as all of those others together.
  */
 #ifndef PROBE_CALLCPU_H
 #define PROBE_CALLCPU_H
 
 #include "state.h"
 
-/* Of each entry of `threads`: of the open call, or of the open time between calls. */
+/* One for each entry of `threads`: for the open call, or the open time between calls. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -20,7 +20,9 @@ struct {
 	__type(value, struct call_cpu);
 } call_cpus SEC(".maps");
 
-/* Under the user tap the probes have no calls, and what the thread completes itself has no owner.
+/*
+ * Not under the user tap: there the probes see no calls, and records that a thread completes itself
+ * have no owner.
  */
 static __always_inline bool keeps_call_cpu(void)
 {
@@ -72,8 +74,8 @@ static __always_inline void add_holder(struct call_cpu *of_call, __u32 kind, __u
 }
 
 /*
- * The open call has waited, and this is what came of it: in `result`, until the next wait. 0: it
- * has not waited.
+ * Finds out who had the CPU that the open call waited for. The answer is in `result`, until the
+ * next wait. Returns 0 if the call has not waited.
  */
 static __noinline struct call_cpu *sum_up_call_cpu(struct thread *thread)
 {
@@ -88,7 +90,7 @@ static __noinline struct call_cpu *sum_up_call_cpu(struct thread *thread)
 	if (!of_call)
 		return 0;
 	begin_call_cpu(of_call, thread->tid, thread->begin_ns);
-	/* Of waits that no switch showed nothing was told. */
+	/* Waits that no switch showed were not attributed to an owner. */
 	unknown = of_call->unknown_ns;
 	if (waited > of_call->told_ns)
 		unknown += waited - of_call->told_ns;

@@ -29,8 +29,10 @@ static __noinline struct row *odd_row(__u32 call)
 	empty = bpf_map_lookup_elem(&empty_row, &zero);
 	if (!empty)
 		return 0;
-	/* The kernel may be out of such memory for a moment, until its own interrupt has fetched
-	 * more. */
+	/*
+	 * The kernel may have no memory for a new element for a moment, until its own interrupt
+	 * work has fetched more.
+	 */
 	if (bpf_map_update_elem(&odd_rows, &call, empty, BPF_NOEXIST))
 		bpf_map_update_elem(&odd_rows, &call, empty, BPF_NOEXIST);
 	return bpf_map_lookup_elem(&odd_rows, &call);
@@ -67,8 +69,8 @@ static __always_inline void close_part(struct thread *thread, enum part part, __
 }
 
 /*
- * Between these an interrupt leaves the thread's entry alone (see irq.h), and so do events of the
- * locks that the probes' own maps take (locks.h).
+ * Between begin_work() and end_work() interrupts leave the thread's entry alone (see irq.h), and so
+ * do the events of locks that the probes' own maps take (locks.h).
  */
 static __always_inline void begin_work(struct thread *thread)
 {
@@ -127,7 +129,7 @@ static __always_inline void begin_life(struct thread *thread, struct task_struct
 	if (want_records)
 		write_totals(thread, now, false);
 	barrier();
-	/* Last: it may be running on another CPU, and make a call in this moment. */
+	/* Last: the thread may be running on another CPU and make a call at this moment. */
 	thread->state = THREAD_LIVE;
 }
 
@@ -152,7 +154,7 @@ static __noinline int add_parts_between(struct thread *thread, void *ctx)
 	return 0;
 }
 
-/* Closes the time between calls. The open part has been closed by the caller if there is one. */
+/* Closes the time between calls. The caller has closed the open part, if there is one. */
 static __always_inline void close_between(struct thread *thread, void *ctx, __u64 now)
 {
 	__u64 wall = now - thread->begin_ns;
@@ -179,7 +181,7 @@ static __noinline int add_parts_of_call(struct thread *thread, struct row *row, 
 	if (row)
 		row->spin_ns += thread->spin_ns;
 	if (want_report && want_sleeps && thread->slept_used && ctx) {
-		/* Not further down: 6.1 counts the depth of the stack. */
+		/* Not in a function further down: 6.1 limits the depth of the stack. */
 		if (!user_stack)
 			user_stack = user_stack_of_call(thread);
 		write_slept_sites(thread, user_stack);
@@ -213,8 +215,8 @@ static __noinline int count_faults(struct thread *thread, struct row *row, struc
 }
 
 /*
- * Closes the open call: into its row, the thread's totals and the thread's record. Without
- * registers: its end was not seen.
+ * Closes the open call: adds it to its row and the thread's totals, and completes the thread's
+ * record. `regs` is 0 if the end of the call was not seen.
  */
 static __always_inline void close_call(struct thread *thread, struct task_struct *task,
 				       struct pt_regs *regs, void *ctx, __u64 now, long ret)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0 */
 /*
- * callsites.h: rows of where in the program calls and sleeps came from.
+ * callsites.h: rows for the places in the program where calls and sleeps came from.
  */
 #ifndef PROBE_CALLSITES_H
 #define PROBE_CALLSITES_H
@@ -15,13 +15,13 @@
 #define NR_EXECVEAT 322
 #define PROT_EXEC 4
 
-/* These leave the kernel on another stack than they were made on. */
+/* These calls leave the kernel on another stack than the one they were made on. */
 static __always_inline bool changes_stack(__u32 call)
 {
 	return call == NR_RT_SIGRETURN || call == NR_EXECVE || call == NR_EXECVEAT;
 }
 
-/* At these the process's state is looked at before they are made. */
+/* For these calls the process's state is looked at before they are made. */
 static __always_inline bool is_looked_at(__u32 call)
 {
 	return changes_stack(call) || call == NR_EXIT_GROUP;
@@ -47,7 +47,9 @@ __noinline __u64 take_shallow_stack(struct thread *thread)
 	return hash;
 }
 
-/* Of the current thread, in a call. Inline: 6.1 has no room for one function more on the way down.
+/*
+ * The user stack of the current thread, in a call. Inline: 6.1 has no room for another stack frame
+ * on this path.
  */
 static __always_inline __u64 take_user_stack(struct thread *thread, bool deep)
 {
@@ -69,8 +71,9 @@ static __noinline int look_at_entry(struct thread *thread)
 }
 
 /*
- * For a sleep between calls: by the time that it is written down the program is elsewhere. Most
- * are faults; what the thread does on its way out of a call is that call's place in the program.
+ * For a sleep between calls: when the sleep is written to the tables, the program is elsewhere.
+ * Most such sleeps are faults; what the thread does on its way out of a call is attributed to that
+ * call's place in the program.
  */
 static __noinline int note_sleeping_stack(struct thread *thread)
 {
@@ -119,8 +122,8 @@ __noinline int write_slept_sites(struct thread *thread, __u64 user_stack)
 }
 
 /*
- * Under the user tap the thread itself has noted who made the call, and the place is written when
- * the sleep ends: there is no probe at the end of the call.
+ * Under the user tap the thread itself has noted the caller, and the place is written when the
+ * sleep ends: there is no probe at the end of the call.
  */
 static __noinline int write_tapped_site(struct thread *thread, struct task_struct *task,
 					__u64 kernel_stack, __u64 caller)

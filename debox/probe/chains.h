@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0 */
 /*
- * chains.h: who waited for whom, who meanwhile waited for whom.
+ * chains.h: chains of waits: a thread waited for a holder that meanwhile waited for another one.
  *
- * Each monitored thread keeps its last sleeps. When a wait that somebody held up ends, the holder's
- * sleeps within it tell how long and where the holder itself was blocked; the longest of them has a
- * holder of its own, perhaps, and so on for a few links. Of a holder that is not monitored no more
- * is known than what it was doing when the wait began.
+ * Each monitored thread keeps a log of its last sleeps. When a wait ends that was held up by a
+ * known holder, the holder's sleeps within the wait show how long and where the holder itself was
+ * blocked. The longest of them may have a holder of its own, and so on for a few links. For a
+ * holder that is not monitored, all that is known is what it was doing when the wait began.
  */
 #ifndef PROBE_CHAINS_H
 #define PROBE_CHAINS_H
@@ -23,9 +23,9 @@ struct {
 struct chain_walk {
 	struct chain_row row;
 	struct owner next;	/* holder of the last link so far */
-	__u64 begin_ns, end_ns; /* its wait */
-	__u64 resource;		/* what for */
-	/* Of the holder's sleeps within it, the longest one so far. */
+	__u64 begin_ns, end_ns; /* of the last link's wait */
+	__u64 resource;		/* what it waited for */
+	/* The longest of the holder's sleeps within it so far. */
 	__u64 longest_ns, longest_begin_ns, longest_resource;
 };
 
@@ -51,7 +51,7 @@ static __always_inline void log_sleep(struct wait *wait, struct thread *thread, 
 	wait->logged++;
 }
 
-/* How much of a sleep lies within the wait that is looked at. */
+/* How much of a sleep lies within the wait that is being followed. */
 static __always_inline __u64 overlap(struct chain_walk *walk, __u64 begin, __u64 end)
 {
 	if (begin < walk->begin_ns)
@@ -61,14 +61,16 @@ static __always_inline __u64 overlap(struct chain_walk *walk, __u64 begin, __u64
 	return end > begin ? end - begin : 0;
 }
 
-/* A holder that still sleeps, at the end of a wait that was given up: its site is not logged yet.
+/*
+ * For a holder that is still asleep at the end of a wait that was given up: its site is not logged
+ * yet.
  */
 static __noinline __u64 stack_of_sleeper(__u32 tid, __u32 call)
 {
 	struct task_struct *task;
 	__u64 site, stack = 0;
 
-	/* The broker's numbers are not those that the kernel finds tasks by. */
+	/* With a broker, `tid` is not the number by which the kernel finds tasks. */
 	if (for_others || !bpf_ksym_exists(bpf_task_from_pid))
 		return 0;
 	task = bpf_task_from_pid(tid);
@@ -81,8 +83,8 @@ static __noinline __u64 stack_of_sleeper(__u32 tid, __u32 call)
 }
 
 /*
- * A holder that waits for the very thing has let go of it: what it does from then on is no matter.
- * Called for each of its sleeps, and so not static: then it is verified once.
+ * A holder that waits for the same resource has released it before, so its sleeps from then on do
+ * not count. Called for each of the holder's sleeps. Not static, so that it is verified once.
  */
 __noinline int end_with_holding(struct chain_walk *walk, __u64 begin, __u64 resource)
 {
@@ -93,7 +95,7 @@ __noinline int end_with_holding(struct chain_walk *walk, __u64 begin, __u64 reso
 	return 0;
 }
 
-/* Adds one of the holder's sleeps to its link. Not static either. */
+/* Adds one of the holder's sleeps to its link. Not static, for the same reason. */
 __noinline int add_holders_sleep(struct chain_walk *walk, struct chain_link *link,
 				 struct logged_sleep *slept)
 {
@@ -115,7 +117,10 @@ __noinline int add_holders_sleep(struct chain_walk *walk, struct chain_link *lin
 	return 0;
 }
 
-/* When the thread's open sleep ended, or that it has not; 0 when there is no open sleep. */
+/*
+ * When the thread's open sleep ended; the end of the followed wait if it has not ended; 0 if there
+ * is no open sleep.
+ */
 static __always_inline __u64 end_of_open_sleep(struct chain_walk *walk, struct thread *thread,
 					       struct wait *wait)
 {
@@ -126,7 +131,9 @@ static __always_inline __u64 end_of_open_sleep(struct chain_walk *walk, struct t
 	return 0;
 }
 
-/* Adds the holder's own sleeps within the wait to its link; the longest one is the way on. */
+/*
+ * Adds the holder's own sleeps within the wait to its link; the longest one leads to the next link.
+ */
 static __always_inline void follow_sleeps(struct chain_walk *walk, struct chain_link *link,
 					  struct thread *thread, struct wait *wait)
 {
@@ -214,7 +221,7 @@ static long add_link(__u32 unused, void *nothing)
 	return 0;
 }
 
-/* Chains are alike whose links have the same names, and the same places. */
+/* Chains are counted together if their links have the same names and the same places. */
 static __always_inline __u64 name_chain(struct chain_row *row)
 {
 	__u64 hash = mix(7, row->end), *comm;
@@ -261,7 +268,9 @@ static __always_inline void count_chain(struct chain_row *found)
 	}
 }
 
-/* Follows the chain that has begun. Not static: verified once, whatever the wait was. */
+/*
+ * Follows the chain that has begun. Not static, so that it is verified once for all kinds of waits.
+ */
 __noinline int follow_chain(void)
 {
 	struct chain_walk *walk;
@@ -276,7 +285,7 @@ __noinline int follow_chain(void)
 	return 0;
 }
 
-/* The thread's wait has ended, and somebody held it up: follows who, and counts the chain. */
+/* The thread's wait has ended, and its holder is known: follows and counts the chain. */
 static __noinline int add_chain(struct thread *thread, struct task_struct *task, struct wait *wait,
 				__u64 stack)
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0 */
 /*
- * client.h: what is different when the session is the broker's, and its reader has no privilege.
+ * client.h: what is different in a session of the broker, whose reader has no privilege.
  *
- * A client is a process and its children. It has slots of its own, mapped by nobody else. It sees
- * nothing of others but that they are there: no kernel addresses, but names that stand for them; no
- * names or numbers of other users' tasks; numbers of its own as its PID namespace has them. A task
- * is the client's only while all its user and group ids are the client's and others of that user
- * could look into it.
+ * A client is a process and its children. It has slots of its own, which no other process maps. Of
+ * other tasks it sees only that they exist: it gets opaque names instead of kernel addresses, no
+ * names or numbers of other users' tasks, and the numbers of its own tasks as its PID namespace has
+ * them. A task belongs to the client only while all its user and group ids are the client's and
+ * other processes of that user may look into it.
  */
 #ifndef PROBE_CLIENT_H
 #define PROBE_CLIENT_H
@@ -42,8 +42,8 @@ static __always_inline struct client *client_of(struct thread *thread)
 	} while (0)
 
 /*
- * A name for a word that tells nothing of it: SipHash-1-3 (Aumasson and Bernstein, 2012) of the
- * word under the session's key. A plain hash of addresses could be inverted.
+ * A name for a word that reveals nothing about the word: SipHash-1-3 (Aumasson and Bernstein, 2012)
+ * of the word under the session's key. A plain hash of addresses could be inverted.
  */
 static __always_inline __u64 secret_name(__u64 word)
 {
@@ -64,13 +64,16 @@ static __always_inline __u64 secret_name(__u64 word)
 	return a ^ b ^ c ^ d;
 }
 
-/* What a kernel address, or a hash of such, is called in what the session's reader sees. */
+/* The name under which the session's reader sees a kernel address, or a hash of addresses. */
 static __always_inline __u64 shown_address(__u64 address)
 {
 	return for_others && address ? secret_name(address) : address;
 }
 
-/* The same for objects on the heap: clients must not find out that they wait for the same one. */
+/*
+ * The same for objects on the heap. Two clients must not find out that they wait for the same
+ * object.
+ */
 static __always_inline __u64 shown_object(struct thread *thread, __u64 address)
 {
 	struct client *client;
@@ -90,10 +93,10 @@ static __always_inline unsigned long address_space_flags(struct mm_struct *mm)
 		return BPF_CORE_READ(word, flags);
 	if (bpf_core_field_exists(bitmap->flags))
 		return BPF_CORE_READ(bitmap, flags.__mm_flags[0]);
-	return 0; /* cannot be told: nobody's to look into */
+	return 0; /* not known: treated as not dumpable */
 }
 
-/* Whether tasks of its own user may look into it. */
+/* Whether other processes of its user may look into the task. */
 static __always_inline bool is_dumpable(struct task_struct *task, struct mm_struct *mm)
 {
 	struct task_struct___exec *executing = (void *)task;
@@ -103,7 +106,7 @@ static __always_inline bool is_dumpable(struct task_struct *task, struct mm_stru
 	return (address_space_flags(mm) & DUMPABLE_MASK) == DUMPABLE_BY_USER;
 }
 
-/* Whether all of the task's ids are those of one user, who may look into it. */
+/* Whether all ids of the task are those of this user, and the user's processes may look into it. */
 static __always_inline bool is_users_own(struct task_struct *task, __u32 uid)
 {
 	const struct cred *cred = BPF_CORE_READ(task, real_cred);
@@ -119,8 +122,8 @@ static __always_inline bool is_users_own(struct task_struct *task, __u32 uid)
 }
 
 /*
- * Whether what was read of the current task's memory may be passed on. To be asked after reading:
- * who forbids others to look into the process does so before it keeps a secret there.
+ * Whether data read from the current task's memory may be passed on. Call this after reading: a
+ * process forbids others to look into it before it stores a secret.
  */
 static __always_inline bool may_be_read(struct task_struct *task)
 {
@@ -144,7 +147,7 @@ static __always_inline struct upid *number_at(struct pid *pid, __u32 level)
 	       level * bpf_core_type_size(struct upid);
 }
 
-/* Whose numbers the client knows: those of its first thread's PID namespace. */
+/* Learns the PID namespace whose numbers the client knows: that of its first thread. */
 static __always_inline void learn_namespace(struct client *client, struct task_struct *task)
 {
 	struct pid *pid = BPF_CORE_READ(task, thread_pid);
@@ -178,8 +181,8 @@ static __always_inline void number_thread(struct thread *thread, struct task_str
 }
 
 /*
- * The number under which the thread's reader knows a task. 0 if that is another user's, or outside
- * the reader's PID namespace, which is as foreign.
+ * The number under which the thread's reader knows a task. 0 if the task is another user's, or
+ * outside the reader's PID namespace, which counts as foreign, too.
  */
 static __always_inline __u32 known_number(struct thread *thread, struct task_struct *task)
 {
@@ -192,8 +195,8 @@ static __always_inline __u32 known_number(struct thread *thread, struct task_str
 }
 
 /*
- * The same for a task that may be ending: that one has nothing left by which its user could be
- * told, but it is known already if it is the reader's.
+ * The same for a task that may be ending. Such a task no longer shows whose it is, but if it is the
+ * reader's it is known already.
  */
 static __always_inline __u32 number_of_waker(struct thread *thread, struct task_struct *waker)
 {
@@ -216,7 +219,7 @@ static __always_inline void show_comm(char *to, struct task_struct *task, __u32 
 		copy_comm(to, task);
 }
 
-/* Whose waiters are counted together: a client's among themselves. */
+/* The key under which waiters are counted: each client's waiters are counted separately. */
 static __always_inline __u64 counted_resource(struct thread *thread, __u64 resource)
 {
 	struct client *client;

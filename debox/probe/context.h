@@ -3,9 +3,10 @@
  * context.h: whether a probe runs in a task's own context or in an interrupt on top of it.
  *
  * The kernel keeps that in a per-CPU counter whose address it gives to BPF only if it was built
- * with all symbols. Its place in the per-CPU area is in the kernel's BTF, though, and so is that of
- * the CPU's run queue, to which the current task points: from one follows the other. The current
- * task's own per-CPU pointer is read the same way and must agree, else the context is unknown.
+ * with all symbols. But the counter's offset in the per-CPU area is in the kernel's BTF, and so is
+ * that of the CPU's run queue, to which the current task points: the address of the counter follows
+ * from these. The per-CPU pointer to the current task is read the same way and must match, else the
+ * context is unknown.
  */
 #ifndef PROBE_CONTEXT_H
 #define PROBE_CONTEXT_H
@@ -38,7 +39,10 @@ static __always_inline int preempt_count(struct task_struct *current)
 	return count;
 }
 
-/* The current task itself runs, no interrupt on top of it; false when that is not known. */
+/*
+ * Whether the current task itself runs, without an interrupt on top of it; false if that is not
+ * known.
+ */
 static __always_inline bool is_own_context(struct task_struct *current)
 {
 	int count = preempt_count(current);
@@ -47,9 +51,9 @@ static __always_inline bool is_own_context(struct task_struct *current)
 }
 
 /*
- * The kernel does not run a program on a CPU where it is running already. Up to 6.18 tracepoints
- * keep the CPU to themselves meanwhile, so that only an interrupt can come to a program that runs:
- * what is skipped then is the interrupt's. Set once that has been seen.
+ * The kernel skips a program on a CPU where that program is running already. Up to 6.18 tracepoints
+ * disable preemption, so only an interrupt can hit a running program, and only the interrupt's
+ * event is skipped. Set once disabled preemption has been observed.
  */
 bool tracepoints_keep_cpu;
 #define PREEMPT_DISABLED 0x0000ff

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0 */
 /*
- * counted.h: how many of the session's own threads sleep on the same thing, where the kernel does
- * not show everyone who does.
+ * counted.h: how many of the session's own threads sleep on the same resource, for resources whose
+ * waiters the kernel does not all show.
  *
- * Functions that are not static are verified once, not for each way that leads to them.
+ * Functions that are not static are verified once, not for each path that leads to them.
  */
 #ifndef PROBE_COUNTED_H
 #define PROBE_COUNTED_H

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0 */
 /*
- * cpus.h: who had the CPU that a thread waited for, or why it was not let on it.
+ * cpus.h: who had the CPU that a thread waited for, or what kept the thread off it.
  *
- * The gate notes the turns on each CPU (gate.h). When a wait has ended, those that overlap it share
- * it, each with its part. A wait that a quota caused is told by the clock that the kernel keeps of
- * a group's throttled time. What neither tells is not known, and says so.
+ * The gate notes the turns on each CPU (gate.h). When a wait has ended, it is divided among the
+ * turns that overlap it. A wait caused by a quota shows in the clock that the kernel keeps of a
+ * group's throttled time. Time that neither explains is counted as unknown.
  */
 #ifndef PROBE_CPUS_H
 #define PROBE_CPUS_H
@@ -16,7 +16,8 @@
 #define GROUP_DEPTH 16
 
 #define CPU_ROWS 4096
-#define OWN_ROWS_MAX (CPU_ROWS - 1024) /* of them; the others are for CPU_OWNER_MANY */
+#define OWN_ROWS_MAX                                                                               \
+	(CPU_ROWS - 1024) /* for owners of their own; the rest are for CPU_OWNER_MANY */
 
 __u32 cpu_rows_used;
 
@@ -27,10 +28,10 @@ struct {
 	__type(value, struct cpu_row);
 } cpu_rows SEC(".maps");
 
-/* The wait that is looked at. Not on the stack, which is small. */
+/* The wait that is being attributed. Not on the stack, which is small. */
 struct cpu_wait {
 	__u64 from_ns, until_ns;
-	__u64 told_ns; /* of it, in rows */
+	__u64 told_ns; /* the part of it that is in rows */
 	__u64 stolen_ns;
 	__u64 last;	/* number of the last turn in it */
 	__u64 begin_ns; /* of the call that waited */
@@ -80,7 +81,7 @@ static __always_inline void note_queue(struct thread *thread, struct task_struct
 		thread->throttled_clock = queue->throttled_clock_self_time;
 }
 
-/* The thread could go on, but another comes. */
+/* The thread is runnable, but another task takes its CPU. */
 static __always_inline void note_pushed_off(struct thread *thread, struct task_struct *task,
 					    struct task_struct *next)
 {
@@ -91,14 +92,14 @@ static __always_inline void note_pushed_off(struct thread *thread, struct task_s
 	copy_comm(thread->taker_comm, next->group_leader);
 }
 
-/* On which CPU it will wait is not known yet. */
+/* The CPU on which it will wait is not known yet. */
 static __always_inline void note_woken(struct thread *thread, struct task_struct *task)
 {
 	note_queue(thread, task);
 	thread->left_cpu = 0;
 }
 
-/* What a reader of the call's record is told of the owner. */
+/* The kind of the owner as a reader of the call's record sees it. */
 static __always_inline __u32 shown_kind(struct cpu_wait *wait)
 {
 	switch (wait->key.kind) {
@@ -115,7 +116,7 @@ static __always_inline __u32 shown_kind(struct cpu_wait *wait)
 	return DEBOX_CPU_OWNER_HIDDEN;
 }
 
-/* Adds `add` to what the open call has waited. Not static, so that it is verified once. */
+/* Adds `add` to the open call's wait for a CPU. Not static, so that it is verified once. */
 __noinline int add_to_call(void)
 {
 	struct cpu_wait *wait = own_cpu_wait();
@@ -186,7 +187,7 @@ static __noinline int add_cpu_row(void)
 	return 0;
 }
 
-/* The wait's next part was had by such a task. */
+/* Sets who had the CPU in the next part of the wait: a task of this process, with these flags. */
 static __always_inline void set_owner(struct cpu_wait *wait, __u32 tgid, __u32 flags, __u64 ns)
 {
 	wait->add.ns = ns;
@@ -201,7 +202,7 @@ static __always_inline void set_owner(struct cpu_wait *wait, __u32 tgid, __u32 f
 	if (tgid == wait->own_tgid) {
 		wait->key.tgid = wait->shown_tgid;
 	} else if (for_others && wait->key.kind == CPU_OWNER_TASK) {
-		/* Other people's processes are not for everybody to see. */
+		/* Other processes are not shown to a broker's client. */
 		wait->key.kind = CPU_OWNER_HIDDEN;
 		wait->key.tgid = 0;
 		wait->add.flags = 0;
@@ -214,9 +215,9 @@ static __always_inline bool is_shown(struct cpu_wait *wait)
 }
 
 /*
- * How much of the turn from `begin` to `end`, of which the wait had `ns`, the hypervisor took in
- * the wait. When in the turn that was is not known: as much as there is room outside of the wait
- * may have been there.
+ * How much the hypervisor took within the wait, which overlaps the turn from `begin` to `end` by
+ * `ns`. It is not known when in the turn the time was stolen: as much as there is room outside of
+ * the wait may have been stolen there.
  */
 static __always_inline __u64 stolen_in_wait(__u64 stolen, __u64 begin, __u64 end, __u64 ns)
 {
@@ -248,7 +249,7 @@ static long add_turn(__u64 step, void *unused)
 	end = run->until_ns;
 	if (end <= wait->from_ns || begin >= end) /* overwritten meanwhile */
 		return 1;
-	/* This switch is the end of the wait, for which the clock was read a moment later. */
+	/* This switch ends the wait; the clock for the wait was read a moment later. */
 	if (!step && cpu == bpf_get_smp_processor_id())
 		end = wait->until_ns;
 	until = end;
@@ -270,7 +271,7 @@ static long add_turn(__u64 step, void *unused)
 	return from <= wait->from_ns;
 }
 
-/* The group that had no quota left, as its threads' queue leads to it. */
+/* Names the group that had used up its quota, found through its threads' run queue. */
 static __noinline int name_group(struct thread *thread)
 {
 	struct cpu_wait *wait = own_cpu_wait();
@@ -298,7 +299,10 @@ static __noinline int name_group(struct thread *thread)
 	return 0;
 }
 
-/* How much of the wait the group's quota caused; at most, on kernels that keep no clock of it. */
+/*
+ * How much of the wait the group's quota caused. On kernels without the clock: all of it if the
+ * queue was throttled when the wait began.
+ */
 static __always_inline __u64 throttled_ns(struct thread *thread, __u64 waited)
 {
 	struct cfs_rq *queue = (struct cfs_rq *)thread->queue;
@@ -314,7 +318,7 @@ static __always_inline __u64 throttled_ns(struct thread *thread, __u64 waited)
 	return (__u64)ns < waited ? ns : waited;
 }
 
-/* The thread has a CPU again. Not static, so that it is verified once. */
+/* Attributes the wait of a thread that has a CPU again. Not static, so that it is verified once. */
 __noinline int tell_cpu_wait(struct thread *thread, __u64 from_ns, __u64 until_ns, __u32 part)
 {
 	struct cpu_wait *wait = own_cpu_wait();
@@ -345,7 +349,10 @@ __noinline int tell_cpu_wait(struct thread *thread, __u64 from_ns, __u64 until_n
 		if (want_report)
 			name_group(thread);
 		add_cpu_row();
-		/* It comes first: a task that has the CPU then keeps the thread from nothing. */
+		/*
+		 * The throttled time comes first: a task that has the CPU meanwhile does not keep
+		 * the thread from running.
+		 */
 		wait->from_ns += throttled;
 		wait->key.group = 0;
 		wait->add.quota_ns = wait->add.period_ns = 0;
@@ -364,8 +371,10 @@ __noinline int tell_cpu_wait(struct thread *thread, __u64 from_ns, __u64 until_n
 	}
 	if (wait->told_ns >= until_ns - from_ns)
 		return 0;
-	/* Taken to another CPU while the one that came has this one still: no task has left it
-	 * since. */
+	/*
+	 * The thread was moved to another CPU while the task that took its CPU still has it: no
+	 * task has left that CPU since.
+	 */
 	if (part == PART_PREEMPTED && wait->told_ns == throttled && on_cpu &&
 	    cpu != bpf_get_smp_processor_id()) {
 		set_owner(wait, thread->taker_tgid, thread->taker_flags,

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0 */
 /*
- * debox.bpf.c: all that runs inside the kernel, one file per purpose.
+ * debox.bpf.c: everything that runs inside the kernel, one file per purpose.
  *
  *   kernel.h   kernel types        calls.h   closing a call       switch.h  the parts of a call
  *   shared.h   tables' layouts     record.h  the thread's record  locks.h   contended locks
  *   state.h    maps and settings   sites.h   where calls sleep    waiters.h who waits for the same
- *   callsites.h  userstack.h  where in the program calls come from
+ *   callsites.h  userstack.h  places in the program where calls come from
  *   tap.h      the kernel tap      life.h    enrolment and end    context.h interrupt or task
  *   usertap.h  the user tap        stacks.h  kernel stacks        irq.h     interrupts
  *   waits.h    one wait            resources.h what is waited on  owners.h  who holds it

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0 */
 /*
- * directories.h: the directories that a call passes on its way: their locks, which no descriptor
- * leads to, and their paths.
+ * directories.h: the directories that a call passes through on the way to a file: their locks, to
+ * which no descriptor leads, and their paths.
  */
 #ifndef PROBE_DIRECTORIES_H
 #define PROBE_DIRECTORIES_H
@@ -12,8 +12,8 @@
 #define DIRECTORY_DEPTH 64
 
 /*
- * The inode that the lock is in, if it is in one: no argument leads to the directories along a
- * path. The inode's own page cache points back to it.
+ * The inode that contains the lock, or 0: no argument leads to the directories along a path. The
+ * inode's own page cache must point back to it.
  */
 static __always_inline struct inode *inode_around(__u64 lock)
 {
@@ -22,7 +22,7 @@ static __always_inline struct inode *inode_around(__u64 lock)
 	return BPF_CORE_READ(inode, i_data.host) == inode ? inode : 0;
 }
 
-/* A name of the inode: directories have one only. */
+/* A name of the inode; directories have only one. */
 static __always_inline struct dentry *name_of_inode(struct inode *inode)
 {
 	struct hlist_node *name;
@@ -45,8 +45,9 @@ struct {
 	__type(value, struct directory_seen);
 } directory_scratch SEC(".maps");
 
-/* One step towards the root of the file system. What is renamed meanwhile gives a path to
- * elsewhere. */
+/*
+ * One step towards the root of the file system. A rename meanwhile gives the path of another place.
+ */
 static long add_name(__u32 index, struct dentry **at)
 {
 	struct dentry *dentry = *at, *above = BPF_CORE_READ(dentry, d_parent);
@@ -63,7 +64,7 @@ static long add_name(__u32 index, struct dentry **at)
 		return 1;
 	}
 	name = BPF_CORE_READ(dentry, d_name.name);
-	/* Last, because the verifier of 6.1 forgets the limit of what is put aside. */
+	/* Read last: the verifier of 6.1 forgets the bound of a value that is put aside. */
 	used = seen->path_bytes;
 	if (used > DIRECTORY_PATH - DIRECTORY_NAME)
 		return 1;
@@ -76,8 +77,9 @@ static long add_name(__u32 index, struct dentry **at)
 }
 
 /*
- * Of a directory that the call only passes through the engine is told the path, as far as its file
- * system knows it: one whose lock is held is not to be looked up by walking there.
+ * Reports to the engine the path of a directory that the call only passes through, as far as its
+ * file system knows the path. While the directory's lock is held, it must not be looked up by
+ * walking there.
  */
 static __noinline int announce_directory(struct resource *resource, struct inode *inode, __u32 tgid)
 {

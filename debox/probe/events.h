@@ -11,10 +11,10 @@ enum event_kind {
 	EVENT_THREAD_ENDED = 1,
 	EVENT_CALL_SITE = 2, /* a call site not seen before: look up its process while it lives */
 	EVENT_RESOURCE = 3,  /* a resource not seen before: find its name while its process lives */
-	EVENT_DIRECTORY = 4, /* likewise, of a directory */
-	EVENT_SITE = 5,	     /* a place of sleep that some trigger asks for: which tests hold? */
-	EVENT_TRIGGER = 6,   /* a predicate holds, or the engine is to say whether it does */
-	EVENT_TITLE = 7,     /* what a process is called on its command line */
+	EVENT_DIRECTORY = 4, /* the same for a directory */
+	EVENT_SITE = 5,	     /* a place of sleep that a trigger asks about: which tests hold? */
+	EVENT_TRIGGER = 6,   /* a predicate holds, or the engine has to decide whether it does */
+	EVENT_TITLE = 7,     /* the words of a process's command line */
 };
 
 #define TITLE_BYTES 512
@@ -22,7 +22,7 @@ enum event_kind {
 enum title_reason {
 	TITLE_OF_PROGRAM = 1, /* it has begun to run a program */
 	TITLE_AT_END = 2,     /* it ends */
-	TITLE_OF_PARENT = 3,  /* it was forked, and is called what its parent is called */
+	TITLE_OF_PARENT = 3,  /* it was forked, and has its parent's title */
 };
 
 struct title_seen {
@@ -30,8 +30,8 @@ struct title_seen {
 	__u32 parent; /* with TITLE_OF_PARENT */
 	__u32 reason; /* enum title_reason */
 	__u64 at_ns;
-	__u32 words_bytes; /* of the words as the program was given them, a zero after each */
-	__u32 bytes;	   /* of the memory from there on, the environment's perhaps among it */
+	__u32 words_bytes; /* of the words that the program was given, a zero after each */
+	__u32 bytes;	   /* copied from the first word on; may include the environment */
 	char words[TITLE_BYTES];
 };
 
@@ -55,7 +55,7 @@ struct kept_call {
 	__u32 flags; /* THREAD_PARTIAL, THREAD_END_UNSEEN, THREAD_STAMPED */
 	__u32 faults_minor, faults_major;
 	__u32 reserved;
-	__u64 ordinal; /* which of the thread's calls it is, or, between calls, which comes next */
+	__u64 ordinal; /* number of this call of the thread, or, between calls, of the next */
 	__u64 begin_ns, wall_ns;
 	__s64 ret;
 	__u64 args[3];
@@ -63,7 +63,7 @@ struct kept_call {
 	__u64 parts[PARTS];
 	__u64 spin_ns;
 	__u64 read_bytes, write_bytes;
-	struct resource polled; /* what its waits for one of several descriptors were for */
+	struct resource polled; /* what ended its waits for one of several descriptors */
 	char comm[DEBOX_COMM_LEN];
 };
 
@@ -78,13 +78,16 @@ struct kept_sleep {
 	__u64 stack;
 	struct resource resource;
 	struct owner owner;
-	__u32 ownable; /* the resource is of a kind that somebody can hold */
+	__u32 ownable; /* the resource is of a kind that a task can hold */
 	__u32 waker_kind, waker_tid;
 	__u32 waiters_scope, waiters_entry, waiters_exit;
 	char waker_comm[DEBOX_COMM_LEN];
 };
 
-/* What the shim measured around a call that ended before; the program can write anything there. */
+/*
+ * What the shim measured around an earlier call. Not to be trusted: the program can write anything
+ * there.
+ */
 struct kept_stamps {
 	__u32 kind; /* KEPT_STAMPS */
 	__u32 tid;
@@ -104,7 +107,7 @@ struct kept_cpu {
 	struct cpu_holder owner;
 };
 
-/* A mapping of a file, for when the process is gone before it can be read; end 0: not had. */
+/* A mapping of a file, in case the process ends before it can be read. end 0: not known. */
 struct mapped_file {
 	__u64 start, end, page_offset, inode;
 	__u32 device, reserved;
@@ -133,7 +136,7 @@ struct trigger_fired {
 	__u32 is_incomplete; /* of `sites` */
 	__u32 lock_flags;    /* of its longest sleep */
 	__u64 at_ns, begin_ns;
-	__u64 kernel_stack; /* likewise */
+	__u64 kernel_stack; /* of its longest sleep, too */
 	__u64 user_stack;
 	__u64 values[TRIGGER_VALUES];
 	char comm[DEBOX_COMM_LEN];
@@ -151,7 +154,7 @@ struct resource_seen {
 
 #define DIRECTORY_PATH 1024
 
-/* A directory whose lock is waited for, and which no descriptor leads to. */
+/* A directory whose lock is waited for, and to which no descriptor leads. */
 struct directory_seen {
 	__u32 kind, tgid;
 	struct resource resource;
@@ -161,9 +164,9 @@ struct directory_seen {
 };
 
 /*
- * A user stack not seen before, to be unwound. `bytes` of the stack follow, from `sp` up.
- * Without a name: the process has mapped the code at `ip` or, if that is zero, begun to run the
- * program. Then the bytes are the file's path, from the last component to the first.
+ * A user stack not seen before, to be unwound. `bytes` of the stack follow, from `sp` up. Without a
+ * name there is no stack: the process has mapped the code at `ip` or, if that is zero, begun to run
+ * the program. Then the bytes are the file's path, from the last component to the first.
  */
 struct stack_ask {
 	__u64 name;
@@ -182,12 +185,12 @@ struct stack_ask {
 struct in_flight {
 	__u32 index, depth;
 	__u64 frames[STACK_DEPTH];
-	/* The call that it is in, if it is not on a CPU; ordinal 0: none. */
+	/* The call that it is in, if it is not on a CPU. ordinal 0: none. */
 	__u32 call, reserved;
 	__u64 ordinal;
 	__u64 args[3];
 	__u32 faults_minor, faults_major; /* in the call so far */
-	struct stack_ask ask;		  /* where in the program: registers, and no words */
+	struct stack_ask ask;		  /* place in the program: registers, and no words */
 };
 
 _Static_assert(sizeof(struct stack_ask) == 320, "stack_ask layout");

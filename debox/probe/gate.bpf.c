@@ -3,9 +3,9 @@
  * gate.bpf.c: the programs that are attached to the tracepoints, for all sessions together.
  *
  * A task that no session monitors has no task storage, and that test is all that its events cost,
- * however many sessions there are. For others the sessions' own programs are called (tail calls,
- * the last one without coming back). What is true of the whole machine and not of one session is
- * kept here: how deep interrupts are nested, and who contends for which lock.
+ * however many sessions there are. For other tasks the gate calls the sessions' own programs (by
+ * tail calls, of which the last does not return). State that belongs to the machine and not to one
+ * session is kept here: how deep interrupts are nested, and who contends for which lock.
  */
 #include "../include/debox.h"
 #include "gate.h"
@@ -18,10 +18,10 @@ struct gate_control {
 	__u32 tasks_id, contended_id, waiters_id, runs_id; /* maps, by the kernel's numbers */
 	__u32 accounting; /* the sessions that ask who has the CPUs */
 	__u32 reserved;
-	__u32 tokens[GATE_SESSIONS];	      /* a map that is there as long as the session is */
-	__u32 last_tokens[GATE_SESSIONS];     /* another one, the session's highest descriptor */
-	__u32 held[GATE_EVENTS_COUNT];	      /* the sessions that hold the event's door open */
-	__u32 wanted[GATE_EVENTS_COUNT];      /* those that have a program for the event */
+	__u32 tokens[GATE_SESSIONS];	  /* a map that exists as long as the session */
+	__u32 last_tokens[GATE_SESSIONS]; /* another one, with the session's highest descriptor */
+	__u32 held[GATE_EVENTS_COUNT];	  /* the sessions that keep the event attached */
+	__u32 wanted[GATE_EVENTS_COUNT];  /* those that have a program for the event */
 	__u32 programs_id[GATE_EVENTS_COUNT]; /* the map of these programs */
 	__u32 program_id[GATE_EVENTS_COUNT];  /* the gate's own program, and what attaches it */
 	__u32 link_id[GATE_EVENTS_COUNT];
@@ -52,7 +52,7 @@ struct {
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
-/* What the gate is found by: never attached, and with one map. */
+/* Identifies the gate: a program that is never attached, and that uses one map. */
 SEC("?raw_tp")
 int gate_is_here(void *ctx)
 {
@@ -77,7 +77,10 @@ static __always_inline __u32 sessions_of(struct task_struct *task)
 	return at_gate ? *(volatile __u32 *)&at_gate->sessions : 0;
 }
 
-/* One session looks at the task itself, which is sooner done than asking for it here. */
+/*
+ * A single session checks the task itself, which is faster than looking up the task's sessions
+ * here.
+ */
 static __always_inline bool is_for_one(__u32 sessions)
 {
 	return !(sessions & (sessions - 1));
@@ -91,8 +94,8 @@ static __always_inline __u32 wanted_by(__u32 event, struct task_struct *task)
 }
 
 /*
- * The number of the lowest session. Not static, so that it is verified once, and not for each set
- * of sessions.
+ * The number of the lowest session. Not static, so that it is verified once, not for each set of
+ * sessions.
  */
 __noinline __u32 lowest(__u32 sessions)
 {
@@ -107,7 +110,7 @@ __noinline __u32 lowest(__u32 sessions)
 	return number;
 }
 
-/* Each session's program for an event, and the way to call it and come back. */
+/* Each session's program for an event, and a function that calls it and returns. */
 #define GATE_MAP(event)                                                                            \
 	struct {                                                                                   \
 		__uint(type, BPF_MAP_TYPE_PROG_ARRAY);                                             \
@@ -122,7 +125,10 @@ __noinline __u32 lowest(__u32 sessions)
 	}
 GATE_EVENTS(GATE_MAP)
 
-/* No session's number is a constant here: the kernel would wait for all CPUs when it leaves. */
+/*
+ * No session's number is a constant index here: the kernel would wait for all CPUs when the session
+ * leaves.
+ */
 #define LET_THROUGH(event, ctx, set)                                                               \
 	do {                                                                                       \
 		__u32 sessions_ = (set), number_;                                                  \
@@ -259,7 +265,7 @@ int gate_contention_end(unsigned long long *ctx)
 	return 0;
 }
 
-/* Whether no other interrupt is below. */
+/* At an interrupt's beginning: whether it interrupts no other one. */
 static __always_inline bool is_first_interrupt(void)
 {
 	__u32 zero = 0, *depth = bpf_map_lookup_elem(&irq_depth, &zero);
@@ -267,7 +273,10 @@ static __always_inline bool is_first_interrupt(void)
 	return depth && !(*depth)++;
 }
 
-/* The same at an interrupt's end. It finds none begun if it was attached in the middle of one. */
+/*
+ * The same at an interrupt's end. The depth is 0 if the gate was attached in the middle of the
+ * interrupt.
+ */
 static __always_inline bool is_last_interrupt(void)
 {
 	__u32 zero = 0, *depth = bpf_map_lookup_elem(&irq_depth, &zero);

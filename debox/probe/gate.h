@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0 */
 /*
- * gate.h: what all sessions on the machine share, so that bystanders pay for one of them only.
+ * gate.h: what all sessions on the machine share, so that processes that are not monitored pay for
+ * only one of them.
  *
  * The gate's programs (gate.bpf.c) are attached to the tracepoints, once for all sessions. They
- * find out which sessions monitor the task of an event and call the program that each of these has
- * for it. A session has a number below GATE_SESSIONS; the sets of sessions here are words of bits.
+ * find out which sessions monitor the task of an event, and call each of these sessions' program
+ * for the event. A session has a number below GATE_SESSIONS; sets of sessions are bit masks.
  */
 #ifndef PROBE_GATE_H
 #define PROBE_GATE_H
@@ -47,8 +48,8 @@
 enum gate_event { GATE_EVENTS(GATE_NUMBER) GATE_EVENTS_COUNT };
 
 /*
- * Who had each CPU, in turns, the last ones of them: noted at every switch on the machine while a
- * session asks who has the CPU that its threads wait for.
+ * The last turns on each CPU, with who had it. Noted at every switch on the machine while a session
+ * asks who had the CPU that its threads waited for.
  */
 #define CPU_RUNS 128
 
@@ -66,14 +67,14 @@ struct cpu_run {
 };
 
 struct cpu_runs {
-	__u64 written; /* so many so far: the next one's place, modulo CPU_RUNS */
+	__u64 written; /* turns noted so far; modulo CPU_RUNS, the next one's place */
 	struct cpu_run runs[CPU_RUNS];
 };
 
 /*
- * What the hypervisor has taken so far from the CPU of a task that comes or leaves. Its run queue
- * has that, brought up to date before the event. (The per-CPU variable would be nearer, but a
- * kernel without CONFIG_KALLSYMS_ALL does not let probes have it.)
+ * How much the hypervisor has taken so far from the CPU of a task that comes or leaves. The CPU's
+ * run queue has the sum, brought up to date before the event. (The per-CPU variable would be more
+ * direct, but probes cannot read it on a kernel without CONFIG_KALLSYMS_ALL.)
  */
 static __always_inline __u64 stolen_so_far(struct task_struct *task)
 {
@@ -94,8 +95,7 @@ static __always_inline __u32 run_flags(struct task_struct *task)
 	return task->prio < MAX_RT_PRIO ? flags | CPU_RUN_REAL_TIME : flags;
 }
 
-/* One for each CPU that there may be. Not a per-CPU map: a waiting thread may be taken to another
- * CPU. */
+/* One for each possible CPU. Not a per-CPU map: a waiting thread may be moved to another CPU. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -103,7 +103,7 @@ struct {
 	__type(value, struct cpu_runs);
 } cpu_runs SEC(".maps");
 
-/* What the sessions of a task are. In task storage: gone with the task. */
+/* The sessions that monitor a task. In task storage, so it goes with the task. */
 struct gate_task {
 	__u32 sessions;
 };
@@ -116,9 +116,9 @@ struct {
 } gate_tasks SEC(".maps");
 
 /*
- * The lock that a task contends for. contention_begin (5.19) comes again without an end when a
- * mutex goes from spinning to sleeping and back, so it is kept with the task. All tasks are
- * followed, to count waiters that are not monitored.
+ * The lock that a task contends for. contention_begin (5.19) is repeated without an end when a
+ * mutex goes from spinning to sleeping and back, so the lock is kept with the task. All tasks are
+ * followed, in order to count waiters that are not monitored.
  */
 struct contended {
 	__u64 lock;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0 */
 /*
- * history.h: the stream of all records, for whoever keeps them.
+ * history.h: the stream of all records, for a reader that keeps them.
  *
- * A sleep is sent when it ends and its call when that ends; the reader puts them together by the
- * thread and the number of calls that it had completed. Nobody is woken for either: the reader
- * looks by itself, some fifty times a second. What does not fit is counted.
+ * A sleep is sent when it ends, and its call when that ends. The reader joins them by the thread
+ * and its number of completed calls. Neither wakes the reader: it polls, some fifty times a second.
+ * What does not fit is counted.
  */
 #ifndef PROBE_HISTORY_H
 #define PROBE_HISTORY_H
@@ -13,8 +13,10 @@
 #include "polled.h"
 #include "state.h"
 
-/* With want_history: what the shim measures around calls. The slots are the shim's then, not the
- * probes'. */
+/*
+ * With want_history: what the shim measures around calls. The slots then belong to the shim, not to
+ * the probes.
+ */
 const volatile bool want_stamps = false;
 
 /* Calls and sleeps for which there was no room. */
@@ -56,9 +58,9 @@ static __always_inline void keep_parts(struct kept_call *kept, struct thread *th
 }
 
 /*
- * Sends the stamps around the last call that the shim has completed. They are whole at the end of
- * the thread's next call at the latest, and that is when this is asked for: before that call itself
- * is sent, so that the reader has them right after the calls that they enclose. Returns whether the
+ * Sends the stamps around the last call that the shim has completed. They are complete at the end
+ * of the thread's next call at the latest, which is when this runs: before that call itself is
+ * sent, so that the reader gets them right after the calls that they enclose. Returns whether the
  * call that ends now is between stamps, too.
  */
 static __noinline bool keep_stamps(struct thread *thread)
@@ -89,8 +91,8 @@ static __noinline bool keep_stamps(struct thread *thread)
 }
 
 /*
- * Who had the CPU that the call waited for, or the time between calls: sent before it. Of most
- * calls there is nothing to send.
+ * Sends who had the CPU that the call, or the time between calls, waited for; before the call
+ * itself. For most calls there is nothing to send.
  */
 static __noinline int keep_call_cpu(struct thread *thread, __u64 ordinal)
 {
@@ -113,7 +115,7 @@ static __noinline int keep_call_cpu(struct thread *thread, __u64 ordinal)
 	return 0;
 }
 
-/* Which of several descriptors the call was waiting for, which is known since a moment ago. */
+/* Adds which of several descriptors the call waited for, as settle_polled() has found out. */
 static __noinline int keep_polled(struct kept_call *kept, struct thread *thread)
 {
 	struct wait *wait = is_poll(thread->call) ? wait_at(thread->index) : 0;
@@ -127,7 +129,10 @@ static __noinline int keep_polled(struct kept_call *kept, struct thread *thread)
 	return 0;
 }
 
-/* The call that ends now; its place in the program is in `entry_stack`, 0 if it was not taken. */
+/*
+ * Sends the call that ends now. Its place in the program is in `entry_stack`, 0 if it was not
+ * taken.
+ */
 static __noinline int keep_call(struct thread *thread, struct task_struct *task,
 				struct pt_regs *regs, __u64 wall, long ret)
 {
@@ -157,15 +162,15 @@ static __noinline int keep_call(struct thread *thread, struct task_struct *task,
 	kept->write_bytes = want_io ? task->ioac.write_bytes - thread->write_bytes : 0;
 	keep_polled(kept, thread);
 	bpf_ringbuf_submit(kept, BPF_RB_NO_WAKEUP);
-	/* Those from here on are the program's own, until the next call takes note of them anew. */
+	/* Faults from here on are the program's own, until the next call takes a new snapshot. */
 	thread->faults_minor = task->min_flt;
 	thread->faults_major = task->maj_flt;
 	return 0;
 }
 
 /*
- * A piece of time between calls in which the thread was not on the CPU all the time. The other
- * pieces need not be sent: between two calls it ran.
+ * Sends a piece of time between calls in which the thread was not on the CPU all the time. The
+ * other pieces need not be sent: the thread ran between the two calls.
  */
 static __noinline int keep_between(struct thread *thread, __u64 wall)
 {
@@ -196,7 +201,7 @@ static __noinline int keep_between(struct thread *thread, __u64 wall)
 	return 0;
 }
 
-/* The sleep that has just ended. `wait` is 0 if its beginning was not seen. */
+/* Sends the sleep that has just ended. `wait` is 0 if its beginning was not seen. */
 static __noinline int keep_sleep(struct thread *thread, struct wait *wait, __u64 stack,
 				 __u32 waiters_exit)
 {

@@ -2,11 +2,12 @@
 /*
  * irq.h: interrupts that run on top of a monitored thread (detail "irq").
  *
- * Hard and soft interrupts nest; what counts is from the first entry to the last exit on a CPU, and
- * the gate lets only these through.
- * Soft interrupts that a call raises itself and that run before it goes on, as on the loopback
- * device, are interrupts too. What an interrupt does before its tracepoint and after it stays in
- * cpu.
+ * Hard and soft interrupts nest. What counts is the time from the first entry to the last exit on a
+ * CPU, and the gate passes only these two events on.
+ *
+ * Soft interrupts that a call raises itself and that run before it goes on, as with the loopback
+ * device, are interrupts, too. Time that an interrupt takes before its first tracepoint and after
+ * its last one stays in cpu.
  */
 #ifndef PROBE_IRQ_H
 #define PROBE_IRQ_H
@@ -17,7 +18,7 @@ static __always_inline int irq_begins(void)
 {
 	struct thread *thread = thread_of(bpf_get_current_task_btf());
 
-	/* Not while a probe is at work on the thread: its own time is too short to matter. */
+	/* Not while a probe is at work on the thread: that time is too short to matter. */
 	if (!thread || thread->state != THREAD_LIVE || thread->busy || thread->mode != MODE_RUNNING)
 		return 0;
 	close_part(thread, PART_CPU, bpf_ktime_get_ns());

@@ -167,7 +167,7 @@ struct qstr {
 
 struct dentry {
 	union {
-		struct hlist_node d_alias; /* among the names of its inode */
+		struct hlist_node d_alias; /* link in its inode's list of names */
 	} d_u;
 	struct qstr d_name;
 	struct dentry *d_parent;
@@ -201,7 +201,7 @@ struct file {
 	long long f_pos;
 } CORE;
 
-/* The path that the task looks up. */
+/* The path that the task is looking up. */
 struct nameidata {
 	struct path path;
 } CORE;
@@ -428,10 +428,10 @@ struct bpf_iter__task {
 	struct task_struct *task;
 } CORE;
 
-/* 6.2: finds a task by its number in the first PID namespace, and holds it. */
+/* 6.2: finds a task by its number in the initial PID namespace, and takes a reference. */
 extern struct task_struct *bpf_task_from_pid(__s32 pid) __ksym __weak;
 extern void bpf_task_release(struct task_struct *task) __ksym __weak;
-/* 6.14: by its number in the current task's namespace. */
+/* 6.14: the same by its number in the current task's namespace. */
 extern struct task_struct *bpf_task_from_vpid(__s32 pid) __ksym __weak;
 
 /* 6.10 */
@@ -442,7 +442,7 @@ extern void bpf_preempt_enable(void) __ksym __weak;
 extern void bpf_local_irq_save(unsigned long *flags__irq_flag) __ksym __weak;
 extern void bpf_local_irq_restore(unsigned long *flags__irq_flag) __ksym __weak;
 
-/* Since 6.10; before it they do nothing. */
+/* Before 6.10 these two do nothing. */
 static __always_inline void preempt_disable(void)
 {
 	if (bpf_ksym_exists(bpf_preempt_disable))

@@ -16,7 +16,7 @@ static __always_inline void forget_task(struct task_struct *task)
 	bpf_task_storage_delete(&task_index, task);
 }
 
-/* Gives the task an entry in `threads`, cleared. `client` is for sessions of the broker. */
+/* Gives the task a cleared entry in `threads`. `client` is for sessions of the broker. */
 static __always_inline struct thread *new_thread(struct task_struct *task, __u32 client,
 						 __u32 *index_out)
 {
@@ -42,7 +42,7 @@ static __always_inline struct thread *new_thread(struct task_struct *task, __u32
 		goto none;
 	}
 	__builtin_memset(thread, 0, THREAD_PART);
-	barrier(); /* else clang makes one of them again */
+	barrier(); /* else clang merges them into one again */
 	__builtin_memset((char *)thread + THREAD_PART, 0, THREAD_PART);
 	barrier();
 	__builtin_memset((char *)thread + 2 * THREAD_PART, 0, sizeof(*thread) - 2 * THREAD_PART);
@@ -69,8 +69,8 @@ none:
 }
 
 /*
- * The thread has left the CPU for the last time, or its session for good (`leaves`): whatever is
- * open ends here.
+ * The thread has left the CPU for the last time, or its session for good (`leaves`): everything
+ * that is open ends here.
  */
 static __always_inline void end_life(struct thread *thread, struct task_struct *task, void *ctx,
 				     __u64 now, bool leaves)
@@ -79,7 +79,7 @@ static __always_inline void end_life(struct thread *thread, struct task_struct *
 	struct thread_ended *event;
 
 	if (shared_slots) {
-		/* Once only: the client may be let go in this moment. */
+		/* Only once: the client may be released at this moment. */
 		before = __sync_lock_test_and_set(&thread->state, THREAD_ENDED);
 		if (before == THREAD_FREE || before == THREAD_ENDED)
 			return;
@@ -131,18 +131,18 @@ static __always_inline void end_life(struct thread *thread, struct task_struct *
 			}
 		}
 	}
-	thread->task = 0; /* nobody finds the entry any more */
+	thread->task = 0; /* the entry cannot be found any more */
 	thread->state = THREAD_FREE;
 	if (want_records || want_stamps)
 		end_slot(thread, index);
-	/* A probe on another CPU may be at a thread that lives on. */
+	/* A probe on another CPU may be using the entry of a thread that lives on. */
 	if (leaves && for_others)
 		bpf_map_push_elem(&retired_threads, &index, 0);
 	else
 		bpf_map_push_elem(&free_threads, &index, 0);
 }
 
-/* What the task does from here on is not its client's to see. */
+/* Ends the monitoring of a task: its client may not see what it does from here on. */
 static __noinline int leave(struct thread *thread, struct task_struct *task, __u64 now)
 {
 	if (user_tap)
@@ -184,9 +184,9 @@ static __always_inline bool changes_ids(__u32 call)
 }
 
 /*
- * Whether the ids of a thread at the end of a call have to be looked at. What forbids others to
- * look into a process is one thread's call and holds for all of its threads: each finds out at the
- * end of its next call. Until then no probe reads its memory (may_be_read).
+ * Whether the ids of a thread have to be checked at the end of a call. One thread's call can forbid
+ * others to look into the process, and this holds for all of its threads: each finds out at the end
+ * of its next call. Until then the probes pass nothing of its memory on (may_be_read()).
  */
 static __always_inline bool may_have_changed_ids(struct thread *thread, __u32 call)
 {
@@ -194,7 +194,7 @@ static __always_inline bool may_have_changed_ids(struct thread *thread, __u32 ca
 	       (changes_ids(call) || thread->ids_seen != *(volatile __u32 *)&ids_changed);
 }
 
-/* Whether the thread is its client's no more. */
+/* Whether the thread no longer belongs to its client. */
 static __always_inline bool has_other_ids(struct thread *thread, struct task_struct *task)
 {
 	thread->ids_seen = *(volatile __u32 *)&ids_changed;
@@ -206,7 +206,7 @@ static __always_inline bool has_other_ids(struct thread *thread, struct task_str
 
 /*
  * seccomp refused the call before the entry tracepoint, so only its return is seen. It counts as a
- * call, without time: that stays in the time between calls.
+ * call without time; its time stays in the time between calls.
  */
 static __always_inline void refused_call(struct thread *thread, struct task_struct *task,
 					 struct pt_regs *regs, long ret, __u64 now)
@@ -245,7 +245,7 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 	if (!thread)
 		return 0;
 	begin_life(thread, child, bpf_ktime_get_ns(), MODE_RUNQUEUE);
-	thread->run_delay_ns = 0; /* it has never waited yet */
+	thread->run_delay_ns = 0; /* it has not waited yet */
 	thread->flags |= THREAD_BORN | (of_parent->flags & (THREAD_FILTERED | THREAD_ELSEWHERE));
 	if (want_triggers && child->tgid != parent->tgid &&
 	    BPF_CORE_READ(parent, mm) == BPF_CORE_READ(child, mm))
@@ -258,7 +258,9 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 	return 0;
 }
 
-/* The shim does not ask for the session then: the program may not survive the calls that it takes.
+/*
+ * Notes whether the program runs under more seccomp filters than the session's first process. If
+ * so, the shim does not ask for the session: the program may not survive the calls that this takes.
  */
 static __always_inline void note_filters(struct thread *thread, struct task_struct *task)
 {
@@ -289,7 +291,7 @@ int BPF_PROG(on_exec, struct task_struct *task, int old_number, struct linux_bin
 		leave(thread, task, bpf_ktime_get_ns());
 		return 0;
 	}
-	/* A thread that was not the leader has taken its place, and its id. */
+	/* If the thread was not the leader, it has taken the leader's place and id. */
 	number_thread(thread, task);
 	thread->flags &= ~THREAD_BEGINNING;
 	send_title(thread, TITLE_OF_PROGRAM);
@@ -302,8 +304,10 @@ int BPF_PROG(on_exec, struct task_struct *task, int old_number, struct linux_bin
 	return 0;
 }
 
-/* Lets a thread go that its client looks at no more. Not closed like a life that ends: a probe on
- * another CPU may be at it. */
+/*
+ * Releases a thread that its client no longer looks at. Unlike a life that ends it is not closed: a
+ * probe on another CPU may be using the entry.
+ */
 static __always_inline void release(struct task_struct *task, struct thread *thread)
 {
 	__u32 before = __sync_lock_test_and_set(&thread->state, THREAD_FREE);
@@ -319,7 +323,7 @@ static __always_inline void release(struct task_struct *task, struct thread *thr
 
 #define GENERATIONS 64
 
-/* A process whose parent has ended descends from nobody of the client's any more. */
+/* A process whose parent has ended no longer descends from any process of the client. */
 static __always_inline bool descends_from(struct task_struct *task, __u32 tgid)
 {
 	struct task_struct *above = task;
@@ -342,7 +346,7 @@ static __always_inline enum mode mode_of(struct task_struct *task)
 }
 
 /*
- * Enrols the tasks that the engine named. A task that is inside a call gets that call opened as
+ * Enrols the tasks that the engine named. If a task is inside a call, that call is opened as
  * partial, so that what it waits on is known from the start.
  */
 SEC("iter/task")
@@ -380,7 +384,7 @@ int enrol_tasks(struct bpf_iter__task *ctx)
 		}
 		if (!client->namespace)
 			learn_namespace(client, task);
-		if (thread) /* with its parent so far, or before it left */
+		if (thread) /* enrolled with its parent, or before it left */
 			release(task, thread);
 	}
 	thread = new_thread(task, enrol_client, &index);
@@ -411,7 +415,7 @@ int enrol_tasks(struct bpf_iter__task *ctx)
 	return 0;
 }
 
-/* Lets the threads of clients go that have left. */
+/* Releases the threads of clients that have left. */
 SEC("iter/task")
 int release_tasks(struct bpf_iter__task *ctx)
 {
@@ -428,7 +432,9 @@ int release_tasks(struct bpf_iter__task *ctx)
 	return 0;
 }
 
-/* Before the session's number may be another's: tasks that it still has at the gate are let go. */
+/*
+ * Removes the session's remaining tasks from the gate, before another session may get its number.
+ */
 SEC("iter/task")
 int leave_gate_tasks(struct bpf_iter__task *ctx)
 {
@@ -439,7 +445,7 @@ int leave_gate_tasks(struct bpf_iter__task *ctx)
 	return 0;
 }
 
-/* What is printed next: too large for the stack. The iterator is read by one at a time. */
+/* What is printed next: too large for the stack. Only one reader at a time uses the iterator. */
 struct in_flight in_flight_out;
 
 static __always_inline void show_call(struct in_flight *out, struct task_struct *task)

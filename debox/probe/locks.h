@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0 */
 /*
- * locks.h: contended kernel locks: which one a sleep waits for, how many wait, how long was spun
- * and for which.
+ * locks.h: contended kernel locks: which one a sleep waits for, how many tasks wait, and how long
+ * calls spun for which lock.
  */
 #ifndef PROBE_LOCKS_H
 #define PROBE_LOCKS_H
@@ -22,9 +22,9 @@ __noinline __u32 count_lock_waiters(__u64 lock)
 #define BLOCKER_TYPE 3UL
 
 /*
- * The lock that the kernel itself notes for a task which sleeps for one
- * (CONFIG_DETECT_HUNG_TASK_BLOCKER: mutexes and semaphores since 6.16, rwsems since 6.17), for
- * waits that began before anybody looked.
+ * The lock that the kernel itself notes for a task that sleeps for one
+ * (CONFIG_DETECT_HUNG_TASK_BLOCKER: mutexes and semaphores since 6.16, rwsems since 6.17). Needed
+ * for waits that began before monitoring.
  */
 static __always_inline __u64 blocker_of(struct task_struct *task, __u32 *flags)
 {
@@ -49,8 +49,10 @@ static __always_inline __u64 blocker_of(struct task_struct *task, __u32 *flags)
 	return blocker & ~BLOCKER_TYPE;
 }
 
-/* Notes the lock that the thread goes to sleep for, if any; true if its waiters are counted
- * already. */
+/*
+ * Notes the lock that the thread goes to sleep for, if any. Returns true if its waiters are counted
+ * already.
+ */
 static __noinline bool note_lock(struct thread *thread, struct task_struct *task)
 {
 	struct contended *contended = thread->contending ? contended_of(task) : 0;
@@ -63,7 +65,10 @@ static __noinline bool note_lock(struct thread *thread, struct task_struct *task
 	if (contended && (!lock || lock == contended->lock)) {
 		thread->resource = contended->lock;
 		thread->lock_flags = contended->flags;
-		/* Those whose wait began before anybody looked are the session's own to count. */
+		/*
+		 * Threads whose wait began before the gate saw it are only in the session's own
+		 * count.
+		 */
 		thread->waiters_entry = contended->waiters + count_waiters(contended->lock);
 		return true;
 	}
@@ -73,9 +78,10 @@ static __noinline bool note_lock(struct thread *thread, struct task_struct *task
 }
 
 /*
- * Spinning is CPU time, and is taken as the CPU time between two stamps, so that interrupts on top
- * are left out where they are measured. Locks nest (a rwlock's queue is a spinlock): the outermost
- * counts. Under the user tap the open call is the thread's own, and spinning is not shown.
+ * Spinning is CPU time, and is measured as the CPU time between two stamps, so that interrupts on
+ * top are left out if they are measured. Locks nest (a rwlock's queue is a spinlock): only the
+ * outermost counts. Under the user tap the thread itself keeps the open call, and spinning is not
+ * shown.
  */
 static __always_inline void begin_spin(struct thread *thread, struct task_struct *task, void *ctx,
 				       void *lock, __u32 flags)
@@ -116,7 +122,7 @@ int BPF_PROG(on_contention_begin, void *lock, unsigned int flags)
 
 	if (!thread)
 		return 0;
-	/* Spinlocks and rwlocks; what interrupts spin for is not the call's. */
+	/* Spinlocks and rwlocks. Spinning in an interrupt does not count for the call. */
 	if ((flags & LCB_F_SPIN) && !(flags & LCB_F_MUTEX)) {
 		if (!user_tap && is_own_context(task))
 			begin_spin(thread, task, ctx, lock, flags);

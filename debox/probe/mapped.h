@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0 */
 /*
- * mapped.h: the code that processes map, told to the engine as it happens (detail `callsites`).
+ * mapped.h: the code that processes map, reported to the engine as it happens (detail `callsites`).
  *
- * By the time that a stack is unwound its process may have ended, and nobody else knows then which
- * file was mapped where. The engine opens the file by its path, and takes it only if its device and
- * inode are those that the probe saw: a path can lead elsewhere by then.
+ * By the time a stack is unwound its process may have ended, and no other source says then which
+ * file was mapped where. The engine opens the file by its path, and uses it only if its device and
+ * inode are those that the probe saw: the path may lead to another file by then.
  */
 #ifndef PROBE_MAPPED_H
 #define PROBE_MAPPED_H
@@ -16,26 +16,31 @@
 #define PATH_STEPS 128 /* components and mounts */
 #define NAME_BYTES 256
 
-/* Apart from `events`, so that a flood of new stacks loses none of those. */
+/* Separate from `events`, so that a flood of new stacks does not cause events to be lost. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 32 << 20);
 } stack_asks SEC(".maps");
 
-/* The last page may begin just below the limit. */
+/* `words` has room for one page more: the last page copied may begin just below the limit. */
 struct ask_scratch {
 	struct stack_ask ask;
 	__u64 words[(STACK_ASK_BYTES + PAGE_BYTES) / sizeof(__u64)];
 	__u64 hash;
-	/* How far the file's path has been followed, and whether to its beginning. */
+	/* How far the file's path has been followed. */
 	void *dentry, *mount;
-	/* Where it ends for a client of the broker, which is told no paths but those that it sees.
+	/*
+	 * Where the path ends for a client of the broker, which gets only paths that it can see
+	 * itself.
 	 */
 	void *root_dentry, *root_mount;
 	__u32 path_bytes, is_whole_path;
 };
 
-/* A sample is taken in an interrupt, which may come while a probe at a call fills in its own. */
+/*
+ * A sample is taken in an interrupt, which may come while a probe at a call fills in its own
+ * scratch.
+ */
 enum {
 	SCRATCH_OF_CALLS,
 	SCRATCH_OF_SAMPLES,
@@ -51,8 +56,8 @@ struct {
 
 /*
  * One step towards the root. Crosses from the root of a mount to where it is mounted, as d_path()
- * does, up to the root of the mount namespace. What is renamed meanwhile gives a path that leads
- * nowhere, or to another file, and the engine sees that.
+ * does, up to the root of the mount namespace. A rename meanwhile gives a path that leads nowhere,
+ * or to another file, which the engine notices.
  */
 static long add_component(__u32 index, void *unused)
 {
@@ -97,7 +102,7 @@ static long add_component(__u32 index, void *unused)
 
 /*
  * The path of the file that was noted last, from its last component to its first, a zero after
- * each. Nothing if it is too long.
+ * each. Empty if it is too long.
  */
 static __always_inline void note_path(struct ask_scratch *scratch, struct task_struct *task)
 {
@@ -176,8 +181,8 @@ static __always_inline long send_ask(struct ask_scratch *scratch, __u64 name, vo
 }
 
 /*
- * Tells of code that the process has mapped at an address; 0: of the program that it has begun to
- * run. Not counted when it is lost: the engine then reads the mappings itself.
+ * Reports the code that the process has mapped at an address; 0: the program that it has begun to
+ * run. A lost report is not counted: the engine then reads the mappings itself.
  */
 __noinline int send_mapping(struct thread *thread, __u64 address)
 {

@@ -2,9 +2,9 @@
 /*
  * owners.h: who holds what a sleep waits on, and what the holder is doing.
  *
- * Kernel locks and file locks name their holder themselves; a futex word does where it belongs to a
- * mutex or rwlock of glibc. A name is believed only if a task of that number lives (and, for a
- * lock, is the very task that the lock points to: the last reader of a lock may be long gone).
+ * Kernel locks and file locks name their holder themselves; a futex word does so if it belongs to a
+ * mutex or rwlock of glibc. A name is believed only if a task with that number lives (and, for a
+ * kernel lock, is the task that the lock points to: the last reader of a lock may be long gone).
  */
 #ifndef PROBE_OWNERS_H
 #define PROBE_OWNERS_H
@@ -53,12 +53,12 @@ struct glibc_mutex {
 
 /* What names the holder. */
 struct holder {
-	__u64 task; /* its address, 0 when only its number is known */
+	__u64 task; /* its address, 0 if only its number is known */
 	__s32 pid;
 	__u32 certainty;
 	__u32 tgid;	 /* not 0: it must be of this process */
-	bool own_number; /* `pid` is as the sleeper's namespace counts */
-	bool is_process; /* any thread of it: what one of several does says nothing */
+	bool own_number; /* `pid` is a number in the sleeper's PID namespace */
+	bool is_process; /* any of its threads: what one of several does says nothing */
 };
 
 static __always_inline void holder_of_lock(struct holder *holder, __u64 lock, __u32 flags)
@@ -105,7 +105,10 @@ struct glibc_rwlock {
 #define RWLOCK_WRITE_LOCKED 2u	  /* of `readers` */
 #define RWLOCK_WORD_WAITED_FOR 3u /* of `phase` and `writers_word`: closed, with waiters */
 
-/* Who holds what tasks wait for that sleep when they are enrolled, as the engine read it. */
+/*
+ * The holders of what tasks wait for that were asleep when they were enrolled, as read by the
+ * engine.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -114,7 +117,7 @@ struct {
 	__type(value, struct read_holder);
 } holders_read SEC(".maps");
 
-/* Readers wait for the phase of the writers to end, writers for the one before them. */
+/* Readers wait for the write phase to end, writers for the writer before them. */
 static __noinline int writer_of_rwlock(struct holder *holder, __u64 word, bool is_private)
 {
 	struct glibc_rwlock lock;
@@ -140,7 +143,10 @@ static __noinline int writer_of_rwlock(struct holder *holder, __u64 word, bool i
 	return 0;
 }
 
-/* A task that sleeps already: its memory is not that of the task that walks them. */
+/*
+ * For a task that was asleep already: its memory is not that of the task that runs the iterator, so
+ * the engine has read the holder.
+ */
 static __noinline int holder_that_was_read(struct holder *holder, struct task_struct *task,
 					   struct pt_regs *regs)
 {
@@ -154,7 +160,9 @@ static __noinline int holder_that_was_read(struct holder *holder, struct task_st
 	return 1;
 }
 
-/* The word of a lock with waiters, in the form of Drepper's "Futexes are tricky": glibc, Rust, Go.
+/*
+ * Whether this is the word of a lock with waiters, in the form of Drepper's "Futexes are tricky":
+ * glibc, Rust, Go.
  */
 static __always_inline bool is_word_of_lock(__u32 word)
 {
@@ -165,9 +173,9 @@ static __always_inline bool is_word_of_lock(__u32 word)
 }
 
 /*
- * The word alone proves nothing: any program may keep a 2 there. All that goes with it must fit.
- * Returns whether it is waited for as a lock is; that it has no waiter's word, as of a condition,
- * says that no thread holds it.
+ * The word alone proves nothing: any program may keep a 2 there. The other fields of the mutex must
+ * fit, too. Returns whether the futex is waited for as a lock is. If its word is not one of a lock
+ * with waiters, as with a condition variable, no thread holds it.
  */
 static __noinline bool holder_of_futex(struct holder *holder, struct pt_regs *regs,
 				       struct task_struct *task)
@@ -217,10 +225,10 @@ static __noinline bool holder_of_futex(struct holder *holder, struct pt_regs *re
 	return true;
 }
 
-/* A walk through the locks of a file, for one that the wanted lock has to wait for. */
+/* A walk through the locks of a file, in search of one that the wanted lock has to wait for. */
 struct lock_walk {
 	__u64 at, head;
-	__u64 file, files; /* the sleeper's own: locks of these are no obstacle */
+	__u64 file, files; /* the sleeper's own: their locks do not block it */
 	__s64 start, end;
 	__u32 wants_write;
 	__u32 by_range; /* a POSIX lock, not flock() */
@@ -329,7 +337,7 @@ static __noinline int holder_of_file_lock(struct holder *holder, struct task_str
 		head = &context->flc_posix;
 		if (!read_range(&walk, file, regs->dx))
 			return 0;
-		/* A process's locks and those of its open files may be in each other's way. */
+		/* A process's locks and those of its open files may block each other. */
 		if (regs->si == F_OFD_SETLKW)
 			walk.files = 0;
 		else
@@ -338,7 +346,7 @@ static __noinline int holder_of_file_lock(struct holder *holder, struct task_str
 	walk.head = (__u64)head;
 	walk.at = (__u64)BPF_CORE_READ(head, next);
 	bpf_loop(FILE_LOCKS_MAX, next_file_lock, &walk, 0);
-	if (walk.pid > 0) { /* -1: of an open file description, held by whoever has it */
+	if (walk.pid > 0) { /* -1: a lock of an open file description, which has no process */
 		holder->pid = walk.pid;
 		holder->certainty = DEBOX_OWNER_EXACT;
 		holder->is_process = true;
@@ -363,7 +371,7 @@ static __always_inline __u64 blocked_so_far(struct thread *thread, __u64 now)
 	return wait->blocked_ns + open;
 }
 
-/* The call that a task is in, monitored or not. */
+/* The call that a task is in, whether the task is monitored or not. */
 static __always_inline __u32 call_of(struct task_struct *task, struct thread *thread)
 {
 	struct pt_regs *regs;
@@ -378,7 +386,7 @@ static __always_inline __u32 call_of(struct task_struct *task, struct thread *th
 	return call_number(task, regs->orig_ax);
 }
 
-/* What a task is doing now; where it sleeps if it sleeps. `aside`: asked by an iterator. */
+/* What a task is doing now, and where it sleeps if it does. `aside`: called from an iterator. */
 static __noinline int note_doing(struct owner *owner, struct task_struct *task, bool aside)
 {
 	struct contended *contended;
@@ -408,7 +416,7 @@ static __noinline int note_doing(struct owner *owner, struct task_struct *task, 
 	return 0;
 }
 
-/* Of other users' tasks it is told that there is one, and no more. */
+/* Of another user's task only its existence is shown. */
 static __always_inline bool is_foreign(struct owner *owner, struct thread *sleeper,
 				       struct task_struct *task)
 {
@@ -417,7 +425,10 @@ static __always_inline bool is_foreign(struct owner *owner, struct thread *sleep
 	return for_others && !owner->tid;
 }
 
-/* Without the kernel's help only what the lock itself points to can be looked at, not asked. */
+/*
+ * Before 6.2 a holder that is not monitored cannot be looked up: only the task to which the lock
+ * itself points can be read.
+ */
 static __always_inline void describe_unasked(struct owner *owner, struct holder *holder,
 					     struct thread *sleeper)
 {
@@ -430,7 +441,7 @@ static __always_inline void describe_unasked(struct owner *owner, struct holder 
 		owner->doing = DOING_ON_CPU;
 }
 
-/* The live thread of this number, if it is monitored. */
+/* The live thread with this number, if it is monitored. */
 static __always_inline struct thread *thread_numbered(__s32 pid)
 {
 	struct thread *thread = thread_at(near_index[pid & (NEAR - 1)] - 1);
@@ -443,8 +454,9 @@ static __always_inline struct thread *thread_numbered(__s32 pid)
 }
 
 /*
- * Monitored threads are known without the kernel's help: from what was seen of them, which does not
- * tell where one sleeps that has yet to wake up. Whether the holder is one of them.
+ * Describes a monitored holder without the kernel's help, from what the probes have seen of it.
+ * They have not seen where a thread sleeps that has yet to wake up. Returns whether the holder is
+ * monitored.
  */
 static __always_inline bool describe_monitored(struct owner *owner, struct holder *holder,
 					       struct task_struct *self, struct thread *sleeper,

@@ -2,8 +2,9 @@
 /*
  * polled.h: the descriptors of poll() and select(): how many are waited for, and which are ready.
  *
- * Both are in the program's memory, which probes can read of the current task only: when it goes to
- * sleep, and at the call's end. What a task waits for that slept before, the engine reads.
+ * Both are in the program's memory, which a probe can read for the current task only: when the task
+ * goes to sleep, and at the call's end. For a task that was asleep when it was enrolled, the engine
+ * reads them.
  */
 #ifndef PROBE_POLLED_H
 #define PROBE_POLLED_H
@@ -19,7 +20,7 @@
 #define POLLED_MAX 64	  /* descriptors of poll(), looked through for one that is ready */
 #define SELECTED_WORDS 16 /* of select(): FD_SETSIZE bits */
 
-/* As the kernel has it. */
+/* The kernel's layout. */
 struct pollfd {
 	__s32 fd;
 	__s16 events, returned;
@@ -64,12 +65,12 @@ static long next_word(__u32 at, struct select_walk *walk)
 	if (at * 64 >= walk->end)
 		return 1;
 	for (int i = 0; i < 3; i++) {
-		/* Without such a set it cannot be read, and is all zeros. */
+		/* If there is no such set, the read fails and gives zeros. */
 		bpf_probe_read_user(&word, sizeof(word),
 				    (void *)(walk->sets[i] + at * sizeof(word)));
 		all |= word;
 	}
-	/* What is behind the last descriptor is not part of the sets. */
+	/* Bits beyond the last descriptor are not part of the sets. */
 	if (walk->end < (at + 1) * 64)
 		all &= (1ULL << (walk->end & 63)) - 1;
 	if (all && !walk->count)
@@ -79,8 +80,8 @@ static long next_word(__u32 at, struct select_walk *walk)
 }
 
 /*
- * The sets of a select() of the current task: how many descriptors there are, and above that number
- * the lowest one. Not static, so that it is verified once.
+ * The sets of a select() of the current task: the lower half is the number of descriptors, the
+ * upper half the lowest descriptor. Not static, so that it is verified once.
  */
 __noinline __u64 selected(__u64 end, __u64 first, __u64 second, __u64 third)
 {
@@ -90,7 +91,7 @@ __noinline __u64 selected(__u64 end, __u64 first, __u64 second, __u64 third)
 	return (__u64)walk.lowest << 32 | walk.count;
 }
 
-/* The first of the entries of a poll() of the current task that is ready, or FD_NONE. Likewise. */
+/* The first entry of a poll() of the current task that is ready, or FD_NONE. Not static, either. */
 __noinline int first_ready(__u64 entries, __u64 count)
 {
 	struct pollfd polled;
@@ -105,7 +106,10 @@ __noinline int first_ready(__u64 entries, __u64 count)
 	return FD_NONE;
 }
 
-/* How many descriptors the call waits for; above them, if it is one alone, that one. */
+/*
+ * The lower half is the number of descriptors that the call waits for; if that is one, the upper
+ * half is the descriptor.
+ */
 static __noinline __u64 polled_by(struct task_struct *task, struct pt_regs *regs, __u32 call)
 {
 	__u32 tid = task->pid, count;
@@ -135,7 +139,7 @@ static __always_inline int ready_fd(struct pt_regs *regs, __u32 call)
 
 	if (takes_pollfds(call))
 		return first_ready(regs->di, regs->si);
-	/* The kernel leaves those in the sets. */
+	/* The kernel leaves only the ready descriptors in the sets. */
 	left = selected(regs->di, regs->si, regs->dx, regs->r10);
 	return (__u32)left ? (int)(left >> 32) : FD_NONE;
 }

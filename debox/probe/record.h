@@ -44,7 +44,7 @@ static __always_inline void name_slot(__u32 index, __u32 tid)
 		*named = tid;
 }
 
-/* The calls that the thread is to decide itself (trigger.h). */
+/* The calls that the thread has to decide itself (trigger.h). */
 static __always_inline struct undecided_call *undecided_of(struct debox_slot *slot)
 {
 	return (struct undecided_call *)slot->triggers_undecided;
@@ -78,7 +78,7 @@ static __always_inline void begin_slot(struct thread *thread, __u32 index)
 	slot->tap_unstamped = 0;
 	for (int i = 0; i < PARTS; i++)
 		slot->tap_totals_ns[i] = 0;
-	slot->totals.birth_ns = 0; /* the rest is written when it begins to live */
+	slot->totals.birth_ns = 0; /* the rest is written when its life begins */
 	slot->totals.sleeps = 0;
 	slot->totals.unseen = 0;
 	slot->totals.unseen_ns = 0;
@@ -86,17 +86,20 @@ static __always_inline void begin_slot(struct thread *thread, __u32 index)
 	for (int i = 0; i < UNDECIDED_MAX; i++)
 		undecided_of(slot)[i].number = 0;
 	for (int i = 0; i < DEBOX_HISTORY_MAX; i++) {
-		/* A reader of the slot's last thread must notice: the sequence never goes back. */
+		/*
+		 * A reader that still looks at the slot's previous thread must notice: the sequence
+		 * never goes back.
+		 */
 		slot->history[i].sequence = (slot->history[i].sequence | 1) + 1;
 		slot->history[i].number = 0;
 		slot->history[i].sleeps_used = 0;
 		slot->history[i].sleeps_lost = 0;
 	}
 	barrier();
-	slot->tid = thread->tid; /* last: who finds it reads the rest */
+	slot->tid = thread->tid; /* last: a reader that finds it reads the rest */
 }
 
-/* The thread has ended: its id may come again, and must not be found here. */
+/* The thread has ended: its id may be used again, and must not be found here. */
 static __always_inline void end_slot(struct thread *thread, __u32 index)
 {
 	struct debox_slot *slot = slot_of(thread, index);
@@ -222,7 +225,7 @@ static __always_inline void record_sleep(struct thread *thread, struct task_stru
 		sleep->waker_kind = thread->waker_kind;
 		sleep->waker_tid = thread->waker_tid;
 		__builtin_memcpy(sleep->waker_comm, thread->waker_comm, DEBOX_COMM_LEN);
-		/* How many of others wait for a lock is not for everyone. */
+		/* A broker's client is not shown how many other tasks wait for a lock. */
 		if (thread->flags & (for_others ? THREAD_COUNTED : THREAD_LOCK | THREAD_COUNTED)) {
 			if (thread->waiters_entry > sleep->waiters_entry)
 				sleep->waiters_entry = thread->waiters_entry;

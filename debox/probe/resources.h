@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0 */
 /*
- * resources.h: what a sleep waits on, as far as the call's arguments and the kernel tell.
+ * resources.h: what a sleep waits on, as far as the call's arguments and the kernel show.
  *
- * A lock is only ever named by comparing its address with those of the locks that the call can have
- * to do with: its files', its working directory's, its own memory's. One that is none of them keeps
- * its address for a name. Files are named by device and inode; paths are the engine's business.
+ * A lock is named only by comparing its address with those of the locks that the call may use:
+ * those of its files, its working directory and its own memory. Any other lock has its address for
+ * a name. Files are named by device and inode; paths are the engine's business.
  */
 #ifndef PROBE_RESOURCES_H
 #define PROBE_RESOURCES_H
@@ -34,7 +34,7 @@ struct {
 
 __u32 resources_named; /* rows of `resource_rows` that have an identity */
 
-/* What is left of the table when names run out: rows that tell the kind alone. */
+/* The rest of the table is for rows without an identity, which give only the kind. */
 #define RESOURCES_NAMED_MAX 14000
 
 /* Resources that the engine was asked to name. */
@@ -129,7 +129,7 @@ static __always_inline bool is_lock_of_file(struct resource *resource, struct fi
 	return true;
 }
 
-/* Argument words that may be descriptors: what is not one compares equal to nothing. */
+/* Argument words that may be descriptors; a word that is not one matches no lock. */
 static __always_inline __u64 argument_word(struct pt_regs *regs, __u32 index)
 {
 	switch (index) {
@@ -182,7 +182,7 @@ static __noinline int name_lock(struct wait *wait, struct thread *thread, struct
 	return 0;
 }
 
-/* The wait is for the file behind a descriptor; false, if there is none. */
+/* The wait is for the file behind a descriptor. Returns the file's inode; 0 if there is none. */
 static __always_inline struct inode *set_fd(struct wait *wait, struct task_struct *task, __s32 fd)
 {
 	struct file *file = file_of(task, (__u32)fd);
@@ -198,7 +198,10 @@ static __always_inline struct inode *set_fd(struct wait *wait, struct task_struc
 	return inode;
 }
 
-/* What the arguments of the open call name. Returns the name that its waiters are counted under. */
+/*
+ * Names what the wait is for by the arguments of the open call. Returns the name under which its
+ * waiters are counted.
+ */
 static __always_inline __u64 name_argument(struct wait *wait, struct thread *thread,
 					   struct task_struct *task)
 {
@@ -239,9 +242,9 @@ static __always_inline bool is_epoll_wait(__u32 call)
 }
 
 /*
- * A wait on an epoll instance was for the file behind it that ended it: the first in its list of
- * those that are ready, which the thread has yet to look at. The instance itself, if none is (a
- * time limit, a signal).
+ * A wait on an epoll instance was for the file that ended it: the first in the instance's list of
+ * ready files, which the thread has yet to look at. If none is ready (a timeout, a signal), it was
+ * for the instance itself.
  */
 static __noinline bool name_ready_file(struct wait *wait, struct task_struct *task)
 {
@@ -264,7 +267,9 @@ static __noinline bool name_ready_file(struct wait *wait, struct task_struct *ta
 	return true;
 }
 
-/* Storage, for a sleep of which the call's arguments say nothing: opens, execs, faults. */
+/*
+ * Names the disk, for a sleep about which the call's arguments say nothing: opens, execs, faults.
+ */
 static __always_inline void name_disk(struct wait *wait, struct task_struct *task)
 {
 	if (!wait->bio_device || !BPF_CORE_READ_BITFIELD(task, in_iowait))
@@ -273,7 +278,7 @@ static __always_inline void name_disk(struct wait *wait, struct task_struct *tas
 	wait->resource.device = wait->bio_device;
 }
 
-/* A request goes to a device; on a stack of devices, the last one is the one that works. */
+/* A request goes to a device; on a stack of devices the last one does the work. */
 SEC("tp_btf/block_bio_queue")
 int BPF_PROG(on_bio_queue, struct bio *bio)
 {
@@ -334,7 +339,7 @@ static __always_inline void read_unix_ends(struct resource_row *row, struct sock
 	bpf_probe_read_kernel(row->name, length, &address->name[0].sun_path);
 }
 
-/* For a row that is new: what helps to name the file later, its process gone or not. */
+/* For a new row: reads what helps to name the file later, even if its process has ended by then. */
 static __noinline int read_names(struct resource_row *row, struct wait *wait, struct thread *thread,
 				 struct task_struct *task)
 {
@@ -379,7 +384,7 @@ static __noinline int read_names(struct resource_row *row, struct wait *wait, st
 	return 0;
 }
 
-/* Asks the engine for the name, while there is a process to look into and it is still asleep. */
+/* Asks the engine for the name while the process exists and is still asleep. */
 static __noinline int announce_resource(struct wait *wait, struct thread *thread,
 					struct task_struct *task)
 {
@@ -443,7 +448,7 @@ static __noinline int add_resource_row(struct resource_key *key, struct wait *wa
 	return 0;
 }
 
-/* Counts sleeps that have ended for what they waited on. */
+/* Adds sleeps that have ended to the row of what they waited on. */
 static __noinline int add_ended(struct thread *thread, struct task_struct *task, struct wait *wait,
 				struct ended_sleeps *ended)
 {
@@ -466,8 +471,8 @@ static __noinline int add_ended(struct thread *thread, struct task_struct *task,
 }
 
 /*
- * Keeps a sleep for the end of its call. False if it slept elsewhere before: one place is kept.
- * Not static, so that it is verified once.
+ * Keeps a sleep for the end of its call. Returns 0 if the call slept elsewhere before: only one
+ * place is kept. Not static, so that it is verified once.
  */
 __noinline int keep_for_later(struct wait *wait)
 {
@@ -478,7 +483,7 @@ __noinline int keep_for_later(struct wait *wait)
 	later = &wait->later;
 	now = &wait->now;
 	if (later->calls != now->calls || !later->count) {
-		*later = *now; /* what is left of an earlier call had no end that was seen */
+		*later = *now; /* left over from a call whose end was not seen, if anything */
 		return 1;
 	}
 	if (later->stack != now->stack || later->lock_flags != now->lock_flags)
@@ -488,7 +493,7 @@ __noinline int keep_for_later(struct wait *wait)
 	return 1;
 }
 
-/* The sleep has ended. */
+/* Counts the sleep that has ended, or keeps it for the end of its call. */
 static __noinline int add_resource(struct thread *thread, struct task_struct *task,
 				   struct wait *wait, __u64 stack)
 {
@@ -503,8 +508,8 @@ static __noinline int add_resource(struct thread *thread, struct task_struct *ta
 }
 
 /*
- * At the end of a call that slept for one of several descriptors: for the one that was ready. If
- * none was, as after a time limit, it is known only how many they were.
+ * At the end of a call that slept for one of several descriptors: counts its sleeps for the one
+ * that is ready. If none is, as after a timeout, only the number of descriptors is known.
  */
 static __noinline int settle_polled(struct thread *thread, struct task_struct *task, long ret)
 {
@@ -519,7 +524,7 @@ static __noinline int settle_polled(struct thread *thread, struct task_struct *t
 	if (fd >= 0 && set_fd(wait, task, fd))
 		announce_resource(wait, thread, task);
 	add_ended(thread, task, wait, &wait->later);
-	if (!want_history) /* else the call's record has it, too */
+	if (!want_history) /* else keep_polled() needs it for the call's record */
 		wait->later.count = 0;
 	return 0;
 }

@@ -4,15 +4,15 @@
  *
  * The clock of each CPU interrupts at a fixed period whatever runs there. If that is a monitored
  * thread, its user stack goes to the engine with the registers, to be unwound as the stacks of
- * calls are (userstack.h). Nearly every stack is new, as the instructions differ, so that none is
- * looked for among the known ones: at some hundred samples a second it costs less to send all.
+ * calls are (userstack.h). Nearly every stack is new, as the instructions differ, so it is not
+ * looked up among the known ones: at some hundred samples a second it costs less to send all.
  *
  * What is mapped at the instruction is looked up for the first sample of a program, and again when
- * it has mapped more code: the look-up locks the memory map, and from an interrupt it can be
- * unlocked only by a second one.
+ * the program has mapped more code: the look-up locks the memory map, and from an interrupt it can
+ * be unlocked only by a second one.
  *
- * A sample that finds a soft interrupt on top of the thread says nothing of the thread. Hard
- * interrupts are not seen: they keep the clock's own out until they have ended.
+ * A sample that finds a soft interrupt on top of the thread says nothing about the thread. Hard
+ * interrupts are not sampled: they keep the clock's own interrupt out until they have ended.
  */
 #ifndef PROBE_SAMPLES_H
 #define PROBE_SAMPLES_H
@@ -25,7 +25,7 @@ struct {
 	__uint(max_entries, 4096);
 } samples SEC(".maps");
 
-/* Programs of which the engine has been sent a sample, so that it knows what they map. */
+/* Programs of which the engine has received a sample, so that it knows what they map. */
 struct sampled_program {
 	__u32 tgid, image;
 	__u64 code_pages;
@@ -57,7 +57,7 @@ static __always_inline bool is_new_program(struct thread *thread, struct stack_a
 	return true;
 }
 
-/* Where the sample was taken, in place of the stack's name: the thread, and the call it was in. */
+/* Where the sample was taken, instead of the stack's name: the thread, and the call it was in. */
 static __always_inline __u64 place_of_sample(struct thread *thread, struct pt_regs *regs,
 					     bool is_compat)
 {
@@ -76,7 +76,7 @@ int on_clock(void *ctx)
 	__u32 which = SCRATCH_OF_SAMPLES;
 	struct ask_scratch *scratch;
 	struct pt_regs *regs;
-	/* The engine finds most of them the next time that it looks. */
+	/* The engine finds most samples at its next poll. */
 	__u64 place, wake_flags = BPF_RB_NO_WAKEUP;
 	int context;
 

@@ -11,13 +11,13 @@
 #include "buckets.h"
 
 #define ROWS 512	      /* x86-64 call numbers; the tables end below 480 today */
-#define NO_SUCH_CALL 0xffff   /* all numbers from here on, which have the last of those rows */
+#define NO_SUCH_CALL 0xffff   /* all numbers from here on; they share the last of those rows */
 #define CALL_IA32 0x10000     /* added to the numbers of 32-bit calls */
 #define CALL_UNTAPPED 0x20000 /* added to the numbers of calls that the user tap did not see */
 #define CALL_NONE 0xffffffu   /* the thread is between calls */
 #define STACK_DEPTH 24
 #define USER_STACK_DEPTH 32
-#define STACK_CHECKS 64	      /* words by which a known user stack is told from others */
+#define STACK_CHECKS 64	      /* words by which a known user stack is recognized */
 #define STACK_ASK_BYTES 16384 /* of the user stack, for the engine to unwind */
 #define SLEPT_MAX 16
 
@@ -46,7 +46,7 @@ enum thread_state {
 	THREAD_ENDED,
 };
 
-/* What a thread under the user tap was in when it left the CPU. */
+/* Where a thread under the user tap was when it left the CPU. */
 enum tap_where {
 	TAP_BETWEEN,  /* no stamps open, in user mode */
 	TAP_UNTAPPED, /* in a call that the tap does not see */
@@ -62,33 +62,33 @@ enum thread_flag {
 	THREAD_PARTIAL = 1 << 1, /* the open call began before monitoring */
 	THREAD_LOCK = 1 << 2,	 /* the open sleep is on a contended lock: waiters over all tasks */
 	THREAD_COUNTED = 1 << 3, /* the open sleep is counted in the table of waiters */
-	THREAD_LEFT = 1 << 4,	 /* lives on with rights that are not its client's */
+	THREAD_LEFT = 1 << 4,	 /* lives on with other rights than its client's */
 	THREAD_FILTERED = 1 << 5,   /* user tap: executed under seccomp filters of its own */
 	THREAD_END_UNSEEN = 1 << 6, /* in a kept call only: the end of the call was not seen */
-	THREAD_STAMPED = 1 << 7,    /* likewise: it ended between the shim's stamps */
-	THREAD_ELSEWHERE = 1 << 8,  /* executed, or a vfork's child: the library is not there */
-	THREAD_BEGINNING = 1 << 9,  /* has yet to run its first program: what runs is DeBox */
-	THREAD_SLEPT = 1 << 10,	    /* the thread is off the CPU since a sleep began */
+	THREAD_STAMPED = 1 << 7,    /* in a kept call only: it ended between the shim's stamps */
+	THREAD_ELSEWHERE = 1 << 8, /* another program, or a vfork child: the library is not there */
+	THREAD_BEGINNING = 1 << 9, /* has yet to execute its first program: DeBox still runs */
+	THREAD_SLEPT = 1 << 10,	   /* the thread has been off the CPU since a sleep began */
 };
 
 /* A site where the open call has slept, for the call-site rows written when it ends. */
 struct slept {
 	__u64 stack;
-	__u64 at; /* between calls: where the program was: the instruction, or the stack's name */
+	__u64 at; /* between calls: where the program was (instruction or stack name) */
 	__u64 blocked_ns;
 	__u64 count;
 };
 
 /*
- * Everything the probes know of one monitored thread. What every call needs comes first, so that it
- * is in few cache lines.
+ * Everything the probes know about one monitored thread. What every call needs comes first, so that
+ * it is in few cache lines.
  */
 struct thread {
 	__u64 task;   /* address of the task's structure in the kernel */
-	__u32 state;  /* enum thread_state; with mode, one word to look at */
+	__u32 state;  /* enum thread_state; compared together with mode */
 	__u32 mode;   /* enum mode */
-	__u32 call;   /* number, + CALL_IA32, or CALL_NONE; with parted, one word to look at */
-	__u32 parted; /* anything was added to parts[] or what goes with them */
+	__u32 call;   /* number, + CALL_IA32, or CALL_NONE; compared together with parted */
+	__u32 parted; /* something was added to parts[] or the fields that go with them */
 	__u32 flags;  /* enum thread_flag */
 	__u32 busy;   /* a probe is at work on this entry (see begin_work) */
 
@@ -109,12 +109,12 @@ struct thread {
 	__u32 slept_used;
 	char comm[DEBOX_COMM_LEN];
 
-	/* More of what is open. */
+	/* More about what is open. */
 	__u64 stamp_ns; /* end of the last closed part; begin_ns while parted is 0 */
 	__u64 parts[PARTS];
 	__u64 read_bytes, write_bytes; /* the task's counters when it began */
 	__u64 spin_ns;
-	__u64 spin_lock;    /* what is spun for now; 0: nothing */
+	__u64 spin_lock;    /* the lock that it spins for now; 0: none */
 	__u64 spin_from_ns; /* parts[PART_CPU] when that began */
 	__u32 spin_flags;   /* of the lock */
 	__u32 reserved;
@@ -122,10 +122,10 @@ struct thread {
 
 	/* The open or last sleep. */
 	__u64 sleep_ns;
-	__u64 run_delay_ns; /* the scheduler's own account, as it should be by the stamps */
-	__u64 came_ns;	    /* last seen to come to a CPU */
+	__u64 run_delay_ns; /* what the scheduler's own account should be by the stamps */
+	__u64 came_ns;	    /* when it was last seen to come to a CPU */
 	__u64 came_steal;   /* what the hypervisor had taken from that CPU by then */
-	__u64 resource;	    /* what the waiters are counted for */
+	__u64 resource;	    /* the resource whose waiters are counted */
 	__u32 lock_flags;
 	__u32 waiters_entry;
 	__u32 waker_kind, waker_tid;
@@ -142,12 +142,14 @@ struct thread {
 	__u64 end_faults_minor, end_faults_major;
 	__u64 between_spin_ns;
 
-	/* User tap: where the thread left the CPU, and what of its life was outside its calls. */
+	/* User tap: where the thread left the CPU, and the part of its life outside its calls. */
 	__u32 tap_where; /* enum tap_where */
 	__u32 lender;	 /* index + 1 of the thread whose memory this vfork child runs in */
 	__u64 outside[PARTS];
-	/* User stack of an open call that leaves the kernel on another one; or, between calls, of
-	 * the open sleep. */
+	/*
+	 * User stack of an open call that leaves the kernel on another one; between calls, the user
+	 * stack of the open sleep.
+	 */
 	__u64 entry_stack;
 	__u32 unstamped; /* debox_slot.tap_unstamped, when the thread ended */
 	__u32 filters;	 /* seccomp filters that the session's first process was under */
@@ -155,23 +157,23 @@ struct thread {
 	__u32 client; /* of the broker: index in `clients` */
 	__u32 slot;   /* of the client's slots */
 
-	__u64 stamps_kept; /* of the shim's completed records, those that were sent */
+	__u64 stamps_kept; /* how many of the shim's completed records were sent */
 
 	/* The open wait for a CPU (cpus.h). */
 	__u64 queue;	       /* the run queue of its group, on the CPU where the wait began */
-	__u64 throttled_clock; /* of that, when it began */
-	__u32 is_throttled;    /* then */
-	__u32 left_cpu;	       /* + 1: pushed off it; 0: woken */
-	__u32 taker_tgid, taker_flags; /* who came then; enum cpu_run_flag */
+	__u64 throttled_clock; /* of that queue, when the wait began */
+	__u32 is_throttled;    /* whether it was, then */
+	__u32 left_cpu;	       /* the CPU that it was pushed off, + 1; 0: it was woken */
+	__u32 taker_tgid, taker_flags; /* who took the CPU then; enum cpu_run_flag */
 	char taker_comm[DEBOX_COMM_LEN];
 	__u32 cpus_allowed;
-	__u32 own_tgid; /* in the first PID namespace */
+	__u32 own_tgid; /* in the initial PID namespace */
 };
 
-/* It is set and copied in parts: what clang does so for BPF ends at 1024 bytes. */
+/* The struct is set and copied in parts: clang does that for BPF up to 1024 bytes only. */
 #define THREAD_PART 512
 
-#define RUN_DELAY_UNKNOWN (1ULL << 62) /* more than any account */
+#define RUN_DELAY_UNKNOWN (1ULL << 62) /* more than any real value */
 
 #define CLIENT_WORDS 16 /* 1,024 threads */
 
@@ -185,8 +187,8 @@ enum client_state {
 struct client {
 	__u32 state; /* enum client_state */
 	__u32 uid;
-	__u32 slots;		  /* how many it has been given */
-	__u32 live;		  /* threads that have one */
+	__u32 slots;		  /* how many slots it has been given */
+	__u32 live;		  /* threads that have a slot */
 	__u32 refused;		  /* tasks that were named for enrolment and are not the client's */
 	__u32 level;		  /* of its PID namespace */
 	__u64 namespace;	  /* address of that, 0 until its first thread is enrolled */
@@ -242,11 +244,11 @@ struct site_row {
 
 struct kernel_stack {
 	__u64 frames[STACK_DEPTH];
-	__u64 args[3];	/* of the call, as far as rules for labels look at them */
+	__u64 args[3];	/* of the call, the bits that rules for labels look at */
 	__u64 has_args; /* the stack's name depends on them */
 };
 
-/* A kernel lock that is one of those which the call may well wait for, compared by address. */
+/* Kernel locks that a call may well wait for, recognized by their address. */
 enum lock_name {
 	LOCK_UNNAMED,
 	LOCK_INODE,	    /* inode->i_rwsem */
@@ -268,7 +270,7 @@ struct resource {
 	__u32 kind;   /* enum debox_resource_kind, or RESOURCE_SEVERAL */
 	__u32 what;   /* file: type in its mode; lock: enum lock_name */
 	__u32 device; /* of a file, or of a lock's file */
-	__u32 tgid;   /* of words and locks of an address space */
+	__u32 tgid;   /* for words and locks of an address space */
 	__u64 id;     /* inode number, address, or process number */
 };
 
@@ -291,17 +293,23 @@ struct owner {
 	char comm[DEBOX_COMM_LEN];
 };
 
-/* Who holds the lock that a task waits for, which had slept so often when it was read. */
+/*
+ * Who holds the lock that a task waits for, as the engine read it. `switches`: how often the task
+ * had slept by then.
+ */
 struct read_holder {
 	__u64 address, switches;
 	__u32 holder, reserved;
 };
 
-/* What the call of a task waits for that sleeps when it is enrolled, as the engine read it. */
+/*
+ * What the poll() or select() of a task waits for that was asleep when it was enrolled, as the
+ * engine read it.
+ */
 struct read_polled {
 	__u64 switches; /* as in struct read_holder */
 	__u32 count;	/* descriptors */
-	__s32 fd;	/* the one, if it is one alone */
+	__s32 fd;	/* the descriptor, if there is only one */
 };
 
 #define LOGGED_SLEEPS 8
@@ -316,22 +324,22 @@ struct logged_sleep {
 };
 
 /*
- * Sleeps to be added to the table of resources: of waits for one of several descriptors, all of the
- * open call, at whose end it is known which one was ready.
+ * Sleeps to be added to the table of resources. For waits for one of several descriptors these are
+ * all sleeps of the open call, as it is known only at its end which one was ready.
  */
 struct ended_sleeps {
 	__u64 stack, blocked_ns;
-	__u64 calls; /* that the thread had completed */
+	__u64 calls; /* how many the thread had completed */
 	__u32 count, lock_flags;
 };
 
 /* What one monitored thread waits for, and its last sleeps. */
 struct wait {
-	__u32 tid; /* whose this is: entries of `threads` are used again */
+	__u32 tid; /* the thread: entries of `threads` are used again */
 	__u32 logged;
 	__s32 fd;	  /* the descriptor through which a file was named */
-	__u32 ownable;	  /* the resource is of a kind that somebody can hold */
-	__u32 bio_device; /* that the thread sent its last request to since its last sleep */
+	__u32 ownable;	  /* the resource is of a kind that a task can hold */
+	__u32 bio_device; /* where the thread sent its last request since its last sleep */
 	__u32 reserved;
 	__u64 begin_ns;
 	__u64 blocked_ns; /* asleep in its life, the open sleep not included */
@@ -347,7 +355,7 @@ struct resource_key {
 	struct resource resource;
 };
 
-/* A lock of the kernel for which a call has spun. */
+/* A kernel lock for which a call has spun. */
 struct spin_key {
 	__u64 lock;
 	__u32 call, flags;
@@ -397,7 +405,7 @@ enum cpu_owner_kind {
 	CPU_OWNER_NONE,	  /* the CPU was idle */
 	CPU_OWNER_QUOTA,  /* the group had used up its quota */
 	CPU_OWNER_HIDDEN, /* a task that the client is not shown */
-	CPU_OWNER_MANY,	  /* tasks of so many processes that they have no rows of their own */
+	CPU_OWNER_MANY,	  /* tasks of processes beyond those that have rows of their own */
 	CPU_OWNER_STOLEN, /* the hypervisor had the CPU */
 };
 
@@ -422,7 +430,7 @@ struct cpu_row {
 
 #define CPU_HOLDERS 8 /* a power of two */
 
-/* Who had the CPU for a part of what one call waited for it. */
+/* Who had the CPU for part of the time that one call waited for it. */
 struct cpu_holder {
 	__u64 ns;
 	__u32 kind; /* enum debox_cpu_owner_kind */
@@ -430,16 +438,19 @@ struct cpu_holder {
 	char comm[DEBOX_COMM_LEN];
 };
 
-/* Of the open call of a thread, or of the open time between its calls (callcpu.h). */
+/*
+ * Who had the CPU that a thread's open call, or its open time between calls, waited for
+ * (callcpu.h).
+ */
 struct call_cpu {
-	__u64 begin_ns;	    /* of the call, and whose */
-	__u64 throttled_ns; /* a quota */
+	__u64 begin_ns;	    /* of the call; with tid, says whose this is */
+	__u64 throttled_ns; /* taken by a quota */
 	__u64 unknown_ns;
-	__u64 others_ns; /* owners for whom there is no room */
-	__u64 told_ns;	 /* all of these and of `holders` */
+	__u64 others_ns; /* of owners for which there is no room */
+	__u64 told_ns;	 /* sum of all of these and of `holders` */
 	__u32 tid;
 	__u32 used;
-	__u32 most; /* which of the holders has most */
+	__u32 most; /* index of the holder that has most */
 	__u32 reserved;
 	struct cpu_holder holders[CPU_HOLDERS];
 	struct cpu_holder result; /* the largest owner, when the call has ended */
@@ -463,7 +474,7 @@ struct chain_link {
 enum chain_end {
 	CHAIN_COMPLETE,
 	CHAIN_CYCLE,	/* the next link is in the chain already */
-	CHAIN_TOO_LONG, /* there is a next link, without room */
+	CHAIN_TOO_LONG, /* there is no room for the next link */
 };
 
 struct chain_row {
@@ -480,8 +491,9 @@ struct user_stack {
 };
 
 /*
- * A user stack that has been unwound before: it is the same one if these words are where they were.
- * Looked for by the instruction and the low bits of the stack pointer, so that threads share them.
+ * A user stack that has been unwound before. A stack is the same one if these words are where they
+ * were. The key is the instruction and the low bits of the stack pointer, so that threads share the
+ * entries.
  */
 struct user_shape_key {
 	__u64 ip;
@@ -508,7 +520,7 @@ struct lost {
 	/* The lives of threads whose end could not be reported. */
 	__u64 between[PARTS], in_calls[PARTS];
 	__u64 calls, faults_minor, faults_major;
-	/* Waiting for a CPU that no switch showed, as far as the scheduler's own account tells. */
+	/* Waits for a CPU that no switch showed, according to the scheduler's own account. */
 	__u64 unseen_wait_ns;
 };
 
@@ -520,7 +532,7 @@ struct lost {
 #define CALL_SITES_MAX 8 /* of one call */
 
 enum trigger_value {
-	VALUE_RET, /* with its sign turned, so that it compares without */
+	VALUE_RET, /* with its sign bit flipped, so that it compares as unsigned */
 	VALUE_WALL,
 	VALUE_CPU,
 	VALUE_BLOCKED,
@@ -542,7 +554,7 @@ enum trigger_value {
 	VALUES_USED,
 };
 
-/* What is known of the owner of the CPU for a predicate. */
+/* What a predicate knows about the owner of the CPU. */
 enum trigger_owner {
 	OWNER_NOBODY, /* the call did not wait for a CPU, or for no task */
 	OWNER_NAMED,
@@ -563,10 +575,10 @@ enum trigger_operation {
 	TRIGGER_OR,
 	TRIGGER_NOT,
 	TRIGGER_RESTARTED,
-	TRIGGER_CPU_OWNER, /* the process that had the CPU which the call waited for */
+	TRIGGER_CPU_OWNER, /* the process that had the CPU that the call waited for */
 };
 
-/* As debox/engine/src/predicate/compile.rs has them. */
+/* The same as in debox/engine/src/predicate/compile.rs. */
 struct trigger_step {
 	__u8 operation; /* enum trigger_operation */
 	__u8 field;	/* enum trigger_value */
@@ -600,9 +612,9 @@ struct trigger {
 struct trigger_counts {
 	__u64 fired, suppressed;
 	__u64 unsent;	      /* signals that the kernel refused */
-	__u64 unlisted;	      /* fired, and the engine could not be told */
-	__u64 undecided_lost; /* the engine was to decide, and could not be told */
-	__u64 window;	      /* the present second, and firings in it */
+	__u64 unlisted;	      /* fired, but could not be reported to the engine */
+	__u64 undecided_lost; /* left to decide, but could not be passed on */
+	__u64 window;	      /* the current second, and the firings in it */
 };
 
 struct call_site {
@@ -612,7 +624,7 @@ struct call_site {
 
 /* Where the open call of a thread has slept. */
 struct call_sleeps {
-	__u64 number; /* of the call, and whose */
+	__u64 number; /* of the call; with tid, says whose this is */
 	__u32 tid;
 	__u32 count;
 	__u64 longest_ns, longest_stack;
@@ -631,14 +643,14 @@ struct site_answer {
 #define UNDECIDED_MAX 4 /* calls of one thread; a power of two */
 
 /*
- * A call that slept where nobody has said yet what the place is called, so that its own thread has
- * to say whether predicates hold (debox_slot.triggers_undecided).
+ * A call that slept at a place whose label is not known yet, so that its own thread has to decide
+ * whether predicates hold (debox_slot.triggers_undecided).
  */
 struct undecided_call {
 	__u64 number; /* of its record; 0: none. The thread takes it by setting it to 0 */
 	__u64 at_ns;
 	__u32 call;
-	__u32 triggers; /* bits: those of which it is asked */
+	__u32 triggers; /* bits: those to be decided */
 	__u32 sites_used;
 	__u32 is_incomplete; /* of `sites` */
 	__u64 values[VALUES_USED];

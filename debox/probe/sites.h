@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0 */
 /*
- * sites.h: tables of where calls sleep: kernel stacks, wakers, and the places in the program.
+ * sites.h: tables of where calls sleep: kernel stacks, wakers, and places in the program.
  *
  * A stack is named by a hash of its frames. Rows are kept in hash maps of fixed size; what does not
  * fit is counted in `lost`.
@@ -67,9 +67,9 @@ struct {
 } wrappers SEC(".maps");
 
 /*
- * Too large for the BPF stack, which is 512 bytes for a probe and all that it calls together.
- * Kernels from 6.13 on give each its own, so that a probe which loads there need not load
- * elsewhere.
+ * Too large for the BPF stack, which is 512 bytes for a probe and all functions that it calls
+ * together. Kernels from 6.13 on give each function a stack of its own, so a probe that loads there
+ * need not load on older kernels.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -111,7 +111,7 @@ static __always_inline void add_waker(struct thread *thread, struct sleep_key *s
 		COUNT_LOST(rows);
 }
 
-/* `at`: where in the program, if that is not known from the call. */
+/* `at`: the place in the program, if the call does not show it. */
 __noinline int add_slept(struct thread *thread, __u64 stack, __u64 at)
 {
 	__u32 used;
@@ -141,7 +141,7 @@ __noinline int add_slept(struct thread *thread, __u64 stack, __u64 at)
 	return 0;
 }
 
-/* Where in the program the thread sleeps that is in no call. */
+/* The place in the program of a thread that sleeps between calls. */
 static __always_inline __u64 place_between_calls(struct thread *thread, struct task_struct *task)
 {
 	struct pt_regs *regs;
@@ -159,9 +159,9 @@ static __always_inline void update_max(__u64 *max, __u64 value)
 }
 
 /*
- * Adds the sleep that has just ended to the tables. Like all that keeps rows on the stack it is not
- * inline: kernels before 6.13 give a probe and the deepest chain of its functions 512 bytes, each
- * rounded up to 32, and what is called after it needs the room.
+ * Adds the sleep that has just ended to the tables. Like all functions that keep rows on the stack
+ * it is not inline: kernels before 6.13 give a probe and its deepest chain of calls 512 bytes, with
+ * each frame rounded up to 32, and the functions called after this one need the room.
  */
 static __noinline int add_sleep(struct thread *thread, struct task_struct *task, __u64 stack,
 				__u32 waiters_exit)
@@ -204,8 +204,9 @@ static __noinline int add_sleep(struct thread *thread, struct task_struct *task,
 }
 
 /*
- * Not static, as some others here: such functions are verified once for any arguments, others each
- * time that a way leads through them, which took most of the time in which a session began.
+ * Not static, like some others here: such functions are verified once, for any arguments; static
+ * ones are verified on each path that leads through them, which took most of the time of a
+ * session's start.
  */
 __noinline int add_site(struct site_key *of, __u64 count, __u64 blocked, __u64 wall)
 {
@@ -216,7 +217,7 @@ __noinline int add_site(struct site_key *of, __u64 count, __u64 blocked, __u64 w
 
 	if (!of)
 		return 0;
-	key = *of; /* 6.1 takes no key out of a function's argument */
+	key = *of; /* 6.1 does not take a key from a function's argument */
 	row = bpf_map_lookup_elem(&site_rows, &key);
 	if (!row) {
 		if (!bpf_map_update_elem(&site_rows, &key, &fresh, BPF_NOEXIST))
@@ -253,7 +254,7 @@ static __always_inline void note_mapped(struct mapped_file *mapped, struct vm_ar
 		note_file(mapped, file);
 }
 
-/* A call site that nothing is known of yet. */
+/* A call site about which nothing is known yet. */
 static __always_inline struct call_site_seen *fresh_call_site(__u32 tgid, __u64 ip)
 {
 	__u32 zero = 0;
@@ -268,7 +269,7 @@ static __always_inline struct call_site_seen *fresh_call_site(__u32 tgid, __u64 
 	return seen;
 }
 
-/* The third argument can only be the caller's stack, which has no room for what is noted here. */
+/* The third argument can only point to the caller's stack, which has no room for the result. */
 static long note_mapping(struct task_struct *task, struct vm_area_struct *vma, __u32 *zero)
 {
 	struct call_site_seen *seen = bpf_map_lookup_elem(&seen_scratch, zero);
@@ -288,7 +289,7 @@ static __always_inline void note_program(struct mapped_file *mapped, struct mm_s
 		note_file(mapped, program);
 }
 
-/* Tells the engine of a call site, and what is mapped there, while its process lives. */
+/* Reports a call site, and what is mapped there, to the engine while its process lives. */
 __noinline int announce(__u32 tgid, __u64 ip)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
@@ -309,13 +310,13 @@ __noinline int announce(__u32 tgid, __u64 ip)
 	return 0;
 }
 
-/* The stack is kept as it is, beyond its depth, too. */
+/* Clears the frames beyond the first: the map keeps all of them, whatever the depth. */
 static __always_inline void forget_words(struct user_stack *stack)
 {
 	__builtin_memset(&stack->frames[1], 0, sizeof(stack->frames) - sizeof(stack->frames[0]));
 }
 
-/* The rule at a place in the program, if the engine has told it. */
+/* The rule for a place in the program, if the engine has given one. */
 static __always_inline struct wrapper *rule_at(__u32 tgid, __u64 ip)
 {
 	struct wrapper_key key = {.ip = ip, .tgid = tgid};
@@ -336,10 +337,10 @@ static __always_inline void ask_for_rule(__u32 tgid, __u64 ip)
 }
 
 /*
- * The callers above frames[1], as long as that is a library's which only hands calls on: waits for
- * a mutex end in functions of the C library that call each other. Their frames are found from the
- * stack pointer alone. Returns the stack's name; or 0, and `depth` is the frame of which nothing is
- * known yet. Not static, so that it is verified once.
+ * Takes the callers above frames[1], as long as the frame is in a library function that only passes
+ * calls on: waits for a mutex end in functions of the C library that call each other. Their frames
+ * are found from the stack pointer alone. Returns the stack's name, or 0 with `depth` set to the
+ * first frame for which there is no rule yet. Not static, so that it is verified once.
  */
 __noinline __u64 take_callers(struct user_stack *stack, __u64 sp, __u64 hash)
 {
@@ -365,9 +366,9 @@ __noinline __u64 take_callers(struct user_stack *stack, __u64 sp, __u64 hash)
 }
 
 /*
- * The call site: the instruction that made the call, the caller of the wrapper it is in, and those
- * above as far as they are a library's. While the engine has yet to tell where a function keeps its
- * return address, words of the stack are kept, and the engine finds the callers in them later.
+ * The call site: the instruction that made the call, the caller of the wrapper it is in, and the
+ * callers above while these are in a library. Until the engine has reported where a function keeps
+ * its return address, words of the stack are kept, and the engine finds the callers in them later.
  */
 static __always_inline __u64 take_immediate_site(struct thread *thread, struct user_stack *stack,
 						 struct pt_regs *regs)

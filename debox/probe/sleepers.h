@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0 */
 /*
- * sleepers.h: what a task waits for that slept already when its monitoring began: a process that
- * hangs is looked at when it hangs.
+ * sleepers.h: what a task waits for that was asleep before its monitoring began: people look at a
+ * process that hangs while it hangs.
  *
- * Nobody saw the wait begin. The kernel itself may note the lock with the task (blocker_of());
- * where it does not, the lock is one in whose own list of waiters the task is found. Everything
- * else is asked of the call's arguments, as at the beginning of any sleep.
+ * The beginning of such a wait was not seen. The kernel itself may note the lock with the task
+ * (blocker_of()). If it does not, the lock is one whose own list of waiters contains the task.
+ * Everything else is found from the call's arguments, as at the beginning of any sleep.
  */
 #ifndef PROBE_SLEEPERS_H
 #define PROBE_SLEEPERS_H
@@ -18,7 +18,7 @@
 /* A walk through the waiters of a lock. */
 struct waiter_walk {
 	__u64 at, head;
-	__u64 task, to_task; /* from the link to the pointer */
+	__u64 task, to_task; /* to_task: from the link to the pointer */
 	__u32 found;
 };
 
@@ -38,7 +38,7 @@ static long next_waiter(__u32 index, struct waiter_walk *walk)
 	return 0;
 }
 
-/* The kind of lock, if the task waits for this one. */
+/* The flags of the lock if the task waits for it, else 0. */
 static __noinline __u32 waits_for_rwsem(struct task_struct *task, __u64 at)
 {
 	struct rw_semaphore *lock = (void *)at;
@@ -76,7 +76,7 @@ static __noinline __u32 waits_for_mutex(struct task_struct *task, __u64 at)
 	return walk.found ? LCB_F_MUTEX : 0;
 }
 
-/* Takes the lock if the task waits for it. */
+/* Notes the lock if the task waits for it. Returns whether it does. */
 static __always_inline bool try_rwsem(struct thread *thread, struct task_struct *task, void *lock)
 {
 	thread->lock_flags = waits_for_rwsem(task, (__u64)lock);
@@ -123,7 +123,7 @@ static __noinline bool try_argument(struct thread *thread, struct task_struct *t
 			 &((struct pipe_inode_info *)BPF_CORE_READ(file, private_data))->mutex);
 }
 
-/* Among the locks that the call can have to do with. */
+/* Searches the locks that the call may use. */
 static __noinline bool find_lock(struct thread *thread, struct task_struct *task)
 {
 	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
@@ -163,7 +163,7 @@ static __noinline int adopt_sleep(struct thread *thread, struct task_struct *tas
 	return 0;
 }
 
-/* It was woken meanwhile. */
+/* The task was woken meanwhile: takes the adopted sleep back. */
 static __always_inline void forget_sleep(struct thread *thread)
 {
 	struct wait *wait = wait_at(thread->index);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0 */
 /*
- * spins.h: for which locks of the kernel was spun, and where they were taken.
+ * spins.h: the kernel locks for which calls spun, and where these were taken.
  *
- * What a lock is, and the kernel's stack, are asked for once for each call and lock, and when the
- * spinning begins: at its end the lock is held already, and others wait for it.
+ * The lock's name and the kernel stack are found once for each call and lock, and when the spinning
+ * begins: at its end the lock is held already, and others wait for it.
  */
 #ifndef PROBE_SPINS_H
 #define PROBE_SPINS_H
@@ -18,8 +18,8 @@ struct {
 } spin_rows SEC(".maps");
 
 /*
- * The stack of the current task, from the probe on down: the engine leaves out what is the event's
- * own. Preemption is off, so that the scratch is this probe's.
+ * The kernel stack of the current task, from the probe on down; the engine leaves out the frames of
+ * the event itself. Preemption is off, so no other probe uses the scratch.
  */
 static __noinline __u64 take_own_kernel_stack(void *ctx)
 {
@@ -45,7 +45,7 @@ static __noinline int add_spin(struct thread *thread, struct task_struct *task, 
 	struct resource before;
 
 	if (wait) {
-		/* The thread waits for nothing; but what it waited for may be asked once more. */
+		/* The thread is not waiting; but what it waited for last may still be needed. */
 		before = wait->resource;
 		__builtin_memset(&wait->resource, 0, sizeof(wait->resource));
 		name_lock(wait, thread, task, key->lock);

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0 */
 /*
- * stacks.h: the kernel stack of a task that is about to run again, which tells where it slept.
+ * stacks.h: the kernel stack of a task that is about to run again, which shows where it slept.
  *
  * Unwinding is half the cost of a recorded sleep, and programs sleep at the same few places. So the
  * slots in which a stack's return addresses lie are remembered by the depth of the stack pointer
- * and the call: if each slot still holds its address, unwinding would find the same frames again,
- * for where a frame lies follows from the addresses before it. An address that occurs twice in the
- * words looked at could be a stale copy, so such stacks are not remembered.
+ * and the call. If each slot still holds its address, unwinding would find the same frames again,
+ * as the position of a frame follows from the addresses before it. An address that occurs twice in
+ * the words looked at could be a stale copy, so such stacks are not remembered.
  *
  * Kernels that randomize the stack leave up to 1 KB of old words between the outermost frame, which
- * is at the entry to the kernel, and the others. Those words are not looked at, for stale copies
- * are what they are full of.
+ * is at the entry to the kernel, and the others. Those words are not looked at, as they are full of
+ * stale copies.
  */
 #ifndef PROBE_STACKS_H
 #define PROBE_STACKS_H
@@ -19,7 +19,7 @@
 #include "client.h"
 
 #define KERNEL_STACK_SIZE                                                                          \
-	16384 /* THREAD_SIZE of x86-64 without KASAN; a wrong value only costs                     \
+	16384 /* THREAD_SIZE of x86-64 without KASAN; a wrong value costs time                     \
 	       */
 #define SHAPE_WORDS 256
 
@@ -74,7 +74,7 @@ static __always_inline __u64 mix(__u64 hash, __u64 word)
 	return hash ^ (hash >> 29);
 }
 
-/* Frames that lie close together; all, if the outermost ones were not had. */
+/* The number of frames that lie close together: all, if the outermost ones were not captured. */
 static __always_inline __u32 inner_frames(__u32 frames)
 {
 	return frames < STACK_DEPTH ? frames - 1 : frames;
@@ -94,7 +94,9 @@ static long learn_word(__u32 index, struct stack_scratch **holder)
 	found = scratch->found;
 	inner = inner_frames(scratch->shape.frames);
 	if (found >= inner) {
-		/* The outermost: its last copy, above which there are the program's registers only.
+		/*
+		 * The outermost frame: its last copy, above which there are only the program's
+		 * registers.
 		 */
 		found = inner;
 		if (found >= STACK_DEPTH || value != scratch->stack.frames[found])
@@ -166,7 +168,9 @@ __noinline int same_shape(struct shape *shape, __u64 sp)
 	       outermost == shape->address[inner];
 }
 
-/* The arguments that rules for labels look at, and a hash of them; 0 when there are none. */
+/*
+ * Takes the arguments that rules for labels look at. Returns a hash of them; 0 if there are none.
+ */
 static __always_inline __u64 take_label_args(struct task_struct *task, __u32 call, __u64 *args)
 {
 	const volatile __u64 *masks;
@@ -189,7 +193,7 @@ static __always_inline __u64 take_label_args(struct task_struct *task, __u32 cal
 	return mix(mix(mix(6, args[0]), args[1]), args[2]) | 1;
 }
 
-/* Keeps a stack, whose arguments are in it, for the report and returns its name. */
+/* Keeps a stack, which contains its arguments, for the report, and returns its name. */
 static __always_inline __u64 keep_stack(struct kernel_stack *stack, __u64 args_name)
 {
 	__u64 hash = 1;
@@ -206,7 +210,9 @@ static __always_inline __u64 keep_stack(struct kernel_stack *stack, __u64 args_n
 	return hash;
 }
 
-/* Takes the kernel stack of a task that is not running and returns its name, 0 if it was not had.
+/*
+ * Takes the kernel stack of a task that is not running, and returns its name; 0 if it could not be
+ * captured.
  */
 static __always_inline __u64 take_kernel_stack(struct task_struct *task, __u32 call, __u64 *site)
 {
@@ -232,7 +238,7 @@ static __always_inline __u64 take_kernel_stack(struct task_struct *task, __u32 c
 	__builtin_memset(scratch->stack.frames, 0, sizeof(scratch->stack.frames));
 	bytes = bpf_get_task_stack(task, scratch->stack.frames, sizeof(scratch->stack.frames), 0);
 	if (bytes <= 0) {
-		if (!task->on_cpu) /* else the holder of a lock has come back meanwhile */
+		if (!task->on_cpu) /* else the holder of a lock runs again */
 			COUNT_LOST(stacks);
 		return 0;
 	}
@@ -242,7 +248,7 @@ static __always_inline __u64 take_kernel_stack(struct task_struct *task, __u32 c
 	return hash;
 }
 
-/* For the iterators, which a probe on the same CPU may push aside while they use their scratch. */
+/* For the iterators, which a probe on the same CPU may interrupt while they use their scratch. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -251,8 +257,9 @@ struct {
 } iterator_scratch SEC(".maps");
 
 /*
- * For iterators, which may lose their CPU: while one is in the middle of this, the kernel has no
- * room for another stack of a task on that CPU, and a thread that goes to sleep there had none.
+ * For iterators, which may be preempted: while one is in the middle of this, the kernel has no room
+ * for another task's stack on that CPU, and the stack of a thread that goes to sleep there could
+ * not be captured.
  */
 static __always_inline long task_stack(struct task_struct *task, void *frames, __u32 size)
 {

@@ -2,9 +2,9 @@
 /*
  * state.h: the session's maps and settings, and how a task's state is found.
  *
- * A monitored task carries the index of its entry in `threads` in task storage. For everyone else
+ * A monitored task carries the index of its entry in `threads` in task storage. For all other tasks
  * the test of task->bpf_storage ends each probe before it calls any helper. Reading the storage
- * takes a helper, too, so the entry is first looked for where the task's id points to.
+ * takes a helper, too, so the entry is first looked up by the task's id (near_index).
  */
 #ifndef PROBE_STATE_H
 #define PROBE_STATE_H
@@ -21,24 +21,24 @@ const volatile bool want_io = false;
 const volatile bool want_cpu = false; /* who has the CPU that a thread waits for */
 const volatile bool want_triggers = false;
 const volatile bool want_history = false; /* the kernel tap only */
-const volatile bool want_report = true;	  /* somebody takes events in and makes a report */
+const volatile bool want_report = true;	  /* the engine reads the events and makes a report */
 const volatile bool want_records = false; /* write records where the threads can read them */
 const volatile bool user_tap = false;
-const volatile bool adopt_sleeps = false; /* of tasks that sleep when they are enrolled */
-const volatile bool want_steal = false;	  /* there is a hypervisor, and the kernel tells of it */
-const volatile bool keep_cpu = false;	  /* at the events of calls, which may be preempted */
-const volatile __u64 slow_ns = 0;	  /* with want_callsites: shorter calls are not looked at */
-const volatile bool one_process = false;  /* children that it starts are not followed */
+const volatile bool adopt_sleeps = false; /* also those that began before enrolment */
+const volatile bool want_steal = false; /* there is a hypervisor, and the kernel reports its time */
+const volatile bool keep_cpu = false;	/* in the probes at calls, which may be preempted */
+const volatile __u64 slow_ns = 0;	/* with want_callsites: shorter calls are ignored */
+const volatile bool one_process = false;  /* child processes are not followed */
 const volatile bool for_others = false;	  /* the broker's: for processes without privilege */
 const volatile bool shared_slots = false; /* with many clients, each with slots of its own */
-const volatile __u64 name_key[2] = {};	  /* kernel addresses are named with it for others */
+const volatile __u64 name_key[2] = {};	  /* the key for the names of kernel addresses */
 const volatile __u32 gate_bit = 1;	  /* which of the gate's sessions this is */
 const volatile __u32 max_threads = 1;
 const volatile __u32 max_records = 1;
 
 /*
- * What rules for labels look at in the arguments of each call. The name of a stack depends on these
- * bits, so that each table of sleeps has a row for each label.
+ * The bits that rules for labels look at in the arguments of each call. The name of a stack depends
+ * on these bits, so that each table of sleeps has a row for each label.
  */
 const volatile __u64 label_arg_masks[ROWS][3];
 
@@ -48,12 +48,12 @@ __u32 enrol_tid; /* 0: every thread of the process */
 __u32 enrol_client;
 __u32 enrol_ancestor; /* 0, or the process that it must descend from */
 bool enrol_armed;
-bool enrol_learns; /* only whose numbers the client knows: the task's PID namespace */
+bool enrol_learns; /* only learn the client's PID namespace, which is the task's */
 __u32 enrol_count; /* threads that were enrolled this way so far */
-__u32 ids_changed; /* how often a thread was found to be its client's no more */
+__u32 ids_changed; /* how often a thread no longer belonged to its client */
 __u32 next_fresh;  /* entries of `threads` given out so far */
 
-/* index + 1 of the task with such an id, if its entry says so too. */
+/* index + 1 of a task by the low bits of its id, if the entry confirms that it is that task's. */
 #define NEAR 65536
 static __u32 near_index[NEAR] SEC(".bss.near");
 
@@ -153,7 +153,10 @@ struct {
 	__uint(max_entries, 4 << 20);
 } events SEC(".maps");
 
-/* Without types, as those that take its place: 6.1 does not let one with types stand for them. */
+/*
+ * Without types, like the maps that take its place: 6.1 does not let a map with types stand for
+ * those.
+ */
 struct client_slots {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE | BPF_F_INNER_MAP);
@@ -219,7 +222,10 @@ static __always_inline __u32 index_of(struct task_struct *task)
 	return index ? *index : 0;
 }
 
-/* The entry of a task that carries its index, which is kept at hand for the next time. */
+/*
+ * The entry of a task, found by the index in its storage. Keeps the index at hand for the next
+ * time.
+ */
 static __noinline struct thread *find_thread(struct task_struct *task)
 {
 	__u32 index = index_of(task);
@@ -231,9 +237,9 @@ static __noinline struct thread *find_thread(struct task_struct *task)
 }
 
 /*
- * The same for a task that has storage; for others it takes longer. The verifier looks through all
- * of the kernel's types each time that it comes to a read of a pointer: a probe with many ways does
- * so once, at its beginning.
+ * The entry of a task that has storage; for other tasks this takes longer. The verifier searches
+ * all of the kernel's types at each read of a pointer, so a probe with many paths tests
+ * task->bpf_storage once, at its beginning.
  */
 static __always_inline struct thread *thread_with_storage(struct task_struct *task)
 {
@@ -249,7 +255,7 @@ static __always_inline struct thread *thread_of(struct task_struct *task)
 	return task->bpf_storage ? thread_with_storage(task) : 0;
 }
 
-/* Has the gate let the task's events through to this session. */
+/* Makes the gate pass the task's events to this session. */
 static __always_inline bool join_gate(struct task_struct *task)
 {
 	struct gate_task fresh = {};
@@ -262,7 +268,7 @@ static __always_inline bool join_gate(struct task_struct *task)
 	return true;
 }
 
-/* The element stays: another session may be joining at this moment. */
+/* The storage element stays: another session may be joining at this moment. */
 static __always_inline void leave_gate(struct task_struct *task)
 {
 	struct gate_task *at_gate = bpf_task_storage_get(&gate_tasks, task, 0, 0);

@@ -6,9 +6,9 @@
  *                      \--> preempted ---------------------------------/
  *
  * sched_waking is not ordered with the switch by a lock: on another CPU it may come before the
- * sleeper's own switch is seen. Every sleep ends with one, though, so that a thread which comes
- * back without a waking since it left was woken in that moment. (sched_wakeup is ordered, but it is
- * one more event that every wake-up on the machine pays for, and often runs on the wrong CPU to
+ * sleeper's own switch is seen. But every sleep ends with one, so a thread that comes back without
+ * a waking since it left was woken while it was leaving. (sched_wakeup is ordered, but it is one
+ * more event for which every wake-up on the machine pays, and it often runs on the wrong CPU to
  * name the waker.)
  */
 #ifndef PROBE_SWITCH_H
@@ -27,14 +27,14 @@
 
 /*
  * Some virtual machines hide switches. A thread that left the CPU and came back without either
- * having been shown has waited longer by the scheduler's account than by the stamps. The two differ
- * by microseconds, and by what the scheduler saves itself readings of its clock; the stamps count a
- * wait from the waking on, which is before the scheduler does.
+ * being shown has waited longer by the scheduler's account than by the stamps. Otherwise the two
+ * differ by microseconds, and by the readings of its clock that the scheduler saves. The stamps
+ * count a wait from the waking on, which is before the scheduler does.
  *
- * An open part that began with a stamp of this call holds all of it, or else what came before the
- * call may; then it is only told. A wait that is longer than the thread has been on the CPU was
- * none: a task that stays queued while it sleeps (6.12, sched_delayed) and is moved to another CPU
- * counts as waiting from then on.
+ * If the open part began with a stamp of this call and is long enough, it contains the whole wait.
+ * Otherwise the wait may have been before the call, and is only reported. A wait that is longer
+ * than the thread has been on the CPU is not a real one: a task that stays queued while it sleeps
+ * (6.12, sched_delayed) and is moved to another CPU counts as waiting from then on.
  */
 #define UNSEEN_LEAST_NS 200000
 
@@ -62,8 +62,8 @@ static __always_inline void close_unseen_wait(struct thread *thread, __u64 delay
 }
 
 /*
- * What the hypervisor takes is inside the stamps, but the scheduler leaves it out of a task's time:
- * the kernel's getrusage is less than the CPU time here by it.
+ * Time that the hypervisor takes is inside the stamps, but the scheduler leaves it out of a task's
+ * time: the kernel's getrusage shows that much less than the CPU time here.
  */
 static __always_inline __u64 steal_clock(struct task_struct *task)
 {
@@ -76,7 +76,10 @@ static __always_inline void note_steal(struct thread *thread, __u64 now, __u64 s
 		return;
 	if (thread->came_cpu == bpf_get_smp_processor_id() + 1) {
 		steal -= thread->came_steal;
-		/* The rest was between the scheduler's clock and the event, at coming. */
+		/*
+		 * The rest was taken between the scheduler's clock and the event, when the thread
+		 * came.
+		 */
 		if (steal > now - thread->came_ns)
 			steal = now - thread->came_ns;
 		thread->stolen_ns += steal;
@@ -131,8 +134,9 @@ static __always_inline __u32 leave_waiters(struct thread *thread)
 }
 
 /*
- * Tasks wake, timers interrupt: a wait for a futex that no thread holds, and that an interrupt
- * ended, was one for time, and so was one for files of which none is ready. They show as timers.
+ * Tasks end a wait by waking the thread, timers by an interrupt. So if an interrupt ended a wait
+ * for a futex that no thread holds, or for files of which none is ready, it was a timeout. Such
+ * waits show as timers.
  */
 static __always_inline void note_end(struct thread *thread, struct task_struct *task,
 				     bool has_stack)
@@ -183,8 +187,8 @@ static __always_inline void end_sleep(struct thread *thread, struct task_struct 
 
 /*
  * Some switches are not shown to probes: a virtual machine's own agent has been seen to leave the
- * CPU without the event, so that the next task comes in unseen. Whoever runs this is on the CPU, so
- * what is open as waiting has ended; how long it waited, the scheduler's own account tells.
+ * CPU without the event, so that the next task comes in unseen. The thread for which this runs is
+ * on the CPU, so an open wait has ended; the scheduler's own account says how long it waited.
  */
 static __noinline int resume_unseen(struct thread *thread, struct task_struct *task, __u64 now)
 {
@@ -206,7 +210,7 @@ static __noinline int resume_unseen(struct thread *thread, struct task_struct *t
 	thread->mode = MODE_RUNNING;
 	if (user_tap)
 		tap_in(thread, now);
-	thread->run_delay_ns = run_delay(task); /* it is counted; not once more when it leaves */
+	thread->run_delay_ns = run_delay(task); /* counted here, and not again when it leaves */
 	thread->came_ns = now;
 	COUNT_LOST(switches);
 	if (want_records) {
@@ -217,7 +221,7 @@ static __noinline int resume_unseen(struct thread *thread, struct task_struct *t
 			write_totals(thread, part_began(thread), false);
 	}
 	if (want_sleeps && slept)
-		end_sleep(thread, task, false); /* at a place that nobody can name any more */
+		end_sleep(thread, task, false); /* its place is not known any more */
 	thread->flags &= ~THREAD_SLEPT;
 	thread->sleep_ns = 0;
 	return 0;
@@ -278,8 +282,8 @@ static __always_inline void switch_in(struct task_struct *task, __u64 now, __u64
 	switch (thread->mode) {
 	case MODE_BLOCKED:
 		/*
-		 * Woken while it was going to sleep: it was never asleep, and waited for a CPU
-		 * only. Or, if no waking was seen at all, it was woken just now.
+		 * Woken while it was going to sleep: it was never asleep, and only waited for a
+		 * CPU. Or, if no waking was seen at all, it was woken just now.
 		 */
 		if (thread->woken_early) {
 			thread->sleep_ns = 0;
@@ -308,7 +312,7 @@ static __always_inline void switch_in(struct task_struct *task, __u64 now, __u64
 			tap_in(thread, now);
 		return;
 	}
-	if (now > began) /* of a sleep that nobody was seen to end all is counted: no matter */
+	if (now > began) /* if no waking was seen this counts the sleep, too: no harm */
 		thread->run_delay_ns += now - began;
 	thread->mode = MODE_RUNNING;
 	thread->woken_early = 0;
@@ -349,7 +353,7 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 	return 0;
 }
 
-/* Who ends the sleep, unless that is an interrupt on top of whoever is current. */
+/* Notes who ends the sleep: the current task, or an interrupt on top of it. */
 static __always_inline void note_waker(struct thread *thread)
 {
 	struct task_struct *waker = bpf_get_current_task_btf();

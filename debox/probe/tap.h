@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0 */
 /*
- * tap.h: the kernel tap, where a call starts and ends.
+ * tap.h: the kernel tap: the probes at the start and the end of a call.
  *
  * Every process on the machine pays for these two tracepoints, so they are attached only while a
  * session needs them.
@@ -15,7 +15,7 @@
 
 typedef __u64 __attribute__((may_alias)) pair;
 
-/* What nearly every call finds: two comparisons instead of four. */
+/* The state that nearly every call finds: two comparisons instead of four. */
 static __always_inline bool is_running(struct thread *thread)
 {
 	return *(pair *)&thread->state == (THREAD_LIVE | (__u64)MODE_RUNNING << 32);
@@ -26,20 +26,20 @@ static __always_inline bool is_whole_between(struct thread *thread)
 	return *(pair *)&thread->call == CALL_NONE;
 }
 
-/* Not THREAD_PARTIAL: that one's call has been open since before its thread's first event. */
+/* Not with THREAD_PARTIAL: such a call was open before the thread's first event. */
 static __always_inline bool is_whole_call(struct thread *thread)
 {
 	return *(pair *)&thread->call < ROWS && !(thread->flags & THREAD_PARTIAL);
 }
 
-/* A call that begins in any other state; whether it is followed. */
+/* A call that begins in any other state. Returns whether the call is followed. */
 static __noinline bool enter_otherwise(unsigned long long *ctx, struct task_struct *task,
 				       struct thread *thread, __u64 now)
 {
 	long id = ctx[1];
 
 	if (thread->state != THREAD_LIVE) {
-		/* Neither: it is being enrolled in this moment, or it was let go. */
+		/* In any other state it is being enrolled at this moment, or was released. */
 		if (thread->state != THREAD_ARMED || (id != NR_EXECVE && id != NR_EXECVEAT))
 			return false;
 		begin_life(thread, task, now, MODE_RUNNING);
@@ -56,7 +56,7 @@ static __noinline bool enter_otherwise(unsigned long long *ctx, struct task_stru
 	return true;
 }
 
-/* Whoever gets the CPU while a probe works would write to the same rows. */
+/* A thread that got the CPU while a probe works would write to the same rows. */
 static __always_inline void hold_cpu(void)
 {
 	if (keep_cpu)
@@ -64,9 +64,9 @@ static __always_inline void hold_cpu(void)
 }
 
 /*
- * Not at once: who waits for the CPU gets it behind the probe, where the kernel looks again. Given
- * up here, the CPU would be given up inside the kernel's guard of the probe, and others would lose
- * it.
+ * Enables preemption without switching at once: a task that waits for the CPU gets it after the
+ * probe, where the kernel checks again. A switch here would be inside the kernel's guard that keeps
+ * a probe from running twice on a CPU, and other threads would miss the probe.
  */
 static __always_inline void let_cpu_go(void)
 {
@@ -116,10 +116,11 @@ int BPF_PROG(on_sys_enter, struct pt_regs *regs, long id)
 }
 
 /*
- * Since 7.2 a thread may lose its CPU in a probe at its call, just before the probe holds it or
- * just after it has let go of it, and the kernel skips that probe in all other threads on that CPU
- * until the first one is back. So there are two of each there. The second one comes after the first
- * and finds its work done, unless that was skipped.
+ * Since 7.2 a thread may lose its CPU in a probe at its call, just before the probe disables
+ * preemption or just after it enables it again. The kernel then skips that probe for all other
+ * threads on that CPU until the first one is back. So there are two probes for each of these
+ * events. The second one runs after the first, and finds the work done unless the first was
+ * skipped.
  */
 __u64 stood_in[2]; /* beginnings and ends of calls that only the spare saw */
 
@@ -143,7 +144,7 @@ int BPF_PROG(on_sys_enter_spare, struct pt_regs *regs, long id)
 	return 0;
 }
 
-/* Closes a call of which there is no more to say than how long it took. */
+/* Closes a call about which there is nothing to record but its duration. */
 static __always_inline bool close_plain_call(struct thread *thread, struct task_struct *task,
 					     __u64 now, long ret)
 {
@@ -173,8 +174,9 @@ static __always_inline bool close_plain_call(struct thread *thread, struct task_
 }
 
 /*
- * Whether the end of a call is the open one's. Where probes may be skipped (`keep_cpu`), an end and
- * the next begin may both have been. A return from a signal's handler has no number any more.
+ * Whether the end of a call belongs to the open call. If probes may be skipped (`keep_cpu`), an end
+ * and the next beginning may both have been missed. A return from a signal handler no longer has a
+ * number.
  */
 static __always_inline bool is_its_end(struct thread *thread, struct pt_regs *regs)
 {
@@ -187,7 +189,7 @@ static __always_inline bool is_its_end(struct thread *thread, struct pt_regs *re
 	return (thread->call & 0xffff) == (number < NO_SUCH_CALL ? number : NO_SUCH_CALL);
 }
 
-/* Any other end of a call; whether the thread is its client's no more. */
+/* Any other end of a call. Returns whether the thread no longer belongs to its client. */
 static __noinline bool exit_otherwise(unsigned long long *ctx, struct task_struct *task,
 				      struct thread *thread, __u64 now)
 {
@@ -231,7 +233,10 @@ static __always_inline void exit_call(unsigned long long *ctx, struct pt_regs *r
 		     !want_report || !is_running(thread) || !is_whole_call(thread) ||
 		     !is_its_end(thread, regs) || may_have_changed_ids(thread, thread->call)) ||
 	    !close_plain_call(thread, task, now, ret)) {
-		/* Left from here, not from there: before 6.13 both would have one stack. */
+		/*
+		 * Calls leave() here, not in exit_otherwise(): before 6.13 both would share one
+		 * stack.
+		 */
 		if (exit_otherwise(ctx, task, thread, now) && for_others)
 			leave(thread, task, now);
 	}

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0 */
 /*
- * title.h: what a process is called on its command line.
+ * title.h: the title of a process: the words of its command line.
  *
  * The words lie in the process's own memory, and a program may write a title over them
- * (setproctitle). A process may be gone by the time that the engine asks for them, so the probes
- * send them when a program begins and when a process ends itself. What changes in between is read
- * by the engine, in /proc.
+ * (setproctitle). A process may have ended by the time the engine asks for them, so the probes send
+ * them when a program begins and when a process ends itself. Changes in between are read by the
+ * engine, in /proc.
  */
 #ifndef PROBE_TITLE_H
 #define PROBE_TITLE_H
@@ -14,7 +14,10 @@
 
 #define PAGE_BYTES 4096
 
-/* The words of the current process, as they stand. Best effort: nothing waits for the memory. */
+/*
+ * Sends the words of the current process, as they are now. Best effort: pages that are not in
+ * memory are not waited for.
+ */
 __noinline int send_title(struct thread *thread, __u32 reason)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
@@ -25,7 +28,7 @@ __noinline int send_title(struct thread *thread, __u32 reason)
 	if (!thread || !mm || !want_report)
 		return 0;
 	start = BPF_CORE_READ(mm, arg_start);
-	/* A long title goes on where the environment was. */
+	/* A long title extends into the memory of the environment. */
 	room = BPF_CORE_READ(mm, env_end) - start;
 	seen = bpf_ringbuf_reserve(&events, sizeof(*seen), 0);
 	if (!seen)
@@ -38,7 +41,7 @@ __noinline int send_title(struct thread *thread, __u32 reason)
 	seen->words_bytes = BPF_CORE_READ(mm, arg_end) - start;
 	if (bytes > room)
 		bytes = room;
-	barrier_var(bytes); /* else clang leaves out what the verifier wants to see */
+	barrier_var(bytes); /* else clang removes the check that the verifier needs */
 	if (bytes > TITLE_BYTES || bpf_probe_read_user(seen->words, bytes, (void *)start)) {
 		/* The next page may not be there. */
 		room = PAGE_BYTES - start % PAGE_BYTES;
@@ -53,7 +56,7 @@ __noinline int send_title(struct thread *thread, __u32 reason)
 	return 0;
 }
 
-/* A new process is called what its parent is called. */
+/* Reports that a new process has its parent's title. */
 __noinline int send_birth(struct thread *child, struct thread *parent)
 {
 	struct title_seen *seen;

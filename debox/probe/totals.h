@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0 */
 /*
- * totals.h: what a thread's life has gone to, where the thread can read it at any moment.
+ * totals.h: how a thread has spent its time, kept where the thread can read it at any moment.
  *
  * The thread reads in user mode only, so the sums are written at the events after which it may be
- * there: the end of a call, and, between calls, its return to the CPU. What is open then is CPU
- * time, which the thread adds by its own reading of the clock. They are also written when it leaves
- * the CPU between calls: if its return is not shown, the reader can tell.
+ * there: the end of a call and, between calls, its return to the CPU. The time since then is CPU
+ * time, which the thread adds from its own reading of the clock. The sums are also written when the
+ * thread leaves the CPU between calls: if its return is not shown, the reader can tell.
  */
 #ifndef PROBE_TOTALS_H
 #define PROBE_TOTALS_H
@@ -24,7 +24,7 @@ static __always_inline void end_totals(struct debox_totals *totals)
 	totals->sequence++;
 }
 
-/* All of it. `stamp` is when the open part began. */
+/* Writes all totals. `stamp` is when the open part began. */
 static __noinline int write_totals(struct thread *thread, __u64 stamp, bool is_away)
 {
 	struct debox_slot *slot = slot_of(thread, thread->index);
@@ -66,7 +66,7 @@ static __always_inline void total_plain_call(struct thread *thread, __u64 stamp)
 	end_totals(totals);
 }
 
-/* One more sleep. The totals are written anew before the thread reads them. */
+/* Counts one more sleep. The totals are written again before the thread reads them. */
 static __always_inline void total_sleep(struct thread *thread)
 {
 	struct debox_slot *slot = slot_of(thread, thread->index);
@@ -75,7 +75,7 @@ static __always_inline void total_sleep(struct thread *thread)
 		slot->totals.sleeps++;
 }
 
-/* What no event showed. Likewise. */
+/* Counts a switch that no event showed, and its time. The totals are written again afterwards. */
 static __always_inline void total_unseen(struct thread *thread, __u64 ns)
 {
 	struct debox_slot *slot = slot_of(thread, thread->index);

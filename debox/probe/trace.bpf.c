@@ -2,10 +2,10 @@
 /*
  * trace.bpf.c: the call tree inside the kernel, an object of its own beside debox.bpf.c.
  *
- * Functions are seen in one of three ways, whichever the kernel offers: one probe for entry and
+ * Functions are observed in one of three ways, depending on the kernel: one probe for entry and
  * return (kprobe.session, 6.10), one for each (kprobe.multi, 5.18), or a pair for every function
- * (fentry and fexit; loaded once for each function, see debox/engine/src/trace/pairs.rs). Where it
- * offers none, samples and tracepoints stand in for it.
+ * (fentry and fexit; loaded once for each function, see debox/engine/src/trace/pairs.rs). If the
+ * kernel offers none of these, samples and tracepoints are used instead.
  *
  *   trace_shared.h  tables' layouts    trace_tree.h     functions, their nesting and time
  *   trace_state.h   maps and settings  trace_samples.h  samples and tracepoints
@@ -13,7 +13,10 @@
 #include "trace_tree.h"
 #include "trace_samples.h"
 
-/* 6.10 to 6.x take nothing, 7.x the context; the one that is not there is never called. */
+/*
+ * Takes no argument in 6.10 to 6.x, and the context in 7.x. The form that does not exist is never
+ * called.
+ */
 extern bool bpf_session_is_return(void) __ksym __weak;
 extern bool bpf_session_is_return___ctx(void *ctx) __ksym __weak;
 
@@ -31,7 +34,7 @@ int on_function(struct pt_regs *ctx)
 		leave_function(function);
 		return 0;
 	}
-	return !enter_function(function); /* 1: leave its return alone */
+	return !enter_function(function); /* 1: do not probe its return */
 }
 
 SEC("kprobe.multi")

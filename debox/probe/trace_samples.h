@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0 */
 /*
- * trace_samples.h: what shows of a call's inside where functions cannot be probed.
+ * trace_samples.h: what can be seen inside a call if functions cannot be probed.
  *
  * A CPU's clock interrupts what runs there at a fixed period; if that is a monitored thread inside
- * a call, its kernel stack is counted. Beside that, a fixed set of tracepoints that a call may pass
- * is counted, and goes to the record in the order in which they were passed. Both say how often,
- * not how long.
+ * a call, its kernel stack is counted. In addition, a fixed set of tracepoints that a call may pass
+ * is counted. Samples and tracepoints go to the record in the order in which they occur. Both show
+ * how often, not how long.
  */
 #ifndef PROBE_TRACE_SAMPLES_H
 #define PROBE_TRACE_SAMPLES_H
@@ -40,10 +40,12 @@ struct {
 	__type(value, __u64);
 } trace_passed SEC(".maps");
 
-/* The function that stands for each event in a record, as the kernel's symbols have it. */
+/* The function that stands for each event in a record, by the kernel's symbols. */
 const volatile __u64 event_functions[TRACE_EVENTS_MAX];
 
-/* Entries of a call that had none before start anew in its record. */
+/*
+ * The slot for entries of the open call. The first entry of a call begins a new list in the slot.
+ */
 static __always_inline struct debox_slot *slot_of_call(struct thread *thread, __u32 index)
 {
 	struct trace_thread *trace = trace_of(index);

@@ -32,9 +32,9 @@ struct trace_thread {
 	struct trace_frame frames[TRACE_DEPTH_MAX];
 };
 
-/* A function as reached on one way through one system call. Its name is a hash of that way. */
+/* A function as reached on one path through one system call. Its name is a hash of that path. */
 struct trace_node {
-	__u64 parent; /* 0: entered by nothing that is traced */
+	__u64 parent; /* 0: not called by a traced function */
 	__u64 function;
 	__u32 call;
 	__u32 depth;
@@ -43,7 +43,7 @@ struct trace_node {
 	__u64 first_ns; /* when it was entered first */
 };
 
-/* A kernel stack on which the clock found one system call. */
+/* A kernel stack on which samples found one system call. */
 struct trace_sample_key {
 	__u64 stack;
 	__u32 call, reserved;
@@ -65,7 +65,7 @@ struct trace_lost {
 	__u64 unmatched;  /* returns whose entry was not seen */
 	__u64 interrupts; /* entered, or sampled, in an interrupt on top of the call */
 	__u64 entries;	  /* record entries beyond max_trace */
-	__u64 stacks;	  /* samples whose stack was not had or did not fit */
+	__u64 stacks;	  /* samples whose stack could not be captured or did not fit */
 	__u64 events;	  /* events passed that did not fit */
 };
 

@@ -3,7 +3,7 @@
  * trace_state.h: the call tree's maps and settings, and whether a probe is inside a call.
  *
  * The call tree is an object of its own, loaded only when asked for. It shares the session's maps
- * of tasks, threads and slots; of the others in state.h it makes none.
+ * of tasks, threads and slots; it creates none of the other maps in state.h.
  */
 #ifndef PROBE_TRACE_STATE_H
 #define PROBE_TRACE_STATE_H
@@ -14,7 +14,10 @@
 
 const volatile __u32 trace_depth = TRACE_DEPTH_MAX;
 const volatile __u32 trace_thread_count = 1;
-/* Returns are seen whatever the entry decided: entries that are not kept must be remembered. */
+/*
+ * Returns are seen regardless of what the entry probe decided, so entries that are not kept must be
+ * remembered.
+ */
 const volatile bool returns_always = false;
 
 struct {
@@ -24,7 +27,7 @@ struct {
 	__type(value, struct trace_thread);
 } trace_threads SEC(".maps");
 
-/* All entries are made at the start: nothing may be allocated inside of what is traced. */
+/* All entries are allocated at the start: nothing may be allocated inside what is traced. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);
@@ -88,7 +91,7 @@ static __always_inline struct debox_slot *slot_for_trace(__u32 index)
 	return slot && slot->max_trace && !slot->paused ? slot : 0;
 }
 
-/* A new entry of the open record's, and its place in the ring + 1; or 0. */
+/* Adds an entry to the open record. Returns its place in the ring + 1; or 0. */
 static __always_inline __u32 add_entry(struct debox_slot *slot, __u64 function, __u32 depth,
 				       enum debox_trace_kind kind)
 {

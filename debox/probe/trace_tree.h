@@ -2,10 +2,10 @@
 /*
  * trace_tree.h: the functions that a call enters, how they nest, and how long each takes.
  *
- * A thread keeps the functions that it has open in a stack. A function's time goes to a node that
- * stands for the way that led to it, so that the tree is added up here and no call need be kept.
- * The stamp at a function's entry is the last thing that is done there, and the one at its return
- * the first: what a probe costs is in the time of the function above.
+ * A thread keeps its open functions in a stack. A function's time goes to a node that stands for
+ * the path that led to it, so that the tree is added up here and no single call need be kept. The
+ * stamp at a function's entry is taken last in its probe, and the one at its return first: a
+ * probe's own time counts for the calling function.
  */
 #ifndef PROBE_TRACE_TREE_H
 #define PROBE_TRACE_TREE_H
@@ -14,18 +14,23 @@
 
 static __always_inline struct trace_frame *frame_at(struct trace_thread *trace, __u32 depth)
 {
-	/* The compiler knows that some are small enough, and 6.1 does not. */
+	/*
+	 * The compiler knows that some depths are small enough, and the verifier of 6.1 does not.
+	 */
 	asm("" : "+r"(depth));
 	return &trace->frames[depth % TRACE_DEPTH_MAX];
 }
 
-/* Sums of the thread's open call are not yet cleared while nothing was added to them. */
+/* The sums belong to the thread's open call only if something has been added to them. */
 static __always_inline __u64 blocked_so_far(struct thread *thread)
 {
 	return thread->parted ? thread->parts[PART_BLOCKED] : 0;
 }
 
-/* The node of a function under another one, made when it is first entered; its name. */
+/*
+ * Counts an entry of a function under another one; makes the node at the first. Returns the node's
+ * name.
+ */
 static __always_inline __u64 enter_node(__u64 parent, __u64 function, __u32 call, __u32 depth)
 {
 	__u64 name = mix((parent ? parent : call + 1) + mix(function));
@@ -51,7 +56,10 @@ static __always_inline __u64 enter_node(__u64 parent, __u64 function, __u32 call
 	return name;
 }
 
-/* Functions that the last call left open, such as one that never returns, are over. */
+/*
+ * Begins the tree of a new call. Functions that the last call left open, such as one that never
+ * returns, are over.
+ */
 static __always_inline void begin_tree(struct trace_thread *trace, struct thread *thread,
 				       __u32 index)
 {
@@ -114,7 +122,10 @@ static __always_inline bool enter_function(__u64 function)
 	return true;
 }
 
-/* Where in the stack the function is that returns, or -1. Those above it have no return. */
+/*
+ * The position in the stack of the function that returns, or -1. The functions above it have no
+ * return.
+ */
 static __always_inline int find_open(struct trace_thread *trace, __u64 function)
 {
 	int depth = trace->depth;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0 */
 /*
  * trigger.h: predicates over the record, evaluated at the end of each call before the program goes
- * on, and what is done when one holds.
+ * on, and what is done if one holds.
  *
- * A program is a few steps for a stack of truths (debox/engine/src/predicate/compile.rs). A truth
- * is true, false or not known; the stack is two words of bits, of which the last is its top. What a
- * label means only the engine knows: it is asked for each new place of sleep, once, and answers
- * with the tests that hold there. Until then a call whose predicate depends on that goes to the
- * engine, which decides late. In a program that looks at its own calls there is no engine: the call
- * is left in its thread's slot, and the thread, in the handler of its signal, says what the place
- * is called and decides (debox/engine/src/inband/decide.rs).
+ * A predicate is compiled to a few steps for a stack machine
+ * (debox/engine/src/predicate/compile.rs). Its values are true, false or unknown; the stack is two
+ * words of bits, and the last bit is its top. Only the engine knows what a label means: it is asked
+ * once for each new place of sleep, and answers with the tests that hold there. Until then a call
+ * whose predicate depends on that place goes to the engine, which decides later. A program that
+ * looks at its own calls has no engine: the call is left in its thread's slot, and in its signal
+ * handler the thread finds out the label and decides (debox/engine/src/inband/decide.rs).
  */
 #ifndef PROBE_TRIGGER_H
 #define PROBE_TRIGGER_H
@@ -46,7 +46,7 @@ struct {
 	__type(value, struct call_sleeps);
 } call_sleeps SEC(".maps");
 
-/* What the engine says of places of sleep. */
+/* The engine's answers about places of sleep. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 1024);
@@ -54,18 +54,18 @@ struct {
 	__type(value, struct site_answer);
 } site_answers SEC(".maps");
 
-/* Used at the end of calls only, where nothing on the same CPU comes in between. */
+/* Used only at the end of calls, where nothing else on the same CPU comes in between. */
 struct trigger_scratch {
 	__u64 values[TRIGGER_VALUES];
 	__u64 comm[2];
 	__u64 cpu_owner_comm[2];
 	__u64 sites; /* tests that hold for some site of the call */
 	__u64 now, begin_ns;
-	__u64 yes, unknown; /* the stack of truths: true, not known */
+	__u64 yes, unknown; /* the stack of values: true, unknown */
 	__u32 is_site_unknown;
 	__u32 call;
-	__u32 trigger;	   /* whose program runs */
-	__u32 is_site_new; /* of some place it has yet to be said what it is called */
+	__u32 trigger;	   /* the trigger whose steps run */
+	__u32 is_site_new; /* the label of some place is not known yet */
 	__u32 cpu_owner;   /* enum trigger_owner */
 	__u32 reserved;
 };
@@ -84,13 +84,13 @@ static __always_inline struct call_sleeps *sleeps_of(struct thread *thread)
 	return bpf_map_lookup_elem(&call_sleeps, &index);
 }
 
-/* Whether that is of the call that is open now. */
+/* Whether these are the sleeps of the call that is open now. */
 static __always_inline bool is_of_open_call(struct call_sleeps *sleeps, struct thread *thread)
 {
 	return sleeps->tid == thread->tid && sleeps->number == thread->calls;
 }
 
-/* A sleep has ended. Few are inside calls that slept before. */
+/* Notes a sleep that has ended. Few sleeps are in calls that have slept before. */
 __noinline int note_call_sleep(__u32 index, __u64 stack)
 {
 	struct thread *thread = thread_at(index);
@@ -137,7 +137,7 @@ __noinline int note_call_sleep(__u32 index, __u64 stack)
 	return 0;
 }
 
-/* Asks the engine for a place, once. */
+/* Asks the engine about a place, once. */
 static __noinline int ask_for_site(struct sleep_key *of)
 {
 	struct site_answer asked = {};
@@ -288,14 +288,14 @@ static __always_inline bool has_name(__u64 *comm, struct trigger_name *name)
 	       !((comm[1] ^ name->words[1]) & name->masks[1]);
 }
 
-/* Puts a truth on the stack. */
+/* Puts a value on the stack. */
 static __always_inline void push(struct trigger_scratch *scratch, __u64 yes, __u64 unknown)
 {
 	scratch->yes = scratch->yes << 1 | (yes & 1);
 	scratch->unknown = scratch->unknown << 1 | (unknown & 1);
 }
 
-/* Takes the two on top of it off and puts what `&&` or `||` makes of them there. */
+/* Replaces the two values on top of the stack by the result of `&&` or `||`. */
 static __always_inline void join(struct trigger_scratch *scratch, bool is_and)
 {
 	__u64 yes = scratch->yes, unknown = scratch->unknown;
@@ -362,7 +362,7 @@ static long run_step(__u32 at, void *unused)
 		else
 			push(scratch, 0, scratch->is_site_unknown);
 		return 0;
-	case TRIGGER_RESTARTED: /* those are not looked at */
+	case TRIGGER_RESTARTED: /* restarted calls are not looked at */
 		push(scratch, 0, 0);
 		return 0;
 	}
@@ -415,7 +415,7 @@ static __always_inline bool is_paused(struct thread *thread)
 	return !slot || slot->paused;
 }
 
-/* For the library's callback, which finds there which triggers its signal is for. */
+/* Tells the library's signal handler, through the slot, which triggers the signal is for. */
 static __always_inline void tell_thread(struct thread *thread, __u32 index)
 {
 	struct debox_slot *slot = slot_of(thread, thread->index);
@@ -438,8 +438,8 @@ static __always_inline void copy_sleeps(struct undecided_call *to, struct thread
 }
 
 /*
- * Leaves the call that ends for its thread to decide. Whether there was room: threads that block
- * the signal look at nothing.
+ * Leaves the call that ends for its thread to decide. Returns whether there was room: a thread that
+ * blocks the signal does not take any calls out.
  */
 __noinline int ask_thread(__u32 index)
 {
@@ -477,7 +477,7 @@ __noinline int ask_thread(__u32 index)
 	return 0;
 }
 
-/* Nobody outside decides: the thread does, if it can tell more than is known here. */
+/* No engine decides: the thread does, if it can find out more than is known here. */
 static __always_inline void leave_undecided(__u32 index, struct trigger *trigger,
 					    struct trigger_counts *counts)
 {
@@ -493,8 +493,8 @@ static __always_inline void leave_undecided(__u32 index, struct trigger *trigger
 }
 
 /*
- * The predicate of a trigger holds (or, `undecided`, it is not known yet). Does what is to be done
- * before the program goes on, and tells the engine.
+ * The predicate of a trigger holds (or, with `undecided`, it is not known yet). Does what has to be
+ * done before the program goes on, and reports to the engine.
  */
 __noinline int fire(__u32 index, __u32 undecided)
 {
@@ -563,9 +563,10 @@ static __always_inline bool is_signal_return(__u32 call)
 }
 
 /*
- * At the end of a call whose parts have been closed. Pieces of restarted calls are left out, and
- * calls of which the beginning was not seen; a return from a signal handler "returns" what the
- * interrupted call did, so that a trigger would fire again for what its own signal interrupted.
+ * Evaluates the triggers at the end of a call whose parts have been closed. Parts of restarted
+ * calls are left out, and so are calls whose beginning was not seen. Returns from signal handlers
+ * are left out, too: they "return" what the interrupted call did, so that a trigger would fire
+ * again for what its own signal interrupted.
  */
 static __noinline int check_triggers(struct thread *thread, struct task_struct *task,
 				     struct pt_regs *regs, __u64 now, long ret)
@@ -577,7 +578,7 @@ static __noinline int check_triggers(struct thread *thread, struct task_struct *
 	if (is_restart(ret) || is_signal_return(thread->call) || (thread->flags & THREAD_PARTIAL))
 		return 0;
 	if (want_records && !want_report && (thread->flags & THREAD_ELSEWHERE))
-		return 0; /* the signal would end it */
+		return 0; /* the signal would kill the program */
 	scratch = bpf_map_lookup_elem(&trigger_scratch, &zero);
 	if (!scratch)
 		return 0;

@@ -2,11 +2,11 @@
 /*
  * userstack.h: the whole user stack of a call (detail `callsites`).
  *
- * Most programs are built without frame pointers, so that only their unwinding tables tell where
- * return addresses lie. The engine reads those: a stack that is not known is sent to it, with the
- * registers, and it answers with the words by which this stack is known again (`user_shapes`). Each
- * frame's place follows from the addresses before it, so a stack in which all of these words are in
- * place would be unwound to the same frames.
+ * Most programs are built without frame pointers, so only their unwinding tables say where return
+ * addresses lie. The engine reads those: a stack that is not known is sent to it, with the
+ * registers, and it answers with the words by which this stack is recognized (`user_shapes`). The
+ * position of each frame follows from the addresses before it, so a stack in which all of these
+ * words are in place would be unwound to the same frames.
  *
  * A call cannot wait for the answer. It is counted under a name made of all words that could be an
  * address of code or of the stack itself: calls with the same name have the same frames.
@@ -21,7 +21,7 @@
 #define WORDS_AT_ONCE 16
 #define ASK_AGAIN_NS 1000000000ULL
 
-/* What may be an address of a program; below lie small numbers, above the kernel. */
+/* The range of a program's addresses: below it are small numbers, above it is the kernel. */
 #define USER_BEGIN 0x10000ULL
 #define USER_END 0x800000000000ULL
 
@@ -32,7 +32,7 @@ struct {
 	__type(value, struct user_shape);
 } user_shapes SEC(".maps");
 
-/* Stacks that the engine has been asked for, by name, and when. */
+/* Stacks that have been sent to the engine, by name, and when. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 32768);
@@ -40,7 +40,7 @@ struct {
 	__type(value, __u64);
 } asked_stacks SEC(".maps");
 
-/* Global functions are verified once, static ones at each call. */
+/* Not static: global functions are verified once, static ones at each call. */
 __noinline int same_user_stack(struct user_shape *shape, __u64 sp, __u64 bp)
 {
 	__u32 checks;
@@ -69,7 +69,7 @@ __noinline int same_user_stack(struct user_shape *shape, __u64 sp, __u64 bp)
 	return 1;
 }
 
-/* As much of the stack as can be read, page by page: it ends where it is mapped no more. */
+/* Copies as much of the stack as can be read, page by page, up to the end of what is mapped. */
 static __always_inline __u32 copy_user_stack(struct ask_scratch *scratch, __u64 sp)
 {
 	__u32 copied = 0;
@@ -133,7 +133,10 @@ static __always_inline void note_stack(struct ask_scratch *scratch, struct task_
 	ask->bytes = copy_user_stack(scratch, ask->sp);
 }
 
-/* Sends the stack to the engine unless that was done already. False: it could not be sent. */
+/*
+ * Sends the stack to the engine unless that was done in the last second. False: it could not be
+ * sent.
+ */
 static __always_inline bool ask_for_stack(struct ask_scratch *scratch, struct thread *thread,
 					  struct task_struct *task, __u64 name)
 {
@@ -149,7 +152,9 @@ static __always_inline bool ask_for_stack(struct ask_scratch *scratch, struct th
 	return true;
 }
 
-/* A name for a stack that is not known. 0: it could not be sent to the engine. */
+/*
+ * A name for a stack that is not known. 0: it may not be read, or could not be sent to the engine.
+ */
 __noinline __u64 take_new_stack(struct thread *thread, __u32 is_interrupted)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
@@ -173,8 +178,8 @@ __noinline __u64 take_new_stack(struct thread *thread, __u32 is_interrupted)
 }
 
 /*
- * The name of the current task's user stack; 0: it could not be had and was counted as lost.
- * `is_interrupted`: 1 if a fault brought it into the kernel, 0 if a call did.
+ * The name of the current task's user stack; 0: it could not be captured, and was counted as lost.
+ * `is_interrupted`: 1 if a fault brought the task into the kernel, 0 if a call did.
  */
 __noinline __u64 take_deep_stack(struct thread *thread, __u32 is_interrupted)
 {
@@ -198,7 +203,7 @@ __noinline __u64 take_deep_stack(struct thread *thread, __u32 is_interrupted)
 			return shape->name;
 	}
 	name = take_new_stack(thread, is_interrupted);
-	if (!name && may_be_read(task)) /* else the thread is let go, and the report says so */
+	if (!name && may_be_read(task)) /* else the thread is released, and the report says so */
 		COUNT_LOST(stacks);
 	return name;
 }

@@ -2,10 +2,10 @@
 /*
  * usertap.h: the kernel's side of the user tap.
  *
- * The thread says in its slot that its stamps are open; here its switches, sleeps, faults and
- * signal handlers are added to the open record. The saved registers tell where the thread is:
+ * The thread says in its slot that its stamps are open; the probes here add its switches, sleeps,
+ * faults and signal handlers to the open record. The saved registers show where the thread is:
  * orig_ax is -1 when user mode was interrupted, and ax still holds -ENOSYS until the call has
- * returned, which tells work on the way out from the call itself.
+ * returned, which distinguishes the call itself from work on the way out.
  */
 #ifndef PROBE_USERTAP_H
 #define PROBE_USERTAP_H
@@ -16,7 +16,7 @@
 #define SA_ONSTACK 0x08000000
 #define TASK_STOPPED_OR_TRACED (0x4 | 0x8) /* __TASK_STOPPED, __TASK_TRACED */
 
-/* debox_slot.tap_touched: whether the thread was seen to come back; debox_tap.c knows it too. */
+/* debox_slot.tap_touched: whether the thread was seen to come back. The same as in debox_tap.c. */
 enum tap_touched {
 	TAP_TOUCHED = 1,
 	TAP_ASLEEP = 2,
@@ -42,7 +42,10 @@ static __always_inline enum tap_where tap_where(struct debox_slot *slot, long ca
 	return call >= 0 ? TAP_EXIT_WORK : TAP_PREEMPTED;
 }
 
-/* The first thing added to an open record says when; what came before is the thread's to add. */
+/*
+ * Prepares the open record for an addition. The first one notes the time; the thread itself adds
+ * what came before.
+ */
 static __always_inline struct debox_record *touch(struct debox_slot *slot, __u64 now)
 {
 	struct debox_record *record = open_record(slot);
@@ -177,8 +180,8 @@ static __always_inline void tap_woken(struct thread *thread, __u64 now)
 }
 
 /*
- * When a thread came back that was not seen to: when it ended its call, if it did since, for it has
- * counted the time until then as that of the call.
+ * When a thread came back whose return was not seen. If it has ended its call since, that is when
+ * it did: it has counted the time until then as the call's.
  */
 static __always_inline __u64 tap_resumed(struct thread *thread, __u64 now)
 {
@@ -208,9 +211,9 @@ static __always_inline __u64 less(__u64 value, __u64 by)
 }
 
 /*
- * The thread ends inside its stamps: killed, cancelled, or by a handler. It counts the call no
- * more, so that is done here, but for the CPU time before the call first left the CPU, which stays
- * between calls.
+ * The thread ends inside its stamps: killed, cancelled, or by a handler. It can no longer count the
+ * call, so that is done here, except for the CPU time before the call first left the CPU, which
+ * stays between calls.
  */
 static __always_inline void close_open_tapped_call(struct debox_slot *slot)
 {
@@ -315,7 +318,10 @@ static __always_inline void return_memory(struct thread *thread)
 	thread->lender = 0;
 }
 
-/* A handler is about to run: from here to the call's end, or to its restart, is not the call. */
+/*
+ * A handler is about to run: the time from here to the call's end, or to its restart, is not the
+ * call's.
+ */
 SEC("tp_btf/signal_deliver")
 int BPF_PROG(on_signal_deliver, int signal, void *info, struct k_sigaction *action)
 {
@@ -339,9 +345,9 @@ int BPF_PROG(on_signal_deliver, int signal, void *info, struct k_sigaction *acti
 }
 
 /*
- * Faults taken in kernel mode: the copies that calls make to and from the program. The exception
- * alone does not tell: bad pointers are refused, and some virtual machines take each fault twice.
- * So one counts if the task's own counters have moved since the one before.
+ * Faults taken in kernel mode: when calls copy to and from the program. The exception alone proves
+ * nothing: bad pointers are refused, and some virtual machines take each fault twice. So a fault
+ * counts if the task's own counters have moved since the one before.
  */
 SEC("tp_btf/page_fault_kernel")
 int BPF_PROG(on_kernel_fault)

@@ -2,8 +2,8 @@
 /*
  * waiters.h: how many tasks wait on the same thing.
  *
- * A table of words, each a 44-bit name of the resource and a 20-bit count, changed by
- * compare-and-swap: entries come and go with every sleep, which hash maps do not do safely from
+ * A table of words, each with a 44-bit name of the resource and a 20-bit count, changed by
+ * compare-and-swap: entries come and go with every sleep, and hash maps cannot do that safely from
  * several CPUs. Two resources share a name with a chance of 1 in 2^44 a pair.
  *
  * There are two such tables: the gate's, of contended kernel locks (gate.h), and each session's own

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0 */
 /*
- * waits.h: one wait of a monitored thread, from its first moment to its last: what for, held up by
- * whom, and as which link of a chain.
+ * waits.h: one wait of a monitored thread, from its beginning to its end: what it is for, who holds
+ * it up, and its place in a chain of waits.
  */
 #ifndef PROBE_WAITS_H
 #define PROBE_WAITS_H
@@ -18,7 +18,7 @@ struct {
 	__type(value, struct owner_row);
 } owner_rows SEC(".maps");
 
-/* The thread leaves the CPU to sleep: what has to be asked of it is asked while it is there. */
+/* The thread leaves the CPU to sleep: what has to be read of it is read while it is still there. */
 static __noinline int begin_wait(struct thread *thread, struct task_struct *task)
 {
 	struct wait *wait = wait_at(thread->index);
@@ -54,7 +54,7 @@ static __noinline int begin_wait(struct thread *thread, struct task_struct *task
 
 /*
  * The current thread leaves the CPU. Not static, so that it is verified once, whatever went before;
- * that is why it takes no task.
+ * for the same reason it takes no task.
  */
 __noinline int begin_own_wait(struct thread *thread)
 {
@@ -64,8 +64,8 @@ __noinline int begin_own_wait(struct thread *thread)
 }
 
 /*
- * Counts the thread among those that sleep for the same. For a lock too, if nobody saw when it came
- * to wait: who else had come before is not known.
+ * Counts the thread among those that sleep on the same resource. For a lock, too, if it was not
+ * seen when the thread began to wait: who else had come before is not known.
  */
 static __always_inline void count_sleeper(struct thread *thread)
 {
@@ -114,7 +114,7 @@ static __noinline int add_owner(struct thread *thread, struct wait *wait, __u64 
 /*
  * The sleep at `stack` has ended, and sleep_ns says how long it was. Each part is a function of its
  * own, because the frames of all functions that are open at once may take 512 bytes together, and
- * older kernels (6.1) count each in units of 32.
+ * older kernels (6.1) round each up to a multiple of 32.
  */
 static __noinline int close_wait(struct thread *thread, struct task_struct *task, struct wait *wait,
 				 __u64 stack)
@@ -131,8 +131,8 @@ static __noinline int close_wait(struct thread *thread, struct task_struct *task
 }
 
 /*
- * Returns the wait that has ended, if its beginning was seen. Of a sleep whose end was not seen
- * (`has_stack` is false) no more is kept than how long it was: its place is not known.
+ * Returns the wait that has ended, if its beginning was seen. For a sleep whose end was not seen
+ * (`has_stack` is false) only its duration is kept: its place is not known.
  */
 static __always_inline struct wait *end_wait(struct thread *thread, struct task_struct *task,
 					     __u64 stack, bool has_stack)

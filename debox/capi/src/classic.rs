@@ -60,20 +60,20 @@ pub struct DeBoxInfo {
 const _: () = assert!(std::mem::size_of::<PerSleepInfo>() == 80);
 const _: () = assert!(std::mem::size_of::<DeBoxInfo>() == 3640);
 
-/// What a thread has while it has a buffer. The word that the end of its calls brings along under
-/// the user tap points here.
+/// The state of a thread that has a buffer. Under the user tap, the word that is passed at the end
+/// of the thread's calls points here.
 struct Active {
     buffer: Cell<*mut DeBoxInfo>,
     /// Number of the last call that was fetched, or that had been made before DeBoxControl.
     seen: Cell<u64>,
-    /// Signals that were blocked in DeBoxControl: more of them are in a handler.
+    /// Signals that were blocked in DeBoxControl. If more are blocked now, a handler is running.
     mask: Cell<u64>,
-    /// The thread is at the buffer now: a handler's call leaves it alone.
+    /// The thread is writing to the buffer: a call in a handler must not touch it.
     busy: Cell<bool>,
 }
 
 impl Drop for Active {
-    /// A thread that ends does not count any more.
+    /// A thread that ends no longer counts in `BUFFERS`.
     fn drop(&mut self) {
         inband::watch_thread(0);
         if !self.buffer.get().is_null() {
@@ -191,13 +191,13 @@ pub extern "C" fn DeBoxFetch() -> c_int {
 
 /// The end of a tapped call on a thread with a buffer, wherever the call was made.
 fn fill_at_end(word: usize) {
-    // SAFETY: the word is the address of the thread's own ACTIVE, and is taken back before that
-    // ceases to be.
+    // SAFETY: the word is the address of the thread's own ACTIVE, and is reset before that is
+    // dropped.
     let active = unsafe { &*(word as *const Active) };
     fill(active, May::AllocateOutsideHandlers);
 }
 
-/// What may be done for a label that is not known yet.
+/// What is allowed in order to find a label that is not known yet.
 #[derive(Clone, Copy, PartialEq)]
 enum May {
     Allocate,
@@ -205,8 +205,8 @@ enum May {
     AllocateOutsideHandlers,
 }
 
-/// Brings the thread's buffer up to date with its last call. What interrupts this with calls of its
-/// own leaves the buffer alone, and is seen here.
+/// Brings the thread's buffer up to date with its last call. A handler that interrupts this and
+/// makes calls leaves the buffer alone; the loop here sees its calls.
 fn fill(active: &Active, may: May) {
     if active.busy.replace(true) {
         return;
@@ -225,8 +225,8 @@ fn fill(active: &Active, may: May) {
 /// The first 64 signals that are blocked in this thread.
 fn blocked_signals() -> u64 {
     let mut mask = 0u64;
-    // SAFETY: the kernel writes the eight bytes that it is told there are. Without libc, whose
-    // function the preload shim counts.
+    // SAFETY: the kernel writes no more than the eight bytes given as the size. A raw call, as the
+    // preload shim would count libc's function.
     unsafe {
         core::arch::asm!(
             "syscall",
@@ -242,8 +242,8 @@ fn blocked_signals() -> u64 {
     mask
 }
 
-/// Whether memory may be allocated at the end of a call. A handler has its own signal blocked, and
-/// more, which the program had not when it asked for results.
+/// Whether memory may be allocated at the end of a call. A handler runs with signals blocked (at
+/// least its own) that were not blocked when the program asked for results.
 fn may_allocate(active: &Active, last: Last, may: May) -> bool {
     may == May::Allocate
         || (last.flags() & record::NESTED == 0 && blocked_signals() & !active.mask.get() == 0)
@@ -285,7 +285,7 @@ unsafe fn convert(active: &Active, last: Last, may: May) {
     info.num_per_sleep_info = used as c_int;
 }
 
-/// What a sleep is called: known already, or looked up if that may be done here and now.
+/// The names of a sleep: known already, or looked up if that is allowed here and now.
 fn text_of(active: &Active, last: Last, sleep: &Sleep, index: usize, may: May) -> Text {
     let key = Key::of(last, sleep);
     if let Some(known) = texts::find(&key) {
@@ -327,7 +327,7 @@ fn clamp(value: u64) -> c_int {
     c_int::try_from(value).unwrap_or(c_int::MAX)
 }
 
-/// -1, with errno and the detailed text.
+/// Returns -1 and sets errno and the detailed text.
 fn fail(error: &Error) -> c_int {
     keep(error);
     let code = match error {

@@ -1,7 +1,7 @@
 //! The C interface of `debox/include/debox.h`, and the one of 2004 (`debox/include/debox_2004.h`) on top.
 //!
-//! What each function promises is said in the headers. Here are the translations only: of pointers
-//! to references, of errors to codes and texts, of strings to fixed-size arrays.
+//! The headers document each function. Here are only the translations: of pointers to references, of errors to codes
+//! and texts, of strings to fixed-size arrays.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod classic;
@@ -162,8 +162,8 @@ pub extern "C" fn debox_set_limits(max_sleeps: c_uint, max_trace: c_uint) -> c_i
     inband::set_limits(max_sleeps, max_trace).map_or_else(|error| code_of(&error), |()| 0)
 }
 
-/// A function of the engine's under a name of this interface. It is jumped to: the stamps look at
-/// the frame and the return address of whoever made the call.
+/// A function of the engine under a name of this interface. The code jumps to it instead of calling it, as the stamps
+/// use the frame and the return address of the original caller.
 macro_rules! jump {
     ($($name:ident => $target:ident;)*) => {
         $(
@@ -308,7 +308,7 @@ pub unsafe extern "C" fn debox_explain_trace(
 
 /// # Safety
 ///
-/// `predicate` is a string or null; `callback` and `argument` are as [`inband::trigger`] wants them.
+/// `predicate` is a string or null; `callback` and `argument` meet the conditions of [`inband::trigger`].
 #[no_mangle]
 pub unsafe extern "C" fn debox_trigger(
     predicate: *const c_char,
@@ -323,7 +323,7 @@ pub unsafe extern "C" fn debox_trigger(
     // SAFETY: a string, as the caller promises.
     let predicate = unsafe { CStr::from_ptr(predicate) }.to_string_lossy();
     let limit = (limit > 0).then_some(limit);
-    // SAFETY: passed on.
+    // SAFETY: the caller promises the same.
     outcome(unsafe { inband::trigger(&predicate, signal, limit, callback, argument) })
 }
 

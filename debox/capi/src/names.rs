@@ -1,4 +1,4 @@
-//! Names of calls as C strings that live for good.
+//! Names of calls as C strings that are never freed.
 
 use std::collections::HashMap;
 use std::ffi::{c_char, c_int, CStr, CString};
@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use engine::record::Record;
 
-/// Names kept; more than both tables have. Only numbers that are no calls can go beyond.
+/// The limit of names kept: more than both call tables have, so only numbers that are not calls can exceed it.
 const NAMES_MAX: usize = 2048;
 
 type Names = Option<HashMap<(c_int, c_int), &'static CStr>>;
@@ -39,7 +39,7 @@ mod tests {
     #[test]
     fn names_are_the_engines() {
         let name = |call, abi| {
-            // SAFETY: names live for good.
+            // SAFETY: names are never freed.
             unsafe { CStr::from_ptr(call_name(call, abi)) }
                 .to_str()
                 .unwrap()

@@ -9,14 +9,14 @@ use crate::error::code_of;
 
 const ALL_FAULTS: c_uint = 1 << 0;
 
-/// `Scope::state` of a scope that has begun; any other value is memory that was never one.
+/// `Scope::state` of a scope that has begun; memory with any other value never was one.
 const BEGUN: u32 = 0x6465_5343;
 
 /// `struct debox_scope`.
 #[repr(C)]
 pub struct Scope {
     state: u32,
-    /// Not 0: why it could not begin, and what its end returns.
+    /// Not 0: the error why it could not begin, which its end returns.
     error: i32,
     start: MaybeUninit<Start>,
     reserved: [u64; 31 - size_of::<Start>() / 8],

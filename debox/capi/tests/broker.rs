@@ -1,5 +1,5 @@
-//! The broker, as a user without privilege meets it: the same checks as with probes of one's own,
-//! and each threat of SECURITY.md. Loads probes and changes users, so it needs root.
+//! The broker as a user without privilege sees it: the same checks as with probes of the process's own, and each threat
+//! of SECURITY.md. Loads probes and changes users, so it needs root.
 
 mod common;
 
@@ -17,10 +17,10 @@ use std::time::{Duration, Instant};
 const USER: u32 = 65534;
 const OTHER: u32 = 65533;
 
-/// No check takes longer; one that does hangs.
+/// No check takes longer than this unless it hangs.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// The checks measure time, and some of them use up what a user may have: one at a time.
+/// The checks measure time, and some use up what a user may have, so they run one at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
 /// A directory that any user can reach, with the library, the programs and the broker's socket.
@@ -55,7 +55,7 @@ impl Place {
         common::linked(name, &self.directory, &self.directory)
     }
 
-    /// A program that runs with the rights of another user than its caller's.
+    /// Makes a set-user-id copy of a program: it runs with the rights of another user than its caller.
     fn set_user_id(&self, program: &Path) -> PathBuf {
         let copy = self.directory.join("set-user-id");
         fs::copy(program, &copy).unwrap();
@@ -152,7 +152,7 @@ impl Place {
     }
 }
 
-/// A process that goes with the test, also when that fails.
+/// A process that ends with the test, also if the test fails.
 struct Started(Option<Child>);
 
 impl Started {
@@ -219,7 +219,7 @@ impl Timer {
 
 struct Broker {
     child: Child,
-    /// What it says after that it listens.
+    /// Its output after the line that says it listens.
     said: Option<BufReader<ChildStderr>>,
 }
 
@@ -230,7 +230,7 @@ impl Broker {
             .count()
     }
 
-    /// Ends it the way that leaves it no time.
+    /// Kills it, which leaves it no time to clean up.
     fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -274,8 +274,8 @@ fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// The checks of the library that do not depend on who loads the probes, each in a process of its own.
-/// A test for each program: where a session takes long to begin, all of them take too long for one.
+/// The checks of the library that do not depend on who loads the probes, each in a process of its own. There is a test
+/// for each program: where a session takes long to begin, all programs would take too long for one test.
 macro_rules! the_same_through_the_broker {
     ($($test:ident: $program:literal, $checks:literal;)*) => {
         $(
@@ -378,7 +378,7 @@ fn programs_with_other_rights_are_not_seen() {
     let _broker = place.broker();
     let program = place.program("brokered");
     let other = place.set_user_id(&program);
-    // The statuses tell whether the child was still monitored after it executed the program.
+    // The exit statuses show whether the child was still monitored after it executed the program.
     let plain = place.run(USER, &program, &["exec", program.to_str().unwrap()]);
     assert_eq!(plain.status.code(), Some(11), "{}", text(&plain.stderr));
     let set = place.run(USER, &program, &["exec", other.to_str().unwrap()]);
@@ -429,7 +429,7 @@ fn what_clients_are_given_allows_nothing_else() {
     let place = Place::new();
     let _broker = place.broker();
     let program = place.program("given");
-    // Root's, in memory, and for all to read, as the page is.
+    // Owned by root, in memory, and readable by all, like the page.
     let readable = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
     fs::set_permissions(readable.path(), fs::Permissions::from_mode(0o444)).unwrap();
     let path = readable.path().to_str().unwrap();
@@ -515,7 +515,7 @@ fn one_user_gets_no_more_than_its_share() {
     drop(broker);
 }
 
-/// Who owns subordinate user ids is one user with all of them.
+/// The owner of subordinate user ids counts as one user together with all of them.
 #[test]
 fn subordinate_users_count_for_their_owner() {
     let place = Place::new();
@@ -538,7 +538,7 @@ fn subordinate_users_count_for_their_owner() {
             "{refused:?}"
         );
     }
-    // One that is not the owner's has a share of its own.
+    // A user id that is not the owner's has a share of its own.
     place.check(201_000, &program, &["addresses"]);
     drop(clients);
 }
@@ -571,7 +571,7 @@ fn refusals_are_logged_and_a_flood_is_a_few_lines() {
     }
 }
 
-/// Probes of another kind are in the kernel as long as they are used, and some time.
+/// Probes of another kind stay in the kernel as long as they are used, and some time longer.
 #[test]
 fn probes_that_nobody_uses_are_unloaded() {
     let place = Place::new();
@@ -587,7 +587,7 @@ fn probes_that_nobody_uses_are_unloaded() {
     }
 }
 
-/// Lines of a program, as they come.
+/// The output lines of a program, as they come.
 fn lines_of(child: &mut Child) -> std::sync::mpsc::Receiver<String> {
     let (send, receive) = std::sync::mpsc::channel();
     let said = BufReader::new(child.stdout.take().unwrap());
@@ -660,7 +660,7 @@ fn outlives_its_brokers(arguments: &[&str]) {
     client.wait().unwrap();
 }
 
-/// Programs in it read their own records, and what the places in the kernel are called.
+/// Programs in it read their own records and the names of places in the kernel.
 #[test]
 fn a_run_without_privilege_is_joined() {
     let place = Place::new();

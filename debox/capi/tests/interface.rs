@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 
 use common::library_directory;
 
-/// The programs measure time: one at a time.
+/// The programs measure time, so they run one at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
 /// A directory for one program, removed after it ran.
@@ -33,7 +33,7 @@ fn run(program: &Path, argument: &str) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let ran = Command::new(program)
         .arg(argument)
-        .env("DEBOX_BROKER", "") // whatever runs on this machine
+        .env("DEBOX_BROKER", "") // no broker, even if one runs on this machine
         .output()
         .expect("the program runs");
     let _ = std::fs::remove_dir_all(program.parent().expect("it is in its own directory"));
@@ -57,8 +57,8 @@ fn triggers_call_back_before_the_program_goes_on() {
     run(&linked("triggers"), "");
 }
 
-/// The example of the event loop, in C and in Rust: whichever tap, it finds out that the cold file
-/// blocks it, and serves all.
+/// The example of the event loop, in C and in Rust. With either tap it finds out that the cold file
+/// blocks it, and serves all requests.
 #[test]
 fn the_event_loop_notices_its_slow_calls() {
     let in_c = common::example("event_loop", &directory(), &library_directory());
@@ -95,7 +95,7 @@ fn serve(program: &Path, tap: &str) -> bool {
     let count = |what: &str| text.lines().filter(|line| line.contains(what)).count();
     let (in_loop, by_helper) = (count("read in the loop"), count("answered by the helper"));
     let is_given_away = count("cold: read in the loop; the helper will do it next time") == 1;
-    // The read that tells is the loop's own, and the file's next one the helper's.
+    // The loop itself makes the read that shows it, and the helper makes the file's next one.
     assert_eq!(
         count("cold: answered by the helper") > 0,
         is_given_away,
@@ -243,7 +243,7 @@ fn the_library_may_be_loaded_at_run_time() {
     run(&compile("loaded", &["-ldl"]), library.to_str().unwrap());
 }
 
-/// `make build` and `make install` give the library its names with the same script.
+/// `make build` and `make install` use the same script to give the library its names.
 #[test]
 fn a_program_with_a_libbpf_of_its_own_links_statically() {
     let place = directory();

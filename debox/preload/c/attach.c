@@ -2,18 +2,19 @@
 /*
  * attach.c: how a process finds its session, and a thread its slot.
  *
- * The session's address is in the environment. One message each way brings the descriptors of the
- * slots, of the threads' ids and of the rows; they are mapped and closed at once, so that the
- * program's own descriptors keep their numbers. Forked children inherit the mappings. A thread, and
- * a child, needs one gettid to find its slot.
+ * The session's address is in the environment. One message from the session brings the descriptors
+ * of the slots, of the threads' ids and of the rows. They are mapped and closed at once, so that
+ * the program's own descriptors keep their numbers. Forked children inherit the mappings. A thread,
+ * or a child, needs one gettid to find its slot.
  *
  * The kernel fills in the page tables of slots when they are mapped, copies them to forked children
- * and takes them down at the end, which for all slots takes longer than many a process lives. So
- * the range of addresses is kept for all of them, and as many are mapped from the first on as a
- * process is likely to need: slots are given out in order, and those of ended threads come first.
- * When a thread or a child finds its slot beyond them, it asks the session again. A process that is
- * about to allow itself few system calls, or to leave the files among which the session's socket is
- * (chroot, another mount namespace), maps all, for later it may not ask.
+ * and removes them at the end. For all slots that takes longer than many a process lives. So the
+ * range of addresses is reserved for all of them, but only as many are mapped at first as a process
+ * is likely to need: slots are given out in order, and those of ended threads are reused first.
+ * When a thread or a child finds that its slot is not mapped, it asks the session again. A process
+ * that is about to restrict its own system calls, or to leave the file system that has the
+ * session's socket (chroot, another mount namespace), maps all slots, as it may not be able to ask
+ * later.
  *
  * Raw system calls only: libc's functions are interposed, and this must work in signal handlers and
  * before constructors have run.
@@ -33,7 +34,9 @@
 
 #include "attach.h"
 
-/* Answers of the session are not slept for this often: they come within some tens of microseconds.
+/*
+ * How often the session's answer is polled for before sleeping: it comes within some tens of
+ * microseconds.
  */
 #define ATTEMPTS 20000
 
@@ -52,11 +55,11 @@ static struct debox_slot *slots;
 static const __u64 *tids;
 static unsigned char *rows;
 static __u32 slot_count;
-static __u32 mapped_slots; /* the first ones; the others' addresses are kept for them */
+static __u32 mapped_slots; /* the first ones; for the others, only addresses are reserved */
 static __u32 mapper;	   /* the thread that is mapping more */
 static volatile __u32 always = 1;
 
-/* Of a slot that nothing is recorded in, only the control words are looked at. */
+/* Of a slot in which nothing is recorded, only the control words are used. */
 static struct debox_slot unattached = {.paused = 1};
 struct debox_slot debox_tap_nowhere = {.paused = 1};
 
@@ -70,7 +73,7 @@ static void *map(int fd, size_t size, int protection)
 	if (address < 0 && address >= -4095)
 		return NULL;
 	debox_raw(SYS_madvise, address, size, MADV_DONTDUMP, 0, 0,
-		  0); /* no part of the program's core */
+		  0); /* not in the program's core dump */
 	return (void *)address;
 }
 
@@ -82,7 +85,7 @@ static void *keep_addresses(size_t size)
 	return address < 0 && address >= -4095 ? NULL : (void *)address;
 }
 
-/* Maps the slots up to `count` that are not yet. BPF maps are never in a core. */
+/* Maps the slots up to `count` that are not mapped yet. BPF maps are never in a core dump. */
 static int map_slots(int fd, __u32 count)
 {
 	size_t from = mapped_slots * sizeof(*slots), to = count * sizeof(*slots);
@@ -95,7 +98,7 @@ static int map_slots(int fd, __u32 count)
 	return 0;
 }
 
-/* How many slots to map for a thread whose slot this is: with room for as many threads again. */
+/* How many slots to map for a thread with this slot: enough for as many threads again. */
 static __u32 slots_for(__u32 index)
 {
 	__u32 count = FIRST_SLOTS;
@@ -158,7 +161,7 @@ static long filters_in(const char *status)
 	return count;
 }
 
-/* How many seccomp filters this process is under. Reads a file: a dynamic program may do that. */
+/* How many seccomp filters this process is under. Reads a file, which a dynamic program may do. */
 static long seccomp_filters(void)
 {
 	char text[4096];
@@ -216,8 +219,8 @@ static int parse_address(const char *text, struct session_address *address)
 
 /*
  * When the session has ended, any process may take its path. The server's user must be root, as the
- * session's is, or this one's own; in a user namespace that has no name for it, it shows as the
- * overflow user. So it has to know the session's secret, too.
+ * session's is, or this process's own. In a user namespace without a name for it, the session's
+ * user shows as the overflow user; so the server must know the session's secret, too.
  */
 #define NOBODY 65534
 static int is_trusted(int fd)
@@ -232,8 +235,8 @@ static int is_trusted(int fd)
 }
 
 /*
- * A program that was executed under filters that the session is not under may die of the calls
- * that it takes to ask for the session: it does not ask.
+ * A program that was executed under filters that the session is not under may be killed for the
+ * calls that it takes to ask for the session, so it does not ask.
  */
 static int connect_session(const struct session_address *session)
 {
@@ -262,7 +265,9 @@ static void close_all(const int *fds, int count)
 		debox_raw(SYS_close, fds[i], 0, 0, 0, 0, 0);
 }
 
-/* Whether a file is as long as what is to be mapped of it: beyond its end there is only SIGBUS. */
+/*
+ * Whether a file is as long as the part that is to be mapped: access beyond its end raises SIGBUS.
+ */
 static int holds(int fd, size_t size)
 {
 	struct stat file;
@@ -271,7 +276,7 @@ static int holds(int fd, size_t size)
 	       (size_t)file.st_size >= size;
 }
 
-/* Receives the session's answer: what there is, and three descriptors. */
+/* Receives the session's answer: the welcome and three descriptors. */
 static int receive(int fd, const struct session_address *session, struct debox_tap_welcome *welcome,
 		   int fds[3])
 {
@@ -291,15 +296,15 @@ static int receive(int fd, const struct session_address *session, struct debox_t
 	long received;
 
 	/*
-	 * Waiting without sleep keeps the tap's own wait out of what it reports of the program. The
-	 * kernel looks for a message first and for the end of the connection then: when both come
-	 * in between, it tells of the end, and the message is there afterwards. What brings
-	 * descriptors is no end.
+	 * Polling instead of sleeping keeps the tap's own wait out of what it reports about the
+	 * program. The kernel looks for a message first, and then for the end of the connection: if
+	 * both come in between, it reports the end, and the message is there afterwards. A message
+	 * that brings descriptors is not an end.
 	 */
 	do {
 		message.msg_controllen = CMSG_LEN(3 * sizeof(int)); /* the space is for a fourth */
 		flags = MSG_CMSG_CLOEXEC | (attempts < most ? MSG_DONTWAIT : 0);
-		if (attempts == most) /* nor does it wait for ever */
+		if (attempts == most) /* do not wait for ever */
 			debox_raw(SYS_setsockopt, fd, SOL_SOCKET, SO_RCVTIMEO, (long)&limit,
 				  sizeof(limit), 0);
 		received = debox_raw(SYS_recvmsg, fd, (long)&message, flags, 0, 0, 0);
@@ -321,7 +326,7 @@ static int receive(int fd, const struct session_address *session, struct debox_t
 	return -1;
 }
 
-/* Asks the session for what there is. */
+/* Asks the session for its welcome and descriptors. */
 static int ask(struct debox_tap_welcome *welcome, int fds[3])
 {
 	const char *text = getenv(DEBOX_TAP_VARIABLE);
@@ -367,8 +372,8 @@ static int attach_process(void)
 }
 
 /*
- * Maps slots up to `count`. 0: they are; 1: the call that this handler interrupted is at it; -1:
- * they cannot be had.
+ * Maps slots up to `count`. 0: they are mapped; 1: the call that this handler interrupted is
+ * mapping; -1: they cannot be mapped.
  */
 static int map_more(__u32 count, __u32 tid)
 {
@@ -401,24 +406,30 @@ void debox_tap_before_leaving(void)
 		map_more(slot_count, own_tid());
 }
 
-/* In a forked child: this thread, its only one, has the parent's words, and calls open as there. */
+/*
+ * In a forked child: the only thread has a copy of the parent's data, with calls open as they were
+ * there.
+ */
 static void begin_anew(void)
 {
 	debox_tap_thread.slot = &unattached;
 	debox_tap_thread.start = 0;
 	debox_tap_thread.depth = 0;
-	mapper = 0; /* whoever was at it is not here */
+	mapper = 0; /* the thread that was mapping is not in this process */
 	DEBOX_BARRIER();
 	*debox_tap_process.mine = 1;
 }
 
 /*
- * Under another libc, whose loader has taken this library too, nothing is done: the shim knows
- * glibc's ways only. There this symbol is missing.
+ * Under another libc, whose loader has loaded this library, too, nothing is done: the shim supports
+ * glibc only. There this symbol is missing.
  */
 extern const char *gnu_get_libc_version(void) __attribute__((weak));
 
-/* Not while another thread, or the call that this handler interrupted, is at it. */
+/*
+ * Attaches the process once. Returns TRYING while another thread, or the call that this handler
+ * interrupted, is doing so.
+ */
 static int ready(void)
 {
 	int expected = UNTRIED;
@@ -431,7 +442,8 @@ static int ready(void)
 	return __atomic_load_n(&state, __ATOMIC_SEQ_CST);
 }
 
-/* Ends what an image left open that this one replaced, and writes what is the same in all records.
+/*
+ * Ends what the program replaced by this one left open, and writes what is the same in all records.
  */
 static void prepare(struct debox_slot *slot)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * attach.h: what passes between a session and a process under the user tap.
+ * attach.h: the protocol between a session and a process under the user tap.
  */
 #ifndef DEBOX_ATTACH_H
 #define DEBOX_ATTACH_H
@@ -8,10 +8,10 @@
 #include "debox_tap.h"
 
 /*
- * The environment variable that tells of the session, in three parts with colons between them. How
- * many seccomp filters the session itself is under, and a plus sign if it sees the calls that it
- * takes to find it, too: then as few as possible are made. Its secret, 16 hexadecimal digits. And
- * the path of its socket.
+ * The environment variable that describes the session, in three parts with colons between them.
+ * First, how many seccomp filters the session itself is under, followed by a plus sign if the
+ * session also sees the calls that a process makes to find it: then the process makes as few as
+ * possible. Second, the session's secret, 16 hexadecimal digits. Third, the path of its socket.
  */
 #define DEBOX_TAP_VARIABLE "DEBOX_TAP"
 #define DEBOX_TAP_SECRET_DIGITS 16
@@ -20,7 +20,7 @@
 struct debox_tap_welcome {
 	__u32 version; /* DEBOX_VERSION */
 	__u32 slots;   /* entries in each of the three */
-	__u64 secret;  /* as in the environment: so that no other server is taken for the session */
+	__u64 secret;  /* as in the environment, so that no other server passes for the session */
 };
 
 /* The file of rows: a page with the clock, then a table of rows for each slot. */
@@ -31,19 +31,19 @@ struct debox_tap_welcome {
 #define DEBOX_TAP_ROWS_AT(slot) (DEBOX_TAP_PAGE + (slot) * DEBOX_TAP_TABLE)
 #define DEBOX_TAP_FILE_SIZE(slots) DEBOX_TAP_ROWS_AT((size_t)(slots))
 
-/* The slot of threads without one: paused, so that nothing is recorded. */
+/* The slot for threads that have none: paused, so that nothing is recorded. */
 extern DEBOX_TAP_HIDDEN struct debox_slot debox_tap_nowhere;
 
 /* Whether the calling thread has looked for its slot. */
 DEBOX_TAP_HIDDEN int debox_tap_is_attached(void);
 
 /*
- * Before the process allows itself few system calls, or leaves the files among which the session's
- * socket is: gets what it cannot ask for later.
+ * To be called before the process restricts its own system calls, or leaves the file system that
+ * has the session's socket: fetches what it cannot ask for later.
  */
 DEBOX_TAP_HIDDEN void debox_tap_before_leaving(void);
 
-/* A system call without libc, whose functions are interposed. The kernel's result. */
+/* A system call without libc, whose functions are interposed. Returns the kernel's result. */
 static inline long debox_raw(long number, long a, long b, long c, long d, long e, long f)
 {
 	register long r10 __asm__("r10") = d;

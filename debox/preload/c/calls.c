@@ -2,8 +2,8 @@
 /*
  * calls.c: the entry points of libc, each with stamps around the real one.
  *
- * libc's own functions are called, so that cancellation, errno and everything else stays theirs.
- * What libc calls inside itself (stdio, getaddrinfo, its futexes) does not come here.
+ * libc's own functions are called, so that cancellation, errno and everything else stay libc's.
+ * Calls that libc makes inside itself (stdio, getaddrinfo, its futexes) are not seen here.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -19,7 +19,7 @@
 
 #include "attach.h"
 
-/* Types only: the headers' own prototypes would clash with the ones made here. */
+/* Types only: the headers' prototypes would clash with the ones defined here. */
 struct iovec;
 struct msghdr;
 struct mmsghdr;
@@ -86,9 +86,9 @@ typedef struct siginfo siginfo_t;
 #include "calls.def"
 
 /*
- * Calls that syscall(2) does not just make. Those that do not return once: a new process or image
- * would return into the stamps, or never. And those after which a process does not find its
- * session.
+ * Calls that the interposed syscall(2) does not simply make with stamps. Some do not return once: a
+ * new process or image would return into the stamps, or never. After the others a process does not
+ * find its session.
  */
 static const unsigned long peculiar[7] = {
 	[0] = 1UL << SYS_clone | 1UL << SYS_fork | 1UL << SYS_vfork | 1UL << SYS_execve |
@@ -107,14 +107,17 @@ static inline int is_peculiar(unsigned long number)
 	return number < 448 && peculiar[number / 64] >> number % 64 & 1;
 }
 
-/* Calls that are made with stamps all the same. */
+/* Peculiar calls that are made with stamps all the same. */
 static inline int is_plain(unsigned long number)
 {
 	return number == SYS_prctl || number == SYS_pivot_root || number == SYS_chroot ||
 	       number == SYS_unshare || number == SYS_setns;
 }
 
-/* By which a process allows itself few calls, or leaves the files that it has had until then. */
+/*
+ * Calls by which a process restricts its system calls, or leaves the file system that it has had
+ * until then.
+ */
 static inline int is_leaving(unsigned long number, unsigned long first)
 {
 	switch (number) {
@@ -272,7 +275,7 @@ void *mmap64(void *, size_t, int, int, int, off_t);
 ENTRY MMAP(mmap)
 ENTRY MMAP(mmap64)
 
-/* These return the error itself. */
+/* These return the error number itself. */
 int clock_nanosleep(clockid_t, int, const struct timespec *, struct timespec *);
 ENTRY int clock_nanosleep(clockid_t clock, int flags, const struct timespec *request,
 			  struct timespec *remain)
@@ -311,8 +314,9 @@ ENTRY unsigned int sleep(unsigned int seconds)
 }
 
 /*
- * A jump out of a signal handler leaves the call that it interrupted. Eight words of registers
- * begin the buffer; the seventh is the stack pointer, which glibc hides by a secret of the thread.
+ * A jump out of a signal handler leaves the call that it interrupted. The buffer begins with eight
+ * words of registers; the seventh is the stack pointer, which glibc mangles with a secret of the
+ * thread.
  */
 static __u64 jump_target(const unsigned long *environment)
 {
@@ -341,9 +345,9 @@ JUMP(siglongjmp)
 JUMP(__longjmp_chk)
 
 /*
- * A vfork child runs in this memory and on this thread's words: the kernel marks the slot so that
- * it leaves no stamps, but the slot must be known before the child could take its own for it. vfork
- * returns twice, so nothing may be left on the stack: look up, then jump.
+ * A vfork child runs in this memory and with this thread's data. The kernel marks the slot so that
+ * the child leaves no stamps, but the slot must be known before the child could take it for its
+ * own. vfork returns twice, so nothing may be left on the stack: look up, then jump.
  */
 __attribute__((visibility("hidden"))) void *debox_real_vfork;
 __attribute__((visibility("hidden"))) void *debox_real_clone;
@@ -367,7 +371,7 @@ __asm__(".globl vfork\n"
 	"	jmp *debox_real_vfork(%rip)\n"
 	".size vfork, .-vfork\n");
 
-/* clone(2) may do the same; its arguments are kept. */
+/* clone(2) may do the same; its arguments are preserved. */
 __asm__(".globl clone\n"
 	".type clone, @function\n"
 	"clone:\n"

@@ -4,8 +4,9 @@
  * others, and calls that are left by a jump.
  *
  * Everything here is async-signal-safe, and a signal may come between any two instructions. Two
- * others look on: the probes, which run on this thread whenever it leaves the CPU and write to the
- * open record while tap_call is not 0, and other threads, which look at the record's sequence.
+ * others use the same data: the probes, which run on this thread whenever it leaves the CPU and
+ * write to the open record while tap_call is not 0, and other threads, which check the record's
+ * sequence.
  */
 #include <errno.h>
 #include <sys/syscall.h>
@@ -13,7 +14,7 @@
 #include "../../probe/buckets.h"
 #include "attach.h"
 
-/* CLOCK_MONOTONIC at a value of the time-stamp counter; `rate` is ns for a tick, times 2^48. */
+/* CLOCK_MONOTONIC at a value of the time-stamp counter; `rate` is ns per tick, times 2^48. */
 static inline __u64 monotonic(__u64 tsc, __u64 *rate)
 {
 	const volatile struct debox_tap_clock *clock = debox_tap_process.clock;
@@ -26,7 +27,7 @@ static inline __u64 monotonic(__u64 tsc, __u64 *rate)
 		base_ns = clock->base_ns;
 		*rate = clock->mult << 16;
 	} while (DEBOX_UNLIKELY(sequence & 1 || sequence != clock->sequence));
-	/* The counter may be of before the base: a signed product. */
+	/* The counter may be from before the base, so the product is signed. */
 	return base_ns + (__s64)(((__int128)(__s64)((tsc - base_tsc) << 16) * (__s64)*rate) >> 64);
 }
 
@@ -58,7 +59,7 @@ static struct debox_record *open_record(struct debox_slot *slot)
 
 /*
  * The probes have closed every part between the first and the last time they saw the call; what
- * came before and after is added here. The stamps are all of one clock, so the parts add up.
+ * came before and after is added here. All stamps are of one clock, so the parts add up.
  */
 static void close_budget(struct debox_slot *slot, struct debox_record *record, __u64 stop_ns)
 {
@@ -78,7 +79,10 @@ static void close_budget(struct debox_slot *slot, struct debox_record *record, _
 		outside->handler_ns += last > 0 ? last : 0;
 	else
 		cpu += last;
-	/* The two clocks agree within some tens of nanoseconds only: never below zero. */
+	/*
+	 * The two clocks agree only within some tens of nanoseconds, so keep this from going below
+	 * zero.
+	 */
 	budget->cpu_ns = cpu > 0 ? cpu : 0;
 	budget->outside_ns = outside->handler_ns + outside->stopped_ns + outside->exit_work_ns +
 			     outside->preempted_ns + outside->other_ns;
@@ -86,7 +90,7 @@ static void close_budget(struct debox_slot *slot, struct debox_record *record, _
 			  budget->preempted_ns + budget->outside_ns;
 }
 
-/* Goes back to the call that was suspended; `nested_ns` is not its time. */
+/* Resumes the call that was suspended; `nested_ns` does not count as its time. */
 static __attribute__((noinline)) void resume(struct debox_slot *slot,
 					     struct debox_tap_thread *thread, __u64 nested_ns)
 {
@@ -114,14 +118,16 @@ static __attribute__((noinline)) void resume(struct debox_slot *slot,
 	thread->start = start;
 }
 
-/* The words of a record's header that are written together: a store each is what a call can afford.
+/*
+ * The words of a record's header that are written together: separate stores for each field would
+ * cost too much.
  */
 #define WORDS(record, field) (*(word *)&(record)->field)
 typedef __u64 __attribute__((may_alias)) word;
 _Static_assert(__builtin_offsetof(struct debox_record, call) == 8, "call, abi, flags: one word");
 _Static_assert(__builtin_offsetof(struct debox_record, sleeps_used) == 120, "and with trace, lost");
 
-/* Told of each recorded call, if set. */
+/* If set, called for each recorded call. */
 static void (*volatile watcher)(struct debox_slot *slot);
 
 void debox_tap_watch(void (*on_end)(struct debox_slot *slot))
@@ -140,7 +146,7 @@ static __attribute__((noinline)) void end_rare(struct debox_slot *slot,
 		watcher(slot);
 }
 
-/* The record is whole: counts it, and ends the call's use of the slot. */
+/* The record is complete: counts it, and ends the call's use of the slot. */
 static inline void publish(struct debox_slot *slot, struct debox_tap_thread *thread,
 			   struct debox_record *record, struct debox_tap_row *row, __u64 wall,
 			   int all_cpu)
@@ -201,7 +207,10 @@ void debox_tap_finish(__u32 number, __u64 stop, __s64 ret)
 	struct debox_tap_row *row;
 	__u32 sequence, faults;
 
-	/* Ended already by a jump that came back here, or begun by the parent of this process. */
+	/*
+	 * The call was already ended by a jump that came back here, or was begun by the parent of
+	 * this process.
+	 */
 	if (DEBOX_UNLIKELY(slot->tap_call != number + 1 || !*debox_tap_process.mine))
 		return;
 	__asm__("" : "+r"(record)); /* keep the address, do not compute it for each field */
@@ -215,7 +224,7 @@ void debox_tap_finish(__u32 number, __u64 stop, __s64 ret)
 	slot->tap_call = 0; /* from here on the probes leave the record alone */
 	DEBOX_BARRIER();
 	if (DEBOX_UNLIKELY(slot->completed != completed)) {
-		/* A handler's calls until then have moved it. */
+		/* Calls of a handler have moved the record meanwhile. */
 		record = open_record(slot);
 		record->number = slot->completed + 1;
 	}
@@ -272,10 +281,11 @@ static void move_record(struct debox_record *to, struct debox_record *from)
 }
 
 /*
- * A handler inside another call, open or being recorded, is about to make a call. The open ones'
- * records move one place on in the ring, which leaves a place for the handler's call before them.
- * Another signal may come at any point here too; it finds the call open or being recorded, and what
- * it counts twice it moves once too often, which costs the ring an old record.
+ * A handler inside another call, which is open or being recorded, is about to make a call. The
+ * records of the open calls move one place on in the ring, which leaves a place before them for the
+ * handler's call. Another signal may come at any point here, too. It finds the call open or being
+ * recorded; if it counts a call twice it moves the records once too often, which costs the ring an
+ * old record.
  */
 static int suspend(struct debox_slot *slot, struct debox_tap_thread *thread)
 {
@@ -304,7 +314,7 @@ static int suspend(struct debox_slot *slot, struct debox_tap_thread *thread)
 	saved->last_in_ns = slot->tap_last_in_ns;
 	slot->tap_touched = 0;
 	slot->tap_handler = 0;
-	/* One being recorded keeps its place, if it has not been counted yet. */
+	/* A call that is being recorded keeps its place if it has not been counted yet. */
 	if (!saved->call && open_record(slot)->number == slot->completed + 1) {
 		saved->skipped = 1;
 		slot->completed++;
@@ -317,7 +327,7 @@ static int suspend(struct debox_slot *slot, struct debox_tap_thread *thread)
 	return 0;
 }
 
-/* The open call will not come back: it ends now, as interrupted. */
+/* The open call will not return: it ends now, as interrupted. */
 static void end_open_call(struct debox_slot *slot, struct debox_tap_thread *thread)
 {
 	struct debox_record *record;
@@ -326,7 +336,10 @@ static void end_open_call(struct debox_slot *slot, struct debox_tap_thread *thre
 		debox_tap_finish(slot->tap_call - 1, debox_tap_now(), -EINTR);
 		return;
 	}
-	/* It had not begun, or was being recorded: then it counts if it was counted in its row. */
+	/*
+	 * It had not begun, or was being recorded; in the latter case it counts if it was counted
+	 * in its row.
+	 */
 	slot->tap_call = 0;
 	DEBOX_BARRIER();
 	slot->tap_touched = 0;
@@ -346,13 +359,16 @@ static void end_open_call(struct debox_slot *slot, struct debox_tap_thread *thre
 		thread->start = 0;
 }
 
-/* Whether the calling thread is the slot's, and not a vfork child on the same stack and words. */
+/*
+ * Whether the calling thread is the slot's, and not a vfork child on the same stack and thread
+ * data.
+ */
 static int is_owner(const struct debox_slot *slot)
 {
 	return (__u32)debox_raw(SYS_gettid, 0, 0, 0, 0, 0, 0) == slot->tid;
 }
 
-/* The call is made and not recorded. Whoever shares this memory may run at the same time. */
+/* The call is made but not recorded. A process that shares this memory may run at the same time. */
 static struct debox_slot *unstamped(struct debox_slot *slot)
 {
 	__atomic_fetch_add(&slot->tap_unstamped, 1, __ATOMIC_RELAXED);
@@ -372,7 +388,7 @@ struct debox_slot *debox_tap_begin_slow(__u64 frame)
 	if (slot->tap_foreign && !is_owner(slot))
 		return unstamped(slot);
 	if (slot->tap_call) {
-		/* On the same stack a handler is below what it interrupted. */
+		/* On the same stack a handler's frame is below that of what it interrupted. */
 		nested = slot->tap_handler && (slot->tap_handler == 2 || frame < slot->tap_frame);
 		slot->tap_abandoned += !nested;
 		if (nested && suspend(slot, thread))
@@ -396,8 +412,8 @@ void debox_tap_leave(__u64 to)
 		return;
 	while (slot->tap_call || thread->start) {
 		/*
-		 * Jumps go up the stack. One that begins above the call's frame is on a signal
-		 * stack: it leaves the call if it goes down from there.
+		 * Jumps go up the stack. A jump that begins above the call's frame is on a signal
+		 * stack: it leaves the call if it goes to a frame below it.
 		 */
 		left = slot->tap_frame;
 		if (here > left ? to > here : to < left)

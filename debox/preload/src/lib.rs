@@ -1,5 +1,5 @@
-//! The user tap for unmodified programs: `libdebox_preload.so`, compiled from C and carried here so
-//! that the `debox` command is one file.
+//! The user tap for unmodified programs: `libdebox_preload.so`, compiled from C and embedded here
+//! so that the `debox` command is one file.
 
 /// The shared library.
 pub const LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libdebox_preload.so"));

@@ -1,5 +1,5 @@
-//! What a process under the shim does with a server that is not a session, or not of this version:
-//! it runs as if there were none, and no descriptor stays behind. No session and no root is needed.
+//! How a process under the shim treats a server that is not a session, or not of this version: it runs as if there were
+//! no server, and no descriptor stays open. Needs neither a session nor root.
 
 use std::fs::File;
 use std::io::{IoSlice, Write};
@@ -17,10 +17,10 @@ use nix::sys::socket::{
 
 const VERSION: u32 = 1;
 const SLOTS: u32 = 4;
-/// As in the shim: a page, and a table of rows for each slot.
+/// The size of the file of rows, as in the shim: a page, and a table of rows for each slot.
 const ROWS: u64 = 4096 + 4 * (512 * (12 * 8 + 4 * 296) as u64).next_multiple_of(4096);
 
-/// Of the session that a program under the shim looks for.
+/// The secret of the session that a program under the shim looks for.
 const SECRET: u64 = 0x00c0_ffee_0000_0005;
 
 /// What a server answers.
@@ -38,7 +38,7 @@ struct Server {
 }
 
 impl Server {
-    /// `user`: whom it shows as; 0 for whoever runs this.
+    /// `user`: the user as which it shows; 0 for the user who runs this.
     fn start(answer: Answer, user: u32) -> Server {
         static NEXT: AtomicU32 = AtomicU32::new(0);
 
@@ -98,7 +98,7 @@ impl Drop for Server {
     }
 }
 
-/// The shim in a file, which goes with this.
+/// The shim in a file, which is removed when this is dropped.
 struct Shim(PathBuf);
 
 impl Shim {
@@ -128,7 +128,7 @@ fn run_with(server: &Server) -> String {
         let mut command = Command::new(program);
         command.arg(argument);
         if is_tapped {
-            // As if the session were under many filters: tests run in containers too.
+            // As if the session were under many filters: tests run in containers, too.
             let session = format!("1000:{SECRET:016x}:{}", server.path.display());
             command.env("LD_PRELOAD", &shim.0).env("DEBOX_TAP", session);
         }
@@ -160,12 +160,12 @@ fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }
 
-/// As a session's.
+/// The welcome of a session.
 fn welcome(version: u32, slots: u32) -> Vec<u8> {
     [words(&[version, slots]), SECRET.to_ne_bytes().to_vec()].concat()
 }
 
-/// As a session's, but for plain files in the place of its maps.
+/// The files of a session, but with plain files instead of its maps.
 fn good_files() -> [File; 3] {
     let slots = u64::from(SLOTS) * 16384;
     [slots, 4096, ROWS].map(memory_file)
@@ -229,8 +229,8 @@ fn malformed_answers_are_no_session() {
     refused("devices", &good, &[null.as_raw_fd(); 3]);
 }
 
-/// Whatever bytes and however many descriptors: the program runs. (Which of them could be a session
-/// does not matter here.)
+/// With any bytes and any number of descriptors, the program runs. (Which of them could be a session does not matter
+/// here.)
 #[test]
 fn arbitrary_answers_do_no_harm() {
     let files = good_files();

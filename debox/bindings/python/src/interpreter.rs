@@ -1,9 +1,9 @@
-//! Which calls are the interpreter's: those by which threads hand each other the lock that lets one of
-//! them run Python at a time.
+//! Recognizes the interpreter's own calls: those by which threads hand each other the lock that lets only one of them
+//! run Python at a time.
 //!
-//! A call that may take long is made without that lock. A thread that finds it taken afterwards waits
-//! for it on a futex, so that its last call is not the program's. The words of that lock are in
-//! `_PyRuntime`, which CPython exports; the futexes of the program's own locks are elsewhere.
+//! The interpreter releases that lock for a call that may take long. If it finds the lock taken afterwards, it waits
+//! for it on a futex, so the thread's last call is not the program's. The lock's futex words are in `_PyRuntime`, which
+//! CPython exports; the futexes of the program's own locks are elsewhere.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,7 +25,7 @@ extern "C" {
 
 /// Finds the interpreter's own state. Without it, its calls are shown as the program's.
 pub fn find() {
-    // SAFETY: a lookup by name; the symbol is not used but for its address.
+    // SAFETY: a lookup by name; only the symbol's address is used.
     let runtime = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"_PyRuntime".as_ptr()) };
     if runtime.is_null() {
         return;
@@ -44,7 +44,7 @@ pub fn find() {
     END.store(runtime as u64 + size, Ordering::Relaxed);
 }
 
-/// Whether a call is one by which the interpreter waits for its lock, or passes it on.
+/// Whether the interpreter made this call to wait for its lock, or to hand it over.
 pub fn made(call: i64, args: [u64; 3]) -> bool {
     let state = BEGIN.load(Ordering::Relaxed)..END.load(Ordering::Relaxed);
     call == libc::SYS_futex && state.contains(&args[0])

@@ -1,6 +1,6 @@
-//! The Python package `debox`: a thin skin over the engine's in-band interface.
+//! The Python package `debox`: a thin layer over the engine's in-band interface.
 //!
-//! What each name promises to Python is said in `python/debox/_debox.pyi`.
+//! `python/debox/_debox.pyi` documents each name for Python.
 
 mod errors;
 mod interpreter;
@@ -16,7 +16,7 @@ use engine::{Detail, Tap};
 use errors::{raise, ArgumentError};
 use records::{Explanation, Last, Record};
 
-/// Loads the probes and brings this process under monitoring, with all its threads and children.
+/// Loads the probes and starts monitoring this process, with all its threads and children.
 ///
 /// Needs root, or a running `debox broker`. tap is None, "kernel" or "user".
 #[pyfunction]
@@ -50,7 +50,7 @@ fn enable(
         tap,
     };
     interpreter::find();
-    // Other threads may run meanwhile.
+    // Lets other Python threads run meanwhile.
     py.detach(|| inband::enable(&options)).map_err(raise)
 }
 
@@ -66,14 +66,14 @@ fn is_enabled() -> bool {
     inband::is_enabled()
 }
 
-/// This thread's last call, read in place: makes no call, copies nothing. None if there is none.
+/// The record of this thread's last call, read in place: makes no call, copies nothing. None if there is none.
 ///
-/// The futex calls by which threads pass the interpreter's lock on are passed over, unless
-/// interpreter=True. The record holds until the thread's eighth call after it; copy() keeps it.
+/// The futex calls by which threads hand over the interpreter's lock are skipped, unless interpreter=True. The record
+/// is valid until the thread's eighth call after it; copy() keeps it.
 #[pyfunction]
 #[pyo3(signature = (*, interpreter=false))]
 fn last(interpreter: bool) -> Option<Last> {
-    // Found before anything is allocated, which might make a call of its own.
+    // First of all: an allocation might make a call of its own.
     let found = match interpreter {
         true => inband::last(),
         false => inband::last_where(|last| !interpreter::made(last.call(), last.args())),
@@ -98,7 +98,7 @@ fn history(n: usize, tid: Option<i32>, interpreter: bool) -> PyResult<Vec<Record
     Ok(kept.map(|record| Record::new(*record)).collect())
 }
 
-/// What the sleeps of a record mean, or the one of that index.
+/// Explains the sleeps of a record, or the one with that index.
 #[pyfunction]
 #[pyo3(signature = (record, index=None))]
 fn explain(
@@ -129,13 +129,13 @@ fn explain(
         .collect())
 }
 
-/// No records of this thread's calls, until resume(). Scopes go on.
+/// Stops recording this thread's calls, until resume(). Scopes go on.
 #[pyfunction]
 fn pause() -> PyResult<()> {
     inband::pause().map_err(raise)
 }
 
-/// Records again, after pause().
+/// Records this thread's calls again, after pause().
 #[pyfunction]
 fn resume() -> PyResult<()> {
     inband::resume().map_err(raise)

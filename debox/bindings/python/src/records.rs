@@ -23,7 +23,7 @@ macro_rules! read {
 #[pyclass(frozen, module = "debox")]
 pub struct Last {
     record: Raw,
-    /// By these it is known to be that call's still.
+    /// These two tell whether the record is still that call's.
     sequence: u32,
     start_ns: u64,
 }
@@ -43,7 +43,7 @@ impl Last {
         }
     }
 
-    /// What `look` sees, if the record was whole and this call's all the time.
+    /// What `look` reads, if the record was complete and this call's all the while.
     fn get<T>(&self, look: impl FnOnce(Raw) -> T) -> PyResult<T> {
         let value = look(self.record);
         fence(Ordering::Acquire);
@@ -65,7 +65,7 @@ impl Last {
     }
 }
 
-/// A record that was copied.
+/// A copy of a record.
 #[pyclass(frozen, module = "debox")]
 pub struct Record {
     record: Box<record::Record>,
@@ -103,7 +103,7 @@ impl Either<'_> {
     }
 }
 
-/// What both have.
+/// The attributes of both.
 macro_rules! attributes {
     ($type:ty, $name:literal) => {
         #[pymethods]
@@ -220,7 +220,7 @@ macro_rules! attributes {
             fn sleeps_lost(&self) -> PyResult<u32> {
                 self.get(|record| read!(record, sleeps_lost))
             }
-            /// A copy that stays as it is.
+            /// A copy that does not change any more.
             fn copy(&self) -> PyResult<Record> {
                 self.snapshot().map(Record::new)
             }
@@ -343,7 +343,7 @@ impl Sleep {
     }
 }
 
-/// What a sleep means.
+/// The meaning of a sleep.
 #[pyclass(frozen, get_all, module = "debox")]
 pub struct Explanation {
     label: String,

@@ -23,9 +23,8 @@ pub struct Scope {
 ///         handle(request)
 ///     log.info("%s %s", s.name, s)
 ///
-/// faults=True counts page faults of the program's own code, too. Where nothing is measured, the sums are
-/// None and `why` says why. Ends on the thread it began on. Under asyncio, other tasks count from the
-/// first await on.
+/// faults=True counts page faults of the program's own code, too. If nothing is measured, the sums are None and `why`
+/// says why. A scope must end on the thread it began on. Under asyncio, other tasks count from the first await on.
 #[pyfunction]
 #[pyo3(signature = (name="", *, faults=false))]
 pub fn scope(name: &str, faults: bool) -> Scope {
@@ -41,7 +40,7 @@ pub fn scope(name: &str, faults: bool) -> Scope {
 }
 
 impl Scope {
-    /// The sums until now, or why there are none. Misuse is raised; that nothing is measured is not.
+    /// The sums so far, or why there are none. Misuse raises; a scope that is not measured does not.
     fn read(&self) -> PyResult<Result<Sums, inband::Error>> {
         let start = self.start.as_ref().ok_or_else(|| {
             Error::new_err("the scope has not begun: use it in a with statement, or call begin()")
@@ -52,7 +51,7 @@ impl Scope {
         }
     }
 
-    /// Of an ended scope: its sums, or `None` if there are none.
+    /// The sums of an ended scope, or `None` if there are none.
     fn ended(&self) -> PyResult<Option<&Sums>> {
         match &self.sums {
             Some(sums) => Ok(sums.as_ref().ok()),
@@ -81,7 +80,7 @@ impl Scope {
         Ok(())
     }
 
-    /// The sums until now, as a scope that has ended.
+    /// The sums so far, as a scope that has ended.
     fn so_far(&self) -> PyResult<Scope> {
         let sums = self.read()?;
         Ok(Scope {
@@ -97,7 +96,7 @@ impl Scope {
         slf
     }
 
-    /// An exception from inside is not hidden by one from here.
+    /// Does not replace an exception raised inside the scope by one of its own.
     fn __exit__(
         &mut self,
         kind: &Bound<'_, PyAny>,
@@ -205,7 +204,7 @@ impl Scope {
         self.number(|sums| sums.untapped)
     }
 
-    /// Everything by name, for structured logs; of a scope that was not measured only that.
+    /// All sums by name, for structured logs; for a scope that was not measured, name and why only.
     fn as_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let dict = PyDict::new(py);
         dict.set_item("name", &self.name)?;
@@ -233,7 +232,7 @@ impl Scope {
     }
 
     /// For a log line: `wall=4.10ms cpu=1.30ms blocked=2.75ms runqueue=50.0us preempted=0 calls=12`.
-    /// Of an open one, until now. Never raises: it is for logs.
+    /// For an open scope, the sums so far. Never raises: it is for logs.
     fn __str__(&self) -> String {
         match (&self.sums, &self.start) {
             (Some(Ok(sums)), _) => sums.to_string(),

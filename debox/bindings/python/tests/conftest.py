@@ -14,7 +14,7 @@ MS = 1_000_000
 
 @pytest.fixture(autouse=True)
 def own_probes(monkeypatch):
-    """Whatever broker runs on this machine is none of the tests' business."""
+    """The tests do not use a broker that may run on this machine."""
     monkeypatch.setenv("DEBOX_BROKER", "")
 
 

@@ -21,7 +21,7 @@ def test_the_last_call_is_the_programs(enabled):
     assert last.errno is None and last.irq_ns is None and last.sleeps == []
     parts = last.cpu_ns + last.blocked_ns + last.runqueue_ns + last.preempted_ns
     assert parts + last.outside_ns == last.wall_ns
-    # Looking at it, and making objects of it, is no call.
+    # Looking at a record, and making objects of it, makes no call.
     numbers = {debox.last().copy().number for _ in range(5000)}
     assert numbers == {last.number}
     os.close(reader), os.close(writer)
@@ -101,7 +101,7 @@ def test_a_record_that_was_overwritten_says_so(enabled):
 
 
 def test_the_interpreters_lock_is_passed_over(enabled):
-    """Another thread takes the lock while this one is in a call, so that this one waits for it."""
+    """Another thread takes the lock while this one is in a call, so this one has to wait for it."""
     stop = False
 
     def compute():
@@ -150,7 +150,7 @@ def test_the_owner_of_the_cpu_is_measured_if_asked_for(enabled):
     assert debox.last().throttled_ns is None and debox.last().cpu_owner is None
     debox.disable()
     debox.enable(cpu=True)
-    time.sleep(0.01)  # calling an idle CPU is a wait
+    time.sleep(0.01)  # waking an idle CPU is a wait
     last = debox.last()
     assert last.throttled_ns == 0
     waited = last.runqueue_ns + last.preempted_ns

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Scopes, against what is known of them and other accounts."""
+"""Scopes, compared with what is known and with other accounts."""
 
 import asyncio
 import os
@@ -66,7 +66,7 @@ def test_a_lock_is_waited_for(enabled):
         with lock:
             pass
     thread.join()
-    # What it held before the scope began is not known better than this.
+    # How long the lock was held before the scope began is not known more exactly.
     assert scope.unseen or 20 * MS <= scope.blocked_ns < 1000 * MS
 
 
@@ -182,12 +182,12 @@ def test_threads_have_their_own(enabled):
     for thread in threads:
         thread.join()
     for number, (calls, adds_up) in counts.items():
-        # And the futexes of the interpreter's lock, at most one each few milliseconds.
+        # Plus the futex calls for the interpreter's lock, at most one every few milliseconds.
         assert number * 1000 <= calls < number * 1000 + 1000 and adds_up
 
 
 def test_under_asyncio_other_tasks_count(enabled):
-    """Documented: the scope is the thread's."""
+    """As documented, the scope belongs to the thread."""
 
     async def other():
         time.sleep(0.030)

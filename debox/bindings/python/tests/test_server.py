@@ -99,15 +99,15 @@ def test_log_lines_say_what_requests_waited_for(server):
     fast, sleep, spin = (server.log(path) for path in ("/fast", "/sleep", "/spin"))
     fsync, lock = server.log("/fsync"), server.log("/lock")
     assert [len(log) for log in (fast, sleep, spin, fsync, lock)] == [60, 60, 60, 60, 6]
-    # Where the machine hid switches from everybody, the line says so. And a thread may be interrupted, or
-    # lose its CPU, after its timer was set and before it sleeps.
+    # If the machine hid switches, the line says so. And a thread may be interrupted, or lose its CPU, after
+    # its timer was set and before it sleeps.
     seen = lambda log: [line for line in log if not line.get("unseen")]
     for line in seen(sleep):
         least = 19.9 * MS - line["preempted"] - line["cpu"]
         assert least <= line["blocked"] < 5000 * MS, line
     assert sorted(line["blocked"] for line in sleep)[30] >= 19.9 * MS
     assert all(line["wall"] >= 19.9 * MS for line in sleep)
-    # thread_time() counts from the waking on, where the thread still waits for its CPU: see README.md.
+    # thread_time() counts from the waking on, while the thread still waits for its CPU: see README.md.
     for line in spin:
         assert 29.5 * MS <= line["cpu"] + line["runqueue"] and line["cpu"] < 300 * MS, line
     assert sorted(line["cpu"] for line in spin)[0] >= 15 * MS
@@ -117,12 +117,12 @@ def test_log_lines_say_what_requests_waited_for(server):
     assert max(line["blocked"] for line in lock) >= 140 * MS
     assert max(line["wall"] for line in lock) < 10_000 * MS
     assert sorted(line["cpu"] for line in sleep)[30] < 10 * MS
-    # The fsync itself is the least that its request waited.
+    # A request waited at least as long as its fsync.
     fsynced = [answer for path, answer in answers if path == "/fsync"]
     blocked = sorted(answer.get("blocked_ns", 0) for answer in fsynced)
     waited = sorted(line["blocked"] for line in fsync)
     assert all(line >= call * 0.99 for line, call in zip(waited, blocked))
-    # No call is known behind more waits for the interpreter's lock than there are records.
+    # No call is known if more waits for the interpreter's lock came after it than there are records.
     assert {answer.get("call") for answer in fsynced} <= {"fsync", None}
     slept = {answer.get("call") for path, answer in answers if path == "/sleep"}
     assert "clock_nanosleep" in slept and slept <= {"clock_nanosleep", None}

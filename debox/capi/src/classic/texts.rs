@@ -1,5 +1,5 @@
-//! What sleeps are called in a `PerSleepInfo`, remembered where a signal handler can read it: a
-//! table of fixed size whose entries are written once.
+//! The names of sleeps in a `PerSleepInfo`, kept where a signal handler can read them: in a table
+//! of fixed size whose entries are written once.
 
 use std::cell::UnsafeCell;
 use std::ffi::{c_char, c_int};
@@ -10,10 +10,10 @@ use engine::record::Sleep;
 
 use crate::fixed;
 
-/// Characters of a label that `wmesg` has room for.
+/// How many characters of a label fit into `wmesg`.
 const WMESG: usize = 7;
 
-/// The words of a `PerSleepInfo`.
+/// The text fields of a `PerSleepInfo`.
 #[derive(Clone, Copy)]
 pub struct Text {
     pub wmesg: [c_char; 8],
@@ -22,7 +22,7 @@ pub struct Text {
 }
 
 impl Text {
-    /// A sleep of which nothing is known, with this for a label.
+    /// A sleep of which only this label is known.
     pub fn unknown(label: &str) -> Text {
         Text {
             wmesg: fixed(label),
@@ -61,8 +61,9 @@ fn short_site(explained: &Explanation, room: usize) -> String {
     function + &offset
 }
 
-/// All that a sleep's name depends on. Labels look at the arguments of one call only (`fcntl`). A
-/// stack's name is made from its addresses, which mean the same as long as the machine is up.
+/// Everything that a sleep's name depends on. Of the arguments, labels depend on those of `fcntl`
+/// only. A stack's name is made from its addresses, which mean the same until the machine is
+/// restarted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Key {
     stack: u64,
@@ -95,7 +96,8 @@ impl Key {
 }
 
 const PLACES: usize = 1024;
-/// Places looked at for one key. Where all are taken the text is looked up again each time.
+/// How many places are tried for one key. If all of them are taken, the text is looked up again
+/// each time.
 const PROBES: usize = 16;
 
 const EMPTY: u32 = 0;
@@ -107,8 +109,8 @@ struct Place {
     entry: UnsafeCell<Option<(Key, Text)>>,
 }
 
-// SAFETY: the entry is written by the one who took the place from EMPTY to BEING_WRITTEN, and read
-// only once it is WRITTEN, after which it does not change.
+// SAFETY: only the thread that moves the place from EMPTY to BEING_WRITTEN writes the entry. It is
+// read only once it is WRITTEN, and does not change after that.
 unsafe impl Sync for Place {}
 
 static TEXTS: [Place; PLACES] = [const {

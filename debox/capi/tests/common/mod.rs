@@ -52,7 +52,7 @@ fn compile_in(place: &str, name: &str, directory: &Path, flags: &[&str]) -> Path
     program
 }
 
-/// The same, linked with the `libdebox.so` of a directory, which is where it will be looked for.
+/// The same, linked with the `libdebox.so` of a directory, where the program will look for it.
 pub fn linked(name: &str, directory: &Path, library: &Path) -> PathBuf {
     linked_in("tests/programs", name, directory, library)
 }

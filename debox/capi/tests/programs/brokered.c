@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* What a program without privilege sees through the broker, and that it is given no more. */
+/* What a program without privilege sees through the broker, and that it gets no more than that. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
@@ -53,7 +53,7 @@ static void check_no_address(const struct debox_record *record)
 		      "word %zu is the address %llx", i, (unsigned long long)words[i]);
 }
 
-/* What the kernel calls the place is told, and where it lies is not. */
+/* The name of the place in the kernel is shown, but not its address. */
 static void check_addresses(void)
 {
 	struct debox_explanation explained;
@@ -61,21 +61,23 @@ static void check_addresses(void)
 
 	enable();
 	for (int round = 0; round < 20; round++) {
-		/* So long that a thread on a busy machine has left the CPU before its timer rings.
+		/*
+		 * Long enough that a thread on a busy machine has left the CPU before its timer
+		 * rings.
 		 */
 		sleep_ms(20);
 		CHECK(debox_last(), "no record");
 		last = *debox_last();
 		check_no_address(&last);
 		CHECK(last.sleeps_used == 1, "%d sleeps", last.sleeps_used);
-		/* Some virtual machines hide switches: then nobody knows the place. */
+		/* Some virtual machines hide switches: then the place is not known. */
 		if (last.sleeps[0].stack && last.sleeps[0].site)
 			record = last;
 	}
 	CHECK(record.sleeps_used, "no sleep has a place");
 	CHECK(debox_explain(&record, 0, &explained) == 0, "%s", debox_last_error_text());
 	CHECK(strstr(explained.function, "nanosleep"), "%s", explained.function);
-	record.sleeps[0].stack ^= 1; /* nobody's: not an error, and no words about it */
+	record.sleeps[0].stack ^= 1; /* an unknown stack is not an error, and has no explanation */
 	CHECK(debox_explain(&record, 0, &explained) == 0, "%s", debox_last_error_text());
 	CHECK(!strcmp(explained.function, "unknown"), "%s", explained.function);
 }
@@ -155,7 +157,7 @@ static void check_wait(void)
 		sleep_ms(10);
 }
 
-/* A process that is nobody's to look into is not let in. */
+/* A process that others may not look into is not accepted. */
 static void check_undumpable(void)
 {
 	prctl(PR_SET_DUMPABLE, 0);
@@ -165,7 +167,7 @@ static void check_undumpable(void)
 	enable();
 	sleep_ms(1);
 	CHECK(debox_last(), "no record");
-	/* And one that becomes so is let go. */
+	/* And a process that becomes one is released. */
 	prctl(PR_SET_DUMPABLE, 0);
 	sleep_ms(1);
 	CHECK(!debox_last() || debox_last()->call != SYS_nanosleep || debox_last()->number < 3,
@@ -221,7 +223,9 @@ static int ask(int fd, const unsigned char *welcome, size_t length, unsigned cha
 #define ENABLED 1
 #define REFUSED 3
 
-/* The language above is the broker's: the misuses below fail for their own reasons. */
+/*
+ * The functions above do speak the broker's language: the misuses below fail for their own reasons.
+ */
 static void check_language(void)
 {
 	unsigned char welcome[256], answer[256];
@@ -246,8 +250,8 @@ static void check_proxy(void)
 }
 
 /*
- * Runs as root, to choose process numbers: a process connects and ends, and another one of the same
- * user gets its number, and its connection, and asks.
+ * Runs as root, to choose process numbers: a process connects and ends; another one of the same
+ * user gets its number and its connection, and asks.
  */
 static void check_reused(void)
 {
@@ -297,7 +301,10 @@ static void check_reused(void)
 	CHECK(status_of(second) == REFUSED << 8, "the second process was taken for the first");
 }
 
-/* Messages that mean nothing, too long, or full of descriptors: the connection ends, no more. */
+/*
+ * Messages that mean nothing, are too long, or are full of descriptors: the connection ends, and
+ * nothing else happens.
+ */
 static void check_nonsense(void)
 {
 	unsigned char bytes[2048] = {0xff, 0xff, 0xff}, answer[256];
@@ -333,7 +340,7 @@ static void check_nonsense(void)
 	}
 }
 
-/* Connects again and again for so many milliseconds; tells how many were heard. */
+/* Connects again and again for so many milliseconds; prints how many connections were heard. */
 static void check_flood(void)
 {
 	struct timespec now, start;
@@ -369,7 +376,7 @@ static void check_hoard(void)
 	(void)!read(0, &byte, 1);
 }
 
-/* Fills its slots with noise for as long as it is let. */
+/* Fills its slots with noise until it is stopped. */
 static void *scribble(void *given)
 {
 	unsigned long start, end, seed = 88172645463325252UL;
@@ -425,7 +432,10 @@ static int threads(void)
 	return count;
 }
 
-/* A program with one thread has one: another one would cost it something in nearly every call. */
+/*
+ * A program with one thread keeps having one: a second one would cost it something in nearly every
+ * call.
+ */
 static void check_alone(void)
 {
 	enable();
@@ -443,8 +453,9 @@ static int has_record(void)
 }
 
 /*
- * A program that closes what it does not know, as daemons do, closes the connection, too. It
- * notices, is enrolled again, and what it has opened in the place of what it closed stays as it is.
+ * A program that closes descriptors that it does not know, as daemons do, also closes the
+ * connection. It notices and is enrolled again, and what it has opened under the same numbers stays
+ * as it is.
  */
 static void check_closes(void)
 {
@@ -485,7 +496,7 @@ static void look(int signal)
 
 /*
  * Looks for its record in a signal handler at any moment, between and in malloc() and free(), and
- * tells as check_watch() does. `argument` is the tap.
+ * prints the same as check_watch(). `argument` is the tap.
  */
 static void check_handler(void)
 {
@@ -523,7 +534,7 @@ static void check_handler(void)
 	}
 }
 
-/* A forked child notices, too, and may enable anew; the parent tells it what to expect. */
+/* A forked child notices, too, and may enable DeBox again; the parent tells it what to expect. */
 static void check_child(void)
 {
 	char byte;
@@ -550,7 +561,7 @@ static void check_child(void)
 	EVENTUALLY(has_record(), "the parent has no records");
 }
 
-/* Tells on standard output whether it has records, each time that changes. */
+/* Prints whether it has records, each time that changes. */
 static void check_watch(void)
 {
 	int before = -1, now;

@@ -54,8 +54,8 @@ static inline void check_sums(const struct debox_record *record)
 }
 
 /*
- * Emulated processors take turns: a timer of a millisecond may ring before a thread that set it has
- * left its own. So it lasts longer there.
+ * Emulated processors take turns: a timer of a millisecond may ring before the thread that set it
+ * has left its CPU. So it is longer there.
  */
 static inline struct timespec sleep_of_ms(long ms)
 {

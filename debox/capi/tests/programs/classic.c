@@ -72,7 +72,7 @@ static void privilege_is_needed(void)
 	CHECK(DeBoxControl(&first, 5, 0) == -1 && errno == EPERM, "errno %d", errno);
 }
 
-/* A result whose site is known takes no call: only the program's own are counted. */
+/* Fetching a result whose site is known makes no call: only the program's own calls are counted. */
 static void warm_fetches_are_no_call(void)
 {
 	unsigned long long before;
@@ -90,7 +90,8 @@ static void warm_fetches_are_no_call(void)
 	      (unsigned long long)debox_last()->number - before);
 }
 
-/* Memory that is filled in during the call: functions entered, or tracepoints passed, by the score.
+/*
+ * Memory that is filled in during the call: dozens of functions are entered, or tracepoints passed.
  */
 static void *fill_memory(void)
 {
@@ -138,7 +139,10 @@ static void calls_are_traced(void)
 	CHECK(debox_last()->trace_lost == 0, "counted for another call");
 }
 
-/* A thread keeps so many entries: those of an old call are gone, and not another call's. */
+/*
+ * A thread keeps a limited number of entries: those of an old call are gone, and are not replaced
+ * by another call's.
+ */
 static void old_entries_are_gone(void)
 {
 	struct debox_trace_entry entries[DEBOX_TRACE_MAX];

@@ -76,7 +76,7 @@ static void measures(void)
 	      (unsigned long long)sums.calls);
 }
 
-/* Of the scope that was open, and of everything that is asked for now. */
+/* What the open scope, and everything that is asked for now, returns. */
 static void is_noticed(const struct debox_scope *open)
 {
 	struct debox_scope scope;
@@ -84,7 +84,7 @@ static void is_noticed(const struct debox_scope *open)
 	struct debox_sums sums;
 	int error;
 
-	/* Beside other sessions the probes stay until one of those clears them away. */
+	/* If there are other sessions, the probes stay until one of those removes them. */
 	for (int i = 0; i < 500 && debox_last(); i++)
 		sleep_ms(10);
 	CHECK(!debox_last(), "call %s", debox_call_name(debox_last()->call, 0));
@@ -138,7 +138,7 @@ static void *close_all(void *unused)
 	return unused;
 }
 
-/* Scopes see that nothing has happened on the thread for long. */
+/* A scope notices that nothing has happened on the thread for long. */
 static void another_thread(void)
 {
 	struct debox_scope scope;
@@ -160,7 +160,7 @@ static void another_thread(void)
 	is_noticed(&scope);
 }
 
-/* Enabled again without a look in between. */
+/* Enabled again without looking at anything in between. */
 static void again(void)
 {
 	enable();
@@ -183,7 +183,10 @@ static void a_part(void)
 	CHECK(bpf_descriptors() == 0, "%d are left", bpf_descriptors());
 }
 
-/* Nothing of this is the library's: it goes on, and its look has no traces. */
+/*
+ * None of these descriptors is the library's: the session goes on, and the library's check leaves
+ * no traces.
+ */
 static void its_own(void)
 {
 	struct debox_scope scope;

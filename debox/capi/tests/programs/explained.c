@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * explained.c: what explanations need was read when the program enabled DeBox, and what they do is
- * the library's own work.
+ * explained.c: debox_enable() has read what explanations need, and the work of explaining counts as
+ * the library's own.
  */
 #include "checks.h"
 
@@ -44,7 +44,7 @@ static void in_another_root(void)
 
 	enable();
 	CHECK(mkdtemp(root) && !chroot(root) && !chdir("/"), "chroot");
-	/* It stays this process's root, and is not left behind. */
+	/* It stays this process's root, but no directory is left behind. */
 	CHECK(!unlinkat(outside, root + 1, AT_REMOVEDIR), "%s", strerror(errno));
 	record = nap();
 	explain(&record);
@@ -80,7 +80,7 @@ static unsigned long long faults_of(const struct debox_sums *sums)
 	return sums->faults_minor + sums->faults_major;
 }
 
-/* The first explanation of all, and others, in scopes that stand inside each other. */
+/* The very first explanation, and others, in nested scopes. */
 static void in_a_scope(void)
 {
 	struct debox_scope outer, inner, with_faults;

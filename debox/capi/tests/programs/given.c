@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * What the broker's descriptors allow: a client tries everything with those that it is given.
- * Nothing may change for others, and nothing may stay that its user does not pay for.
+ * What the broker's descriptors allow: a client tries everything with the descriptors that it gets.
+ * Nothing may change for others, and nothing may remain that its user does not pay for.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -73,7 +73,7 @@ static void give_back(struct given given)
 		CHECK((call) == -1, "was allowed");                                                \
 	} while (0)
 
-/* For any file: nothing may be hung on it, and no other user gets in. */
+/* For any file: nothing may be attached to it, and no other user gets in. */
 static void try_inode(int fd)
 {
 	static char value[65536];
@@ -97,10 +97,10 @@ static void try_inode(int fd)
 	REFUSED(truncate(path, 0));
 }
 
-/* A file of root's in memory that every user may read, and nothing else. */
+/* A file in memory that root owns and every user may read, and nothing else. */
 static const char *readable;
 
-/* Debian's 6.1 lets every user hang security attributes on any file that is open to him. */
+/* Debian's 6.1 lets every user set security attributes on any file that he has open. */
 static int everyone_hangs_attributes(void)
 {
 	int fd = open(readable, O_RDONLY | O_CLOEXEC), result;
@@ -116,7 +116,7 @@ static void check_everyone(void)
 	CHECK(everyone_hangs_attributes(), "it was refused");
 }
 
-/* The page that all clients have. */
+/* The page that all clients share. */
 static void check_page(void)
 {
 	struct given first = ask(), second = ask();
@@ -147,7 +147,9 @@ static void check_page(void)
 	for (int i = 1; i < PAGE / 4; i++)
 		CHECK(words[i] == 0, "word %d is %x", i, words[i]);
 
-	/* What belongs to an open file is not shared: position, flags, and locks, which are memory.
+	/*
+	 * The state of an open file is not shared: its position, flags, and locks, which take
+	 * memory.
 	 */
 	CHECK(lseek(first.page, 77, SEEK_SET) == 77, "lseek");
 	CHECK(lseek(second.page, 0, SEEK_CUR) == 0, "clients share one open file");
@@ -179,8 +181,8 @@ static long bpf(int command, union bpf_attr *attributes)
 }
 
 /*
- * The slots are the client's alone: it may write, freeze and pass them on, and harms its own
- * records only. It is held to what it is given as long as anything of it is there.
+ * The slots belong to the client alone. It may write, freeze and pass them on, and harms only its
+ * own records. They count against its limits as long as any part of them exists.
  */
 static void check_slots(void)
 {
@@ -211,15 +213,18 @@ static void check_slots(void)
 		attributes = (union bpf_attr){.map_id = other};
 		REFUSED(bpf(BPF_MAP_GET_FD_BY_ID, &attributes));
 	}
-	/* Where it has no directory for that. */
+	/* The client has no directory to pin it in. */
 	attributes = (union bpf_attr){.pathname = (uintptr_t)"/sys/fs/bpf/debox-mine",
 				      .bpf_fd = given.slots};
 	REFUSED(bpf(BPF_OBJ_PIN, &attributes));
-	/* Allowed or not, by the kernel's version: from then on the client cannot write. */
+	/*
+	 * Depending on the kernel's version this is allowed or not. If it is, the client can no
+	 * longer write.
+	 */
 	attributes = (union bpf_attr){.map_fd = given.slots};
 	bpf(BPF_MAP_FREEZE, &attributes);
 	give_back(given);
-	/* The broker is well, and the next one gets slots as they should be. */
+	/* The broker still works, and the next client gets slots as they should be. */
 	given = ask();
 	CHECK(given.slots >= 0, "not let in after that");
 	CHECK(mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, given.slots, 0) != MAP_FAILED,

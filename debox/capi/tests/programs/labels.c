@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * labels.c: triggers that ask where a call slept. What a place is called is found out by the first
- * thread that sleeps there; its callback, too, runs before the program goes on, with that very
- * call's record.
+ * labels.c: triggers that ask where a call slept. The first thread that sleeps at a place finds out
+ * its label; that thread's callback, too, runs before the program goes on, with the record of that
+ * call.
  */
 #include "checks.h"
 
@@ -28,7 +28,7 @@ struct seen {
 enum { TIMER, PIPE, NEVER, NEITHER, TRIGGERS };
 
 static __thread volatile struct seen seen[TRIGGERS];
-/* Sleeps at places that nobody saw, in all processes. */
+/* Sleeps whose place was not seen, in all processes. */
 static atomic_uint *unnamed;
 
 static int numbers[TRIGGERS] = {TIMER, PIPE, NEVER, NEITHER};
@@ -66,7 +66,9 @@ static struct debox_trigger_counts counts_of(unsigned int trigger)
 	return counts;
 }
 
-/* Besides, sleeps of which nobody saw the place are missed, each by every trigger that asks for it.
+/*
+ * In addition, sleeps whose place was not seen count as missed, for each trigger that asks for the
+ * place.
  */
 static void check_counts(unsigned int trigger, unsigned int fired, unsigned int missed)
 {
@@ -93,8 +95,8 @@ static struct debox_record newest(int call)
 }
 
 /*
- * Whether a call slept at a place that is known. Some virtual machines hide a thread's way off the
- * CPU from the probes, now and then: such a sleep has no stack.
+ * Whether a call slept at a known place. Some virtual machines now and then hide from the probes
+ * that a thread leaves the CPU: such a sleep has no stack.
  */
 static bool has_slept(int call)
 {
@@ -113,7 +115,10 @@ static bool nap(struct timespec *time)
 	return has_slept(SYS_nanosleep);
 }
 
-/* Naps, and sees that this very call was told, or that none was. */
+/*
+ * Naps, and checks that there was a callback for exactly this call, or that the nap was no sleep
+ * and there was none.
+ */
 static bool nap_and_look(long ms)
 {
 	struct timespec time = sleep_of_ms(ms);
@@ -133,7 +138,7 @@ static bool nap_and_look(long ms)
 	return slept;
 }
 
-/* The same until it slept where that can be told; once, nearly always. */
+/* The same until it slept at a known place; once is nearly always enough. */
 static void nap_asleep(void)
 {
 	while (!nap_and_look(20))
@@ -155,7 +160,7 @@ static char state_of(pid_t tid)
 	return strrchr(line, ')')[2];
 }
 
-/* When the reader is asleep. Makes no call that sleeps itself. */
+/* Writes when the reader is asleep. Makes no call that sleeps itself. */
 static void *write_to_sleeper(void *unused)
 {
 	while (!reader || state_of(reader) != 'S')
@@ -173,7 +178,7 @@ static void read_asleep(void)
 	reader = 0;
 }
 
-/* Reads an empty pipe; whether it can be told where that slept. */
+/* Reads an empty pipe. Returns whether the place of its sleep is known. */
 static bool read_and_look(void)
 {
 	int before = seen[PIPE].calls, at = before % SEEN_MAX;
@@ -258,7 +263,9 @@ static void threads(void)
 	check_counts(NEVER, 0, 0);
 }
 
-/* The first call at a place may be a child's; what is found out there holds everywhere. */
+/*
+ * The first call at a place may be a child's; the label that it finds out holds in all processes.
+ */
 static void forked(void)
 {
 	int status;
@@ -323,8 +330,8 @@ static void limit(void)
 }
 
 /*
- * A call inside malloc(), which has a lock then: whoever asks for memory before the call has
- * returned waits for ever.
+ * A call inside malloc(), which holds a lock then: a handler that asks for memory before the call
+ * has returned waits for ever.
  */
 static pthread_mutex_t heap = PTHREAD_MUTEX_INITIALIZER;
 static __thread volatile bool naps_inside;
@@ -340,7 +347,7 @@ static void lock_heap(void)
 	struct timespec time = sleep_of_ms(5);
 
 	if (slept_inside == 1) {
-		asked_inside++; /* by the handler: it would wait for this thread */
+		asked_inside++; /* by the handler, which would wait for this thread */
 		return;
 	}
 	pthread_mutex_lock(&heap);
@@ -423,7 +430,7 @@ static void blocked(void)
 		CHECK(seen[TIMER].arg[i] == (unsigned long)&times[i], "another call for nap %d", i);
 	check_counts(TIMER, 4, 2);
 
-	/* Its record has gone when the signal comes. */
+	/* Its record has been overwritten when the signal comes. */
 	CHECK(!pipe(ends), "pipe");
 	block(SIG_BLOCK);
 	do {
@@ -438,10 +445,10 @@ static void blocked(void)
 		syscall(SYS_getppid);
 	block(SIG_UNBLOCK);
 	CHECK(seen[PIPE].calls == 0, "%d callbacks", seen[PIPE].calls);
-	check_counts(PIPE, 1, 3); /* and it might have been for two of the naps */
+	check_counts(PIPE, 1, 3); /* two of the naps might have matched, too */
 }
 
-/* Where the library's handler is not, its signal would end the program. */
+/* In a program without the library's handler its signal would end the program. */
 static void executed(void)
 {
 	char *const nap[] = {"sleep", "0.05", NULL};

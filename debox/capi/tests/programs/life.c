@@ -24,7 +24,10 @@ static void *call_at_full_speed(void *unused)
 	return unused;
 }
 
-/* Another thread reads whole records only, in order, while the first makes calls at full speed. */
+/*
+ * Another thread reads only consistent records, in order, while the first makes calls at full
+ * speed.
+ */
 static void other_threads_read_whole_records(void)
 {
 	struct debox_record records[DEBOX_HISTORY_MAX];
@@ -78,7 +81,7 @@ static void look(int signal)
 	(void)signal;
 	syscall(SYS_getpid, MARK);
 	last = debox_last();
-	if (!last) { /* the thread's first call, and not seen */
+	if (!last) { /* the thread's first call was not seen */
 		unseen++;
 		handled++;
 		errno = saved;
@@ -127,14 +130,18 @@ static void *look_and_allocate(void *unused)
 	return unused;
 }
 
-/* Signals at a high rate to threads that have just started: some hit the first look itself. */
+/*
+ * Signals at a high rate to threads that have just started: some arrive during the first look
+ * itself.
+ */
 static void handlers_may_look(void)
 {
 	struct sigaction action = {.sa_handler = look};
 	/*
-	 * Seldom enough, or a thread has nothing but signals. On an emulated processor the one that
-	 * is to handle them gets to run only some 90 times a second beside four others,
-	 * unmonitored, too, and an interval of 0.5 ms stops everything (Linux 7.3 under QEMU 7.2).
+	 * Not too often, or a thread has no time for anything but signals. On an emulated processor
+	 * the thread that is to handle them runs only some 90 times a second beside four others,
+	 * even without monitoring, and an interval of 0.5 ms stops everything (Linux 7.3 under QEMU
+	 * 7.2).
 	 */
 	const char *told = getenv("DEBOX_TESTS_SLOWNESS");
 	unsigned int slowness = told ? (unsigned int)atoi(told) : 1;
@@ -239,7 +246,7 @@ static void raw_clones_read_nothing(void)
 	CHECK(debox_history(&record, 1) == 1, "history");
 }
 
-/* A daemon's parent goes away; what it opened goes on. */
+/* A daemon's parent ends; the session that it opened goes on. */
 static void daemons_stay_monitored(void)
 {
 	int pipe_ends[2];
@@ -289,7 +296,9 @@ static void sessions_leave_nothing_behind(void)
 	int descriptors = count_descriptors(), mappings = 0;
 
 	for (int i = 0; i < 50; i++) {
-		/* The same range of addresses is used for less, and for as much again. */
+		/*
+		 * The same range of addresses is used for fewer slots, and then for as many again.
+		 */
 		options.max_threads = i % 2 ? 64 : 256;
 		CHECK(debox_enable(&options) == 0, "round %d: %s", i, debox_last_error_text());
 		CHECK(debox_enable(NULL) == DEBOX_ERROR_ENABLED, "enabled twice");
@@ -334,7 +343,7 @@ static void errors_are_explained(void)
 	CHECK(!debox_last(), "a record without privilege");
 }
 
-/* More threads than there is room for: they run, and say that they have no record. */
+/* More threads than there is room for: they run, and report that they have no record. */
 static void *crowd(void *unused)
 {
 	struct debox_record record;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* loaded.c: the library loaded at run time, looked at from threads that were there before. */
+/* loaded.c: the library is loaded at run time, and used from threads that existed before. */
 #include "checks.h"
 
 #include <dlfcn.h>

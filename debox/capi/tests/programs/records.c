@@ -89,7 +89,9 @@ static void history_is_newest_first(void)
 	CHECK(debox_history(records, -1) == DEBOX_ERROR_ARGUMENT, "less than none");
 }
 
-/* The first look on a thread needs a call of the library's, which must not be what is seen. */
+/*
+ * The first look on a thread needs a call of the library's own, which must not be what is returned.
+ */
 static void *look_for_the_first_time(void *unused)
 {
 	const struct debox_record *last;
@@ -217,7 +219,7 @@ static void limits_count_what_they_leave_out(void)
 	CHECK(debox_last()->sleeps_used == 1 && debox_last()->sleeps_lost == 0, "no limit");
 }
 
-/* What a lock's waiter is told: who woke it, and the futex word. */
+/* What the waiter of a lock gets: who woke it, and the futex word. */
 static void futex_word_is_named(void)
 {
 	static int word;

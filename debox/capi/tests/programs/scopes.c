@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* scopes.c: what a thread did between two points, against what is known of it and other accounts.
+/*
+ * scopes.c: what a thread did between two points, compared with what is known and with other
+ * accounts.
  */
 #include "checks.h"
 
@@ -94,7 +96,7 @@ static void counts_are_exact(void)
 		CHECK(sums.wall_ns >= last - first && sums.wall_ns <= after - before,
 		      "wall %llu, from %llu to %llu", (unsigned long long)sums.wall_ns,
 		      last - first, after - before);
-		/* Interrupts are in it, which the kernel may leave out of the other. */
+		/* It includes interrupts, which the kernel may leave out of its own figure. */
 		CHECK(sums.budget.cpu_ns + cpu / 10 + 10 * MS > cpu &&
 			      sums.budget.cpu_ns < cpu + cpu / 2 + 50 * MS,
 		      "CPU %llu, the kernel says %llu", (unsigned long long)sums.budget.cpu_ns,
@@ -105,12 +107,12 @@ static void counts_are_exact(void)
 		      (unsigned long long)sums.budget.cpu_ns);
 		CHECK(!sums.flags, "flags %x", sums.flags);
 	}
-	/* Nothing at all is nothing at all. */
+	/* An empty scope has empty sums. */
 	begin(&scope, 0);
 	sums = end(&scope);
 	CHECK(sums.calls == 0 && sums.sleeps == 0 && sums.in_calls.cpu_ns == 0, "%llu calls",
 	      (unsigned long long)sums.calls);
-	/* Records are not needed for it. */
+	/* Scopes need no records. */
 	CHECK(debox_pause() == 0, "pause");
 	begin(&scope, 0);
 	for (int i = 0; i < 1000; i++)
@@ -131,7 +133,7 @@ static void sleeps_are_measured(void)
 	sums = end(&scope);
 	CHECK(sums.calls == 20 && sums.sleeps >= 20, "%llu calls, %llu sleeps",
 	      (unsigned long long)sums.calls, (unsigned long long)sums.sleeps);
-	/* A timer rings no earlier; what comes after is waiting for a CPU. */
+	/* A timer does not ring earlier; what comes after it is a wait for a CPU. */
 	CHECK(sums.budget.blocked_ns + sums.budget.runqueue_ns + sums.unseen_ns +
 			      sums.budget.cpu_ns >=
 		      200 * MS,
@@ -149,7 +151,7 @@ static char *pages;
 static long page_size;
 static int faults;
 
-/* Gives each page that is asked for, 30 ms later. */
+/* Provides each page that is asked for, 30 ms later. */
 static void *serve_faults(void *unused)
 {
 	struct uffd_msg message;
@@ -167,7 +169,7 @@ static void *serve_faults(void *unused)
 	return unused;
 }
 
-/* A fault of the program's own code sleeps: there is no call that it could be in. */
+/* A fault of the program's own code sleeps, outside of any call. */
 static void faults_between_calls_are_measured(void)
 {
 	struct uffdio_api api = {.api = UFFD_API};
@@ -255,7 +257,7 @@ static void preemption_is_known_at_once(void)
 	/* About half of it; on a machine that others use, more. */
 	CHECK(sums.unseen_ns || sums.budget.preempted_ns > 100 * MS, "preempted %llu",
 	      (unsigned long long)sums.budget.preempted_ns);
-	/* The scheduler was asked outside of the one and inside of the other. */
+	/* The scheduler's account was read outside of the inner scope and inside the outer one. */
 	CHECK(sums.budget.preempted_ns <= waited_after + waited_after / 20 + 10 * MS &&
 		      all.budget.preempted_ns + all.budget.runqueue_ns + all.unseen_ns +
 				      waited_after / 20 + 10 * MS >=
@@ -305,7 +307,7 @@ static void threads_have_their_own(void)
 	sums = end(&of_another);
 	CHECK(sums.calls < 200, "%llu calls are not only this thread's",
 	      (unsigned long long)sums.calls);
-	/* One that has ended; the next may well have its place and its number. */
+	/* A thread that has ended; the next one may well have its place and its number. */
 	pthread_create(&threads[0], NULL, begin_and_leave, NULL);
 	pthread_join(threads[0], NULL);
 	pthread_create(&threads[0], NULL, end_anothers, NULL);
@@ -417,7 +419,7 @@ static void sum_up(int signal)
 	errno = saved;
 }
 
-/* A signal handler, or a switch, between any two of the loads. */
+/* A signal handler, or a switch, may come between any two of the loads. */
 static void readings_are_whole(void)
 {
 	struct sigaction action = {.sa_handler = sum_up};

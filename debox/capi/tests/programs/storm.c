@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Forks, threads and signals as fast as they go, for so many milliseconds, in a process that the
- * broker serves; and everything that the program computes is checked. The broker may come and go.
+ * Forks, threads and signals as fast as possible, for so many milliseconds, in a process that the
+ * broker serves. Everything that the program computes is checked. The broker may come and go.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -65,7 +65,7 @@ static void run_threads(void)
 	}
 }
 
-/* A child that has one of its own, executes a program, or only ends. */
+/* A child that has a child of its own, executes a program, or only ends. */
 static void run_child(int round)
 {
 	int status, expected = round % 100;

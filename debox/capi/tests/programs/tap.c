@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* tap.c: the user tap of the program's own. */
+/* tap.c: the program's own user tap. */
 #include "checks.h"
 #include "debox_2004.h"
 
@@ -330,7 +330,9 @@ static void sessions_follow_each_other(void)
 	}
 }
 
-/* The clock is kept by the calls themselves: over seconds the parts still fit the wall time. */
+/*
+ * The calls themselves keep the clock up to date: over seconds the parts still fit the wall time.
+ */
 static void the_clock_is_kept(void)
 {
 	const struct debox_record *last;
@@ -384,7 +386,7 @@ static void nap_in_handler(int signal)
 	memcpy(label_in_handler, info.psi[0].wmesg, sizeof(label_in_handler));
 }
 
-/* A handler may have interrupted malloc: a site that is not known yet stays without a label. */
+/* A handler may have interrupted malloc, so a site that is not known yet stays without a label. */
 static void handlers_look_nothing_up(void)
 {
 	struct sigaction action = {.sa_handler = nap_in_handler};

@@ -87,7 +87,7 @@ int main(void)
 	CHECK(slow_seen == 10, "paused: %d", slow_seen);
 	CHECK(!debox_resume(), "resume");
 
-	/* Blocked: it comes when the thread lets it, once for both. */
+	/* Blocked: the callback runs when the thread unblocks the signal, once for both calls. */
 	sigemptyset(&set);
 	sigaddset(&set, SIGRTMIN + 1);
 	CHECK(!sigprocmask(SIG_BLOCK, &set, NULL), "block");

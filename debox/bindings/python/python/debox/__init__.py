@@ -10,7 +10,7 @@
     if last.blocked_ns > 1_000_000:
         print(last.name, debox.explain(last)[0].label)
 
-    with debox.scope("request") as s:   # what this thread does in here, summed up
+    with debox.scope("request") as s:   # sums up what this thread does in here
         handle(request)
     log.info("GET /index.html 200 %s", s)   # wall=4.10ms cpu=1.30ms blocked=2.75ms ...
 

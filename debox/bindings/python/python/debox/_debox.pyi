@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What the package promises. Times are in nanoseconds; None is "not measured" or "not known"."""
+"""The package's interface. Times are in nanoseconds; None means "not measured" or "not known"."""
 
 from types import TracebackType
 from typing import Any, Literal, Optional, Union, final
 
 HISTORY_MAX: int
-"""Records that are kept of one thread."""
+"""How many records are kept for one thread."""
 
 # Bits of Last.flags and Record.flags.
 RESTARTED: int
-"""A piece of a call that the kernel restarts after a signal."""
+"""Part of a call that the kernel restarts after a signal."""
 PARTIAL: int
 """The call began before monitoring did: start_ns is a lower bound."""
 USER_TAP: int
@@ -18,10 +18,10 @@ NESTED: int
 """Made by a signal handler inside another call."""
 
 class Error(Exception):
-    """What DeBox could not do; all of its exceptions are of this class."""
+    """The base class of all exceptions of DeBox."""
 
 class PrivilegeError(Error):
-    """The process may not load probes, and no broker serves it; the text says what it takes."""
+    """The process may not load probes, and no broker serves it; the text says what is needed."""
 
 class UnsupportedError(Error):
     """The kernel lacks what the probes need."""
@@ -48,10 +48,10 @@ class WrongThreadError(Error):
     """A scope was ended on another thread than it began on."""
 
 class InterruptedError(Error):
-    """Monitoring ended, or began anew, inside a scope. Scopes do not raise it: see Scope.why."""
+    """Monitoring ended or restarted inside a scope. Scopes do not raise it: see Scope.why."""
 
 class StaleError(Error):
-    """The place of the record has been taken by a later call of its thread."""
+    """The record has been overwritten by a later call of its thread."""
 
 def enable(
     *,
@@ -61,24 +61,24 @@ def enable(
     cpu: bool = False,
     tap: Optional[Literal["kernel", "user"]] = None,
 ) -> None:
-    """Loads the probes and brings this process under monitoring: all its threads, and from then on new
+    """Loads the probes and starts monitoring this process: all its threads, and from then on new
     threads and children.
 
     Needs root (or CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE), or a running `debox broker`. Takes some
     tenths of a second, with a broker milliseconds. Under `debox run --tap user` it joins that session.
 
     max_threads: threads, of this process and its children, at the same time; 17 KB of memory each.
-    sleeps: where calls sleep and who wakes them; budgets are there without it.
-    irq: measures interrupts apart from CPU time.
-    cpu: who had the CPU that calls waited for (throttled_ns, cpu_owner). Not through a broker, nor with
-      a user tap. Each switch of every process on the machine then takes longer, as it notes who had the CPU.
+    sleeps: where calls sleep and who wakes them; budgets are measured without it, too.
+    irq: measures interrupts separately from CPU time.
+    cpu: who had the CPU that calls waited for (throttled_ns, cpu_owner). Not with a broker, nor with
+      a user tap. Every context switch on the machine then takes longer, as it notes who had the CPU.
     tap: "kernel" sees every call. "user" (outside of `debox run --tap user`) sees none of Python's
-      calls and costs them nothing: there are no records, but scopes have all times of the thread.
+      calls and adds no cost to them: there are no records, but scopes have all times of the thread.
 
     Without a broker about 85 descriptors stay open (BPF maps, programs, links and types, and an epoll
-    instance), with one two (a socket and a map); all are closed in programs that are executed. Code that
-    closes descriptors it does not know, such as os.closerange(3, 65536) in a daemon, ends monitoring: scopes
-    are unmeasured then, last() is None, other functions raise NotEnabledError, and enable() begins anew.
+    instance), with a broker two (a socket and a map). All have close-on-exec. Code that closes descriptors
+    it does not know, such as os.closerange(3, 65536) in a daemon, ends monitoring: then scopes are
+    unmeasured, last() is None, other functions raise NotEnabledError, and enable() begins a new session.
 
     Raises PrivilegeError, UnsupportedError, AlreadyEnabledError, ArgumentError, SystemRefusedError.
     """
@@ -90,15 +90,15 @@ def is_enabled() -> bool:
     """Whether this process has enabled DeBox."""
 
 def last(*, interpreter: bool = False) -> Optional[Last]:
-    """This thread's last call, read in place: makes no call, copies nothing.
+    """The record of this thread's last call, read in place: makes no call, copies nothing.
 
-    None: before the first call, while nothing is enabled, on a thread that is not monitored.
+    None before the first call, while DeBox is not enabled, and on a thread that is not monitored.
 
-    Threads hand each other the interpreter's lock (the GIL) with futex calls. Those are passed over:
-    the last call is the one that the program made. If all records that are left are such calls, the
+    Threads hand each other the interpreter's lock (the GIL) with futex calls. Those are skipped: the
+    last call is the last one that the program made. If all records that are left are such calls, the
     result is None. `interpreter=True` shows them.
 
-    One function of Python's may make several calls: open() ends with an lseek or fstat.
+    A Python function may make several calls: open() ends with an lseek or fstat.
     """
 
 def history(n: int = ..., *, tid: Optional[int] = None, interpreter: bool = False) -> list[Record]:
@@ -109,14 +109,14 @@ def history(n: int = ..., *, tid: Optional[int] = None, interpreter: bool = Fals
     """
 
 def explain(record: Union[Last, Record], index: Optional[int] = None) -> list[Explanation]:
-    """What the sleeps of a record mean, or the one of that index. Scopes leave out what this
-    does. Raises NotEnabledError, StaleError, ArgumentError, SystemRefusedError."""
+    """Explains the sleeps of a record, or the one with that index. Scopes leave out the time that this
+    takes. Raises NotEnabledError, StaleError, ArgumentError, SystemRefusedError."""
 
 def pause() -> None:
-    """No records of this thread's calls. Scopes go on. Raises NotEnabledError, NotMonitoredError."""
+    """Stops recording this thread's calls. Scopes go on. Raises NotEnabledError, NotMonitoredError."""
 
 def resume() -> None:
-    """Records again. Raises NotEnabledError, NotMonitoredError."""
+    """Records this thread's calls again. Raises NotEnabledError, NotMonitoredError."""
 
 def scope(name: str = "", *, faults: bool = False) -> Scope:
     """Sums up what this thread does from here to there, exactly, however many calls it makes:
@@ -127,14 +127,14 @@ def scope(name: str = "", *, faults: bool = False) -> Scope:
 
     faults: counts page faults of the program's own code, too, by one getrusage call at each end.
 
-    A scope never gets in the way of the program: if nothing is measured - DeBox is not enabled, the
-    broker has gone, too many threads - its sums are None, str() is "unmeasured", and `why` says why.
+    A scope never disturbs the program: if nothing is measured (DeBox is not enabled, the broker has
+    gone, there are too many threads) its sums are None, str() is "unmeasured", and `why` says why.
     Only a scope that is ended on another thread than it began on raises: WrongThreadError.
 
-    All that the thread does inside counts. Under asyncio that is other tasks, too, as soon as there is
-    an await inside: put a scope there around code without one, and in a coroutine look at the callback
-    that blocks the loop instead of at the request. A scope that followed a task from one step to the
-    next would have to be told of each step; it does not exist.
+    Everything that the thread does inside counts. Under asyncio that includes other tasks if there is an
+    await inside: put a scope there around code without one, and in a coroutine measure the callback
+    that blocks the loop instead of the request. There is no scope that follows a task from one step to
+    the next; it would have to be notified of each step.
     """
 
 class _Attributes:
@@ -146,7 +146,7 @@ class _Attributes:
         """The call's number."""
     @property
     def abi(self) -> int:
-        """0: x86-64, 1: 32-bit, whose numbers are others."""
+        """0: x86-64, 1: 32-bit, which has other call numbers."""
     @property
     def name(self) -> str:
         """The call's name, such as "read"."""
@@ -182,13 +182,13 @@ class _Attributes:
         """Pushed off the CPU while it could have run."""
     @property
     def irq_ns(self) -> Optional[int]:
-        """Interrupts on top of it; None if not measured: then inside cpu_ns."""
+        """Interrupts on top of it; None if not measured: then cpu_ns includes them."""
     @property
     def throttled_ns(self) -> Optional[int]:
-        """Of runqueue_ns and preempted_ns: a control group's CPU quota was used up. None if not measured."""
+        """The part of runqueue_ns and preempted_ns that a control group's CPU quota caused. None if not measured."""
     @property
     def cpu_owner(self) -> Optional[CpuHolder]:
-        """Who had the CPU for the largest part of the rest. None if there was none, or not measured."""
+        """Who had the CPU for the largest part of the rest. None if there was no rest, or not measured."""
     @property
     def outside_ns(self) -> int:
         """User tap: inside the stamps but not inside the call."""
@@ -203,32 +203,33 @@ class _Attributes:
     def sleeps_lost(self) -> int:
         """Sleeps that did not fit; their time is in blocked_ns all the same."""
     def copy(self) -> Record:
-        """A copy that stays as it is."""
+        """A copy that does not change any more."""
 
 @final
 class Last(_Attributes):
-    """The record of a thread's last call, in the memory that the kernel writes it to. It holds until the
-    thread's eighth call after it; from then on attributes raise StaleError. copy() keeps it."""
+    """The record of a thread's last call, in the memory to which the kernel writes it. It is valid until
+    the thread's eighth call after it; from then on attributes raise StaleError. copy() keeps it."""
 
 @final
 class Record(_Attributes):
-    """A record that was copied."""
+    """A copy of a record."""
 
 @final
 class CpuHolder:
-    """A process that had the CPU while a call waited for one. Processes count as a whole."""
+    """A process that had the CPU while a call waited for one. The threads of a process count together."""
 
     @property
     def kind(self) -> Literal["task", "own", "kernel", "idle", "hidden", "many", "stolen", "unknown"]:
-        """task: another process; own: threads of this one; idle: the CPU had to be woken; hidden: not
-        shown to a broker's client; many: which process had most is not known; stolen: the hypervisor."""
+        """task: another process; own: threads of this one; kernel: a kernel thread; idle: the CPU had to be
+        woken; hidden: not shown to a broker's client; many: which process had most is not known; stolen:
+        the hypervisor."""
     @property
     def name(self) -> Optional[str]: ...
     @property
     def pid(self) -> Optional[int]: ...
     @property
     def ns(self) -> int:
-        """How long it had the CPU, of this call's wait."""
+        """For how much of this call's wait it had the CPU."""
 
 @final
 class Sleep:
@@ -252,10 +253,10 @@ class Sleep:
 
 @final
 class Explanation:
-    """What a sleep means."""
+    """The meaning of a sleep."""
 
     label: str
-    """What a person would call the wait: "page read"."""
+    """The wait's human-readable name: "page read"."""
     wait_class: str
     """idle, disk, lock, memory, cpu, network, process or other."""
     function: str
@@ -266,8 +267,8 @@ class Explanation:
 
 @final
 class Scope:
-    """What happened on a thread between two points; see scope(). The sums are there when it has ended;
-    each is None if nothing was measured."""
+    """What happened on a thread between two points; see scope(). The sums are available once it has
+    ended; each is None if nothing was measured."""
 
     @property
     def name(self) -> str: ...
@@ -276,7 +277,7 @@ class Scope:
     def end(self) -> None:
         """Ends it, as the end of `with` does. Raises WrongThreadError."""
     def so_far(self) -> Scope:
-        """The sums until now, as a scope that has ended. Raises WrongThreadError."""
+        """The sums so far, as a scope that has ended. Raises WrongThreadError."""
     def __enter__(self) -> Scope: ...
     def __exit__(
         self,
@@ -301,10 +302,10 @@ class Scope:
         """Running between calls: Python, and the page faults of its own code."""
     @property
     def cpu_kernel_ns(self) -> Optional[int]:
-        """Running in calls. Under a user tap, in those that it saw."""
+        """Running in calls. Under a user tap, in the calls that it saw."""
     @property
     def blocked_ns(self) -> Optional[int]:
-        """Asleep, in calls and in page faults. Waiting for the interpreter's lock is in it."""
+        """Asleep, in calls and in page faults. Includes waiting for the interpreter's lock."""
     @property
     def blocked_in_calls_ns(self) -> Optional[int]: ...
     @property
@@ -315,28 +316,28 @@ class Scope:
         """Pushed off the CPU while it could have run."""
     @property
     def irq_ns(self) -> Optional[int]:
-        """None if not measured: then inside cpu_ns."""
+        """None if not measured: then cpu_ns includes it."""
     @property
     def calls(self) -> Optional[int]: ...
     @property
     def sleeps(self) -> Optional[int]: ...
     @property
     def faults_minor(self) -> Optional[int]:
-        """Taken in calls; with scope(faults=True), all."""
+        """Page faults taken in calls; with scope(faults=True), all."""
     @property
     def faults_major(self) -> Optional[int]: ...
     @property
     def unseen_ns(self) -> Optional[int]:
-        """Time of which it is not known what it was, as the machine hid switches; mostly in cpu_ns."""
+        """Time whose use is not known, because the machine hid switches; mostly in cpu_ns."""
     @property
     def unseen(self) -> Optional[int]:
-        """Such switches, as far as they were noticed."""
+        """Hidden switches that were noticed."""
     @property
     def untapped(self) -> Optional[int]:
         """User tap: calls that could not be stamped."""
     def as_dict(self) -> dict[str, Any]:
-        """All of this by name, for structured logs; if nothing was measured, name and why."""
+        """All sums by name, for structured logs; if nothing was measured, name and why only."""
     def __str__(self) -> str:
         """For a log line: wall=4.10ms cpu=1.30ms blocked=2.75ms runqueue=50.0us preempted=0 calls=12
 
-        Never raises: "unmeasured", "not begun", or of an open one "open " and the sums until now."""
+        Never raises: gives "unmeasured", "not begun", or, for an open scope, "open " and the sums so far."""

@@ -8,12 +8,12 @@
     @pytest.mark.never_blocks(max_blocked="1ms", allow=["fsync"])
     async def test_saves(): ...
 
-While such a test runs, `debox guard` looks at the threads of this process that wait for events. A call
-of theirs that sleeps for longer than `max_blocked` (200us if nothing is said), other than the waits for
-events and what is allowed, fails the test with the call, its reason and the stack.
+While such a test runs, `debox guard` watches the threads of this process that wait for events. If one
+of their calls sleeps for longer than `max_blocked` (200us by default), the test fails with the call, its
+reason and the stack. Waits for events and the calls in `allow` are exempt.
 
 The guard needs root. The command is `debox`; the setting `debox_command` in pytest's configuration, or
-the environment variable DEBOX, names another, such as `sudo -n debox`.
+the environment variable DEBOX, sets another command, such as `sudo -n debox`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def pytest_configure(config):
 
 
 class Limits:
-    """What a mark says."""
+    """The limits that a mark sets."""
 
     def __init__(self, mark):
         known = {"max_blocked", "allow"}
@@ -68,7 +68,7 @@ def nanoseconds(text):
 
 
 class Guard:
-    """A guard of this process, which tells what it finds as it comes."""
+    """A guard of this process, which reports violations as they happen."""
 
     def __init__(self, command, least_ns):
         arguments = [*command, "guard", "--stream", "--max-blocked", f"{least_ns}ns"]
@@ -94,7 +94,7 @@ class Guard:
         return json.loads(line)
 
     def found(self):
-        """What was found until now."""
+        """The violations found since the last time."""
         self.marks += 1
         self.process.stdin.write(f"{self.marks}\n")
         self.process.stdin.flush()
@@ -125,7 +125,7 @@ LEAST = pytest.StashKey()
 
 
 def guard_of(config):
-    """Started for the first test that wants it."""
+    """The guard; started for the first test that needs it."""
     guard = config.stash[GUARD]
     if guard is None:
         command = config.getini("debox_command") or os.environ.get("DEBOX") or "debox"
@@ -159,14 +159,14 @@ def pytest_runtest_call(item):
 
 
 def shown(line):
-    """Names in it are other people's text, and must not steer the terminal."""
+    """Names in the line are untrusted text and must not control the terminal."""
     return "".join(
         one if one.isprintable() else one.encode("unicode_escape").decode() for one in line
     )
 
 
 def text(violations):
-    """For people: the worst ones, with their stacks."""
+    """The message for people: the longest violations, with their stacks."""
     yield f"the event loop blocked, {len(violations)} times; the longest first:"
     for one in sorted(violations, key=lambda one: -one["blocked_ns"])[:5]:
         what = f" for {one['resource']}" if one["resource"] else ""
