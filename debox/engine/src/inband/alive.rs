@@ -18,7 +18,7 @@ pub(super) const SCOPE_NS: u64 = 10_000_000;
 /// The same for records: looking at them is no call, but for one in that time.
 pub(super) const RECORD_NS: u64 = 1_000_000_000;
 
-/// More than the kernel skips the probes in a row (see ARCHITECTURE.md, "The CPU is kept").
+/// More than the kernel skips the probes in a row (docs/decisions/probes-hold-the-cpu.md).
 const TRIES: u32 = 3;
 
 /// Whether what a thread reads may be believed.
