@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fmt::Write;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use crate::files::File;
@@ -12,8 +13,6 @@ use crate::http::response::{self, Head};
 
 /// What can be done to a file here.
 const ALLOWED: &str = "GET, HEAD, OPTIONS";
-/// Between the parts of an answer with several. It must not occur in a file at the begin of a line.
-const BOUNDARY: &str = "flash-part-6a1b40f3c9d7";
 
 pub struct Reply {
     pub status: u16,
@@ -165,7 +164,8 @@ impl Common<'_> {
                 part.end - part.begin
             }
             several => {
-                let kind_of_parts = format_args!("multipart/byteranges; boundary={BOUNDARY}");
+                let boundary = boundary();
+                let kind_of_parts = format_args!("multipart/byteranges; boundary={boundary}");
                 head.field("Content-Type", kind_of_parts);
                 let mut length = 0;
                 for part in several {
@@ -174,14 +174,14 @@ impl Common<'_> {
                     // Writing into memory cannot fail.
                     let _ = write!(
                         before,
-                        "\r\n--{BOUNDARY}\r\nContent-Type: {kind}\r\n\
+                        "\r\n--{boundary}\r\nContent-Type: {kind}\r\n\
                          Content-Range: bytes {begin}-{last}/{size}\r\n\r\n"
                     );
                     length += before.len() as u64 + (part.end - part.begin);
                     body.push_back(Segment::Bytes(before.into_bytes()));
                     body.push_back(of_file(part));
                 }
-                let end = format!("\r\n--{BOUNDARY}--\r\n");
+                let end = format!("\r\n--{boundary}--\r\n");
                 length += end.len() as u64;
                 body.push_back(Segment::Bytes(end.into_bytes()));
                 length
@@ -200,6 +200,12 @@ impl Common<'_> {
             body,
         }
     }
+}
+
+/// What separates parts. Nobody who writes a file can know it.
+fn boundary() -> String {
+    let random = RandomState::new().hash_one(0);
+    format!("part-{random:016x}")
 }
 
 /// The type by the name's ending, texts with their character set.
