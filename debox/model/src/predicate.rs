@@ -22,7 +22,7 @@
 //! | `cpu_owner` | the process that had the CPU for most of the time in which the call waited for one | `"gzip"` |
 //! | `pid` `tid` | process and thread | `4711` |
 //! | `arg0` `arg1` `arg2` | the first argument words, unsigned | `3`, `0xffffff9c` |
-//! | `restarted` | a piece of a call that the kernel makes again (-512 to -516); stands alone | |
+//! | `restarted` | a piece of a call that the kernel restarts (-512 to -516); written without a comparison | |
 //!
 //! - Numbers are compared by `==`, `!=`, `<`, `<=`, `>`, `>=`; names by `==` and `!=`. `in (a, b)`
 //!   holds if `==` holds for one of the values.

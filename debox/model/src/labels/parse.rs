@@ -97,7 +97,7 @@ struct File {
     rule: Vec<toml::Table>,
 }
 
-/// Appends what one file says to `labels`.
+/// Appends one file's rules to `labels`.
 pub(super) fn file(name: &str, text: &str, labels: &mut Labels) -> anyhow::Result<()> {
     let file: File =
         toml::from_str(text).map_err(|error| anyhow!("{name} is not a rule file: {error}"))?;

@@ -173,7 +173,7 @@ pub trait Fields {
     /// Times are in nanoseconds. Arguments are unsigned; `Ret` is signed.
     fn number(&self, field: Number) -> Option<i128>;
 
-    /// Whether it is a piece of a call that the kernel makes again.
+    /// Whether it is a piece of a call that the kernel restarts.
     fn is_restarted(&self) -> bool;
 
     /// The thread's name.
