@@ -6,14 +6,14 @@
 //! it can see of them. SECURITY.md lists the threats, each with its test.
 //!
 //! ```text
-//! protocol.rs  what is said           server.rs    the broker's loop    client.rs  a program's side
-//! channel.rs   packets, descriptors   listener.rs  its socket           again.rs   found again
-//! peer.rs      who it is              shared.rs    sessions of clients  quota.rs   who may have what
-//! owners.rs    for whom users count   run.rs       for `debox run`      remote.rs  its other side
-//! presence.rs  that it is there       terms.rs     what a run may do    turns.rs   who is next
-//! seen.rs      what the probes saw    account.rs   memory given out     cgroup.rs  and how much
+//! protocol.rs  the messages           server.rs    the broker's loop    client.rs  a program's side
+//! channel.rs   packets, descriptors   listener.rs  its socket           again.rs   reconnecting
+//! peer.rs      a client's identity    shared.rs    sessions of clients  quota.rs   limits of clients
+//! owners.rs    owners of user ids     run.rs       for `debox run`      remote.rs  its client's side
+//! presence.rs  whether it is there    terms.rs     limits of a run      turns.rs   order of requests
+//! seen.rs      what the probes saw    account.rs   memory given out     cgroup.rs  limits of memory
 //! wire.rs      what was measured      cpu.rs       CPU time taken       log.rs     for the journal
-//! trust.rs     who is believed to be it
+//! trust.rs     which brokers a program accepts
 //! ```
 
 mod account;

@@ -350,7 +350,7 @@ fn prepare_explanations(state: &mut State) {
     let explains = match (&state.session, &mut state.joined) {
         (Some(session), _) => session.options.detail.sleeps,
         (None, Some(joined)) => kernel::has_bpf_privilege() && joined.stacks().is_some(),
-        (None, None) => false, // the broker knows the names
+        (None, None) => false, // the broker resolves the names
     };
     if explains {
         prepared::prepare(&mut state.symbols);

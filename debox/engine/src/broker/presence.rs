@@ -49,7 +49,7 @@ impl Presence {
         let (stop, stopped) = mpsc::channel();
         let (tell, told) = mpsc::channel();
         let hold = move || {
-            let _blocked = Blocked::all(); // signals are for the thread that serves
+            let _blocked = Blocked::all(); // signals are handled by the thread that serves
             let mut holds = Box::new(RobustList::default());
             let held = holds.take(page.word());
             let is_held = held.is_ok();

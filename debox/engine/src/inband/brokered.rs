@@ -219,7 +219,7 @@ impl Brokered {
             }
             memory::unpublish();
             user_tap::end();
-            self.given.connection = None; // a broker that is there after all has one client less
+            self.given.connection = None; // a broker that is there after all then has one client fewer
             self.stage = Stage::Away;
         }
         let stage = std::mem::replace(&mut self.stage, Stage::Away);
@@ -279,7 +279,7 @@ impl Brokered {
         count: usize,
     ) -> std::io::Result<Stage> {
         let slots_id = super::map_id_of(slots.as_raw_fd());
-        // Tables for the user tap are made for so many threads when it begins.
+        // The tables of the user tap were made for this many threads.
         let slot_count = count.min(self.wish.max_threads as usize);
         self.given.close();
         if slots_id == 0 || !memory::map_again(slots.as_raw_fd(), slots_id, slot_count) {

@@ -101,7 +101,7 @@ pub(super) fn begin(session: &Session) -> Result<(), Error> {
 /// Waits until no handler uses the session's maps, so that they can be closed. To be called after
 /// [`memory::unpublish`].
 pub(super) fn end() {
-    const PATIENCE_MS: usize = 1000; // with a handler that a debugger has stopped
+    const PATIENCE_MS: usize = 1000; // for a handler that a debugger has stopped
     for _ in 0..PATIENCE_MS {
         if USERS.load(Ordering::SeqCst) == 0 {
             break;

@@ -240,7 +240,7 @@ pub(super) fn find(tid: u32) -> Result<Option<*mut Slot>, Busy> {
             // SAFETY: as above; the kernel may write at any time, hence volatile.
             let version = unsafe { ptr::read_volatile(&raw const (*slot).version) };
             if version == 0 {
-                return Ok(None); // slots are given out in order: none was beyond this one
+                return Ok(None); // slots are allocated in order: there are none beyond this one
             }
             if tid_of(slot) == tid {
                 return Ok(Some(slot));
@@ -280,7 +280,7 @@ fn map_beyond(mapped: usize, tid: u32) -> Result<bool, Busy> {
                 MAPPER.store(0, Ordering::Release);
                 return outcome;
             }
-            Err(own) if own == tid => return Err(Busy), // what this signal handler interrupted
+            Err(own) if own == tid => return Err(Busy), // this signal handler interrupted the mapping
             Err(_) => std::hint::spin_loop(),
         }
     }

@@ -444,7 +444,7 @@ impl Start {
             return Err(Error::Interrupted);
         }
         if end.birth_ns != self.reading.birth_ns {
-            return Err(Error::OtherThread); // one that has ended; this one has its place
+            return Err(Error::OtherThread); // the scope's thread has ended, and this one reuses its address
         }
         if self.all_faults != 0 {
             (end.faults_minor, end.faults_major) = own_work::faults_taken_off(all_faults(), &end);

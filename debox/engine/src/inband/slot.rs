@@ -234,7 +234,7 @@ fn look_up(generation: u64) {
     // SAFETY: gettid has no arguments and touches no memory.
     let tid = unsafe { libc::syscall(libc::SYS_gettid, LOOK_UP) };
     let Ok(slot) = memory::find(tid as u32) else {
-        return; // another time
+        return; // try again at the next look-up
     };
     let words = words::words();
     words.slot.set(slot.map_or(0, |slot| slot as usize));

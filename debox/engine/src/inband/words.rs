@@ -20,7 +20,7 @@ pub(super) struct Words {
     pub watched: Cell<usize>,
     /// Address of what the library has done on the thread; 0: nothing yet (see `own_work`).
     pub own_work: Cell<usize>,
-    /// How many records there were when they were last looked at (see `alive`).
+    /// How many records there were when they were last checked (see `alive`).
     pub seen: Cell<u64>,
     /// Calls that the library made to check that the kernel sees the thread's calls.
     pub checks: Cell<u64>,

@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn free_entries_are_no_thread() {
-        // SAFETY: the name is a valid C string; the new descriptor is owned by nobody else.
+        // SAFETY: the name is a valid C string; nothing else owns the new descriptor.
         let mut file = unsafe {
             use std::os::fd::FromRawFd;
             File::from_raw_fd(libc::memfd_create(c"tids".as_ptr(), libc::MFD_CLOEXEC))
