@@ -1,19 +1,19 @@
 //! The broker: the privileged process that loads the probes once, for processes without privilege.
 //!
-//! A program asks it through a Unix socket ([`socket_path`]), proves who it is, and gets the
-//! descriptor of an array of slots that nobody else has: the probes write its threads' records
-//! there. What a client can do to others is limited by what it may have at all ([`Limits`]); what it
-//! sees of them, by the probes (`debox/probe/client.h`). SECURITY.md has the threats, each with its test.
+//! A program asks it through a Unix socket ([`socket_path`]), proves its identity, and gets the
+//! descriptor of an array of slots that no other process has: the probes write its threads' records
+//! there. [`Limits`] bound what a client can do to others; the probes (`debox/probe/client.h`) bound what
+//! it can see of them. SECURITY.md lists the threats, each with its test.
 //!
 //! ```text
-//! protocol.rs  what is said           server.rs    the broker's loop    client.rs  a program's side
-//! channel.rs   packets, descriptors   listener.rs  its socket           again.rs   found again
-//! peer.rs      who it is              shared.rs    sessions of clients  quota.rs   who may have what
-//! owners.rs    for whom users count   run.rs       for `debox run`      remote.rs  its other side
-//! presence.rs  that it is there       terms.rs     what a run may do    turns.rs   who is next
-//! seen.rs      what the probes saw    account.rs   memory given out     cgroup.rs  and how much
+//! protocol.rs  the messages           server.rs    the broker's loop    client.rs  a program's side
+//! channel.rs   packets, descriptors   listener.rs  its socket           again.rs   reconnecting
+//! peer.rs      a client's identity    shared.rs    sessions of clients  quota.rs   limits of clients
+//! owners.rs    owners of user ids     run.rs       for `debox run`      remote.rs  its client's side
+//! presence.rs  whether it is there    terms.rs     limits of a run      turns.rs   order of requests
+//! seen.rs      what the probes saw    account.rs   memory given out     cgroup.rs  limits of memory
 //! wire.rs      what was measured      cpu.rs       CPU time taken       log.rs     for the journal
-//! trust.rs     who is believed to be it
+//! trust.rs     which brokers a program accepts
 //! ```
 
 mod account;
@@ -46,17 +46,17 @@ pub use quota::Limits;
 pub use remote::RemoteSession;
 pub use server::{Broker, Options};
 
-/// Where the broker listens unless told otherwise.
+/// The default path of the broker's socket.
 pub const SOCKET: &str = "/run/debox/broker.sock";
 
-/// Which users were given which subordinate user ids, unless another file is named.
+/// The default file that lists which users have which subordinate user ids.
 pub const SUBORDINATES: &str = "/etc/subuid";
 
-/// The environment variable that names another socket; empty: no broker is asked.
+/// The environment variable that names another socket; if it is empty, no broker is used.
 pub const VARIABLE: &str = "DEBOX_BROKER";
 
-/// Where a program finds the broker; `None` if it is told not to ask one. Programs that run with
-/// more rights than their caller do not listen to the caller's environment.
+/// The path of the broker's socket; `None` if the environment disables the broker. Programs that run with
+/// more rights than their caller ignore the caller's environment.
 pub fn socket_path() -> Option<PathBuf> {
     match std::env::var_os(VARIABLE) {
         Some(path) if !has_other_rights() => (!path.is_empty()).then(|| path.into()),
@@ -70,18 +70,18 @@ pub(crate) fn has_other_rights() -> bool {
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 
-/// Whether the environment names a broker: then it is asked even where there is privilege enough to
-/// do without.
+/// Whether the environment names a broker. Then it is used even by a process with enough privilege to do
+/// without.
 pub(crate) fn is_named() -> bool {
     !has_other_rights() && std::env::var_os(VARIABLE).is_some_and(|path| !path.is_empty())
 }
 
-/// Whether that is why no broker was of use: there is none.
+/// Whether the error is that there is no broker.
 pub(crate) fn is_absent(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(client::Trouble::Absent(_)))
 }
 
-/// Whether that is why: there is one, which does not answer.
+/// Whether the error is that there is a broker, but it does not answer.
 pub(crate) fn is_silent(error: &anyhow::Error) -> bool {
     let is_late = |error: &std::io::Error| error.kind() == std::io::ErrorKind::WouldBlock;
     error.chain().any(|cause| {
@@ -90,7 +90,7 @@ pub(crate) fn is_silent(error: &anyhow::Error) -> bool {
     })
 }
 
-/// Whether a broker answers, without anything else asked of it.
+/// Checks whether a broker answers, without any further request. Returns its path.
 pub fn find() -> Result<PathBuf, String> {
     let Some(path) = socket_path() else {
         return Err(format!("{VARIABLE} is empty: no broker is asked"));

@@ -1,8 +1,8 @@
-//! Which frame of a user stack is the program's own: not the C library, not a language's runtime.
+//! Finds the frame of a user stack that is the program's own: not the C library's, not a language runtime's.
 
 use std::ffi::{CStr, CString};
 
-/// Libraries that stand between programs and system calls, by how their file names begin.
+/// Libraries between programs and system calls, by the beginnings of their file names.
 const LIBRARIES: &[&str] = &[
     "libc.so",
     "libc-2.",
@@ -16,8 +16,8 @@ const LIBRARIES: &[&str] = &[
     "[vdso]",
 ];
 
-/// Standard libraries that are linked into the program, by how their functions' names begin. Of Go's, those through
-/// which calls are made, and those that compute for their caller.
+/// Standard libraries that are linked into the program, by the beginnings of their functions' names. For Go, the
+/// packages through which calls are made, and those that compute for their caller.
 const PACKAGES: &[&str] = &[
     "syscall.",
     "internal/",
@@ -44,8 +44,8 @@ const PACKAGES: &[&str] = &[
     "alloc::",
 ];
 
-/// Functions of glibc that it neither exports nor names as the C standard asks of it, as far as
-/// system calls are made from them: by how their names begin.
+/// Functions of glibc that make system calls but are neither exported nor named as the C standard requires, by the
+/// beginnings of their names.
 const INSIDE_LIBC: &[&str] = &[
     "new_do_write",
     "sysmalloc",
@@ -65,8 +65,8 @@ const INSIDE_LIBC: &[&str] = &[
     "printf_positional",
 ];
 
-/// Whether a function only hands calls on. `module`: the file name of its library or program.
-/// `is_static`: the C library is linked into it.
+/// Whether a function only passes calls on. `module`: the file name of its library or program. `is_static`: the C
+/// library is linked into it.
 pub(crate) fn is_plumbing(module: &str, is_static: bool, function: &str) -> bool {
     let name = function.trim_start_matches(['<', '&']);
     is_library(module)
@@ -74,14 +74,14 @@ pub(crate) fn is_plumbing(module: &str, is_static: bool, function: &str) -> bool
         || (is_static && is_of_libc(name))
 }
 
-/// Whether a file's functions only hand calls on.
+/// Whether a file's functions only pass calls on.
 pub(crate) fn is_library(module: &str) -> bool {
     LIBRARIES.iter().any(|library| module.starts_with(library))
 }
 
-/// Whether a C function of a static program is the C library's. Names that begin with an
-/// underscore are the implementation's by the C standard (7.1.3), and what the library exports
-/// besides is asked of the one that this process uses.
+/// Whether a C function of a static program is the C library's. The C standard (7.1.3) reserves names that begin
+/// with an underscore for the implementation; the library's other exports are looked up in the C library of this
+/// process.
 fn is_of_libc(function: &str) -> bool {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let name = &function[..function.find(|c| !is_part(c)).unwrap_or(function.len())];
@@ -97,8 +97,8 @@ fn is_exported_by_libc(name: &str) -> bool {
     let Ok(name) = CString::new(name) else {
         return false;
     };
-    // SAFETY: both only look names and addresses up; dladdr fills in the whole of its argument when
-    // it succeeds, with strings that stay as long as the library is loaded.
+    // SAFETY: both only look up names and addresses; on success, dladdr fills in its whole argument, with strings
+    // that stay as long as the library is loaded.
     let file = unsafe {
         let address = libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr());
         let mut found: libc::Dl_info = std::mem::zeroed();
@@ -115,8 +115,8 @@ fn is_exported_by_libc(name: &str) -> bool {
 /// Marks functions that were made at run time.
 pub(crate) const MADE: &str = " (jit)";
 
-/// How names begin of code that is made at run time and is not the program's: handlers and stubs of V8's and of
-/// HotSpot's.
+/// The beginnings of names of code that is made at run time and is not the program's: handlers and stubs of V8 and
+/// HotSpot.
 const STUBS: &[&str] = &[
     "Builtin:",
     "BytecodeHandler:",
@@ -130,11 +130,11 @@ const STUBS: &[&str] = &[
     "itable ",
 ];
 
-/// What stands in the names of functions of a language's own library, written in that language: Node's modules, and
-/// CPython's that are frozen.
+/// Parts of the names of functions of a language's own library that is written in that language: Node's modules,
+/// and CPython's frozen ones.
 const LIBRARIES_OF_SCRIPTS: &[&str] = &[" node:", ":<frozen "];
 
-/// Whether a frame is a function of a script, or of another program that is compiled as it runs.
+/// Whether a frame is a function of a script, or of another program that is compiled at run time.
 pub(crate) fn is_of_script(frame: &str) -> bool {
     frame.ends_with(MADE)
         && !STUBS.iter().any(|stub| frame.starts_with(stub))
@@ -143,8 +143,8 @@ pub(crate) fn is_of_script(frame: &str) -> bool {
             .any(|library| frame.contains(library))
 }
 
-/// What to say of the frames behind a function in which Go goes on to a thread's own stack: those of
-/// the goroutine are elsewhere in memory, and its tables end here.
+/// A remark for the missing frames after a function in which Go switches to a thread's own stack: the goroutine's
+/// frames are elsewhere in memory, and its tables end here.
 pub(crate) fn after_switch(function: &str) -> Option<&'static str> {
     let switches = ["systemstack", "mcall", "morestack", "asmcgocall"];
     let name = function.strip_prefix("runtime.")?;
@@ -157,7 +157,7 @@ pub(crate) fn after_switch(function: &str) -> Option<&'static str> {
         .then_some("(further frames: on the stack of a goroutine, which Go's runtime left here)")
 }
 
-/// Whether nothing calls a function, though the tables do not say so: Go begins its threads there.
+/// Whether a function has no caller, although the tables do not say so: Go starts its threads there.
 pub(crate) fn is_outermost(function: &str) -> bool {
     ["runtime.rt0_go+", "runtime.clone+", "runtime.goexit+"]
         .iter()

@@ -1,8 +1,8 @@
 //! The user tap's clock: from the time-stamp counter to CLOCK_MONOTONIC.
 //!
-//! `struct debox_tap_clock` lies in the first page of the file of rows, which every process under
-//! the user tap maps. It is refreshed while the session runs, so that adjustments of the system's
-//! clock are followed and an error does not grow.
+//! `struct debox_tap_clock` is in the first page of the file of rows, which every process under the
+//! user tap maps. It is refreshed while the session runs, to follow adjustments of the system's
+//! clock and to keep the error from growing.
 
 use std::fs::File;
 use std::num::NonZeroUsize;
@@ -35,7 +35,7 @@ struct Pair {
     ns: u64,
 }
 
-/// What `struct debox_tap_clock` is filled with.
+/// The relation of the two clocks, from which `struct debox_tap_clock` is filled.
 pub(crate) struct Rate {
     first: Pair,
     last: Pair,
@@ -49,10 +49,10 @@ pub(crate) struct TapClock {
 // SAFETY: the mapping is this object's own; other processes only read it.
 unsafe impl Send for TapClock {}
 
-/// Why the counter cannot serve as a clock here, if it cannot.
+/// The reason why the counter cannot serve as a clock here, if there is one.
 ///
-/// A processor that does not promise to count in deep idle states (`nonstop_tsc`) may have none: the
-/// kernel does not keep as its clock a counter that it has seen stop.
+/// The processor need not guarantee to count in deep idle states (`nonstop_tsc`): it may not have
+/// any, and the kernel does not keep a counter as its clock if it has seen it stop.
 pub(crate) fn refusal() -> Option<String> {
     const CLOCK: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -78,7 +78,7 @@ fn refusal_of(flags: &str, clock: &str) -> Option<String> {
     None
 }
 
-/// Time since the machine was started, suspended or not.
+/// Time since the machine was started, including suspended time.
 pub(crate) fn since_boot_ns() -> u64 {
     let mut now = libc::timespec {
         tv_sec: 0,
@@ -94,7 +94,7 @@ fn read_tsc() -> u64 {
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// The closest of several attempts, so that an interruption between the two reads does not count.
+/// The closest of several attempts, so that an interruption between the two reads has no effect.
 fn take_pair() -> Pair {
     let attempt = || {
         let before = read_tsc();
@@ -142,25 +142,25 @@ impl TapClock {
 }
 
 impl Rate {
-    /// Over 20 ms; later refreshes make it better.
+    /// Measures over 20 ms; later refreshes improve the accuracy.
     pub fn measure() -> Rate {
         let first = take_pair();
         std::thread::sleep(Duration::from_millis(20));
         Rate { first, last: first }
     }
 
-    /// How far the counter goes in some time; to be asked after that first measurement.
+    /// The counter's ticks in a time. To be called after the first measurement.
     pub fn ticks_in(&self, ns: u64) -> u64 {
         let now = take_pair();
         let (ticks, passed) = (now.tsc - self.first.tsc, (now.ns - self.first.ns).max(1));
         (u128::from(ns) * u128::from(ticks) / u128::from(passed)) as u64
     }
 
-    /// Brings the clock up to date. No allocation and no system call.
+    /// Updates the clock. No allocation and no system call.
     ///
     /// # Safety
     ///
-    /// `shared` is mapped, and nobody else writes there meanwhile.
+    /// `shared` is mapped, and nothing else writes to it meanwhile.
     pub unsafe fn refresh(&mut self, shared: *mut Shared) {
         let now = take_pair();
         // The rate from a baseline of up to ten seconds: long enough to be exact to some parts in
@@ -190,7 +190,7 @@ impl Rate {
 
 impl Drop for TapClock {
     fn drop(&mut self) {
-        // SAFETY: mapped in `start` with this size, and not used any more.
+        // SAFETY: mapped in `start` with this size, and no longer used.
         let _ = unsafe { munmap(self.shared.cast(), PAGE.get()) };
     }
 }

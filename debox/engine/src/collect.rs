@@ -34,7 +34,7 @@ pub(crate) use snapshot::frames as frames_in_flight;
 pub(crate) use snapshot::tasks_by_index;
 pub(crate) use snapshot::Snapshot;
 
-/// What the caller knows of the command that was monitored.
+/// What the caller knows about the monitored command.
 #[derive(Debug, Clone, Default)]
 pub struct Outcome {
     pub command: Vec<String>,
@@ -44,14 +44,16 @@ pub struct Outcome {
 impl Session {
     /// Stops monitoring and reports.
     pub fn finish(mut self, outcome: Outcome) -> Result<Report> {
-        // Stacks of what is asleep are taken before the stop, while tasks are still enrolled.
+        // Stacks of sleeping tasks are captured before the stop, while the tasks are still
+        // enrolled.
         self.events.borrow_mut().titles.look_at_all();
         let stacks = self.stacks_in_flight()?;
         let stopped_ns = self.stop()?;
         self.report(outcome, stopped_ns, &stacks)
     }
 
-    /// What was measured until the stop. `stacks` are those of what was asleep before it.
+    /// Makes the report of what was measured until the stop. `stacks` are those of the tasks that
+    /// were asleep before it.
     pub(crate) fn report(
         self,
         outcome: Outcome,
@@ -82,7 +84,7 @@ impl Session {
 }
 
 impl Snapshot {
-    /// Names everything and adds it up.
+    /// Looks up all names and adds up the rows.
     pub(crate) fn report(
         &self,
         outcome: Outcome,
@@ -180,7 +182,7 @@ impl Snapshot {
         alive.map(|(_, thread)| thread.tgid).collect()
     }
 
-    /// Processes that were monitored when their command had ended.
+    /// Processes that were still monitored when the command had ended.
     fn live_on(&self, outcome: &Outcome) -> Vec<u32> {
         let has_ended = outcome.exit_status.is_some();
         let still_there = |pid: &u32| kernel::require_process(*pid).is_ok();
@@ -190,7 +192,8 @@ impl Snapshot {
             .collect()
     }
 
-    /// From the birth of the first thread to the end of the last, or to the stop if any lives on.
+    /// The time from the birth of the first thread to the end of the last, or to the stop if any is
+    /// still alive.
     fn duration(&self) -> u64 {
         let first = self.threads.iter().min_by_key(|thread| thread.birth_ns);
         let Some(first) = first else {
@@ -332,7 +335,7 @@ impl Snapshot {
         sleeps
     }
 
-    /// Calls that slept without the user tap having seen them.
+    /// Calls that slept but were not seen by the user tap.
     fn untapped(&self, explainer: &Explainer, names: &Resources) -> Vec<Untapped> {
         let mut owners = self.owners(explainer);
         let mut resources = self.resources(names);
@@ -415,8 +418,8 @@ fn is_untapped(call: u32) -> bool {
     call != CALL_NONE && call & tables::CALL_UNTAPPED != 0
 }
 
-/// Wall time below which the given share of calls stayed: the upper edge of its bucket, or the
-/// longest call if that is less.
+/// The wall time that the given share of calls did not exceed: the upper edge of its bucket, or the
+/// longest call if that is shorter.
 fn percentile(row: &types::row, share: f64) -> Option<u64> {
     let counted = total(&row.histogram);
     if counted == 0 {
@@ -481,7 +484,8 @@ fn in_flight(explainer: &Explainer, snapshot: &Snapshot, names: &Resources) -> V
     calls
 }
 
-/// What holders do of which that was not seen: where they are in calls of their own.
+/// Fills in what holders do if the probes did not see it, from the calls in flight that they are
+/// in.
 fn name_doings(calls: &mut [InFlight]) {
     let labels = calls.iter().map(|call| (call.tid, call.label.clone()));
     let labels: HashMap<u32, String> = labels.collect();

@@ -1,5 +1,5 @@
-//! The clock of each CPU, which interrupts at a fixed period whatever runs there. It is a timer of the kernel's, so
-//! that it works without hardware counters.
+//! The sampling clock of each CPU, which interrupts at a fixed period whatever runs there. It is a kernel timer, so
+//! it works without hardware counters.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -7,7 +7,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 
 use libbpf_rs::libbpf_sys;
 
-/// The clocks of all CPUs that are online. One that goes offline meanwhile has none.
+/// Opens the clocks of all online CPUs. A CPU that goes offline meanwhile has none.
 pub(crate) fn open_all(period_ns: u64) -> io::Result<Vec<OwnedFd>> {
     let clocks = online()?.into_iter().map(|cpu| open(cpu, period_ns));
     let is_there = |clock: &io::Result<OwnedFd>| !matches!(clock, Err(error) if error.raw_os_error() == Some(libc::ENODEV));

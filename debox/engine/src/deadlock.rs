@@ -1,12 +1,12 @@
-//! Threads that wait for each other in a circle, and who holds what a thread waits for now.
+//! Finds threads that wait for each other in a circle, and who holds what a thread waits for now.
 //!
 //! The probes see who holds a lock when a wait for it begins. A wait that is older than the monitoring, and a
-//! circle that closes later, are looked at from outside: the call that a thread sleeps in, its arguments, and
-//! the words of its process' memory that they lead to.
+//! circle that closes later, are examined from outside: the call that a thread sleeps in, its arguments, and
+//! the words in its process's memory that they refer to.
 //!
-//! A circle is believed when all of it is read twice and is the same, and no thread in it has left the CPU
-//! again in between: in the moment between the two readings all of them slept. A lock changes hands only
-//! through the thread that holds it, and that slept, so that the second reading is true of that moment.
+//! A circle is accepted if it is read twice with the same result, and no thread in it has left the CPU again
+//! in between: then all of them were asleep at the moment between the two readings. Only the thread that
+//! holds a lock can release it, and that thread was asleep, so the second reading was true at that moment.
 
 mod circle;
 mod locks;
@@ -23,26 +23,26 @@ const NR_FCNTL: u32 = 72;
 const NR_FLOCK: u32 = 73;
 const NR_FUTEX: u32 = 202;
 
-/// The first look comes early, for a program that is not given much time;
+/// The first look comes early, for programs that run only briefly;
 const FIRST: Duration = Duration::from_millis(300);
 /// later ones do not take more than this part of the time.
 const EVERY: Duration = Duration::from_secs(1);
 const COST_PART: u32 = 50;
-/// Threads that are looked at, at most.
+/// The most threads that are examined.
 const MAX_THREADS: usize = 4096;
-/// Circles that are kept.
+/// The most circles that are kept.
 const MAX_CIRCLES: usize = 32;
 
 /// What is waited for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// Of the process' memory.
+    /// A word in the process's memory.
     Word(u64),
-    /// By the descriptor of the process.
+    /// A file, by the process's descriptor for it.
     File { fd: i32, id: String },
 }
 
-/// A thread waits for what another one holds.
+/// A thread's wait for what another one holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Wait {
     pub pid: u32,
@@ -56,11 +56,11 @@ pub(crate) struct Wait {
     pub has_timeout: bool,
     pub holder: u32,
     pub holder_comm: String,
-    /// How often the thread had slept.
+    /// How often the thread had slept at that time.
     pub switches: u64,
 }
 
-/// Whether a thread in a call may wait for something that can be held.
+/// Whether the call may wait for something that can be held.
 pub(crate) fn may_wait(call: u32) -> bool {
     matches!(call, NR_FCNTL | NR_FLOCK | NR_FUTEX)
 }
@@ -72,7 +72,7 @@ impl Wait {
         threads.take(MAX_THREADS).filter_map(Wait::of).collect()
     }
 
-    /// What the thread waits for now, if somebody is known to hold it.
+    /// What the thread waits for now, if the holder is known.
     pub fn of(tid: u32) -> Option<Wait> {
         let task = Task::read(tid)?;
         let call = Call::of(tid)?;
@@ -84,7 +84,7 @@ impl Wait {
             }
             _ => return None,
         };
-        // It has slept all the time.
+        // The thread has slept all the time.
         let is_same = Call::of(tid) == Some(call)
             && Task::read(tid).is_some_and(|again| again.switches == task.switches);
         is_same.then_some(Wait {
@@ -102,12 +102,12 @@ impl Wait {
         })
     }
 
-    /// Not for the end of a thread, which is not a thing that is held.
+    /// False for the end of a thread, which is not a lock.
     pub fn is_for_lock(&self) -> bool {
         self.kind != Kind::ThreadEnd
     }
 
-    /// Whether the only one who can let go is the holder.
+    /// Whether only the holder can release it.
     fn is_held_alone(&self) -> bool {
         match &self.place {
             Place::File { id, .. } if self.kind == Kind::Flock => {
@@ -132,7 +132,7 @@ fn futex(task: &Task, call: &Call) -> Option<(Kind, Place, bool, Task)> {
     is_held.then_some((kind, Place::Word(address), futex.has_timeout, holder))
 }
 
-/// Held by a process: it is not known which of several threads is to let go.
+/// A file lock. It is held by a process: which of several threads will release it is unknown.
 fn file(task: &Task, call: &Call, kind: Kind) -> Option<(Kind, Place, bool, Task)> {
     let locks = std::fs::read_to_string("/proc/locks").ok()?;
     let (wanted, holder) = tasks::file_lock(&locks, task.pid, kind == Kind::Flock)?;
@@ -144,7 +144,7 @@ fn file(task: &Task, call: &Call, kind: Kind) -> Option<(Kind, Place, bool, Task
     Some((kind, place, false, holder))
 }
 
-/// Threads of which each waits for the next one, and the last for the first.
+/// A circle of threads: each waits for the next one, and the last for the first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Circle {
     pub waits: Vec<Wait>,
@@ -155,9 +155,9 @@ pub(crate) struct Circle {
 /// Looks for circles from time to time.
 pub(crate) struct Watch {
     due: Instant,
-    /// Threads, and since when they sleep, in waits for what has no known holder.
+    /// Threads that wait for something without a known holder, and since when they have been asleep.
     idle: HashSet<(u32, u64)>,
-    /// The threads of the circles that were found, and how often they had slept.
+    /// The threads of the circles found so far, and how often they had slept.
     found: BTreeSet<Vec<(u32, u64)>>,
 }
 
@@ -176,7 +176,7 @@ impl Watch {
         Instant::now() >= self.due
     }
 
-    /// New circles among the threads of some processes, and those that they wait for.
+    /// New circles among the threads of some processes and the threads that these wait for.
     pub fn look_at(&mut self, processes: &[u32]) -> Vec<Circle> {
         self.idle.clear();
         let threads = processes.iter().flat_map(|pid| tasks::threads(*pid));
@@ -186,7 +186,8 @@ impl Watch {
         circles
     }
 
-    /// New circles among threads, each with the time since when it sleeps, and those that they wait for.
+    /// New circles among threads, each given with the time since when it has slept, and the threads that
+    /// these wait for.
     pub fn look(&mut self, sleepers: &[(u32, u64)]) -> Vec<Circle> {
         let begin = Instant::now();
         let mut waits = BTreeMap::new();
@@ -235,7 +236,7 @@ impl Watch {
     }
 }
 
-/// Those who hold what is waited for may wait themselves, monitored or not.
+/// Adds the holders' own waits: a holder may wait itself, whether it is monitored or not.
 fn add_holders(waits: &mut BTreeMap<u32, Wait>) {
     let mut holders: Vec<u32> = waits.values().map(|wait| wait.holder).collect();
     let mut seen = BTreeSet::new();

@@ -8,12 +8,12 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use tempfile::TempDir;
 
-/// A directory that every user can look into and only its owner can change. Programs under a session
-/// reach their shim and their session there, as whatever user they run.
+/// A directory that every user can read and only its owner can change. Programs under a session find
+/// their shim and their session there, whatever user they run as.
 #[derive(Debug)]
 pub struct SessionDirectory {
     directory: TempDir,
-    /// Locked while this process lives.
+    /// Locked while this process is alive.
     _lock: File,
 }
 
@@ -41,8 +41,8 @@ impl SessionDirectory {
     }
 }
 
-/// Removes what a process left that was killed. A directory is made before it is locked, so that new
-/// ones are left alone.
+/// Removes directories left by killed processes. A directory is made before it is locked, so new ones are
+/// left alone.
 fn remove_abandoned(place: &Path, prefix: &str) {
     const NEW: Duration = Duration::from_secs(60);
     let own = fs::metadata("/proc/self").map(|own| own.uid());

@@ -1,7 +1,9 @@
-//! What this machine allows debox to see, what is missing, what each lack costs, and the remedy.
+//! Checks what this machine allows debox to see, what is missing, what each lack costs, and the
+//! remedy.
 //!
 //! Nothing is concluded from the kernel's version: kernels are patched, configured and locked down
-//! in their own ways. What can be tried is tried, up to a whole session over this very process.
+//! in their own ways. Whatever can be tried is tried, up to a whole session over this process
+//! itself.
 
 mod access;
 mod broker;
@@ -26,17 +28,17 @@ pub const SCHEMA: &str = "debox.doctor/1";
 #[serde(rename_all = "lowercase")]
 pub enum Standing {
     Met,
-    /// Debox works, and shows less.
+    /// Debox works but shows less.
     Limits,
     /// Debox does not work here.
     Prevents,
-    /// It could not be found out, mostly for lack of privilege.
+    /// It could not be determined, mostly for lack of privilege.
     Unchecked,
-    /// Missing, and nothing that debox does so far needs it.
+    /// Missing, but not needed by anything that debox does so far.
     Unused,
 }
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
     pub need: String,
@@ -45,7 +47,7 @@ pub struct Finding {
     pub found: String,
     /// What the lack costs; empty when the need is met.
     pub cost: String,
-    /// What would cure it; empty when nothing is known to.
+    /// What would remedy it; empty if no remedy is known.
     pub remedy: String,
 }
 
@@ -60,12 +62,12 @@ impl Finding {
         }
     }
 
-    /// A need that is met.
+    /// A finding of a need that is met.
     pub fn met(need: &str, found: impl Into<String>) -> Finding {
         Finding::new(need, Standing::Met, found)
     }
 
-    /// Something without which less is seen.
+    /// A finding of a lack with which debox shows less.
     pub fn limits(need: &str, found: impl Into<String>) -> Finding {
         Finding::new(need, Standing::Limits, found)
     }
@@ -82,7 +84,7 @@ impl Finding {
         Finding::new(need, Standing::Unused, found)
     }
 
-    /// Says what the lack costs.
+    /// Adds what the lack costs.
     pub fn cost(self, cost: impl Into<String>) -> Finding {
         Finding {
             cost: cost.into(),
@@ -90,7 +92,7 @@ impl Finding {
         }
     }
 
-    /// Says what would cure it.
+    /// Adds the remedy.
     pub fn remedy(self, remedy: impl Into<String>) -> Finding {
         Finding {
             remedy: remedy.into(),
@@ -107,12 +109,12 @@ pub struct Diagnosis {
     /// `uname -r`.
     pub kernel: String,
     pub findings: Vec<Finding>,
-    /// Nothing prevents the main job: a program under the kernel tap.
+    /// Whether nothing prevents the main task: monitoring a program under the kernel tap.
     pub ok: bool,
 }
 
 impl Diagnosis {
-    /// Sums up findings.
+    /// Summarises findings.
     pub fn new(findings: Vec<Finding>) -> Diagnosis {
         let ok = findings
             .iter()
@@ -126,16 +128,16 @@ impl Diagnosis {
     }
 }
 
-/// Looks at everything, what prevents all else first. Takes well under a second, in which probes
-/// are in place for some milliseconds as in any session; nothing of it stays.
+/// Runs all checks, those that prevent everything else first. Takes well under a second, in which
+/// probes are attached for some milliseconds as in any session; nothing stays in the kernel.
 pub fn examine() -> Vec<Finding> {
     kernel::silence_libbpf();
     let types = KernelTypes::read();
     let bpf = access::try_bpf();
-    // Before the trials: what they loaded leaves the kernel a little after they ended.
+    // Before the trials: what they load leaves the kernel only some time after they end.
     let others = machine::other_sessions(&bpf);
     let found = broker::look();
-    // Who may not load probes can have the broker's.
+    // A process that may not load probes can use the broker's.
     let is_brokered = found.is_ok() && !kernel::has_bpf_privilege();
     let mut findings = vec![
         access::processor(),
@@ -150,7 +152,7 @@ pub fn examine() -> Vec<Finding> {
     findings.extend(features::events(&types));
     findings.push(features::helpers(&types));
 
-    // A session that is bound to fail would only repeat in worse words what was said above.
+    // A session that is bound to fail would only repeat the findings above in worse words.
     let may_try = findings
         .iter()
         .all(|finding| finding.standing != Standing::Prevents);
@@ -177,7 +179,7 @@ pub fn examine() -> Vec<Finding> {
     findings
 }
 
-/// What stands in `found` where only root can tell.
+/// The text of `found` if only root can check.
 const NEEDS_ROOT: &str = "not tried, it needs root";
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! From stacks to sites, labels and call sites, for people.
+//! Turns stacks into sites, labels and call sites, in words.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -13,7 +13,7 @@ use crate::stacks::{Located, Made, Stacks};
 use crate::symbols::{Frame, Symbols};
 use crate::tables::{self, types};
 
-/// Where the addresses of a program end on x86-64.
+/// The end of a program's address space on x86-64.
 const USER_END: u64 = 1 << 47;
 
 /// A sleep, in words.
@@ -29,11 +29,11 @@ pub(crate) struct Explained {
 pub(crate) struct UserStack {
     /// Innermost first.
     pub frames: Vec<String>,
-    /// The innermost one that is the program's own.
+    /// The innermost frame that is the program's own.
     pub caller: Option<String>,
 }
 
-/// For a call that could not send its stack to be unwound.
+/// The remark for a call that could not send its stack to be unwound.
 const FURTHER_LOST: &str = "(further frames: the stack was lost)";
 
 /// Looks up the session's stacks.
@@ -42,7 +42,7 @@ pub(crate) struct Explainer<'a> {
     processes: &'a RefCell<Processes>,
     stacks: &'a RefCell<Stacks>,
     snapshot: &'a Snapshot,
-    /// What was not known before is looked for again.
+    /// When the explainer was made: names unknown before that are looked up again.
     began: Instant,
 }
 
@@ -55,7 +55,7 @@ impl<'a> Explainer<'a> {
         Explainer::with_symbols(snapshot, processes, stacks, Rc::default())
     }
 
-    /// With what is known of the kernel's addresses already.
+    /// Uses symbols in which kernel addresses may already be known.
     pub fn with_symbols(
         snapshot: &'a Snapshot,
         processes: &'a RefCell<Processes>,
@@ -71,7 +71,7 @@ impl<'a> Explainer<'a> {
         }
     }
 
-    /// A sleep in `call` at the kernel stack of that name.
+    /// A sleep in `call` at the kernel stack with this name.
     pub fn sleep(&self, call: u32, stack: u64, lock_flags: u32) -> Explained {
         let addresses = self
             .snapshot
@@ -83,8 +83,8 @@ impl<'a> Explainer<'a> {
         self.stack(call, args, addresses, lock_flags)
     }
 
-    /// The same for the addresses themselves, innermost first, and for what rules look at in the
-    /// arguments.
+    /// The same for the addresses themselves, innermost first, and for the arguments that rules
+    /// look at.
     pub fn stack(
         &self,
         call: u32,
@@ -103,12 +103,12 @@ impl<'a> Explainer<'a> {
         frames.map(|frame| frame.to_string()).collect()
     }
 
-    /// User stacks that were had and could not be kept.
+    /// User stacks that were captured but could not be kept.
     pub fn stacks_lost(&self) -> u64 {
         self.stacks.borrow().lost
     }
 
-    /// The user stack of that name.
+    /// The user stack with this name.
     pub fn user_stack(&self, name: u64) -> UserStack {
         with_script(self.named_stack(name))
     }
@@ -169,7 +169,7 @@ impl<'a> Explainer<'a> {
         named
     }
 
-    /// Code that the process has made at run time, if it has named it.
+    /// The name of code that the process made at run time, if the process has named it.
     fn made_frame(&self, tgid: u32, address: u64, is_return: bool) -> Option<String> {
         let stacks = self.stacks.borrow();
         let (function, offset) = stacks.made_function(tgid, address, self.began)?;
@@ -181,7 +181,7 @@ impl<'a> Explainer<'a> {
             Some(Made::Named) => return to.frames.push(made_frame(&frame.mapping, frame.offset)),
             Some(Made::Unnamed { tgid }) => {
                 let address = frame.offset.wrapping_sub(u64::from(frame.is_return));
-                // It may have been named since.
+                // The code may have been named since.
                 if let Some(made) = self.made_frame(tgid, address, frame.is_return) {
                     return to.frames.push(made);
                 }
@@ -208,12 +208,13 @@ impl<'a> Explainer<'a> {
         }
     }
 
-    /// The addresses of a user stack; of words of the stack, the one that is the return address.
+    /// The addresses of a user stack. If it was sent as words of the stack, finds the return
+    /// addresses among them.
     fn user_frames(&self, stack: &types::user_stack) -> Vec<u64> {
         if stack.depth != tables::RAW_STACK {
             let depth = (stack.depth as usize).min(stack.frames.len());
-            // Frame pointers of programs built without them lead anywhere: what cannot be an
-            // address of the program ends the stack.
+            // Frame pointers of programs built without them are arbitrary: a value that cannot be
+            // an address of the program ends the stack.
             let is_user = |address: &u64| (1..USER_END).contains(address);
             return stack.frames[..depth]
                 .iter()
@@ -224,7 +225,7 @@ impl<'a> Explainer<'a> {
         let mut processes = self.processes.borrow_mut();
         let words = &stack.frames[1..];
         let mut frames = vec![stack.frames[0]];
-        // Where the stack pointer of the last of them stands.
+        // The stack pointer of the last frame.
         let mut above = 0;
         while frames.len() < words.len() {
             let last = frames[frames.len() - 1];
@@ -243,7 +244,7 @@ impl<'a> Explainer<'a> {
     }
 }
 
-/// Where a script runs, what it does is the program's own, and the rest is its interpreter.
+/// If a script runs, only its functions count as the program's own; the rest is its interpreter.
 fn with_script(mut stack: UserStack) -> UserStack {
     let script = stack.frames.iter().find(|frame| is_of_script(frame));
     if let Some(script) = script {
@@ -252,12 +253,12 @@ fn with_script(mut stack: UserStack) -> UserStack {
     stack
 }
 
-/// A function that was made at run time.
+/// The frame of a function that was made at run time.
 fn made_frame(function: &str, offset: u64) -> String {
     format!("{function}+{offset:#x}{MADE}")
 }
 
-/// A sleep at these addresses, innermost first, of a call with these arguments.
+/// Explains a sleep at these addresses, innermost first, of a call with these arguments.
 pub(crate) fn in_words(
     symbols: &Symbols,
     call: u32,
@@ -284,8 +285,8 @@ pub(crate) fn in_words(
     }
 }
 
-/// The kernel leaves its lock functions out of a sleeping task's stack; the contention events tell
-/// which kind of lock it was, and the rules want to see it.
+/// The kernel leaves its lock functions out of a sleeping task's stack. The contention events show
+/// the kind of lock; this is the frame that the rules expect for it.
 pub(crate) fn lock_frame(flags: u32) -> Option<&'static str> {
     let is = |flag: u32| flags & flag != 0;
     Some(if is(tables::LOCK_MUTEX) {
@@ -301,7 +302,7 @@ pub(crate) fn lock_frame(flags: u32) -> Option<&'static str> {
     } else if is(tables::LOCK_READ) {
         "rwsem_down_read_slowpath"
     } else if is(tables::LOCK_TIMED_OUT) {
-        // No lock: the call's time limit was what it waited for.
+        // Not a lock: the call waited for its time limit.
         "do_nanosleep"
     } else {
         return None;

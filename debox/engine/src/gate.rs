@@ -1,13 +1,12 @@
 //! The gate: the programs that are attached to the tracepoints, once for all sessions on the machine.
 //!
-//! The kernel charges every process for each attached program, monitored or not. So sessions attach
-//! none themselves: they give their programs to a gate (debox/probe/gate.bpf.c), which calls those of the
-//! sessions that monitor an event's task. The first session makes the gate, the others find it among
-//! the kernel's programs, in any process, and it is gone with the last of them: nothing
-//! is pinned. A session that may not look for it (without `CAP_SYS_ADMIN`) has a gate of its own.
+//! Each attached program slows down every process, monitored or not. So sessions do not attach programs
+//! themselves: they give them to a gate (debox/probe/gate.bpf.c), which calls those of the sessions that
+//! monitor an event's task. The first session makes the gate. The others, in any process, find it among the
+//! kernel's programs. It is gone with the last session: nothing is pinned. A session that may not look for
+//! it (without `CAP_SYS_ADMIN`) has a gate of its own.
 //!
-//! What a process that was killed has left is cleared away by the next session that comes or goes, and
-//! by the broker.
+//! What a killed process has left is removed by the next session that joins or leaves, and by the broker.
 
 mod control;
 
@@ -35,9 +34,9 @@ const BETWEEN_TIDYING: Duration = Duration::from_secs(1);
 /// A session's place at the gate.
 pub(crate) struct Gate {
     control: Control,
-    /// The gate is found by it.
+    /// The program by which the gate is found.
     _here: OwnedFd,
-    /// Let go of before the place is cleared.
+    /// Closed before the place is cleared.
     tokens: Option<(Token, Token)>,
     session: u32,
     shared: [OwnedFd; SHARED],
@@ -51,10 +50,10 @@ pub(crate) struct Gate {
 struct Door {
     /// The sessions' programs for the event.
     programs: OwnedFd,
-    /// The gate's own; not while it is attached and can be found by its number.
+    /// The gate's own program; `None` while it is attached and can be found by its id.
     program: Option<OwnedFd>,
-    /// How often the kernel has skipped the gate there while the session was attached, without the time
-    /// since `missed_before` was read, when it was attached last.
+    /// How often the kernel skipped the gate here while the session was attached, up to the last time it was
+    /// attached; `missed_before` is the kernel's count at that time.
     missed: u64,
     missed_before: Option<u64>,
 }
@@ -62,20 +61,20 @@ struct Door {
 type Doors = BTreeMap<usize, Door>;
 
 impl Gate {
-    /// A place at the machine's gate, or at a new one, for a session with programs of these names.
+    /// Takes a place at the machine's gate, or at a new one, for a session with programs of these names.
     pub fn join(programs: &[String]) -> Result<Gate> {
         let events = programs.iter().map(|name| event_of(name));
         let events: BTreeSet<usize> = events.collect::<Result<_>>()?;
         let mut known = BTreeSet::new();
         for (control, here) in find() {
             known.insert(control);
-            // A gate that is full, or that a stopped process keeps to itself, is no use.
+            // A gate that is full, or that a stopped process has locked, cannot be used.
             if let Ok(gate) = Gate::enter(control, here, &events) {
                 return Ok(gate);
             }
         }
         let made = Gate::make(&events)?;
-        // Another session may have made one at the same time: the older one is everyone's.
+        // Another session may have made one at the same time: then all use the older one.
         let own = objects::map_id(made.control.map.as_fd())?;
         for (control, here) in find() {
             if control >= own || known.contains(&control) {
@@ -189,15 +188,15 @@ impl Gate {
         Ok(())
     }
 
-    /// Has the gate note who has the CPUs, until the session is detached.
+    /// Makes the gate record who has the CPUs, until the session is detached.
     pub fn account_for_cpus(&self) {
         self.control
             .accounting()
             .fetch_or(self.bit(), Ordering::SeqCst);
     }
 
-    /// Has the gate call these programs, each for the event that it is named after, from the first to
-    /// the last.
+    /// Makes the gate call these programs, each for the event that it is named after. They are attached in
+    /// order.
     pub fn attach(&mut self, programs: &[(String, BorrowedFd)]) -> Result<()> {
         let (token, _) = self.tokens.as_ref().context("the session has left")?;
         let locked = self.control.lock(token)?;
@@ -219,15 +218,14 @@ impl Gate {
             self.links.push(link);
             let id = self.control.program_id(event).load(Ordering::Relaxed);
             if objects::program_by_id(id).is_ok() {
-                door.program = None; // the link keeps it
+                door.program = None; // the link keeps it alive
             }
         }
         drop(locked);
         Ok(())
     }
 
-    /// The doors of these events; the gate's program for one is loaded if it is not there. The caller
-    /// holds the lock.
+    /// The doors of these events; loads the gate's programs that are missing. The caller holds the lock.
     fn find_doors(&self, events: &BTreeSet<usize>) -> Result<Doors> {
         let mut doors = Doors::new();
         let mut missing = BTreeSet::new();
@@ -248,11 +246,11 @@ impl Gate {
         Ok(doors)
     }
 
-    /// The map of the sessions' programs for an event, if a session that is there holds it.
+    /// The map of the sessions' programs for an event, if an existing session holds it.
     ///
-    /// When the last descriptor of such a map is closed, the kernel empties it, but some time after that,
-    /// even if it has been opened by its number since; and if it is closed again before that time, the
-    /// kernel loses count and keeps it for ever (`prog_array_map_clear`, Linux 4.2 to 6.18).
+    /// When the last descriptor of such a map is closed, the kernel empties it some time later, even if it
+    /// has been opened by its id since. If it is closed again before that, the kernel loses count and keeps
+    /// the map for ever (`prog_array_map_clear`, Linux 4.2 to 6.18).
     fn open_programs(&self, event: usize) -> Option<OwnedFd> {
         const UNTIL_EMPTIED: Duration = Duration::from_millis(50);
         if !self.is_held(event) {
@@ -263,7 +261,7 @@ impl Gate {
         if self.is_held(event) {
             return Some(programs);
         }
-        // The session may have gone in between.
+        // The session may have ended in between.
         std::thread::sleep(UNTIL_EMPTIED);
         None
     }
@@ -297,12 +295,12 @@ impl Gate {
         take_doors(skel.object(), events, &self.control)
     }
 
-    /// Has no program of the session called any more. One that runs on another CPU goes on to its end.
+    /// Stops the calls of the session's programs. One that is running on another CPU runs to its end.
     pub fn detach(&mut self) {
         self.control
             .accounting()
             .fetch_and(!self.bit(), Ordering::SeqCst);
-        // All at once, for an event without the next one would be taken for something else.
+        // All at once: an event without the one that follows it would be misinterpreted.
         for event in self.doors.keys() {
             close_door(&self.control, *event, self.session);
         }
@@ -328,7 +326,7 @@ impl Gate {
             .transpose()
     }
 
-    /// Clears away what sessions have left whose processes are gone. The caller holds the lock.
+    /// Removes what sessions of processes that are gone have left. The caller holds the lock.
     fn clear_left(&self) {
         for session in 0..SESSIONS {
             let token = self.control.token(session).load(Ordering::Relaxed);
@@ -348,7 +346,7 @@ impl Gate {
             if held.fetch_and(!(1 << session), Ordering::Relaxed) & (1 << session) == 0 {
                 continue;
             }
-            // What no session holds, the kernel empties itself.
+            // Maps that no session holds are emptied by the kernel.
             if let Some(door) = self.doors.get(&event) {
                 clear_program(door.programs.as_fd(), session);
             } else if let Some(programs) = self.open_programs(event) {
@@ -358,7 +356,7 @@ impl Gate {
         self.control.token(session).store(0, Ordering::Release);
     }
 
-    /// For a session that is there for long: clears away what others have left, once a second.
+    /// For a long-lived session: removes what others have left, once a second.
     pub fn tidy(&self) {
         let Some((token, _)) = &self.tokens else {
             return;
@@ -380,14 +378,15 @@ impl Gate {
 }
 
 impl Drop for Gate {
-    /// A fork of the process may hold the session still: then it stays, until that one has ended, too.
+    /// A fork of the process may still hold the session: then it stays until the fork has ended, too.
     fn drop(&mut self) {
         let Some(tokens) = self.tokens.take() else {
             return;
         };
         let id = tokens.0.id;
         drop(tokens);
-        // Without the right to look, the gate is this session's alone and ends with its descriptors.
+        // Without the privilege to check, the gate belongs to this session alone and ends with its
+        // descriptors.
         if !objects::map_is_gone(id) {
             return;
         }
@@ -399,7 +398,7 @@ impl Drop for Gate {
         let is_used = |at: u32| self.control.token(at).load(Ordering::Relaxed) != 0;
         let has_others = (0..SESSIONS).any(|at| at != self.session && is_used(at));
         if let Some(program) = self.leave_tasks.take().filter(|_| has_others) {
-            // Best effort: a later session of that number looks at its own table of tasks besides.
+            // Best effort: a later session with this number checks its own table of tasks as well.
             let _ = objects::walk_tasks(program.as_fd(), None);
         }
         self.clear_left();
@@ -416,7 +415,7 @@ impl Door {
         }
     }
 
-    /// How often the kernel has skipped the gate at this event while the session was attached.
+    /// How often the kernel skipped the gate at this event while the session was attached.
     fn missed(&self, control: &Control, event: usize) -> Result<u64> {
         let Some(before) = self.missed_before else {
             return Ok(self.missed);
@@ -438,7 +437,7 @@ impl Door {
     }
 }
 
-/// The doors of events whose programs have just been loaded, entered into the tables.
+/// The doors of events whose programs have just been loaded; enters them into the tables.
 fn take_doors(
     object: &libbpf_rs::Object,
     events: &BTreeSet<usize>,
@@ -467,7 +466,7 @@ fn take_doors(
     Ok(doors)
 }
 
-/// What attaches a program of the gate: there already, or new. The caller holds the lock.
+/// The link of a program of the gate, existing or new. The caller holds the lock.
 fn link(control: &Control, event: usize, program: BorrowedFd) -> Result<OwnedFd> {
     let known = control.link_id(event);
     if let Ok(link) = objects::link_by_id(known.load(Ordering::Relaxed)) {
@@ -489,7 +488,7 @@ fn close_door(control: &Control, event: usize, session: u32) {
     wanted.fetch_and(!(1 << session), Ordering::SeqCst);
 }
 
-/// The gates that root has made, the oldest first: their control maps, and the programs that stand for them.
+/// The gates made by root, the oldest first: their control maps, and the programs by which they are found.
 fn find() -> BTreeMap<u32, OwnedFd> {
     let mut found = BTreeMap::new();
     // SAFETY: geteuid has no arguments.
@@ -553,7 +552,7 @@ fn load(open: OpenGateSkel<'_>) -> Result<crate::skeleton_gate::GateSkel<'_>> {
         .context("the kernel did not accept the gate; `debox doctor` says what it allows")
 }
 
-/// Of the programs only those of these events, each with its map.
+/// Limits the programs to be loaded to those of these events, each with its map.
 fn keep_events(open: &mut OpenGateSkel, events: &BTreeSet<usize>) -> Result<()> {
     let names = names()?;
     let kept: Vec<&str> = events.iter().map(|event| names[*event].as_str()).collect();

@@ -1,8 +1,8 @@
-//! In-band reading: a program that looks at the records of its own calls, from its own memory.
+//! In-band reading: a program reads the records of its own calls from its own memory.
 //!
-//! [`enable`] loads the probes and enrols the calling process: all its threads, and from then on
-//! new threads and children. After that a thread reads the record of its last call with [`last`],
-//! which is plain loads: no system call, no lock, no allocation, safe in a signal handler.
+//! [`enable`] loads the probes and enrols the calling process: all its threads, and from then on new threads and
+//! children. After that a thread reads the record of its last call with [`last`], which only does plain loads: no
+//! system call, no lock, no allocation, safe in a signal handler.
 //!
 //! ```no_run
 //! use debox::inband;
@@ -20,13 +20,13 @@
 //! * Its own calls only, in the order in which it made them, those of its signal handlers and of
 //!   the C library included. The library's own calls (those of `enable`, and one `gettid` when a
 //!   thread first asks) are left out; their ordinals are not given to other calls.
-//! * Calls whose entry had been before monitoring are marked [`crate::record::PARTIAL`].
+//! * Calls that were entered before monitoring began are marked [`crate::record::PARTIAL`].
 //! * No vDSO calls (`clock_gettime` and the like): they never enter the kernel.
 //!
 //! # Scopes
 //!
-//! [`scope`] sums up what a thread does between two points: a request's blocked, CPU and run-queue
-//! time for its log line. The sums are exact however many calls there are.
+//! [`scope`] sums up a thread's time between two points, such as a request's blocked, CPU and run-queue time for its
+//! log line. The sums are exact for any number of calls.
 //!
 //! ```no_run
 //! let scope = debox::scope("request");
@@ -39,15 +39,15 @@
 //!
 //! # The two taps
 //!
-//! With [`Options::tap`] at [`Tap::User`] no probe runs at the calls themselves, which makes them
-//! several times cheaper to watch. In return only those calls have records that the program makes
-//! through [`call`] (a system call as such) or around which it puts [`tap`] (any function that makes
-//! one). Under the kernel tap both just make their call, so that a program can use them throughout.
+//! With [`Options::tap`] at [`Tap::User`] no probe runs at the calls themselves, which makes monitoring them several
+//! times cheaper. In return, only those calls have records that the program makes through [`call`] (a bare system call)
+//! or wraps in [`tap`] (any function that makes one). Under the kernel tap both just make their call, so that a program
+//! can use them throughout.
 //!
 //! * [`Record::number`] counts the tapped calls only; those made while paused are not counted.
-//! * [`crate::record::USER_TAP`] is set, `outside_ns` tells what lies between the stamps and the
-//!   call, and a call made by a signal handler inside another one is [`crate::record::NESTED`].
-//! * All faults are minor ones: the tap does not tell them apart.
+//! * [`crate::record::USER_TAP`] is set, `outside_ns` is the time between the stamps but outside the call, and a call
+//!   made by a signal handler inside another one is [`crate::record::NESTED`].
+//! * All faults count as minor: the tap cannot distinguish them.
 //!
 //! A program that runs under `debox run --tap user` joins that session: [`last`] gives the records of
 //! its ordinary calls to libc, `enable` needs no privilege, and `detail` and `max_threads` are the
@@ -57,14 +57,14 @@
 //!
 //! # Forks
 //!
-//! A child made by `fork` is monitored like a thread and has a slot of its own: in the child the
-//! same functions read the child's records, and never touch the parent's. That works through a
-//! handler of `pthread_atfork`; a child made in any other way (a raw `clone`) reads nothing until
-//! it calls [`enable`] itself. A child of `vfork` shares its parent's memory until it execs and
-//! must not use the library. After `exec` the program is still monitored but has to be told to look.
+//! A child made by `fork` is monitored like a thread and has a slot of its own: in the child the same functions read
+//! the child's records, and never touch the parent's. That works through a `pthread_atfork` handler; a child made in
+//! any other way (a raw `clone`) cannot read records until it calls [`enable`] itself. A child of `vfork` shares its
+//! parent's memory until it execs and must not use the library. After `exec` the process is still monitored, but the
+//! new program has to call [`enable`] to read its records.
 //!
-//! Monitoring lasts as long as one process that has the session open: the one that called
-//! [`enable`], or a fork of it that neither called [`disable`] nor `exec`.
+//! Monitoring lasts as long as any process that has the session open: the one that called [`enable`], or a fork of it
+//! that neither called [`disable`] nor `exec`.
 //!
 //! # Limits
 //!
@@ -73,16 +73,16 @@
 //!
 //! # Without privilege
 //!
-//! Where a broker listens ([`crate::broker`]), [`enable`] has it do the work, also inside PID
-//! namespaces. `DEBOX_BROKER` names its socket, if it is not the usual one, and has it asked even by
-//! a process with privilege; empty, it keeps all from asking. The broker may give fewer threads than
-//! [`Options::max_threads`]. One that does not answer is given up, with [`Error::System`]: after 10 s if it
-//! says nothing at all, after 60 s more if it falls silent while it loads the probes. What is different in a record is said at `debox_enable` in
-//! `debox/include/debox.h`: names for kernel addresses, and nothing of other users.
+//! If a broker listens ([`crate::broker`]), [`enable`] has it do the work, also inside PID namespaces. `DEBOX_BROKER`
+//! names its socket if it is not the default one; a process with privilege then uses the broker, too. If the variable
+//! is empty, no broker is used. The broker may grant fewer threads than [`Options::max_threads`]. If it does not
+//! answer, [`enable`] fails with [`Error::System`]: after 10 s without any answer, or after 60 s more if it stops
+//! answering while it loads the probes. The differences in records are listed at `debox_enable` in
+//! `debox/include/debox.h`: names replace kernel addresses, and nothing about other users is shown.
 //!
-//! When the broker goes away there are no records, and [`last`] is `None`, until one is back: a
-//! thread of the library's waits for that and enrols the process again. Children that were forked
-//! before have no such thread; they can call [`enable`] anew.
+//! When the broker goes away there are no records, and [`last`] returns `None`, until a broker is back: the threads
+//! that look for their records then enrol the process again. Children that were forked before are not enrolled again;
+//! they can call [`enable`] themselves.
 
 mod alive;
 mod brokered;
@@ -136,9 +136,8 @@ pub struct Options {
     pub max_threads: u32,
     /// How much is recorded; `callsites` has no place in a record and only costs.
     pub detail: Detail,
-    /// How calls are seen. `None`: with a user tap under `debox run --tap user`, by joining that
-    /// session, and with the kernel tap of an own session everywhere else. See
-    /// [the two taps](self#the-two-taps).
+    /// How calls are seen. `None`: under `debox run --tap user`, the user tap of that session, which the process joins;
+    /// otherwise the kernel tap of a session of its own. See [the two taps](self#the-two-taps).
     pub tap: Option<Tap>,
 }
 
@@ -155,13 +154,13 @@ impl Default for Options {
     }
 }
 
-/// Threads beyond which [`enable`] refuses: 1 GB of records.
+/// The largest [`Options::max_threads`] that [`enable`] accepts: 1 GB of records.
 const MAX_THREADS: u32 = 65536;
 
 /// Why something could not be done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Error {
-    /// The process may not load probes; the text says what it takes.
+    /// The process may not load probes; the text says which privilege is missing.
     Privilege(String),
     /// The kernel lacks what the probes need.
     Unsupported(String),
@@ -177,11 +176,11 @@ pub enum Error {
     OtherThread,
     /// The program has closed the session's descriptors. [`enable`] begins a new session.
     Closed,
-    /// Monitoring ended, or began anew, inside the scope.
+    /// Monitoring ended, or ended and began again, inside the scope.
     Interrupted,
     /// An argument is out of its range.
     Argument(&'static str),
-    /// A predicate that cannot be; the text shows the place.
+    /// An invalid predicate; the text shows the place.
     Predicate(String),
     /// Anything else that failed.
     System(String),
@@ -225,7 +224,7 @@ struct State {
     /// The session's descriptors.
     held: held::Held,
     joined: Option<join::Joined>,
-    /// Or what the broker gave it.
+    /// The session that the broker gave it instead.
     brokered: Option<brokered::Brokered>,
     explained: explain::Cache,
     symbols: Option<Symbols>,
@@ -250,7 +249,7 @@ fn state() -> MutexGuard<'static, State> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The lock, if nobody has it now. Signal handlers do not wait for it.
+/// The lock, if it is free. Signal handlers do not wait for it.
 fn try_state() -> Option<MutexGuard<'static, State>> {
     match STATE.try_lock() {
         Ok(guard) => Some(guard),
@@ -274,7 +273,7 @@ pub fn enable(options: &Options) -> Result<(), Error> {
         return Err(Error::Argument("max_threads must be from 1 to 65536"));
     }
     let mut state = state();
-    // A broker that has gone: nobody here finds it again, or not soon enough for who asks now.
+    // A broker that has gone: this process will not find another one, or not soon enough for this call.
     let is_over = |held: &brokered::Brokered| match held.is_own() {
         true => memory::generation() == 0 || !presence::is_there(),
         false => held.is_over(),
@@ -288,8 +287,8 @@ pub fn enable(options: &Options) -> Result<(), Error> {
     if memory::generation() != 0 {
         return Err(Error::AlreadyEnabled);
     }
-    // A session that is here now came through a raw clone: these are only copies of descriptors,
-    // and anything may lie by now where the parent had its slots.
+    // A session that is still here was copied by a raw clone: the descriptors are only copies, and the parent's slots
+    // may have been replaced by other mappings.
     let is_copy = release_session(&mut state) | state.brokered.take().is_some();
     brokered::forget();
     if release_joined(&mut state) || is_copy {
@@ -341,17 +340,17 @@ pub fn enable(options: &Options) -> Result<(), Error> {
         memory::forget_triggers();
     }
     memory::publish();
-    // What this thread did so far was the library's work.
+    // What this thread did so far was work of the library.
     slot::hide_all();
     Ok(())
 }
 
-/// While files can be read, and the session's table of stacks can be found.
+/// Done now, while files can be read and the session's table of stacks can be found.
 fn prepare_explanations(state: &mut State) {
     let explains = match (&state.session, &mut state.joined) {
         (Some(session), _) => session.options.detail.sleeps,
         (None, Some(joined)) => kernel::has_bpf_privilege() && joined.stacks().is_some(),
-        (None, None) => false, // the broker knows the names
+        (None, None) => false, // the broker resolves the names
     };
     if explains {
         prepared::prepare(&mut state.symbols);
@@ -367,8 +366,8 @@ fn open_own(state: &mut State, options: &Options) -> Result<(), Error> {
     Ok(())
 }
 
-/// Lets go of this process's own session, or of copies of another process's; whether there was one. What the
-/// program has closed, or put in its place, is left alone.
+/// Releases this process's own session, or copies of another process's, and returns whether there was one. Descriptors
+/// that the program has closed or reused are left alone.
 fn release_session(state: &mut State) -> bool {
     alive::forget();
     let held = std::mem::take(&mut state.held);
@@ -378,7 +377,7 @@ fn release_session(state: &mut State) -> bool {
     if held.is_whole() {
         drop(session);
     } else {
-        // It would close numbers that are the program's now. Some memory goes with that.
+        // Dropping it would close descriptors that belong to the program now. Forgetting it leaks some memory.
         std::mem::forget(session);
         held.close_same();
     }
@@ -433,7 +432,7 @@ fn open(options: &Options) -> Result<Session, Error> {
     }
 }
 
-/// Who sees this process's calls, while it is enabled.
+/// Which tap sees this process's calls, while it is enabled.
 enum Taps {
     Kernel,
     /// The process's own stamps.
@@ -461,7 +460,7 @@ fn tap_of(state: &State) -> Taps {
 /// [`Error::NotEnabled`].
 pub fn disable() -> Result<(), Error> {
     let mut state = state();
-    // Without slots for the time until there is a broker again, perhaps.
+    // There may be no slots at the moment, until a broker is back.
     let is_sought = state.brokered.as_ref().is_some_and(|held| held.is_own());
     if memory::generation() == 0 && !is_sought && !alive::is_lost() {
         return Err(Error::NotEnabled);
@@ -483,23 +482,23 @@ fn end(state: &mut State) {
     brokered::forget();
 }
 
-/// Whether this process has enabled DeBox, and whoever writes its records is there. Safe in signal
-/// handlers.
+/// Whether this process has enabled DeBox and the writer of its records, such as the broker, is still there. Safe in
+/// signal handlers.
 pub fn is_enabled() -> bool {
     let is_there = memory::generation() != 0 && presence::is_there();
     (is_there && slot::known().is_none_or(alive::may_believe_records)) || brokered::seek()
 }
 
-/// This thread's last call; `None` before its first one, while nothing is enabled, and on a thread
-/// that is not monitored. Plain loads, safe in a signal handler; the first use on a thread makes
-/// one `gettid`, which is not shown.
+/// This thread's last call; `None` before its first one, while nothing is enabled, and on a thread that is not
+/// monitored. Only plain loads, safe in a signal handler; the first use on a thread makes one `gettid`, which has no
+/// record.
 #[inline]
 pub fn last() -> Option<Last> {
     slot::last(|_| true)
 }
 
-/// The last of this thread's calls that `keep` says yes to, among those whose records are still there:
-/// for bindings, whose runtime makes calls of its own. As safe as [`last`] and `keep` are.
+/// The last of this thread's calls that `keep` accepts, among those whose records are still there. For bindings, whose
+/// runtime makes calls of its own. Safe in a signal handler if `keep` is.
 #[inline]
 pub fn last_where(keep: impl Fn(Last) -> bool) -> Option<Last> {
     slot::last(keep)
@@ -519,9 +518,9 @@ pub fn history(records: &mut [Record]) -> Result<usize, Error> {
     Ok(slot::copy_history(slot, records, slot::floor()))
 }
 
-/// The same for another monitored thread of this process or of its children, by its thread id.
-/// Each record is whole: one that was written while it was read is read again, or left out if
-/// the thread is faster. Safe in a signal handler.
+/// Like [`history`], for another monitored thread of this process or of its children, by its thread id. Each record is
+/// consistent: one that was written while it was read is read again, or left out if the thread keeps overwriting it.
+/// Safe in a signal handler.
 ///
 /// # Errors
 ///
@@ -538,7 +537,7 @@ pub fn history_of(tid: i32, records: &mut [Record]) -> Result<usize, Error> {
     let slot = memory::find(wanted).ok().flatten();
     let slot = slot.ok_or(missing.clone())?;
     let copied = slot::copy_history(slot, records, 0);
-    // The thread may have ended, and another one taken the slot over, while it was read.
+    // The thread may have ended, and another one may have taken over the slot, while it was read.
     (memory::tid_of(slot) == wanted)
         .then_some(copied)
         .ok_or(missing)
@@ -555,7 +554,7 @@ pub fn pause() -> Result<(), Error> {
     Ok(())
 }
 
-/// Goes on after [`pause`]. Safe in a signal handler.
+/// Writes records again after [`pause`]. Safe in a signal handler.
 ///
 /// # Errors
 ///
@@ -565,11 +564,10 @@ pub fn resume() -> Result<(), Error> {
     Ok(())
 }
 
-/// Limits how much this thread's next records hold: at most `max_sleeps` sites
-/// ([`SLEEPS_MAX`] at first) and `max_trace` trace entries (0 at first; see [`start_trace`]). What
-/// does not fit is counted in [`Record::sleeps_lost`], and its time is in the budget all the same,
-/// or in [`Record::trace_lost`]. Values above
-/// what a record has room for mean all of it. Safe in a signal handler.
+/// Limits how much this thread's next records hold: at most `max_sleeps` sites ([`SLEEPS_MAX`] at first) and
+/// `max_trace` trace entries (0 at first; see [`start_trace`]). Sleeps that do not fit are counted in
+/// [`Record::sleeps_lost`], with their time still in the budget; trace entries that do not fit in
+/// [`Record::trace_lost`]. Values above a record's capacity mean the whole capacity. Safe in a signal handler.
 ///
 /// # Errors
 ///
@@ -584,7 +582,7 @@ pub fn set_limits(max_sleeps: u32, max_trace: u32) -> Result<(), Error> {
     Ok(())
 }
 
-/// The calling thread's slot, for what needs to say why there is none.
+/// The calling thread's slot, or the error that says why there is none.
 fn own_slot() -> Result<*mut record::Slot, Error> {
     match slot::own() {
         Some(slot) => Ok(slot),
@@ -593,7 +591,7 @@ fn own_slot() -> Result<*mut record::Slot, Error> {
     }
 }
 
-/// Before the lock is taken: what is lost is noticed without it only.
+/// To be called before the lock is taken: a lost session is only noticed without it.
 fn require_enabled() -> Result<(), Error> {
     is_enabled().then_some(()).ok_or_else(not_enabled)
 }
@@ -618,7 +616,7 @@ fn classify(error: anyhow::Error) -> Error {
     }
 }
 
-/// The attributes of BPF_OBJ_GET_INFO_BY_FD, in a place by which the library's own call is known again.
+/// The attributes of BPF_OBJ_GET_INFO_BY_FD, at a fixed address by which the library's own call is recognised.
 #[repr(C)]
 struct InfoRequest {
     fd: u32,
@@ -628,7 +626,7 @@ struct InfoRequest {
 
 struct Shared(UnsafeCell<InfoRequest>);
 
-// SAFETY: only who holds the lock of STATE looks inside.
+// SAFETY: only the holder of STATE's lock accesses it.
 unsafe impl Sync for Shared {}
 
 static INFO_REQUEST: Shared = Shared(UnsafeCell::new(InfoRequest {
@@ -637,7 +635,7 @@ static INFO_REQUEST: Shared = Shared(UnsafeCell::new(InfoRequest {
     info: std::ptr::null_mut(),
 }));
 
-/// Where the attributes are when [`map_id_of`] asks.
+/// The address of the attributes that [`map_id_of`] uses.
 fn info_request() -> usize {
     INFO_REQUEST.0.get() as usize
 }
@@ -651,7 +649,7 @@ fn map_id_of(fd: i32) -> u32 {
         length: std::mem::size_of_val(&info) as u32,
         info: &mut info,
     };
-    // SAFETY: nobody else is at the request, and what it points to is valid for writing.
+    // SAFETY: nothing else uses the request, and what it points to is valid for writing.
     let failed = unsafe {
         *INFO_REQUEST.0.get() = request;
         let size = std::mem::size_of::<InfoRequest>();

@@ -21,13 +21,13 @@ pub fn release() -> String {
         .to_string()
 }
 
-/// Time the hypervisor has taken from all CPUs since boot, where the kernel tells.
+/// Time the hypervisor has taken from all CPUs since boot, if the kernel reports it.
 pub fn steal_ns() -> Option<u64> {
     steal_in(&fs::read_to_string("/proc/stat").ok()?)
 }
 
-/// Out of `/proc/stat`. Read here: procfs asks the program's auxiliary vector for the length of a tick, and what
-/// stands there ends the program under valgrind.
+/// Parses `/proc/stat`. Not done with procfs: that reads the length of a tick from the program's auxiliary
+/// vector, whose content ends the program under valgrind.
 fn steal_in(stat: &str) -> Option<u64> {
     let all = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
     // After user, nice, system, idle, iowait, irq and softirq.
@@ -36,7 +36,7 @@ fn steal_in(stat: &str) -> Option<u64> {
     ticks.checked_mul(10_000_000)
 }
 
-/// Fails, in words, if the tap cannot do what is asked of it.
+/// Fails, with a reason, if the tap does not support the options.
 pub(crate) fn require_tap(options: &Options) -> Result<()> {
     let detail = options.detail;
     if options.tap == Tap::User && (detail.irq || detail.io || detail.callsites) {
@@ -59,7 +59,7 @@ pub(crate) fn require_tap(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Fails, in words, if the session cannot be opened here.
+/// Fails, with a reason, if the session cannot be opened here.
 pub(crate) fn require(options: &Options) -> Result<()> {
     require_tap(options)?;
     if !cfg!(target_arch = "x86_64") {
@@ -84,20 +84,20 @@ pub(crate) fn require(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Whether the kernel tells of its types.
+/// Whether the kernel exports its types (BTF).
 pub(crate) fn has_types() -> bool {
     std::path::Path::new(TYPES).exists()
 }
 
-/// Where it does.
+/// The file with the kernel's types.
 pub(crate) const TYPES: &str = "/sys/kernel/btf/vmlinux";
 
-/// Whether this process may load probes, and would know the processes that they see.
+/// Whether this process may load probes, and its process ids are those that the probes see.
 pub(crate) fn may_load_probes() -> bool {
     has_bpf_privilege() && in_first_pid_namespace()
 }
 
-/// What to do where this process may not, if no broker was found.
+/// What to do if this process may not load probes and no broker was found.
 pub(crate) fn remedy() -> String {
     let by_itself = if has_bpf_privilege() {
         "run it on the host"
@@ -132,8 +132,8 @@ fn in_first_user_namespace() -> bool {
     std::fs::read_link("/proc/self/ns/user").is_ok_and(|name| name.as_os_str() == FIRST)
 }
 
-/// Whether this process may load probes: it has the capabilities, and they count. In a user namespace
-/// root has them all, and for BPF they do not. Takes no descriptor: there may be none left.
+/// Whether this process may load probes: it has the capabilities, and they are effective. Root in a user
+/// namespace has them all, but they do not apply to BPF. Opens no descriptor: there may be none left.
 pub fn has_bpf_privilege() -> bool {
     const CAP_SYS_ADMIN: u64 = 21;
     const CAP_PERFMON: u64 = 38;
@@ -143,7 +143,7 @@ pub fn has_bpf_privilege() -> bool {
     (has(CAP_SYS_ADMIN) || (has(CAP_BPF) && has(CAP_PERFMON))) && in_first_user_namespace()
 }
 
-/// Of the calling thread, a bit for each.
+/// The calling thread's capabilities, one bit each.
 fn effective_capabilities() -> u64 {
     /// `struct __user_cap_header_struct`, and two of `struct __user_cap_data_struct`.
     #[repr(C)]
@@ -164,7 +164,7 @@ fn effective_capabilities() -> u64 {
         pid: 0,
     };
     let mut data = [Data::default(); 2];
-    // SAFETY: the header says that there is room for two of the data, as there is.
+    // SAFETY: there is room for two of the data structs, as the header says.
     let failed = unsafe { libc::syscall(libc::SYS_capget, &header, data.as_mut_ptr()) };
     match failed {
         0 => u64::from(data[1].effective) << 32 | u64::from(data[0].effective),
@@ -172,7 +172,7 @@ fn effective_capabilities() -> u64 {
     }
 }
 
-/// What this process lacks, after "loading probes".
+/// What this process lacks, as the continuation of "loading probes".
 pub fn what_it_takes() -> &'static str {
     if has_bpf_privilege() && !in_first_pid_namespace() {
         "needs the host's PID namespace: in another one (a container), as here, processes have other numbers than \
@@ -185,9 +185,9 @@ pub fn what_it_takes() -> &'static str {
     }
 }
 
-/// Fails, in words, if so few descriptors are left that nothing can be loaded.
+/// Fails, with a reason, if too few descriptors are left to load anything.
 fn require_descriptors() -> Result<()> {
-    /// A session takes several times as many.
+    /// The fewest descriptors that must be free; a session takes several times as many.
     const FEWEST: usize = 16;
     let mut held = Vec::new();
     for _ in 0..FEWEST {
@@ -202,7 +202,7 @@ fn require_descriptors() -> Result<()> {
                     descriptor_limit()
                 );
             }
-            return Ok(()); // what it is shows when the probes are loaded
+            return Ok(()); // other errors show when the probes are loaded
         }
         // SAFETY: the descriptor is new and has no other owner.
         held.push(unsafe { <std::os::fd::OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(fd) });
@@ -214,7 +214,7 @@ pub(crate) fn is_out_of_descriptors(error: &std::io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }
 
-/// How many descriptors this process may have, in words.
+/// The limit on this process's descriptors, in words.
 pub(crate) fn descriptor_limit() -> String {
     let limit = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE);
     match limit {
@@ -225,14 +225,14 @@ pub(crate) fn descriptor_limit() -> String {
     }
 }
 
-/// Where descriptors ran out, says so before what failed for it.
+/// If descriptors ran out, adds that to the error of what failed because of it.
 pub fn name_the_limit(error: anyhow::Error) -> anyhow::Error {
     let is_out = error.chain().any(|cause| {
         let is_io = cause.downcast_ref::<std::io::Error>();
         let is_nix = cause.downcast_ref::<nix::errno::Errno>();
         is_io.is_some_and(is_out_of_descriptors)
             || is_nix.is_some_and(|error| *error == nix::errno::Errno::EMFILE)
-            // libbpf-rs keeps its cause to itself.
+            // libbpf-rs does not expose the cause.
             || cause.to_string().contains("(os error 24)")
     });
     match is_out {
@@ -244,7 +244,7 @@ pub fn name_the_limit(error: anyhow::Error) -> anyhow::Error {
     }
 }
 
-/// libbpf's own messages go nowhere unless asked for: errors come back as results.
+/// Drops libbpf's own messages unless they are requested: errors are returned as results.
 pub(crate) fn silence_libbpf() {
     fn show(_: libbpf_rs::PrintLevel, message: String) {
         let _ = kit_console::print_error(kit_console::Allowed::Text, |out| {
@@ -279,7 +279,7 @@ pub(crate) fn recursion_misses(program_fd: i32) -> Result<u64> {
     Ok(info.recursion_misses)
 }
 
-/// Fails, in words, if the process cannot be monitored.
+/// Fails, with a reason, if the process cannot be monitored.
 pub fn require_process(pid: u32) -> Result<()> {
     const PF_KTHREAD: u32 = 0x0020_0000;
     let stat = procfs::process::Process::new(pid as i32).and_then(|process| process.stat());
@@ -294,7 +294,7 @@ pub fn require_process(pid: u32) -> Result<()> {
     }
 }
 
-/// By the processor's own word.
+/// According to the processor's flags.
 pub(crate) fn has_hypervisor() -> bool {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let mut lines = cpuinfo.lines();
@@ -302,7 +302,7 @@ pub(crate) fn has_hypervisor() -> bool {
     flags.is_some_and(|flags| flags.split_whitespace().any(|flag| flag == "hypervisor"))
 }
 
-/// A descriptor of a process that stays with it when its number is used again.
+/// A descriptor of a process, which stays with it when its id is reused.
 pub(crate) fn open_process(pid: u32) -> std::io::Result<std::os::fd::OwnedFd> {
     use std::os::fd::FromRawFd;
     // SAFETY: the call takes two integers and returns a new descriptor or -1.

@@ -1,6 +1,6 @@
 //! The DeBox engine: load the probes, enrol tasks, read records, explain sites.
 //!
-//! A [`Session`] is the probes at work; [`Session::finish`] turns what they measured into a
+//! A [`Session`] holds the loaded probes; [`Session::finish`] turns their results into a
 //! [`report::Report`].
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 

@@ -1,15 +1,16 @@
-//! Which processes listen: those that serve wait for requests, and not for their own.
+//! Detects processes with listening sockets: servers wait for others' requests.
 
 use std::collections::HashSet;
 
 use procfs::net::{TcpState, UnixState};
 use procfs::process::{FDTarget, Process};
 
-/// So many processes and descriptors are looked at: it is asked once, when a report is made.
+/// The most processes and descriptors that are examined. This is done once, when a report is made.
 const PROCESSES: usize = 64;
 const DESCRIPTORS: usize = 4096;
 
-/// Whether one of these processes has a TCP or Unix socket that listens. What may not be seen does not count.
+/// Whether one of these processes has a listening TCP or Unix socket. Processes that cannot be inspected are
+/// ignored.
 pub(crate) fn any(pids: impl IntoIterator<Item = u32>) -> bool {
     let mut pids = pids.into_iter().take(PROCESSES);
     pids.any(|pid| listens(pid as i32).unwrap_or(false))
@@ -27,13 +28,13 @@ fn listens(pid: i32) -> procfs::ProcResult<bool> {
     if sockets.is_empty() {
         return Ok(false);
     }
-    // Of the network that the process sees.
+    // Sockets of the process's network namespace.
     let tcp = [process.tcp(), process.tcp6()];
     let mut tcp = tcp.into_iter().flatten().flatten();
     if tcp.any(|entry| entry.state == TcpState::Listen && sockets.contains(&entry.inode)) {
         return Ok(true);
     }
-    // Of a Unix socket it is not told there that it listens: one with an address and without a peer does.
+    // The list does not show whether a Unix socket listens: one with an address and without a peer does.
     let mut unix = process.unix().into_iter().flatten();
     Ok(unix.any(|entry| {
         let is_stream =

@@ -1,4 +1,4 @@
-//! One row for a call and a site, whichever stacks and tasks led there.
+//! Merges the rows of one call and site, whichever stacks and tasks led there.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ pub(crate) fn merge_same_site(sleeps: Vec<Sleep>) -> Vec<Sleep> {
             }
             Some(sum) => {
                 if sleep.blocked_ns > sum.blocked_ns {
-                    sum.frames = sleep.frames; // the stack shown is the one that cost most
+                    sum.frames = sleep.frames; // show the stack with the most time
                 }
                 add(&mut sum.count, sleep.count);
                 add(&mut sum.blocked_ns, sleep.blocked_ns);

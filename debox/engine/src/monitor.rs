@@ -1,4 +1,4 @@
-//! A session for a command, or for processes that run already, with probes of this process's own or the broker's.
+//! A session for a command or for running processes, with this process's own probes or the broker's.
 
 use std::time::Duration;
 
@@ -10,15 +10,15 @@ use crate::kernel;
 use crate::report::Report;
 use crate::session::{Options, Session};
 
-/// What monitors them. Both kinds give the same report.
+/// The session. Both kinds give the same report.
 pub enum Monitor {
     Own(Box<Session>),
     Brokered(Box<RemoteSession>),
 }
 
 impl Monitor {
-    /// Loads the probes, or has the broker do so where this process may not, or where
-    /// [`broker::VARIABLE`] names one.
+    /// Loads the probes. The broker does so instead if this process may not, or if [`broker::VARIABLE`] names a
+    /// broker.
     pub fn open(options: Options) -> Result<Monitor> {
         if kernel::may_load_probes() && !broker::is_named() {
             return Ok(Monitor::Own(Box::new(Session::open(options)?)));
@@ -57,7 +57,7 @@ impl Monitor {
         }
     }
 
-    /// Brings a child of this process under monitoring from its next `execve` on.
+    /// Enrols a child of this process from its next `execve` on.
     pub fn enrol(&mut self, pid: u32) -> Result<()> {
         match self {
             Monitor::Own(session) => session.enrol(pid, true).map(drop),
@@ -65,8 +65,7 @@ impl Monitor {
         }
     }
 
-    /// Brings processes that run already under monitoring, and what descends from them, unless the session is for
-    /// one process only.
+    /// Enrols running processes and, unless the session is for one process only, their descendants.
     pub fn enrol_running(&mut self, pids: &[u32]) -> Result<()> {
         match self {
             Monitor::Own(session) => session.enrol_running(pids),
@@ -74,7 +73,7 @@ impl Monitor {
         }
     }
 
-    /// Takes in events for up to `timeout`.
+    /// Receives events for up to `timeout`.
     pub fn poll(&mut self, timeout: Duration) -> Result<()> {
         match self {
             Monitor::Own(session) => session.poll(timeout),

@@ -1,9 +1,10 @@
-//! Everything that reads what others wrote, given any bytes: the properties that must hold then.
+//! Everything that reads data written by others, run on arbitrary bytes, with the properties that must
+//! hold.
 //!
 //! Events and tables come from the probes, but processes under the user tap can write to their slots
-//! and rows; programs and libraries are files that anybody may have made. The property tests beside
-//! this and the fuzz targets (`fuzz/`) call the same functions. What the preload shim reads is C:
-//! `fuzz/welcome.c`, and the property tests in `debox/preload/tests`.
+//! and rows; programs and libraries are files that any user may have made. The property tests beside
+//! this file and the fuzz targets (`fuzz/`) call the same functions. The preload shim's readers are in
+//! C: `fuzz/welcome.c`, and the property tests in `debox/preload/tests`.
 
 mod packets;
 mod programs;
@@ -33,7 +34,7 @@ pub use packets::{admission, reply, request, welcome};
 pub use programs::memory_file;
 pub use programs::{mappings, program, unwinding, ASK, STACK};
 
-/// Hands out bytes as values; zeros when there are no more.
+/// Turns bytes into values; zeros when there are no more.
 struct Source<'a>(&'a [u8]);
 
 impl Source<'_> {
@@ -58,8 +59,8 @@ impl Source<'_> {
     }
 }
 
-/// Both files, with a zero byte between them. A user counts for itself or for one who was given a range
-/// with that user in it, and root for itself.
+/// Parses both files, with a zero byte between them. A user must count for itself or for the owner of a
+/// range that includes it, and root for itself.
 pub fn subordinates(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let (ranges, users) = text.split_once('\0').unwrap_or((&text, ""));
@@ -75,7 +76,7 @@ pub fn subordinates(bytes: &[u8]) {
     }
 }
 
-/// A report of any tables. No sum in it is less than one of its parts.
+/// Makes a report of arbitrary tables. No sum in it may be less than one of its parts.
 pub fn report(bytes: &[u8]) -> Report {
     let mut source = Source(bytes);
     let report = report_of(&snapshot(&mut source), source.value());
@@ -84,7 +85,7 @@ pub fn report(bytes: &[u8]) -> Report {
     report
 }
 
-/// A report that is said to come from the broker.
+/// Decodes a report as if it came from the broker.
 pub fn broker_report(bytes: &[u8]) {
     if let Some(received) = wire::decode(bytes) {
         assert!(received.ended <= received.snapshot.threads.len());
@@ -186,7 +187,7 @@ fn check(report: &Report) {
     }
 }
 
-/// Messages of the probes, each with its length before it; then what became of them.
+/// Processes messages of the probes, each preceded by its length, and then the state that they led to.
 pub fn events(bytes: &[u8]) {
     let mut events = Events::default();
     let mut source = Source(bytes);
@@ -198,7 +199,8 @@ pub fn events(bytes: &[u8]) {
     }
     let symbols = Symbols::default();
     for seen in std::mem::take(&mut events.call_sites).iter().take(4) {
-        // Numbers of processes here mean processes of this machine, which are not what is tried.
+        // Process ids in the input would refer to processes of this machine, which are not part of the
+        // test.
         let seen = types::call_site_seen { tgid: 0, ..*seen };
         events.processes.borrow_mut().learn(&seen);
         look_up(
@@ -221,7 +223,7 @@ fn look_up(processes: &Processes, symbols: &Symbols, tgid: u32, ip: u64, is_retu
     }
 }
 
-/// What the iterator over the tasks prints.
+/// Parses the output of the task iterator.
 pub fn in_flight(bytes: &[u8]) {
     let tasks = tasks_by_index(bytes);
     assert!(tasks
@@ -229,7 +231,7 @@ pub fn in_flight(bytes: &[u8]) {
         .all(|task| frames_in_flight(task).len() <= 24));
 }
 
-/// A slot that another process wrote to.
+/// Reads a slot that another process wrote to.
 pub fn slot(bytes: &[u8]) {
     let mut source = Source(bytes);
     let floor: u64 = source.value();
@@ -252,7 +254,7 @@ pub fn slot(bytes: &[u8]) {
     }
 }
 
-/// A file of rows that processes wrote to, anywhere.
+/// Reads a file of rows that processes wrote to anywhere.
 pub fn rows(bytes: &[u8]) {
     let mut source = Source(bytes);
     let rows = TapRows::create(3).expect("a memory file");
@@ -274,7 +276,7 @@ pub fn rows(bytes: &[u8]) {
         .all(|row| tables::total(&row.parts) < most_ns && row.max_ns < most_ns));
 }
 
-/// A text from the environment; whether it is a session's address.
+/// Parses a text from the environment; returns whether it is a session's address.
 pub fn tap_address(text: &str) -> bool {
     let address = Address::parse(text);
     if let Some(address) = &address {
@@ -283,7 +285,7 @@ pub fn tap_address(text: &str) -> bool {
     address.is_some()
 }
 
-/// The call tree of any nodes.
+/// Makes the call tree of arbitrary nodes.
 pub fn tree(bytes: &[u8]) {
     let mut source = Source(bytes);
     let nodes: HashMap<u64, trace::trace_node> = (0..source.count(40))
@@ -293,7 +295,7 @@ pub fn tree(bytes: &[u8]) {
     assert!(calls.len() <= nodes.len());
 }
 
-/// The kernel's list of its symbols.
+/// Parses the kernel's list of its symbols.
 pub fn kernel_symbols(text: &str, address: u64) {
     let kernel = trace::AnyFunctions::of_symbols(text);
     if let Some(function) = kernel.at(address) {
@@ -303,7 +305,7 @@ pub fn kernel_symbols(text: &str, address: u64) {
     }
 }
 
-/// Kernel stacks that no kernel has.
+/// Explains arbitrary kernel stacks.
 pub fn names(bytes: &[u8]) -> HashMap<u64, String> {
     let symbols = Symbols::default();
     let mut source = Source(bytes);

@@ -1,4 +1,4 @@
-//! Which Debian package a program's file is from, and where its debug symbols may be already.
+//! Finds the Debian package of a program's file, and debug symbols that have already been fetched.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use crate::report::hints::Sources;
 
 const LISTS: &str = "/var/lib/dpkg/info";
 
-/// What this machine has that brings names to code without.
+/// This machine's sources of names for code that has none.
 pub(crate) fn sources() -> Sources<fn(&str) -> Option<String>> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let has_client = |directory: PathBuf| directory.join("debuginfod-find").is_file();
@@ -41,7 +41,8 @@ fn package_of(file: &str) -> Option<String> {
     Some(name.split(':').next().unwrap_or_default().to_string())
 }
 
-/// The debug information of a file that debuginfod's client has fetched before. Nothing is fetched here.
+/// The debug information of a file, if debuginfod's client has fetched it before. Nothing is fetched
+/// here.
 pub(crate) fn fetched_debug_information(file: &Path) -> Option<PathBuf> {
     let caches = caches();
     let mut caches = caches.iter().filter(|cache| cache.is_dir()).peekable();
@@ -51,11 +52,11 @@ pub(crate) fn fetched_debug_information(file: &Path) -> Option<PathBuf> {
     let id = elf.build_id().ok()??;
     let id: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
     let mut found = caches.map(|cache| cache.join(&id).join("debuginfo"));
-    // It leaves an empty file for what no server has.
+    // The client leaves an empty file if no server has the debug information.
     found.find(|path| path.metadata().is_ok_and(|found| found.len() > 0))
 }
 
-/// Where the client keeps what it has fetched.
+/// The directories in which the client keeps what it has fetched.
 fn caches() -> Vec<PathBuf> {
     let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
     let home = variable("HOME").unwrap_or_default();

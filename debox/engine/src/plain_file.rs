@@ -1,5 +1,5 @@
-//! Opening files that monitored processes name. They may be another user's, who puts in their place what he
-//! likes: a FIFO, a device that does something when it is opened, a link to one of those or to root's files.
+//! Opens files that monitored processes name. They may be another user's, who can replace them by anything:
+//! a FIFO, a device with side effects when it is opened, or a link to one of those or to root's files.
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd};
@@ -8,21 +8,21 @@ use std::path::{Path, PathBuf};
 
 use nix::fcntl::{openat2, OFlag, OpenHow, ResolveFlag};
 
-/// Which links are followed, as the process itself would follow them.
+/// Which symbolic links are followed, as the process itself would follow them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Links {
-    /// Those of directories.
+    /// Links in the directories of the path.
     OnTheWay,
     /// None: the kernel gave the path.
     No,
 }
 
-/// A directory to look into.
+/// Opens a directory, to open files below it.
 pub(crate) fn directory(path: &Path) -> Option<File> {
     look(path, libc::O_DIRECTORY)
 }
 
-/// Opens a regular file below a directory, which is its root.
+/// Opens a regular file below a directory, which acts as the file's root.
 pub(crate) fn open_below(root: &File, path: &Path, links: Links) -> Option<File> {
     let links = match links {
         Links::OnTheWay => ResolveFlag::RESOLVE_NO_MAGICLINKS,
@@ -35,13 +35,13 @@ pub(crate) fn open_below(root: &File, path: &Path, links: Links) -> Option<File>
     open_found(&File::from(found))
 }
 
-/// What a path leads to, without opening it: nothing happens to it, and nothing is waited for.
+/// Finds what a path leads to, without opening it: this has no side effects and does not wait.
 pub(crate) fn find(path: &Path) -> Option<File> {
     look(path, 0)
 }
 
-/// Opens a file that was found, if it is a regular one and not the kernel's own, which are empty by their
-/// length (`/proc/kmsg`).
+/// Opens a file that was found, if it is a regular file and not one of the kernel's own, whose length is 0
+/// (`/proc/kmsg`).
 pub(crate) fn open_found(found: &File) -> Option<File> {
     let metadata = found.metadata().ok()?;
     if !metadata.is_file() || metadata.len() == 0 {

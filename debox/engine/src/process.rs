@@ -1,5 +1,5 @@
-//! Monitored processes: what is mapped where, kept while they live, so that addresses can still be
-//! named after they are gone.
+//! Monitored processes: their mappings, recorded while they are alive, so that addresses can still be named
+//! after they are gone.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -31,14 +31,14 @@ pub(crate) struct Wrapper {
 #[derive(Debug)]
 pub(crate) struct Module {
     pub path: PathBuf,
-    /// Unlike those of others in this session.
+    /// Unique in this session.
     pub id: u32,
     file: File,
     is_static: OnceCell<bool>,
 }
 
 impl Module {
-    /// The last component of its path.
+    /// The last component of the module's path.
     pub fn short_name(&self) -> Cow<'_, str> {
         let name = self.path.file_name();
         name.unwrap_or(self.path.as_os_str()).to_string_lossy()
@@ -48,14 +48,14 @@ impl Module {
         &self.file
     }
 
-    /// Whether it needs no libraries: what it calls is inside it.
+    /// Whether the program is linked statically and needs no libraries.
     pub fn is_static(&self) -> bool {
         *self
             .is_static
             .get_or_init(|| unwind::needs_no_libraries(&self.file).unwrap_or(false))
     }
 
-    /// A path that opens this very file, in whatever mount namespace it was.
+    /// A path that opens exactly this file, whatever mount namespace it is in.
     pub fn open_path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
     }
@@ -65,7 +65,7 @@ impl Module {
 pub(crate) struct Mapping {
     pub start: u64,
     pub end: u64,
-    /// In the file.
+    /// Offset in the file.
     pub offset: u64,
     pub module: Option<Rc<Module>>,
     /// `[vdso]` and the like.
@@ -79,13 +79,13 @@ impl Mapping {
         (self.start..self.end).contains(&address)
     }
 
-    /// Where in its file an address is; no place in any file where the kernel tells of an offset beyond all
-    /// files.
+    /// The offset of an address in its file. If the kernel reports an offset beyond any file, the result is
+    /// in no file either.
     pub fn file_offset(&self, address: u64) -> u64 {
         address.wrapping_sub(self.start).wrapping_add(self.offset)
     }
 
-    /// Whether a file is mapped, be it that it could not be opened.
+    /// Whether a file is mapped, even if it could not be opened.
     pub fn is_of_file(&self) -> bool {
         self.identity.1 != 0
     }
@@ -95,7 +95,7 @@ impl Mapping {
         self.module.is_none() && !self.is_of_file()
     }
 
-    /// Whether it is what a probe saw there.
+    /// Whether this is the mapping that a probe saw.
     pub fn is_of(&self, seen: &types::mapped_file) -> bool {
         self.identity == identity_of(seen)
     }
@@ -110,7 +110,7 @@ fn identity_of(seen: &types::mapped_file) -> (u64, u64) {
     (device, seen.inode)
 }
 
-/// An address of a process, found in what it had mapped.
+/// An address of a process, located in its mappings.
 pub(crate) struct Located {
     pub module: Option<Rc<Module>>,
     pub name: Rc<str>,
@@ -141,20 +141,20 @@ const MAX_MODULES: usize = 1_000;
 
 #[derive(Default)]
 pub(crate) struct Processes {
-    /// By process: an exec replaces its mappings, and both generations may be asked for.
+    /// By process. An exec replaces its mappings, and both generations may be needed.
     mappings: HashMap<u32, Vec<Mappings>>,
     modules: HashMap<(u64, u64), Option<Rc<Module>>>,
     modules_opened: u32,
     /// By module and offset in its file.
     wrappers: HashMap<(u32, u64), Wrapper>,
-    /// By module: see [`unwind::first_code_offset`].
+    /// By module; see [`unwind::first_code_offset`].
     first_code: HashMap<u32, Option<u64>>,
     pub tables: Cache,
 }
 
 impl Processes {
-    /// Reads the process's mappings if the call site is not known yet; returns the unwinding rule
-    /// there. A process that is gone already leaves what the probe saw.
+    /// Reads the process's mappings if the call site is not known yet; returns the unwinding rule there.
+    /// For a process that is already gone, uses what the probe saw.
     pub fn learn(&mut self, seen: &types::call_site_seen) -> Wrapper {
         let (tgid, ip) = (seen.tgid, seen.ip);
         if self.find(tgid, ip).is_none() && self.mappings.len() < MAX_PROCESSES {
@@ -166,8 +166,8 @@ impl Processes {
         self.wrapper(tgid, ip).unwrap_or_default()
     }
 
-    /// The unwinding rule behind a call: at an instruction for system calls, or in a library that only
-    /// hands calls on. Elsewhere the program's own begins, and there is none.
+    /// The unwinding rule after a call: at a system call instruction, or in a library that only passes
+    /// calls on. Elsewhere is the program's own code, which has no such rule.
     pub fn wrapper(&mut self, tgid: u32, ip: u64) -> Option<Wrapper> {
         let located = self.find(tgid, ip)?;
         let module = located.module?;
@@ -225,7 +225,7 @@ impl Processes {
         })
     }
 
-    /// The program's own code, of which the kernel tells the place in memory alone.
+    /// The program's own code, for which the kernel only provides the addresses in memory.
     pub fn seen_program(&mut self, tgid: u32, program: &types::mapped_file) -> Option<Mapping> {
         let mut mapping = self.seen_mapping(tgid, program)?;
         let module = mapping.module.as_ref()?;
@@ -234,8 +234,8 @@ impl Processes {
         Some(mapping)
     }
 
-    /// The file of a mapping: through the process if it is still there, else where programs and
-    /// libraries are.
+    /// The file of a mapping: found through the process if it is still there, otherwise in the directories
+    /// of programs and libraries.
     fn seen_module(
         &mut self,
         tgid: u32,
@@ -256,8 +256,8 @@ impl Processes {
         self.keep_module(id, found)
     }
 
-    /// Opens a file that a process has mapped by the path that a probe saw, in case the process is
-    /// gone by the time that it is needed. `inside`: processes that may have the path's root.
+    /// Opens a file that a process has mapped by the path that a probe saw, in case the process is gone
+    /// when the file is needed. `inside`: processes that may have the path's root.
     pub fn open_path(&mut self, inside: [u32; 2], mapped: &types::mapped_file, path: &Path) {
         let id = identity_of(mapped);
         let is_known = matches!(self.modules.get(&id), Some(Some(_)));
@@ -311,14 +311,14 @@ impl Processes {
         }
     }
 
-    /// What a process has mapped executable now; empty if it is gone.
+    /// A process's executable mappings now; empty if it is gone.
     pub fn executable_mappings(&mut self, tgid: u32) -> Vec<Mapping> {
         let text = std::fs::read(format!("/proc/{tgid}/maps"));
         let maps = text.ok().and_then(|text| parse_maps(&text));
         maps.map_or(Vec::new(), |maps| self.executable_of(tgid, &maps))
     }
 
-    /// What is mapped at an address now, as a probe would have seen it.
+    /// The mapping at an address now, in the form in which a probe would have seen it.
     pub fn mapped_at(&mut self, tgid: u32, address: u64) -> Option<types::mapped_file> {
         let mappings = self.executable_mappings(tgid);
         let mapping = mappings.iter().find(|mapping| mapping.covers(address))?;
@@ -384,9 +384,9 @@ impl Processes {
     /// The kernel maps the same code into every 64-bit process, this one included.
     fn vdso(&mut self, address: u64) -> Option<Rc<Module>> {
         if u32::try_from(address).is_ok() {
-            return None; // that of a 32-bit process
+            return None; // the vDSO of a 32-bit process
         }
-        let id = (u64::MAX, 0); // no file's
+        let id = (u64::MAX, 0); // the id of no file
         if let Some(known) = self.modules.get(&id) {
             return known.clone();
         }
@@ -411,22 +411,22 @@ impl Processes {
     }
 }
 
-/// The text of `/proc/PID/maps`. Whoever maps a file chooses its name. For procfs `/SYSV` begins a
-/// shared memory segment's: it panics if that goes on in letters of several bytes, and takes nothing of
-/// the text if in others than digits. A second slash leads to the same file.
+/// Parses the text of `/proc/PID/maps`, in which processes choose the names. procfs takes a name that
+/// begins with `/SYSV` for a shared memory segment: it panics if multi-byte characters follow, and rejects
+/// the whole text if anything but digits follows. A second slash avoids this and leads to the same file.
 pub(crate) fn parse_maps(text: &[u8]) -> Option<MemoryMaps> {
     let text = String::from_utf8_lossy(text).replace(" /SYSV", " //SYSV");
     MemoryMaps::from_buf_read(text.as_bytes()).ok()
 }
 
-/// Opens nothing but the very file: another may be at its path by now.
+/// Opens a file only if it has this identity: another one may be at its path by now.
 fn open_if_same(path: &Path, identity: (u64, u64)) -> Option<File> {
     let found = plain_file::find(path)?;
     let is_same = identity_of_file(&found.metadata().ok()?) == identity;
     is_same.then(|| plain_file::open_found(&found)).flatten()
 }
 
-/// The code that the kernel maps into this process, as a file.
+/// The vDSO that the kernel maps into this process, as a file.
 pub(crate) fn copy_of_vdso() -> Option<File> {
     use std::io::Write;
     use std::os::fd::FromRawFd;
@@ -436,7 +436,7 @@ pub(crate) fn copy_of_vdso() -> Option<File> {
     let (start, end) = vdso.address;
     // SAFETY: the kernel keeps these bytes mapped and readable for the life of the process.
     let bytes = unsafe { std::slice::from_raw_parts(start as *const u8, (end - start) as usize) };
-    // SAFETY: the name is a C string; the descriptor is new and owned by the file alone.
+    // SAFETY: the name is a C string; the descriptor is new and owned by the file only.
     let mut file = unsafe {
         let fd = libc::memfd_create(c"vdso".as_ptr(), libc::MFD_CLOEXEC);
         (fd >= 0).then(|| File::from_raw_fd(fd))?
@@ -467,14 +467,14 @@ fn open_mapped(tgid: u32, mapped: &types::mapped_file) -> Option<(PathBuf, File)
     })
 }
 
-/// Device and inode as the kernel's own tables have them.
+/// Device and inode in the form of the kernel's own tables.
 fn identity_of_file(metadata: &std::fs::Metadata) -> (u64, u64) {
     let device = metadata.dev();
     let device = u64::from(libc::major(device)) << 32 | u64::from(libc::minor(device));
     (device, metadata.ino())
 }
 
-/// A file known only by its name and identity: looked for where programs and libraries are.
+/// Finds a file known only by its name and identity, in the directories of programs and libraries.
 fn find_by_identity(name: &str, identity: (u64, u64)) -> Option<(PathBuf, File)> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let libraries = [
@@ -499,7 +499,7 @@ fn find_by_identity(name: &str, identity: (u64, u64)) -> Option<(PathBuf, File)>
 mod tests {
     use super::*;
 
-    /// Names that anybody can give to a file that he maps.
+    /// Names that any user can give to a file that is mapped.
     #[test]
     fn no_name_hides_what_is_mapped() {
         for name in [

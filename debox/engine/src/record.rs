@@ -1,7 +1,7 @@
 //! The record of one system call, as `debox/include/debox.h` defines it.
 //!
-//! These types are the C structs of the header, field by field; the assertions at the end hold
-//! them to the header's numbers and to the layout that the probes were compiled with.
+//! These types are the C structs of the header, field by field. The assertions at the end compare them
+//! with the header's numbers and with the layout that the probes were compiled with.
 
 use std::fmt;
 
@@ -27,11 +27,11 @@ pub const ABI_IA32: u16 = 1;
 pub const RESTARTED: u16 = 1 << 0;
 /// [`Record::flags`]: the call began before monitoring did, so its start is a lower bound.
 pub const PARTIAL: u16 = 1 << 1;
-/// [`Record::flags`]: stamps were taken in user space, and `outside_ns` means something.
+/// [`Record::flags`]: stamps were taken in user space, and `outside_ns` is valid.
 pub const USER_TAP: u16 = 1 << 2;
 /// [`Record::flags`]: made by a signal handler inside another call.
 pub const NESTED: u16 = 1 << 3;
-/// [`Record::flags`]: `irq_ns` is measured; without this flag it is inside `cpu_ns`.
+/// [`Record::flags`]: `irq_ns` is measured; without this flag, that time is included in `cpu_ns`.
 pub const IRQ_MEASURED: u16 = 1 << 4;
 /// [`Record::flags`]: the kernel did not show the call's end. It lasts until the next call, and
 /// `ret` and `args` are 0.
@@ -49,11 +49,11 @@ pub struct Budget {
     pub blocked_ns: u64,
     /// Woken, waiting for a CPU.
     pub runqueue_ns: u64,
-    /// Pushed off the CPU while it could have run.
+    /// Preempted: off the CPU while it could have run.
     pub preempted_ns: u64,
-    /// Interrupts on top of it, if [`IRQ_MEASURED`].
+    /// Interrupts during the call, if [`IRQ_MEASURED`].
     pub irq_ns: u64,
-    /// User tap only: inside the stamps but not inside the call.
+    /// User tap only: between the stamps but outside the call.
     pub outside_ns: u64,
 }
 
@@ -82,9 +82,9 @@ pub struct Outside {
     pub stopped_ns: u64,
     /// Work on the way back to user mode: deferred closes, task work.
     pub exit_work_ns: u64,
-    /// Pushed off the CPU between a stamp and the instruction.
+    /// Preempted between a stamp and the instruction.
     pub preempted_ns: u64,
-    /// Anything else seen there.
+    /// Any other time between the stamps.
     pub other_ns: u64,
 }
 
@@ -123,7 +123,7 @@ pub enum CpuOwner {
     /// The call did not wait for a CPU, or only for its quota; or this is not measured.
     None,
     Unknown,
-    /// Another process; [`Record::cpu_owner_pid`] and [`Record::cpu_owner_comm`] tell which.
+    /// Another process; see [`Record::cpu_owner_pid`] and [`Record::cpu_owner_comm`].
     Task,
     /// Other threads of the call's own process.
     Own,
@@ -131,9 +131,9 @@ pub enum CpuOwner {
     Kernel,
     /// No task: the CPU was idle and had to be woken.
     Idle,
-    /// Processes that a broker's client is not shown, together.
+    /// Processes that are hidden from a broker's client, taken together.
     Hidden,
-    /// Many processes; which of them had most is not known.
+    /// Many processes; it is not known which of them had the most.
     Many,
     /// The hypervisor, as far as that is certain.
     Stolen,
@@ -154,7 +154,7 @@ impl CpuOwner {
         }
     }
 
-    /// As histories and reports have it; `None` for [`CpuOwner::None`].
+    /// The name in histories and reports; `None` for [`CpuOwner::None`].
     pub fn as_str(self) -> Option<&'static str> {
         Some(match self {
             CpuOwner::None => return None,
@@ -169,21 +169,21 @@ impl CpuOwner {
         })
     }
 
-    /// Whether it has a name and a number.
+    /// Whether it has a name and a process id.
     pub fn is_process(self) -> bool {
         matches!(self, CpuOwner::Task | CpuOwner::Own | CpuOwner::Kernel)
     }
 }
 
-/// How sure it is that [`Sleep::owner_tid`] held the resource.
+/// How certain it is that [`Sleep::owner_tid`] held the resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Owner {
     /// No owner is known.
     None,
-    /// A lock held by readers, of whom the kernel names the last.
+    /// A lock held by readers; the kernel names only the last one.
     LastReader,
     Exact,
-    /// It took a semaphore last, and has not given it back itself.
+    /// The task that took a semaphore last and has not released it itself.
     LastHolder,
 }
 
@@ -191,15 +191,15 @@ pub enum Owner {
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sleep {
-    /// Kernel address of the site, 0 when its stack was not had.
+    /// Kernel address of the site, 0 if the stack could not be captured.
     pub site: u64,
-    /// Names the whole kernel stack in the session's table.
+    /// Key of the whole kernel stack in the session's table.
     pub stack: u64,
-    /// In total.
+    /// Total time blocked.
     pub blocked_ns: u64,
     /// The longest one.
     pub longest_ns: u64,
-    /// What was waited on; [`Sleep::resource_kind`] tells what it is.
+    /// What was waited on; its meaning depends on [`Sleep::resource_kind`].
     pub resource: u64,
     pub resource_kind_raw: u32,
     /// How many sleeps.
@@ -210,7 +210,7 @@ pub struct Sleep {
     pub waiters_exit: u32,
     /// 0: not counted, 1: over the session's tasks, 2: over all tasks.
     pub waiters_scope: u32,
-    /// Of the last sleep; see [`Sleep::waker`].
+    /// What ended the last sleep; see [`Sleep::waker`].
     pub waker_kind: u32,
     /// 0 unless the waker is a task.
     pub waker_tid: u32,
@@ -242,7 +242,7 @@ impl Sleep {
         comm(&self.waker_comm_raw)
     }
 
-    /// How sure it is who held the resource when the last sleep began.
+    /// How certain it is who held the resource when the last sleep began.
     pub fn owner(&self) -> Owner {
         match self.owner_certainty {
             1 => Owner::LastReader,
@@ -278,9 +278,10 @@ pub enum TraceKind {
     Function,
     /// A function that was entered; its return was not seen before the call ended.
     Unreturned,
-    /// Where the clock found the call, where functions cannot be probed.
+    /// Where the sampling clock found the call, if functions cannot be probed.
     Sample,
-    /// A tracepoint that the call passed, likewise: the function is its `__traceiter_NAME`.
+    /// A tracepoint that the call passed, if functions cannot be probed: the function is its
+    /// `__traceiter_NAME`.
     Event,
 }
 
@@ -292,14 +293,14 @@ pub struct TraceEntry {
     pub function: u64,
     /// From its entry to its return, with all that it called; 0 unless the kind is a function.
     pub delta_ns: u32,
-    /// How many traced functions it is inside of; of a sample, how deep the stack was.
+    /// The number of traced functions around it; for a sample, the depth of the stack.
     pub depth: u16,
     /// See [`TraceEntry::kind`].
     pub kind_raw: u16,
 }
 
 impl TraceEntry {
-    /// What it is.
+    /// The kind of the entry.
     pub fn kind(&self) -> TraceKind {
         match self.kind_raw {
             0 => TraceKind::Function,
@@ -339,7 +340,7 @@ pub struct Record {
     pub faults_major: u32,
     /// Entries of `sleeps` that are filled; see [`Record::sleeps`].
     pub sleeps_used: u16,
-    /// Trace entries of the call; the slot has them for as long as it has room.
+    /// Trace entries of the call; the slot keeps them until they are overwritten.
     pub trace_used: u16,
     /// Sleeps that did not fit; their time is still in the budget.
     pub sleeps_lost: u32,
@@ -350,13 +351,14 @@ pub struct Record {
     /// Number of the first trace entry; see [`Slot::trace_written`].
     pub trace_first: u32,
     pub outside: Outside,
-    /// With [`CPU_MEASURED`]: of `runqueue_ns` and `preempted_ns`, while a cgroup's CPU quota was used up.
+    /// With [`CPU_MEASURED`]: the part of `runqueue_ns` and `preempted_ns` in which a cgroup's CPU quota
+    /// was used up.
     pub throttled_ns: u64,
-    /// Likewise: of the rest, had by the largest owner.
+    /// With [`CPU_MEASURED`]: the part of the rest in which the largest owner had the CPU.
     pub cpu_owner_ns: u64,
     /// See [`Record::cpu_owner`].
     pub cpu_owner_kind: u32,
-    /// 0 if the owner is no process.
+    /// 0 if the owner is not a process.
     pub cpu_owner_pid: u32,
     pub cpu_owner_comm_raw: [u8; COMM_LEN],
     pub reserved: [u64; 4],
@@ -402,7 +404,7 @@ impl Record {
 }
 
 impl fmt::Debug for Record {
-    /// Only what is filled.
+    /// Formats only the fields that are filled.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Record")
             .field("number", &self.number)
@@ -431,7 +433,7 @@ pub const TOTALS_USER_TAP: u32 = 1 << 1;
 /// [`Totals::flags`]: interrupts are measured apart from CPU time.
 pub const TOTALS_IRQ: u32 = 1 << 2;
 
-/// What a thread's life has gone to so far, for scopes; see `struct debox_totals`.
+/// The parts of a thread's life so far, for scopes; see `struct debox_totals`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
@@ -441,11 +443,11 @@ pub struct Totals {
     pub flags: u32,
     /// When monitoring of the thread began.
     pub birth_ns: u64,
-    /// Until when `life_ns` counts.
+    /// The time up to which `life_ns` counts.
     pub stamp_ns: u64,
-    /// In calls and between them, in the order of [`Budget`].
+    /// Time in calls and between them, in the order of [`Budget`].
     pub life_ns: [u64; 6],
-    /// Kernel tap: of that, in calls.
+    /// Kernel tap: the part of `life_ns` in calls.
     pub calls_ns: [u64; 6],
     pub calls: u64,
     pub sleeps: u64,
@@ -468,13 +470,13 @@ pub struct Slot {
     pub tid: u32,
     /// Process id.
     pub tgid: u32,
-    /// Not 0 while no records are wanted; written by the thread.
+    /// Not 0 while records are paused; written by the thread.
     pub paused: u32,
     /// At most this many entries in [`Record::sleeps`]; written by the thread.
     pub max_sleeps: u32,
     /// Written by the thread.
     pub max_trace: u32,
-    /// Not 0 once nobody writes the records any more; written by the library.
+    /// Not 0 once the records are no longer written; written by the library.
     pub gone: u32,
     /// Records completed; the last is `history[(completed - 1) % HISTORY_MAX]`.
     pub completed: u64,
@@ -496,13 +498,13 @@ pub struct Slot {
     pub trace_open: u32,
     pub trace_open_lost: u32,
     pub trace_reserved: u32,
-    /// What the thread's life has gone to so far.
+    /// The parts of the thread's life so far.
     pub totals: Totals,
     pub reserved2: [u64; 22],
     pub history: [Record; HISTORY_MAX],
     pub trace: [TraceEntry; TRACE_MAX],
     pub triggers_fired: u64,
-    /// Calls that the thread is to decide (`struct undecided_call` of debox/probe/shared.h).
+    /// Calls that are left to the thread to decide (`struct undecided_call` of debox/probe/shared.h).
     pub triggers_undecided: [u64; 176],
     pub reserved3: [u64; 15],
 }

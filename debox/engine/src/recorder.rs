@@ -1,7 +1,7 @@
-//! Every record of a session, in words, as it comes.
+//! Delivers every record of a session, in words, as it arrives.
 //!
-//! The probes send a sleep when it ends and its call after it (`debox/probe/history.h`). What they name by
-//! numbers is looked up when it is seen for the first time.
+//! The probes send a sleep when it ends and its call after it (`debox/probe/history.h`). Numbers in them are
+//! looked up when they are seen for the first time.
 
 mod open;
 mod stamps;
@@ -25,29 +25,29 @@ use crate::trigger::Fired;
 use stamps::Stamps;
 use words::Words;
 
-/// Events that are taken in at once, at most: a program may be faster than this reader.
+/// The most events received in one go: a program may be faster than this reader.
 const AT_ONCE: usize = 1 << 16;
 
-/// Sleeps that are kept of one call.
+/// The most sleeps that are kept of one call.
 const MAX_SLEEPS: usize = 4096;
 
-/// Threads with sleeps whose call has not ended.
+/// The most threads with sleeps whose call has not ended.
 const MAX_OPEN: usize = 1 << 16;
 
 /// A session whose records are kept.
 pub struct Recorder {
-    // Before the session, whose maps it reads.
+    // Declared, and so dropped, before the session, whose maps it reads.
     ring: RingBuffer<'static>,
     session: Session,
     arrived: Rc<RefCell<Vec<Kept>>>,
-    /// What came of calls that have not ended, by thread.
+    /// What has arrived of calls that have not ended, by thread.
     open: HashMap<u32, Open>,
-    /// Rows for which the program's stamps have not come yet.
+    /// Rows for which the program's stamps have not arrived yet.
     stamps: Stamps,
     words: Words,
 }
 
-/// What came through the ring buffer.
+/// A message from the ring buffer.
 enum Kept {
     Call(types::kept_call),
     Sleep(types::kept_sleep),
@@ -59,11 +59,11 @@ enum Kept {
 struct Open {
     sleeps: Vec<types::kept_sleep>,
     left_out: u32,
-    /// It comes right before its call.
+    /// It arrives right before its call.
     cpu: Option<types::kept_cpu>,
 }
 
-/// What could not be recorded so far.
+/// What could not be recorded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Missing {
     pub records: u64,
@@ -71,12 +71,12 @@ pub struct Missing {
     pub stacks: u64,
     pub threads: u64,
     pub probe_misses: u64,
-    /// What the program said of its own calls (`--user-level`) and cannot be true.
+    /// Stamps of the program around its own calls (`--user-level`) that cannot be true.
     pub stamps_refused: u64,
 }
 
 impl Recorder {
-    /// Loads and attaches the probes; `options.history_bytes` says how much they may be ahead.
+    /// Loads and attaches the probes. `options.history_bytes` limits how far they may be ahead of the reader.
     pub fn open(options: Options) -> Result<Recorder> {
         if options.tap == Tap::User {
             bail!(
@@ -104,24 +104,23 @@ impl Recorder {
         })
     }
 
-    /// With `options.user_stamps`: what a process needs in its environment so that its shim finds the
+    /// With `options.user_stamps`: the value that a process needs in its environment so that its shim finds the
     /// session.
     pub fn tap_address(&self) -> Option<&str> {
         self.session.tap_address()
     }
 
-    /// Brings the threads of a process under monitoring, now or (`armed`) from their next `execve`.
+    /// Enrols the threads of a process, now or (`armed`) from their next `execve` on.
     pub fn enrol(&mut self, pid: u32, armed: bool) -> Result<()> {
         self.session.enrol(pid, armed).map(drop)
     }
 
-    /// Brings processes that run already under monitoring, and what descends from them, unless the session is for
-    /// one process only.
+    /// Enrols running processes and, unless the session is for one process only, their descendants.
     pub fn enrol_running(&mut self, pids: &[u32]) -> Result<()> {
         self.session.enrol_running(pids)
     }
 
-    /// What the processes are called on their command lines.
+    /// The processes' names from their command lines.
     pub fn processes(&self) -> Vec<Process> {
         self.session.processes()
     }
@@ -131,7 +130,7 @@ impl Recorder {
         self.session.has_threads()
     }
 
-    /// Has `hook` called for each call for which a trigger fires, while records are taken in.
+    /// Registers `hook` to be called for each call for which a trigger fires, while records are received.
     pub fn on_trigger(&mut self, hook: impl FnMut(&Fired) + 'static) {
         self.session.on_trigger(hook);
     }
@@ -141,7 +140,8 @@ impl Recorder {
         self.session.threads_alive(pid)
     }
 
-    /// Waits for up to `timeout` and gives what has come to `keep`. Returns whether there is more.
+    /// Waits for up to `timeout` and passes the records that have arrived to `keep`. Returns whether there are
+    /// more.
     pub fn poll(
         &mut self,
         timeout: Duration,
@@ -155,7 +155,7 @@ impl Recorder {
                 std::io::Error::from_raw_os_error(-came)
             );
         }
-        // What the records name was sent before them.
+        // The events that the records refer to were sent before them.
         self.session.poll(Duration::ZERO)?;
         let arrived = std::mem::take(&mut *self.arrived.borrow_mut());
         for kept in &arrived {
@@ -182,7 +182,7 @@ impl Recorder {
         Ok(came as usize >= AT_ONCE)
     }
 
-    /// What is not in the records so far.
+    /// What is missing in the records so far.
     pub fn missing(&self) -> Result<Missing> {
         let bss = self.session.skel.maps.bss_data.as_deref();
         let (records, sleeps) = bss.map_or((0, 0), |bss| {
@@ -200,12 +200,12 @@ impl Recorder {
         })
     }
 
-    /// Threads that were found to wait for each other so far.
+    /// The deadlocks found so far.
     pub fn deadlocks(&self) -> &[Deadlock] {
         &self.session.deadlocks
     }
 
-    /// Stops monitoring, gives the last records and the calls in flight to `keep`, and reports.
+    /// Stops monitoring, passes the last records and the calls in flight to `keep`, and makes the report.
     pub fn finish(
         mut self,
         outcome: Outcome,
@@ -224,7 +224,7 @@ impl Recorder {
         Ok((report, missing))
     }
 
-    /// `None` if there are too many.
+    /// The open call of a thread; `None` if there are too many.
     fn open_of(&mut self, tid: u32) -> Option<&mut Open> {
         if self.open.len() >= MAX_OPEN && !self.open.contains_key(&tid) {
             return None;
@@ -254,7 +254,7 @@ impl Recorder {
             };
             sleeps.extend(open.sleeps.iter().copied().filter(is_its_own));
             left_out = std::mem::take(&mut open.left_out);
-            // One of an earlier call stands there if that call was lost.
+            // If an earlier call was lost, this may still be its value.
             cpu = open
                 .cpu
                 .take()
@@ -269,7 +269,7 @@ impl Recorder {
             }
         }
         for sleep in &mut sleeps {
-            // Which one of several descriptors was ready is known at the call's end.
+            // Only at the call's end is it known which of several descriptors was ready.
             if sleep.resource.kind == tables::RESOURCE_SEVERAL && !is_user {
                 let is_known = call.polled.kind != tables::RESOURCE_NONE;
                 sleep.resource = if is_known {
@@ -327,7 +327,7 @@ impl Recorder {
         }
     }
 
-    /// `told`: what a quota took, and the largest owner of the rest.
+    /// `told`: the time that a quota took, and the largest owner of the rest.
     fn cpu_wait(
         &mut self,
         waited_ns: u64,

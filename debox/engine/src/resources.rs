@@ -1,8 +1,8 @@
-//! Names for what sleeps waited on.
+//! Names for the resources that sleeps waited on.
 //!
-//! The probes name files by device and inode and words by their address. Paths and symbols are
-//! looked up here while the process lives; a path counts only if what it leads to has that very
-//! device and inode.
+//! The probes identify files by device and inode, and words by their address. Paths and symbols are
+//! looked up here while the process is alive; a path is used only if it leads to a file with the
+//! same device and inode.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -19,7 +19,7 @@ mod words;
 use variables::KernelVariables;
 use words::Words;
 
-/// `struct resource`, what.
+/// File types, as in `what` of `struct resource`.
 const FILE_TYPE_FIFO: u32 = 0o010000;
 const FILE_TYPE_CHARACTERS: u32 = 0o020000;
 const FILE_TYPE_DIRECTORY: u32 = 0o040000;
@@ -34,7 +34,7 @@ const MAX_FILES: usize = 50_000;
 
 #[derive(Default)]
 pub(crate) struct Resources {
-    /// By device (as the kernel numbers it) and inode.
+    /// By device (the kernel's number) and inode.
     files: HashMap<(u32, u64), String>,
     words: Words,
     variables: KernelVariables,
@@ -79,7 +79,7 @@ impl Resources {
         self.words.name(tgid, address)
     }
 
-    /// In words, for the report.
+    /// Describes a resource in words, for the report.
     pub fn describe(
         &self,
         resource: &types::resource,
@@ -120,7 +120,7 @@ impl Resources {
             _ => "file",
         };
         if resource.device == 0 && resource.id == 0 {
-            return of_kind(kind); // one of more than were told apart
+            return of_kind(kind); // one of more descriptors than were distinguished
         }
         if kind == "socket" {
             return Resource {
@@ -163,7 +163,7 @@ impl Resources {
         }
     }
 
-    /// The path if it was found, or else what the probe saw of it.
+    /// The path if it was found, otherwise what the probe saw of it.
     fn path(&self, resource: &types::resource, row: &types::resource_row) -> Option<String> {
         if resource.device == 0 && resource.id == 0 {
             return None;
@@ -195,7 +195,7 @@ fn of_kind(kind: &str) -> Resource {
     }
 }
 
-/// One of so many descriptors (0: it is not known how many), of which these are known.
+/// One of `count` descriptors (0: unknown how many), of which these are known.
 pub(crate) fn several(count: u64, known: &[String]) -> Resource {
     let name = match (count, known.len() as u64) {
         (0, _) => None,
@@ -258,7 +258,7 @@ fn lock_kind(flags: u32) -> &'static str {
     }
 }
 
-/// As the first argument of `wait4` names it.
+/// The child that the first argument of `wait4` selects.
 fn child(pid: i32) -> Option<String> {
     Some(match pid {
         -1 => "any child".to_string(),
@@ -268,7 +268,7 @@ fn child(pid: i32) -> Option<String> {
     })
 }
 
-/// Both ends of a socket, as far as it has them.
+/// Both ends of a socket, as far as they exist.
 fn socket(row: &types::resource_row) -> Option<String> {
     let ends = &row.ends;
     let protocol = match i32::from(ends.r#type) {

@@ -1,4 +1,5 @@
-//! Samples of what monitored threads compute: the CPUs' clocks, and what came of them (`debox/probe/samples.h`).
+//! Samples of what monitored threads compute: the CPUs' sampling clocks, and the samples that they took
+//! (`debox/probe/samples.h`).
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -11,17 +12,17 @@ use crate::cpu_clocks;
 use crate::process::Processes;
 use crate::stacks::Stacks;
 
-/// 199 samples in a second of each CPU: a prime number, so that it keeps no step with timers.
+/// 199 samples per second and CPU: a prime number, so as not to run in step with timers.
 pub(crate) const PERIOD_NS: u64 = 1_000_000_000 / 199;
 
-/// Of each CPU, for the samples of some 300 ms with the largest stacks.
+/// The ring buffer's size per CPU: enough for the samples of some 300 ms with the largest stacks.
 const RING_BYTES_PER_CPU: u32 = 1 << 20;
 const RING_BYTES_MAX: u32 = 64 << 20;
 
-/// Places that samples are counted for.
+/// The most places for which samples are counted.
 const MAX_PLACES: usize = 1 << 18;
 
-/// The CPUs' clocks, while they run.
+/// The CPUs' running clocks.
 pub(crate) struct Clocks {
     links: Vec<Link>,
     events: Vec<OwnedFd>,
@@ -29,7 +30,7 @@ pub(crate) struct Clocks {
 }
 
 impl Clocks {
-    /// The clocks of all CPUs, with nothing attached to them.
+    /// Opens the clocks of all CPUs, with nothing attached to them.
     pub fn open() -> io::Result<Clocks> {
         Ok(Clocks {
             links: Vec::new(),
@@ -59,7 +60,7 @@ impl Clocks {
         self.events.clear();
     }
 
-    /// A sentence about CPUs that came online since.
+    /// A sentence about CPUs that have come online since.
     pub fn unseen(&self) -> Option<String> {
         let now = cpu_clocks::online().ok()?;
         let new: Vec<String> = now.difference(&self.cpus).map(i32::to_string).collect();
@@ -83,19 +84,19 @@ pub(crate) fn refusal(error: &io::Error) -> String {
 /// A stack in one call of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Place {
-    /// Of [`Stacks::sampled`].
+    /// Number of the stack, for [`Stacks::sampled`].
     pub stack: u32,
     pub tid: u32,
     /// `CALL_NONE`: between calls.
     pub call: u32,
 }
 
-/// The samples that came.
+/// The samples that were received.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Samples {
     pub places: HashMap<Place, u64>,
     pub in_interrupts: u64,
-    /// Those for which there was no room, in the ring buffer or here.
+    /// Samples for which there was no room, in the ring buffer or here.
     pub lost: u64,
 }
 

@@ -1,4 +1,4 @@
-//! A session: the probes loaded and attached, tasks enrolled, events taken in.
+//! A session: loads and attaches the probes, enrols tasks, and receives events.
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
@@ -45,7 +45,7 @@ pub enum Tap {
     User,
 }
 
-/// How much a session asks for. `basic` (budgets and faults) is always there.
+/// The details that a session measures. `basic` (budgets and faults) is always included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Detail {
     /// Where calls sleep, who wakes them, who else waits.
@@ -56,14 +56,14 @@ pub struct Detail {
     pub irq: bool,
     /// Bytes that calls fetched from or sent to storage.
     pub io: bool,
-    /// Who had the CPU that threads waited for, or which quota kept them from it.
+    /// Who had the CPU that threads waited for, or which quota kept them off it.
     pub cpu: bool,
     /// Where threads compute, by samples of their user stacks.
     pub samples: bool,
 }
 
 impl Detail {
-    /// The names of the parts, as in the report.
+    /// The names of the details, as in the report.
     pub fn names(&self) -> Vec<String> {
         let parts = [
             (true, "basic"),
@@ -82,34 +82,33 @@ impl Detail {
     }
 }
 
-/// What to load.
+/// A session's options.
 #[derive(Debug, Clone)]
 pub struct Options {
     pub tap: Tap,
     pub detail: Detail,
-    /// With detail `callsites`: calls that took less are left out of the profile by call site.
+    /// With detail `callsites`: calls shorter than this are left out of the profile by call site.
     pub slow_ns: u64,
-    /// Threads monitored at the same time, at most.
+    /// The most threads monitored at the same time.
     pub max_threads: u32,
-    /// Threads that can read their records, at most; 0: records are not written.
+    /// The most threads that can read their records; 0: records are not written.
     pub max_records: u32,
-    /// Whether there will be a report. Without one the probes send no events, so that nobody has to
-    /// take them in, and processes under the user tap find their slots by themselves.
+    /// Whether there will be a report. Without one, the probes send no events, so none have to be received, and
+    /// processes under the user tap find their slots themselves.
     pub report: bool,
     /// The call tree inside the kernel.
     pub trace: Option<TraceOptions>,
-    /// Whether it is asked what tasks wait for that sleep when they are enrolled. A session begins
-    /// sooner without.
+    /// Whether to find out what tasks that are asleep when they are enrolled wait for. A session starts faster
+    /// without this.
     pub adopts_sleeps: bool,
     /// Whether children that a monitored process starts are left out.
     pub one_process: bool,
-    /// How many bytes of records may wait to be taken in by a [`crate::Recorder`], a power of two;
-    /// 0: none are sent.
+    /// How many bytes of records may be waiting for a [`crate::Recorder`], a power of two; 0: none are sent.
     pub history_bytes: u32,
     /// With a [`crate::Recorder`]: whether the shim's stamps around calls are kept, too. Its processes
     /// find the session by [`Session::tap_address`], and `max_records` threads have slots for it.
     pub user_stamps: bool,
-    /// What is looked for at the end of each call.
+    /// The triggers, evaluated at the end of each call.
     pub triggers: Vec<Trigger>,
 }
 
@@ -136,12 +135,12 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Whether the gate has to note who has the CPUs.
+    /// Whether the gate has to record who has the CPUs.
     pub(crate) fn asks_for_cpus(&self) -> bool {
         self.detail.cpu && (self.report || self.keeps_call_cpu())
     }
 
-    /// Whether the owner of the CPU is kept for each call, and not only added up for the report.
+    /// Whether the owner of the CPU is kept for each call, not only summed for the report.
     pub(crate) fn keeps_call_cpu(&self) -> bool {
         let has_records = self.max_records > 0 && !self.user_stamps;
         let is_wanted = has_records || self.history_bytes > 0 || !self.triggers.is_empty();
@@ -149,18 +148,18 @@ impl Options {
     }
 }
 
-/// For whom a session is.
+/// The users of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// For whoever opened it.
+    /// The process that opened it.
     Own,
-    /// For so many of the broker's clients, each with slots in a map of its own.
+    /// Up to so many of the broker's clients, each with slots in a map of its own.
     Shared { clients: u32 },
-    /// The broker's, for one command of a client's.
+    /// A command of one of the broker's clients.
     Run,
 }
 
-/// The probes, loaded and attached. Dropping it takes everything out of the kernel again.
+/// The probes, loaded and attached. Dropping it removes everything from the kernel.
 pub struct Session {
     pub(crate) gate: Gate,
     pub(crate) trace: Option<Trace>,
@@ -175,18 +174,18 @@ pub struct Session {
     pub(crate) started_ns: u64,
     pub(crate) steal_at_start: Option<u64>,
     clocks: Option<Clocks>,
-    /// Why there are none, though they were asked for.
+    /// Why there are no clocks although samples were requested.
     unsampled: Option<String>,
     watch: Watch,
     pub(crate) deadlocks: Vec<Deadlock>,
-    /// By index in `threads`: what threads wait for shortly before the stop, where the holder is known.
+    /// By index in `threads`: what threads wait for shortly before the stop, if the holder is known.
     pub(crate) held: HashMap<u32, Wait>,
-    /// By thread: what threads wait for then in calls for descriptors, and in which call.
+    /// By thread: what threads wait for at that time in calls for descriptors, and in which call.
     pub(crate) waited: Waits,
 }
 
 impl Session {
-    /// Loads and attaches what `options` asks for. Nothing is monitored until it is enrolled.
+    /// Loads and attaches the probes for `options`. Nothing is monitored until it is enrolled.
     pub fn open(options: Options) -> Result<Session> {
         let mut session = Session::load(options, Role::Own)?;
         session.attach()?;
@@ -216,8 +215,8 @@ impl Session {
         let storage: &'static mut MaybeUninit<OpenObject> =
             unsafe { &mut *std::ptr::from_mut(object.as_mut()) };
         let mut builder = DeboxSkelBuilder::default();
-        // All types that the probes look at are the kernel's own. Without a path, libbpf looks for those that this
-        // kernel lacks in its modules, too, and reads all of them.
+        // All types that the probes use are the kernel's own. Without a path, libbpf would also search all modules
+        // for types that this kernel lacks.
         builder
             .object_builder_mut()
             .btf_custom_path(kernel::TYPES)?;
@@ -319,7 +318,7 @@ impl Session {
         self.tap.as_ref().map(|tap| tap.address.as_str())
     }
 
-    /// Has the gate call the probes.
+    /// Makes the gate call the probes.
     pub(crate) fn attach(&mut self) -> Result<()> {
         if self.options.asks_for_cpus() {
             self.gate.account_for_cpus();
@@ -327,7 +326,7 @@ impl Session {
         self.gate.attach(&programs_to_attach(self.skel.object()))
     }
 
-    /// Takes the probes off; what was loaded stays, to be attached again.
+    /// Detaches the probes. They stay loaded and can be attached again.
     pub(crate) fn detach(&mut self) {
         self.gate.detach();
     }
@@ -336,8 +335,7 @@ impl Session {
         self.gate.is_attached()
     }
 
-    /// Brings the threads of a process under monitoring, now or (`armed`) from their next `execve`
-    /// on. Returns how many there are.
+    /// Enrols the threads of a process, now or (`armed`) from their next `execve` on. Returns how many there are.
     pub fn enrol(&mut self, tgid: u32, armed: bool) -> Result<u32> {
         let mut enrolled = 0;
         tree::enrol_all(&[tgid], false, |pid| {
@@ -351,8 +349,7 @@ impl Session {
         Ok(enrolled)
     }
 
-    /// Brings processes that run already under monitoring, and, unless the session is for one process only, all
-    /// that descend from them.
+    /// Enrols running processes and, unless the session is for one process only, all their descendants.
     pub fn enrol_running(&mut self, tgids: &[u32]) -> Result<()> {
         let mut enrolled = BTreeSet::new();
         let with_children = !self.options.one_process;
@@ -370,14 +367,15 @@ impl Session {
         }
     }
 
-    /// How many of the process's threads were not monitored before. A thread that starts meanwhile may be missed.
+    /// Enrols a process's threads, and returns how many were not monitored before. A thread that starts meanwhile
+    /// may be missed.
     fn enrol_threads(&mut self, tgid: u32, armed: bool) -> Result<u32> {
         if self.options.adopts_sleeps && !armed {
             self.tell_holders(tgid);
             self.tell_polls(tgid);
         }
         let process = match kernel::open_process(tgid) {
-            // Under valgrind there is no such call: all tasks are looked at.
+            // Under valgrind there is no such call: all tasks are walked.
             Err(error) if error.raw_os_error() == Some(libc::ENOSYS) => None,
             opened => Some(opened.with_context(|| format!("there is no process {tgid}"))?),
         };
@@ -391,13 +389,13 @@ impl Session {
         Ok(self.threads_enrolled() - before)
     }
 
-    /// Threads that were not born under monitoring, so far.
+    /// The number of threads so far that were not born under monitoring.
     pub(crate) fn threads_enrolled(&self) -> u32 {
         let bss = self.skel.maps.bss_data.as_deref();
         bss.map_or(0, |bss| bss.enrol_count)
     }
 
-    /// Entries of the table of threads that have been used so far.
+    /// The number of entries of the table of threads that have been used so far.
     pub(crate) fn threads_given_out(&self) -> u32 {
         self.skel
             .maps
@@ -406,7 +404,7 @@ impl Session {
             .map_or(0, |bss| bss.next_fresh)
     }
 
-    /// Takes in events for up to `timeout`, and looks up what they name while it is there.
+    /// Receives events for up to `timeout`, and looks up what they refer to while it still exists.
     pub fn poll(&mut self, timeout: Duration) -> Result<()> {
         let raw = self.ring.poll_raw(timeout);
         if raw < 0 && raw != -libc::EINTR {
@@ -429,12 +427,12 @@ impl Session {
         self.watch_for_deadlocks()
     }
 
-    /// A descriptor that is readable when events wait.
+    /// A descriptor that is readable when events are waiting.
     pub fn events_fd(&self) -> i32 {
         self.ring.epoll_fd()
     }
 
-    /// Takes in events without looking anything up.
+    /// Receives events without looking anything up.
     pub(crate) fn take_in(&mut self) -> Result<()> {
         self.ring
             .consume()
@@ -448,7 +446,7 @@ impl Session {
         }
     }
 
-    /// What the monitored processes are called on their command lines, an entry for each program.
+    /// The monitored processes' names from their command lines, with an entry for each program.
     pub fn processes(&self) -> Vec<Process> {
         self.events.borrow().titles.list()
     }
@@ -479,7 +477,7 @@ impl Session {
         }
     }
 
-    /// Has `hook` called for each call for which a trigger fires, while events are taken in.
+    /// Registers `hook` to be called for each call for which a trigger fires, while events are received.
     pub fn on_trigger(&mut self, hook: impl FnMut(&Fired) + 'static) {
         if let Some(triggers) = &mut self.triggers {
             triggers.set_hook(Box::new(hook));
@@ -534,7 +532,7 @@ impl Session {
         Ok(bytes.as_deref().and_then(tables::read_value))
     }
 
-    /// With detail `samples`: those that came so far.
+    /// With detail `samples`: the samples received so far.
     pub(crate) fn samples(&self) -> Option<Samples> {
         self.clocks.as_ref()?;
         let mut samples = self.events.borrow().samples.borrow().clone();
@@ -574,7 +572,7 @@ impl Session {
     }
 }
 
-/// The CPUs' clocks if they are asked for and to be had; else why not.
+/// The CPUs' clocks, if they are requested and available; otherwise the reason why not.
 fn open_clocks(options: &mut Options, role: Role) -> (Option<Clocks>, Option<String>) {
     let detail = &mut options.detail;
     detail.samples &= options.report && role == Role::Own;
@@ -590,7 +588,7 @@ fn open_clocks(options: &mut Options, role: Role) -> (Option<Clocks>, Option<Str
     }
 }
 
-/// Unwinds a user stack for the probes, and tells them how to know it again.
+/// Unwinds a user stack for the probes, and tells them how to recognise it.
 fn answer_ask(events: &Events, bytes: &[u8], shapes: &MapHandle) {
     let answer = {
         let mut processes = events.processes.borrow_mut();
@@ -605,10 +603,10 @@ fn answer_ask(events: &Events, bytes: &[u8], shapes: &MapHandle) {
     );
 }
 
-/// A number that nobody can guess.
+/// A random number that cannot be guessed.
 pub(crate) fn random() -> Result<u64> {
     let mut bytes = [0u8; 8];
-    // SAFETY: there is room for as many bytes as are asked for.
+    // SAFETY: the buffer has room for the requested bytes.
     let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
     anyhow::ensure!(got == 8, "the kernel gives no random numbers");
     Ok(u64::from_ne_bytes(bytes))

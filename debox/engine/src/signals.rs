@@ -1,13 +1,14 @@
-//! Signals of a thread, held back for a while.
+//! Blocks a thread's signals for a while.
 
 use std::marker::PhantomData;
 use std::ptr;
 
-/// While it lives, the thread that made it takes no signals. Those that come meanwhile are delivered
-/// when it is dropped, or at once to another thread. Safe in signal handlers.
+/// While this value exists, the thread that made it receives no signals. Signals that arrive
+/// meanwhile are delivered when it is dropped, or at once to another thread. Safe in signal
+/// handlers.
 ///
-/// The kernel gives up verifying a program when a signal is delivered to the thread, with EAGAIN.
-/// libbpf begins anew five times; a timer that fires every millisecond outlasts that.
+/// When a signal is delivered to the thread, the kernel stops verifying a program and returns
+/// EAGAIN. libbpf tries again five times; a timer that fires every millisecond outlasts that.
 #[derive(Debug)]
 pub(crate) struct Blocked {
     before: libc::sigset_t,
@@ -16,7 +17,7 @@ pub(crate) struct Blocked {
 
 impl Blocked {
     pub(crate) fn all() -> Blocked {
-        // SAFETY: the sets are valid, and any bytes are one.
+        // SAFETY: the sets are valid, as any bytes are a valid set.
         let before = unsafe {
             let mut all: libc::sigset_t = std::mem::zeroed();
             let mut before: libc::sigset_t = std::mem::zeroed();
@@ -33,7 +34,7 @@ impl Blocked {
 
 impl Drop for Blocked {
     fn drop(&mut self) {
-        // SAFETY: `before` is what the thread's mask was.
+        // SAFETY: `before` is the thread's previous mask.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, ptr::null_mut()) };
     }
 }

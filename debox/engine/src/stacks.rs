@@ -1,8 +1,7 @@
-//! User stacks: unwound when the probes see one for the first time, and known again by them.
+//! User stacks: unwound when the probes see one for the first time; later the probes recognise it.
 //!
-//! A stack is unwound while its process is likely still there; its frames are kept as places in
-//! files, so that nothing of the process need be kept, and the same place in a thousand processes
-//! is one.
+//! A stack is unwound while its process probably still exists. Its frames are kept as places in files, so no data
+//! of the process has to be kept, and the same place in a thousand processes is stored once.
 
 mod image;
 mod in_flight;
@@ -32,29 +31,29 @@ use walk::{At, Check, End, Registers, Walk};
 const MAX_NAMES: usize = 1 << 18;
 const MAX_STACKS: usize = 1 << 16;
 const MAX_KEYS: usize = 1 << 16;
-/// Beyond so many stacks of samples, others are kept without the callers; then there is room for as many more.
+/// The most stacks of samples. Further ones are kept without their callers, up to the same number again.
 const MAX_SAMPLED: usize = 1 << 16;
 
-/// As many stacks as the probes look at for one key (`SHAPE_WAYS`).
+/// The number of stacks that the probes compare for one key (`SHAPE_WAYS`).
 const WAYS: usize = 4;
 
 /// A frame as a place in a file, or in memory that no file is mapped to.
 #[derive(Debug, Clone)]
 pub(crate) struct Located {
     pub module: Option<Rc<Module>>,
-    /// Of the mapping, where there is no file.
+    /// The mapping's name, if there is no file.
     pub mapping: Rc<str>,
-    /// In the file, or in memory.
+    /// Offset in the file, or address in memory.
     pub offset: u64,
     pub is_return: bool,
     /// Code that was made at run time.
     pub made: Option<Made>,
 }
 
-/// What is known of code that was made at run time.
+/// The state of code that was made at run time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Made {
-    /// The program has named it: `mapping` is the function, and `offset` is in it.
+    /// The program has named it: `mapping` is the function, and `offset` is relative to it.
     Named,
     /// This process has not named it yet.
     Unnamed { tgid: u32 },
@@ -68,7 +67,7 @@ struct Unwound {
     end: End,
 }
 
-/// What the probes get to know a stack again.
+/// Data by which the probes recognise a stack.
 pub(crate) struct Answer {
     pub key: types::user_shape_key,
     pub shape: types::user_shape,
@@ -80,17 +79,17 @@ pub(crate) struct Stacks {
     /// By the name that the probes gave.
     names: HashMap<u64, u32>,
     kept: Kept,
-    /// Those of samples.
+    /// Stacks of samples.
     sampled: Kept,
     places: Vec<Located>,
     place_ids: HashMap<Place, u32>,
-    /// The names last given out for each key, and which of them is replaced next.
+    /// The most recent names for each key, and which of them is replaced next.
     ways: HashMap<KeyBits, ([u64; WAYS], usize)>,
     /// Stacks that were not kept because a limit was reached.
     pub lost: u64,
 }
 
-/// Stacks, each once.
+/// Distinct stacks.
 #[derive(Default)]
 struct Kept {
     stacks: Vec<Unwound>,
@@ -112,8 +111,8 @@ impl Kept {
 type KeyBits = (u64, u32, u16, u8, u8);
 
 impl Stacks {
-    /// Unwinds a stack that the probes ask for. `None`: it cannot be known again by its words (or
-    /// it is no stack but word of new code).
+    /// Unwinds a stack that the probes sent. `None`: the stack cannot be recognised by its words (or the message is
+    /// not a stack but announces new code).
     pub fn take(&mut self, bytes: &[u8], processes: &mut Processes) -> Option<Answer> {
         let ask = kernel_tables::read_value::<types::stack_ask>(bytes)?;
         let stack = &bytes[std::mem::size_of::<types::stack_ask>()..];
@@ -134,7 +133,7 @@ impl Stacks {
         let stack = &bytes[std::mem::size_of::<types::stack_ask>()..];
         let stack = &stack[..stack.len().min(ask.bytes as usize)];
         if ask.ip == 0 {
-            // In `execve`: neither the old program's stack nor the new one's.
+            // During `execve` the stack is neither the old program's nor the new one's.
             let unknown = Unwound {
                 frames: Box::default(),
                 end: End::Complete,
@@ -233,7 +232,7 @@ impl Stacks {
         Some(Answer { key, shape })
     }
 
-    /// Where among the stacks of its key a stack goes: to its own place if it has one, else in turn.
+    /// The place of a stack among those of its key: its existing place, or otherwise the next one in turn.
     fn way(&mut self, key: KeyBits, name: u64) -> u8 {
         if self.ways.len() >= MAX_KEYS {
             self.ways.clear();
@@ -249,8 +248,8 @@ impl Stacks {
         way as u8
     }
 
-    /// The function that a process says it has made at an address, and how far from its begin that is. If it had
-    /// said nothing before that instant, it is looked for again.
+    /// The function that, according to the process, was made at an address, and the offset in it. If the process
+    /// had not named it before `instant`, its names are read again.
     pub fn made_function(
         &self,
         tgid: u32,
@@ -260,13 +259,13 @@ impl Stacks {
         self.images.made_function(tgid, address, instant)
     }
 
-    /// The frames of a stack and, unless it was unwound to its end, why not.
+    /// The frames of a stack and, if it was not unwound to its end, the reason.
     pub fn frames(&self, name: u64) -> Option<(Vec<&Located>, Option<&'static str>)> {
         let id = *self.names.get(&name)?;
         Some(self.in_places(&self.kept.stacks[id as usize]))
     }
 
-    /// The same for a sample's stack, by its number.
+    /// The same for the stack of a sample, by its number.
     pub fn sampled(&self, id: u32) -> (Vec<&Located>, Option<&'static str>) {
         self.in_places(&self.sampled.stacks[id as usize])
     }
@@ -277,7 +276,7 @@ impl Stacks {
     }
 }
 
-/// A path as the probes send it: from the last component to the first, a zero after each.
+/// Parses a path in the probes' format: from the last component to the first, each followed by a zero.
 fn path_of(sent: &[u8]) -> PathBuf {
     let components = sent.split(|byte| *byte == 0).rev();
     let components = components.filter(|component| !component.is_empty());
@@ -287,7 +286,7 @@ fn path_of(sent: &[u8]) -> PathBuf {
     })
 }
 
-/// A check's place as the probes want it; `None` if it is out of their reach.
+/// A check's place in the probes' format; `None` if it is out of their reach.
 fn place_of(check: &Check) -> Option<u32> {
     let at = match check.at {
         At::FramePointer => kernel_tables::CHECK_FRAME_POINTER,
@@ -305,7 +304,7 @@ fn place_of(check: &Check) -> Option<u32> {
 }
 
 impl End {
-    /// For people, in place of the frames that are not there.
+    /// A remark that replaces the missing frames.
     fn reason(self) -> Option<&'static str> {
         Some(match self {
             End::Complete => return None,

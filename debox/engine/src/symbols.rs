@@ -1,4 +1,4 @@
-//! Names for addresses, of the kernel and of the monitored programs.
+//! Names for addresses of the kernel and of the monitored programs.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -20,10 +20,10 @@ mod names;
 pub(crate) use demangle::demangle;
 pub(crate) use names::KernelNames;
 
-/// A kernel function and where in it.
+/// A kernel function and an offset in it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Frame {
-    /// Without offset; the address in hexadecimal when it has no name.
+    /// The name without an offset; the address in hexadecimal if it has no name.
     pub function: String,
     pub offset: u64,
     /// `file.c:123` where there is debug information.
@@ -46,13 +46,13 @@ impl std::fmt::Display for Frame {
 /// A file, an offset in it, and whether that is a return address.
 type Place = (u32, u64, bool);
 
-/// Looks names up, once for each address.
+/// Looks up names, once for each address.
 pub struct Symbols {
     symbolizer: Symbolizer,
     kernel: RefCell<HashMap<u64, Frame>>,
     user: RefCell<HashMap<Place, Rc<[String]>>>,
     tables: RefCell<Cache>,
-    /// By file.
+    /// By file; see [`Symbols::fetched`].
     fetched: RefCell<HashMap<u32, Option<PathBuf>>>,
     /// The kernel's names, if they are in memory already.
     names: Option<&'static KernelNames>,
@@ -62,7 +62,7 @@ pub struct Symbols {
 impl Default for Symbols {
     fn default() -> Self {
         Symbols {
-            // Its own demangling takes names of C functions for types: see `demangle`.
+            // The symbolizer's own demangling mistakes names of C functions for types; see `demangle`.
             symbolizer: Symbolizer::builder().enable_demangling(false).build(),
             kernel: RefCell::default(),
             user: RefCell::default(),
@@ -83,27 +83,28 @@ fn line_of(code: Option<&CodeInfo<'_>>) -> Option<String> {
     })
 }
 
-/// A function, and how far from its entry an address is.
+/// A function, and the offset of an address from its entry.
 struct At<'a> {
     function: Cow<'a, str>,
     offset: u64,
 }
 
-/// How a compiler names the part of a function that it expects to run seldom, and puts elsewhere.
+/// The suffix that compilers give to the part of a function that they expect to run rarely and place
+/// elsewhere.
 const COLD: &str = ".cold";
 
-/// The function that the debug information names, with the offset put right by the symbol that is there.
+/// The function that the debug information names, with the offset corrected by the symbol at the address.
 ///
 /// Debug information has one name for all parts of a function, which may be far apart, and the symbolizer
-/// takes the lowest address of all of them for the function's begin. Each part has a symbol of its own,
-/// unless it was stripped, and an entry in the unwinding tables: `part` finds how far from its begin the
-/// address is.
+/// takes the lowest address of all parts for the function's start. Each part has a symbol of its own, unless
+/// it was stripped, and an entry in the unwinding tables: `part` returns the distance of the address from the
+/// part's start.
 fn at_part<'a>(
     described: &'a Sym<'_>,
     symbol: Option<&'a Sym<'_>>,
     part: impl Fn() -> Option<u64>,
 ) -> At<'a> {
-    // One that does not say how long it is is the nearest, and may be of another function.
+    // A symbol without a size is only the nearest one, and may belong to another function.
     let symbol = symbol.filter(|symbol| symbol.size.is_some());
     let offset = match symbol {
         Some(symbol) if symbol.name.contains(COLD) => {
@@ -113,7 +114,7 @@ fn at_part<'a>(
             };
         }
         Some(symbol) if symbol.addr <= described.addr => None,
-        // A label inside the function is a symbol, too, but has no entry in the tables.
+        // A label inside the function is also a symbol, but has no entry in the tables.
         Some(symbol) => part().or(Some(symbol.offset as u64)),
         None => part(),
     };
@@ -125,7 +126,7 @@ fn at_part<'a>(
     }
 }
 
-/// Debug information that has lines alone names a function without its module or class; its symbol has them.
+/// Debug information that only has lines names a function without its module or class; the symbol has them.
 fn whole_name<'a>(
     described: &Sym<'_>,
     symbol: Option<&'a Sym<'_>>,
@@ -139,14 +140,15 @@ fn whole_name<'a>(
 }
 
 impl Symbols {
-    /// Takes the kernel's functions from these names. Files are read only for the lines of its source, if the
-    /// machine has debug information of its kernel.
+    /// Uses these names for the kernel's functions. Files are read only for source lines, if the machine has
+    /// debug information of its kernel.
     pub(crate) fn with_names(names: &'static KernelNames) -> Symbols {
         let debug_information = Source::Kernel(Kernel {
             kallsyms: MaybeDefault::None,
             ..Kernel::default()
         });
-        // A symbolizer of its own: without the other source it takes the kernel for unmoved, and remembers.
+        // A separate symbolizer: without the other source, it would assume that the kernel is not relocated,
+        // and cache that.
         let input = Input::AbsAddr(0);
         let apart = Symbolizer::new();
         let found = apart.symbolize_single(&debug_information, input);
@@ -190,7 +192,7 @@ impl Symbols {
 
     fn kernel_frame(&self, address: u64, sym: &Sym<'_>) -> Frame {
         let line = line_of(sym.code_info.as_deref());
-        // Without debug information it is the kernel's own symbol already.
+        // Without debug information, the name already is the kernel's own symbol.
         let symbol = line.is_some().then(|| {
             let source = Source::Kernel(Kernel {
                 vmlinux: MaybeDefault::None,
@@ -202,7 +204,7 @@ impl Symbols {
                 .ok()?
                 .into_sym()
         });
-        // The kernel does not say how long its functions are: the nearest symbol is the function's.
+        // The kernel does not list the sizes of its functions: the nearest symbol is the function's.
         let At { function, offset } = match symbol.flatten() {
             Some(symbol) => At {
                 function: demangle(symbol.name),
@@ -220,14 +222,14 @@ impl Symbols {
         }
     }
 
-    /// From now on the address, or what stands for it, is that place.
+    /// Sets the place of an address, or of a number that stands for one.
     pub(crate) fn know(&self, address: u64, frame: Frame) {
         self.kernel.borrow_mut().insert(address, frame);
     }
 
-    /// `function+0xOFF (file:line)` of a place in a program, or its module and offset in that;
-    /// functions that are inlined there come first, innermost first.
-    /// `is_return`: the address is where a call returns to, so the call is just before it.
+    /// `function+0xOFF (file:line)` for a place in a program, or its module and the offset in that. Functions
+    /// that are inlined there come first, innermost first. `is_return`: the address is where a call returns
+    /// to, so the call is just before it.
     pub(crate) fn user(&self, module: &Module, file_offset: u64, is_return: bool) -> Rc<[String]> {
         let key = (module.id, file_offset, is_return);
         if let Some(known) = self.user.borrow().get(&key) {
@@ -238,7 +240,7 @@ impl Symbols {
         names
     }
 
-    /// Debug information of a file that debuginfod's client has fetched, looked for once.
+    /// Debug information of a file, if debuginfod's client has fetched it; looked up once.
     fn fetched(&self, module: &Module) -> Option<PathBuf> {
         let mut fetched = self.fetched.borrow_mut();
         let look = || fetched_debug_information(&module.open_path());

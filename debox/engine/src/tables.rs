@@ -1,5 +1,5 @@
-//! The probes' tables as Rust sees them. The layouts are generated from the probes' own BTF, so
-//! they cannot drift; what C keeps in macros is repeated here.
+//! The probes' tables in Rust. The layouts are generated from the probes' own BTF, so they cannot
+//! drift; C macros are repeated here.
 
 pub use debox_model::calls::{CALL_IA32, CALL_NONE};
 
@@ -9,7 +9,7 @@ pub(crate) use crate::skeleton::types;
 pub const CALL_UNTAPPED: u32 = 0x20000;
 
 pub(crate) const ROWS: u32 = 512;
-/// All numbers from here on, which have the last of those rows.
+/// All call numbers from here on share the last of those rows.
 pub(crate) const NO_SUCH_CALL: u32 = 0xffff;
 
 pub(crate) const PART_CPU: usize = 0;
@@ -32,7 +32,7 @@ pub(crate) const THREAD_LEFT: u32 = 1 << 4;
 pub(crate) const THREAD_FILTERED: u32 = 1 << 5;
 pub(crate) const THREAD_END_UNSEEN: u32 = 1 << 6;
 pub(crate) const THREAD_STAMPED: u32 = 1 << 7;
-/// Not the probes': what the thread counted of its calls could not be true.
+/// Not set by the probes: the thread's sums of its calls could not be true.
 pub(crate) const THREAD_REFUSED: u32 = 1 << 31;
 
 pub(crate) const EVENT_THREAD_ENDED: u32 = 1;
@@ -63,7 +63,7 @@ pub(crate) const RESOURCE_TIMER: u32 = 3;
 pub(crate) const RESOURCE_LOCK: u32 = 4;
 pub(crate) const RESOURCE_CHILD: u32 = 5;
 pub(crate) const RESOURCE_DISK: u32 = 6;
-/// One of several descriptors; it is none of `enum debox_resource_kind`.
+/// One of several descriptors; not in `enum debox_resource_kind`.
 pub(crate) const RESOURCE_SEVERAL: u32 = 7;
 
 pub(crate) const OWNER_LAST_READER: u32 = 1;
@@ -77,7 +77,7 @@ pub(crate) const DOING_ASLEEP: u32 = 3;
 pub(crate) const CPU_OWNER_TASK: u32 = 1;
 pub(crate) const CPU_OWNER_KERNEL: u32 = 2;
 pub(crate) const CPU_OWNER_QUOTA: u32 = 4;
-/// What a predicate can be told of the owner of the CPU.
+/// What is known about the owner of the CPU, for predicates.
 pub(crate) const OWNER_NAMED: u32 = 1;
 pub(crate) const OWNER_UNNAMED: u32 = 2;
 pub(crate) const CPU_RUN_REAL_TIME: u32 = 1 << 2;
@@ -106,24 +106,24 @@ pub(crate) const LOCK_MUTEX: u32 = 1 << 5;
 pub(crate) const LOCK_SEMAPHORE: u32 = 1 << 31;
 pub(crate) const LOCK_TIMED_OUT: u32 = 1 << 30;
 
-/// What a thread sleeps for when the report is made, out of its `struct wait`.
+/// What a thread waits for when the report is made, from its `struct wait`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct OpenWait {
     pub resource: types::resource,
     pub owner: types::owner,
     pub lock_flags: u32,
-    /// Not 0: the resource is of a kind that somebody can hold.
+    /// Not 0: the resource is of a kind that can be held.
     pub ownable: u32,
 }
 
-/// Adds to a sum. Processes can write to some of what is added up: a sum that they make too large
-/// stays at the top, where it is seen to be wrong, and does not begin anew.
+/// Adds to a sum. Processes can write to some of the summands: a sum that would overflow saturates,
+/// which is visibly wrong, instead of wrapping around.
 pub(crate) fn add(sum: &mut u64, value: u64) {
     *sum = sum.saturating_add(value);
 }
 
-/// What can be true of one thread in some time: processes can write to what they count.
+/// The values that are possible for one thread in some time: processes can write to their counts.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Possible {
     time_ns: u64,
@@ -131,11 +131,12 @@ pub(crate) struct Possible {
 }
 
 impl Possible {
-    /// The program's clock follows the kernel's by its rate, and where a thread is switched both are
-    /// used, which may make a short call some percent longer than it was.
+    /// Limits for the time that has passed. The program's clock follows the kernel's only by its rate.
+    /// If a thread is switched, both clocks are used, which may make a short call seem some percent
+    /// longer.
     pub fn within(passed_ns: u64) -> Possible {
         const SLACK_NS: u64 = 10_000_000;
-        /// No processor enters and leaves the kernel in less.
+        /// No processor enters and leaves the kernel in less time.
         const SHORTEST_CALL_NS: u64 = 8;
         let time_ns = passed_ns
             .saturating_add(passed_ns / 8)
@@ -154,7 +155,7 @@ impl Possible {
         count <= self.calls
     }
 
-    /// Whether so many can be some of `all`, where both are counted one after the other and a jump may
+    /// Whether `some` can be a part of `all`. The two are counted one after the other, and a jump may
     /// come in between.
     pub fn is_part(some: u64, all: u64) -> bool {
         some <= all.saturating_add(all / 8).saturating_add(64)
@@ -172,7 +173,7 @@ pub(crate) fn faults_of_life(thread: &types::thread) -> (u64, u64) {
     (minor, major)
 }
 
-/// Adds what a thread's life was to the sum of several.
+/// Adds a thread's life to the sum of several.
 pub(crate) fn add_life(sum: &mut types::thread, thread: &types::thread) {
     for part in 0..PARTS {
         add(&mut sum.between[part], thread.between[part]);
@@ -191,7 +192,7 @@ pub(crate) fn add_life(sum: &mut types::thread, thread: &types::thread) {
     sum.between_max_ns = sum.between_max_ns.max(thread.between_max_ns);
 }
 
-/// Adds what was lost to what else was.
+/// Adds counts of losses.
 pub(crate) fn add_lost(sum: &mut types::lost, lost: &types::lost) {
     let counts = [
         (&mut sum.records, lost.records),
@@ -233,7 +234,7 @@ pub(crate) fn add_to_row(sum: &mut types::row, row: &types::row) {
     }
 }
 
-/// The sum of parts, added up as [`add`] does.
+/// The sum of parts, saturating as in [`add`].
 pub(crate) fn total(parts: &[u64]) -> u64 {
     parts.iter().fold(0, |sum, part| sum.saturating_add(*part))
 }
@@ -253,7 +254,7 @@ pub(crate) fn bucket_upper_edge(bucket: usize) -> u64 {
     (1u64 << log) + (sub + 1) * width - 1
 }
 
-/// A value (a plain C struct from the probes) out of the bytes of a map.
+/// Reads a value (a plain C struct of the probes) from the bytes of a map.
 pub(crate) fn read_value<T: Copy>(bytes: &[u8]) -> Option<T> {
     if bytes.len() < std::mem::size_of::<T>() {
         return None;
@@ -262,7 +263,7 @@ pub(crate) fn read_value<T: Copy>(bytes: &[u8]) -> Option<T> {
     Some(unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast()) })
 }
 
-/// The bytes of a key for a map.
+/// The bytes of a value, for a map.
 pub(crate) fn bytes_of<T: Copy>(value: &T) -> &[u8] {
     // SAFETY: T is a plain C struct of integers without padding, alive as long as the slice.
     unsafe { std::slice::from_raw_parts((value as *const T).cast(), std::mem::size_of::<T>()) }

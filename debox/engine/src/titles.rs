@@ -1,5 +1,5 @@
-//! What processes are called on their command lines: the words with which a program was started, and the title
-//! that it has written over them since.
+//! The processes' names from their command lines: the words with which a program was started, and the title that
+//! it has written over them since.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -12,36 +12,36 @@ const MAX_PROCESSES: usize = 20_000;
 const MAX_BYTES: usize = 4096;
 const MAX_WORDS: usize = 256;
 
-/// How often titles of living processes are looked at, and of how many at once.
+/// How often titles of living processes are read, and of how many processes at once.
 const INTERVAL: Duration = Duration::from_secs(1);
 const AT_ONCE: usize = 64;
 
-/// Stands for words that are not known to their end.
+/// Replaces words that are truncated.
 const CUT: &str = "…";
 
 /// A process that has not ended yet.
 #[derive(Clone, Copy)]
 struct Living {
-    /// Where in the list its last program is.
+    /// The index of its last program in the list.
     at: usize,
-    /// It runs what it was forked from.
+    /// Whether it still runs the program that it was forked from.
     is_copy: bool,
 }
 
-/// Of the processes of a session.
+/// The titles of a session's processes.
 #[derive(Default)]
 pub(crate) struct Titles {
     /// In the order in which programs began.
     processes: Vec<Process>,
-    /// By number, as far as they may still be there.
+    /// By process id, for processes that may still exist.
     living: HashMap<u32, Living>,
-    /// Which of them are looked at next.
+    /// The processes to be read next.
     queue: Vec<u32>,
     looked: Option<Instant>,
 }
 
 impl Titles {
-    /// What the probes have sent.
+    /// Takes a title that the probes have sent.
     pub fn take(&mut self, seen: &types::title_seen) {
         let pid = seen.tgid;
         let memory: Vec<u8> = seen.words.iter().map(|byte| *byte as u8).collect();
@@ -70,7 +70,7 @@ impl Titles {
                     title: None,
                 };
                 match before {
-                    // It has run nothing but what it was forked from.
+                    // It has only run the program that it was forked from.
                     Some(Living { at, is_copy: true }) => {
                         let from_ns = self.processes[at].from_ns;
                         self.processes[at] = Process { from_ns, ..process };
@@ -87,7 +87,7 @@ impl Titles {
         }
     }
 
-    /// A process that runs already.
+    /// Adds a process that is already running.
     pub fn add_running(&mut self, pid: u32, now_ns: u64) {
         if self.living.contains_key(&pid) {
             return;
@@ -123,7 +123,7 @@ impl Titles {
         }
     }
 
-    /// Looks now and then whether living processes have other titles.
+    /// Checks from time to time whether living processes have new titles.
     pub fn look(&mut self) {
         if self.looked.is_some_and(|last| last.elapsed() < INTERVAL) {
             return;
@@ -138,7 +138,7 @@ impl Titles {
         }
     }
 
-    /// Looks at all of them, at the end.
+    /// Reads the titles of all living processes, at the end.
     pub fn look_at_all(&mut self) {
         let living: Vec<u32> = self.living.keys().copied().collect();
         for pid in living {
@@ -153,21 +153,22 @@ impl Titles {
         }
     }
 
-    /// All processes of the session, an entry for each program that one ran.
+    /// All processes of the session, with an entry for each program that a process ran.
     pub fn list(&self) -> Vec<Process> {
         self.processes.clone()
     }
 }
 
-/// A command line as it lies in a process's memory.
+/// A command line as stored in a process's memory.
 struct Line {
     words: Vec<String>,
     is_cut: bool,
 }
 
 impl Line {
-    /// `memory` begins with the words, of which the program was given so many bytes. A title that is longer goes
-    /// on to its first zero; that the last byte of the words is not zero any more shows it, as to the kernel.
+    /// Parses `memory`, which begins with the words, `words_bytes` long when the program was started. A longer
+    /// title extends to its first zero byte; as in the kernel, it is recognised by the last byte of the words
+    /// not being zero any more.
     fn of(memory: &[u8], words_bytes: usize) -> Line {
         let whole = memory.get(..words_bytes);
         match whole {
@@ -180,7 +181,7 @@ impl Line {
         }
     }
 
-    /// Of a process that runs; `None` if it is gone, or has none.
+    /// The current command line of a process; `None` if the process is gone or has none.
     fn now(pid: u32) -> Option<Line> {
         use std::io::Read;
 

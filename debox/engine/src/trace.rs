@@ -2,8 +2,8 @@
 //! long each takes.
 //!
 //! The probes are an object of their own (`debox/probe/trace.bpf.c`) that shares the session's maps of
-//! tasks, threads and slots. How it sees functions depends on what the kernel offers, which is tried
-//! ([`offers`]); where it offers nothing, clock samples and tracepoints stand in ([`Method::Sampled`]).
+//! tasks, threads and slots. The method depends on what the kernel offers, which is tried ([`offers`]);
+//! if the kernel offers none, clock samples and tracepoints are used instead ([`Method::Sampled`]).
 
 mod attach;
 mod choose;
@@ -43,20 +43,20 @@ pub(crate) use {
 
 /// Functions that one thread can have open at the same time (`TRACE_DEPTH_MAX`).
 pub const DEPTH_MAX: u32 = 32;
-/// Threads traced at the same time, at most (`TRACE_THREADS_MAX`); each takes 1.5 kB.
+/// The most threads traced at the same time (`TRACE_THREADS_MAX`); each takes 1.5 kB.
 const THREADS_MAX: u32 = 4096;
-/// Places in the tree: a function on one way through one call.
+/// The most nodes of the tree: a node is a function reached by one chain of callers in one call.
 const NODES_MAX: u32 = 32768;
 const STACKS_MAX: u32 = 16384;
 
 /// What to trace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TraceOptions {
-    /// Groups, names and wildcards; with `!` what to leave out. Empty: the default groups.
+    /// Groups, names and wildcards; `!` before an item excludes it. Empty: the default groups.
     pub functions: Vec<String>,
-    /// Functions nested deeper than this are counted and not followed.
+    /// Functions nested deeper than this are counted but not followed.
     pub depth: u32,
-    /// `None`: the best one that the kernel offers.
+    /// `None`: the best method that the kernel offers.
     pub method: Option<Method>,
 }
 
@@ -70,7 +70,7 @@ impl Default for TraceOptions {
     }
 }
 
-/// The session's own maps, which the tree's probes read and write, too.
+/// The session's maps that the tree's probes use, too.
 pub(crate) struct Shared<'a> {
     pub task_index: BorrowedFd<'a>,
     pub threads: BorrowedFd<'a>,
@@ -95,7 +95,7 @@ pub(crate) struct Trace {
     missed: u64,
 }
 
-/// What keeps the probes in place.
+/// The links and programs that keep the probes attached.
 #[derive(Default)]
 struct Attached {
     links: Vec<Link>,
@@ -109,8 +109,7 @@ impl Trace {
     ///
     /// # Errors
     ///
-    /// A function that does not exist was asked for, or the method that was asked for does not work
-    /// here.
+    /// A requested function does not exist, or the requested method does not work here.
     pub fn start(options: &TraceOptions, shared: &Shared) -> Result<Trace> {
         if options.depth == 0 || options.depth > DEPTH_MAX {
             bail!("the depth of the call tree must be from 1 to {DEPTH_MAX}");
@@ -222,7 +221,7 @@ impl Trace {
         Ok(())
     }
 
-    /// Takes the probes out; what they measured stays in the tables.
+    /// Detaches the probes; their results stay in the tables.
     pub fn stop(&mut self) -> Result<()> {
         self.missed = self.count_missed()?;
         self.attached.links.clear();
@@ -231,8 +230,8 @@ impl Trace {
         Ok(())
     }
 
-    /// Times the kernel skipped a probe: because one was running there, or because it had no place
-    /// left to remember a return.
+    /// How often the kernel skipped a probe: because one was already running on that CPU, or because it
+    /// had no place left to track a return.
     fn count_missed(&self) -> Result<u64> {
         let progs = &self.skel.progs;
         let own = [

@@ -1,16 +1,16 @@
-//! Processes that run already, and those that descend from them.
+//! Enrols running processes and their descendants.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Result;
 
-/// Rounds after which those that start are not waited for any more: each round finds what was started by
-/// processes that the round before has reached, so a few are enough.
+/// The most rounds. Each round finds the processes started by those that the round before has reached, so a few
+/// are enough.
 const ROUNDS: usize = 100;
 
-/// Has `enrol` called for processes and, `with_children`, for all that descend from them, until a round finds
-/// no thread that is new: what starts while others are enrolled is not left out. `enrol` returns how many threads
-/// it has found new. An error about one of `first` ends it; others may have ended meanwhile.
+/// Calls `enrol` for processes and, `with_children`, for all their descendants, until a round finds no new
+/// thread, so that processes started meanwhile are included. `enrol` returns how many threads were new. An error
+/// for one of `first` is returned; other processes may have ended meanwhile.
 pub(crate) fn enrol_all(
     first: &[u32],
     with_children: bool,
@@ -33,7 +33,7 @@ pub(crate) fn enrol_all(
     Ok(())
 }
 
-/// The processes and, `with_children`, those that descend from them now.
+/// The processes and, `with_children`, their current descendants.
 pub(crate) fn processes(first: &[u32], with_children: bool) -> Vec<u32> {
     match with_children {
         true => descendants(first, &parents()),
@@ -41,7 +41,7 @@ pub(crate) fn processes(first: &[u32], with_children: bool) -> Vec<u32> {
     }
 }
 
-/// The processes themselves, their children and theirs, each once, parents first.
+/// The processes and all their descendants, each once, parents first.
 fn descendants(first: &[u32], parents: &[(u32, u32)]) -> Vec<u32> {
     let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     for (pid, parent) in parents {
@@ -62,7 +62,7 @@ fn descendants(first: &[u32], parents: &[(u32, u32)]) -> Vec<u32> {
     found
 }
 
-/// Each process that is there, and its parent.
+/// Each existing process, and its parent.
 fn parents() -> Vec<(u32, u32)> {
     let processes = procfs::process::all_processes().into_iter().flatten();
     let stats = processes.filter_map(|process| process.ok()?.stat().ok());

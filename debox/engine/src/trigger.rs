@@ -1,9 +1,10 @@
-//! Triggers: a predicate over the record of a call, evaluated when the call ends and before the
-//! program goes on, and what is done when it holds.
+//! Triggers: a predicate over the record of a call, evaluated when the call ends and before the program
+//! continues, and the actions to take if it holds.
 //!
-//! The probes evaluate (debox/probe/trigger.h). What a label means they are told by the engine for each
-//! place of sleep, once, when a call has slept there. Calls that end before the answer is there and
-//! whose predicate depends on it are decided by the engine: late, when the program has gone on.
+//! The probes evaluate the predicates (debox/probe/trigger.h). The engine tells them once for each
+//! place of sleep which tests of labels hold there, after a call has slept there. Calls that end before
+//! that answer arrives, and whose predicate depends on it, are decided by the engine: late, after the
+//! program has continued.
 
 mod engine;
 mod fired;
@@ -21,27 +22,27 @@ pub(crate) use engine::{configure, tests_that_hold, Engine};
 pub use fired::Fired;
 pub(crate) use fired::SIGN;
 
-/// Of one session.
+/// The most triggers of one session.
 pub const TRIGGERS_MAX: usize = 8;
 
-/// How often in a second a trigger fires if nothing else is said.
+/// How often a trigger fires in a second by default.
 pub const LIMIT_DEFAULT: u32 = 10;
 
-/// The most that can be said: the probes count a second's firings in 24 bits.
+/// The largest limit: the probes count a second's firings in 24 bits.
 const LIMIT_MAX: u32 = 1_000_000;
 
-/// A predicate, and what is done when it holds.
+/// A predicate, and the actions to take if it holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trigger {
     pub predicate: Predicate,
     /// A signal for the thread that made the call.
     pub signal: Option<i32>,
-    /// Firings in a second, at most.
+    /// The most firings in a second.
     pub limit: Option<u32>,
 }
 
 impl Trigger {
-    /// A trigger that captures the stacks, as often as is usual.
+    /// A trigger that captures the stacks, with the default limit.
     pub fn new(predicate: Predicate) -> Trigger {
         Trigger {
             predicate,
@@ -50,7 +51,7 @@ impl Trigger {
         }
     }
 
-    /// The signal, as people call it.
+    /// The signal's name, such as `USR1`.
     pub fn signal_name(&self) -> Option<String> {
         self.signal.map(signal_name)
     }
@@ -162,7 +163,7 @@ fn signal_name(number: i32) -> String {
     }
 }
 
-/// Whether a session can do what its triggers ask for; the error says what it takes.
+/// Checks whether a session supports its triggers; the error says what is missing.
 pub(crate) fn require(options: &Options) -> Result<()> {
     let triggers = &options.triggers;
     if triggers.is_empty() {

@@ -1,7 +1,8 @@
-//! Where a system call wrapper keeps its return address, from the unwinding tables of its file.
+//! Finds where a system call wrapper keeps its return address, from the unwinding tables of its
+//! file.
 //!
-//! One frame is enough for the immediate call site, and it is exact where guessing from the stack
-//! is not: glibc's wrappers have frames of different sizes around the `syscall` instruction.
+//! One frame is enough for the immediate call site. Unlike guessing from the stack, this is exact:
+//! glibc's wrappers have frames of different sizes around the `syscall` instruction.
 
 use std::fs::File;
 
@@ -13,8 +14,7 @@ use crate::process::Wrapper;
 use crate::stacks::rule::{FrameBase, Rule, Saved, RBP, RETURN_ADDRESS, RSP};
 use crate::tables;
 
-/// Where the return address is at a place with this rule; `None` if that takes more than a register
-/// and a distance.
+/// The place of the return address by this rule; `None` if it is not a register plus a distance.
 pub(crate) fn return_address(rule: &Rule) -> Option<Wrapper> {
     let FrameBase::Register(register, base) = rule.base else {
         return None;
@@ -33,8 +33,8 @@ pub(crate) fn return_address(rule: &Rule) -> Option<Wrapper> {
     })
 }
 
-/// The file offset where the first executable segment's code begins, as the kernel's `start_code`
-/// names it in memory.
+/// The file offset at which the first executable segment's code begins; `start_code` is the
+/// kernel's address of the same place.
 pub(crate) fn first_code_offset(file: &File) -> Option<u64> {
     let cache = object::ReadCache::new(file);
     let header = FileHeader64::<LittleEndian>::parse(&cache).ok()?;
@@ -46,7 +46,7 @@ pub(crate) fn first_code_offset(file: &File) -> Option<u64> {
     code.map(|segment| segment.p_offset(endian)).min()
 }
 
-/// Whether a program is linked with nothing that is loaded beside it.
+/// Whether a program needs no shared libraries.
 pub(crate) fn needs_no_libraries(file: &File) -> Option<bool> {
     let cache = object::ReadCache::new(file);
     let header = FileHeader64::<LittleEndian>::parse(&cache).ok()?;
@@ -55,7 +55,7 @@ pub(crate) fn needs_no_libraries(file: &File) -> Option<bool> {
         if segment.p_type(endian) == PT_INTERP {
             return Some(false);
         }
-        // A program that can be loaded anywhere has one too, to relocate itself.
+        // A position-independent static program has this segment, too, to relocate itself.
         let dynamic = segment.dynamic(endian, &cache).ok()?.unwrap_or(&[]);
         let mut tags = dynamic.iter().map(|entry| entry.d_tag(endian));
         if tags.any(|tag| tag == DT_NEEDED || tag == DT_SONAME) {

@@ -1,11 +1,11 @@
-//! The session's side of the user tap: tells processes where their slots are, keeps their clock,
-//! and reads the rows that they count their calls in.
+//! The session's side of the user tap: gives processes their slots, keeps their clock, and reads the rows in
+//! which they count their calls.
 //!
-//! Processes find the session by a socket in a directory of its own. Their environment has its path,
-//! and a secret by which they know the session again: of a process in a user namespace the kernel
-//! does not tell which user the server is. The session knows a process by the descriptor that the
-//! kernel gives of the peer. The socket is reached wherever the shim's file is, and from any
-//! network namespace; who leaves both behind (`chroot`, another mount namespace) maps everything first.
+//! Processes find the session through a socket in a directory of its own. Their environment has its path and a
+//! secret by which they recognise the session: in a user namespace, the kernel does not reveal the server's user.
+//! The session identifies a process by the descriptor that the kernel provides for the peer. The socket can be
+//! reached from wherever the shim's file can, and from any network namespace; processes that leave both behind
+//! (`chroot`, another mount namespace) map everything first.
 //!
 //! The layouts are those of `debox/include/debox_tap.h` and `debox/preload/c/attach.h`.
 
@@ -39,15 +39,15 @@ pub(crate) use rows::{TapRows, TABLE};
 const VERSION: u32 = 1;
 const PREFIX: &str = "debox-tap-";
 const SOCKET: &str = "socket";
-/// The CPU time for peers that are refused.
+/// The CPU time for refusing peers.
 const REFUSALS: Share = Share {
     rate: 0.1,
     burst: 0.02,
 };
 
-/// Where a session is, as the environment of its processes has it: how many seccomp filters the session
-/// is under and, if it keeps what the shim calls to find it, a `+`; then the secret; then the path.
-/// `parse_address` of attach.c reads the same.
+/// The address of a session, in the environment of its processes: how many seccomp filters the session is under
+/// and, if the shim's own calls to find it are recorded, a `+`; then the secret; then the path. `parse_address`
+/// of attach.c parses the same format.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Address {
     pub filters: u32,
@@ -86,28 +86,28 @@ impl std::fmt::Display for Address {
 
 /// Answers processes that ask for their session.
 pub(crate) struct TapServer {
-    /// For the environment: an [`Address`].
+    /// An [`Address`], for the environment.
     pub address: String,
     pub rows: TapRows,
     clock: TapClock,
     listener: Arc<OwnedFd>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
-    /// The socket's.
+    /// The socket's directory.
     _directory: SessionDirectory,
 }
 
-/// What a process of the session gets.
+/// The session's answer to one of its processes.
 struct Welcome {
     slots: u32,
     secret: u64,
-    /// Of slots, thread ids and rows.
+    /// Descriptors of slots, thread ids and rows.
     fds: [RawFd; 3],
 }
 
 impl TapServer {
-    /// `slots_fd` and `tids_fd` are the maps to pass on; `is_monitored` tells whether a process is
-    /// one of the session's. `sees_calls`: it keeps what the shim calls to find it, too.
+    /// `slots_fd` and `tids_fd` are the maps to pass on; `is_monitored` returns whether a process belongs to the
+    /// session. `sees_calls`: the session also records the shim's own calls to find it.
     pub fn start(
         slots: u32,
         slots_fd: RawFd,
@@ -161,7 +161,7 @@ impl TapServer {
 impl Drop for TapServer {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        // Whoever waits in accept gets an error now.
+        // A thread that waits in accept gets an error now.
         let _ = socket::shutdown(self.listener.as_raw_fd(), socket::Shutdown::Both);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -169,11 +169,11 @@ impl Drop for TapServer {
     }
 }
 
-/// Where temporary files are, unless that path is too long for a socket's name.
+/// Makes the directory where temporary files are, unless that path is too long for a socket's name.
 fn make_directory() -> Result<SessionDirectory> {
     let named = std::env::temp_dir();
     let fits = |place: &Path| {
-        // With room for what tempfile adds to the prefix.
+        // With room for the suffix that tempfile adds to the prefix.
         let example = place.join(format!("{PREFIX}0123456789")).join(SOCKET);
         place.is_absolute() && UnixAddr::new(&example).is_ok()
     };
@@ -185,8 +185,8 @@ fn make_directory() -> Result<SessionDirectory> {
     SessionDirectory::create_in(place, PREFIX)
 }
 
-/// Listens at a path. A session of root's has processes of any user, and every user can connect; who gets
-/// an answer is decided for each. One without privilege has processes of its own user only.
+/// Listens at a path. A session of root has processes of any user, so every user can connect; each connection is
+/// checked before it is answered. A session without privilege only has processes of its own user.
 fn listen(path: &Path) -> Result<OwnedFd> {
     let listener = socket::socket(
         AddressFamily::Unix,
@@ -206,7 +206,7 @@ fn listen(path: &Path) -> Result<OwnedFd> {
 }
 
 fn own_user() -> u32 {
-    // SAFETY: takes nothing and cannot fail.
+    // SAFETY: has no arguments and cannot fail.
     unsafe { libc::geteuid() }
 }
 
@@ -216,15 +216,15 @@ fn serve(
     stop: &AtomicBool,
     is_monitored: impl Fn(&Peer) -> bool,
 ) {
-    // Any user can connect to a session of root's, and gets nothing: not at the price of a CPU.
+    // Any user can connect to a session of root and be refused; limit the CPU time that this takes.
     let mut refusals = Pace::new(REFUSALS, Instant::now());
     while !stop.load(Ordering::Relaxed) {
         match socket::accept4(listener.as_raw_fd(), SockFlag::SOCK_CLOEXEC) {
             Ok(fd) => {
-                // SAFETY: accept returned a new descriptor that nobody else owns.
+                // SAFETY: accept returned a new descriptor that nothing else owns.
                 let client = unsafe { OwnedFd::from_raw_fd(fd) };
                 let before = cpu::of_thread();
-                // A client that left is no loss.
+                // Errors are ignored: the client has left.
                 if !welcome.send_to(&client, &is_monitored).unwrap_or(false) {
                     drop(client);
                     let now = Instant::now();
@@ -240,7 +240,8 @@ fn serve(
 }
 
 impl Welcome {
-    /// Sends the maps, but only to processes of the session: the socket's name is no secret. Whether it was one.
+    /// Sends the maps, but only to processes of the session: the socket's name is not secret. Returns whether it
+    /// was one.
     fn send_to(&self, client: &OwnedFd, is_monitored: impl Fn(&Peer) -> bool) -> Result<bool> {
         let peer = Peer::of(client.as_fd())?;
         if !is_owners(&peer) || !is_monitored(&peer) || !peer.is_alive() {
@@ -268,11 +269,11 @@ impl Welcome {
     }
 }
 
-/// A map for one process. All that belongs to an open file, locks above all, would be shared with the session and
-/// with its other processes, which may be other users', and stay as long as the session.
+/// A map for one process. The state of an open file, above all its locks, would be shared with the session and
+/// with its other processes, which may be other users', and last as long as the session.
 enum OwnMap {
     Opened(OwnedFd),
-    /// Without the privilege to open it again all processes are of one user.
+    /// Without the privilege to open it again, all processes belong to one user.
     Shared(RawFd),
 }
 
@@ -292,9 +293,9 @@ impl AsRawFd for OwnMap {
     }
 }
 
-/// Whether the user who connected is the user of the process that it is said to be. Before Linux 6.5 the
-/// process is known by its number only, which may be another's by now. A session that is not root's has
-/// processes of its own user only.
+/// Whether the user that connected is the user of the process at the other end. Before Linux 6.5 the process is
+/// known only by its id, which may have been reused. A session that is not root's only has processes of its own
+/// user.
 fn is_owners(peer: &Peer) -> bool {
     let path = format!("/proc/{}/status", peer.pid);
     let Ok(status) = std::fs::read_to_string(path) else {
@@ -312,7 +313,7 @@ fn users_in(status: &str) -> impl Iterator<Item = u32> + '_ {
     words.filter_map(|word| word.parse().ok())
 }
 
-/// How many seccomp filters this process is under; 0 if the kernel does not tell.
+/// How many seccomp filters this process is under; 0 if the kernel does not report it.
 fn seccomp_filters() -> u32 {
     filters_in(&std::fs::read_to_string("/proc/self/status").unwrap_or_default())
 }
@@ -339,7 +340,7 @@ mod tests {
         TapServer::start(4, fd, fd, false, is_monitored).expect("a server")
     }
 
-    /// How many bytes and descriptors come.
+    /// How many bytes and descriptors are received.
     fn ask(server: &TapServer) -> (usize, usize) {
         let (bytes, fds) = get(server);
         (bytes, fds.len())
@@ -365,8 +366,7 @@ mod tests {
         assert_eq!(ask(&start(|_| false)), (0, 0));
     }
 
-    /// Flags stand here for all that belongs to an open file.
-    /// The queue of the socket has 1024 places: who connects beyond them waits for the server.
+    /// The queue of the socket has 1024 places: further connections wait for the server.
     #[test]
     fn who_is_refused_again_and_again_waits() {
         let server = start(|_| false);
@@ -380,6 +380,7 @@ mod tests {
         assert!((100..15_000).contains(&count), "{count}");
     }
 
+    /// The flags stand for all of an open file's state.
     #[test]
     fn each_program_opens_the_rows_for_itself() {
         let server = start(|_| true);
@@ -439,7 +440,7 @@ mod tests {
         let status = "Name:\tUid:\nUid:\t1000\t0\t1000\t0\nGid:\t7\t7\t7\t7\n";
         assert_eq!(users(status), [1000, 0, 1000, 0]);
         assert!(users("Name:\tx\n").is_empty());
-        // SAFETY: takes nothing and cannot fail.
+        // SAFETY: has no arguments and cannot fail.
         let real = unsafe { libc::getuid() };
         let peer = |uid| Peer::own(uid);
         assert!(is_owners(&peer(real)));

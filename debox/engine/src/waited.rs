@@ -1,8 +1,8 @@
-//! What a task waits for that sleeps in a call for descriptors, read from outside: of which files `poll()`,
-//! `select()` and `epoll_wait()` wait, and between which ends a socket is.
+//! Reads from outside what a task that sleeps in a call for descriptors waits for: the files of `poll()`,
+//! `select()` and `epoll_wait()`, and the ends of a socket.
 //!
-//! The probes name a wait when it ends. One that goes on has no name until then, and of one that began before
-//! the monitoring they cannot read the descriptors, which are in the program's memory.
+//! The probes name a wait when it ends. A wait that is still going on has no name yet. For a wait that began
+//! before the monitoring, they cannot read the descriptors, which are in the program's memory.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -24,12 +24,13 @@ const NR_PPOLL: u32 = 271;
 const NR_EPOLL_PWAIT: u32 = 281;
 const NR_EPOLL_PWAIT2: u32 = 441;
 
-/// Calls whose first argument is the descriptor that they wait for: as `resource_kind_of` of debox/probe/record.h.
+/// Calls whose first argument is the descriptor that they wait for, as in `resource_kind_of` of
+/// debox/probe/record.h.
 const FOR_ONE: [u32; 19] = [
     0, 1, 17, 18, 19, 20, 42, 43, 288, 44, 45, 46, 47, 72, 73, 74, 75, 299, 307,
 ];
 
-/// Descriptors that are looked at, and those that are named, at most.
+/// The most descriptors that are examined, and the most that are named.
 const MOST: usize = 1024;
 const NAMED: usize = 4;
 
@@ -39,12 +40,12 @@ pub(crate) struct Waited {
     pub pid: u32,
     pub tid: u32,
     pub call: u32,
-    /// How often the thread had slept.
+    /// How often the thread had slept at that time.
     pub switches: u64,
     pub descriptors: Vec<i32>,
 }
 
-/// By thread: the call that it waits in, and what for.
+/// By thread: the call that it waits in, and the resource.
 pub(crate) type Waits = HashMap<u32, (u32, Resource)>;
 
 /// What these threads wait for.
@@ -56,7 +57,7 @@ pub(crate) fn waits_of(tids: impl IntoIterator<Item = u32>, names: &mut Resource
     waits.collect()
 }
 
-/// What a thread waits for in a call, if it is one for descriptors and the probes could not name it better.
+/// What a thread waits for in a call, if the call is for descriptors and the probes have no better name.
 pub(crate) fn of_thread<'a>(
     waits: &'a Waits,
     thread: &types::thread,
@@ -73,7 +74,7 @@ pub(crate) fn of_thread<'a>(
     (is_of_descriptors && *of_call == call).then_some(resource)
 }
 
-/// Whether a call waits for the first of several descriptors that is ready.
+/// Whether a call waits until one of several descriptors is ready.
 pub(crate) fn is_poll(call: u32) -> bool {
     matches!(call, NR_POLL | NR_PPOLL | NR_SELECT | NR_PSELECT6)
 }
@@ -88,7 +89,7 @@ pub(crate) fn is_for_descriptors(call: u32) -> bool {
 }
 
 impl Waited {
-    /// What the task waits for now. `None` if it does not sleep in such a call.
+    /// What the task waits for now. `None` if it is not asleep in such a call.
     pub fn of(tid: u32) -> Option<Waited> {
         let task = Task::read(tid)?;
         let call = Call::of(tid)?;
@@ -101,7 +102,7 @@ impl Waited {
             }
             _ => return None,
         };
-        // It has slept all the time.
+        // The thread has slept all the time.
         let is_same = Call::of(tid) == Some(call)
             && Task::read(tid).is_some_and(|again| again.switches == task.switches);
         is_same.then_some(Waited {
@@ -113,7 +114,7 @@ impl Waited {
         })
     }
 
-    /// In words. `None` if nothing is known of any of them.
+    /// The descriptors in words. `None` if nothing is known of any of them.
     pub fn name(&self, names: &mut Resources) -> Option<Resource> {
         let mut resource = |fd: &i32| of_descriptor(self.pid, self.tid, *fd, names);
         match self.descriptors.as_slice() {
@@ -135,7 +136,7 @@ fn in_words(resource: Resource) -> String {
     }
 }
 
-/// The descriptors of a `poll()` or `select()`. `read` reads the process' memory.
+/// The descriptors of a `poll()` or `select()`. `read` reads the process's memory.
 fn polled(call: &Call, read: impl Fn(u64, &mut [u8]) -> bool) -> Option<Vec<i32>> {
     let args = &call.args;
     if matches!(call.number, NR_POLL | NR_PPOLL) {
@@ -168,7 +169,7 @@ fn watched(pid: u32, instance: i32) -> Option<Vec<i32>> {
     Some(numbers.take(MOST).collect())
 }
 
-/// What is behind a descriptor of a process.
+/// The resource behind a descriptor of a process.
 fn of_descriptor(pid: u32, tid: u32, fd: i32, names: &mut Resources) -> Option<Resource> {
     let found = std::fs::metadata(format!("/proc/{pid}/fd/{fd}")).ok()?;
     let resource = types::resource {
@@ -193,7 +194,7 @@ fn of_descriptor(pid: u32, tid: u32, fd: i32, names: &mut Resources) -> Option<R
     Some(names.describe(&resource, 0, &row))
 }
 
-/// Both ends of a socket, in the network that the process sees.
+/// Reads both ends of a socket from the process's network namespace.
 fn read_ends(pid: u32, inode: u64, row: &mut types::resource_row) -> Option<()> {
     let process = Process::new(pid as i32).ok()?;
     let tcp = [process.tcp(), process.tcp6()];
@@ -262,11 +263,11 @@ mod tests {
 
     use super::*;
 
-    /// What a thread waits for that does this.
+    /// What a thread that runs `wait` waits for.
     fn waited(wait: impl FnOnce() + Send + 'static) -> Waited {
         let (sender, receiver) = channel();
         thread::spawn(move || {
-            // SAFETY: the call takes nothing.
+            // SAFETY: the call has no arguments.
             sender.send(unsafe { libc::gettid() } as u32).unwrap();
             wait();
         });

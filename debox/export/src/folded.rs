@@ -1,4 +1,4 @@
-//! Folded stacks: a line for each place, `outer;inner;call;label;kernel functions 1234`.
+//! Folded stacks: one line for each place, `outer;inner;call;label;kernel functions 1234`.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -18,7 +18,7 @@ use crate::{Exporter, Weight, CANNOT_WRITE};
 pub struct Folded<'a> {
     weight: Weight,
     words: Words,
-    /// No sum of 64-bit numbers overflows this.
+    /// 128 bits, which no sum of 64-bit numbers overflows.
     times: HashMap<Place, u128>,
     samples: Vec<SampledStack>,
     out: &'a mut dyn Write,
@@ -56,7 +56,8 @@ impl Exporter for Folded<'_> {
 
     fn finish(self: Box<Self>) -> Result<u64> {
         let texts = self.words.into_texts();
-        // Different places may come to the same line: where texts differ in what a line cannot hold.
+        // Different places may have the same line if their texts differ only in characters that a
+        // line cannot hold.
         let mut lines: HashMap<String, u128> = HashMap::new();
         for (place, ns) in self.times {
             *lines.entry(line(&texts, place)).or_default() += ns;
@@ -114,7 +115,7 @@ fn sampled_line(stack: &SampledStack) -> String {
     line
 }
 
-/// As one frame of one line.
+/// Appends one frame to a line.
 fn push(line: &mut String, frame: &str) {
     if !line.is_empty() {
         line.push(';');

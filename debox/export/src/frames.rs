@@ -1,6 +1,6 @@
-//! The frames of a stack's text.
+//! Splits a stack's text into its frames.
 
-/// A function, and where it is.
+/// A function and its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frame<'a> {
     pub function: &'a str,
@@ -9,12 +9,12 @@ pub struct Frame<'a> {
     pub line: u32,
 }
 
-/// The frames, as they are written: outermost first.
+/// The frames in the order of the text: outermost first.
 pub fn split(stack: &str) -> impl DoubleEndedIterator<Item = &str> {
     stack.split(';').filter(|frame| !frame.is_empty())
 }
 
-/// Takes apart `read_block (store.c:210)`, `help (inlined) (store.c:7)`, `main+0x10 (program)` and
+/// Parses `read_block (store.c:210)`, `help (inlined) (store.c:7)`, `main+0x10 (program)` and
 /// `do_wait`.
 pub fn parse(text: &str) -> Frame<'_> {
     let whole = Frame {
@@ -29,7 +29,8 @@ pub fn parse(text: &str) -> Frame<'_> {
         return whole;
     };
     let function = function.strip_suffix(" (inlined)").unwrap_or(function);
-    // A remark, such as `(further frames: 64 are kept)`, and C++'s `operator() (int)` are no places.
+    // A remark such as `(further frames: 64 are kept)`, or the end of C++'s `operator() (int)`, is
+    // not a place.
     if function.is_empty() || place.is_empty() || place == "inlined" {
         return whole;
     }
@@ -50,7 +51,7 @@ pub fn parse(text: &str) -> Frame<'_> {
     }
 }
 
-/// The same function is one function wherever in it a call was made.
+/// Removes the offset: a function counts as one wherever in it a call was made.
 fn without_offset(function: &str) -> &str {
     match function.rsplit_once("+0x") {
         Some((name, digits))

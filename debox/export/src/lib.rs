@@ -1,9 +1,8 @@
 //! Histories of system calls in the formats of other tools: Perfetto, pprof, folded stacks, lines of
 //! JSON.
 //!
-//! `debox/docs/export.md` says what each format shows. All of them go over the records once, in order; how
-//! much memory that takes depends on how many threads and different texts there are, and not on how
-//! many records.
+//! `debox/docs/export.md` describes each format. All exporters read the records once, in order. Their
+//! memory depends on the number of threads and distinct texts, not on the number of records.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod folded;
@@ -26,7 +25,7 @@ use debox_history::{File, History};
 use debox_model::history::Call;
 use debox_model::predicate::Predicate;
 
-/// What to write.
+/// The format to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// A trace for ui.perfetto.dev and `trace_processor`: binary.
@@ -40,7 +39,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// Whether it is no text.
+    /// Whether the format is binary.
     pub fn is_binary(self) -> bool {
         matches!(self, Format::Perfetto | Format::Pprof)
     }
@@ -53,7 +52,7 @@ pub enum Weight {
     Blocked,
     Cpu,
     Runqueue,
-    /// No time of calls, but the samples of what threads computed.
+    /// Instead of the times of calls, the samples of what threads computed.
     Samples,
 }
 
@@ -61,23 +60,23 @@ pub enum Weight {
 pub struct Options {
     pub format: Format,
     pub weight: Weight,
-    /// Which records; without it, all.
+    /// Selects records; without it, all are exported.
     pub filter: Option<Predicate>,
-    /// Only calls that began so long after the start of the recording, or later.
+    /// Only calls that began at least this long after the start of the recording.
     pub from_ns: Option<u64>,
-    /// Only calls that began before that.
+    /// Only calls that began before this time after the start.
     pub to_ns: Option<u64>,
 }
 
-/// What was done.
+/// The result of an export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Summary {
-    /// Records that there are.
+    /// Records in the history.
     pub rows: u64,
     /// Records that are in the export.
     pub exported: u64,
     pub bytes: u64,
-    /// Perfetto: calls and sleeps that could not be drawn where their times are, since they overlap
+    /// Perfetto: calls and sleeps that could not be drawn at their own times because they overlap
     /// with others of their thread. Their arguments have the true times.
     pub moved: u64,
 }
@@ -88,7 +87,8 @@ trait Exporter {
     fn finish(self: Box<Self>) -> Result<u64>;
 }
 
-/// Writes a history to `out`. `progress` is called now and then with the number of records so far.
+/// Writes a history to `out`. `progress` is called from time to time with the number of records so
+/// far.
 pub fn export(
     history: &History,
     options: &Options,
@@ -138,7 +138,7 @@ pub fn export(
 
 const CANNOT_WRITE: &str = "cannot write the export";
 
-/// Which times are wanted, in nanoseconds since 1970.
+/// The span of time to export, in nanoseconds since 1970.
 struct Span {
     from: i128,
     to: i128,

@@ -1,4 +1,4 @@
-//! A line of JSON for each call, with the names of the columns in `debox/docs/history.md`.
+//! One line of JSON for each call, with the names of the columns in `debox/docs/history.md`.
 
 use std::borrow::Cow;
 use std::io::{BufWriter, Write};
@@ -47,10 +47,10 @@ impl Exporter for Lines<'_> {
 
 #[derive(Serialize)]
 struct Row<'a> {
-    /// Only where there are records of several hosts.
+    /// Only in exports of several hosts.
     #[serde(skip_serializing_if = "Option::is_none")]
     host: Option<&'a str>,
-    /// Nanoseconds since 1970: a text would be read with microseconds by most.
+    /// Nanoseconds since 1970: most readers would reduce a text to microseconds.
     time: i128,
     pid: u32,
     tid: u32,

@@ -1,23 +1,23 @@
-//! What a call's time is divided into where stacks are shown.
+//! Divides a call's time into parts, for formats that show stacks.
 
 use debox_model::history::{Call, Text};
 
 use crate::words::Words;
 use crate::Weight;
 
-/// A place that time is counted for, by the numbers of its texts.
+/// A place that time is attributed to, by the numbers of its texts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Place {
     pub comm: Option<u32>,
-    /// The process's title or command line, where that is known.
+    /// The process's title or command line, if known.
     pub process: Option<u32>,
-    /// The program's; none if it was not taken.
+    /// The program's stack; `None` if it was not captured.
     pub stack: Option<u32>,
     pub call: u32,
     pub below: Below,
 }
 
-/// What is shown below the call.
+/// The part of a place below the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Below {
     Nothing,
@@ -25,21 +25,21 @@ pub enum Below {
         label: u32,
         kernel: Option<u32>,
     },
-    /// Time that the call slept or waited of which no sleep was kept.
+    /// Time that the call slept or waited without a record of the sleep.
     NotKept,
 }
 
-/// What stands for [`Below::NotKept`] and for a stack that was not taken.
+/// The texts for [`Below::NotKept`] and for a stack that was not captured.
 pub const NOT_KEPT: &str = "(sleeps that were not kept)";
 pub const NO_STACK: &str = "(no stack)";
 
-/// Calls `add` with each part of the call's time and where it belongs. The parts add up to the time in
-/// the call's budget, exactly, also where the sleeps do not fit into it.
+/// Calls `add` with each part of the call's time and its place. The parts add up exactly to the time
+/// in the call's budget, even if the sleeps do not fit into it.
 pub fn divide(words: &mut Words, call: &Call, weight: Weight, mut add: impl FnMut(Below, u64)) {
     let mut left = match weight {
         Weight::Blocked => call.budget.blocked_ns,
         Weight::Runqueue => call.budget.runqueue_ns,
-        Weight::Samples => return, // not of calls
+        Weight::Samples => return, // samples are not divided by call
         Weight::Cpu => {
             if call.budget.cpu_ns > 0 {
                 add(Below::Nothing, call.budget.cpu_ns);
@@ -65,7 +65,7 @@ pub fn divide(words: &mut Words, call: &Call, weight: Weight, mut add: impl FnMu
     }
 }
 
-/// Of a stack; an empty one is none.
+/// The number of a stack; `None` if it is empty.
 pub fn number(words: &mut Words, stack: Option<&Text>) -> Option<u32> {
     let stack = stack.filter(|stack| !stack.is_empty())?;
     Some(words.number(stack))

@@ -1,5 +1,5 @@
-//! A trace for Perfetto: a track for each thread, a slice for each call, slices in it for its sleeps
-//! and for the waits for a CPU that follow, and an arrow from the waker to each sleep's end.
+//! A trace for Perfetto: a track for each thread, a slice for each call, nested slices for its
+//! sleeps and the waits for a CPU that follow them, and an arrow from the waker to each sleep's end.
 
 mod arguments;
 mod interned;
@@ -25,23 +25,23 @@ use self::messages::{
 use self::threads::Threads;
 use crate::{losses, realtime, Exporter, CANNOT_WRITE};
 
-/// All packets are of one sequence: they share their texts.
+/// All packets are in one sequence, so that they share their texts.
 const SEQUENCE: u32 = 1;
 
-/// Where the numbers of tracks begin; those of threads are far from those of processes.
+/// The first track numbers of processes and of threads, far enough apart not to collide.
 const PROCESS_TRACKS: u64 = 1 << 40;
 const THREAD_TRACKS: u64 = 2 << 40;
 const LOST_TRACK: u64 = 1 << 32;
 
-/// The last time that readers take.
+/// The latest time that readers accept.
 const TIME_MAX: u64 = i64::MAX as u64;
 
 pub struct Trace<'a> {
     threads: Threads,
     interned: Interned,
-    /// Times of several recordings are only comparable by the time of day.
+    /// Whether times are times of day: only these are comparable between several recordings.
     is_realtime: bool,
-    /// The next packet has no texts before it.
+    /// Whether the next packet begins with no interned texts.
     begins_anew: bool,
     flows: u64,
     moved: u64,
@@ -124,7 +124,7 @@ impl<'a> Trace<'a> {
                 utsname: Some(Utsname {
                     sysname: Some("Linux".to_string()),
                     release: Some(kernel),
-                    // The only one that DeBox knows.
+                    // The only architecture that DeBox supports.
                     machine: Some("x86_64".to_string()),
                 }),
             }),
@@ -132,7 +132,7 @@ impl<'a> Trace<'a> {
         })
     }
 
-    /// What is missing is to be seen where one looks for it.
+    /// Writes what was lost into the trace, where a reader will look for it.
     fn lost(&mut self, history: &History) -> Result<()> {
         let mut is_described = false;
         for file in &history.files {
@@ -263,7 +263,7 @@ impl<'a> Trace<'a> {
         Ok(track)
     }
 
-    /// The slices of a sleep, from `cursor` to `end` at most. Gives where they end.
+    /// Writes the slices of a sleep, from `cursor` to `end` at most, and returns where they end.
     fn sleep(&mut self, at: &At, sleep: &Sleep, cursor: u64, end: u64) -> Result<u64> {
         let wanted = [
             at.time(self, sleep.begin_ns),
@@ -300,8 +300,8 @@ impl<'a> Trace<'a> {
         Ok(ran)
     }
 
-    /// An instant on the track of a waker that was recorded, in whatever slice it was at that time;
-    /// the arrow begins there.
+    /// Writes an instant on the track of a waker that was recorded, inside whichever slice is open
+    /// at that time; the arrow begins there.
     fn waker(&mut self, at: &At, sleep: &Sleep, woken: u64) -> Result<Option<u64>> {
         let (Some(tid), "task") = (sleep.waker_tid, &*sleep.waker_kind) else {
             return Ok(None);
@@ -365,7 +365,7 @@ impl Exporter for Trace<'_> {
             self.time(file, call.start_ns),
             self.time(file, call.start_ns.saturating_add(call.wall_ns)),
         ];
-        // Slices of a thread must not overlap: they would be taken for nested.
+        // Slices of a thread must not overlap: readers would show them as nested.
         let begin = wanted[0].max(self.threads.all[thread].end_ns);
         let end = wanted[1].max(begin);
         self.moved += u64::from([begin, end] != wanted);

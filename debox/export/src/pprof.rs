@@ -1,4 +1,4 @@
-//! A profile for `go tool pprof`: one sample for each place that time was spent at.
+//! A profile for `go tool pprof`: one sample for each place where time was spent.
 
 mod messages;
 #[cfg(test)]
@@ -37,7 +37,7 @@ const SAMPLES: usize = 4;
 pub struct Profile<'a> {
     words: Words,
     samples: HashMap<Place, [u64; 5]>,
-    /// What threads computed, between calls and in them.
+    /// Samples of what threads computed, between calls and in them.
     sampled: Vec<SampledStack>,
     weight: Weight,
     about: About,
@@ -45,7 +45,7 @@ pub struct Profile<'a> {
     out: &'a mut dyn Write,
 }
 
-/// Of the recordings.
+/// Facts about the recordings.
 struct About {
     program: String,
     comments: Vec<String>,
@@ -122,7 +122,7 @@ impl Exporter for Profile<'_> {
         let mut fits = true;
         let samples = &mut self.samples;
         let mut add = |below, index: usize, ns| {
-            // The label is the leaf: tables of functions are of leaves.
+            // The label is the leaf: pprof's tables of functions list leaves.
             let below = match below {
                 Below::Sleep { label, .. } => Below::Sleep {
                     label,
@@ -144,7 +144,7 @@ impl Exporter for Profile<'_> {
                 add(below, index, ns)
             });
         }
-        // Pieces of a restarted call are one call with the last of them.
+        // Pieces of a restarted call count as one call, with the last piece.
         if call.number >= 0 && !call.restarted {
             add(Below::Nothing, CALLS, 1);
         }
@@ -185,7 +185,7 @@ impl Exporter for Profile<'_> {
     }
 }
 
-/// Gives numbers to what is named more than once.
+/// Gives each distinct value a number.
 struct Numbered<T> {
     numbers: HashMap<T, usize>,
 }
@@ -212,13 +212,13 @@ impl<T: Eq + Hash> Numbered<T> {
 
 struct Builder {
     strings: Numbered<String>,
-    /// Name and file.
+    /// By name and file.
     functions: Numbered<(i64, i64)>,
-    /// Mapping, function, line.
+    /// By mapping, function and line.
     locations: Numbered<(u64, u64, u32)>,
     /// Names of programs and libraries.
     mappings: Numbered<i64>,
-    /// Frames that have been taken apart.
+    /// Frames that have been parsed.
     known: HashMap<(String, bool), u64>,
 }
 
@@ -232,7 +232,7 @@ impl Builder {
             known: HashMap::new(),
         };
         builder.string("");
-        // The first mapping is what readers call the program.
+        // Readers take the first mapping for the program.
         builder.mapping(program);
         builder
     }
@@ -258,7 +258,7 @@ impl Builder {
         } = frames::parse(frame);
         let mapping = match file {
             _ if is_kernel => self.mapping("[kernel]"),
-            // It is a program or a library.
+            // Without a line, the file is a program or a library.
             Some(file) if line == 0 => self.mapping(file),
             _ => 1,
         };

@@ -1,4 +1,4 @@
-//! Samples of what threads computed, which a recording has for all of its time together.
+//! Samples of what threads computed. A recording has them only as sums over its whole time.
 
 use anyhow::{ensure, Result};
 use debox_history::History;
@@ -6,12 +6,13 @@ use debox_model::report::{SampledStack, Samples};
 
 use crate::{Options, Weight};
 
-/// The call of samples between calls.
+/// The call name of samples between calls.
 pub const USER: &str = "(user)";
-/// Stands for the stacks for which the recording had no room.
+/// The text for stacks for which the recording had no room.
 pub const NOT_KEPT: &str = "(stacks that were not kept)";
 
-/// The stacks of all samples. None where a part of the records is asked for: the samples cannot be divided.
+/// The stacks of all samples. Empty if only a part of the records is exported: the samples cannot be
+/// divided.
 pub fn of(history: &History, options: &Options) -> Result<Vec<SampledStack>> {
     let is_whole = options.filter.is_none() && options.from_ns.is_none() && options.to_ns.is_none();
     let samples = history

@@ -1,4 +1,4 @@
-//! Histories for tests: as they are recorded, and as no recorder would write them.
+//! Histories for tests: some as they are recorded, some as no recorder would write them.
 
 use std::path::Path;
 use std::time::Duration;
@@ -57,7 +57,7 @@ pub fn exported(history: &History, options: &Options) -> anyhow::Result<(Vec<u8>
     Ok((bytes, summary))
 }
 
-/// Of calls, in a file that is gone afterwards.
+/// Exports calls from a temporary history file.
 pub fn export_of(calls: &[Call], options: &Options) -> anyhow::Result<(Vec<u8>, Summary)> {
     let directory = tempfile::tempdir().unwrap();
     exported(
@@ -119,7 +119,7 @@ fn sleep(times: BoxedStrategy<u64>) -> impl Strategy<Value = Sleep> {
     })
 }
 
-/// A call whose times have nothing to do with each other.
+/// A call with unrelated times.
 pub fn wild_call() -> impl Strategy<Value = Call> {
     call((0u64..1 << 60).boxed())
 }
@@ -185,8 +185,8 @@ fn call(times: BoxedStrategy<u64>) -> impl Strategy<Value = Call> {
     })
 }
 
-/// Calls as they are recorded: those of a thread after each other, sleeps within them, and the parts
-/// of the budget what the sleeps add up to.
+/// Calls as they are recorded: those of a thread follow each other, sleeps lie within their calls,
+/// and the parts of the budget match the sums of the sleeps.
 pub fn calls() -> impl Strategy<Value = Vec<Call>> {
     prop::collection::vec(call((0u64..100_000).boxed()), 0..40).prop_map(|calls| {
         let mut now = 1000;

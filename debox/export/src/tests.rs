@@ -1,4 +1,4 @@
-//! What is in the history is in each of its exports: to the nanosecond.
+//! Each export has all of the history's time, to the nanosecond.
 
 use std::collections::HashMap;
 
@@ -68,7 +68,7 @@ proptest! {
             let names: Vec<&String> = row.as_object().unwrap().keys().collect();
             let mut expected: Vec<String> =
                 schema().fields().iter().map(|field| field.name().clone()).collect();
-            // What the file's metadata says of the process.
+            // From the file's metadata.
             expected.push("process".to_string());
             // serde_json sorts them.
             expected.sort();
@@ -94,7 +94,7 @@ proptest! {
         }
     }
 
-    /// Spans that follow each other have all calls, each once.
+    /// Consecutive spans have all calls, each once.
     #[test]
     fn spans_divide_a_history(calls in calls(), at in 0u64..8_000_000) {
         let directory = tempfile::tempdir().unwrap();
@@ -120,7 +120,7 @@ proptest! {
         prop_assert_eq!((summary.rows, summary.exported), (calls.len() as u64, kept as u64));
     }
 
-    /// Damaged files make an error or other values, never a crash.
+    /// Damaged files cause an error or other values, never a crash.
     #[test]
     fn damage_is_an_error(calls in calls(), at in 0.0..1.0, to: u8) {
         let directory = tempfile::tempdir().unwrap();

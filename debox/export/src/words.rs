@@ -1,19 +1,19 @@
-//! Texts as numbers, so that a stack is looked at once and not at every call that has it.
+//! Maps texts to numbers, so that a stack is processed once instead of at every call that has it.
 
 use std::collections::HashMap;
 use std::rc::Rc;
 
 use debox_model::history::Text;
 
-/// How many addresses are kept.
+/// The most addresses that are kept.
 const RECENT_MAX: usize = 1 << 16;
 
 /// Gives each different text a number, from 0.
 #[derive(Default)]
 pub struct Words {
     numbers: HashMap<Text, u32>,
-    /// By address: the records of a batch share their texts. Each text is held, so that no other can
-    /// come to its address.
+    /// By address, since the records of a batch share their texts. Each text is kept alive, so that
+    /// its address is not reused.
     recent: HashMap<*const u8, (Text, u32)>,
 }
 

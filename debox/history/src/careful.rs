@@ -1,5 +1,5 @@
-//! The Parquet reader takes some of what a damaged file says on trust and panics. Here that is an
-//! error like any other.
+//! The Parquet reader trusts some values in a damaged file and panics. This module turns such
+//! panics into errors.
 
 use std::cell::Cell;
 use std::panic::{self, AssertUnwindSafe};
@@ -22,7 +22,7 @@ pub fn check_pages(metadata: &ParquetMetaData, length: u64) -> Result<()> {
             "a group says that it has less than no rows"
         );
         for column in group.columns() {
-            // None where there is no dictionary.
+            // `None` without a dictionary.
             let first = column
                 .dictionary_page_offset()
                 .unwrap_or(column.data_page_offset());
@@ -40,11 +40,11 @@ pub fn check_pages(metadata: &ParquetMetaData, length: u64) -> Result<()> {
     Ok(())
 }
 
-/// Calls the Parquet reader; what it panics about is an error.
+/// Calls the Parquet reader and turns a panic into an error.
 pub fn carefully<T>(read: impl FnOnce() -> T) -> Result<T> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
-        // The message is in the error: nobody needs it on the terminal as well.
+        // The message is in the error, so it need not be on the terminal as well.
         let others = panic::take_hook();
         panic::set_hook(Box::new(move |panic| {
             if !READING.get() {
@@ -52,7 +52,7 @@ pub fn carefully<T>(read: impl FnOnce() -> T) -> Result<T> {
             }
         }));
     });
-    // What is left half done is thrown away with its reader: see `Careful`.
+    // State that a panic leaves half done is dropped with its reader: see `Careful`.
     let outer = READING.replace(true);
     let result = panic::catch_unwind(AssertUnwindSafe(read));
     READING.set(outer);

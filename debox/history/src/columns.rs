@@ -1,4 +1,4 @@
-//! From records to columns.
+//! Turns records into columns.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::schema::{schema, sleep_fields};
 
 type Texts = StringDictionaryBuilder<UInt32Type>;
 
-/// Rows that are not in a file yet. `build` leaves them, `clear` takes them away.
+/// Rows that are not in a file yet. `build` keeps them, `clear` removes them.
 #[derive(Default)]
 pub(crate) struct Columns {
     time: Vec<i64>,
@@ -86,12 +86,12 @@ impl Columns {
         self.time.len()
     }
 
-    /// How many sleeps the rows have together.
+    /// The number of sleeps in all rows.
     pub fn sleeps(&self) -> usize {
         self.sleeps_end.last().map_or(0, |end| *end as usize)
     }
 
-    /// `realtime_offset_ns`: from the record's clock to the time of day.
+    /// `realtime_offset_ns`: the difference from the record's clock to the time of day.
     pub fn append(&mut self, call: &Call, realtime_offset_ns: i64) {
         self.time
             .push((call.start_ns as i64).saturating_add(realtime_offset_ns));

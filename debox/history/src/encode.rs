@@ -1,5 +1,5 @@
-//! The thread that encodes groups of rows and appends them to the file, so that the thread that
-//! gathers rows does not have to wait for it.
+//! The thread that encodes groups of rows and appends them to the file, so that the thread that gathers rows
+//! does not have to wait for this.
 //!
 //! A group and its footer are encoded in memory and written at once. If they cannot be written, because
 //! the disk is full, the file is cut back to its last footer, and the thread tries again until there is room.
@@ -27,23 +27,23 @@ use crate::meta::{Gap, Meta};
 use crate::schema::schema;
 use crate::write::{compressed, remove, tail_of};
 
-/// Groups that may wait: one is encoded, one is ready.
+/// Groups that may be queued: while one is encoded, another may be ready.
 const WAITING: usize = 1;
 
-/// How often a group that could not be written is tried again.
+/// How often writing a failed group is retried.
 const RETRY_EVERY: Duration = Duration::from_millis(500);
 
-/// Rows of a group, and from when to when they are.
+/// Rows of a group, and the span of time that they cover.
 pub(crate) struct GroupRows {
     pub batch: RecordBatch,
     pub gap: Gap,
-    /// How many of them the tail has, and the end of the last of these.
+    /// How many of these rows the tail has, and the end of the last of them.
     pub in_tail: u64,
     pub tail_until_ns: u64,
 }
 
 impl GroupRows {
-    /// What is lost if they cannot be written.
+    /// What is lost if these rows cannot be written.
     fn lost(&self, has_tail: bool) -> Gap {
         match has_tail && self.in_tail > 0 {
             true => Gap {
@@ -60,7 +60,7 @@ impl GroupRows {
     }
 }
 
-/// The other side of the thread.
+/// The handle of the encoding thread.
 pub(crate) struct Encoder {
     orders: Option<SyncSender<Order>>,
     thread: Option<JoinHandle<Result<Ended>>>,
@@ -68,21 +68,21 @@ pub(crate) struct Encoder {
 }
 
 enum Order {
-    /// A group of its own and a footer, after which the tail has nothing that the file has not.
+    /// Writes a group of its own and a footer; after that, the file has all rows of the tail.
     Group(GroupRows, Box<Meta>),
-    /// More rows of a group that ends when there are so many. These are not tried again.
+    /// Adds rows to a group that ends when it has so many. Writing these is not retried.
     Rows(RecordBatch, usize),
     Finish(Box<Meta>),
-    /// Gives back what could not be written.
+    /// Returns what could not be written.
     Abandon,
 }
 
-/// What became of the file.
+/// The result of writing the file.
 #[derive(Default)]
 pub(crate) struct Ended {
-    /// In the file.
+    /// Bytes in the file.
     pub bytes: u64,
-    /// Rows that are not in the file, what of them is in no tail, either, and why.
+    /// Rows that are not in the file, the gaps of those that are in no tail either, and the reason.
     pub unwritten: Vec<GroupRows>,
     pub gaps: Vec<Gap>,
     pub failure: Option<io::Error>,
@@ -90,12 +90,12 @@ pub(crate) struct Ended {
 
 #[derive(Default)]
 struct Shared {
-    /// Orders that have not been carried out.
+    /// Orders that have not been carried out yet.
     open: AtomicUsize,
     bytes: AtomicU64,
     /// Groups that are in the file.
     groups: AtomicUsize,
-    /// Whether there is a tail that this recording made.
+    /// Whether there is a tail made by this recording.
     has_tail: AtomicBool,
     stuck: AtomicBool,
     failure: Mutex<Option<io::Error>>,
@@ -107,18 +107,18 @@ struct File {
     /// Encodes into memory.
     writer: ArrowWriter<Vec<u8>>,
     rows: u64,
-    /// What is in the file: bytes, and groups and rows of the last footer.
+    /// The content of the file: bytes, and groups and rows of the last footer.
     written: u64,
     groups: usize,
     group_rows: u64,
-    /// Groups that are encoded and not in the file, with the length that it has after each.
+    /// Groups that are encoded but not in the file, with the file's length after each.
     owed: VecDeque<(u64, GroupRows)>,
     /// Their bytes.
     encoded: Vec<u8>,
 }
 
 impl Encoder {
-    /// Makes a whole file without rows at once.
+    /// Starts with a complete file without rows.
     pub fn create(file: fs::File, path: &Path, meta: &Meta) -> Result<Encoder> {
         let options = ArrowWriterOptions::new().with_properties(compressed()?);
         let writer = ArrowWriter::try_new_with_options(Vec::new(), schema(), options)
@@ -151,7 +151,7 @@ impl Encoder {
         })
     }
 
-    /// To be called if [`Encoder::has_room`]: else it waits.
+    /// Hands over a group. Waits unless [`Encoder::has_room`].
     pub fn group(&mut self, rows: GroupRows, meta: &Meta) -> Result<()> {
         self.send(Order::Group(rows, Box::new(meta.clone())))
     }
@@ -165,9 +165,9 @@ impl Encoder {
         self.shared.open.load(Ordering::Acquire) == 0
     }
 
-    /// Whether another group is taken without a wait for the one before the last.
+    /// Whether another group can be handed over without waiting.
     pub fn has_room(&self) -> bool {
-        // A thread that has ended by an error takes nothing more, and the next order says so.
+        // A thread that has ended by an error accepts nothing more; the next order returns that error.
         let has_ended = self.thread.as_ref().is_none_or(JoinHandle::is_finished);
         has_ended || self.shared.open.load(Ordering::Acquire) <= WAITING
     }
@@ -177,7 +177,7 @@ impl Encoder {
         self.shared.stuck.load(Ordering::Acquire)
     }
 
-    /// Why, once for each time that it began.
+    /// Why the last group could not be written; returned once for each time that this began.
     pub fn take_failure(&self) -> Option<io::Error> {
         take_failure(&self.shared)
     }
@@ -192,7 +192,7 @@ impl Encoder {
         self.shared.groups.load(Ordering::Relaxed)
     }
 
-    /// The tail was put in place, or has been removed.
+    /// Notes that the tail was put in place, or has been removed.
     pub fn set_tail(&self, is_there: bool) {
         self.shared.has_tail.store(is_there, Ordering::Release);
     }
@@ -201,13 +201,13 @@ impl Encoder {
         self.shared.has_tail.load(Ordering::Acquire)
     }
 
-    /// Ends the file, as well as it can be.
+    /// Completes the file as far as possible.
     pub fn finish(mut self, meta: &Meta) -> Result<Ended> {
         self.send(Order::Finish(Box::new(meta.clone())))?;
         self.join()
     }
 
-    /// Leaves the file with the groups that it has.
+    /// Leaves the file with the groups that it has so far.
     pub fn abandon(mut self) -> Result<Ended> {
         self.send(Order::Abandon)?;
         self.join()
@@ -221,7 +221,7 @@ impl Encoder {
             .map(|orders| orders.send(order).is_ok());
         match sent {
             Some(true) => Ok(()),
-            // The thread has ended, and says why.
+            // The thread has ended; its result has the reason.
             _ => Err(self
                 .join()
                 .err()
@@ -241,7 +241,7 @@ impl Encoder {
 
 impl Drop for Encoder {
     fn drop(&mut self) {
-        // What was given to it is written.
+        // The thread writes what it has been given before it ends.
         self.orders = None;
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -323,14 +323,14 @@ impl File {
         shared.open.fetch_sub(done, Ordering::AcqRel);
     }
 
-    /// Nothing but what this recording made. Readers pass over one that could not be removed.
+    /// Removes only a tail that this recording made. Readers ignore one that could not be removed.
     fn remove_tail(&self, shared: &Shared) {
         if shared.has_tail.swap(false, Ordering::AcqRel) {
             let _ = remove(&tail_of(&self.path));
         }
     }
 
-    /// The tail has nothing that the group has not: it makes room for the group, and is put back if that
+    /// The group has all rows of the tail: the tail is removed to make room for it, and is put back if that
     /// is not enough.
     fn put_for_tail(&mut self, end: u64, error: io::Error, shared: &Shared) -> io::Result<()> {
         let tail = tail_of(&self.path);
@@ -360,7 +360,7 @@ impl File {
         put
     }
 
-    /// What is in neither file nor tail.
+    /// The records that are in neither the file nor the tail.
     fn lost(&self, shared: &Shared) -> Vec<Gap> {
         let has_tail = shared.has_tail.load(Ordering::Acquire);
         let owed = self.owed.iter();
@@ -377,7 +377,7 @@ impl File {
         self.put_until(self.written + self.encoded.len() as u64)
     }
 
-    /// What is encoded goes to the file up to there, or nothing of it.
+    /// Writes the encoded bytes up to `end` to the file, or none of them.
     fn put_until(&mut self, end: u64) -> io::Result<()> {
         let length = usize::try_from(end - self.written).unwrap_or(usize::MAX);
         let length = length.min(self.encoded.len());
@@ -385,7 +385,7 @@ impl File {
             .file
             .write_all_at(&self.encoded[..length], self.written);
         if written.is_err() {
-            // What is cut off takes no room.
+            // The part that is cut off takes no room.
             let _ = self.file.set_len(self.written);
             return written;
         }
@@ -411,7 +411,7 @@ impl File {
         let groups = self.writer.flushed_row_groups().to_vec();
         self.writer.finish()?;
         self.collect()?;
-        // The last try has its own reason.
+        // The last attempt reports its own reason.
         shared.stuck.store(false, Ordering::Release);
         self.deliver(shared);
         let put = match self.owed.is_empty() {
@@ -424,7 +424,7 @@ impl File {
             return Ok(self.ended(failure, shared));
         };
         if self.group_rows + self.owed_rows() != self.rows {
-            // Of rows that are not tried again.
+            // These rows are not retried.
             return Err(error).with_context(|| cannot_write(&self.path));
         }
         self.end_without(meta, groups, shared)?;
@@ -435,8 +435,8 @@ impl File {
         self.owed.iter().map(|(_, rows)| rows.rows()).sum()
     }
 
-    /// Without the last groups, a footer that counts them may have room. The file is not said to be complete
-    /// if it has a tail: readers would pass over that.
+    /// There may be room for a footer that counts the last groups as lost. The file is not marked complete if
+    /// it has a tail: readers would ignore the tail.
     fn end_without(
         &mut self,
         mut meta: Meta,
@@ -468,7 +468,7 @@ impl File {
     }
 }
 
-/// Bytes that are free on a file's disk.
+/// Free bytes on a file's disk.
 fn room(file: &fs::File) -> u64 {
     // SAFETY: the call fills in the structure that it is given.
     let mut found: libc::statvfs = unsafe { std::mem::zeroed() };

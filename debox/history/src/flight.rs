@@ -1,7 +1,8 @@
-//! The flight recorder: the last seconds of a history, in memory, written only when told.
+//! The flight recorder: keeps the last seconds of a history in memory and writes them only on
+//! request.
 //!
-//! Rows are kept as they would be in a file, compressed, in pieces of a second: ten to thirty bytes
-//! each instead of some hundreds.
+//! Rows are kept in the file's compressed format, in pieces of a second: ten to thirty bytes each
+//! instead of some hundreds.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -22,10 +23,10 @@ use crate::write::{compressed, Limits, Summary, Writer};
 const PIECE_NS: u64 = 1_000_000_000;
 const PIECE_ROWS: usize = 1 << 18;
 
-/// What is remembered.
+/// The last seconds of a history.
 pub struct Flight {
     keep_ns: u64,
-    /// Memory of the pieces together, at most.
+    /// The most memory of all pieces together.
     most_bytes: usize,
     realtime_offset_ns: i64,
     pieces: VecDeque<Piece>,
@@ -33,7 +34,7 @@ pub struct Flight {
     open: Columns,
     open_since_ns: u64,
     newest_ns: u64,
-    /// Pieces that had to go before their time, for want of memory.
+    /// Pieces that were dropped before their time, to stay within the memory limit.
     pub dropped_early: u64,
 }
 
@@ -72,7 +73,7 @@ impl Flight {
         Ok(())
     }
 
-    /// To be called from time to time, with the time that it is: forgets what is too old.
+    /// Drops what is too old. To be called from time to time, with the current time.
     pub fn tick(&mut self, now_ns: u64) {
         let oldest_ns = now_ns.saturating_sub(self.keep_ns);
         while let Some(piece) = self.pieces.front() {
@@ -91,7 +92,7 @@ impl Flight {
         self.bytes
     }
 
-    /// From the oldest record that is remembered to the newest.
+    /// The time from the oldest record in memory to the newest.
     pub fn span_ns(&self) -> u64 {
         let oldest = self
             .pieces
@@ -119,7 +120,7 @@ impl Flight {
         Ok(())
     }
 
-    /// Writes what is remembered to an empty file; it is remembered still.
+    /// Writes the records in memory to an empty file, and keeps them in memory.
     pub fn write(&mut self, file: File, path: &Path, meta: Meta) -> Result<Summary> {
         self.close_piece()?;
         let mut writer = Writer::of_file(file, path, meta, Limits::default())?;

@@ -1,4 +1,4 @@
-//! A footer by itself: it makes a file readable that is still being written.
+//! Encodes a footer by itself: with it, a file that is still being written can be read.
 
 use anyhow::{Context, Result};
 use parquet::file::metadata::{
@@ -8,7 +8,7 @@ use parquet::file::metadata::{
 use crate::meta::Meta;
 use crate::schema::schema;
 
-/// Of a file with these groups, which have so many rows together.
+/// The footer of a file with these groups, which have so many rows together.
 pub(crate) fn encode_footer(
     groups: Vec<RowGroupMetaData>,
     rows: u64,

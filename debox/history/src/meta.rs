@@ -1,17 +1,17 @@
-//! What a file says of itself, beside the rows.
+//! A file's metadata.
 
 use anyhow::{bail, Context, Result};
 use debox_model::report::{Deadlock, Headline, Process, Report, Samples, Totals};
 use parquet::file::metadata::KeyValue;
 use serde::{Deserialize, Serialize};
 
-/// Name and version of the schema. A reader takes files of the same number; columns are only added.
+/// Name and version of the schema. A reader accepts files with the same number; columns are only ever added.
 pub const SCHEMA: &str = "debox.history/1";
 
-/// Under this name the file's metadata has the JSON of [`Meta`].
+/// The key of [`Meta`], as JSON, in the file's metadata.
 pub(crate) const KEY: &str = "debox.history";
 
-/// Of a recording.
+/// Metadata of a recording.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Meta {
     pub schema: String,
@@ -26,45 +26,45 @@ pub struct Meta {
     /// Which records were kept; without it, all.
     #[serde(default)]
     pub filter: Option<String>,
-    /// Calls that took less have no stack.
+    /// Calls shorter than this have no stack.
     #[serde(default)]
     pub stacks_from_ns: u64,
-    /// Whether the program's own times around its calls were asked for.
+    /// Whether the program's own times around its calls were requested.
     #[serde(default)]
     pub user_level: bool,
-    /// What to add to `CLOCK_MONOTONIC` to have nanoseconds since 1970. Of the start of the
-    /// recording: a clock that is set later does not change it.
+    /// What to add to `CLOCK_MONOTONIC` to get nanoseconds since 1970. Taken at the start of the recording:
+    /// setting the clock later does not change it.
     pub realtime_offset_ns: i64,
     /// `CLOCK_MONOTONIC` at the start and the end.
     pub started_ns: u64,
     #[serde(default)]
     pub ended_ns: u64,
-    /// Whether the recorder came to its end. False: it was killed, or writes on.
+    /// Whether the recorder finished. False: it was killed, or is still writing.
     #[serde(default)]
     pub complete: bool,
-    /// Which file of a recording with several, from 0.
+    /// The number of this file in a recording with several, from 0.
     #[serde(default)]
     pub part: u32,
     /// Rows in the parts before this one and in this one's sealed part.
     #[serde(default)]
     pub rows_before: u64,
-    /// Of the whole recording, so far.
+    /// Losses of the whole recording so far.
     #[serde(default)]
     pub lost: Lost,
     /// Records that the filter did not keep.
     #[serde(default)]
     pub filtered_out: u64,
-    /// Where all threads' time went, in calls and between them; of the whole recording, so that only its last
-    /// file has it, and only if the recorder came to its end.
+    /// Where all threads' time went, in calls and between them. It covers the whole recording, so only the
+    /// last file has it, and only if the recorder finished.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub account: Option<Account>,
-    /// What the processes are called on their command lines, an entry for each program that one ran.
+    /// The processes' names from their command lines, with an entry for each program that a process ran.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub processes: Vec<Process>,
-    /// Those for which there was no room.
+    /// Entries of `processes` for which there was no room.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub processes_left_out: u64,
-    /// When records could not be written, in order.
+    /// The times in which records could not be written, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gaps: Vec<Gap>,
     /// Threads that were found to wait for each other, so far.
@@ -72,24 +72,24 @@ pub struct Meta {
     pub deadlocks: Vec<Deadlock>,
 }
 
-/// What the probes added up beside the records. It is of all records, of those too that were not kept.
+/// Sums that the probes kept beside the records. They cover all records, including those that were not kept.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Account {
     pub totals: Totals,
     #[serde(default)]
     pub headline: Option<Headline>,
-    /// Those with the most CPU time in user mode, most first.
+    /// The threads with the most CPU time in user mode, the most first.
     #[serde(default)]
     pub threads: Vec<Life>,
-    /// Other threads, which are in the totals.
+    /// The number of other threads; the totals include them.
     #[serde(default)]
     pub threads_left_out: u64,
-    /// Where threads computed; null if that was not sampled.
+    /// Samples of where threads computed; null if they were not sampled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub samples: Option<Samples>,
 }
 
-/// Of one thread.
+/// The time of one thread.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Life {
     pub pid: u32,
@@ -98,7 +98,7 @@ pub struct Life {
     pub totals: Totals,
 }
 
-/// The file's end is written often, and read whole.
+/// Limits on the metadata, which is written often and read as a whole.
 const LIVES_MAX: usize = 200;
 const STACKS_BYTES_MAX: usize = 512 << 10;
 
@@ -127,10 +127,10 @@ impl Account {
     }
 }
 
-/// More gaps than this are one with the last.
+/// Further gaps are merged with the last one.
 const GAPS_MAX: usize = 64;
 
-/// Records that could not be written, as the disk was full.
+/// Records that could not be written because the disk was full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gap {
     pub records: u64,
@@ -140,7 +140,7 @@ pub struct Gap {
 }
 
 impl Gap {
-    /// Of one more record.
+    /// Extends a gap by one more record.
     pub(crate) fn add(gap: &mut Option<Gap>, from_ns: u64, to_ns: u64) {
         let gap = gap.get_or_insert(Gap {
             records: 0,
@@ -153,15 +153,15 @@ impl Gap {
     }
 }
 
-/// What was not recorded, and so is missing.
+/// What was not recorded and is therefore missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Lost {
     /// Records for which there was no room.
     pub records: u64,
-    /// Sleeps of calls that are there.
+    /// Missing sleeps of calls that were recorded.
     pub sleeps: u64,
-    /// Stacks that could not be had.
+    /// Stacks that could not be captured.
     pub stacks: u64,
     /// Threads that were not monitored.
     pub threads: u64,

@@ -1,4 +1,4 @@
-//! What the processes of a history are called on their command lines.
+//! The names of a history's processes, from their command lines.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -8,12 +8,13 @@ use debox_model::report::Process;
 use crate::meta::Meta;
 use crate::read::History;
 
-/// Entries in a file's description, and the bytes of their texts, at most: it is written again with each group.
+/// The most entries in a file's metadata, and the most bytes of their texts: the metadata is written again with
+/// each group.
 const MAX: usize = 4096;
 const MAX_BYTES: usize = 512 << 10;
 
 impl Meta {
-    /// Notes what the processes are called, as far as there is room.
+    /// Stores the processes' names, as far as there is room.
     pub fn set_processes(&mut self, processes: &[Process]) {
         let mut bytes = 0;
         let fits = |process: &&Process| {
@@ -30,7 +31,7 @@ impl Meta {
         self.processes_left_out = (processes.len() - self.processes.len()) as u64;
     }
 
-    /// The same in the description of a file of the same recording.
+    /// Copies them to the metadata of another file of the same recording.
     pub fn copy_processes_to(&self, other: &mut Meta) {
         other.processes.clone_from(&self.processes);
         other.processes_left_out = self.processes_left_out;
@@ -52,10 +53,10 @@ impl Named {
     }
 }
 
-/// Of all files of a history, to be asked by process and time.
+/// The processes' names in all files of a history, by process and time.
 #[derive(Debug, Default)]
 pub struct ProcessNames {
-    /// By the host's place in `hosts` and the process's number, in the order of time.
+    /// By the host's index in `hosts` and the process id, in the order of time.
     names: HashMap<(usize, u32), BTreeMap<u64, Named>>,
     hosts: Vec<String>,
 }
@@ -82,7 +83,7 @@ impl ProcessNames {
         self.hosts.iter().position(|known| known == host)
     }
 
-    /// What the process of that number is called that was there at that time (`CLOCK_MONOTONIC`), if it is known.
+    /// The name of the process that had this id at that time (`CLOCK_MONOTONIC`), if it is known.
     pub fn at(&self, host: &str, pid: u32, at_ns: u64) -> Option<&Text> {
         let of_process = self.names.get(&(self.host(host)?, pid))?;
         let before = of_process.range(..=at_ns).next_back();
@@ -90,7 +91,7 @@ impl ProcessNames {
         found.map(|(_, named)| &named.name)
     }
 
-    /// The last program of each process, by host and number.
+    /// The last program of each process, by host and process id.
     pub fn last(&self) -> impl Iterator<Item = (&str, &Process)> {
         self.names.iter().filter_map(|((host, _), of_process)| {
             let (_, last) = of_process.iter().next_back()?;

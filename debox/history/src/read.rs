@@ -1,4 +1,4 @@
-//! Reading histories: one file or several, whole, cut, or still being written.
+//! Reads histories: one file or several; complete, truncated, or still being written.
 
 use std::fs;
 use std::io::{self, Read};
@@ -28,7 +28,7 @@ use crate::rows::{calls as decoded, Rows, ALL};
 use crate::schema::{schema, LATER};
 use crate::write::tail_of;
 
-/// Rows that are decoded at once.
+/// Rows decoded in one batch.
 const BATCH_ROWS: usize = 8192;
 
 /// The files of one history, in order.
@@ -37,20 +37,21 @@ pub struct History {
     pub files: Vec<File>,
 }
 
-/// One of them.
+/// One file of a history.
 #[derive(Debug, Clone)]
 pub struct File {
     pub path: PathBuf,
     pub meta: Meta,
     pub rows: u64,
-    /// Bytes at its end that are no part of it: its writer was stopped in the middle of writing.
+    /// Bytes at the end of the file that do not belong to it: its writer was stopped in the middle of a
+    /// write.
     pub cut_off: u64,
     bytes: Bytes,
     metadata: ArrowReaderMetadata,
 }
 
 impl History {
-    /// What the recorder added up. Only the last file of a recording has it, and it is of all of them.
+    /// The recorder's sums. Only the last file of a recording has them, and they cover all its files.
     pub fn account(&self) -> Option<&Account> {
         let first = self.files.first().filter(|file| file.meta.part == 0)?;
         let is_one = |file: &File| {
@@ -96,7 +97,7 @@ impl History {
         self.files.iter().map(|file| file.rows).sum()
     }
 
-    /// The rows as columns. `columns`: which of them, such as `wall_ns` or `sleeps.label`.
+    /// The rows as columns. `columns` names those to read, such as `wall_ns` or `sleeps.label`.
     pub fn batches<'a>(&'a self, columns: &'a [&'a str]) -> Batches<'a> {
         self.batches_within(columns, None)
     }
@@ -115,7 +116,7 @@ impl History {
         }
     }
 
-    /// The groups of rows, in order: each can be read by itself, and so by another thread.
+    /// The groups of rows, in order. Each can be read independently, for example by another thread.
     pub fn groups(&self) -> Vec<Group<'_>> {
         let mut groups = Vec::new();
         for file in &self.files {
@@ -130,13 +131,13 @@ impl History {
         groups
     }
 
-    /// The rows as records: slower than columns.
+    /// The rows as records. Slower than columns.
     pub fn calls(&self) -> Rows<'_> {
         Rows::new(self, None)
     }
 
-    /// Without those of which the files say that they began at another time than `span`, in nanoseconds
-    /// since 1970: whole groups of rows are not read.
+    /// Like [`History::calls`], without the groups of rows that, by the files' statistics, began
+    /// outside `span` (nanoseconds since 1970). Only whole groups are skipped.
     pub fn calls_within(&self, span: Range<i128>) -> Rows<'_> {
         Rows::new(self, Some(span))
     }
@@ -161,7 +162,7 @@ fn in_directory(directory: &Path) -> Result<Vec<PathBuf>> {
 fn add(files: &mut Vec<File>, path: &Path) -> Result<()> {
     let file = File::open(path)?;
     let tail = tail_of(path);
-    // Rows that have been sealed since the tail was written are in both.
+    // Rows that were sealed after the tail was written are in both files.
     if !file.meta.complete && tail.exists() {
         let tail = File::open(&tail)?;
         if tail.meta.rows_before == file.meta.rows_before + file.rows {
@@ -240,7 +241,7 @@ impl File {
         })
     }
 
-    /// The groups that may have rows of that time, and how many rows the others have.
+    /// The groups that may have rows of that time, and the number of rows in the other groups.
     fn groups_within(&self, span: &Range<i128>) -> (Vec<usize>, u64) {
         let (mut within, mut skipped) = (Vec::new(), 0u64);
         for (index, group) in self.metadata.metadata().row_groups().iter().enumerate() {
@@ -291,8 +292,8 @@ impl File {
     }
 }
 
-/// Whether a leaf of the file's columns is what is called so: `wall_ns`, `sleeps.label`, or `sleeps`
-/// for all its fields.
+/// Whether a leaf of the file's columns has the wanted name: `wall_ns`, `sleeps.label`, or `sleeps` for
+/// all its fields.
 fn is_leaf(parts: &[String], wanted: &str) -> bool {
     let (Some(first), Some(last)) = (parts.first(), parts.last()) else {
         return false;
@@ -309,20 +310,20 @@ pub struct Group<'a> {
     pub file: &'a File,
     /// Which group of its file, from 0.
     pub index: usize,
-    /// As the file says; a damaged one may have others.
+    /// According to the file; a damaged file may differ.
     pub rows: u64,
 }
 
 impl<'a> Group<'a> {
-    /// Whether the file says that there is nothing in this column of the group: nulls alone, or where
-    /// there are no nulls, zeros alone. It need not be read then.
+    /// Whether, by the file's statistics, this column of the group is empty and need not be read: it
+    /// has only nulls, or no nulls and only zeros.
     pub fn is_blank(&self, column: &str) -> bool {
         let group = self.file.metadata.metadata().row_group(self.index);
         let chunk = group
             .columns()
             .iter()
             .find(|chunk| is_leaf(chunk.column_path().parts(), column));
-        // An older file.
+        // The column is missing in older files.
         let chunk_is_missing = chunk.is_none();
         let Some((chunk, statistics)) = chunk.and_then(|chunk| Some((chunk, chunk.statistics()?)))
         else {
@@ -343,7 +344,7 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// Its rows as columns, so many at once at most; see [`History::batches`].
+    /// The group's rows as columns, at most so many at once; see [`History::batches`].
     pub fn batches(
         &self,
         columns: &[&str],
@@ -359,7 +360,7 @@ impl<'a> Group<'a> {
         }))
     }
 
-    /// Some of its rows as records, in the order of the file.
+    /// Some of the group's rows as records, in the order of the file.
     pub fn calls_at(&self, rows: &[usize]) -> Result<Vec<Call>> {
         let mut rows = rows.to_vec();
         rows.sort_unstable();
@@ -384,8 +385,8 @@ impl<'a> Group<'a> {
     }
 }
 
-/// Every column that this reader knows has to be there, with its type, but for those that came later;
-/// others may be.
+/// Checks that every column known to this reader is there with its type, except those added later.
+/// Further columns are allowed.
 fn check_columns(found: &Schema) -> Result<()> {
     for field in schema().fields() {
         let Ok(other) = found.field_with_name(field.name()) else {
@@ -422,7 +423,7 @@ fn check_columns(found: &Schema) -> Result<()> {
     Ok(())
 }
 
-/// Goes through the files; see [`History::batches`].
+/// An iterator over the files; see [`History::batches`].
 pub struct Batches<'a> {
     files: std::slice::Iter<'a, File>,
     columns: &'a [&'a str],
@@ -432,7 +433,7 @@ pub struct Batches<'a> {
 }
 
 impl Batches<'_> {
-    /// Rows that were not looked at.
+    /// Rows that were skipped.
     pub(crate) fn skipped(&self) -> u64 {
         self.skipped
     }
@@ -467,7 +468,7 @@ impl<'a> Iterator for Batches<'a> {
     }
 }
 
-/// A file up to some length.
+/// The beginning of a file, up to some length.
 #[derive(Debug, Clone)]
 struct Bytes {
     file: Arc<fs::File>,
@@ -501,7 +502,7 @@ impl ChunkReader for Bytes {
     }
 }
 
-/// Reads on from a place.
+/// Reads a file from a position.
 struct At {
     bytes: Bytes,
     at: u64,

@@ -1,4 +1,4 @@
-//! The last footer of a file that was cut while a group was being written.
+//! Finds the last footer of a file that was cut off while a group was being written.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -15,9 +15,9 @@ const CHUNK: u64 = 1 << 20;
 /// A footer: its length in four bytes, and the magic number.
 const TRAILER: u64 = 8;
 
-/// The lengths that the file may have had when it was whole, longest first: up to the end of each
-/// magic number in it. Most are none; the caller tries. A whole file's first is its own length, and
-/// then the rest of it is not looked through.
+/// The lengths that the file may have had when it was complete, longest first: each ends with a
+/// magic number in the file. Most of them are wrong; the caller tries them. The first length of a
+/// complete file is its own; then the rest is not searched.
 pub(crate) fn ends<'a>(file: &'a File, path: &'a Path) -> Result<Ends<'a>> {
     let length = file.metadata()?.len();
     let mut begin = [0u8; 4];
@@ -43,11 +43,11 @@ pub(crate) struct Ends<'a> {
     file: &'a File,
     path: &'a Path,
     length: u64,
-    /// What is behind this has been looked through.
+    /// The part of the file after this has been searched.
     to: u64,
-    /// In the part that was looked through last; the longest at the end.
+    /// Lengths found in the part that was searched last; the longest at the end.
     found: Vec<u64>,
-    /// That was given last.
+    /// The length that was returned last.
     last: Option<u64>,
 }
 
@@ -57,7 +57,7 @@ impl Iterator for Ends<'_> {
     fn next(&mut self) -> Option<Result<u64>> {
         loop {
             match self.found.pop() {
-                // What lies across the border is in both parts.
+                // A number across the border is in both parts.
                 Some(end) if self.last == Some(end) => {}
                 Some(end) => {
                     self.last = Some(end);

@@ -1,4 +1,4 @@
-//! Makes one whole file of what a killed recorder left.
+//! Makes one complete file from what a killed recorder left.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,21 +12,21 @@ use crate::read::{File, History};
 use crate::schema::schema;
 use crate::write::{tail_of, Limits, Writer};
 
-/// What was there.
+/// The content of the repaired file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Repaired {
     pub rows: u64,
-    /// Of these, from the tail.
+    /// Rows from the tail, included in `rows`.
     pub from_tail: u64,
     /// Bytes of a group that was being written.
     pub cut_off: u64,
 }
 
-/// Writes the file again, with the rows of its tail, and puts it in place of the old one; the tail is
-/// removed. `None`: there was nothing to do.
+/// Rewrites the file with the rows of its tail, replaces the old one, and removes the tail. `None`:
+/// there was nothing to do.
 pub fn repair(path: &Path) -> Result<Option<Repaired>> {
     require_file(path)?;
-    // Beside the file itself, and not beside a link to it.
+    // The new file is made beside the file itself, not beside a link to it.
     let path =
         &fs::canonicalize(path).with_context(|| format!("cannot open {}", path.display()))?;
     let history = History::open(&[path])?;
@@ -47,8 +47,8 @@ pub fn repair(path: &Path) -> Result<Option<Repaired>> {
     Ok(Some(repaired))
 }
 
-/// Writes the file and the rows of its tail to another file, or under its name into another directory.
-/// Nothing is changed but that. Returns the file that was written, too.
+/// Writes the file and the rows of its tail to another file, or under the same name into another
+/// directory, and changes nothing else. Also returns the path of the file that was written.
 pub fn repair_into(path: &Path, output: &Path) -> Result<(PathBuf, Repaired)> {
     require_file(path)?;
     let output = match (output.is_dir(), path.file_name()) {
@@ -71,7 +71,7 @@ fn require_file(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The file itself, and not its tail.
+/// The file itself, not its tail.
 fn itself<'a>(history: &'a History, path: &Path) -> Result<&'a File> {
     let found = history.files.iter().find(|file| file.path == path);
     found.with_context(|| format!("{} was not read", path.display()))
@@ -81,7 +81,7 @@ fn write(history: &History, from: &Path, path: &Path) -> Result<Repaired> {
     let file = itself(history, from)?;
     let whole = Output::create(path)?;
     let has_tail = history.files.len() > 1;
-    // What came after a kill is missing.
+    // Records after a kill are missing.
     let meta = Meta {
         complete: file.meta.complete && !has_tail && file.cut_off == 0,
         ..file.meta.clone()

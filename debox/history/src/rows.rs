@@ -1,4 +1,4 @@
-//! From columns back to records.
+//! Turns columns back into records.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -14,7 +14,7 @@ use debox_model::history::{Budget, Call, CpuOwner, CpuWait, Sleep, Text, UserLev
 
 use crate::read::{Batches, File, History};
 
-/// Everything that a record has.
+/// All columns of a record.
 pub(crate) const ALL: &[&str] = &[
     "time",
     "pid",
@@ -56,7 +56,7 @@ pub(crate) const ALL: &[&str] = &[
     "cpu_owner_ns",
 ];
 
-/// The records of a history, one by one, with the file that each is from.
+/// The records of a history, one by one, each with its file.
 pub struct Rows<'a> {
     batches: Batches<'a>,
     ready: std::vec::IntoIter<Call>,
@@ -72,7 +72,7 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Rows that were not looked at so far; see [`History::calls_within`].
+    /// Rows skipped so far; see [`History::calls_within`].
     pub fn skipped(&self) -> u64 {
         self.batches.skipped()
     }
@@ -251,7 +251,7 @@ struct CpuWaits<'a> {
 }
 
 impl<'a> CpuWaits<'a> {
-    /// `None` of an older file.
+    /// `None` for an older file.
     fn of(batch: &'a RecordBatch) -> Result<Option<CpuWaits<'a>>> {
         let Some(throttled) = batch.column_by_name("throttled_ns") else {
             return Ok(None);

@@ -1,10 +1,10 @@
-//! The columns. `debox/docs/history.md` says what each one means; a test holds the two together.
+//! The columns. `debox/docs/history.md` documents each one; a test compares the two.
 
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Fields, Schema, SchemaRef, TimeUnit};
 
-/// The type of text of which there is little that is different.
+/// The type of text with few distinct values.
 pub(crate) fn text() -> DataType {
     DataType::Dictionary(Box::new(DataType::UInt32), Box::new(DataType::Utf8))
 }
@@ -21,7 +21,7 @@ fn perhaps(name: &str, kind: DataType) -> Field {
     Field::new(name, kind, true)
 }
 
-/// Columns that older files do not have, and whose values there are all false, or null.
+/// Columns that older files lack; their values are read as false or null.
 pub(crate) const LATER: &[&str] = &[
     "in_flight",
     "user_ns",
@@ -81,7 +81,7 @@ pub fn schema() -> SchemaRef {
     ]))
 }
 
-/// Of each entry of the column `sleeps`.
+/// The fields of each entry of the column `sleeps`.
 pub fn sleep_fields() -> Fields {
     use DataType::{UInt32, UInt64};
     Fields::from(vec![

@@ -1,13 +1,13 @@
-//! Writing a history so that it can be read at any time, also after the writer was killed, and while the
+//! Writes a history so that it can be read at any time, even after the writer was killed or while the
 //! disk is full.
 //!
-//! A Parquet file is readable once its footer is written. Rows gather until they are worth a group
-//! of their own; then the group is appended and a footer after it, and the next group goes behind
-//! that footer, which readers skip. Rows that still gather are in a second file beside it, the tail,
-//! which is written again every few seconds and put in place by renaming.
+//! A Parquet file is readable once its footer is written. Rows are gathered until there are enough for
+//! a group; then the group is appended with a footer after it. The next group goes after that footer,
+//! which readers skip. Rows that are still being gathered are in a second file beside it, the tail,
+//! which is rewritten every few seconds and put in place by renaming.
 //!
-//! While a group cannot be written, records gather in memory up to the size of another group. More are
-//! counted as lost, with the time of the first and the last.
+//! While a group cannot be written, records are gathered in memory up to the size of another group.
+//! Further records are counted as lost, with the time of the first and the last.
 
 use std::fs;
 use std::io;
@@ -34,7 +34,7 @@ use crate::schema::schema;
 pub struct Limits {
     /// Rows of a group. A reader's memory, and this writer's, grow with it.
     pub group_rows: usize,
-    /// What a killed recorder may lose, at most.
+    /// The most that a killed recorder may lose.
     pub tail_every: Duration,
 }
 
@@ -47,10 +47,10 @@ impl Default for Limits {
     }
 }
 
-/// Sleeps of the rows of one group, at most: a call may have thousands.
+/// The most sleeps in the rows of one group: a call may have thousands.
 const GROUP_SLEEPS: usize = 1 << 19;
 
-/// What was written.
+/// The amount that was written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Summary {
     pub rows: u64,
@@ -64,28 +64,28 @@ pub struct Writer {
     meta: Meta,
     encoder: Encoder,
     columns: Columns,
-    /// From when to when the rows in `columns` are.
+    /// The span of time of the rows in `columns`.
     span: Option<Gap>,
-    /// Records that have no room until the encoder has.
+    /// Records that are lost because the encoder has no room.
     gap: Option<Gap>,
-    /// Rows that the encoder has been given.
+    /// Rows that the encoder has received.
     sealed_rows: u64,
-    /// Rows that the tail has, and the end of the last of them.
+    /// Rows in the tail, and the end of the last of them.
     in_tail: usize,
     tail_until_ns: u64,
     tail_written: Instant,
 }
 
-/// What became of a file that was ended.
+/// The result of ending a file.
 pub struct End {
     pub summary: Summary,
     /// Why not all of it could be written.
     pub failure: Option<io::Error>,
-    /// With what could not be written.
+    /// The metadata, including the gaps of what could not be written.
     pub meta: Meta,
 }
 
-/// What another file takes from one that takes nothing more.
+/// The rows that a file could not take, for another file.
 pub struct Rest {
     groups: Vec<GroupRows>,
     columns: Columns,
@@ -93,7 +93,7 @@ pub struct Rest {
     gap: Option<Gap>,
 }
 
-/// The file beside it with the rows that gather.
+/// The path of the tail: the file with the rows that are still being gathered.
 pub fn tail_of(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_os_string();
     name.push(".tail");
@@ -101,10 +101,10 @@ pub fn tail_of(path: &Path) -> PathBuf {
 }
 
 impl Writer {
-    /// Makes the file, which takes the place of an older one.
+    /// Creates the file, replacing an older one.
     pub fn create(path: &Path, meta: Meta, limits: Limits) -> Result<Writer> {
         let file = output::create_in_place(path)?;
-        // Its rows belong to the older one.
+        // An existing tail belongs to the older file.
         remove(&tail_of(path))?;
         Writer::of_file(file, path, meta, limits)
     }
@@ -130,7 +130,7 @@ impl Writer {
         &self.path
     }
 
-    /// So far; bytes of what is in the file.
+    /// The amount written so far; the bytes are those in the file.
     pub fn summary(&self) -> Summary {
         Summary {
             rows: self.sealed_rows + self.columns.len() as u64,
@@ -138,7 +138,7 @@ impl Writer {
         }
     }
 
-    /// What the next footer says.
+    /// The metadata of the next footer.
     pub fn meta_mut(&mut self) -> &mut Meta {
         &mut self.meta
     }
@@ -148,17 +148,17 @@ impl Writer {
         self.encoder.is_stuck()
     }
 
-    /// Why, once for each time that it began.
+    /// Why the last group could not be written; returned once for each time that this began.
     pub fn take_failure(&self) -> Option<io::Error> {
         self.encoder.take_failure()
     }
 
-    /// What has been lost since the last group could not be written.
+    /// The records lost since the last group could not be written.
     pub fn gap(&self) -> Option<Gap> {
         self.gap
     }
 
-    /// Whether it has a group: another file would have room for one, too.
+    /// Whether the file has a group: then another file would have room for one, too.
     pub fn has_groups(&self) -> bool {
         self.encoder.groups() > 0
     }
@@ -181,7 +181,7 @@ impl Writer {
         self.columns.len() >= self.limits.group_rows || self.columns.sleeps() >= GROUP_SLEEPS
     }
 
-    /// Rows that are columns already.
+    /// Appends rows that are columns already.
     pub(crate) fn append_batch(&mut self, batch: RecordBatch) -> Result<()> {
         self.seal()?;
         let batch = with_all_columns(&batch)?;
@@ -189,10 +189,10 @@ impl Writer {
         self.encoder.rows(batch, self.limits.group_rows)
     }
 
-    /// To be called from time to time: what has gathered since is written if it is time to.
+    /// Writes the gathered rows if they are due. To be called from time to time.
     pub fn tick(&mut self) -> Result<()> {
         let has_news = self.columns.len() > self.in_tail;
-        // The rows before those of the tail have to be in the file before it.
+        // The rows before those of the tail have to be in the file before the tail is written.
         if has_news
             && self.encoder.is_idle()
             && self.tail_written.elapsed() >= self.limits.tail_every
@@ -205,7 +205,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Waits until the groups so far are in the file, or cannot be written.
+    /// Waits until the groups so far are in the file, or turn out not to be writable.
     pub fn settle(&self) {
         while !self.encoder.is_idle() && !self.encoder.is_stuck() {
             std::thread::sleep(Duration::from_millis(1));
@@ -246,12 +246,12 @@ impl Writer {
         })
     }
 
-    /// Leaves the file as it is now; what is not in it goes to another.
+    /// Leaves the file as it is now; the rows that are not in it go to another file.
     pub fn leave(self) -> Result<(Summary, Rest)> {
         let has_tail = self.encoder.has_tail();
         let ended = self.encoder.abandon()?;
         if has_tail {
-            // Its rows go, too.
+            // The tail's rows go to the other file, too.
             remove(&tail_of(&self.path))?;
         }
         let groups = ended.unwritten;
@@ -270,7 +270,7 @@ impl Writer {
         Ok((summary, rest))
     }
 
-    /// Takes what another file did not.
+    /// Takes the rows that another file could not.
     pub fn take_in(&mut self, rest: Rest) -> Result<()> {
         for rows in rest.groups {
             self.sealed_rows += rows.batch.num_rows() as u64;
@@ -280,7 +280,8 @@ impl Writer {
         Ok(())
     }
 
-    /// False if the group has to wait for room on the disk, or for the one before it on a full one.
+    /// Returns false if the group has to wait for room on the disk, or for the group before it while
+    /// the disk is full.
     fn seal_if_room(&mut self) -> Result<bool> {
         while !self.encoder.has_room() && !self.encoder.is_stuck() {
             std::thread::sleep(Duration::from_millis(1));
@@ -340,7 +341,7 @@ impl Writer {
                 writer.close()
             });
         written.with_context(|| format!("cannot write {}", tail.display()))?;
-        // The first one takes no other file's place.
+        // The first tail must not replace another file.
         let persisted = match self.encoder.has_tail() {
             true => unfinished.persist(&tail),
             false => unfinished.persist_noclobber(&tail),
@@ -354,7 +355,7 @@ impl Writer {
     }
 }
 
-/// What older files lack is false, or null.
+/// Columns that older files lack are false or null.
 fn with_all_columns(batch: &RecordBatch) -> Result<RecordBatch> {
     let schema = schema();
     let columns = schema.fields().iter().map(|field| {
@@ -379,14 +380,14 @@ pub(crate) fn remove(path: &Path) -> Result<()> {
     }
 }
 
-/// For what is kept.
+/// The properties of files that are kept.
 pub(crate) fn compressed() -> Result<WriterProperties> {
     let level = ZstdLevel::try_new(1).context("zstd has no level 1")?;
     Ok(properties(Compression::ZSTD(level)))
 }
 
-/// Where readers look for rows by statistics, or can see by them that a group has nothing there. Not in
-/// all columns: each footer has those of all groups.
+/// Columns whose statistics readers use to find rows, or to see that a group has nothing in them. Not
+/// all columns have statistics: each footer repeats those of all groups.
 const STATISTICS: &[&str] = &[
     "time",
     "tid",
@@ -414,7 +415,7 @@ const STATISTICS_OF_SLEEPS: &[&str] = &[
     "owner_doing",
 ];
 
-/// Nearly every value of these is another, and little more than the one before it.
+/// Columns in which nearly every value is distinct and slightly larger than the one before it.
 const RISING: &[&str] = &["time", "ordinal"];
 
 fn properties(compression: Compression) -> WriterProperties {

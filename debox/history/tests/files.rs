@@ -1,4 +1,4 @@
-//! Files as they are found: whole, cut, still being written, and not ours at all.
+//! Files in any state: complete, truncated, still being written, and not DeBox's at all.
 
 use std::fs;
 use std::path::Path;
@@ -199,7 +199,7 @@ fn what_is_blank_is_said() {
     assert_eq!(blank("sleeps.owner_comm"), [true, true]);
     assert_eq!(blank("irq_ns"), [true, true]);
     assert_eq!(blank("wall_ns"), [false, false]);
-    // It has no statistics.
+    // The column has no statistics.
     assert_eq!(blank("pid"), [false, false]);
 }
 
@@ -270,7 +270,7 @@ fn a_file_without_later_columns_is_read_and_repaired() {
     let history = History::open(&[&old]).unwrap();
     assert!(history.groups()[0].is_blank("in_flight"));
     assert!(history.groups()[0].is_blank("user_ns"));
-    // Not complete: it is written anew, with all columns.
+    // The file is not complete: it is rewritten with all columns.
     assert_eq!(repair(&old).unwrap().map(|repaired| repaired.rows), Some(1));
     assert_eq!(read(&old), [call]);
 }
@@ -285,8 +285,8 @@ fn read(path: &Path) -> Vec<Call> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// What is written is read, whatever the groups are; and at any time what has been written so
-    /// far, by a reader beside the writer.
+    /// What is written can be read, whatever the groups are; a reader beside the writer can read at
+    /// any time what has been written so far.
     #[test]
     fn what_is_written_is_read(calls in prop::collection::vec(call(), 0..40), group in 1usize..50) {
         let directory = tempfile::tempdir().unwrap();
@@ -304,7 +304,7 @@ proptest! {
         prop_assert!(!tail_of(&path).exists());
     }
 
-    /// A file that was cut anywhere gives the groups that were whole, or an error.
+    /// A file that was cut anywhere yields the groups that are complete, or an error.
     #[test]
     fn a_cut_file_gives_whole_groups(calls in prop::collection::vec(call(), 1..30), at in 0.0..1.0) {
         let directory = tempfile::tempdir().unwrap();
@@ -327,7 +327,7 @@ proptest! {
         }
     }
 
-    /// Bytes that are changed anywhere make an error or other values, never a crash.
+    /// Bytes changed anywhere cause an error or other values, never a crash.
     #[test]
     fn damage_is_an_error(calls in prop::collection::vec(call(), 1..30), at in 0.0..1.0, to: u8) {
         let directory = tempfile::tempdir().unwrap();
@@ -389,7 +389,8 @@ fn a_history_of_another_version_is_not_read() {
     assert!(error.contains("debox.history/2"), "{error}");
 }
 
-/// A killed recorder: the file ends with the last whole group, and the tail has what came then.
+/// A killed recorder: the file ends with the last complete group, and the tail has the rows after
+/// it.
 #[test]
 fn the_tail_of_a_killed_recorder_is_read_once() {
     let directory = tempfile::tempdir().unwrap();

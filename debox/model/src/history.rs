@@ -1,4 +1,4 @@
-//! A call as it is kept in a history: one record, in words.
+//! A call as a history stores it: one record, with names instead of numbers.
 //!
 //! Nothing here knows of files; `debox-history` writes and reads them.
 
@@ -8,7 +8,7 @@ use std::rc::Rc;
 use crate::calls::{CALL_IA32, CALL_NONE};
 use crate::predicate::{self, Fields, Number, Site};
 
-/// Text of which there is little that is different: names, labels, stacks.
+/// Text with few distinct values: names, labels, stacks.
 pub type Text = Rc<str>;
 
 /// One call, or a piece of a thread's time between calls.
@@ -23,37 +23,37 @@ pub struct Call {
     pub number: i32,
     /// Made by a 32-bit program.
     pub ia32: bool,
-    /// Which of its thread's calls it is, from 1. `(user)`: which call comes next.
+    /// Ordinal of the call on its thread, from 1. `(user)`: that of the next call.
     pub ordinal: u64,
     /// `CLOCK_MONOTONIC`.
     pub start_ns: u64,
     pub wall_ns: u64,
     pub budget: Budget,
-    /// Detail `cpu`: why it waited for a CPU. None: not measured, or lost.
+    /// Detail `cpu`: why it waited for a CPU. `None`: not measured, or lost.
     pub cpu_wait: Option<CpuWait>,
-    /// Of the CPU time: spent in spinning for a lock.
+    /// The part of the CPU time that was spent spinning for a lock.
     pub spin_ns: u64,
-    /// It had not returned when the recording ended: what is here is what it came to by then.
+    /// It had not returned when the recording ended: the values are those at that time.
     pub in_flight: bool,
     /// As the kernel returned it: `-errno` on error. 0 for `(user)`, and for a call in flight.
     pub ret: i64,
     pub args: [u64; 3],
     pub faults_minor: u32,
     pub faults_major: u32,
-    /// Detail `io`: fetched from storage.
+    /// Detail `io`: bytes fetched from storage.
     pub read_bytes: Option<u64>,
-    /// Detail `io`: to be sent to storage.
+    /// Detail `io`: bytes to be sent to storage.
     pub write_bytes: Option<u64>,
     /// A piece of a call that the kernel restarts.
     pub restarted: bool,
-    /// It began before it was monitored: start and times are lower bounds. Or its end was not seen:
-    /// it lasts until the next call, and arguments and result are 0.
+    /// The call began before it was monitored: start and times are lower bounds. Or its end was not
+    /// seen: it then lasts until the next call, and arguments and result are 0.
     pub partial: bool,
     /// The innermost function that is the program's own, with file and line where known.
     pub caller: Option<Text>,
     /// The program's stack: outermost function first, `;` in between.
     pub stack: Option<Text>,
-    /// What the program measured around it, if that was asked for and the shim saw the call.
+    /// The program's own measurement around the call, if it was requested and the shim saw the call.
     pub user: Option<UserLevel>,
     /// In order.
     pub sleeps: Vec<Sleep>,
@@ -62,7 +62,7 @@ pub struct Call {
 }
 
 impl Call {
-    /// Name of the error that it returned.
+    /// Name of the error that the call returned.
     pub fn error(&self) -> Option<Cow<'static, str>> {
         let is_error = self.number >= 0
             && !self.in_flight
@@ -79,16 +79,16 @@ pub struct Budget {
     pub blocked_ns: u64,
     pub runqueue_ns: u64,
     pub preempted_ns: u64,
-    /// Detail `irq`; without it, inside `cpu_ns`.
+    /// Detail `irq`; without it, included in `cpu_ns`.
     pub irq_ns: Option<u64>,
 }
 
 /// Why a call waited for a CPU, for as long as `runqueue_ns` and `preempted_ns` say.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CpuWait {
-    /// While the CPU quota of a control group was used up.
+    /// The time in which the CPU quota of a control group was used up.
     pub throttled_ns: u64,
-    /// Who had the CPU for the largest part of the rest, if there is any.
+    /// Who had the CPU for the largest part of the remaining time, if any remains.
     pub owner: Option<CpuOwner>,
 }
 
@@ -98,7 +98,7 @@ pub struct CpuOwner {
     /// `task`, `own` (threads of the call's process), `kernel`, `idle`, `hidden`, `stolen`, `many`, or
     /// `unknown`.
     pub kind: Text,
-    /// Of the first three.
+    /// For the first three kinds.
     pub pid: Option<u32>,
     pub comm: Option<Text>,
     pub ns: u64,
@@ -107,11 +107,12 @@ pub struct CpuOwner {
 /// A call as the program sees it: from a stamp before it to a stamp after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct UserLevel {
-    /// Between the stamps: the call, and the rest of this.
+    /// Between the stamps: the call and the two times below.
     pub wall_ns: u64,
-    /// Off the CPU on the way into the kernel and back: at most so long.
+    /// Upper bound of the time off the CPU on the way into the kernel and back.
     pub away_ns: u64,
-    /// In other calls between the stamps: those of signal handlers, earlier pieces of a restarted call.
+    /// Time in other calls between the stamps: those of signal handlers, and earlier pieces of a
+    /// restarted call.
     pub calls_ns: u64,
 }
 
@@ -120,9 +121,9 @@ pub struct UserLevel {
 pub struct Sleep {
     /// `CLOCK_MONOTONIC`.
     pub begin_ns: u64,
-    /// Until the waking.
+    /// From leaving the CPU to the wake-up.
     pub blocked_ns: u64,
-    /// From the waking until it ran.
+    /// From the wake-up until the thread ran.
     pub runqueue_ns: u64,
     pub label: Text,
     pub class: Text,
@@ -133,11 +134,12 @@ pub struct Sleep {
     /// What was waited on.
     pub resource_kind: Option<Text>,
     pub resource: Option<Text>,
-    /// `task`, `hardirq`, `softirq` or `unknown`; `none` of a sleep that had not ended.
+    /// `task`, `hardirq`, `softirq` or `unknown`; `none` for a sleep that had not ended.
     pub waker_kind: Text,
     pub waker_tid: Option<u32>,
     pub waker_comm: Option<Text>,
-    /// `exact`, `last reader`, `last holder`, or `none`: it can be held, and nobody knows by whom.
+    /// `exact`, `last reader`, `last holder`, or `none`: the resource can be held, but its owner is
+    /// unknown.
     pub owner_certainty: Option<Text>,
     pub owner_tid: Option<u32>,
     pub owner_comm: Option<Text>,
@@ -159,7 +161,7 @@ impl Fields for Call {
 
     fn number(&self, field: Number) -> Option<i128> {
         let longest = || self.sleeps.iter().map(|sleep| sleep.blocked_ns).max();
-        // Of sleeps that were left out nobody knows how long they were.
+        // The lengths of the sleeps that were left out are unknown.
         let is_whole = self.sleeps_left_out == 0;
         Some(match field {
             Number::Ret if self.in_flight => return None,

@@ -93,17 +93,18 @@ pub struct Explained {
     pub class: Class,
 }
 
-/// The label of a sleep of which there is no stack.
+/// The label of a sleep without a stack.
 pub const UNKNOWN: &str = "unknown";
 
-/// What stands in a rule's label for the name of the site.
+/// The placeholder for the site's name in a rule's label.
 pub const SITE: &str = "{site}";
 
-/// The same, as it is found: nothing is put together yet.
+/// Like [`Explained`], but borrowed from the rules: the label is not formatted yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Found<'a> {
     pub site_index: usize,
-    /// The rule's, perhaps with [`SITE`] in it; `None`: no rule matched, it is the site's name.
+    /// The rule's label, which may contain [`SITE`]; `None`: no rule matched, and the label is the
+    /// site's name.
     pub label: Option<&'a str>,
     pub class: Class,
 }
@@ -111,7 +112,7 @@ pub struct Found<'a> {
 /// A set of parsed rules.
 #[derive(Debug, Clone)]
 pub struct Labels {
-    /// Functions that carry out a wait somebody else decided on.
+    /// Functions that carry out a wait that one of their callers decided on.
     primitives: Vec<Glob>,
     /// In the order in which they are tried.
     rules: Vec<Rule>,
@@ -164,8 +165,8 @@ impl Labels {
         }
     }
 
-    /// The same without allocating anything, for functions as [`function`] gives them; `None` when
-    /// there are none.
+    /// Like [`Labels::explain`], without allocating, for functions as [`function`] returns them;
+    /// `None` if there are none.
     pub fn find(&self, syscall: &str, args: Option<[u64; 3]>, names: &[&str]) -> Option<Found<'_>> {
         let site_index = self.site_index(names)?;
         let sleep = Sleep {
@@ -212,15 +213,15 @@ impl Labels {
         };
         first(Primitives::Seen).or_else(|| {
             // The kernel leaves its scheduler and lock functions out of the stacks of tasks that
-            // are not running. Then it cannot be seen what the site slept on, and a rule that
-            // knows the site is better than none.
+            // are not running. Then it is unknown which primitive the site slept on, and a rule
+            // that knows the site is better than none.
             let hidden = sleep.below().is_empty();
             hidden.then(|| first(Primitives::Hidden)).flatten()
         })
     }
 
-    /// The first frame that is not a primitive. A stack of nothing but primitives has its
-    /// outermost frame as its site, so that the reader is told something.
+    /// The first frame that is not a primitive. The site of a stack of nothing but primitives is
+    /// its outermost frame, which is more useful to a reader than no site.
     fn site_index(&self, names: &[&str]) -> Option<usize> {
         names
             .iter()
@@ -229,10 +230,11 @@ impl Labels {
     }
 }
 
-/// The function of a frame: without an offset, a module, or a suffix of the compiler's.
+/// The function of a frame: without an offset, a module, or a compiler's suffix.
 pub fn function(frame: &str) -> &str {
     let frame = frame.trim();
-    // The first character is kept in any case: a name may begin with what ends one.
+    // The first character is always kept: a name may begin with a character that otherwise ends
+    // names.
     let end = frame
         .char_indices()
         .skip(1)
@@ -240,7 +242,7 @@ pub fn function(frame: &str) -> &str {
     end.map_or(frame, |(index, _)| &frame[..index])
 }
 
-/// A sleep, as the rules look at it.
+/// What the rules look at in a sleep.
 struct Sleep<'a> {
     syscall: &'a str,
     args: Option<[u64; 3]>,
@@ -294,14 +296,14 @@ impl Rule {
     fn wait_matches(&self, sleep: &Sleep<'_>, primitives: Primitives) -> bool {
         match primitives {
             Primitives::Seen => one_of(&self.wait, sleep.below()),
-            // A rule that knows nothing but a primitive says nothing without it.
+            // A rule that tests only primitives says nothing about a stack without them.
             Primitives::Hidden => !self.site.is_empty() || !self.within.is_empty(),
         }
     }
 }
 
 impl ArgTest {
-    /// Arguments that are not known pass no test: the rule may not guess.
+    /// Unknown arguments pass no test: a rule must not guess.
     fn matches(&self, args: Option<[u64; 3]>) -> bool {
         args.is_some_and(|args| self.values.contains(&(args[self.index] & self.mask)))
     }

@@ -1,11 +1,11 @@
 //! Everything in this crate that reads text from outside, behind functions that take any text. Fuzz targets
-//! (`fuzz/`) and property tests call them; they are no part of the interface.
+//! (`fuzz/`) and property tests call them; they are not part of the public interface.
 
 use crate::labels::Labels;
 use crate::predicate::{Predicate, TEXT_MAX};
 use crate::runtimes::{Runtimes, Wait};
 
-/// A predicate that somebody typed.
+/// A predicate as typed by a user.
 pub fn predicate(text: &str) {
     match Predicate::parse(text) {
         Ok(predicate) => {
@@ -20,7 +20,7 @@ pub fn predicate(text: &str) {
             let _ = predicate.compile();
         }
         Err(error) => {
-            // The place is in the text that is shown.
+            // The place must be inside the text that is shown.
             let place = error.place();
             assert!(place.start <= place.end && !error.to_string().is_empty());
         }
@@ -47,7 +47,7 @@ fn runtimes(text: &str) {
     }
 }
 
-/// Rules for labels that somebody wrote, and stacks that they are held against.
+/// Rules for labels, and stacks to match them against.
 pub fn labels(text: &str) {
     runtimes(text);
     let Ok(labels) = Labels::parse(&[("any.toml", text)]) else {

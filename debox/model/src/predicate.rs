@@ -9,19 +9,20 @@
 //! | --- | --- | --- |
 //! | `syscall` | the call's name as in the report; `(user)`: the time between calls | `openat`, `open*`, `"read (ia32)"` |
 //! | `error` | the name of the error that it returned, or `none` | `ENOENT` |
-//! | `ret` | what it returned, as the kernel has it (`-errno` on error) | `0`, `-2`, `0x1000` |
-//! | `wall` `cpu` `blocked` `runqueue` `preempted` `irq` | its time, and the parts of that | `200us`, `1.5ms`, `2s` |
-//! | `throttled` | of `runqueue` and `preempted`, what a control group's CPU quota caused | likewise |
-//! | `spin` | of its CPU time, what was spent spinning for locks | likewise |
-//! | `longest` | its longest single sleep | likewise |
+//! | `ret` | the kernel's return value (`-errno` on error) | `0`, `-2`, `0x1000` |
+//! | `wall` `cpu` `blocked` `runqueue` `preempted` `irq` | its wall time, and the parts of that | `200us`, `1.5ms`,
+//! `2s` |
+//! | `throttled` | the part of `runqueue` and `preempted` that a control group's CPU quota caused | as above |
+//! | `spin` | the part of its CPU time that was spent spinning for locks | as above |
+//! | `longest` | its longest single sleep | as above |
 //! | `sleeps` | how often it slept | `3` |
 //! | `faults_minor` `faults_major` | page faults that it took | `0` |
 //! | `label` `class` | what the call slept on | `"page read"`, `disk` |
 //! | `comm` | the thread's name | `"worker*"` |
 //! | `cpu_owner` | the process that had the CPU for most of the time in which the call waited for one | `"gzip"` |
 //! | `pid` `tid` | process and thread | `4711` |
-//! | `arg0` `arg1` `arg2` | the first argument words, without sign | `3`, `0xffffff9c` |
-//! | `restarted` | a piece of a call that the kernel makes again (-512 to -516); stands alone | |
+//! | `arg0` `arg1` `arg2` | the first argument words, unsigned | `3`, `0xffffff9c` |
+//! | `restarted` | a piece of a call that the kernel restarts (-512 to -516); written without a comparison | |
 //!
 //! - Numbers are compared by `==`, `!=`, `<`, `<=`, `>`, `>=`; names by `==` and `!=`. `in (a, b)`
 //!   holds if `==` holds for one of the values.
@@ -29,17 +30,15 @@
 //!   characters than letters, digits and `_*.:/+-@%#` are put in quotes, in which `\"` is a quote
 //!   and `\\` a backslash; `*` has its meaning there, too.
 //! - Times have a unit: ns, us, ms, s or min. A whole number without one is in nanoseconds.
-//! - `label == x` holds if the call slept at a site with that label; `label != x` if it did not:
-//!   for calls that slept at several sites, or at none, it is the negation and nothing else.
-//!   The same for `class`.
-//! - `cpu_owner` leaves out what a quota caused. `cpu_owner == x` does not hold if the call did not wait
-//!   for a CPU, or if the CPU was idle; `cpu_owner != x` does. Where it is not known who had the CPU,
-//!   neither is true.
+//! - `label == x` holds if the call slept at a site with that label; `label != x` if it did not: it is always the exact
+//!   negation, also for calls that slept at several sites or at none. The same applies to `class`.
+//! - `cpu_owner` leaves out what a quota caused. If the call did not wait for a CPU, or if the CPU was idle, `cpu_owner
+//!   == x` does not hold and `cpu_owner != x` does. If it is not known who had the CPU, neither is true.
 //! - A piece of a restarted call has no error: `error == none`.
 //!
-//! What a record does not know (interrupts that were not measured, a stack without a name) makes a
-//! test neither true nor false. The predicate then holds only if it holds whatever the answer is,
-//! as far as `&&`, `||` and `!` tell: [`Predicate::truth`] says when it cannot be told.
+//! Unknown values in a record (interrupts that were not measured, a stack without a name) make a test neither true nor
+//! false. The predicate then holds only if `&&`, `||` and `!` make it true for either answer; [`Predicate::truth`]
+//! returns `None` if it is undecided.
 
 mod check;
 mod compile;
@@ -59,7 +58,7 @@ pub use fields::{CpuOwner, Field, Fields, Number, Site};
 
 use values::{CallSet, Glob};
 
-/// What the bytes of a predicate are limited to.
+/// The longest predicate, in bytes.
 pub const TEXT_MAX: usize = 4096;
 
 /// A predicate over the record of a call, parsed and checked.
@@ -120,30 +119,29 @@ enum Operator {
 }
 
 impl Predicate {
-    /// Reads a predicate. The error shows the place and, where something like it exists, what may
-    /// have been meant.
+    /// Parses a predicate. The error shows the place and, if there is a similar name, suggests it.
     pub fn parse(text: &str) -> Result<Predicate, Error> {
         let raw = parse::parse(text)?;
         let expression = check::expression(text, &raw)?;
         Ok(Predicate { expression })
     }
 
-    /// Whether it holds for a record; no, if that cannot be told.
+    /// Whether the predicate holds for a record; `false` if that is unknown.
     pub fn holds(&self, record: &impl Fields) -> bool {
         self.truth(record) == Some(true)
     }
 
-    /// The same; `None` if it depends on what the record does not know.
+    /// Like [`Predicate::holds`]; `None` if the result depends on unknown values.
     pub fn truth(&self, record: &impl Fields) -> Option<bool> {
         evaluate::truth(&self.expression, record)
     }
 
-    /// For the probes. Fails if it is too long for them, or asks what they cannot tell.
+    /// Compiles the predicate for the probes. Fails if it is too long for them, or tests what they cannot evaluate.
     pub fn compile(&self) -> Result<Program, TooLong> {
         compile::compile(&self.expression)
     }
 
-    /// Whether it looks at a field: a session that does not measure it can refuse the predicate.
+    /// Whether the predicate tests a field: a session that does not measure the field can refuse the predicate.
     pub fn uses(&self, field: Field) -> bool {
         self.expression.tests().any(|test| test.field() == field)
     }
@@ -168,7 +166,7 @@ impl Expression {
         }
     }
 
-    /// The negation; that of a negation is what was negated.
+    /// The negation; a double negation is removed.
     fn negated(self) -> Expression {
         match self {
             Expression::Not(inner) => *inner,

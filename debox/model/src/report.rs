@@ -21,7 +21,7 @@ pub use samples::{interval, SampledFunction, SampledPlace, SampledStack, Samples
 /// The value of [`Report::schema`].
 pub const SCHEMA: &str = "debox.report/1";
 
-/// Everything one session found out.
+/// The results of one session.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// Always [`SCHEMA`].
@@ -37,12 +37,12 @@ pub struct Report {
     pub detail: Vec<String>,
     /// From the start of monitoring to its end.
     pub duration_ns: u64,
-    /// How the command ended: its exit status, or 128+n for signal n; null when it still runs.
+    /// How the command ended: its exit status, or 128+n for signal n; null if it is still running.
     pub exit_status: Option<i32>,
-    /// Where the time went, and what of it matters most; null if no time was seen.
+    /// Where the time went and which part matters most; null if no time was measured.
     #[serde(default)]
     pub headline: Option<Headline>,
-    /// A process among these has a socket that listens.
+    /// Whether one of the processes has a listening socket.
     #[serde(skip)]
     pub has_listener: bool,
     /// Threads that wait for each other; empty unless detail `sleeps`.
@@ -51,10 +51,10 @@ pub struct Report {
     pub totals: Totals,
     /// Time the hypervisor took from all CPUs during the session (`steal` of `/proc/stat`).
     pub steal_ns: Option<u64>,
-    /// Time that threads waited for a CPU by the scheduler's own account, and that no switch showed. It
-    /// is inside `cpu_ns`.
+    /// Time that threads waited for a CPU according to the scheduler's own account but that no context switch
+    /// showed. It is included in `cpu_ns`.
     pub unseen_wait_ns: u64,
-    /// Shorter calls are not in `call_sites`; `None`: all are, or call sites were not asked for.
+    /// Shorter calls are left out of `call_sites`. `None`: none are left out, or call sites were not requested.
     pub slow_ns: Option<u64>,
     pub lost: Lost,
     pub syscalls: Vec<Syscall>,
@@ -65,8 +65,7 @@ pub struct Report {
     /// Who had the CPU that threads waited for, the longest first; empty unless detail `cpu`.
     #[serde(default)]
     pub cpu_waits: Vec<CpuWait>,
-    /// For which locks of the kernel calls spun, the longest first; empty unless detail `sleeps` under the kernel
-    /// tap.
+    /// Kernel locks that calls spun on, the longest first; empty unless detail `sleeps` under the kernel tap.
     #[serde(default)]
     pub spins: Vec<Spin>,
     pub call_sites: Vec<CallSite>,
@@ -74,41 +73,42 @@ pub struct Report {
     #[serde(default)]
     pub samples: Option<Samples>,
     pub threads: Vec<Thread>,
-    /// What the processes are called on their command lines, an entry for each program that one ran.
+    /// The processes' names from their command lines, with an entry for each program that a process ran.
     #[serde(default)]
     pub processes: Vec<Process>,
-    /// Processes that the command has started and that live on after its end; they are not monitored any more.
+    /// Processes that the command started and that outlived it; they are no longer monitored.
     #[serde(default)]
     pub live_on: Vec<u32>,
     pub in_flight: Vec<InFlight>,
     pub untapped: Vec<Untapped>,
-    /// What the user tap left without stamps; null under the kernel tap.
+    /// What the user tap could not stamp; null under the kernel tap.
     #[serde(default)]
     pub unstamped: Option<Unstamped>,
     /// What calls did inside the kernel; null unless `--trace` asked for it.
     #[serde(default)]
     pub trace: Option<Trace>,
-    /// What triggers fired for; empty unless `--trigger` asked for it.
+    /// The triggers and the calls for which they fired; empty without `--trigger`.
     #[serde(default)]
     pub triggers: Vec<Trigger>,
-    /// Sentences on what would give names to the code that the headline and the longest sleeps come from.
+    /// Hints, as sentences: what would provide function names for the code behind the headline and the longest
+    /// sleeps.
     #[serde(default)]
     pub hints: Vec<String>,
-    /// Sentences about what could not be seen, for people.
+    /// What could not be observed, as sentences for people.
     pub unseen: Vec<String>,
-    /// Why a part of the run is missing, in the sentence that is among `unseen`, too: the broker ended, or
-    /// did not answer. Null where there is all of it.
+    /// Why a part of the run is missing: the broker ended or did not answer. The same sentence is in `unseen`.
+    /// Null if the report covers the whole run.
     #[serde(default)]
     pub incomplete: Option<String>,
 }
 
 impl Report {
-    /// The report with hints on names that are missing where it speaks of code.
+    /// Adds hints about missing function names in the report.
     pub fn with_hints(
         mut self,
         sources: &hints::Sources<impl Fn(&str) -> Option<String>>,
     ) -> Report {
-        /// What a reader sees first.
+        /// Sleeps that a reader sees first.
         const SLEEPS: usize = 3;
         let shares = self.headline.iter().flat_map(|headline| &headline.shares);
         let shares = shares
@@ -123,16 +123,16 @@ impl Report {
     }
 }
 
-/// A lock of the kernel for which calls spun.
+/// A kernel lock that calls spun on.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spin {
     pub syscall: String,
-    /// `mutex`, `rwsem`, or `lock` of a spinlock or rwlock; the name as far as it is known.
+    /// `mutex`, `rwsem`, or `lock` for a spinlock or rwlock; with its name if that is known.
     pub lock: Resource,
     /// The kernel function that took it.
     pub site: String,
     pub count: u64,
-    /// Inside of the calls' `spin_ns`.
+    /// Included in the calls' `spin_ns`.
     pub spin_ns: u64,
     pub max_ns: u64,
 }
@@ -141,23 +141,23 @@ pub struct Spin {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Trigger {
     pub predicate: String,
-    /// What the thread was sent; null: nothing.
+    /// The signal that the thread was sent; null: none.
     pub signal: Option<String>,
-    /// Null: any number.
+    /// Null: no limit.
     pub limit_per_second: Option<u64>,
-    /// Calls for which it fired, late ones included.
+    /// Calls for which the trigger fired, late ones included.
     pub fired: u64,
-    /// Of these, calls that were decided after the program had gone on.
+    /// Of these, calls that were decided after the program had continued.
     pub late: u64,
-    /// Calls for which it held and the limit kept it from firing.
+    /// Calls for which the predicate held but the limit suppressed the trigger.
     pub suppressed: u64,
-    /// Calls of which it could not be told whether it held.
+    /// Calls for which it could not be determined whether the predicate held.
     pub undecided: u64,
     /// Signals that could not be sent.
     pub signals_failed: u64,
-    /// Calls for which it fired and that are not in `calls`.
+    /// Calls for which the trigger fired but that are not in `calls`.
     pub unlisted: u64,
-    /// In the order in which they were taken in.
+    /// In the order in which they were received.
     pub calls: Vec<TriggerCall>,
 }
 
@@ -170,7 +170,7 @@ pub struct TriggerCall {
     pub tid: u32,
     pub comm: String,
     pub syscall: String,
-    /// As the kernel has it: -errno on error.
+    /// The kernel's return value: -errno on error.
     pub ret: i64,
     /// The first three argument words.
     pub args: Vec<u64>,
@@ -179,9 +179,11 @@ pub struct TriggerCall {
     pub blocked_ns: u64,
     pub runqueue_ns: u64,
     pub preempted_ns: u64,
-    /// Of the two before: a control group's CPU quota was used up. Null unless detail `cpu`.
+    /// The part of the two times above in which a control group's CPU quota was used up. Null unless detail
+    /// `cpu`.
     pub throttled_ns: Option<u64>,
-    /// The process that had the CPU for most of the rest, if it was one and is known.
+    /// The process that had the CPU for most of the remaining wait; null if no process had it, or it is not
+    /// known.
     pub cpu_owner: Option<String>,
     /// Null unless detail `irq`.
     pub irq_ns: Option<u64>,
@@ -192,7 +194,7 @@ pub struct TriggerCall {
     pub longest_ns: u64,
     pub faults_minor: u64,
     pub faults_major: Option<u64>,
-    /// Of the longest sleep; null if it did not sleep.
+    /// Label of the longest sleep; null if the call did not sleep.
     pub label: Option<String>,
     pub class: Option<String>,
     /// Kernel stack of the longest sleep.
@@ -201,7 +203,7 @@ pub struct TriggerCall {
     pub caller: Option<String>,
     /// User stack of the call.
     pub frames: Vec<String>,
-    /// Decided after the program had gone on.
+    /// The call was decided after the program had continued.
     pub late: bool,
     /// The signal could not be sent.
     pub signal_failed: bool,
@@ -219,12 +221,12 @@ pub struct Totals {
     pub blocked_ns: u64,
     pub runqueue_ns: u64,
     pub preempted_ns: u64,
-    /// Null unless detail `irq` was asked for; the time is then inside the CPU times.
+    /// Null unless detail `irq` was requested; without it, this time is included in the CPU times.
     pub irq_ns: Option<u64>,
     /// Null under the kernel tap, whose stamps enclose nothing but the call.
     pub outside_ns: Option<u64>,
-    /// What the hypervisor took while the threads were on a CPU, up to the last time they left it. It is
-    /// inside the CPU times (and `irq_ns`). Null where there is no hypervisor, or the kernel does not tell
+    /// Time that the hypervisor took while the threads were on a CPU, up to the last time they left it. It is
+    /// included in the CPU times (and `irq_ns`). Null without a hypervisor, or if the kernel does not report it
     /// (`CONFIG_PARAVIRT_TIME_ACCOUNTING`).
     #[serde(default)]
     pub stolen_ns: Option<u64>,
@@ -237,7 +239,7 @@ pub struct Lost {
     pub records: u64,
     /// Sleeps whose site or row is missing; their time is in `syscalls`.
     pub sleeps: u64,
-    /// Kernel or user stacks that could not be taken.
+    /// Kernel or user stacks that could not be captured.
     pub stacks: u64,
     /// Threads that were not monitored, or whose totals did not arrive.
     pub threads: u64,
@@ -245,9 +247,8 @@ pub struct Lost {
     pub rows: u64,
     /// Times a probe was skipped by the kernel (recursion).
     pub probe_misses: u64,
-    /// Under the user tap: rows and sums that programs keep of their own calls, and that cannot be true
-    /// (parts longer than the time since the start, more errors than calls). None of what they say is in
-    /// this report.
+    /// Under the user tap: rows and sums that programs keep about their own calls and that cannot be true
+    /// (parts longer than the time since the start, more errors than calls). They are not used in this report.
     #[serde(default)]
     pub refused: u64,
 }
@@ -270,15 +271,15 @@ pub struct Syscall {
     pub irq_ns: Option<u64>,
     pub outside_ns: Option<u64>,
     pub faults_minor: u64,
-    /// Null under the user tap, which sees the faults of calls but not how they end.
+    /// Null under the user tap, which sees the faults of calls but not whether they are major.
     pub faults_major: Option<u64>,
     /// Wall time of one call: upper edge of the histogram bucket, at most 12.5 % too high.
     /// Null for `(user)`.
     pub p50_ns: Option<u64>,
     pub p99_ns: Option<u64>,
     pub max_ns: u64,
-    /// CPU time spent spinning on contended locks, where the kernel's events show it (inside
-    /// `cpu_ns`); null when not measured.
+    /// CPU time spent spinning on contended locks, where the kernel's events show it (included in `cpu_ns`);
+    /// null when not measured.
     pub spin_ns: Option<u64>,
     /// Bytes the call fetched from or sent to storage; null unless detail `io`.
     pub read_bytes: Option<u64>,
@@ -306,20 +307,21 @@ pub struct Sleep {
     pub waiters_exit_max: Option<u64>,
     /// `all` (contended kernel locks: over all tasks) or `monitored`; null when not counted.
     pub waiters_scope: Option<String>,
-    /// What it waited on: of several, the one that cost most. Null when neither the call's
-    /// arguments nor the kernel tell.
+    /// What the sleeps waited on; of several resources, the one with the most time. Null if neither the call's
+    /// arguments nor the kernel identify it.
     #[serde(default)]
     pub resource: Option<Resource>,
-    /// All of them, what cost most first.
+    /// All resources, the one with the most time first.
     #[serde(default)]
     pub resources: Vec<ResourceShare>,
-    /// Who held it when the sleeps began; empty where nobody can (pipes, disks, timers).
+    /// Who held the resource when the sleeps began; empty for resources that cannot be held (pipes, disks,
+    /// timers).
     #[serde(default)]
     pub owners: Vec<Owner>,
     pub call_sites: Vec<SleepCallSite>,
 }
 
-/// What a process is called on its command line.
+/// A process's name from its command line.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
     pub pid: u32,
@@ -329,15 +331,15 @@ pub struct Process {
     /// When the program began, or the process was first seen (`CLOCK_MONOTONIC`).
     #[serde(default)]
     pub from_ns: u64,
-    /// The words with which the program was started; `…` as the last one stands for more.
+    /// The words with which the program was started; a last word `…` means that more follow.
     pub command: Vec<String>,
-    /// What the program has written over them (setproctitle); null if nothing.
+    /// The title that the program wrote over its command line (setproctitle); null if none.
     #[serde(default)]
     pub title: Option<String>,
 }
 
 impl Process {
-    /// As `ps` shows it.
+    /// The name that `ps` shows.
     pub fn name(&self) -> String {
         match &self.title {
             Some(title) => title.clone(),
@@ -356,7 +358,7 @@ pub struct Resource {
 }
 
 impl Sleep {
-    /// Where a runtime's threads wait for work, and for nothing else.
+    /// Time asleep at call sites where a runtime's threads only wait for work.
     pub fn parked_ns(&self) -> u64 {
         let is_parked = |site: &&SleepCallSite| {
             let frames: Vec<&str> = site.frames.iter().map(String::as_str).collect();
@@ -367,7 +369,7 @@ impl Sleep {
     }
 }
 
-/// One of the things that sleeps waited on.
+/// One of the resources that sleeps waited on.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ResourceShare {
     #[serde(flatten)]
@@ -376,16 +378,16 @@ pub struct ResourceShare {
     pub blocked_ns: u64,
 }
 
-/// Who held what sleeps waited on, when they began.
+/// Who held what sleeps waited on at the time they began.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Owner {
-    /// `exact`, `last reader` (of a lock held by readers), `last holder` (of a semaphore: took it
-    /// last, and has not given it back itself), or `none`: no owner is known.
+    /// `exact`, `last reader` (of a lock held by readers), `last holder` (of a semaphore: the task that took it
+    /// last and has not released it itself), or `none`: no owner is known.
     pub certainty: String,
     pub comm: Option<String>,
-    /// For file locks the process that took the lock.
+    /// For file locks, the process that took the lock.
     pub tid: Option<u32>,
-    /// Sleeps that it held up.
+    /// Sleeps that waited for this owner.
     pub count: u64,
     pub blocked_ns: u64,
     /// `on CPU`, `waiting for a CPU`, or the label of its own sleep; null when not known.
@@ -397,26 +399,25 @@ pub struct Owner {
 pub struct CpuWait {
     /// The call in which they waited; `(user)`: between calls.
     pub syscall: String,
-    /// `runqueue`: after they were woken; `preempted`: they were pushed off.
+    /// `runqueue`: after they were woken; `preempted`: after they were preempted.
     pub part: String,
-    /// `task`; `kernel`: a thread of the kernel's; `quota`: their control group had none left; `idle`: the CPU
-    /// had nothing to do; `hidden`: a task of another user's; `many`: processes without
-    /// rows of their own, there are too many; `unknown`; `untold`: the wait had not ended, or
-    /// no switch showed it.
+    /// `task`; `kernel`: a kernel thread; `quota`: their control group's quota was used up; `idle`: the CPU had
+    /// nothing to do; `hidden`: another user's task; `many`: too many processes for a row each; `unknown`;
+    /// `untold`: the wait had not ended, or no switch showed it.
     pub kind: String,
-    /// Of the process that had the CPU; null for others than `task` and `kernel`.
+    /// Name of the process that had the CPU; null unless `kind` is `task` or `kernel`.
     pub comm: Option<String>,
     pub pid: Option<u32>,
-    /// The process is one that is monitored.
+    /// Whether the process is monitored.
     pub is_own: bool,
-    /// It ran under a real-time or deadline policy.
+    /// Whether it ran under a real-time or deadline policy.
     pub is_real_time: bool,
     /// Quota: last component of the control group's path.
     pub group: Option<String>,
     /// Quota: CPU time in each period.
     pub quota_ns: Option<u64>,
     pub period_ns: Option<u64>,
-    /// Turns on the CPU during such waits; quota: waits.
+    /// Turns on the CPU during such waits; for `quota`, the number of waits.
     pub turns: u64,
     pub ns: u64,
     /// The longest turn.
@@ -428,9 +429,9 @@ pub struct CpuWait {
 /// A waited for B, which waited for C: each link waited for the next one.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Chain {
-    /// Waits of the first link that went like this.
+    /// Waits of the first link that had this chain.
     pub count: u64,
-    /// Why there is no further link: `complete`, `cycle` (it is in the chain already), `length`.
+    /// Why there is no further link: `complete`, `cycle` (the next task is in the chain already), `length`.
     pub end: String,
     pub links: Vec<ChainLink>,
 }
@@ -444,15 +445,15 @@ pub struct ChainLink {
     /// How long the first link waited; how long a later one was itself asleep during the wait of
     /// the link before it. Null when it was not monitored.
     pub waited_ns: Option<u64>,
-    /// Of that, what `label` explains: a link may sleep at several places.
+    /// The part of `waited_ns` that `label` explains: a link may sleep at several places.
     pub label_ns: Option<u64>,
-    /// Where it slept longest; null when it did not sleep.
+    /// The place where it slept longest; null if it did not sleep.
     pub label: Option<String>,
     pub class: Option<String>,
     pub syscall: Option<String>,
     /// What it did when the wait of the link before it began; null for the first link.
     pub doing: Option<String>,
-    /// How sure it is that it waited for the next link; null for the last one.
+    /// How certain it is that this link waited for the next one; null for the last link.
     pub certainty: Option<String>,
 }
 
@@ -472,7 +473,8 @@ pub struct Waker {
 pub struct SleepCallSite {
     /// User stack, innermost first.
     pub frames: Vec<String>,
-    /// The innermost frame that is the program's own: not of the C library nor a language's runtime.
+    /// The innermost frame of the program's own code, which is neither the C library's nor a language
+    /// runtime's.
     pub caller: Option<String>,
     pub count: u64,
     pub blocked_ns: u64,
@@ -483,7 +485,8 @@ pub struct SleepCallSite {
 pub struct CallSite {
     pub syscall: String,
     pub frames: Vec<String>,
-    /// The innermost frame that is the program's own: not of the C library nor a language's runtime.
+    /// The innermost frame of the program's own code, which is neither the C library's nor a language
+    /// runtime's.
     pub caller: Option<String>,
     pub calls: u64,
     pub wall_ns: u64,
@@ -514,21 +517,21 @@ pub struct InFlight {
     /// Since the call began, or since monitoring began if the call is older (`at_least`).
     pub for_ns: u64,
     pub at_least: bool,
-    /// What it waits on now; `running` or `waiting for a CPU` when it does not sleep.
+    /// What it waits on now; `running` or `waiting for a CPU` if it is not asleep.
     pub label: String,
     pub class: String,
-    /// Null when it is not known, or it does not sleep.
+    /// Null if it is not known, or the call is not asleep.
     #[serde(default)]
     pub resource: Option<Resource>,
-    /// Null unless the resource is of a kind that somebody can hold.
+    /// Null unless the resource is of a kind that can be held.
     #[serde(default)]
     pub owner: Option<Holder>,
     /// The kernel stack, innermost first.
     pub frames: Vec<String>,
 }
 
-/// Who held what a call waits for when the wait began, or when monitoring began if that was later. Of a
-/// lock whose words in the program's memory name the holder: when the report was made.
+/// The holder of what a call waits for, at the time the wait began, or when monitoring began if that was later.
+/// For a lock whose words in the program's memory name the holder: at the time the report was made.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Holder {
     /// As in [`Owner`].
@@ -539,14 +542,14 @@ pub struct Holder {
     pub doing: Option<String>,
 }
 
-/// What has no stamps under the user tap, and so is in no row of calls.
+/// What the user tap did not stamp, and what is therefore in no row of calls.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unstamped {
-    /// Calls through libc's functions: of vfork children before their exec, and of signal handlers
-    /// inside too many others. Their time is in `(user)`.
+    /// Calls through libc's functions that were made by vfork children before their exec, or by too deeply
+    /// nested signal handlers. Their time is in `(user)`.
     pub calls: u64,
-    /// Threads of programs executed under a seccomp filter of their own, which might not survive
-    /// asking for their session.
+    /// Threads of programs executed under a seccomp filter of their own, which might kill them for asking for
+    /// their session.
     pub filtered_threads: u64,
     /// Their names.
     pub filtered: Vec<String>,
@@ -569,21 +572,21 @@ pub struct Untapped {
 /// The call tree inside the kernel.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Trace {
-    /// `kprobe.session`, `kprobe.multi`, `fentry`, or `sampled`: no functions, but where the clock
-    /// found calls, and the tracepoints that they passed.
+    /// `kprobe.session`, `kprobe.multi`, `fentry`, or `sampled`: no functions, only where the clock found calls
+    /// and the tracepoints that they passed.
     pub method: String,
-    /// Methods that would have told more, and why they do not work here.
+    /// Methods that would have shown more, and why they do not work here.
     pub instead_of: Vec<TraceLack>,
     pub functions_attached: u64,
     /// Functions nested deeper were not followed; null when sampled.
     pub depth_max: Option<u32>,
     /// CPU time between two samples; null unless sampled.
     pub period_ns: Option<u64>,
-    /// Functions that were asked for and not probed.
+    /// Functions that were requested but not probed.
     pub denied: Vec<TraceDenied>,
     pub lost: TraceLost,
-    /// Functions entered (or samples taken) in an interrupt on top of a call: they are not the
-    /// call's and not in the tree.
+    /// Functions entered (or samples taken) in an interrupt on top of a call: they do not belong to the call
+    /// and are not in the tree.
     pub in_interrupts: u64,
     /// By system call, the longest (or most often sampled) first.
     pub tree: Vec<TraceCall>,
@@ -605,7 +608,7 @@ pub struct TraceDenied {
     pub functions: Vec<String>,
 }
 
-/// What of the call tree was seen but not kept. All zero in a complete tree.
+/// Parts of the call tree that were seen but not kept. All zero in a complete tree.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct TraceLost {
     /// Functions entered deeper than `depth_max`.
@@ -642,18 +645,18 @@ pub struct TraceCall {
     pub events: Vec<TraceEvent>,
 }
 
-/// A function as reached on one way.
+/// A function, as reached by one chain of callers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct TraceFunction {
     pub function: String,
     /// Null when sampled, as are all times.
     pub entered: Option<u64>,
-    /// Returns that were seen; `total_ns` and what follows are theirs.
+    /// Returns that were seen; `total_ns` and the fields after it cover only these.
     pub returned: Option<u64>,
     pub total_ns: Option<u64>,
     /// Without the functions below.
     pub self_ns: Option<u64>,
-    /// Asleep, inside of `total_ns`.
+    /// Time asleep; included in `total_ns`.
     pub blocked_ns: Option<u64>,
     pub max_ns: Option<u64>,
     /// How often the clock found the call in it or below; null unless sampled.

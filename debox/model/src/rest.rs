@@ -1,11 +1,11 @@
-//! The one rule by which waits for work are told from waits for a lock.
+//! The rule that distinguishes waits for work from waits for a lock.
 //!
-//! A thread of a pool sleeps on a futex between two pieces of work, as a thread does that wants a lock. Three
-//! things tell them apart: a lock's word has its waiters in it, or names its holder; locks are held for less
-//! than 10 ms on average; and a thread that rests has been seen to be woken. Waits that a time limit ended
-//! have the label `timer` and are idle by that.
+//! A pool's thread sleeps on a futex between two pieces of work, like a thread that waits for a lock. Three
+//! things distinguish them: a lock's word records its waiters or names its holder; locks are held for less
+//! than 10 ms on average; and a thread that waits for work has been woken at least once. Waits that a time
+//! limit ended have the label `timer` and so count as idle.
 
-/// So long is a wait for work on average, or longer.
+/// The least average length of waits for work.
 pub const MEAN_MIN_NS: u64 = 10_000_000;
 
 const FUTEX: &str = "futex";
@@ -21,22 +21,22 @@ pub struct Waits<'a> {
     /// Of these, waits that had not ended.
     pub open: u64,
     pub blocked_ns: u64,
-    /// It was for something that can be held, as far as it shows.
+    /// As far as is known, the waits were for something that can be held.
     pub is_for_lock: bool,
-    /// A runtime's threads wait for work there, and for nothing else (`Runtimes::are_parking`).
+    /// A runtime's threads wait there only for work (`Runtimes::are_parking`).
     pub is_parked: bool,
 }
 
 /// What waits are for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum For {
-    /// Idle by their label.
+    /// Idle according to their label.
     Idle,
-    /// Work that others bring.
+    /// Work that other threads hand over.
     Work,
-    /// It looks like a wait for work, but not one of them has ended: it may be for ever.
+    /// They look like waits for work, but none has ended: they may last for ever.
     CannotTell,
-    /// All else.
+    /// Anything else.
     Other,
 }
 
@@ -55,7 +55,7 @@ impl Waits<'_> {
         }
     }
 
-    /// Whether they are left aside where it is asked what slowed others down.
+    /// Whether the waits are left out when looking for what slowed the program down.
     pub fn are_aside(&self) -> bool {
         matches!(self.are_for(), For::Work | For::CannotTell)
     }

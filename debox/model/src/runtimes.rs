@@ -1,7 +1,7 @@
-//! Which waits are those of a runtime itself, and not of the program that it runs.
+//! Tells a runtime's own waits from those of the program that it runs.
 //!
-//! A worker without work sleeps on a futex, as a thread does that wants a lock; a collector of garbage waits for its
-//! helpers, and an interpreter's threads hand one lock to each other. Which function waits tells them apart. The
+//! A worker without work sleeps on a futex, like a thread that waits for a lock; a garbage collector waits for its
+//! helpers, and an interpreter's threads pass one lock to each other. The waiting function distinguishes them. The
 //! rules are data: the files of `runtimes/`, whose format is described at the top of `debox/runtimes/libc.toml`.
 
 #[cfg(test)]
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::labels::glob::{any, one_of, Glob};
 
-/// Their rules are tried in this order.
+/// The rule files, in the order in which their rules are tried.
 const BUILTIN: &[(&str, &str)] = &[
     ("go.toml", include_str!("../../runtimes/go.toml")),
     ("tokio.toml", include_str!("../../runtimes/tokio.toml")),
@@ -62,17 +62,17 @@ impl fmt::Display for Phase {
     }
 }
 
-/// A call that slept, as the rules look at it.
+/// What the rules look at in a call that slept.
 #[derive(Debug, Clone, Copy)]
 pub struct Wait<'a> {
     pub call: &'a str,
-    /// Of the longest sleep, as reports have it.
+    /// The label of the longest sleep, as in reports.
     pub label: &'a str,
-    /// The program's stack, innermost function first, as reports have it.
+    /// The program's stack, innermost function first, as in reports.
     pub frames: &'a [&'a str],
     /// The name of the task that ended the longest sleep.
     pub waker: Option<&'a str>,
-    /// That task is a thread that began in this turn of the loop.
+    /// Whether that task is a thread that began in this turn of the loop.
     pub waker_is_new: bool,
 }
 
@@ -80,13 +80,13 @@ pub struct Wait<'a> {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
-    /// The file's.
+    /// The runtime's name, from the rule file.
     #[serde(skip)]
     pub runtime: String,
     pub phase: Phase,
-    /// What the thread waits for, for people.
+    /// What the thread waits for, in words for people.
     pub why: String,
-    /// So long such waits may take in one turn of the loop, in microseconds.
+    /// The longest that such waits may take in one turn of the loop, in microseconds.
     pub up_to_us: Option<u64>,
     #[serde(default)]
     site: Vec<Glob>,
@@ -102,7 +102,7 @@ pub struct Rule {
     waker: Vec<Glob>,
     #[serde(default)]
     waker_is_new: bool,
-    /// A stack that this rule explains, innermost frame first; a test holds the rule to it.
+    /// A stack that this rule explains, innermost frame first; a test checks it.
     #[serde(default)]
     #[cfg_attr(not(test), allow(dead_code))]
     example: Vec<String>,
@@ -116,9 +116,9 @@ pub struct Rule {
 /// A set of parsed rules.
 #[derive(Debug, Clone, Default)]
 pub struct Runtimes {
-    /// Functions that carry out a wait that another one decided on.
+    /// Functions that carry out a wait that one of their callers decided on.
     primitives: Vec<Glob>,
-    /// Of these, functions that threads call to wait for work, above all.
+    /// Of these, the functions that threads call mainly to wait for work.
     parks_in: Vec<Glob>,
     /// In the order in which they are tried.
     rules: Vec<Rule>,
@@ -150,7 +150,7 @@ impl Runtimes {
         })
     }
 
-    /// Takes in a file's rules, to be tried after those that are there.
+    /// Adds a file's rules, to be tried after the existing ones.
     pub fn add(&mut self, name: &str, text: &str) -> anyhow::Result<()> {
         let file: File =
             toml::from_str(text).map_err(|error| anyhow!("{name} is not a rule file: {error}"))?;
@@ -162,7 +162,7 @@ impl Runtimes {
         for (index, table) in file.rule.into_iter().enumerate() {
             let place = format!("{name}: rule {}", index + 1);
             let rule: Rule = table.try_into().map_err(|error: toml::de::Error| {
-                // Lines count from the rule's own start here and would mislead.
+                // Line numbers would mislead: here they count from the start of the rule.
                 anyhow!("{place}: {}", error.message())
             })?;
             rule.check().map_err(|error| anyhow!("{place}: {error}"))?;
@@ -178,7 +178,7 @@ impl Runtimes {
         &self.rules
     }
 
-    /// The first rule that knows a wait, as an index into [`Runtimes::rules`].
+    /// The first rule that matches a wait, as an index into [`Runtimes::rules`].
     pub fn find(&self, wait: &Wait<'_>) -> Option<usize> {
         let names: Vec<&str> = wait.frames.iter().map(|frame| function(frame)).collect();
         let is_primitive = |name: &&str| any(&self.primitives, &[name]);
@@ -199,7 +199,7 @@ impl Runtimes {
         self.rules.iter().position(matches)
     }
 
-    /// Whether some function of a stack has a name, beside those that carry out waits.
+    /// Whether a stack has named functions other than those that carry out waits.
     pub fn have_names(&self, frames: &[&str]) -> bool {
         let names = frames.iter().map(|frame| function(frame));
         let named = names.filter(|name| {
@@ -207,12 +207,12 @@ impl Runtimes {
             !is_file && !any(&self.primitives, &[name])
         });
         let named: Vec<&str> = named.collect();
-        // Without names, each frame is the program's file and another offset.
+        // Without names, each frame is the program's file with a different offset.
         named.len() == 1 || named.iter().any(|name| *name != named[0])
     }
 
-    /// Whether a futex was waited on in a function in which a runtime's threads wait for work. Stacks may end early: without
-    /// detail `callsites` they are followed no further than the wait's own functions.
+    /// Whether the futex wait is in a function in which a runtime's threads wait for work. Stacks may end early:
+    /// without detail `callsites` they are unwound no further than the wait's own functions.
     pub fn are_parking(&self, frames: &[&str]) -> bool {
         let ends_within_wait = frames
             .iter()
@@ -247,17 +247,17 @@ impl Rule {
     }
 }
 
-/// Whether a frame is of a function that was built into another one and has lost the name of its module or class, as
-/// where debug information has lines alone. Then the function that it was built into says whose it is.
+/// Whether a frame's function was inlined and has lost the name of its module or class, as with debug information
+/// that has only lines. Then the function that it was inlined into determines whose it is.
 fn is_inlined_without_module(frame: &str, name: &str) -> bool {
     let own = name.split('<').next().unwrap_or_default();
     let has_module = own.is_empty() || own.contains("::") || own.contains('.');
     frame.contains(" (inlined)") && !has_module
 }
 
-/// The function of a frame, without an offset and a place; of code without a name, its file.
+/// The function of a frame, without offset and place; for code without a name, its file.
 fn function(frame: &str) -> &str {
-    // The first character is kept in any case: a name may begin with what ends one.
+    // The first character is always kept: a name may begin with a character that otherwise ends names.
     let ends = ["+0x", " ("].map(|end| {
         let found = frame.match_indices(end).find(|(index, _)| *index > 0);
         found.map_or(frame.len(), |(index, _)| index)

@@ -1,7 +1,7 @@
-//! What memory the broker has given out, kernel memory included, and how much it gives at most.
+//! Accounts for the memory that the broker has given out, including kernel memory, and limits it.
 //!
-//! The limit is well below that of the broker's control groups, at which the kernel would kill it and
-//! with it everybody's session. What a user holds counts until the kernel has freed it.
+//! The limit is well below that of the broker's control groups, at which the kernel would kill the broker and
+//! with it every session. What a user holds counts until the kernel has freed it.
 
 use std::collections::HashMap;
 use std::fs;
@@ -12,24 +12,24 @@ use libbpf_rs::Object;
 
 use super::cgroup;
 
-/// Of the smallest limit of the broker's control groups, this part is given out...
+/// The part of the smallest limit of the broker's control groups that may be given out...
 const OF_GROUP: (u64, u64) = (3, 4);
-/// ... and of the machine's memory this one, if that is less.
+/// ... and the part of the machine's memory, whichever is less.
 const OF_MACHINE: (u64, u64) = (1, 4);
-/// One user gets this part of it.
+/// The part of the limit that one user may get.
 const OF_USER: (u64, u64) = (1, 2);
-/// Something large is not begun if its group would be this full then, of whatever.
+/// A large allocation is refused if it would fill its control group, or the machine, to this part.
 const FULL: (u64, u64) = (9, 10);
 
-/// For connections, symbols and what else the broker itself takes later than at its start.
+/// Reserved for connections, symbols and whatever else the broker itself allocates after its start.
 const OWN_LATER: u64 = 32 << 20;
 
-/// Wishes of which it is remembered what they took.
+/// The number of kinds of sessions whose memory use is remembered.
 const SEEN_MAX: usize = 256;
 
 pub struct Account {
     limit: u64,
-    /// What the limit comes from, for people.
+    /// The source of the limit, in words for people.
     source: String,
     given: Mutex<Given>,
 }
@@ -38,21 +38,21 @@ pub struct Account {
 struct Given {
     all: u64,
     users: HashMap<u32, u64>,
-    /// What sessions took that were loaded, by what they were asked for: the last ones, as clients have a say
-    /// in what is asked for.
+    /// Memory that loaded sessions took, by their options. Only the last ones are kept, as clients influence
+    /// the options.
     seen: HashMap<String, u64>,
 }
 
 /// Memory that is in use until this is dropped.
 pub struct Share {
     account: Arc<Account>,
-    /// `None`: everybody's.
+    /// `None`: shared by all users.
     user: Option<u32>,
     bytes: u64,
 }
 
 impl Account {
-    /// With the broker's own memory taken already. `asked`: the limit, in place of what the machine says.
+    /// Starts with the broker's own memory taken. `asked`: a limit to use instead of the machine's.
     pub fn new(asked: Option<u64>) -> Arc<Account> {
         let (limit, source) = match asked {
             Some(limit) => (limit, "--memory".to_string()),
@@ -72,7 +72,7 @@ impl Account {
         self.given.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// For a user, or for all.
+    /// Takes memory for a user, or for all users together.
     pub fn take(
         self: &Arc<Account>,
         user: Option<u32>,
@@ -113,7 +113,7 @@ impl Account {
         })
     }
 
-    /// The same for what is so large that it is looked first whether it is there.
+    /// Like `take`, for large allocations: first checks whether the memory is available.
     pub fn take_large(
         self: &Arc<Account>,
         user: Option<u32>,
@@ -143,7 +143,7 @@ impl Account {
         }
     }
 
-    /// What a session took that was loaded for the same wish; else `usual`.
+    /// The memory that a session loaded for the same wish took; otherwise `usual`.
     pub fn estimate(&self, wish: &str, usual: u64) -> u64 {
         self.given().seen.get(wish).copied().unwrap_or(usual)
     }
@@ -156,14 +156,14 @@ impl Account {
         given.seen.insert(wish.to_string(), bytes);
     }
 
-    /// What is given out, in bytes.
+    /// The memory given out, in bytes.
     pub fn given_out(&self) -> u64 {
         self.given().all
     }
 }
 
 impl Share {
-    /// It has turned out to be so much.
+    /// Changes the share to the size that it turned out to be.
     pub fn set(&mut self, bytes: u64) {
         let mut given = self.account.given();
         given.all = given.all - self.bytes + bytes;
@@ -175,7 +175,7 @@ impl Share {
         self.bytes = bytes;
     }
 
-    /// Makes a part of it a share of its own.
+    /// Splits a part off as a share of its own.
     pub fn split(&mut self, bytes: u64) -> Share {
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;
@@ -214,7 +214,7 @@ fn megabytes(bytes: u64) -> u64 {
     bytes.div_ceil(1_000_000)
 }
 
-/// The limit without one that was asked for.
+/// The default limit, and its source.
 fn limit() -> (u64, String) {
     let machine = cgroup::of_machine().map_or(1 << 30, |(all, _)| part(all, OF_MACHINE));
     let smallest = cgroup::limited()
@@ -229,7 +229,7 @@ fn limit() -> (u64, String) {
     }
 }
 
-/// This process's memory that is not of files.
+/// This process's anonymous memory.
 fn own_memory() -> Option<u64> {
     let status = procfs::process::Process::myself().ok()?.status().ok()?;
     Some(status.rssanon? * 1024)
@@ -309,7 +309,7 @@ mod tests {
             assert!(said.contains(words), "{said}");
         }
         drop(shares);
-        // More than the machine has is refused though the account would allow it.
+        // More memory than the machine has is refused, although the account would allow it.
         let account = Account::new(Some(u64::MAX));
         let (all, _) = cgroup::of_machine().unwrap();
         let said = account.take_large(None, "a run", all).err().unwrap();

@@ -1,5 +1,5 @@
-//! A program finds the broker again: `client.rs` without waiting and without taking memory, so that the
-//! thread that looks for its record can do so, even in a signal handler.
+//! How a program finds the broker again: like `client.rs`, but without waiting and without allocating,
+//! so that a thread that looks for its record can do it even in a signal handler.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -11,7 +11,7 @@ use super::channel::{self, Descriptors};
 use super::protocol::{self, Admission, Request};
 use super::trust;
 
-/// Connects, if somebody listens there whom this process may trust: root or its own user.
+/// Connects, if the listener is one that this process may trust: root or its own user.
 pub(crate) fn connect(address: &UnixAddr) -> io::Result<OwnedFd> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let socket = socket::socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?;
@@ -34,14 +34,14 @@ pub(crate) fn say(socket: &OwnedFd, request: &Request) -> io::Result<()> {
     Ok(())
 }
 
-/// The broker's answer, for which at most `patience` is waited: `WouldBlock` if there is none by then.
-/// An end, a refusal and what makes no sense are other errors.
+/// The broker's answer. Waits for at most `patience`, then returns `WouldBlock`. A closed connection, a
+/// refusal and an invalid answer are other errors.
 pub(crate) fn hear(
     socket: &OwnedFd,
     patience: PollTimeout,
 ) -> io::Result<(Admission, Descriptors)> {
     let mut polled = [PollFd::new(socket.as_fd(), PollFlags::POLLIN)];
-    // Whatever came of it, the next step tells.
+    // The result does not matter: the next step shows it.
     let _ = poll(&mut polled, patience);
     let mut room = [0; 64];
     let flags = MsgFlags::MSG_DONTWAIT;
@@ -52,8 +52,8 @@ pub(crate) fn hear(
     }
 }
 
-/// A descriptor among a program's, which may close what it does not know and open something else in its
-/// place: that is left alone.
+/// A descriptor in a program that may close it unknowingly and reuse its number: a reused number is
+/// left alone.
 pub(crate) struct Kept {
     fd: std::mem::ManuallyDrop<OwnedFd>,
     file: Option<(u64, u64)>,
@@ -67,7 +67,7 @@ impl Kept {
         }
     }
 
-    /// The descriptor, if it still means the same.
+    /// The descriptor, if it still stands for the same file.
     pub fn get(&self) -> Option<&OwnedFd> {
         (self.file.is_some() && file_of(&self.fd) == self.file).then_some(&self.fd)
     }
@@ -76,13 +76,13 @@ impl Kept {
 impl Drop for Kept {
     fn drop(&mut self) {
         if self.get().is_some() {
-            // SAFETY: it is this one's own, and dropped once.
+            // SAFETY: it belongs to this value and is dropped once.
             unsafe { std::mem::ManuallyDrop::drop(&mut self.fd) };
         }
     }
 }
 
-/// What tells one socket from another.
+/// The identity of a socket.
 fn file_of(fd: &OwnedFd) -> Option<(u64, u64)> {
     let status = nix::sys::stat::fstat(fd).ok()?;
     Some((status.st_dev, status.st_ino))
@@ -114,7 +114,7 @@ mod tests {
         channel::send(broker.as_fd(), &refusal, &[], MsgFlags::empty()).unwrap();
         assert_eq!(heard(1).unwrap_err().kind(), io::ErrorKind::InvalidData);
         drop(broker);
-        // What another test starts at this time has it open until it executes its program.
+        // A process that another test starts at this time has it open until it executes its program.
         let is_over = |_| heard(10).unwrap_err().kind() != io::ErrorKind::WouldBlock;
         assert!((0..1000).any(is_over), "the end was not noticed");
     }
@@ -124,15 +124,15 @@ mod tests {
         let (one, other) = pair();
         let kept = Kept::new(one.try_clone().unwrap());
         let fd = kept.get().unwrap().as_raw_fd();
-        // SAFETY: as a program does that closes what it does not know.
+        // SAFETY: what a program does that closes descriptors it does not know.
         assert_eq!(unsafe { libc::dup2(other.as_raw_fd(), fd) }, fd);
         assert!(kept.get().is_none());
         drop(kept);
-        // SAFETY: it is open, as the next line tells, and this test's.
+        // SAFETY: it is open, as the next line checks, and belongs to this test.
         let replaced = unsafe { OwnedFd::from_raw_fd(fd) };
         assert_eq!(file_of(&replaced), file_of(&other));
         drop(Kept::new(replaced));
-        // SAFETY: fcntl tells whether it is open.
+        // SAFETY: fcntl checks whether it is open.
         assert_eq!(unsafe { libc::fcntl(fd, libc::F_GETFD) }, -1);
     }
 }

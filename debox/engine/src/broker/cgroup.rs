@@ -21,7 +21,7 @@ enum Version {
 }
 
 impl Level {
-    /// What is in use, without what the kernel would drop at once.
+    /// The memory in use, without what the kernel can drop at once.
     pub fn used(&self) -> Option<u64> {
         let (usage, droppable) = match self.version {
             Version::One => ("memory.usage_in_bytes", &["total_inactive_file"][..]),
@@ -46,7 +46,7 @@ impl std::fmt::Display for Level {
     }
 }
 
-/// Those of this process that have a limit, of both versions of control groups.
+/// This process's control groups that have a limit, of both versions.
 pub fn limited() -> Vec<Level> {
     let Ok(myself) = Process::myself() else {
         return Vec::new();
@@ -66,7 +66,7 @@ pub fn limited() -> Vec<Level> {
             Version::Two => group.hierarchy == 0,
         });
         if let Some(group) = of_mount {
-            // In a namespace of control groups, and in a container, the mount begins further down.
+            // In a cgroup namespace, and in a container, the mount begins further down.
             let below = Path::new(&group.pathname).strip_prefix(&mount.root);
             let below = below.unwrap_or(Path::new(""));
             levels.extend(levels_of(&mount.mount_point, below, version));
@@ -75,13 +75,13 @@ pub fn limited() -> Vec<Level> {
     levels
 }
 
-/// The groups from one up to where they are mounted.
+/// The groups from one up to the mount point.
 fn levels_of(mount: &Path, below: &Path, version: Version) -> Vec<Level> {
     let files = match version {
         Version::One => &["memory.limit_in_bytes"][..],
         Version::Two => &["memory.max", "memory.high"][..],
     };
-    // "No limit" is "max", or more than any machine has.
+    // "No limit" is written as "max", or as more than any machine has.
     const NONE: u64 = 1 << 60;
     let below = below.strip_prefix("/").unwrap_or(below);
     let level = |below: &Path| {
@@ -103,7 +103,7 @@ fn number_in(file: &Path) -> Option<u64> {
     fs::read_to_string(file).ok()?.trim().parse().ok()
 }
 
-/// The machine's memory, and what of it is free or can be made free.
+/// The machine's memory, and how much of it is available.
 pub fn of_machine() -> Option<(u64, u64)> {
     let info = Meminfo::current().ok()?;
     Some((info.mem_total, info.mem_available.unwrap_or(info.mem_free)))

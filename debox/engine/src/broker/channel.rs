@@ -13,11 +13,11 @@ use nix::sys::time::TimeVal;
 /// Process and real user.
 type Sender = Option<(i32, u32)>;
 
-/// A packet as it came.
+/// A received packet.
 pub struct Packet {
     pub bytes: Vec<u8>,
     pub descriptor: Option<OwnedFd>,
-    /// Who sent it, if the receiver asked to be told: process and real user.
+    /// The sender's process and real user, if the socket passes credentials.
     pub sender: Sender,
 }
 
@@ -30,7 +30,7 @@ pub fn socket() -> io::Result<OwnedFd> {
     )?)
 }
 
-/// Connects, and has every wait on the socket end after `patience`: with `WouldBlock`.
+/// Connects, and makes every wait on the socket end with `WouldBlock` after `patience`.
 pub fn connect(path: &std::path::Path, patience: Duration) -> io::Result<OwnedFd> {
     let socket = socket()?;
     be_patient(&socket, patience)?;
@@ -38,9 +38,9 @@ pub fn connect(path: &std::path::Path, patience: Duration) -> io::Result<OwnedFd
     Ok(socket)
 }
 
-/// Has every wait on the socket end after so long.
+/// Makes every wait on the socket end after this time.
 pub fn be_patient(socket: &OwnedFd, patience: Duration) -> io::Result<()> {
-    // A limit of 0 would be none.
+    // 0 would mean no limit.
     let micros = patience.as_micros().clamp(1, i64::MAX as u128) as i64;
     let limit = TimeVal::new(micros / 1_000_000, micros % 1_000_000);
     socket::setsockopt(socket, sockopt::SendTimeout, &limit)?;
@@ -66,15 +66,15 @@ pub fn send(socket: BorrowedFd, packet: &[u8], fds: &[RawFd], flags: MsgFlags) -
 #[repr(C, align(8))]
 struct Control([u8; 64]);
 
-/// A packet with more of them is not received.
+/// A packet with more descriptors is not accepted.
 const DESCRIPTORS_MAX: usize = 3;
 
-/// Those that came with a packet, the first ones first; more than [`DESCRIPTORS_MAX`] are one more here.
+/// The descriptors of a packet, in order. The additional place is filled if there were more than
+/// [`DESCRIPTORS_MAX`].
 pub type Descriptors = [Option<OwnedFd>; DESCRIPTORS_MAX + 1];
 
-/// Receives one packet of at most `limit` bytes. An end of the connection is `UnexpectedEof`, a packet
-/// that is longer, or comes with more than one descriptor, `InvalidData`; whatever descriptors came
-/// with it are closed.
+/// Receives one packet of at most `limit` bytes. A closed connection is `UnexpectedEof`; a longer
+/// packet, or one with more than one descriptor, is `InvalidData`, and its descriptors are closed.
 pub fn receive(socket: BorrowedFd, limit: usize, flags: MsgFlags) -> io::Result<Packet> {
     let (bytes, mut fds, sender) = receive_all(socket, limit, flags)?;
     if fds.len() > 1 {
@@ -99,7 +99,7 @@ pub fn receive_all(
     Ok((bytes, fds.into_iter().flatten().collect(), sender))
 }
 
-/// As [`receive_all`], into memory that is there, and without taking any: returns the packet's length.
+/// As [`receive_all`], into a given buffer, without allocating. Returns the packet's length.
 pub fn receive_in(
     socket: BorrowedFd,
     bytes: &mut [u8],
@@ -110,14 +110,14 @@ pub fn receive_in(
         iov_base: bytes.as_mut_ptr().cast(),
         iov_len: bytes.len(),
     };
-    // SAFETY: all zeros are a valid header, of a message without anything.
+    // SAFETY: all zeros are a valid header of an empty message.
     let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
     header.msg_iov = &mut data;
     header.msg_iovlen = 1;
     header.msg_control = control.0.as_mut_ptr().cast();
     header.msg_controllen = control.0.len() as _;
     let flags = flags.bits() | libc::MSG_CMSG_CLOEXEC;
-    // nix does not give out what came in a message that was cut, and it has to be closed.
+    // nix does not return the descriptors of a truncated message, but they have to be closed.
     let length = loop {
         // SAFETY: the header points to buffers of the lengths that it gives.
         let got = unsafe { libc::recvmsg(socket.as_raw_fd(), &mut header, flags) };
@@ -134,7 +134,8 @@ pub fn receive_in(
     if length == 0 {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
-    // The kernel leaves out what there is no descriptor for, and marks the message as cut.
+    // If this process has no free descriptors, the kernel drops them and marks the message as
+    // truncated.
     if header.msg_flags & libc::MSG_CTRUNC != 0 && !has_descriptor_left() {
         return Err(io::Error::from_raw_os_error(libc::EMFILE));
     }
@@ -145,7 +146,7 @@ pub fn receive_in(
     Ok((length, fds, sender))
 }
 
-/// Whether this process can open anything.
+/// Whether this process has a free descriptor.
 fn has_descriptor_left() -> bool {
     // SAFETY: takes two integers; the new descriptor is closed at once.
     unsafe {
@@ -158,14 +159,14 @@ fn has_descriptor_left() -> bool {
 ///
 /// # Safety
 ///
-/// The kernel has filled in the header, and nobody has taken the descriptors yet.
+/// The kernel has filled in the header, and the descriptors have not been taken yet.
 unsafe fn take_control(header: &libc::msghdr) -> (Descriptors, Sender) {
     let mut fds = Descriptors::default();
     let mut free = fds.iter_mut();
     let mut sender = None;
-    // SAFETY: the header is the kernel's.
+    // SAFETY: the kernel filled in the header.
     let mut message = unsafe { libc::CMSG_FIRSTHDR(header) };
-    // SAFETY: the macros stay inside of what the kernel wrote, and end with null.
+    // SAFETY: the macros stay inside the kernel's data, and end with null.
     while let Some(part) = unsafe { message.as_ref() } {
         // SAFETY: as above.
         let (content, empty) = unsafe { (libc::CMSG_DATA(part), libc::CMSG_LEN(0)) };
@@ -197,9 +198,9 @@ unsafe fn take_control(header: &libc::msghdr) -> (Descriptors, Sender) {
     (fds, sender)
 }
 
-/// Whether the other side has gone: nobody holds its end any more.
+/// Whether the other side has gone: no process holds its end any more.
 pub fn has_hung_up(socket: &OwnedFd) -> bool {
-    // The end of a connection is told whatever is asked for.
+    // A closed connection is reported whatever events are requested.
     let mut polled = [PollFd::new(socket.as_fd(), PollFlags::empty())];
     matches!(poll(&mut polled, PollTimeout::ZERO), Ok(1..))
 }

@@ -12,27 +12,27 @@ use super::protocol::{self, FrameText, Reply, Request, Wish};
 use super::trust;
 use crate::kernel;
 
-/// A broker that takes longer for an answer counts as silent. For its first one nothing has to be done, but
-/// it may be loading probes for somebody else. `debox.h` names both times.
+/// A broker that takes longer for its first answer counts as silent. That answer needs no work, but the
+/// broker may be loading probes for another client. `debox.h` documents both times.
 pub(super) const HELLO: Duration = Duration::from_secs(10);
-/// For what it wants it loads the probes first, perhaps for others at the same time: a third of a second,
-/// and 20 on a slow machine.
+/// The same for the answer to the request itself. The broker may have to load probes first, perhaps for
+/// other clients, too: that takes a third of a second, and 20 seconds on a slow machine.
 pub(super) const WORK: Duration = Duration::from_secs(60);
 
-/// Why the broker is of no use.
+/// Why the broker cannot be used.
 #[derive(Debug)]
 pub(crate) enum Trouble {
     /// There is none.
     Absent(io::Error),
-    /// There is one, which says nothing.
+    /// There is one, but it does not answer.
     Silent,
-    /// This process has no descriptor left to ask it with.
+    /// This process has no free descriptor for the connection.
     Descriptors,
-    /// It may be anybody's, and is asked nothing.
+    /// It may belong to any user, and is not used.
     Untrusted(String),
-    /// It does not let this process in.
+    /// It refused the request.
     Refused(String),
-    /// What it says makes no sense.
+    /// Its answer is invalid.
     Broken(String),
 }
 
@@ -56,7 +56,7 @@ impl std::fmt::Display for Trouble {
 }
 
 impl Trouble {
-    /// Why nothing came of a step, by its error.
+    /// The trouble that an error stands for.
     fn because(error: io::Error) -> Trouble {
         match error.kind() {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Trouble::Silent,
@@ -68,15 +68,15 @@ impl Trouble {
 
 /// What the broker gave this process.
 pub(crate) struct Enabled {
-    /// Its end tells that the broker has gone.
+    /// Closed by the broker when it goes.
     pub connection: OwnedFd,
     pub slots: OwnedFd,
     pub slot_count: usize,
-    /// The page that tells whether the broker is there (`presence.rs`).
+    /// The page that shows whether the broker is there (`presence.rs`).
     pub presence: OwnedFd,
 }
 
-/// Connects to the broker and only learns whether both speak the same version.
+/// Connects to the broker only to check that both use the same protocol version.
 pub(super) fn ask_version(path: &Path) -> Result<(), Trouble> {
     greet(path, HELLO).map(drop)
 }
@@ -98,7 +98,7 @@ pub(crate) fn enable(path: &Path, wish: Wish) -> Result<Enabled, Trouble> {
     }
 }
 
-/// Asks which functions a kernel stack goes through.
+/// Asks for the functions of a kernel stack.
 pub(crate) fn frames(path: &Path, stack: u64) -> Result<Vec<FrameText>, Trouble> {
     let connection = connect(path, HELLO)?;
     match ask(&connection, &Request::Frames { stack })? {
@@ -107,8 +107,8 @@ pub(crate) fn frames(path: &Path, stack: u64) -> Result<Vec<FrameText>, Trouble>
     }
 }
 
-/// Connects; returns the number to come back with. Each step of it, and of what follows, is waited for so
-/// long.
+/// Connects, and returns the nonce for the request. Each step, now and later, waits for at most
+/// `patience`.
 pub(super) fn greet(path: &Path, patience: Duration) -> Result<(OwnedFd, u64), Trouble> {
     let connection = connect(path, patience)?;
     let version = protocol::VERSION;
@@ -120,7 +120,7 @@ pub(super) fn greet(path: &Path, patience: Duration) -> Result<(OwnedFd, u64), T
 
 fn connect(path: &Path, patience: Duration) -> Result<OwnedFd, Trouble> {
     let connection = channel::connect(path, patience).map_err(Trouble::because)?;
-    // Whoever it is gets to say what this process maps: root, or its own user.
+    // The broker determines what this process maps, so it must be root or this process's own user.
     let broker = socket::getsockopt(&connection, sockopt::PeerCredentials)
         .map_err(|error| Trouble::Absent(error.into()))?;
     let user = broker.uid();
@@ -139,7 +139,7 @@ fn connect(path: &Path, patience: Duration) -> Result<OwnedFd, Trouble> {
     }))
 }
 
-/// Has each step on a connection waited for so long from now on.
+/// Makes each step on a connection wait for at most this time from now on.
 pub(super) fn be_patient(connection: &OwnedFd, patience: Duration) -> Result<(), Trouble> {
     channel::be_patient(connection, patience).map_err(Trouble::Absent)
 }
@@ -151,7 +151,7 @@ pub(super) fn ask(
     one_at_most(ask_all(connection, request, &[])?)
 }
 
-/// Asks for something about what a descriptor stands for.
+/// Sends a request together with the descriptor that it is about.
 pub(super) fn ask_about(
     connection: &OwnedFd,
     request: &Request,
@@ -167,7 +167,7 @@ fn ask_all(
     descriptors: &[RawFd],
 ) -> Result<(Reply, Vec<OwnedFd>), Trouble> {
     let packet = protocol::encode(request);
-    // One that refuses at once has closed its side before it could hear this.
+    // A broker that refuses at once has closed its side before it received this.
     let sent = channel::send(connection.as_fd(), &packet, descriptors, MsgFlags::empty());
     match (hear_all(connection), sent) {
         (Err(Trouble::Absent(_)), Err(error)) => Err(Trouble::because(error)),
@@ -175,7 +175,7 @@ fn ask_all(
     }
 }
 
-/// What the broker says next.
+/// The broker's next reply.
 pub(super) fn hear(connection: &OwnedFd) -> Result<(Reply, Option<OwnedFd>), Trouble> {
     one_at_most(hear_all(connection)?)
 }

@@ -1,14 +1,15 @@
-//! What of the CPU users take through the broker: each has a budget, and pays at its own level.
+//! CPU time that users take through the broker: each user has a budget, and work for it runs at the
+//! user's own nice level.
 //!
-//! To load the probes of a run takes some hundred milliseconds of the broker's CPU time. A thread that
-//! works for one user has that user's nice level; all that is done for a user is measured, and one that
-//! has used up its share waits.
+//! Loading the probes of a run takes some hundred milliseconds of the broker's CPU time. A thread that
+//! works for one user has that user's nice level. All work for a user is measured, and a user that has
+//! used up its share waits.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What one user may take.
+/// The CPU time that one user may take.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Share {
     /// Seconds of CPU time in a second.
@@ -36,7 +37,7 @@ impl Left {
 }
 
 impl Share {
-    /// How long until something is done again, with so many seconds left.
+    /// How long until work is done again, with so many seconds left.
     fn wait(&self, left: f64) -> Duration {
         if left >= 0.0 {
             return Duration::ZERO;
@@ -45,7 +46,7 @@ impl Share {
     }
 }
 
-/// What all users together take where no one's own budget stops it: connections that are refused.
+/// Limits work that no single user's budget covers: refusing connections.
 pub struct Pace {
     share: Share,
     left: Left,
@@ -66,7 +67,7 @@ impl Pace {
         self.left = Left { seconds, counted };
     }
 
-    /// How long until more is done; zero: at once.
+    /// How long until more work is done; zero: at once.
     pub fn wait(&self, now: Instant) -> Duration {
         self.share.wait(self.left.at(self.share, now))
     }
@@ -88,7 +89,7 @@ impl Budget {
         left.map_or(self.share.burst, |left| left.at(self.share, now))
     }
 
-    /// So much was done for a user.
+    /// Charges a user for CPU time.
     pub fn charge(&self, user: u32, spent: Duration, now: Instant) {
         let mut users = self.users();
         let seconds = self.left(users.get(&user), now) - spent.as_secs_f64();
@@ -96,12 +97,12 @@ impl Budget {
         users.insert(user, Left { seconds, counted });
     }
 
-    /// How long until something is done for a user again; zero: at once.
+    /// How long until work is done for a user again; zero: at once.
     pub fn wait(&self, user: u32, now: Instant) -> Duration {
         self.share.wait(self.left(self.users().get(&user), now))
     }
 
-    /// Forgets users whose share has filled up again.
+    /// Drops the entries of users whose share has filled up again.
     pub fn forget_idle(&self, now: Instant) {
         self.users()
             .retain(|_, left| self.left(Some(left), now) < self.share.burst);
@@ -127,8 +128,8 @@ pub fn of_thread() -> Duration {
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
-/// Has the calling thread run at a process's level, if that is the lower one. `SCHED_IDLE` counts as the
-/// lowest nice level: a thread that holds one of the kernel's locks has to go on at some time.
+/// Gives the calling thread a process's nice level, if that has lower priority. `SCHED_IDLE` counts as
+/// the lowest nice level, because a thread that holds one of the kernel's locks must not be starved.
 pub fn follow(pid: u32) {
     const LOWEST: i32 = 19;
     // SAFETY: these take and return integers; `parameter` is valid.
@@ -142,7 +143,7 @@ pub fn follow(pid: u32) {
             let parameter: libc::sched_param = std::mem::zeroed();
             libc::sched_setscheduler(0, libc::SCHED_BATCH, &parameter);
         }
-        // -1 is an error or a level; it is not one that would be taken over.
+        // -1 is an error or a level; such a level would not be adopted anyway.
         if nice > libc::getpriority(libc::PRIO_PROCESS, 0) {
             libc::setpriority(libc::PRIO_PROCESS, 0, nice);
         }

@@ -1,4 +1,4 @@
-//! The broker's socket: where anyone may connect, and what is said without waiting.
+//! The broker's socket, to which any user may connect, and replies that do not wait.
 
 use std::fs;
 use std::io;
@@ -14,7 +14,7 @@ use super::channel;
 use super::client;
 use super::protocol::{self, Reply};
 
-/// An answer that is not waited for: who does not read is no loss.
+/// Sends a reply without waiting; a client that does not read it loses it.
 pub fn reply_to(socket: &OwnedFd, reply: &Reply) -> io::Result<()> {
     let packet = protocol::encode(reply);
     channel::send(socket.as_fd(), &packet, &[], MsgFlags::MSG_DONTWAIT)
@@ -24,7 +24,7 @@ pub fn refuse(socket: &OwnedFd, why: &str) {
     let _ = reply_to(socket, &Reply::Refused(why.to_string()));
 }
 
-/// Listens where anyone may connect, in the place of a broker that is gone.
+/// Listens on a socket to which any user may connect, replacing that of a broker that is gone.
 pub fn listen(path: &Path) -> Result<OwnedFd> {
     let shown = path.display();
     if let Some(directory) = path.parent() {

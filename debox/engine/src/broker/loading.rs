@@ -1,5 +1,5 @@
-//! Kinds of sessions that are being loaded, each on a thread of its own: to load probes takes some tenths of a
-//! second, seconds on a busy machine, in which the broker's loop goes on for everybody else.
+//! Kinds of sessions that are being loaded, each on a thread of its own: loading probes takes some tenths of a
+//! second, or seconds on a busy machine, during which the broker's loop keeps serving the other clients.
 
 use std::io::{self, PipeReader};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -14,27 +14,28 @@ use super::cpu::{self, Budget};
 use super::quota::Limits;
 use super::shared::{Kind, Shared};
 
-/// For whom a kind is loaded, and at whose expense.
+/// A kind that is being loaded, and the users charged for it.
 pub struct Order {
     pub kind: Kind,
-    /// Who pays for the CPU time.
+    /// The user charged for the CPU time.
     pub owner: u32,
-    /// Whose the memory is; `None`: everybody's.
+    /// The user charged for the memory; `None`: all users together.
     pub memory_of: Option<u32>,
-    /// There was no memory at first, and others made room.
+    /// This is the second attempt: there was no memory at first, and other sessions were unloaded to make
+    /// room.
     pub is_again: bool,
 }
 
 /// A session on its way to another thread.
 struct Loaded(Result<Shared>);
 
-// SAFETY: all that a session refers to is its own: the thread that loaded it keeps nothing of it and ends.
+// SAFETY: a session refers only to its own parts; the thread that loaded it keeps none of them and ends.
 unsafe impl Send for Loaded {}
 
 struct Loading {
     order: Order,
     thread: JoinHandle<Loaded>,
-    /// Ends with the thread.
+    /// Closed when the thread ends.
     end: PipeReader,
 }
 
@@ -46,7 +47,7 @@ impl Loadings {
         self.0.iter().any(|loading| loading.order.kind == kind)
     }
 
-    /// What becomes readable when one of them has ended.
+    /// Descriptors that become readable when one of the threads has ended.
     pub fn ends(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.0.iter().map(|loading| loading.end.as_fd())
     }
@@ -73,7 +74,7 @@ impl Loadings {
         Ok(())
     }
 
-    /// Those that have ended, and what came of them.
+    /// Takes the loads that have ended, with their results.
     pub fn take_ended(&mut self) -> Vec<(Order, Result<Shared>)> {
         let (ended, others) = self
             .0

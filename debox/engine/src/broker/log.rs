@@ -1,8 +1,9 @@
-//! What the broker says of its clients on standard error, which is the journal under systemd.
+//! The broker's log about its clients, on standard error, which is the journal under systemd.
 //!
-//! One line an event. A user who is refused again and again does not fill the journal: a few lines, then a
-//! count of those that were left out. Nothing that a client says is written, only who it is, by the
-//! kernel's word, and the broker's reasons. No client waits for a journal that takes nothing.
+//! There is one line for each event. A user who is refused again and again cannot fill the journal: after
+//! a few lines, further lines are only counted. A client's own data is never written, only its identity
+//! according to the kernel, and the broker's reasons. No client has to wait if the journal accepts
+//! nothing.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -11,16 +12,16 @@ use std::time::{Duration, Instant};
 
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 
-/// Lines of one user at once, and then one after each such time.
+/// Lines of one user at once; after that, one line per interval.
 const AT_ONCE: u32 = 5;
 const BETWEEN: Duration = Duration::from_secs(10);
 /// Users whose lines are counted one by one.
 const USERS_MAX: usize = 1024;
-/// No line is longer: it is written whole or not at all.
+/// The longest line. A line is written as a whole or not at all.
 const LINE_MAX: usize = 400;
 
 pub struct Log {
-    /// What the journal takes for a warning.
+    /// The prefix that marks a line as a warning for the journal.
     prefix: &'static str,
     users: Mutex<HashMap<u32, Said>>,
 }
@@ -45,7 +46,7 @@ impl Log {
         self.users.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A process of a user's was refused something.
+    /// Logs that a user's process was refused something.
     pub fn refused(&self, user: u32, process: u32, why: &str) {
         if let Some(left_out) = self.may_say(user, Instant::now()) {
             let event = format!("refused user {user}, process {process}: {why}");
@@ -53,7 +54,7 @@ impl Log {
         }
     }
 
-    /// Says how much was left out of users who have been quiet since, and forgets them.
+    /// Logs how many lines were left out of users who have been quiet since, and drops their entries.
     pub fn settle(&self, now: Instant) {
         let mut lines = Vec::new();
         self.users().retain(|user, said| {
@@ -68,7 +69,7 @@ impl Log {
         }
     }
 
-    /// Whether a line may be written, and how many of this user were left out before it.
+    /// Whether a line may be written, and how many lines of this user were left out before it.
     fn may_say(&self, user: u32, now: Instant) -> Option<u64> {
         let mut users = self.users();
         if users.len() >= USERS_MAX && !users.contains_key(&user) {
@@ -110,7 +111,7 @@ impl Log {
     }
 }
 
-/// Whether `JOURNAL_STREAM` means this descriptor: its device and inode.
+/// Whether `JOURNAL_STREAM` has the device and inode of this descriptor.
 fn is_stream(text: &str, fd: BorrowedFd) -> bool {
     let Ok(status) = nix::sys::stat::fstat(fd) else {
         return false;
@@ -118,7 +119,7 @@ fn is_stream(text: &str, fd: BorrowedFd) -> bool {
     text == format!("{}:{}", status.st_dev, status.st_ino)
 }
 
-/// For its descriptor: what is written there without waiting are the broker's own words.
+/// For its descriptor: only the broker's own text is written to it, without waiting.
 #[allow(clippy::disallowed_methods)]
 fn standard_error() -> std::io::Stderr {
     std::io::stderr()
@@ -130,7 +131,7 @@ fn write(line: &str) {
     let mut polled = [PollFd::new(error.as_fd(), PollFlags::POLLOUT)];
     let is_polled = poll(&mut polled, PollTimeout::ZERO) == Ok(1);
     if is_polled && polled[0].revents() == Some(PollFlags::POLLOUT) {
-        // SAFETY: the line is as long as that. What comes of it is of no use to anybody.
+        // SAFETY: the line has that length. The result does not matter.
         unsafe { libc::write(error.as_raw_fd(), line.as_ptr().cast(), line.len()) };
     }
 }

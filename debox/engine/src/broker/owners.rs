@@ -1,15 +1,16 @@
-//! For whom a user counts: subordinate user ids count for the user that the system gave them to.
+//! Maps user ids to their owners: subordinate user ids count for the user to whom the system assigned
+//! them.
 //!
-//! Anyone who owns a range of them (`/etc/subuid`, for containers without privilege) can appear as many
-//! users. Only what users may have is counted by owner; what they may see is decided by their own ids.
-//! The files are read, and no other source of users is asked: those can take long.
+//! The owner of a range of ids (`/etc/subuid`, for unprivileged containers) can appear as many users.
+//! Limits are counted by owner; what users may see is decided by their own ids. Only the files are
+//! read: other sources of users can take long.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 const USERS: &str = "/etc/passwd";
-/// What is read of a file with one line for each range.
+/// The most ranges that are read from the file.
 const RANGES_MAX: usize = 65536;
 
 pub struct Owners {
@@ -51,7 +52,7 @@ impl Owners {
         self.ranges = ranges(&text, &users);
     }
 
-    /// Those that the texts of both files give.
+    /// Parses the texts of both files.
     #[cfg(any(test, fuzzing))]
     pub fn read(ranges_of: &str, users: &str) -> Owners {
         Owners {
@@ -62,7 +63,7 @@ impl Owners {
     }
 
     pub fn owner(&self, uid: u32) -> u32 {
-        // User 0 of the machine is never one that somebody else was given.
+        // User 0 of the machine is never another user's subordinate.
         let found = self.ranges.iter().find(|range| {
             uid != 0
                 && uid
@@ -73,7 +74,7 @@ impl Owners {
     }
 }
 
-/// Lines such as `name:100000:65536`, or with a number in place of the name.
+/// Parses lines such as `name:100000:65536`, or with a number instead of the name.
 fn ranges(text: &str, users: &str) -> Vec<Range> {
     let range = |line: &str| {
         let mut fields = line.trim().split(':');

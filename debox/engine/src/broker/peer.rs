@@ -1,9 +1,9 @@
-//! Who is at the other end of a connection.
+//! The process at the other end of a connection.
 //!
-//! The kernel names the process that connected by its number, which can belong to another one by the
-//! time it is looked at. So the process is held by a descriptor, and has to send a number that it
-//! was given after that: whoever sent it had the process's number then, and as the process that the
-//! descriptor stands for was alive from before until after, it was that one.
+//! The kernel names the process that connected by its id, which can belong to another process by the time it is
+//! looked up. So the broker opens a descriptor of the process and then sends it a nonce, which the process has to
+//! return. The sender of the nonce had that process id at that time; since the process of the descriptor was alive
+//! from before until after, it is the sender.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -19,7 +19,7 @@ pub struct Peer {
     pub pid: u32,
     /// Its effective user when it connected.
     pub uid: u32,
-    /// Its effective group then.
+    /// Its effective group at that time.
     gid: u32,
     process: OwnedFd,
 }
@@ -29,9 +29,10 @@ impl Peer {
         let who = socket::getsockopt(&connection, sockopt::PeerCredentials)?;
         let pid = who.pid();
         if pid <= 0 {
-            return Err(io::ErrorKind::NotFound.into()); // of a PID namespace that is not below ours
+            return Err(io::ErrorKind::NotFound.into()); // it is in a PID namespace that is not below ours
         }
-        // A process that the kernel knows and cannot give has ended: its number may be another's by now.
+        // If the kernel knows the process but cannot return a descriptor, it has ended: its id may be another's by
+        // now.
         let process = match peer_process(connection) {
             Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => {
                 kernel::open_process(pid as u32)
@@ -58,14 +59,14 @@ impl Peer {
         }
     }
 
-    /// Whether a message came from this process, and the process lives.
+    /// Whether a message came from this process and the process is alive.
     pub fn has_sent(&self, sender: Option<(i32, u32)>) -> bool {
         sender == Some((self.pid as i32, self.uid)) && self.is_alive()
     }
 
-    /// Fails, in words, if this process may not look into another one, by the kernel's rule for debuggers: the
-    /// same user and group, and no capability that this one lacks. That the other process lets itself be looked into
-    /// is for the probes to see, and to see again whenever it may have changed.
+    /// Fails, with a reason, if this process may not inspect another one by the kernel's rule for debuggers: the
+    /// same user and group, and no capability that this one lacks. The probes check that the other process is
+    /// dumpable, and check it again whenever that may have changed.
     pub fn require_access(&self, pid: u32) -> Result<()> {
         let status = |pid: u32| {
             let process = procfs::process::Process::new(pid as i32);
@@ -102,7 +103,7 @@ impl Peer {
     }
 }
 
-/// The number of a process as the asking one has it, which may be in a PID namespace below this one.
+/// The id of a process as seen by the asking one, which may be in a PID namespace below this one.
 fn number_in(other: &procfs::process::Status, own: &procfs::process::Status) -> i32 {
     let depth = own.nspid.as_ref().map_or(1, |numbers| numbers.len());
     let numbers = other.nspid.as_deref().unwrap_or_default();

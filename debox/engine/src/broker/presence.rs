@@ -1,12 +1,12 @@
-//! What tells clients, without a call of theirs, that the broker is there.
+//! Shows clients that the broker is there, without a system call on their side.
 //!
-//! A word in a page that every client maps and only the broker can write: a robust futex, which a thread
-//! of the broker holds. However the broker ends, the kernel takes the thread's number out of the word
-//! (`exit_robust_list`, Documentation/locking/robust-futex-ABI.rst), and does so with the thread's memory,
-//! before its files and with them the probes go.
+//! It is a word in a page that every client maps and only the broker can write: a robust futex, held by
+//! one of the broker's threads. However the broker ends, the kernel removes the thread's id from the word
+//! (`exit_robust_list`, Documentation/locking/robust-futex-ABI.rst). It does so while it releases the
+//! thread's memory, before it closes the files and with them the probes.
 //!
-//! The list by which the kernel finds the word is in the thread's own memory, and leads to the page by an
-//! offset: a `pthread_mutex_t` in the page would show its links, which are addresses of the broker.
+//! The list by which the kernel finds the word is in the thread's own memory and refers to the page by an
+//! offset: a `pthread_mutex_t` in the page would reveal its links, which are addresses of the broker.
 
 use std::fs::File;
 use std::io;
@@ -21,7 +21,7 @@ use anyhow::{Context, Result};
 use crate::memory_file;
 use crate::signals::Blocked;
 
-/// What of the word is the holder's number, and 0 without a holder (`FUTEX_TID_MASK`).
+/// The bits of the word with the holder's thread id; 0 without a holder (`FUTEX_TID_MASK`).
 pub(crate) const HOLDER: u32 = 0x3fff_ffff;
 
 /// The page's length.
@@ -29,10 +29,10 @@ pub(crate) const LENGTH: usize = 4096;
 
 const WHAT: &str = "cannot make the page that tells clients of the broker";
 
-/// Has a thread that holds the word, until it is dropped.
+/// Runs a thread that holds the word until this is dropped.
 pub struct Presence {
     file: File,
-    /// Dropped to have the thread let go.
+    /// Dropped to make the thread release the word.
     stop: Option<mpsc::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -42,13 +42,14 @@ impl Presence {
         let file = memory_file::create(c"debox-broker", LENGTH as u64, memory_file::READ_BY_ALL)
             .context(WHAT)?;
         let page = Page::map(&file).context(WHAT)?;
-        // This process can write the page through what is mapped already; who gets the descriptor cannot.
+        // This process can write the page through its existing mapping; a process that gets the descriptor
+        // cannot.
         let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_FUTURE_WRITE;
         memory_file::seal(&file, seals).context(WHAT)?;
         let (stop, stopped) = mpsc::channel();
         let (tell, told) = mpsc::channel();
         let hold = move || {
-            let _blocked = Blocked::all(); // signals are for the thread that serves
+            let _blocked = Blocked::all(); // signals are handled by the thread that serves
             let mut holds = Box::new(RobustList::default());
             let held = holds.take(page.word());
             let is_held = held.is_ok();
@@ -72,7 +73,7 @@ impl Presence {
         })
     }
 
-    /// What a client is given: no other process has this descriptor.
+    /// A descriptor for one client; no other process has it.
     pub fn for_client(&self) -> io::Result<File> {
         memory_file::open_for_reading(self.file.as_fd())
     }
@@ -90,7 +91,7 @@ impl Drop for Presence {
 /// The page, where the broker writes it.
 struct Page(*mut u32);
 
-// SAFETY: it is only memory, of which one word is used, as an atomic.
+// SAFETY: it is memory of which only one word is used, as an atomic.
 unsafe impl Send for Page {}
 
 impl Page {
@@ -106,14 +107,14 @@ impl Page {
     }
 
     fn word(&self) -> &AtomicU32 {
-        // SAFETY: the page is mapped as long as this is there.
+        // SAFETY: the page is mapped as long as this value lives.
         unsafe { AtomicU32::from_ptr(self.0) }
     }
 }
 
 impl Drop for Page {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this one's own. Clients have mappings of their own.
+        // SAFETY: the mapping belongs to this value. Clients have their own mappings.
         unsafe { libc::munmap(self.0.cast(), LENGTH) };
     }
 }
@@ -126,7 +127,7 @@ struct RobustList {
     /// From an entry to its word.
     offset: isize,
     pending: usize,
-    /// The entry: where the next is, which is the head.
+    /// The entry: a pointer to the next one, which is the head.
     entry: usize,
 }
 
@@ -134,9 +135,9 @@ struct RobustList {
 const HEAD: usize = 3 * std::mem::size_of::<usize>();
 
 impl RobustList {
-    /// Makes this the calling thread's list, in the place of the C library's, and puts the thread's number
-    /// into the word. The thread must take no robust mutex after that. The list and the word stay where
-    /// they are until the thread has let go of the word or has ended.
+    /// Makes this the calling thread's list, replacing the C library's, and puts the thread's id into the
+    /// word. The thread must not take a robust mutex after that. The list and the word must not move until
+    /// the thread has released the word or has ended.
     fn take(&mut self, word: &AtomicU32) -> io::Result<()> {
         let entry = &raw const self.entry as usize;
         self.entry = ptr::from_ref(self) as usize;
@@ -151,13 +152,13 @@ impl RobustList {
 
     fn let_go(&mut self, word: &AtomicU32) {
         word.store(0, Ordering::SeqCst);
-        // Else the kernel reads the list when the thread ends, and that memory is another's by then.
+        // Otherwise the kernel would read the list when the thread ends, when its memory has been reused.
         let _ = set_list(ptr::null());
     }
 }
 
 fn set_list(list: *const RobustList) -> io::Result<()> {
-    // SAFETY: the kernel keeps the address until the thread ends; the callers see to what is there.
+    // SAFETY: the kernel keeps the address until the thread ends; the callers ensure that it stays valid.
     match unsafe { libc::syscall(libc::SYS_set_robust_list, list, HEAD) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),

@@ -1,7 +1,7 @@
-//! What a client and the broker say to each other: one packet a message, encoded by postcard.
+//! The messages between a client and the broker: one packet each, encoded by postcard.
 //!
-//! The broker reads packets of at most [`REQUEST_MAX`] bytes, with at most one descriptor, and ends
-//! the connection at the first one that it does not understand.
+//! The broker reads packets of at most [`REQUEST_MAX`] bytes, with at most one descriptor, and closes the
+//! connection at the first one that it does not understand.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,45 +9,46 @@ use super::seen::{CallSite, Life, Resource, Shape, ShapeKey, Stack, Title};
 use crate::session::{Detail, Options, Tap};
 use crate::symbols::Frame;
 
-/// Changes with any change of the messages; `broker_client.c` and `brokered.c` of the tests know it, too.
+/// Incremented with any change of the messages; also in `broker_client.c` and `brokered.c` of the tests.
 pub const VERSION: u32 = 8;
 
-/// No request is longer; a longer packet is refused unread.
+/// The longest request; a longer packet is refused unread.
 pub const REQUEST_MAX: usize = 1024;
-/// No reply is longer.
+/// The longest reply.
 pub const REPLY_MAX: usize = 32 * 1024;
-/// What does not fit in one follows a reply in packets of this size.
+/// Data that does not fit into one reply follows it in packets of this size.
 pub const BULK: usize = 64 * 1024;
 
 /// What a client asks for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
-    /// The first message: is there a broker that speaks this version?
+    /// The first message: checks that the broker uses this protocol version.
     Hello { version: u32 },
-    /// Monitor the sender's process. `nonce` is the broker's, and shows that the sender lives.
+    /// Monitor the sender's process. `nonce` comes from the broker and proves that the sender is alive.
     Enable { nonce: u64, wish: Wish },
-    /// The functions of the kernel stack, or else of the site, of that name.
+    /// Return the functions of the kernel stack, or otherwise of the site, with this name.
     Frames { stack: u64 },
-    /// A session of the sender's own, for its children. What follows is part of one only.
+    /// Open a session of the sender's own, for its children. The requests below are only valid in such a session.
     Run { nonce: u64, wish: RunWish },
-    /// With a descriptor of a process below the sender's, or in a session that attaches of any that the sender may
-    /// look into: monitor it, `is_running` from now on, else from its next `execve` on.
+    /// Monitor the process of the descriptor that is sent along: a descendant of the sender or, in a session that
+    /// attaches, any process that the sender may inspect. `is_running`: from now on, otherwise from its next
+    /// `execve` on.
     Enrol { is_running: bool },
-    /// What has been seen since the last time, to be looked up. The answer comes at once if there
-    /// is any, else after that time at the latest.
+    /// Return what has been seen since the last time and has to be looked up. The answer comes at once if there
+    /// is anything, otherwise after `wait_ms` at the latest.
     Events { wait_ms: u16 },
-    /// Where the wrapper at an address of a process keeps its return address. Not answered.
+    /// Tell the broker where the wrapper at an address of a process keeps its return address. No answer.
     Wrapper {
         tgid: u32,
         ip: u64,
         offset: i32,
         rule: u32,
     },
-    /// How many threads of a process are monitored; 0: of all.
+    /// Return how many threads of a process are monitored; 0: of all processes.
     Alive { tgid: u32 },
-    /// What was measured so far; with `is_last` the session ends.
+    /// Return what was measured so far; with `is_last` the session ends.
     Report { is_last: bool },
-    /// How the probes know a user stack again. Not answered.
+    /// Tell the probes how to recognise a user stack. No answer.
     Shape { key: ShapeKey, shape: Shape },
 }
 
@@ -58,7 +59,7 @@ pub struct Wish {
     pub user_tap: bool,
     pub sleeps: bool,
     pub irq: bool,
-    /// Threads monitored at the same time, at most. The broker may give less.
+    /// The most threads monitored at the same time. The broker may grant fewer.
     pub max_threads: u32,
 }
 
@@ -88,11 +89,11 @@ pub struct RunWish {
     pub io: bool,
     pub callsites: bool,
     pub cpu: bool,
-    /// Calls that took less are left out of the profile by call site.
+    /// Calls shorter than this are left out of the profile by call site.
     pub slow_ns: u64,
-    /// For processes that run already, not for a command.
+    /// The session is for processes that are already running, not for a command.
     pub attaches: bool,
-    /// Without the children that they start.
+    /// Leave out the children that the processes start.
     pub one_process: bool,
 }
 
@@ -121,21 +122,21 @@ impl RunWish {
     }
 }
 
-/// What the broker answers.
+/// The broker's replies.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reply {
-    /// To a hello: come back with this number.
+    /// To a hello: the nonce has to be returned with the next request.
     Welcome { version: u32, nonce: u64 },
     /// To `Enable`, with the descriptors of the slots and of the broker's page (`presence.rs`).
     Enabled { slots: u32 },
     /// To `Frames`: innermost first; empty if the broker does not know the stack (any more).
     Frames(Vec<FrameText>),
-    /// The request is not granted, and why; the connection is over.
+    /// The request was refused for this reason; the connection is closed.
     Refused(String),
-    /// To `Run`. Under the user tap with the descriptor of so many slots, and one more such reply
-    /// with that of the table of their threads.
+    /// To `Run`. Under the user tap it comes with the descriptor of so many slots, and a second such reply with
+    /// that of the table of their threads.
     Running { slots: u32 },
-    /// To `Enrol`: so many of its threads were not monitored before.
+    /// To `Enrol`: how many of its threads were not monitored before.
     Enrolled { threads: u32 },
     /// To `Events`.
     Events {
@@ -149,13 +150,13 @@ pub enum Reply {
     Alive { count: u32 },
     /// To `Report`: so many bytes follow (`wire.rs`).
     Report { size: u64 },
-    /// To `Events`, too: a user stack to be unwound. There may be more.
+    /// Also to `Events`: a user stack to be unwound. There may be more.
     Stack(Box<Stack>),
-    /// To `Enrol`, in a session that attaches: why not. The session goes on.
+    /// To `Enrol`, in a session that attaches: refused for this reason. The session continues.
     NotEnrolled(String),
 }
 
-/// The first answers of [`Reply`], as the same bytes: to be read where no memory may be taken.
+/// The first variants of [`Reply`], with the same encoding, for decoding without allocating.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 pub enum Admission {
     Welcome { version: u32, nonce: u64 },
@@ -197,18 +198,18 @@ impl From<FrameText> for Frame {
 
 /// A message as a packet.
 pub fn encode<T: Serialize>(message: &T) -> Vec<u8> {
-    // Only a type that does not know its own length cannot be encoded; there is none here.
+    // Only sequences of unknown length cannot be encoded; there are none here.
     postcard::to_allocvec(message).expect("messages can be encoded")
 }
 
-/// As [`encode`], without taking memory: into `room`, of which the packet is the part that is returned.
+/// As [`encode`], without allocating: writes into `room` and returns the part with the packet.
 pub fn encode_in<'a, T: Serialize>(message: &T, room: &'a mut [u8]) -> Option<&'a [u8]> {
     postcard::to_slice(message, room)
         .ok()
         .map(|packet| &*packet)
 }
 
-/// A packet as a message, if it is one, the whole of one and nothing else.
+/// Decodes a packet, if it is exactly one complete message.
 pub fn decode<'a, T: Deserialize<'a>>(packet: &'a [u8]) -> Option<T> {
     match postcard::take_from_bytes(packet) {
         Ok((message, [])) => Some(message),

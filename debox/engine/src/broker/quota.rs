@@ -1,9 +1,9 @@
-//! Who may have what: every user has a share, and all together have a limit.
+//! What clients may have: every user has a share, and all users together have a limit.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// What the broker gives at most.
+/// The most that the broker grants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Processes with slots, of one user and in all.
@@ -13,24 +13,25 @@ pub struct Limits {
     pub threads_per_client: u32,
     pub threads_per_user: u32,
     pub threads: u32,
-    /// Commands under `debox run`, of one user and in all. Each has probes of its own, which every
-    /// process on the machine pays for while it runs.
+    /// Commands under `debox run`, of one user and in all. Each has probes of its own, which slow down
+    /// every process on the machine while it runs.
     pub runs_per_user: u32,
     pub runs: u32,
-    /// New ones of one user: so many at once, and then so many a minute.
+    /// New commands of one user: how many at once, and then how many a minute.
     pub runs_at_once: u32,
     pub runs_per_minute: u32,
     /// Open connections, of one user and in all.
     pub connections_per_user: u32,
     pub connections: u32,
-    /// New connections of one user: so many at once, and then so many a second.
+    /// New connections of one user: how many at once, and then how many a second.
     pub burst: u32,
     pub connections_per_second: u32,
-    /// CPU time that the broker takes for one user, in percent of one CPU, in the long run; at once
-    /// [`Limits::CPU_AT_ONCE`], or [`Limits::CPU_LOADS`] times what it took to load the usual probes.
+    /// CPU time that the broker spends for one user, in percent of one CPU, in the long run. At once,
+    /// it is [`Limits::CPU_AT_ONCE`], or [`Limits::CPU_LOADS`] times the time that loading the usual
+    /// probes took.
     pub cpu_percent: u32,
-    /// Memory that is given out in all, kernel memory included, in bytes. `None`: as the limits of the
-    /// broker's control groups and the machine's memory allow.
+    /// Memory that is given out in all, including kernel memory, in bytes. `None`: derived from the
+    /// limits of the broker's control groups and the machine's memory.
     pub memory: Option<u64>,
 }
 
@@ -61,7 +62,7 @@ impl Default for Limits {
     }
 }
 
-/// What a user may do now, and when that was counted: so many at once, and so many a second.
+/// A token bucket: what a user may still do, and when that was computed.
 #[derive(Debug)]
 struct Tokens {
     left: f64,
@@ -102,10 +103,10 @@ struct Usage {
     running: Tokens,
 }
 
-/// Threads that a client gets if there are any left.
+/// The number of threads that a client gets at least, if so many are left.
 const FEW: u32 = 16;
 
-/// What is given out.
+/// What has been given out.
 pub struct Quota {
     pub limits: Limits,
     users: HashMap<u32, Usage>,
@@ -115,7 +116,7 @@ pub struct Quota {
     connections: u32,
 }
 
-/// Why something is not given.
+/// Why a request is refused.
 pub type Refusal = &'static str;
 
 impl Quota {
@@ -142,7 +143,7 @@ impl Quota {
         })
     }
 
-    /// A new connection.
+    /// Counts a new connection.
     pub fn connect(&mut self, uid: u32, now: Instant) -> Result<(), Refusal> {
         let limits = self.limits;
         if self.connections >= limits.connections {
@@ -168,8 +169,8 @@ impl Quota {
         }
     }
 
-    /// Slots for a new client that wants so many; returns how many it gets: from a few on, no more
-    /// than a part of what its user has left, so that there is some for the next.
+    /// Takes slots for a new client that wants `wanted`; returns how many it gets. Beyond [`FEW`], a
+    /// client gets only a part of what its user has left, so that some are left for the next.
     pub fn take(&mut self, uid: u32, wanted: u32, now: Instant) -> Result<u32, Refusal> {
         let limits = self.limits;
         let left_in_all = limits.threads - self.threads;
@@ -196,7 +197,7 @@ impl Quota {
         Ok(given)
     }
 
-    /// What [`Quota::take`] gave is no longer in use by anybody.
+    /// Gives back what [`Quota::take`] returned, once no process uses it.
     pub fn give_back(&mut self, uid: u32, slots: u32) {
         if let Some(user) = self.users.get_mut(&uid) {
             user.clients -= 1;
@@ -206,7 +207,7 @@ impl Quota {
         }
     }
 
-    /// A session for one command.
+    /// Counts a new session for one command.
     pub fn begin_run(&mut self, uid: u32, now: Instant) -> Result<(), Refusal> {
         let limits = self.limits;
         if self.runs >= limits.runs {
@@ -232,7 +233,8 @@ impl Quota {
         }
     }
 
-    /// Forgets users that have nothing and whose share of connections has filled up again.
+    /// Drops the entries of users that have nothing and whose share of connections has filled up
+    /// again.
     pub fn forget_idle(&mut self, now: Instant) {
         let limits = self.limits;
         self.users.retain(|_, user| {
@@ -341,7 +343,7 @@ mod tests {
         quota.connect(1, start).unwrap();
         quota.disconnect(1);
         quota.forget_idle(start);
-        assert_eq!(quota.users.len(), 1); // or the rate would mean nothing
+        assert_eq!(quota.users.len(), 1); // otherwise the rate limit would be void
         quota.forget_idle(start + Duration::from_secs(1));
         assert!(quota.users.is_empty());
     }

@@ -1,8 +1,8 @@
-//! `debox run` without privilege: the broker has the probes, and everything that concerns the
-//! command's own files and processes is looked up here, with the rights of whom they belong to.
+//! `debox run` without privilege: the broker has the probes. Everything about the command's own files and processes is
+//! looked up here, with the rights of their owner.
 //!
-//! The command does not depend on the broker. When that has gone, what was handed over until then is
-//! kept; when one is back, the command's processes are enrolled again. The report says what is missing.
+//! The command does not depend on the broker. When the broker has gone, what it has sent so far is kept; when a broker
+//! is back, the command's processes are enrolled again. The report says what is missing.
 
 mod tap;
 
@@ -36,24 +36,23 @@ use crate::tree;
 use crate::usertap::TapServer;
 use crate::waited::{waits_of, Waits};
 
-/// What was measured so far is fetched after this time, and then after twice the time each time,
-/// up to the longest.
+/// The results so far are fetched after this time, and then at intervals that double each time, up to the longest.
 const FIRST_CHECKPOINT: Duration = Duration::from_secs(1);
 const LONGEST_CHECKPOINT: Duration = Duration::from_secs(16);
 
-/// A broker that does not end a session for so long keeps nobody from going on.
+/// How long the end of a session is waited for.
 const LEAVE_TAKING_MS: u16 = 2000;
 
-/// A new broker that does not greet for so long is left alone for now: the command may end meanwhile.
+/// How long the greeting of a new broker is waited for. The limit is short because the command may end meanwhile.
 const RETURN_PATIENCE: Duration = Duration::from_secs(2);
 
-/// How long the broker's answers are waited for: so many times as long as the longest that it has taken
-/// for one, the opening of the session among them, which is as much work as any. A stopped broker so keeps
-/// a run that has ended from reporting for some seconds, and a slow machine is waited for.
+/// The broker's answers are waited for this many times as long as its slowest answer so far took. That includes
+/// opening the session, which is as much work as any. So a stopped broker delays the report of a finished run by some
+/// seconds only, and a slow machine gets enough time.
 const PATIENCE_TIMES: u32 = 10;
 const PATIENCE_LEAST: Duration = Duration::from_secs(5);
 
-/// No session's tables are larger.
+/// The largest report that is accepted.
 const REPORT_MAX: u64 = 256 << 20;
 
 /// A session that the broker has open for this process.
@@ -65,25 +64,25 @@ pub struct RemoteSession {
     started: Instant,
     checkpoint: Option<Checkpoint>,
     next_checkpoint: Instant,
-    /// The next one is so much later.
+    /// The time until the next checkpoint.
     interval: Duration,
     /// The command's process, or those that it was attached to.
     targets: Vec<(u32, OwnedFd)>,
-    /// Why the broker is asked no more.
+    /// Why the broker is no longer asked.
     gone: Option<Gone>,
     patience: Duration,
-    /// What sessions measured that ended with their broker, and the places that they name.
+    /// Results of sessions that ended with their broker, and the places that they refer to.
     past: Option<Snapshot>,
     places: Vec<(u64, FrameText)>,
     gaps: Vec<String>,
     watch: Watch,
     deadlocks: Vec<Deadlock>,
-    /// Processes that the broker did not let this one look into, in sentences.
+    /// Processes that the broker refused to enrol, in sentences.
     left_out: Vec<String>,
     wants_samples: bool,
 }
 
-/// A broker that has gone, or that does not answer.
+/// The state after a broker has gone or does not answer.
 struct Gone {
     /// The beginning of a sentence.
     how: String,
@@ -109,19 +108,19 @@ impl Gone {
     }
 }
 
-/// What was measured up to some time.
+/// The results up to some time.
 struct Checkpoint {
     at: Duration,
     /// Without the threads that had ended.
     snapshot: Snapshot,
     frames: Vec<(u64, FrameText)>,
-    /// How many had, of those that are kept here; and the sum of the others.
+    /// How many listed threads had ended by then, and the sums of the unlisted ones.
     ended: usize,
     ended_unlisted: Vec<types::thread>,
 }
 
 impl RemoteSession {
-    /// Asks the broker at a socket for a session.
+    /// Opens a session with the broker at a socket.
     pub fn open(path: &Path, mut options: Options) -> Result<RemoteSession> {
         if !options.triggers.is_empty() {
             bail!(
@@ -135,7 +134,7 @@ impl RemoteSession {
                  debox with sudo"
             );
         }
-        // It is asked for unless the user says otherwise: the report says that it is missing.
+        // Samples are requested by default: the report says that they are missing.
         let wants_samples = std::mem::take(&mut options.detail.samples);
         kernel::require_tap(&options)?;
         let asked = Instant::now();
@@ -170,14 +169,14 @@ impl RemoteSession {
         self.tap.as_ref().map(|tap| tap.address.as_str())
     }
 
-    /// Has a child of this process monitored from its next `execve` on.
+    /// Enrols a child of this process from its next `execve` on.
     pub fn enrol(&mut self, pid: u32) -> Result<()> {
         self.targets.push((pid, open(pid)?));
         enrol(&self.connection, pid, false).map(drop)
     }
 
-    /// Has processes monitored that run already and, unless the session is for one process only, all that descend from
-    /// them.
+    /// Enrols processes that are already running and, unless the session is for one process only, all their
+    /// descendants.
     pub fn enrol_running(&mut self, pids: &[u32]) -> Result<()> {
         for pid in pids {
             self.targets.push((*pid, open(*pid)?));
@@ -206,7 +205,7 @@ impl RemoteSession {
         }
     }
 
-    /// Takes in events for up to `timeout`, and looks up what they name while it is there.
+    /// Receives events for up to `timeout`, and looks up what they refer to while it still exists.
     pub fn poll(&mut self, timeout: Duration) -> Result<()> {
         match &self.gone {
             None => {
@@ -230,7 +229,7 @@ impl RemoteSession {
         Ok(())
     }
 
-    /// What threads wait for now. With this process's own rights, as below.
+    /// What threads wait for now, read with this process's own rights, as below.
     fn waits(&mut self) -> Waits {
         if !self.options.detail.sleeps {
             return Waits::new();
@@ -240,14 +239,14 @@ impl RemoteSession {
         waits_of(tids, &mut self.events.resources)
     }
 
-    /// The processes that are monitored.
+    /// The monitored processes.
     fn living(&self) -> Vec<u32> {
         let alive = self.targets.iter().filter(|(_, process)| is_alive(process));
         let alive: Vec<u32> = alive.map(|(pid, _)| *pid).collect();
         tree::processes(&alive, !self.options.one_process)
     }
 
-    /// With this process's own rights: the broker looks into no process of its clients.
+    /// Looks for deadlocks with this process's own rights: the broker does not inspect its clients' processes.
     fn look_for_deadlocks(&mut self) {
         if !self.options.detail.sleeps {
             return;
@@ -264,7 +263,7 @@ impl RemoteSession {
         }
     }
 
-    /// Where in the program a thread waits, in words.
+    /// The user stack of a waiting thread, in words.
     fn stack_of(&self, wait: &Wait, at: u64) -> UserStack {
         let name = STACK_NAMES - at - ((self.deadlocks.len() as u64) << 32);
         let events = &self.events;
@@ -279,7 +278,7 @@ impl RemoteSession {
         Explainer::new(&nothing, &events.processes, &events.stacks).user_stack(name)
     }
 
-    /// Looks for a new broker and has the command's processes enrolled there as they are.
+    /// Looks for a new broker and enrols the command's running processes there.
     fn come_back(&mut self) {
         // Programs under the user tap keep the slots that they have mapped.
         let (Some(gone), Tap::Kernel) = (&mut self.gone, self.options.tap) else {
@@ -337,7 +336,7 @@ impl RemoteSession {
             self.fetch(false)?;
             self.patience = self.patience.max(patience_after(asked.elapsed()));
             client::be_patient(&self.connection, self.patience)?;
-            // From its end on: on a slow machine a report takes longer than the first interval.
+            // Counted from the end of the checkpoint: on a slow machine a report takes longer than the first interval.
             self.next_checkpoint = Instant::now() + self.interval;
             self.interval = (self.interval * 2).min(LONGEST_CHECKPOINT);
         }
@@ -356,7 +355,7 @@ impl RemoteSession {
         Ok(())
     }
 
-    /// Waits for events, for so long at most; whether there are more.
+    /// Waits for events for up to `timeout`; returns whether there are more.
     fn take_in(&mut self, timeout: Duration) -> Result<bool> {
         let wait_ms = u16::try_from(timeout.as_millis()).unwrap_or(u16::MAX);
         let (ended, call_sites, resources, titles, is_more) =
@@ -399,7 +398,7 @@ impl RemoteSession {
         Ok(is_more)
     }
 
-    /// Unwinds a user stack for the probes, and tells them how to know it again.
+    /// Unwinds a user stack for the probes, and tells them how to recognise it.
     fn unwind(&self, ask: &[u8]) -> Result<()> {
         let answer = {
             let mut processes = self.events.processes.borrow_mut();
@@ -414,7 +413,7 @@ impl RemoteSession {
         Ok(())
     }
 
-    /// Fetches what was measured so far.
+    /// Fetches the results so far.
     fn fetch(&mut self, is_last: bool) -> Result<()> {
         let Reply::Report { size } = self.ask(&Request::Report { is_last })? else {
             bail!("its answer is out of turn");
@@ -435,7 +434,7 @@ impl RemoteSession {
             ended,
             mut frames,
         } = received;
-        // Each session numbers its places from 1 on.
+        // Each session numbers its places from 1.
         let base = (self.gaps.len() as u64) << 32;
         let stacks = snapshot.kernel_stacks.values_mut();
         let open = snapshot.open_calls.iter_mut().map(|(_, stack)| stack);
@@ -482,13 +481,13 @@ impl RemoteSession {
     /// Whether anything is monitored.
     pub fn has_threads(&mut self) -> Result<bool> {
         let count = self.threads_alive(0)?;
-        // A broker that comes back goes on with them.
+        // When a broker is back, it will monitor them again.
         let waits =
             || self.gone.is_some() && self.targets.iter().any(|(_, process)| is_alive(process));
         Ok(count > 0 || waits())
     }
 
-    /// How many threads of a process are still monitored; 0: of all.
+    /// How many threads of a process are still monitored; 0: of all processes.
     pub fn threads_alive(&mut self, tgid: u32) -> Result<usize> {
         if self.gone.is_some() {
             return Ok(0);
@@ -564,19 +563,19 @@ impl RemoteSession {
         let mut report = snapshot.report(outcome, &explainer, &events.resources);
         report.processes = events.titles.list();
         if has_gaps {
-            // The first thread that was seen may have been born after a gap.
+            // The first thread in the results may have been born after a gap.
             report.duration_ns = report.duration_ns.max(ran.as_nanos() as u64);
         }
         Ok(report)
     }
 
-    /// Until the broker has taken back what it gave: the user's next run is to get it.
+    /// Waits until the broker has taken back what it gave, so that the user's next run can get it.
     fn wait_for_its_end(&self) {
         let mut polled = [PollFd::new(self.connection.as_fd(), PollFlags::POLLIN)];
         let _ = poll(&mut polled, PollTimeout::from(LEAVE_TAKING_MS));
     }
 
-    /// What the session measured, as far as it was fetched, with all of its threads.
+    /// The session's results, as far as they were fetched, with all its threads.
     fn settle(&mut self) -> Option<Snapshot> {
         let Checkpoint {
             mut snapshot,
@@ -622,7 +621,7 @@ fn patience_after(took: Duration) -> Duration {
     (took * PATIENCE_TIMES).clamp(PATIENCE_LEAST, client::WORK)
 }
 
-/// Asks a broker for a session: its greeting is waited for so long, and what it does then.
+/// Asks a broker for a session, with a time limit for its greeting and one for its further answers.
 fn connect(
     path: &Path,
     options: &Options,
@@ -655,7 +654,7 @@ fn is_alive(process: &OwnedFd) -> bool {
     matches!(poll(&mut polled, PollTimeout::ZERO), Ok(0))
 }
 
-/// Returns how many of the process's threads were not monitored before.
+/// Enrols a process; returns how many of its threads were not monitored before.
 fn enrol(connection: &OwnedFd, pid: u32, is_running: bool) -> Result<u32> {
     let process = open(pid)?;
     let request = Request::Enrol { is_running };

@@ -1,9 +1,8 @@
-//! A session of a client's own: the broker's side of `debox run` without privilege.
+//! A client's own session: the broker's side of `debox run` without privilege.
 //!
-//! Everything in it is one client's, so that what the client may have is limited by how large such a
-//! session is and how many there are. Each has a thread of the broker's, which waits for its client
-//! only. Nothing of the client's processes is looked at here: what the probes saw of them goes to
-//! the client, which looks it up with its own rights.
+//! Everything in it belongs to one client, so the size and the number of such sessions limit what a client may
+//! have. Each has its own thread in the broker, which waits for its client only. The client's processes are not
+//! inspected here: what the probes saw of them goes to the client, which looks it up with its own rights.
 
 use std::collections::HashMap;
 use std::fs;
@@ -33,36 +32,36 @@ use crate::session::{monotonic_ns, Options, Role, Session, Tap};
 use crate::symbols::Symbols;
 use crate::tables::{self, types};
 
-/// Threads of such a session, at most; under the user tap each has a slot of 16 KB.
+/// The most threads of such a session; under the user tap each has a slot of 16 KB.
 const THREADS: u32 = 4096;
 const SLOTS: u32 = 512;
 
-/// How often events are taken in: the ring has room for some thousand.
+/// How often events are received: the ring has room for some thousand.
 const TICK: Duration = Duration::from_millis(20);
 /// A client that waits for events is answered after this time at the latest.
 const WAIT_MAX: Duration = Duration::from_secs(1);
-/// Requests in that time, at most: whoever asks more waits.
+/// The most requests per tick; further requests wait.
 const REQUESTS_PER_TICK: u32 = 200;
-/// Everything is read out and encoded for a report: not more often than this.
+/// The shortest time between reports, for each of which all tables are read and encoded.
 const BETWEEN_REPORTS: Duration = Duration::from_millis(500);
 
-/// A client that does not read for so long, in seconds, has no more of it.
+/// A client that does not read for so many seconds is disconnected.
 const PATIENCE: i64 = 5;
-/// The same for a whole report, and for who has nothing monitored and does not ask for the report.
+/// The same for a whole report, and for a client that has nothing monitored and does not ask for its report.
 const LONG: Duration = Duration::from_secs(30);
 
-/// Of each kind, in one reply.
+/// The most events of each kind in one reply.
 pub const BATCH: usize = 16;
 
-/// What a session takes before one was loaded, in the kernel.
+/// The estimated kernel memory of a session, until one was loaded.
 const ESTIMATE: u64 = 160 << 20;
-/// What it takes besides: events and stacks that wait to be fetched, and a report of the usual size.
+/// A session's other memory: events and stacks that wait to be fetched, and a report of the usual size.
 const WAITING: u64 = 32 << 20;
 const REPORT: u64 = 8 << 20;
-/// A larger report waits until there is room for it, but not longer than this.
+/// How long a larger report waits for memory.
 const ROOM: Duration = Duration::from_secs(5);
 
-/// Serves one client until it is done or gone, on a thread of its own.
+/// Serves one client, on a thread of its own, until it is done or gone.
 pub fn serve(connection: &OwnedFd, peer: &Peer, wish: RunWish, terms: &Arc<Terms>) -> Result<()> {
     cpu::follow(peer.pid);
     let mut meter = Meter::of(terms);
@@ -131,7 +130,7 @@ fn serve_run(
         }
         let flags = MsgFlags::MSG_DONTWAIT;
         let Ok(packet) = channel::receive(connection.as_fd(), protocol::REQUEST_MAX, flags) else {
-            return Ok(()); // it has gone, or says what is no packet
+            return Ok(()); // it has gone, or sent an invalid packet
         };
         requests += 1;
         let Some(request) = protocol::decode::<Request>(&packet.bytes) else {
@@ -145,7 +144,7 @@ fn serve_run(
     }
 }
 
-/// Says why it is over, and passes it on.
+/// Sends the client the reason for the end, and returns it.
 fn refuse(connection: &OwnedFd, error: anyhow::Error) -> Result<()> {
     say(connection, &Reply::Refused(format!("{error:#}")), None)?;
     Err(error)
@@ -168,16 +167,16 @@ struct Run {
     _memory: Share,
     /// How large the last report was.
     last_report: u64,
-    // What the probes are told of the client; mapped as long as they are there.
+    // The client's entry for the probes; mapped as long as they are loaded.
     _clients: ClientTable,
     places: Places,
-    /// When something was monitored last, and when it was last looked.
+    /// When something was last monitored, and when that was last checked.
     used: Instant,
     looked: Instant,
     reported: Option<Instant>,
-    /// Threads that were let go, and that no probe can be at any more at the next look.
+    /// Threads that were released; at the next check no probe can be using their entries any more.
     cooling: Vec<u32>,
-    /// The client waits for events, until then.
+    /// The client waits for events until this time.
     has_asked_until: Option<Instant>,
     is_stack_next: bool,
 }
@@ -209,7 +208,7 @@ impl Run {
         account.learn(&what, bytes);
         memory.set(bytes + WAITING);
         if tap == Tap::User {
-            // Each is kept until no process holds it, also after the run.
+            // Each map counts until no process holds it, even after the run.
             let maps = &session.skel.maps;
             for (map, size) in [
                 (maps.slots.as_fd(), slots_memory(max_records)),
@@ -237,13 +236,13 @@ impl Run {
             is_stack_next: false,
         };
         if wish.attaches {
-            // Its processes may be in a container, where they have other numbers than for the client.
+            // Its processes may be in a container, where their ids differ from those that the client sees.
             run.learn_namespace(peer)?;
         }
         Ok(run)
     }
 
-    /// Waits for the client or the probes; whether the client has said something.
+    /// Waits for the client or the probes; returns whether the client has sent something.
     fn wait(&mut self, connection: &OwnedFd, limit: Duration) -> Result<bool> {
         // SAFETY: the ring's descriptor stays open as long as the session.
         let ring = unsafe { BorrowedFd::borrow_raw(self.session.events_fd()) };
@@ -263,7 +262,7 @@ impl Run {
         Ok(is_asked)
     }
 
-    /// Whether there is something that has to be looked up while it is there.
+    /// Whether there is something that has to be looked up while it still exists.
     fn has_news(&self) -> bool {
         let events = self.session.events.borrow();
         let held = events.forwarded.as_ref();
@@ -271,7 +270,7 @@ impl Run {
             || held.is_some_and(|held| !(held.resources.is_empty() && held.stacks.is_empty()))
     }
 
-    /// Whether the client waits for events, and has to wait no longer.
+    /// Whether the client waits for events and is due an answer.
     fn owes_news(&self) -> bool {
         let until = self.has_asked_until;
         until.is_some_and(|until| self.has_news() || Instant::now() >= until)
@@ -293,7 +292,7 @@ impl Run {
         Ok(())
     }
 
-    /// Whether there is more to come.
+    /// Answers a request; returns whether the session continues.
     fn answer(
         &mut self,
         connection: &OwnedFd,
@@ -351,7 +350,8 @@ impl Run {
         walked
     }
 
-    /// Whether the client may look into a process that it attaches to. Of one below it, the probe sees it.
+    /// Fails if the client may not inspect a process that it attaches to. For a descendant, the probe checks
+    /// it.
     fn may_enrol(&self, peer: &Peer, process: &OwnedFd) -> Result<()> {
         match self.session.options.adopts_sleeps {
             true => peer.require_access(pid_of(process)?),
@@ -359,8 +359,8 @@ impl Run {
         }
     }
 
-    /// Enrols a process below the client's, or one that it may attach to: the descriptor stands for it, and not
-    /// its number. Returns how many of its threads are new.
+    /// Enrols a descendant of the client, or a process that it may attach to. The process is identified by the
+    /// descriptor, not by its id. Returns how many of its threads are new.
     fn enrol(&mut self, peer: &Peer, process: &OwnedFd, is_running: bool) -> Result<u32> {
         if !self.session.is_attached() {
             self.session.attach()?;
@@ -377,7 +377,7 @@ impl Run {
         let walk = self.session.skel.progs.enrol_tasks.as_fd();
         let walked = walk_tasks(walk, Some(process.as_fd()));
         ensure!(peer.is_alive(), "the process has ended");
-        // One that runs may have ended by now, or be monitored since it was forked.
+        // A running process may have ended by now, or be monitored since it was forked.
         if !is_running {
             walked?;
             ensure!(
@@ -389,7 +389,7 @@ impl Run {
         Ok(self.session.threads_enrolled() - before)
     }
 
-    /// Takes in what happened; now and then looks whether the probes are still of use.
+    /// Receives events; from time to time checks whether the probes are still needed.
     fn tick(&mut self, now: Instant) -> Result<()> {
         self.session.take_in()?;
         if now.saturating_duration_since(self.looked) < Duration::from_secs(1) {
@@ -412,7 +412,7 @@ impl Run {
         Ok(())
     }
 
-    /// A user stack, which is too large for a reply with others; after it, other events.
+    /// Alternates between a user stack, which is too large to share a reply, and other events.
     fn news(&mut self) -> Reply {
         self.is_stack_next = !self.is_stack_next;
         let ask = self.is_stack_next.then(|| {
@@ -457,7 +457,7 @@ impl Run {
         }
     }
 
-    /// Where the client's program keeps a return address: of no use to anybody else.
+    /// Stores where the client's program keeps a return address. It affects no other client.
     fn learn(&self, tgid: u32, ip: u64, offset: i32, rule: u32) {
         let key = types::wrapper_key {
             ip,
@@ -465,7 +465,7 @@ impl Run {
             reserved: 0,
         };
         let value = types::wrapper { offset, rule };
-        // Best effort, as in a session of one's own; only where the probes have asked.
+        // Best effort, as in a session of one's own; only for keys that the probes have requested.
         let _ = self.session.skel.maps.wrappers.update(
             tables::bytes_of(&key),
             tables::bytes_of(&value),
@@ -473,7 +473,7 @@ impl Run {
         );
     }
 
-    /// How the client's own stacks are known again: what is wrong in it misnames these only.
+    /// Stores how the client's own stacks are recognised. Errors in it misname only these.
     fn learn_stack(&self, key: &ShapeKey, shape: &Shape) -> Result<()> {
         let key = types::user_shape_key::from(key);
         let shape = shape
@@ -519,8 +519,8 @@ impl Run {
         Ok(())
     }
 
-    /// Memory for what a report is larger than the usual one: probably it is as large as the last one,
-    /// three times, while it is taken out and encoded.
+    /// Memory for the part of a report beyond the usual size. The report is assumed to be as large as the last
+    /// one, and takes three times its size while it is read and encoded.
     fn room_for_report(&self) -> Result<Share> {
         let bytes = (3 * self.last_report).saturating_sub(REPORT);
         let (terms, start) = (&self.terms, Instant::now());
@@ -534,8 +534,7 @@ impl Run {
         }
     }
 
-    /// What is in the tables, and how many of the threads have ended: of these the client is told
-    /// once.
+    /// Reads the tables. Returns the threads that have ended only once.
     fn take_out(
         &mut self,
         stopped_ns: u64,
@@ -544,7 +543,7 @@ impl Run {
         let before = self.session.events.borrow().ended.len();
         let mut snapshot = self.session.snapshot(stopped_ns, stacks)?;
         let mut events = self.session.events.borrow_mut();
-        debug_assert_eq!(before, events.ended.len()); // nothing was taken in meanwhile
+        debug_assert_eq!(before, events.ended.len()); // no events were received meanwhile
         events.ended.clear();
         events.ended_unlisted.clear();
         if let Some(held) = &events.forwarded {
@@ -555,7 +554,7 @@ impl Run {
 
     fn look_up(&mut self, snapshot: &Snapshot) {
         let places = &mut self.places;
-        let mut symbols = None; // the kernel's symbols take memory: not longer than needed
+        let mut symbols = None; // kept no longer than needed: the kernel's symbols take memory
         for address in wire::addresses(snapshot) {
             places.entry(address).or_insert_with(|| {
                 let symbols = symbols.get_or_insert_with(Symbols::default);
@@ -565,7 +564,7 @@ impl Run {
     }
 }
 
-/// The process that a descriptor stands for, by its number here.
+/// The id, in this namespace, of the process that a descriptor stands for.
 fn pid_of(process: &OwnedFd) -> Result<u32> {
     let path = format!("/proc/self/fdinfo/{}", process.as_raw_fd());
     let text = fs::read_to_string(path).context("cannot ask for the process")?;

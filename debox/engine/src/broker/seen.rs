@@ -1,13 +1,14 @@
-//! What the probes saw, as it goes to the client that looks it up, and what comes back: field by field.
+//! What the probes saw, as it is sent to the client that looks it up, and the client's answers: field by
+//! field.
 //!
-//! The probes' own structs have more in them, addresses of the kernel among it. Fields that are added to
-//! them stay with the broker until somebody has thought about who may see them.
+//! The probes' own structs contain more, such as kernel addresses. Fields that are added to them are not
+//! sent until they are listed here, which requires a decision on who may see them.
 
 use serde::{Deserialize, Serialize};
 
 use crate::tables::{self, types};
 
-/// A struct of the probes with the fields that are named, all of plain types.
+/// Defines a struct with the named fields, all of plain types, of one of the probes' structs.
 macro_rules! fields_of {
     ($(#[$about:meta])* $name:ident of $type:ident { $($field:ident: $kind:ty),+ $(,)? }) => {
         $(#[$about])*
@@ -36,7 +37,7 @@ macro_rules! fields_of {
 pub(super) use fields_of;
 
 fields_of! {
-    /// A thread's life without what the probes need for themselves.
+    /// A thread's life without the probes' internal fields.
     Life of thread {
         tid: u32,
         tgid: u32,
@@ -113,7 +114,7 @@ impl From<&File> for types::mapped_file {
     }
 }
 
-/// What a process is called on its command line.
+/// A process's name from its command line.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Title {
     tgid: u32,
@@ -189,7 +190,7 @@ impl From<&CallSite> for types::call_site_seen {
     }
 }
 
-/// What a call waited for, and the descriptor by which its process knows it.
+/// What a call waited for, and the descriptor that its process has for it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resource {
     tgid: u32,
@@ -237,7 +238,7 @@ impl From<&Resource> for types::resource_seen {
     }
 }
 
-/// A lock that is none of the call's own files' has its address for a name.
+/// Hides the address that identifies a lock which does not belong to one of the call's own files.
 pub fn hide_address(resource: &mut types::resource) {
     if resource.kind == tables::RESOURCE_LOCK && resource.what == 0 {
         resource.id = 0;
@@ -245,7 +246,7 @@ pub fn hide_address(resource: &mut types::resource) {
 }
 
 fields_of! {
-    /// A thread's registers as its call ended, and whose they are.
+    /// A thread's registers at the end of its call, and the thread.
     Registers of stack_ask {
         name: u64,
         ip: u64,
@@ -267,7 +268,7 @@ fields_of! {
     }
 }
 
-/// A user stack to be unwound; or, without a name, code that was mapped, and its path.
+/// A user stack to be unwound; or, without a name, mapped code and its path.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stack {
     registers: Registers,
@@ -277,7 +278,7 @@ pub struct Stack {
 }
 
 impl Stack {
-    /// `None` if that is none of the probes' messages.
+    /// `None` if this is not one of the probes' messages.
     pub fn of(message: &[u8]) -> Option<Stack> {
         let ask = tables::read_value::<types::stack_ask>(message)?;
         let words = &message[std::mem::size_of::<types::stack_ask>()..];
@@ -289,7 +290,7 @@ impl Stack {
         })
     }
 
-    /// As the probes sent it.
+    /// The message as the probes sent it.
     pub fn message(&self) -> Vec<u8> {
         let ask = types::stack_ask {
             bytes: self.words.len() as u32,
@@ -302,7 +303,7 @@ impl Stack {
 }
 
 fields_of! {
-    /// Where a user stack is known again.
+    /// The key under which a user stack is recognised.
     ShapeKey of user_shape_key {
         ip: u64,
         tgid: u32,
@@ -312,7 +313,7 @@ fields_of! {
     }
 }
 
-/// How a user stack is known again: by the values of some of its words.
+/// How a user stack is recognised: by the values of some of its words.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shape {
     name: u64,

@@ -1,8 +1,7 @@
-//! The broker's loop: one thread, no wait for any client.
+//! The broker's loop: a single thread that never waits for a client.
 //!
-//! Every client has one connection, whose end is its own: it is over when no process holds the
-//! client's side any more. Whoever says something that is not understood, says nothing in time or
-//! does not read its answer is disconnected.
+//! Every client has one connection, and ends with it: when no process holds the client's side any more. A
+//! client that sends something invalid, sends nothing in time, or does not read its answer is disconnected.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
@@ -41,43 +40,43 @@ use crate::symbols::Symbols;
 
 mod kinds;
 
-/// How a broker is started.
+/// A broker's options.
 #[derive(Debug, Clone)]
 pub struct Options {
     pub socket: PathBuf,
     pub limits: Limits,
-    /// Which users were given which subordinate user ids.
+    /// The file that lists which users have which subordinate user ids.
     pub subordinates: PathBuf,
 }
 
-/// Who has not become a client by then is disconnected.
+/// A connection that has not become a client by then is closed.
 const PATIENCE: Duration = Duration::from_secs(5);
 const TICK: Duration = Duration::from_secs(1);
-/// Connections taken in at once, so that a flood of them does not starve those who are in.
+/// Connections accepted at once. Limited, so that a flood of them does not starve existing clients.
 const ACCEPT_AT_ONCE: usize = 64;
-/// Requests of one user, before all others have had their turn.
+/// Requests of one user that are served before the other users have their turn.
 const REQUESTS_AT_ONCE: usize = 8;
-/// Probes are unloaded when no client has used them for so long; the usual ones, which are soon asked for
-/// again, later.
+/// Probes are unloaded when no client has used them for this time. The usual ones, which are likely to be
+/// requested again soon, are kept longer.
 const UNUSED: Duration = Duration::from_secs(30);
 const USUAL_UNUSED: Duration = Duration::from_secs(600);
-/// Connections are refused in so much CPU time at once, and then at the pace of one user's share: a flood is
-/// let wait.
+/// CPU time for refusing connections at once; after that, they are refused at the pace of one user's share,
+/// so that a flood has to wait.
 const REFUSALS_AT_ONCE: Duration = Duration::from_millis(20);
 const USUAL: Kind = Kind {
     tap: Tap::Kernel,
     sleeps: true,
     irq: false,
 };
-/// Remembered stacks are thrown away at most this often.
+/// Cached stacks are dropped at most this often.
 const FORGET: Duration = Duration::from_secs(10);
 
-/// The broker, listening. Dropping it takes the probes out of the kernel.
+/// A listening broker. Dropping it unloads the probes.
 pub struct Broker {
     presence: Presence,
     socket: PathBuf,
     listener: OwnedFd,
-    /// Given up for a moment when there are no descriptors left, to refuse whoever waits.
+    /// Closed for a moment when there are no free descriptors, to be able to refuse a waiting connection.
     spare: Option<File>,
     quota: Quota,
     account: Arc<Account>,
@@ -91,13 +90,13 @@ pub struct Broker {
     next_connection: u64,
     held: Vec<Held>,
     runs: Vec<Run>,
-    /// Maps that runs gave to their clients, held by somebody all the same.
+    /// Maps that ended runs gave to their clients and that are still held by some process.
     held_of_runs: Vec<Given>,
     symbols: Symbols,
     forgot_shapes: Instant,
 }
 
-/// Slots of a client that left, until no process holds them.
+/// Slots of a client that has left, until no process holds them.
 struct Held {
     owner: u32,
     map: u32,
@@ -108,7 +107,7 @@ struct Held {
 struct Connection {
     socket: OwnedFd,
     peer: Peer,
-    /// The user for whom what it has counts.
+    /// The user for whom it counts.
     owner: u32,
     since: Instant,
     stage: Stage,
@@ -124,9 +123,9 @@ struct Run {
 
 enum Stage {
     Greeting,
-    /// The number that it was sent.
+    /// The nonce that it was sent.
     Asked(u64),
-    /// The probes for it are being loaded.
+    /// Its probes are being loaded.
     Waits(Wish),
     Client {
         kind: Kind,
@@ -138,16 +137,16 @@ enum Stage {
     },
 }
 
-/// What becomes of a connection.
+/// How a connection continues.
 enum Next {
     Stay(Stage),
     Over,
-    /// It has a session of its own from now on.
+    /// It gets a session of its own.
     Run(RunWish),
 }
 
 impl Broker {
-    /// Loads the probes for the usual wish, and listens.
+    /// Loads the probes for the usual wish, and starts to listen.
     pub fn start(options: &Options) -> Result<Broker> {
         raise_descriptor_limit();
         let limits = Limits {
@@ -155,7 +154,7 @@ impl Broker {
             ..options.limits
         };
         let symbols = Symbols::default();
-        symbols.kernel(0); // reads the kernel's symbols now, not when somebody waits
+        symbols.kernel(0); // reads the kernel's symbols now, not while a client waits
         let account = Account::new(limits.memory);
         let before = cpu::of_thread();
         let sessions = vec![Shared::open(USUAL, &limits, &account, None)?];
@@ -193,7 +192,7 @@ impl Broker {
         })
     }
 
-    /// Serves until `stop` is set; a signal that sets it ends the wait.
+    /// Serves until `stop` is set; a signal that sets it interrupts the wait.
     pub fn serve(&mut self, stop: &AtomicBool) -> Result<()> {
         let mut next_tick = Instant::now() + TICK;
         while !stop.load(Ordering::Relaxed) {
@@ -214,11 +213,11 @@ impl Broker {
         Ok(())
     }
 
-    /// Waits for somebody to say something; tells whether new connections wait, and which of the old
-    /// ones have something, with the users for whom they count.
+    /// Waits for requests. Returns whether new connections wait, and which existing ones have sent
+    /// something, with the users for whom they count.
     fn wait(&self, limit: Duration) -> Result<(bool, Vec<(u64, u32)>)> {
         let interest = PollFlags::POLLIN;
-        // Who is in is served while a flood of connections waits.
+        // Existing clients are served while a flood of connections waits.
         let pause = self.refusals.wait(Instant::now());
         let (limit, door) = match pause.is_zero() {
             true => (limit, interest),
@@ -256,7 +255,7 @@ impl Broker {
             }
             let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
             match socket::accept4(self.listener.as_raw_fd(), flags) {
-                // SAFETY: accept returned a new descriptor that nobody else owns.
+                // SAFETY: accept returned a new descriptor that nothing else owns.
                 Ok(fd) => self.meet(unsafe { OwnedFd::from_raw_fd(fd) }),
                 Err(Errno::EMFILE | Errno::ENFILE) => {
                     // Left in the queue, it would wake the loop again and again.
@@ -279,7 +278,8 @@ impl Broker {
         }
     }
 
-    /// Takes in a connection at its user's expense, and those that do not stay at everybody's, too.
+    /// Accepts a connection at its user's expense. Connections that are refused are also charged to the
+    /// common pace.
     fn meet(&mut self, socket: OwnedFd) {
         let before = cpu::of_thread();
         let (owner, stays) = match Peer::of(socket.as_fd()) {
@@ -298,7 +298,7 @@ impl Broker {
         }
     }
 
-    /// Whether it may stay.
+    /// Registers a connection; returns whether it may stay.
     fn welcome(&mut self, socket: OwnedFd, peer: Peer, owner: u32) -> bool {
         let now = Instant::now();
         if let Err(refusal) = self.quota.connect(owner, now) {
@@ -332,7 +332,7 @@ impl Broker {
         refuse(socket, why);
     }
 
-    /// Takes in one packet of a connection, at its user's expense.
+    /// Serves one packet of a connection, at its user's expense.
     fn listen_to(&mut self, number: u64) {
         let Some(connection) = self.connections.remove(&number) else {
             return;
@@ -503,7 +503,7 @@ impl Broker {
         addresses.iter().map(text).collect()
     }
 
-    /// Gives a client a session of its own, and a thread that waits for it: this one does not.
+    /// Gives a client a session of its own, with a thread that waits for it, since this thread does not.
     fn begin_run(&mut self, connection: Connection, wish: RunWish) {
         let Connection {
             socket,
@@ -522,7 +522,7 @@ impl Broker {
             let name = "debox-run".to_string();
             let terms = Arc::clone(&terms);
             let serve = move || {
-                // How it ended is the client's concern, who has been told or has gone.
+                // The result only matters to the client, which has received it or has gone.
                 let _ = run::serve(&own, &peer, wish, &terms);
                 let _ = socket::shutdown(own.as_raw_fd(), socket::Shutdown::Both);
             };
@@ -543,7 +543,7 @@ impl Broker {
         }
     }
 
-    /// Waits for the threads of the runs that are over, and takes back what they had.
+    /// Joins the threads of the runs that are over, and takes back what they had.
     fn end_runs(&mut self, is_over: impl Fn(&JoinHandle<()>) -> bool) {
         let (over, others) = self.runs.drain(..).partition(|run| is_over(&run.thread));
         self.runs = others;
@@ -561,7 +561,7 @@ impl Broker {
         self.quota.disconnect(connection.owner);
     }
 
-    /// What a client had. Its slots stay its share until nobody holds them.
+    /// Releases what a client had. Its slots count as its share until no process holds them.
     fn release(&mut self, owner: u32, stage: Stage) {
         if let Stage::Client {
             kind,
@@ -616,7 +616,7 @@ impl Broker {
         Ok(())
     }
 
-    /// Slots that nobody holds any more are to be given again.
+    /// Makes slots available again that no process holds any more.
     fn take_back(&mut self) {
         let quota = &mut self.quota;
         self.held.retain(|held| {
@@ -630,7 +630,7 @@ impl Broker {
             .retain(|given| !objects::map_is_gone(given.map));
     }
 
-    /// How many there are of what, for who watches over the broker.
+    /// Numbers of the broker's objects, for monitoring the broker.
     pub fn counts(&self) -> HashMap<&'static str, usize> {
         let attached = self.sessions.iter().filter(|shared| shared.is_attached());
         HashMap::from([

@@ -1,7 +1,7 @@
-//! A session that many clients share: who is in it, and how they come and go.
+//! A session that many clients share: its clients, and how they join and leave.
 //!
-//! A client's number is the index of its entry in the probes' tables. It, and the entries of its
-//! threads, are used again only some time after it has left, when no probe can be at them any more.
+//! A client's number is the index of its entry in the probes' tables. The entry, and those of the client's
+//! threads, are reused only some time after the client has left, when no probe can be using them any more.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr;
@@ -24,17 +24,16 @@ use crate::tables::{self, types};
 
 const CLIENT_LIVE: u32 = 1;
 const CLIENT_GONE: u32 = 2;
-/// Threads that the table of a client has room for (`CLIENT_WORDS` of debox/probe/shared.h).
+/// The number of threads in a client's table (`CLIENT_WORDS` of debox/probe/shared.h).
 pub const CLIENT_THREADS: u32 = 1024;
 
-/// Probes that nobody needs are taken off after this time: attaching and detaching costs more than
-/// some switches.
+/// Unused probes are detached after this time: attaching and detaching costs more than some switches.
 const IDLE: Duration = Duration::from_secs(5);
 
-/// What a session's tables and programs take, before one was loaded.
+/// The estimated memory of a session's tables and programs, until one was loaded.
 const ESTIMATE: u64 = 96 << 20;
 
-/// Which session serves a wish.
+/// The kind of session that serves a wish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kind {
     pub tap: Tap,
@@ -57,12 +56,12 @@ pub struct Shared {
     session: Session,
     clients: ClientTable,
     free: Vec<u32>,
-    /// Clients that left, until no thread of theirs is monitored any more.
+    /// Clients that have left, until none of their threads is monitored any more.
     leaving: Vec<u32>,
-    /// Clients and threads that nobody uses since the last tick.
+    /// Clients and threads that are unused since the last tick.
     cooling: Vec<u32>,
     cooling_threads: Vec<u32>,
-    /// How many clients there are, and since when none.
+    /// The number of clients, and since when there has been none.
     count: usize,
     idle_since: Instant,
     _memory: Share,
@@ -76,8 +75,8 @@ pub struct Admitted {
 }
 
 impl Shared {
-    /// Loads the probes, if there is memory for them: on the account of the user who asks for them first, or,
-    /// for the usual ones, on none.
+    /// Loads the probes, if there is memory for them. It is charged to the user who requests them first, or,
+    /// for the usual ones, to no user.
     pub fn open(
         kind: Kind,
         limits: &Limits,
@@ -122,7 +121,7 @@ impl Shared {
         })
     }
 
-    /// Brings the threads of a process under monitoring, as a client of its own.
+    /// Admits a process as a client of its own, and enrols its threads.
     pub fn admit(&mut self, peer: &Peer, slots: u32) -> Result<Admitted> {
         if !self.session.is_attached() {
             self.session.attach()?;
@@ -158,7 +157,7 @@ impl Shared {
         (bss.enrol_tgid, bss.enrol_tid) = (peer.pid, 0);
         (bss.enrol_client, bss.enrol_ancestor) = (client, 0);
         bss.enrol_armed = false;
-        // A thread that starts while the tasks are walked may be missed once.
+        // A thread that starts during a walk over the tasks may be missed by that walk.
         let mut before = 0;
         for _ in 0..10 {
             walk_tasks(
@@ -182,13 +181,13 @@ impl Shared {
         Ok(())
     }
 
-    /// Nobody reads the client's records any more.
+    /// Notes that the client has left: its records are no longer read.
     pub fn leave(&mut self, client: u32) {
         self.clients
             .state(client)
             .store(CLIENT_GONE, Ordering::SeqCst);
         let key = client.to_ne_bytes();
-        // It is not there if the client was never let in.
+        // There is no entry if the client was never admitted.
         let _ = self.session.skel.maps.slots_of_clients.delete(&key);
         self.leaving.push(client);
         self.count -= 1;
@@ -197,8 +196,8 @@ impl Shared {
         }
     }
 
-    /// Once a second: lets threads of clients go that have left, and uses again what nobody can be
-    /// at any more.
+    /// Once a second: releases the threads of clients that have left, and reuses entries that no probe can
+    /// be using any more.
     pub fn tick(&mut self) -> Result<()> {
         self.session.gate.tidy();
         for index in self.cooling_threads.drain(..) {
@@ -227,17 +226,17 @@ impl Shared {
         Ok(())
     }
 
-    /// Whether no client has used it for so long, and no thread of one is monitored any more.
+    /// Whether no client has used the session for this time, and no client's thread is monitored any more.
     pub fn is_idle_for(&self, time: Duration) -> bool {
         self.count == 0 && self.leaving.is_empty() && self.idle_since.elapsed() >= time
     }
 
-    /// The addresses of the kernel stack of that name, innermost first.
+    /// The addresses of the kernel stack with this name, innermost first.
     pub fn stack(&self, name: u64) -> Option<Vec<u64>> {
         find_stack(&self.session.skel.maps.kernel_stacks, name)
     }
 
-    /// Has stacks taken anew where they are only remembered: their names went out of the table.
+    /// Makes the probes capture cached stacks again: their names were evicted from the table.
     pub fn forget_shapes(&self) {
         let shapes = &self.session.skel.maps.shapes;
         let keys: Vec<Vec<u8>> = shapes.keys().collect();
@@ -251,7 +250,7 @@ impl Shared {
     }
 }
 
-/// The same in a session's table of stacks.
+/// The addresses of a stack in a session's table of stacks.
 pub fn find_stack(stacks: &impl MapCore, name: u64) -> Option<Vec<u64>> {
     let found = stacks.lookup(&name.to_ne_bytes(), MapFlags::ANY);
     let stack = tables::read_value::<types::kernel_stack>(&found.ok()??)?;
@@ -264,7 +263,7 @@ pub fn slots_memory(slots: u32) -> u64 {
     (u64::from(slots) * std::mem::size_of::<Slot>() as u64).next_multiple_of(4096) + 4096
 }
 
-/// An array of slots, of a size of its own.
+/// Makes an array of slots.
 fn make_slots(slots: u32) -> Result<MapHandle> {
     const FLAGS: u32 = libbpf_sys::BPF_F_MMAPABLE | libbpf_sys::BPF_F_INNER_MAP;
     let options = libbpf_sys::bpf_map_create_opts {
@@ -283,7 +282,7 @@ fn make_slots(slots: u32) -> Result<MapHandle> {
     .context("cannot make room for the records")
 }
 
-/// Tells whoever still reads the slots that nobody writes them any more.
+/// Marks the slots, for processes that still read them, as no longer written.
 pub fn mark_gone(slots: &MapHandle, count: u32) {
     let length = (count as usize * std::mem::size_of::<Slot>()).next_multiple_of(4096);
     let protection = libc::PROT_READ | libc::PROT_WRITE;
@@ -291,7 +290,7 @@ pub fn mark_gone(slots: &MapHandle, count: u32) {
     // SAFETY: a new mapping, wherever there is room.
     let base = unsafe { libc::mmap(ptr::null_mut(), length, protection, libc::MAP_SHARED, fd, 0) };
     if base == libc::MAP_FAILED {
-        return; // its reader finds that the broker has closed the connection, if it asks
+        return; // its reader can still find out that the broker has closed the connection
     }
     for index in 0..count as usize {
         // SAFETY: the slot is inside the mapping; others write to it at any time, hence volatile.
@@ -332,7 +331,7 @@ impl ClientTable {
 
     fn at(&self, client: u32) -> *mut types::client {
         assert!(client < self.count);
-        // SAFETY: inside of what is mapped.
+        // SAFETY: inside the mapping.
         unsafe { self.base.add(client as usize) }
     }
 

@@ -1,4 +1,4 @@
-//! What a run is held to: whom it counts for, what it may take, and what it has given away.
+//! The terms of a run: the user for whom it counts, what it may take, and what it has given away.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -11,11 +11,11 @@ use super::cpu::{self, Budget};
 use super::log::Log;
 use super::peer::Peer;
 
-/// A user that has used up its CPU time waits for so long, at most, and is refused after that. What is
-/// said in a run is answered as long as the wait would be less.
+/// The longest that a user that has used up its CPU time waits; after that, it is refused. Requests in
+/// a run are answered as long as the wait would be shorter.
 const CPU_WAIT: Duration = Duration::from_secs(10);
 
-/// What a run is held to, and what others may know of it.
+/// The terms of a run, and what other clients may know of it.
 pub struct Terms {
     /// The user for whom it counts.
     pub owner: u32,
@@ -23,12 +23,12 @@ pub struct Terms {
     budget: Arc<Budget>,
     pub log: Arc<Log>,
     /// The session's table of kernel stacks, once it is loaded: programs in the session may ask for
-    /// their names.
+    /// the stacks' functions.
     pub stacks: OnceLock<MapHandle>,
     given: Mutex<Vec<Given>>,
 }
 
-/// A map that the client was given, which it can hold after the run.
+/// A map that was given to the client, which may hold it after the run.
 pub struct Given {
     pub map: u32,
     _memory: Share,
@@ -59,12 +59,12 @@ impl Terms {
         self.given.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the user owes so much CPU time that nothing is answered for now.
+    /// Whether the user owes so much CPU time that its requests are not answered for now.
     pub fn has_spent_all(&self, now: Instant) -> bool {
         self.budget.wait(self.owner, now) > CPU_WAIT
     }
 
-    /// Waits until something may be done for this user.
+    /// Waits until work may be done for this user.
     pub fn wait_for_cpu(&self, peer: &Peer) -> Result<()> {
         let start = Instant::now();
         loop {
@@ -81,7 +81,7 @@ impl Terms {
     }
 }
 
-/// Charges its user for what the calling thread does.
+/// Charges the run's user for the calling thread's CPU time.
 pub struct Meter<'a> {
     terms: &'a Terms,
     charged: Duration,

@@ -1,11 +1,11 @@
-//! Whom a program believes to be the broker: root, or its own user.
+//! Which processes a program accepts as the broker: root's, or those of its own user.
 //!
-//! In a user namespace the users that have no number there show as one and the same (65534), root of
-//! the machine among them, and such a number proves nothing. There the place of the socket does: only
-//! root, or who made the namespace's files, can have made the directories of the usual path. A broker at
-//! any other path is believed only if its user has a number.
+//! In a user namespace, all users without a mapping, including the machine's root, appear as the same id
+//! (65534), so that id proves nothing. There, the path of the socket is the proof: only root, or the
+//! creator of the namespace's files, can have made the directories of the default path. A broker at any
+//! other path is accepted only if its user has a mapping.
 //!
-//! Nothing here takes memory: a signal handler may look for a broker.
+//! Nothing here allocates: a signal handler may look for a broker.
 
 use std::ffi::CStr;
 use std::path::Path;
@@ -15,7 +15,7 @@ use super::SOCKET;
 /// The directories of [`SOCKET`].
 const PLACE: [&CStr; 3] = [c"/", c"/run", c"/run/debox"];
 
-/// Whether a broker of that user, at that path, gets to say what this process maps.
+/// Whether a broker of this user, at this path, may determine what this process maps.
 pub(super) fn is_trusted(user: u32, path: &Path) -> bool {
     if is_nameless(user) {
         return path == Path::new(SOCKET) && PLACE.iter().all(|place| is_roots(place, user));
@@ -23,7 +23,7 @@ pub(super) fn is_trusted(user: u32, path: &Path) -> bool {
     user == 0 || user == own_user()
 }
 
-/// Whether that may be any of the users who have no number here.
+/// Whether this id may stand for any of the users without a mapping here.
 pub(super) fn is_nameless(user: u32) -> bool {
     let mut room = [0; 4096];
     let overflow = read(c"/proc/sys/kernel/overflowuid", &mut room).and_then(number);
@@ -34,7 +34,7 @@ pub(super) fn is_nameless(user: u32) -> bool {
     !map.is_some_and(has_all_users)
 }
 
-/// Whether each user has a number, by a process's `uid_map`.
+/// Whether all users have a mapping, according to a process's `uid_map`.
 fn has_all_users(map: &[u8]) -> bool {
     const ALL: u64 = u32::MAX as u64;
     let lines = map.split(|byte| *byte == b'\n');
@@ -57,7 +57,7 @@ fn read<'a>(path: &CStr, room: &'a mut [u8]) -> Option<&'a [u8]> {
     if fd < 0 {
         return None;
     }
-    // SAFETY: there is room for as many bytes as are asked for, and the descriptor is this one's own.
+    // SAFETY: the buffer has room for the requested bytes, and the descriptor belongs to this function.
     let got = unsafe {
         let got = libc::read(fd, room.as_mut_ptr().cast(), room.len());
         libc::close(fd);
@@ -66,7 +66,7 @@ fn read<'a>(path: &CStr, room: &'a mut [u8]) -> Option<&'a [u8]> {
     usize::try_from(got).ok().map(|got| &room[..got])
 }
 
-/// Whether no user but root, which may show as that user, or this process's own user can have put something
+/// Whether only root, which may appear as that id, or this process's own user can have created something
 /// there.
 fn is_roots(place: &CStr, nameless: u32) -> bool {
     // SAFETY: all zeros are a valid value.

@@ -1,9 +1,9 @@
-//! Whose turn it is: one user's many connections do not keep the others' waiting.
+//! Takes turns between users, so that one user's many connections do not delay those of others.
 
 use std::collections::HashMap;
 
-/// Those that have something to say, as number and user, in the order in which they are served: first one
-/// of each user, then the second of each, up to `most` of a user.
+/// The order in which ready connections (number and user) are served: first one of each user, then the
+/// second of each, up to `most` of each user.
 pub fn in_turns(ready: &[(u64, u32)], most: usize) -> Vec<u64> {
     let mut counts: HashMap<u32, usize> = HashMap::new();
     let mut turns: Vec<(usize, u64)> = Vec::with_capacity(ready.len());
@@ -14,7 +14,7 @@ pub fn in_turns(ready: &[(u64, u32)], most: usize) -> Vec<u64> {
         }
         *turn += 1;
     }
-    turns.sort_by_key(|(turn, _)| *turn); // stable: within a turn as they came
+    turns.sort_by_key(|(turn, _)| *turn); // stable: in order of arrival within a turn
     turns.into_iter().map(|(_, number)| number).collect()
 }
 

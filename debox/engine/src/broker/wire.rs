@@ -1,7 +1,7 @@
-//! What a session measured, on its way from the broker to the client that asked for it.
+//! A session's results, as they are sent from the broker to the client that requested them.
 //!
-//! Only what is named here goes: fields that are added to the probes' tables stay with the broker
-//! until somebody has thought about who may see them.
+//! Only the fields that are listed here are sent. Fields that are added to the probes' tables are
+//! not sent until they are listed, which requires a decision on who may see them.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -15,10 +15,10 @@ use crate::tables::types;
 
 mod rows;
 
-/// Keys and values of a table, as they go.
+/// Keys and values of a table, as they are sent.
 type Table<K, V> = Vec<(K, V)>;
 
-/// A table of the probes as the rows that are named, or the other way round.
+/// Converts a table of the probes to the rows that are sent, or back.
 fn converted<'a, K, V, ShownK, ShownV>(table: &'a [(K, V)]) -> Table<ShownK, ShownV>
 where
     ShownK: From<&'a K>,
@@ -40,7 +40,7 @@ struct Wire {
     stopped_ns: u64,
     steal_ns: Option<u64>,
     threads: Vec<Life>,
-    /// So many of these have ended, and were not told of before.
+    /// How many of these threads have ended and were not sent before.
     ended: usize,
     unlisted: Option<usize>,
     open_calls: Vec<(usize, Vec<u64>)>,
@@ -61,14 +61,14 @@ struct Wire {
     user_stacks: Table<u64, rows::UserStack>,
     lost: rows::Lost,
     probe_misses: u64,
-    /// What stands for an address in the stacks above, and the place that it is.
+    /// The numbers that replace addresses in the stacks above, and their places.
     frames: Vec<(u64, FrameText)>,
 }
 
-/// The place of each address, as far as it has been looked up.
+/// The places of the addresses that have been looked up.
 pub type Places = HashMap<u64, FrameText>;
 
-/// Numbers for addresses, as they come.
+/// Numbers addresses in the order in which they occur.
 struct Numbers<'a> {
     places: &'a Places,
     numbers: HashMap<u64, u64>,
@@ -96,14 +96,15 @@ impl Numbers<'_> {
     }
 }
 
-/// All addresses of the kernel in a snapshot.
+/// All kernel addresses in a snapshot.
 pub fn addresses(snapshot: &Snapshot) -> impl Iterator<Item = u64> + '_ {
     let open = snapshot.open_calls.iter().map(|(_, stack)| stack);
     let stacks = snapshot.kernel_stacks.values();
     stacks.chain(open).flatten().copied()
 }
 
-/// The snapshot as a client may have it. The first `ended` of its threads have ended.
+/// Encodes a snapshot in the form that a client may have. The first `ended` of its threads have
+/// ended.
 pub fn encode(snapshot: &Snapshot, ended: usize, places: &Places) -> Vec<u8> {
     let mut numbers = Numbers {
         places,
@@ -167,16 +168,16 @@ pub fn encode(snapshot: &Snapshot, ended: usize, places: &Places) -> Vec<u8> {
     })
 }
 
-/// What came over the wire.
+/// A decoded snapshot.
 pub struct Received {
     pub snapshot: Snapshot,
-    /// So many of its threads have ended.
+    /// How many of its threads have ended.
     pub ended: usize,
-    /// What stands for an address in its stacks, and the place that it is.
+    /// The numbers that replace addresses in its stacks, and their places.
     pub frames: Vec<(u64, FrameText)>,
 }
 
-/// `None` if that is not the whole of one snapshot.
+/// `None` if the bytes are not exactly one snapshot.
 pub fn decode(bytes: &[u8]) -> Option<Received> {
     let wire: Wire = protocol::decode(bytes)?;
     let [sleeps, callsites, irq, io, cpu] = wire.detail;
@@ -264,7 +265,7 @@ mod tests {
     const ADDRESS: u64 = 0xffff_8881_2345_6780;
     const STACK: u64 = 77;
 
-    /// With an address of the kernel wherever one can be.
+    /// A snapshot with a kernel address wherever there can be one.
     fn snapshot() -> Snapshot {
         let thread = types::thread {
             task: ADDRESS,
@@ -337,7 +338,7 @@ mod tests {
         assert_eq!(received.snapshot.open_calls, [(2, vec![stack[1]])]);
     }
 
-    /// Of each table one row, in which every field that goes has a value of its own.
+    /// One row of each table, in which every field that is sent has a different value.
     #[test]
     fn rows_pass_with_all_fields_that_are_named() {
         let mut sent = snapshot();
@@ -411,7 +412,7 @@ mod tests {
         (sent.lost.unseen_wait_ns, sent.lost.in_calls) = (4, [5; 6]);
         let bytes = encode(&sent, 1, &Places::new());
         let got = decode(&bytes).expect("a snapshot").snapshot;
-        // Structs of integers without padding: the same bytes are the same values.
+        // The structs are integers without padding, so equal bytes mean equal values.
         assert_eq!(tables::bytes_of(&got.rows[&39]), tables::bytes_of(&row));
         assert_eq!(tables::bytes_of(&got.chains[0]), tables::bytes_of(&chain));
         assert_eq!(

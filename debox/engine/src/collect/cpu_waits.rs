@@ -1,4 +1,4 @@
-//! Who had the CPU that threads waited for.
+//! Reports who had the CPU that threads waited for.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,13 +8,14 @@ use crate::calls;
 use crate::report::{CpuWait, Syscall};
 use crate::tables::{self, types};
 
-/// As the probes number them.
+/// In the order of the probes' numbers.
 const KINDS: [&str; 8] = [
     "unknown", "task", "kernel", "idle", "quota", "hidden", "many", "stolen",
 ];
 
 impl Snapshot {
-    /// Longest first. With what no row tells they add up to what the calls waited.
+    /// The longest first. Including the `untold` rows, they add up to the time that the calls
+    /// waited.
     pub(super) fn cpu_waits(&self, syscalls: &[Syscall]) -> Vec<CpuWait> {
         if !self.detail.cpu {
             return Vec::new();
@@ -60,7 +61,7 @@ fn part(number: u32) -> &'static str {
     }
 }
 
-/// Of each call: waits that had not ended, and those that no switch showed.
+/// For each call, the waits that had not ended and those that no switch showed.
 fn untold(waits: &[CpuWait], syscalls: &[Syscall]) -> Vec<CpuWait> {
     let mut told: BTreeMap<(&str, &str), u64> = BTreeMap::new();
     for wait in waits {

@@ -1,4 +1,4 @@
-//! What two sessions measured of one run, the second after the first had ended.
+//! Joins the results of two sessions of one run, the second of which began after the first had ended.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -6,12 +6,13 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use super::Snapshot;
 use crate::tables::{self, add, types};
 
-/// Sets the names of stacks of open sleeps apart from others.
+/// Distinguishes the names of stacks of open sleeps from others.
 const OPEN: &str = "open";
 
 impl Snapshot {
-    /// Adds what an earlier session measured. A thread that lived on when that ended is the one with
-    /// its numbers here, if there is any: its life then lacks the time in between.
+    /// Adds the results of an earlier session. A thread that was alive when that session ended is
+    /// matched with the thread of the same ids here, if there is one; its life then lacks the time in
+    /// between.
     pub(crate) fn add_earlier(&mut self, mut earlier: Snapshot) {
         earlier.end_open_sleeps();
         self.add_lives(&earlier);
@@ -47,7 +48,7 @@ impl Snapshot {
             sum.max_ns = sum.max_ns.max(row.max_ns);
         });
         self.chains.extend(earlier.chains);
-        // Names of stacks are the session's own, or say what the stack is.
+        // Names of stacks are unique to the session, or are determined by the stack.
         self.kernel_stacks.extend(earlier.kernel_stacks);
         self.stack_args.extend(earlier.stack_args);
         self.user_stacks.extend(earlier.user_stacks);
@@ -63,7 +64,8 @@ impl Snapshot {
         self.started_ns = earlier.started_ns;
     }
 
-    /// What slept in a call when the session ended has slept there until then. Nobody knows who woke it.
+    /// Counts the sleeps that were open when the session ended, up to that time. Their wakers are
+    /// unknown.
     fn end_open_sleeps(&mut self) {
         for (at, stack) in std::mem::take(&mut self.open_calls) {
             let thread = &self.threads[at];
@@ -123,7 +125,7 @@ impl Snapshot {
             match places.get(&numbers(thread)) {
                 Some(at) if thread.end_ns == 0 => {
                     let whole = &mut self.threads[*at];
-                    // How many faults it had between its calls is known of ended threads only.
+                    // The number of faults between calls is only known of threads that have ended.
                     let cut = types::thread {
                         birth_faults_minor: 0,
                         birth_faults_major: 0,
@@ -226,7 +228,7 @@ mod tests {
             vec![thread(1, 200), thread(0, 0), thread(2, 0), thread(3, 0)],
             Some(1),
         );
-        // The number 1 was given again.
+        // The id 1 was reused.
         let later = vec![thread(1, 0), thread(2, 900), thread(0, 0)];
         let mut both = snapshot(later, Some(2));
         both.sleeps[1].0.stack = 2;
@@ -237,7 +239,7 @@ mod tests {
             .iter()
             .map(|thread| (thread.tid, thread.end_ns, thread.calls))
             .collect();
-        // The third one was not found again: its life is known to the end of the first session.
+        // The third thread was not found again: its life is known up to the end of the first session.
         assert_eq!(
             seen,
             [(1, 0, 3), (2, 900, 6), (0, 0, 6), (1, 200, 3), (3, 500, 3)]

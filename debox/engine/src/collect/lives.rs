@@ -1,4 +1,4 @@
-//! Threads' lives: what is open when a session stops, and what a life adds up to.
+//! Threads' lives: closes what is open when a session stops, and adds up a life's parts.
 
 use crate::report::Totals;
 use crate::session::Tap;
@@ -6,7 +6,7 @@ use crate::tables::{self, add, total, types, CALL_NONE};
 
 use super::possible::is_possible;
 
-/// A thread that lives on: what is open ends, for the report, at the stop.
+/// Closes the open part of a thread that is still alive: for the report, it ends at the stop.
 pub(super) fn close_open_part(thread: &mut types::thread, stopped_ns: u64, tap: Tap) {
     let part = match thread.mode {
         tables::MODE_BLOCKED => tables::PART_BLOCKED,
@@ -39,9 +39,10 @@ pub(super) fn close_open_part(thread: &mut types::thread, stopped_ns: u64, tap: 
     }
 }
 
-/// Under the user tap the probes keep a thread's whole life, and the thread itself its calls
-/// (`close_tapped_life` of debox/probe/usertap.h, for a thread that has not ended).
-/// What cannot be true is left for who reports to refuse ([`super::possible`]).
+/// Subtracts a thread's calls from its life. Under the user tap the probes keep a thread's whole
+/// life, and the thread itself its calls. Corresponds to `close_tapped_life` of
+/// debox/probe/usertap.h, for a thread that has not ended. Impossible values are refused later
+/// ([`super::possible`]).
 pub(super) fn take_calls_out_of_life(
     thread: &mut types::thread,
     slot: Option<&types::debox_slot>,
@@ -70,7 +71,8 @@ pub(super) fn take_calls_out_of_life(
     }
 }
 
-/// `irq`, `outside`: whether it was measured. What the hypervisor took is not known of every life.
+/// The totals of a life. `irq`, `outside`: whether these were measured. The hypervisor's time is
+/// not known for every life.
 pub(super) fn life_of(between: &[u64], in_calls: &[u64], irq: bool, outside: bool) -> Totals {
     let both = |part: usize| between[part].saturating_add(in_calls[part]);
     Totals {

@@ -1,4 +1,4 @@
-//! What sleeps waited on, who held it, and who waited for whom.
+//! Reports what sleeps waited on, who held it, and who waited for whom.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -10,7 +10,7 @@ use crate::report::{Chain, ChainLink, Holder, Owner, Resource, ResourceShare};
 use crate::resources::Resources;
 use crate::tables::{self, types, OpenWait};
 
-/// Where sleeps were: stack, call and lock.
+/// A place of sleep: stack, call and lock.
 type Place = (u64, u32, u32);
 
 impl Snapshot {
@@ -49,7 +49,7 @@ impl Snapshot {
         resources
     }
 
-    /// Chains whose links read the same are one.
+    /// The chains. Those whose links look the same in the report are merged.
     pub(super) fn chains(&self, explainer: &Explainer) -> Vec<Chain> {
         let mut merged: BTreeMap<Vec<String>, Chain> = BTreeMap::new();
         for row in &self.chains {
@@ -116,7 +116,7 @@ fn chain_link(
     }
 }
 
-/// What chains that are shown as one have in common.
+/// The key by which chains are merged.
 fn reads_as(chain: &Chain) -> Vec<String> {
     let mut key = vec![chain.end.clone()];
     for link in &chain.links {
@@ -144,14 +144,14 @@ fn add(sum: &mut Chain, chain: &Chain) {
     }
 }
 
-/// What a thread sleeps for that sleeps now.
+/// What a thread that is asleep now waits on.
 pub(super) fn open_resource(names: &Resources, wait: &OpenWait) -> Option<Resource> {
     let row = types::resource_row::default();
     let is_known = wait.resource.kind != tables::RESOURCE_NONE;
     is_known.then(|| names.describe(&wait.resource, wait.lock_flags, &row))
 }
 
-/// Who holds that, if it is something that can be held.
+/// Who holds that resource, if it can be held.
 pub(super) fn holder(explainer: &Explainer, wait: &OpenWait) -> Option<Holder> {
     let owner = &wait.owner;
     let is_known = owner.certainty != 0;
@@ -174,7 +174,7 @@ pub(crate) fn certainty(certainty: u32) -> String {
     .to_string()
 }
 
-/// What a task was doing; of one asleep, the label of its sleep.
+/// What a task was doing; if it was asleep, the label of its sleep.
 pub(crate) fn doing(
     explainer: &Explainer,
     doing: u32,

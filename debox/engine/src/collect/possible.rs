@@ -1,11 +1,11 @@
-//! Under the user tap, threads keep what their calls added up to in memory that they can write to. A
-//! report takes none of it that cannot be true.
+//! Under the user tap, threads keep the sums of their calls in memory that they can write to. A report
+//! uses none of these sums that cannot be true.
 
 use super::Snapshot;
 use crate::session::Tap;
 use crate::tables::{self, add, total, types, Possible};
 
-/// Whether what a thread says of its calls fits into its life, which the probes measured.
+/// Whether a thread's sums of its calls fit into its life, which the probes measured.
 pub(super) fn is_possible(thread: &types::thread, stopped_ns: u64) -> bool {
     let end_ns = match thread.end_ns {
         0 => stopped_ns,
@@ -18,8 +18,8 @@ pub(super) fn is_possible(thread: &types::thread, stopped_ns: u64) -> bool {
         && possible.has_calls(thread.call_faults_minor)
 }
 
-/// Takes from a thread what it says of its calls. How its time was divided between them and its own code
-/// is not known any more.
+/// Drops a thread's sums of its calls. The division of its time between calls and its own code is then
+/// unknown.
 fn refuse(thread: &mut types::thread) {
     thread.in_calls = Default::default();
     thread.outside = Default::default();
@@ -29,15 +29,15 @@ fn refuse(thread: &mut types::thread) {
 }
 
 impl Snapshot {
-    /// Takes out what processes wrote that cannot be true, and counts it: of threads, and of the calls in
-    /// which threads ended, which the probes add up from the threads' records.
+    /// Removes and counts values written by processes that cannot be true: those of threads, and those of
+    /// the calls in which threads ended, which the probes add up from the threads' records.
     pub(crate) fn refuse_impossible(&mut self) {
         if self.tap != Tap::User {
             return;
         }
         let mut refused = 0;
         for (at, thread) in self.threads.iter_mut().enumerate() {
-            // The sum of many has no life of its own.
+            // The sum of many threads has no life of its own to compare with.
             if self.unlisted != Some(at) && !is_possible(thread, self.stopped_ns) {
                 refuse(thread);
                 refused += 1;
@@ -67,9 +67,10 @@ impl Snapshot {
         add(&mut self.refused, refused);
     }
 
-    /// No fewer threads than there were, as far as that is known.
+    /// An upper bound of the number of threads.
     fn most_threads(&self) -> u64 {
-        /// Those of which only the sum is known are as many as a machine can have at a time.
+        /// Unlisted threads, of which only the sum is known, are assumed to be as many as a machine can
+        /// have at a time.
         const UNLISTED: u64 = 1 << 22;
         let listed = self.threads.len() as u64;
         let unlisted = self.unlisted.map_or(0, |_| UNLISTED);

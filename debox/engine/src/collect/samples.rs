@@ -1,4 +1,4 @@
-//! Samples, by the functions and stacks that they were taken in.
+//! Sums samples by function and by stack.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -10,7 +10,7 @@ use crate::report::{SampledFunction, SampledStack, Samples};
 use crate::samples::PERIOD_NS;
 use crate::tables::{self, CALL_NONE};
 
-/// Rows of each kind in a report.
+/// The most rows of each kind in a report.
 const FUNCTIONS: usize = 200;
 const STACKS: usize = 1000;
 
@@ -41,7 +41,7 @@ impl<'a> Place<'a> {
         Place { function, at }
     }
 
-    /// For a row of functions; `None`: it is not known what was mapped there.
+    /// The name in a row of functions; `None` if it is not known what was mapped there.
     fn name(&self) -> Option<String> {
         match self.at {
             Some(_) => Some(self.function.to_string()),
@@ -50,7 +50,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// Functions of one name in several files are several.
+    /// The file, by which functions with the same name are distinguished.
     fn file(&self) -> Option<&'a str> {
         let at = self.at?;
         Some(at.rsplit_once(':').map_or(at, |(file, _)| file))
@@ -64,13 +64,13 @@ impl<'a> Place<'a> {
     }
 }
 
-/// Of one function of the program's own.
+/// Samples of one of the program's own functions.
 #[derive(Default)]
 struct Sum {
     samples: u64,
     in_calls: u64,
     places: HashMap<String, u64>,
-    /// By the function of a library, or the call.
+    /// By the library function, or the call.
     inside: HashMap<String, u64>,
 }
 

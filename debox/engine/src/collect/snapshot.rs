@@ -1,4 +1,4 @@
-//! What the probes measured, read out of their tables: plain data, before names are looked up.
+//! The probes' results, read from their tables: plain data, before names are looked up.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::Read;
@@ -21,15 +21,15 @@ pub(crate) struct Snapshot {
     pub slow_ns: u64,
     pub started_ns: u64,
     pub stopped_ns: u64,
-    /// Time the hypervisor took meanwhile, where the kernel tells.
+    /// Time the hypervisor took meanwhile, if the kernel reports it.
     pub steal_ns: Option<u64>,
     /// Threads that ended, and those alive with their open part closed at the stop.
     pub threads: Vec<types::thread>,
-    /// Where in `threads` the sum of the unlisted ones is.
+    /// The index in `threads` of the sum of the unlisted ones.
     pub unlisted: Option<usize>,
     /// Threads that are inside a call: index into `threads` and kernel stack.
     pub open_calls: Vec<(usize, Vec<u64>)>,
-    /// By `thread.index`, of those that sleep.
+    /// By `thread.index`, for threads that are asleep.
     pub open_waits: Vec<(u32, OpenWait)>,
     /// By call number.
     pub rows: BTreeMap<u32, types::row>,
@@ -40,19 +40,19 @@ pub(crate) struct Snapshot {
     pub chains: Vec<types::chain_row>,
     pub cpu_waits: Vec<(types::cpu_key, types::cpu_row)>,
     pub spins: Vec<(types::spin_key, types::spin_row)>,
-    /// Whether the kernel lets probes find the task that owns something.
+    /// Whether the kernel lets probes find the owning task of a lock.
     pub finds_owners: bool,
     /// Whether `stolen_ns` of the threads is known.
     pub tells_steal: bool,
     pub sites: Vec<(types::site_key, types::site_row)>,
     /// Innermost frame first.
     pub kernel_stacks: HashMap<u64, Vec<u64>>,
-    /// Arguments of the call that slept there, of stacks whose name depends on them.
+    /// Arguments of the call that slept, for stacks whose label depends on them.
     pub stack_args: HashMap<u64, [u64; 3]>,
     pub user_stacks: HashMap<u64, types::user_stack>,
     pub lost: types::lost,
     pub probe_misses: u64,
-    /// Of what programs keep of their own calls: what could not be true.
+    /// The number of values that programs keep of their own calls and that could not be true.
     pub refused: u64,
     /// Sentences on what else was not seen.
     pub notes: Vec<String>,
@@ -66,7 +66,7 @@ pub(crate) struct Snapshot {
 }
 
 impl Snapshot {
-    /// Of a session of which nothing is known.
+    /// The snapshot of a session without any results.
     pub(crate) fn empty(tap: Tap, detail: Detail, now: u64) -> Snapshot {
         Snapshot {
             tap,
@@ -113,7 +113,7 @@ impl Session {
         Ok(tasks.iter().map(|(at, task)| (*at, frames(task))).collect())
     }
 
-    /// The same with the calls that they are in.
+    /// The same tasks, with the calls that they are in.
     pub(crate) fn tasks_in_flight(&mut self) -> Result<HashMap<u32, types::in_flight>> {
         let link = self
             .skel
@@ -192,7 +192,7 @@ impl Session {
         Ok(snapshot)
     }
 
-    /// By call number, and how many of the processes' own were refused.
+    /// The rows by call number, and how many of the processes' own rows were refused.
     fn rows(&self) -> Result<(BTreeMap<u32, types::row>, u64)> {
         let maps = &self.skel.maps;
         let mut rows = BTreeMap::new();
@@ -218,7 +218,7 @@ impl Session {
         Ok((rows, refused.unwrap_or(0)))
     }
 
-    /// Threads that live on, with what they are in.
+    /// Adds the threads that are still alive, with the calls that they are in.
     pub(crate) fn add_living(
         &self,
         snapshot: &mut Snapshot,
@@ -263,7 +263,7 @@ impl Session {
         Ok(())
     }
 
-    /// What a thread sleeps for now.
+    /// What a thread that is asleep waits for now.
     fn open_wait(&self, thread: &types::thread) -> Result<Option<OpenWait>> {
         if thread.mode != tables::MODE_BLOCKED || !self.options.detail.sleeps {
             return Ok(None);
@@ -300,7 +300,7 @@ impl Session {
         Ok(lost)
     }
 
-    /// The slot of a thread, as it is now.
+    /// The current content of a thread's slot.
     fn slot(&self, index: u32) -> Result<Option<Box<types::debox_slot>>> {
         let bytes = self
             .skel
@@ -314,10 +314,10 @@ impl Session {
     }
 
     /// Times the kernel skipped the gate at one of the session's events because it was already running there.
-    /// The probes of locks do nothing in interrupts, so that nothing is missing where only those can
-    /// come to a running probe (debox/probe/context.h). A call's begin or end went unseen only if the spare
-    /// was skipped, too, and not where it stood in (debox/probe/tap.h): so many times at most, for the
-    /// kernel counts what it skipped in tasks that are not monitored as well.
+    /// The probes of locks do nothing in interrupts, so nothing is missing if only interrupts can hit a
+    /// running probe (debox/probe/context.h). The begin or end of a call was missed only if the spare was
+    /// skipped, too, and not if it stood in (debox/probe/tap.h). The result is an upper bound, because the
+    /// kernel also counts skips in tasks that are not monitored.
     pub(crate) fn probe_misses(&self) -> Result<u64> {
         let bss = self.skel.maps.bss_data.as_deref();
         let only_interrupts = bss.is_some_and(|bss| bss.tracepoints_keep_cpu);
@@ -336,7 +336,7 @@ impl Session {
             ["sys_enter", "sys_enter_spare"],
             ["sys_exit", "sys_exit_spare"],
         ];
-        // Read before the kernel's counts: what comes in between is rather missing here.
+        // Read before the kernel's counts, so that events in between make the result too high, not too low.
         let stood_in = bss.map_or([0; 2], |bss| bss.stood_in);
         let missed = |event: &str| self.gate.missed(event);
         let mut misses = 0;
@@ -351,7 +351,7 @@ impl Session {
     }
 }
 
-/// What `show_tasks` of debox/probe/life.h prints.
+/// Parses what `show_tasks` of debox/probe/life.h prints.
 pub(crate) fn tasks_by_index(printed: &[u8]) -> HashMap<u32, types::in_flight> {
     let size = std::mem::size_of::<types::in_flight>();
     let mut tasks = HashMap::new();
@@ -364,13 +364,13 @@ pub(crate) fn tasks_by_index(printed: &[u8]) -> HashMap<u32, types::in_flight> {
     tasks
 }
 
-/// Its kernel stack, innermost frame first.
+/// A task's kernel stack, innermost frame first.
 pub(crate) fn frames(task: &types::in_flight) -> Vec<u64> {
     let depth = (task.depth as usize).min(task.frames.len());
     task.frames[..depth].to_vec()
 }
 
-/// All entries of a hash map. One that goes away while it is read is left out.
+/// All entries of a hash map. An entry that is deleted while the map is read is left out.
 fn entries<K: Copy, V: Copy>(map: &impl MapCore) -> Result<Vec<(K, V)>> {
     let mut entries = Vec::new();
     for key in map.keys() {

@@ -1,4 +1,4 @@
-//! For which locks of the kernel calls spun.
+//! Reports the kernel locks that calls spun on.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -10,11 +10,12 @@ use crate::report::Spin;
 use crate::resources::Resources;
 use crate::tables::{add, types};
 
-/// The function by which the kernel comes to a probe of the event: what is below it is the event's own.
+/// The function through which the kernel calls a probe of the event: frames inside it belong to the
+/// event.
 const EVENT: &str = "__traceiter_contention_begin";
 
 impl Snapshot {
-    /// Locks that read the same are one.
+    /// The spins. Locks that look the same in the report are merged.
     pub(super) fn spins(&self, explainer: &Explainer, names: &Resources) -> Vec<Spin> {
         let mut merged: BTreeMap<(String, String, Option<String>, String), Spin> = BTreeMap::new();
         for (key, row) in self.spins.iter().filter(|(_, row)| row.count > 0) {
@@ -43,7 +44,7 @@ impl Snapshot {
         spins
     }
 
-    /// The innermost function that is none of the event's or the locks'.
+    /// The innermost function that belongs neither to the event nor to the lock's implementation.
     fn taken_in(&self, explainer: &Explainer, stack: u64) -> String {
         let stack = self.kernel_stacks.get(&stack);
         let frames = stack.map(|stack| explainer.kernel_frames(stack));
@@ -56,7 +57,8 @@ impl Snapshot {
     }
 }
 
-/// How functions begin that take locks for others, and those through which a probe is run.
+/// Whether the function belongs to a lock's implementation, or to the path that runs a probe, by
+/// the beginning of its name.
 fn is_of_lock(frame: &str) -> bool {
     const BEGIN: [&str; 14] = [
         "bpf_",

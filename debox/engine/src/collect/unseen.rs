@@ -1,4 +1,4 @@
-//! What a report does not show: sentences for people, and the counts in them.
+//! What a report does not show, as sentences for people, and the counts in them.
 
 use std::collections::BTreeSet;
 
@@ -104,7 +104,7 @@ impl Snapshot {
         unseen
     }
 
-    /// Programs that were monitored until they got rights of others.
+    /// A sentence about programs that were monitored until they gained privileges.
     fn left(&self) -> Option<String> {
         let left = |thread: &&types::thread| thread.flags & tables::THREAD_LEFT != 0;
         let left = names(self.threads.iter().filter(left));
@@ -117,7 +117,8 @@ impl Snapshot {
         })
     }
 
-    /// How much of the spinning on locks is shown; the rest is CPU time like any other.
+    /// A sentence on how much of the spinning on locks is shown; the rest counts as ordinary CPU
+    /// time.
     fn spinning(&self) -> &'static str {
         match (self.tap, self.detail.sleeps) {
             (Tap::Kernel, true) => {

@@ -1,10 +1,10 @@
-//! Circles among threads of which each waits for at most one other.
+//! Finds circles among threads of which each waits for at most one other.
 
 use std::collections::BTreeMap;
 
-/// The circles, each from its smallest number on. `waits`: who waits for whom.
+/// The circles, each starting with its smallest id. `waits`: who waits for whom.
 pub(super) fn find(waits: &BTreeMap<u32, u32>) -> Vec<Vec<u32>> {
-    // In which walk a thread was come by.
+    // The walk in which each thread was reached.
     let mut walked: BTreeMap<u32, u32> = BTreeMap::new();
     let mut circles = Vec::new();
     for start in waits.keys() {
@@ -18,7 +18,7 @@ pub(super) fn find(waits: &BTreeMap<u32, u32>) -> Vec<Vec<u32>> {
                     circles.push(from_smallest(&way[begin..]));
                     break;
                 }
-                Some(_) => break, // an earlier walk went on from here
+                Some(_) => break, // an earlier walk continued from here
             }
             walked.insert(at, *start);
             way.push(at);
@@ -37,7 +37,7 @@ fn from_smallest(circle: &[u32]) -> Vec<u32> {
     [from, before].concat()
 }
 
-/// How many threads wait for one of the circle, directly or for one that does.
+/// How many threads wait for one in the circle, directly or indirectly.
 pub(super) fn behind(waits: &BTreeMap<u32, u32>, circle: &[u32]) -> usize {
     let leads_there = |start: &&u32| {
         let mut at = **start;
@@ -79,7 +79,7 @@ mod tests {
                     prop_assert_eq!(waits.get(tid), Some(next));
                 }
             }
-            // A thread from which one comes back to it is in one.
+            // A thread is in a circle if the walk from it returns to it.
             for start in waits.keys() {
                 let mut at = *start;
                 let returns = (0..waits.len()).any(|_| {

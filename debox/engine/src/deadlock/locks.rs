@@ -1,8 +1,9 @@
-//! Who holds what a futex call waits for, by what the C library keeps beside the word.
+//! Finds who holds what a futex call waits for, from the data that the C library keeps beside the word.
 //!
-//! The word alone proves nothing: any program may keep such a number there. All that goes with it must fit.
+//! The word alone proves nothing: any program may have such a number there. All related fields must fit,
+//! too.
 
-/// What a thread waits for that another one holds.
+/// The kind of lock that a thread waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     Mutex,
@@ -16,7 +17,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// For people, and in reports.
+    /// The name for people and in reports.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Mutex => "mutex",
@@ -30,13 +31,13 @@ impl Kind {
     }
 }
 
-/// What the words say.
+/// What the words in memory show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Held {
     pub kind: Kind,
-    /// The thread's number, as the waiting process counts.
+    /// The holder's thread id, in the waiting process's namespace.
     pub holder: u32,
-    /// It must be a thread of the same process.
+    /// Whether the holder must be a thread of the same process.
     pub is_private: bool,
     /// Where the lock begins.
     pub address: u64,
@@ -99,7 +100,7 @@ impl Futex {
         matches!(self.command(), FUTEX_WAIT | FUTEX_WAIT_BITSET)
     }
 
-    /// What is held there. `read` reads the process' memory.
+    /// What is held there. `read` reads the process's memory.
     pub fn held(&self, read: impl Fn(u64, &mut [u8]) -> bool) -> Option<Held> {
         if matches!(self.command(), FUTEX_LOCK_PI | FUTEX_LOCK_PI2) {
             return self.pi_mutex(read);
@@ -131,7 +132,7 @@ impl Futex {
         let known = KIND_TYPE | KIND_ROBUST | KIND_SHARED | KIND_ELISION;
         let is_robust = kind & KIND_ROBUST != 0;
         let is_recursive = kind & KIND_TYPE == KIND_RECURSIVE;
-        // Calls for robust mutexes are never private: the kernel's at a thread's end are not, either.
+        // Futex calls for robust mutexes are never private, like the kernel's own at a thread's end.
         let is_shared = is_robust || kind & KIND_SHARED != 0;
         let fits = kind & !known == 0
             && kind & KIND_PI == 0
@@ -176,7 +177,7 @@ impl Futex {
         })
     }
 
-    /// The word is the other thread's number until the kernel clears it at its end.
+    /// The word is the other thread's id until the kernel clears it at that thread's end.
     fn thread_end(&self, read: &impl Fn(u64, &mut [u8]) -> bool) -> Option<Held> {
         let [word] = words(self.address, read)?;
         let fits = word == self.value && !self.is_private();
@@ -250,7 +251,7 @@ mod tests {
             [7, 0, 77, 1, 0],       // no such state
             [2, 3, 77, 1, 0],       // held several times, and not recursive
             [2, 0, 0, 1, 0],        // a plain word
-            [2, 0, u32::MAX, 1, 0], // no number of a thread
+            [2, 0, u32::MAX, 1, 0], // not a thread id
             [2, 0, 77, 1, 128],     // shared between processes, and the call is private
         ] {
             let value = words[0];
@@ -293,7 +294,7 @@ mod tests {
         let writer_waits = rwlock(3, 1, 3, 55);
         let found = held(PRIVATE_WAIT, 3, 12, &writer_waits).unwrap();
         assert_eq!((found.holder, found.address), (55, AT));
-        // Held by readers, who are counted and not named.
+        // Held by readers, of which only the number is known.
         let writer_waits = rwlock(8, 2, 1, 0);
         assert_eq!(holder(PRIVATE_WAIT, 2, 8, &writer_waits), None);
     }

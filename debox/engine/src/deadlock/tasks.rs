@@ -1,4 +1,4 @@
-//! What `/proc` tells of a task that sleeps: the call that it is in, and how often it has slept.
+//! Reads from `/proc` the call that a sleeping task is in, and how often it has slept.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -11,10 +11,11 @@ pub(crate) struct Task {
     pub tid: u32,
     pub pid: u32,
     pub comm: String,
-    /// How often it has left the CPU to sleep. Between two readings of the same number it slept, or ran.
+    /// How often it has left the CPU to sleep. If two readings are the same, it has not gone to sleep in
+    /// between: it stayed asleep, or ran.
     pub switches: u64,
     pub threads: u32,
-    /// Its number in each of its PID namespaces, its own last.
+    /// The number of its PID namespaces, and its id in the innermost one.
     pub depth: usize,
     pub own_number: u32,
 }
@@ -24,7 +25,7 @@ impl Task {
         Task::parse(tid, &std::fs::read(format!("/proc/{tid}/status")).ok()?)
     }
 
-    /// `tid`: as this process counts.
+    /// `tid`: in this process's namespace.
     fn parse(tid: u32, status: &[u8]) -> Option<Task> {
         let text = String::from_utf8_lossy(status);
         let field = |name: &str| {
@@ -45,7 +46,8 @@ impl Task {
         })
     }
 
-    /// The live thread that this one means by `number`. `is_private`: one of its own process.
+    /// The live thread that has the id `number` in this thread's namespace. `is_private`: it has to be in
+    /// the same process.
     pub fn named(&self, number: u32, is_private: bool) -> Option<Task> {
         if self.depth <= 1 {
             let found = Task::read(number)?;
@@ -70,7 +72,7 @@ pub(crate) fn threads(pid: u32) -> Vec<u32> {
     entries(&format!("/proc/{pid}/task"))
 }
 
-/// The numbers among the names in a directory.
+/// The names in a directory that are numbers.
 fn entries(path: &str) -> Vec<u32> {
     let found = std::fs::read_dir(path).into_iter().flatten().flatten();
     found
@@ -86,7 +88,7 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// `None` too if it runs, or sleeps outside of calls.
+    /// `None` also if the task runs, or sleeps outside of calls.
     pub fn of(tid: u32) -> Option<Call> {
         Call::parse(&std::fs::read_to_string(format!("/proc/{tid}/syscall")).ok()?)
     }
@@ -102,13 +104,13 @@ impl Call {
     }
 }
 
-/// Reads a process' memory; false unless all of it is there.
+/// A reader of a process's memory, which returns false unless all bytes could be read.
 pub(crate) fn read_memory(pid: u32) -> Option<impl Fn(u64, &mut [u8]) -> bool> {
     let memory = File::open(format!("/proc/{pid}/mem")).ok()?;
     Some(move |address: u64, bytes: &mut [u8]| memory.read_exact_at(bytes, address).is_ok())
 }
 
-/// Whether both processes have the same memory there: the one at the address, the other anywhere.
+/// Whether the processes share the memory that is at `address` in the first, and anywhere in the other.
 pub(super) fn shares_memory(pid: u32, address: u64, other: u32) -> bool {
     let maps = |pid: u32| Process::new(pid as i32).and_then(|process| process.maps());
     let (Ok(own), Ok(others)) = (maps(pid), maps(other)) else {
@@ -131,7 +133,7 @@ pub(super) fn shares_memory(pid: u32, address: u64, other: u32) -> bool {
 /// A line of `/proc/locks`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct FileLock {
-    /// 0: held; more: it waits for the last one before it with less.
+    /// 0: the lock is held; otherwise it waits for the last lock before it with a lower level.
     level: usize,
     is_flock: bool,
     pid: u32,
@@ -139,8 +141,8 @@ pub(super) struct FileLock {
     pub file: String,
 }
 
-/// The lock that a process waits for, and the process that holds it. `None` too if several of its threads
-/// wait for locks of the kind: the list has processes.
+/// The lock that a process waits for, and the process that holds it. `None` also if several of its
+/// threads wait for locks of this kind, since the list only has processes.
 pub(super) fn file_lock(locks: &str, pid: u32, is_flock: bool) -> Option<(FileLock, u32)> {
     let locks: Vec<FileLock> = locks.lines().filter_map(FileLock::parse).collect();
     let is_wait = |lock: &FileLock| lock.level > 0 && lock.pid == pid && lock.is_flock == is_flock;
@@ -164,7 +166,7 @@ impl FileLock {
         };
         let mut words = rest.split_whitespace();
         let kind = words.next()?;
-        let pid = words.nth(2)?.parse().ok()?; // -1: of an open file, not of a process
+        let pid = words.nth(2)?.parse().ok()?; // -1: held by an open file, not by a process
         (kind == "FLOCK" || kind == "POSIX").then_some(FileLock {
             level,
             is_flock: kind == "FLOCK",
@@ -174,7 +176,8 @@ impl FileLock {
     }
 }
 
-/// Whether another process has the open file through which the lock is held: it may let go of it.
+/// Whether another process also has the open file through which the lock is held, and so may release the
+/// lock.
 pub(super) fn is_passed_on(holder: u32, file: &str) -> bool {
     let has_it = |pid: u32| {
         let infos = std::fs::read_dir(format!("/proc/{pid}/fdinfo"));
@@ -196,7 +199,7 @@ mod tests {
 
     #[test]
     fn this_thread_is_read() {
-        // SAFETY: the call takes nothing.
+        // SAFETY: the call has no arguments.
         let tid = unsafe { libc::gettid() } as u32;
         let task = Task::read(tid).unwrap();
         assert_eq!(task.pid, std::process::id());

@@ -1,4 +1,4 @@
-//! On threads of this process, which stay stuck until it ends.
+//! Tests on threads of this process, which stay blocked until it ends.
 
 use std::cell::UnsafeCell;
 use std::sync::mpsc::{channel, Receiver, Sender};
@@ -11,7 +11,7 @@ use super::*;
 struct Mutex(UnsafeCell<libc::pthread_mutex_t>);
 struct RwLock(UnsafeCell<libc::pthread_rwlock_t>);
 
-// SAFETY: they are made to be used by several threads.
+// SAFETY: the type is made to be used by several threads.
 unsafe impl Sync for Mutex {}
 // SAFETY: as above.
 unsafe impl Sync for RwLock {}
@@ -24,7 +24,7 @@ impl Mutex {
     }
 
     fn lock(&self) {
-        // SAFETY: it was initialised and lives on.
+        // SAFETY: it was initialised and is never freed.
         assert_eq!(unsafe { libc::pthread_mutex_lock(self.0.get()) }, 0);
     }
 
@@ -33,7 +33,7 @@ impl Mutex {
             tv_sec: 0,
             tv_nsec: 0,
         };
-        // SAFETY: the clock exists, and `until` and the mutex live on.
+        // SAFETY: the clock exists, and `until` and the mutex outlive the call.
         unsafe {
             libc::clock_gettime(libc::CLOCK_REALTIME, &mut until);
             until.tv_sec += time.as_secs() as libc::time_t;
@@ -43,11 +43,11 @@ impl Mutex {
 }
 
 fn own_tid() -> u32 {
-    // SAFETY: the call takes nothing.
+    // SAFETY: the call has no arguments.
     unsafe { libc::gettid() as u32 }
 }
 
-/// Starts a thread that tells its number, and runs `body` when all have.
+/// Starts a thread that sends its id and then runs `body`.
 fn start(tids: &Sender<u32>, body: impl FnOnce() + Send + 'static) {
     let tids = tids.clone();
     thread::spawn(move || {
@@ -63,7 +63,7 @@ fn tids(from: &Receiver<u32>, count: usize) -> Vec<u32> {
 /// Looks until there is a circle.
 #[track_caller]
 fn found(watch: &mut Watch, tids: &[u32]) -> Circle {
-    // Each time is another sleep.
+    // Each round pretends that the threads are in another sleep.
     for round in 0..1000 {
         let sleepers: Vec<(u32, u64)> = tids.iter().map(|tid| (*tid, round)).collect();
         let mut circles = watch.look(&sleepers);
@@ -143,7 +143,7 @@ fn the_writer_of_a_rwlock_is_known() {
     let lock: &'static RwLock = Box::leak(Box::new(RwLock(UnsafeCell::new(
         libc::PTHREAD_RWLOCK_INITIALIZER,
     ))));
-    // SAFETY: it was initialised and lives on.
+    // SAFETY: it was initialised and is never freed.
     assert_eq!(unsafe { libc::pthread_rwlock_wrlock(lock.0.get()) }, 0);
     let (sender, receiver) = channel();
     // SAFETY: as above.
@@ -164,7 +164,7 @@ fn the_writer_of_a_rwlock_is_known() {
     }
 }
 
-/// It waits for what it will be woken for, and no thread holds that.
+/// A wait that another thread will end, but that is not for anything held.
 #[test]
 fn what_is_no_lock_is_no_circle() {
     let (sender, receiver) = channel();

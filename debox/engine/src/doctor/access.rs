@@ -1,4 +1,4 @@
-//! Whether this process may load probes at all.
+//! Checks whether this process may load probes at all.
 
 use std::fs;
 use std::io;
@@ -19,19 +19,19 @@ pub(super) fn processor() -> Finding {
         .cost("call numbers are read from x86-64 registers; other machines are not done yet")
 }
 
-/// The namespaces that the machine starts with, whose numbers the kernel fixes.
+/// The initial namespaces, whose numbers are fixed in the kernel.
 const INITIAL_USER_NAMESPACE: &str = "user:[4026531837]";
 const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
 
 fn is_in(namespace: &str, initial: &str) -> bool {
     fs::read_link(format!("/proc/self/ns/{namespace}"))
-        .map_or(true, |link| link.as_os_str() == initial) // no /proc: leave it to the other checks
+        .map_or(true, |link| link.as_os_str() == initial) // without /proc, leave it to the other checks
 }
 
 pub(super) fn privilege(is_brokered: bool) -> Finding {
     let need = "privilege";
     let cost = "no probe can be loaded, so nothing can be measured";
-    // SAFETY: takes nothing and cannot fail.
+    // SAFETY: has no arguments and cannot fail.
     let user = unsafe { libc::geteuid() };
     let is_first = is_in("user", INITIAL_USER_NAMESPACE);
     if !is_first && !is_brokered {
@@ -71,7 +71,7 @@ fn of_namespace(user: u32) -> String {
     format!("user {user} of a user namespace, whose capabilities do not count for BPF")
 }
 
-/// Whose memory maps may be read, to name places in their code.
+/// Whether other users' memory maps may be read, to name places in their code.
 pub(super) fn programs_of_others() -> Finding {
     const CAP_SYS_PTRACE: u64 = 19;
     let need = "programs of other users";
@@ -91,7 +91,7 @@ fn has_capability(number: u64) -> bool {
     status.is_ok_and(|status| status.capeff & (1 << number) != 0)
 }
 
-/// Makes the smallest of tables.
+/// Creates the smallest possible table.
 pub(super) fn try_bpf() -> io::Result<()> {
     // SAFETY: the name is a C string, and no options are given.
     let fd = unsafe {
@@ -146,7 +146,8 @@ fn has_seccomp_filter() -> bool {
     status.is_ok_and(|status| status.seccomp == Some(FILTER))
 }
 
-/// The probes know processes by the machine's own numbers.
+/// Checks that this process is in the initial PID namespace: the probes know processes by their ids
+/// there.
 pub(super) fn process_numbers(is_brokered: bool) -> Finding {
     let need = "process numbers";
     if is_in("pid", INITIAL_PID_NAMESPACE) {
@@ -172,7 +173,7 @@ pub(super) fn lockdown() -> Finding {
         }
         Err(error) => return Finding::unchecked(need, error.to_string()),
     };
-    // The level in force stands in brackets: `none [integrity] confidentiality`.
+    // The current level is in brackets: `none [integrity] confidentiality`.
     let level = text.split(['[', ']']).nth(1).unwrap_or("none");
     if level == "confidentiality" {
         return Finding::prevents(need, level)

@@ -1,11 +1,11 @@
-//! Whether there is a broker, whether this user may use it, and what it gives.
+//! Checks whether there is a broker, whether this user may use it, and what it offers.
 
 use std::path::PathBuf;
 
 use super::Finding;
 use crate::kernel;
 
-/// Looks for one: its socket, or why it is of no use.
+/// Looks for a broker; returns its socket, or why it cannot be used.
 pub(super) fn look() -> Result<PathBuf, String> {
     crate::broker::find()
 }

@@ -1,4 +1,4 @@
-//! What the kernel offers to see the functions inside of calls with (`--trace`).
+//! Checks how the kernel allows functions inside calls to be traced (`--trace`).
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! What the kernel offers to probes, as its own types tell.
+//! Checks what the kernel offers to probes, according to its own types.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -66,7 +66,7 @@ pub(super) fn kernel_types(types: &KernelTypes) -> Finding {
     }
 }
 
-/// The kinds of tables that the probes keep.
+/// The kinds of tables that the probes use.
 const TABLES: [(MapType, &str); 8] = [
     (MapType::TaskStorage, "task storage"),
     (MapType::RingBuf, "ring buffer"),
@@ -96,7 +96,7 @@ pub(super) fn tables(bpf: &io::Result<()>) -> Finding {
         .remedy("a kernel of 6.1 or later is what debox is tested on")
 }
 
-/// What is lost without an event.
+/// The part of the data that is lost without an event.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Loss {
     Everything,
@@ -116,7 +116,7 @@ fn loss_without(event: &str) -> Loss {
     }
 }
 
-/// The tracepoints that the probes attach to, as the probes themselves say.
+/// The tracepoints that the probes attach to, read from the probes themselves.
 fn events_used() -> Vec<String> {
     let mut object = MaybeUninit::uninit();
     let Ok(open) = DeboxSkelBuilder::default().open(&mut object) else {
@@ -131,7 +131,7 @@ fn events_used() -> Vec<String> {
         .collect()
 }
 
-/// One finding when all are there, one for each loss otherwise.
+/// One finding if all events exist, otherwise one for each loss.
 pub(super) fn events(types: &KernelTypes) -> Vec<Finding> {
     let events = events_used();
     if types.0.is_err() || events.is_empty() {
@@ -182,7 +182,7 @@ pub(super) fn events(types: &KernelTypes) -> Vec<Finding> {
     findings
 }
 
-/// What the probes ask of the kernel beyond the plainest helpers.
+/// The helpers that the probes need beyond the most basic ones.
 const HELPERS: [&str; 10] = [
     "task_storage_get",
     "get_current_task_btf",
@@ -215,8 +215,8 @@ pub(super) fn helpers(types: &KernelTypes) -> Finding {
 }
 
 /// The probes find the preemption counter through the per-CPU variables in the kernel's types and
-/// through the run queue that a task points to. What was seen in a session's trial counts more: its
-/// sleep was ended by a timer, in a hard interrupt.
+/// through the run queue that a task points to. The result of the trial session takes precedence:
+/// its sleep was ended by a timer, in a hard interrupt.
 pub(super) fn waker_context(types: &KernelTypes, seen_waker: Option<&str>) -> Finding {
     let need = "interrupts told from tasks";
     let lacks = |found: &str| {
@@ -246,7 +246,7 @@ pub(super) fn waker_context(types: &KernelTypes, seen_waker: Option<&str>) -> Fi
     }
 }
 
-/// Some switches are hidden from probes; then the scheduler's account says how long was waited.
+/// Some switches are hidden from probes; then the scheduler's account shows the length of the wait.
 pub(super) fn wait_account(types: &KernelTypes) -> Finding {
     let need = "scheduler's own account";
     match types.has_member("sched_info", "run_delay") {
@@ -258,7 +258,7 @@ pub(super) fn wait_account(types: &KernelTypes) -> Finding {
     }
 }
 
-/// The owner of a lock is a task that the probes have to find.
+/// Checks whether the probes can find a task by its id, as they must for the owner of a lock.
 pub(super) fn owners() -> Finding {
     let need = "owners of locks";
     match kernel::type_facts().map(|facts| facts.finds_tasks) {

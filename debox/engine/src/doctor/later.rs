@@ -1,4 +1,4 @@
-//! What no part of debox needs yet.
+//! Checks for features that no part of debox needs yet.
 
 use std::fs;
 use std::io;
@@ -9,7 +9,7 @@ use super::access::owned;
 use super::{Finding, NEEDS_ROOT};
 use crate::kernel;
 
-/// A function that the kernel has for trials like this one; nothing calls it otherwise.
+/// A function that the kernel has for tests like this one; nothing else calls it.
 const TRIAL_FUNCTION: &std::ffi::CStr = c"bpf_fentry_test1";
 
 pub(super) fn kprobes() -> Finding {
@@ -42,7 +42,7 @@ pub(super) fn hardware_counters() -> Finding {
         config: libbpf_sys::PERF_COUNT_HW_CPU_CYCLES.into(),
         ..Default::default()
     };
-    cycles.set_exclude_kernel(1); // which any user may count, unless perf_event_paranoid forbids it
+    cycles.set_exclude_kernel(1); // any user may count these, unless perf_event_paranoid forbids it
     match open_event(cycles, 0, -1) {
         Ok(()) => Finding::met(need, "cycles can be counted"),
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -54,7 +54,7 @@ pub(super) fn hardware_counters() -> Finding {
     }
 }
 
-/// The kernel's error in the words that people meet elsewhere.
+/// The kernel's error in its usual wording.
 fn reason(error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(libc::ENOENT | libc::EOPNOTSUPP | libc::ENODEV) => "none here".to_string(),

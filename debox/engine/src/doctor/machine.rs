@@ -1,4 +1,4 @@
-//! What the machine is like for whoever measures on it.
+//! Checks the machine's properties that affect measurements.
 
 use std::fs;
 use std::io;
@@ -10,10 +10,10 @@ use super::{Finding, NEEDS_ROOT};
 use crate::kernel;
 use crate::session::monotonic_ns;
 
-/// A clock slower than this is not read from the processor: a stamp then costs a device access.
+/// A clock slower than this is not read from the processor: then each stamp costs a device access.
 const SLOW_CLOCK_NS: u64 = 250;
 
-/// Every stamp reads the clock, so its price is in every measurement.
+/// Every stamp reads the clock, so its cost is part of every measurement.
 pub(super) fn clock() -> Finding {
     let need = "clock of the stamps";
     let name =
@@ -34,7 +34,7 @@ pub(super) fn clock() -> Finding {
         .remedy("see /sys/devices/system/clocksource/clocksource0/available_clocksource for tsc")
 }
 
-/// The quickest of some batches, so that an interruption does not count.
+/// The fastest of several batches, so that an interruption has no effect.
 fn reading_ns() -> u64 {
     const BATCHES: u64 = 20;
     const READINGS: u64 = 500;
@@ -48,7 +48,7 @@ fn reading_ns() -> u64 {
     (0..BATCHES).map(|_| batch()).min().unwrap_or(0)
 }
 
-/// Time that the hypervisor takes looks like CPU time of the program unless the kernel tells.
+/// Time that the hypervisor takes looks like CPU time of the program unless the kernel reports it.
 pub(super) fn steal() -> Finding {
     let need = "hypervisor steal";
     if !kernel::has_hypervisor() {
@@ -71,13 +71,14 @@ pub(super) fn steal() -> Finding {
     }
 }
 
-/// Sessions of other processes, known by a probe's name.
+/// Looks for sessions of other processes, recognised by a probe's name.
 pub(super) fn other_sessions(bpf: &io::Result<()>) -> Finding {
     let need = "no other session";
     if bpf.is_err() {
         return Finding::unchecked(need, NEEDS_ROOT);
     }
-    // Each session has one of the first, which the gate may hold alone; all have the second together.
+    // Each session has one program of the first name, which may be held by the gate only; all
+    // sessions share one of the second.
     let ids_of = |name: &str| -> Vec<u32> {
         let programs = ProgInfoIter::default().filter(|program| program.name == name);
         programs.map(|program| program.id).collect()
@@ -101,7 +102,7 @@ pub(super) fn other_sessions(bpf: &io::Result<()>) -> Finding {
         .remedy("measure when it has ended")
 }
 
-/// The processes that hold any of these probes.
+/// The processes that hold any of these programs.
 fn holders_of(ids: &[u32]) -> Vec<u32> {
     let holds = |pid: u32| {
         let entries = fs::read_dir(format!("/proc/{pid}/fdinfo"))

@@ -1,4 +1,4 @@
-//! Whether kernel sites can be given names.
+//! Checks whether kernel sites can be named.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -63,7 +63,7 @@ fn line_finding(need: &str, line: Option<String>) -> Finding {
         .remedy(remedy)
 }
 
-/// `None` when it is not listed, or the kernel shows its address as zero.
+/// The function's address; `None` if it is not listed, or the kernel shows it as zero.
 fn address_of(function: &str) -> std::io::Result<Option<u64>> {
     for line in BufReader::new(File::open("/proc/kallsyms")?).lines() {
         let line = line?;

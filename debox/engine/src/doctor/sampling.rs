@@ -1,4 +1,4 @@
-//! Whether what the program computes can be sampled (detail `samples`).
+//! Checks whether a program's CPU use can be sampled (detail `samples`).
 
 use super::{Finding, NEEDS_ROOT};
 use crate::kernel;

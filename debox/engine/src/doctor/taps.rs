@@ -1,4 +1,5 @@
-//! The truest check: whole sessions are opened, and the kernel tap measures this very process.
+//! The most reliable check: opens whole sessions, and lets the kernel tap measure this process
+//! itself.
 
 use std::fs;
 use std::mem::MaybeUninit;
@@ -13,14 +14,15 @@ use crate::session::{Detail, Options, Session, Tap};
 use crate::skeleton::DeboxSkelBuilder;
 use crate::Outcome;
 
-/// What the trial does: so many calls, and one sleep, long enough that a slow machine comes to it
-/// before its timer ends.
+/// What the trial does: so many calls, and one sleep, long enough that a slow machine is asleep
+/// before the timer ends.
 const CALLS: u64 = 100;
 const SLEEP: Duration = Duration::from_millis(10);
 
 const VERBOSE: &str = "DEBOX_VERBOSE=1 debox doctor shows what the kernel said";
 
-/// The findings, and what kind of waker the trial saw, if any; or why it is not to be tried.
+/// The findings, and the kind of waker that the trial saw, if any. `may_try` has the reason if
+/// there is to be no trial.
 pub(super) fn examine(may_try: Result<(), &str>) -> (Vec<Finding>, Option<String>) {
     if let Err(not_tried) = may_try {
         let taps = ["kernel tap", "user tap"].map(|tap| Finding::unchecked(tap, not_tried));
@@ -93,7 +95,8 @@ impl Trial {
         let call = |name: &str| self.report.syscalls.iter().find(|call| call.name == name);
         let seen = call("getppid").map_or(0, |call| call.calls);
         ensure!(seen == CALLS, "{seen} of {CALLS} calls were seen");
-        // The timer is set inside the call: only the call's whole time is known beforehand.
+        // The timer is set inside the call: beforehand, only a lower bound of the call's whole time
+        // is known.
         let took = call("clock_nanosleep").map_or(0, |call| call.wall_ns);
         ensure!(
             u128::from(took) >= SLEEP.as_nanos(),
@@ -125,8 +128,8 @@ fn sleep() {
         tv_sec: 0,
         tv_nsec: SLEEP.subsec_nanos().into(),
     };
-    // SAFETY: `time` is a valid timespec; what remains after a signal is not asked for. By number,
-    // since which call the library would make is its own choice.
+    // SAFETY: `time` is a valid timespec; the time that remains after a signal is not requested.
+    // Called by number, because the library might choose another call.
     unsafe {
         libc::syscall(
             libc::SYS_clock_nanosleep,
@@ -138,7 +141,7 @@ fn sleep() {
     }
 }
 
-/// What the kernel counts for the tables that this process has open.
+/// The kernel's count of the memory of tables that this process has open.
 fn memory_of_own_tables() -> u64 {
     let entries = fs::read_dir("/proc/self/fdinfo")
         .into_iter()
@@ -147,7 +150,7 @@ fn memory_of_own_tables() -> u64 {
     entries
         .filter_map(|entry| {
             let text = fs::read_to_string(entry.path()).ok()?;
-            // Programs have the line too; tables are what is large.
+            // Programs have the line, too, but only tables are large.
             text.contains("map_id:").then_some(())?;
             text.lines()
                 .find_map(|line| line.strip_prefix("memlock:")?.trim().parse::<u64>().ok())
@@ -155,7 +158,7 @@ fn memory_of_own_tables() -> u64 {
         .sum()
 }
 
-/// Without some detail it may still work; which probes are refused is the reason.
+/// Findings for a failed trial: whether it works with fewer details, and which probes are refused.
 fn explain_failure(error: &anyhow::Error) -> Vec<Finding> {
     let mut findings = vec![if Trial::run(Detail::default()).is_err() {
         Finding::prevents("kernel tap", reason(error))
@@ -179,7 +182,7 @@ fn explain_failure(error: &anyhow::Error) -> Vec<Finding> {
     findings
 }
 
-/// What debox says elsewhere, without its advice to ask the doctor.
+/// debox's error message without its advice to run the doctor.
 fn reason(error: &anyhow::Error) -> String {
     format!("{error:#}").replace("; `debox doctor` says what it allows", "")
 }
@@ -212,7 +215,7 @@ fn details_refused() -> Vec<&'static str> {
     .collect()
 }
 
-/// The probes that the kernel does not accept, each loaded and attached alone.
+/// The probes that the kernel does not accept. Each is loaded and attached by itself.
 fn probes_refused() -> Vec<(String, String)> {
     let names = || -> Result<Vec<String>> {
         let mut object = MaybeUninit::uninit();

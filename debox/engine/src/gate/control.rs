@@ -1,9 +1,9 @@
 //! The word and tables of a gate that all its sessions map, and the lock on them.
 //!
-//! A session is known by its **token**: a map of its own that no program uses, so that it is there
-//! exactly as long as a process holds the session, however that process ends. It has a second one: a process
-//! that ends closes its files one after the other, and the kernel does not say in which order. With one token
-//! below all other files of the session and one above them, the first to go is a token, in either order.
+//! A session is identified by its **token**: a map of its own that no program uses, so that it exists exactly
+//! as long as a process holds the session, however that process ends. There is a second token, because a
+//! process that ends closes its files one by one in an unspecified order. With one token below all other
+//! descriptors of the session and one above them, the first to be closed is a token, in either order.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -20,13 +20,13 @@ use crate::skeleton_gate::types::gate_control;
 const MAGIC: u64 = 0x6574_6167_786f_6265; // GATE_MAGIC
 const VERSION: u32 = 4; // GATE_VERSION
 pub(super) const SESSIONS: u32 = 32; // GATE_SESSIONS
-/// Maps that all sessions use.
+/// The number of maps that all sessions share.
 pub(super) const SHARED: usize = 4;
 
 const LENGTH: usize = std::mem::size_of::<gate_control>().next_multiple_of(4096);
 
-/// Changes take milliseconds. A process that is stopped in the middle of one keeps others from this
-/// gate; they make one of their own.
+/// How long the lock is waited for. Changes take milliseconds. A process that is stopped during one blocks
+/// this gate; other sessions then make one of their own.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// A map that stands for a session.
@@ -53,7 +53,7 @@ impl Token {
         Ok(Token { _map: map, id })
     }
 
-    /// One whose descriptor is above these.
+    /// A token whose descriptor is above these.
     pub fn above<'a>(others: impl Iterator<Item = BorrowedFd<'a>>) -> Result<Token> {
         let Token { _map: map, id } = Token::new()?;
         let highest = others.map(|fd| fd.as_raw_fd()).max().unwrap_or(0);
@@ -78,7 +78,7 @@ unsafe impl Send for Control {}
 
 impl Control {
     pub fn map(map: OwnedFd) -> Result<Control> {
-        // SAFETY: a new mapping, wherever there is room.
+        // SAFETY: a new mapping at any free address.
         let base = unsafe {
             let protection = libc::PROT_READ | libc::PROT_WRITE;
             let fd = map.as_raw_fd();
@@ -95,7 +95,7 @@ impl Control {
 
     /// Fills in a new gate's tables.
     pub fn begin(&self, [tasks_id, contended_id, waiters_id, runs_id]: [u32; SHARED]) {
-        // SAFETY: inside the mapping; other processes leave it alone until the last of these is there.
+        // SAFETY: inside the mapping; other processes do not use it until the last of these fields is set.
         unsafe {
             (*self.base).tasks_id = tasks_id;
             (*self.base).contended_id = contended_id;
@@ -106,9 +106,9 @@ impl Control {
         }
     }
 
-    /// Fails if it is a gate of another version of DeBox.
+    /// Fails if the gate is of another version of DeBox.
     pub fn require_version(&self) -> Result<()> {
-        // SAFETY: inside the mapping; what is read is written once, before the magic number.
+        // SAFETY: inside the mapping; the values are written once, before the magic number.
         let (magic, version) = unsafe {
             let magic = AtomicU64::from_ptr(&raw mut (*self.base).magic).load(Ordering::Acquire);
             (magic, (*self.base).version)
@@ -120,8 +120,8 @@ impl Control {
         Ok(())
     }
 
-    /// The maps that sessions share: of tasks, of contended locks, of how many wait for these, and of who had
-    /// the CPUs.
+    /// The maps that sessions share: tasks, contended locks, the numbers of their waiters, and who had the
+    /// CPUs.
     pub fn shared_ids(&self) -> [u32; SHARED] {
         // SAFETY: inside the mapping; not changed after `begin`.
         let control = unsafe { &*self.base };
@@ -134,7 +134,7 @@ impl Control {
     }
 
     pub fn accounting(&self) -> &AtomicU32 {
-        // SAFETY: no more than the address is taken.
+        // SAFETY: only the address is taken.
         self.word(unsafe { &raw mut (*self.base).accounting })
     }
 
@@ -150,7 +150,7 @@ impl Control {
     }
 
     pub fn token(&self, session: u32) -> &AtomicU32 {
-        // SAFETY: no more than the address is taken; here and below.
+        // SAFETY: only the address is taken; here and below.
         self.entry(unsafe { &raw mut (*self.base).tokens }, session as usize)
     }
 
@@ -179,7 +179,7 @@ impl Control {
         self.entry(unsafe { &raw mut (*self.base).link_id }, event)
     }
 
-    /// Waits until no other process changes the tables. A holder whose token is gone has ended.
+    /// Waits until no other process changes the tables. A holder of the lock whose token is gone has ended.
     pub fn lock<'a>(&'a self, token: &'a Token) -> Result<Locked<'a>> {
         let lock = self.word(unsafe { &raw mut (*self.base).lock });
         let end = Instant::now() + PATIENCE;
@@ -212,7 +212,7 @@ impl Drop for Control {
     }
 }
 
-/// The tables are this session's to change.
+/// The lock on the tables: this session may change them.
 pub(super) struct Locked<'a> {
     lock: &'a AtomicU32,
     token: &'a Token,
@@ -227,7 +227,7 @@ impl Drop for Locked<'_> {
     }
 }
 
-/// The control map that a program stands for, if it is the one by which a gate of root's is found.
+/// The control map of the gate that a program stands for, if it is a gate made by root.
 pub(super) fn control_of(program: BorrowedFd) -> Option<u32> {
     // It uses the control map, and libbpf binds the gate's constants to it.
     let (info, maps) = objects::program_info::<2>(program).ok()?;

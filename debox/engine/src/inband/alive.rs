@@ -1,10 +1,10 @@
-//! Whether a session of the process's own still measures, as far as that can be told from its slots.
+//! Detects from the slots whether a session of the process's own still measures.
 //!
-//! The session ends when its descriptors are closed, which the program may do without knowing
-//! (`closefrom(3)`): nothing is written any more, and what stands in the slots grows old. So where a record or
-//! a total is suspicious the thread makes a call of the library's own, and looks whether the kernel has seen
-//! it. That is rare: a record is suspicious if it is of a call that closed one of the session's descriptors, or
-//! has been looked at before and is old, and a total if nothing has happened on the thread for a while.
+//! The session ends when its descriptors are closed, which the program may do unknowingly (`closefrom(3)`):
+//! then nothing is written any more, and the slots become stale. So if a record or a total is suspicious, the
+//! thread makes a call of the library's own and checks whether the kernel has seen it. That is rare: a record
+//! is suspicious if its call closed one of the session's descriptors, or if it is old and was read before; a
+//! total is suspicious if nothing has happened on the thread for a while.
 
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
@@ -13,33 +13,33 @@ use crate::signals::Blocked;
 
 use super::{memory, slot, user_tap, words};
 
-/// How old the last thing that the kernel noted for a thread is when a scope makes sure.
+/// A scope checks if the kernel's last stamp for the thread is older than this.
 pub(super) const SCOPE_NS: u64 = 10_000_000;
-/// The same for records: looking at them is no call, but for one in that time.
+/// The same for records, which are read without a call except for one check per this time.
 pub(super) const RECORD_NS: u64 = 1_000_000_000;
 
-/// More than the kernel skips the probes in a row (docs/decisions/probes-hold-the-cpu.md).
+/// More times than the kernel skips the probes in a row (docs/decisions/probes-hold-the-cpu.md).
 const TRIES: u32 = 3;
 
-/// Whether what a thread reads may be believed.
+/// Whether what a thread reads is current.
 pub(super) enum Belief {
     AtOnce,
-    /// It has been found out by a call.
+    /// It was checked with a call.
     Checked,
     None,
 }
 
-/// What is watched over: nothing, or a session of the process's own.
+/// Whether there is a session of the process's own to watch.
 static IS_WATCHED: AtomicBool = AtomicBool::new(false);
-/// Whether its calls are seen by the kernel, or by stamps.
+/// Whether the session has the kernel tap, not the user tap.
 static HAS_KERNEL_TAP: AtomicBool = AtomicBool::new(true);
-/// The numbers between which its descriptors are.
+/// The lowest and the highest of its descriptors.
 static LOWEST: AtomicI32 = AtomicI32::new(0);
 static HIGHEST: AtomicI32 = AtomicI32::new(-1);
-/// Whether the last session was lost, and there has been none since.
+/// Whether the last session was lost and there has been none since.
 static IS_LOST: AtomicBool = AtomicBool::new(false);
 
-/// A session has begun. The caller holds the lock.
+/// Starts watching a session that has begun. The caller holds the lock.
 pub(super) fn watch((lowest, highest): (i32, i32), has_kernel_tap: bool) {
     LOWEST.store(lowest, Ordering::Relaxed);
     HIGHEST.store(highest, Ordering::Relaxed);
@@ -47,18 +47,18 @@ pub(super) fn watch((lowest, highest): (i32, i32), has_kernel_tap: bool) {
     IS_WATCHED.store(true, Ordering::Release);
 }
 
-/// There is no session to watch over, nor a lost one. The caller holds the lock.
+/// Notes that there is no session to watch, nor a lost one. The caller holds the lock.
 pub(super) fn forget() {
     IS_WATCHED.store(false, Ordering::Relaxed);
     IS_LOST.store(false, Ordering::Relaxed);
 }
 
-/// Whether the program has closed the session's descriptors, and has not enabled it again.
+/// Whether the program has closed the session's descriptors and has not enabled DeBox again.
 pub(super) fn is_lost() -> bool {
     IS_LOST.load(Ordering::Relaxed)
 }
 
-/// Nothing is read from now on. The caller holds the lock.
+/// Stops all reading and marks the session as lost. The caller holds the lock.
 pub(super) fn lose() {
     memory::unpublish();
     user_tap::end();
@@ -66,7 +66,7 @@ pub(super) fn lose() {
     IS_LOST.store(true, Ordering::Relaxed);
 }
 
-/// Whether the calling thread's last record may be believed. Safe in signal handlers.
+/// Whether the calling thread's last record is current. Safe in signal handlers.
 #[inline]
 pub(super) fn may_believe_records(own: *mut Slot) -> bool {
     if !IS_WATCHED.load(Ordering::Acquire) {
@@ -81,8 +81,8 @@ pub(super) fn may_believe_records(own: *mut Slot) -> bool {
     !is_suspicious || is_there(own)
 }
 
-/// Whether the totals of the calling thread may be believed, which were last written so long ago. Safe in
-/// signal handlers.
+/// Whether the totals of the calling thread are current. They were last written `open_ns` ago. Safe in signal
+/// handlers.
 #[inline]
 pub(super) fn believe_totals(own: *mut Slot, open_ns: u64) -> Belief {
     if !IS_WATCHED.load(Ordering::Acquire) {
@@ -98,8 +98,8 @@ pub(super) fn believe_totals(own: *mut Slot, open_ns: u64) -> Belief {
     }
 }
 
-/// To some milliseconds, by the clock that takes least to read: a record may be looked at in every round of a
-/// loop.
+/// The time since the kernel's last stamp, to some milliseconds, by the clock that is cheapest to read: a
+/// record may be read in every iteration of a loop.
 fn age_ns(own: *mut Slot) -> u64 {
     let mut now = libc::timespec {
         tv_sec: 0,
@@ -111,7 +111,7 @@ fn age_ns(own: *mut Slot) -> u64 {
     now_ns.saturating_sub(slot::stamp_ns(own))
 }
 
-/// Whether it is a call that takes one of the session's descriptors away.
+/// Whether the call closes or replaces one of the session's descriptors.
 fn closes_ours(call: i64, args: [u64; 3]) -> bool {
     let lowest = LOWEST.load(Ordering::Relaxed);
     let highest = HIGHEST.load(Ordering::Relaxed);
@@ -134,11 +134,11 @@ fn is_there(own: *mut Slot) -> bool {
     let errno = unsafe { *libc::__errno_location() };
     let is_there = match HAS_KERNEL_TAP.load(Ordering::Relaxed) {
         true => (0..TRIES).any(|_| slot::sees_a_call(own)),
-        // The kernel sees when the thread leaves its CPU only.
+        // Without the kernel tap, the kernel only sees the thread leave its CPU.
         false => super::try_state().is_none_or(|_state| memory::has_map()),
     };
     if !is_there {
-        // A handler that left by a jump would leave the lock taken.
+        // A signal handler that leaves by a jump would leave the lock taken.
         let _blocked = Blocked::all();
         if let Some(_state) = super::try_state() {
             if memory::generation() == generation {

@@ -1,12 +1,12 @@
-//! A process without the privilege to load probes: the broker does, and writes its records.
+//! A process without the privilege to load probes: the broker loads them and has its records written.
 //!
-//! No thread of the library's runs in the process: a program with one thread would pay for a second one
-//! in each call that takes a descriptor, and in libc (`debox/bench/overhead/brokered.py`). The thread that looks
-//! for its record finds a word changed when the broker has gone ([`presence`]), or when it has let this
-//! process go (`gone` in the slot). Then nothing is published any more, so that nobody takes old
-//! records for new ones, and whoever looks takes a step towards the next broker ([`seek`]): some
-//! microseconds, at most every millisecond, without taking memory and so that signal handlers may look.
-//! A forked child only finds that there are no more records, and has to enable anew.
+//! The library runs no thread in the process: a second thread would make each call that takes a descriptor, and
+//! libc, slower in a single-threaded program (`debox/bench/overhead/brokered.py`). A thread that looks for its
+//! record finds a word changed when the broker has gone ([`presence`]) or has dropped this process (`gone` in
+//! the slot). Then the slots are unpublished, so that old records are not taken for new ones, and each thread
+//! that looks for a record takes a step towards the next broker ([`seek`]). A step takes some microseconds, at
+//! most once a millisecond; it allocates nothing and is safe in signal handlers. A forked child only finds that
+//! there are no more records, and has to enable again.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -28,17 +28,17 @@ use crate::symbols::Frame;
 
 use super::{memory, presence, slot, user_tap, Error, Options};
 
-/// How often a broker is looked for that has gone.
+/// How often a broker that has gone is looked for.
 const RETRY_NS: u64 = 200_000_000;
-/// How often its answer is looked for.
+/// How often its answer is polled for.
 const ANSWER_NS: u64 = 1_000_000;
-/// How long the answer to a hello, for which nothing has to be loaded, is waited for at once: a program that
-/// seldom looks for records would come back too late for the broker.
+/// How long a step blocks for the answer to a hello, which the broker gives without loading anything: a program
+/// that seldom looks for records would come back too late for the broker.
 const HELLO_MS: u8 = 2;
 /// A broker that takes longer counts as none: see `WORK` in `broker/client.rs`.
 const PATIENCE_NS: u64 = 60_000_000_000;
 
-/// Whether there is anything to seek, and when that is to be done next.
+/// Whether there may be a broker to seek, and the time of the next step.
 static IS_BROKERED: AtomicBool = AtomicBool::new(false);
 static NEXT_NS: AtomicU64 = AtomicU64::new(0);
 
@@ -48,32 +48,32 @@ pub(super) struct Brokered {
     wish: Wish,
     given: Given,
     stage: Stage,
-    /// Whose it is: not that of a copy of this process.
+    /// The process that this belongs to; a fork only has a copy.
     process: u32,
 }
 
-/// What the broker gave, or the last one.
+/// What the current or the last broker gave.
 struct Given {
     connection: Option<Kept>,
-    /// The map that the descriptor is to be, which the program may have closed.
+    /// The id of the map that the descriptor should stand for: the program may have closed it.
     slots: Option<OwnedFd>,
     slots_id: u32,
     slot_count: usize,
 }
 
-/// How far the way to the next broker is.
+/// The progress towards the next broker.
 enum Stage {
-    /// There is one.
+    /// A broker serves the process.
     Served,
     Away,
-    /// A hello has been said, then.
+    /// A hello was sent at that time.
     Greeted(Kept, u64),
-    /// What was wished has been said, then.
+    /// The request was sent at that time.
     Asked(Kept, u64),
 }
 
-/// Asks the broker for slots, and maps them; `None` where this process loads the probes itself. The
-/// caller holds the lock.
+/// Asks the broker for slots and maps them; `None` if this process loads the probes itself. The caller holds
+/// the lock.
 pub(super) fn ask(options: &Options) -> Result<Option<Brokered>, Error> {
     let is_able = kernel::may_load_probes();
     if is_able && !broker::is_named() {
@@ -86,7 +86,7 @@ pub(super) fn ask(options: &Options) -> Result<Option<Brokered>, Error> {
     let wish = Wish::new(tap, options.detail, options.max_threads);
     let enabled = match enable(&path, wish) {
         Ok(enabled) => enabled,
-        // Without a broker it is as it was: the attempt to load the probes says what it takes.
+        // Without a broker, the attempt to load the probes reports which privilege is missing.
         Err(Trouble::Absent(_)) if !broker::is_named() => return Ok(None),
         Err(trouble) => return Err(explain(&path, &trouble)),
     };
@@ -130,7 +130,7 @@ fn enable(path: &Path, wish: Wish) -> Result<Enabled, Trouble> {
 fn explain(path: &Path, trouble: &Trouble) -> Error {
     let text = format!("{trouble} ({})", path.display());
     match trouble {
-        // The program could do without one.
+        // The program does not need a broker.
         Trouble::Absent(_) if kernel::may_load_probes() => Error::System(format!(
             "{text}, which {} names: unset it, and the probes are loaded by the program itself",
             broker::VARIABLE
@@ -143,14 +143,14 @@ fn explain(path: &Path, trouble: &Trouble) -> Error {
     }
 }
 
-/// There is no broker's session in this process any more.
+/// Notes that there is no broker's session in this process any more.
 pub(super) fn forget() {
     IS_BROKERED.store(false, Ordering::Release);
     presence::forget();
 }
 
-/// Takes a step towards records, where those who wrote them have gone; whether there are some now. Safe in
-/// signal handlers; `errno` stays as it is.
+/// If the writer of the records has gone, takes a step towards the next broker. Returns whether there are
+/// records now. Safe in signal handlers; preserves `errno`.
 #[cold]
 pub(super) fn seek() -> bool {
     if !IS_BROKERED.load(Ordering::Acquire) {
@@ -169,7 +169,7 @@ fn seek_now() -> bool {
     if now < NEXT_NS.load(Ordering::Relaxed) {
         return false;
     }
-    // A handler that left by a jump would leave the lock taken.
+    // A signal handler that leaves by a jump would leave the lock taken.
     let _blocked = Blocked::all();
     let Some(mut state) = super::try_state() else {
         return false;
@@ -192,12 +192,12 @@ impl Brokered {
         self.wish.tap() == Tap::User
     }
 
-    /// Whether it is this process's, and not that of one which it is a copy of.
+    /// Whether this belongs to this process, not to one that it was forked from.
     pub fn is_own(&self) -> bool {
         self.process == std::process::id()
     }
 
-    /// Whether there are no records, and nobody here looks for another broker.
+    /// Whether there are no records and this process does not look for another broker.
     pub fn is_over(&self) -> bool {
         let connection = self.given.connection.as_ref().and_then(Kept::get);
         !self.is_own() && (!presence::is_there() || connection.is_none_or(channel::has_hung_up))
@@ -211,7 +211,7 @@ impl Brokered {
         Ok(frames.into_iter().map(Frame::from).collect())
     }
 
-    /// From here to the end of the file: no allocation.
+    /// From here to the end of the file, nothing allocates.
     fn step(&mut self, now: u64) -> bool {
         if let Stage::Served = self.stage {
             if memory::generation() != 0 && presence::is_there() && !slot::is_gone() {
@@ -219,11 +219,11 @@ impl Brokered {
             }
             memory::unpublish();
             user_tap::end();
-            self.given.connection = None; // a broker that is there after all has one client less
+            self.given.connection = None; // a broker that is there after all then has one client fewer
             self.stage = Stage::Away;
         }
         let stage = std::mem::replace(&mut self.stage, Stage::Away);
-        // Whatever fails is tried again from the beginning.
+        // After a failure, everything is tried again from the beginning.
         self.stage = self.go_on(stage, now).unwrap_or(Stage::Away);
         let pause = match self.stage {
             Stage::Served => 0,
@@ -270,7 +270,7 @@ impl Brokered {
         }
     }
 
-    /// The process is enrolled again.
+    /// Takes what the broker gave: the process is enrolled again.
     fn take(
         &mut self,
         connection: Kept,
@@ -279,7 +279,7 @@ impl Brokered {
         count: usize,
     ) -> std::io::Result<Stage> {
         let slots_id = super::map_id_of(slots.as_raw_fd());
-        // Tables for the user tap are made for so many threads when it begins.
+        // The tables of the user tap were made for this many threads.
         let slot_count = count.min(self.wish.max_threads as usize);
         self.given.close();
         if slots_id == 0 || !memory::map_again(slots.as_raw_fd(), slots_id, slot_count) {
@@ -302,7 +302,7 @@ impl Brokered {
     }
 }
 
-/// What the broker has answered, if it has.
+/// The broker's answer, if it has come.
 fn answer(
     kept: &Kept,
     patience: u8,
@@ -321,7 +321,7 @@ fn answer(
 }
 
 impl Given {
-    /// Closes the slots, unless something else has their number by now.
+    /// Closes the slots, unless their descriptor is something else by now.
     fn close(&mut self) {
         if let Some(slots) = self.slots.take() {
             if super::map_id_of(slots.as_raw_fd()) != self.slots_id {

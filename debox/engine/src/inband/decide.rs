@@ -1,10 +1,10 @@
-//! What a thread decides itself: whether a predicate holds for its last call, if that slept at a place
-//! of which nobody has told the probes yet what it is called.
+//! Decides on the thread itself whether a predicate holds for its last call. Needed if the call slept at
+//! a place whose label the probes do not know yet.
 //!
-//! This runs in the handler of a trigger's signal, which may have interrupted anything: it takes no
-//! lock and allocates nothing. The names of the kernel's functions and of the calls are read before the
-//! session begins; the place's stack is looked up in the session's map, and what the tests say of its
-//! label goes to the probes, which decide about all later calls there by themselves.
+//! This runs in the handler of a trigger's signal, which may have interrupted anything: it takes no lock
+//! and allocates nothing. The names of the kernel's functions and of the calls are read before the
+//! session begins; the place's stack is looked up in the session's map. The results of the tests of its
+//! label go to the probes, which decide all later calls there themselves.
 
 use std::mem::{offset_of, size_of, MaybeUninit};
 use std::os::fd::{AsFd, AsRawFd};
@@ -31,11 +31,11 @@ type Open = types::undecided_call;
 /// Label and class.
 type Place = (&'static str, &'static str);
 
-/// What calls are called, first those of the 64-bit table, then those of the other one. Read once, and
-/// never given back: a handler may be looking.
+/// The names of the calls, first of the 64-bit table, then of the 32-bit one. Read once and never freed,
+/// since a handler may be reading them.
 static CALLS: OnceLock<Vec<String>> = OnceLock::new();
 
-/// A map of the session's. The id tells whether the descriptor still means it.
+/// A map of the session. The id shows whether the descriptor still stands for it.
 struct Map {
     fd: AtomicI32,
     id: AtomicU32,
@@ -44,37 +44,38 @@ struct Map {
 static STACKS: Map = Map::none();
 static ANSWERS: Map = Map::none();
 
-/// What has come of the triggers: the probes' own counters while there is a session, and what they
-/// were when it ended. Mapped for good.
+/// The triggers' counters: the probes' own while there is a session, and their last values after it has
+/// ended. Never unmapped.
 static COUNTS: AtomicPtr<Counts> = AtomicPtr::new(ptr::null_mut());
 const COUNTS_LENGTH: usize = TRIGGERS_MAX * size_of::<Counts>();
 
-/// Handlers that use the maps at this time: their descriptors are closed after that.
+/// The number of handlers that are using the maps, whose descriptors are closed only after that.
 static USERS: AtomicU32 = AtomicU32::new(0);
 
 /// How the probes count a second's firings (`LIMIT_BITS` of debox/probe/trigger.h).
 const LIMIT_BITS: u32 = 24;
 
-/// Of a stack, and of a call (debox/probe/shared.h).
+/// The most frames of a stack, and the most sites of a call (debox/probe/shared.h).
 const FRAMES: usize = 24;
 const SITES: usize = 8;
 
-/// What [`super::trigger_counts`] says.
+/// The result of [`super::trigger_counts`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct TriggerCounts {
     /// Calls for which the predicate held, within the limit.
     pub fired: u64,
-    /// Calls for which it held that the limit kept back.
+    /// Calls for which it held but the limit suppressed the trigger.
     pub suppressed: u64,
-    /// Calls of which it cannot be told whether it held, or of which the record had gone by then.
+    /// Calls for which it could not be determined whether it held, or whose record had been overwritten
+    /// by then.
     pub missed: u64,
     /// Signals that the kernel refused to send.
     pub unsent: u64,
     pub reserved: [u64; 4],
 }
 
-/// Reads what names places, once; takes some tenths of a second.
+/// Reads the names needed to label places, once; takes some tenths of a second.
 pub(super) fn prepare() -> Result<(), Error> {
     prepared::read_names().map_err(|error| Error::Unsupported(format!("{error:#}")))?;
     Labels::builtin();
@@ -82,7 +83,7 @@ pub(super) fn prepare() -> Result<(), Error> {
     Ok(())
 }
 
-/// A session with triggers has been opened. The caller holds the lock.
+/// Takes the maps of a session with triggers that has been opened. The caller holds the lock.
 pub(super) fn begin(session: &Session) -> Result<(), Error> {
     let maps = &session.skel.maps;
     let of = |what: Result<libbpf_rs::MapInfo, libbpf_rs::Error>| {
@@ -97,9 +98,10 @@ pub(super) fn begin(session: &Session) -> Result<(), Error> {
     Ok(())
 }
 
-/// No handler looks at the session's maps any more: they can be closed. After [`memory::unpublish`].
+/// Waits until no handler uses the session's maps, so that they can be closed. To be called after
+/// [`memory::unpublish`].
 pub(super) fn end() {
-    const PATIENCE_MS: usize = 1000; // with a handler that a debugger has stopped
+    const PATIENCE_MS: usize = 1000; // for a handler that a debugger has stopped
     for _ in 0..PATIENCE_MS {
         if USERS.load(Ordering::SeqCst) == 0 {
             break;
@@ -111,12 +113,12 @@ pub(super) fn end() {
     keep_counts();
 }
 
-/// In a forked child: whoever was in a handler was a thread of the parent's.
+/// In a forked child: handlers that were running were on the parent's threads.
 pub(super) fn forget_users() {
     USERS.store(0, Ordering::SeqCst);
 }
 
-/// Which triggers fire for a call, as bits. In the handler of a signal.
+/// Which triggers fire for a call, as bits. Runs in a signal handler.
 pub(super) fn decide(call: &Open, armed: &dyn Fn(usize) -> Option<&'static Armed>) -> u64 {
     USERS.fetch_add(1, Ordering::SeqCst);
     let fired = match memory::generation() {
@@ -136,7 +138,7 @@ fn decide_with_maps(call: &Open, armed: &dyn Fn(usize) -> Option<&'static Armed>
             answer(call.call, site.stack, site.lock_flags, place, armed);
         }
     }
-    // One more that is not known stands for those that had no room.
+    // One more unknown site stands for those for which there was no room.
     let asked = Undecided {
         call,
         places: &places[..used + usize::from(call.is_incomplete != 0)],
@@ -157,7 +159,7 @@ fn decide_with_maps(call: &Open, armed: &dyn Fn(usize) -> Option<&'static Armed>
     fired
 }
 
-/// Label and class of a place, as [`crate::explain::in_words`] has them.
+/// Label and class of a place, as from [`crate::explain::in_words`].
 fn name(call: u32, stack: u64, lock_flags: u32) -> Option<Place> {
     let (names, calls) = (prepared::names()?, CALLS.get()?);
     let stack: types::kernel_stack = STACKS.look_up(&stack)?;
@@ -180,15 +182,15 @@ fn name(call: u32, stack: u64, lock_flags: u32) -> Option<Place> {
     };
     let label = match found.label {
         None | Some(labels::SITE) => functions[found.site_index],
-        // No rule of the engine's has one; to put it together would take memory.
+        // None of the built-in rules has a placeholder; formatting it would allocate.
         Some(label) if label.contains(labels::SITE) => return None,
         Some(label) => label,
     };
     (!label.is_empty()).then_some((label, found.class.as_str()))
 }
 
-/// Tells the probes, for the next time. Best effort: without it the next call there is left to its
-/// thread, too.
+/// Gives the probes the answer for the next time. Best effort: without it the next call there is decided
+/// by its thread, too.
 fn answer(
     call: u32,
     stack: u64,
@@ -214,12 +216,13 @@ fn answer(
     ANSWERS.update(&key, &answer);
 }
 
-/// It will not be known any more whether the predicate holds for a call, or what its record was.
+/// Counts a call for which it can no longer be determined whether the predicate holds, or whose record is
+/// gone.
 pub(super) fn count_missed(index: usize) {
     add(index, offset_of!(Counts, undecided_lost));
 }
 
-/// What has come of a trigger; nothing before the first session.
+/// A trigger's counts; zeros before the first session.
 pub(super) fn counts(index: usize) -> TriggerCounts {
     let read = |field| counter(index, field).map_or(0, |counter| counter.load(Ordering::Relaxed));
     TriggerCounts {
@@ -237,8 +240,7 @@ fn add(index: usize, field: usize) {
     }
 }
 
-/// Whether the trigger may fire once more in this second: on the word with which the probes decide the
-/// same.
+/// Whether the trigger may fire once more in this second. Uses the same word as the probes.
 fn is_within_limit(index: usize, limit: Option<u32>, at_ns: u64) -> bool {
     let (Some(limit), Some(window)) = (limit, counter(index, offset_of!(Counts, window))) else {
         return true;
@@ -269,12 +271,12 @@ fn counter(index: usize, field: usize) -> Option<&'static AtomicU64> {
 
 const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
 
-/// Puts the probes' counters where [`COUNTS`] says, or anywhere the first time.
+/// Maps the probes' counters at the address in [`COUNTS`], or anywhere the first time.
 fn map_counts(fd: i32) -> Result<(), Error> {
     let before = COUNTS.load(Ordering::Relaxed);
     let fixed = if before.is_null() { 0 } else { libc::MAP_FIXED };
     let (at, flags) = (before.cast(), libc::MAP_SHARED | fixed);
-    // SAFETY: a new mapping, or one in the place of this module's own.
+    // SAFETY: a new mapping, or one that replaces this module's own.
     let mapped = unsafe { libc::mmap(at, COUNTS_LENGTH, READ_WRITE, flags, fd, 0) };
     if mapped == libc::MAP_FAILED {
         let error = std::io::Error::last_os_error();
@@ -286,15 +288,15 @@ fn map_counts(fd: i32) -> Result<(), Error> {
     Ok(())
 }
 
-/// Puts memory of this process's own, with the same numbers, in the place of the probes' counters.
+/// Replaces the mapping of the probes' counters by private memory with the same values.
 fn keep_counts() {
     let counts = COUNTS.load(Ordering::Relaxed);
     if counts.is_null() {
         return;
     }
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
-    // SAFETY: the counters are mapped, any bytes are such numbers, and the new mapping is in the place of
-    // this module's own. If there is none, the old one stays.
+    // SAFETY: the counters are mapped, any bytes are such numbers, and the new mapping replaces this
+    // module's own. If it fails, the old one stays.
     unsafe {
         let last: [Counts; TRIGGERS_MAX] = ptr::read_volatile(counts.cast());
         let mapped = libc::mmap(counts.cast(), COUNTS_LENGTH, READ_WRITE, flags, -1, 0);
@@ -329,12 +331,12 @@ impl Map {
         self.fd.store(fd, Ordering::Release);
     }
 
-    /// The descriptor, unless the program has closed what it did not know, and perhaps opened others.
+    /// The descriptor, unless the program has closed it and perhaps reused its number.
     fn descriptor(&self) -> Option<i32> {
         let fd = self.fd.load(Ordering::Acquire);
         let mut info = libbpf_sys::bpf_map_info::default();
         let mut length = size_of::<libbpf_sys::bpf_map_info>() as u32;
-        // SAFETY: there is room for as much as `length` says.
+        // SAFETY: `info` has room for `length` bytes.
         let failed =
             unsafe { libbpf_sys::bpf_obj_get_info_by_fd(fd, (&raw mut info).cast(), &mut length) };
         (failed == 0 && info.id == self.id.load(Ordering::Relaxed)).then_some(fd)
@@ -352,7 +354,7 @@ impl Map {
         }
     }
 
-    /// Likewise.
+    /// The caller knows the types of the map.
     fn update<K: Copy, V: Copy>(&self, key: &K, value: &V) {
         let Some(fd) = self.descriptor() else { return };
         // SAFETY: key and value have the sizes of the map's.
@@ -457,7 +459,7 @@ mod tests {
         assert_eq!(truth("label == epoll && wall > 1s", &partly), Some(false));
     }
 
-    /// As the engine has them for reports.
+    /// Names as the engine uses them in reports.
     #[test]
     fn calls_have_their_names() {
         let names = call_names();
@@ -469,7 +471,7 @@ mod tests {
         }
     }
 
-    /// The counters are mapped like the probes', and kept when those go.
+    /// The counters are mapped like those of the probes, and kept when these are gone.
     #[test]
     fn firings_are_counted_and_limited() {
         assert_eq!(counts(0), TriggerCounts::default());

@@ -1,4 +1,4 @@
-//! What a sleep in a record means, in words.
+//! Explains a sleep in a record, in words.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,11 +21,11 @@ use super::{memory, Error, State};
 /// One sleep, explained.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Explanation {
-    /// What a person would call the wait, such as `page read`.
+    /// The wait's human-readable name, such as `page read`.
     pub label: String,
     pub class: Class,
-    /// The kernel function that decided to wait, and where in it; an address where the kernel
-    /// does not tell names.
+    /// The kernel function that decided to wait, and the offset in it; an address if the kernel's symbols
+    /// are hidden.
     pub function: String,
     pub offset: u64,
     /// Source file and line of the site; empty and 0 where the kernel has no debug information.
@@ -45,13 +45,13 @@ impl Explanation {
     }
 }
 
-/// What has been explained already, in that generation: equal sleeps have equal explanations.
+/// Explanations so far, in that generation: equal sleeps have equal explanations.
 pub(super) struct Cache(u64, Option<HashMap<Key, Arc<Explanation>>>);
 
-/// All that an explanation depends on. Labels look at the arguments of one call only (`fcntl`).
+/// Everything that an explanation depends on. Labels look at the arguments of one call only (`fcntl`).
 type Key = (u64, u32, u32, u64);
 
-/// Entries beyond which the cache starts anew; the session's table of stacks has as many.
+/// The cache is cleared when it has this many entries, as many as the session's table of stacks.
 const CACHE_MAX: usize = 16384;
 
 impl Cache {
@@ -68,7 +68,7 @@ impl Cache {
         known.and_then(|known| known.get(key))
     }
 
-    /// Another broker's names mean something else.
+    /// The same name means another stack with another broker.
     fn of_generation(&mut self, generation: u64) -> &mut HashMap<Key, Arc<Explanation>> {
         if self.0 != generation {
             (self.0, self.1) = (generation, None);
@@ -81,10 +81,10 @@ impl Cache {
 /// record is needed.
 ///
 /// The first time a site is seen this reads the session's table of stacks; after that it is a look-up.
-/// What names the kernel's functions was read by [`super::enable`], so that it is known in a `chroot` and
-/// without privilege, too. The thread's records are paused meanwhile, so that the library's own calls do
-/// not push out the record that is being explained, and scopes leave the work out. Allocates and locks:
-/// not for signal handlers.
+/// The kernel's symbols were read by [`super::enable`], so that they are also available in a `chroot` and
+/// without privilege. Meanwhile the thread's records are paused, so that the library's own calls do not
+/// overwrite the record that is being explained, and scopes leave this work out. Allocates and locks: not
+/// for signal handlers.
 ///
 /// # Errors
 ///
@@ -119,7 +119,7 @@ pub fn explain(record: &Record, index: usize) -> Result<Arc<Explanation>, Error>
         let frames = find_frames(&mut state, sleep)?;
         let explained = Arc::new(explain_stack(record, sleep, &frames));
         if !frames.is_empty() {
-            // Else a broker may know more of it the next time.
+            // Otherwise a broker may know more about it the next time.
             let cache = state.explained.of_generation(generation);
             if cache.len() >= CACHE_MAX {
                 cache.clear();
@@ -130,8 +130,8 @@ pub fn explain(record: &Record, index: usize) -> Result<Arc<Explanation>, Error>
     })
 }
 
-/// Reads the session's table of stacks. A joined session's may be out of reach: then the site alone
-/// has to do.
+/// Reads the session's table of stacks. That of a joined session may be out of reach; then only the site
+/// is explained.
 fn find_stack(state: &mut State, name: u64) -> Result<Option<types::kernel_stack>, Error> {
     let key = name.to_ne_bytes();
     let bytes = match (&state.session, &mut state.joined) {
@@ -155,7 +155,7 @@ fn find_frames(state: &mut State, sleep: &Sleep) -> Result<Vec<Frame>, Error> {
     }
     let is_out_of_reach = |joined: &Joined| !joined.has_stacks() && !kernel::has_bpf_privilege();
     if state.joined.as_ref().is_some_and(is_out_of_reach) {
-        // A session without privilege is the broker's.
+        // The stacks of a session without privilege are the broker's.
         let path = broker::socket_path();
         let frames = path.and_then(|path| client::frames(&path, sleep.stack).ok());
         return Ok(frames
@@ -210,7 +210,7 @@ fn explain_stack(record: &Record, sleep: &Sleep, frames: &[Frame]) -> Explanatio
     }
 }
 
-/// `file.c:123` into its parts; a file without a line has line 0.
+/// Splits `file.c:123` into its parts; a file without a line has line 0.
 pub fn split_line(text: &str) -> (&str, u32) {
     match text.rsplit_once(':') {
         Some((file, line)) => line.parse().map_or((text, 0), |line| (file, line)),

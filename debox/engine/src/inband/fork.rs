@@ -9,7 +9,7 @@ use super::{decide, memory, slot, user_tap, Error, State};
 /// child never finds the state half changed, or its lock taken by a thread that it does not have.
 struct Held(UnsafeCell<Option<(MutexGuard<'static, State>, u64)>>);
 
-// SAFETY: only the thread that holds the lock looks inside, and in the child there is no other.
+// SAFETY: only the thread that holds the lock accesses it, and in the child there is no other.
 unsafe impl Sync for Held {}
 
 static HELD: Held = Held(UnsafeCell::new(None));

@@ -1,24 +1,24 @@
-//! The descriptors that a session of the process's own holds, and whether they still are what they were.
+//! The descriptors that a session of the process's own holds, and whether they still stand for the same objects.
 //!
-//! A program may close all descriptors that it does not know (`closefrom(3)`, `close_range(2)`), and open files of
-//! its own under the same numbers. Those are never closed here: each number is closed only if the kernel says
-//! that the same object is behind it.
+//! A program may close all descriptors that it does not know (`closefrom(3)`, `close_range(2)`) and open files of
+//! its own under the same numbers. Those must not be closed here: each number is closed only if the kernel reports
+//! the same object for it.
 
 use std::collections::BTreeSet;
 
 use libbpf_rs::libbpf_sys;
 
-/// What the kernel tells of a map, a program, a link or types: its number and what never changes. Other files
-/// have none.
+/// What the kernel reports about a map, a program, a link or types: its id and other constant fields. Other files
+/// have no identity.
 type Identity = [u8; 32];
 
-/// Numbers that are tried where `/proc` is not mounted.
+/// How many numbers are tried if `/proc` is not mounted.
 const TRIED: i32 = 4096;
 
 #[derive(Default)]
 pub(super) struct Held(Vec<(i32, Identity)>);
 
-/// The process's descriptors at a moment.
+/// The process's open descriptors.
 pub(super) fn open_now() -> BTreeSet<i32> {
     let listed = std::fs::read_dir("/proc/self/fd").map(|entries| {
         let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
@@ -43,8 +43,8 @@ impl Held {
         Held(Vec::new())
     }
 
-    /// Adds the BPF objects that have been opened since. All that can go wrong with another thread that opens
-    /// one at the same time is that it is closed with the others if the session has been damaged.
+    /// Adds the BPF objects that have been opened since. If another thread opens one at the same time, the worst
+    /// outcome is that it is closed with the others when the session has been damaged.
     pub fn add_since(&mut self, before: &BTreeSet<i32>) {
         let new = open_now();
         let new = new.difference(before);
@@ -52,18 +52,18 @@ impl Held {
             .extend(new.filter_map(|fd| Some((*fd, identity_of(*fd)?))));
     }
 
-    /// From the lowest number to the highest; nothing is held: none.
+    /// The lowest and the highest number; an empty range if nothing is held.
     pub fn span(&self) -> (i32, i32) {
         let numbers = || self.0.iter().map(|(fd, _)| *fd);
         (numbers().min().unwrap_or(0), numbers().max().unwrap_or(-1))
     }
 
-    /// Whether all of them are what they were.
+    /// Whether all of them still stand for the same objects.
     pub fn is_whole(&self) -> bool {
         self.0.iter().all(is_same)
     }
 
-    /// Closes those that are what they were.
+    /// Closes those that still stand for the same objects.
     pub fn close_same(self) {
         for held in self.0.iter().filter(|held| is_same(held)) {
             // SAFETY: nothing that owns the descriptor is dropped any more.

@@ -1,5 +1,5 @@
-//! A program that runs under `debox run --tap user` reads the records of that session instead of
-//! opening one of its own: the preload shim is in the process already and takes the stamps.
+//! A program under `debox run --tap user` reads the records of that session instead of opening one of its
+//! own: the preload shim is already in the process and takes the stamps.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;
@@ -23,18 +23,18 @@ pub(super) struct Joined {
     pub slots: OwnedFd,
     pub slot_count: usize,
     pub slots_id: u32,
-    /// The session's kernel stacks, once they were asked for.
+    /// The session's kernel stacks, once they have been requested.
     stacks: Option<MapHandle>,
 }
 
-/// Asks the session that the environment names for its slots; `None` if there is no such session, or
-/// this process is none of its own.
+/// Asks the session that the environment names for its slots; `None` if there is no such session, or this
+/// process is not one of its processes.
 pub(super) fn find() -> Option<Joined> {
     if has_other_rights() {
         return None;
     }
     let address = Address::parse(&std::env::var(VARIABLE).ok()?)?;
-    // A recording takes the shim's stamps alone: its records are not whole.
+    // A recording only takes the shim's stamps: its records are incomplete.
     if address.sees_calls {
         return None;
     }
@@ -42,8 +42,8 @@ pub(super) fn find() -> Option<Joined> {
     receive(&socket, address.secret)
 }
 
-/// `struct debox_tap_welcome`, with the descriptors of slots, thread ids and rows. Who knows the secret is
-/// the session; its user may have no name here.
+/// `struct debox_tap_welcome`, with the descriptors of slots, thread ids and rows. A peer that knows the
+/// secret is the session; its user id may not be mapped here.
 fn receive(socket: &OwnedFd, secret: u64) -> Option<Joined> {
     let (message, fds, _) = channel::receive_all(socket.as_fd(), 16, MsgFlags::empty()).ok()?;
     let (words, shown) = message.split_at_checked(8)?;
@@ -87,7 +87,7 @@ impl Joined {
     }
 }
 
-/// The map of that name that a program uses together with the slots.
+/// The map of kernel stacks that a program uses together with the slots.
 fn find_stacks(slots_id: u32) -> Option<MapHandle> {
     ProgInfoIter::with_query_opts(
         libbpf_rs::query::ProgInfoQueryOptions::default().include_map_ids(true),

@@ -1,17 +1,18 @@
-//! The slots in this process's memory, and the word that says whether they are there.
+//! The slots in this process's memory, and the word that shows whether they are mapped.
 //!
-//! A pointer into the slots must stay readable whatever happens, because threads read without a
-//! lock. So the range of addresses is never given back: [`vacate`] puts empty memory in the place
-//! of the slots, and the next [`map`] uses the range again.
+//! A pointer into the slots must always stay readable, because threads read without a lock. So the range
+//! of addresses is never unmapped: [`vacate`] replaces the slots by empty memory, and the next [`map`]
+//! reuses the range.
 //!
-//! The **generation** is a number that is new each time slots are mapped and 0 while there are
-//! none. It is kept in a page of its own that the kernel empties in a forked child: a child that has not
-//! been given its own view of the slots finds 0, without any call, and reads nothing. The slots
-//! themselves are kept out of children (`MADV_DONTFORK`).
+//! The **generation** is a number that is new each time slots are mapped and 0 while there are none. It is
+//! in a page of its own that the kernel clears in a forked child: a child that has no view of the slots of
+//! its own yet finds 0, without any call, and reads nothing. The slots themselves are kept out of children
+//! (`MADV_DONTFORK`).
 //!
-//! The kernel fills in the page tables of slots when they are mapped, which for all takes longer than
-//! what many a process does. So the first ones are mapped, and more when a thread finds its slot beyond
-//! them: slots are given out in order, and those of ended threads come first.
+//! The kernel fills in the page tables of slots when they are mapped. For all slots, that would take
+//! longer than the whole run of many processes. So only the first ones are mapped, and more when a
+//! thread's slot is beyond them: slots are allocated in order, and those of ended threads are reused
+//! first.
 
 use std::ptr;
 use std::sync::atomic::{compiler_fence, AtomicI32, AtomicPtr, AtomicU32, AtomicU64};
@@ -25,25 +26,27 @@ use super::Error;
 static PAGE: AtomicPtr<AtomicU64> = AtomicPtr::new(ptr::null_mut());
 static LAST_GENERATION: AtomicU64 = AtomicU64::new(0);
 
-/// Slots that are mapped at first, and how many times as many then: a thread that looks for its slot
-/// is to find the call that it has just made among its last eight, with the library's own behind it.
+/// The number of slots mapped at first, and the factor by which it grows. The factor is large so that a
+/// thread that looks for its slot makes few calls: the call that it has just made must still be among its
+/// last eight, before the library's own.
 const FIRST_SLOTS: usize = 32;
 const GROWTH: usize = 8;
 
-/// The range of addresses, how many slots it has room for, how many there are, and how many of them
-/// are mapped, from the first on; empty memory is in the place of the others.
+/// The range of addresses, how many slots it has room for, how many there are, and how many of them are
+/// mapped, from the first on. The others are replaced by empty memory.
 static BASE: AtomicPtr<Slot> = AtomicPtr::new(ptr::null_mut());
 static ROOM: AtomicUsize = AtomicUsize::new(0);
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 static MAPPED: AtomicUsize = AtomicUsize::new(0);
 
-/// The thread that maps more slots at this time, or 0. Others wait for it: a thread that has a slot is to
-/// find it. They wait without a call, which would become their last one, and not for ever, for the
-/// thread may have been taken away from there by a jump out of a signal handler.
+/// The thread that is mapping more slots, or 0. Others wait for it, since a thread that has a slot must
+/// find it. They wait without a call, which would become their last one, and not for ever, since the
+/// mapping thread may have left by a jump out of a signal handler.
 static MAPPER: AtomicU32 = AtomicU32::new(0);
 const PATIENCE: u32 = 10_000_000;
 
-/// The map of the slots, for children and for more of them; the id tells if the descriptor still means it.
+/// The map of the slots, for children and for mapping more; the id shows whether the descriptor still
+/// stands for it.
 static MAP_FD: AtomicI32 = AtomicI32::new(-1);
 static MAP_ID: AtomicU32 = AtomicU32::new(0);
 
@@ -51,37 +54,38 @@ const SLOT: usize = std::mem::size_of::<Slot>();
 const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
 const EMPTY: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
 
-/// The generation now; 0 when nothing is mapped in this process.
+/// The current generation; 0 if nothing is mapped in this process.
 #[inline]
 pub(super) fn generation() -> u64 {
     let page = PAGE.load(Ordering::Acquire);
     if page.is_null() {
         return 0;
     }
-    // SAFETY: the page is mapped for good once its address is stored.
+    // SAFETY: the page is never unmapped once its address is stored.
     unsafe { (*page).load(Ordering::Acquire) }
 }
 
-/// Where the generation is, for the stamps; mapped for good.
+/// The address of the generation, for the stamps; never unmapped.
 pub(super) fn generation_page() -> *const u64 {
     PAGE.load(Ordering::Acquire).cast()
 }
 
-/// Maps the slots. They are found after [`publish`] only. The caller holds the lock.
+/// Maps the slots. Threads find them only after [`publish`]. The caller holds the lock.
 pub(super) fn map(fd: i32, map_id: u32, count: usize) -> Result<(), Error> {
     make_page()?;
     place(fd, map_id, count).map_err(system)
 }
 
-/// The same once there was a map; whether it worked. No allocation. The caller holds the lock.
+/// Like [`map`], if there was a map before; returns whether it worked. No allocation. The caller holds the
+/// lock.
 pub(super) fn map_again(fd: i32, map_id: u32, count: usize) -> bool {
     place(fd, map_id, count).is_ok()
 }
 
-/// What failed is told with the kernel's reason in `errno`.
+/// Returns the step that failed, with the kernel's reason in `errno`.
 fn place(fd: i32, map_id: u32, count: usize) -> Result<(), &'static str> {
     if ROOM.load(Ordering::Relaxed) < count {
-        // SAFETY: a new mapping, wherever there is room.
+        // SAFETY: a new mapping at any free address.
         let base = unsafe { libc::mmap(ptr::null_mut(), count * SLOT, READ_WRITE, EMPTY, -1, 0) };
         if base == libc::MAP_FAILED {
             return Err("cannot find room for the records");
@@ -103,8 +107,8 @@ fn place(fd: i32, map_id: u32, count: usize) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Puts the first `wanted` slots in their place, those that are not. The caller holds the lock, or is
-/// the child of a fork; no allocation, so that a signal handler may do this.
+/// Maps the first `wanted` slots, as far as they are not mapped yet. The caller holds the lock, or is the
+/// child of a fork. Allocates nothing, so it is safe in a signal handler.
 fn map_first(wanted: usize) -> bool {
     let (from, fd) = (
         MAPPED.load(Ordering::Relaxed),
@@ -116,7 +120,7 @@ fn map_first(wanted: usize) -> bool {
     }
     let length = (to - from) * SLOT;
     let flags = libc::MAP_SHARED | libc::MAP_FIXED;
-    // SAFETY: the range is this module's own, and has room for COUNT slots.
+    // SAFETY: the range belongs to this module and has room for COUNT slots.
     let is_mapped = unsafe {
         let at = BASE.load(Ordering::Relaxed).add(from).cast();
         libc::mmap(at, length, READ_WRITE, flags, fd, (from * SLOT) as i64) != libc::MAP_FAILED
@@ -128,8 +132,8 @@ fn map_first(wanted: usize) -> bool {
     is_mapped
 }
 
-/// Whether the descriptor is still the map's: a program may have closed all that it did not know, and
-/// opened others.
+/// Whether the descriptor still stands for the map: a program may have closed descriptors that it did not
+/// know, and opened others.
 pub(super) fn has_map() -> bool {
     let (fd, id) = (
         MAP_FD.load(Ordering::Relaxed),
@@ -149,7 +153,7 @@ pub(super) fn is_own_call(call: i64, args: [u64; 3]) -> bool {
     }
 }
 
-/// Puts empty memory in the place of the slots.
+/// Replaces the slots by empty memory.
 pub(super) fn vacate() {
     empty();
     COUNT.store(0, Ordering::Relaxed);
@@ -159,24 +163,24 @@ pub(super) fn vacate() {
 fn empty() {
     let base = BASE.load(Ordering::Relaxed).cast();
     let length = ROOM.load(Ordering::Relaxed) * SLOT;
-    // SAFETY: replaces this module's own mapping; whoever still reads there finds zeros.
+    // SAFETY: replaces this module's own mapping; a thread that still reads there finds zeros.
     let placed = unsafe { libc::mmap(base, length, READ_WRITE, EMPTY | libc::MAP_FIXED, -1, 0) };
     if placed == libc::MAP_FAILED {
-        // The slots stay where they are, with nobody to write them; the range is not used again.
+        // The slots stay mapped, but nothing writes to them; the range is not used again.
         ROOM.store(0, Ordering::Relaxed);
         COUNT.store(0, Ordering::Relaxed);
     }
     MAPPED.store(0, Ordering::Relaxed);
 }
 
-/// Leaves the range of addresses alone from now on.
+/// Stops using the range of addresses.
 pub(super) fn forget_range() {
     ROOM.store(0, Ordering::Relaxed);
     COUNT.store(0, Ordering::Relaxed);
     MAPPED.store(0, Ordering::Relaxed);
 }
 
-/// Before threads find them: what was done until now nobody asked for.
+/// To be called before threads find the slots: drops what triggers did before they were wanted.
 pub(super) fn forget_triggers() {
     let base = BASE.load(Ordering::Relaxed);
     for index in 0..MAPPED.load(Ordering::Relaxed) {
@@ -185,13 +189,13 @@ pub(super) fn forget_triggers() {
     }
 }
 
-/// Lets threads find the slots.
+/// Makes the slots visible to threads.
 pub(super) fn publish() {
     let generation = LAST_GENERATION.fetch_add(1, Ordering::Relaxed) + 1;
     set_generation(generation);
 }
 
-/// From here on no thread finds them.
+/// Hides the slots from threads.
 pub(super) fn unpublish() {
     set_generation(0);
 }
@@ -199,19 +203,19 @@ pub(super) fn unpublish() {
 fn set_generation(generation: u64) {
     let page = PAGE.load(Ordering::Acquire);
     if !page.is_null() {
-        // SAFETY: the page is mapped for good once its address is stored.
+        // SAFETY: the page is never unmapped once its address is stored.
         unsafe { (*page).store(generation, Ordering::Release) };
     }
 }
 
-/// In the child of a fork, before it runs anything else: its own view of the slots.
+/// In the child of a fork, before it runs anything else: maps its own view of the slots.
 pub(super) fn follow_fork(parents_generation: u64) {
     if parents_generation == 0 && MAPPED.load(Ordering::Relaxed) == 0 {
         return;
     }
-    // Another thread of the parent's may have been mapping.
+    // Another of the parent's threads may have been mapping.
     MAPPER.store(0, Ordering::Relaxed);
-    // Nothing else may come to lie where the parent's slots were: pointers to them stay readable.
+    // Nothing else may be mapped where the parent's slots were: pointers to them must stay readable.
     empty();
     if parents_generation != 0 && has_map() && map_first(FIRST_SLOTS) {
         publish();
@@ -220,10 +224,11 @@ pub(super) fn follow_fork(parents_generation: u64) {
     }
 }
 
-/// Somebody changes at this time what is mapped; in a signal handler, perhaps what it interrupted.
+/// The error if the mapping is being changed right now; in a signal handler, possibly by the code that it
+/// interrupted.
 pub(super) struct Busy;
 
-/// The slot of a thread; more are mapped for it if need be.
+/// The slot of a thread; maps more slots if needed.
 pub(super) fn find(tid: u32) -> Result<Option<*mut Slot>, Busy> {
     let base = BASE.load(Ordering::Relaxed);
     let mut index = 0;
@@ -235,7 +240,7 @@ pub(super) fn find(tid: u32) -> Result<Option<*mut Slot>, Busy> {
             // SAFETY: as above; the kernel may write at any time, hence volatile.
             let version = unsafe { ptr::read_volatile(&raw const (*slot).version) };
             if version == 0 {
-                return Ok(None); // slots are given out in order: none was beyond this one
+                return Ok(None); // slots are allocated in order: there are none beyond this one
             }
             if tid_of(slot) == tid {
                 return Ok(Some(slot));
@@ -251,12 +256,13 @@ pub(super) fn find(tid: u32) -> Result<Option<*mut Slot>, Busy> {
     }
 }
 
-/// Maps more, unless another thread has done so meanwhile.
+/// Maps more slots, unless another thread has done so meanwhile.
 fn grow_from(mapped: usize) -> bool {
     MAPPED.load(Ordering::Relaxed) > mapped || map_first(mapped * GROWTH)
 }
 
-/// Maps more slots than these, or waits for another thread that does; whether there are more now.
+/// Maps more than the first `mapped` slots, or waits for another thread that does. Returns whether there
+/// are more now.
 fn map_beyond(mapped: usize, tid: u32) -> Result<bool, Busy> {
     for _ in 0..PATIENCE {
         if MAPPED.load(Ordering::Relaxed) > mapped {
@@ -274,21 +280,21 @@ fn map_beyond(mapped: usize, tid: u32) -> Result<bool, Busy> {
                 MAPPER.store(0, Ordering::Release);
                 return outcome;
             }
-            Err(own) if own == tid => return Err(Busy), // what this signal handler interrupted
+            Err(own) if own == tid => return Err(Busy), // this signal handler interrupted the mapping
             Err(_) => std::hint::spin_loop(),
         }
     }
     Err(Busy)
 }
 
-/// Which of the slots this is.
+/// The index of a slot.
 pub(super) fn index_of(slot: *const Slot) -> usize {
     (slot as usize - BASE.load(Ordering::Relaxed) as usize) / SLOT
 }
 
-/// Whose slot it is now; 0: nobody's.
+/// The thread that has the slot now; 0: none.
 pub(super) fn tid_of(slot: *const Slot) -> u32 {
-    // SAFETY: slots stay mapped for good; the kernel may write at any time, hence volatile.
+    // SAFETY: slots are never unmapped; the kernel may write at any time, hence volatile.
     let tid = unsafe { ptr::read_volatile(&raw const (*slot).tid) };
     compiler_fence(Ordering::SeqCst);
     tid
@@ -301,12 +307,12 @@ fn make_page() -> Result<(), Error> {
     }
     // SAFETY: sysconf only reads.
     let length = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
-    // SAFETY: a new mapping, wherever there is room.
+    // SAFETY: a new mapping at any free address.
     let page = unsafe { libc::mmap(ptr::null_mut(), length, READ_WRITE, EMPTY, -1, 0) };
     if page == libc::MAP_FAILED {
         return Err(system("cannot get a page of memory"));
     }
-    // SAFETY: the page is ours and not in use yet.
+    // SAFETY: the page is this function's own and not in use yet.
     if unsafe { libc::madvise(page, length, libc::MADV_WIPEONFORK) } != 0 {
         let error = system("the kernel cannot keep the records apart in forked children");
         // SAFETY: as above.

@@ -1,8 +1,8 @@
-//! The library's own work on a thread, which has no records and which scopes leave out.
+//! The library's own work on a thread. It has no records, and scopes leave it out.
 //!
-//! A scope is made of two readings of the thread's life ([`super::scope`]). What the library does in between is
-//! measured by two readings of its own and kept here; every reading has that taken off, so that it is the same
-//! in both of a scope around it.
+//! A scope consists of two readings of the thread's totals ([`super::scope`]). What the library does in between
+//! is measured by two further readings and accumulated here. Every reading subtracts the accumulated work, so
+//! that a scope around such work does not contain it.
 
 use std::cell::Cell;
 
@@ -24,12 +24,12 @@ thread_local! {
     };
 }
 
-/// Does work of the library's, whose calls have no records and count in no scope. Not for signal handlers.
+/// Runs work of the library, whose calls have no records and do not count in scopes. Not for signal handlers.
 pub(super) fn left_out<T>(work: impl FnOnce() -> T) -> T {
     let Some(own) = slot::own() else {
         return work();
     };
-    // Scopes find it without the thread local, of which a signal handler may not ask.
+    // Lets scopes find it without the thread local, which a signal handler must not access.
     words::words()
         .own_work
         .set(DONE.with(|done| done.as_ptr() as usize));
@@ -38,7 +38,7 @@ pub(super) fn left_out<T>(work: impl FnOnce() -> T) -> T {
     let faults_before = all_faults();
     let result = work();
     let faults = all_faults();
-    // The slot may be another one, if the session ended meanwhile.
+    // The slot may be a different one, if the session ended meanwhile.
     let end = (slot::own() == Some(own)).then(|| Reading::take(own));
     slot::set_paused(own, was_paused);
     if let (Some(begin), Some(Some(end))) = (begin, end) {
@@ -54,13 +54,14 @@ pub(super) fn left_out<T>(work: impl FnOnce() -> T) -> T {
     result
 }
 
-/// What the calling thread has done in the library in that life of its own. Safe in a signal handler.
+/// The library's work on the calling thread in the life that the reading is of. Safe in a signal handler.
 fn done_in(life: &Reading) -> Done {
     let done = words::words().own_work.get() as *const Done;
     if done.is_null() {
         return Done::default();
     }
-    // SAFETY: it is the thread's own and lives as long; only the thread writes it, and whole numbers.
+    // SAFETY: it belongs to the thread and lives as long; only the thread writes it, and any bytes are valid
+    // integers.
     let done = unsafe { done.read_volatile() };
     if done.life.is_of_same_life(life) {
         done
@@ -69,7 +70,7 @@ fn done_in(life: &Reading) -> Done {
     }
 }
 
-/// The reading without the library's own work.
+/// Subtracts the library's own work from a reading.
 pub(super) fn taken_off(reading: Reading) -> Reading {
     let done = done_in(&reading);
     reading

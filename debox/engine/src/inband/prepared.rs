@@ -1,7 +1,8 @@
-//! What explanations need of the machine's files, read when the process enables DeBox.
+//! The machine's files that explanations need, read when the process enables DeBox.
 //!
-//! Later it may be too late: the process may have changed its root directory, or have dropped the privilege
-//! that the addresses in `/proc/kallsyms` are shown to. And it takes long, in the midst of a request.
+//! Later it may be too late: the process may have changed its root directory, or dropped the privilege that
+//! is needed to see the addresses in `/proc/kallsyms`. Reading also takes long, which would delay a
+//! request.
 
 use std::sync::OnceLock;
 
@@ -10,7 +11,7 @@ use anyhow::Result;
 use crate::labels::Labels;
 use crate::symbols::{KernelNames, Symbols};
 
-/// Read once, and never given back: a signal handler may be looking.
+/// Read once and never freed, since a signal handler may be reading it.
 static NAMES: OnceLock<KernelNames> = OnceLock::new();
 
 /// The kernel's names.
@@ -18,7 +19,7 @@ pub(super) fn names() -> Option<&'static KernelNames> {
     NAMES.get()
 }
 
-/// Reads the kernel's names, unless that has been done.
+/// Reads the kernel's names, unless they have been read.
 pub(super) fn read_names() -> Result<&'static KernelNames> {
     if let Some(known) = NAMES.get() {
         return Ok(known);
@@ -27,8 +28,8 @@ pub(super) fn read_names() -> Result<&'static KernelNames> {
     Ok(NAMES.get_or_init(|| names))
 }
 
-/// Has explanations find all that they need in memory. Where the names cannot be read, explanations try it
-/// again, and show addresses.
+/// Loads everything that explanations need into memory. If the names cannot be read, explanations try again
+/// and show addresses.
 pub(super) fn prepare(symbols: &mut Option<Symbols>) {
     Labels::builtin();
     if symbols.is_none() {

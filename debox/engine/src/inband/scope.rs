@@ -1,8 +1,8 @@
-//! Scopes: what happened on a thread between two points.
+//! Scopes: sums of what happened on a thread between two points.
 //!
 //! The kernel keeps running totals of the thread's life in its slot (`debox/probe/totals.h`). A scope reads
-//! them at its begin and at its end; what is open then is CPU time in user mode, from the last of the
-//! kernel's stamps to a reading of the same clock here. No system call, no lock, no allocation.
+//! them at its begin and at its end. The time from the kernel's last stamp to a reading of the same clock
+//! here counts as CPU time in user mode. No system call, no lock, no allocation.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -25,8 +25,8 @@ pub enum Faults {
     /// Those taken in calls, as the records do.
     #[default]
     InCalls,
-    /// Those of the program's own code, too: the kernel is asked, by one `getrusage` at each end, which
-    /// counts in the scopes around this one.
+    /// Those of the program's own code, too. This takes one `getrusage` at each end, which counts in the
+    /// enclosing scopes.
     All,
 }
 
@@ -35,20 +35,20 @@ pub enum Faults {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Sums {
     pub wall_ns: u64,
-    /// Where all of it went: the parts add up to `wall_ns`; `outside_ns` is 0.
+    /// Where the wall time went: the parts add up to `wall_ns`; `outside_ns` is 0.
     pub budget: Budget,
-    /// What of that was in system calls. The rest was between them: user mode and its page faults.
+    /// The part of `budget` in system calls. The rest was between them: user mode and its page faults.
     pub in_calls: Budget,
-    /// Under a user tap, those that it saw.
+    /// System calls; under a user tap, those that it saw.
     pub calls: u64,
-    /// Of calls, and of page faults between them.
+    /// Sleeps in calls, and in page faults between them.
     pub sleeps: u64,
     pub faults_minor: u64,
     pub faults_major: u64,
-    /// Time of which it is not known what it was, as the machine hid switches. It is inside the parts,
-    /// mostly in CPU time.
+    /// Time of unknown kind, because the machine hid switches. It is included in the parts, mostly in CPU
+    /// time.
     pub unseen_ns: u64,
-    /// Such switches, as far as they were noticed.
+    /// Hidden switches, as far as they were noticed.
     pub unseen: u64,
     /// User tap: calls that could not be stamped.
     pub untapped: u64,
@@ -57,9 +57,9 @@ pub struct Sums {
     pub reserved: [u32; 3],
 }
 
-/// [`Sums::flags`]: `irq_ns` is measured; without this it is inside `cpu_ns`.
+/// [`Sums::flags`]: `irq_ns` is measured; without this flag, that time is included in `cpu_ns`.
 pub const SUMS_IRQ_MEASURED: u32 = 1 << 0;
-/// [`Sums::flags`]: tapped calls only are counted.
+/// [`Sums::flags`]: only tapped calls are counted.
 pub const SUMS_USER_TAP: u32 = 1 << 1;
 /// [`Sums::flags`]: with [`Faults::All`].
 pub const SUMS_ALL_FAULTS: u32 = 1 << 2;
@@ -104,8 +104,8 @@ impl fmt::Display for Short {
     }
 }
 
-/// As for a log line: `wall=4.10ms cpu=1.30ms blocked=2.75ms runqueue=50.0us preempted=0 calls=12`.
-/// Interrupts, if measured, and what is unknown follow where there are some.
+/// Formats the sums for a log line: `wall=4.10ms cpu=1.30ms blocked=2.75ms runqueue=50.0us preempted=0
+/// calls=12`. Non-zero interrupts, if measured, and unknown time follow.
 impl fmt::Display for Sums {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let budget = &self.budget;
@@ -144,7 +144,7 @@ pub(super) struct Reading {
     unseen_ns: u64,
     unseen: u64,
     untapped: u64,
-    /// The open part, if the thread's return to the CPU was not seen.
+    /// The length of the open part, if the thread's return to the CPU was not seen.
     away_ns: u64,
     flags: u32,
     reserved: u32,
@@ -153,7 +153,7 @@ pub(super) struct Reading {
 /// Reads a field that the kernel may have changed since the last look.
 macro_rules! read {
     ($pointer:expr, $($field:tt)+) => {
-        // SAFETY: slots stay mapped for good (see `memory`), and any bytes are valid integers.
+        // SAFETY: slots are never unmapped (see `memory`), and any bytes are valid integers.
         unsafe { ptr::read_volatile(&raw const (*$pointer).$($field)+) }
     };
 }
@@ -168,8 +168,8 @@ fn monotonic_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// More tries than a thread can lose its CPU in so short a time; a slot that is written by a client
-/// itself, or that others have, must not hold the reader up.
+/// More attempts than a thread can lose its CPU in so short a time. Limited, because a slot that the client
+/// itself or others write to must not block the reader.
 const ATTEMPTS: usize = 1000;
 
 impl Reading {
@@ -190,7 +190,7 @@ impl Reading {
         reserved: 0,
     };
 
-    /// The thread's own slot at this moment; `None` if it is never whole.
+    /// Reads the thread's own slot; `None` if it is never consistent.
     pub fn take(slot: *const Slot) -> Option<Reading> {
         for _ in 0..ATTEMPTS {
             let sequence = read!(slot, totals.sequence);
@@ -202,7 +202,7 @@ impl Reading {
             let untapped = read!(slot, tap_unstamped);
             let now_ns = monotonic_ns();
             compiler_fence(Ordering::SeqCst);
-            // The thread itself counts tapped calls, in a signal handler perhaps.
+            // The thread itself counts tapped calls, perhaps in a signal handler.
             let is_whole = sequence & 1 == 0
                 && read!(slot, totals.sequence) == sequence
                 && read!(slot, completed) == completed;
@@ -226,7 +226,7 @@ impl Reading {
         let mut life_ns = totals.life_ns;
         life_ns[CPU] += open;
         Reading {
-            // By this clock or the kernel's, which may be of another CPU and later by a moment.
+            // By this clock or the kernel's, which may be slightly ahead if it was read on another CPU.
             now_ns: totals.stamp_ns + open,
             birth_ns: totals.birth_ns,
             life_ns,
@@ -247,7 +247,8 @@ impl Reading {
         }
     }
 
-    /// Whether the kernel still writes what this was read from. The slot is the calling thread's own.
+    /// Whether the kernel still writes the slot that this was read from. The slot is the calling thread's
+    /// own.
     fn believe(&self, slot: *mut Slot) -> Belief {
         let stamp_ns = read!(slot, totals.stamp_ns);
         alive::believe_totals(slot, self.now_ns.saturating_sub(stamp_ns))
@@ -258,7 +259,7 @@ impl Reading {
         self.birth_ns == other.birth_ns
     }
 
-    /// Adds what happened from one moment to another to what this is a sum of.
+    /// Adds what happened between two readings to this sum.
     pub fn add(&mut self, begin: &Reading, end: &Reading) {
         let sums = begin.until(end);
         let grown = differences(&begin.life_ns, &end.life_ns);
@@ -278,7 +279,7 @@ impl Reading {
         self.untapped += sums.untapped;
     }
 
-    /// As if what the other is a sum of had not been.
+    /// This reading without the sum in the other.
     pub fn without(mut self, other: &Reading) -> Reading {
         let take = |from: &mut u64, what: u64| *from = from.saturating_sub(what);
         take(&mut self.now_ns, other.now_ns);
@@ -296,7 +297,7 @@ impl Reading {
         self
     }
 
-    /// As if so many calls had not been made.
+    /// This reading with so many fewer calls.
     pub fn without_calls(mut self, calls: u64) -> Reading {
         if self.flags & TOTALS_USER_TAP == 0 {
             self.calls = self.calls.saturating_sub(calls);
@@ -304,14 +305,14 @@ impl Reading {
         self
     }
 
-    /// What happened from this moment to a later one.
+    /// What happened from this reading to a later one.
     fn until(&self, end: &Reading) -> Sums {
         let wall_ns = end.now_ns.saturating_sub(self.now_ns);
         let budget = differences(&self.life_ns, &end.life_ns);
         let mut in_calls = [0; PARTS];
         for part in 0..PARTS {
             in_calls[part] = end.calls_ns[part].saturating_sub(self.calls_ns[part]);
-            // The user tap's clock is not quite the kernel's.
+            // The user tap's clock differs slightly from the kernel's.
             if part != OUTSIDE {
                 in_calls[part] = in_calls[part].min(budget[part]);
             }
@@ -340,8 +341,8 @@ impl Reading {
     }
 }
 
-/// The parts' growth, with the same sum. A part that has shrunk was taken for another one at first, as
-/// a switch was hidden: what it lacks is taken from those that have grown.
+/// The growth of the parts, with the sum preserved. A part shrinks if its time was first attributed to it
+/// because a switch was hidden; the deficit is subtracted from the parts that have grown.
 fn differences(begin: &[u64; PARTS], end: &[u64; PARTS]) -> [u64; PARTS] {
     let mut grown = [0; PARTS];
     let mut owed = 0;
@@ -377,7 +378,7 @@ fn budget_of(parts: [u64; PARTS]) -> Budget {
 pub(super) fn all_faults() -> (u64, u64) {
     // SAFETY: any bytes are a rusage.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: writes to `usage` only. The call itself, not libc's: no user tap counts it.
+    // SAFETY: writes to `usage` only. A raw call, not libc's function, so that no user tap counts it.
     unsafe { libc::syscall(libc::SYS_getrusage, libc::RUSAGE_THREAD, &mut usage) };
     (usage.ru_minflt as u64, usage.ru_majflt as u64)
 }
@@ -387,7 +388,7 @@ pub(super) fn all_faults() -> (u64, u64) {
 #[derive(Clone, Copy)]
 pub struct Start {
     generation: u64,
-    /// Which thread, among those that live.
+    /// The thread, among those alive.
     thread: usize,
     all_faults: u32,
     reserved: u32,
@@ -395,7 +396,7 @@ pub struct Start {
 }
 
 impl Start {
-    /// Reads where the calling thread is. Safe in a signal handler.
+    /// Takes the calling thread's reading now. Safe in a signal handler.
     ///
     /// # Errors
     ///
@@ -406,7 +407,7 @@ impl Start {
         let mut reading = Reading::take(slot).ok_or(Error::NotMonitored)?;
         match reading.believe(slot) {
             Belief::AtOnce => {}
-            // Without the call by which that was found out.
+            // Read again, to leave out the call that was made for the check.
             Belief::Checked => reading = Reading::take(slot).ok_or(Error::NotMonitored)?,
             Belief::None => return Err(Error::Closed),
         }
@@ -443,7 +444,7 @@ impl Start {
             return Err(Error::Interrupted);
         }
         if end.birth_ns != self.reading.birth_ns {
-            return Err(Error::OtherThread); // one that has ended; this one has its place
+            return Err(Error::OtherThread); // the scope's thread has ended, and this one reuses its address
         }
         if self.all_faults != 0 {
             (end.faults_minor, end.faults_major) = own_work::faults_taken_off(all_faults(), &end);
@@ -456,7 +457,7 @@ impl Start {
     }
 }
 
-/// The thread's own words are at a place of their own as long as it lives.
+/// The thread's words have an address of their own as long as it lives.
 fn this_thread() -> usize {
     ptr::from_ref(words::words()) as usize
 }
@@ -465,18 +466,18 @@ fn this_thread() -> usize {
 pub struct Scope {
     name: Cow<'static, str>,
     start: Result<Start, Error>,
-    // Ends on the thread it began on.
+    // A scope has to end on the thread that it began on.
     _not_send: PhantomData<*const ()>,
 }
 
-/// Begins a scope on this thread: from here on what happens on it is summed up, until [`Scope::end`].
+/// Begins a scope on this thread: what happens on the thread is summed up until [`Scope::end`].
 ///
-/// Scopes may be nested, and overlap. Each costs two readings of the clock and some plain loads. Where
-/// nothing is measured - DeBox is not enabled, the broker has gone - a scope does no harm, and its end
-/// says why there are no sums.
+/// Scopes may be nested, and overlap. Each costs two readings of the clock and some plain loads. If nothing
+/// is measured (DeBox is not enabled, or the broker has gone), a scope does no harm, and its end returns
+/// why there are no sums.
 ///
-/// All that the thread does counts. Under an event loop that is other tasks, too: there a scope belongs
-/// around a piece of work that does not suspend. `debox/include/debox.h` has the rest.
+/// Everything that the thread does counts. Under an event loop that includes other tasks: there, put a
+/// scope around a piece of work that does not suspend. `debox/include/debox.h` has the details.
 pub fn scope(name: impl Into<Cow<'static, str>>) -> Scope {
     scope_with(name.into(), Faults::InCalls)
 }
@@ -490,7 +491,7 @@ fn scope_with(name: Cow<'static, str>, faults: Faults) -> Scope {
 }
 
 impl Scope {
-    /// A scope that counts page faults as told.
+    /// A scope that counts the given kind of page faults.
     pub fn with_faults(name: impl Into<Cow<'static, str>>, faults: Faults) -> Scope {
         scope_with(name.into(), faults)
     }
@@ -499,7 +500,7 @@ impl Scope {
         &self.name
     }
 
-    /// The sums until now.
+    /// The sums so far.
     ///
     /// # Errors
     ///
@@ -512,7 +513,7 @@ impl Scope {
     ///
     /// # Errors
     ///
-    /// Why it could not begin: [`Error::NotEnabled`], [`Error::NotMonitored`]; or
+    /// The reason why the scope could not begin, [`Error::NotEnabled`] or [`Error::NotMonitored`]; or
     /// [`Error::Interrupted`].
     pub fn end(self) -> Result<Sums, Error> {
         self.so_far()
@@ -570,7 +571,7 @@ mod tests {
         assert_eq!((sums.wall_ns, sums.calls), (0, 0));
         assert_eq!(sums.budget, Budget::default());
         assert_eq!(sums.in_calls, Budget::default());
-        // Twice the same, and the program's own between them.
+        // Two equal sums, with the program's own work between them.
         let mut last = later;
         last.stamp_ns = 2600;
         last.life_ns[CPU] += 600;

@@ -1,7 +1,7 @@
 //! A thread's slot: finding it, reading its records, writing its controls.
 //!
-//! All of it is safe in a signal handler. The kernel writes the slots while the thread is in a call
-//! (and those of other threads at any time), so they are only ever read and written with volatile
+//! All of it is safe in a signal handler. The kernel writes a thread's slot while the thread is in a
+//! call, and the slots of other threads at any time, so slots are only read and written with volatile
 //! accesses through pointers.
 
 use std::marker::PhantomData;
@@ -14,26 +14,26 @@ use crate::tables::types;
 
 use super::{alive, brokered, memory, presence, user_tap, words};
 
-/// Calls of one thread that it is to decide, at most (debox/probe/shared.h).
+/// The most calls of one thread that are left to it to decide (debox/probe/shared.h).
 pub(super) const UNDECIDED_MAX: usize = 4;
 
-/// First argument of the `gettid` that looks for the slot, by which its record is known. The kernel
+/// First argument of the `gettid` that looks for the slot; it identifies that call's record. The kernel
 /// ignores arguments that a call does not have.
 const LOOK_UP: u64 = 0x6465_626f_785f_6f77;
 
 /// Reads a field that the kernel may have changed since the last look.
 macro_rules! read {
     ($pointer:expr, $($field:tt)+) => {
-        // SAFETY: slots stay mapped for good (see `memory`), and any bytes are valid integers.
+        // SAFETY: slots are never unmapped (see `memory`), and any bytes are valid integers.
         unsafe { ptr::read_volatile(&raw const (*$pointer).$($field)+) }
     };
 }
 
 /// The record of a thread's last call, in the memory that the kernel writes it to.
 ///
-/// It holds until the thread's eighth call after it ([`HISTORY_MAX`]), and not beyond
-/// [`super::disable`]; what is read later belongs to another call ([`Last::number`] tells), but is
-/// safe to read. [`Last::copy`] keeps it.
+/// It is valid until the thread's eighth call after it ([`HISTORY_MAX`]), and not beyond
+/// [`super::disable`]. Reading it later is safe, but returns another call's data, as [`Last::number`]
+/// shows. [`Last::copy`] keeps it.
 #[derive(Clone, Copy)]
 pub struct Last {
     record: *const Record,
@@ -42,7 +42,7 @@ pub struct Last {
 }
 
 impl Last {
-    /// Where the record is, for C.
+    /// The record's address, for C.
     pub fn as_ptr(self) -> *const Record {
         self.record
     }
@@ -141,15 +141,16 @@ pub(super) fn own() -> Option<*mut Slot> {
     Some(slot)
 }
 
-/// The same if the thread has looked for it before: no call, and no step towards a broker.
+/// Like [`own`], but only if the thread has looked for its slot before: makes no call and no step
+/// towards a broker.
 pub(super) fn known() -> Option<*mut Slot> {
     let words = words::words();
     let slot = words.slot.get() as *mut Slot;
     (words.generation.get() == memory::generation() && !slot.is_null()).then_some(slot)
 }
 
-/// Nobody writes this thread's records now. When somebody does again, what is in them is the work of the
-/// library that has looked for it.
+/// Nothing writes this thread's records now. Once a broker does so again, the first records are those of
+/// the library's own search for it.
 #[cold]
 fn none_yet() -> Option<*mut Slot> {
     if brokered::seek() {
@@ -158,7 +159,7 @@ fn none_yet() -> Option<*mut Slot> {
     None
 }
 
-/// Whether the broker has let go of the process whose thread this is.
+/// Whether the broker has dropped this thread's process.
 pub(super) fn is_gone() -> bool {
     let words = words::words();
     let slot = words.slot.get() as *const Slot;
@@ -170,14 +171,14 @@ pub(super) fn take_fired() -> u64 {
     let Some(slot) = own() else {
         return 0;
     };
-    // SAFETY: slots stay mapped for good, and the word is aligned; the kernel writes it atomically.
+    // SAFETY: slots are never unmapped, and the word is aligned; the kernel writes it atomically.
     let word = unsafe { AtomicU64::from_ptr(&raw mut (*slot).triggers_fired) };
     word.swap(0, Ordering::AcqRel)
 }
 
-/// Whatever has fired, or is to be decided.
+/// Drops triggers that have fired and calls that are still to be decided.
 pub(super) fn forget_triggers(slot: *mut Slot) {
-    // SAFETY: slots stay mapped for good, and the words are aligned.
+    // SAFETY: slots are never unmapped, and the words are aligned.
     unsafe {
         AtomicU64::from_ptr(&raw mut (*slot).triggers_fired).store(0, Ordering::Relaxed);
         for index in 0..UNDECIDED_MAX {
@@ -187,7 +188,7 @@ pub(super) fn forget_triggers(slot: *mut Slot) {
     }
 }
 
-/// One of the calls that the thread is to decide; the index is below [`UNDECIDED_MAX`].
+/// One of the calls that are left to the thread to decide; the index is below [`UNDECIDED_MAX`].
 fn undecided_at(slot: *mut Slot, index: usize) -> *mut types::undecided_call {
     // SAFETY: the index is inside the array, and the slot is mapped.
     unsafe {
@@ -196,8 +197,8 @@ fn undecided_at(slot: *mut Slot, index: usize) -> *mut types::undecided_call {
     }
 }
 
-/// The oldest of the calls that the calling thread is to decide, which nobody else gets then. A handler
-/// of another trigger's signal may come in between, and take it.
+/// Takes the oldest of the calls that are left to the calling thread to decide, so that it is decided
+/// only once. A handler of another trigger's signal may interrupt and take it first.
 pub(super) fn take_undecided(slot: *mut Slot) -> Option<types::undecided_call> {
     loop {
         let open = |index| {
@@ -209,7 +210,7 @@ pub(super) fn take_undecided(slot: *mut Slot) -> Option<types::undecided_call> {
         let (number, undecided) = oldest.min_by_key(|(number, _)| *number)?;
         // SAFETY: as in `read!`.
         let copy = unsafe { ptr::read_volatile(undecided) };
-        // SAFETY: the word is aligned; the kernel writes it while the thread is in a call only.
+        // SAFETY: the word is aligned; the kernel writes it only while the thread is in a call.
         let word = unsafe { AtomicU64::from_ptr(&raw mut (*undecided).number) };
         let taken = word.compare_exchange(number, 0, Ordering::AcqRel, Ordering::Relaxed);
         if taken.is_ok() && number > floor() {
@@ -226,14 +227,14 @@ pub(super) fn numbered(slot: *const Slot, number: u64) -> Option<*const Record> 
     records.find(|record| read!(*record, number) == number)
 }
 
-/// Finds the slot by the thread's id. A signal handler may come between any two steps and do the
-/// same; the generation goes last, so that what it stands for is there.
+/// Finds the slot by the thread's id. A signal handler may interrupt between any two steps and do the
+/// same. The generation is stored last, so that the values that it covers are there.
 #[cold]
 fn look_up(generation: u64) {
     // SAFETY: gettid has no arguments and touches no memory.
     let tid = unsafe { libc::syscall(libc::SYS_gettid, LOOK_UP) };
     let Ok(slot) = memory::find(tid as u32) else {
-        return; // another time
+        return; // try again at the next look-up
     };
     let words = words::words();
     words.slot.set(slot.map_or(0, |slot| slot as usize));
@@ -244,12 +245,12 @@ fn look_up(generation: u64) {
     words.generation.set(generation);
 }
 
-/// Calls of this thread up to this one are not shown.
+/// Calls of this thread up to this number are not shown.
 pub(super) fn floor() -> u64 {
     words::words().floor.get()
 }
 
-/// Shows none of the calls that this thread has made so far.
+/// Hides the calls that this thread has made so far.
 pub(super) fn hide_all() {
     let Some(slot) = own() else { return };
     let completed = read!(slot, completed);
@@ -266,7 +267,7 @@ pub(super) fn completed(slot: *const Slot) -> u64 {
     read!(slot, completed)
 }
 
-/// When the kernel last noted something for a slot's thread.
+/// The kernel's last stamp for a slot's thread.
 pub(super) fn stamp_ns(slot: *const Slot) -> u64 {
     read!(slot, totals.stamp_ns)
 }
@@ -279,7 +280,7 @@ pub(super) fn newest(slot: *const Slot) -> Option<(i64, [u64; 3])> {
     Some((i64::from(read!(record, call)), read!(record, args)))
 }
 
-/// Makes a call without a record, and says whether the kernel has noted it for the calling thread.
+/// Makes a call without a record and returns whether the kernel has seen it.
 pub(super) fn sees_a_call(own: *mut Slot) -> bool {
     let before = stamp_ns(own);
     let was_paused = set_paused(own, true);
@@ -294,7 +295,7 @@ pub(super) fn sees_a_call(own: *mut Slot) -> bool {
     is_seen
 }
 
-/// Where the `ordinal`th record of a slot is, counted from 0 over all its records.
+/// The address of the `ordinal`th record of a slot, counted from 0 over all its records.
 #[inline]
 fn entry(slot: *const Slot, ordinal: u64) -> *const Record {
     let index = ordinal as usize % HISTORY_MAX;
@@ -349,7 +350,7 @@ pub(crate) fn copy_history(slot: *const Slot, records: &mut [Record], floor: u64
         let Some(record) = copy_whole(entry(slot, newest - back)) else {
             continue;
         };
-        // Not in order: written anew, for a later call, since `newest` was read.
+        // Out of order: overwritten for a later call since `newest` was read.
         if record.number <= floor || record.number >= before {
             continue;
         }
@@ -362,7 +363,7 @@ pub(crate) fn copy_history(slot: *const Slot, records: &mut [Record], floor: u64
     copied
 }
 
-/// A copy of a record that nobody wrote to meanwhile.
+/// A consistent copy of a record, which was not written to meanwhile.
 fn copy_whole(record: *const Record) -> Option<Record> {
     const ATTEMPTS: usize = 3;
     // SAFETY: the sequence is an aligned word of a mapped record, changed by others at any time.
@@ -382,17 +383,17 @@ fn copy_whole(record: *const Record) -> Option<Record> {
     None
 }
 
-/// Whether records are paused; returns what it was.
+/// Sets whether records are paused; returns the previous value.
 pub(super) fn set_paused(slot: *mut Slot, paused: bool) -> bool {
     let before = read!(slot, paused);
-    // SAFETY: slots stay mapped for good; only their own thread writes this word.
+    // SAFETY: slots are never unmapped; only their own thread writes this word.
     unsafe { ptr::write_volatile(&raw mut (*slot).paused, u32::from(paused)) };
     compiler_fence(Ordering::SeqCst);
     before != 0
 }
 
 pub(super) fn set_limits(slot: *mut Slot, max_sleeps: u32, max_trace: u32) {
-    // SAFETY: slots stay mapped for good; only their own thread writes these words.
+    // SAFETY: slots are never unmapped; only their own thread writes these words.
     unsafe {
         ptr::write_volatile(&raw mut (*slot).max_sleeps, max_sleeps);
         ptr::write_volatile(&raw mut (*slot).max_trace, max_trace);
@@ -404,7 +405,7 @@ mod tests {
     use super::*;
 
     fn empty() -> Box<Slot> {
-        // SAFETY: all of it is numbers.
+        // SAFETY: a slot consists of integers only.
         unsafe { Box::new(std::mem::zeroed()) }
     }
 

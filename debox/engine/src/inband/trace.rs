@@ -11,10 +11,10 @@ use crate::trace::TraceOptions;
 use super::own_work::left_out;
 use super::{alive, held, own_slot, prepared, Error};
 
-/// Loads the probes of the call tree, unless they are loaded: from then on the records of threads
-/// that asked for trace entries ([`super::set_limits`]) have some. They are gone with
-/// [`super::disable`]. Takes some tenths of a second, or seconds for thousands of functions.
-/// Allocates and locks: not for signal handlers.
+/// Loads the probes of the call tree, unless they are loaded. From then on, the records of threads
+/// that asked for trace entries ([`super::set_limits`]) have some. [`super::disable`] unloads the
+/// probes. Takes some tenths of a second, or seconds for thousands of functions. Allocates and
+/// locks: not for signal handlers.
 ///
 /// # Errors
 ///
@@ -58,8 +58,8 @@ pub fn start_trace(options: &TraceOptions) -> Result<(), Error> {
 }
 
 /// Copies the trace entries of one of this thread's records, in the order in which the functions
-/// were entered, and returns how many there were: 0 also when later calls' entries have taken their
-/// place (a thread keeps [`TRACE_MAX`]). Plain loads, safe in a signal handler.
+/// were entered, and returns how many there were. Returns 0, too, if later calls' entries have
+/// overwritten them (a thread keeps [`TRACE_MAX`]). Only plain loads, safe in a signal handler.
 ///
 /// # Errors
 ///
@@ -70,8 +70,8 @@ pub fn trace(record: &Record, entries: &mut [TraceEntry]) -> Result<usize, Error
     let copied = (used as usize).min(entries.len());
     for (place, nth) in entries[..copied].iter_mut().zip(0..) {
         let at = record.trace_first.wrapping_add(nth) as usize % TRACE_MAX;
-        // SAFETY: the index is inside the array, slots stay mapped for good, and any bytes are
-        // valid integers.
+        // SAFETY: the index is inside the array, slots are never unmapped, and any bytes are valid
+        // integers.
         *place =
             unsafe { ptr::read_volatile((&raw const (*slot).trace).cast::<TraceEntry>().add(at)) };
     }
@@ -82,7 +82,7 @@ pub fn trace(record: &Record, entries: &mut [TraceEntry]) -> Result<usize, Error
     Ok(if is_there { copied } else { 0 })
 }
 
-/// The function of a trace entry; of an event, the kernel's `__traceiter_NAME`. Reads the kernel's
+/// The function of a trace entry; for an event, the kernel's `__traceiter_NAME`. Reads the kernel's
 /// symbols the first time a function is seen. Allocates and locks: not for signal handlers.
 ///
 /// # Errors

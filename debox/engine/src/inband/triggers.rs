@@ -1,5 +1,5 @@
-//! Callbacks for calls of this process: a signal of the program's choosing brings the thread here when
-//! such a call ends, before it goes on.
+//! Callbacks for calls of this process: when such a call ends, a signal of the program's choice brings
+//! the thread here before it continues.
 
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
@@ -14,24 +14,24 @@ use crate::trigger::{Trigger, TRIGGERS_MAX};
 use super::decide::{self, TriggerCounts};
 use super::{memory, slot, Error};
 
-/// What is called with the call's record.
+/// A function that is called with the call's record.
 pub type Callback = unsafe extern "C" fn(*const Record, *mut c_void);
 
 struct Entry {
-    /// Of a [`Callback`]; 0: none.
+    /// Address of a [`Callback`]; 0: none.
     callback: AtomicUsize,
     argument: AtomicPtr<c_void>,
     armed: OnceLock<Armed>,
 }
 
-/// What decides about a call that the probes could not decide about.
+/// A trigger, with what is needed to decide a call that the probes could not decide.
 pub(super) struct Armed {
     pub trigger: Trigger,
-    /// What its program asks of places.
+    /// Its program's tests of places.
     pub sites: Vec<SiteTest>,
 }
 
-/// What the handler looks at, which can take no lock.
+/// The triggers as the handler sees them, which cannot take a lock.
 static ENTRIES: [Entry; TRIGGERS_MAX] = [const {
     Entry {
         callback: AtomicUsize::new(0),
@@ -46,7 +46,7 @@ fn triggers() -> MutexGuard<'static, Vec<Trigger>> {
     TRIGGERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a session of this process is to look for.
+/// The triggers for a session of this process.
 pub(super) fn registered() -> Vec<Trigger> {
     triggers().clone()
 }
@@ -55,14 +55,14 @@ pub(super) fn are_registered() -> bool {
     !triggers().is_empty()
 }
 
-/// Whether one of them asks what places of sleep are called.
+/// Whether one of them tests the labels of places of sleep.
 pub(super) fn ask_for_places() -> bool {
     let mut armed = ENTRIES.iter().filter_map(|entry| entry.armed.get());
     armed.any(|armed| !armed.sites.is_empty())
 }
 
-/// What has come of a trigger, by the order in which they were registered, from 0: in this session, or
-/// in the last one. Safe in signal handlers.
+/// A trigger's counts in this session or in the last one. Triggers are numbered from 0 in the order in
+/// which they were registered. Safe in signal handlers.
 ///
 /// # Errors
 ///
@@ -78,17 +78,17 @@ fn is_set(entry: &Entry) -> bool {
     entry.callback.load(Ordering::Acquire) != 0
 }
 
-/// Has `callback` called for each call of this process for which a predicate holds, in the thread that
-/// made it and before anything else of the program runs there: in a handler of `signal`. No more than
-/// `limit` times in a second, if that is given. Predicates with labels or classes have `enable` read the
-/// kernel's symbols, once. Only before [`super::enable`], which then opens a
-/// session of this process's own with the kernel tap. `debox_trigger` in `debox/include/debox.h` says the
-/// rest.
+/// Registers `callback` to be called for each call of this process for which a predicate holds. It is
+/// called on the thread that made the call, before anything else of the program runs there, in a handler
+/// of `signal`; at most `limit` times a second, if that is given. With labels or classes in the
+/// predicate, `enable` reads the kernel's symbols once. To be called before [`super::enable`], which then
+/// opens a session of this process's own with the kernel tap. `debox_trigger` in `debox/include/debox.h`
+/// has the details.
 ///
 /// # Safety
 ///
-/// `callback` may be called with `argument` on any thread, until the process ends, and does only what
-/// a signal handler may. Nothing else in the process uses `signal`.
+/// `callback` may be called with `argument` on any thread until the process ends, and must only do what a
+/// signal handler may do. Nothing else in the process may use `signal`.
 ///
 /// # Errors
 ///
@@ -134,7 +134,8 @@ pub unsafe fn trigger(
     Ok(())
 }
 
-/// The handler of a signal that nobody has a handler for yet, unless it is ours.
+/// Installs the handler of a signal, unless it is installed already. Fails if the signal has another
+/// handler.
 fn install(signal: i32, is_ours: bool) -> Result<(), Error> {
     if is_ours {
         return Ok(());
@@ -157,7 +158,8 @@ fn install(signal: i32, is_ours: bool) -> Result<(), Error> {
     let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
     action.sa_sigaction = run_callbacks as extern "C" fn(i32) as usize;
     action.sa_flags = libc::SA_RESTART | libc::SA_ONSTACK;
-    // SAFETY: the handler only does what handlers may; what the callback does its giver answers for.
+    // SAFETY: the handler only does what handlers may do; the caller of `trigger` is responsible for the
+    // callback.
     if unsafe { libc::sigaction(signal, &action, ptr::null_mut()) } != 0 {
         return Err(Error::Argument("the signal can have no handler"));
     }
@@ -185,8 +187,8 @@ fn run_all(slot: *mut Slot) {
     }
     for (number, fired) in decided {
         for index in bits(fired) {
-            // Callbacks make calls, and so does a thread that blocks the signal: another call's
-            // record may be there by now.
+            // Callbacks make calls, and so does a thread that blocks the signal: the record may have been
+            // overwritten by now.
             match slot::numbered(slot, number) {
                 Some(record) => call_back(index, record),
                 None => decide::count_missed(index),
@@ -195,8 +197,8 @@ fn run_all(slot: *mut Slot) {
     }
 }
 
-/// The calls that were left to this thread, by number, and the triggers that fire for them. The calls by
-/// which that is found out have no records.
+/// Decides the calls that were left to this thread; returns their numbers and the triggers that fire for
+/// them. The calls made for this have no records.
 fn decide_open(slot: *mut Slot) -> [(u64, u64); slot::UNDECIDED_MAX] {
     let mut decided = [(0, 0); slot::UNDECIDED_MAX];
     for decision in &mut decided {
@@ -211,7 +213,7 @@ fn decide_open(slot: *mut Slot) -> [(u64, u64); slot::UNDECIDED_MAX] {
     decided
 }
 
-/// Which bits are set.
+/// The numbers of the bits that are set.
 fn bits(word: u64) -> impl Iterator<Item = usize> {
     (0..TRIGGERS_MAX).filter(move |index| word & (1 << index) != 0)
 }
@@ -222,6 +224,6 @@ fn call_back(index: usize, record: *const Record) {
     };
     // SAFETY: only callbacks are stored there.
     let callback: Callback = unsafe { std::mem::transmute(entry.callback.load(Ordering::Acquire)) };
-    // SAFETY: whoever registered it promised that it may be called so.
+    // SAFETY: the caller that registered it promised that it may be called like this.
     unsafe { callback(record, entry.argument.load(Ordering::Relaxed)) };
 }

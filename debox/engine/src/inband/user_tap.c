@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * user_tap.c: the user tap of a program that opened the session itself: its words, and the stamps
- * around the calls that it makes through the library.
+ * user_tap.c: the user tap of a program that opened the session itself: its thread-local words, and
+ * the stamps around the calls that it makes through the library.
  *
  * debox_tap.c does the recording; the Rust side finds slots and keeps the clock. Everything here is
- * async-signal-safe. Where there is no user tap the calls are made all the same.
+ * async-signal-safe. Without a user tap the calls are made without stamps.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -14,7 +14,7 @@
 
 #include "attach.h"
 
-/* What a thread remembers of its slot; see words.rs, where they are declared. */
+/* What a thread remembers of its slot; declared in words.rs. */
 extern DEBOX_TAP_HIDDEN __thread struct {
 	__u64 generation;
 	struct debox_slot *slot;
@@ -30,7 +30,7 @@ DEBOX_TAP_HIDDEN void debox_inband_refresh_clock(void);
 static volatile __u64 none;
 struct debox_slot debox_tap_nowhere = {.paused = 1};
 
-/* Private memory: a forked child goes on with a clock of its own. */
+/* Private memory: a forked child continues with a clock of its own. */
 DEBOX_TAP_HIDDEN struct debox_tap_clock debox_inband_clock;
 /* How far the counter may be from the clock's base before the clock is refreshed. */
 DEBOX_TAP_HIDDEN __u64 debox_inband_clock_age_max;
@@ -42,16 +42,16 @@ struct debox_tap_process debox_tap_process = {
 __thread struct debox_tap_thread debox_tap_thread
 	__attribute__((tls_model("initial-exec"))) = {.slot = &debox_tap_nowhere};
 
-/* Begins or ends tapping: `generation` is the page that says whether slots are there. */
+/* Begins or ends tapping: `generation` is the page that shows whether slots are mapped. */
 DEBOX_TAP_HIDDEN void debox_inband_set_tap(volatile __u64 *generation)
 {
 	debox_tap_process.mine = (volatile __u32 *)(generation ? generation : &none);
 }
 
-/* The calling thread has found its slot. A call that was open in another session is forgotten. */
+/* Sets the calling thread's slot. A call that was open in another session is dropped. */
 DEBOX_TAP_HIDDEN void debox_inband_take_slot(struct debox_slot *slot, struct debox_tap_row *rows)
 {
-	/* What is the same in all records is not written with each. */
+	/* These fields are the same in all records, so they are not written with each. */
 	for (int i = 0; slot && i < DEBOX_HISTORY_MAX; i++) {
 		slot->history[i].version = DEBOX_VERSION;
 		slot->history[i].size = sizeof(slot->history[i]);
@@ -83,7 +83,7 @@ static inline __attribute__((always_inline)) int is_tapped(void)
 	return generation != 0;
 }
 
-/* A new process or image would return into the stamps, or never. */
+/* Such calls would return into the stamps in a new process or image, or not at all. */
 static inline int returns_elsewhere(long number)
 {
 	switch (number) {
@@ -106,7 +106,7 @@ static inline __attribute__((always_inline)) void end(struct debox_slot *slot, _
 {
 	__u64 stop;
 
-	/* Not that of this process any more: a child that a handler forked, another session. */
+	/* No longer this thread's slot: in a child that a handler forked, or in another session. */
 	if (!slot || DEBOX_UNLIKELY(slot != debox_tap_thread.slot))
 		return;
 	stop = debox_tap_now();
@@ -115,7 +115,7 @@ static inline __attribute__((always_inline)) void end(struct debox_slot *slot, _
 	debox_tap_finish(number, stop, ret);
 }
 
-/* libc's function, which the preload shim taps where it is there. */
+/* Calls libc's function, which the preload shim, if present, taps. */
 static __attribute__((noinline)) long call_untapped(long number, long a, long b, long c, long d,
 						    long e, long f)
 {
@@ -129,8 +129,8 @@ static __attribute__((noinline)) long call_untapped(long number, long a, long b,
 }
 
 /*
- * Variable arguments, as syscall(2) has them: whoever passes fewer than six must not have what is
- * on the stack in their place written to.
+ * Variable arguments, as in syscall(2): if the caller passes fewer than six, the stack where the
+ * others would be must not be written to.
  */
 DEBOX_TAP_HIDDEN long debox_inband_call(long number, ...)
 {

@@ -1,9 +1,9 @@
 //! The user tap of a process that opened the session itself: stamps around the calls that it makes
-//! through [`call`] and [`tap`], and the clock that turns them into time.
+//! through [`call`] and [`tap`], and the clock that converts them to time.
 //!
-//! The stamps are C (`user_tap.c`, and `debox_tap.c` that the preload shim has too). No thread of the
-//! library's runs in the process to keep the clock: a call that ends when the clock was last
-//! brought up to date more than [`CLOCK_AGE_NS`] ago does so.
+//! The stamps are in C (`user_tap.c`, and `debox_tap.c`, which the preload shim uses, too). The
+//! library runs no thread to keep the clock: a call that ends more than [`CLOCK_AGE_NS`] after the
+//! last update updates it.
 
 use std::cell::UnsafeCell;
 use std::ptr;
@@ -17,7 +17,8 @@ use crate::usertap;
 use super::{memory, slot, Error};
 use entry::{debox_inband_begin, debox_inband_call, debox_inband_end};
 
-/// Between the stamps' clock and the kernel's some tens of nanoseconds may come up in this time.
+/// The age at which the clock is updated. In this time it may drift some tens of nanoseconds from
+/// the kernel's.
 const CLOCK_AGE_NS: u64 = 10_000_000;
 
 #[allow(improper_ctypes)] // the slot's layout is C's
@@ -29,8 +30,8 @@ extern "C" {
     fn debox_tap_watch(on_end: Option<extern "C" fn(*mut Slot)>);
 }
 
-/// The stamps. The C interface jumps here, so that the frame and the return address that they look
-/// at are the program's.
+/// The functions that take the stamps. The C interface jumps here, so that they see the program's
+/// frame and return address.
 #[doc(hidden)]
 #[allow(improper_ctypes)] // the slot's layout is C's
 pub mod entry {
@@ -43,17 +44,16 @@ pub mod entry {
     }
 }
 
-/// Makes a system call, with stamps around it under the user tap: [`super::last`] gives its record
-/// then. Returns what the kernel did: `-errno` on error; `errno` itself is left alone.
+/// Makes a system call, under the user tap with stamps around it, so that [`super::last`] returns
+/// its record. Returns what the kernel returned: `-errno` on error; `errno` itself is left alone.
 ///
-/// Under the kernel tap, or where nothing is enabled, the call is just made. In a program under
-/// `debox run --tap user` it is the shim there that takes the stamps. Calls that do not return to
-/// where they were made (`fork`, `execve`, `exit` and their kin) are made without stamps. Safe in
-/// signal handlers.
+/// Under the kernel tap, or if nothing is enabled, the call is just made. In a program under `debox
+/// run --tap user`, the shim takes the stamps. Calls that do not return to their caller (`fork`,
+/// `execve`, `exit` and similar) are made without stamps. Safe in signal handlers.
 ///
 /// # Safety
 ///
-/// As with any system call: the arguments must be what this one asks for.
+/// As for any system call, the arguments must be valid for it.
 #[inline]
 pub unsafe fn call(number: i64, args: [u64; 6]) -> i64 {
     let [a, b, c, d, e, f] = args;
@@ -61,9 +61,9 @@ pub unsafe fn call(number: i64, args: [u64; 6]) -> i64 {
     unsafe { debox_inband_call(number, a, b, c, d, e, f) }
 }
 
-/// What a tapped closure returns: the kernel's result has to be told from it.
+/// The return type of a tapped closure, from which the kernel's result can be derived.
 pub trait Returned {
-    /// As the kernel returned it: `-errno` on error. Looked at as soon as the call is over.
+    /// The kernel's return value: `-errno` on error. Called as soon as the call is over.
     fn kernel_result(&self) -> i64;
 }
 
@@ -111,8 +111,8 @@ impl Returned for std::io::Result<()> {
     }
 }
 
-/// Takes stamps around `body`, which makes the system call `number` once, with these as its first
-/// arguments. Under any other tap than the process's own user tap it just runs `body`.
+/// Takes stamps around `body`, which makes the system call `number` once, with `args` as its first
+/// arguments. Under any tap other than the process's own user tap, just runs `body`.
 ///
 /// ```no_run
 /// # use debox::inband;
@@ -123,8 +123,8 @@ impl Returned for std::io::Result<()> {
 /// });
 /// ```
 ///
-/// What else `body` does is counted as the call's CPU time, and other calls that it makes have no
-/// records. If it panics, the call ends there with `-EINTR`. Safe in signal handlers.
+/// Anything else that `body` does counts as the call's CPU time, and other calls that it makes have
+/// no records. If it panics, the call ends there with `-EINTR`. Safe in signal handlers.
 #[inline]
 pub fn tap<R: Returned>(number: i64, args: [u64; 3], body: impl FnOnce() -> R) -> R {
     let mut open = Open {
@@ -154,14 +154,14 @@ impl Drop for Open {
     }
 }
 
-/// The clock's rate, and who is at it. Guarded by a flag that is only taken with signals blocked
-/// (or for good, while the process forks), so that no handler finds its own thread at it.
+/// The clock's rate, guarded by a flag. The flag is taken only with signals blocked (or while the
+/// process forks), so that a handler never finds it taken by its own thread.
 struct Keeper {
     busy: AtomicBool,
     rate: UnsafeCell<Option<Rate>>,
 }
 
-// SAFETY: the rate is only reached by the one who holds `busy`.
+// SAFETY: the rate is only accessed by the thread that holds `busy`.
 unsafe impl Sync for Keeper {}
 
 static KEEPER: Keeper = Keeper {
@@ -177,7 +177,7 @@ pub(super) fn start_clock() {
     let rate = Rate::measure();
     let ticks = rate.ticks_in(CLOCK_AGE_NS);
     hold_clock();
-    // SAFETY: this thread holds the clock, and nobody takes stamps yet.
+    // SAFETY: this thread holds the clock, and no thread takes stamps yet.
     unsafe {
         *KEEPER.rate.get() = Some(rate);
         debox_inband_clock_age_max = ticks;
@@ -199,7 +199,7 @@ fn try_to_hold() -> bool {
     !KEEPER.busy.swap(true, Ordering::Acquire)
 }
 
-/// Waits for whoever is at the clock: some microseconds.
+/// Takes the clock; waits some microseconds if another thread has it.
 pub(super) fn hold_clock() {
     while !try_to_hold() {
         std::thread::yield_now();
@@ -210,7 +210,7 @@ pub(super) fn release_clock() {
     KEEPER.busy.store(false, Ordering::Release);
 }
 
-/// Brings the clock up to date, unless another thread is at it. Safe in signal handlers.
+/// Updates the clock, unless another thread is doing so. Safe in signal handlers.
 #[no_mangle]
 extern "C" fn debox_inband_refresh_clock() {
     let _blocked = Blocked::all();
@@ -220,8 +220,9 @@ extern "C" fn debox_inband_refresh_clock() {
     }
 }
 
-/// Rows of each slot's thread: the stamps count there as they do for a report, which nobody asks for
-/// here. A table is made when a thread first needs it and belongs to the slot from then on.
+/// Rows of each slot's thread. The stamps add up calls there as they do for a report, although
+/// nothing reads them here. A table is made when a thread first needs it, and belongs to the slot
+/// from then on.
 static TABLES: Tables = Tables {
     tables: AtomicPtr::new(ptr::null_mut()),
     count: AtomicUsize::new(0),
@@ -232,12 +233,13 @@ struct Tables {
     count: AtomicUsize,
 }
 
-/// Makes room for the tables of so many slots. The caller holds the lock.
+/// Makes room for the tables of `count` slots. The caller holds the lock.
 fn make_room(count: usize) {
     if TABLES.count.load(Ordering::Relaxed) >= count {
         return;
     }
-    // Never freed: a thread may be looking. Made anew only for a session with more threads.
+    // Never freed, since a thread may be reading them. Replaced only for a session with more
+    // threads.
     let tables: Vec<AtomicPtr<u8>> = std::iter::repeat_with(AtomicPtr::default)
         .take(count)
         .collect();
@@ -251,7 +253,7 @@ fn rows_of(index: usize) -> Option<*mut u8> {
     if index >= TABLES.count.load(Ordering::Acquire) {
         return None;
     }
-    // SAFETY: there are that many tables, for good.
+    // SAFETY: there are that many tables, and they are never freed.
     let table = unsafe { &*TABLES.tables.load(Ordering::Acquire).add(index) };
     let rows = table.load(Ordering::Relaxed);
     if !rows.is_null() {
@@ -260,7 +262,7 @@ fn rows_of(index: usize) -> Option<*mut u8> {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     let length = usertap::TABLE as usize;
-    // SAFETY: a new mapping, wherever there is room; only the pages that are used take memory.
+    // SAFETY: a new mapping at any free address; only the pages that are used take memory.
     let rows = unsafe { libc::mmap(ptr::null_mut(), length, protection, flags, -1, 0) };
     if rows == libc::MAP_FAILED {
         return None;
@@ -269,15 +271,15 @@ fn rows_of(index: usize) -> Option<*mut u8> {
     Some(rows.cast())
 }
 
-/// The process's calls are tapped while slots are published.
+/// Begins to tap the process's calls while slots are published.
 pub(super) fn begin(slots: usize) {
     make_room(slots);
     IS_TAPPED.store(true, Ordering::Release);
-    // SAFETY: the page of the generation is mapped for good.
+    // SAFETY: the page of the generation is never unmapped.
     unsafe { debox_inband_set_tap(memory::generation_page()) };
 }
 
-/// Calls are made without stamps again.
+/// Ends the tap: calls are made without stamps again.
 pub(super) fn end() {
     IS_TAPPED.store(false, Ordering::Release);
     // SAFETY: takes a value only.
@@ -292,7 +294,7 @@ pub(super) fn take_slot(slot: Option<*mut Slot>) {
             own = (slot, rows);
         }
     }
-    // SAFETY: slots and rows stay mapped for good.
+    // SAFETY: slots and rows are never unmapped.
     unsafe { debox_inband_take_slot(own.0, own.1) };
 }
 
@@ -302,16 +304,16 @@ extern "C" fn debox_inband_look_up(_generation: u64) -> i32 {
     i32::from(slot::own().is_some())
 }
 
-/// What is told of the end of each tapped call: the word that the calling thread was given.
+/// Called at the end of each tapped call, with the word of the calling thread.
 pub type Watcher = fn(usize);
 
 static mut WATCHER: Option<Watcher> = None;
 
-/// Has `watcher` called at the end of each tapped call, of this process or of the shim that it runs
-/// under, on threads that gave themselves a word with [`watch_thread`]. It runs wherever the call
-/// was made, in signal handlers too.
+/// Registers `watcher` to be called at the end of each call tapped by this process or by the shim
+/// that it runs under, on threads that set a word with [`watch_thread`]. It runs wherever the call
+/// was made, also in signal handlers.
 ///
-/// Returns whether there is a user tap that tells.
+/// Returns whether there is a user tap that calls it.
 ///
 /// # Errors
 ///
@@ -322,11 +324,11 @@ pub fn watch(watcher: Watcher) -> Result<bool, Error> {
     if !super::is_enabled() {
         return Err(Error::NotEnabled);
     }
-    // SAFETY: written under the lock, with the same value each time, before anybody reads it.
+    // SAFETY: written under the lock, with the same value each time, before it is read.
     unsafe { WATCHER = Some(watcher) };
     match super::tap_of(&state) {
         super::Taps::Kernel => return Ok(false),
-        // SAFETY: the function is there as long as the library.
+        // SAFETY: the function exists as long as the library.
         super::Taps::User => unsafe { debox_tap_watch(Some(on_end)) },
         super::Taps::Shim => {
             let name = c"debox_tap_watch";

@@ -16,13 +16,13 @@ pub(super) struct Words {
     pub slot: Cell<usize>,
     /// Calls up to this number are not shown.
     pub floor: Cell<u64>,
-    /// What the watcher of ended calls is told; 0: nothing (see `user_tap`).
+    /// The word passed to the watcher of ended calls; 0: it is not called (see `user_tap`).
     pub watched: Cell<usize>,
-    /// Where it is kept what the library has done on the thread; 0: nothing yet (see `own_work`).
+    /// Address of what the library has done on the thread; 0: nothing yet (see `own_work`).
     pub own_work: Cell<usize>,
-    /// How many records there were when they were last looked at (see `alive`).
+    /// How many records there were when they were last checked (see `alive`).
     pub seen: Cell<u64>,
-    /// Calls by which the library has made sure that the kernel sees the thread's calls.
+    /// Calls that the library made to check that the kernel sees the thread's calls.
     pub checks: Cell<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! The kernel's BPF objects by their numbers. Looking them up takes `CAP_SYS_ADMIN`.
+//! The kernel's BPF objects, by their ids. Looking them up takes `CAP_SYS_ADMIN`.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -15,8 +15,8 @@ pub(crate) fn owned(fd: i32) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Opens a map once more: what belongs to an open file (its flags, and locks, which are kernel memory) goes
-/// with the holders of the new descriptor.
+/// Opens a map again. The state of the new open file (its flags, and locks, which are kernel memory) is
+/// released with the holders of the new descriptor.
 pub(crate) fn map_by_id(id: u32) -> io::Result<OwnedFd> {
     // SAFETY: takes a number.
     owned(unsafe { libbpf_sys::bpf_map_get_fd_by_id(id) })
@@ -32,7 +32,7 @@ pub(crate) fn link_by_id(id: u32) -> io::Result<OwnedFd> {
     owned(unsafe { libbpf_sys::bpf_link_get_fd_by_id(id) })
 }
 
-/// Fails with `NotFound` after the last one.
+/// The next program's id. Fails with `NotFound` after the last one.
 pub(crate) fn next_program_id(after: u32) -> io::Result<u32> {
     let mut next = 0;
     // SAFETY: `next` is valid for writing.
@@ -65,7 +65,7 @@ pub(crate) fn map_info(fd: BorrowedFd) -> io::Result<libbpf_sys::bpf_map_info> {
     Ok(info)
 }
 
-/// The kernel's number of a map.
+/// The kernel's id of a map.
 pub(crate) fn map_id(fd: BorrowedFd) -> io::Result<u32> {
     Ok(map_info(fd)?.id)
 }
@@ -76,7 +76,7 @@ pub(crate) fn link_info(fd: BorrowedFd) -> io::Result<libbpf_sys::bpf_link_info>
     Ok(info)
 }
 
-/// What the kernel tells of a program, and the numbers of up to `N` of its maps.
+/// The kernel's information about a program, and the ids of up to `N` of its maps.
 pub(crate) fn program_info<const N: usize>(
     fd: BorrowedFd,
 ) -> io::Result<(libbpf_sys::bpf_prog_info, [u32; N])> {
@@ -96,13 +96,13 @@ pub(crate) fn name_of(name: &[std::ffi::c_char]) -> Vec<u8> {
     bytes.take_while(|byte| *byte != 0).collect()
 }
 
-/// Whether the kernel has a map no more: nothing holds it, by a descriptor or a mapping. Without the
-/// right to look that is not known, and it may be there.
+/// Whether the kernel has released a map: no descriptor or mapping holds it. Without the privilege to
+/// check, the result is false.
 pub(crate) fn map_is_gone(id: u32) -> bool {
     map_by_id(id).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
-/// Runs a program that walks the tasks, over those of one process or over all.
+/// Runs a task iterator program over the tasks of one process or over all.
 pub(crate) fn walk_tasks(program: BorrowedFd, process: Option<BorrowedFd>) -> Result<()> {
     let mut info = libbpf_sys::bpf_iter_link_info::default();
     let mut options = libbpf_sys::bpf_link_create_opts {

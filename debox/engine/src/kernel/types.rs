@@ -1,4 +1,4 @@
-//! What the kernel's own types (BTF) tell of it.
+//! Facts about the kernel, from its own types (BTF).
 
 use std::sync::OnceLock;
 
@@ -7,21 +7,21 @@ use libbpf_rs::btf::Btf;
 
 use super::has_hypervisor;
 
-/// All that is asked of the types, which take some hundredths of a second to read.
+/// All facts that are read from the types, which takes some hundredths of a second.
 pub(crate) struct TypeFacts {
     pub per_cpu_area: Option<PerCpuArea>,
     /// Whether a thread may lose its CPU while a probe runs at the beginning or the end of its call:
-    /// the events of calls leave preemption on since programs at them may fault (7.2), and the kernel
-    /// skips a program on a CPU where it is running already.
+    /// the events of calls leave preemption enabled since programs at them may fault (7.2), and the
+    /// kernel skips a program on a CPU where it is already running.
     pub calls_are_preempted: bool,
-    /// Whether the probes can find a task by its number: by a function that came with 6.2.
+    /// Whether the probes can find a task by its id, with a function added in 6.2.
     pub finds_tasks: bool,
-    /// Whether there is a hypervisor, and the kernel tells what it takes from a CPU
+    /// Whether there is a hypervisor and the kernel reports the time that it takes from a CPU
     /// (`CONFIG_PARAVIRT_TIME_ACCOUNTING`).
     pub tells_steal: bool,
 }
 
-/// The running kernel's, read once; `None` if it has no types.
+/// The running kernel's facts, read once; `None` if it has no types.
 pub(crate) fn type_facts() -> Option<&'static TypeFacts> {
     static FACTS: OnceLock<Option<TypeFacts>> = OnceLock::new();
     let read = || Btf::from_vmlinux().ok().map(|btf| TypeFacts::of(&btf));
@@ -42,7 +42,7 @@ impl TypeFacts {
     }
 }
 
-/// Where some variables are in the per-CPU area.
+/// The places of some variables in the per-CPU area.
 pub(crate) struct PerCpuArea {
     pub runqueues: u64,
     pub current_task: u64,
@@ -52,7 +52,7 @@ pub(crate) struct PerCpuArea {
 }
 
 /// Four bits each from bit 16 on; where interrupts can be disabled by counting (7.3, commit
-/// 9634d860ac15 "preempt: Introduce HARDIRQ_DISABLE_BITS"), that count has taken this place, and hard
+/// 9634d860ac15 "preempt: Introduce HARDIRQ_DISABLE_BITS"), that count is in these bits, and hard
 /// interrupts are counted from bit 24 on, with an NMI's first bit at 28.
 fn hardirq_or_nmi(counts_disabling: bool) -> u32 {
     if counts_disabling {
@@ -123,7 +123,7 @@ fn member_offset(btf: &Btf<'_>, composite: &Struct<'_>, wanted: &str) -> Option<
 mod tests {
     use super::*;
 
-    /// Of what came with a release, the release tells as well.
+    /// Facts that came with a release can be checked against the release.
     #[test]
     fn what_the_types_tell_fits_the_release() {
         let Some(facts) = type_facts() else {

@@ -1,4 +1,4 @@
-//! Packets from whoever has connected, or has the name that was connected to.
+//! Packets from any process that has connected, or that listens at the name that was connected to.
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
@@ -10,21 +10,21 @@ use crate::broker::protocol::{self, Admission, Reply, Request, REPLY_MAX, REQUES
 use crate::broker::{again, channel};
 use crate::inband;
 
-/// A packet that a client sends to the broker, with so many descriptors.
+/// Receives a packet that a client sends to the broker, with so many descriptors.
 pub fn request(packet: &[u8], descriptors: usize) {
     let sent = passed(packet, descriptors, REQUEST_MAX);
     let is_whole = !packet.is_empty() && packet.len() <= REQUEST_MAX && descriptors < 2;
     assert_eq!(sent.is_some(), is_whole);
     let request = sent.and_then(|bytes| protocol::decode::<Request>(&bytes));
     if let Some(request) = request {
-        // What was understood says the same when it is said again.
+        // A decoded request must stay the same when encoded and decoded again.
         let again = protocol::encode(&request);
         assert!(again.len() <= REQUEST_MAX);
         assert_eq!(protocol::decode::<Request>(&again), Some(request));
     }
 }
 
-/// A packet that a program gets from what it takes for the broker.
+/// Receives a packet that a program gets from a supposed broker.
 pub fn reply(packet: &[u8], descriptors: usize) {
     let got = passed(packet, descriptors, REPLY_MAX);
     let reply = got.and_then(|bytes| protocol::decode::<Reply>(&bytes));
@@ -66,19 +66,19 @@ fn passed(packet: &[u8], descriptors: usize, limit: usize) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// What a session answers to a program that joins it, with so many descriptors.
+/// Receives a session's answer to a program that joins it, with so many descriptors.
 pub fn welcome(packet: &[u8], descriptors: usize) {
     let (to, from) = pair();
     let Some(()) = send(&to, packet, descriptors) else {
         return;
     };
-    // They are of no map, and are closed.
+    // The descriptors are not maps and must be closed.
     let before = next_descriptor();
     assert!(!inband::is_welcome(&from, 0));
     assert!(cfg!(test) || next_descriptor() == before, "left open");
 }
 
-/// The number that the next descriptor gets. Tests open some beside each other.
+/// The number of the next descriptor. Tests open descriptors in parallel.
 fn next_descriptor() -> RawFd {
     let file = File::open("/dev/null").expect("a device");
     file.as_raw_fd()

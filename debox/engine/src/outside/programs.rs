@@ -1,4 +1,4 @@
-//! Programs and libraries, which anybody may have made, and where they are mapped.
+//! Programs and libraries, which any user may have made, and where they are mapped.
 
 use std::fs::File;
 use std::io::Write;
@@ -14,8 +14,8 @@ use crate::symbols::Symbols;
 use crate::tables::{self, types};
 use crate::unwind;
 
-/// The text of `/proc/PID/maps`, and addresses in it. Paths in it are opened, so that those that
-/// exist are read as programs.
+/// Parses the text of `/proc/PID/maps`, and looks up addresses in it. Paths in it are opened, so
+/// files that exist are read as programs.
 pub fn mappings(bytes: &[u8]) {
     let Some(maps) = parse_maps(bytes) else {
         return;
@@ -31,9 +31,9 @@ pub fn mappings(bytes: &[u8]) {
     }
 }
 
-/// A file in memory that a path leads to.
+/// A memory file with a path that opens it.
 pub fn memory_file(bytes: &[u8]) -> (File, PathBuf) {
-    // SAFETY: the name is a valid C string; the new descriptor is owned by nobody else.
+    // SAFETY: the name is a valid C string; nothing else owns the new descriptor.
     let mut file = unsafe {
         let fd = libc::memfd_create(c"debox-any-program".as_ptr(), libc::MFD_CLOEXEC);
         assert!(fd >= 0, "no memory file");
@@ -44,7 +44,7 @@ pub fn memory_file(bytes: &[u8]) -> (File, PathBuf) {
     (file, path)
 }
 
-/// A program or a library, and offsets of code in it.
+/// Reads a program or a library, and looks up offsets of code in it.
 pub fn program(bytes: &[u8], offsets: &[u64]) {
     let (file, path) = memory_file(bytes);
     let first = unwind::first_code_offset(&file);
@@ -66,8 +66,8 @@ pub fn program(bytes: &[u8], offsets: &[u64]) {
     }
 }
 
-/// A program's unwinding tables: a stack to unwind by them, as the probes send it, in the first
-/// [`ASK`] bytes and then the [`STACK`] of the stack; the program is what follows.
+/// Unwinds a stack by a program's tables. The first [`ASK`] bytes are the message as the probes
+/// send it, then come the [`STACK`] bytes of the stack, then the program.
 pub fn unwinding(bytes: &[u8]) {
     let Some((header, rest)) = bytes.split_at_checked(ASK) else {
         return;
@@ -79,7 +79,8 @@ pub fn unwinding(bytes: &[u8]) {
     let metadata = file.metadata().expect("a memory file");
     let mut source = Source(header);
     let mut ask: types::stack_ask = source.value();
-    // Numbers of processes here mean processes of this machine, which are not what is tried.
+    // Process ids in the input would refer to processes of this machine, which are not part of the
+    // test.
     (ask.tgid, ask.parent) = (0, 0);
     let code = types::mapped_file {
         start: CODE,
@@ -110,13 +111,13 @@ pub fn unwinding(bytes: &[u8]) {
         }
         let (frames, _) = stacks.frames(name).expect("it has just been kept");
         assert!(!frames.is_empty() && frames.len() <= 64);
-        // The same call a page further up, as if the program had been called with more words.
+        // The same call one page further up, as if the program had more arguments.
         ask.sp = ask.sp.wrapping_add(4096);
     }
     stacks.take(bytes, &mut processes);
 }
 
-/// Bytes of a message of the probes that come before the stack's.
+/// Bytes of a message of the probes before those of the stack.
 pub const ASK: usize = 512;
 /// Bytes of the stack.
 pub const STACK: usize = 512;

@@ -1,4 +1,5 @@
-//! Any bytes, within seconds; `fuzz/` looks for more with the compiler's help.
+//! Tests with random bytes that take seconds; `fuzz/` searches further with coverage
+//! instrumentation.
 
 use std::process::Command;
 use std::sync::LazyLock;
@@ -9,7 +10,7 @@ use proptest::sample::Index;
 
 use super::*;
 
-/// A failing input is in the message; nothing is written beside the source.
+/// A failing input is shown in the message; nothing is written beside the source.
 fn cases(count: u32) -> ProptestConfig {
     ProptestConfig {
         cases: count,
@@ -139,7 +140,7 @@ proptest! {
 proptest! {
     #![proptest_config(cases(60))]
 
-    /// Bytes changed anywhere, most of them in the headers, and the end cut off.
+    /// Bytes changed anywhere, mostly in the headers, and the end cut off.
     #[test]
     fn broken_programs_have_no_names_or_some(
         changes in vec((any::<Index>(), any::<bool>(), any::<u8>()), 0..12),
@@ -164,7 +165,7 @@ proptest! {
     }
 }
 
-/// A reader beside somebody who writes without any rule neither hangs nor believes a count.
+/// A reader beside a writer that follows no rules neither hangs nor trusts a count.
 #[test]
 fn a_slot_that_is_scribbled_on_can_be_read() {
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -192,7 +193,7 @@ fn a_slot_that_is_scribbled_on_can_be_read() {
     });
 }
 
-/// A process that has the rows cannot take memory away from those who read them.
+/// A process that has the rows cannot truncate them under their readers.
 #[test]
 fn the_file_of_rows_keeps_its_length() {
     let rows = TapRows::create(2).expect("a memory file");

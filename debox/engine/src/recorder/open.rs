@@ -1,4 +1,4 @@
-//! Calls that have not returned when the recording ends: what they have come to, and what they wait for.
+//! Calls that have not returned when the recording ends: their times so far, and what they wait for.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -14,13 +14,13 @@ use crate::stacks::of_task;
 use crate::tables::{self, total, types, CALL_IA32};
 use crate::waited::of_thread;
 
-/// Threads whose place in the program is looked up, at most.
+/// The most threads whose place in the program is looked up.
 const MAX_STACKS: usize = 1024;
 
-/// What woke a thread that sleeps on.
+/// The waker of a sleep that has not ended.
 const NOT_ENDED: &str = "none";
 
-/// What the tasks were in shortly before the stop.
+/// The tasks' calls shortly before the stop.
 pub(super) struct Tasks {
     tasks: HashMap<u32, types::in_flight>,
     /// Names of their user stacks.
@@ -38,7 +38,7 @@ impl Tasks {
 }
 
 impl Recorder {
-    /// To be asked before the stop, while the tasks are still known to the probes.
+    /// To be called before the stop, while the probes still know the tasks.
     pub(super) fn tasks_in_flight(&mut self) -> Result<Tasks> {
         self.session.look_before_stop()?;
         let tasks = self.session.tasks_in_flight()?;
@@ -71,7 +71,7 @@ impl Recorder {
         let mut calls = Vec::new();
         for (at, _) in &open.open_calls {
             let thread = &open.threads[*at];
-            // What was seen before the stop may have ended, and another call begun.
+            // The call seen before the stop may have ended, and another one may have begun.
             let is_same = |task: &&types::in_flight| {
                 task.call == thread.call && task.ordinal == thread.calls + 1
             };
@@ -107,7 +107,7 @@ impl Recorder {
         let detail = self.session.options.detail;
         // The open part was closed at the stop.
         let parts = thread.parts;
-        // Who had the CPU is told when the call ends.
+        // The probes report who had the CPU only when the call ends.
         let waited_ns = parts[tables::PART_RUNQUEUE].saturating_add(parts[tables::PART_PREEMPTED]);
         let cpu_wait = self.cpu_wait(waited_ns, None);
         Ok(Call {
@@ -208,7 +208,7 @@ impl Recorder {
     }
 }
 
-/// What holders do of which that was not seen: where they sleep in calls of their own.
+/// Fills in what holders do if the probes did not see it, from the calls that they sleep in.
 fn name_doings(calls: &mut [Call]) {
     let label = |call: &Call| {
         let last = call

@@ -1,9 +1,9 @@
-//! Puts what the program measured around its calls beside what the kernel saw of them.
+//! Matches the program's own measurements around its calls with the kernel's records.
 //!
-//! The stamps of a call come with the thread's next call (`keep_stamps` in `debox/probe/history.h`), so that
-//! a call that ended between stamps waits here for them. Time tells which call they are around: the
-//! innermost stamps of the same number that enclose it. The program can write to them until then: stamps
-//! of before the recording, or of after they came, are refused and counted.
+//! The stamps of a call arrive with the thread's next call (`keep_stamps` in `debox/probe/history.h`), so a
+//! call that ended between stamps waits here for them. They are matched by time: a call belongs to the
+//! innermost stamps with the same number that enclose it. The program can write to the stamps until they are
+//! sent: stamps from before the recording, or later than their arrival, are refused and counted.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -12,21 +12,21 @@ use anyhow::Result;
 use crate::history::{Call, UserLevel};
 use crate::tables::types;
 
-/// Rows of one thread that may wait: a call may be interrupted and restarted often, with calls of the
-/// handlers in between. Stamps that were lost never come.
+/// The most waiting rows of one thread: a call may be interrupted and restarted often, with calls of the
+/// handlers in between. Lost stamps never arrive.
 const MAX_WAITING: usize = 1024;
 
-/// Threads of which rows may wait.
+/// The most threads with waiting rows.
 const MAX_THREADS: usize = 1 << 15;
 
-/// How far the program's clock may be from the kernel's: it follows it by some tens of nanoseconds, or
-/// less well while this process is kept from its work.
+/// How far the program's clock may be from the kernel's. It follows it within some tens of nanoseconds, but
+/// less closely while this process gets no CPU.
 const SLACK_NS: u64 = 50_000;
 
-/// No switch of tasks takes less, so that it did not lose the CPU in less.
+/// No task switch takes less, so a thread did not lose the CPU in a shorter time.
 const SWITCH_NS: u64 = 1_000;
 
-/// Rows that wait, by thread.
+/// Waiting rows, by thread.
 #[derive(Default)]
 pub(super) struct Stamps {
     threads: HashMap<u32, VecDeque<Waiting>>,
@@ -37,13 +37,13 @@ pub(super) struct Stamps {
 
 struct Waiting {
     call: Call,
-    /// It ended between stamps that have not come yet.
+    /// Whether it ended between stamps that have not arrived yet.
     is_open: bool,
-    /// What the shim said of it.
+    /// The shim's time for the call.
     stamps_ns: u64,
 }
 
-/// Where the program's thread looked at the clock.
+/// The times at which the program's thread read the clock.
 #[derive(Clone, Copy)]
 struct Interval {
     begin: u64,
@@ -61,13 +61,13 @@ fn end(call: &Call) -> u64 {
     call.start_ns.saturating_add(call.wall_ns)
 }
 
-/// Time between calls.
+/// Whether the row is time between calls.
 fn is_between(call: &Call) -> bool {
     call.number < 0
 }
 
 impl Stamps {
-    /// For a recording that began at that time.
+    /// Starts empty, for a recording that began at this time.
     pub fn since(began_ns: u64) -> Stamps {
         Stamps {
             began_ns,
@@ -75,7 +75,7 @@ impl Stamps {
         }
     }
 
-    /// A row, in the order of the thread's rows. Those that wait for nothing go on to `keep`.
+    /// Adds a row, in the order of the thread's rows. Rows that need not wait are passed on to `keep`.
     pub fn add(
         &mut self,
         call: Call,
@@ -100,7 +100,7 @@ impl Stamps {
         Ok(())
     }
 
-    /// The stamps of a call whose row has come; it is `now_ns`.
+    /// Takes the stamps of a call whose row has arrived; the time is `now_ns`.
     pub fn take(
         &mut self,
         stamps: &types::kept_stamps,
@@ -118,7 +118,7 @@ impl Stamps {
         let Some(waiting) = self.threads.get_mut(&stamps.tid) else {
             return Ok(());
         };
-        // Of a call that was restarted, the last piece.
+        // Of a restarted call, the last piece.
         let may_be = |waiting: &Waiting| {
             let since = waiting.call.start_ns.saturating_add(SLACK_NS);
             waiting.is_open && waiting.call.number as u32 == stamps.call && since >= stamps.begin_ns
@@ -144,7 +144,7 @@ impl Stamps {
         waiting[at].call.user = Some(user);
         waiting[at].stamps_ns = stamps.wall_ns;
         waiting[at].is_open = false;
-        // Nor is there anything to come for earlier pieces of it.
+        // No stamps will arrive for its earlier pieces either.
         for row in waiting.iter_mut().take(at) {
             let call = &row.call;
             let is_inside = call.start_ns >= interval.begin && end(call) <= interval.end;
@@ -158,7 +158,7 @@ impl Stamps {
         Ok(())
     }
 
-    /// Nothing comes any more.
+    /// Passes on all rows: no more stamps will arrive.
     pub fn give_all(&mut self, keep: &mut dyn FnMut(Call) -> Result<()>) -> Result<()> {
         for (_, waiting) in std::mem::take(&mut self.threads) {
             for row in waiting {
@@ -169,8 +169,8 @@ impl Stamps {
     }
 }
 
-/// Passes on, in order, what waits for nothing; and the oldest if there are more than so many. Time
-/// between calls waits with the call after it, whose stamps may enclose a part of it.
+/// Passes on, in order, the rows that need not wait, and the oldest ones if there are more than the limit.
+/// Time between calls waits with the call after it, whose stamps may enclose a part of it.
 fn give(
     waiting: &mut VecDeque<Waiting>,
     most: usize,
@@ -189,12 +189,12 @@ fn give(
     Ok(())
 }
 
-/// The calls that handlers made since then, before the call at hand: the shim leaves their time out of what
-/// it says of the call that they interrupted.
+/// The time of the calls that handlers made since `begin`, before the call at `at`: the shim leaves it out
+/// of its time for the call that they interrupted.
 fn nested(waiting: &VecDeque<Waiting>, at: usize, begin: u64) -> u64 {
     let mut sum = 0u64;
     let mut edge = waiting[at].call.start_ns;
-    // Backwards: one inside another comes after it, and is in its time.
+    // Backwards: a call inside another one is before it in the list, and is included in its time.
     for row in waiting.iter().take(at).rev() {
         let is_inside = row.call.start_ns >= begin && end(&row.call) <= edge;
         if is_inside && row.stamps_ns > 0 {
@@ -205,8 +205,8 @@ fn nested(waiting: &VecDeque<Waiting>, at: usize, begin: u64) -> u64 {
     sum
 }
 
-/// Off the CPU between the stamps, but not in a call: as far as there is room for it before the call and
-/// after it, for where in the time between two calls a thread lost the CPU is not known.
+/// Time off the CPU between the stamps, but not in a call. Limited to the time between the stamps before and
+/// after the call, since it is unknown when between two calls a thread lost the CPU.
 fn away(waiting: &VecDeque<Waiting>, at: usize, interval: Interval) -> u64 {
     let call = &waiting[at].call;
     let off_cpu = |row: Option<&Waiting>| {
@@ -229,7 +229,7 @@ fn away(waiting: &VecDeque<Waiting>, at: usize, interval: Interval) -> u64 {
     .fold(0u64, |sum, (room, off)| sum.saturating_add(*room.min(off)))
 }
 
-/// In other calls between the stamps.
+/// Time in other calls between the stamps.
 fn others(waiting: &VecDeque<Waiting>, at: usize, interval: Interval) -> u64 {
     let rows = waiting.iter().enumerate();
     let rows = rows.filter(|(other, row)| {
@@ -257,7 +257,7 @@ mod tests {
         }
     }
 
-    /// Off the CPU for all of it but 1 us.
+    /// Time between calls, off the CPU for all but 1 us.
     fn between(start_ns: u64, wall_ns: u64) -> Call {
         Call {
             budget: Budget {
@@ -295,7 +295,7 @@ mod tests {
     }
     use Came::Stamps as Around;
 
-    /// What is kept, in order.
+    /// The rows passed on, in order.
     fn kept(came: Vec<Came>) -> Vec<Kept> {
         let mut stamps = Stamps::default();
         let mut kept = Vec::new();
@@ -335,7 +335,7 @@ mod tests {
 
     #[test]
     fn what_keeps_a_thread_from_its_call_is_told() {
-        // Before the call 2 ms, after it 1 ms; of what lies between that and the next call, the rest.
+        // 2 ms before the call and 1 ms after it; the rest is between that and the next call.
         let found = kept(vec![
             row(between(1_000_000, 5_000_000), false),
             row(call(0, 6_000_000, 500), true),
@@ -343,7 +343,7 @@ mod tests {
             Around(stamps(0, 4_000_000, 3_000_500)),
         ]);
         assert_eq!(found[1].2, Some((3_000_500, 3_000_000, 0)));
-        // In less than a microsecond nobody loses the CPU and has it back.
+        // A thread cannot lose the CPU and get it back in less than a microsecond.
         let found = kept(vec![
             row(between(1_000_000, 5_000_000), false),
             row(call(0, 6_000_000, 500), true),
@@ -354,7 +354,8 @@ mod tests {
 
     #[test]
     fn a_handlers_calls_and_pieces_are_other_calls() {
-        // A read that a signal interrupts, a write of the handler, its return, and the read's rest.
+        // A read interrupted by a signal, a write in the handler, the handler's return, and the rest of the
+        // read.
         let found = kept(vec![
             row(
                 Call {

@@ -1,4 +1,4 @@
-//! Words for what the records name by numbers, each looked up once.
+//! Words for the numbers in the records, each looked up once.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -14,11 +14,11 @@ use crate::session::{Detail, Session, Tap};
 use crate::symbols::Symbols;
 use crate::tables::{self, types};
 
-/// Entries of each of the tables below. One that is full begins anew: what is in it is looked up
-/// again.
+/// The most entries of each of the tables below. A table that is full is cleared, and its entries are
+/// looked up again.
 const MAX_WORDS: usize = 1 << 16;
 
-/// Where calls sleep: stack, call and lock.
+/// A place of sleep: stack, call and lock.
 type Place = (u64, u32, u32);
 
 /// A place in words.
@@ -32,7 +32,7 @@ pub(super) struct Named {
 
 type Resource = (Option<Text>, Option<Text>);
 
-/// A resource as the probes name it: where it was waited for, and what.
+/// A resource as the probes identify it: the place where it was waited for, and the resource.
 type ResourceId = (Place, (u32, u32, u32, u32, u64));
 
 pub(super) struct Words {
@@ -61,7 +61,7 @@ impl Words {
         }
     }
 
-    /// The same text is the same allocation, as far as there is room to remember it.
+    /// A shared text: equal texts share one allocation, as far as there is room to remember them.
     fn text(&mut self, text: &str) -> Text {
         if let Some(known) = self.texts.get(text) {
             return Rc::clone(known);
@@ -106,7 +106,7 @@ impl Words {
         self.text(&certainty(of))
     }
 
-    /// What the owner was doing; of one asleep, the label of its sleep.
+    /// What the owner was doing; if it was asleep, the label of its sleep.
     pub fn doing(&mut self, session: &Session, owner: &types::owner) -> Option<Text> {
         if owner.certainty == 0 {
             return None;
@@ -145,7 +145,7 @@ impl Words {
         named
     }
 
-    /// Where a call sleeps that has not returned; `frames` are innermost first.
+    /// The place where a call that has not returned sleeps. `frames` are innermost first.
     pub fn open_place(
         &mut self,
         session: &Session,
@@ -209,7 +209,7 @@ impl Words {
         let caller = stack.caller.map(|caller| self.text(&caller));
         let folded = fold(&stack.frames, false);
         let whole = (!folded.is_empty()).then(|| self.text(&folded));
-        // A stack that could not be had may come yet.
+        // A stack that is missing may still arrive.
         if whole.is_some() {
             keep(&mut self.user_stacks, name, (caller.clone(), whole.clone()));
         }
@@ -267,8 +267,8 @@ fn keep<K: Hash + Eq, V>(table: &mut HashMap<K, V>, key: K, value: V) {
     table.insert(key, value);
 }
 
-/// Frames, innermost first, as flame graphs want them: outermost first, without offsets where there is
-/// a function or line, so that the same is the same frame.
+/// Formats frames, given innermost first, for flame graphs: outermost first, and without offsets if
+/// there is a function or line, so that equal places are equal frames.
 fn fold(frames: &[String], of_kernel: bool) -> String {
     let mut folded = String::new();
     for frame in frames.iter().rev() {

@@ -1,8 +1,8 @@
-//! Paths of directories whose lock is waited for: the probes tell the path within the file system,
-//! and the process's mounts where that is.
+//! Paths of directories whose lock is waited for. The probes provide the path within the file system;
+//! the process's mounts show where that is mounted.
 //!
-//! Nothing here may wait for such a lock itself, nor for a file system that does not answer: paths are
-//! followed only as far as the kernel remembers them.
+//! Nothing here may wait for such a lock itself, or for a file system that does not answer: paths are
+//! followed only as far as the kernel has them cached.
 
 use std::ffi::{CString, OsStr};
 use std::fs::File;
@@ -17,7 +17,7 @@ use procfs::process::Process;
 use super::device;
 use crate::tables::types;
 
-/// The directory's path as its process would write it.
+/// The directory's path as seen by its process.
 pub(super) fn find(seen: &types::directory_seen) -> Option<String> {
     if seen.is_whole == 0 {
         return None;
@@ -31,7 +31,7 @@ pub(super) fn find(seen: &types::directory_seen) -> Option<String> {
         .ok()?;
     let process = Process::new(i32::try_from(seen.tgid).ok()?).ok()?;
     let majmin = device(seen.resource.device);
-    // What is mounted last is on top.
+    // The last mount is on top.
     let mounts = process.mountinfo().ok()?.0.into_iter().rev();
     mounts
         .filter(|mount| mount.majmin == majmin)
@@ -43,7 +43,7 @@ pub(super) fn find(seen: &types::directory_seen) -> Option<String> {
         .map(|path| path.to_string_lossy().into_owned())
 }
 
-/// `/a/b` of "b\0a\0".
+/// `/a/b` for "b\0a\0".
 fn path_inside(components: &[u8]) -> PathBuf {
     let mut path = PathBuf::from("/");
     let names = components.split(|byte| *byte == 0);
@@ -52,7 +52,7 @@ fn path_inside(components: &[u8]) -> PathBuf {
     path
 }
 
-/// Where a path of the file system is, if the mount that shows `root` at `point` shows it.
+/// Where a path of the file system appears, if it is below `root`, which is mounted at `point`.
 fn below(path: &Path, root: &Path, point: &Path) -> Option<PathBuf> {
     let rest = path.strip_prefix(root).ok()?;
     Some(match rest.as_os_str().is_empty() {
@@ -75,7 +75,7 @@ fn open_remembered(root: BorrowedFd<'_>, path: &Path) -> Option<OwnedFd> {
     openat2(root, relative, how).ok()
 }
 
-/// Device, as the kernel numbers it, and inode; without asking a server.
+/// Device (the kernel's number) and inode, without a request to a file server.
 fn identity(file: &OwnedFd) -> Option<(u32, u64)> {
     let empty = CString::default();
     // SAFETY: statx is plain data, for which all zeroes are a value.
@@ -136,7 +136,7 @@ mod tests {
         let own = Process::myself().unwrap().mountinfo().unwrap();
         let shared = Path::new("/dev/shm");
         if !own.0.iter().any(|mount| mount.mount_point == shared) {
-            return; // no file system that is sure to remember its paths
+            return; // not a file system that is sure to have its paths cached
         }
         let inside = format!("/debox-{}/inner", std::process::id());
         let path = format!("/dev/shm{inside}");

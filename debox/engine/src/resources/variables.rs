@@ -2,16 +2,17 @@
 
 use std::cell::OnceCell;
 
-/// The kernel and its modules lie above this; what is allocated lies below.
+/// The kernel and its modules are above this address; allocated memory is below.
 const IMAGE: u64 = 0xffff_ffff_8000_0000;
 
-/// No kernel is larger; beyond it come modules.
+/// The largest kernel; modules follow beyond it.
 const IMAGE_SIZE: u64 = 256 << 20;
 
-/// A lock is in the variable that begins below it, unless that is too far off for any.
+/// A lock is in the variable that begins below it, unless that is farther away than any variable is
+/// large.
 const VARIABLE_SIZE: u64 = 64 << 10;
 
-/// Read when the first name is asked for: it takes as long as a short session.
+/// Read when the first name is requested: that takes as long as a short session.
 #[derive(Default)]
 pub(super) struct KernelVariables {
     symbols: OnceCell<Symbols>,
@@ -26,8 +27,8 @@ struct Symbols {
 }
 
 impl KernelVariables {
-    /// The variable at an address, or the address as the kernel's own build has it, counted from
-    /// `_stext`; `None` for what was allocated.
+    /// The variable at an address, or the address relative to `_stext`, as in the kernel's build;
+    /// `None` for allocated memory.
     pub fn name(&self, address: u64) -> Option<String> {
         if address < IMAGE {
             return None;
@@ -67,7 +68,7 @@ impl Symbols {
                 symbols.variables.push((address, name.into()));
             }
         }
-        // Otherwise it is a few marks, such as the beginnings of sections.
+        // Otherwise the list only has a few markers, such as the beginnings of sections.
         if !lists_static {
             symbols.variables.clear();
         }

@@ -16,10 +16,10 @@ use crate::symbols::demangle;
 const MAX_WORDS: usize = 50_000;
 const MAX_FILES: usize = 1_000;
 
-/// A program's maps are not read more often than that for words that are in no file.
+/// The shortest time between two readings of a program's maps for words that are in no file.
 const READ_AGAIN: Duration = Duration::from_millis(100);
 
-/// A variable of a program or library, at the address that its file gives it.
+/// A variable of a program or library, at its address in the file.
 struct Variable {
     address: u64,
     size: u64,
@@ -67,7 +67,7 @@ impl Variables {
     }
 }
 
-/// A file's memory in a process.
+/// A file mapped into a process.
 struct Loaded {
     start: u64,
     end: u64,
@@ -89,7 +89,7 @@ pub(super) struct Words {
 }
 
 impl Words {
-    /// Looks the word up while the process lives.
+    /// Looks the word up while the process is alive.
     pub fn learn(&mut self, tgid: u32, address: u64) {
         if self.names.contains_key(&(tgid, address)) || self.names.len() >= MAX_WORDS {
             return;
@@ -107,7 +107,7 @@ impl Words {
         }
     }
 
-    /// The variable it is in, or its address.
+    /// The variable that the word is in, or its address.
     pub fn name(&self, tgid: u32, address: u64) -> String {
         match self.names.get(&(tgid, address)) {
             Some(name) => name.clone(),
@@ -138,10 +138,10 @@ impl Words {
                 continue;
             };
             if map.offset != 0 {
-                continue; // the first mapping of a file tells where all of it is
+                continue; // the first mapping of a file determines where all of it is
             }
-            // Through the process's own root, so that files inside containers are found; what is
-            // there now counts only if it is what was mapped.
+            // Through the process's own root, so that files inside containers are found; a file is
+            // used only if it is the one that was mapped.
             let inside = format!("/proc/{tgid}/root{}", path.display());
             let Ok(metadata) = std::fs::metadata(&inside) else {
                 continue;
@@ -184,7 +184,7 @@ mod tests {
         let own = std::process::id();
         words.learn(own, address);
         let name = words.name(own, address);
-        // As it is written in the source, and not mangled.
+        // The name in the source, not the mangled one.
         assert!(
             name.starts_with("debox::resources::words::tests::WORD"),
             "{name}"

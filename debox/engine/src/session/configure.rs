@@ -1,5 +1,5 @@
-//! What the probes are told before they are loaded: parts that are not asked for are left out, and
-//! tables nobody fills are small.
+//! Configures the probes before they are loaded: parts that are not needed are left out, and unused
+//! tables are small.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
@@ -15,13 +15,13 @@ use crate::labels::Labels;
 use crate::skeleton::OpenDeboxSkel;
 use crate::trigger;
 
-/// Entries of a cache that is not used: each CPU wants a few.
+/// Entries of an unused cache: each CPU needs a few.
 const SMALL_CACHE: u32 = 1024;
 
-/// The programs that the gate calls, from the first to be attached to the last. The scheduler's side
-/// comes before the tap's, so that no call is seen without its parts; ends come before beginnings, so
-/// that no beginning is left without its end; each spare comes after the one that it stands in for
-/// (debox/probe/tap.h).
+/// The programs that the gate calls, in the order in which they are attached. The scheduler's
+/// programs come before the tap's, so that no call is seen without its parts; ends come before
+/// beginnings, so that every beginning has an end; each spare comes after the program that it stands
+/// in for (debox/probe/tap.h).
 const ATTACHED: [&str; 25] = [
     "on_switch",
     "on_waking",
@@ -50,7 +50,7 @@ const ATTACHED: [&str; 25] = [
     "on_signal_deliver",
 ];
 
-/// Those of them that this session has, in their order.
+/// The programs of [`ATTACHED`] that this session has, in the same order.
 pub(super) fn programs_to_attach(object: &Object) -> Vec<(String, BorrowedFd<'_>)> {
     let find = |name: &str| object.progs().find(|program| program.name() == name);
     let loaded = ATTACHED.iter().filter_map(|name| {
@@ -71,7 +71,7 @@ pub(super) fn leave_to_gate(object: &Object) {
     }
 }
 
-/// A place at the gate, whose maps take the place of the session's.
+/// Takes a place at the gate, and replaces the session's maps by the gate's.
 pub(super) fn join_gate(open: &mut OpenDeboxSkel) -> Result<Gate> {
     let programs = open.open_object().progs();
     let wanted = programs.filter(|program| program.autoload());
@@ -90,7 +90,7 @@ pub(super) fn join_gate(open: &mut OpenDeboxSkel) -> Result<Gate> {
     Ok(gate)
 }
 
-/// What is asked for, and the room for it.
+/// Sets the options and the sizes of the tables.
 pub(super) fn configure(open: &mut OpenDeboxSkel, options: &Options) -> Result<()> {
     let rodata = open
         .maps
@@ -98,7 +98,7 @@ pub(super) fn configure(open: &mut OpenDeboxSkel, options: &Options) -> Result<(
         .as_deref_mut()
         .context("no .rodata in the probes")?;
     rodata.want_sleeps = options.detail.sleeps;
-    // Nobody would unwind the stacks without a report.
+    // Without a report, nothing would unwind the stacks.
     rodata.want_callsites = options.detail.callsites && options.report;
     rodata.want_irq = options.detail.irq;
     rodata.want_io = options.detail.io;
@@ -146,7 +146,7 @@ pub(super) fn configure(open: &mut OpenDeboxSkel, options: &Options) -> Result<(
         open.maps.history.set_max_entries(options.history_bytes)?;
     }
     if !options.report {
-        // What only a report is made of.
+        // Tables that only a report needs.
         open.maps.events.set_max_entries(4096)?;
         open.maps.site_rows.set_max_entries(1)?;
         open.maps.user_stacks.set_max_entries(1)?;
@@ -158,7 +158,7 @@ pub(super) fn configure(open: &mut OpenDeboxSkel, options: &Options) -> Result<(
         open.maps.asked_stacks.set_max_entries(SMALL_CACHE)?;
     }
     if !options.report || !options.detail.sleeps {
-        // Tables of what is not asked for need not take memory.
+        // Tables for details that are not requested need not take memory.
         open.maps.sleep_rows.set_max_entries(1)?;
         open.maps.waker_rows.set_max_entries(1)?;
         open.maps.owner_rows.set_max_entries(1)?;
@@ -211,7 +211,7 @@ pub(super) fn configure(open: &mut OpenDeboxSkel, options: &Options) -> Result<(
     Ok(())
 }
 
-/// `ring_bytes`: how many bytes of samples may wait to be taken in; `None`: none are taken.
+/// `ring_bytes`: how many bytes of samples may be waiting; `None`: no samples are taken.
 pub(super) fn configure_samples(open: &mut OpenDeboxSkel, ring_bytes: Option<u32>) -> Result<()> {
     open.progs.on_clock.set_autoload(ring_bytes.is_some());
     if let Some(bytes) = ring_bytes {
@@ -223,11 +223,11 @@ pub(super) fn configure_samples(open: &mut OpenDeboxSkel, ring_bytes: Option<u32
 /// Whether the session has to know when a program is executed.
 pub(super) fn wants_exec(options: &Options, role: Role) -> bool {
     let has_handlers = !options.report && !options.triggers.is_empty();
-    // What is begun has a command line.
+    // A program that is executed has a new command line.
     options.tap == Tap::User || options.report || role != Role::Own || has_handlers
 }
 
-/// What a session of the broker has besides.
+/// Sets what a session of the broker has in addition.
 pub(super) fn configure_role(
     open: &mut OpenDeboxSkel,
     options: &Options,
@@ -251,7 +251,7 @@ pub(super) fn configure_role(
         .retired_threads
         .set_max_entries(options.max_threads)?;
     let Role::Shared { clients } = role else {
-        // They are passed on at once, and are not unwound here.
+        // Stacks are passed on at once, not unwound here.
         if options.detail.callsites {
             open.maps.stack_asks.set_max_entries(8 << 20)?;
         }
@@ -259,7 +259,7 @@ pub(super) fn configure_role(
     };
     open.maps.clients.set_max_entries(clients)?;
     open.maps.slots_of_clients.set_max_entries(clients)?;
-    // Over the days, and with clients that try, more places are seen than there is room for.
+    // Over days, or with malicious clients, more places are seen than there is room for.
     open.maps
         .kernel_stacks
         .set_type(libbpf_rs::MapType::LruHash)?;

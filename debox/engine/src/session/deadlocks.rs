@@ -1,4 +1,4 @@
-//! Who holds what monitored threads wait for, by what their processes keep in memory.
+//! Finds who holds what monitored threads wait for, from their processes' memory.
 
 use std::collections::HashMap;
 
@@ -17,8 +17,8 @@ use crate::stacks::of_task;
 use crate::tables::{self, types, CALL_NONE, CALL_UNTAPPED};
 use crate::waited::{is_for_descriptors, is_poll, waits_of, Waited};
 
-/// Names of the stacks of threads in circles: the probes' are hashes, and other calls in flight count down
-/// from the highest.
+/// Names of the stacks of threads in circles. The probes' names are hashes, and those of other calls in
+/// flight count down from the highest number.
 pub(crate) const STACK_NAMES: u64 = u64::MAX - (1 << 40);
 
 /// A monitored thread that sleeps.
@@ -29,13 +29,13 @@ struct Sleeper {
 }
 
 impl Session {
-    /// Whether the processes are this one's to look into.
+    /// Whether this process may inspect the monitored processes itself.
     fn looks_into_processes(&self) -> bool {
         let is_own = self.events.borrow().forwarded.is_none();
         is_own && self.options.report && self.options.detail.sleeps
     }
 
-    /// Looks for threads that wait for each other, if it is time to.
+    /// Looks for threads that wait for each other, if a look is due.
     pub(super) fn watch_for_deadlocks(&mut self) -> Result<()> {
         if !self.watch.is_due() || !self.looks_into_processes() {
             return Ok(());
@@ -44,7 +44,8 @@ impl Session {
         self.look_for_deadlocks(&sleepers)
     }
 
-    /// To be asked before the stop: the same, and what the calls in flight wait for, and who holds it.
+    /// To be called before the stop: looks for deadlocks, and for what the calls in flight wait for and who
+    /// holds it.
     pub(crate) fn look_before_stop(&mut self) -> Result<()> {
         if !self.looks_into_processes() {
             return Ok(());
@@ -60,7 +61,8 @@ impl Session {
         Ok(())
     }
 
-    /// Tells the probes what threads of a process wait for in `poll()` and `select()` that sleep already.
+    /// Tells the probes what threads of a process that are already asleep in `poll()` and `select()` wait
+    /// for.
     pub(super) fn tell_polls(&self, tgid: u32) {
         if !self.looks_into_processes() {
             return;
@@ -81,14 +83,14 @@ impl Session {
         }
     }
 
-    /// Tells the probes who holds what threads of a process wait for that sleep already: they see that when a
-    /// wait begins, and cannot read another process' memory.
+    /// Tells the probes who holds what threads of a process that are already asleep wait for. The probes see
+    /// this only when a wait begins, and cannot read another process's memory.
     pub(super) fn tell_holders(&self, tgid: u32) {
         if !self.looks_into_processes() {
             return;
         }
         for wait in Wait::all_of(tgid) {
-            // The kernel knows of file locks.
+            // The kernel itself knows the holders of file locks.
             if matches!(wait.place, Place::File { .. }) || !wait.is_for_lock() {
                 continue;
             }
@@ -107,8 +109,8 @@ impl Session {
         }
     }
 
-    /// Those in calls of which `is_asked` is true. Under the user tap calls that libc makes inside itself are
-    /// between calls: those are among them.
+    /// Threads that are asleep in calls for which `is_asked` is true. Under the user tap, calls that libc
+    /// makes internally count as time between calls; threads in these are included.
     fn sleepers(&self, is_asked: fn(u32) -> bool) -> Result<Vec<Sleeper>> {
         let mut sleepers = Vec::new();
         for index in 0..self.threads_given_out() {
@@ -155,7 +157,7 @@ impl Session {
         Ok(())
     }
 
-    /// Where in the program a task is, in words.
+    /// The user stack of a task, in words.
     fn stack_of(&self, task: &types::in_flight) -> UserStack {
         let events = self.events.borrow();
         let name = STACK_NAMES - u64::from(task.index) - ((self.deadlocks.len() as u64) << 32);
@@ -171,7 +173,7 @@ impl Session {
     }
 }
 
-/// `stacks`: of the threads in the circle, as far as they are known.
+/// A deadlock in words. `stacks`: those of the threads in the circle, as far as they are known.
 pub(crate) fn in_words(
     circle: &Circle,
     found_ns: u64,
@@ -208,7 +210,7 @@ pub(crate) fn in_words(
     }
 }
 
-/// The holder as the probes would have named it; what it does is not known by itself.
+/// The holder in the probes' form; what it is doing is not known.
 pub(crate) fn owner_of(wait: &Wait) -> types::owner {
     let mut owner = types::owner {
         certainty: tables::OWNER_EXACT,

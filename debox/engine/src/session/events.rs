@@ -1,4 +1,4 @@
-//! What comes through the ring buffer, kept until it is reported or looked up.
+//! Messages from the ring buffer, kept until they are reported or looked up.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -10,10 +10,10 @@ use crate::stacks::Stacks;
 use crate::tables::{self, types};
 use crate::titles::Titles;
 
-/// Threads whose end is kept one by one; later ones are added up.
+/// The most ended threads that are kept one by one; later ones are summed.
 const MAX_ENDED_THREADS: usize = 100_000;
 
-/// What came through the ring buffer.
+/// What was received through the ring buffer.
 #[derive(Default)]
 pub(crate) struct Events {
     pub ended: Vec<types::thread>,
@@ -26,27 +26,28 @@ pub(crate) struct Events {
     pub call_sites: Vec<types::call_site_seen>,
     pub resources: Resources,
     pub titles: Titles,
-    /// Places of sleep that triggers ask for, and calls for which they fired.
+    /// Places of sleep whose labels triggers need, and calls for which they fired.
     pub sites_asked: Vec<types::site_asked>,
     pub fired: Vec<types::trigger_fired>,
-    /// Who looks up what is seen, if that is not this process.
+    /// Events that another process looks up; `None` if this process does so itself.
     pub forwarded: Option<Forwarded>,
 }
 
-/// What another process is to look up: nothing of it is looked at here.
+/// Events that another process looks up. They are not examined here.
 #[derive(Default)]
 pub(crate) struct Forwarded {
     pub resources: Vec<types::resource_seen>,
     pub titles: Vec<types::title_seen>,
     /// User stacks to be unwound, and code that was mapped.
     pub stacks: VecDeque<Box<[u8]>>,
-    /// What there was no room for, until it is asked for.
+    /// How many events were dropped because there was no room to keep them until they are
+    /// requested.
     pub dropped: u64,
 }
 
-/// Events that wait for another process, of each kind, at most.
+/// The most events of each kind that wait for another process.
 const MAX_FORWARDED: usize = 4096;
-/// User stacks that do: each has up to 17 KB.
+/// The most user stacks that wait for another process: each has up to 17 KB.
 const MAX_FORWARDED_STACKS: usize = 1024;
 
 impl Forwarded {
@@ -54,7 +55,7 @@ impl Forwarded {
         if self.stacks.len() < MAX_FORWARDED_STACKS {
             self.stacks.push_back(bytes.into());
         } else {
-            // What is mapped can be looked up without.
+            // Mappings can also be looked up without this message.
             let ask = tables::read_value::<types::stack_ask>(bytes);
             self.dropped += u64::from(ask.is_some_and(|ask| ask.name != 0));
         }
@@ -97,7 +98,8 @@ impl Events {
                     }
                 }
             }
-            // The broker's clients are not told of paths, and see the directory's last name.
+            // Paths are not sent to the broker's clients, which see only the directory's last
+            // component.
             tables::EVENT_DIRECTORY if self.forwarded.is_none() => {
                 if let Some(event) = tables::read_value::<types::directory_seen>(bytes) {
                     self.resources.learn_directory(&event);
@@ -107,7 +109,7 @@ impl Events {
                 if let Some(event) = tables::read_value::<types::title_seen>(bytes) {
                     match &mut self.forwarded {
                         None => self.titles.take(&event),
-                        // What a living process is called can be looked up without.
+                        // The title of a living process can also be looked up without this message.
                         Some(held) if held.titles.len() >= MAX_FORWARDED => {}
                         Some(held) => held.titles.push(event),
                     }
@@ -123,7 +125,7 @@ impl Events {
         }
     }
 
-    /// Keeps the life of a thread, or adds it to the others' if there are too many.
+    /// Keeps the life of a thread, or adds it to the sums if there are too many.
     pub(crate) fn add_ended(&mut self, thread: &types::thread) {
         let most = match self.forwarded {
             Some(_) => MAX_FORWARDED,

@@ -1,4 +1,4 @@
-//! What a process has mapped when a stack of it is unwound.
+//! A process's mappings at the time when one of its stacks is unwound.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -18,14 +18,14 @@ use crate::tables::types;
 const MAX_IMAGES: usize = 512;
 const MAX_RULES: usize = 1 << 16;
 
-/// What a process runs: changes with each `execve`, grows as libraries are loaded.
+/// The code of a process: changes with each `execve`, and grows as libraries are loaded.
 #[derive(Clone)]
 struct Image {
     generation: u16,
     mappings: Vec<Mapping>,
-    /// When the process itself was asked for its mappings: how many pages of code it had.
+    /// If the mappings were read from the process itself: how many pages of code it had then.
     read_at: Option<u64>,
-    /// The mappings are all there were then.
+    /// Whether the mappings were complete at that time.
     is_whole: bool,
 }
 
@@ -47,7 +47,7 @@ pub(super) struct Process<'a> {
     processes: &'a mut Processes,
     tgid: u32,
     code_pages: u64,
-    /// What the probe saw mapped at the call itself; of samples that came without, the program.
+    /// The mapping that the probe saw at the call itself; for samples that have none, the program.
     seen: types::mapped_file,
 }
 
@@ -70,7 +70,7 @@ impl Images {
         }
     }
 
-    /// Code that a process has just mapped, and the path of its file.
+    /// Adds code that a process has just mapped, with the path of its file.
     pub fn add_mapping(&mut self, ask: &types::stack_ask, path: &Path, processes: &mut Processes) {
         let mapped = if ask.ip == 0 {
             &ask.program
@@ -83,11 +83,11 @@ impl Images {
         self.image(ask.tgid).put(new);
     }
 
-    /// Makes sure that the image of the process is of the program that it runs now.
+    /// Makes sure that the image of the process is that of the program that it runs now.
     fn refresh(&mut self, ask: &types::stack_ask, processes: &mut Processes) {
         let is_current = self.images.get(&ask.tgid).is_some_and(|image| {
             image.generation == ask.image
-                // Code that was unmapped may have made room for other code.
+                // Other code may have replaced code that was unmapped.
                 && image.read_at.is_none_or(|pages| pages <= ask.code_pages)
         });
         if !is_current {
@@ -112,7 +112,8 @@ impl Images {
         }
     }
 
-    /// A process that has been forked and runs no program of its own yet has what its parent has.
+    /// The parent's image, for a process that was forked and has not executed a program of its own
+    /// yet.
     fn inherited(&self, ask: &types::stack_ask) -> Option<Image> {
         let parent = self.images.get(&ask.parent)?;
         let is_same = parent.generation == ask.image && parent.agrees_with(&ask.program);
@@ -153,7 +154,7 @@ impl Images {
 }
 
 impl Image {
-    /// Whether what the probe saw mapped is known as the same.
+    /// Whether the mapping that the probe saw is the one that is known.
     fn agrees_with(&self, seen: &types::mapped_file) -> bool {
         let known = self.find(seen.start);
         seen.end == 0 || known.is_some_and(|mapping| mapping.is_of(seen))
@@ -163,7 +164,7 @@ impl Image {
         self.mappings.iter().find(|m| m.covers(address))
     }
 
-    /// In place of all that was there.
+    /// Adds a mapping, replacing all that it overlaps.
     fn put(&mut self, new: Option<Mapping>) {
         let Some(new) = new else { return };
         self.mappings
@@ -173,7 +174,7 @@ impl Image {
 }
 
 impl Process<'_> {
-    /// The mapping at an address. The process is asked for its mappings if they may have changed.
+    /// The mapping at an address. The process's mappings are read again if they may have changed.
     fn mapping(&mut self, address: u64) -> Option<Mapping> {
         if let Some(known) = self.images.image(self.tgid).find(address) {
             return Some(known.clone());
@@ -188,7 +189,7 @@ impl Process<'_> {
         let mappings = self.processes.executable_mappings(self.tgid);
         let image = self.images.image(self.tgid);
         image.read_at = Some(self.code_pages);
-        // The process may have ended, or have gone on to another program.
+        // The process may have ended, or have executed another program.
         let seen = self.seen;
         image.is_whole = mappings
             .iter()
@@ -261,7 +262,7 @@ impl Process<'_> {
         })
     }
 
-    /// While the process lives its files can be opened through it.
+    /// As long as the process exists, its files can be opened through it.
     fn why_no_file(&self) -> End {
         if Path::new(&format!("/proc/{}", self.tgid)).exists() {
             End::NoFile
@@ -294,7 +295,7 @@ impl Program for Process<'_> {
             return false;
         };
         let Some(module) = &mapping.module else {
-            // Made at run time: its bytes are in the process alone.
+            // Code made at run time: its bytes are only in the process.
             return !mapping.is_of_file();
         };
         let mut before = [0u8; MAX_CALL];

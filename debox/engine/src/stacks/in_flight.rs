@@ -1,4 +1,4 @@
-//! The user stacks of tasks that sleep, taken from outside.
+//! The user stacks of sleeping tasks, read from outside.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -6,11 +6,11 @@ use std::os::unix::fs::FileExt;
 use crate::process::Processes;
 use crate::tables::{self, types};
 
-/// Of a user stack, as much as the probes send (`STACK_ASK_BYTES`).
+/// How much of a user stack is read: as much as the probes send (`STACK_ASK_BYTES`).
 const STACK_BYTES: usize = 16384;
 
-/// The same of a task that sleeps in a call, without the probes: of its registers `/proc` tells those two alone
-/// by which the functions of the C library are unwound. Those above them may need others, and the stack ends there.
+/// The user stack of a task that sleeps in a call, without the probes. `/proc` shows only two of its registers,
+/// which are enough to unwind the C library's functions. Their callers may need others; then the stack ends there.
 pub(crate) fn of_sleeper(
     pid: u32,
     tid: u32,
@@ -33,9 +33,9 @@ pub(crate) fn of_sleeper(
     of_task(&task, name, processes)
 }
 
-/// A task's user stack as the probes send those of tasks that run, with what the process has mapped
-/// there. The task may go on meanwhile: then the words are not those of the registers, and the stack
-/// is not used, because the call is another.
+/// A task's user stack in the format in which the probes send those of running tasks, with the process's mapping
+/// there. The task may continue meanwhile: then the words do not match the registers, but the stack is not used,
+/// because the call has changed.
 pub(crate) fn of_task(
     task: &types::in_flight,
     name: u64,
@@ -46,7 +46,7 @@ pub(crate) fn of_task(
     let mut words = vec![0u8; STACK_BYTES];
     let mut read = 0;
     while read < words.len() {
-        // It ends where it is mapped no more.
+        // The stack ends with its mapping.
         match memory.read_at(&mut words[read..], task.ask.sp + read as u64) {
             Ok(0) | Err(_) => break,
             Ok(more) => read += more,

@@ -1,10 +1,10 @@
-//! Names of code that a program makes at run time, from the file that it writes for profilers:
+//! Names of code that a program makes at run time, read from the file that it writes for profilers:
 //! `/tmp/perf-PID.map`, with a line `BEGIN SIZE NAME` for each function, numbers in hexadecimal.
 //!
 //! Node (`--perf-basic-prof`), Python (`-X perf`), Java's agents, .NET, LuaJIT and others write it, with the
-//! process's number in its own PID namespace and in the /tmp of its own root. The file is held open once it is
-//! found, as it may be removed with its container, and read on as it grows: a later line takes the place of earlier
-//! ones that it overlaps.
+//! process's id in its own PID namespace and in the /tmp of its own root. The file is kept open once it is found,
+//! since it may be removed with its container, and is read further as it grows: a later line replaces earlier ones
+//! that it overlaps.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -21,20 +21,20 @@ const MAX_BYTES: u64 = 64 << 20;
 const MAX_FUNCTIONS: usize = 1 << 20;
 const MAX_NAME: usize = 512;
 const MAX_NAMES: usize = 64 << 20;
-/// Read at once. A line that is longer is none.
+/// Bytes read at once. A longer line is ignored.
 const CHUNK: usize = 64 << 10;
 
-/// A file that was not there may have come: how often that is looked for as stacks come in.
+/// How often a missing file is looked for again as stacks are received.
 const AGAIN_AFTER: Duration = Duration::from_millis(500);
 
-/// By process.
+/// The files by process.
 #[derive(Default)]
 pub(super) struct PerfMaps {
     maps: HashMap<u32, Known>,
     kept: Kept,
 }
 
-/// What is in memory: functions, and bytes of their names.
+/// The amount in memory: functions, and bytes of their names.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Kept {
     functions: usize,
@@ -48,25 +48,25 @@ enum Known {
 
 struct PerfMap {
     file: File,
-    /// How much of it has been read, up to the end of a line.
+    /// How much of the file has been read, up to the end of a line.
     read: u64,
-    /// How long it was then, half a line at its end included.
+    /// The file's length then, including an unfinished line at its end.
     length: u64,
-    /// In the middle of a line that is too long.
+    /// Whether reading stopped in the middle of a line that is too long.
     is_in_line: bool,
-    /// By begin: the end, and the name.
+    /// By start address: the end address, and the name.
     functions: BTreeMap<u64, (u64, Rc<str>)>,
     names: usize,
 }
 
 impl PerfMaps {
-    /// The function that a process says is at an address, and how far from its begin that is.
+    /// The function that, according to the process, is at an address, and the offset in it.
     pub fn find(&mut self, tgid: u32, address: u64) -> Option<(Rc<str>, u64)> {
         let now = Instant::now();
         self.find_as_of(tgid, address, now.checked_sub(AGAIN_AFTER).unwrap_or(now))
     }
 
-    /// The same; a file that was missing before that instant is looked for again.
+    /// The same. A file that was missing before this instant is looked for again.
     pub fn find_as_of(
         &mut self,
         tgid: u32,
@@ -107,7 +107,7 @@ impl PerfMaps {
         map.find(address)
     }
 
-    /// Reads from a file instead of a process's.
+    /// Uses this file for a process.
     #[cfg(test)]
     pub fn put(&mut self, tgid: u32, file: File) {
         self.maps.insert(tgid, Known::Open(PerfMap::of(file)));
@@ -133,8 +133,8 @@ impl PerfMap {
         }
     }
 
-    /// Takes in the lines that have come since the last time, up to so much in all. Whatever is in the file, no
-    /// byte of it is read twice but those of half a line at its end.
+    /// Reads the lines added since the last time, up to a total limit. Whatever the content, only an unfinished
+    /// line at the end of the file is read twice.
     fn read_on(&mut self, most: Kept) {
         let length = self.file.metadata().map_or(0, |metadata| metadata.len());
         let until = length.min(MAX_BYTES);
@@ -151,7 +151,7 @@ impl PerfMap {
             }
             let Some(end) = chunk.iter().rposition(|byte| *byte == b'\n') else {
                 if wanted < CHUNK {
-                    return; // the rest of the line is to come
+                    return; // the rest of the line is still to be written
                 }
                 self.is_in_line = true;
                 self.read += wanted as u64;
@@ -192,7 +192,7 @@ impl PerfMap {
     }
 }
 
-/// `None` for a line that is none, or says what cannot be.
+/// `None` for an invalid line, or for impossible values.
 fn parse(line: &[u8]) -> Option<(u64, u64, Rc<str>)> {
     let line = &line[..line.len().min(MAX_NAME)];
     let line = String::from_utf8_lossy(line);
@@ -205,13 +205,13 @@ fn parse(line: &[u8]) -> Option<(u64, u64, Rc<str>)> {
     (size > 0 && !name.is_empty()).then(|| (begin, end, name.into()))
 }
 
-/// The process's file, in its own /tmp. It is believed if it is a regular file of the process's user or root, and
-/// no link: anyone can make a file of that name, and a link to root's files.
+/// Opens the process's file, in its own /tmp. It is trusted if it is a regular file of the process's user or root,
+/// and not a link: any user can make a file of that name, or a link to root's files.
 fn open_map(tgid: u32) -> Option<File> {
-    // Held by its directory, so that all of this is of one process, whoever has its number next.
+    // Held by its directory, so that all of this refers to one process, even if its id is reused.
     let process = procfs::process::Process::new(tgid as i32).ok();
     let owner = process.as_ref().and_then(|process| process.uid().ok());
-    // Of a process that has ended and was not waited for, there is an owner, and no root.
+    // A zombie process has an owner but no root.
     let root = plain_file::directory(format!("/proc/{tgid}/root").as_ref());
     if let (Some(owner), Some(root), Some(number)) =
         (owner, root, process.as_ref().and_then(number_inside))
@@ -220,7 +220,7 @@ fn open_map(tgid: u32) -> Option<File> {
         let file = plain_file::open_below(&root, &name, Links::OnTheWay)?;
         return believed(file, owner);
     }
-    // It was perhaps in no container: then the file is where this process sees it.
+    // The process was perhaps not in a container: then the file is in this process's own /tmp.
     let name = PathBuf::from(format!("tmp/perf-{tgid}.map"));
     // SAFETY: geteuid only returns a number.
     let owner = owner.unwrap_or_else(|| unsafe { libc::geteuid() });
@@ -235,7 +235,7 @@ fn believed(file: File, user: u32) -> Option<File> {
     is_believed.then_some(file)
 }
 
-/// The process's number in its own PID namespace.
+/// The process's id in its own PID namespace.
 fn number_inside(process: &procfs::process::Process) -> Option<i32> {
     let status = process.status().ok()?;
     status.nspid.and_then(|numbers| numbers.last().copied())
@@ -274,7 +274,7 @@ mod tests {
             name(&mut maps, 7, 0x2004),
             Some(("JS:*b c d /x.js:1".into(), 4))
         );
-        // Code that was thrown away has made room for other code; half a line is not read yet.
+        // Discarded code was replaced by other code; the unfinished line is not read yet.
         write!(file, "1010 20 second\n2000 10 thi").unwrap();
         assert_eq!(name(&mut maps, 7, 0x1018), Some(("second".into(), 8)));
         assert_eq!(name(&mut maps, 7, 0x1000), None);
@@ -282,7 +282,7 @@ mod tests {
         assert_eq!(name(&mut maps, 7, 0x2004), Some(("third".into(), 4)));
     }
 
-    /// A hole of 64 MB without an end of line was read again for each address that was looked up.
+    /// Regression: a hole of 64 MB without an end of line was read again for each address that was looked up.
     #[test]
     fn a_line_without_end_is_read_once() {
         let file = tempfile::tempfile().expect("a temporary file");
@@ -328,7 +328,7 @@ mod tests {
         );
     }
 
-    /// Root would read what a user's link names, `/proc/kmsg` perhaps, and believe it, as it is root's.
+    /// Root would read the target of a user's link, such as `/proc/kmsg`, and trust it because it belongs to root.
     #[test]
     fn a_link_in_place_of_the_file_is_not_followed() {
         let mut child = std::process::Command::new("sleep").arg("1000").spawn();
@@ -383,7 +383,7 @@ mod tests {
         let before = name(&mut maps, pid, 0x5010);
         let path = format!("/tmp/perf-{}.map", pid);
         std::fs::write(&path, "5000 100 made::late\n").unwrap();
-        // Not for each stack that comes in, but when names are asked for.
+        // The file is looked for again not for each stack received, but when names are requested.
         let soon = name(&mut maps, pid, 0x5010);
         let then = maps.find_as_of(pid, 0x5010, Instant::now());
         std::fs::remove_file(&path).unwrap();

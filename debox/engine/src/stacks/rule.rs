@@ -1,6 +1,6 @@
-//! What the unwinding tables say of one address: where the caller's registers are.
+//! An unwinding rule for one address: where the caller's registers are.
 //!
-//! A rule is kept apart from the tables it came from, so that those need not stay in memory.
+//! A rule is stored separately from its tables, so that these need not stay in memory.
 
 use gimli::{
     CfaRule, Encoding, EndianSlice, Evaluation, EvaluationResult, Expression, LittleEndian,
@@ -18,9 +18,9 @@ pub(crate) const RSP: u16 = 7;
 pub(super) const R10: u16 = 10;
 pub(crate) const RETURN_ADDRESS: u16 = 16;
 
-/// Steps of one expression; those that compilers write take a handful.
+/// The most steps of one expression; those that compilers write take a handful.
 const MAX_STEPS: u32 = 1000;
-/// Bytes of one expression.
+/// The most bytes of one expression.
 const MAX_EXPRESSION: usize = 256;
 
 /// Where the frame of a function begins (its "canonical frame address").
@@ -35,9 +35,9 @@ pub(crate) enum FrameBase {
 pub(crate) enum Saved {
     Undefined,
     Same,
-    /// In memory, so far from the frame's base.
+    /// In memory, at this distance from the frame's base.
     At(i64),
-    /// So far from the frame's base.
+    /// The frame's base plus this distance.
     Is(i64),
     InRegister(u16),
     AtExpression(Box<[u8]>),
@@ -48,13 +48,13 @@ pub(crate) enum Saved {
 pub(crate) struct Rule {
     pub base: FrameBase,
     pub saved: Vec<(u16, Saved)>,
-    /// The frame was interrupted by a signal: the caller's address is no return address.
+    /// The frame was interrupted by a signal: the caller's address is not a return address.
     pub is_signal: bool,
     pub encoding: Encoding,
 }
 
 impl Rule {
-    /// `None` if there is something in the row that no x86-64 compiler writes.
+    /// `None` if the row has something that no x86-64 compiler writes.
     pub fn of<'a, S: UnwindSection<Slice<'a>>>(
         section: &S,
         row: &UnwindTableRow<usize>,
@@ -74,7 +74,7 @@ impl Rule {
         let mut saved = Vec::new();
         for (register, rule) in row.registers() {
             if usize::from(register.0) >= REGISTERS {
-                continue; // vector and segment registers lead to no frame
+                continue; // vector and segment registers are not needed for unwinding
             }
             let rule = match rule {
                 RegisterRule::Undefined => Saved::Undefined,
@@ -102,7 +102,7 @@ impl Rule {
     }
 }
 
-/// What an expression may look at.
+/// The state that an expression may read.
 pub(super) trait Machine {
     fn register(&mut self, number: u16) -> Option<u64>;
     fn memory(&mut self, address: u64) -> Option<u64>;
@@ -122,7 +122,7 @@ pub(super) fn evaluate(
         evaluation.set_initial_value(initial);
     }
     let mut state = evaluation.evaluate().ok()?;
-    // Each round asks for one thing; the evaluation itself counts its steps.
+    // Each round supplies one value; the evaluation itself counts its steps.
     for _ in 0..MAX_STEPS {
         state = match state {
             EvaluationResult::Complete => {

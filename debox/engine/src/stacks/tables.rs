@@ -1,5 +1,5 @@
-//! The unwinding tables of a file: `.eh_frame`, which exception handling needs and nearly every
-//! program therefore has, and `.debug_frame`, which Go writes.
+//! The unwinding tables of a file: `.eh_frame`, which nearly every program has because exception
+//! handling needs it, and `.debug_frame`, which Go writes.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -14,7 +14,7 @@ use object::{Object, ObjectSection, ObjectSegment};
 use super::rule::{Rule, Slice};
 use crate::process::Module;
 
-/// Larger sections are not read: the largest programs there are have tables of 20 MB.
+/// Larger sections are not read: the largest existing programs have tables of 20 MB.
 const MAX_SECTION: u64 = 64 << 20;
 
 /// Loaded segments, code or not: where the file's bytes are in memory.
@@ -26,15 +26,15 @@ struct Segment {
 
 struct Function {
     start: u64,
-    /// Of its entry in the section.
+    /// Offset of its entry in the section.
     entry: usize,
 }
 
-/// Where the entry of a function is.
+/// Finds the entry of a function.
 enum Index {
     /// The linker's own, `.eh_frame_hdr`.
     Header(Vec<u8>),
-    /// By start.
+    /// Sorted by start address.
     Functions(Vec<Function>),
 }
 
@@ -45,13 +45,13 @@ struct Section {
     index: Index,
 }
 
-/// What a file's tables say, ready to be asked.
+/// A file's unwinding tables, ready for look-ups.
 pub(crate) struct Tables {
     segments: Vec<Segment>,
     sections: Vec<Section>,
 }
 
-/// More is not kept in memory.
+/// The most bytes of tables that are kept in memory.
 const MAX_BYTES: usize = 128 << 20;
 
 /// The tables of a session's files.
@@ -121,7 +121,7 @@ impl Tables {
         Some(Tables { segments, sections })
     }
 
-    /// What the tables take, in bytes.
+    /// The memory used by the tables, in bytes.
     pub fn size(&self) -> usize {
         let of = |section: &Section| {
             section.data.len()
@@ -133,7 +133,7 @@ impl Tables {
         self.sections.iter().map(of).sum()
     }
 
-    /// The rule at an offset of the file; `None` if the tables do not tell.
+    /// The rule at an offset of the file; `None` if the tables have none.
     pub fn rule(&self, file_offset: u64) -> Option<Rule> {
         let address = self.address(file_offset)?;
         self.sections
@@ -141,8 +141,9 @@ impl Tables {
             .find_map(|section| section.rule(address))
     }
 
-    /// How far an offset of the file is from the begin of the code that its entry is for: a function, or
-    /// one part of a function that is in several places. `None` if the tables do not tell.
+    /// The distance of an offset of the file from the start of the code that its entry covers: a
+    /// function, or one part of a function that is in several places. `None` if the tables have no
+    /// entry.
     pub fn distance(&self, file_offset: u64) -> Option<u64> {
         let address = self.address(file_offset)?;
         self.sections
@@ -238,14 +239,14 @@ fn debug_frame(data: &[u8]) -> DebugFrame<Slice<'_>> {
     section
 }
 
-/// All functions that a section tells of; what follows a broken entry is not found.
+/// All functions in a section, up to the first broken entry.
 fn list_functions<'a, S>(section: &S, bases: &BaseAddresses) -> Vec<Function>
 where
     S: UnwindSection<Slice<'a>>,
 {
     let mut functions = Vec::new();
     let mut entries = section.entries(bases);
-    // Nearly all entries share what is common to the one before.
+    // Nearly all entries have the same common information entry as the one before.
     let mut last: Option<gimli::CommonInformationEntry<Slice<'a>>> = None;
     while let Ok(Some(entry)) = entries.next() {
         let CieOrFde::Fde(partial) = entry else {
@@ -263,7 +264,7 @@ where
             }
         });
         let Ok(entry) = parsed else { continue };
-        // The linker leaves functions that it threw away at address 0.
+        // The linker leaves entries of discarded functions at address 0.
         if entry.initial_address() == 0 {
             continue;
         }

@@ -1,4 +1,4 @@
-//! The walk and the tables, under whatever registers, memory and files can hold.
+//! Tests the walk and the tables with arbitrary registers, memory and files.
 
 use std::io::Write;
 use std::rc::Rc;
@@ -19,7 +19,7 @@ const ENCODING: Encoding = Encoding {
 };
 const CODE: u64 = 0x40_0000;
 
-/// A program whose code is all of one page, with rules that have nothing to do with each other.
+/// A program whose code is one page, with unrelated rules.
 #[derive(Debug)]
 struct Anything {
     rules: Vec<Option<Rc<Rule>>>,
@@ -47,7 +47,7 @@ fn offset() -> impl Strategy<Value = i64> {
 
 fn expression() -> impl Strategy<Value = Box<[u8]>> {
     let bytes = proptest::collection::vec(any::<u8>(), 0..24);
-    // What compilers write: a register and an offset, and what is in memory there.
+    // What compilers write: a register plus an offset, or the memory there.
     let usual = (0u8..17, 0u8..64, any::<bool>()).prop_map(|(register, offset, is_in_memory)| {
         let mut bytes = vec![0x70 + register, offset];
         bytes.extend(is_in_memory.then_some(0x06));
@@ -76,7 +76,7 @@ fn any_rule() -> impl Strategy<Value = Rule> {
     ];
     let saved = proptest::collection::vec((0u16..17, saved()), 0..6);
     (base, saved, any::<bool>()).prop_map(|(base, mut saved, is_signal)| {
-        saved.push((16, Saved::At(-8))); // else most walks would end at once
+        saved.push((16, Saved::At(-8))); // otherwise most walks would end at once
         Rule {
             base,
             saved,
@@ -91,7 +91,7 @@ fn program() -> impl Strategy<Value = Anything> {
     proptest::collection::vec(rule, 1..8).prop_map(|rules| Anything { rules })
 }
 
-/// A stack full of addresses of code, of the stack, and of noise; as distances where they move.
+/// A stack of code addresses, stack addresses (as distances), and noise.
 fn words() -> impl Strategy<Value = Vec<(bool, u64)>> {
     let word = prop_oneof![
         (CODE..CODE + 4096).prop_map(|word| (false, word)),
@@ -121,7 +121,7 @@ fn registers(sp: u64, ip: u64, words: &[u64; 7]) -> Registers {
     }
 }
 
-/// Puts what the checks ask for into another stack. False: two of them overlap.
+/// Writes the checked values into another stack. Returns false if two of them overlap.
 fn satisfy(checks: &[Check], sp: u64, registers: &mut Registers, stack: &mut [u8]) -> bool {
     let mut written = vec![false; stack.len()];
     for check in checks {
@@ -162,7 +162,7 @@ proptest! {
         prop_assert!(!found.frames.is_empty() && found.frames.len() <= MAX_FRAMES);
     }
 
-    /// What the probes rest on: all checked words in place, the same frames.
+    /// The property that the probes rely on: if all checked words match, the frames are the same.
     #[test]
     fn the_checks_decide_the_frames(
         mut program in program(), words in words(), noise in words(),
@@ -217,7 +217,7 @@ fn another_register_is_not_taken_for_the_frame_pointer() {
         rules: vec![Some(Rc::new(rule))],
     };
     let stack = bytes_of(&[(false, CODE + 8); 64], SP);
-    // The frame pointer, and then what it is for the caller: rdi.
+    // First the frame pointer, then its value for the caller, which is in rdi.
     let from = registers(SP, CODE + 8, &[SP, 0, SP + 64, 0, 0, 0, 0]);
     let found = walk(&from, &stack, &mut program);
     assert!(found.frames.len() > 2, "{found:?}");
@@ -246,7 +246,7 @@ proptest! {
         }
     }
 
-    /// What comes through the ring buffer is what the probes wrote; still.
+    /// Messages from the ring buffer come from the probes; any bytes must be handled nevertheless.
     #[test]
     fn any_bytes_are_taken(bytes in proptest::collection::vec(any::<u8>(), 0..2000)) {
         let mut stacks = Stacks::default();
@@ -300,7 +300,7 @@ fn frame(address: u64) -> Frame {
     }
 }
 
-/// A function that aligns its stack, as gcc compiles it: the place of its frame is in memory.
+/// A function that aligns its stack, as compiled by gcc: the address of its frame is in memory.
 #[test]
 fn a_function_that_aligns_its_stack() {
     let aligned = FrameBase::Expression(Box::new([0x76, 0x78, 0x06])); // *(rbp - 8)
@@ -334,7 +334,7 @@ fn what_is_not_in_the_copy_is_said() {
     assert_eq!(found.end, End::TooDeep);
 }
 
-/// Of such code there are neither tables nor bytes: what is said is why.
+/// Such code has neither tables nor bytes; the remark gives the reason.
 #[test]
 fn code_of_a_file_that_was_not_to_be_had_is_said() {
     struct NoFile;
@@ -363,11 +363,12 @@ fn paths_come_from_their_ends() {
         Some("/usr/lib/libx.so")
     );
     assert_eq!(path_of(b"").to_str(), Some("/"));
-    // What is no component leads nowhere else.
+    // An invalid component must not lead anywhere else.
     assert_eq!(path_of(b"a\0..\0").to_str(), Some("/../a"));
 }
 
-/// A fault: the instruction is looked up itself, and its function may have set no frame pointer yet.
+/// At a fault, the instruction itself is looked up, and its function may not have set its frame
+/// pointer yet.
 #[test]
 fn an_interrupted_function_is_no_caller() {
     let mut program = Anything {
@@ -382,7 +383,7 @@ fn an_interrupted_function_is_no_caller() {
         is_return: false,
     };
     assert_eq!(found.frames[..2], [innermost, frame(CODE + 5)]);
-    from.ip = CODE + 1; // where there are no tables
+    from.ip = CODE + 1; // an address without tables
     from.bp = SP + 32;
     let found = walk(&from, &stack, &mut program);
     assert_eq!(found.frames.len(), 1);

@@ -1,34 +1,36 @@
-//! From registers and a copy of the stack to frames, and to what the result rested on.
+//! Unwinds registers and a copy of the stack to frames, and records the words that the result
+//! depends on.
 
 use std::rc::Rc;
 
 use super::rule::{evaluate, FrameBase, Machine, Rule, Saved};
 use super::rule::{R10, RBP, RBX, RDI, REGISTERS, RETURN_ADDRESS, RSP};
 
-/// Frames kept of one stack.
+/// The most frames kept of one stack.
 pub(crate) const MAX_FRAMES: usize = 64;
 /// Values within this distance of the stack pointer are addresses of the stack.
 const STACK_REACH: u64 = 1 << 30;
 
-/// The registers that a call leaves to its caller, at the system call.
+/// The registers that a call preserves for its caller, as of the system call.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Registers {
     pub ip: u64,
     pub sp: u64,
     pub bp: u64,
     pub bx: u64,
-    /// Not left by a call, but by the system call itself, and `vfork` returns through it.
+    /// Not preserved by a call, but by the system call itself, and `vfork` returns through it.
     pub di: u64,
     /// r12 to r15.
     pub high: [u64; 4],
-    /// At an instruction in the middle of the program: functions that align their stack find it
-    /// by this register until they have saved it. `None`: at a system call.
+    /// For a stack taken at an arbitrary instruction: the register by which functions that align
+    /// their stack find it until they have saved it. `None`: at a system call.
     pub interrupted: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Frame {
-    /// Of the instruction itself or, for all but interrupted frames, of the one after the call.
+    /// For interrupted frames, the address of the instruction itself; for others, of the one after
+    /// the call.
     pub address: u64,
     pub is_return: bool,
 }
@@ -40,35 +42,36 @@ impl Frame {
     }
 }
 
-/// Why there are no more frames.
+/// Why a stack has no more frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum End {
     /// The outermost function of the thread.
     Complete,
-    /// At [`MAX_FRAMES`].
+    /// [`MAX_FRAMES`] was reached.
     TooManyFrames,
-    /// It goes on beyond the copy.
+    /// The stack continues beyond the copy.
     TooDeep,
-    /// The callers of a sample for whose stack there was no room.
+    /// There was no room for the callers of a sample's stack.
     NoRoom,
     /// Neither tables nor frame pointers lead on from the last frame.
     NoTables,
     /// A 32-bit program: not tried.
     Compat,
-    /// The process was gone before all that it had mapped was known.
+    /// The process was gone before all its mappings were known.
     Gone,
     /// The file that the code is from could not be opened.
     NoFile,
-    /// What the tables lead to is not code: the stack was switched, or the tables are wrong.
+    /// The tables lead to an address that is not code: the stack was switched, or the tables are
+    /// wrong.
     NoCode,
 }
 
-/// A word that was looked at to find the frames. All of them in place: the same frames.
+/// A word that was used to find the frames. If all of these match, the frames are the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Check {
     pub at: At,
     pub value: u64,
-    /// The value less the stack pointer is what matters.
+    /// Whether only the difference between the value and the stack pointer matters.
     pub is_relative: bool,
 }
 
@@ -84,15 +87,15 @@ pub(crate) enum At {
 pub(crate) struct Walk {
     pub frames: Vec<Frame>,
     pub end: End,
-    /// `None`: it rested on a register that cannot be checked.
+    /// `None`: the result depends on a register that cannot be checked.
     pub checks: Option<Vec<Check>>,
 }
 
-/// The program whose stack it is.
+/// The program whose stack is unwound.
 pub(super) trait Program {
-    /// What is at an address.
+    /// The code at an address.
     fn code(&mut self, address: u64) -> Code;
-    /// Whether the instruction before this one is a call, as far as its bytes can be had.
+    /// Whether the instruction before this one is a call, as far as its bytes are available.
     fn follows_call(&mut self, address: u64) -> bool;
 }
 
@@ -101,17 +104,18 @@ pub(super) enum Code {
     NoRule,
     /// Inside the call of one of Python's trampolines.
     PythonTrampoline,
-    /// The file that it is from was not to be had: what to say if that is the end.
+    /// The file of the code could not be opened; the value is the reason to report if the stack
+    /// ends here.
     NoFile(End),
     /// Nothing executable is mapped there.
     None,
-    /// The process ended before that was known.
+    /// The process ended before the mapping was known.
     Gone,
 }
 
 #[derive(Clone, Copy)]
 enum Origin {
-    /// What a register held at first that can be checked, and what others did.
+    /// The initial value of a register: of one that can be checked, or of another.
     FramePointer,
     Initial,
     Stack(u64),
@@ -142,7 +146,7 @@ struct Walker<'a> {
     is_innermost: bool,
 }
 
-/// The call itself, where no more is tried.
+/// A walk with only the frame of the call itself, if the rest is not attempted.
 pub(super) fn innermost_only(registers: &Registers) -> Walk {
     Walk {
         frames: vec![Frame {
@@ -176,7 +180,7 @@ pub(super) fn walk(registers: &Registers, stack: &[u8], program: &mut impl Progr
         frames.push(frame);
         let caller = match &rule {
             Some(rule) => walker.follow(rule),
-            // The function may have yet to set its own.
+            // The function may not have set its own frame pointer yet.
             None if !frame.is_return => break without_rule,
             None if is_trampoline => walker.follow_python_trampoline(),
             None => walker.follow_frame_pointer(),
@@ -184,7 +188,7 @@ pub(super) fn walk(registers: &Registers, stack: &[u8], program: &mut impl Progr
         match caller {
             Err(End::NoTables) => break without_rule,
             Err(end) => break end,
-            // A frame pointer register may be used for anything.
+            // The frame pointer register may be used for anything.
             Ok(to) if rule.is_none() && !program.follows_call(to) => break without_rule,
             Ok(_) if frames.len() == MAX_FRAMES => break End::TooManyFrames,
             Ok(address) => {
@@ -211,7 +215,7 @@ impl<'a> Walker<'a> {
         set(RBX, from.bx, Origin::Initial);
         set(RBP, from.bp, Origin::FramePointer);
         set(RDI, from.di, Origin::Initial);
-        // Stacks are looked for by these two.
+        // These two are the key by which stacks are looked up.
         set(RSP, from.sp, Origin::Derived);
         set(RETURN_ADDRESS, from.ip, Origin::Derived);
         for (number, value) in (12..).zip(from.high) {
@@ -231,7 +235,7 @@ impl<'a> Walker<'a> {
         }
     }
 
-    /// A word of the stack's copy.
+    /// Reads a word of the stack's copy.
     fn read(&mut self, address: u64) -> Option<u64> {
         let at = usize::try_from(address.checked_sub(self.first_sp)?).ok()?;
         let word = at.checked_add(8).and_then(|end| self.stack.get(at..end));
@@ -241,8 +245,9 @@ impl<'a> Walker<'a> {
         Some(u64::from_le_bytes(word?.try_into().ok()?))
     }
 
-    /// The result rests on this. `moves`: on how far from the stack pointer it leads, so that the
-    /// same frames elsewhere are the same stack.
+    /// Records that the result depends on this word. `moves`: it only depends on the word's
+    /// distance from the stack pointer, so that the same frames at another address are the same
+    /// stack.
     fn check(&mut self, at: At, value: u64, moves: bool) {
         let distance = value.wrapping_sub(self.first_sp);
         let is_relative = moves && distance.wrapping_add(STACK_REACH) < 2 * STACK_REACH;
@@ -260,7 +265,8 @@ impl<'a> Walker<'a> {
         At::Stack(address.wrapping_sub(self.first_sp))
     }
 
-    /// The value of a register that a frame's place depends on: `moves` if only on where it leads.
+    /// The value of a register that a frame's place depends on. `moves`: only its distance from the
+    /// stack pointer matters.
     fn depend_on(&mut self, number: u16, moves: bool) -> Option<u64> {
         let held = (*self.registers.get(usize::from(number))?)?;
         match held.origin {
@@ -274,7 +280,7 @@ impl<'a> Walker<'a> {
         Some(held.value)
     }
 
-    /// The result holds for this very stack pointer.
+    /// Records that the result is only valid for this value of the stack pointer.
     fn pin(&mut self) {
         self.check(At::StackPointer, self.first_sp, false);
     }
@@ -325,7 +331,7 @@ impl<'a> Walker<'a> {
         }
     }
 
-    /// The address to which the frame returns, and the registers as its caller has them.
+    /// Moves to the caller: restores its registers, and returns the frame's return address.
     fn follow(&mut self, rule: &Rule) -> Result<u64, End> {
         let Some(to) = rule.saved(RETURN_ADDRESS) else {
             return Err(End::Complete);
@@ -336,7 +342,8 @@ impl<'a> Walker<'a> {
         self.ran_out = false;
         let base = self.frame_base(rule).ok_or(self.why())?;
         let mut registers = self.registers;
-        // What the ABI lets a function change is lost unless the tables tell where it is.
+        // Registers that the ABI lets a function change are lost unless the tables have their
+        // place.
         for number in [0, 1, 2, 4, 5, 8, 9, 10, 11] {
             registers[number] = None;
         }
@@ -348,7 +355,8 @@ impl<'a> Walker<'a> {
         self.return_to(registers, to)
     }
 
-    /// Without tables: the frame pointer leads to the caller's, with the return address above it.
+    /// Without tables: the frame pointer points to the caller's frame pointer, with the return
+    /// address above it.
     fn follow_frame_pointer(&mut self) -> Result<u64, End> {
         let Some(pointer) = self.depend_on(RBP, true) else {
             return Err(End::NoTables);
@@ -414,7 +422,8 @@ impl<'a> Walker<'a> {
             registers[usize::from(RSP)].map_or(0, |held| held.value)
         };
         let (above, below) = (sp(&registers), sp(&self.registers));
-        // Callers lie above. (The innermost function may have its return address in a register.)
+        // Callers are at higher addresses. (The innermost function may have its return address in a
+        // register.)
         if above < below || (above == below && !self.is_innermost) {
             return Err(End::NoCode);
         }
@@ -424,7 +433,7 @@ impl<'a> Walker<'a> {
         Ok(to.value)
     }
 
-    /// Why the frame's words could not be had.
+    /// Why the frame's words could not be read.
     fn why(&self) -> End {
         if self.ran_out {
             End::TooDeep

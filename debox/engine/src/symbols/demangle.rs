@@ -1,21 +1,22 @@
-//! Names as they were written in C++ and Rust, from the names that their compilers made of them.
+//! Restores the source names of C++ and Rust functions from their mangled names.
 //!
-//! A demangler takes nearly any short word for the name of a type: `i` for `int`, `St` for `std`. A symbol
-//! of a C function may have such a name. So only names that begin as mangled functions do are looked at.
+//! A demangler takes nearly any short word for the name of a type: `i` for `int`, `St` for `std`. A C
+//! function may have such a name. So only names with a prefix of mangled functions are demangled.
 
 use std::borrow::Cow;
 
-/// What mangled names of functions begin with: those of C++ and of older Rust (`_Z`, with the underscore
-/// that some compilers put before every name `__Z`), those of Rust (`_R`), and the functions by which the
-/// compiler makes and ends a file's globals.
+/// The prefixes of mangled names of functions: those of C++ and of older Rust (`_Z`, or `__Z` with the
+/// underscore that some compilers put before every name), those of Rust (`_R`), and the functions by
+/// which the compiler constructs and destroys a file's globals.
 const PREFIXES: &[&str] = &["_Z", "__Z", "_R", "_GLOBAL_"];
 
-/// The name in the program's source; a name that is not mangled as it is.
+/// The name in the program's source; a name that is not mangled is returned unchanged.
 pub(crate) fn demangle(name: Cow<'_, str>) -> Cow<'_, str> {
     if !PREFIXES.iter().any(|prefix| name.starts_with(prefix)) {
         return name;
     }
-    // Rust first: the names of its older mangling are valid in C++, too, but for the hash at their end.
+    // Rust first: names of its older mangling are also valid in C++, but would keep the hash at their
+    // end.
     let demangled = match rustc_demangle::try_demangle(&name) {
         Ok(rust) => Some(format!("{rust:#}")),
         Err(_) => cpp_demangle::Symbol::new(name.as_bytes())
@@ -61,7 +62,7 @@ mod tests {
         let types = [
             "f", "i", "v", "b", "w", "x", "z", "St", "Sa", "Ss", "PKc", "Dn", "Ri", "RKi",
         ];
-        // Without the underscore, as on other systems; and what only looks mangled.
+        // Names without the underscore, as on other systems, and names that only look mangled.
         let others = [
             "ZN5store4readEi",
             "RNvC3foo3bar",

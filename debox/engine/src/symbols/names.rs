@@ -1,5 +1,5 @@
-//! The kernel's names as a table that is read once and then only looked at: for signal handlers, which
-//! can allocate nothing and wait for nobody.
+//! The kernel's names as a table that is read once and then only searched: for signal handlers, which can
+//! neither allocate nor wait.
 
 use std::borrow::Cow;
 
@@ -10,13 +10,13 @@ use super::demangle;
 /// The kernel's functions by address.
 pub(crate) struct KernelNames {
     starts: Vec<u64>,
-    /// Where in `text` the name of each begins; one more at the end.
+    /// The offset in `text` at which each name begins, and one more for the end.
     places: Vec<u32>,
     text: String,
 }
 
 impl KernelNames {
-    /// Reads the running kernel's, which takes some tenths of a second.
+    /// Reads the running kernel's names, which takes some tenths of a second.
     pub fn read() -> Result<KernelNames> {
         const LIST: &str = "/proc/kallsyms";
         let list = std::fs::read_to_string(LIST).with_context(|| {
@@ -31,8 +31,9 @@ impl KernelNames {
         Ok(names)
     }
 
-    /// From the text of `/proc/kallsyms`: address, type, name, and a module perhaps. Those without an
-    /// address are left out. Of several names for one address the first counts, as in [`super::Symbols`].
+    /// Parses the text of `/proc/kallsyms`: address, type, name, and possibly a module. Symbols without
+    /// an address are left out. Of several names for one address, the first is used, as in
+    /// [`super::Symbols`].
     fn parse(list: &str) -> Result<KernelNames> {
         let mut symbols: Vec<(u64, &str)> = list
             .lines()
@@ -70,7 +71,7 @@ impl KernelNames {
         Some(function)
     }
 
-    /// The same, and how far from its begin the address is.
+    /// The same, with the offset of the address in the function.
     pub fn place(&self, address: u64) -> Option<(&str, u64)> {
         let at = self.starts.partition_point(|start| *start <= address);
         let at = at.checked_sub(1)?;
@@ -104,13 +105,13 @@ mod tests {
         assert_eq!(names.place(0xffff_ffff_8100_01ff), Some(("first", 0xff)));
         assert_eq!(names.find(0xffff_ffff_bfff_ffff), Some("second.isra.0"));
         assert_eq!(names.find(0xffff_ffff_c000_0001), Some("of_a_module"));
-        // As reports have them.
+        // The names as in reports.
         assert_eq!(names.find(0xffff_ffff_c000_0101), Some("i"));
         assert_eq!(names.find(u64::MAX), Some("of_a_rust::module"));
         assert_eq!(KernelNames::parse("").unwrap().find(1), None);
     }
 
-    /// Reports take names from elsewhere: a label is to be the same in both.
+    /// Reports use another source of names; labels must be the same with both.
     #[test]
     fn names_are_those_of_reports() {
         let Ok(names) = KernelNames::read() else {
@@ -119,7 +120,7 @@ mod tests {
         };
         let symbols = Symbols::default();
         let text = |name: &&str| !name.starts_with("bpf_prog_");
-        // Not the lowest address, where several names stand: there the last counts for the other.
+        // Skips the lowest address, which has several names: the other source uses the last of these.
         let functions = names.starts.iter().skip(1).step_by(97);
         let mut compared = 0;
         for address in functions.map(|start| start + 1) {

@@ -12,7 +12,7 @@ use super::kernel_functions::Function;
 use super::offer::owned;
 use super::Attached;
 
-/// Which probe of a function.
+/// The kind of probe of a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Session,
@@ -57,19 +57,19 @@ fn link(
     })
 }
 
-/// One function, by its name.
+/// Attaches to one function, by its name.
 pub(super) fn by_name(program: BorrowedFd, kind: Kind, name: &CStr) -> io::Result<OwnedFd> {
     link(program, kind, 1, &name.as_ptr(), std::ptr::null())
 }
 
-/// The function that an fentry or fexit program was loaded for.
+/// Attaches an fentry or fexit program to the function that it was loaded for.
 pub(super) fn to_its_function(program: BorrowedFd) -> io::Result<OwnedFd> {
     // SAFETY: such programs have no name to be opened by; the descriptor is open.
     owned(unsafe { libbpf_sys::bpf_raw_tracepoint_open(std::ptr::null(), program.as_raw_fd()) })
 }
 
-/// Attaches each program to all functions, and says how many there were in the end. The kernel takes
-/// all of them or none: one that it does not take is found by halving.
+/// Attaches each program to all functions, and returns how many there were in the end. The kernel
+/// accepts all of them or none: functions that it rejects are found by bisection.
 pub(super) fn many(
     programs: &[(BorrowedFd, Kind)],
     functions: &[Function],
@@ -121,7 +121,7 @@ pub(super) fn many(
     Ok(count)
 }
 
-/// Functions that were entered while the kernel had no place left to remember their return.
+/// How many functions were entered while the kernel had no place left to track their return.
 pub(super) fn missed_by_link(link: &OwnedFd) -> u64 {
     let mut info = libbpf_sys::bpf_link_info::default();
     let mut size = size_of_val(&info) as u32;

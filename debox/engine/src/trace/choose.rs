@@ -1,4 +1,5 @@
-//! Which kernel functions to probe: groups, names and wildcards, minus what must not be touched.
+//! Chooses the kernel functions to probe: groups, names and wildcards, without those that must not
+//! be probed.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -30,10 +31,10 @@ struct Deny {
     functions: Vec<String>,
 }
 
-/// What was chosen.
+/// The chosen functions.
 pub(super) struct Choice {
     pub functions: Vec<Function>,
-    /// Functions that were asked for and are not probed, by reason.
+    /// Functions that were requested but are not probed, by reason.
     pub denied: BTreeMap<String, Vec<String>>,
 }
 
@@ -45,7 +46,7 @@ fn rules() -> Rules {
     toml::from_str(include_str!("groups.toml")).expect("the rules are checked by a test")
 }
 
-/// The groups that `--trace` knows, each with what it is about.
+/// The groups that `--trace` accepts, each with its description.
 pub fn groups() -> Vec<(String, String)> {
     let groups = rules().group.into_iter();
     groups.map(|group| (group.name, group.about)).collect()
@@ -56,7 +57,7 @@ fn source_name(name: &str) -> &str {
     name.split_once('.').map_or(name, |(name, _)| name)
 }
 
-/// Whether a name fits a pattern in which `*` stands for anything.
+/// Whether a name matches a pattern in which `*` stands for anything.
 fn fits(pattern: &str, name: &str) -> bool {
     let Some((head, rest)) = pattern.split_once('*') else {
         return pattern == name;
@@ -75,15 +76,15 @@ fn fits(pattern: &str, name: &str) -> bool {
     left.ends_with(tail)
 }
 
-/// Patterns with what they take away.
+/// Patterns to include and to exclude.
 struct Selection {
-    /// As the user gave them, so that one without effect can be named.
+    /// The user's items with their patterns, so that an item without effect can be named.
     wanted: Vec<(String, Vec<String>)>,
     unwanted: Vec<String>,
 }
 
 impl Selection {
-    /// `list` holds groups, names and patterns, and with `!` before them what to leave out.
+    /// `list` has groups, names and patterns; `!` before an item excludes it.
     fn new(rules: &Rules, list: &[String]) -> Selection {
         let list = if list.is_empty() {
             &rules.default
@@ -117,7 +118,7 @@ impl Selection {
     }
 }
 
-/// Whether the patterns of a group take a name in.
+/// Whether the patterns of a group include a name.
 fn takes_in(patterns: &[String], name: &str) -> bool {
     let mut is_in = false;
     for pattern in patterns {
@@ -130,7 +131,7 @@ fn takes_in(patterns: &[String], name: &str) -> bool {
     is_in
 }
 
-/// Whether every item of the list fits something, for methods that cannot choose.
+/// Checks that every item of the list matches something, for methods that cannot choose functions.
 pub(super) fn check(list: &[String], kernel: &KernelFunctions) -> Result<()> {
     let rules = rules();
     for (item, patterns) in &Selection::new(&rules, list).wanted {
@@ -162,7 +163,7 @@ fn unknown(rules: &Rules, item: &str) -> String {
 ///
 /// # Errors
 ///
-/// An item of the list that fits no function of this kernel.
+/// An item of the list matches no function of this kernel.
 pub(super) fn choose(list: &[String], kernel: &KernelFunctions) -> Result<Choice> {
     let rules = rules();
     let selection = Selection::new(&rules, list);
@@ -203,7 +204,7 @@ pub(super) fn choose(list: &[String], kernel: &KernelFunctions) -> Result<Choice
     Ok(choice)
 }
 
-/// Why a function is not probed, if it is not.
+/// Why a function is not probed; `None` if it is.
 fn refusal(rules: &Rules, kernel: &KernelFunctions, function: &Function) -> Option<String> {
     let denied = rules.deny.iter().find(|deny| {
         let name = source_name(&function.name);
@@ -251,7 +252,7 @@ mod tests {
         }
     }
 
-    /// Functions at 16, 32, ... of which the named ones cannot be probed.
+    /// A kernel with functions at 16, 32, ..., of which those in `not_traceable` cannot be probed.
     fn kernel(names: &[&str], not_traceable: &[&str]) -> KernelFunctions {
         let functions: Vec<Function> = names
             .iter()

@@ -23,10 +23,10 @@ pub(crate) struct KernelFunctions {
     /// By address.
     pub functions: Vec<Function>,
     traceable: HashSet<String>,
-    /// Addresses of the patched entries, where the kernel tells (since 6.5), ascending.
+    /// Addresses of the patched entries, ascending, if the kernel lists them (since 6.5).
     entries: Vec<u64>,
     blacklist: HashSet<String>,
-    /// How many functions have a name.
+    /// How many functions share each name.
     namesakes: HashMap<String, u32>,
 }
 
@@ -35,8 +35,8 @@ impl KernelFunctions {
     ///
     /// # Errors
     ///
-    /// Addresses are hidden, or the list of functions that can be probed is kept back (no ftrace, or
-    /// a kernel that is locked down).
+    /// Addresses are hidden, or the list of functions that can be probed is not available (no
+    /// ftrace, or a kernel in lockdown).
     pub fn read() -> Result<KernelFunctions> {
         let mut kernel = KernelFunctions::read_symbols()?;
         let list = read_in(c"tracefs", "available_filter_functions").context(
@@ -50,7 +50,8 @@ impl KernelFunctions {
             kernel.entries = list.lines().filter_map(address).collect();
             kernel.entries.sort_unstable();
         }
-        // Not there without debugfs; a function on it is refused at the latest when it is probed.
+        // The list does not exist without debugfs; a function on it is refused at the latest when
+        // it is probed.
         if let Ok(list) = read_in(c"debugfs", "kprobes/blacklist") {
             let name = |line: &str| line.split_whitespace().nth(1).map(str::to_string);
             kernel.blacklist = list.lines().filter_map(name).collect();
@@ -58,7 +59,7 @@ impl KernelFunctions {
         Ok(kernel)
     }
 
-    /// Only where functions are, not which of them can be probed.
+    /// Reads only the addresses of functions, not which of them can be probed.
     pub fn read_symbols() -> Result<KernelFunctions> {
         let symbols = std::fs::read_to_string("/proc/kallsyms")
             .context("cannot read /proc/kallsyms, the addresses of the kernel's functions")?;
@@ -73,7 +74,7 @@ impl KernelFunctions {
         Ok(kernel)
     }
 
-    /// From the text of `/proc/kallsyms`.
+    /// Parses the text of `/proc/kallsyms`.
     pub fn of_symbols(text: &str) -> KernelFunctions {
         KernelFunctions::of(
             text.lines().filter_map(parse_symbol).collect(),
@@ -96,7 +97,8 @@ impl KernelFunctions {
         }
     }
 
-    /// Of several functions with one name only those with a known entry can be told apart.
+    /// Whether a function can be probed. Of several functions with the same name, only those with a
+    /// known entry can be distinguished.
     pub fn is_traceable(&self, function: &Function) -> bool {
         if !self.traceable.contains(&function.name) {
             return false;
@@ -133,7 +135,7 @@ impl KernelFunctions {
     }
 }
 
-/// `ffffffff81000000 T name [module]`, if it is a function.
+/// Parses `ffffffff81000000 T name [module]`, if it is a function.
 fn parse_symbol(line: &str) -> Option<Function> {
     let mut words = line.split_whitespace();
     let address = u64::from_str_radix(words.next()?, 16).ok()?;
@@ -151,8 +153,8 @@ fn parse_symbol(line: &str) -> Option<Function> {
     })
 }
 
-/// A file of one of the kernel's own file systems, mounted or not: a mount of its own that no path
-/// leads to does not outlive this function.
+/// Reads a file of one of the kernel's own file systems, mounted or not: if necessary, through a
+/// detached mount that exists only during this function.
 fn read_in(kind: &CStr, path: &str) -> std::io::Result<String> {
     let mounted = match kind.to_bytes() {
         b"tracefs" => "/sys/kernel/tracing",

@@ -1,4 +1,5 @@
-//! What the kernel offers to see functions with: tried, on a function that the kernel has for trials.
+//! Finds the methods that the kernel offers for tracing functions, by trying them on a function that
+//! the kernel has for tests.
 
 use std::ffi::CStr;
 use std::io;
@@ -9,10 +10,10 @@ use libbpf_rs::libbpf_sys;
 use super::attach::{self, Kind};
 use super::kernel_functions::KernelFunctions;
 
-/// A function that the kernel has for trials like this one; nothing calls it otherwise.
+/// A function that the kernel has for tests like this one; nothing else calls it.
 const TRIAL_FUNCTION: &CStr = c"bpf_fentry_test1";
 
-/// How the functions inside of a call are seen.
+/// How the functions inside a call are traced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
     /// One probe for entry and return, many functions at once (since 6.10).
@@ -26,7 +27,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// As in reports and on the command line.
+    /// The name in reports and on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Method::Session => "kprobe.session",
@@ -36,7 +37,7 @@ impl Method {
         }
     }
 
-    /// All, the best first.
+    /// All methods, the best first.
     pub const ALL: [Method; 4] = [
         Method::Session,
         Method::Multi,
@@ -45,16 +46,16 @@ impl Method {
     ];
 }
 
-/// A method and what keeps it from working here, if something does.
+/// A method, and the reason if it does not work here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Offer {
     pub method: Method,
     pub lack: Option<String>,
 }
 
-/// What this kernel offers, the best first. Each is tried, and nothing of it stays.
+/// The methods that this kernel offers, the best first. Each is tried; nothing stays in the kernel.
 pub fn offers() -> Vec<Offer> {
-    // Without it no function can be chosen, however it would be probed.
+    // Without the list, no function can be chosen, whatever the method.
     let no_list = KernelFunctions::read()
         .err()
         .map(|error| format!("{error:#}"));
@@ -75,9 +76,9 @@ pub fn offers() -> Vec<Offer> {
     Method::ALL.map(offer).to_vec()
 }
 
-/// The kernel's error in the words that people meet elsewhere.
+/// The kernel's error in its usual wording.
 fn reason(error: &io::Error) -> String {
-    /// The kernel's own, which no C library has.
+    /// An error of the kernel's own, which no C library knows.
     const ENOTSUPP: i32 = 524;
     match error.raw_os_error() {
         Some(libc::EOPNOTSUPP | ENOTSUPP | libc::EINVAL) => {

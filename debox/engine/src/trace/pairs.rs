@@ -17,15 +17,15 @@ use super::offer::owned;
 use super::room::Room;
 use super::Attached;
 
-/// Each function takes two programs of its own and some milliseconds to attach.
+/// The most functions: each takes two programs of its own and some milliseconds to attach.
 const FUNCTIONS_MAX: usize = 600;
-/// A program and its link, for the entry and for the return.
+/// Descriptors per function: a program and its link, for the entry and for the return.
 const DESCRIPTORS_EACH: usize = 4;
 
 const IN_MODULE: &str = "in a module, which fentry does not look into yet";
 const NO_TYPE: &str = "the kernel's types (BTF) do not describe it";
 
-/// Attaches to the functions, in their order, and says to how many.
+/// Attaches to the functions, in their order, and returns to how many.
 pub(super) fn attach(
     enter: &ProgramMut,
     leave: &ProgramMut,
@@ -97,7 +97,7 @@ fn attach_one(
     let name = CString::new(template.name().as_encoded_bytes()).unwrap_or_default();
     let instructions = template.insns();
     // SAFETY: names, instructions and options outlive the call, which only reads them. The
-    // instructions are those that the kernel has accepted already, with the maps' descriptors.
+    // instructions are those that the kernel has already accepted, with the maps' descriptors.
     let program = owned(unsafe {
         libbpf_sys::bpf_prog_load(
             libbpf_sys::BPF_PROG_TYPE_TRACING,

@@ -1,5 +1,5 @@
-//! Room for descriptors: each function that fentry takes needs four, and together they are more than a
-//! process may usually have open.
+//! Makes room for descriptors: fentry needs four per function, together more than a process may
+//! usually have open.
 
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -9,9 +9,9 @@ use nix::sys::resource::{getrlimit, rlim_t, setrlimit, Resource};
 
 const LIMIT: Resource = Resource::RLIMIT_NOFILE;
 
-/// This process may open more until it is dropped. What was moved then stays open, and takes none of
-/// the numbers that are left to the process. Where the limit cannot be raised that far, half of what
-/// there may be is room.
+/// Raises this process's limit until it is dropped. Descriptors that were moved stay open after
+/// that, and use none of the numbers below the old limit. If the limit cannot be raised far enough,
+/// half of the possible descriptors may be used.
 pub(super) struct Room {
     soft: rlim_t,
     hard: rlim_t,
@@ -20,7 +20,7 @@ pub(super) struct Room {
 }
 
 impl Room {
-    /// For so many descriptors, or for as many as there can be.
+    /// Makes room for `wanted` descriptors, or for as many as possible.
     pub fn make(wanted: usize) -> io::Result<Room> {
         let (soft, hard) = getrlimit(LIMIT)?;
         let raised = soft.saturating_add(wanted as rlim_t);
@@ -37,12 +37,12 @@ impl Room {
         })
     }
 
-    /// How many there may be.
+    /// How many descriptors there is room for.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// Moves the descriptor there.
+    /// Moves a descriptor into the additional room.
     pub fn take(&self, descriptor: OwnedFd) -> io::Result<OwnedFd> {
         if !self.is_raised {
             return Ok(descriptor);

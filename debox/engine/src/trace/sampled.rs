@@ -1,4 +1,5 @@
-//! Where functions cannot be probed: stack samples by each CPU's clock, and tracepoints passed.
+//! The method for kernels on which functions cannot be probed: stack samples by each CPU's clock,
+//! and the tracepoints that calls pass.
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -12,10 +13,11 @@ use super::skeleton::{OpenTraceSkel, TraceSkel};
 use super::Attached;
 use crate::cpu_clocks;
 
-/// Of the CPU's clock, between two samples: about 2 % of a CPU where calls run all the time.
+/// The time between two samples of a CPU's clock; costs about 2 % of a CPU on which calls run all
+/// the time.
 pub(super) const PERIOD_NS: u64 = 100_000;
 
-/// The tracepoints among the probes' that this kernel has.
+/// The probes' tracepoints that exist in this kernel.
 pub(super) fn events() -> Vec<String> {
     let Ok(types) = Btf::from_vmlinux() else {
         return Vec::new();

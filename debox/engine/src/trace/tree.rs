@@ -1,4 +1,4 @@
-//! From the probes' tables to the tree in the report.
+//! Turns the probes' tables into the tree in the report.
 
 use std::collections::{BTreeMap, HashMap};
 use std::mem::MaybeUninit;
@@ -17,10 +17,10 @@ use super::kernel_functions::KernelFunctions;
 use super::skeleton::types;
 use super::{sampled, Method, Trace, TraceSkelBuilder};
 
-/// Functions of one reason that a report names.
+/// The most functions that a report names per reason.
 const DENIED_NAMED: usize = 20;
 
-/// What every stack ends with: the way into the kernel, which no call decides on.
+/// The outermost frames of every stack: the kernel's entry path, which is the same for all calls.
 const OUTERMOST: [&str; 6] = [
     "entry_SYSCALL_64_after_hwframe",
     "entry_SYSCALL_64",
@@ -30,7 +30,7 @@ const OUTERMOST: [&str; 6] = [
     "ret_from_fork",
 ];
 
-/// The tracepoints that the probes count, by number, as their sections name them.
+/// The tracepoints that the probes count, by number, from the names of their sections.
 pub(super) fn event_names() -> Vec<String> {
     static NAMES: OnceLock<Vec<String>> = OnceLock::new();
     let names = NAMES.get_or_init(|| {
@@ -55,7 +55,7 @@ pub(super) fn event_names() -> Vec<String> {
 }
 
 impl Trace {
-    /// The tree, to be asked for after the stop.
+    /// The tree. To be called after the stop.
     pub fn report(&self) -> Result<report::Trace> {
         let is_sampled = self.method == Method::Sampled;
         let lost = self.lost()?;
@@ -191,7 +191,8 @@ fn entries<K: Copy, V: Copy, All: FromIterator<(K, V)>>(map: &impl MapCore) -> A
     map.keys().filter_map(entry).collect()
 }
 
-/// Puts nodes under their parents. A node whose parent did not fit the table stands at the top.
+/// Puts nodes under their parents. A node whose parent did not fit into the table is put at the
+/// top.
 pub(crate) fn grow(
     nodes: &HashMap<u64, types::trace_node>,
     name: &dyn Fn(u64) -> String,

@@ -1,5 +1,5 @@
-//! The engine's side of triggers: tells the probes what places of sleep are called, decides late
-//! what they could not, and keeps what fired for the report.
+//! The engine's side of triggers: tells the probes which tests hold at places of sleep, decides
+//! late the calls that they could not decide, and keeps the calls that fired for the report.
 
 use std::collections::HashMap;
 
@@ -16,11 +16,11 @@ use crate::skeleton::{DeboxMaps, OpenDeboxSkel};
 use crate::symbols::Symbols;
 use crate::tables::{self, types};
 
-/// Calls of one trigger that are kept for the report.
+/// The most calls of one trigger that are kept for the report.
 const KEPT_MAX: usize = 100;
-/// Bits of one trigger in an answer (debox/probe/shared.h).
+/// The number of bits of one trigger in an answer (debox/probe/shared.h).
 const SITE_TESTS: usize = 8;
-/// Places of sleep whose names are kept.
+/// The most places of sleep whose names are kept.
 const SITES_MAX: usize = 65536;
 
 type Hook = Box<dyn FnMut(&Fired)>;
@@ -39,16 +39,16 @@ struct Armed {
     program: Program,
     kept: Vec<Fired>,
     late: u64,
-    /// Held back by the limit after they were decided late.
+    /// Suppressed by the limit after they were decided late.
     late_suppressed: u64,
     unsent: u64,
     undecided: u64,
     unlisted: u64,
-    /// The second of the last late firing, and how many there were in it.
+    /// The second of the last late firing, and the number of late firings in it.
     window: (u64, u32),
 }
 
-/// Before the probes are loaded: what they are told, and the room for it.
+/// Configures the probes before they are loaded: options and sizes of tables.
 pub(crate) fn configure(
     open: &mut OpenDeboxSkel,
     triggers: &[Trigger],
@@ -81,8 +81,8 @@ pub(crate) fn configure(
 }
 
 impl Engine {
-    /// Writes the programs to the probes' map. `None` without triggers, and where nobody polls
-    /// (`is_polled`): there the threads decide themselves what the probes cannot.
+    /// Writes the programs to the probes' map. `None` without triggers, and if the session is not
+    /// polled (`is_polled`): then the threads decide themselves what the probes cannot.
     pub fn start(
         triggers: &[Trigger],
         maps: &DeboxMaps<'_>,
@@ -115,8 +115,8 @@ impl Engine {
         }
         let symbols = Symbols::default();
         if armed.iter().any(|armed| !armed.program.sites.is_empty()) {
-            // Any address: reading the kernel's symbols takes a while, and calls would be decided
-            // late meanwhile.
+            // With any address, to read the kernel's symbols now: that takes a while, during which
+            // calls would be decided late.
             symbols.kernel(u64::MAX << 31);
         }
         Ok(Some(Engine {
@@ -127,12 +127,12 @@ impl Engine {
         }))
     }
 
-    /// Calls `hook` for each call for which a trigger fires.
+    /// Sets the function to call for each call for which a trigger fires.
     pub fn set_hook(&mut self, hook: Hook) {
         self.hook = Some(hook);
     }
 
-    /// Answers what the probes ask for, so that they decide by themselves from then on.
+    /// Answers a question of the probes, so that they decide such calls themselves from then on.
     pub fn answer(&mut self, asked: &types::site_asked, maps: &DeboxMaps<'_>) {
         let at = (asked.stack, asked.call, asked.lock_flags);
         let Some((label, class)) = self.name(at, maps) else {
@@ -162,7 +162,7 @@ impl Engine {
         );
     }
 
-    /// Takes in a call for which a trigger fired, or may have to.
+    /// Receives a call for which a trigger fired, or may have to fire.
     pub fn take(&mut self, event: &types::trigger_fired, maps: &DeboxMaps<'_>) {
         let index = event.trigger as usize;
         if index >= self.triggers.len() {
@@ -183,7 +183,7 @@ impl Engine {
         }
     }
 
-    /// Whether the predicate holds, now that the sites have names; and does what is to be done.
+    /// Decides whether the predicate holds, now that the sites have names, and takes the actions.
     fn decide(
         &mut self,
         fired: &mut Fired,
@@ -351,7 +351,7 @@ fn call_of(
     }
 }
 
-/// To that very thread, if it is still there.
+/// Sends a signal to this thread, if it still exists.
 fn send(pid: u32, tid: u32, signal: i32) -> Result<(), i32> {
     // SAFETY: tgkill takes numbers only.
     match unsafe { libc::syscall(libc::SYS_tgkill, pid as i32, tid as i32, signal) } {

@@ -3,10 +3,10 @@
 use crate::predicate::{CpuOwner, Fields, Number, Site};
 use crate::tables::{self, types};
 
-/// What was known of the call when its trigger fired.
+/// What was known about the call when its trigger fired.
 #[derive(Debug, Clone)]
 pub struct Fired {
-    /// Which of the session's triggers.
+    /// Index of the trigger in the session.
     pub trigger: usize,
     /// When the call ended and when it began, by CLOCK_MONOTONIC.
     pub at_ns: u64,
@@ -14,9 +14,9 @@ pub struct Fired {
     pub pid: u32,
     pub tid: u32,
     pub comm: String,
-    /// Its number, as [`crate::calls::name`] takes it.
+    /// Its number, as for [`crate::calls::name`].
     pub call: u32,
-    /// Decided by the engine, after the program had gone on.
+    /// Whether it was decided by the engine, after the program had continued.
     pub is_late: bool,
     /// The error number if the signal could not be sent.
     pub signal_failed: Option<i32>,
@@ -29,7 +29,7 @@ pub struct Fired {
     pub(crate) user_stack: u64,
 }
 
-/// How the probes turn the sign of `ret`.
+/// The bit by which the probes invert the sign of `ret`.
 pub(crate) const SIGN: u64 = 1 << 63;
 
 impl Fired {
@@ -55,7 +55,7 @@ impl Fired {
         }
     }
 
-    /// A number of the call's record, without sign.
+    /// A number of the call's record, unsigned.
     pub fn value(&self, field: Number) -> u64 {
         match field {
             Number::Ret => self.ret() as u64,
@@ -63,13 +63,13 @@ impl Fired {
         }
     }
 
-    /// What it returned, as the kernel has it.
+    /// The kernel's return value.
     pub fn ret(&self) -> i64 {
         (self.values[Number::Ret as usize] ^ SIGN) as i64
     }
 }
 
-/// The same for a predicate, with the names of the sites as far as they are known.
+/// A fired call as the input of a predicate, with the names of the sites as far as they are known.
 pub(super) struct Decided<'a> {
     pub fired: &'a Fired,
     pub sites: Vec<Option<(String, String)>>,

@@ -1,7 +1,7 @@
-//! The rows that processes count their calls in: a file that they can write anything to.
+//! The rows in which processes count their calls: a file to which they can write anything.
 //!
-//! A slot is one thread's at a time, so that all of the time in its rows lies between the session's
-//! start and now, and each call took some of it. Rows that say otherwise are refused and counted.
+//! A slot belongs to one thread at a time, so all the time in its rows is between the session's start and
+//! now, and each call took some of it. Rows that violate this are refused and counted.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -36,12 +36,12 @@ const ROW_SIZE: u64 = std::mem::size_of::<Row>() as u64;
 pub(crate) const TABLE: u64 = (ROWS * ROW_SIZE).next_multiple_of(PAGE);
 const _: () = assert!(ROW_SIZE == 12 * 8 + 4 * BUCKETS as u64);
 
-/// The file of rows: a page with the clock, then a table for each slot. Sparse: only what is used
-/// takes memory.
+/// The file of rows: a page with the clock, then a table for each slot. The file is sparse: only used
+/// parts take memory.
 pub(crate) struct TapRows {
     pub(crate) file: File,
     slots: u32,
-    /// By the clock that goes on while the machine is suspended, as the time-stamp counter may.
+    /// By the clock that continues while the machine is suspended, as the time-stamp counter may.
     started_ns: u64,
 }
 
@@ -57,7 +57,7 @@ impl TapRows {
         let length = PAGE + u64::from(slots) * TABLE;
         let file = memory_file::create(c"debox-tap-rows", length, memory_file::OWNER_ONLY)
             .context("cannot make the file of rows")?;
-        // Every process that has it could cut it off, and a reader would get SIGBUS.
+        // Otherwise every process that has the file could truncate it, and a reader would get SIGBUS.
         memory_file::seal(&file, libc::F_SEAL_SHRINK | libc::F_SEAL_GROW)
             .context("cannot seal the file of rows")?;
         Ok(TapRows {
@@ -67,7 +67,7 @@ impl TapRows {
         })
     }
 
-    /// Adds all threads' rows to `sum`, by call number. Returns how many rows were refused: what they say
+    /// Adds all threads' rows to `sum`, by call number. Returns how many rows were refused because they
     /// cannot be true.
     pub fn add_to(&self, sum: &mut BTreeMap<u32, types::row>) -> Result<u64> {
         let passed_ns = clock::since_boot_ns().saturating_sub(self.started_ns);
@@ -80,7 +80,8 @@ impl TapRows {
         let mut at = PAGE;
         let mut refused = 0;
         let mut table: Option<Table> = None;
-        // Reading a hole through a mapping would fill it: ask where data is, and read just that.
+        // Reading a hole through a mapping would allocate it: find the data with `lseek` and read only
+        // that.
         while at < end {
             let Ok(data) = lseek64(&self.file, at as i64, Whence::SeekData) else {
                 break;
@@ -102,7 +103,7 @@ impl TapRows {
         Ok(refused)
     }
 
-    /// Gives the rows that begin in a range of the file, with the number of their slot.
+    /// Passes on the rows that begin in a range of the file, with the number of their slot.
     fn read_range(&self, from: u64, to: u64, give: &mut dyn FnMut(u64, u32, Row)) -> Result<()> {
         let mut table = (from - PAGE) / TABLE;
         loop {
@@ -155,7 +156,7 @@ impl Table {
         }
     }
 
-    /// Adds the rows, unless all of them together cannot be true; returns how many were refused.
+    /// Adds the rows, unless their sum cannot be true; returns how many were refused.
     fn add_to(self, sum: &mut BTreeMap<u32, types::row>, possible: Possible) -> u64 {
         let times: Vec<u64> = self.rows.iter().map(|(_, row)| row.time_ns()).collect();
         let calls: Vec<u64> = self.rows.iter().map(|(_, row)| row.calls).collect();
@@ -174,8 +175,8 @@ impl Row {
         total(&self.parts_ns)
     }
 
-    /// Whether it can be true. A thread that writes to it at this time, or that jumped out of a handler
-    /// while it did, has written to some of its words only.
+    /// Whether the row is possible. A thread that is writing to it now, or that jumped out of a handler
+    /// while writing, has written only some of its words.
     fn is(&self, possible: Possible) -> bool {
         let in_histogram = self.histogram.iter().map(|count| u64::from(*count)).sum();
         possible.has_time(self.time_ns())
@@ -222,7 +223,7 @@ mod tests {
         }
     }
 
-    /// Of a session that began a second ago: what is added up, and how many rows were refused.
+    /// For a session that began a second ago: the sums, and how many rows were refused.
     fn added(rows: &[(u64, u64, Row)]) -> (BTreeMap<u32, types::row>, u64) {
         let file = TapRows::create(3).expect("a memory file");
         for (slot, call, row) in rows {
@@ -304,7 +305,7 @@ mod tests {
 
     #[test]
     fn a_row_that_is_being_written_is_kept() {
-        // Its next call is in the histogram and among the errors, and not counted yet.
+        // Its next call is in the histogram and among the errors, but not counted yet.
         let mut half = row(1, 50);
         (half.errors, half.histogram[3]) = (2, 2);
         assert_eq!(added(&[(0, 0, half)]).1, 0);

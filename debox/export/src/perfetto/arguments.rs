@@ -1,5 +1,5 @@
-//! What is told of a slice when it is clicked on. Numbers that are 0 are left out, as is what is not
-//! known; readers can add the rest up as it is.
+//! The arguments of a slice, shown when it is selected. Zeros and unknown values are left out;
+//! readers can sum the others directly.
 
 use debox_model::history::{Call, Sleep, Text};
 

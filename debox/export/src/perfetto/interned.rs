@@ -1,4 +1,4 @@
-//! Texts that are written once and then named by a number.
+//! Texts that are written once and then referred to by number.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,8 @@ use debox_model::history::Text;
 use super::messages::{InternedData, Named};
 use crate::words::Words;
 
-/// Readers keep them all, and so does this: beyond so many, and so many bytes, it begins anew.
+/// Readers keep all texts, and so does this module: beyond this many texts or bytes, it starts
+/// again with none.
 const TEXTS_MAX: usize = 1 << 17;
 const BYTES_MAX: usize = 64 << 20;
 
@@ -64,7 +65,7 @@ impl Interned {
         self.bytes > BYTES_MAX || (self.names.count + self.texts.count) as usize > TEXTS_MAX
     }
 
-    /// What the next packet has to bring.
+    /// The new texts that the next packet has to define.
     pub fn take_new(&mut self) -> Option<InternedData> {
         std::mem::take(&mut self.has_new).then(|| std::mem::take(&mut self.new))
     }

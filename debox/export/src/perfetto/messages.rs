@@ -1,5 +1,5 @@
-//! The messages of a trace, of which only the fields that are written here. Names and numbers are those
-//! of <https://github.com/google/perfetto/tree/main/protos/perfetto/trace> (`trace_packet.proto`,
+//! The messages of a trace, with only the fields that are written here. Names and numbers are those of
+//! <https://github.com/google/perfetto/tree/main/protos/perfetto/trace> (`trace_packet.proto`,
 //! `clock_snapshot.proto`, `interned_data/interned_data.proto`, `track_event/*.proto`).
 
 use prost::Message;
@@ -123,7 +123,7 @@ pub struct ThreadDescriptor {
 
 #[derive(Clone, PartialEq, Message)]
 pub struct TrackEvent {
-    // As lists were before version 3 of the language: readers take nothing else.
+    // Not packed, as in version 2 of the protobuf language: readers accept nothing else.
     #[prost(uint64, repeated, packed = "false", tag = "3")]
     pub category_iids: Vec<u64>,
     #[prost(message, repeated, tag = "4")]

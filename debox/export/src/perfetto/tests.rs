@@ -1,4 +1,4 @@
-//! A trace is read back by its messages: what is nested, what is balanced, where arrows lead.
+//! Reads a trace back through its messages, to check nesting, balance and where arrows lead.
 
 use std::collections::HashMap;
 
@@ -138,11 +138,11 @@ proptest! {
         }
         read.slices.remove("runqueue");
         prop_assert_eq!(read.slices, expected);
-        // A thread's id may be that of a thread in another process.
+        // A thread may have had the id of a thread in another process.
         prop_assert!(read.arrows >= arrows);
     }
 
-    /// Times that make no sense still make a trace that is whole.
+    /// Nonsensical times still make a well-formed trace.
     #[test]
     fn nothing_makes_a_broken_trace(calls in prop::collection::vec(wild_call(), 0..40)) {
         let options = options(Format::Perfetto, Weight::Blocked);

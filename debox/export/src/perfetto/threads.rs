@@ -1,4 +1,5 @@
-//! Who is in a history: read before the records, so that a waker is known before it is first seen.
+//! The threads and processes of a history, read before the records so that a waker is known before its
+//! first record.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,7 +16,7 @@ pub struct Thread {
     pub tid: u32,
     /// Its last name.
     pub name: String,
-    /// The begin of its first call, since 1970.
+    /// The start of its first call, since 1970.
     from_ns: i64,
     /// Whether its track was described.
     pub is_described: bool,
@@ -27,12 +28,12 @@ pub struct Thread {
 pub struct Threads {
     pub all: Vec<Thread>,
     by_ids: HashMap<(u32, u32), usize>,
-    /// A thread's id is given again, to a thread of another process.
+    /// By thread id, which may be reused by a thread of another process.
     by_tid: HashMap<u32, Vec<usize>>,
     described: HashSet<u32>,
     /// The last program of each process.
     processes: HashMap<u32, Process>,
-    /// Names that several processes with different command lines have.
+    /// Names shared by several processes with different command lines.
     ambiguous: HashSet<String>,
 }
 
@@ -92,7 +93,7 @@ impl Threads {
         Ok(())
     }
 
-    /// Makes it known if it is new.
+    /// Returns the thread's index, and adds the thread if it is new.
     pub fn index(&mut self, (pid, tid): (u32, u32), from_ns: i64) -> usize {
         *self.by_ids.entry((pid, tid)).or_insert_with(|| {
             self.by_tid.entry(tid).or_default().push(self.all.len());
@@ -108,7 +109,7 @@ impl Threads {
         })
     }
 
-    /// Who had this id at that time; between two threads that had it, the one before.
+    /// The thread that had this id at that time; between two threads that had it, the earlier one.
     pub fn with_tid(&self, tid: u32, at_ns: i64) -> Option<usize> {
         let found = self.by_tid.get(&tid)?;
         let before = found
@@ -130,7 +131,8 @@ impl Threads {
         &self.all[main.unwrap_or(otherwise)]
     }
 
-    /// Of its main thread, where that is known; where several processes have it, the title or command line.
+    /// The name of its main thread, if known; if several processes share that name, the title or command
+    /// line.
     pub fn process_name(&self, pid: u32, otherwise: usize) -> String {
         let name = &self.main_thread(pid, otherwise).name;
         let process = self.processes.get(&pid);
@@ -140,7 +142,7 @@ impl Threads {
         }
     }
 
-    /// Its words, or its title as one.
+    /// The words of the process's command line, or its title as a single word.
     pub fn command_line(&self, pid: u32) -> Vec<String> {
         let process = self.processes.get(&pid);
         process.map_or(Vec::new(), |process| match &process.title {

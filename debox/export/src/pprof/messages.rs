@@ -1,9 +1,9 @@
-//! The messages of a profile, of which only the fields that are written here. Names and numbers are
+//! The messages of a profile, with only the fields that are written here. Names and numbers are
 //! those of <https://github.com/google/pprof/blob/main/proto/profile.proto>.
 
 use prost::Message;
 
-/// A whole file, without its compression.
+/// A whole file, before compression.
 #[derive(Clone, PartialEq, Message)]
 pub struct Profile {
     #[prost(message, repeated, tag = "1")]

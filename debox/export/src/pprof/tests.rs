@@ -1,4 +1,4 @@
-//! A profile is read back by its messages.
+//! Reads a profile back through its messages.
 
 use std::io::Read;
 

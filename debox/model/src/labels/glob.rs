@@ -17,7 +17,8 @@ impl Glob {
         let Some(last) = parts.next_back() else {
             return rest.is_empty();
         };
-        // Each part may be taken at its first place: that leaves most for those that follow.
+        // Each part can be matched at its first occurrence: that leaves the most text for the parts
+        // after it.
         for part in parts {
             match rest.find(part) {
                 Some(place) => rest = &rest[place + part.len()..],
@@ -39,12 +40,12 @@ impl TryFrom<String> for Glob {
     }
 }
 
-/// Whether one of the names matches one of the patterns. No patterns ask for nothing.
+/// Whether one of the names matches one of the patterns. An empty list of patterns always matches.
 pub(crate) fn one_of(globs: &[Glob], names: &[&str]) -> bool {
     globs.is_empty() || any(globs, names)
 }
 
-/// The same, where no patterns match nothing.
+/// Like [`one_of`], but an empty list of patterns never matches.
 pub(crate) fn any(globs: &[Glob], names: &[&str]) -> bool {
     names
         .iter()

@@ -1,4 +1,4 @@
-//! Reads rule files. Whatever is wrong with one is said with its name and the rule's number.
+//! Reads rule files. Errors name the file and the rule's number.
 
 use anyhow::{anyhow, bail};
 use serde::Deserialize;
@@ -38,11 +38,11 @@ pub(super) struct Rule {
     #[serde(default)]
     pub(super) calls: Vec<Glob>,
     pub(super) args: Option<ArgTest>,
-    /// A stack that this rule explains, innermost frame first; a test holds the rule to it.
+    /// A stack that this rule explains, innermost frame first; a test checks it.
     #[serde(default)]
     #[cfg_attr(not(test), allow(dead_code))]
     pub(super) example: Vec<String>,
-    /// The call and the arguments of the example, where the rule asks for them.
+    /// The call and the arguments of the example, if the rule tests them.
     #[cfg_attr(not(test), allow(dead_code))]
     pub(super) example_call: Option<String>,
     #[cfg_attr(not(test), allow(dead_code))]
@@ -97,7 +97,7 @@ struct File {
     rule: Vec<toml::Table>,
 }
 
-/// Appends what one file says to `labels`.
+/// Appends one file's rules to `labels`.
 pub(super) fn file(name: &str, text: &str, labels: &mut Labels) -> anyhow::Result<()> {
     let file: File =
         toml::from_str(text).map_err(|error| anyhow!("{name} is not a rule file: {error}"))?;
@@ -109,7 +109,7 @@ pub(super) fn file(name: &str, text: &str, labels: &mut Labels) -> anyhow::Resul
             .unwrap_or("no label");
         let place = format!("{name}: rule {} ({label})", index + 1);
         let rule: Rule = table.try_into().map_err(|error: toml::de::Error| {
-            // Lines count from the rule's own start here and would mislead.
+            // Line numbers would mislead: here they count from the start of the rule.
             anyhow!("{place}: {}", error.message())
         })?;
         rule.check().map_err(|error| anyhow!("{place}: {error}"))?;

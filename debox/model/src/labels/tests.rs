@@ -1,4 +1,4 @@
-//! The rules, held to their examples and to stacks of real sleeps.
+//! Tests the rules on their examples and on stacks of real sleeps.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A sleep of which the stack is known: the call, the stack, and what it means.
+/// A sleep with a known stack: the call, the stack, and its explanation.
 struct Known {
     call: &'static str,
     /// Innermost first, separated by spaces; without the two frames that all sleeps begin with.
@@ -58,8 +58,8 @@ fn real_sleeps_are_explained() {
     }
 }
 
-/// The stack of a task that is not running comes without the functions that the kernel keeps in
-/// its scheduler's section. This is that section, as far as the stacks here meet it.
+/// The stack of a task that is not running comes without the functions that the kernel keeps in its
+/// scheduler's section. This is the part of that section that occurs in the stacks here.
 const HIDDEN: &[&str] = &[
     "__schedule",
     "schedule*",
@@ -414,7 +414,7 @@ fn classes_are_written_in_one_way() {
     }
 }
 
-/// Frames that the rules know, and frames that nobody does.
+/// Frames that the rules know, and unknown frames.
 fn any_frame() -> impl Strategy<Value = String> {
     let known: Vec<String> = Labels::builtin()
         .rules

@@ -1,5 +1,5 @@
-//! What the words of a predicate mean: fields, names, numbers. A word that means nothing is an error
-//! at its place, with the nearest word that does.
+//! Resolves the words of a predicate: fields, names, numbers. An unknown word is an error at its
+//! place, with the nearest known word.
 
 use super::fields::{Field, Kind, Number};
 use super::parse::{Raw, RawTest, Word};
@@ -92,7 +92,7 @@ impl Check<'_> {
         })
     }
 
-    /// A field without a comparison.
+    /// The error for a field without a comparison.
     fn alone(&self, field: Field, word: &Word) -> Error {
         let example = match field {
             Field::Number(number) => match number.kind() {
@@ -143,7 +143,7 @@ impl Check<'_> {
         if !range.contains(&number) {
             return fail(format!("`{name}` is never {number}"));
         }
-        // A negative word is the register's content of that value.
+        // A negative number stands for the same bits as an unsigned word.
         Ok(match field.kind() {
             Kind::Word if number < 0 => number + (1 << 64),
             _ => number,
@@ -198,7 +198,8 @@ impl Check<'_> {
         Ok(glob)
     }
 
-    /// A label of the rules, or a kernel function: those label the sites that no rule knows.
+    /// A label of the rules, or a kernel function: sites that no rule knows are labelled with their
+    /// function.
     fn label(&self, word: &Word) -> Result<Glob, Error> {
         let glob = self.glob(word)?;
         let known: Vec<&str> = Labels::builtin().names().collect();
@@ -242,7 +243,7 @@ impl Check<'_> {
         Ok(Glob::new(&word.text))
     }
 
-    /// An error for a name that nothing has, with the names that are like it.
+    /// An error for an unknown name, with similar names.
     fn unknown(&self, word: &Word, message: String, names: &[&str]) -> Error {
         let error = Error::new(self.text, word.place.clone(), message);
         match nearest(&word.text, names) {
@@ -259,7 +260,7 @@ fn each<T>(words: &[Word], check: impl Fn(&Word) -> Result<T, Error>) -> Result<
     words.iter().map(check).collect()
 }
 
-/// The name that differs least, if it differs little.
+/// The most similar name, if it is similar enough.
 fn nearest<'a>(word: &str, names: &[&'a str]) -> Option<&'a str> {
     if word.len() > 64 {
         return None;

@@ -1,9 +1,9 @@
-//! Predicates for the probes: a few instructions for a stack of truths.
+//! Compiles predicates for the probes: a few instructions for a stack of truth values.
 //!
-//! Each instruction tests a field and puts the answer on the stack, or joins the answers on top of
-//! it. An answer is true, false or not known, as in `evaluate.rs`; two words of bits hold the whole
-//! stack (debox/probe/trigger.h). What the call slept on is not known to the probes by name: each test of
-//! a label or class has a number, and the engine tells for which stacks it holds.
+//! Each instruction tests a field and pushes the answer on the stack, or combines the topmost answers. An
+//! answer is true, false or unknown, as in `evaluate.rs`; two words of bits hold the whole stack
+//! (debox/probe/trigger.h). The probes do not know labels and classes: each test of a label or class has
+//! a number, and the engine supplies the stacks for which it holds.
 
 use std::fmt;
 
@@ -13,20 +13,20 @@ use super::values::{CallBits, Glob};
 use super::{Expression, Operator, Test};
 use crate::COMM_LEN;
 
-/// Of one program.
+/// Limits of one program.
 pub const INSTRUCTIONS_MAX: usize = 32;
 pub(super) const CALL_SETS_MAX: usize = 4;
 pub(super) const NAMES_MAX: usize = 4;
 pub(super) const SITE_TESTS_MAX: usize = 8;
 
-/// One step of a program: `operation` says what it does with the others.
+/// One step of a program: `operation` determines the meaning of the other fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct Instruction {
     pub operation: u8,
-    /// Of [`Number`], or [`FIELD_ERROR`].
+    /// The number of a [`Number`], or [`FIELD_ERROR`].
     pub field: u8,
-    /// Of a set of calls, a name, or a test of sites.
+    /// The index of a set of calls, a name, or a test of sites.
     pub index: u16,
     reserved: u32,
     pub value: u64,
@@ -40,7 +40,7 @@ pub const GREATER: u8 = 4;
 pub const GREATER_OR_EQUAL: u8 = 5;
 /// The call is one of a set.
 pub const CALL: u8 = 6;
-/// The thread's name, as far as the mask goes.
+/// The thread's name matches in the bits of the mask.
 pub const COMM: u8 = 7;
 /// The call slept at a site for which a test holds.
 pub const SITE: u8 = 8;
@@ -48,13 +48,13 @@ pub const AND: u8 = 9;
 pub const OR: u8 = 10;
 pub const NOT: u8 = 11;
 pub const RESTARTED: u8 = 12;
-/// The name of the process that had the CPU which the call waited for, as far as the mask goes.
+/// The name of the process that had the CPU which the call waited for matches in the bits of the mask.
 pub const CPU_OWNER: u8 = 13;
 
-/// Beside the fields of [`Number`].
+/// A field number beside those of [`Number`].
 pub const FIELD_ERROR: u8 = 18;
 
-/// The values of `ret` are compared without sign: so much more than they are.
+/// Added to values of `ret`, which are compared unsigned.
 pub const SIGN: u64 = 1 << 63;
 
 /// A thread's name, as two words, and which bits of them count.
@@ -69,11 +69,11 @@ pub struct NameBits {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Program {
     pub code: Code,
-    /// What [`SITE`] instructions ask, by their index.
+    /// The tests of [`SITE`] instructions, by their index.
     pub sites: Vec<SiteTest>,
 }
 
-/// As it is in the probes' map.
+/// The program as it is stored in the probes' map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct Code {
@@ -281,7 +281,7 @@ impl Compiler {
         self.push(operation, 0, 0, 0);
     }
 
-    /// After each value of a list but the first.
+    /// Joins the answer for a value of a list with those for the values before it.
     fn join_list(&mut self, index: usize) {
         if index > 0 {
             self.join(OR);
@@ -295,7 +295,7 @@ impl Compiler {
     }
 }
 
-/// Where `item` is in `items`, or is put.
+/// The index of `item` in `items`, to which it is added if it is missing.
 fn place<T: PartialEq>(items: &mut Vec<T>, item: T, most: usize) -> Option<u16> {
     let at = items.iter().position(|known| *known == item);
     let at = at.unwrap_or_else(|| {
@@ -305,7 +305,7 @@ fn place<T: PartialEq>(items: &mut Vec<T>, item: T, most: usize) -> Option<u16> 
     (at < most).then_some(at as u16)
 }
 
-/// A value as the probes compare it.
+/// A value in the form in which the probes compare it.
 fn word(field: Number, value: i128) -> u64 {
     match field.kind() {
         Kind::Signed => value as u64 ^ SIGN,
@@ -339,7 +339,7 @@ impl NameBits {
         let bytes = begin.as_bytes();
         let mut name = [0; COMM_LEN];
         let mut mask = [0; COMM_LEN];
-        // Nothing begins with more than there is room for, less a zero.
+        // No name is longer than the array without its terminating zero.
         let kept = bytes.len().min(COMM_LEN);
         name[..kept].copy_from_slice(&bytes[..kept]);
         mask[..kept].fill(0xff);

@@ -1,6 +1,6 @@
-//! Whether a predicate holds for a record.
+//! Evaluates a predicate for a record.
 //!
-//! With what is not known, in Kleene's logic: false and anything is false, true or anything is true.
+//! Unknown values follow Kleene's logic: false and anything is false, true or anything is true.
 
 use super::fields::{error_of, CpuOwner, Fields};
 use super::values::Glob;
@@ -79,7 +79,7 @@ impl SiteTest {
 }
 
 impl Operator {
-    /// Of a comparison by `==` with several values.
+    /// The answer of a `==` or `!=` test, given whether `==` holds for one of the values.
     fn signed(self, equals: bool) -> bool {
         match self {
             Operator::NotEqual => !equals,

@@ -1,6 +1,6 @@
-//! What a predicate can ask of a record, and the names of that.
+//! The fields of a record that a predicate can test, and their names.
 
-/// What is asked of a record.
+/// A field of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Field {
     Syscall,
@@ -13,7 +13,7 @@ pub enum Field {
     Number(Number),
 }
 
-/// Fields that are numbers. The probes have them by the same numbers (debox/probe/trigger.h).
+/// Fields that are numbers. The probes use the same discriminants (debox/probe/trigger.h).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Number {
@@ -37,14 +37,14 @@ pub enum Number {
     Throttled,
 }
 
-/// How a number is written.
+/// How a number is written in a predicate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Time,
     Count,
-    /// A number with a sign.
+    /// A signed number.
     Signed,
-    /// A word, as a register has it.
+    /// A register's content: an unsigned word.
     Word,
 }
 
@@ -131,7 +131,7 @@ impl Field {
         names.into_iter().chain(numbers)
     }
 
-    /// As it is written.
+    /// The name in predicates.
     pub fn name(self) -> &'static str {
         match self {
             Field::Syscall => "syscall",
@@ -153,7 +153,8 @@ pub struct Site<'a> {
     pub class: &'a str,
 }
 
-/// Who had the CPU for most of the time in which a call waited for one, what a quota took left out.
+/// Who had the CPU for most of the time in which a call waited for one, without the time that a
+/// quota took.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CpuOwner<'a> {
     /// The call did not wait, or no task had the CPU.
@@ -164,15 +165,15 @@ pub enum CpuOwner<'a> {
     Unknown,
 }
 
-/// A record, for a predicate. `None` is what the record does not know.
+/// A record that predicates can be evaluated for. `None` stands for unknown values.
 pub trait Fields {
     /// The call's number: with 0x10000 for the 32-bit table, 0xffffff for the time between calls.
     fn call(&self) -> u32;
 
-    /// Times in nanoseconds. Arguments are words without sign, `Ret` has one.
+    /// Times are in nanoseconds. Arguments are unsigned; `Ret` is signed.
     fn number(&self, field: Number) -> Option<i128>;
 
-    /// Whether it is a piece of a call that the kernel makes again.
+    /// Whether it is a piece of a call that the kernel restarts.
     fn is_restarted(&self) -> bool;
 
     /// The thread's name.
@@ -181,7 +182,7 @@ pub trait Fields {
     /// Who had the CPU that the call waited for.
     fn cpu_owner(&self) -> CpuOwner<'_>;
 
-    /// The sites at which the call slept; `None` for one that is not known.
+    /// The sites at which the call slept; `None` for an unknown site.
     fn sites(&self) -> impl Iterator<Item = Option<Site<'_>>>;
 }
 

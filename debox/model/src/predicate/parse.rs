@@ -1,5 +1,5 @@
-//! The grammar: from text to words in their order, each with its place. What they mean is checked
-//! afterwards (`check.rs`), so that this knows no names.
+//! The grammar: from text to words in their order, each with its place. Their meaning is checked
+//! afterwards (`check.rs`); this module knows no names.
 //!
 //! ```text
 //! predicate  = all { "||" all }
@@ -21,10 +21,10 @@ use winnow::token::{none_of, one_of, take_while};
 use super::{Error, Operator, TEXT_MAX};
 use crate::calls::USER;
 
-/// Parentheses in parentheses: as deep as the parser's own stack goes.
+/// The deepest nesting of parentheses, which bounds the parser's recursion.
 const NESTING_MAX: usize = 32;
 
-/// A predicate whose words have not been looked at.
+/// A predicate whose words have not been checked.
 #[derive(Debug)]
 pub(super) enum Raw {
     Test(RawTest),
@@ -79,7 +79,7 @@ fn limit_nesting(text: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// What can be written without quotes.
+/// Whether a character can be written without quotes.
 pub(super) fn is_word(character: char) -> bool {
     character.is_alphanumeric() || "_*.:/+-@%#".contains(character)
 }
@@ -200,7 +200,7 @@ impl Word {
     }
 }
 
-/// What the grammar's failure means for whoever wrote the text.
+/// Turns a failure of the grammar into an error for the user.
 fn explain(text: &str, offset: usize, error: &winnow::error::ContextError) -> Error {
     let rest = text.get(offset..).unwrap_or_default();
     let found = rest.chars().next();

@@ -1,4 +1,4 @@
-//! Predicates as text, which reads as the same predicate.
+//! Prints predicates as text that parses to the same predicate.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ impl fmt::Display for Predicate {
 }
 
 impl Expression {
-    /// How tightly it binds.
+    /// The operator's precedence.
     fn level(&self) -> u8 {
         match self {
             Expression::Or(..) => 1,
@@ -31,7 +31,7 @@ impl Expression {
         match self {
             Expression::Test(test) => test.print(to)?,
             Expression::Not(inner) => {
-                // What is negated is a word of its own, or in parentheses.
+                // A negated expression is a single word, or in parentheses.
                 let is_word = matches!(**inner, Expression::Test(Test::Restarted));
                 write!(to, "!")?;
                 inner.print(to, if is_word { 0 } else { 4 })?;

@@ -6,14 +6,14 @@ use super::values::{self, CallSet, Glob};
 use super::*;
 use crate::calls;
 
-/// A record of what the tests say.
+/// A record made up by the tests.
 #[derive(Debug, Clone)]
 struct Made {
     call: u32,
     numbers: Vec<Option<i128>>,
     restarted: bool,
     comm: String,
-    /// `None`: not known; "": nobody.
+    /// `None`: unknown; "": no owner.
     cpu_owner: Option<String>,
     sites: Vec<Option<(String, String)>>,
 }
@@ -153,7 +153,7 @@ fn the_owner_of_the_cpu_is_a_name_or_nobody() {
         Some(true)
     );
     assert_eq!(truth("cpu_owner == *", Some("gzip")), Some(true));
-    // Nobody is not called anything.
+    // No name matches if there is no owner.
     assert_eq!(truth("cpu_owner == *", Some("")), Some(false));
     assert_eq!(truth("cpu_owner != gzip", Some("")), Some(true));
     assert_eq!(truth("cpu_owner == gzip", None), None);
@@ -475,7 +475,7 @@ fn records() -> impl Strategy<Value = Made> {
     )
 }
 
-/// Whether a pattern matches, tried at every place.
+/// A naive matcher that tries every position.
 fn naive_glob(pattern: &[u8], name: &[u8]) -> bool {
     match (pattern.split_first(), name.split_first()) {
         (None, None) => true,
@@ -487,7 +487,7 @@ fn naive_glob(pattern: &[u8], name: &[u8]) -> bool {
     }
 }
 
-/// The same as the evaluator, in two truths, for records that know everything.
+/// A two-valued evaluator, for records without unknown values.
 fn naive(expression: &Expression, record: &Made) -> bool {
     let globs = |names: &[Glob], name: &str| {
         let matches = |glob: &Glob| naive_glob(glob.pattern().as_bytes(), name.as_bytes());
@@ -555,7 +555,7 @@ proptest! {
     #[test]
     fn what_is_printed_reads_as_the_same(predicate in predicates()) {
         let text = predicate.to_string();
-        // Long ones have more values than a text may have bytes.
+        // Printed predicates may be longer than a text may be.
         if text.len() <= TEXT_MAX {
             prop_assert_eq!(Predicate::parse(&text).map_err(|error| error.to_string()), Ok(predicate));
         }
@@ -571,7 +571,7 @@ proptest! {
         record.cpu_owner.get_or_insert_default();
         let naive = naive(&predicate.expression, &record);
         prop_assert_eq!(predicate.truth(&record), Some(naive));
-        // What was decided before holds whatever was not known then.
+        // A decision made with unknown values must not change once they are known.
         prop_assert!(truth.is_none_or(|truth| truth == naive));
     }
 

@@ -7,9 +7,9 @@ use syscalls::Errno;
 use crate::calls;
 use crate::calls::{CALL_IA32, CALL_NONE};
 
-/// Numbers of each table of calls.
+/// Call numbers in each table.
 pub(super) const CALLS: u32 = 512;
-/// What the probes call numbers that no table has.
+/// The probes' value for call numbers that are in no table.
 const NO_CALL: u32 = 0xffff;
 
 /// A pattern for a name: `*` stands for any characters, none included.
@@ -37,7 +37,7 @@ impl Glob {
             return false;
         };
         let (middle, last) = rest.rsplit_once('*').unwrap_or(("", rest));
-        // The first place of each part leaves most for those after it.
+        // Matching each part at its first occurrence leaves the most text for the parts after it.
         for part in middle.split('*') {
             match left.find(part) {
                 Some(at) => left = &left[at + part.len()..],
@@ -48,14 +48,14 @@ impl Glob {
     }
 }
 
-/// Which numbers of calls some patterns stand for.
+/// The set of calls that some patterns match.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct CallSet {
     pub names: Vec<Glob>,
     pub bits: CallBits,
 }
 
-/// The same, as the probes have it.
+/// A [`CallSet`] in the probes' form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct CallBits {
@@ -82,7 +82,7 @@ impl CallSet {
         CallSet { names, bits }
     }
 
-    /// Whether that is written out; a pattern like `*` matches it, too.
+    /// Whether `(user)` is named explicitly; a pattern like `*` matches it, too.
     pub fn names_user_time(&self) -> bool {
         self.names.iter().any(|glob| glob.pattern() == calls::USER)
     }
@@ -135,13 +135,13 @@ pub(super) fn call_names() -> &'static [String] {
     })
 }
 
-/// The names of errors; the first of each number is the one that is shown.
+/// The names of errors; the first name of each number is shown.
 pub(super) fn errors() -> &'static [(String, i32)] {
     static ERRORS: OnceLock<Vec<(String, i32)>> = OnceLock::new();
     ERRORS.get_or_init(|| {
         let known = (1..=133).filter_map(|number| Some((Errno::new(number).name()?, number)));
         let known = known.map(|(name, number)| (name.to_string(), number));
-        // Second names, as errno(3) has them.
+        // Synonyms from errno(3).
         let also = [("EWOULDBLOCK", 11), ("EDEADLOCK", 35), ("ENOTSUP", 95)];
         let also = also.map(|(name, number)| (name.to_string(), number));
         std::iter::once(("none".to_string(), 0))

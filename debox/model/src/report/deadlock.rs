@@ -1,21 +1,21 @@
-//! Threads that wait for each other, and the words for it.
+//! Threads that wait for each other, and their description in words.
 
 use serde::{Deserialize, Serialize};
 
-/// Threads of which each waits for what the next one holds, and the last for what the first one holds. All of
-/// it was seen to be true in one moment.
+/// A cycle of threads: each waits for what the next one holds, and the last for what the first one holds. All
+/// of these waits were observed at the same moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Deadlock {
     /// When it was found, from the start of monitoring.
     pub found_ns: u64,
-    /// A wait among these has a time limit, so that it may end.
+    /// Whether one of the waits has a time limit, so the deadlock may end.
     pub may_end: bool,
     /// Other threads that wait for these.
     pub behind: u64,
     pub waits: Vec<DeadlockWait>,
 }
 
-/// One of the waits: for what the thread of the next one holds.
+/// One wait of a deadlock: for what the thread of the next wait holds.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeadlockWait {
     pub pid: u32,
@@ -28,7 +28,7 @@ pub struct DeadlockWait {
     /// The lock's variable or address, or the file's path.
     pub name: Option<String>,
     pub has_timeout: bool,
-    /// Where in the program it waits: the innermost frame that is the program's own.
+    /// The innermost frame of the program's own code in the wait's stack.
     pub caller: Option<String>,
     /// The user stack, innermost first.
     pub frames: Vec<String>,
@@ -40,7 +40,7 @@ impl DeadlockWait {
         format!("{} ({})", self.comm, self.tid)
     }
 
-    /// What it waits for.
+    /// The lock that the thread waits for.
     fn what(&self) -> String {
         match &self.name {
             Some(name) => format!("{} {name}", self.lock),

@@ -1,8 +1,8 @@
-//! The one thing that a report opens with: where the time went, by cause, and what of it matters most.
+//! The opening of a report: where the time went, by cause, and which cause matters most.
 //!
-//! The account is of the threads' time together. Left out is what another monitored process accounts for
-//! (waiting for a child), and, where several threads run side by side and something else goes on, what
-//! threads do that wait for work; the report gives that time beside the shares.
+//! The account covers the time of all threads together. It leaves out what another monitored process accounts for
+//! (waiting for a child). If several threads run side by side and something else goes on, it also leaves out threads
+//! that wait for work; the report gives that time separately from the shares.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,23 +17,23 @@ use crate::rest::{For, Waits};
 /// Where the time went.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Headline {
-    /// The time that is accounted for: of all threads together.
+    /// The time that is accounted for, summed over all threads.
     pub of_ns: u64,
-    /// Idle waits beside it, of threads that wait for work while others work.
+    /// Idle waits that are not in `of_ns`: those of threads that wait for work while others work.
     pub idle_ns: u64,
     /// Whether the longest share is a server's wait for requests.
     pub is_served: bool,
     /// The longest first. They add up to `of_ns`.
     pub shares: Vec<Share>,
-    /// The call with most of the time, if no share is most of it.
+    /// The call with most of the time, if no single share has most of it.
     #[serde(default)]
     pub in_call: Option<InCall>,
-    /// Of a run with many processes that did not live long.
+    /// For a run with many short-lived processes.
     #[serde(default)]
     pub short_lived: Option<ShortLived>,
 }
 
-/// What a call took, in which the time went for several causes.
+/// The time spent in one call for several causes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InCall {
     pub call: String,
@@ -52,74 +52,77 @@ pub struct CallPart {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShortLived {
     pub processes: u64,
-    /// How long they lived on average.
+    /// Their average lifetime.
     pub mean_ns: u64,
 }
 
 /// A part of the time with one cause.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Share {
-    /// `user CPU`, `kernel CPU`, `waiting for a CPU`, `CPU quota`, `interrupts`, `outside` (user tap), `asleep` (where
-    /// it is not known on what), or the label of sleeps.
+    /// `user CPU`, `kernel CPU`, `waiting for a CPU`, `CPU quota`, `interrupts`, `outside` (user tap), `asleep` (if it
+    /// is not known on what), or the label of sleeps.
     pub cause: String,
     pub ns: u64,
-    /// Of sleeps; null for others.
+    /// The class of sleeps; null for other causes.
     pub class: Option<String>,
-    /// The call with the sleeps, or most of them; or the one with the most of the kernel's CPU time.
+    /// The call with the sleeps, or with most of them; for kernel CPU time, the call with the most of it.
     pub call: Option<String>,
-    /// Sleeps; null for others.
+    /// The number of sleeps; null for other causes.
     pub count: Option<u64>,
     pub max_ns: Option<u64>,
-    /// What most of it waited on.
+    /// The resource that most of the time was waited on.
     pub resource: Option<Resource>,
-    /// Who held that, most of the time; of a wait for a CPU: who had it.
+    /// Who held the resource most of the time; for waits for a CPU, who had the CPU.
     pub owner: Option<String>,
-    /// From where in the program most of it was called.
+    /// The place in the program that most of it was called from.
     pub caller: Option<String>,
-    /// Of CPU time: where most of the samples were; null if none has a clear part of them, or there are none.
+    /// For CPU time: the function with the most samples; null if no function has a clear part of them, or there are no
+    /// samples.
     #[serde(default)]
     pub place: Option<SampledPlace>,
-    /// Most of it was for what can be held.
+    /// Whether most of it was for a resource that can be held.
     #[serde(skip)]
     pub is_for_lock: bool,
-    /// Most of it was called where only threads without work call it.
+    /// Whether most of it was at call sites where only threads without work wait.
     #[serde(skip)]
     pub is_parked: bool,
-    /// Of the sleeps, those that had not ended.
+    /// The sleeps that had not ended.
     #[serde(skip)]
     pub open: u64,
-    /// Idle waits that brought the thread nothing to do from outside: another thread ended them, through an eventfd,
-    /// or nothing did as long as it was looked at.
+    /// Idle waits that brought the thread no work from outside the process: another thread ended them, through an
+    /// eventfd, or nothing ended them while they were observed.
     #[serde(skip)]
     pub is_within: bool,
 }
 
-/// Threads that take turns live little longer together than the run lasts.
+/// Threads run side by side if their time adds up to more than this many times the run's duration; the time of threads
+/// that take turns adds up to little more than the duration.
 const SIDE_BY_SIDE: f64 = 1.25;
-/// Something goes on: so much of the run's time is no idle wait.
+/// Something goes on if at least this part of the run's time is not idle waits.
 const GOES_ON: f64 = 0.5;
 
-/// Who had the CPU for so much of the time in which threads waited for one is named, and what was waited on
-/// for so much of the time of sleeps.
+/// A process is named if it had the CPU for at least this part of the time in which threads waited for one, and a
+/// resource if it was waited on for at least this part of the time of sleeps.
 const MUST_HAVE: f64 = 0.4;
 const QUOTA: &str = "quota";
-/// A call has most of the time.
+/// A call has most of the time if it has at least this part.
 const MOST: f64 = 0.5;
-/// So many processes that live no longer than this are worth a word, if they have that part of the time.
+/// Short-lived processes are reported if there are at least [`MANY`] that live no longer than [`SHORT_NS`] and
+/// together have at least [`SHORT_PART`] of the time.
 const MANY: u64 = 20;
 const SHORT_NS: u64 = 50_000_000;
 const SHORT_PART: f64 = 0.3;
 
-/// What the children account for.
+/// Waits that the children account for.
 const CHILDREN: [&str; 2] = ["child process", "vfork child"];
-/// What calls do that had not returned and do not sleep.
+/// Labels of calls that had not returned and were not asleep.
 const AWAKE: [&str; 2] = ["running", "waiting for a CPU"];
 const TIMER: &str = "timer";
 const IDLE: &str = "idle";
-/// Waits for files of which none was ready, so that a signal ended them, or the process's end; and those for
-/// what threads wake each other with.
+/// `epoll`: waits for files of which none was ready, so a signal or the end of the process ended them. `eventfd`: what
+/// threads wake each other with.
 const WITHIN: [&str; 2] = ["epoll", "eventfd"];
-/// Servers wait for requests in these.
+/// Calls in which servers wait for requests.
 const WAITS_FOR_FILES: [&str; 10] = [
     "epoll_wait",
     "epoll_pwait",
@@ -132,10 +135,10 @@ const WAITS_FOR_FILES: [&str; 10] = [
     "accept4",
     "io_uring_enter",
 ];
-/// A server's calls.
+/// Calls that only servers make.
 const SERVING: [&str; 3] = ["listen", "accept", "accept4"];
 
-/// What a headline is made of.
+/// The data that a headline is made from.
 #[derive(Debug, Clone, Default)]
 pub struct Account {
     pub duration_ns: u64,
@@ -152,12 +155,12 @@ pub struct Account {
     pub short_lived: Option<ShortLived>,
     /// Whether there is a call that only servers make.
     pub has_server_calls: bool,
-    /// Where most of the samples between calls were, and those in calls.
+    /// The functions with the most samples between calls, and in calls.
     pub computing: Option<SampledPlace>,
     pub in_kernel: Option<SampledPlace>,
 }
 
-/// What all calls of one name took of the kernel's CPU time.
+/// Kernel CPU time of all calls of one name.
 #[derive(Debug, Clone, Default)]
 pub struct CallTime {
     pub name: String,
@@ -170,7 +173,7 @@ pub fn is_server_call(name: &str) -> bool {
 }
 
 impl Report {
-    /// The report with the headline that follows from all else in it.
+    /// Adds the headline, which follows from the rest of the report.
     pub fn with_headline(mut self) -> Report {
         self.headline = Headline::of(&self);
         self
@@ -220,7 +223,7 @@ impl Headline {
         let all = sum(&shares);
         let mut idle_ns = 0;
         if all as f64 > run * SIDE_BY_SIDE {
-            // Those of pools first, then those that their own process ends, at last all that wait for events.
+            // Waits of pools first, then waits that their own process ends, then all waits for events.
             for are_aside in [Share::is_parked, Share::is_within, Share::waits_for_work] {
                 let aside = |share: &Share| are_aside(share, has_several);
                 let ns = sum(shares.iter().filter(|share| aside(share)));
@@ -274,7 +277,7 @@ fn short_lived<'a>(lives: impl Iterator<Item = &'a u64>, all_ns: u64) -> Option<
     })
 }
 
-/// The call with most of the time, without what is left out of the shares.
+/// The call with most of the time, not counting what is left out of the shares.
 fn in_call(calls: &[CallTime], shares: &[Share], of_ns: u64) -> Option<InCall> {
     let in_call = |call: &CallTime| {
         let sleeps = shares.iter().filter(|share| share.count.is_some());
@@ -300,7 +303,7 @@ fn in_call(calls: &[CallTime], shares: &[Share], of_ns: u64) -> Option<InCall> {
     (most.ns as f64 >= of_ns as f64 * MOST).then_some(most)
 }
 
-/// Sleeps with the same label are one share: who waits for a lock does so in several calls.
+/// Merges sleeps with the same label into one share: a lock may be waited for in several calls.
 fn by_cause(shares: Vec<Share>) -> Vec<Share> {
     let (mut labels, mut others) = (BTreeMap::<String, Vec<Share>>::new(), Vec::new());
     for share in shares {
@@ -339,7 +342,7 @@ fn sum<'a>(shares: impl IntoIterator<Item = &'a Share>) -> u64 {
     times.fold(0, u64::saturating_add)
 }
 
-/// All that is no sleep on something known.
+/// The shares of everything that is not a sleep on something known.
 fn others(account: &Account) -> Vec<Share> {
     let totals = &account.totals;
     let slept = sum(&account.sleeps);
@@ -385,7 +388,7 @@ fn others(account: &Account) -> Vec<Share> {
 /// Name, time and period.
 type Quota<'a> = (&'a Option<String>, Option<u64>, Option<u64>);
 
-/// What quotas of control groups took, and in words who had the CPU most of the time otherwise.
+/// The shares of control groups' quotas, and, in words, who had the CPU for most of the remaining time.
 fn cpu_waits(waits: &[CpuWait], waited_ns: u64) -> (Vec<Share>, Option<String>) {
     let mut quotas: BTreeMap<Quota, Share> = BTreeMap::new();
     let mut owners: BTreeMap<(bool, &str), (u64, BTreeSet<u32>)> = BTreeMap::new();
@@ -416,7 +419,7 @@ fn cpu_waits(waits: &[CpuWait], waited_ns: u64) -> (Vec<Share>, Option<String>) 
         }
     }
     let most = owners.iter().max_by_key(|(_, (ns, _))| *ns);
-    // One of many that took turns is not the one that had it.
+    // A process that was only one of many taking turns is not named.
     let most = most.filter(|(_, (ns, _))| *ns as f64 >= left_ns as f64 * MUST_HAVE);
     let had_by = most.map(|((is_own, comm), (_, pids))| match (is_own, pids.len()) {
         (true, _) => format!("{comm} itself"),
@@ -484,7 +487,7 @@ fn is_within(resource: &Resource) -> bool {
     WITHIN.contains(&resource.kind.as_str())
 }
 
-/// The share without these waits, and these.
+/// Splits the share into one without these waits and one of these waits.
 fn without(mut share: Share, within: &[&ResourceShare]) -> Vec<Share> {
     let count = within
         .iter()
@@ -508,10 +511,10 @@ fn without(mut share: Share, within: &[&ResourceShare]) -> Vec<Share> {
     vec![share, own]
 }
 
-/// Kind of the resource, and its name without what differs between connections to one peer.
+/// A resource's kind, and its name without the parts that differ between connections to one peer.
 type Peer<'a> = (&'a str, Option<String>);
 
-/// What most of the time was waited on; one of many is not named. Connections to the same peer count as one.
+/// The resource that was waited on most; `None` if it is only one of many. Connections to the same peer count as one.
 fn most_waited_on<'a>(
     resources: impl Iterator<Item = &'a ResourceShare>,
     slept_ns: u64,
@@ -562,13 +565,13 @@ impl Share {
         waits.are_for()
     }
 
-    /// Waits for requests are such waits, with a time limit or without.
+    /// Whether the wait is for files, as waits for requests are, with or without a time limit.
     fn is_for_files(&self) -> bool {
         let call = self.call.as_deref().unwrap_or_default();
         self.class.as_deref() == Some(IDLE) && WAITS_FOR_FILES.contains(&call)
     }
 
-    /// A thread of a pool without work. `has_several`: some process has more than one thread.
+    /// Whether the wait is that of a pool's thread without work. `has_several`: some process has more than one thread.
     fn is_parked(&self, has_several: bool) -> bool {
         has_several && matches!(self.are_for(), For::Work | For::CannotTell)
     }
@@ -577,8 +580,8 @@ impl Share {
         has_several && self.is_within
     }
 
-    /// The same, or it waits for events. Of a process with one thread, a wait for time is what the process does,
-    /// and no thread that looks after things now and then.
+    /// Like `is_parked`, or a wait for events. In a process with one thread, a wait for time is what the process
+    /// itself does, not a housekeeping thread.
     fn waits_for_work(&self, has_several: bool) -> bool {
         match self.are_for() {
             For::Idle => has_several || self.cause != TIMER,
@@ -588,8 +591,8 @@ impl Share {
     }
 }
 
-/// Sleeps that had not ended are in no row of sleeps, but in the sum of what threads slept: `going_on_ns`.
-/// Each call that had not returned has a part of that, by its length.
+/// Sleeps that had not ended are in no row of sleeps, but in the sum of the time that threads slept. `going_on_ns` is
+/// that part of the sum; it is divided among the calls that had not returned, by their length.
 fn add_in_flight(shares: &mut Vec<Share>, report: &Report, going_on_ns: u64) {
     let asleep = |call: &&InFlight| !AWAKE.contains(&call.label.as_str());
     let calls: Vec<&InFlight> = report.in_flight.iter().filter(asleep).collect();
@@ -597,7 +600,7 @@ fn add_in_flight(shares: &mut Vec<Share>, report: &Report, going_on_ns: u64) {
     let scale = (going_on_ns as f64 / all.max(1.0)).min(1.0);
     for call in calls {
         let ns = (call.for_ns as f64 * scale) as u64;
-        // Nothing has come of it.
+        // Nothing ended the wait during nearly all of the run.
         let is_within = call.class == IDLE && call.for_ns >= report.duration_ns / 10 * 9;
         let is_same = |share: &&mut Share| {
             share.cause == call.label

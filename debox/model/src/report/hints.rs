@@ -1,13 +1,14 @@
-//! What would give names to code that has none, where a report speaks of it.
+//! Hints on what would provide function names for code in a report that has none.
 
 use std::collections::BTreeSet;
 
-/// At most so many.
+/// The most hints in a report.
 const MOST: usize = 3;
 
-/// What the machine has that brings names.
+/// Sources of function names on this machine.
 pub struct Sources<P> {
-    /// The Debian package that a file is from; `None`: it is from none, or that is not known.
+    /// The Debian package that a file is from; `None`: the file is from no package, or the package is not
+    /// known.
     pub package_of: P,
     /// debuginfod's client is installed.
     pub has_debuginfod: bool,
@@ -31,7 +32,7 @@ pub fn of_callers<'a>(
     hints.take(MOST).collect()
 }
 
-/// The file of a caller of which only the place in the file is known: `libx.so.1+0x12`.
+/// The file of a caller that is known only by its offset in the file: `libx.so.1+0x12`.
 fn nameless(caller: &str) -> Option<&str> {
     let (file, offset) = caller.rsplit_once("+0x")?;
     let is_number = !offset.is_empty() && offset.bytes().all(|byte| byte.is_ascii_hexdigit());

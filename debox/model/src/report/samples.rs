@@ -1,13 +1,13 @@
-//! Where threads were when the CPUs' clocks found them computing.
+//! Where threads were executing when the CPUs' sampling clocks interrupted them.
 
 use serde::{Deserialize, Serialize};
 
 /// Samples of monitored threads, one for each period of each CPU's clock. They say how often, not how long.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Samples {
-    /// Of each CPU's clock, between two samples.
+    /// Time between two samples of a CPU's clock.
     pub period_ns: u64,
-    /// All samples of monitored threads, with those whose stack is unknown.
+    /// All samples of monitored threads, including those whose stack is unknown.
     pub total: u64,
     /// Of these, samples inside calls; the others were taken between calls.
     pub in_calls: u64,
@@ -15,16 +15,16 @@ pub struct Samples {
     pub in_interrupts: u64,
     /// Samples that could not be kept; they are not in `total`.
     pub lost: u64,
-    /// Functions of the program's own by their samples between calls and in the calls that they made; the most
+    /// The program's own functions, with their samples between calls and in the calls that they made; the most
     /// samples first.
     pub functions: Vec<SampledFunction>,
     /// The most samples first.
     pub stacks: Vec<SampledStack>,
-    /// Samples of `total` whose stacks are not in `stacks`: the list ends before.
+    /// Samples of `total` whose stacks are beyond the end of the list `stacks`.
     pub in_further_stacks: u64,
 }
 
-/// A function of the program's own, with what it has libraries and calls do.
+/// One of the program's own functions, with the library functions and calls that it makes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SampledFunction {
     pub function: String,
@@ -49,7 +49,7 @@ pub struct SampledStack {
     pub samples: u64,
 }
 
-/// Where most of the samples of a cause were.
+/// The function with the most samples of a cause.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SampledPlace {
     pub function: String,
@@ -57,17 +57,17 @@ pub struct SampledPlace {
     pub place: Option<String>,
     pub inside: Option<String>,
     pub samples: u64,
-    /// Of so many.
+    /// The number of samples of that cause.
     pub of: u64,
 }
 
-/// Fewer samples do not tell where most of the time went.
+/// With fewer samples it is unknown where most of the time went.
 const LEAST: u64 = 5;
-/// A function has a clear part if the interval of its share begins no lower.
+/// A function has a clear part of the samples if the lower end of its share's interval is at least this.
 const CLEAR: f64 = 1.0 / 3.0;
 
 impl Samples {
-    /// The same with as many of the stacks as these bytes of text are enough for.
+    /// A copy with only as many of the stacks as fit into this many bytes of text.
     pub fn within(&self, most_bytes: usize) -> Samples {
         let mut bytes = 0;
         let fits = |stack: &&SampledStack| {
@@ -118,8 +118,8 @@ impl Samples {
     }
 }
 
-/// Between which shares the true one is with a confidence of 95 %, if `part` of `of` samples were there: Wilson's
-/// interval, which holds for few samples, and for shares near 0 and 1.
+/// The 95 % confidence interval of a share of which `part` of `of` samples were seen: Wilson's interval, which
+/// holds for few samples and for shares near 0 and 1.
 pub fn interval(part: u64, of: u64) -> (f64, f64) {
     const Z: f64 = 1.96;
     if of == 0 {

@@ -21,7 +21,7 @@ fn each_rule_explains_its_example_and_no_earlier_one_does() {
     }
 }
 
-/// What programs themselves wait for, in the same threads.
+/// Waits of the programs themselves, in the same threads.
 #[test]
 fn the_programs_own_waits_are_nobody_elses() {
     let stacks: &[(&str, &[&str])] = &[
@@ -168,7 +168,7 @@ fn what_was_built_into_a_function_is_that_functions() {
         "<tokio::runtime::blocking::pool::Inner>::run (pool.rs:764)",
     ];
     assert!(runtimes.are_parking(&parks));
-    // What has its whole name is the site, and so is a function that nothing was built into.
+    // A function with its whole name is the site, and so is one that nothing was inlined into.
     let own = [
         "server::Pool::run_worker (inlined) (pool.rs:671)",
         "run_worker (pool.rs:671)",
@@ -191,7 +191,7 @@ fn a_stack_that_ends_within_the_wait_is_known_by_its_last_function() {
     assert!(!runtimes.are_parking(&go[..1]));
     assert!(!runtimes.are_parking(&["__lll_lock_wait+0x30", "pthread_mutex_lock+0x1"]));
     assert!(!runtimes.are_parking(&[]));
-    // Where the stack goes on, that says more.
+    // A frame further out decides.
     let locked = [go[0], go[1], "runtime.lock2+0x18e (lock_futex.go:107)"];
     assert!(!runtimes.are_parking(&locked));
 }
@@ -250,7 +250,7 @@ fn own_rules_come_after_the_others() {
     assert_eq!(runtimes.rules()[before].runtime, "mine");
 }
 
-/// As glibc's debug symbols show them.
+/// Stacks as glibc's debug symbols show them.
 #[test]
 fn what_is_built_into_a_lock_is_part_of_it() {
     let runtimes = Runtimes::builtin();
@@ -299,7 +299,7 @@ fn the_end_of_a_pool_joins_its_threads() {
     assert_eq!(found, Some(Phase::Shutdown));
 }
 
-/// The program's code may be anywhere above the engine's own lock, and not below it.
+/// The program's code may call the engine's own lock, but is not called by it.
 #[test]
 fn the_engines_platform_is_asked_by_the_program() {
     let runtimes = Runtimes::builtin();

@@ -2,7 +2,7 @@ use std::os::fd::BorrowedFd;
 
 use super::*;
 
-/// The page as a client has it.
+/// Maps the page as a client does.
 fn map(page: BorrowedFd, protection: i32) -> Option<*mut u32> {
     let fd = page.as_raw_fd();
     // SAFETY: a new mapping, wherever there is room; the tests leave it there.
@@ -31,7 +31,7 @@ fn the_word_has_no_holder_after_a_thread_that_did_not_end_in_order() {
     let word = map(file.as_fd(), libc::PROT_READ).unwrap();
     let page = Page::map(&file).unwrap();
     let thread = std::thread::spawn(move || {
-        // They stay, as all memory does until a process that is killed has ended.
+        // They stay allocated, as all memory of a killed process does until it has ended.
         let holds = Box::leak(Box::new(RobustList::default()));
         let page = Box::leak(Box::new(page));
         holds.take(page.word()).unwrap();

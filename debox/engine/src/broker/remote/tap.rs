@@ -18,7 +18,7 @@ pub fn start(connection: &OwnedFd, count: u32, slots: OwnedFd) -> Result<TapServ
     let table = Tids::map(&tids, count).context("cannot map the table of threads")?;
     let (slots_fd, tids_fd) = (slots.as_raw_fd(), tids.as_raw_fd());
     let is_monitored = move |peer: &Peer| {
-        let _given_on = (&slots, &tids); // as long as there is somebody to answer
+        let _given_on = (&slots, &tids); // kept as long as this serves
         table.has(peer.pid)
     };
     TapServer::start(count, slots_fd, tids_fd, false, is_monitored)
@@ -30,7 +30,7 @@ struct Tids {
     count: usize,
 }
 
-// SAFETY: the mapping belongs to this value alone, and its words are read as atomics.
+// SAFETY: the mapping belongs to this value only, and its words are read as atomics.
 unsafe impl Send for Tids {}
 
 const STRIDE: usize = 2;
@@ -60,7 +60,7 @@ impl Tids {
     fn has(&self, tid: u32) -> bool {
         tid != 0
             && (0..self.count).any(|at| {
-                // SAFETY: inside of what is mapped, for as long as the value lives.
+                // SAFETY: inside the mapping, which lives as long as this value.
                 let word = unsafe { &*self.base.add(at * STRIDE) };
                 word.load(Ordering::Relaxed) == tid
             })
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn free_entries_are_no_thread() {
-        // SAFETY: the name is a valid C string; the new descriptor is owned by nobody else.
+        // SAFETY: the name is a valid C string; nothing else owns the new descriptor.
         let mut file = unsafe {
             use std::os::fd::FromRawFd;
             File::from_raw_fd(libc::memfd_create(c"tids".as_ptr(), libc::MFD_CLOEXEC))

@@ -58,7 +58,7 @@ fn a_file_has_its_name_and_no_bytes_after_it() {
     assert_eq!(received.program.name, [b'n' as i8; 64]);
     assert_eq!(received.at_ip.reserved, 0);
     assert_eq!((received.ip, received.tgid), (seen.ip, seen.tgid));
-    // One that is too long is cut, and not an error.
+    // A name that is too long is truncated without an error.
     let file = File {
         name: vec![b'x'; 1000],
         ..File::default()
@@ -73,7 +73,7 @@ fn a_title_passes_as_the_probes_sent_it() {
     seen.words[3..].fill(0);
     let received = types::title_seen::from(&passed(&Title::from(&seen)));
     assert_eq!(tables::bytes_of(&received), tables::bytes_of(&seen));
-    // More than there is room for is cut, and not an error.
+    // A title that is too long is truncated without an error.
     seen.bytes = u32::MAX;
     assert_eq!(types::title_seen::from(&Title::from(&seen)).bytes, 512);
 }
@@ -87,7 +87,7 @@ fn a_stack_passes_as_the_probes_sent_it() {
     let stack = passed(&Stack::of(&message).unwrap());
     assert_eq!(stack.message(), message);
     assert_eq!(Stack::of(&[0; 8]), None);
-    // What is said to be there and is not is left out.
+    // Words that are announced but missing are left out.
     let cut = Stack::of(&message[..message.len() - 6]).unwrap();
     assert_eq!(cut.words, [9; 10]);
 }

@@ -1,4 +1,4 @@
-//! Which kinds of sessions are loaded, and who waits for one.
+//! The kinds of sessions that are loaded, and the clients that wait for one.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use crate::broker::protocol::Wish;
 use crate::broker::shared::Kind;
 
 impl Broker {
-    /// Loads the probes for such wishes, unless somebody is at it. There are few kinds, and each is loaded once.
+    /// Loads the probes of a kind, unless they are being loaded. There are few kinds, and each is loaded once.
     pub(super) fn load(&mut self, kind: Kind, owner: u32, is_again: bool) -> Result<()> {
         if self.loadings.has(kind) {
             return Ok(());
@@ -27,7 +27,7 @@ impl Broker {
             .begin(order, limits, &self.account, &self.budget)
     }
 
-    /// Admits those who waited for probes that are there now.
+    /// Admits the clients whose probes are now loaded.
     pub(super) fn finish_loading(&mut self) {
         for (order, opened) in self.loadings.take_ended() {
             let refused = match opened {
@@ -35,7 +35,7 @@ impl Broker {
                     self.sessions.push(session);
                     None
                 }
-                // Others make room, once.
+                // Other sessions make room, once.
                 Err(_) if !order.is_again && self.unload(Duration::ZERO, USUAL_UNUSED) => {
                     match self.load(order.kind, order.owner, true) {
                         Ok(()) => continue,
@@ -70,8 +70,8 @@ impl Broker {
         }
     }
 
-    /// Unloads the probes that no client has used for so long, and the usual ones after another time; whether
-    /// there were any.
+    /// Unloads the probes that no client has used for `unused`, and the usual ones after `usual_unused`;
+    /// returns whether there were any.
     pub(super) fn unload(&mut self, unused: Duration, usual_unused: Duration) -> bool {
         let before = self.sessions.len();
         self.sessions.retain(|shared| {

@@ -24,7 +24,7 @@ fields_of! {
     }
 }
 
-/// Without how many of all tasks waited: they may be anybody's.
+/// A sleep without the number of waiters among all tasks, which may be other users'.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShownSleep(Sleep);
 
@@ -131,7 +131,7 @@ impl From<&ResourceKey> for types::resource_key {
 }
 
 fields_of! {
-    /// Without the process at the other end, which is perhaps another user's.
+    /// A socket's ends, without the process at the other end, which may be another user's.
     Ends of socket_ends {
         family: u16,
         r#type: u16,
@@ -175,7 +175,7 @@ impl From<&ResourceRow> for types::resource_row {
     }
 }
 
-/// A kernel lock that a call has spun for. Its address is not sent: rows differ by their places in the list.
+/// A kernel lock that a call spun on. Its address is not sent: rows differ by their places in the list.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spin {
     call: u32,
@@ -201,7 +201,7 @@ impl Spin {
         spins.iter().map(shown).collect()
     }
 
-    /// The row of the table, from its place in the list.
+    /// The row of the table, for a given place in the list.
     pub fn row((place, spin): (usize, &Spin)) -> (types::spin_key, types::spin_row) {
         let key = types::spin_key {
             lock: place as u64,
@@ -383,7 +383,7 @@ pub struct Calls {
     spin_ns: u64,
     read_bytes: u64,
     write_bytes: u64,
-    /// Of the buckets with calls in them, the number and how many.
+    /// The buckets with calls in them: number and count.
     histogram: Vec<(u16, u64)>,
 }
 
@@ -448,7 +448,7 @@ fields_of! {
 }
 
 fields_of! {
-    /// Without its place in the probes' table, and how long it has slept in its life.
+    /// An owner without its place in the probes' table and its total time asleep.
     Owner of owner {
         certainty: u32,
         tid: u32,
@@ -490,13 +490,13 @@ impl From<&Wait> for OpenWait {
     }
 }
 
-/// Up to the last one that is not zero.
+/// The elements up to the last one that is not zero.
 fn without_zeros<T: Copy + Default + PartialEq>(all: &[T]) -> Vec<T> {
     let end = all.iter().rposition(|one| *one != T::default());
     all[..end.map_or(0, |at| at + 1)].to_vec()
 }
 
-/// What there is no room for is left out.
+/// Copies as many elements as there is room for.
 fn fill<T: Copy>(room: &mut [T], all: &[T]) {
     for (to, one) in room.iter_mut().zip(all) {
         *to = *one;

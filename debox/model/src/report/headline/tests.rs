@@ -67,7 +67,7 @@ fn nothing_seen_has_no_headline() {
 
 #[test]
 fn of_one_thread_all_counts() {
-    // A retry loop: its own timers are what it spends its time with.
+    // A retry loop, which spends its time in its own timers.
     let retry = vec![sleep("timer", "idle", "clock_nanosleep", 40, S * 9 / 10)];
     let retry = report(S, &[1], S / 10, retry);
     let expected = [text("timer", S * 9 / 10), text("user CPU", S / 10)];
@@ -75,7 +75,7 @@ fn of_one_thread_all_counts() {
     assert!(!Headline::of(&retry).unwrap().is_served);
 }
 
-/// The user tap: a stop inside a call is a sleep of its own, and lies in what is outside the call.
+/// The user tap: a stop inside a call is a separate sleep, and its time is outside the call.
 #[test]
 fn a_stop_outside_a_call_counts_once() {
     let sleeps = vec![
@@ -134,7 +134,7 @@ fn a_wait_for_a_cpu_has_a_cause_of_its_own() {
     assert_eq!((group, quota.count), (Some("limited"), Some(4)));
     assert_eq!(had.owner.as_deref(), Some("hog (2 processes)"));
 
-    // One of many that took turns did not have it.
+    // A process that was only one of many taking turns is not named.
     waited.cpu_waits = (0..5)
         .map(|at| cpu_wait("task", Some(&format!("p{at}")), at, S * 9 / 50))
         .collect();
@@ -143,7 +143,7 @@ fn a_wait_for_a_cpu_has_a_cause_of_its_own() {
         (&*headline.shares[0].cause, &headline.shares[0].owner),
         ("waiting for a CPU", &None)
     );
-    // Rows that say more than was waited do not make the shares larger.
+    // Rows with more time than was waited do not make the shares larger.
     waited.cpu_waits = vec![cpu_wait("quota", None, 0, 5 * S)];
     let expected = [text("CPU quota", S * 9 / 10), text("user CPU", S / 10)];
     assert_eq!(causes(&waited), expected);
@@ -160,7 +160,7 @@ fn a_wait_for_children_is_theirs() {
         causes(&shell),
         [text("timer", S / 2), text("user CPU", S / 2)]
     );
-    // Of a child that is not monitored nothing else is known.
+    // Nothing else is known of a child that is not monitored.
     let attached = report(S, &[1], 0, child);
     assert_eq!(causes(&attached)[0], text("child process", S * 19 / 20));
 }
@@ -176,11 +176,11 @@ fn idle_threads_stand_aside_while_others_work() {
     let busy = report(S, &[1, 1, 1, 1, 1, 1, 1, 1, 1, 1], S, pool());
     assert_eq!(causes(&busy), [text("user CPU", S)]);
     assert_eq!(Headline::of(&busy).unwrap().idle_ns, 9 * S);
-    // Without work, the thread that waits for it is what there is to speak of, and not its pool.
+    // Without work, the headline is about the thread that waits for it, not about its pool.
     let idle = report(S, &[1, 1, 1, 1, 1, 1, 1, 1, 1, 1], S / 100, pool());
     assert_eq!(causes(&idle)[0], text("epoll", S));
     assert_eq!(Headline::of(&idle).unwrap().idle_ns, 8 * S);
-    // Nor is it one of its helpers that nothing wakes but its own process.
+    // Nor is it about a helper thread that only its own process wakes.
     let mut helper = sleep("epoll", "idle", "epoll_pwait", 1, S);
     helper.resources.push(ResourceShare {
         resource: Resource {
@@ -205,7 +205,7 @@ fn locks_that_are_held_or_short_are_no_rest() {
     assert_eq!(causes(&contended)[0], text("futex", 8 * S));
 }
 
-/// A pool whose threads meet at a lock now and then waits for work all the same.
+/// A pool whose threads sometimes contend for a lock still waits for work.
 #[test]
 fn a_lock_among_many_waits_for_work_is_not_what_they_wait_for() {
     let mut mixed = sleep("futex", "lock", "futex", 8, 8 * S);
@@ -282,12 +282,12 @@ fn what_still_sleeps_is_told() {
         for_ns,
         ..InFlight::default()
     };
-    // One has waited since before the start, so that its call is longer than what was seen of it.
+    // One has waited since before the start, so its call is longer than the time that was observed.
     stuck.in_flight = vec![call("futex", 3 * S), call("futex", S), call("running", S)];
     assert_eq!(causes(&stuck), [text("futex", 2 * S)]);
     let headline = Headline::of(&stuck).unwrap();
     assert_eq!(headline.shares[0].count, Some(2));
-    // What no call explains stays unknown.
+    // Time that no call explains stays unknown.
     stuck.in_flight = vec![call("inode lock", S / 2)];
     let expected = [text("asleep", S * 3 / 2), text("inode lock", S / 2)];
     assert_eq!(causes(&stuck), expected);
@@ -323,7 +323,7 @@ fn all_connections_to_a_peer_are_one() {
         waited_on(sleep, &format!("tcp 10.0.0.1:{port} to 10.0.0.2:80"), 0.25)
     });
     assert_eq!(resource(several).as_deref(), Some("tcp to 10.0.0.2:80"));
-    // One of many peers is not what was waited for.
+    // A peer that is only one of many is not named.
     let clients = (0..4).fold(receive(), |sleep, port| {
         waited_on(sleep, &format!("tcp 10.0.0.1:80 to 10.0.0.{port}:80"), 0.25)
     });
@@ -350,7 +350,7 @@ fn what_one_call_does_for_several_reasons_is_named_by_the_call() {
     assert_eq!((&*call.call, call.ns), ("fsync", S * 9 / 10));
     let parts: Vec<&str> = call.shares.iter().map(|part| &*part.cause).collect();
     assert_eq!(parts, ["kernel CPU", "journal", "block flush"]);
-    // One cause that is most of the time needs no more.
+    // If one cause has most of the time, the call is not named.
     syncs.sleeps[0].blocked_ns = 2 * S;
     assert_eq!(Headline::of(&syncs).unwrap().in_call, None);
 }
