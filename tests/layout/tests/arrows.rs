@@ -31,7 +31,9 @@ fn floor(path: &str) -> Floor {
             Floor::Analysis
         }
         "debox/engine" => Floor::Engine,
-        "debox/capi" | "debox/cli" | "debox/preload" | "latlab/lab" => Floor::Program,
+        "debox/capi" | "debox/cli" | "debox/preload" | "flash/server" | "latlab/lab" => {
+            Floor::Program
+        }
         _ if path.starts_with("kit/") => Floor::Kit,
         _ if path.starts_with("debox/bindings/") => Floor::Program,
         _ if path.starts_with("tests/") || path.contains("/tests/") || path.contains("/bench/") => {

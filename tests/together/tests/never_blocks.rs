@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The guard looks at the loops of two web servers while files are asked for that a slow disk has to bring.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use debox_tests::{debox_binary, wait_for};
+use house_together::{program, SlowDisk};
+use serde_json::Value;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Each request to the disk takes as long.
+const SERVICE: Duration = Duration::from_millis(20);
+const DIRECTORIES: usize = 6;
+const FILES: usize = 5;
+
+fn disk() -> SlowDisk {
+    let mut files = vec![("hot.html".to_string(), vec![b'h'; 5000])];
+    for directory in 0..DIRECTORIES {
+        for file in 0..FILES {
+            // Larger than what the loop copies, and not a multiple of a page.
+            let content = vec![b'c'; 100_000 + file];
+            files.push((format!("cold{directory}/{file}.bin"), content));
+        }
+    }
+    let service = format!("{}ms", SERVICE.as_millis());
+    SlowDisk::up(&service, &files)
+}
+
+/// A server under the guard, ended with the test.
+struct Guarded {
+    guard: Child,
+    result: std::path::PathBuf,
+}
+
+impl Guarded {
+    fn start(disk: &SlowDisk, command: &[&str]) -> Guarded {
+        let result = disk.scratch().join("result.json");
+        let guard = Command::new(debox_binary())
+            .args(["guard", "--format", "json", "--for", "120s", "-o"])
+            .arg(&result)
+            .arg("--")
+            .args(command)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("debox can be executed");
+        Guarded { guard, result }
+    }
+
+    /// Asks the server to end, and reads the verdict.
+    fn end(mut self) -> (ExitStatus, Value) {
+        let pid = self.guard.id();
+        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+        let server = children.expect("the guard runs").trim().to_string();
+        let done = Command::new("kill").args(["-TERM", &server]).status();
+        assert!(done.expect("kill can be executed").success(), "{server:?}");
+        let status = self.guard.wait().expect("a child");
+        let text = fs::read_to_string(&self.result).expect("a verdict");
+        (status, serde_json::from_str(&text).expect("JSON"))
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        let _ = self.guard.kill();
+        let _ = self.guard.wait();
+    }
+}
+
+/// One request on a connection of its own: the status, the length of the body, and how long it took.
+fn get(address: SocketAddr, target: &str) -> (u16, usize, Duration) {
+    let began = Instant::now();
+    let mut stream = TcpStream::connect(address).expect("it listens");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    let request = format!("GET {target} HTTP/1.0\r\nHost: a\r\n\r\n");
+    stream.write_all(request.as_bytes()).expect("it reads");
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).expect("an answer");
+    let end = answer.windows(4).position(|four| four == b"\r\n\r\n");
+    let body = answer.len() - end.expect("a head") - 4;
+    let status = String::from_utf8_lossy(&answer[9..12]).into_owned();
+    (status.parse().expect("a status"), body, began.elapsed())
+}
+
+/// Cold files and names that do not exist, and a hot file in between.
+fn ask(address: SocketAddr) {
+    assert_eq!(get(address, "/hot.html").0, 200);
+    let mut waited = Duration::ZERO;
+    let mut asked = 0;
+    for directory in 0..DIRECTORIES {
+        std::thread::scope(|scope| {
+            let cold = scope.spawn(move || {
+                (0..FILES)
+                    .map(|file| {
+                        let (status, body, took) =
+                            get(address, &format!("/cold{directory}/{file}.bin"));
+                        assert_eq!((status, body), (200, 100_000 + file));
+                        assert_eq!(get(address, &format!("/cold{directory}/none{file}")).0, 404);
+                        took
+                    })
+                    .sum::<Duration>()
+            });
+            while !cold.is_finished() {
+                let (status, body, _) = get(address, "/hot.html");
+                assert_eq!((status, body), (200, 5000));
+                asked += 1;
+            }
+            waited += cold.join().expect("each was answered");
+        });
+    }
+    // The disk was as slow as that, or there was nothing to wait for.
+    let cold = (DIRECTORIES * FILES) as u32;
+    assert!(waited >= SERVICE * cold, "{cold} cold files in {waited:?}");
+    assert!(asked > cold, "{asked} requests for what is in memory");
+}
+
+#[test]
+fn the_loops_of_flash_wait_for_events_only() {
+    let disk = disk();
+    disk.cool();
+    let flash = program("flash");
+    let (flash, root) = (text(&flash).to_string(), disk.root());
+    let command = [
+        &flash,
+        "serve",
+        text(&root),
+        "--listen",
+        "127.0.0.1:0",
+        "--metrics",
+        "127.0.0.1:0",
+        "--loops",
+        "2",
+    ];
+    let mut guarded = Guarded::start(&disk, &command);
+    let mut lines = BufReader::new(guarded.guard.stdout.take().expect("a pipe")).lines();
+    let mut address = || -> SocketAddr {
+        let line = lines.next().expect("a line").expect("text");
+        let url = line.split("http://").nth(1).expect("an address");
+        url.split('/')
+            .next()
+            .unwrap_or_default()
+            .parse()
+            .expect("an address")
+    };
+    let (files, metrics) = (address(), address());
+    ask(files);
+    let counters = counters(metrics);
+    let (status, verdict) = guarded.end();
+    assert!(status.success(), "{status}: {verdict:#}");
+    assert_eq!(verdict["ok"], true, "{verdict:#}");
+    let threads = verdict["threads"].as_array().expect("a list");
+    assert_eq!(threads.len(), 2, "{threads:#?}");
+    // The loops left to helpers what the disk had to bring.
+    for (name, least) in [
+        ("flash_cold_names_total", 30),
+        ("flash_cold_reads_total", 30),
+    ] {
+        let sum: u64 = counters
+            .iter()
+            .filter(|(of, _)| of == name)
+            .map(|(_, n)| n)
+            .sum();
+        assert!(sum >= least, "{name} {sum}: {counters:?}");
+    }
+    let stalls = counters
+        .iter()
+        .filter(|(of, _)| of == "flash_loop_stalls_total");
+    assert_eq!(stalls.map(|(_, n)| n).sum::<u64>(), 0);
+}
+
+/// The same requests, so that the verdict above is known to mean something.
+#[test]
+fn the_loops_of_nginx_wait_for_the_disk() {
+    let disk = disk();
+    disk.cool();
+    let port = free_port();
+    let configuration = disk.scratch().join("nginx.conf");
+    let scratch = text(disk.scratch()).to_string();
+    let root = disk.root();
+    let written = format!(
+        "worker_processes 2; daemon off; pid {scratch}/pid; error_log {scratch}/error;\n\
+         events {{}}\n\
+         http {{ access_log off; sendfile on; aio threads;\n\
+         server {{ listen 127.0.0.1:{port}; root {}; }} }}\n",
+        text(&root)
+    );
+    fs::write(&configuration, written).expect("room");
+    let guarded = Guarded::start(&disk, &["nginx", "-c", text(&configuration)]);
+    let address = SocketAddr::from(([127, 0, 0, 1], port));
+    assert!(wait_for(PATIENCE, || TcpStream::connect(address).is_ok()));
+    ask(address);
+    let (status, verdict) = guarded.end();
+    assert_eq!(status.code(), Some(3), "{verdict:#}");
+    let violations = verdict["violations"].to_string();
+    assert!(violations.contains("openat"), "{verdict:#}");
+}
+
+/// What Prometheus would read: names without their labels, and values.
+fn counters(address: SocketAddr) -> Vec<(String, u64)> {
+    let mut stream = TcpStream::connect(address).expect("it listens");
+    stream
+        .write_all(b"GET /metrics HTTP/1.0\r\n\r\n")
+        .expect("it reads");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("an answer");
+    let rows = text.lines().filter(|line| line.starts_with("flash_"));
+    let rows = rows.filter_map(|line| {
+        let (name, value) = line.rsplit_once(' ')?;
+        let name = name.split('{').next()?;
+        Some((name.to_string(), value.parse().ok()?))
+    });
+    rows.collect()
+}
+
+fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("the loopback interface");
+    listener.local_addr().expect("it is bound").port()
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("a plain path")
+}
