@@ -82,6 +82,24 @@ static void check_addresses(void)
 	CHECK(!strcmp(explained.function, "unknown"), "%s", explained.function);
 }
 
+/* Until the parent sleeps, on a machine that may be slow. */
+static void await_sleep_of_parent(void)
+{
+	char path[64], status[256], *state;
+	FILE *file;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", getppid());
+	for (int try = 0; try < 1000; try++) {
+		sleep_ms(30);
+		file = fopen(path, "r");
+		CHECK(file && fgets(status, sizeof(status), file), "%s", path);
+		fclose(file);
+		state = strrchr(status, ')');
+		if (state && state[2] == 'S')
+			return;
+	}
+}
+
 /* A waker of the same user has its name and number, as this PID namespace has it. */
 static void check_own_waker(void)
 {
@@ -94,7 +112,7 @@ static void check_own_waker(void)
 	child = fork();
 	if (!child) {
 		prctl(PR_SET_NAME, "own child");
-		sleep_ms(30);
+		await_sleep_of_parent();
 		_exit(write(pair[1], "x", 1) != 1);
 	}
 	record = read_byte(pair[0]);

@@ -156,6 +156,16 @@ fn it_is_left_out_when_it_is_not_asked_for() {
     assert!(waits(&run).is_empty());
 }
 
+/// Kernels before 6.6 keep no clock of it. There it is the whole of the waits that began while the group was
+/// throttled, and nothing of those that began before: one period of the quota may be missing.
+#[track_caller]
+fn assert_agrees(told: u64, known: u64) {
+    match debox_tests::kernel_has("throttled_clock_self_time") {
+        true => assert!(told.abs_diff(known) <= ms(20), "{told} of {known}"),
+        false => assert!(told + ms(100) >= known, "{told} of {known}"),
+    }
+}
+
 #[test]
 fn a_quota_is_named_and_is_as_long_as_the_kernel_says() {
     let _alone = alone();
@@ -188,10 +198,7 @@ fn a_quota_is_named_and_is_as_long_as_the_kernel_says() {
     );
     let most = &run.report["headline"]["shares"][0];
     assert_eq!(most["cause"], "CPU quota", "{:#}", run.report["headline"]);
-    // Kernels before 6.6 keep no clock of it: then it is all of the waits that began so.
-    let is_exact = debox_tests::kernel_has("throttled_clock_self_time");
-    assert!(told + ms(20) >= known, "{told} of {known}");
-    assert!(!is_exact || told <= known + ms(20), "{told} of {known}");
+    assert_agrees(told, known);
 }
 
 /// The rows of a recording, and what the program printed.
@@ -314,9 +321,7 @@ fn a_recording_has_the_quota_as_long_as_the_kernel_says() {
     let known = group.throttled_ns() - before;
     let told = throttled(&calls_of(&file));
     assert!(known > ms(300), "the quota was in force: {known}");
-    let is_exact = debox_tests::kernel_has("throttled_clock_self_time");
-    assert!(told + ms(20) >= known, "{told} of {known}");
-    assert!(!is_exact || told <= known + ms(20), "{told} of {known}");
+    assert_agrees(told, known);
     let report = report_of(&file);
     assert_eq!(report["cpu_waits"]["throttled_ns"].as_u64(), Some(told));
     let comm = group.path().file_name().and_then(|name| name.to_str());

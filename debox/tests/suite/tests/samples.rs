@@ -88,7 +88,12 @@ fn functions_have_the_samples_that_their_cpu_time_tells() {
 fn the_headline_says_where_it_computes() {
     let run = Debox::run("computes_apart").args(["1000"]).report();
     let share = share_of_computing(&run);
-    assert_eq!(share["place"]["function"], "heavy", "{share:#}");
+    // Where the processor is emulated, copying may take longest.
+    let parts = ["heavy", "light", "copies"];
+    let longest = parts
+        .into_iter()
+        .max_by_key(|name| run.fact(&format!("{name}_ns")));
+    assert_eq!(share["place"]["function"].as_str(), longest, "{share:#}");
     assert!(number(&share["place"], "of") >= 100.0, "{share:#}");
     // From `main` to the function, whatever frame pointers the program has.
     let stacks = run.report["samples"]["stacks"].as_array();
