@@ -76,7 +76,7 @@ impl Log {
         let _ = write(&self.wakes, &1u64.to_ne_bytes());
     }
 
-    fn run(&self, file: File, path: &PathBuf) {
+    fn run(&self, file: File, path: &Path) {
         let mut out = BufWriter::with_capacity(64 << 10, file);
         loop {
             self.sleeps.store(true, Ordering::Relaxed);

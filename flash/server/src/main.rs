@@ -14,7 +14,7 @@ use kit_console::{say, Allowed};
 use kit_units::parse_duration;
 
 use flash::context::Options;
-use flash::server::{Plan, Server};
+use flash::server::{room_for_connections, Plan, Server};
 
 /// Exit status of a failure.
 const FAILED: u8 = 1;
@@ -107,6 +107,12 @@ fn serve(arguments: Serve) -> Result<()> {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let loops = arguments.loops.map_or(cpus, usize::from);
     let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    let mut connections = arguments.connections as usize;
+    let room = room_for_connections();
+    if connections > room {
+        say!("the limit of open files leaves room for {room} connections: raise it (ulimit -n, LimitNOFILE=) for {connections}");
+        connections = room;
+    }
     let signals = signals()?;
     let server = Server::start(Plan {
         directory: arguments.directory,
@@ -118,7 +124,7 @@ fn serve(arguments: Serve) -> Result<()> {
         options: Options {
             index: arguments.index,
             lists: arguments.list,
-            max_connections: (arguments.connections as usize).div_ceil(loops),
+            max_connections: connections.div_ceil(loops),
             idle_ms: ms(arguments.idle),
             head_ms: ms(arguments.head),
             helper_ms: ms(arguments.disk),

@@ -10,6 +10,7 @@ use std::thread::JoinHandle;
 use anyhow::{Context as _, Result};
 use rustix::net::sockopt::{set_socket_reuseaddr, set_socket_reuseport, set_tcp_nodelay};
 use rustix::net::{bind, ipproto, listen, socket_with, AddressFamily, SocketFlags, SocketType};
+use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
 
 use crate::context::{Options, Shared, Site};
 use crate::counts::Counts;
@@ -20,6 +21,8 @@ use crate::log::Log;
 
 /// Connections that wait to be accepted; the kernel's own limit is `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
+/// Open files that are no connection's: listening sockets, logs, what helpers have at hand.
+const OTHER_FILES: usize = 256;
 /// Jobs that wait for a helper; a request beyond is answered with 503.
 const QUEUE: usize = 4096;
 
@@ -152,6 +155,25 @@ impl Server {
         }
         ended
     }
+}
+
+/// Raises the limit of open files as far as it goes, and returns how many connections it leaves room for: each may have
+/// a file open.
+pub fn room_for_connections() -> usize {
+    let resource = Resource::Nofile;
+    let limit = getrlimit(resource);
+    let raised = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    let current = match setrlimit(resource, raised) {
+        Ok(()) => limit.maximum,
+        Err(_) => limit.current,
+    };
+    let files = current.map_or(usize::MAX, |files| {
+        usize::try_from(files).unwrap_or(usize::MAX)
+    });
+    (files.saturating_sub(OTHER_FILES) / 2).max(1)
 }
 
 fn listen_at(address: SocketAddr) -> Result<OwnedFd> {
