@@ -141,11 +141,8 @@ fn serve(arguments: Serve) -> Result<()> {
             None => Ok(()),
         }
     })?;
-    loop {
-        match signals.wait()? {
-            libc::SIGHUP => server.reopen_log(),
-            _ => break,
-        }
+    while signals.wait()? == libc::SIGHUP {
+        server.reopen_log();
     }
     say!("ending after the requests that are there; a second signal ends at once");
     // From here on the signals do what they do by default.
