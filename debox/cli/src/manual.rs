@@ -1,5 +1,5 @@
-//! `debox man` and `debox completions`: made from the command line's own definition when debox is
-//! installed, so that neither can go stale.
+//! `debox man` and `debox completions`: generated from the definition of the command line when
+//! debox is installed, so they are never out of date.
 
 use std::io::Write;
 
@@ -9,7 +9,7 @@ use kit_console::Allowed;
 
 use crate::options::{Cli, Completions, Man};
 
-/// One page for debox and one for each subcommand, as files; or the first, printed.
+/// Writes a page for debox and one for each subcommand; without a directory, prints the first page.
 pub fn man(arguments: Man) -> Result<u8> {
     let Some(directory) = arguments.directory else {
         let page = clap_mangen::Man::new(Cli::command());
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
     use clap_complete::Shell;
 
-    /// The subcommands that users are told of.
+    /// The subcommands that are not hidden.
     fn subcommands() -> Vec<String> {
         let command = Cli::command();
         let shown = command
