@@ -1,15 +1,13 @@
-//! Fetches what pages are drawn with from npm, at the versions of `page/package-lock.json`, and puts
-//! it into one script and one style sheet. Without npm, or without a network, the crate is built all
-//! the same: only pages cannot be drawn then, and their programs say so. With DEBOX_REQUIRE_PAGE in the environment
-//! that is an error, for whoever builds for others.
+//! Fetches the libraries that draw pages from npm, at the versions of `page/package-lock.json`, and combines them
+//! into one script and one style sheet. Without npm or a network the crate still builds, but cannot draw pages;
+//! programs then say so. If DEBOX_REQUIRE_PAGE is set, that is an error; builds for other users should set it.
 
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// In the order in which they need each other. Each adds itself to the global `d3`, but for uPlot and
-/// the flame graph.
+/// In the order of their dependencies. Each adds itself to the global `d3`, except uPlot and the flame graph.
 const SCRIPTS: &[&str] = &[
     "uplot/dist/uPlot.iife.min.js",
     "d3-array/dist/d3-array.min.js",
@@ -47,7 +45,7 @@ fn main() {
                 "cargo::{level}=pages (--html) cannot be drawn, because {why}; install nodejs and \
                  npm (`scripts/setup build` does) and build again with a network"
             );
-            // This never exists, so that the next build tries again.
+            // This file never exists, so the next build tries again.
             println!("cargo::rerun-if-changed={}", out.join("never").display());
             Default::default()
         }
@@ -71,7 +69,7 @@ fn fetch(out: &Path) -> Result<(String, String, String), String> {
         directory.join("fetched"),
     );
     let wanted = fs::read(lock).map_err(|error| format!("{}: {error}", lock.display()))?;
-    // What an earlier build has fetched needs no network.
+    // Packages that an earlier build has fetched need no network.
     let is_there = directory.join("node_modules").is_dir();
     if !is_there || fs::read(&fetched).ok() != Some(wanted) {
         for name in ["package.json", "package-lock.json"] {
@@ -84,11 +82,11 @@ fn fetch(out: &Path) -> Result<(String, String, String), String> {
     join(&directory.join("node_modules"))
 }
 
-/// Has npm fetch what the lock file says, with its cache where there is no network.
+/// Has npm fetch what the lock file lists; without a network, from npm's cache.
 fn npm_ci(directory: &Path) -> Result<(), String> {
     let npm = Command::new("npm")
         .args(["ci", "--ignore-scripts", "--no-audit", "--no-fund"])
-        // Without a network a build should not stand still for minutes.
+        // Without a network, a build should not wait for minutes.
         .args(["--prefer-offline", "--fetch-retries=1"])
         .args(["--fetch-retry-mintimeout=1000", "--fetch-timeout=60000"])
         .current_dir(directory)
@@ -100,7 +98,7 @@ fn npm_ci(directory: &Path) -> Result<(), String> {
         let errors = said
             .lines()
             .filter(|line| line.contains("npm error") || line.contains("ERR!"));
-        // Advice and the place of a log come after what went wrong.
+        // npm prints advice and the log's path after the error itself.
         let said = errors
             .clone()
             .find(|line| line.contains("failed, reason") || line.contains("network request"))
@@ -130,7 +128,7 @@ fn join(modules: &Path) -> Result<(String, String, String), String> {
         if text.to_ascii_lowercase().contains("</script") {
             return Err(format!("{name} cannot stand inside a page"));
         }
-        // References to maps of the source would be looked for beside the page.
+        // A browser would look for source maps beside the page.
         let kept = text
             .lines()
             .filter(|line| !line.starts_with("//# sourceMappingURL"));
