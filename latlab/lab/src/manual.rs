@@ -1,5 +1,5 @@
-//! `latlab man` and `latlab completions`: made from the command line's own definition when latlab is
-//! installed, so that neither can go stale.
+//! `latlab man` and `latlab completions`: generated from the definition of the command line when
+//! latlab is installed, so they are never out of date.
 
 use std::io::Write;
 
@@ -9,7 +9,7 @@ use kit_console::Allowed;
 
 use crate::options::{Cli, Completions, Man};
 
-/// One page for latlab and one for each subcommand, as files; or the first, printed.
+/// Writes a page for latlab and one for each subcommand; without a directory, prints the first page.
 pub fn man(arguments: Man) -> Result<u8> {
     let Some(directory) = arguments.directory else {
         let page = clap_mangen::Man::new(Cli::command());
