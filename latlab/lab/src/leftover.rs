@@ -69,7 +69,7 @@ pub fn abandoned(
     found
 }
 
-/// Removes a left directory, and returns a sentence about it.
+/// Removes an abandoned directory, and returns a sentence about it.
 pub fn remove(directory: &Path) -> Option<String> {
     let name = directory.display();
     match fs::remove_dir_all(directory) {

@@ -143,7 +143,7 @@ fn place(output: Option<&Path>) -> PathBuf {
     }
 }
 
-/// What to do with a left directory.
+/// What to do with an abandoned directory.
 pub fn advice(directory: &Path) -> String {
     format!(
         "`latlab recover {} -o rows.parquet` makes Parquet of it",
@@ -188,7 +188,7 @@ fn tell_left(place: &Path) {
     }
 }
 
-/// Takes a left directory, so that no other process does. Processes that still write to it get some time
+/// Takes an abandoned directory, so that no other process does. Processes that still write to it get some time
 /// to end: a generator process ends after its latlab.
 pub fn take(directory: &Path, processes: u16) -> Result<Vec<File>> {
     let mut locks = Vec::new();
