@@ -6,8 +6,7 @@ use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// In the order in which they need each other. Each adds itself to the global `d3`, but for uPlot and
-/// the flame graph.
+/// In the order of their dependencies. Each adds itself to the global `d3`, except uPlot and the flame graph.
 const SCRIPTS: &[&str] = &[
     "uplot/dist/uPlot.iife.min.js",
     "d3-array/dist/d3-array.min.js",
@@ -81,7 +80,7 @@ fn join(modules: &Path) -> Result<(String, String, String), String> {
         if text.to_ascii_lowercase().contains("</script") {
             return Err(format!("{name} cannot stand inside a page"));
         }
-        // References to maps of the source would be looked for beside the page.
+        // A browser would look for source maps beside the page.
         let kept = text
             .lines()
             .filter(|line| !line.starts_with("//# sourceMappingURL"));

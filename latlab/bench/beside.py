@@ -1,16 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""latlab beside wrk, and oha and vegeta if they are there, on one nginx, round by round.
+"""Compares latlab with wrk, and with oha and vegeta if they are installed, on the same nginx, in interleaved rounds.
 
-Closed loops of the same connections ask for the same file. Where both measure the same thing,
-requests per second and the mean latency, they should say the same within the spread of the rounds.
-wrk 4 adds requests to its latencies that it thinks it has omitted (`stats_correct`), so that they are
-too long where a run is uneven; in a closed loop without pauses the mean is connections over
-throughput, whatever any generator says of it, and that is printed beside. The generators' own CPU
-time for a request is the ceiling that each would have on one core.
+Closed loops with the same number of connections request the same file. Figures that all tools measure,
+requests per second and the mean latency, should agree within the spread of the rounds. wrk 4 adds requests
+to its latencies that it assumes to have omitted (`stats_correct`), so they are too long if a run is uneven. In
+a closed loop without pauses the mean is connections divided by throughput, independent of the generator;
+that is printed, too. The generators' own CPU time per request limits what each can do on one core.
 
-With --rate the loops are open: latlab, oha and vegeta are to start requests at that rate, at even distances.
-latlab's and oha's latencies then are from when a request was to start, vegeta's from when it was sent.
+With --rate the loops are open: latlab, oha and vegeta start requests at that rate, evenly spaced. The latencies
+of latlab and oha then count from the intended start, those of vegeta from when a request was sent.
 """
 
 import argparse
@@ -110,7 +109,7 @@ class Bench:
             targets, results = os.path.join(directory, "targets"), os.path.join(directory, "results")
             with open(targets, "w", encoding="utf-8") as file:
                 file.write(f"GET {self.url}\n")
-            # A rate of 0 is as fast as the workers can.
+            # A rate of 0 means as fast as the workers can.
             _, cpu, status = measured(self.pin + [
                 "vegeta", "attack", "-targets", targets, "-output", results,
                 "-rate", str(options.rate), "-workers", workers, "-max-workers", workers,
@@ -167,7 +166,7 @@ def main():
             wait_for(url)
             bench = Bench(options, url)
             peers = {"latlab": bench.latlab}
-            # wrk 4 has no rates.
+            # wrk 4 does not support rates.
             for name in ("oha", "vegeta") if options.rate else ("wrk", "oha", "vegeta"):
                 if shutil.which(name):
                     peers[name] = getattr(bench, name)

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""CPU time and waits for a CPU of spinning threads, by DeBox and by the scheduler's own account.
+"""CPU time and waits for a CPU of spinning threads, according to DeBox and to the scheduler.
 
-Each thread reads /proc/thread-self/schedstat as its last act; what it waits for a CPU after that, on its way
-out, only DeBox counts. DeBox's CPU time is more than that by what the hypervisor took (`stolen_ns`), and by
-some microseconds at each preemption, for which its wait is less: the scheduler counts a task that is woken
-and preempts from its waking on. What is left after the first, for each preemption, is what is to be small.
-It means most beside something that is woken often (a loaded server).
+Each thread reads /proc/thread-self/schedstat at its very end; only DeBox counts waits for a CPU after that,
+while the thread exits. DeBox's CPU time exceeds the scheduler's by the stolen time (`stolen_ns`), and by some
+microseconds at each preemption, by which its wait is shorter: the scheduler counts a task that is woken and
+preempts from its wake-up on. The difference without the stolen time, for each preemption, should be small. The
+result is most significant beside a program that is woken often (a loaded server).
 """
 
 import argparse

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * spin.c: THREADS threads compute for MS milliseconds of CPU time each, as the scheduler counts it,
- * and print what the scheduler's account of them was at the end: number, time on a CPU and waiting
- * for one in nanoseconds, times that it came to a CPU, times that it was preempted.
+ * and print the scheduler's figures at the end: thread number, nanoseconds on a CPU and waiting for
+ * one, how often it got a CPU, how often it was preempted.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * calls.c: calls at a fixed rate, or as fast as it goes; prints how many, in how much CPU time.
+ * calls.c: calls at a fixed rate, or as fast as possible; prints their number and CPU time.
  *
- *   calls RATE SECONDS    RATE 0: as fast as it goes
+ *   calls RATE SECONDS    RATE 0: as fast as possible
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,7 +38,7 @@ int main(int argc, char **argv)
 			passed = now(CLOCK_MONOTONIC) - began; /* in user space: no call */
 		while (passed < seconds && rate && calls > rate * passed);
 	} while (passed < seconds);
-	/* By the scheduler's account: that of getrusage is split by the clock's ticks. */
+	/* From the scheduler: getrusage splits the time by clock ticks. */
 	printf("%ld %.6f %.6f\n", calls, passed, now(CLOCK_PROCESS_CPUTIME_ID));
 	return 0;
 }

@@ -4,10 +4,10 @@
 
     debox/bench/history/run.py [--seconds 60] [--rate 200000] [--rounds 3] [--debox PATH]
 
-One program makes calls (getppid) at a fixed rate, and then as fast as it goes, for so many seconds: bare,
-under `debox record`, under `perf trace record` and under `strace -f -o`. In turn, so many rounds; medians
-and the spread are shown. The cost of a call is shown where calls follow each other: the time divided by the
-calls. The recorder's CPU time is that of the whole command less the program's own. Needs root.
+A program makes calls (getppid) at a fixed rate, and then as fast as possible, for --seconds: bare, under
+`debox record`, under `perf trace record` and under `strace -f -o`, in turn, for --rounds. Medians and the spread
+are shown. Where calls follow each other immediately, the cost of a call is the time divided by the calls. The
+recorder's CPU time is that of the whole command minus the program's own. Needs root.
 """
 
 import argparse

@@ -2,8 +2,8 @@
 /*
  * brokered: calls of a program that reads its own records.  Usage: brokered RESULT SECONDS TAP
  *
- * TAP is `off` (DeBox is linked and not enabled), `kernel` or `user`. Who loads the probes, the
- * program itself or the broker that DEBOX_BROKER names, is not this program's concern.
+ * TAP is `off` (DeBox is linked and not enabled), `kernel` or `user`. Whether the program
+ * itself loads the probes, or the broker that DEBOX_BROKER names, makes no difference to it.
  */
 #include "measure.h"
 
@@ -19,7 +19,7 @@
 #define SLEEPS 500
 
 static int is_tapped;
-static volatile uint64_t wall_ns; /* what is read of a record must be read */
+static volatile uint64_t wall_ns; /* keeps the compiler from removing the read of the record */
 
 static void read_record(void)
 {

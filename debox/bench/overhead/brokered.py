@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0
-"""The library through the broker beside the library with probes of its own:
+"""Compares the library through the broker with the library with its own probes:
 sudo python3 debox/bench/overhead/brokered.py
 
 A program reads the record of each of its calls (brokered.c). In each round it runs without DeBox,
-under root with a session of its own, and as a user without privilege through a broker, in turn, all
-on one CPU. `ratio` is that of the two, round by round: the median and the quartiles. `again` is the
-same for two sessions of its own, one after the other: what the machine alone makes of equals. `user` is
-the same without DeBox, as that user and as root: what another user's calls cost anyway.
+as root with its own session, and as an unprivileged user through a broker, in turn, all on one CPU.
+`ratio` is the ratio of the two in each round: the median and the quartiles. `again` is the same for two
+of the program's own sessions, one after the other: the noise of the machine. `user` is the same without
+DeBox, as that user and as root: the difference that the user makes anyway.
 """
 
 import argparse
@@ -53,7 +53,7 @@ def run(program: Path, seconds: str, tap: str, socket: str, user: int) -> dict[s
 
 
 class Broker:
-    """There only while a program is served: another session's probes would cost it, too."""
+    """Runs only while it serves a program, because its probes would slow down other sessions."""
 
     def __init__(self, debox: Path, socket: str, options: list[str] = []):
         self.process = subprocess.Popen(

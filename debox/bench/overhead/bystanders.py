@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0
-"""What sessions of others cost a process that has none: sudo python3 debox/bench/overhead/bystanders.py
+"""What sessions of other processes cost a process that has none: sudo python3 debox/bench/overhead/bystanders.py
 
-In each round there are, one after the other and in an order that turns: no session; 1, 2, 4 and 8
-processes of root's, each with a session of its own; 1 to 1,000 clients of a broker, all of one kind of
-session; six clients of six kinds; and 1, 2 and 8 `debox run` with all details through the broker. All of
-them are idle. A process that is not monitored then makes calls (calls.c) and plays ping-pong over pipes on
-one CPU (pingpong.c). `ratio` is that to the first of its group, round by round: median and quartiles.
+Each round has these cases, in rotating order: no session; 1, 2, 4 and 8 root processes, each with its own
+session; 1 to 1,000 clients of a broker with the same kind of session; six clients with six kinds; and 1, 2
+and 8 `debox run` with all details through the broker. All of them are idle. A process that is not monitored
+then makes calls (calls.c) and plays ping-pong over pipes on one CPU (pingpong.c). `ratio` is relative to the
+first case of the group in the same round: median and quartiles.
 """
 
 import argparse

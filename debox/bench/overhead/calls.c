@@ -2,7 +2,7 @@
 /*
  * calls: system calls that never sleep.  Usage: calls RESULT SECONDS DATA
  *
- * getppid is the call that does least; pread reads a file that is in the page cache.
+ * getppid is the cheapest call; pread reads a file in the page cache.
  */
 #include "measure.h"
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0 */
 /*
- * crowd: processes that have their calls recorded and do nothing.
+ * crowd: idle processes with DeBox enabled.
  *
  * Usage: crowd COUNT KINDS USER PER_USER
  *
- * COUNT processes enable DeBox, one after the other, in KINDS ways in turn; with a USER above 0
- * they run as that user and the following ones, PER_USER processes each. "ready" is printed when
- * all are there. They end with this process.
+ * COUNT processes enable DeBox, one after the other, cycling through KINDS kinds of sessions. With
+ * a USER above 0 they run as that user and the following ones, PER_USER processes each. "ready" is
+ * printed when all have started. They end with this process.
  */
 #include <err.h>
 #include <poll.h>
@@ -35,7 +35,7 @@ static void be_one(int number, int ways, int user, int per_user, int ready)
 
 	if (user && (setgid(id) || setuid(id)))
 		err(1, "setuid");
-	/* Changing the user has made the process one that others may not look into. */
+	/* Changing the user has made the process undumpable, so that others may not inspect it. */
 	prctl(PR_SET_DUMPABLE, 1);
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	options.size = sizeof(options);

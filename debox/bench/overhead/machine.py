@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0
-"""What the numbers were measured on."""
+"""The machine of the measurements."""
 
 import os
 import platform
@@ -30,7 +30,7 @@ def describe() -> dict:
 
 
 def cpu_seconds() -> dict[str, float]:
-    """CPU time of the whole machine so far: in use, and taken by the hypervisor."""
+    """CPU time of the whole machine so far: used, and stolen by the hypervisor."""
     fields = [int(field) for field in (first_line("/proc/stat", "cpu ") or "").split()[1:]]
     if len(fields) < 8:
         return {"used": 0.0, "stolen": 0.0}
@@ -40,7 +40,7 @@ def cpu_seconds() -> dict[str, float]:
 
 
 def tracers() -> list[str]:
-    """Tools at work that slow down everyone's system calls, so that bare is not bare."""
+    """Running tools that slow down all system calls, including those of the bare run."""
     names = {"debox", "bpftrace", "perf", "strace"}
     found = []
     for process in Path("/proc").glob("[0-9]*/comm"):

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0 */
 /*
- * measure.h: how the workloads time themselves and say what they found.
+ * measure.h: how the workloads time themselves and report the results.
  *
  * A workload appends lines to a result file: `start NS` (CLOCK_MONOTONIC, when it began to work),
- * `time NAME NS_PER_OPERATION`, `made CALL COUNT` (at least so many system calls of that name, for
- * checking what a peer claims to have seen) and `value NAME NUMBER`. A file rather than standard
- * output, because some peers write to that themselves.
+ * `time NAME NS_PER_OPERATION`, `made CALL COUNT` (the minimum number of system calls of that name,
+ * to check what a peer reports) and `value NAME NUMBER`. It uses a file because some peers write to
+ * standard output themselves.
  */
 #ifndef OVERHEAD_MEASURE_H
 #define OVERHEAD_MEASURE_H
@@ -19,7 +19,7 @@
 #define BATCHES_MAX 8192
 #define BATCHES_MIN 3
 
-/* Does `count` operations. */
+/* Performs `count` operations. */
 typedef void (*operations)(void *context, int count);
 
 static inline uint64_t now_ns(void)
@@ -55,9 +55,8 @@ static inline int compare_doubles(const void *a, const void *b)
 }
 
 /*
- * Repeats batches for the given time and reports the median of their times per operation: a batch
- * that was disturbed does not count. Returns how many operations were done. The first batch is not
- * timed.
+ * Repeats batches for the given time and reports the median of their times per operation, which
+ * ignores disturbed batches. Returns the number of operations. The first batch is not timed.
  */
 static inline long measure(FILE *result, const char *name, double seconds, int batch,
 			   operations operate, void *context)

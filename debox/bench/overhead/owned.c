@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0 */
 /*
- * owned: what it costs to find out who holds things up.  Usage: owned RESULT SECONDS
+ * owned: what it costs to find the owner of a lock.  Usage: owned RESULT SECONDS
  *
- * Two threads on one CPU wake each other in turn, each asleep on a futex word of its own meanwhile.
- * The words are plain, or look like a mutex of glibc whose holder waits for the CPU (the other
- * thread), or like one whose holder sleeps (a third thread), so that its stack is taken. A round
- * trip is two sleeps and four calls.
+ * Two threads on one CPU wake each other in turn; each sleeps on its own futex word. The words are
+ * plain, or look like a glibc mutex whose holder waits for the CPU (the other thread), or like one
+ * whose holder sleeps (a third thread), so that its stack is captured. A round trip is two sleeps
+ * and four calls.
  */
 #include "measure.h"
 
@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #define BATCH 200
-#define LOST_WAKE_NS 5000000 /* a wake between the look at the turn and the wait is lost */
+#define LOST_WAKE_NS 5000000 /* limit, as a wake-up between the check and the wait is lost */
 
 struct word { /* pthread_mutex_t */
 	uint32_t lock, count;

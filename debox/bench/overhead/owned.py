@@ -2,12 +2,11 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0
 """What owners, resources and chains add to a sleep: sudo python3 debox/bench/overhead/owned.py
 
-Each round runs the workload of owned.c bare, with `--before` (a debox that does not look for
-owners, if one is given) and with `--debox`, in turn. The figures are medians over the rounds, per
-sleep, and cover the calls around the sleep. `before` and `debox` are what each adds to `bare` in the
-same round, with the middle half of the rounds and the ratio to it: on a machine that does other work
-too the ratio is the steadier one. What finding an owner adds to a sleep that nobody owns is the
-difference between the cases.
+Each round runs the workload of owned.c bare, with `--before` (if given: a debox that does not look
+for owners) and with `--debox`, in turn. The figures are medians over the rounds, per sleep, and include
+the calls around the sleep. `before` and `debox` are what each adds to `bare` in the same round, with the
+middle half of the rounds and the ratio to `bare`; on a machine with other work the ratio is more stable.
+The cost of finding an owner is the difference to the case of a sleep without an owner.
 """
 
 import argparse

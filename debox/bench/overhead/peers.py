@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0
-"""The columns: how each peer runs a script, and what else is open meanwhile."""
+"""The columns: how each peer runs a script, and which session is open beside it."""
 
 import shutil
 from collections.abc import Callable
@@ -16,13 +16,13 @@ KERNEL_DEFAULT = "kernel tap, default"
 KERNEL_BYSTANDER = "bystander of the kernel tap"
 SLEEPS_BYSTANDER = "bystander, without cpu"
 USER_BYSTANDER = "bystander of the user tap"
-# What the events themselves cost on this machine, whatever a tool does with them.
+# What the events themselves cost on this machine, for any tool.
 FLOOR_CALLS = "floor: empty probes at calls"
 FLOOR_CLOCK = "floor: probes that read the clock"
 FLOOR_SWITCHES = "floor: empty probes at switches"
 
-# Times every call into a histogram. A script that counts all the machine's calls would need no
-# filter, but is not what one would run to look at a program.
+# Records the time of every call in a histogram. A script that counts all calls on the machine would not
+# need a filter, but would not be used to examine one program.
 BPFTRACE_ONE_PROCESS = """
 tracepoint:raw_syscalls:sys_enter /pid == cpid/ { @start[tid] = nsecs; }
 tracepoint:raw_syscalls:sys_exit /@start[tid]/ {
@@ -48,9 +48,9 @@ class Peer:
     needs: str | None = None  # a program
     # A session that is open on another, sleeping process: its options
     beside: list[str] | None = None
-    beside_of: str | None = None  # the peer that must work for this to mean anything
+    beside_of: str | None = None  # the peer that must work, otherwise this one says nothing
     reports: bool = False  # writes a DeBox report, which is checked
-    suite: str | None = None  # the only one that it has something to say on
+    suite: str | None = None  # the only suite that it applies to
 
 
 def debox(path: str, name: str, *options: str) -> Peer:
@@ -65,7 +65,7 @@ def debox(path: str, name: str, *options: str) -> Peer:
 
 
 def floor(debox_path: str, name: str, events: str, suite: str) -> Peer:
-    """Built together with debox, and beside it."""
+    """Built together with debox, in the same directory."""
     path = str(Path(debox_path).with_name("debox-floor"))
     return Peer(
         name,
@@ -81,8 +81,8 @@ def plain(script: list[str], _children: bool, _report: Path) -> list[str]:
 
 def bpftrace(script: list[str], children: bool, _report: Path) -> list[str]:
     program = BPFTRACE_CHILDREN_TOO if children else BPFTRACE_ONE_PROCESS
-    # It starts programs only, so the script's shell is named; the script's one process is the
-    # shell's own, as it ends with exec.
+    # bpftrace can only start programs, so the script's shell is named. The script ends with exec, so it
+    # stays in the shell's process.
     return ["bpftrace", "-e", program, "-c", " ".join(["/bin/sh", *script])]
 
 
@@ -97,7 +97,7 @@ def all_peers(debox_path: str) -> list[Peer]:
         debox(debox_path, USER_DEFAULT, "--tap", "user"),
         Peer(USER_BYSTANDER, plain, debox_path, ["--tap", "user"], USER_DEFAULT),
         debox(debox_path, KERNEL_BASIC, "--tap", "kernel", "--detail", "basic"),
-        # Who had the CPU is a part of the default: a word for each switch of every process.
+        # The default records who had the CPU, which writes a word at each switch of every process.
         debox(debox_path, KERNEL_SLEEPS, "--tap", "kernel", "--detail", "sleeps"),
         debox(debox_path, KERNEL_DEFAULT, "--tap", "kernel"),
         Peer(KERNEL_BYSTANDER, plain, debox_path, ["--tap", "kernel"], KERNEL_DEFAULT),

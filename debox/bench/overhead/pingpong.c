@@ -3,9 +3,9 @@
  * pingpong: two processes that wake each other in turn.  Usage: pingpong RESULT SECONDS
  *
  * A round trip is two sleeps. On one CPU every sleep is certain, because the other side runs only
- * when this one has gone to sleep; SCHED_BATCH sees to it that a wake-up does not push the waking
- * side off the CPU. The first round trip is reported apart: a recorder meets its stacks for the
- * first time.
+ * when this one has gone to sleep; SCHED_BATCH ensures that a wake-up does not preempt the waking
+ * side. The first round trip is reported separately, because a recorder then sees its stacks for
+ * the first time.
  */
 #include "measure.h"
 
@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 #define BATCH 200
-#define PARTNER_SETTLES_US 20000 /* for the partner to be asleep before the first round trip */
+#define PARTNER_SETTLES_US 20000 /* until the partner is asleep, before the first round trip */
 
 struct table {
 	int there[2], back[2]; /* pipes */

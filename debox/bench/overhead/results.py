@@ -16,7 +16,7 @@ class SuiteResult:
     unusable: dict[str, str] = field(default_factory=dict)  # peer -> why it is not shown
     dropped: list[str] = field(default_factory=list)  # single samples, with the reason
     rounds: int = 0
-    crowded: int = 0  # rounds that found somebody else's tracer at work
+    crowded: int = 0  # rounds in which another tracer was running
 
     def times(self, peer: str, workload: str) -> dict[int, float]:
         return {at: sample.times[workload] for at, sample in self.samples.get(peer, {}).items()}

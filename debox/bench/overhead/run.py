@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0
-"""What DeBox costs, beside no tool at all and beside the tools one would use instead.
+"""What DeBox costs, compared with no tool and with the tools that would be used instead.
 
-Every round runs a suite under each peer in turn, so that other work on the machine hits all peers
-alike; rounds are repeated until the time is used up. Needs root for the peers that do.
+Every round runs a suite under each peer in turn, so that other work on the machine affects all peers
+equally. Rounds are repeated until the time is used up. Some peers need root.
 """
 
 import argparse
@@ -29,7 +29,7 @@ CHECKOUT = Path(__file__).resolve().parents[3]
 
 
 def measure(suite: Suite, peers: list[Peer], scratch: Path, scale: Scale) -> SuiteResult:
-    """Repeats rounds of all peers for about the suite's part of the time."""
+    """Repeats rounds of all peers for about the suite's share of the time."""
     budget_s = scale.budget_s * suite.share
     peers = [peer for peer in peers if peer.suite in (None, suite.name)]
     result = SuiteResult(suite)
@@ -39,8 +39,8 @@ def measure(suite: Suite, peers: list[Peer], scratch: Path, scale: Scale) -> Sui
     while result.rounds < scale.rounds_min or time.monotonic() - begun + longest_s < budget_s:
         round_begun = time.monotonic()
         result.crowded += bool(machine.tracers())
-        # Each peer comes after another one in the next round. The first round goes in order: it
-        # finds out who works before those who depend on them.
+        # The starting peer rotates. The first round is in order: it finds the peers that work
+        # before those that depend on them.
         first = result.rounds % len(peers)
         for peer in peers[first:] + peers[:first]:
             sample_once(result, peer, scratch)
@@ -117,7 +117,7 @@ def arguments() -> argparse.Namespace:
 
 def run(options: argparse.Namespace, scratch: Path) -> None:
     scale = QUICK if options.quick else FULL
-    # Copies, so that a build meanwhile does not change what is measured.
+    # Copies, so that a build during the run does not change what is measured.
     debox = scratch / "debox"
     for program in (options.debox, options.debox.with_name("debox-floor")):
         if program.exists():
@@ -145,7 +145,7 @@ def run(options: argparse.Namespace, scratch: Path) -> None:
 
 def main() -> int:
     options = arguments()
-    # Ended from outside, it still ends what it started.
+    # If it is terminated, it still ends what it has started.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     with tempfile.TemporaryDirectory(prefix="debox-overhead-") as scratch:
         try:

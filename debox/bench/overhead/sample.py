@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0
-"""One run of one suite under one peer, in processes that end with it whatever happens."""
+"""One run of one suite under one peer, in processes that always end together with it."""
 
 import json
 import os
@@ -16,26 +16,26 @@ from workloads import Suite
 
 RUN_TIMEOUT_S = 120
 OPEN_TIMEOUT_S = 20
-SETTLE_S = 0.05  # after a session beside has been opened
+SETTLE_S = 0.05  # after opening a session beside the run
 
 
 class Unusable(Exception):
-    """The run did not happen or did not measure what it should; says why."""
+    """The reason why a run failed, or did not measure what it should."""
 
 
 @dataclass
 class Sample:
     times: dict[str, float] = field(default_factory=dict)  # ns per operation
     values: dict[str, float] = field(default_factory=dict)
-    made: dict[str, int] = field(default_factory=dict)  # system calls made, at least
+    made: dict[str, int] = field(default_factory=dict)  # minimum number of system calls
     startup_s: float = 0.0  # from the peer's start to the script's
     windup_s: float = 0.0  # from the script's end to the peer's
-    note: str | None = None  # what the peer saw less well than it should
+    note: str | None = None  # what the peer did not see as it should
 
 
 @contextmanager
 def own_group(command: list[str], **options) -> Iterator[subprocess.Popen]:
-    """Runs a command in a process group of its own and kills what is left of it."""
+    """Runs a command in its own process group, and kills what is left of the group."""
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, process_group=0, **options
     )
@@ -76,7 +76,7 @@ def session_beside(peer: Peer, scratch: Path) -> Iterator[None]:
         yield
         if process.poll() is not None:
             raise Unusable("the session beside ended early")
-        process.terminate()  # debox passes it on to the sleeper and then reports
+        process.terminate()  # debox forwards it to the sleeper, and then reports
         try:
             process.wait(timeout=OPEN_TIMEOUT_S)
         except subprocess.TimeoutExpired:
@@ -84,7 +84,7 @@ def session_beside(peer: Peer, scratch: Path) -> Iterator[None]:
 
 
 def parse(text: str) -> tuple[Sample, float]:
-    """The lines that workloads write (see measure.h), and when the first of them began."""
+    """The lines that workloads write (see measure.h), and when the first workload began."""
     sample = Sample()
     started: list[float] = []
     for line in text.splitlines():
@@ -104,9 +104,9 @@ def parse(text: str) -> tuple[Sample, float]:
 
 
 def check_report(path: Path, made: dict[str, int]) -> str | None:
-    """A session that saw less than was done is cheap for the wrong reason.
+    """Checks that a session saw all calls; otherwise it would be cheap for the wrong reason.
 
-    Calls that the user tap missed but the kernel saw sleep count as seen, and are told.
+    Calls that the user tap missed, but whose sleep the kernel saw, count as seen, and are reported.
     """
     report = json.loads(path.read_text())
     seen = {row["name"]: row["calls"] for row in report["syscalls"] if row["name"] != "(user)"}
@@ -155,5 +155,5 @@ def take(peer: Peer, suite: Suite, scratch: Path) -> Sample:
 
 
 def clock_offset() -> float:
-    """From the clock of file times to the monotonic one."""
+    """The offset from the clock of file times to the monotonic clock."""
     return time.time() - time.monotonic()

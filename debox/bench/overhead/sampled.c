@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0
-// Computes a fixed amount, `depth` calls deep, and writes the CPU time that it took.
+// Performs a fixed computation, `depth` calls deep, and writes its CPU time.
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -18,7 +18,7 @@ __attribute__((noinline)) static void compute(long rounds)
 	sink += x;
 }
 
-// Each level has a large frame, so that as much of the stack is copied as can be.
+// Each level has a large frame, so that the maximum amount of stack is copied.
 __attribute__((noinline)) static void descend(int depth, long rounds)
 {
 	volatile char room[512];

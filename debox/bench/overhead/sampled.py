@@ -3,9 +3,9 @@
 """What samples cost a program that computes: sudo python3 debox/bench/overhead/sampled.py
 
 Each round runs the program of sampled.c under `debox run` with and without detail `samples`, in turn. The
-figures are the program's CPU time (which interrupts and preemption by the engine on the same CPU lengthen,
-and waiting for a CPU does not) and the CPU time of debox itself, as medians over the rounds; `added` is of
-the same round. `--depth` is how many calls deep it computes: 0 copies a small stack, 40 all of the 16 kB.
+figures are medians over the rounds of the program's CPU time and of debox's own. Interrupts and preemption by
+the engine on the same CPU increase the program's CPU time; waiting for a CPU does not. `added` is the difference
+in the same round. `--depth` is the depth of calls: with 0 a small stack is copied, with 40 all of the 16 kB.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0 */
 /*
- * spawn: processes that end at once, one after the other.  Usage: spawn RESULT SECONDS
+ * spawn: processes that exit immediately, one after the other.  Usage: spawn RESULT SECONDS
  */
 #include "measure.h"
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0
-"""Medians, spreads, ratios, and whether a ratio keeps a limit.
+"""Medians, spreads, ratios, and whether a ratio is within its limit.
 
-Other work on the machine slows neighbouring samples alike. So each sample is divided by the bare
-sample of its own round, and the median is taken of these ratios, not of the times.
+Other work on the machine slows down neighbouring samples equally. Each sample is therefore divided by
+the bare sample of its own round, and the median is taken of these ratios, not of the times.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ CONFIDENCE = 0.95
 
 @dataclass
 class Summary:
-    """The middle of some samples, and how far they spread."""
+    """Median and spread of samples."""
 
     median: float
     low: float  # first quartile; the least sample if there are fewer than four
@@ -23,7 +23,7 @@ class Summary:
 
     @property
     def spread(self) -> float:
-        """Distance between the quartiles, as a part of the median."""
+        """Distance between the quartiles, relative to the median."""
         return (self.high - self.low) / self.median if self.median else 0.0
 
 
@@ -35,7 +35,7 @@ def summarize(samples: list[float]) -> Summary:
 
 
 def ratios_by_round(samples: dict[int, float], base: dict[int, float]) -> dict[int, float]:
-    """Samples over the base, both by round; rounds that lack one of them are left out."""
+    """Ratios of samples to the base, both by round; rounds that lack one of them are left out."""
     return {number: value / base[number] for number, value in samples.items() if base.get(number)}
 
 
@@ -44,14 +44,14 @@ def ratios(samples: dict[int, float], base: dict[int, float]) -> list[float]:
 
 
 def differences(samples: dict[int, float], base: dict[int, float]) -> list[float]:
-    """Samples less the base, both by round."""
+    """Differences of samples to the base, both by round."""
     return [value - base[number] for number, value in samples.items() if number in base]
 
 
 def median_interval(samples: list[float]) -> tuple[float, float]:
-    """An interval that holds the true median with CONFIDENCE, from the order of the samples alone.
+    """An interval that contains the true median with CONFIDENCE, from the order statistics.
 
-    With fewer than six samples no interval is that sure; it is then all of them.
+    With fewer than six samples no interval has that confidence; it is then the whole range.
     """
     ordered = sorted(samples)
     count = len(ordered)
@@ -67,9 +67,9 @@ def median_interval(samples: list[float]) -> tuple[float, float]:
 
 
 def verdict(samples: list[float], limit: float, noise: float = 0.0) -> str:
-    """Whether the median keeps the limit, and whether the samples are enough to be sure.
+    """Whether the median is within the limit, and whether the samples suffice to be certain.
 
-    `noise` is how far from the truth the median of a ratio may be for other reasons.
+    `noise` is how far the median of a ratio may be from the true value for other reasons.
     """
     low, high = median_interval(samples)
     if median(samples) <= limit:
@@ -78,6 +78,6 @@ def verdict(samples: list[float], limit: float, noise: float = 0.0) -> str:
 
 
 def noise(ratios_of_equals: list[float]) -> float:
-    """How far from 1 the median of ratios may be that should all be 1."""
+    """How far the median of ratios that should all be 1 may be from 1."""
     low, high = median_interval(ratios_of_equals)
     return max(abs(1 - low), abs(high - 1))

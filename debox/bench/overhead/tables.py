@@ -18,7 +18,7 @@ def time(ns: float) -> str:
 
 
 def table(header: list[str], rows: list[list[str]]) -> str:
-    """Columns are padded, so that it can be read as it is."""
+    """Columns are padded, so that the source of the table is readable."""
     columns = list(zip(header, *rows))
     widths = [max(len(cell) for cell in column) for column in columns]
 
@@ -145,7 +145,7 @@ def then(results: Results) -> str:
 
 
 def noise(results: Results) -> str:
-    """How far two bare runs of the same round are apart: what no ratio can be surer than."""
+    """How much two bare runs of the same round differ: no ratio is more precise than that."""
     parts = []
     for result in results:
         for workload in result.suite.workloads:

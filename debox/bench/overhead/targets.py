@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0
-"""What DeBox means to cost at most, and what it cost in 2004."""
+"""The targets for DeBox's cost, and its cost in 2004."""
 
 from dataclasses import dataclass
 from statistics import median
@@ -18,7 +18,7 @@ from peers import (
 )
 from results import Results
 
-# (workload, peer, ratio to bare, what the machine alone asks for of that)
+# (workload, peer, ratio to bare, the machine's own part of that)
 RATIO_TARGETS = [
     ("getppid", USER_BASIC, 1.30, None),
     ("getppid", KERNEL_BASIC, 2.3, FLOOR_CLOCK),
@@ -31,7 +31,7 @@ RATIO_TARGETS = [
     ("pread 1024", USER_BYSTANDER, 1.01, None),
     ("pread 4096", USER_BYSTANDER, 1.01, None),
     ("pipe, 1 CPU", USER_BYSTANDER, 1.03, FLOOR_SWITCHES),
-    # Wall time is what is promised. CPU time stands beside it, as a busy machine disturbs it less.
+    # The promise is about wall time. CPU time is added because a busy machine disturbs it less.
     ("tar+gzip", USER_DEFAULT, 1.015, None),
     ("tar+gzip", KERNEL_DEFAULT, 1.015, None),
     ("tar+gzip, CPU", KERNEL_DEFAULT, 1.015, None),
@@ -39,7 +39,7 @@ RATIO_TARGETS = [
     ("compile", KERNEL_DEFAULT, 1.015, None),
     ("compile, CPU", KERNEL_DEFAULT, 1.015, None),
 ]
-# What the targets were set on; a faster bare call makes the same added time a greater ratio.
+# The bare times that the targets are based on; with a faster bare call, the same cost is a greater ratio.
 PLANNED_BARE_NS = {"getppid": 102, "pread 4096": 229}
 SLEEP_TARGET_NS = 1500
 GAMES = ["pipe, 1 CPU", "futex, 1 CPU"]
@@ -64,7 +64,7 @@ class Judged:
     limit: str
     measured: str | None
     verdict: str
-    # Where the machine alone takes a part of it: that part, and what is left of limit and measured.
+    # If the machine itself causes a part of it: that part, and limit and measured value above it.
     floor: str | None = None
     limit_above: str | None = None
     measured_above: str | None = None
@@ -100,7 +100,7 @@ def judge(results: Results) -> list[Judged]:
 
 
 def remarks(results: Results) -> list[str]:
-    """Why the machine may not allow a target, in figures of this run."""
+    """Why this machine may not allow a target, with figures of this run."""
     said = []
     for workload, planned_ns in PLANNED_BARE_NS.items():
         result = results.of(workload)
@@ -119,7 +119,7 @@ def remarks(results: Results) -> list[str]:
 
 
 def sleep_costs(results: Results, game: str, peer: str) -> list[float]:
-    """What the peer adds to a warm round trip, by sleep, round by round."""
+    """What the peer adds to a warm round trip, per sleep, for each round."""
     result = results.of(game)
     if not result:
         return []
@@ -131,12 +131,12 @@ def sleep_costs(results: Results, game: str, peer: str) -> list[float]:
 @dataclass
 class SleepCost:
     game: str
-    bare_ns: float  # a round trip
-    sleeps: float  # in a round trip
-    basic: stats.Summary  # added by sleep, budgets only
-    default: stats.Summary  # added by sleep
-    calls_ns: float | None  # of it, for the calls that belong to a sleep
-    cold: stats.Summary  # added by sleep to the first round trip of a session
+    bare_ns: float  # per round trip
+    sleeps: float  # per round trip
+    basic: stats.Summary  # added per sleep, budgets only
+    default: stats.Summary  # added per sleep
+    calls_ns: float | None  # part of it for the calls that belong to a sleep
+    cold: stats.Summary  # added per sleep to the first round trip of a session
 
 
 def call_cost(results: Results) -> float | None:

@@ -37,7 +37,7 @@ class Verdicts(unittest.TestCase):
         self.assertEqual(stats.median_interval([4.0, 1.0, 6.0, 2.0, 5.0, 3.0]), (1.0, 6.0))
 
     def test_interval_narrows_with_more_samples(self):
-        # From binomial tables: of 20 samples the 6th and the 15th enclose the median with 95.9 %.
+        # From binomial tables: of 20 samples, the 6th and the 15th enclose the median with 95.9 % confidence.
         self.assertEqual(stats.median_interval([float(i) for i in range(1, 21)]), (6.0, 15.0))
 
     def test_interval_of_one(self):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0
-"""What is measured: three suites, each a script that runs inside one session of a peer."""
+"""The workloads: three suites, each a script that runs inside one session of a peer."""
 
 import os
 import random
@@ -22,13 +22,13 @@ class CannotBuild(Exception):
 
 @dataclass
 class Scale:
-    """How long the workloads run, and for how long rounds of them are repeated."""
+    """How long the workloads run, and how long rounds of them are repeated."""
 
-    operation_s: float  # for each kind of operation of a suite that times itself
+    operation_s: float  # per kind of operation, in suites that time themselves
     tree_files: int
     sources: int
     budget_s: float
-    rounds_min: int  # even if the budget is used up
+    rounds_min: int  # even if the time budget is used up
 
 
 QUICK = Scale(operation_s=0.03, tree_files=100, sources=1, budget_s=48, rounds_min=1)
@@ -99,7 +99,7 @@ def write_script(path: Path, lines: list[str]) -> Path:
 
 
 def prepare(scratch: Path, scale: Scale) -> list[Suite]:
-    """Builds the programs and what they work on; each script takes the path of the result file."""
+    """Builds the programs and their input; each script takes the path of the result file."""
     build(scratch)
     write_tree(scratch / "tree", scale.tree_files)
     write_sources(scratch / "sources", scale.sources)

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What the Python package costs, beside what else Python has to look at a thread's time.
+"""What the Python package costs, compared with Python's own means to measure a thread's time.
 
     scripts/python                                       # builds and installs it
     sudo target/python/bin/python debox/bench/python/run.py
 
-Nanoseconds for one statement, less those of an empty loop: the median and the least of many short
-rounds that take turns. On a machine with other work the least is nearer the truth. The call itself,
+Nanoseconds per statement, minus those of an empty loop: the median and the minimum of many short,
+interleaved rounds. On a machine with other work the minimum is more accurate. The call itself,
 os.getppid(), is shown with and without DeBox.
 """
 
@@ -76,7 +76,7 @@ def main():
         os.getppid()
         for name, statement in STATEMENTS:
             if debox.last() is None and "last" in name.lower():
-                continue  # a user tap sees none of Python's calls
+                continue  # the user tap does not see Python's calls
             rounds[name].append(measure(statement, options.number, stat) - empty)
             os.getppid()
     debox.disable()

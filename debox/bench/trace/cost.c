@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * cost CALLS: reads a byte from /dev/zero so often, in 20 batches, and prints the median batch's
- * nanoseconds for one call.
+ * cost CALLS: reads a byte from /dev/zero CALLS times, in 20 batches, and prints the median batch's
+ * nanoseconds per call.
  */
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What a traced kernel function costs, beside bpftrace, as the same program tells it.
+"""What a traced kernel function costs, compared with bpftrace, measured with the same program.
 
-A program reads a byte from /dev/zero again and again; `vfs_read` is traced, entry and return, once
-for each call. The cost is what tracing adds to the call: for debox over the same session without
-the tree, for bpftrace over the bare program. Rounds interleave the peers. Then the functions below
-`vfs_read` are traced, too: what that adds to its time is the cost of their probes, which shows
-whether nested times add up.
+A program repeatedly reads a byte from /dev/zero; `vfs_read` is traced, entry and return, once for
+each call. The cost is what tracing adds to the call: for debox relative to the same session without
+the tree, for bpftrace relative to the bare program. Rounds interleave the peers. Then the functions
+below `vfs_read` are traced, too: what that adds to its time is compared with the cost of their probes,
+which shows whether nested times add up.
 """
 
 import argparse
@@ -38,7 +38,7 @@ class Bench:
         self.report = os.path.join(directory, "report.json")
 
     def run(self, command):
-        """Nanoseconds for one call, or None where the peer does not work."""
+        """Nanoseconds per call, or None if the peer does not work."""
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         numbers = [line for line in done.stdout.splitlines() if line.replace(".", "").isdigit()]
         return float(numbers[0]) if done.returncode == 0 and numbers else None
@@ -54,7 +54,7 @@ class Bench:
         return self.run(["bpftrace", "-e", script, "-c", f"{self.program} {self.calls}"])
 
     def node(self, name):
-        """(entered, time of one) of a function in the last report, wherever it stands."""
+        """(times entered, time of one) of a function in the last report, anywhere in the tree."""
         with open(self.report, encoding="utf-8") as file:
             trace = json.load(file)["trace"]
         stack = [f for call in trace["tree"] if call["syscall"] == "pread64" for f in call["functions"]]

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * grow MEGABYTES FILES ROUNDS: a process that holds so much memory, in mappings of one megabyte,
- * and so many open files, as a server with its caches does; then it forks and maps memory again and
- * again.
+ * grow MEGABYTES FILES ROUNDS: a process that holds this much memory, in mappings of one megabyte,
+ * and this many open files, like a server with its caches; then it forks and maps memory ROUNDS
+ * times.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -24,8 +24,8 @@ static void must(int is_good, const char *what)
 	}
 }
 
-/* One mmap, so that the later ones are not averaged with it. Neighbours with other rights are not
- * merged into one mapping. */
+/* One mmap, so that the later ones are not averaged with it. Neighbours with different protection
+ * are not merged into one mapping. */
 static void hold_memory(long megabytes)
 {
 	size_t size = (size_t)megabytes * MEGABYTE;

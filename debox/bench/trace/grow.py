@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """What `fork` and `mmap` spend their time on as a process grows.
 
-Example 3 of the talk on DeBox of 2004, where the call trace showed that the time of a server's
-fork() went into copying file descriptors and map entries. A process holds more and more memory and
-open files; for each size the functions inside of both calls are shown with their share: of the time
-where the kernel lets functions be probed, of the samples elsewhere.
+Example 3 of the 2004 talk on DeBox, in which the call trace showed that a server's fork() spent its
+time copying file descriptors and map entries. A process holds more and more memory and open files. For
+each size the functions inside both calls are shown with their share: of the time if the kernel lets
+functions be probed, otherwise of the samples.
 """
 
 import argparse
@@ -20,7 +20,7 @@ SHOWN = 6
 
 
 def shares(functions, whole):
-    """The share of each function's own work, added up over all the ways to it."""
+    """The share of each function's own work, summed over all call paths."""
     own = {}
     stack = list(functions)
     while stack:

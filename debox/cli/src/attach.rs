@@ -1,4 +1,4 @@
-//! `debox attach`: processes that already run.
+//! `debox attach`: monitors processes that are already running.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ extern "C" fn stop(_: libc::c_int) {
     STOP.store(true, Ordering::Relaxed);
 }
 
-/// From now on SIGINT and SIGTERM end what is monitored, with its report.
+/// Makes SIGINT and SIGTERM stop the monitoring; the report is still printed.
 pub fn stop_at_signals() {
     let handler = stop as extern "C" fn(libc::c_int) as libc::sighandler_t;
     // SAFETY: the handler only stores to an atomic.

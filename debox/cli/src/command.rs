@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-/// The command cannot be started, for a reason that is the user's.
+/// The command cannot be started, for a reason that the user can fix.
 #[derive(Debug)]
 pub struct CannotStart {
     command: String,
@@ -26,7 +26,7 @@ impl CannotStart {
         }
     }
 
-    /// 127 when there is no such program, 126 when it cannot be executed.
+    /// 127 if there is no such program, 126 if it cannot be executed.
     pub fn status(&self) -> u8 {
         if self.error.kind() == io::ErrorKind::NotFound {
             127
@@ -102,7 +102,7 @@ impl Command {
                     libc::signal(libc::SIGPIPE, libc::SIG_DFL);
                     let mut go = 0u8;
                     if libc::read(gate_out.as_raw_fd(), (&raw mut go).cast(), 1) != 1 {
-                        libc::_exit(super::FAILED.into()); // debox is gone
+                        libc::_exit(super::FAILED.into()); // debox has exited
                     }
                     libc::execve(path.as_ptr(), pointers.as_ptr(), line_pointers.as_ptr());
                     let errno = *libc::__errno_location();
@@ -119,13 +119,13 @@ impl Command {
         }
     }
 
-    /// Lets the child execute the command; an error if that fails.
+    /// Lets the child execute the command. Returns an error if `execve` fails.
     pub fn release(&mut self) -> Result<()> {
         let mut gate = self.gate.take().expect("a command is released once");
         gate.write_all(&[1])
             .context("the command's process is gone")?;
         let mut errno = [0u8; 4];
-        // The other end closes on execve: nothing to read means that it worked.
+        // `execve` closes the other end, so end of file means success.
         if self.failure.read_exact(&mut errno).is_ok() {
             let error = io::Error::from_raw_os_error(i32::from_ne_bytes(errno));
             self.wait();
@@ -142,7 +142,7 @@ impl Command {
         (ended == self.pid).then(|| shell_status(status))
     }
 
-    /// The exit status, which it waits for.
+    /// Waits for the command and returns its exit status.
     pub fn wait(&self) -> i32 {
         let mut status = 0;
         // SAFETY: `status` is valid for writing.
@@ -156,7 +156,7 @@ impl Command {
 }
 
 impl Drop for Command {
-    /// The command is waited for if debox fails, too. One that was not released ends by itself.
+    /// Waits for the command even if debox fails. A command that was not released ends by itself.
     fn drop(&mut self) {
         self.gate = None;
         self.wait();
@@ -173,7 +173,7 @@ fn shell_status(status: i32) -> i32 {
 
 fn pipe() -> Result<(OwnedFd, OwnedFd)> {
     let mut fds = [0; 2];
-    // SAFETY: `fds` has room for two descriptors, which are owned by nobody else afterwards.
+    // SAFETY: `fds` has room for two descriptors; the `OwnedFd`s are their only owners.
     unsafe {
         if libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC) != 0 {
             return Err(io::Error::last_os_error()).context("cannot make a pipe");
@@ -182,7 +182,8 @@ fn pipe() -> Result<(OwnedFd, OwnedFd)> {
     }
 }
 
-/// What `execvp` would execute, found beforehand so that the command's first call is its `execve`.
+/// The path that `execvp` would execute. It is resolved beforehand, so the command's first call is
+/// its `execve`.
 pub fn find(name: &OsStr) -> Result<PathBuf, CannotStart> {
     let not_found = || CannotStart::new(name, io::Error::from(io::ErrorKind::NotFound));
     if name.as_bytes().contains(&b'/') {

@@ -1,4 +1,4 @@
-//! `debox doctor`: what this machine allows, what is missing, what each lack costs, the remedy.
+//! `debox doctor`: what this machine allows, what is missing, what it costs, and how to fix it.
 
 use std::ffi::CString;
 use std::io::{self, Write};
@@ -11,7 +11,7 @@ use kit_console::Allowed;
 use crate::options::{Doctor, Format};
 use crate::table::{self, TableOptions};
 
-/// Exit status when something prevents the main job.
+/// Exit status if DeBox does not work on this machine.
 const PREVENTED: u8 = 1;
 
 pub fn doctor(arguments: Doctor) -> Result<u8> {
@@ -40,7 +40,7 @@ pub fn doctor(arguments: Doctor) -> Result<u8> {
     Ok(if diagnosis.ok { 0 } else { PREVENTED })
 }
 
-/// The loader takes the user tap's library from the directory for temporary files.
+/// The dynamic loader maps the user tap's library from the directory for temporary files.
 fn place_for_the_library() -> Finding {
     let need = "place for the user tap's library";
     let directory = std::env::temp_dir();
@@ -66,9 +66,9 @@ fn is_mounted_noexec(path: &[u8]) -> io::Result<bool> {
     Ok(found.f_flag & libc::ST_NOEXEC != 0)
 }
 
-/// Of standard output; that of a report, on standard error, is another matter.
+/// Width of standard output. Reports go to standard error, which has its own width.
 fn terminal_width() -> usize {
-    // A serial console calls itself a terminal and says 0.
+    // A serial console is a terminal, but reports width 0.
     let width = comfy_table::Table::new().width().filter(|width| *width > 0);
     width.map_or(100, usize::from)
 }

@@ -1,4 +1,4 @@
-//! `debox export`: a history in another tool's format.
+//! `debox export`: converts a history to another tool's format.
 
 use std::ffi::OsStr;
 use std::io::{self, BufWriter, Write};
@@ -16,7 +16,7 @@ use kit_files::same;
 use crate::options::{Export, ExportFormat, ExportWeight};
 use crate::units;
 
-/// What takes longer shows how far it is.
+/// Exports that take longer than this show a progress bar.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 pub fn export(arguments: Export) -> Result<u8> {
@@ -28,7 +28,7 @@ pub fn export(arguments: Export) -> Result<u8> {
     };
     match written {
         Ok(summary) => say_exported(&history, &arguments, &summary),
-        // Who reads it has had enough, as with `head`.
+        // The reader has closed the pipe, as `head` does.
         Err(error) if is_closed_pipe(&error) => {}
         Err(error) => return Err(error),
     }
@@ -66,7 +66,7 @@ fn options(arguments: &Export) -> Result<Options> {
     })
 }
 
-/// The format that a file's name speaks of.
+/// The format that a file's name implies.
 fn by_name(name: &OsStr) -> Option<Format> {
     let name = name.to_string_lossy().to_lowercase();
     let ends = [
@@ -98,7 +98,7 @@ fn to_standard_output(history: &History, options: &Options) -> Result<Summary> {
     Ok(summary)
 }
 
-/// A file with this name is whole, or what it was before.
+/// Replaces the file only once it is complete.
 fn to_file(history: &History, options: &Options, path: &Path) -> Result<Summary> {
     same::refuse_inputs(path, history.files.iter().map(|file| file.path.as_path()))?;
     let output = Output::create(path)?;

@@ -24,13 +24,13 @@ use watch::{Rules, Watch};
 
 const POLL: Duration = Duration::from_millis(20);
 
-/// How much the probes may be ahead.
+/// Bytes of records that the probes may produce before this process reads them.
 const BUFFER: u32 = 64 << 20;
 
-/// Given to a command that is told to end before it is killed.
+/// How long a command may take to end after SIGTERM before it is killed.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Exit status when the loop blocked, or when it cannot be said that it did not.
+/// Exit status if a loop blocked, or if that cannot be ruled out.
 const BLOCKED: u8 = 3;
 
 static STOP: AtomicBool = AtomicBool::new(false);
@@ -54,7 +54,7 @@ pub fn guard(arguments: Guard) -> Result<u8> {
     let runtimes = runtimes(&arguments)?;
     let program = arguments.command.first().map(|name| command::find(name));
     let program = program.transpose()?;
-    // Tried first: a result must not be lost because there is nowhere to put it.
+    // Checked first, so that a result is not lost because its file cannot be written.
     if let Some(path) = &arguments.output {
         output::check(path)?;
     }
@@ -113,7 +113,7 @@ pub fn guard(arguments: Guard) -> Result<u8> {
     match &arguments.output {
         Some(path) => {
             let written = output::replace(path, text.as_bytes());
-            // It is written nowhere else then.
+            // Standard error is then the only place left for the result.
             if written.is_err() {
                 to_standard_error(&text::text(&guarded, &arguments), Allowed::Text);
             }
@@ -144,7 +144,7 @@ fn runtimes(arguments: &Guard) -> Result<Option<Runtimes>> {
     Ok(Some(runtimes))
 }
 
-/// The exit status has the result, whether or not this can be written.
+/// Ignores write errors: the exit status carries the result.
 fn to_standard_error(text: &str, allowed: Allowed) {
     let _ = kit_console::print_error(allowed, |out| out.write_all(text.as_bytes()));
 }
@@ -153,9 +153,9 @@ struct Session {
     recorder: Recorder,
     watch: Watch,
     times: Times,
-    /// Violations go to standard output as they come.
+    /// Whether violations are printed to standard output as they are found.
     streams: bool,
-    /// Violations that were printed.
+    /// Number of violations that were printed.
     told: usize,
     ends_at_first: bool,
 }
@@ -167,7 +167,7 @@ impl Session {
         let status = loop {
             self.take_in()?;
             if let Some(status) = command.try_wait() {
-                // Told to end, it has done what it was asked for.
+                // SIGTERM from the guard is not a failure of the command.
                 break if told.is_some() { 0 } else { status };
             }
             let is_over = deadline.is_some_and(|deadline| Instant::now() >= deadline)
@@ -210,7 +210,7 @@ impl Session {
             };
             self.take_in()?;
             if let Some(mark) = mark {
-                // What came before the mark is reported before it.
+                // Violations before the mark are reported before the answer to the mark.
                 self.watch.end();
                 self.tell()?;
                 let now_ns = debox::session::monotonic_ns();
@@ -240,7 +240,7 @@ impl Session {
         }
     }
 
-    /// Prints the violations that were found since the last time.
+    /// Prints the violations found since the last call.
     fn tell(&mut self) -> Result<()> {
         let found = &self.watch.violations;
         for violation in &found[self.told.min(found.len())..] {
@@ -256,7 +256,7 @@ impl Session {
     fn print(&self, line: &serde_json::Value) -> Result<()> {
         let mut out = StandardOutput::open(Allowed::Json);
         match writeln!(out, "{line}").and_then(|()| out.finish()) {
-            // A reader who has gone has seen enough.
+            // The reader has closed the pipe: stop.
             Err(error) if error.kind() == ErrorKind::BrokenPipe => {
                 STOP.store(true, Ordering::Relaxed);
                 Ok(())
@@ -281,7 +281,7 @@ impl Session {
     }
 }
 
-/// What is written to standard input, line by line.
+/// Lines of standard input.
 fn lines_of_input() -> Receiver<String> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {

@@ -78,7 +78,7 @@ pub enum Subcommand {
         blocked, or if it cannot be said that none did; else as with `debox run`."
     )]
     Guard(Guard),
-    /// Say what a recording shows: findings, budgets, waits, latencies, what gets more expensive
+    /// Show what a recording contains: findings, budgets, waits, latencies, and what gets more expensive
     #[command(after_help = "Examples:\n  debox report trace.parquet\n  \
         debox report trace.parquet --html report.html\n  \
         debox report after.parquet --against before.parquet\n\n\
@@ -86,7 +86,7 @@ pub enum Subcommand {
         one file that opens without a network.\n\n\
         Exit status: 0 if the report was made, whatever it says; 125 if a file cannot be read.")]
     Report(Report),
-    /// Make one whole file of what a killed recorder left
+    /// Make one complete file of what a killed recorder left
     #[command(after_help = "Example:\n  debox repair trace.parquet")]
     Repair(Repair),
     /// Write a history in another tool's format
@@ -99,7 +99,7 @@ pub enum Subcommand {
         Exit status: 0; 125 if debox failed; 2 for a usage error."
     )]
     Export(Export),
-    /// Serve programs of users without privilege: load the probes once, for all of them
+    /// Serve programs of unprivileged users: load the probes once, for all of them
     #[command(
         after_help = "Runs in the foreground until SIGTERM or Ctrl-C; needs root. \
         `make install` brings a systemd unit: systemctl enable --now debox-broker\n\n\
@@ -107,7 +107,7 @@ pub enum Subcommand {
         they can do and see."
     )]
     Broker(Broker),
-    /// Say what this machine allows, what is missing, what each lack costs, and the remedy
+    /// Show what this machine allows, what is missing, what that costs, and how to fix it
     #[command(after_help = "Exit status: 0 if debox works here, 1 if something prevents it.")]
     Doctor(Doctor),
     /// Write the manual pages
@@ -122,8 +122,8 @@ pub enum Subcommand {
 pub struct Run {
     #[command(flatten)]
     pub measure: Measure,
-    /// Go on when the command has ended, until all processes that it has started have ended, too, as with a
-    /// program that becomes a daemon. Ctrl-C or SIGTERM then ends the report, and none of the processes
+    /// Continue after the command has ended, until all processes that it started have ended, such as those
+    /// of a daemon. Ctrl-C or SIGTERM then ends the report, but none of the processes
     #[arg(long)]
     pub follow: bool,
     /// The command and its arguments
@@ -137,57 +137,60 @@ pub struct Attach {
     pub measure: Measure,
     #[command(flatten)]
     pub whom: Running,
-    /// How long, such as 500ms, 10s or 2m; without it until all the processes have ended, or Ctrl-C
+    /// How long to monitor, such as 500ms, 10s or 2m [default: until all the processes have ended, or
+    /// Ctrl-C]
     #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
     pub duration: Option<Duration>,
 }
 
 #[derive(Args)]
 pub struct Broker {
-    /// Where to listen
+    /// The socket to listen on
     #[arg(long, value_name = "PATH", default_value = SOCKET)]
     pub socket: PathBuf,
-    /// Processes that one user may have monitored at the same time
+    /// Monitored processes of one user, at most
     #[arg(long, value_name = "N", default_value_t = Limits::default().clients_per_user)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub clients_per_user: u32,
-    /// Processes in all
+    /// Monitored processes of all users, at most
     #[arg(long, value_name = "N", default_value_t = Limits::default().clients)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub clients: u32,
-    /// Threads of one process and its children; each takes 17 kB of kernel memory
+    /// Threads of one process and its children, at most; each takes 17 kB of kernel memory
     #[arg(long, value_name = "N", default_value_t = Limits::default().threads_per_client)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub threads_per_client: u32,
-    /// Threads of all processes of one user
+    /// Threads of all processes of one user, at most
     #[arg(long, value_name = "N", default_value_t = Limits::default().threads_per_user)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
     pub threads_per_user: u32,
-    /// Threads in all
+    /// Threads of all users, at most
     #[arg(long, value_name = "N", default_value_t = Limits::default().threads)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
     pub threads: u32,
-    /// Commands that one user may have under `debox run` at the same time
+    /// Commands that one user may run under `debox run` at the same time
     #[arg(long, value_name = "N", default_value_t = Limits::default().runs_per_user)]
     #[arg(value_parser = clap::value_parser!(u32).range(0..=64))]
     pub runs_per_user: u32,
-    /// Such commands in all; each has probes of its own, which all processes pay for meanwhile
+    /// Commands of all users under `debox run`, at most; each has its own probes, which slow down all
+    /// processes while it runs
     #[arg(long, value_name = "N", default_value_t = Limits::default().runs)]
     #[arg(value_parser = clap::value_parser!(u32).range(0..=64))]
     pub runs: u32,
-    /// Such commands that one user may begin in a minute; 60 at once
+    /// Commands that one user may start under `debox run` per minute, after 60 at once
     #[arg(long, value_name = "N", default_value_t = Limits::default().runs_per_minute)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=6000))]
     pub runs_per_minute: u32,
-    /// CPU time that the broker takes for one user, in percent of one CPU; several seconds at once
+    /// CPU time that the broker spends for one user, in percent of one CPU on average; several seconds at
+    /// once
     #[arg(long, value_name = "N", default_value_t = Limits::default().cpu_percent)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub cpu_percent: u32,
-    /// Memory to give out, kernel memory included, such as 768M; half of it to one user. Without it
-    /// three quarters of the limit of the broker's control group, or a quarter of the machine's memory
+    /// Memory to use, kernel memory included, such as 768M; one user gets half of it at most [default:
+    /// three quarters of the limit of the broker's control group, or a quarter of the machine's memory]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub memory: Option<u64>,
-    /// Who owns which subordinate user ids: those count for their owner
+    /// The owners of subordinate user ids; processes with such an id count for its owner
     #[arg(long, value_name = "FILE", default_value = SUBORDINATES)]
     pub subordinates: PathBuf,
 }
@@ -212,7 +215,7 @@ impl Broker {
 
 #[derive(Args)]
 pub struct Doctor {
-    /// How to print what was found
+    /// Output format
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub format: Format,
 }

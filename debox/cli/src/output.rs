@@ -18,7 +18,8 @@ pub struct Output {
 }
 
 impl Output {
-    /// Tries the file first: a report must not be lost because there is nowhere to put it.
+    /// Opens the file before the measurement, so that a report is not lost because its file cannot be
+    /// written.
     pub fn prepare(measure: &Measure) -> Result<Output> {
         if let Some(path) = &measure.output {
             output::check(path)?;
@@ -37,7 +38,7 @@ impl Output {
         let mut bytes = Vec::new();
         self.format_to(&mut bytes, report, false)?;
         if let Err(error) = output::replace(path, &bytes) {
-            // The measurement is worth more than the order that standard error is kept in.
+            // Printing the report unasked is better than losing the measurement.
             let above = match self.to_standard_error(report) {
                 Ok(()) => " (the report is printed above)",
                 Err(_) => "",
@@ -47,8 +48,8 @@ impl Output {
         Ok(())
     }
 
-    /// The same where the exit status is the command's: it stays that, even if standard error does not
-    /// take the report.
+    /// Like `write`, for commands that exit with the monitored command's status: it stays the same
+    /// even if standard error does not take the report.
     pub fn write_after_command(&self, report: &Report) -> Result<()> {
         match self.write(report) {
             Err(_) if self.file.is_none() => Ok(()),
@@ -83,7 +84,7 @@ impl Output {
     }
 }
 
-/// A reader who has gone has seen enough.
+/// Turns a closed pipe into success: the reader has seen enough.
 pub fn quiet_if_closed(error: anyhow::Error) -> Result<()> {
     let kind = error.downcast_ref().map(io::Error::kind);
     match kind == Some(io::ErrorKind::BrokenPipe) {
@@ -92,7 +93,7 @@ pub fn quiet_if_closed(error: anyhow::Error) -> Result<()> {
     }
 }
 
-/// The tables of a report on standard error.
+/// Prints the report's tables to standard error.
 pub fn print(report: &Report) -> Result<()> {
     let output = Output {
         format: Format::Table,
@@ -102,7 +103,7 @@ pub fn print(report: &Report) -> Result<()> {
     output.write_after_command(report)
 }
 
-/// Columns of the terminal that a descriptor is; elsewhere what `COLUMNS` says, or 100.
+/// Width of the terminal behind a descriptor; if it is no terminal, `COLUMNS`, or 100.
 pub fn terminal_width(descriptor: i32) -> usize {
     // SAFETY: the ioctl fills in the structure it is given.
     let mut size: libc::winsize = unsafe { std::mem::zeroed() };

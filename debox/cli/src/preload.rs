@@ -25,7 +25,7 @@ impl Preload {
         let library = directory.path().join(NAME);
         fs::write(&library, debox_preload::LIBRARY)
             .with_context(|| format!("cannot write {}", library.display()))?;
-        // Whoever the command runs as must be able to load it, whatever the umask.
+        // The command may run as another user, and must be able to load it whatever the umask.
         fs::set_permissions(&library, Permissions::from_mode(0o644))?;
         Ok(Preload { directory })
     }
@@ -34,7 +34,7 @@ impl Preload {
         self.directory.path().join(NAME)
     }
 
-    /// What a program needs in its environment to have the shim, and the shim to find its session.
+    /// The environment variables that load the shim, and let the shim find its session.
     pub fn environment(&self, address: &str) -> [(&'static str, std::ffi::OsString); 2] {
         [
             ("LD_PRELOAD", self.variable()),

@@ -1,4 +1,4 @@
-//! `debox record`: every call of a program, kept.
+//! `debox record`: keeps every call of a program.
 
 mod sink;
 
@@ -22,13 +22,13 @@ use crate::tappable;
 use crate::units;
 use sink::{Sink, Written};
 
-/// How long the probes may be ahead of this process, unless it is busy.
+/// How long to wait for records before other work is done.
 const POLL: Duration = Duration::from_millis(20);
 
-/// What ends by then needs no line that says how far it is.
+/// Recordings that end sooner show no progress line.
 const QUICK: Duration = Duration::from_secs(2);
 
-/// Triggers may fire more often than a file is written.
+/// Minimum time between two files that triggers cause; triggers may fire more often.
 const WRITE_EVERY: Duration = Duration::from_secs(1);
 
 static WRITE: AtomicBool = AtomicBool::new(false);
@@ -46,7 +46,7 @@ pub fn record(arguments: Record) -> Result<u8> {
         );
     }
     require_processes(&arguments.pid)?;
-    // Found before probes are loaded, so that a mistake is told at once.
+    // Resolved before probes are loaded, so that a mistake is reported at once.
     let program = arguments.command.first().map(|name| command::find(name));
     let program = program.transpose()?;
     if let (true, Some(program)) = (arguments.user_level, &program) {
@@ -79,7 +79,7 @@ pub fn record(arguments: Record) -> Result<u8> {
             command.release()?;
             record_command(&mut recorder, &mut sink, &command, arguments.follow).unwrap_or_else(
                 |error| {
-                    // The command is not to suffer from it.
+                    // The command goes on undisturbed.
                     say!("debox: the recording ends here: {error:#}");
                     sink.take_no_more();
                     command.wait()
@@ -112,7 +112,7 @@ fn finish(
     wants_report: bool,
 ) -> Result<()> {
     if WRITE.load(Ordering::Relaxed) {
-        // Told in the last moment: what is left to come is a part of it.
+        // SIGUSR1 arrived just before the end: records that are still to come belong to this file.
         take_in(&mut recorder, &mut sink, &ProgressBar::hidden())?;
     }
     let (report, missing) = recorder.finish(outcome, &mut |call| sink.append(call))?;
@@ -121,7 +121,7 @@ fn finish(
         output::print(&report)?;
     }
     say_written(&written?);
-    // The report has said it.
+    // Otherwise the report has said it.
     if !wants_report {
         for deadlock in &report.deadlocks {
             say!("debox: {}", deadlock.title());
@@ -159,7 +159,7 @@ fn record_command(
     command: &Command,
     follows: bool,
 ) -> Result<i32> {
-    // The terminal is the command's.
+    // The terminal belongs to the command.
     let progress = ProgressBar::hidden();
     let status = loop {
         take_in(recorder, sink, &progress)?;
@@ -167,7 +167,7 @@ fn record_command(
             break status;
         }
     };
-    // The last switch of a thread comes shortly after its parent can know of its end.
+    // A thread's last context switch comes shortly after its parent can learn that it has ended.
     let deadline = Instant::now() + run::LAST_SWITCH;
     while recorder.threads_alive(command.pid as u32)? > 0 && Instant::now() < deadline {
         take_in(recorder, sink, &progress)?;
@@ -195,7 +195,7 @@ fn record_processes(
     {
         take_in(recorder, sink, &progress)?;
         if progress.is_hidden() && begin.elapsed() >= QUICK {
-            // Nothing is drawn where standard error is no terminal.
+            // Nothing is drawn if standard error is no terminal.
             progress.set_draw_target(ProgressDrawTarget::stderr_with_hz(4));
         }
         let records = units::counted(sink.records(), "record");
@@ -212,7 +212,7 @@ fn words_of(duration: Duration) -> String {
     units::time(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// Lines for people are written above the line of progress.
+/// Reads new records. Messages are printed above the progress line.
 fn take_in(recorder: &mut Recorder, sink: &mut Sink, progress: &ProgressBar) -> Result<()> {
     let mut wait = POLL;
     while recorder.poll(wait, &mut |call| sink.append(call))? {
@@ -256,7 +256,7 @@ fn say_written(written: &Written) {
             written.bytes / written.rows
         ),
     }
-    // What could not be written is reported with its times.
+    // Records that could not be written are reported with their times.
     let lost = &Lost {
         unwritten: 0,
         ..written.lost

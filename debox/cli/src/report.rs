@@ -1,4 +1,4 @@
-//! `debox report`: what a recording shows.
+//! `debox report`: shows what a recording contains.
 
 mod slowest;
 mod tables;
@@ -20,7 +20,7 @@ use crate::options::Report;
 use crate::output::terminal_width;
 use crate::table::TableOptions;
 
-/// What is done by then needs no bar.
+/// Reports that are ready sooner show no progress bar.
 const QUICK: Duration = Duration::from_secs(2);
 
 pub fn report(arguments: Report) -> Result<u8> {
@@ -32,7 +32,7 @@ pub fn report(arguments: Report) -> Result<u8> {
     let base = base.transpose()?;
     refuse_inputs(&arguments, &history, base.as_ref())?;
     if let (Some(why), Some(_)) = (page::missing(), &arguments.html) {
-        // Told before anything long is done.
+        // Checked before any long work.
         anyhow::bail!("--html cannot draw a page: {why}");
     }
     let mut analysis = read(&history, "reading")?;
@@ -67,7 +67,7 @@ pub fn report(arguments: Report) -> Result<u8> {
     Ok(0)
 }
 
-/// The report takes the place of no file that it is made of.
+/// Refuses to overwrite the files that the report is made from.
 fn refuse_inputs(arguments: &Report, history: &History, base: Option<&History>) -> Result<()> {
     let json = arguments.json.as_deref();
     let outputs = [

@@ -1,4 +1,4 @@
-//! `debox run`: a command under DeBox from its first instruction to its last.
+//! `debox run`: monitors a command from its first instruction to its last.
 
 use std::ffi::OsString;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -14,13 +14,13 @@ use crate::output::Output;
 use crate::preload::Preload;
 use crate::tappable;
 
-/// Names the session in the environment of what runs under it.
+/// The environment variable that tells programs under a session which one it is.
 pub const SESSION_VARIABLE: &str = "DEBOX_SESSION";
 
-/// Often enough for the ring buffer to hold the ends of threads in between.
+/// Short enough for the ring buffer to hold the thread ends in between.
 const POLL: Duration = Duration::from_millis(20);
 
-/// The last switch of a thread comes shortly after its parent can know of its end.
+/// A thread's last context switch comes shortly after its parent can learn that it has ended.
 pub const LAST_SWITCH: Duration = Duration::from_millis(500);
 
 pub fn run(arguments: Run) -> Result<u8> {
@@ -74,7 +74,7 @@ pub fn run(arguments: Run) -> Result<u8> {
     Ok(status as u8)
 }
 
-/// A session inside a session would measure the other one.
+/// Refuses a session inside a session: it would measure the outer one.
 pub fn refuse_nested() -> Result<()> {
     let Some(outer) = std::env::var_os(SESSION_VARIABLE) else {
         return Ok(());
@@ -93,8 +93,8 @@ extern "C" fn pass_on(signal: libc::c_int) {
     unsafe { libc::kill(COMMAND.load(Ordering::Relaxed), signal) };
 }
 
-/// As with `time`: what the terminal sends reaches the command by itself and debox lives on to
-/// report; what is sent to debox alone is passed on.
+/// As in `time`: signals from the terminal reach the command directly, and debox stays alive to
+/// report. Signals sent to debox alone are passed on to the command.
 pub fn pass_signals_to(pid: libc::pid_t) {
     COMMAND.store(pid, Ordering::Relaxed);
     let handler = pass_on as extern "C" fn(libc::c_int) as libc::sighandler_t;

@@ -1,9 +1,8 @@
-//! The report for people: what `debox run` and `debox attach` print on a terminal.
+//! The report for people: the tables that `debox run` and `debox attach` print on a terminal.
 //!
-//! The order is the order of a reader's questions: how long and where did the time go (summary),
-//! in which calls, why did they sleep, what did they do inside, in which thread, from where in the program, what still
-//! runs, and what could not be seen. Each section is a file; each prints nothing when it has
-//! nothing to say.
+//! The order follows a reader's questions: how long did it run and where did the time go (summary), in which calls,
+//! why did they sleep, what did they do inside the kernel, in which thread, from where in the program, what still
+//! runs, and what could not be seen. Each section is a file, and prints nothing if it has no content.
 
 mod calls;
 pub mod cpu_waits;
@@ -33,14 +32,14 @@ use std::io::{self, Write};
 use anstyle::Style;
 use debox::report::Report;
 
-/// How a report is to be printed.
+/// How to print a report.
 #[derive(Debug, Clone, Copy)]
 pub struct TableOptions {
-    /// Whether the reader's terminal understands colours.
+    /// Whether to use colours.
     pub color: bool,
-    /// Columns of the reader's terminal.
+    /// Width of the terminal in columns.
     pub width: usize,
-    /// Every row, where otherwise each section has its longest rows only.
+    /// Print every row; otherwise each section has only its longest rows.
     pub all: bool,
 }
 
@@ -48,7 +47,7 @@ pub struct TableOptions {
 pub fn print(out: &mut impl Write, report: &Report, options: &TableOptions) -> io::Result<()> {
     deadlocks::print(out, &report.deadlocks, options)?;
     summary::print(out, report, options)?;
-    // Whoever attaches asks first what the process is doing now.
+    // A user who attaches wants to know first what the process is doing now.
     let attached = report.command.is_empty();
     if attached {
         threads::print_in_flight(out, report, options)?;
@@ -77,13 +76,13 @@ pub fn print(out: &mut impl Write, report: &Report, options: &TableOptions) -> i
     unseen::print_conditions(out, report, options)
 }
 
-/// The title of a section, set off by an empty line.
+/// Prints a section's title after an empty line.
 pub(crate) fn heading(out: &mut impl Write, text: &str, options: &TableOptions) -> io::Result<()> {
     writeln!(out)?;
     line(out, text, Style::new().bold(), options)
 }
 
-/// A line of prose, styled when the reader wants colours.
+/// Prints a line of prose, styled if colours are on.
 pub(crate) fn line(
     out: &mut impl Write,
     text: &str,
@@ -98,7 +97,7 @@ pub(crate) fn line(
     }
 }
 
-/// How many of `rows` to show: all, or `limit`; a single row more is shown and not counted out.
+/// How many of `rows` to show: all, or `limit`. A single further row is shown instead of being mentioned.
 pub(crate) fn shown(rows: usize, limit: usize, options: &TableOptions) -> usize {
     if options.all || rows <= limit + 1 {
         rows
@@ -116,7 +115,7 @@ fn label_and_class(label: &str, class: &str) -> String {
     }
 }
 
-/// A kernel function. Its offset tells a person nothing, so only the full report has it.
+/// A kernel function. Its offset does not help people, so only the full report has it.
 fn kernel_frame(frame: &str, options: &TableOptions) -> String {
     match frame.split_once("+0x") {
         Some((function, offset)) if !options.all => {
@@ -127,8 +126,8 @@ fn kernel_frame(frame: &str, options: &TableOptions) -> String {
     }
 }
 
-/// The innermost frames of a stack in one line, callee first: from the program's own on, for the
-/// call's name tells of the wrappers below.
+/// The innermost frames of a stack in one line, callee first. It starts at the program's own frame, because the call's
+/// name implies the wrappers below.
 fn stack(frames: &[String], caller: Option<&String>, options: &TableOptions) -> String {
     /// Enough to tell most call sites apart.
     const FRAMES: usize = 3;

@@ -1,4 +1,5 @@
-//! Programs in which the user tap cannot work are refused, in words, before anything is started.
+//! Refuses programs in which the user tap cannot work, with an explanation, before anything is
+//! started.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read};
@@ -11,16 +12,17 @@ use object::elf::FileHeader64;
 use object::read::elf::{ElfFile, FileHeader, ProgramHeader};
 use object::{Endianness, Object};
 
-/// What to do instead, of commands that have a choice.
+/// Advice for commands that offer another tap.
 pub const USE_KERNEL_TAP: &str = "use --tap kernel, which sees every program";
 
-/// As the kernel follows them.
+/// The kernel's limit.
 const MAX_INTERPRETERS: usize = 5;
 
-/// Fails, in words, if the user tap cannot see the program's calls; `cure` is what to do then.
+/// Fails, with an explanation, if the user tap cannot see the program's calls. `cure`: what the
+/// user can do.
 pub fn require_tappable(program: &Path, cure: &str) -> Result<()> {
     let Some(program) = interpreter(program) else {
-        return Ok(()); // not ours to judge: who runs it will say
+        return Ok(()); // executing it will show the error
     };
     let shown = program.display();
     let unreadable = || format!("cannot read {shown} to see if the user tap works there: {cure}");
@@ -35,13 +37,13 @@ pub fn require_tappable(program: &Path, cure: &str) -> Result<()> {
         );
     }
     if !metadata.is_file() {
-        return Ok(()); // not ours to judge: execve will say
+        return Ok(()); // execve will show the error
     }
     let bytes = fs::read(&program).with_context(unreadable)?;
     match ElfFile::<FileHeader64<Endianness>>::parse(&*bytes) {
         Ok(elf) => require_tappable_elf(&program, &elf, cure),
         Err(_) if bytes.starts_with(b"\x7fELF\x01") => refuse_machine(&program, cure),
-        Err(_) => Ok(()), // not ours to judge: execve will say
+        Err(_) => Ok(()), // execve will show the error
     }
 }
 
@@ -75,7 +77,7 @@ fn require_tappable_elf(
     Ok(())
 }
 
-/// What loads the program, from its header: section names may have been stripped.
+/// The program's loader, from its program headers: section names may have been stripped.
 fn loader_of(elf: &ElfFile<FileHeader64<Endianness>>) -> Option<PathBuf> {
     let (endian, data) = (elf.endian(), elf.data());
     let headers = elf.elf_header().program_headers(endian, data).ok()?;
@@ -85,15 +87,15 @@ fn loader_of(elf: &ElfFile<FileHeader64<Endianness>>) -> Option<PathBuf> {
     Some(PathBuf::from(std::ffi::OsStr::from_bytes(path)))
 }
 
-/// Whether a loader is not glibc's, by what it exports; a name may be anything. One that cannot be
-/// read is left to execve.
+/// Whether a loader is not glibc's, judged by its exported symbols, since any name is possible. A
+/// loader that cannot be read is left to execve.
 fn is_foreign(loader: &Path) -> bool {
     let version = b"GLIBC_PRIVATE";
     is_file(loader)
         && fs::read(loader).is_ok_and(|bytes| !bytes.windows(version.len()).any(|at| at == version))
 }
 
-/// Others may have no end, or keep whoever opens them.
+/// Other kinds of files may be endless, or block on open.
 fn is_file(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|metadata| metadata.is_file())
 }
@@ -108,7 +110,7 @@ fn has_capabilities(program: &Path) -> bool {
     length > 0
 }
 
-/// What runs in the end: the interpreter of a script. `None` if that cannot be told.
+/// The program that runs in the end: a script's interpreter. `None` if it is unknown.
 fn interpreter(program: &Path) -> Option<PathBuf> {
     let mut program = program.to_path_buf();
     for _ in 0..MAX_INTERPRETERS {
@@ -129,14 +131,15 @@ fn interpreter(program: &Path) -> Option<PathBuf> {
     Some(program)
 }
 
-/// The program among the arguments of `env`: after its options and variables, or split off `-S`.
+/// The program among the arguments of `env`: after its options and variables, or split from the
+/// value of `-S`.
 fn named_by_env<'a>(words: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     for word in words {
         let word = word.strip_prefix("--split-string=").unwrap_or(word);
         let word = word.strip_prefix("-S").unwrap_or(word);
         match word {
             "" | "-i" | "-" | "--ignore-environment" | "-v" | "--debug" => {}
-            _ if word.starts_with('-') => return None, // it may have a value
+            _ if word.starts_with('-') => return None, // an option that may take a value
             _ if word.contains('=') => {}
             _ => return Some(word),
         }
@@ -144,7 +147,7 @@ fn named_by_env<'a>(words: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     None
 }
 
-/// What follows `#!`, if that is how a file begins.
+/// The text after `#!`, if the file begins with it.
 fn first_line(program: &Path) -> io::Result<Option<String>> {
     let mut line = Vec::new();
     let mut reader = BufReader::new(fs::File::open(program)?).take(256);

@@ -17,7 +17,7 @@ fn validator() -> Validator {
     jsonschema::draft202012::new(&schema()).expect("the schema is a JSON Schema")
 }
 
-/// The sample's tree is one of samples; this one is of functions.
+/// The sample report has a tree of samples; this one has a tree of functions.
 fn with_exact_tree() -> debox::report::Report {
     debox::report::Report {
         trace: Some(sample::exact_trace()),
@@ -25,7 +25,7 @@ fn with_exact_tree() -> debox::report::Report {
     }
 }
 
-/// With something of everything.
+/// A report with every field in use.
 fn whole() -> debox::report::Report {
     debox::report::Report {
         deadlocks: sample::stuck().deadlocks,
@@ -122,7 +122,7 @@ fn negative_and_broken_numbers_are_errors() {
     let numbers = leaves(&rich(), Value::is_u64);
     assert!(numbers.len() > 100);
     for pointer in numbers {
-        // 128+n is not negative either, but no signed number is promised away here.
+        // 128+n is not negative either, but the type does not guarantee that.
         if pointer == "/exit_status" {
             continue;
         }
@@ -161,7 +161,7 @@ fn null_is_for_what_may_be_unmeasured() {
         "samples",
         "doing",
     ];
-    // These are, too, but elsewhere a field of that name is not.
+    // These are `Option`s, too, but not everywhere that a field has this name.
     let nullable_in = [
         ("/triggers/", "signal"),
         ("/triggers/", "limit_per_second"),
@@ -196,14 +196,15 @@ fn null_is_for_what_may_be_unmeasured() {
         let mut report = rich();
         *report.pointer_mut(&pointer).expect("a value") = Value::Null;
         let field = pointer.rsplit('/').next().expect("a field");
-        // Tasks have names and numbers; wakers and owners need not, and links may be many tasks.
+        // Tasks have names and numbers. Wakers and owners need not have them, and a link may be
+        // many tasks.
         let unnamed = pointer.contains("/wakers/") || pointer.contains("/owner");
         let is_always_there = match field {
             "comm" => !unnamed && !pointer.contains("/cpu_waits/"),
             "tid" => !unnamed && !pointer.contains("/links/"),
-            // The call tree has them only where it is one of samples.
+            // Only in a call tree of samples.
             "samples" | "period_ns" => pointer.starts_with("/samples/"),
-            // A lock is listed because it was spun for.
+            // A lock is listed only if there was spinning for it.
             "spin_ns" => pointer.starts_with("/spins/"),
             _ => false,
         };
@@ -240,7 +241,7 @@ fn every_field_is_described_and_every_description_has_its_field() {
     compare(&schema, &schema, &exact, "");
 }
 
-/// Holds a value against its part of the schema: same fields, all of them required.
+/// Checks a value against its part of the schema: the same fields, all of them required.
 fn compare(root: &Value, part: &Value, value: &Value, path: &str) {
     match value {
         Value::Object(fields) => {
@@ -262,7 +263,7 @@ fn compare(root: &Value, part: &Value, value: &Value, path: &str) {
             let part = part
                 .get("items")
                 .unwrap_or_else(|| &resolve(root, part)["items"]);
-            // The rest of a tree is in the other one.
+            // The other tree has the rest.
             let may_be_empty = [
                 "wakers",
                 "call_sites",
@@ -285,7 +286,7 @@ fn compare(root: &Value, part: &Value, value: &Value, path: &str) {
     }
 }
 
-/// The properties and required names of a part, with what it refers to.
+/// The properties and required names of a part, including those it refers to.
 fn described(root: &Value, part: &Value) -> (Map<String, Value>, Vec<String>) {
     let mut properties = Map::new();
     let mut required = Vec::new();

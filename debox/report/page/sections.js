@@ -102,7 +102,7 @@ function calls() {
       `${time(data.between_calls.budget.preempted_ns)} preempted.`) : null);
 }
 
-// What can be looked at over time: all calls by part, each call by part, and the calls beside each other.
+// The views of the plot over time: all calls by part, each call by part, and the calls compared.
 function overTimeViews() {
   const { bin_ns, parts, by_call } = data.timeline;
   const threads = (ns) => ns.map((ns) => ns / bin_ns);
@@ -206,7 +206,7 @@ function waits() {
     data.waits_left_out ? make("p", { class: "quiet" }, `${count(data.waits_left_out)} more kinds of waits were shorter.`) : null);
 }
 
-// Of each call the largest owner is known.
+// Only the largest owner of each call is known.
 function cpuWaits() {
   const waits = data.cpu_waits;
   if (!waits || !waits.waited_ns) return;
@@ -246,7 +246,7 @@ function sampledTree(stacks) {
     root.value += stack.samples;
     let node = root;
     for (const [kind, name] of path) {
-      // A function is one frame, whichever of its lines it was at.
+      // A function is one frame, regardless of the line.
       const shown = kind === "program" ? name.replace(/ \([^()]*:\d+\)$/, "") : name;
       const key = kind + shown;
       if (!node.at.has(key)) {
@@ -300,7 +300,7 @@ function flame() {
   if (!roots.length) return;
   const idle = new Set(data.matrix.labels.filter((label) => label.class === "idle").map((label) => label.label));
   let withIdle = false, chart = null;
-  // Without idle waits, what is above them is as wide as the rest below.
+  // Without idle waits, a frame is as wide as the remaining frames below it.
   const tree = (frame, depth) => {
     const name = names[frame.name];
     if (!withIdle && frame.kind === "label" && idle.has(name)) return null;
@@ -376,7 +376,7 @@ function latencies() {
       ["longest", (c) => time(c.max_ns), "n"]], data.calls)));
 }
 
-// The program's clock against the kernel's: the same calls, twice.
+// The same calls by the program's clock and by the kernel's.
 function userLevel() {
   const level = data.user_level;
   if (!level || !level.calls.length) return;

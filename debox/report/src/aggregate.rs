@@ -1,5 +1,5 @@
-//! The sums over a history's rows. Memory is bounded: tables that would grow with the file have a
-//! limit, and what is beyond it is added to a row of its own, so that the sums stay true.
+//! The sums over a history's rows. Memory is bounded: each table that would grow with the file has a
+//! limit, and what exceeds the limit is added to one extra row, so the sums stay correct.
 
 use rustc_hash::FxHashMap;
 
@@ -10,16 +10,16 @@ use crate::segments::{CallSegment, Segment};
 use crate::timeline::Timeline;
 use crate::user_level::UserSums;
 
-/// Rows of the tables of waits and stacks, at most, for each thread that reads.
+/// Rows of the tables of waits and stacks that each reading thread keeps, at most.
 const ROWS_MAX: usize = 100_000;
-/// Different calls: Linux has some 500, a damaged file any number.
+/// Names of calls, at most: Linux has some 500 calls, a damaged file any number.
 const CALLS_MAX: usize = 1024;
 const THREADS_MAX: usize = 20_000;
-/// Threads of which it is known when they were in waits that may be for work.
+/// Threads whose waits that may be for work are kept over time, at most.
 const RESTS_MAX: usize = 2_048;
-/// Calls that had not returned and are shown.
+/// Calls in flight at the end that are shown, at most.
 const OPEN_MAX: usize = 40;
-/// Slowest calls that are kept of each.
+/// Slowest calls that are kept for each name.
 const SLOWEST: usize = 8;
 
 /// The parts of a budget.
@@ -34,7 +34,7 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// Sums stay at the end of the range rather than begin anew: a damaged file may say anything.
+    /// Sums saturate instead of wrapping, because a damaged file may contain any number.
     pub fn add(&mut self, other: &Parts) {
         self.wall = self.wall.saturating_add(other.wall);
         self.cpu = self.cpu.saturating_add(other.cpu);
@@ -45,14 +45,14 @@ impl Parts {
     }
 }
 
-/// Of all calls of one name.
+/// The sums over all calls of one name.
 #[derive(Debug, Clone)]
 pub struct CallSums {
     pub count: u64,
-    /// Not in the count.
+    /// Calls in flight at the end; `count` does not include them.
     pub in_flight: u64,
     pub parts: Parts,
-    /// Of the blocked time: in waits of the class idle.
+    /// Part of the blocked time in waits of the class `idle`.
     pub idle: u64,
     pub spin: u64,
     pub faults_minor: u64,
@@ -64,24 +64,24 @@ pub struct CallSums {
     pub left_out: u64,
     pub histogram: Histogram,
     pub slowest: Vec<Place>,
-    /// The least score among them.
+    /// The lowest score in `slowest`.
     least: u64,
     pub errors: FxHashMap<Name, u64>,
     pub timeline: Timeline,
-    /// Of those that the program measured, too.
+    /// Sums over the calls that the program measured, too.
     pub user: Option<Box<UserSums>>,
 }
 
-/// Where a row is.
+/// Where a row is in the history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
-    /// By what it is ranked: wall time without idle waits.
+    /// The rank: wall time without idle waits.
     pub score: u64,
     pub group: u32,
     pub row: u32,
 }
 
-/// Who waited for what, in which call, from where, and for whom.
+/// Who waited for what, in which call, called from where, and held by whom.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WaitKey {
     pub comm: Name,
@@ -98,11 +98,11 @@ pub struct WaitKey {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct WaitSums {
     pub count: u64,
-    /// Of these, waits that had not ended.
+    /// Waits that had not ended.
     pub open: u64,
     pub blocked: u64,
     pub longest: u64,
-    /// Of the longest.
+    /// The thread of the longest wait.
     pub tid: u32,
     pub owner_tid: Option<u32>,
     pub waker: Option<(Name, Name)>,
@@ -112,11 +112,11 @@ pub struct WaitSums {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StackKey {
-    /// The program's stack, or where there is none the caller.
+    /// The program's stack; without a stack, the caller.
     pub stack: Name,
     pub call: Name,
     pub label: Name,
-    /// The kernel's, or where there is none the site.
+    /// The kernel's stack; without a stack, the site.
     pub kernel: Name,
 }
 
@@ -145,7 +145,7 @@ pub struct Aggregate {
     pub stacks: FxHashMap<StackKey, (u64, u64)>,
     pub stacks_folded: u64,
     pub labels: FxHashMap<(Name, Name), LabelSums>,
-    /// Of each label: its class, and the class's part of the timeline.
+    /// By label: its class, and the timeline's part for that class.
     pub classes: FxHashMap<Name, (Name, usize)>,
     pub threads: Threads,
     pub cpu_waits: CpuSums,
@@ -159,7 +159,7 @@ pub struct Aggregate {
     pub in_flight: u64,
     pub open: Vec<Place>,
     pub segments: Vec<Segment>,
-    /// Of the segment that is being read, by call.
+    /// Sums of the segment that is being read, by call.
     pub current: Vec<CallSegment>,
 }
 
@@ -203,7 +203,7 @@ impl Aggregate {
     }
 
     pub fn add_wait(&mut self, key: WaitKey, add: &WaitSums) {
-        // A table that is full takes only what it knows.
+        // A full table accepts only keys that it already has.
         if self.waits.len() >= ROWS_MAX {
             if let Some(sums) = self.waits.get_mut(&key) {
                 sums.merge(add);
@@ -228,8 +228,8 @@ impl Aggregate {
         sums.merge(add);
     }
 
-    /// A coarser key: first without the resource, of which there may be any number; then without who
-    /// waited and from where.
+    /// A coarser key: first without the resource, which can have any number of values; if that does
+    /// not suffice, without the waiting thread and the caller.
     fn coarse(&self, key: WaitKey) -> WaitKey {
         let coarse = WaitKey {
             resource: TOO_MANY,
@@ -267,7 +267,7 @@ impl Aggregate {
         sums.1 += count;
     }
 
-    /// A call that had not returned.
+    /// Adds a call that was in flight at the end.
     pub fn add_open(&mut self, place: Place) {
         self.in_flight += 1;
         self.open.push(place);
@@ -291,7 +291,7 @@ impl Aggregate {
         sums.blocked = sums.blocked.saturating_add(add.blocked);
     }
 
-    /// A thread was in a wait that may be for work.
+    /// Adds a wait of a thread that may be for work.
     pub fn add_rest(&mut self, thread: (u32, u32), begin: i64, ns: u64) {
         if self.rests.len() >= RESTS_MAX && !self.rests.contains_key(&thread) {
             return;
@@ -302,7 +302,7 @@ impl Aggregate {
         line.add(begin, ns, 0, ns);
     }
 
-    /// What all threads did over time, in all calls and between them.
+    /// What all threads did over time, in calls and between them.
     pub fn timeline(&self) -> Timeline {
         let mut all = Timeline::new(self.origin);
         for (_, sums) in &self.calls {
@@ -311,7 +311,7 @@ impl Aggregate {
         all
     }
 
-    /// What another thread has read.
+    /// Adds the sums of another reading thread.
     pub fn merge(&mut self, other: Aggregate) {
         self.rows += other.rows;
         for (name, sums) in other.calls {
@@ -356,18 +356,18 @@ impl Aggregate {
     }
 }
 
-/// Tids that were looked up last are kept at hand.
+/// Size of the cache of recently used threads.
 const RECENT: usize = 64;
 
 /// The sums of each thread.
 #[derive(Debug)]
 pub struct Threads {
-    /// By process and thread: when a thread has ended, another process's may have its number.
+    /// By process and thread: a thread number can be reused by another process.
     index: FxHashMap<(u32, u32), usize>,
     pub sums: Vec<(u32, ThreadSums)>,
-    /// Where the sums of a tid are, at the place that its last bits name; most are right.
+    /// Cache of indices into `sums`, by the low bits of the thread number; most are current.
     recent: [usize; RECENT],
-    /// Calls of threads beyond the limit.
+    /// Calls of threads beyond the limit, which have no sums.
     pub left_out: u64,
 }
 
@@ -481,7 +481,7 @@ impl CallSums {
         }
     }
 
-    /// Keeps the place if it is among the slowest.
+    /// Keeps the place if it is one of the slowest.
     #[inline]
     pub fn offer(&mut self, place: Place) {
         if self.slowest.len() < SLOWEST {
@@ -514,7 +514,8 @@ impl CallSums {
     }
 }
 
-/// Of two that took as long, the earlier: whatever thread read it.
+/// The sort order. The earlier of two equally slow calls wins, so the result does not depend on
+/// which thread read it.
 fn rank(place: &Place) -> (u64, std::cmp::Reverse<(u32, u32)>) {
     (place.score, std::cmp::Reverse((place.group, place.row)))
 }

@@ -1,4 +1,4 @@
-//! From sums to a report.
+//! Makes the report from the sums.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ use crate::timeline;
 use crate::trend;
 use crate::user_level;
 
-/// Rows of the parts of the report, at most: a page has to stay small.
+/// Rows of each part of the report, at most: a page has to stay small.
 const WAITS: usize = 60;
 const THREADS: usize = 40;
 const MATRIX_LABELS: usize = 24;
@@ -32,9 +32,9 @@ const CDF_POINTS: usize = 160;
 const TRENDS: usize = 10;
 const TREND_POINTS: usize = 300;
 
-/// Calls that have a timeline of their own.
+/// Calls that have a timeline of their own, at most.
 const CALLS_OVER_TIME: usize = 8;
-/// The calls that have none.
+/// All calls without a timeline of their own.
 const OTHER_CALLS: &str = "(other calls)";
 
 /// The name of the rows for time between calls.
@@ -64,7 +64,7 @@ pub fn report(
         .filter(|(_, sums)| sums.count + sums.in_flight > 0)
         .map(|(name, sums)| (names.get(*name).to_string(), *name, sums))
         .collect();
-    // By what it cost, without waits that are meant to be.
+    // Sorted by cost: wall time without idle waits.
     calls.sort_by(|(a_name, _, a), (b_name, _, b)| {
         let cost = |sums: &CallSums| sums.parts.wall.saturating_sub(sums.idle);
         (Reverse(cost(a)), a_name).cmp(&(Reverse(cost(b)), b_name))
@@ -142,7 +142,7 @@ pub fn report(
     let resting: Vec<&timeline::Timeline<1>> = resting.collect();
     report.timeline = over_time(&sums.timeline(), &calls, &resting);
     let threads = &report.threads;
-    // After the others, before those that are idle by their label.
+    // Waits for work come after the others, but before those whose label is idle.
     report.waits.sort_by_key(
         |wait| match (wait.class == "idle", rest::is_rest(wait, threads)) {
             (true, _) => 2,
@@ -159,7 +159,7 @@ pub fn report(
     Ok(report)
 }
 
-/// What would give names to the code that the headline speaks of. It is not known here of which package a file is.
+/// How to get names for the code in the headline. Which package a file belongs to is not known here.
 fn hints(report: &Report) -> Vec<String> {
     const SHARES: usize = 3;
     let shares = report.headline.iter().flat_map(|headline| &headline.shares);
@@ -240,11 +240,11 @@ fn class_of(sums: &Aggregate, names: &Names, label: Name) -> String {
         .to_string()
 }
 
-/// A thread that reads a thousand files waits for a thousand resources, each a little: those that are
-/// less than this part of the waits of the same call from the same place are one row.
+/// A thread that reads a thousand files waits for a thousand resources, each for a short time. Resources below
+/// this part of all waits of the same call from the same place share one row.
 const OWN_ROW: f64 = 0.1;
 
-/// Each with the number of its resources or owners, where these are folded.
+/// Returns each wait with the number of resources or owners that were folded into its row.
 fn fold_waits(sums: &Aggregate) -> Vec<(WaitKey, WaitSums, u64)> {
     let place = |key: &WaitKey| WaitKey {
         resource: NONE,
@@ -315,7 +315,7 @@ fn wait(key: &WaitKey, wait: &WaitSums, resources: u64, sums: &Aggregate, names:
     }
 }
 
-/// The last part of a recording has all of them.
+/// The last file of a recording has all of them.
 fn deadlocks(history: &History) -> Vec<Deadlock> {
     let mut deadlocks: Vec<Deadlock> = Vec::new();
     for deadlock in history.files.iter().flat_map(|file| &file.meta.deadlocks) {
@@ -331,7 +331,7 @@ fn recording(history: &History, sums: &Aggregate, begin: i64, calls: &[Call]) ->
     let mut kernels: Vec<String> = Vec::new();
     let mut commands: Vec<Vec<String>> = Vec::new();
     let mut filter = None;
-    // The sums of what was lost are of a whole recording so far: its last part has them.
+    // Each file has the losses of its recording so far, so the last one has all of them.
     let mut last: BTreeMap<(String, u64), &debox_history::File> = BTreeMap::new();
     for file in &history.files {
         let meta = &file.meta;
@@ -392,14 +392,14 @@ fn recording(history: &History, sums: &Aggregate, begin: i64, calls: &[Call]) ->
     }
 }
 
-/// The same bins for all calls together and for each of those that cost most. `resting`: when threads waited
-/// for work, which is no lock.
+/// The same bins for all calls together and for each of the most expensive calls. `resting`: when threads waited
+/// for work, which then counts as idle instead of lock.
 fn over_time(
     all: &timeline::Timeline,
     calls: &[(String, Name, &CallSums)],
     resting: &[&timeline::Timeline<1>],
 ) -> Timeline {
-    // Bins before the first record say nothing.
+    // Bins before the first record are empty.
     let skip = all
         .bins()
         .iter()
@@ -425,7 +425,7 @@ fn over_time(
             .filter(|part| part.ns.iter().any(|sum| *sum > 0))
             .collect()
     };
-    // Between calls is no call: it does not take the place of one.
+    // The time between calls is not a call, and does not take a call's place.
     let (between, calls): (Vec<_>, Vec<_>) = calls.iter().partition(|(name, ..)| name == USER);
     let by_call = calls.iter().take(CALLS_OVER_TIME).chain(&between);
     let mut by_call: Vec<TimelineCall> = by_call
@@ -555,7 +555,7 @@ fn trends(calls: &[(String, Name, &CallSums)], series: &FxHashMap<Name, Series>)
                 .collect(),
         });
     }
-    // Those that grow come first; the calls are in the order of their cost already.
+    // Calls that grow come first. Within each group the order by cost is kept.
     found.sort_by_key(|trend| (!trend.cpu.grows, !trend.wall.grows));
     let growing = found.iter().filter(|trend| trend.cpu.grows).count();
     found.truncate(TRENDS.max(growing.min(2 * TRENDS)));

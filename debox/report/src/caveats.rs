@@ -1,10 +1,10 @@
-//! What a reader has to know of what the history lacks.
+//! What a reader must know about what the history lacks.
 
 use crate::aggregate::Aggregate;
 use crate::report::Report;
 use kit_units::{bytes, count, counted, time};
 
-/// What was lost, is missing, or is not known: never hidden.
+/// What was lost, is missing, or is unknown. Caveats are never hidden.
 pub fn caveats(report: &Report, sums: &Aggregate) -> Vec<String> {
     let recording = &report.recording;
     let lost = &recording.lost;

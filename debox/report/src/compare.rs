@@ -1,9 +1,9 @@
-//! Two runs against each other: what the data show, and what they do not.
+//! Compares two runs: which differences the data show, and which they do not.
 //!
-//! Calls in a row resemble each other, so that they are no independent samples: the intervals come
-//! from a bootstrap over blocks of calls in a row (their number is that of the segments), never over
-//! single calls. They are 99 % intervals, because many calls are compared at once. They say what
-//! these two runs show; what differs from run to run by itself, two runs cannot tell.
+//! Consecutive calls resemble each other, so they are not independent samples. The intervals therefore
+//! come from a bootstrap over blocks of consecutive calls (as many as there are segments), never over
+//! single calls. They are 99 % intervals, because many calls are compared at once. They apply to these
+//! two runs: two runs cannot show how much runs vary by themselves.
 
 use rustc_hash::FxHashMap;
 use serde::Serialize;
@@ -13,9 +13,9 @@ use crate::segments::{Random, Series};
 
 const ROUNDS: usize = 400;
 const BLOCKS: usize = 40;
-/// Fewer invocations on a side show nothing.
+/// With fewer invocations on a side, no difference is reported.
 const INVOCATIONS_MIN: u64 = 20;
-/// Samples of a call that are drawn from in each round.
+/// Samples of a call that each bootstrap round draws from, at most.
 const POINTS_MAX: usize = 6000;
 const CALLS: usize = 40;
 
@@ -26,7 +26,7 @@ pub struct Comparison {
     pub base_calls: u64,
     pub span_ns: u64,
     pub calls: Vec<CallDifference>,
-    /// What the base says of itself.
+    /// The caveats of the base recording.
     pub base_caveats: Vec<String>,
 }
 
@@ -40,12 +40,12 @@ pub struct CallDifference {
     pub total: Difference,
 }
 
-/// Of wall times.
+/// A difference of wall times.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Difference {
     pub base_ns: u64,
     pub ns: u64,
-    /// New over base, in per cent of the base: the interval in which the change is. Null: too few calls.
+    /// The interval that contains the change, in percent of the base. Null: too few calls.
     pub change_percent: Option<(f64, f64)>,
     pub verdict: Verdict,
 }
@@ -53,7 +53,7 @@ pub struct Difference {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// No difference that the data show.
+    /// The data show no difference.
     None,
     Less,
     More,
@@ -61,7 +61,7 @@ pub enum Verdict {
     TooFew,
 }
 
-/// One statistic, drawn again and again.
+/// The statistics of all bootstrap rounds.
 struct Draws {
     median: Vec<f64>,
     p99: Vec<f64>,
@@ -82,7 +82,7 @@ fn draw(series: &Series, seed: u64) -> Draws {
         let at = |index: usize| points.len() * index / blocks;
         &points[at(index)..at(index + 1)]
     };
-    // For totals, exact sums: a few long calls may be all of a total, and no sample.
+    // Totals are made from exact sums: a few long calls may be most of a total, and in no sample.
     let sums: Vec<(f64, f64)> = if series.complete {
         let sum = |block: &[(u64, f64)]| {
             let wall = block
@@ -126,7 +126,7 @@ fn draw(series: &Series, seed: u64) -> Draws {
             count += of_count;
             wall += of_wall;
         }
-        // A total is a number of calls times their mean; the number is known.
+        // A total is the number of calls, which is known exactly, times their mean.
         draws
             .total
             .push(wall / f64::max(count, 1.0) * series.count as f64);
@@ -134,7 +134,7 @@ fn draw(series: &Series, seed: u64) -> Draws {
     draws
 }
 
-/// The median and the 99th percentile, with each block counted so many times.
+/// The median and the 99th percentile, if each block counts `times` times.
 fn quantiles(sorted: &[(u64, f64, usize)], times: &[f64]) -> (f64, f64) {
     let weight = |(_, weight, block): &(u64, f64, usize)| weight * times[*block];
     let total: f64 = sorted.iter().map(weight).sum();
@@ -184,7 +184,7 @@ fn difference(base_ns: u64, ns: u64, base: &[f64], new: &[f64], enough: bool) ->
     }
 }
 
-/// Both with the series of their calls.
+/// Compares two reports, each with the series of its calls.
 pub fn compare(
     base: (&Report, &FxHashMap<String, Series>),
     new: (&Report, &FxHashMap<String, Series>),
@@ -284,7 +284,7 @@ mod tests {
 
     #[test]
     fn the_same_twice_is_no_difference() {
-        // At 99 %, one of a hundred pairs may differ.
+        // At 99 %, one of a hundred pairs may show a difference by chance.
         let wrong = (0..60)
             .filter(|seed| {
                 let (a, b) = (series(seed * 2, 1.0), series(seed * 2 + 1, 1.0));

@@ -1,5 +1,5 @@
-//! Who had the CPU that threads waited for. The records tell it of each call: what a quota took, and the
-//! largest owner of the rest.
+//! Who had the CPU that threads waited for. Each record has the time that a quota took, and the largest
+//! owner of the rest.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -10,12 +10,12 @@ use rustc_hash::FxHashMap;
 use crate::names::{Name, Names, NONE, TOO_MANY};
 use crate::report::{CpuOwner, CpuWaits, Thread};
 
-/// Owners that are kept apart, at most.
+/// Owners that are kept separately, at most.
 const OWNERS_MAX: usize = 20_000;
-/// Owners in a report.
+/// Owners in a report, at most.
 const OWNERS: usize = 40;
 
-/// Kinds of owners as records have them. Those of processes first.
+/// Kinds of owners as they are named in records; kinds that are processes come first.
 const KINDS: [&str; 8] = [
     "task", OWN, "kernel", "idle", "hidden", "stolen", MANY, UNKNOWN,
 ];
@@ -28,7 +28,7 @@ const UNKNOWN: &str = "unknown";
 pub struct OwnerKey {
     pub kind: Name,
     pub comm: Name,
-    /// 0: no process.
+    /// 0 if the owner is no process.
     pub pid: u32,
 }
 
@@ -55,7 +55,7 @@ impl Sum {
     }
 }
 
-/// Over the rows of which it was measured.
+/// Sums over the rows that have CPU owners.
 #[derive(Debug, Clone, Default)]
 pub struct CpuSums {
     rows: u64,
@@ -65,7 +65,7 @@ pub struct CpuSums {
 }
 
 impl CpuSums {
-    /// Of one row. A damaged file may say of an owner that it had more than there was.
+    /// Adds a row. A damaged file may give an owner more time than there was.
     pub fn add(&mut self, waited_ns: u64, throttled_ns: u64, owner: Option<(OwnerKey, u64)>) {
         self.rows += 1;
         self.waited_ns = self.waited_ns.saturating_add(waited_ns);
@@ -102,7 +102,7 @@ impl CpuSums {
         }
     }
 
-    /// `None`: it was not measured.
+    /// `None` if CPU owners were not measured.
     pub fn report(&self, names: &Names) -> Option<CpuWaits> {
         if self.rows == 0 {
             return None;
@@ -148,21 +148,21 @@ impl CpuSums {
 }
 
 impl CpuWaits {
-    /// The control group of a quota: the records do not tell it, the recording's end does.
+    /// Sets the control group of the quota. The records do not have it; the recorder's headline does.
     pub(crate) fn name_group(&mut self, headline: Option<&Headline>) {
         let shares = headline.into_iter().flat_map(|headline| &headline.shares);
         let quotas = shares.filter(|share| share.cause == "CPU quota");
         let groups: BTreeSet<&String> = quotas
             .filter_map(|share| share.resource.as_ref()?.name.as_ref())
             .collect();
-        // Of several it is not known whose time is whose.
+        // With several groups, it is not known which time belongs to which.
         if let (1, Some(group)) = (groups.len(), groups.first()) {
             self.group = Some(group.to_string());
         }
     }
 
-    /// The same as rows of a report of `debox run`, as far as they are told here: neither by call nor
-    /// by part.
+    /// The same as rows of a `debox run` report, as far as they are known here: neither by call nor by
+    /// part of the budget.
     pub fn rows(&self, threads: &[Thread]) -> Vec<CpuWait> {
         let own: BTreeSet<u32> = threads.iter().map(|thread| thread.pid).collect();
         let quota = CpuWait {

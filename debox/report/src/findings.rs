@@ -1,4 +1,4 @@
-//! What a reader should know first, in sentences, each with the section that shows it.
+//! What a reader should know first, in sentences. Each finding names the section that shows it.
 
 use std::fmt::Write;
 
@@ -12,30 +12,30 @@ use crate::sentences::{capital, cpu_owner_sentence, growth_sentence, parts, wait
 use kit_units::{count, counted, time};
 
 const WAITS: usize = 6;
-/// Calls of which it is said where their time went.
+/// Calls whose time is broken down in a sentence, at most.
 const CALLS: usize = 3;
-/// Such a call is this part of the time that is no idle wait, or more,
+/// A call is broken down if it has at least this part of the time without idle waits,
 const CALL_PART_MIN: f64 = 0.1;
-/// and waits that are told do not explain this part of it.
+/// and if the waits that have sentences explain less than this part of it.
 const EXPLAINED: f64 = 0.7;
-/// Of a call's time, what is worth a word.
+/// Smaller parts of a call's time are not mentioned.
 const WORTH_A_WORD: f64 = 0.02;
-/// Names in a sentence.
+/// Names in a sentence, at most.
 const NAMES: usize = 5;
 const GROWTHS: usize = 4;
-/// Waits that are long only together.
+/// Waits that are long only together: sentences about them, at most.
 const SHARED: usize = 4;
-/// A finding is about this part of the time that is no idle wait, or more.
+/// The smallest part of the time without idle waits that is worth a finding.
 const PART_MIN: f64 = 0.01;
-/// What the program's clock adds to the longest call is worth a sentence from here on,
+/// From this difference on, the finding says that the program's clock made the longest call longer,
 const PEAK_MIN_NS: u64 = 100_000;
-/// for so many calls.
+/// for this many calls, at most.
 const PEAKS: usize = 2;
-/// Calls that fail: so many, and this part of all.
+/// Failing calls are reported if there are this many, and if they are this part of all calls.
 const ERRORS_MIN: u64 = 100;
 const ERRORS_PART_MIN: f64 = 0.2;
 
-/// An anchor that has no characters of its own meaning.
+/// An HTML anchor without special characters.
 pub fn anchor(section: &str, name: &str) -> String {
     let name: String = name
         .chars()
@@ -50,17 +50,17 @@ pub fn anchor(section: &str, name: &str) -> String {
     format!("{section}-{name}")
 }
 
-/// What is found, and what it takes to judge it.
+/// The findings so far, and what is needed to judge the next.
 struct Finder<'a> {
     report: &'a Report,
-    /// Time in calls that is no idle wait, and no rest of threads without work.
+    /// Time in calls without idle waits and waits for work.
     active: u64,
-    /// What is less is not told.
+    /// Shorter times are not reported.
     least: u64,
     found: Vec<Finding>,
-    /// Calls of which all is said.
+    /// Calls whose time has been broken down.
     told: Vec<&'a str>,
-    /// Calls that had not returned are told.
+    /// Whether calls in flight at the end have been reported.
     hanging: bool,
 }
 
@@ -134,7 +134,7 @@ impl<'a> Finder<'a> {
         }
     }
 
-    /// Of which none had ended: they are told as calls in flight.
+    /// Whether none of these waits had ended: then they are reported as calls in flight.
     fn is_hanging(&self, wait: &Wait) -> bool {
         let is_it = |call: &&SlowCall| {
             call.comm == wait.comm
@@ -146,7 +146,7 @@ impl<'a> Finder<'a> {
         self.hanging && open >= wait.count
     }
 
-    /// Waits that have a sentence of their own.
+    /// Waits that have their own sentence.
     fn told_waits(&self) -> Vec<(usize, &'a Wait)> {
         let waits = self.report.waits.iter().enumerate();
         let waits = waits.filter(|(_, wait)| {
@@ -166,7 +166,7 @@ impl<'a> Finder<'a> {
         }
     }
 
-    /// A call's time without idle waits and rest.
+    /// A call's time without idle waits and waits for work.
     fn cost(&self, call: &Call) -> u64 {
         let cost = call.budget.wall_ns.saturating_sub(call.budget.idle_ns);
         cost.saturating_sub(self.resting(call))
@@ -178,8 +178,8 @@ impl<'a> Finder<'a> {
         waits.fold(0, |sum, wait| sum.saturating_add(wait.blocked_ns))
     }
 
-    /// Where the time of the longest calls went, unless a few waits have said it: a call that waits for a
-    /// CPU most of the time looks like a slow disk.
+    /// Where the time of the most expensive calls went, unless a few waits explain it. Without this, a
+    /// call that mostly waits for a CPU would look like a slow disk.
     fn calls(&mut self) {
         let mut calls: Vec<(u64, &Call)> = self
             .report
@@ -187,7 +187,7 @@ impl<'a> Finder<'a> {
             .iter()
             .map(|call| (self.cost(call), call))
             .filter(|(cost, call)| {
-                // Of calls none of which has returned it is said what they wait for.
+                // For a call that never returned, the waits are reported instead.
                 call.count > 0 && *cost as f64 >= self.active as f64 * CALL_PART_MIN
             })
             .collect();
@@ -232,7 +232,7 @@ impl<'a> Finder<'a> {
         }
     }
 
-    /// The labels of a call's waits that are not idle and no rest, longest first.
+    /// The labels of a call's waits, except idle waits and waits for work, longest first.
     fn labels_of(&self, call: &str) -> Vec<(u64, &'a str)> {
         let matrix = &self.report.matrix;
         let rows = matrix.calls.iter().zip(&matrix.cells);
@@ -259,8 +259,7 @@ impl<'a> Finder<'a> {
         waits.fold(0, |sum, wait| sum.saturating_add(wait.blocked_ns))
     }
 
-    /// Waits that many threads share, or that come from many places: none of them need be long by
-    /// itself.
+    /// Waits shared by many threads, or made from many places: none of them need be long by itself.
     fn shared_waits(&mut self) {
         let report = self.report;
         let mut cells = Vec::new();
@@ -403,7 +402,8 @@ impl<'a> Finder<'a> {
         }
     }
 
-    /// Calls whose longest is not the call's: the program's clock shows a peak that is none.
+    /// Calls whose longest time in the program is misleading: the program's clock shows a peak that the
+    /// call did not have.
     fn user_level(&mut self) {
         let Some(level) = &self.report.user_level else {
             return;
@@ -436,7 +436,7 @@ impl<'a> Finder<'a> {
         }
     }
 
-    /// Not hidden, but not before what may be wrong.
+    /// Threads at rest come after everything that may be a problem.
     fn at_rest(&mut self) {
         let say = |waited: u64, threads: &str| {
             format!(

@@ -1,5 +1,5 @@
-//! The off-CPU flame graph: the program's stack, the call, the label, the kernel's stack, each as wide
-//! as the time that was slept there.
+//! The off-CPU flame graph. Each path is the program's stack, the call, the label and the kernel's
+//! stack; its width is the time slept there.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::names::{Name, Names, NONE};
 
 /// Frames in the page, at most.
 const NODES_MAX: usize = 5000;
-/// A stack's frames, at most; further ones in its middle are left out.
+/// Frames of a stack, at most; further ones are removed from its middle.
 const DEPTH_MAX: usize = 96;
 const FRAME_LENGTH_MAX: usize = 160;
 
@@ -39,7 +39,7 @@ pub struct Frame {
 pub struct Flame {
     pub names: Vec<String>,
     pub roots: Vec<Frame>,
-    /// Time of frames that were too small to be kept; it is inside the frames above them.
+    /// Time of frames that were too small to keep; it is included in the frames above them.
     pub pruned_frames: u64,
     /// Sleeps whose stacks did not fit into memory; they are under `(other)`.
     pub folded_sleeps: u64,
@@ -71,8 +71,8 @@ impl Table {
     }
 }
 
-/// Without its offset: a function is one frame, wherever in it the call is. A frame of the program that
-/// has no place in the source may be one without symbols, and then the offset is all that tells it.
+/// Removes the offset, so that a function is one frame regardless of where in it the call is. A
+/// program's frame without a source location may have no symbol; then only the offset identifies it.
 fn function(frame: &str, kind: Kind) -> String {
     match frame.split_once("+0x") {
         Some((function, offset)) => {
@@ -90,7 +90,7 @@ pub fn flame(stacks: &FxHashMap<StackKey, (u64, u64)>, folded_sleeps: u64, names
     let mut table = Table::default();
     let mut root = Node::default();
     let mut paths: FxHashMap<(Name, Kind), Vec<usize>> = FxHashMap::default();
-    // In a fixed order, so that the page of a history is always the same.
+    // A fixed order makes the page of a history reproducible.
     let mut keys: Vec<_> = stacks.iter().collect();
     keys.sort_unstable_by_key(|(key, _)| **key);
     for (key, (blocked, sleeps)) in keys {

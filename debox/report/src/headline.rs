@@ -1,8 +1,8 @@
-//! The first lines: what matters most, and where the time went by cause.
+//! The first lines: what matters most, and the time by cause.
 //!
-//! A recording has them from its recorder, which knows what threads computed between their calls. Of one
-//! without an end, and of several recordings together, they are made from the records: then they are of the
-//! time in calls.
+//! A recording's headline comes from its recorder, which knows how long threads computed between their
+//! calls. For a recording without an end, and for several recordings together, the headline is made from
+//! the records, and covers only the time in calls and off the CPU between them.
 
 use std::collections::BTreeSet;
 
@@ -13,21 +13,21 @@ use debox_model::report::{
 use crate::report::{Budget, Call, Cell, Matrix, MatrixLabel, Report, Wait};
 use kit_units as units;
 
-/// The longest share is most of the time.
+/// From this percentage on, a share is most of the time.
 const MOST: f64 = 50.0;
-/// Of time whose longest share is shorter it is said that it has no one cause.
+/// If the longest share is below this percentage, the time is said to have no single cause.
 const ONE_CAUSE: f64 = 100.0 / 3.0;
-/// The line names no cause with a smaller share (percent), and at most so many causes.
+/// Causes with a smaller share (percent) are not named, and no more than `SHARES` causes.
 const LEAST: f64 = 1.0;
 const SHARES: usize = 6;
-/// So many causes of a call are named.
+/// Causes that are named for a call, at most.
 const PARTS: usize = 4;
 
 fn percent(ns: u64, of_ns: u64) -> f64 {
     ns as f64 * 100.0 / of_ns.max(1) as f64
 }
 
-/// What the user reads for a cause; of `asleep` it is only known that it is.
+/// A cause's name for users. For `asleep`, the reason for the sleep is unknown.
 fn name(cause: &str) -> &str {
     match cause {
         "asleep" => "asleep on what is not known",
@@ -39,7 +39,7 @@ fn name(cause: &str) -> &str {
     }
 }
 
-/// The longest share; or the call with most of the time, if no share is most of it.
+/// The longest share, or if no share is most of the time, the call with most of it.
 pub fn what_matters(headline: &Headline) -> Option<String> {
     let mut text = match &headline.in_call {
         Some(call) => in_call(call, headline.of_ns),
@@ -172,7 +172,7 @@ pub fn shares(headline: &Headline) -> Option<String> {
         .take_while(|(at, (_, ns))| is_told(*at, *ns))
         .count();
     if told < 2 {
-        return None; // the sentence before this one says it all
+        return None; // the sentence before this one is enough
     }
     let mut parts: Vec<String> = by_cause[..told]
         .iter()
@@ -190,7 +190,8 @@ pub fn shares(headline: &Headline) -> Option<String> {
     Some(text)
 }
 
-/// The first lines of a report. `is_of_run`: with what threads computed between their calls.
+/// The first lines of a report. `is_of_run`: whether time that threads computed between their calls is
+/// included.
 pub fn sentences(headline: &Headline, is_of_run: bool) -> Vec<String> {
     let mut lines: Vec<String> = what_matters(headline).into_iter().collect();
     lines.extend(shares(headline));
@@ -202,7 +203,7 @@ pub fn sentences(headline: &Headline, is_of_run: bool) -> Vec<String> {
     lines
 }
 
-/// Of the time in calls, and off the CPU between them.
+/// Makes the headline from the records: the time in calls, and off the CPU between them.
 pub fn of_records(report: &Report) -> Option<Headline> {
     let all = || report.calls.iter().chain(&report.between_calls);
     let sum =
@@ -233,7 +234,7 @@ pub fn of_records(report: &Report) -> Option<Headline> {
         calls: report.calls.iter().map(time).collect(),
         short_lived: None,
         has_server_calls: report.calls.iter().any(|call| is_server_call(&call.name)),
-        // The recorder's samples come with its own headline.
+        // Samples come only with the recorder's headline.
         computing: None,
         in_kernel: None,
     })

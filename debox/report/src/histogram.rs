@@ -1,7 +1,7 @@
-//! How often calls took how long: buckets that grow with the time, 32 to each doubling, so that a
-//! quantile read from them is at most 3 % off.
+//! A histogram of times. Buckets grow with the time, 32 for each doubling, so a quantile is at most
+//! 3 % off.
 
-/// Buckets of each doubling.
+/// log2 of the number of buckets for each doubling.
 const FINE: u32 = 5;
 const BUCKETS: usize = ((64 - FINE + 1) << FINE) as usize;
 
@@ -61,7 +61,7 @@ impl Histogram {
         self.max
     }
 
-    /// The value that a part of all is not above; 0 without values.
+    /// The smallest value that is not exceeded by `part` of all values; 0 without values.
     pub fn quantile(&self, part: f64) -> u64 {
         let wanted = ((part * self.total as f64).ceil() as u64).clamp(1, self.total.max(1));
         let mut seen = 0;
@@ -74,7 +74,8 @@ impl Histogram {
         0
     }
 
-    /// `(value, part of all that is not above)` for each bucket in use; `most` points at most.
+    /// `(value, part of all values that do not exceed it)` for each bucket in use, at most `most`
+    /// points.
     pub fn cdf(&self, most: usize) -> Vec<(u64, f64)> {
         let used = self.counts.iter().filter(|count| **count > 0).count();
         let every = used.div_ceil(most.max(1)).max(1);

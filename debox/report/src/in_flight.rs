@@ -8,23 +8,23 @@ use crate::sentences::capital;
 use crate::slow_calls::NOT_KNOWN;
 use kit_units::{count, time};
 
-/// Such waits are told of calls in flight, whatever part of the time they are.
+/// Waits of calls in flight are reported from this time on, if they are also long enough for a finding.
 const HANGING_NS: u64 = 10_000_000;
 const HANGING: usize = 5;
 
-/// Whether a call that had not returned is worth a sentence: one that waits for what is no idle wait, or
-/// that went on from before the recording to its end.
+/// Whether a call that had not returned is worth a sentence: it waits for something other than work, or
+/// it went on from before the recording to its end.
 fn hangs(call: &SlowCall, least: u64, span_ns: u64) -> bool {
     let active = call.budget.wall_ns.saturating_sub(call.budget.idle_ns);
     active >= least.max(HANGING_NS) || (call.partial && call.budget.wall_ns >= span_ns / 10 * 9)
 }
 
-/// The sleep that it is in.
+/// The sleep that the call is still in.
 pub fn open_sleep(call: &SlowCall) -> Option<&SlowSleep> {
     call.sleeps.iter().find(|sleep| sleep.in_flight)
 }
 
-/// `others`: threads that are in the same.
+/// `others`: the number of other threads in the same wait.
 fn sentence(call: &SlowCall, others: usize) -> String {
     let thread = if call.pid == call.tid {
         format!("the main thread of {} ({})", call.comm, call.tid)
@@ -79,10 +79,10 @@ fn sentence(call: &SlowCall, others: usize) -> String {
     capital(text)
 }
 
-/// Sentences with their weight, those that read the same once.
+/// Sentences with their weights. Calls that would read the same share a sentence.
 pub fn sentences(report: &Report, least: u64) -> Vec<(String, u64)> {
     type Like<'a> = (&'a str, &'a str, Option<(&'a str, Option<&'a str>)>);
-    // The first of those that are alike, how many others there are, and what all took.
+    // The first call of each kind, the number of others, and their time together.
     let mut alike: Vec<(Like, &SlowCall, usize, u64)> = Vec::new();
     let span = report.recording.span_ns;
     let deadlocked = report.deadlocks.iter().flat_map(|found| &found.waits);

@@ -1,8 +1,8 @@
-//! What a history of system calls says.
+//! Analyzes a history of system calls.
 //!
-//! [`analyze`] goes through the rows once ([`scan`](mod@scan)), with bounded memory, and makes a
-//! [`Report`]: findings in sentences, and the figures that they rest on. [`page`](mod@page) draws it
-//! as one HTML page that needs no network. `debox/docs/report.md` is the user's side.
+//! [`analyze`] reads the rows once ([`scan`](mod@scan)), in bounded memory, and makes a [`Report`]:
+//! findings in sentences, and the figures that support them. [`page`](mod@page) draws it as one HTML
+//! page that needs no network. `debox/docs/report.md` is the user documentation.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod aggregate;
@@ -36,13 +36,14 @@ pub use report::*;
 pub use sentences::wait_sentence;
 pub use trend::{GROWTH_MIN, RHO_MIN};
 
-/// A report, and what it takes to compare it with another.
+/// A report, and the data needed to compare it with another.
 pub struct Analysis {
     pub report: Report,
     series: FxHashMap<String, segments::Series>,
 }
 
-/// Reads the whole history. `progress` is told of rows that are done, from any thread.
+/// Reads the whole history. `progress` is called from any thread, with the number of further rows
+/// that are done.
 pub fn analyze(
     history: &History,
     threads: usize,
@@ -60,7 +61,7 @@ pub fn analyze(
 }
 
 impl Analysis {
-    /// Puts the differences from another run into the report.
+    /// Adds the differences from another run to the report.
     pub fn compare(&mut self, base: &Analysis) {
         let comparison =
             compare::compare((&base.report, &base.series), (&self.report, &self.series));

@@ -1,4 +1,4 @@
-//! Texts as numbers: each different text of all files has one, so that adding up compares numbers.
+//! Interned texts: each distinct text of all files has a number, so that sums are keyed by numbers.
 
 use std::sync::{Arc, Mutex};
 
@@ -8,16 +8,16 @@ use arrow::buffer::NullBuffer;
 use arrow::datatypes::UInt32Type;
 use rustc_hash::FxHashMap;
 
-/// Of a text; of none, [`NONE`].
+/// The number of a text; [`NONE`] if there is no text.
 pub type Name = u32;
 
 /// No text.
 pub const NONE: Name = u32::MAX;
 
-/// What stands for texts beyond the limits.
+/// Stands for texts beyond the limits.
 pub const TOO_MANY: Name = 0;
 
-/// Different texts, and their bytes, at most: a damaged or hostile file may have any number.
+/// Limits for the number of texts and their bytes: a damaged or hostile file may have any number.
 const TEXTS_MAX: usize = 2_000_000;
 const BYTES_MAX: usize = 512 << 20;
 
@@ -68,21 +68,21 @@ impl Names {
         inner.texts.get(name as usize).cloned()
     }
 
-    /// Of a name that is known to be one.
+    /// The text of a name that is not [`NONE`].
     pub fn get(&self, name: Name) -> Arc<str> {
         self.text(name).unwrap_or_else(|| "".into())
     }
 }
 
-/// A text column's dictionary, translated. Batches of a group share theirs, so that it is translated
-/// once.
+/// Translates the dictionary of a text column into names. Batches of a group share a dictionary, so
+/// it is translated once.
 #[derive(Default)]
 pub struct Translator {
     values: Option<ArrayRef>,
     names: Vec<Name>,
 }
 
-/// The names of a batch's rows. Of a column that was not read, none has one.
+/// The names of a batch's rows. In a column that was not read, no row has a name.
 pub struct Column<'a> {
     keys: &'a [u32],
     nulls: Option<&'a NullBuffer>,
@@ -120,7 +120,7 @@ impl Translator {
             self.names.extend(translated);
             self.values = Some(Arc::clone(values));
         }
-        // A batch without any text in this column has a key and nothing that it stands for.
+        // A batch without any text in this column has a key that refers to nothing.
         let none = dictionary.keys().null_count() == dictionary.len();
         Ok(Column {
             keys: if none {
@@ -143,7 +143,7 @@ impl<'a> Column<'a> {
         self.names.get(self.key(row)).copied().unwrap_or(NONE)
     }
 
-    /// Its place among the names; beyond them if it has none.
+    /// The row's index into the names; beyond their end if it has none.
     #[inline]
     pub fn key(&self, row: usize) -> usize {
         if self.nulls.is_some_and(|nulls| nulls.is_null(row)) {
@@ -152,7 +152,7 @@ impl<'a> Column<'a> {
         self.keys.get(row).map_or(usize::MAX, |key| *key as usize)
     }
 
-    /// Of the column's dictionary.
+    /// The names in the column's dictionary.
     pub fn names(&self) -> &'a [Name] {
         self.names
     }

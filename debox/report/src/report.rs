@@ -1,5 +1,5 @@
-//! What is computed from a history, as plain data: the terminal's tables, the page and `--json` are
-//! made from this and from nothing else.
+//! What is computed from a history, as plain data. The terminal's tables, the page and `--json` are made from it
+//! alone.
 
 use debox_model::report::{Deadlock, Headline, Process, Samples, Totals};
 use serde::Serialize;
@@ -7,47 +7,48 @@ use serde::Serialize;
 use crate::compare::Comparison;
 use crate::flame::Flame;
 
-/// Name and version of the JSON form. Within it fields are only added.
+/// Name and version of the JSON form. Within a version, fields are only added.
 pub const SCHEMA: &str = "debox.history-report/1";
 
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
     pub schema: &'static str,
     pub recording: Recording,
-    /// Where the time went, and what of it matters most. Null if no time was seen.
+    /// Where the time went, and what matters most. Null if no time was seen.
     pub headline: Option<Headline>,
-    /// Whether that is of all the threads' time, as the recorder wrote it down, or of the time in calls (and
-    /// off the CPU between them), as the records tell it.
+    /// True: the headline covers all of the threads' time, as the recorder wrote it. False: it covers the time
+    /// in calls (and off the CPU between them), as computed from the records.
     pub headline_is_of_run: bool,
-    /// The same in words, a line each.
+    /// The headline in words, one line each.
     pub headline_text: Vec<String>,
-    /// All threads' time, in calls and between them, as the recorder wrote it down. Null: the recording has
-    /// no end, or there are several.
+    /// All of the threads' time, in calls and between them, as the recorder wrote it. Null: the recording has no
+    /// end, or there are several.
     pub account: Option<Totals>,
-    /// Where threads computed, of all the recording. Null: it was not sampled, has no end, or there are several.
+    /// Where threads computed, over the whole recording. Null: it was not sampled, has no end, or there are
+    /// several.
     pub samples: Option<Samples>,
-    /// Threads that were found to wait for each other.
+    /// Threads that were found waiting for each other.
     pub deadlocks: Vec<Deadlock>,
     pub findings: Vec<Finding>,
-    /// What is missing or uncertain, in sentences; shown with every form of the report.
+    /// What is missing or uncertain, in sentences. Every form of the report shows them.
     pub caveats: Vec<String>,
     pub totals: Budget,
     /// Most expensive first.
     pub calls: Vec<Call>,
-    /// The row `(user)`: time between calls off the CPU.
+    /// The row `(user)`: time off the CPU between calls.
     pub between_calls: Option<Call>,
     pub timeline: Timeline,
     pub matrix: Matrix,
     pub waits: Vec<Wait>,
     pub waits_left_out: u64,
-    /// Null: the recording has no such columns.
+    /// Null: the recording does not have these columns.
     pub cpu_waits: Option<CpuWaits>,
     pub flame: Flame,
     pub trends: Vec<Trend>,
-    /// Null: the recording was not asked for what the program measures.
+    /// Null: what the program measures was not recorded.
     pub user_level: Option<UserLevel>,
     pub slowest: Vec<SlowCall>,
-    /// Calls that had not returned when the recording ended, longest without idle waits first.
+    /// Calls that had not returned when the recording ended. The longest without idle waits come first.
     pub in_flight: Vec<SlowCall>,
     pub in_flight_left_out: u64,
     pub threads: Vec<Thread>,
@@ -71,7 +72,7 @@ pub struct Recording {
     pub calls: u64,
     pub threads: u64,
     pub complete: bool,
-    /// What each process is called on its command line, as far as the recording has it.
+    /// The processes' command lines, as far as the recording has them.
     pub processes: Vec<Process>,
     pub lost: debox_history::Lost,
     pub filtered_out: u64,
@@ -86,9 +87,9 @@ pub struct Budget {
     pub blocked_ns: u64,
     pub runqueue_ns: u64,
     pub preempted_ns: u64,
-    /// Null: not measured, and inside `cpu_ns`.
+    /// Null: interrupts were not measured, and are included in `cpu_ns`.
     pub irq_ns: Option<u64>,
-    /// Of the blocked time.
+    /// Part of the blocked time.
     pub idle_ns: u64,
 }
 
@@ -96,7 +97,7 @@ pub struct Budget {
 pub struct Call {
     pub name: String,
     pub count: u64,
-    /// Not in the count, and in no quantile; what they took until the end is in the budget.
+    /// Not included in `count` and the quantiles. Their time until the end of the recording is in `budget`.
     pub in_flight: u64,
     pub budget: Budget,
     pub median_ns: u64,
@@ -117,14 +118,14 @@ pub struct Call {
     pub cdf: Vec<(u64, f64)>,
 }
 
-/// What the program measured around its calls, and what the kernel saw of the same calls.
+/// What the program measured around its calls, and what the kernel measured for the same calls.
 #[derive(Debug, Clone, Serialize)]
 pub struct UserLevel {
-    /// Calls that were measured in both.
+    /// Calls that both have measured.
     pub count: u64,
-    /// Others that returned: of these there are the kernel's times only.
+    /// Other calls that returned: only the kernel's times are known.
     pub not_measured: u64,
-    /// In the order of all calls.
+    /// In the same order as `Report::calls`.
     pub calls: Vec<UserLevelCall>,
     pub calls_left_out: usize,
 }
@@ -134,22 +135,22 @@ pub struct UserLevelCall {
     pub call: String,
     pub count: u64,
     pub not_measured: u64,
-    /// From the program's stamp before the call to the one after it.
+    /// From the program's time stamp before the call to the one after it.
     pub user: Distribution,
     /// From the kernel's entry to its exit.
     pub kernel: Distribution,
-    /// Of each call, the one less the other.
+    /// The difference of the two, for each call.
     pub outside: Distribution,
-    /// In the kernel.
+    /// The budget in the kernel.
     pub budget: Budget,
-    /// Of what is outside: off the CPU, at most.
+    /// Part of the time outside that the thread was off the CPU, at most.
     pub away_ns: u64,
-    /// Of what is outside: in other calls, such as those of signal handlers.
+    /// Part of the time outside in other calls, such as those of signal handlers.
     pub calls_ns: u64,
-    /// Some of the calls, and those of which most is outside: nanoseconds since the recording began, in
-    /// the program, in the kernel.
+    /// Some of the calls, including those with most time outside: nanoseconds since the recording began, time in
+    /// the program, time in the kernel.
     pub points: Vec<(u64, u64, u64)>,
-    /// Most outside first.
+    /// The calls with most time outside, longest first.
     pub largest: Vec<UserLevelPoint>,
 }
 
@@ -161,7 +162,7 @@ pub struct Distribution {
     pub p99_ns: u64,
     pub max_ns: u64,
     pub total_ns: u64,
-    /// Time, and the part of the calls that took no longer.
+    /// A time, and the part of the calls that took no longer.
     pub cdf: Vec<(u64, f64)>,
 }
 
@@ -182,33 +183,33 @@ pub struct Timeline {
     /// Nanoseconds since 1970.
     pub begin_ns: i64,
     pub bin_ns: u64,
-    /// Of all calls and the time between calls.
+    /// Parts of all calls and of the time between calls.
     pub parts: Vec<TimelinePart>,
-    /// The calls that cost most, what was between calls, and all others: together they are `parts`.
+    /// The most expensive calls, the time between calls, and all other calls. Together they are `parts`.
     pub by_call: Vec<TimelineCall>,
 }
 
 #[derive(Debug, Clone, Serialize)]
 pub struct TimelineCall {
     pub call: String,
-    /// In the same bins.
+    /// Parts in the same bins.
     pub parts: Vec<TimelinePart>,
 }
 
 #[derive(Debug, Clone, Serialize)]
 pub struct TimelinePart {
     pub name: &'static str,
-    /// Of all threads together, in each bin.
+    /// Time of all threads together, in each bin.
     pub ns: Vec<u64>,
 }
 
-/// Labels across, calls down, as in the DeBox paper's summary of a server's waits.
+/// Labels as columns, calls as rows, as in the DeBox paper's summary of a server's waits.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Matrix {
     pub labels: Vec<MatrixLabel>,
     /// Longest blocked first.
     pub calls: Vec<String>,
-    /// One row for each call, one cell for each label.
+    /// One row per call, one cell per label.
     pub cells: Vec<Vec<Cell>>,
     pub labels_left_out: usize,
     pub calls_left_out: usize,
@@ -230,24 +231,24 @@ pub struct Cell {
     pub blocked_ns: u64,
 }
 
-/// All waits of the same threads, in the same call from the same place, for the same thing.
+/// All waits of the same threads, in the same call from the same place, for the same resource.
 #[derive(Debug, Clone, Serialize)]
 pub struct Wait {
     pub comm: String,
-    /// The first thread of its process.
+    /// Whether it is the first thread of its process.
     pub is_main: bool,
-    /// Of the longest.
+    /// The thread of the longest wait.
     pub tid: u32,
     pub many_threads: bool,
     pub call: String,
     pub label: String,
     pub class: String,
     pub resource: Option<String>,
-    /// Not 0: so many resources or owners, each of little weight, are in this row.
+    /// If not 0: this row combines that many resources or owners, each with a small part.
     pub resources: u64,
     pub caller: Option<String>,
     pub count: u64,
-    /// Of these, waits that had not ended when the recording did.
+    /// Waits that had not ended when the recording did.
     pub in_flight: u64,
     pub blocked_ns: u64,
     pub longest_ns: u64,
@@ -256,26 +257,26 @@ pub struct Wait {
     pub owner_tid: Option<u32>,
     pub many_owners: bool,
     pub owner_doing: Option<String>,
-    /// Of the longest.
+    /// What ended the longest wait.
     pub waker: String,
 }
 
 /// Who had the CPU while threads waited for one, in calls and between them.
 #[derive(Debug, Clone, Serialize)]
 pub struct CpuWaits {
-    /// All of it; the sum of what follows.
+    /// The whole time; the sum of the parts below.
     pub waited_ns: u64,
-    /// While the CPU quota of a control group was used up.
+    /// Time in which the CPU quota of a control group was used up.
     pub throttled_ns: u64,
-    /// Calls of which that is a part.
+    /// Calls that were throttled.
     pub throttled_calls: u64,
-    /// Of one call.
+    /// The longest throttled time of one call.
     pub throttled_longest_ns: u64,
-    /// The control group, if the recording tells it and there was one only.
+    /// The control group, if the recording names exactly one.
     pub group: Option<String>,
-    /// Longest first. Of each call the largest owner is known.
+    /// Longest first. Only the largest owner of each call is known.
     pub owners: Vec<CpuOwner>,
-    /// Had by the other owners of the same calls.
+    /// Time of the other owners in the same calls.
     pub others_ns: u64,
 }
 
@@ -283,33 +284,33 @@ pub struct CpuWaits {
 pub struct CpuOwner {
     /// `task`, `own`, `kernel`, `idle`, `hidden`, `stolen`, `many`, or `unknown`.
     pub kind: String,
-    /// Null: no process.
+    /// Null: the owner is no process.
     pub comm: Option<String>,
     pub pid: Option<u32>,
     /// Calls of which it was the largest owner.
     pub calls: u64,
     pub ns: u64,
-    /// Of one call.
+    /// The longest time in one call.
     pub longest_ns: u64,
 }
 
-/// A call's cost against its invocations.
+/// A call's cost as its invocations go on.
 #[derive(Debug, Clone, Serialize)]
 pub struct Trend {
     pub call: String,
     pub count: u64,
     pub cpu: TrendOf,
     pub wall: TrendOf,
-    /// Some invocations: which, wall time, CPU time.
+    /// Some invocations: number, wall time, CPU time.
     pub points: Vec<(u64, u64, u64)>,
 }
 
 #[derive(Debug, Clone, Serialize)]
 pub struct TrendOf {
     pub grows: bool,
-    /// Spearman's rank correlation of the bins' medians with their order; null: too few calls.
+    /// Spearman's rank correlation of the bins' medians with their order. Null: too few calls.
     pub rho: Option<f64>,
-    /// First and last invocation of a bin, 10 %, median, 90 %.
+    /// For each bin: first and last invocation, 10th percentile, median, 90th percentile.
     pub bins: Vec<(u64, u64, u64, u64, u64)>,
 }
 
@@ -321,9 +322,9 @@ pub struct SlowCall {
     pub tid: u32,
     pub comm: String,
     pub call: String,
-    /// It had not returned when the recording ended: all is what it came to by then.
+    /// The call had not returned when the recording ended; its times are those until then.
     pub in_flight: bool,
-    /// Null: it has not returned.
+    /// Null: the call has not returned.
     pub ret: Option<i64>,
     pub budget: Budget,
     pub caller: Option<String>,
@@ -346,7 +347,7 @@ pub struct SlowSleep {
     pub resource: Option<String>,
     pub waker: String,
     pub owner: Option<String>,
-    /// It had not ended when the recording did.
+    /// The sleep had not ended when the recording did.
     pub in_flight: bool,
 }
 
@@ -357,23 +358,23 @@ pub struct Thread {
     pub comm: String,
     pub calls: u64,
     pub budget: Budget,
-    /// Computing between its calls. Null: not known.
+    /// CPU time between its calls. Null: unknown.
     pub user_cpu_ns: Option<u64>,
-    /// `rest` is `at_rest`.
+    /// True if `rest` is `at_rest`.
     pub at_rest: bool,
-    /// What kind of waits it did nearly nothing but; null: it did other things.
+    /// The kind of waits that took nearly all of its time in calls. Null: it did other things.
     pub rest: Option<Rest>,
 }
 
-/// What a thread did in its calls, nearly all the time.
+/// What a thread did in its calls nearly all the time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rest {
-    /// It waited on futexes that no thread held, as for work, and was woken.
+    /// It waited on futexes that no thread held, as if for work, and was woken.
     AtRest,
-    /// It waited for what another thread held, and had not got it at the end.
+    /// It waited for what another thread held, and had not got it by the end.
     Stuck,
-    /// It waited like a thread at rest, but was not woken: it may be stuck.
+    /// It waited as a thread at rest does, but was not woken: it may be stuck.
     CannotTell,
 }
 
@@ -398,9 +399,9 @@ pub enum FindingKind {
 pub struct Finding {
     pub kind: FindingKind,
     pub text: String,
-    /// Which section of the page shows it, and which row there.
+    /// The section of the page that shows it, and the row there.
     pub evidence: String,
-    /// What it is about, in time; findings are in its order, but for deadlocks, which come first, and
-    /// those of idle threads, which come last.
+    /// The time that it is about. Findings are sorted by it, except that deadlocks come first and findings about
+    /// idle threads last.
     pub weight_ns: u64,
 }

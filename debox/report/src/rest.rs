@@ -1,8 +1,8 @@
-//! Threads that rest, threads that are stuck, and those of which neither can be told.
+//! Threads that rest, threads that are stuck, and threads that may be either.
 //!
-//! What a wait is for, [`debox_model::rest`] says. A thread rests when nearly all of its time in calls goes into waits
-//! for work. It is stuck when nearly all of it goes into waits for what somebody holds, and the last of them
-//! has not ended. A thread in waits like those for work of which none has ended may be either.
+//! [`debox_model::rest`] decides what a wait is for. A thread rests if nearly all of its time in calls is spent in
+//! waits for work. It is stuck if nearly all of it is spent in waits for something that is held, and the last of these
+//! waits has not ended. A thread whose waits look like waits for work, but none of them has ended, may be either.
 
 use std::collections::BTreeMap;
 
@@ -10,13 +10,13 @@ use debox_model::rest::{For, Waits};
 
 use crate::report::{Rest, SlowCall, Thread, Wait};
 
-/// Of a thread's time in calls that is no idle wait: this part goes into such waits.
+/// The part of a thread's time in calls that counts as nearly all.
 const PART_MIN: f64 = 0.9;
 
-/// The label of waits among which those for work are.
+/// The label of waits that may be for work.
 pub const FUTEX: &str = "futex";
 
-/// As the rule sees it.
+/// The wait as the rule expects it.
 fn seen(wait: &Wait) -> Waits<'_> {
     Waits {
         label: &wait.label,
@@ -25,12 +25,12 @@ fn seen(wait: &Wait) -> Waits<'_> {
         open: wait.in_flight,
         blocked_ns: wait.blocked_ns,
         is_for_lock: wait.owner_certainty.is_some(),
-        // A row has no more of the stack than the program's own function.
+        // A row has only one frame of the stack: the program's own function.
         is_parked: false,
     }
 }
 
-/// The waits of a table are those of one thread, or of several with the same name.
+/// A row of the table has the waits of one thread, or of several threads with the same name.
 type Group = (String, bool, Option<u32>);
 
 fn group(wait: &Wait) -> Group {
@@ -46,14 +46,14 @@ fn is_of(thread: &Thread, (comm, is_main, tid): &Group) -> bool {
     }
 }
 
-/// Of a group: all waits on futexes that no thread holds, and those for what can be held.
+/// A group's waits on futexes that no thread holds, and its waits for what can be held.
 #[derive(Default)]
 struct Sums {
     free: Waits<'static>,
-    /// Of what somebody is known to hold.
+    /// Waits for what a known thread holds.
     held_ns: u64,
     held_open: u64,
-    /// Of what looks like a lock, and its holder is not known.
+    /// Waits for what looks like a lock whose holder is unknown.
     unknown_ns: u64,
 }
 
@@ -74,13 +74,13 @@ impl Sums {
         }
     }
 
-    /// `active`: the time of the group's threads in calls that is no idle wait.
+    /// `active`: the time of the group's threads in calls, without idle waits.
     fn rest(&self, active: u64) -> Option<Rest> {
         let is_nearly_all = |ns: u64| active > 0 && ns as f64 >= active as f64 * PART_MIN;
         if is_nearly_all(self.held_ns) && self.held_open > 0 {
             return Some(Rest::Stuck);
         }
-        // A condition's word has the value of a waited-for lock now and then; a lock's has it always.
+        // The word of a condition variable occasionally has the value of a contended lock; a lock's word always does.
         let on_futexes = self.free.blocked_ns.saturating_add(self.unknown_ns);
         if !is_nearly_all(on_futexes) {
             return None;
@@ -93,12 +93,12 @@ impl Sums {
     }
 }
 
-/// Marks the threads. `are_all`: no thread is left out of the list.
+/// Marks the threads. `are_all`: the list of threads is complete.
 pub fn mark(threads: &mut [Thread], are_all: bool, waits: &[Wait]) {
     let mut groups: BTreeMap<Group, Sums> = BTreeMap::new();
     for wait in waits {
         let (comm, is_main, _) = group(wait);
-        // What one of them did is a part of what all of a name did.
+        // The waits of one thread also count for all threads of its name.
         groups.entry((comm, is_main, None)).or_default().add(wait);
         if !wait.many_threads {
             groups.entry(group(wait)).or_default().add(wait);
@@ -128,12 +128,12 @@ fn active(thread: &Thread) -> u64 {
     thread.budget.wall_ns.saturating_sub(thread.budget.idle_ns)
 }
 
-/// Whether it is left aside: it rests, or that it does not cannot be told.
+/// Whether the thread is left out of the findings: it rests, or whether it rests is unknown.
 pub fn is_aside(thread: &Thread) -> bool {
     matches!(thread.rest, Some(Rest::AtRest | Rest::CannotTell))
 }
 
-/// Whether this is what threads do that are left aside.
+/// Whether the wait is one that such threads rest in.
 pub fn is_rest(wait: &Wait, threads: &[Thread]) -> bool {
     let group = group(wait);
     let is_free = wait.label == FUTEX && wait.class != "idle" && wait.owner_comm.is_none();
@@ -141,7 +141,7 @@ pub fn is_rest(wait: &Wait, threads: &[Thread]) -> bool {
     is_free && of_group.any(is_aside)
 }
 
-/// The same of a call.
+/// Whether the call is one that such threads rest in.
 pub fn is_rest_call(call: &SlowCall, threads: &[Thread]) -> bool {
     let longest = call.sleeps.first();
     let slept = longest.is_some_and(|sleep| {
@@ -219,12 +219,12 @@ mod tests {
         let threads = vec![thread(2, SECOND), thread(3, SECOND)];
         let waits = [wait(None, 20, 2 * SECOND - 1000, None)];
         assert_eq!(marked(threads.clone(), &waits), [AT_REST, AT_REST]);
-        // One of the two may have worked all the time.
+        // One of the two threads may have worked all the time.
         let waits = [wait(None, 20, SECOND, None)];
         assert_eq!(marked(threads, &waits), [None, None]);
     }
 
-    /// Three of a pool have one row together, and a fourth has its own.
+    /// Three threads of a pool share a row, and a fourth one has its own.
     #[test]
     fn rows_of_one_thread_are_a_part_of_its_names() {
         let threads: Vec<Thread> = (2..6).map(|tid| thread(tid, SECOND)).collect();
@@ -244,7 +244,7 @@ mod tests {
         assert_eq!(marked(threads(), &short), [None]);
         let works = [wait(Some(2), 4, SECOND / 2, None)];
         assert_eq!(marked(threads(), &works), [None]);
-        // A lock of a library that does not write down who has it.
+        // A lock of a library that does not record its holder.
         let mut unknown = wait(Some(2), 4, SECOND - 1000, None);
         unknown.owner_certainty = Some("none".into());
         assert_eq!(marked(threads(), &[unknown]), [None]);
@@ -265,7 +265,7 @@ mod tests {
         assert!(is_rest(&waits[0], &again) && !again[0].at_rest);
     }
 
-    /// A condition variable that counts its signals has passed the value of a waited-for lock once.
+    /// A condition variable that counts its signals once passed the value of a contended lock.
     #[test]
     fn one_wait_that_looks_like_a_locks_is_no_lock() {
         let mut like_a_lock = wait(Some(2), 1, SECOND / 4, None);

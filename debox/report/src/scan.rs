@@ -1,4 +1,4 @@
-//! Goes through the rows, as columns, with as many threads as the machine has.
+//! Reads the rows, column by column, with as many threads as the machine has.
 
 mod columns;
 
@@ -19,7 +19,7 @@ use columns::{numbers, Columns, Sleeps, Translators};
 /// Rows that are decoded at once.
 const BATCH_ROWS: usize = 32_768;
 
-/// Adds up all rows. `progress` is told how many more rows are done.
+/// Adds up all rows. `progress` is called with the number of further rows that are done.
 pub fn scan(
     history: &History,
     threads: usize,
@@ -65,8 +65,8 @@ pub fn scan(
     Ok(whole)
 }
 
-/// When the history begins: the first time in the first groups of its files. Rows come nearly in the
-/// order of their ends; what began earlier counts there.
+/// When the history begins: the earliest time in the first groups of its files. Rows are nearly in
+/// the order of their ends; a call that began earlier counts at this time.
 fn origin(groups: &[Group<'_>]) -> Result<i64> {
     let mut first = i64::MAX;
     for group in groups.iter().filter(|group| group.index == 0) {
@@ -86,18 +86,18 @@ struct Scanner<'a> {
     aggregate: Aggregate,
     names: &'a Names,
     translators: Translators,
-    /// Which of the aggregate's calls each name in the group's dictionary of calls is.
+    /// Maps the group's dictionary of calls to indices of the aggregate's calls.
     calls: Vec<usize>,
     idle: Name,
     user: Name,
     futex: Name,
     not_ended: Name,
     room: usize,
-    /// Labels of the call at hand.
+    /// Labels of the current call.
     labels: Vec<(Name, LabelSums)>,
 }
 
-/// A row, as far as its sleeps need it.
+/// The part of a row that its sleeps need.
 struct Row {
     at: usize,
     begin: i64,
@@ -142,7 +142,7 @@ impl<'a> Scanner<'a> {
             }
             let mut from = 0;
             while from < batch.num_rows() {
-                // Where the part at hand ends.
+                // Where the current segment ends.
                 let end = group
                     .rows
                     .saturating_mul(part as u64 + 1)
@@ -177,7 +177,7 @@ impl<'a> Scanner<'a> {
         aggregate.segments.push(Segment { group, part, calls });
     }
 
-    /// Adds rows of a batch whose first is `place` of its group.
+    /// Adds rows of a batch. `place`: the group, and the group's row that is the first of the batch.
     fn rows(
         &mut self,
         columns: &Columns<'_>,
@@ -204,7 +204,7 @@ impl<'a> Scanner<'a> {
             let wall = parts.wall.min(i64::MAX as u64) as i64;
             aggregate.first = aggregate.first.min(begin);
             aggregate.last = aggregate.last.max(begin.saturating_add(wall));
-            // Between calls, CPU time is the program's own, and only some of it is in the history.
+            // CPU time between calls is the program's own, and the history has only some of it.
             let in_call = call != self.user;
             let (mut listed, mut idle) = (0, 0);
             let sleeps = columns.sleeps_of(row);
@@ -244,7 +244,7 @@ impl<'a> Scanner<'a> {
                 row: (place.1 + row as u64) as u32,
             };
             sums.offer(place);
-            // How long it takes nobody knows yet.
+            // Its duration is not known yet.
             if in_flight {
                 sums.in_flight += 1;
             } else {
@@ -298,7 +298,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Adds the sleeps of a row; how long they were together, and how long those of the class idle.
+    /// Adds the sleeps of a row. Returns their total time, and the part of class `idle`.
     fn sleeps(
         &mut self,
         columns: &Columns<'_>,

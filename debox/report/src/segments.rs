@@ -1,5 +1,5 @@
-//! Each call's cost in the order of its invocations: a history is cut into segments, and of each
-//! segment some invocations are kept, chosen at random, with the exact sums of all.
+//! Each call's cost in the order of its invocations. A history is cut into segments; each segment
+//! keeps a random sample of the invocations, and exact sums of all.
 
 use rustc_hash::FxHashMap;
 
@@ -7,20 +7,20 @@ use crate::names::Name;
 
 /// Segments of a history, at least; more where it has more groups of rows.
 pub const SEGMENTS: usize = 64;
-/// Samples of one call in all segments together, about.
+/// Samples of one call in all segments together, approximately.
 const SAMPLES: usize = 32_768;
 
 /// One invocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Sample {
-    /// Which of the call's in its segment, from 0.
+    /// The invocation's index among the call's invocations in its segment.
     pub at: u32,
     pub wall: u64,
     pub cpu: u64,
     pub kind: Kind,
 }
 
-/// What tells invocations of one call apart: from where they were made, and how they failed.
+/// Distinguishes invocations of one call: by the caller, and by the error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Kind {
     pub caller: Name,
@@ -48,7 +48,7 @@ pub fn room(segments: usize) -> usize {
     (SAMPLES / segments.max(1)).clamp(16, 512)
 }
 
-/// xorshift64*: which samples are kept must not depend on which thread reads what.
+/// xorshift64*. Which samples are kept must not depend on how rows are distributed to threads.
 #[derive(Debug, Clone)]
 pub struct Random(u64);
 
@@ -65,7 +65,7 @@ impl Random {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// Less than `bound`, which is not 0.
+    /// A random number less than `bound`, which must not be 0.
     #[inline]
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
@@ -100,24 +100,24 @@ impl CallSegment {
 pub struct Series {
     pub points: Vec<Point>,
     pub count: u64,
-    /// Exact sums of each segment that has the call: invocations, wall, cpu.
+    /// Exact sums of each segment that has the call: invocations, wall time, CPU time.
     pub segments: Vec<(u64, u64, u64)>,
-    /// Whether every invocation is there.
+    /// Whether every invocation is among the samples.
     pub complete: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub struct Point {
-    /// Which of the call's invocations.
+    /// The invocation's index among all of the call's.
     pub at: u64,
-    /// How many it stands for.
+    /// How many invocations the point stands for.
     pub weight: f64,
     pub wall: u64,
     pub cpu: u64,
     pub kind: Kind,
 }
 
-/// Of all calls.
+/// The series of all calls.
 pub fn series(mut segments: Vec<Segment>) -> FxHashMap<Name, Series> {
     segments.sort_by_key(|segment| (segment.group, segment.part));
     let mut all: FxHashMap<Name, Series> = FxHashMap::default();

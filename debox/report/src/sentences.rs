@@ -1,4 +1,4 @@
-//! What is found, in words.
+//! Findings in words.
 
 use std::fmt::Write;
 
@@ -6,7 +6,7 @@ use crate::build::USER;
 use crate::report::{Budget, CpuWaits, FindingKind, Trend, Wait};
 use kit_units::{count, time};
 
-/// The kernel's resource, as one says it: `the inode lock of /x`, `the page read`.
+/// The kernel resource in words: `the inode lock of /x`, `the page read`.
 fn what(wait: &Wait) -> String {
     match &wait.resource {
         Some(resource) if resource.contains(&wait.label) => format!("the {resource}"),
@@ -91,7 +91,7 @@ pub fn wait_sentence(wait: &Wait) -> String {
     capital(text)
 }
 
-/// What to say of a call that grows, and how much that costs.
+/// The sentence about a call that grows, and the cost of the growth.
 pub fn growth_sentence(trend: &Trend) -> Option<(String, u64)> {
     let (of, what) = if trend.cpu.grows {
         (&trend.cpu, "CPU time")
@@ -112,7 +112,7 @@ pub fn growth_sentence(trend: &Trend) -> Option<(String, u64)> {
         count(trend.count),
         of.rho.unwrap_or(0.0),
     );
-    // What it costs beyond what it would at the first bin's cost.
+    // The cost beyond what the invocations would take at the first bin's cost.
     let beyond = |bin: &(u64, u64, u64, u64, u64)| {
         bin.3
             .saturating_sub(first.3)
@@ -154,11 +154,12 @@ pub fn parts(budget: &Budget, resting: u64, waits: &str) -> Vec<(u64, FindingKin
     parts
 }
 
-/// Owners of CPUs that a sentence names, at most, and the least part (percent) of the time that each had.
+/// A sentence names at most this many owners of CPUs, and none with less than this percentage of the
+/// time.
 const CPU_OWNERS: usize = 2;
 const CPU_OWNER_LEAST: u64 = 20;
 
-/// Who had the CPU while threads waited for one, with a space before it.
+/// Who had the CPU while threads waited for one, with a leading space.
 pub fn cpu_owner_sentence(waits: &CpuWaits) -> String {
     let mut text = String::new();
     let is_much =

@@ -1,4 +1,4 @@
-//! The calls that took longest, and those that had not returned, one by one.
+//! The longest calls, and the calls in flight at the end, one by one.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -11,18 +11,18 @@ use crate::build::{budget, USER};
 use crate::names::Name;
 use crate::report::{SlowCall, SlowSleep};
 
-/// What is listed, at most.
+/// Calls that are listed, at most.
 const SLOWEST: usize = 40;
 const SLEEPS_OF_SLOW: usize = 8;
 const STACK_FRAMES: usize = 40;
 
-/// What ended a sleep that had not ended.
+/// The waker of a sleep that had not ended.
 pub const NOT_ENDED: &str = "none";
 
 /// What ended a wait, in words.
 pub fn waker_words(kind: &str, tid: Option<u32>, comm: Option<&str>) -> String {
     match (kind, comm, tid) {
-        // A task may be called as anything else that ends a wait: `timeout`, `unknown`.
+        // A task's name may equal a kind of waker: `timeout`, `unknown`.
         ("task", Some(comm), Some(tid)) => format!("task {comm} ({tid})"),
         ("task", Some(comm), None) => format!("task {comm}"),
         ("task", None, _) => "a task".to_string(),
@@ -49,7 +49,7 @@ pub fn slowest(
     at_places(history, &places, begin, has_irq)
 }
 
-/// The calls there, longest without idle waits first.
+/// The calls at these places, longest without idle waits first.
 pub fn at_places(
     history: &History,
     places: &[Place],
@@ -79,7 +79,7 @@ pub fn at_places(
     Ok(found)
 }
 
-/// `begin`: of the recording, by the clock of the record.
+/// `begin`: when the recording began, by the clock of the record.
 fn slow_call(call: &debox_model::history::Call, begin: i64, has_irq: bool) -> SlowCall {
     let text =
         |text: &Option<debox_model::history::Text>| text.as_ref().map(|text| text.to_string());
@@ -138,7 +138,7 @@ fn slow_call(call: &debox_model::history::Call, begin: i64, has_irq: bool) -> Sl
     }
 }
 
-/// An owner that there may be.
+/// The certainty of an owner if it is unknown whether there is one.
 pub const NOT_KNOWN: &str = "not known";
 
 fn owner_words(sleep: &debox_model::history::Sleep) -> Option<String> {

@@ -1,6 +1,6 @@
-//! What the threads did over time: bins that double in width when the recording outgrows them.
+//! What the threads did over time. Bins double in width when the recording outgrows them.
 
-/// What a thread's time is told apart by.
+/// The parts of a thread's time.
 pub const PARTS: [&str; 13] = [
     "cpu in calls",
     "interrupts",
@@ -24,7 +24,7 @@ pub const UNLISTED: usize = 11;
 pub const LOCK: usize = 5;
 pub const IDLE: usize = 12;
 
-/// The part of a sleep of some class.
+/// The part for sleeps of a class.
 pub fn part_of_class(class: &str) -> usize {
     match class {
         "disk" => 4,
@@ -40,14 +40,14 @@ pub fn part_of_class(class: &str) -> usize {
 
 const BINS: usize = 512;
 
-/// Of so many parts.
+/// A timeline with `N` parts.
 #[derive(Debug, Clone)]
 pub struct Timeline<const N: usize = { PARTS.len() }> {
     /// Nanoseconds since 1970.
     origin: i64,
     /// A bin is `1 << shift` ns wide.
     shift: u32,
-    /// Up to the last in use.
+    /// Bins up to the last one in use.
     bins: Vec<[u64; N]>,
 }
 
@@ -74,14 +74,14 @@ impl<const N: usize> Timeline<N> {
         self.bins.truncate(self.bins.len().div_ceil(2));
     }
 
-    /// Adds `amount` of a part, spread evenly from `begin` over `length`. What is before the origin
-    /// counts at the origin: a record of a call that began before it was monitored.
+    /// Adds `amount` of a part, spread evenly from `begin` over `length`. Time before the origin
+    /// counts at the origin: that is a call that began before it was monitored.
     #[inline]
     pub fn add(&mut self, begin: i64, length: u64, part: usize, amount: u64) {
         self.add_all(begin, length, &[(part, amount)]);
     }
 
-    /// The same of several parts.
+    /// Adds amounts of several parts.
     #[inline]
     pub fn add_all(&mut self, begin: i64, length: u64, amounts: &[(usize, u64)]) {
         if amounts.iter().all(|(_, amount)| *amount == 0) {
@@ -108,7 +108,7 @@ impl<const N: usize> Timeline<N> {
         }
     }
 
-    /// Over several bins.
+    /// Spreads an amount over several bins.
     fn spread(&mut self, begin: u64, end: u64, length: u64, part: usize, amount: u64) {
         let (first, last) = ((begin >> self.shift) as usize, (end >> self.shift) as usize);
         let mut left = amount;
@@ -127,7 +127,7 @@ impl<const N: usize> Timeline<N> {
         }
     }
 
-    /// Of the same origin.
+    /// Adds a timeline with the same origin.
     pub fn merge(&mut self, other: &Timeline<N>) {
         while self.shift < other.shift {
             self.widen();
@@ -146,10 +146,10 @@ impl<const N: usize> Timeline<N> {
         }
     }
 
-    /// Counts what is in `line` as another part.
+    /// Moves what is in `line` from one part to another.
     pub fn move_part(&mut self, line: &Timeline<1>, from: usize, to: usize) {
         let Some(by) = self.shift.checked_sub(line.shift) else {
-            return; // it is of something else
+            return; // a timeline with another origin
         };
         for (at, [amount]) in line.bins.iter().enumerate() {
             let Some(bin) = self.bins.get_mut(at >> by) else {
@@ -161,7 +161,7 @@ impl<const N: usize> Timeline<N> {
         }
     }
 
-    /// An empty one with as wide bins.
+    /// An empty timeline with bins of the same width.
     pub fn like(&self) -> Timeline<N> {
         Timeline {
             origin: self.origin,

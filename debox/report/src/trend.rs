@@ -1,14 +1,14 @@
 //! Whether a call gets more expensive as the program runs.
 //!
-//! The invocations are cut into bins of the same number. Of each bin the median counts, so that a few
-//! slow calls do not make a trend. A trend is told when the medians rise in nearly every bin
-//! (Spearman's rank correlation with the order of at least [`RHO_MIN`]) and the line through them
-//! (Theil-Sen: the median of the slopes of all pairs) rises from its first to its last bin by at least
-//! [`GROWTH_MIN`] and [`GROWTH_NS_MIN`]. Of 32 bins without any trend, one in a hundred thousand has
-//! such a rank correlation; a constant cost has no growth.
+//! The invocations are cut into bins of equal size. The median of each bin counts, so that a few slow calls
+//! do not make a trend. A trend is reported if the medians rise in nearly every bin (Spearman's rank
+//! correlation with the order is at least [`RHO_MIN`]) and the line through them (Theil-Sen: the median of
+//! the slopes of all pairs) rises from its first to its last bin by at least [`GROWTH_MIN`] and
+//! [`GROWTH_NS_MIN`]. Of 32 bins without any trend, one in a hundred thousand has such a rank correlation; a
+//! constant cost has no growth.
 //!
-//! A program that looks for files first and reads them later makes two kinds of `openat`, and neither grows.
-//! So where the invocations of one kind (made from the same place, with the same error) are enough for a
+//! A program that first looks for files and later reads them makes two kinds of `openat`, neither of which
+//! grows. So if the invocations of one kind (made from the same place, with the same error) are enough for a
 //! trend, one of these kinds has to grow by itself.
 
 use std::collections::BTreeMap;
@@ -16,16 +16,16 @@ use std::collections::BTreeMap;
 use crate::segments::{Kind, Point};
 
 pub const BINS: usize = 32;
-/// Fewer invocations make no trend.
+/// Fewer invocations are not checked for a trend.
 pub const INVOCATIONS_MIN: u64 = 256;
 pub const RHO_MIN: f64 = 0.75;
 pub const GROWTH_MIN: f64 = 1.3;
 pub const GROWTH_NS_MIN: f64 = 50.0;
 
-/// Some invocations in a row.
+/// Consecutive invocations.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Bin {
-    /// Of the call's invocations, the first and the last.
+    /// The numbers of the first and the last invocation.
     pub from: u64,
     pub to: u64,
     pub p10: u64,
@@ -37,14 +37,15 @@ pub struct Bin {
 pub struct Fit {
     /// Spearman's rank correlation.
     pub rho: f64,
-    /// Theil-Sen's line at the first bin and at the last.
+    /// The Theil-Sen line at the first bin and at the last.
     pub begin_ns: f64,
     pub end_ns: f64,
 }
 
 impl Fit {
     pub fn grows(&self) -> bool {
-        // From nearly nothing, any growth is a large factor: it has to be so much by itself, too.
+        // Any growth from nearly nothing is a large factor, so the growth itself has to be large enough,
+        // too.
         let begin = self.begin_ns.max(1.0);
         self.rho >= RHO_MIN
             && self.end_ns >= begin * GROWTH_MIN
@@ -52,7 +53,7 @@ impl Fit {
     }
 }
 
-/// The value at which a part of the weight is reached. `values` are sorted here.
+/// The value at which `part` of the weight is reached. Sorts `values`.
 pub fn weighted_quantile(values: &mut [(u64, f64)], part: f64) -> u64 {
     values.sort_unstable_by_key(|(value, _)| *value);
     let total: f64 = values.iter().map(|(_, weight)| weight).sum();
@@ -66,7 +67,7 @@ pub fn weighted_quantile(values: &mut [(u64, f64)], part: f64) -> u64 {
     values.last().map_or(0, |(value, _)| *value)
 }
 
-/// Bins of the same number of invocations; `cost` chooses what counts.
+/// Bins of the same number of invocations; `cost` is what counts.
 pub fn bins(points: &[Point], count: u64, cost: impl Fn(&Point) -> u64) -> Vec<Bin> {
     let bins = BINS.min(points.len() / 8);
     if bins == 0 {
@@ -97,7 +98,7 @@ pub fn bins(points: &[Point], count: u64, cost: impl Fn(&Point) -> u64) -> Vec<B
     found
 }
 
-/// The ranks of values, those of equal ones the same.
+/// The ranks of the values; equal values have the same rank.
 fn ranks(values: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..values.len()).collect();
     order.sort_by(|a, b| values[*a].total_cmp(&values[*b]));
@@ -117,7 +118,7 @@ fn ranks(values: &[f64]) -> Vec<f64> {
     ranks
 }
 
-/// Spearman's rank correlation of the values with their order; 0 if all are the same.
+/// Spearman's rank correlation of the values with their order; 0 if all values are equal.
 fn spearman(values: &[f64]) -> f64 {
     let ranks = ranks(values);
     let mean = (values.len() as f64 - 1.0) / 2.0;
@@ -144,7 +145,7 @@ fn median(values: &mut [f64]) -> f64 {
     }
 }
 
-/// `None`: too little to tell.
+/// `None`: there are too few bins.
 pub fn fit(bins: &[Bin]) -> Option<Fit> {
     if bins.len() < BINS {
         return None;
@@ -170,10 +171,10 @@ pub fn fit(bins: &[Bin]) -> Option<Fit> {
     })
 }
 
-/// Of the invocations, the kinds that are looked at make up this part.
+/// The kinds that are checked have to make up this part of the invocations.
 const KINDS_PART_MIN: f64 = 0.5;
 
-/// Whether a kind of the invocations grows by itself, or there is none that is made often enough.
+/// Whether one kind of the invocations grows by itself, or no kind is frequent enough to be checked.
 pub fn is_of_a_kind(points: &[Point], cost: impl Fn(&Point) -> u64) -> bool {
     let mut kinds: BTreeMap<Kind, Vec<Point>> = BTreeMap::new();
     for point in points {
@@ -216,7 +217,7 @@ mod tests {
         Kind { caller, error: 0 }
     }
 
-    /// Looks at missing files become rarer, reads of files that are there more frequent.
+    /// Lookups of missing files become rarer, reads of existing files more frequent.
     #[test]
     fn another_mixture_of_two_kinds_is_no_trend() {
         let mut random = Random::new(7);
@@ -229,12 +230,12 @@ mod tests {
         let cost = |point: &Point| point.cpu;
         assert!(fit(&bins(&mixed, 4000, cost)).is_some_and(|fit| fit.grows()));
         assert!(!is_of_a_kind(&mixed, cost));
-        // One of them grows.
+        // One of the kinds grows.
         for point in mixed.iter_mut().filter(|point| point.kind == of_kind(1)) {
             point.cpu += point.at * 20;
         }
         assert!(is_of_a_kind(&mixed, cost));
-        // There is one kind, or so many that none is made often.
+        // There is one kind only, or so many that none is frequent.
         assert!(is_of_a_kind(
             &points(&(0..4000).collect::<Vec<u64>>()),
             cost
@@ -250,7 +251,7 @@ mod tests {
         fit(&found).is_some_and(|fit| fit.grows())
     }
 
-    /// Of which logarithm is uniform: a heavy tail.
+    /// A heavy tail: the logarithm is uniformly distributed.
     fn noisy(seed: u64, base: u64, spread: f64, count: usize) -> Vec<u64> {
         let mut random = Random::new(seed);
         (0..count)

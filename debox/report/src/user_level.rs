@@ -1,7 +1,7 @@
-//! What a program measured around its calls beside what the kernel saw of the very same calls.
+//! Compares what a program measured around its calls with what the kernel measured for the same calls.
 //!
-//! After Figures 2.1 and 2.2 and Table 2.1 of Ruan's thesis: the clock of the program also counts what
-//! happens between its two looks at it and is no part of the call.
+//! After Figures 2.1 and 2.2 and Table 2.1 of Ruan's thesis: the program's clock also counts time
+//! between its two readings that is no part of the call.
 
 use std::cmp::Reverse;
 
@@ -11,12 +11,12 @@ use crate::histogram::Histogram;
 use crate::names::{Name, Names};
 use crate::report::{Distribution, UserLevel, UserLevelCall, UserLevelPoint};
 
-/// Calls that are shown.
+/// Calls that are shown, at most.
 const CALLS: usize = 12;
 const CDF_POINTS: usize = 160;
-/// Single calls that are drawn, chosen by chance,
+/// Single calls that are drawn, chosen at random,
 const POINTS: usize = 300;
-/// and those of which most was outside of the call: chance leaves out the few that matter.
+/// and those with most time outside the call, because a random choice leaves out the few that matter.
 const LARGEST: usize = 20;
 
 /// One call.
@@ -34,17 +34,18 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// The two clocks agree within some tens of nanoseconds: never below zero.
+    /// The two clocks agree within some tens of nanoseconds, so a difference below zero is zero.
     fn outside(&self) -> u64 {
         self.user.saturating_sub(self.kernel)
     }
 
-    /// Most outside first; whatever thread read it.
+    /// Most time outside first. The order does not depend on which thread read the call.
     fn rank(&self) -> (Reverse<u64>, u32, u32) {
         (Reverse(self.outside()), self.place.group, self.place.row)
     }
 
-    /// A number that only the row's place decides: the least of them are a choice by chance.
+    /// A pseudo-random number that depends only on the row's place; the calls with the lowest numbers
+    /// are the random choice.
     fn lot(&self) -> (u64, u32, u32) {
         let place = u64::from(self.place.group) << 32 | u64::from(self.place.row);
         let mixed = (place ^ (place >> 31)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -53,7 +54,7 @@ impl Measured {
     }
 }
 
-/// Of all calls of one name that were measured in both ways.
+/// Sums over the calls of one name that both have measured.
 #[derive(Debug, Clone, Default)]
 pub struct UserSums {
     count: u64,
@@ -93,7 +94,7 @@ impl Sums {
         Distribution {
             min_ns,
             mean_ns: self.total / count.max(1),
-            // Read from buckets, of which the least may begin below the least value.
+            // The median comes from buckets; the first bucket may begin below the lowest value.
             median_ns: self.histogram.quantile(0.5).max(min_ns),
             p99_ns: self.histogram.quantile(0.99).max(min_ns),
             max_ns: self.histogram.max(),
@@ -103,7 +104,7 @@ impl Sums {
     }
 }
 
-/// Keeps the first so many in an order, or somewhat more.
+/// Keeps the first `most` calls in the order `by`, and up to `slack` more.
 fn keep(kept: &mut Vec<Measured>, most: usize, slack: usize, by: fn(&Measured) -> (u64, u32, u32)) {
     if kept.len() > most + slack {
         kept.select_nth_unstable_by_key(most, by);
@@ -195,7 +196,7 @@ impl UserSums {
     }
 }
 
-/// `None`: nobody asked for it. `calls` are in the order of the report.
+/// `None` if it was not recorded. `calls` are in the order of the report.
 pub fn user_level(
     sums: &Aggregate,
     calls: &[(String, Name, &CallSums)],

@@ -1,4 +1,4 @@
-//! The page in a real browser without a network: every plot is drawn, nothing complains.
+//! The page in a real browser without a network: every plot is drawn, and no error is reported.
 
 mod common;
 
@@ -8,7 +8,7 @@ use common::{calls, write};
 use debox_history::History;
 use debox_report::{analyze, page};
 
-/// Not captured by the test harness, so that `scripts/test` can name it.
+/// Not captured by the test harness, so `scripts/test` can list the skipped test.
 fn skip(why: &str) {
     let name = std::thread::current()
         .name()
@@ -17,7 +17,7 @@ fn skip(why: &str) {
     debox_skipped::skipped(&format!("{name}: {why}"));
 }
 
-/// What a reader does with the plot over time: looks at each call, and says what was there.
+/// Acts as a reader of the plot over time: selects each call, and reports what it shows.
 const LOOK_AT_EACH: &str = r##"<script>
 const choice = document.getElementById("over-time-of");
 const seen = [...choice.options].map((option) => {
@@ -31,7 +31,7 @@ choice.value = 0;
 choice.dispatchEvent(new Event("change"));
 </script></body>"##;
 
-/// The page, looked at in all its views.
+/// Opens the page with all its views.
 fn opened(width: u32, dark: bool) -> Option<debox_browser::Opened> {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("t.parquet");

@@ -1,4 +1,4 @@
-//! Every figure is what adding up the records one by one gives; a damaged file does no harm.
+//! Every figure equals the sum of the records, added one by one. A damaged file does no harm.
 
 mod common;
 
@@ -71,7 +71,7 @@ fn sums_are_those_of_the_records() {
         .flat_map(|part| &part.ns)
         .sum();
     assert_eq!(over_time, all);
-    // What the calls did by themselves is what all did together.
+    // The calls' own parts add up to the parts of all.
     for part in &report.timeline.parts {
         let mut sums = vec![0; part.ns.len()];
         for call in &report.timeline.by_call {
@@ -212,7 +212,7 @@ fn findings_begin_with_what_slows_the_program_down() {
     resting.sort_unstable();
     assert_eq!(resting, [201, 202]);
     assert_eq!(report.waits[0].call, "fdatasync");
-    // Over time they are idle, and no lock.
+    // Over time they are idle, and not waiting for a lock.
     let parts = |parts: &[debox_report::TimelinePart], name: &str| -> u64 {
         let found = parts.iter().filter(|part| part.name == name);
         found.flat_map(|part| &part.ns).sum()
@@ -225,7 +225,7 @@ fn findings_begin_with_what_slows_the_program_down() {
         assert_eq!(parts(of, "blocked: lock"), 0);
         assert_eq!(parts(of, "blocked: idle"), 2 * 100 * 19_000_000);
     }
-    // In the sums nothing is left out.
+    // The sums leave nothing out.
     assert!(report.calls.iter().any(|call| call.name == "futex"));
 }
 
@@ -272,8 +272,8 @@ fn an_empty_history_has_a_report() {
     assert_eq!(report.findings[0].kind, FindingKind::Nothing);
 }
 
-/// The program was pushed off the CPU on the way to two of 2000 calls: it sees two slow calls, and the
-/// kernel none.
+/// The program was preempted on the way to two of 2000 calls: it sees two slow calls, and the kernel
+/// none.
 #[test]
 fn what_the_program_measures_is_set_beside_what_the_kernel_saw() {
     for (group_rows, threads) in [(700, 2), (1 << 18, 1)] {
@@ -297,7 +297,7 @@ fn what_the_program_measures_is_set_beside_what_the_kernel_saw() {
         assert_eq!((call.away_ns, call.calls_ns), (10_000_000, 0));
         assert_eq!(call.budget.blocked_ns, sum(|call| call.budget.blocked_ns));
         assert!(call.user.median_ns >= call.kernel.median_ns);
-        // The two are drawn, whatever else is.
+        // The two are drawn, whichever others are chosen.
         let peaks = call.points.iter().filter(|point| point.1 > 5_000_000);
         assert_eq!(peaks.count(), 2);
         assert_eq!(call.largest[1].away_ns, 5_000_000);
@@ -314,7 +314,8 @@ fn what_the_program_measures_is_set_beside_what_the_kernel_saw() {
     }
 }
 
-/// `debox/schema/history-report-1.json` allows no field that it does not name, and asks for all.
+/// `debox/schema/history-report-1.json` allows no field that it does not name, and requires all of
+/// them.
 #[test]
 fn the_json_is_as_its_schema_says() {
     let schema = include_str!("../../schema/history-report-1.json");
@@ -331,7 +332,8 @@ fn the_json_is_as_its_schema_says() {
     assert!(errors.is_empty(), "{errors:#?}");
 }
 
-/// The recorder knows what threads computed between their calls; without it the records tell of calls.
+/// The recorder knows what threads computed between their calls; without it, the headline is about
+/// calls.
 #[test]
 fn the_headline_is_the_recorders_or_of_the_records() {
     let report = analyzed(700, 2).report;
@@ -340,7 +342,7 @@ fn the_headline_is_the_recorders_or_of_the_records() {
     let times = headline.shares.iter().map(|share| share.ns);
     assert_eq!(times.sum::<u64>(), headline.of_ns);
     let between = report.between_calls.as_ref().expect("(user)");
-    // Of what lies between calls the records tell what was off the CPU.
+    // For the time between calls, the records have only what was off the CPU.
     let off_cpu = between.budget.wall_ns - between.budget.cpu_ns;
     assert_eq!(
         headline.of_ns + headline.idle_ns,
@@ -405,7 +407,7 @@ fn the_headline_is_the_recorders_or_of_the_records() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// A cut or changed file gives an error that names it, or a report; never anything else.
+    /// A truncated or modified file gives an error that names it, or a report; never anything else.
     #[test]
     fn damage_does_no_harm(cut in 0.0f64..1.2, changes in prop::collection::vec((0.0f64..1.0, any::<u8>()), 0..8)) {
         static WHOLE: std::sync::OnceLock<Vec<u8>> = std::sync::OnceLock::new();

@@ -1,24 +1,24 @@
-//! A writer that lets nothing through that could steer a terminal.
+//! A writer that escapes everything that could control a terminal.
 
 use std::io::{self, Write};
 
 use crate::printable::{is_printable, push_escaped};
 
-/// What passes besides printable text and the ends of lines.
+/// What passes in addition to printable text and line ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Allowed {
     /// Nothing.
     Text,
-    /// Colours and the like: `ESC [ digits m`. Fields are cleaned before they are coloured.
+    /// Colours and similar attributes: `ESC [ digits m`. Fields are cleaned before they are coloured.
     Colours,
-    /// Nothing, in JSON: what would steer a terminal is written as JSON's own escape, so that a machine
-    /// reads exactly the same.
+    /// Nothing, in JSON: control characters are written as JSON's own escapes, so a parser reads
+    /// exactly the original text.
     Json,
-    /// Anything: a format that is not for reading.
+    /// Anything: for formats that are not meant to be read.
     Anything,
 }
 
-/// No colour's sequence is longer.
+/// Longer than any colour's sequence.
 const SEQUENCE_MAX: usize = 32;
 
 /// Escapes what is written to it.
@@ -26,7 +26,7 @@ const SEQUENCE_MAX: usize = 32;
 pub struct Clean<W: Write> {
     to: W,
     allowed: Allowed,
-    /// The beginning of a character or of a sequence, whose rest has not been written.
+    /// An incomplete character or sequence that has not been written yet.
     begun: Vec<u8>,
 }
 
@@ -39,7 +39,7 @@ impl<W: Write> Clean<W> {
         }
     }
 
-    /// Writes what has begun and never came to its end.
+    /// Writes an incomplete character or sequence, if there is one.
     pub fn finish(mut self) -> io::Result<W> {
         let rest = std::mem::take(&mut self.begun);
         let mut shown = String::new();
@@ -77,7 +77,7 @@ impl<W: Write> Write for Clean<W> {
     }
 }
 
-/// The first thing of some bytes, and how many of them it takes.
+/// The first element of some bytes, and its length.
 struct Step {
     length: usize,
     what: What,
@@ -86,11 +86,11 @@ struct Step {
 enum What {
     Passes,
     Escaped(char),
-    /// A byte that is no text.
+    /// A byte that is not valid text.
     NoText,
 }
 
-/// `None`: there is nothing, or, unless this is the end, only the beginning of something.
+/// `None`: the input is empty or, unless this is the end, has only the beginning of an element.
 fn next(bytes: &[u8], allowed: Allowed, is_end: bool) -> Option<Step> {
     let first = *bytes.first()?;
     if first == 0x1b && allowed == Allowed::Colours {
@@ -219,7 +219,7 @@ mod tests {
     }
 
     proptest! {
-        /// However the bytes are divided into writes.
+        /// Regardless of how the bytes are divided into writes.
         #[test]
         fn any_bytes_become_text_without_controls(
             bytes in proptest::collection::vec(any::<u8>(), 0..200),

@@ -1,11 +1,11 @@
-//! What DeBox's programs write to standard output and standard error.
+//! Standard output and standard error of DeBox's programs.
 //!
-//! Names of processes, files and functions, arguments and replies come from outside, and must not steer
-//! the reader's terminal. [`printable`] shows such a field in one line. [`Clean`] is the second line of
-//! defence: all output goes through it, and it lets nothing through that a field could have brought along.
+//! Names of processes, files and functions, arguments and replies come from outside, and must not control
+//! the reader's terminal. [`printable`] turns such a field into one harmless line. [`Clean`] is the second
+//! line of defence: all output goes through it, and it escapes whatever a field could have brought along.
 //!
-//! Output fails without a panic. A reader who has seen enough ends the output quietly, any other failure of
-//! standard output is an error in words, and a failure of standard error changes no exit status.
+//! Output never panics. If the reader closes the pipe, output ends silently. Any other failure of standard
+//! output is an error with an explanation. A failure of standard error does not change the exit status.
 
 mod clean;
 #[cfg(feature = "manual")]
@@ -24,7 +24,7 @@ pub use streams::{
 #[cfg(feature = "clap")]
 pub use usage::parse;
 
-/// Writes one line to standard error, in the way of `format!`.
+/// Writes one line to standard error, with the syntax of `format!`.
 #[macro_export]
 macro_rules! say {
     ($($words:tt)*) => { $crate::say(&format!($($words)*)) };

@@ -1,10 +1,10 @@
-//! One field of text from outside, as one line.
+//! Makes one line of a text from outside.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// The text with all that could steer a terminal, hide or reorder what is shown, or break the line written
-/// as an escape: `\n`, `\x1b`, `\u{202e}`. Other text stays as it is, in any script.
+/// The text with escapes for everything that could control a terminal, hide or reorder what is shown, or
+/// break the line: `\n`, `\x1b`, `\u{202e}`. Other text stays as it is, in any script.
 pub fn printable(text: &str) -> Cow<'_, str> {
     if text.chars().all(is_printable) {
         return Cow::Borrowed(text);
@@ -19,7 +19,7 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// Whether a character shows as itself and nothing else.
+/// Whether a character is shown as itself, with no other effect.
 pub fn is_printable(character: char) -> bool {
     match character {
         ' '..='~' => true,
@@ -27,20 +27,20 @@ pub fn is_printable(character: char) -> bool {
         '\0'..='\u{1f}' | '\u{7f}'..='\u{9f}' => false,
         // Invisible: the soft hyphen, the Mongolian vowel separator.
         '\u{ad}' | '\u{180e}' => false,
-        // Marks of direction, embeddings, overrides and isolates.
+        // Direction marks, embeddings, overrides and isolates.
         '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
             false
         }
-        // Zero width, and invisible operators.
+        // Zero-width characters and invisible operators.
         '\u{200b}'..='\u{200d}'
         | '\u{2060}'..='\u{2065}'
         | '\u{206a}'..='\u{206f}'
         | '\u{feff}' => false,
-        // Ends of a line and of a paragraph.
+        // Line and paragraph separators.
         '\u{2028}' | '\u{2029}' => false,
-        // Annotations that lie between the lines, and what is no character: XML has no way to write those.
+        // Interlinear annotations and noncharacters: XML cannot represent these.
         '\u{fff9}'..='\u{fffb}' | '\u{fffe}' | '\u{ffff}' => false,
-        // Tags, and variants of characters beyond those that fonts know.
+        // Tags, and variation selectors.
         '\u{e0000}'..='\u{e0fff}' => false,
         _ => true,
     }
@@ -106,7 +106,7 @@ mod tests {
             }
         }
 
-        /// Random text has few of them.
+        /// Random text rarely has control characters.
         #[test]
         fn of_controls_none_is_left(text in "[\\x00-\\x1f\\x7f-\\u{9f}\\u{200b}-\\u{200f}\\u{202a}-\\u{202e}\\u{2066}-\\u{2069}a]*") {
             prop_assert!(printable(&text).chars().all(is_printable));

@@ -1,4 +1,4 @@
-//! Standard output and standard error: the one place that writes to them.
+//! Standard output and standard error: only this module writes to them.
 #![allow(clippy::disallowed_methods)]
 
 use std::env;
@@ -7,7 +7,7 @@ use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 use crate::clean::{Allowed, Clean};
 use crate::printable::printable;
 
-/// Standard output, gathered into few writes. What is not finished may be lost.
+/// Buffered standard output. Without `finish`, buffered output may be lost.
 pub struct StandardOutput(BufWriter<Clean<StdoutLock<'static>>>);
 
 impl StandardOutput {
@@ -15,7 +15,7 @@ impl StandardOutput {
         StandardOutput(BufWriter::new(Clean::new(io::stdout().lock(), allowed)))
     }
 
-    /// Writes all that is left.
+    /// Writes what is still buffered.
     pub fn finish(self) -> io::Result<()> {
         let clean = self
             .0
@@ -35,7 +35,7 @@ impl Write for StandardOutput {
     }
 }
 
-/// Prints to standard output all that `write` writes. A reader who has gone is not an error.
+/// Prints what `write` writes to standard output. A closed pipe is not an error.
 pub fn print(
     allowed: Allowed,
     write: impl FnOnce(&mut StandardOutput) -> io::Result<()>,
@@ -52,7 +52,7 @@ pub fn print(
     }
 }
 
-/// Writes to standard error all that `write` writes, in one piece.
+/// Writes what `write` writes to standard error, in one piece.
 pub fn print_error(
     allowed: Allowed,
     write: impl FnOnce(&mut Vec<u8>) -> io::Result<()>,
@@ -64,35 +64,35 @@ pub fn print_error(
     io::stderr().write_all(&clean.finish()?)
 }
 
-/// Writes one line to standard error. If it cannot be written, there is nowhere left to say so.
+/// Writes one line to standard error. Failures are ignored, because they cannot be reported anywhere.
 pub fn say(line: &str) {
     let line = format!("{}\n", printable(line));
     let _ = io::stderr().write_all(line.as_bytes());
 }
 
-/// Writes an error to standard error. Lines after the first stand further in, so that a name in it that
-/// has several lines cannot look like another message.
+/// Writes an error to standard error. Further lines are indented, so that a name with line breaks
+/// cannot look like another message.
 pub fn say_error(program: &str, words: &str) {
     let words = words.trim_end().replace('\n', "\n  ");
     let _ = print_error(Allowed::Text, |out| writeln!(out, "{program}: {words}"));
 }
 
-/// Whether somebody reads standard output on a terminal.
+/// Whether standard output is a terminal.
 pub fn is_read() -> bool {
     io::stdout().is_terminal()
 }
 
-/// Whether somebody reads standard error on a terminal.
+/// Whether standard error is a terminal.
 pub fn error_is_read() -> bool {
     io::stderr().is_terminal()
 }
 
-/// What text on standard output may have.
+/// What text on standard output may contain.
 pub fn colours() -> Allowed {
     coloured(is_read())
 }
 
-/// What text on standard error may have.
+/// What text on standard error may contain.
 pub fn error_colours() -> Allowed {
     coloured(error_is_read())
 }

@@ -1,4 +1,4 @@
-//! The command line, and what its parser says of it: help, the version, usage errors.
+//! Parses the command line, and prints help, the version and usage errors.
 
 use std::io::Write;
 
@@ -7,11 +7,11 @@ use clap::Parser;
 use crate::streams::{self, say_error};
 use crate::Allowed;
 
-/// As with other commands.
+/// The same status as in other commands.
 const USAGE_ERROR: u8 = 2;
 
-/// The command line, or the exit status of a program that has none to follow: 0 after help that was asked
-/// for, 2 for a usage error, `failed` if the help cannot be written.
+/// The command line, or the exit status if there is nothing to run: 0 after help that was asked for, 2
+/// for a usage error, `failed` if the help cannot be written.
 pub fn parse<C: Parser>(program: &str, failed: u8) -> Result<C, u8> {
     let error = match C::try_parse() {
         Ok(line) => return Ok(line),
@@ -23,7 +23,7 @@ pub fn parse<C: Parser>(program: &str, failed: u8) -> Result<C, u8> {
     };
     if error.use_stderr() {
         let allowed = streams::error_colours();
-        // The status says it, too.
+        // The exit status reports it, too.
         let _ = streams::print_error(allowed, |out| out.write_all(words(allowed).as_bytes()));
         return Err(USAGE_ERROR);
     }

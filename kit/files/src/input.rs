@@ -1,5 +1,5 @@
-//! Opening what is read. A FIFO without a writer would make its reader wait without end, and a device
-//! may do anything when it is opened.
+//! Opens files for reading. A FIFO without a writer would block its reader forever, and opening a device
+//! may have side effects.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -10,15 +10,15 @@ use anyhow::{bail, Context, Result};
 
 use crate::kind;
 
-/// Opens a regular file, which can be read at any place.
+/// Opens a regular file, which allows reading at any position.
 pub fn open(path: &Path) -> Result<File> {
     let found = std::fs::metadata(path).with_context(|| cannot_open(path))?;
     require_regular(path, found.file_type())?;
     open_now(path, false)
 }
 
-/// Opens a regular file, or what this process was started with: `/dev/stdin`, or the `/dev/fd/63` that a
-/// shell makes of `<(command)`.
+/// Opens a regular file, or a descriptor that this process was started with: `/dev/stdin`, or the
+/// `/dev/fd/63` that a shell makes from `<(command)`.
 pub fn open_stream(path: &Path) -> Result<File> {
     match is_own_descriptor(path) {
         true => {
@@ -32,7 +32,7 @@ pub fn open_stream(path: &Path) -> Result<File> {
     }
 }
 
-/// All of what [`open_stream`] opens.
+/// Reads the whole content of what [`open_stream`] opens.
 pub fn read(path: &Path) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     io::Read::read_to_end(&mut open_stream(path)?, &mut bytes)
@@ -40,7 +40,7 @@ pub fn read(path: &Path) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Opens the file itself, and no link to another one.
+/// Opens the file itself, without following a link.
 pub fn open_unlinked(path: &Path) -> Result<File> {
     let found = std::fs::symlink_metadata(path).with_context(|| cannot_open(path))?;
     if found.is_symlink() {
@@ -53,7 +53,7 @@ pub fn open_unlinked(path: &Path) -> Result<File> {
     open_now(path, true)
 }
 
-/// It may have become something else since it was looked at, so that the open must not wait.
+/// Must not block: the file may have been replaced since it was checked.
 fn open_now(path: &Path, unlinked: bool) -> Result<File> {
     let nofollow = if unlinked { libc::O_NOFOLLOW } else { 0 };
     let file = OpenOptions::new()

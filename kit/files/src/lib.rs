@@ -1,8 +1,8 @@
 //! Files that users name.
 //!
-//! What is read is a regular file ([`input`]). What is written takes the place of an older file only when it
-//! is whole ([`output`]), is none of the files that are read ([`same`]), and does not follow a link that
-//! another user has planted ([`planted`]).
+//! Only regular files are read ([`input`]). An output file replaces an older one only when it is complete
+//! ([`output`]), is none of the input files ([`same`]), and does not follow a link that another user has
+//! planted ([`planted`]).
 
 pub mod input;
 pub mod output;
@@ -12,7 +12,7 @@ pub mod same;
 use std::fs::FileType;
 use std::os::unix::fs::FileTypeExt;
 
-/// What a file is, with its article; `None` for a regular one.
+/// The kind of a file, with its article; `None` for a regular file.
 fn kind(of: FileType) -> Option<&'static str> {
     let kinds = [
         (of.is_dir(), "a directory"),

@@ -1,5 +1,5 @@
-//! Writing a file whole or not at all: into another file beside it, which then takes its place. What was
-//! there before stays if the disk is full.
+//! Writes a file completely or not at all: to a temporary file in the same directory, which then replaces the
+//! target. The previous file stays if the disk is full.
 
 use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Write};
@@ -11,7 +11,7 @@ use tempfile::NamedTempFile;
 
 use crate::{kind, planted};
 
-/// Names that may be taken before one is free.
+/// Taken names that are skipped before giving up.
 const NUMBERS_MAX: u32 = 100_000;
 
 /// A file that is being written.
@@ -21,14 +21,14 @@ pub struct Output {
 }
 
 enum Place {
-    /// The file that takes the place of `to` in the end.
+    /// The temporary file that finally replaces `to`.
     Beside { file: NamedTempFile, to: PathBuf },
-    /// A device, a pipe, or a file in a directory that takes no other.
+    /// A device, a pipe, or a file in a directory in which no other file can be created.
     Direct(File),
 }
 
 impl Output {
-    /// Nothing is to be seen of it under its name before [`Output::commit`].
+    /// Nothing appears under the file's name before [`Output::commit`].
     pub fn create(path: &Path) -> Result<Output> {
         let cannot = || cannot_write(path);
         let made = |place| Output {
@@ -51,10 +51,10 @@ impl Output {
             let file = File::options().write(true).open(path);
             return Ok(made(Place::Direct(file.with_context(cannot)?)));
         }
-        // What a link leads to is replaced, not the link.
+        // The target of a link is replaced, not the link.
         let to = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
         if there.is_some() {
-            // A file that may not be written is not replaced, either.
+            // A file that this user may not write is not replaced, either.
             File::options().write(true).open(&to).with_context(cannot)?;
         }
         let beside = tempfile::Builder::new()
@@ -63,7 +63,7 @@ impl Output {
             .tempfile_in(directory_of(&to));
         match beside {
             Ok(file) => Ok(made(Place::Beside { file, to })),
-            // Only the file itself can be written.
+            // Only the file itself is writable, not its directory.
             Err(error) if there.is_some() && is_refused(&error) => {
                 let file = File::options().write(true).truncate(true).open(&to);
                 Ok(made(Place::Direct(file.with_context(cannot)?)))
@@ -72,17 +72,18 @@ impl Output {
         }
     }
 
-    /// Puts it in place.
+    /// Replaces the target.
     pub fn commit(self) -> Result<()> {
         let cannot = || cannot_write(&self.path);
         let Place::Beside { file, to } = self.place else {
             return Ok(());
         };
-        // Delayed allocation can put off "no space left" until the data is written back.
+        // With delayed allocation, "no space left" may appear only when the data is written back.
         file.as_file().sync_data().with_context(cannot)?;
         let mode = match fs::metadata(&to) {
             Ok(old) => {
-                // The file stays its owner's if root writes it. Who may not give it away keeps it.
+                // If root writes the file, its owner does not change. A user who may not give files away
+                // becomes the owner.
                 let _ = fchown(file.as_file(), Some(old.uid()), Some(old.gid()));
                 old.permissions().mode()
             }
@@ -93,7 +94,7 @@ impl Output {
             .with_context(cannot)?;
         match file.persist(&to) {
             Ok(_) => Ok(()),
-            // A file that is a mount by itself cannot be replaced.
+            // A file that is itself a mount point cannot be replaced.
             Err(failed) if failed.error.raw_os_error() == Some(libc::EBUSY) => {
                 let mut file = failed.file;
                 io::Seek::rewind(file.as_file_mut()).with_context(cannot)?;
@@ -105,7 +106,7 @@ impl Output {
         }
     }
 
-    /// Puts it in place if nothing is there.
+    /// Puts the file in place if there is none under this name.
     pub fn commit_new(self) -> Result<()> {
         let cannot = || cannot_write(&self.path);
         let Place::Beside { file, to } = self.place else {
@@ -138,10 +139,10 @@ impl Write for &Output {
     }
 }
 
-/// Makes it an error of the write, and no deadly signal, that a file may not grow (`ulimit -f`). To be called
+/// Makes exceeding the file size limit (`ulimit -f`) a write error instead of a deadly signal. Call this
 /// once, at the start of a program.
 pub fn survive_file_limit() {
-    // Other than a signal that is ignored, one with a handler is not inherited by programs that are started.
+    // Programs that are started do not inherit a handler; they would inherit that the signal is ignored.
     extern "C" fn pass_over(_: libc::c_int) {}
     let handler = pass_over as extern "C" fn(libc::c_int) as libc::sighandler_t;
     // SAFETY: the handler does nothing.
@@ -152,7 +153,7 @@ pub fn survive_file_limit() {
     }
 }
 
-/// Writes all of a file, or leaves what was there.
+/// Writes a whole file, or leaves the previous one.
 pub fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
     let output = Output::create(path)?;
     (&output)
@@ -161,8 +162,8 @@ pub fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
     output.commit()
 }
 
-/// An error if nothing could be written there, before anything long is done. A file that is there stays
-/// as it is.
+/// Returns an error if nothing could be written there, to be checked before any long work. An existing file
+/// is not changed.
 pub fn check(path: &Path) -> Result<()> {
     let there = fs::metadata(path);
     let is_special = |found: &Metadata| !found.is_file() && !found.is_dir();
@@ -182,8 +183,8 @@ pub fn check(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Makes a file that the user named and that is written in place, emptying what is there. Nothing but a
-/// regular file is taken.
+/// Creates a file that the user named and that is written in place, truncating an existing one. Only regular
+/// files are accepted.
 pub fn create_in_place(path: &Path) -> Result<File> {
     planted::refuse(path)?;
     let require_regular = |found: Metadata| match kind(found.file_type()) {
@@ -193,7 +194,7 @@ pub fn create_in_place(path: &Path) -> Result<File> {
     if let Ok(found) = fs::metadata(path) {
         require_regular(found)?;
     }
-    // It may have become something else since then, so that the open must not wait.
+    // Must not block: the file may have been replaced since it was checked.
     let file = OpenOptions::new()
         .write(true)
         .create(true)
@@ -206,7 +207,7 @@ pub fn create_in_place(path: &Path) -> Result<File> {
     Ok(file)
 }
 
-/// Makes a file that is not there yet, and follows no link.
+/// Creates a file that does not exist yet, without following links.
 pub fn create_new(path: &Path) -> io::Result<File> {
     OpenOptions::new()
         .write(true)
@@ -215,8 +216,8 @@ pub fn create_new(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-/// Makes a file under the first of the names that is free: what is there, a link or a file of another
-/// recording, is not touched. `name` gives the name for each number; numbers begin at `from`.
+/// Creates a file under the first free name. Existing files are not touched, be they links or another
+/// recording's. `name` returns the name for a number; numbers start at `from`.
 pub fn create_numbered(
     from: u32,
     name: impl Fn(u32) -> PathBuf,
@@ -243,7 +244,7 @@ fn cannot_write(path: &Path) -> String {
     format!("cannot write {}", path.display())
 }
 
-/// The directory that a name is in.
+/// The directory that contains a name.
 pub fn directory_of(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if parent != Path::new("") => parent,
@@ -258,7 +259,7 @@ fn is_refused(error: &io::Error) -> bool {
         .is_some_and(|error| refused.contains(&error))
 }
 
-/// What this process was started with is written where it stands.
+/// Descriptors that this process was started with are written in place.
 fn is_own_descriptor(path: &Path) -> bool {
     let named = ["/dev/stdout", "/dev/stderr"];
     named.iter().any(|name| path == Path::new(name))
@@ -266,7 +267,7 @@ fn is_own_descriptor(path: &Path) -> bool {
         || path.starts_with("/proc/self/fd")
 }
 
-/// Read without being changed: other threads make files, too.
+/// Read from /proc instead of by changing it, because other threads create files, too.
 fn umask() -> u32 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("Umask:"));

@@ -1,6 +1,6 @@
-//! What another user may have put where a file is to be written: in a directory that all may write to,
+//! Files that another user may have planted where output is to be written. In a world-writable directory
 //! such as `/tmp`, any user can take a name before root writes to it. The kernel refuses to follow such a
-//! link where `fs.protected_symlinks` is on, which not every system has.
+//! link if `fs.protected_symlinks` is on, but not every system has that.
 
 use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt;
@@ -10,7 +10,8 @@ use anyhow::{bail, Result};
 
 const SHARED: u32 = libc::S_ISVTX | libc::S_IWOTH;
 
-/// An error if the name, or a link on the way to it, is another user's in a directory that all may write to.
+/// Returns an error if the name, or a link on the way to it, belongs to another user in a world-writable
+/// directory.
 pub fn refuse(path: &Path) -> Result<()> {
     // SAFETY: it takes nothing and always succeeds.
     let user = unsafe { libc::geteuid() };
@@ -23,7 +24,7 @@ pub fn refuse(path: &Path) -> Result<()> {
         let (Ok(found), Ok(directory)) = (fs::symlink_metadata(name), fs::metadata(parent)) else {
             continue;
         };
-        // A directory of another user's is entered by its name on purpose.
+        // Entering a directory of another user by its name is intentional.
         if (at == 0 && !found.is_dir() || found.is_symlink())
             && is_anothers(&found, &directory, user)
         {
@@ -41,7 +42,7 @@ pub fn refuse(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// As the kernel has it for `fs.protected_symlinks` and `fs.protected_regular`.
+/// The kernel's rule for `fs.protected_symlinks` and `fs.protected_regular`.
 fn is_anothers(found: &Metadata, directory: &Metadata, user: u32) -> bool {
     directory.mode() & SHARED == SHARED && found.uid() != user && found.uid() != directory.uid()
 }

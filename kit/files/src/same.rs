@@ -1,4 +1,5 @@
-//! Whether two names are of one file: hard links, symbolic links and relative names included.
+//! Whether two names refer to the same file, considering hard links, symbolic links and relative
+//! names.
 
 use std::ffi::OsString;
 use std::fs;
@@ -7,16 +8,16 @@ use std::path::Path;
 
 use anyhow::{bail, Result};
 
-/// What a name leads to, or would make.
+/// The file that a name refers to, or would create.
 #[derive(PartialEq, Eq)]
 enum Place {
     There(u64, u64),
-    /// The directory, and the name in it.
+    /// The directory, and the name within it.
     New(u64, u64, OsString),
 }
 
 impl Place {
-    /// `None` where nothing is and nothing can be made.
+    /// `None` if there is no such file and none can be created.
     fn of(path: &Path) -> Option<Place> {
         if let Ok(found) = fs::metadata(path) {
             return Some(Place::There(found.dev(), found.ino()));
@@ -31,13 +32,13 @@ impl Place {
     }
 }
 
-/// Whether both names are of one file.
+/// Whether both names refer to the same file.
 pub fn is_same(one: &Path, other: &Path) -> bool {
     let place = Place::of(one);
     place.is_some() && place == Place::of(other)
 }
 
-/// An error if what is to be written is one of the files that are read.
+/// Returns an error if the output is one of the input files.
 pub fn refuse_inputs<'a>(output: &Path, inputs: impl IntoIterator<Item = &'a Path>) -> Result<()> {
     for input in inputs {
         if is_same(output, input) && !is_device(output) {
@@ -50,7 +51,7 @@ pub fn refuse_inputs<'a>(output: &Path, inputs: impl IntoIterator<Item = &'a Pat
     Ok(())
 }
 
-/// An error if two things are to be written to one file.
+/// Returns an error if two outputs are the same file.
 pub fn refuse_each_other(outputs: &[&Path]) -> Result<()> {
     for (at, output) in outputs.iter().enumerate() {
         if outputs[..at].iter().any(|other| is_same(output, other)) && !is_device(output) {
@@ -63,7 +64,7 @@ pub fn refuse_each_other(outputs: &[&Path]) -> Result<()> {
     Ok(())
 }
 
-/// Devices and pipes take more than one thing, as `/dev/null` does.
+/// Devices and pipes, such as `/dev/null`, can take several outputs.
 fn is_device(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir())
 }

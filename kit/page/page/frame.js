@@ -1,8 +1,8 @@
-// What every page has: sections, light and dark, and the order in which it comes to be.
+// What every page has: sections, light and dark colours, and the order in which the page is built.
 
 const main = document.getElementById("main");
 const contents = document.getElementById("contents");
-// Colours of lines that are told apart.
+// Colours that distinguish lines.
 const LINES = ["--c0", "--c1", "--c2", "--c3", "--c4", "--c5", "--c6", "--c7"];
 
 function section(id, title, sentence, ...children) {
@@ -22,12 +22,12 @@ function theme() {
   system.addEventListener("change", () => { set(system.matches); drawAll(true); });
 }
 
-// Draws the sections, and says when all is done.
+// Draws the sections, and marks the page as complete.
 function start(sections) {
   theme();
   sections.forEach((draw) => draw());
   drawAll(true);
-  // A finding's row is there only now.
+  // A finding's row does not exist before this point.
   if (location.hash.length > 1 && document.getElementById(location.hash.slice(1))) document.getElementById(location.hash.slice(1)).scrollIntoView();
   let waiting = 0;
   addEventListener("resize", () => { clearTimeout(waiting); waiting = setTimeout(() => drawAll(false), 150); });

@@ -1,6 +1,6 @@
-// Numbers as people read them, elements, and the plots. Nothing here knows the report.
+// Numbers for people, elements, and the plots. Nothing here depends on the report.
 
-// For tests, and for whoever looks why a plot is missing.
+// For tests, and for finding out why a plot is missing.
 for (const kind of ["error", "unhandledrejection", "securitypolicyviolation"]) {
   addEventListener(kind, (event) => {
     document.documentElement.dataset.error = `${kind}: ${event.message || event.reason || event.violatedDirective}`;
@@ -27,7 +27,7 @@ function time(ns) {
 const count = (n) => n.toLocaleString("en");
 const percent = (part) => (100 * part).toFixed(part < 0.0995 ? 1 : 0) + " %";
 
-// For axes: without digits that say nothing.
+// For axes: without insignificant digits.
 function tick(ns) {
   return time(ns).replace(/(\.\d*?)0+ /, "$1 ").replace(/\. /, " ");
 }
@@ -50,7 +50,7 @@ const anchor = (section, name) => `${section}-${String(name).replace(/[^A-Za-z0-
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-// `columns`: [head, what is in a cell, "n" for numbers, "long" for text].
+// `columns`: [head, function that returns a cell's content, "n" for numbers, "long" for text].
 function table(columns, rows, options = {}) {
   const head = make("tr", {}, columns.map(([name, , kind]) =>
     make("th", { scope: "col", class: kind === "n" ? "n" : null }, name)));
@@ -63,7 +63,7 @@ function table(columns, rows, options = {}) {
     make("table", {}, make("thead", {}, head), make("tbody", {}, body)));
 }
 
-// A table that is made when somebody wants to see it.
+// A table that is built when it is opened.
 function later(summary, build) {
   const details = make("details", {}, make("summary", {}, summary));
   details.addEventListener("toggle", () => {
@@ -72,7 +72,7 @@ function later(summary, build) {
   return details;
 }
 
-// Plots are drawn anew when colours or the width change. `draw` is told the place and its width.
+// Plots are redrawn when the colours or the width change. `draw` gets the element and its width.
 const drawings = [];
 let drawn = 0;
 
@@ -138,7 +138,7 @@ const decades = (label, more) => axis(label, (u, splits) => {
   ...more,
 });
 
-// Checkboxes that say which of the named things are shown.
+// Checkboxes that select which of the named items are shown.
 function legend(names, colours, shown, changed) {
   return make("div", { class: "legend" }, names.map((name, index) => {
     const box = make("input", { type: "checkbox" });
@@ -200,7 +200,7 @@ function distributions(place, width, series, read) {
   return () => drawing.destroy();
 }
 
-// Single calls as points over seconds; `range` is that of the times, so that two such plots can be compared.
+// Single calls as points over seconds. `range` is the range of the times, so that two plots can be compared.
 function single(place, width, points, tint, range) {
   const options = {
     width, height: 240, legend: { show: false }, cursor: { drag: { x: true, y: false } },

@@ -1,4 +1,4 @@
-//! HTML pages that open from disk: one file with its data, its script and its style.
+//! HTML pages that can be opened from disk: one file with its data, script and style.
 //!
 //! This crate has the frame, the plots and the libraries that draw them, which `scripts/page-libraries` fetches from npm. What a page
 //! shows is its own script's. Nothing here knows whose page it is.
@@ -12,7 +12,7 @@ mod shown;
 
 const TEMPLATE: &str = include_str!("../page/page.html");
 const STYLE: &str = include_str!("../page/style.css");
-/// What every page's script stands on.
+/// Scripts that every page includes.
 const COMMON: &[&str] = &[
     include_str!("../page/plots.js"),
     include_str!("../page/frame.js"),
@@ -27,24 +27,24 @@ pub fn missing() -> Option<&'static str> {
     (!MISSING.is_empty()).then_some(MISSING)
 }
 
-/// A page that is drawn from data by a script.
+/// A page that a script draws from data.
 pub struct Page<'a> {
     pub title: &'a str,
-    /// What shows the same in a terminal.
+    /// The command that shows the same in a terminal.
     pub command: &'a str,
-    /// Draws the sections with what `page/plots.js` and `page/frame.js` offer, and calls `start`.
+    /// Draws the sections with the functions of `page/plots.js` and `page/frame.js`, and calls `start`.
     pub script: &'a str,
-    /// What is not in the common style sheet.
+    /// Styles in addition to the common style sheet.
     pub style: &'a str,
 }
 
 impl Page<'_> {
-    /// One file with everything in it; the script has `data` under that name.
+    /// Makes one self-contained file. Scripts find the data as `data`.
     pub fn compose(&self, data: &impl serde::Serialize) -> Result<String> {
         if let Some(why) = missing() {
             bail!("{why}");
         }
-        // In a script, `<` could end it; in JSON it stands in texts only.
+        // `<` could end the script element; in JSON it occurs only inside strings.
         let data = shown::to_string(data)
             .context("the report cannot be written as JSON")?
             .replace('<', "\\u003c");
@@ -58,7 +58,7 @@ impl Page<'_> {
         }
         let mut page = String::with_capacity(data.len() + LIBRARIES.len() + 100_000);
         let mut rest = TEMPLATE;
-        // The template's holes, in order: what is put in is never looked at again.
+        // The template's placeholders, in order: inserted text is never searched again.
         for (hole, text) in [
             ("<!--TITLE-->", self.title),
             ("/*LIBRARIES-STYLE*/", LIBRARIES_STYLE),

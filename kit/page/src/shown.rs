@@ -1,7 +1,7 @@
-//! The page's data as JSON, in which texts are as a reader shall see them.
+//! The page's data as JSON, with its texts made printable.
 //!
-//! Everything that the page draws comes from these texts. So this is where characters that hide or reorder
-//! what is shown become visible, and not each place of the script that makes an element of a text.
+//! The page draws only these texts. Characters that hide or reorder text are therefore escaped here, and
+//! not at each place of the script that makes an element from a text.
 
 use std::io::{self, Write};
 
@@ -23,7 +23,7 @@ impl Formatter for Shown {
         to: &mut W,
         text: &str,
     ) -> io::Result<()> {
-        // A fragment has no backslash of its own.
+        // A fragment contains no backslash of its own.
         to.write_all(printable(text).replace('\\', "\\\\").as_bytes())
     }
 
@@ -37,7 +37,7 @@ impl Formatter for Shown {
             CharEscape::Backspace => '\u{8}',
             CharEscape::FormFeed => '\u{c}',
             CharEscape::CarriageReturn => '\r',
-            // Quotes and the like are text, and lines end and are indented in a page, too.
+            // Quotes are text, and a page has line breaks and indentation.
             other => return CompactFormatter.write_char_escape(to, other),
         };
         self.write_string_fragment(to, &String::from(control))

@@ -1,4 +1,4 @@
-//! Numbers as people write and read them: times with three significant digits, counts with separators.
+//! Numbers for people: times with three significant digits, counts with separators.
 
 use std::time::Duration;
 
@@ -66,7 +66,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     };
     let duration =
         Duration::try_from_secs_f64(seconds * scale).map_err(|error| error.to_string())?;
-    // A clock that adds more than this to itself overflows.
+    // Longer times could overflow when they are added to a clock.
     match i64::try_from(duration.as_nanos()) {
         Ok(_) => Ok(duration),
         Err(_) => Err("the longest time is 292 years".to_string()),
@@ -94,7 +94,7 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     }
 }
 
-/// One unit and one number of decimals for several times that are read together.
+/// One unit and one number of decimals for several times that are shown together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Scale {
     pub unit: &'static str,
@@ -103,7 +103,7 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// The scale in which `ns` has three significant digits, and its parts at least one decimal.
+    /// The scale in which `ns` has three significant digits, and its parts have at least one decimal.
     pub fn of(ns: u64) -> Self {
         let (index, decimals) = pick(ns, &TIMES);
         let (unit, length) = TIMES[index];
@@ -116,12 +116,12 @@ impl Scale {
         }
     }
 
-    /// The number alone: whoever prints several of them names the unit once.
+    /// The number alone, for texts that name the unit once.
     pub fn show(&self, ns: u64) -> String {
         decimal(ns, self.length, self.decimals)
     }
 
-    /// Whether `ns` is more than nothing in this scale.
+    /// Whether `ns` is not zero in this scale.
     pub fn shows(&self, ns: u64) -> bool {
         rounded(ns, self.length, self.decimals) > 0
     }
@@ -134,7 +134,7 @@ fn with_unit(value: u64, units: &[(&'static str, u64)]) -> String {
     let (index, decimals) = pick(value, units);
     let (unit, length) = units[index];
     if decimals == 0 {
-        // Only the largest unit can pass 999.
+        // Only the largest unit can exceed 999.
         let whole = rounded(value, length, 0);
         return format!("{} {unit}", count(u64::try_from(whole).unwrap_or(u64::MAX)));
     }
@@ -145,7 +145,7 @@ fn with_unit(value: u64, units: &[(&'static str, u64)]) -> String {
 /// value, so that 999,999 ns becomes `1.00 ms` and never `1000 us`.
 fn pick(value: u64, units: &[(&'static str, u64)]) -> (usize, usize) {
     for (index, (_, length)) in units.iter().enumerate() {
-        // The smallest unit is whole: there are no fractions of a nanosecond or a byte.
+        // The smallest unit has no decimals: there are no fractions of a nanosecond or a byte.
         let most = if index == 0 { 0 } else { 2 };
         for decimals in (0..=most).rev() {
             if rounded(value, *length, decimals) < 1000 {
@@ -256,7 +256,7 @@ mod tests {
         assert_eq!(Scale::of(0).show(0), "0");
     }
 
-    /// What a reader takes the text for, in nanoseconds.
+    /// The value that the text shows, in nanoseconds.
     fn read_back(text: &str) -> f64 {
         let (number, unit) = text.split_once(' ').unwrap_or((text, "ns"));
         let length = TIMES

@@ -1,9 +1,9 @@
-// Plots of latencies. Nothing here knows the report.
+// Plots of latencies. Nothing here depends on the report.
 
-// A latency in its unit; `unit` is "ns", or "unstated": then it is as the file has it.
+// A latency in its unit. `unit` is "ns", or "unstated": then the number is shown as in the file.
 const inUnit = (value, unit) => unit === "ns" ? time(value) : Number(value.toPrecision(4)).toLocaleString("en", { maximumFractionDigits: 9 });
 
-// As `decades`, for latencies whose unit is not known, and for counts.
+// Like `decades`, for latencies of unknown unit, and for counts.
 const powers = (label, show, more) => axis(label, (u, splits) => {
   const few = splits.length <= 20;
   return splits.map((value) => {
@@ -25,7 +25,7 @@ const powers = (label, show, more) => axis(label, (u, splits) => {
   ...more,
 });
 
-// Distributions as steps over a logarithmic axis; `series`: [{colour, points: [[x, part]]}].
+// Distributions as steps over a logarithmic axis. `series`: [{colour, points: [[x, part]]}].
 function steps(place, width, series, label, of, show, read) {
   const least = Math.min(...series.flatMap((one) => one.points.map((p) => p[0]).filter((x) => x > 0)), Infinity);
   const at = (x) => x > 0 ? x : (least === Infinity ? 1 : least / 2);
@@ -51,12 +51,12 @@ function steps(place, width, series, label, of, show, read) {
   return () => drawing.destroy();
 }
 
-// How much of the tail is left: parts of the requests, down to single ones, over a logarithmic axis. `series` as for
-// `steps`; a point's part is of the requests that took longer.
+// The tails of distributions: the part of the requests that took longer, down to single requests, over a logarithmic
+// axis. `series` as for `steps`.
 function tails(place, width, series, label, show, read) {
   const left = series.map((one) => {
     const points = one.points.map(([x, part]) => [x, Math.max(0, 1 - part)]);
-    // Of the slowest none is slower: the line ends there.
+    // No request is slower than the slowest: the line ends there.
     points[points.length - 1][1] = points.length > 1 ? points[points.length - 2][1] : 1;
     const kept = points.filter(([x]) => x > 0);
     return { colour: one.colour, table: [kept.map((p) => p[0]), kept.map((p) => p[1])] };
@@ -82,7 +82,7 @@ function tails(place, width, series, label, show, read) {
   return () => drawing.destroy();
 }
 
-// Lines over the time of a run, with a mark where each of `marks` ([x, text]) begins.
+// Lines over the time of a run, with a label where each of `marks` ([x, text]) begins.
 function overTime(place, width, xs, series, marks, axes, read) {
   const options = {
     width, height: Math.max(240, Math.min(360, width * 0.5)),
@@ -106,7 +106,7 @@ function overTime(place, width, xs, series, marks, axes, read) {
         context.textAlign = "left";
         context.textBaseline = "top";
         for (const [x, text] of marks) {
-          // The first begins before the middle of the first interval.
+          // The first mark is left of the middle of the first interval.
           const at = Math.max(left, u.valToPos(x, "x", true));
           if (at > left + across) continue;
           context.setLineDash([4, 4]);
@@ -124,7 +124,7 @@ function overTime(place, width, xs, series, marks, axes, read) {
   return () => drawing.destroy();
 }
 
-// Lines over what was varied; `series`: [{colour, dash, values}], one for each x.
+// Lines over the varied parameter. `series`: [{colour, dash, values}], with one value for each x.
 function lines(place, width, xs, series, axes, logarithmic, read) {
   const options = {
     width, height: Math.max(240, Math.min(360, width * 0.5)),
@@ -146,7 +146,7 @@ function lines(place, width, xs, series, axes, logarithmic, read) {
   return () => drawing.destroy();
 }
 
-// Bars that stand next to each other; `bars`: [{name, part}].
+// Bars beside each other. `bars`: [{name, part}].
 function columns(place, width, bars, label, read) {
   const options = {
     width, height: 240, legend: { show: false }, cursor: { drag: { x: false, y: false } },

@@ -1,11 +1,11 @@
-// Sections on runs, of which the pages of `latlab analyze` and `latlab study` consist.
+// Sections about runs; the pages of `latlab analyze` and `latlab study` consist of them.
 
-// The runs that sections are about, whether there are several, and what each is called.
+// The runs that the sections show, whether there are several, and the name of each.
 let runs = [];
 let several = false;
 let label = (run) => run.name;
 const PERCENTS = [["p5", "5 %"], ["p50", "50 %"], ["p95", "95 %"], ["p99", "99 %"], ["p99_9", "99.9 %"]];
-// Of series 1 to 4: light for small responses, dark for large ones.
+// Colours of series 1 to 4: light for small responses, dark for large ones.
 const SERIES = ["--c5", "--c2", "--c4", "--c1"];
 const tint = (index) => LINES[index % LINES.length];
 const fixed = (value, digits = 3) => value === null || value === undefined ? "" : value.toFixed(digits);
@@ -18,11 +18,11 @@ function size(bytes) {
   return `${at === 0 ? Math.round(bytes) : bytes.toPrecision(3)} ${units[at]}`;
 }
 
-// What was varied over the runs: [its name, of each run, as text].
+// What varies between the runs: [name, function that returns a run's value, function that formats it].
 let VARIED = [];
 
-// `called`: what runs are called; without it, after what was varied. Data sets and loads may both vary:
-// then the name of a run has both.
+// `called`: names of the runs; without it, they are named after what varies. If both data set and load
+// vary, a run's name has both.
 function consider(list, called) {
   runs = list;
   several = runs.length > 1 || Boolean(called);
@@ -44,7 +44,7 @@ function between(bounds, unit) {
   return `${low === null ? "?" : inUnit(low, unit)} to ${high === null ? "?" : inUnit(high, unit)}`;
 }
 
-// What stands out, and what is missing.
+// Shows the findings and the caveats.
 function tell(findings, caveats) {
   if (findings.length) {
     section("findings", "Findings", null, make("ol", { class: "findings" }, findings.map((finding) =>
@@ -92,7 +92,7 @@ function latencies() {
     ], runs)));
 }
 
-// The tails of these runs, as far as they are shown; `name`: what a run is called in the line below.
+// The tails of the runs that are shown. `name`: returns a run's name for the line below.
 function tailPlot(list, shown, name) {
   const unit = list[0].unit;
   const out = make("div", { class: "readout" });
@@ -163,7 +163,7 @@ function overLoads() {
   const unit = runs[0].unit;
   if (!VARIED.length || !runs.every((run) => run.unit === unit)) return;
   const parts = VARIED.slice(0, 2).map(([name, of, show]) => {
-    // One line of runs in which all else is the same.
+    // Each line connects the runs that are otherwise equal.
     const others = VARIED.slice(0, 2).filter((other) => other[1] !== of);
     const groups = new Map();
     for (const run of runs) {
@@ -238,7 +238,7 @@ function inversion() {
     why.length ? make("p", { class: "quiet" }, `No corrected form: ${why.join("; ")}.`) : null);
 }
 
-// `first`: the run that is shown until another is chosen.
+// `first`: the run that is shown at the beginning.
 function deciles(first) {
   const known = runs.filter((run) => run.deciles.length);
   if (!known.length) return;

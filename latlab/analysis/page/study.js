@@ -26,7 +26,7 @@ function heading() {
     `each load ${count(terms.repeats)} times for ${count(terms.seconds)} s; ${count(machine.cpus)} CPUs, Linux ${machine.kernel}`;
 }
 
-// Medians of the repeats, and from where to where they went.
+// The median of the repeats, with their range.
 function spread(of) {
   return of ? make("span", { title: `${time(of.least)} to ${time(of.greatest)}` }, time(of.median)) : "";
 }
@@ -40,7 +40,7 @@ function capacity(server) {
     `(${perSecond(rps.least)} to ${perSecond(rps.greatest)}), ${size(bytes.median)}/s.`;
 }
 
-// Marks what is made of runs that do not count.
+// Marks figures that come from invalid runs.
 function refused(runs) {
   return runs.some((run) => run.refused) ? make("span", { class: "mark" }, " not valid") : "";
 }
@@ -132,11 +132,12 @@ function inversions() {
 function sizes() {
   const all = servers.flatMap(runsOf);
   consider(all, titled);
-  // The highest load that can be served: the papers' figures are of 0.95.
+  // The highest load that can be served: the papers' figures show 0.95.
   deciles(all.filter((run) => run.load < 1).at(-1));
 }
 
-// What DeBox saw: these sections draw later, and stay with the runs that were considered last.
+// What DeBox recorded. These sections draw later, so they stay with the runs that were considered
+// last.
 function recorded() {
   consider(servers.map((server) => server.recorded).filter(Boolean), titled);
   burstiness();

@@ -16,11 +16,11 @@ use crate::report::{measure, Measured, Report, Settings};
 use crate::request::{Basis, LOADS};
 use crate::text;
 
-/// Show what recorded requests say of a server: latency, service inversion, deciles, causes
+/// Show what recorded requests say about a server: latency, service inversion, deciles, causes
 ///
-/// Reads what `latlab` recorded, CSV and NDJSON with the latency and the size of each request, the
-/// database of `oha --db-url`, and `vegeta encode`'s JSON. Several files are several loads of one
-/// server, or several sizes of its data set.
+/// Reads the rows of `latlab`, CSV and NDJSON files that have the latency and the size of each request,
+/// the database of `oha --db-url`, and the JSON of `vegeta encode`. Several files are several loads of
+/// one server, or several sizes of its data set.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = "Examples:
   latlab analyze requests.parquet
@@ -28,15 +28,15 @@ use crate::text;
   latlab analyze requests.csv --latency-column took --latency-unit ms --format json
   latlab analyze requests.parquet --history server.parquet   # of: debox record -p PID")]
 pub struct Analyze {
-    /// Requests: one file for each load
+    /// Files of requests, one for each load
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
 
-    /// What is printed
+    /// Output format
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
 
-    /// Draw the figures as a page, in one file
+    /// Write the figures as a page, in one file
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
 
@@ -44,36 +44,37 @@ pub struct Analyze {
     #[arg(long, value_name = "FILE")]
     pub against: Option<PathBuf>,
 
-    /// How often tables of runs of the same server may show any difference, as in 5%
+    /// Maximum probability that the tables show any difference between runs of the same server, such as
+    /// 5%
     #[arg(long, value_name = "SHARE", value_parser = share, default_value = "5%")]
     #[arg(requires = "against")]
     pub error_rate: f64,
 
-    /// History of the server (of `debox record -p`) in the time of the requests: burstiness and causes
+    /// History of the server (of `debox record -p`) during the requests: adds burstiness and causes
     #[arg(long, value_name = "FILE")]
     pub history: Vec<PathBuf>,
 
-    /// Causes are looked for in requests slower than this percentile
+    /// Look for causes of requests slower than this percentile
     #[arg(long, value_name = "PERCENT", default_value_t = 99.0, value_parser = percentile)]
     pub slow: f64,
 
-    /// From where to where a latency is [default: intended where there is a schedule, else sent]
+    /// Start and end of a latency [default: intended if there is a schedule, otherwise sent]
     #[arg(long, value_enum)]
     pub latency: Option<Basis>,
 
-    /// Part of the server's capacity that was asked for, for each file that does not say, such as 0.8
+    /// Load relative to the server's capacity, such as 0.8, for each file that does not contain it
     #[arg(long, value_name = "LOAD", value_delimiter = ',')]
     pub load: Vec<f64>,
 
-    /// What a request costs the ideal server beside its size, in bytes
+    /// Fixed cost of a request on the ideal server, in bytes, in addition to its size
     #[arg(long, value_name = "BYTES", default_value_t = 0)]
     pub request_bytes: u64,
 
-    /// Column of the latency, where its name is not usual; of objects in objects: `response.latency`
+    /// Column of the latency, if its name is not a usual one; in nested objects: `response.latency`
     #[arg(long, value_name = "NAME", help_heading = "Rows of other tools")]
     pub latency_column: Option<String>,
 
-    /// Unit of the latency, where neither the column nor the values say it
+    /// Unit of the latency, if neither the column nor the values have one
     #[arg(
         long,
         value_enum,
@@ -99,7 +100,7 @@ pub struct Analyze {
     #[arg(long, value_name = "NAME", help_heading = "Rows of other tools")]
     pub start_column: Option<String>,
 
-    /// Unit of that time
+    /// Unit of the start time
     #[arg(
         long,
         value_enum,
@@ -108,18 +109,18 @@ pub struct Analyze {
     )]
     pub start_unit: Option<TimeUnit>,
 
-    /// The first line is a request: columns are numbered from 1
+    /// The first line is a request, not a header: columns are numbered from 1
     #[arg(long, help_heading = "Rows of other tools")]
     pub no_header: bool,
 
-    /// Which run of oha's database
+    /// Number of the run in oha's database
     #[arg(long, value_name = "N", help_heading = "Rows of other tools")]
     pub run: Option<i64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// Tables, for a terminal
+    /// Tables for a terminal
     Text,
     /// latlab.analysis/1
     Json,
@@ -143,11 +144,11 @@ fn percentile(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Does what the command line asks for. What it prints goes to `out`; `width`: columns of the terminal.
+/// Runs the command. It prints to `out`, which is `width` columns wide.
 pub fn analyze(arguments: &Analyze, out: &mut dyn Write, width: usize) -> Result<()> {
     refuse_inputs(arguments)?;
     if let (Some(why), Some(_)) = (page::missing(), &arguments.html) {
-        // Told before anything long is done.
+        // Checked before any long work.
         bail!("--html cannot draw a page: {why}");
     }
     let mut runs = measured(arguments)?;
@@ -187,7 +188,7 @@ pub fn analyze(arguments: &Analyze, out: &mut dyn Write, width: usize) -> Result
     Ok(())
 }
 
-/// The page takes the place of no file that it is made of.
+/// Refuses to overwrite the files that the page is made from.
 fn refuse_inputs(arguments: &Analyze) -> Result<()> {
     let Some(page) = &arguments.html else {
         return Ok(());
@@ -224,7 +225,7 @@ fn measured(arguments: &Analyze) -> Result<Vec<Measured>> {
     Ok(runs)
 }
 
-/// In the order in which they are read: by data set, then by load.
+/// Sorts by data set, then by load.
 fn sort(runs: &mut [Measured]) {
     runs.sort_by(|a, b| {
         let key = |run: &Measured| {

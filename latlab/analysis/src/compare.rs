@@ -1,9 +1,9 @@
-//! Runs against another one, with one error rate for the whole table.
+//! Compares runs with a base, with one error rate for the whole table.
 //!
-//! Of many figures, each looked at by itself, some differ by chance. So the intervals are simultaneous: of each
-//! drawing of the blocks (bootstrap) that figure counts which is furthest from where it is in all drawings, in its own
-//! standard errors, and intervals are as wide as that is in all but the error rate of the drawings. Figures depend on each
-//! other as they do in the drawings: a mean and a 99th percentile move together.
+//! Of many figures that are compared separately, some differ by chance. The intervals are therefore simultaneous. For
+//! each bootstrap draw, the figure that is furthest from its mean over all draws counts, measured in its own standard
+//! errors. The half-width of all intervals is the value that this maximum exceeds only in the draws of the error rate.
+//! The draws preserve how figures depend on each other: a mean and a 99th percentile move together.
 
 use serde::Serialize;
 
@@ -11,7 +11,7 @@ use crate::intervals::{Draws, DRAWS};
 use crate::report::Measured;
 use crate::stats::PERCENTS;
 
-/// The service inversion has a standard error and no drawings: with this seed some are made.
+/// The service inversion has a standard error but no draws; with this seed, some are generated.
 const SEED: u64 = 34;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -19,9 +19,9 @@ const SEED: u64 = 34;
 pub enum Verdict {
     Lower,
     Higher,
-    /// No difference that the data show.
+    /// The data show no difference.
     None,
-    /// Too few requests to say.
+    /// Too few requests to decide.
     Unknown,
 }
 
@@ -31,7 +31,7 @@ pub struct Difference {
     pub figure: &'static str,
     pub base: f64,
     pub value: f64,
-    /// In which the change is: in per cent; of the service inversion, as it is.
+    /// The interval of the change: in percent; for the service inversion, as a difference.
     pub change: Option<(f64, f64)>,
     pub verdict: Verdict,
 }
@@ -40,14 +40,14 @@ pub struct Difference {
 pub struct Comparison {
     pub base: String,
     pub run: String,
-    /// Of all comparisons together: all intervals are right with this probability.
+    /// The probability that all intervals of all comparisons contain the true values.
     pub confidence: f64,
     pub differences: Vec<Difference>,
 }
 
 const NAMES: [&str; 5] = ["p5", "p50", "p95", "p99", "p99_9"];
 
-/// One figure of one run, and of the other.
+/// One figure of a run and of its base.
 struct Cell {
     figure: &'static str,
     base: f64,
@@ -55,16 +55,16 @@ struct Cell {
     sureness: Option<Sureness>,
 }
 
-/// How sure the change is.
+/// How certain the change is.
 enum Sureness {
-    /// The logarithm of the ratio in each drawing.
+    /// The logarithm of the ratio in each draw.
     Drawn(Vec<f64>),
     /// Standard error of the difference.
     Error(f64),
 }
 
 impl Cell {
-    /// The change, on the scale on which it is drawn.
+    /// The change, on the scale of the draws.
     fn change(&self) -> f64 {
         match self.sureness {
             Some(Sureness::Drawn(_)) => (self.value.max(1e-9) / self.base.max(1e-9)).ln(),
@@ -80,7 +80,7 @@ impl Cell {
         }
     }
 
-    /// `errors`: as many standard errors are to both sides.
+    /// `errors`: half-width of the interval in standard errors.
     fn difference(self, errors: f64) -> Difference {
         let (change, room) = (self.change(), errors * self.error());
         let (low, high) = (change - room, change + room);
@@ -112,7 +112,7 @@ fn deviation(values: &[f64]) -> (f64, f64) {
     (mean, (squares / n).sqrt())
 }
 
-/// What is different in each of `runs`. All are in the same unit.
+/// The differences of each of `runs` from `base`. All runs have the same unit.
 pub fn compare(base: &Measured, runs: &[Measured], error_rate: f64) -> Vec<Comparison> {
     let tables: Vec<Vec<Cell>> = runs.iter().map(|run| cells(base, run)).collect();
     let errors = simultaneous(tables.iter().flatten(), error_rate);
@@ -128,7 +128,8 @@ pub fn compare(base: &Measured, runs: &[Measured], error_rate: f64) -> Vec<Compa
     compared.collect()
 }
 
-/// In how many standard errors all figures are at once, but in so many of the drawings.
+/// The number of standard errors within which all figures are simultaneously, except in a part `error_rate` of the
+/// draws.
 fn simultaneous<'a>(cells: impl Iterator<Item = &'a Cell>, error_rate: f64) -> f64 {
     let mut random = fastrand::Rng::with_seed(SEED);
     let mut furthest: Vec<f64> = Vec::new();
@@ -162,7 +163,7 @@ fn simultaneous<'a>(cells: impl Iterator<Item = &'a Cell>, error_rate: f64) -> f
         .unwrap_or(0.0)
 }
 
-/// From two uniform numbers (Box and Muller).
+/// From two uniform random numbers (Box-Muller).
 fn normal(random: &mut fastrand::Rng) -> f64 {
     let (radius, angle) = (1.0 - random.f64(), random.f64());
     (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos()
@@ -184,7 +185,7 @@ fn cells(base: &Measured, run: &Measured) -> Vec<Cell> {
     }];
     let (before, after) = (base.report.percentiles.all(), run.report.percentiles.all());
     for (at, percent) in PERCENTS.iter().enumerate() {
-        // So few requests are beyond it that drawing them again says nothing.
+        // If too few requests are beyond the percentile, resampling says nothing about it.
         let beyond = |measured: &Measured| {
             measured.report.requests as f64 * percent.min(100.0 - percent) / 100.0
         };
@@ -214,7 +215,7 @@ mod tests {
     use super::*;
     use crate::intervals::draw;
 
-    /// Latencies of a server whose requests wait in one queue; `slower`: so much.
+    /// Latencies of a server whose requests wait in one queue. `slower`: the factor by which it is slower.
     fn queue(random: &mut fastrand::Rng, slower: f64) -> Vec<u64> {
         let mut waiting: f64 = 0.0;
         let mut latency = |_| {
@@ -226,7 +227,7 @@ mod tests {
         (0..3000).map(&mut latency).collect()
     }
 
-    /// The percentiles and the mean, which are all that is drawn.
+    /// The draws of the percentiles and the mean, and their values.
     fn drawn(latencies: &[u64]) -> (Draws, [f64; 6]) {
         let mut by_latency: Vec<u32> = (0..latencies.len() as u32).collect();
         by_latency.sort_by_key(|index| latencies[*index as usize]);
@@ -249,7 +250,7 @@ mod tests {
                 pairs.map(|(run, base)| (run / base).ln()).collect(),
             ))
         };
-        // Without the last percentile, beyond which there are three.
+        // Without the last percentile: only three requests are beyond it.
         let mut cells: Vec<Cell> = (0..4)
             .map(|at| Cell {
                 figure: NAMES[at],
@@ -282,7 +283,7 @@ mod tests {
             };
             (0..pairs).filter(pair).count()
         };
-        // Of 60 pairs 3 on average.
+        // Out of 60 pairs, 3 on average.
         let (equal, slower) = (shown(1.0), shown(1.4));
         assert!(equal <= 8, "{equal} of {pairs} equal pairs differ");
         assert!(slower >= pairs * 9 / 10, "{slower} of {pairs} pairs differ");

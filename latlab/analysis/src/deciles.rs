@@ -1,18 +1,18 @@
-//! The requests by response time, in tenths, and which sizes are in each (Table 3.2, Figures 3.10, 3.11).
+//! The requests by response time, in tenths, and the sizes in each tenth (Table 3.2, Figures 3.10, 3.11).
 
 use serde::Serialize;
 
-/// Sizes are put into so many series, as in the papers.
+/// Number of series of sizes, as in the papers.
 const SERIES: usize = 4;
 
-/// Sizes next to each other, with about as many requests as the other series.
+/// A range of sizes, with about as many requests as the other series.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Series {
     pub series: usize,
     pub size_min: u64,
     pub size_max: u64,
     pub requests: u64,
-    /// Part of all requests whose size is known.
+    /// Part of all requests with known size.
     pub share: f64,
 }
 
@@ -21,16 +21,16 @@ pub struct Decile {
     /// 1: the fastest tenth.
     pub decile: usize,
     pub requests: u64,
-    /// The shortest and the longest latency in it, in the run's unit; null where it has no request.
+    /// The shortest and the longest latency in the tenth, in the run's unit; null if it has no request.
     pub latency_min: Option<crate::report::Number>,
     pub latency_max: Option<crate::report::Number>,
     pub size_mean: f64,
-    /// Which part of its requests is of each series.
+    /// The part of its requests in each series.
     pub series: Vec<f64>,
 }
 
-/// Cuts where the requests so far are nearest to a quarter, a half and three quarters of all. With the
-/// sizes of SPECweb99, this gives the series of Table 3.2.
+/// Cuts where the cumulated number of requests is closest to a quarter, a half and three quarters of all.
+/// With the sizes of SPECweb99, this gives the series of Table 3.2.
 pub fn series(sizes: &mut [u64]) -> Vec<Series> {
     sizes.sort_unstable();
     let n = sizes.len() as u64;
@@ -74,7 +74,7 @@ pub fn series(sizes: &mut [u64]) -> Vec<Series> {
     found
 }
 
-/// `responses`: size and latency, by latency. `unit`: ticks of one.
+/// `responses`: size and latency, sorted by latency. `unit`: ticks per unit.
 pub fn deciles(responses: &[(u64, u64)], series: &[Series], unit: f64) -> Vec<Decile> {
     let n = responses.len();
     let mut found = Vec::new();

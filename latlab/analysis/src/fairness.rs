@@ -1,11 +1,11 @@
-//! Jain's fairness index, which other work measures fairness by (seeds/002, section 6).
+//! Jain's fairness index, which other work uses as a measure of fairness (seeds/002, section 6).
 
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use crate::request::Request;
 
-/// 1: all have the same; 1/n: one of n has all.
+/// 1: all have the same; 1/n: one of n has everything.
 pub fn jain(values: impl Iterator<Item = f64>) -> Option<f64> {
     let (mut n, mut sum, mut squares) = (0u64, 0.0, 0.0);
     for value in values {
@@ -16,17 +16,18 @@ pub fn jain(values: impl Iterator<Item = f64>) -> Option<f64> {
     (n > 0 && squares > 0.0).then(|| sum * sum / (n as f64 * squares))
 }
 
-/// Connections of a load.
+/// Number of connections of a load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Connections {
-    /// In use in the measured time: a request was to start on them, or was in flight.
+    /// Connections in use in the measured time: a request was intended to start on them, or was in
+    /// flight.
     pub used: u64,
-    /// Those of them on which no request was answered that counts.
+    /// Those of them on which no request counts as answered.
     pub unserved: u64,
 }
 
 impl Connections {
-    /// `used`: at least so many.
+    /// `used`: the number of connections in use, at least.
     pub fn of(requests: &[Request], used: u64) -> Connections {
         let mut served: Vec<u32> = requests.iter().map(|request| request.connection).collect();
         served.sort_unstable();
@@ -41,17 +42,17 @@ impl Connections {
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Jain {
-    /// Over the requests that each connection got done in the measured time, as SEDA has it; a
-    /// connection that was in use and got none done has 0. Null with one connection, and where
-    /// connections are not known.
+    /// Over the number of requests that each connection completed in the measured time, as in SEDA.
+    /// A connection that was in use and completed none counts as 0. Null with one connection, and
+    /// if connections are unknown.
     pub per_connection: Option<f64>,
-    /// Over the bytes per second of response time that each request got: 1 if response times are
-    /// proportional to sizes.
+    /// Over the bytes per second of response time that each request got. It is 1 if response times
+    /// are proportional to sizes.
     pub per_request: Option<f64>,
 }
 
 impl Jain {
-    /// `connections`: that were in use in the measured time, where it is known.
+    /// `connections`: connections in use in the measured time, if known.
     pub fn of(requests: &[Request], connections: Option<Connections>) -> Jain {
         let mut done: FxHashMap<u32, u64> = FxHashMap::default();
         if connections.is_some() {
@@ -66,7 +67,7 @@ impl Jain {
             .map(|request| request.size as f64 / request.latency.max(1) as f64);
         Jain {
             per_connection: if done.len() as f64 + unserved > 1.0 {
-                // Those that got nothing done add to the number of connections alone.
+                // Connections that completed nothing only add to the number of connections.
                 jain(done.values().map(|count| *count as f64))
                     .map(|index| index * done.len() as f64 / (done.len() as f64 + unserved))
             } else {

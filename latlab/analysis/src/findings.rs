@@ -1,4 +1,4 @@
-//! What stands out, in sentences, each with the section of the page that shows it.
+//! The most important results in sentences, each with the section of the page that shows it.
 
 use kit_units as units;
 use serde::Serialize;
@@ -9,11 +9,11 @@ use crate::text::latency;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
     pub text: String,
-    /// Section of the page.
+    /// The section of the page.
     pub evidence: &'static str,
 }
 
-/// Less than this part of the time of slow requests need not be explained.
+/// If less than this part of the time of slow requests is unexplained, it is not mentioned.
 const MUCH_UNEXPLAINED: f64 = 0.2;
 
 /// `14 %`
@@ -25,11 +25,11 @@ fn finding(text: String, evidence: &'static str) -> Finding {
     Finding { text, evidence }
 }
 
-/// Of runs in the order of their loads.
+/// `runs` are in the order of their loads.
 pub fn findings(runs: &[RunReport]) -> Vec<Finding> {
     let mut found = Vec::new();
     growth(runs, &mut found);
-    // Of several runs, the one with most of it; the others are in the plot.
+    // The run with the largest value; the plot shows the others.
     let most = runs
         .iter()
         .filter_map(|run| run.service_inversion)
@@ -54,7 +54,7 @@ pub fn findings(runs: &[RunReport]) -> Vec<Finding> {
     found
 }
 
-/// The papers' question: does the median grow with the load, or the mean only?
+/// The papers' question: does the median grow with the load, or only the mean?
 fn growth(runs: &[RunReport], found: &mut Vec<Finding>) {
     let loaded: Vec<&RunReport> = runs.iter().filter(|run| run.load.is_some()).collect();
     let (Some(first), Some(last)) = (loaded.first(), loaded.last()) else {

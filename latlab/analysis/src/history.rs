@@ -1,4 +1,5 @@
-//! What a history of the server says of a run: burstiness and causes, in one walk over its rows.
+//! What a history of the server shows about a run: burstiness and causes, computed in one pass over its
+//! rows.
 
 mod burst;
 mod causes;
@@ -15,13 +16,14 @@ use crate::history::burst::BurstCollector;
 use crate::history::causes::CauseCollector;
 use crate::request::{Run, Unit};
 
-/// Clocks of two recordings that are more apart were set in between.
+/// If the clock offsets of two recordings differ by more, the clock was set in between.
 const CLOCKS_APART_NS: u64 = 1_000_000;
 
-/// What the server's history says.
+/// Results from the server's history.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ServerHistory {
-    /// The time that both have in common, which figures are of; without it, all of the history.
+    /// Length of the time that run and history have in common, on which the figures are based. `None`:
+    /// they have none, and the figures cover the whole history.
     pub common_seconds: Option<f64>,
     pub burstiness: Burstiness,
     pub causes: Option<Causes>,
@@ -30,7 +32,7 @@ pub struct ServerHistory {
     pub caveats: Vec<String>,
 }
 
-/// A span of `CLOCK_MONOTONIC`, in ns.
+/// An interval of `CLOCK_MONOTONIC`, in ns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
     pub begin: i64,
@@ -48,14 +50,13 @@ impl Span {
     }
 }
 
-/// Joins the requests of `run` with `history`. `percent`: slower requests than that percentile are asked
-/// about.
+/// Joins the requests of `run` with `history`. `percent`: requests slower than this percentile are
+/// analyzed.
 pub fn join(run: &Run, history: &History, percent: f64) -> Result<ServerHistory> {
     let mut caveats = Vec::new();
     check_host(run, history, &mut caveats)?;
     let recorded = rows::span(history)?;
-    // Both clocks tell the same nanosecond: what a request's realtime is by CLOCK_MONOTONIC, the offset
-    // says that the recorder took.
+    // The recorder's offset converts a request's realtime to CLOCK_MONOTONIC.
     let offset = history
         .files
         .first()
@@ -142,7 +143,7 @@ fn window(run: &Run, started: i64) -> Option<Span> {
     })
 }
 
-/// Two machines have two clocks, that differ by more than a request takes.
+/// The clocks of two machines differ by more than a request takes.
 fn check_host(run: &Run, history: &History, caveats: &mut Vec<String>) -> Result<()> {
     let sender = run.meta.as_ref().map_or("", |meta| meta.host.as_str());
     for file in &history.files {

@@ -1,33 +1,33 @@
-//! An ideal server under the same load: processor sharing.
+//! An ideal server under the same load, with processor sharing.
 //!
-//! The papers hold a server for ideal whose response times are "roughly proportional to transfer sizes"
+//! The papers consider a server ideal if its response times are "roughly proportional to transfer sizes"
 //! (seeds/000, 3.4.1), with requests in memory "served at nearly the same time" and packets of all of
-//! them sent in turn (3.4). That is a server that divides its capacity equally among the requests that
-//! it has: the mean response time of a request then is its size times a constant. Serving first the
-//! first that came would not look at sizes at all, and serving the smallest first is what none of the
-//! servers, nor the network below them, does.
+//! them sent in turn (3.4). Such a server divides its capacity equally among its current requests, and a
+//! request's mean response time is its size times a constant. First come, first served would not
+//! consider sizes at all. Smallest first is not what any of the servers, nor the network below them,
+//! does.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-/// No request before or after on a connection.
+/// No previous or next request on a connection.
 const NONE: u32 = u32::MAX;
 
-/// Requests as the ideal server gets them.
+/// Requests as they arrive at the ideal server.
 #[derive(Debug, Default)]
 pub struct Load {
-    /// What the request costs, in bytes.
+    /// Cost of each request, in bytes.
     demands: Vec<f64>,
-    /// When it comes; with `after`, how long after that one has its answer.
+    /// Arrival time; for a request with `after`, the delay after that request's answer.
     delays: Vec<f64>,
-    /// The next one on the same connection, which waits for this one's answer.
+    /// The next request on the same connection, which waits for this one's answer.
     next: Vec<u32>,
-    /// Those that wait for none.
+    /// Requests that wait for no other.
     first: Vec<u32>,
 }
 
 impl Load {
-    /// Adds a request and returns its number.
+    /// Adds a request, and returns its number.
     pub fn add(&mut self, demand: f64, delay_ns: f64, after: Option<u32>) -> u32 {
         let number = self.demands.len() as u32;
         self.demands.push(demand);
@@ -52,10 +52,10 @@ impl Load {
         self.demands.iter().sum()
     }
 
-    /// Serves all at `rate` bytes per ns.
+    /// Serves all requests at `rate` bytes per ns.
     ///
-    /// What each request in service has got since some time is the same for all, so that one sum `given`
-    /// tells when each is done: when `given` is what it was at the request's arrival plus its demand.
+    /// All requests in service get the same amount per time. A single sum `given` is therefore
+    /// sufficient: a request is done when `given` has grown by its demand since its arrival.
     pub fn share(&self, rate: f64) -> Served {
         let mut arrivals: BinaryHeap<Due> = BinaryHeap::with_capacity(self.first.len());
         for number in &self.first {
@@ -87,7 +87,7 @@ impl Load {
                     arrivals.push(Due(now + self.delays[next as usize], next));
                 }
                 if inside.is_empty() {
-                    // Sums that begin anew stay exact.
+                    // Restarting the sum keeps it precise.
                     given = 0.0;
                 }
             } else {
@@ -110,8 +110,8 @@ impl Load {
         }
     }
 
-    /// The rate at which the last answer comes at `end_ns`, to half a per cent. Only where requests wait
-    /// for answers does the end depend on it.
+    /// The rate at which the last answer is at `end_ns`, within half a percent. The end depends on the
+    /// rate only if requests wait for answers.
     pub fn rate_for_end(&self, end_ns: f64) -> f64 {
         let mut low = self.total() / end_ns.max(1.0);
         let close = |end: f64| (end / end_ns - 1.0).abs() < 0.005;
@@ -140,17 +140,17 @@ impl Load {
     }
 }
 
-/// What the ideal server made of a load.
+/// The results of the ideal server.
 #[derive(Debug)]
 pub struct Served {
-    /// Of each request, in ns.
+    /// Latency of each request, in ns.
     pub latencies: Vec<f64>,
     pub end_ns: f64,
-    /// Part of the time in which there was something to serve.
+    /// Part of the time in which there was a request to serve.
     pub utilisation: f64,
 }
 
-/// Smallest first.
+/// Ordered so that the smallest is first.
 #[derive(Debug, PartialEq)]
 struct Due(f64, u32);
 
@@ -187,8 +187,9 @@ mod tests {
 
     #[test]
     fn a_small_one_passes_a_large_one() {
-        // The large one has had 10 of 100 when the small one comes; both then get half. The small one
-        // needs 10 at half the rate; the large one has 80 left at the full rate.
+        // The large request has received 10 of 100 when the small one arrives. Then both get half of the
+        // rate. The small one needs 10 at half the rate; then the large one has 80 left at the full
+        // rate.
         let mut load = Load::default();
         load.add(100.0, 0.0, None);
         load.add(10.0, 10.0, None);

@@ -1,32 +1,35 @@
-//! Requests in flight over the measured time of a run, and Little's law on them.
+//! Requests in flight in the measured time of a run, and a check with Little's law.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Throughput times latency may differ by this share from the requests in flight.
+/// Throughput times latency may differ from the number of requests in flight by this share.
 const TOLERANCE: f64 = 0.05;
 
-/// What `latlab` counted while the load ran, and what its figures make of it.
+/// What `latlab` counted while the load ran, compared with its other figures.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct InFlight {
-    /// Requests in flight (due, and not over) when the measured time began, and when it ended.
+    /// Requests in flight (due, and not completed) at the beginning of the measured time, and at
+    /// its end.
     pub at_begin: u64,
     pub at_end: u64,
-    /// On average over the measured time, counted by the generator while it ran.
+    /// Average over the measured time, counted by the generator while it ran.
     pub mean: f64,
-    /// The part of `mean` in requests that were not answered well, those of the warm-up included.
+    /// The part of `mean` due to requests that were not answered well, including those of the
+    /// warm-up.
     pub unanswered_mean: f64,
-    /// Requests of the warm-up that were in flight when the measured time began and failed after
-    /// that. They are in no other figure.
+    /// Requests of the warm-up that were in flight at the beginning of the measured time and failed
+    /// after it. No other figure includes them.
     pub carried_errors: BTreeMap<String, u64>,
-    /// Throughput times mean latency, as the summary has them; None if no request was answered.
+    /// Throughput times mean latency, from the summary's figures; `None` if no request was
+    /// answered.
     pub throughput_times_latency: Option<f64>,
-    /// None if nothing was in flight.
+    /// `None` if nothing was in flight.
     pub littles_law: Option<LittlesLaw>,
 }
 
-/// Whether as many requests were in flight as throughput times mean latency says (N = X R).
+/// Whether the number of requests in flight equals throughput times mean latency (N = X R).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LittlesLaw {
@@ -37,7 +40,8 @@ pub enum LittlesLaw {
 }
 
 impl LittlesLaw {
-    /// `edges`: what requests that are only partly in the measured time can make of the difference.
+    /// `edges`: the part of the difference that requests partly outside the measured time can
+    /// cause.
     pub fn check(
         mean: f64,
         unanswered_mean: f64,
@@ -73,7 +77,7 @@ impl InFlight {
         errors.fold(0, |sum, times| sum.saturating_add(*times))
     }
 
-    /// What a reader has to know before believing the figures.
+    /// Warnings that a reader needs before relying on the figures.
     pub fn warnings(&self) -> Vec<String> {
         let mut all = Vec::new();
         if self.carried() > 0 {

@@ -1,41 +1,41 @@
-//! How sure the figures are: intervals at 95 %.
+//! The figures' uncertainty: 95 % intervals.
 //!
-//! Two things make them unsure. Few requests decide a high percentile, which the binomial distribution
-//! tells without any assumption but that requests are independent of each other. And they are not:
-//! requests that wait in the same queue are slow together. So the run is cut into blocks of requests in a
-//! row, and blocks are drawn with replacement (bootstrap). The wider bound of both counts.
+//! There are two causes of uncertainty. First, few requests decide a high percentile; the binomial
+//! distribution gives that interval, assuming only that requests are independent. Second, they are not
+//! independent: requests that wait in the same queue are slow together. So the run is cut into blocks of
+//! consecutive requests, which are drawn with replacement (bootstrap). The wider bound of both is used.
 
 use statrs::distribution::{Binomial, DiscreteCDF};
 
 use crate::stats::{rank, PERCENTS};
 
-/// The part of such intervals that have the true value in them, in the long run.
+/// The part of such intervals that contain the true value, in the long run.
 pub const CONFIDENCE: f64 = 0.95;
 
-/// Blocks of a run that are drawn from.
+/// Blocks of a run, at most.
 const BLOCKS: usize = 50;
-/// With fewer requests to a block, a block is no queue's fate.
+/// Smaller blocks would not contain whole queues.
 const BLOCK_MIN: usize = 20;
-/// Values in order are put into so many cells, which is 0.02 % of all in each.
+/// Sorted values are divided into this many cells, with 0.02 % of all values in each.
 const CELLS: usize = 4096;
 pub const DRAWS: usize = 1000;
 
-/// Blocks that are left out, one after the other, to see what a figure depends on (jackknife).
+/// Blocks that are left out, one at a time, to see how much a figure depends on each (jackknife).
 pub const LEFT_OUT: usize = 20;
-/// 97.5 % of Student's distribution with 19 degrees of freedom.
+/// The 97.5 % quantile of Student's distribution with 19 degrees of freedom.
 const STUDENT_19: f64 = 2.093;
 
-/// Lower and upper bound. None: there are too few requests to say.
+/// Lower and upper bound. `None`: there are too few requests.
 pub type Interval = (Option<f64>, Option<f64>);
 
-/// Of a run: its figures in each drawing. Percentiles as in `PERCENTS`, and the mean.
+/// A run's figures in each draw: the percentiles of `PERCENTS`, and the mean.
 #[derive(Debug, Clone, Default)]
 pub struct Draws {
     pub percentiles: [Vec<f64>; 5],
     pub mean: Vec<f64>,
 }
 
-/// Which block each request is in, when `order` is the order in time.
+/// The block of each request. `order`: the requests' indices in the order of time.
 pub fn blocks(order: &[u32], blocks: usize) -> Vec<u16> {
     let mut block_of = vec![0u16; order.len()];
     for (place, index) in order.iter().enumerate() {
@@ -44,7 +44,7 @@ pub fn blocks(order: &[u32], blocks: usize) -> Vec<u16> {
     block_of
 }
 
-/// Draws blocks. `by_latency`: indices, fastest first. None with too few requests.
+/// Draws blocks. `by_latency`: indices, fastest first. `None` if there are too few requests.
 pub fn draw(latencies: &[u64], by_latency: &[u32], in_time: &[u32], seed: u64) -> Option<Draws> {
     let n = latencies.len();
     let count = (n / BLOCK_MIN).min(BLOCKS);
@@ -105,7 +105,7 @@ pub fn draw(latencies: &[u64], by_latency: &[u32], in_time: &[u32], seed: u64) -
     Some(draws)
 }
 
-/// Of each percentile; `sorted`: the latencies in order.
+/// Intervals of the percentiles. `sorted`: the latencies in order.
 pub fn of_percentiles(sorted: &[u64], draws: Option<&Draws>) -> [Interval; 5] {
     let mut at = 0;
     PERCENTS.map(|percent| {
@@ -118,7 +118,7 @@ pub fn of_percentiles(sorted: &[u64], draws: Option<&Draws>) -> [Interval; 5] {
     })
 }
 
-/// Of the mean.
+/// Interval of the mean.
 pub fn of_mean(draws: Option<&Draws>) -> Interval {
     match draws {
         Some(draws) => {
@@ -129,14 +129,14 @@ pub fn of_mean(draws: Option<&Draws>) -> Interval {
     }
 }
 
-/// The order statistics between which the percentile is, if requests are independent.
+/// The order statistics that bound the percentile, if requests are independent.
 fn binomial(sorted: &[u64], part: f64) -> Interval {
     let n = sorted.len();
     let Ok(distribution) = Binomial::new(part, n as u64) else {
         return (None, None);
     };
     let tail = (1.0 - CONFIDENCE) / 2.0;
-    // As many of n requests are below the percentile, at least and at most.
+    // The lowest and the highest number of requests below the percentile.
     let least = distribution.inverse_cdf(tail) as usize;
     let most = distribution.inverse_cdf(1.0 - tail) as usize;
     let at = |place: Option<usize>| place.and_then(|p| sorted.get(p)).map(|value| *value as f64);
@@ -150,7 +150,7 @@ fn wider((low, high): Interval, (other_low, other_high): (f64, f64)) -> Interval
     )
 }
 
-/// Between which the middle part of the values is.
+/// The bounds of the middle `part` of the values.
 pub fn middle(values: &[f64], part: f64) -> (f64, f64) {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
@@ -162,7 +162,8 @@ pub fn middle(values: &[f64], part: f64) -> (f64, f64) {
     (at(tail), at(1.0 - tail))
 }
 
-/// Of a figure, from its values with each of [`LEFT_OUT`] blocks left out; and its standard error.
+/// The interval and standard error of a figure, from its values with each of [`LEFT_OUT`] blocks left
+/// out.
 pub fn jackknife(value: f64, without: &[f64]) -> Option<((f64, f64), f64)> {
     if without.len() != LEFT_OUT {
         return None;

@@ -1,28 +1,29 @@
-//! Service inversion (formula 3.1): how far the order of the response times is from that of the sizes.
+//! Service inversion (formula 3.1): how much the order of the response times differs from that of the
+//! sizes.
 //!
-//! The distance of a response is how far its place among the response times is from its place among
-//! the sizes; the distances of all, added up, are divided by the most that they can be, `floor(n²/2)`.
-//! Of responses with the same size, the N-th in the order of response times has the N-th of the places
-//! that their size has.
+//! The distance of a response is the difference between its place in the order of response times and
+//! its place in the order of sizes. The sum of all distances is divided by its maximum, `floor(n²/2)`.
+//! Among responses of the same size, the N-th in the order of response times gets the N-th place of
+//! that size.
 
-/// Responses in the order of their response times, each as the rank of its size.
+/// Responses in the order of their response times, each represented by the rank of its size.
 ///
-/// The formula needs no more, so that it is worked out by counting, in one walk over the order.
+/// The formula needs nothing else, so it is computed by counting, in one pass over the order.
 #[derive(Debug, Clone)]
 pub struct Order {
-    /// Of the fastest response first: which of the different sizes it has, from 0.
+    /// For each response, fastest first: the rank of its size among the different sizes, from 0.
     pub ranks: Vec<u32>,
-    /// Which response stands there.
+    /// The index of each response.
     pub indices: Vec<u32>,
-    /// Responses of each size.
+    /// Number of responses of each size.
     counts: Vec<u64>,
-    /// Responses that have their response time with a response of another size in common.
+    /// Responses that have the same response time as a response of another size.
     pub tied: u64,
 }
 
 impl Order {
-    /// Of pairs of size and response time. Responses whose times are equal stand in the order of
-    /// their sizes: the clock does not show that one was before the other.
+    /// From pairs of size and response time. Responses with equal times are ordered by size, because
+    /// the clock does not show which was first.
     pub fn new(responses: &[(u64, u64)]) -> Order {
         let mut by_size: Vec<u32> = (0..responses.len() as u32).collect();
         by_size.sort_unstable_by_key(|index| responses[*index as usize].0);
@@ -67,7 +68,7 @@ impl Order {
         walk(self.ranks.iter().copied(), &self.counts)
     }
 
-    /// Of the responses that `keeps` takes alone.
+    /// The value for only those responses that `keeps` selects.
     pub fn value_of(&self, keeps: impl Fn(u32) -> bool) -> f64 {
         let kept = |(rank, index): (&u32, &u32)| keeps(*index).then_some(*rank);
         let places = || self.ranks.iter().zip(&self.indices).filter_map(kept);
@@ -78,8 +79,8 @@ impl Order {
         walk(places(), &counts)
     }
 
-    /// Where responses with equal times stand against the order of their sizes: the most that the value
-    /// could be with a finer clock.
+    /// The value if responses with equal times are in the reverse order of their sizes: the maximum
+    /// that a finer clock could show.
     pub fn value_with_ties_against(&self, responses: &[(u64, u64)]) -> f64 {
         let time = |place: usize| responses[self.indices[place] as usize].1;
         let mut ranks = Vec::with_capacity(self.ranks.len());
@@ -95,7 +96,7 @@ impl Order {
         walk(ranks.into_iter(), &self.counts)
     }
 
-    /// What a server has that serves in no order at all: the mean over `rounds` random orders.
+    /// The value of a server that serves in random order: the mean over `rounds` random orders.
     pub fn random(&self, rounds: u32, seed: u64) -> f64 {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut ranks = self.ranks.clone();
@@ -107,13 +108,14 @@ impl Order {
         sum / f64::from(rounds.max(1))
     }
 
-    /// So many random orders that their mean is near the true one: of few responses each says little.
+    /// The number of random orders whose mean is close to the expected value: with few responses, more
+    /// are needed.
     pub fn rounds(&self) -> u32 {
         const SHUFFLED: usize = 300_000;
         (SHUFFLED / self.ranks.len().max(1)).clamp(3, 30_000) as u32
     }
 
-    /// The most that these sizes allow: the largest responses first. 1 if all sizes are different.
+    /// The maximum for these sizes: the largest responses first. It is 1 if all sizes are different.
     pub fn reversed(&self) -> f64 {
         let mut ranks = self.ranks.clone();
         ranks.sort_unstable_by(|a, b| b.cmp(a));
@@ -121,7 +123,7 @@ impl Order {
     }
 }
 
-/// Formula 3.1 over pairs of size and response time, in O(n log n).
+/// Formula 3.1 for pairs of size and response time, in O(n log n).
 pub fn inversion(responses: &[(u64, u64)]) -> f64 {
     Order::new(responses).value()
 }
@@ -153,7 +155,7 @@ mod tests {
 
     use super::*;
 
-    /// Word for word as in section 3.4.2, by looking at all other responses for each one.
+    /// Literally as in section 3.4.2: compares each response with all others.
     fn by_definition(responses: &[(u64, u64)]) -> f64 {
         let n = responses.len();
         let mut sum = 0;
@@ -179,7 +181,7 @@ mod tests {
 
     #[test]
     fn the_papers_example_is_a_third() {
-        // A to E are 1 to 5; the response times come in the order B, C, A, D, E.
+        // A to E have sizes 1 to 5; the response times are in the order B, C, A, D, E.
         let value = inversion(&[(1, 30), (2, 10), (3, 20), (4, 40), (5, 50)]);
         assert_eq!(value, 4.0 / 12.0);
         assert_eq!(format!("{value:.2}"), "0.33");
@@ -200,7 +202,8 @@ mod tests {
     #[test]
     fn equal_sizes_take_the_places_of_their_size_in_order() {
         assert_eq!(inversion(&[(5, 3), (5, 1), (5, 2)]), 0.0);
-        // Places 0 and 1 are the small ones'. They come second and third: distances 1 and 1, and 2.
+        // Places 0 and 1 belong to the small ones, which are second and third: distances 1 and 1, and 2
+        // for the large one.
         let value = inversion(&[(1, 20), (1, 30), (9, 10)]);
         assert_eq!(value, 4.0 / 4.0);
     }
@@ -224,7 +227,7 @@ mod tests {
 
     #[test]
     fn no_order_of_few_responses_is_the_mean_of_all_their_orders() {
-        // Of two it is 0 or 1; of n, each is (n² - 1) / 3n away, on average.
+        // For two responses it is 0 or 1; for n, each is (n² - 1) / 3n away, on average.
         for n in [2u64, 3, 5, 10] {
             let responses: Vec<_> = (0..n).map(|i| (i, i)).collect();
             let order = Order::new(&responses);

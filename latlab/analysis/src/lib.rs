@@ -1,10 +1,10 @@
-//! What the requests of a load say of a server, and what the server's own history adds to it.
+//! Analyzes the requests of a load, together with the server's own history.
 //!
-//! [`read`](mod@read) takes the rows of `latlab` and of other tools; [`report`](mod@report) makes the
-//! figures: percentiles and distributions, the breakdown by decile, service inversion, and, with a
-//! history of `debox record`, burstiness and causes. [`command`] is `latlab analyze`, and
-//! [`page`](mod@page) draws.
-//! `latlab/docs/latlab-analysis.md` has the formulas and where in the papers they stand.
+//! [`read`](mod@read) reads the rows of `latlab` and of other tools. [`report`](mod@report) computes
+//! the figures: percentiles and distributions, the breakdown by decile, service inversion, and, with
+//! a history of `debox record`, burstiness and causes. [`command`] is `latlab analyze`, and
+//! [`page`](mod@page) makes its page. `latlab/docs/latlab-analysis.md` has the formulas and their
+//! places in the papers.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod command;

@@ -1,4 +1,4 @@
-//! The figures as one HTML page, of the same kind as that of `debox report`.
+//! The figures as one HTML page, in the style of `debox report`.
 
 use anyhow::Result;
 pub use kit_page::missing;
@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::report::Report;
 
-/// What draws the sections of both pages.
+/// The script that draws the sections of both pages.
 const SECTIONS: &str = concat!(
     include_str!("../page/plots.js"),
     include_str!("../page/sections.js")

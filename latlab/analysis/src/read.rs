@@ -1,7 +1,7 @@
-//! Reading requests: the rows of `latlab`, and those of other tools.
+//! Reads requests: the rows of `latlab`, and those of other tools.
 //!
-//! What a file is, its first bytes tell. Every file is taken for hostile: what is wrong in it is an error
-//! that says where, and memory is bounded by [`REQUESTS_MAX`](crate::request::REQUESTS_MAX).
+//! A file's first bytes determine its format. Every file is treated as hostile: an error in it is
+//! reported with its position, and memory is bounded by [`REQUESTS_MAX`](crate::request::REQUESTS_MAX).
 
 mod assembler;
 mod columns;
@@ -22,7 +22,7 @@ pub use quantity::{SizeUnit, TimeUnit};
 
 use crate::request::{Basis, Run};
 
-/// What the user says of a file that does not say it itself.
+/// What the user says about a file that does not contain it.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     pub basis: Option<Basis>,
@@ -32,9 +32,9 @@ pub struct Options {
     pub size_unit: Option<SizeUnit>,
     pub start_column: Option<String>,
     pub start_unit: Option<TimeUnit>,
-    /// The first line of a CSV file is a request already: columns are numbered from 1.
+    /// The first line of a CSV file is a request, not a header: columns are numbered from 1.
     pub no_header: bool,
-    /// Which run of oha's database.
+    /// The number of the run in oha's database.
     pub run: Option<i64>,
 }
 
@@ -44,7 +44,7 @@ impl Options {
     }
 }
 
-/// Reads a file of any of the formats.
+/// Reads a file in any of the formats.
 pub fn read(path: &Path, options: &Options) -> Result<Run> {
     let run = read_any(path, options).with_context(|| format!("cannot read {}", path.display()))?;
     if run.requests.is_empty() {
@@ -102,7 +102,7 @@ fn read_any(path: &Path, options: &Options) -> Result<Run> {
     }
 }
 
-/// The first bytes, which stay to be read.
+/// Returns the first bytes without consuming them.
 fn peek(input: &mut BufReader<File>, into: &mut [u8]) -> Result<usize> {
     let buffered = input.fill_buf().context("it cannot be read")?;
     let length = buffered.len().min(into.len());
@@ -110,7 +110,8 @@ fn peek(input: &mut BufReader<File>, into: &mut [u8]) -> Result<usize> {
     Ok(length)
 }
 
-/// The next line without its end, of `limit` bytes at most. False at the end of the input.
+/// Reads the next line without its line end, of at most `limit` bytes. Returns false at the end of the
+/// input.
 fn next_line(input: &mut impl BufRead, line: &mut Vec<u8>, limit: usize) -> Result<bool> {
     line.clear();
     let taken = input

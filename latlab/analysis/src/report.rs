@@ -1,4 +1,4 @@
-//! The figures of a run, as they are printed, drawn and written as JSON (`latlab/schema/latlab-analysis-1.json`).
+//! The figures of a run: printed, drawn, and written as JSON (`latlab/schema/latlab-analysis-1.json`).
 
 mod measure;
 mod over_time;
@@ -22,10 +22,10 @@ use crate::request::{Basis, Mode, Unit};
 use crate::rows::Lateness;
 use crate::stats::{Latency, Percentiles};
 
-/// Name and version of the JSON. Later versions of the same number may add fields.
+/// Name and version of the JSON. Fields may be added without a new version.
 pub const SCHEMA: &str = "latlab.analysis/1";
 
-/// A number that JSON has without a point where it is whole.
+/// A number that is written to JSON without a decimal point if it is whole.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Default)]
 pub struct Number(pub f64);
 
@@ -39,10 +39,10 @@ impl Serialize for Number {
     }
 }
 
-/// Lower and upper bound; null where there are too few requests to say.
+/// Lower and upper bound; null if there are too few requests.
 pub type Bounds = (Option<Number>, Option<Number>);
 
-/// One file is the object itself; several are in `runs`.
+/// For one file, the JSON is the object itself; for several, they are in `runs`.
 #[derive(Debug, Serialize)]
 pub struct Report {
     pub schema: &'static str,
@@ -52,7 +52,7 @@ pub struct Report {
     pub only: Option<RunReport>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub runs: Vec<RunReport>,
-    /// Each of the runs against another.
+    /// Comparison of each run with another.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub against: Vec<Comparison>,
 }
@@ -76,26 +76,26 @@ impl Report {
     }
 }
 
-/// What one file says. Latencies are in `unit`.
+/// The figures of one file. Latencies are in `unit`.
 #[derive(Debug, Clone, Serialize)]
 pub struct RunReport {
     pub name: String,
     pub format: &'static str,
     pub unit: Unit,
-    /// Of a file that does not say the unit of its latencies: which they were taken for, by magnitude.
+    /// If the file does not state the unit of its latencies: the unit that was assumed from their magnitude.
     pub unit_by_magnitude: Option<&'static str>,
-    /// From where to where latencies are.
+    /// Start and end of a latency.
     pub latency_from: Basis,
     pub mode: Option<Mode>,
     pub load: Option<f64>,
     pub offered_rps: Option<f64>,
     pub connections: Option<u64>,
-    /// In use in the measured time; null where connections are not known.
+    /// Connections in use in the measured time; null if connections are unknown.
     pub connections_used: Option<u64>,
-    /// Those of them on which no request was answered that counts.
+    /// Those of them on which no request counts as answered.
     pub connections_unserved: Option<u64>,
     pub data_set_bytes: Option<u64>,
-    /// Requests that were answered without an error after the warm-up: all other figures are of these.
+    /// Requests that were answered without an error after the warm-up. All other figures are about these.
     pub requests: u64,
     pub failed: BTreeMap<String, u64>,
     pub warm_up: u64,
@@ -105,7 +105,7 @@ pub struct RunReport {
     pub bytes_per_second: Option<f64>,
     pub latency: Latency,
     pub percentiles: Percentiles<Number>,
-    /// Each step of the rate; empty where it has one alone.
+    /// Each step of the rate; empty if there is only one.
     pub steps: Vec<StepReport>,
     pub intervals: Intervals,
     pub service_inversion: Option<f64>,
@@ -115,11 +115,11 @@ pub struct RunReport {
     pub deciles: Vec<Decile>,
     /// `[latency, part of the requests that took no longer]`
     pub cdf: Vec<(Number, f64)>,
-    /// Empty where times are not known.
+    /// Empty if times are unknown.
     pub over_time: Vec<Interval>,
     pub lateness: Option<Lateness>,
     pub generator_cpu: Option<f64>,
-    /// What a history of the server adds.
+    /// Results from a history of the server.
     pub server: Option<ServerHistory>,
     pub caveats: Vec<String>,
 }
@@ -132,32 +132,32 @@ pub struct Intervals {
     pub percentiles: Percentiles<Bounds>,
 }
 
-/// What stands beside the service inversion, to judge it by.
+/// Reference values for the service inversion.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Inversion {
     pub interval: Option<(f64, f64)>,
-    /// Requests whose latency is also that of one of another size.
+    /// Requests with the same latency as a request of another size.
     pub tied: u64,
-    /// If those were all in the wrong order.
+    /// The value if all of these were in the wrong order.
     pub with_ties_against: f64,
-    /// Of a server that serves in no order.
+    /// The value of a server that serves in random order.
     pub random: f64,
-    /// The most that these sizes allow.
+    /// The maximum for these sizes.
     pub reversed: f64,
     pub corrected: Option<Corrected>,
     /// Why there is no corrected form.
     pub not_corrected: Option<String>,
 }
 
-/// The inversion less that of an ideal server with the same sizes and arrivals.
+/// The inversion minus that of an ideal server with the same sizes and arrivals.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Corrected {
     pub value: f64,
     pub interval: Option<(f64, f64)>,
-    /// Inversion of the ideal server.
+    /// The ideal server's inversion.
     pub ideal: f64,
-    /// Part of the time in which the ideal server has something to serve.
+    /// Part of the time in which the ideal server has a request to serve.
     pub utilisation: f64,
-    /// How requests came to it.
+    /// How requests arrived at it.
     pub arrivals: Mode,
 }

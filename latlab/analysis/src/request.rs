@@ -1,4 +1,4 @@
-//! Requests as they are analysed, wherever they are from.
+//! Requests in the form in which they are analyzed, from any source.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -8,30 +8,30 @@ use serde::Serialize;
 use crate::read::TimeUnit;
 use crate::rows::Meta;
 
-/// Requests of a run, at most: a small file can claim any number of them.
+/// Maximum number of requests in a run: a small file can claim any number of them.
 pub const REQUESTS_MAX: usize = 1 << 26;
 
-/// What can be a part of a server's capacity: beyond it, too.
+/// Accepted loads relative to the server's capacity, including overload.
 pub const LOADS: std::ops::RangeInclusive<f64> = 0.001..=1000.0;
 
-/// Reasons for failing that are told apart.
+/// Reasons for failure that are distinguished, at most.
 const REASONS_MAX: usize = 32;
 
 /// A request that was answered in full and without an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
-    /// Where the latency begins, in ns since the start of the run; 0 where times are not known.
+    /// Where the latency begins, in ns since the start of the run; 0 if times are unknown.
     pub begin_ns: i64,
-    /// When it was really sent, on the same clock.
+    /// When the request was actually sent, on the same clock.
     pub sent_ns: i64,
     /// In ticks of the run's unit.
     pub latency: u64,
-    /// Bytes of the response; [`Request::NO_SIZE`] where not known.
+    /// Bytes of the response; [`Request::NO_SIZE`] if unknown.
     pub size: u64,
     pub connection: u32,
-    /// Of the steps of the rate, the one in which it was to start; 0 without steps.
+    /// The step of the rate in which it was intended to start; 0 without steps.
     pub step: u16,
-    /// Sent while the server was warming up: it is load, and no result.
+    /// Sent during the warm-up: it is part of the load, but not of the results.
     pub is_warm_up: bool,
 }
 
@@ -48,18 +48,18 @@ impl Request {
     }
 }
 
-/// What a latency is counted in.
+/// The unit of latencies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Unit {
     #[serde(rename = "ns")]
     Nanoseconds,
-    /// Neither the file nor the magnitude of its latencies says: figures are as the file has them.
+    /// Unknown from the file and from the magnitude of its latencies: figures are shown as in the file.
     Unstated,
 }
 
 impl Unit {
-    /// Ticks of [`Request::latency`] in one unit.
+    /// Ticks of [`Request::latency`] per unit.
     pub fn ticks(self) -> f64 {
         match self {
             Unit::Nanoseconds => 1.0,
@@ -68,11 +68,12 @@ impl Unit {
     }
 }
 
-/// From where to where a latency is.
+/// Start and end of a latency.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Basis {
-    /// From when the request was to be sent to its last byte: right for a load with a schedule
+    /// From when the request was intended to be sent to its last byte: correct for a load with a
+    /// schedule
     Intended,
     /// From when the request was sent to its last byte
     Sent,
@@ -80,11 +81,11 @@ pub enum Basis {
     FirstByte,
 }
 
-/// How the load was made.
+/// How the load was generated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// A connection sends its next request when it has the answer.
+    /// A connection sends its next request after the answer to the last.
     Closed,
     /// Requests are sent when they are due.
     Open,
@@ -94,29 +95,30 @@ pub enum Mode {
 #[derive(Debug)]
 pub struct Run {
     pub path: PathBuf,
-    /// What the file is: `latlab.requests/1`, `oha`, `vegeta`, `csv`, `ndjson`.
+    /// The file's format: `latlab.requests/1`, `oha`, `vegeta`, `csv`, `ndjson`.
     pub format: &'static str,
     pub unit: Unit,
-    /// The unit of the file's latencies where it does not say it and their magnitude does.
+    /// The unit that was derived from the latencies' magnitude, if the file does not state it.
     pub unit_by_magnitude: Option<TimeUnit>,
     pub basis: Basis,
     /// In the order of the file.
     pub requests: Vec<Request>,
-    /// Whether `begin_ns` and `sent_ns` mean something, and `connection`.
+    /// Whether `begin_ns` and `sent_ns` are known, and whether `connection` is.
     pub has_times: bool,
     pub has_connections: bool,
-    /// Connections that were in use in the measured time, whether or not a request on them is answered.
+    /// Connections that were in use in the measured time, whether or not a request on them was
+    /// answered.
     pub connections_used: u64,
     /// The start of the run by the clock of its host, in ns since 1970.
     pub started_realtime_ns: Option<i64>,
     pub mode: Option<Mode>,
-    /// Part of the server's capacity that was asked for.
+    /// Load relative to the server's capacity.
     pub load: Option<f64>,
     pub offered_rps: Option<f64>,
     pub data_set_bytes: Option<u64>,
     /// Requests that were not answered, or with an error, by reason.
     pub failed: BTreeMap<String, u64>,
-    /// How many of them were to start in each step of the rate.
+    /// How many of them were intended to start in each step of the rate.
     pub failed_in_steps: Vec<u64>,
     pub meta: Option<Meta>,
     pub caveats: Vec<String>,
@@ -146,7 +148,7 @@ impl Run {
         }
     }
 
-    /// Adds an answered request, unless there are more than this program takes.
+    /// Adds an answered request, unless the maximum number is reached.
     pub fn push(&mut self, request: Request) -> anyhow::Result<()> {
         anyhow::ensure!(
             self.requests.len() < REQUESTS_MAX,
@@ -170,7 +172,7 @@ impl Run {
         }
     }
 
-    /// The name by which people know the run.
+    /// The run's human-readable name.
     pub fn name(&self) -> String {
         self.path.file_name().map_or_else(
             || self.path.display().to_string(),

@@ -8,10 +8,11 @@ use serde::{Deserialize, Serialize};
 use crate::in_flight::InFlight;
 use crate::request::Mode;
 
-/// Name and version of the schema, and the key of the file's metadata that has the JSON of [`Meta`].
+/// Name and version of the schema, and the key of the file metadata that contains the JSON of
+/// [`Meta`].
 pub const SCHEMA: &str = "latlab.requests/1";
 
-/// What a file says of itself.
+/// A file's description of itself.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Meta {
     pub schema: String,
@@ -28,40 +29,41 @@ pub struct Meta {
     pub connections: Option<u64>,
     #[serde(default)]
     pub seed: Option<u64>,
-    /// The file set, as its maker describes it.
+    /// The description of the file set by the program that created it.
     #[serde(default)]
     pub fileset: serde_json::Value,
     #[serde(default)]
     pub server: Option<serde_json::Value>,
-    /// Part of the server's capacity that was asked for.
+    /// Load relative to the server's capacity.
     #[serde(default)]
     pub load: Option<f64>,
-    /// Steps of the rate, where it has several.
+    /// Steps of the rate, if there are several.
     #[serde(default)]
     pub steps: Option<Vec<Step>>,
     #[serde(default)]
     pub lateness: Option<Lateness>,
-    /// How late it was in taking answers that had come.
+    /// The generator's lateness in processing answers that had arrived.
     #[serde(default)]
     pub reply_lateness: Option<Lateness>,
     /// Part of its CPU that the generator used.
     #[serde(default)]
     pub generator_cpu: Option<f64>,
-    /// Requests that were due before are no results.
+    /// Requests that were due before this time are not results.
     #[serde(default)]
     pub warmup_ns: Option<i64>,
-    /// How long requests were to be sent, warm-up included.
+    /// How long requests were to be sent, including the warm-up.
     #[serde(default)]
     pub duration_ns: Option<i64>,
-    /// Requests in flight over the measured time.
+    /// Requests in flight in the measured time.
     #[serde(default)]
     pub in_flight: Option<InFlight>,
-    /// Why `latlab` says that these figures are not the server's.
+    /// Why `latlab` considers these figures invalid for the server.
     #[serde(default)]
     pub refused: Option<String>,
 }
 
-/// A part of a run in which requests were offered at one rate; in ns since the start of the run.
+/// A part of a run in which requests were offered at one rate. Times are in ns since the start of
+/// the run.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Step {
     pub offered_rps: f64,
@@ -78,7 +80,7 @@ pub struct Lateness {
 }
 
 impl Meta {
-    /// Bytes of the file set, if its description has them.
+    /// Size of the file set in bytes, if its description contains it.
     pub fn data_set_bytes(&self) -> Option<u64> {
         ["bytes", "total_bytes", "data_set_bytes", "size_bytes"]
             .iter()
@@ -90,7 +92,7 @@ fn text() -> DataType {
     DataType::Dictionary(Box::new(DataType::UInt32), Box::new(DataType::Utf8))
 }
 
-/// One row is one request. Times are in ns since the start of the run.
+/// One row per request. Times are in ns since the start of the run.
 pub fn schema() -> SchemaRef {
     use DataType::{Int64, UInt16, UInt32, UInt8};
     let needed = |name: &str, kind: DataType| Field::new(name, kind, false);

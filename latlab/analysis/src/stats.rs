@@ -4,21 +4,21 @@ use serde::Serialize;
 
 use crate::report::Number;
 
-/// The percentiles that are told, in per cent.
+/// The percentiles that are reported.
 pub const PERCENTS: [f64; 5] = [5.0, 50.0, 95.0, 99.0, 99.9];
 
-/// Points of a distribution that is drawn, about.
+/// Points of a drawn distribution, approximately.
 const POINTS: usize = 400;
 
-/// Which of `n` values in order is the percentile: the first that at least so many per cent are not above
-/// (nearest rank). From 0.
+/// The index of the percentile among `n` sorted values: the first value that is not exceeded by at least
+/// `percent` of them (nearest rank). From 0.
 pub fn rank(n: usize, percent: f64) -> usize {
-    // Products such as 99.9 % of 1000 must not come out above 999.
+    // Rounding must not make a product such as 99.9 % of 1000 larger than 999.
     let wanted = (n as f64 * percent / 100.0 - 1e-9).ceil().max(1.0) as usize;
     wanted.min(n.max(1)) - 1
 }
 
-/// What there is of each of [`PERCENTS`].
+/// A value for each of [`PERCENTS`].
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Percentiles<T> {
     pub p5: T,
@@ -45,7 +45,7 @@ impl<T: Copy> Percentiles<T> {
     }
 }
 
-/// Of values in order.
+/// `sorted`: the values in order.
 pub fn percentiles(sorted: &[u64]) -> [u64; 5] {
     PERCENTS.map(|percent| {
         sorted
@@ -64,7 +64,7 @@ pub struct Latency {
 }
 
 impl Latency {
-    /// Of values in order; `unit`: ticks of one.
+    /// `sorted`: the values in order. `unit`: ticks per unit.
     pub fn of(sorted: &[u64], unit: f64) -> Latency {
         let n = sorted.len().max(1) as f64;
         let mean = mean(sorted);
@@ -84,7 +84,8 @@ pub fn mean(values: &[u64]) -> f64 {
     sum as f64 / values.len().max(1) as f64
 }
 
-/// `(value, part of all that is not above)`: evenly over the values, and more finely towards both ends.
+/// `(value, part of all values that do not exceed it)`: points evenly spaced over the values, and denser
+/// towards both ends.
 pub fn cdf(sorted: &[u64], unit: f64) -> Vec<(Number, f64)> {
     let n = sorted.len();
     let mut ranks: Vec<usize> = Vec::new();
@@ -92,7 +93,7 @@ pub fn cdf(sorted: &[u64], unit: f64) -> Vec<(Number, f64)> {
         ranks.extend(0..n);
     } else {
         ranks.extend((0..=POINTS / 2).map(|at| (n - 1) * at / (POINTS / 2)));
-        // Each step is the same part of what is left.
+        // Each step is the same part of the remaining values.
         let mut left = n as f64 / 2.0;
         while left >= 1.0 {
             ranks.push(n - left as usize);

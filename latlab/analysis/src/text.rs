@@ -12,7 +12,7 @@ use crate::report::{Bounds, Number, Report, RunReport};
 use crate::request::{Basis, Mode, Unit};
 use crate::stats::PERCENTS;
 
-/// In its own unit: `1.23 ms`; as it is where nobody knows the unit.
+/// A latency in its unit, as in `1.23 ms`; the plain number if the unit is unknown.
 pub fn latency(value: Number, unit: Unit) -> String {
     match unit {
         Unit::Nanoseconds => units::time(value.0.max(0.0).round() as u64),
@@ -47,12 +47,13 @@ fn between((low, high): &Bounds, unit: Unit) -> String {
 pub struct Grid(Table);
 
 impl Grid {
-    /// Columns whose name begins with `>` have numbers. The others are broken, and not below 8 letters.
+    /// Columns whose name begins with `>` contain numbers. The other columns are wrapped, but stay at
+    /// least 8 letters wide.
     pub fn new(columns: &[&str], width: usize) -> Grid {
         Grid::with_least(columns, width, 8)
     }
 
-    /// The others have at least so many letters, and two of space.
+    /// Like `new`, with another minimum width of the wrapped columns, in letters; two blanks are added.
     pub fn with_least(columns: &[&str], width: usize, least: u16) -> Grid {
         let mut table = Table::new();
         table.load_style(TableStyle::new());
@@ -93,7 +94,7 @@ pub fn heading(out: &mut dyn Write, text: &str) -> io::Result<()> {
     writeln!(out, "\n{}", printable(text))
 }
 
-/// Indented, and broken at the terminal's width.
+/// Prints an indented text, wrapped at the terminal's width.
 pub fn note(out: &mut dyn Write, text: &str, width: usize) -> io::Result<()> {
     let room = width.clamp(40, 100) - 4;
     let mut line = String::new();
@@ -138,7 +139,7 @@ pub fn print(out: &mut dyn Write, report: &Report, width: usize) -> io::Result<(
     Ok(())
 }
 
-/// What there is to say of a load in one word: what was asked for.
+/// The load in one word: what was requested.
 fn load(run: &RunReport) -> String {
     match (run.load, run.offered_rps, run.connections) {
         (Some(load), _, _) => format!("{load:.2}"),

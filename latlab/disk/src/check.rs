@@ -1,4 +1,4 @@
-//! Whether a disk is as slow as it says: cold opens and cold reads of its files are timed.
+//! Checks that a disk is as slow as configured, by timing cold opens and cold reads of its files.
 
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -11,22 +11,22 @@ use serde::Serialize;
 
 use crate::disk::Disk;
 
-/// Files that are tried.
+/// Files that are timed.
 const FILES: usize = 40;
 
-/// What was measured; sorted, in nanoseconds.
+/// Measured times, sorted, in nanoseconds.
 #[derive(Debug, Clone, Serialize)]
 pub struct Checked {
     pub service_ns: u64,
     pub cold_open_ns: Vec<u64>,
     pub cold_read_ns: Vec<u64>,
-    /// The same files again.
+    /// The same files a second time.
     pub warm_open_ns: Vec<u64>,
     pub warm_read_ns: Vec<u64>,
 }
 
 impl Checked {
-    /// An error unless cold opens and reads waited for the disk.
+    /// Returns an error unless cold opens and reads waited for the disk.
     pub fn require_slow(&self) -> Result<()> {
         let service = self.service_ns;
         for (what, times) in [
@@ -47,7 +47,7 @@ impl Checked {
     }
 }
 
-/// The middle one of sorted times.
+/// The median of sorted times.
 pub fn median(times: &[u64]) -> u64 {
     times.get(times.len() / 2).copied().unwrap_or(0)
 }
@@ -56,7 +56,7 @@ pub fn ms(ns: u64) -> f64 {
     ns as f64 / 1e6
 }
 
-/// Forgets what is cached of the disk and times one file of each of some directories.
+/// Drops the disk's caches, and times one file in each of several directories.
 pub fn check(disk: &Disk) -> Result<Checked> {
     let files = disk.at_full_speed(|| some_files(&disk.mount_point))?;
     ensure!(
@@ -98,7 +98,8 @@ fn timed(path: &Path) -> Result<(u64, u64)> {
     let begin = Instant::now();
     let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
     let open = begin.elapsed();
-    // In the middle: a file may begin where its directory ends, and is then read in sequence.
+    // Read in the middle: a file may begin where its directory ends, and would be read
+    // sequentially.
     let middle = file.metadata()?.len() / 2 / 4096 * 4096;
     let begin = Instant::now();
     file.read_exact_at(&mut bytes, middle)
@@ -106,7 +107,7 @@ fn timed(path: &Path) -> Result<(u64, u64)> {
     Ok((open.as_nanos() as u64, begin.elapsed().as_nanos() as u64))
 }
 
-/// One file of each directory: those of one directory have their metadata in the same blocks.
+/// One file of each directory, because the metadata of one directory's files is in the same blocks.
 fn some_files(top: &Path) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     let mut directories = vec![top.to_path_buf()];
@@ -126,7 +127,8 @@ fn some_files(top: &Path) -> Result<Vec<PathBuf>> {
             break;
         }
     }
-    // From all over the tree and in no order: what lies side by side is read in sequence.
+    // From all parts of the tree, in random order, because adjacent files would be read
+    // sequentially.
     files.sort_by_cached_key(|path| {
         let mut hasher = DefaultHasher::new();
         path.hash(&mut hasher);

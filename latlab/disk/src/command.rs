@@ -14,7 +14,7 @@ use crate::daemon::serve;
 use crate::disk::Disk;
 use crate::model::Parameters;
 
-/// A disk that is as slow as you say, for metadata too.
+/// Slow disks of a chosen speed, for metadata too.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: latlab fileset create files --size 200M
          latlab disk up slow --from files --mount /mnt --service 5ms
@@ -27,18 +27,18 @@ pub struct Options {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Put a disk up: read-only, with a directory's files or an image's.
+    /// Set up a disk: read-only, with the files of a directory or an image.
     #[command(
         after_help = "Example:\n  latlab disk up slow --from /srv/files --mount /mnt --service 5ms"
     )]
     Up(Up),
-    /// Change the speed of a disk that is up.
+    /// Change the speed of a running disk.
     #[command(after_help = "Example:\n  latlab disk set slow --service 10ms --depth 4")]
     Set(Set),
-    /// Show the disks that are up.
+    /// Show all running disks.
     #[command(after_help = "Example:\n  latlab disk show")]
     Show,
-    /// Forget all that is cached of a disk.
+    /// Drop everything that is cached of a disk.
     #[command(after_help = "Example:\n  latlab disk cool slow")]
     Cool { name: String },
     /// Time cold opens and reads; fails unless they wait for the disk.
@@ -53,7 +53,7 @@ enum Action {
     #[command(after_help = "Example:\n  latlab disk down slow")]
     Down {
         name: String,
-        /// Also if it is in use.
+        /// Even if it is in use.
         #[arg(long)]
         force: bool,
     },
@@ -65,21 +65,21 @@ enum Action {
 #[derive(Debug, Args)]
 struct Up {
     name: String,
-    /// A directory whose files the disk has.
+    /// Directory whose files the disk contains.
     #[arg(long, value_name = "DIR", required_unless_present = "image")]
     from: Option<PathBuf>,
-    /// An ext4 image; with --from, where it is made and kept.
+    /// An ext4 image; with --from, where it is created and kept.
     #[arg(long, value_name = "FILE")]
     image: Option<PathBuf>,
-    /// Where it is mounted.
+    /// Mount point.
     #[arg(long, value_name = "DIR")]
     mount: PathBuf,
     #[command(flatten)]
     speed: Speed,
-    /// How far the kernel reads ahead in files.
+    /// The kernel's read-ahead for files, in KiB.
     #[arg(long, value_name = "KIB", default_value_t = 128)]
     read_ahead: u32,
-    /// Do not check that it is slow.
+    /// Do not check that the disk is slow.
     #[arg(long)]
     no_check: bool,
 }
@@ -99,10 +99,10 @@ struct Speed {
     /// What a request takes that begins where the last one ended.
     #[arg(long, value_name = "TIME", value_parser = kit_units::parse_duration, default_value = "100us")]
     sequential: Duration,
-    /// Bytes per second, in MB; 0: no limit.
+    /// Transfer rate in MB per second; 0: no limit.
     #[arg(long, value_name = "MB", default_value_t = 100)]
     bandwidth: u64,
-    /// Requests served at once.
+    /// Requests served at the same time.
     #[arg(long, value_name = "N", default_value_t = 1)]
     depth: u32,
 }
@@ -158,7 +158,7 @@ fn put_up(up: Up) -> Result<()> {
         (_, Some(image)) => (image, false),
         (None, None) => anyhow::bail!("--from or --image is needed"),
         (Some(from), None) => {
-            // Beside the files: where there was room for them.
+            // Next to the files, where there was enough space for them.
             let from = from
                 .canonicalize()
                 .with_context(|| format!("no directory {}", from.display()))?;

@@ -27,8 +27,8 @@ pub const PARAMETERS: &str = "parameters";
 const IMAGE_NODE: u64 = 2;
 const PARAMETERS_NODE: u64 = 3;
 
-/// Requests that the kernel hands over without waiting for answers. More than any depth, so that the
-/// queue is here and not there.
+/// Requests that the kernel sends without waiting for answers. More than any depth, so that requests
+/// queue in this process and not in the kernel.
 const IN_FLIGHT: u16 = 256;
 
 const FOR_EVER: Duration = Duration::from_secs(1 << 30);
@@ -46,7 +46,7 @@ struct Disk {
     parameters: Mutex<Parameters>,
     queue: Mutex<VecDeque<Waiting>>,
     arrived: Condvar,
-    /// Where threads beyond the depth wait for another depth.
+    /// Threads whose number is not below the depth wait here until it changes.
     deeper: Condvar,
     served: AtomicU64,
     bytes: AtomicU64,
@@ -91,17 +91,17 @@ pub fn serve(image: &Path, mount_point: &Path, parameters: Parameters) -> Result
         .with_context(|| format!("cannot serve {}", mount_point.display()))
 }
 
-/// What the machine does to this process must not be seen as the disk's time.
+/// Keeps scheduling and paging delays of this process out of the disk's times.
 fn be_punctual() {
-    // None of it is needed to work at all: a machine that refuses has a less punctual disk, which
-    // the check of the disk shows.
+    // All of this is optional: if the machine refuses it, the disk is less punctual, which `latlab
+    // disk check` shows.
     let _ = mlockall(MlockAllFlags::MCL_CURRENT | MlockAllFlags::MCL_FUTURE);
     // SAFETY: numbers only.
     unsafe {
         libc::setpriority(libc::PRIO_PROCESS, 0, -20);
         libc::prctl(libc::PR_SET_TIMERSLACK, 1);
     }
-    // Where sessions are scheduled as groups, a nice value counts within the group only.
+    // With autogroups, a nice value only counts within its session's group.
     let _ = std::fs::write("/proc/self/autogroup", "-20");
     let _ = std::fs::write("/proc/self/oom_score_adj", "-1000");
 }
@@ -122,9 +122,10 @@ fn sleep_until(deadline_ns: u64) {
 }
 
 impl Disk {
-    /// One of the requests in service after the other.
+    /// Serves requests, one after the other.
     fn work(&self, number: u32) {
-        // SAFETY: numbers only. It is a thread's own; new threads have their creator's, but say so.
+        // SAFETY: numbers only. The timer slack belongs to the thread; a new thread inherits it, but
+        // set it explicitly.
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
         let mut free_ns = 0;
         let mut bytes = Vec::new();
@@ -133,8 +134,8 @@ impl Disk {
             let size = u64::from(waiting.size).min(self.size.saturating_sub(waiting.offset));
             let end = waiting.offset + size;
             let is_sequential = self.head.swap(end, Ordering::Relaxed) == waiting.offset;
-            // From when it could be served, not from when this thread woke up: being late is not to
-            // make the disk slower.
+            // Counted from when the request could be served, not from when this thread woke up, so
+            // that its lateness does not make the disk slower.
             let begin_ns = waiting.arrived_ns.max(free_ns);
             let deadline_ns = begin_ns + parameters.service_ns(size as u32, is_sequential);
             bytes.resize(size as usize, 0);
@@ -154,7 +155,7 @@ impl Disk {
         }
     }
 
-    /// The next request, for a thread whose number is below the depth.
+    /// Waits for the next request. Only threads whose number is below the depth take requests.
     fn take(&self, number: u32) -> (Parameters, Waiting) {
         let mut queue = lock(&self.queue);
         loop {
@@ -213,7 +214,7 @@ struct Files(Arc<Disk>);
 
 impl Filesystem for Files {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
-        // Without it the loop device's reads come one at a time, whatever the depth.
+        // Without it, the loop device's reads come one at a time, regardless of the depth.
         config
             .add_capabilities(InitFlags::FUSE_ASYNC_DIO)
             .map_err(|_| std::io::Error::other("this kernel has no asynchronous direct I/O"))?;
@@ -241,7 +242,7 @@ impl Filesystem for Files {
         }
     }
 
-    /// Shells truncate what they write to.
+    /// Shells truncate a file before they write to it.
     fn setattr(
         &self,
         _: &Request,
@@ -315,7 +316,8 @@ impl Filesystem for Files {
         }
         match serde_json::from_slice::<Parameters>(data) {
             Ok(parameters) if parameters.check().is_ok() => {
-                // Under the queue's lock, so that nobody who has just looked sleeps on.
+                // Under the queue's lock, so that a thread that has just checked the parameters does
+                // not miss the notification.
                 let queue = lock(&self.0.queue);
                 *lock(&self.0.parameters) = parameters;
                 drop(queue);

@@ -1,4 +1,4 @@
-//! Putting the disk up and taking it down, whatever state it is in.
+//! Sets up disks and takes them down, in whatever state they are.
 
 use std::fs;
 use std::io::Write;
@@ -15,33 +15,33 @@ use serde::{Deserialize, Serialize};
 use crate::daemon::{IMAGE, PARAMETERS};
 use crate::model::Parameters;
 
-/// Where disks that are up are noted: they outlive who put them up, but no boot of the machine.
+/// Notes about running disks: they outlive the process that set up the disk, but not a reboot.
 const STATE: &str = "/run/latlab/disks";
 
-/// Room in an image beside the files' own: inodes, directories, and what ext4 keeps for itself.
+/// Space in an image in addition to the files: inodes, directories, and what ext4 needs for itself.
 const SPARE_BYTES: u64 = 64 << 20;
 
-/// A disk that is up, or what is left of one.
+/// A running disk, or what is left of one.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Disk {
     pub name: String,
     pub image: PathBuf,
     pub mount_point: PathBuf,
-    /// The process that serves the image, and when it was started, as its number may be another's.
+    /// The process that serves the image, and its start time, because its number may be reused.
     pub served_by: u32,
     pub served_since: u64,
     pub loop_device: Option<PathBuf>,
     pub parameters: Parameters,
     pub read_ahead_kib: u32,
-    /// Whether the image goes with the disk.
+    /// Whether the image is removed together with the disk.
     pub owns_image: bool,
 }
 
 impl Disk {
-    /// Makes an image of a directory's files.
+    /// Makes an image from a directory's files.
     pub fn make_image(image: &Path, from: &Path) -> Result<()> {
         let (bytes, files) = size_of(from)?;
-        // As mkfs.ext4 spares 5 % for root and the journal goes without.
+        // mkfs.ext4 is told to reserve nothing for root and to create no journal.
         let size = bytes + bytes / 10 + files * 512 + SPARE_BYTES;
         let file = fs::File::create(image)
             .with_context(|| format!("cannot make the image {}", image.display()))?;
@@ -60,7 +60,7 @@ impl Disk {
         made.map(drop)
     }
 
-    /// Serves an image and mounts it. What fails half-way is taken down again.
+    /// Serves an image and mounts it. If a step fails, the previous ones are undone.
     pub fn up(
         name: &str,
         image: &Path,
@@ -123,7 +123,7 @@ impl Disk {
         self.mount()
     }
 
-    /// Starts the process, at full speed: mounting reads much.
+    /// Starts the process at full speed, because mounting reads a lot.
     fn serve(&mut self) -> Result<()> {
         let mut child = Command::new("/proc/self/exe");
         child
@@ -134,7 +134,7 @@ impl Disk {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
-            // It outlives the terminal's Ctrl-C.
+            // A process group of its own: Ctrl-C at the terminal does not end it.
             .process_group(0);
         let mut child = child.spawn().context("cannot start the disk's process")?;
         self.served_by = child.id();
@@ -175,7 +175,7 @@ impl Disk {
         self.set_speed(self.parameters)
     }
 
-    /// Changes the speed of a disk that is up.
+    /// Changes the speed of a running disk.
     pub fn set(&mut self, parameters: Parameters) -> Result<()> {
         parameters.check()?;
         self.set_speed(parameters)?;
@@ -190,7 +190,7 @@ impl Disk {
             .with_context(|| format!("the disk {} does not answer", self.name))
     }
 
-    /// Does something that does not have to wait for the disk.
+    /// Does work that need not wait for the disk.
     pub fn at_full_speed<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
         self.set_speed(Parameters::FAST)?;
         let done = work();
@@ -198,7 +198,7 @@ impl Disk {
         done
     }
 
-    /// What the serving process says of itself.
+    /// The status reported by the serving process.
     pub fn status(&self) -> Result<serde_json::Value> {
         let path = self.served_at().join(PARAMETERS);
         let text = fs::read_to_string(&path)
@@ -206,11 +206,11 @@ impl Disk {
         Ok(serde_json::from_str(&text)?)
     }
 
-    /// Forgets everything cached of it: mounts it anew.
+    /// Drops everything cached of the disk, by mounting it again.
     pub fn cool(&self) -> Result<()> {
         self.unmount()?;
         if let Some(device) = &self.loop_device {
-            // The device's own cache holds the metadata beyond the mount.
+            // The device's own cache keeps metadata beyond the unmount.
             tool(Command::new("blockdev").arg("--flushbufs").arg(device))?;
         }
         self.mount()
@@ -230,9 +230,9 @@ impl Disk {
         }
     }
 
-    /// Takes down whatever is up of it.
+    /// Takes down whatever exists of the disk.
     pub fn down(self, force: bool) -> Result<()> {
-        // Nobody is to wait for a slow disk that goes.
+        // No process should have to wait for a slow disk that is being removed.
         let _ = self.set_speed(Parameters::FAST);
         match self.unmount() {
             Err(_) if force => {
@@ -257,7 +257,7 @@ impl Disk {
     fn end_serving(&self) -> Result<()> {
         match umount2(&self.served_at(), MntFlags::empty()) {
             Ok(()) | Err(nix::Error::EINVAL | nix::Error::ENOENT) => (),
-            // The loop device lets go of its file a moment after it is told.
+            // The loop device releases its file shortly after it is detached.
             Err(_) => umount2(&self.served_at(), MntFlags::MNT_DETACH)
                 .with_context(|| format!("cannot unmount {}", self.served_at().display()))?,
         }
@@ -309,7 +309,7 @@ impl Disk {
         serde_json::from_str(&text).with_context(|| format!("cannot read {}", path.display()))
     }
 
-    /// All that are up.
+    /// All running disks.
     pub fn all() -> Result<Vec<Disk>> {
         let Ok(entries) = fs::read_dir(STATE) else {
             return Ok(Vec::new());
@@ -342,7 +342,7 @@ fn check_name(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Bytes in whole blocks, and how many files and directories.
+/// Bytes in whole blocks, and the number of files and directories.
 fn size_of(directory: &Path) -> Result<(u64, u64)> {
     let (mut bytes, mut files) = (0, 0);
     let entries = fs::read_dir(directory)
@@ -362,7 +362,7 @@ fn size_of(directory: &Path) -> Result<(u64, u64)> {
     Ok((bytes, files))
 }
 
-/// Runs a tool of the system and returns what it printed.
+/// Runs a system tool, and returns its output.
 fn tool(command: &mut Command) -> Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let ran = command
@@ -377,7 +377,8 @@ fn tool(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&ran.stdout).into_owned())
 }
 
-/// When a process was started, in the kernel's ticks since boot; `None`: there is none, or it has ended.
+/// The start time of a process, in the kernel's ticks since boot; `None`: there is none, or it has
+/// ended.
 fn started(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut fields = stat.rsplit_once(") ")?.1.split(' ');
@@ -395,7 +396,7 @@ fn is_backed(device: &Path) -> bool {
         .exists()
 }
 
-/// Who keeps a mount busy, in words; empty if nobody is found.
+/// A description of the processes that use a mount; empty if none is found.
 fn users_of(mount_point: &Path) -> String {
     let mut users = Vec::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {

@@ -1,10 +1,10 @@
-//! A disk that is as slow as one says, and slow for metadata too, so that `open` and `stat` of a file
-//! that is not cached truly block.
+//! Simulates a slow disk of configurable speed. Metadata is slow, too, so `open` and `stat` of an
+//! uncached file really block.
 //!
-//! An image file is served through FUSE by a process that answers each request when a disk of the
-//! given speed would. A loop device with direct I/O stands on it, and ext4 on that. Limits of the block
-//! layer (blkio) do not slow metadata reads, and a network file system is slow for every `open`, the
-//! cached ones too.
+//! A process serves an image file through FUSE, and answers each request when a disk of the configured
+//! speed would. A loop device with direct I/O uses that file, and ext4 is mounted on the loop device.
+//! The alternatives do not work: the block layer's limits (blkio) do not slow down metadata reads, and
+//! a network file system makes every `open` slow, even of cached files.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod check;

@@ -3,25 +3,25 @@
 use anyhow::{ensure, Result};
 use serde::{Deserialize, Serialize};
 
-/// Requests that are served at once, at most.
+/// Requests served at the same time, at most.
 pub const DEPTH_MAX: u32 = 64;
 
-/// A disk: one queue, first in first out, and so many requests in service at once.
+/// A disk: one queue, first in first out, with `depth` requests in service at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Parameters {
-    /// What a request takes that does not begin where the last one ended.
+    /// Service time of a request that does not begin where the last one ended.
     pub service_us: u64,
-    /// What one takes that does.
+    /// Service time of a request that does.
     pub sequential_us: u64,
-    /// Added for the size of every request; 0: nothing.
+    /// Transfer rate, which adds time by the request's size; 0: none is added.
     pub bytes_per_second: u64,
-    /// Requests in service at once.
+    /// Requests in service at the same time.
     pub depth: u32,
 }
 
 impl Parameters {
-    /// As fast as the machine can.
+    /// As fast as the machine allows.
     pub const FAST: Parameters = Parameters {
         service_us: 0,
         sequential_us: 0,

@@ -1,8 +1,8 @@
-//! How much a server serves: in closed loops without thinking, and then by a search for a rate that it serves and
-//! one, not much higher, that it does not.
+//! Measures how much a server can serve: first in closed loops without think time, then by a search for a rate that
+//! it serves and a slightly higher one that it does not.
 //!
-//! A closed loop of some connections finds what those connections get. Whether a server keeps up with requests that
-//! come at a rate, whatever it does, only such requests tell; loads are parts of the rate that was seen to be served.
+//! A closed loop finds what its connections get. Whether a server keeps up with requests that arrive at a rate,
+//! whatever the server does, shows only in an open loop. Loads are parts of the highest rate that was served.
 
 use anyhow::{ensure, Context, Result};
 use kit_console::printable;
@@ -18,12 +18,12 @@ use crate::plan::{of_what, open_loop, ready};
 use crate::procedure::{judge, run_whole, Spread};
 use crate::progress::step;
 
-/// The rate that is not served is so many times the one that is, at most, unless the search is broken off.
+/// The search ends when the rate that is not served is at most this many times the one that is.
 const PRECISION: f64 = 1.05;
-/// As long as only one of them is known, the next rate is so many times the last one, and then further away.
+/// While only one of the two is known, the next rate differs by this factor, and then by increasing ones.
 const FIRST_STEP: f64 = 1.1;
 const RATES_MAX: usize = 14;
-/// Of the requests that begin, so many have to end in the same time, and so many may fail.
+/// Of the requests that begin, this part has to end in the same time; and this part may fail.
 const ENDING: f64 = 0.98;
 const FAILING: f64 = 0.01;
 
@@ -32,29 +32,29 @@ const FAILING: f64 = 0.01;
 pub struct CapacityResult {
     schema: &'static str,
     url: String,
-    /// Of closed loops.
+    /// Throughput of the closed loops.
     pub rps: Spread,
     pub bytes_per_second: Spread,
     #[serde(flatten)]
     pub interval: Interval,
-    /// Whether somebody ended it before all repeats.
+    /// Whether it was interrupted before all repeats.
     pub interrupted: bool,
-    /// Closed loops, and then the runs of the search, in open ones.
+    /// Runs in closed loops, and then the runs of the search, in open loops.
     pub runs: Vec<Summary>,
     pub search: Vec<Summary>,
 }
 
-/// Between which rates the capacity is.
+/// The rates between which the capacity is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Interval {
     /// The highest rate that was served.
     pub served_rps: Option<f64>,
-    /// The lowest that was not.
+    /// The lowest rate that was not served.
     pub not_served_rps: Option<f64>,
 }
 
 impl CapacityResult {
-    /// What loads are parts of: the rate that was served, where it was searched for.
+    /// The rate that loads are relative to: the rate that was served, if it was searched for.
     pub fn reference_rps(&self) -> f64 {
         self.interval.served_rps.unwrap_or(self.rps.median)
     }
@@ -98,7 +98,7 @@ impl CapacityResult {
     }
 }
 
-/// Of the requests that began while it was measured, which part as many replies ended in the same time.
+/// Replies that ended in the measured time, as a part of the requests that began in it.
 pub fn kept_up(run: &Summary) -> f64 {
     run.throughput_rps * run.seconds / run.requests.max(1) as f64
 }
@@ -109,7 +109,7 @@ pub fn is_served(run: &Summary) -> bool {
     run.requests > 0 && kept_up(run) >= ENDING && failed <= FAILING * run.requests as f64
 }
 
-/// Which rate is tried next.
+/// Decides which rate is tried next.
 #[derive(Debug)]
 struct Search {
     interval: Interval,
@@ -126,7 +126,7 @@ impl Search {
         }
     }
 
-    /// None: the interval is narrow enough.
+    /// `None` if the interval is narrow enough.
     fn next(&self) -> Option<f64> {
         match (self.interval.served_rps, self.interval.not_served_rps) {
             (None, None) => Some(self.first_rps),
@@ -141,7 +141,7 @@ impl Search {
             served_rps,
             not_served_rps,
         } = &mut self.interval;
-        // The first step is the small one.
+        // The first step is small; later ones grow.
         if served_rps.is_some() || not_served_rps.is_some() {
             self.step = 1.0 + 2.0 * (self.step - 1.0);
         }
@@ -152,7 +152,7 @@ impl Search {
     }
 }
 
-/// Closed loops without thinking.
+/// Measures closed loops without think time.
 pub fn closed_loops(plan: &Plan, repeats: u32) -> Result<CapacityResult> {
     let mut runs = Vec::new();
     let mut interrupted = false;
@@ -197,7 +197,7 @@ pub fn closed_loops(plan: &Plan, repeats: u32) -> Result<CapacityResult> {
     })
 }
 
-/// It is not about latency: whether the generator had time to spare is what counts.
+/// Latency does not matter here: only whether the generator had CPU time to spare.
 fn without_limit(plan: &Plan) -> Plan {
     Plan {
         max_lateness_ns: i64::MAX,
@@ -206,7 +206,7 @@ fn without_limit(plan: &Plan) -> Plan {
     }
 }
 
-/// Closed loops, and from what they get the search, in open loops of up to `connections`.
+/// Measures closed loops, and from their throughput starts the search, in open loops with up to `connections`.
 pub fn measure_capacity(plan: &Plan, repeats: u32, connections: u32) -> Result<CapacityResult> {
     let mut result = closed_loops(plan, repeats)?;
     let ended = result.runs.iter().any(|run| run.server_ended.is_some());
@@ -225,7 +225,7 @@ pub fn measure_capacity(plan: &Plan, repeats: u32, connections: u32) -> Result<C
         let so_far = result.search.len();
         let tried = unless_interrupted(try_rate(&plan, rps, &mut result.search))?;
         result.interrupted = tried.is_none();
-        // A rate that the generator cannot make is none of which the server could be asked.
+        // If the generator cannot reach a rate, the run says nothing about the server.
         let of_rate = &result.search[so_far..];
         let (Some(is_served), false) = (tried, of_rate.iter().any(|run| run.refused.is_some()))
         else {
@@ -237,7 +237,7 @@ pub fn measure_capacity(plan: &Plan, repeats: u32, connections: u32) -> Result<C
     Ok(result)
 }
 
-/// One run may fall into a bad moment of the machine: a rate is not served if it is not twice.
+/// Tries a rate again if it was not served, because a run may coincide with a disturbance of the machine.
 fn try_rate(plan: &Plan, rps: f64, runs: &mut Vec<Summary>) -> Result<bool> {
     for _ in 0..2 {
         let number = runs.len() + 1;
@@ -290,7 +290,7 @@ pub fn capacity(arguments: &Capacity) -> Result<u8> {
 
 #[cfg(test)]
 impl CapacityResult {
-    /// As if it had been found so.
+    /// A result with a given interval.
     pub fn assumed(interval: Interval, runs: Vec<Summary>, search: Vec<Summary>) -> CapacityResult {
         let spread = || Spread::of([1000.0]).unwrap();
         CapacityResult {
@@ -322,7 +322,7 @@ mod tests {
     }
 
     proptest! {
-        /// Closed loops may get much less than the capacity (few connections), or more (no room to queue).
+        /// Closed loops may get much less than the capacity (few connections), or more (no space to queue).
         #[test]
         fn the_capacity_is_in_the_interval(capacity in 1.0..1e6f64, wrong in 0.2..5.0f64) {
             let (interval, rates) = found(capacity * wrong, capacity);

@@ -1,4 +1,4 @@
-//! `latlab compare`: two servers in turn.
+//! `latlab compare`: measures two servers in turn.
 
 mod flips;
 
@@ -21,7 +21,7 @@ use crate::procedure::{judge, new_directory, run_whole, Spread};
 use crate::progress::step;
 use flips::{adjusted_p_values, least_repeats};
 
-/// What is compared.
+/// The figures that are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Measure {
@@ -72,11 +72,11 @@ struct Compared {
     measure: Measure,
     a: Spread,
     b: Spread,
-    /// Of each repeat, b over a.
+    /// Ratio of b to a in each repeat.
     ratio: Spread,
-    /// Whether all repeats agree on which is more.
+    /// Whether all repeats agree on which server has more.
     differs: bool,
-    /// The least error rate of the whole table at which this row shows a difference.
+    /// The smallest error rate of the whole table at which this row shows a difference.
     p_value: f64,
     difference_shown: bool,
 }
@@ -87,9 +87,9 @@ struct Comparison {
     schema: &'static str,
     a: String,
     b: String,
-    /// Whether somebody ended it before all repeats.
+    /// Whether it was interrupted before all repeats.
     interrupted: bool,
-    /// How likely a table of two equal servers may be to show any difference.
+    /// The probability that a table of two equal servers shows any difference.
     error_rate: f64,
     measures: Vec<Compared>,
     a_runs: Vec<Summary>,
@@ -130,7 +130,7 @@ pub fn compare(arguments: &Compare) -> Result<u8> {
             *name = called;
         }
     }
-    // Without a pair there is nothing to compare.
+    // A comparison needs at least one pair.
     ensure!(!a_runs.is_empty() && !b_runs.is_empty(), Interrupted);
     let result = Comparison {
         schema: "latlab.compare/1",
@@ -167,7 +167,7 @@ fn measure(
         arguments.connections,
     )?;
     let plan = Plan {
-        // Both get the same requests.
+        // Both servers get the same requests.
         seed: plan.seed + u64::from(repeat),
         mode: match arguments.rate {
             Some(rate) => open_loop(&[rate], ns(duration), true),

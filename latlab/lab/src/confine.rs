@@ -1,5 +1,5 @@
-//! A control group for a server: a part of a CPU, a limit for its memory and page cache. Gone with the
-//! value that stands for it.
+//! A control group for a server, which limits its CPU time, and its memory including page cache. Dropping
+//! the value removes it.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -10,14 +10,14 @@ use anyhow::{bail, ensure, Context, Result};
 use crate::{leftover, sys};
 
 const ROOT: &str = "/sys/fs/cgroup";
-/// The scheduler gives out the quota anew in each of these; the default is 100 ms, within which a
-/// server stands still for tens of milliseconds.
+/// The scheduler's quota is renewed in each period. The default is 100 ms, in which a throttled server
+/// stops for tens of milliseconds.
 const PERIOD_US: f64 = 10_000.0;
 
 /// What a server may use.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Limits {
-    /// CPUs, as in 0.5.
+    /// CPUs, such as 0.5.
     pub cpus: Option<f64>,
     /// Bytes, page cache included.
     pub memory: Option<u64>,
@@ -29,24 +29,24 @@ impl Limits {
     }
 }
 
-/// Begins the names of all groups; the process that made them follows.
+/// Prefix of all groups' names; the number of the process that made them follows.
 const PREFIX: &str = "latlab-";
 
-/// Control groups that were made; in the first version each controller has a tree of its own.
+/// Control groups of a server. In version 1, each controller has its own hierarchy.
 pub struct Group {
     directories: Vec<PathBuf>,
-    /// Of the directories: who finds one without has found what a killed latlab left.
+    /// Locks on the directories. A directory without a lock was left by a killed latlab.
     locks: Vec<File>,
 }
 
 impl Group {
-    /// A group of this process, told from its others by `name`.
+    /// Makes a group of this process. `name` distinguishes it from this process's other groups.
     pub fn new(name: &str, limits: Limits) -> Result<Group> {
         let mut group = Group::none();
         if limits.any() {
             leftover::say(&remove_left());
             let name = &format!("{PREFIX}{}-{name}", std::process::id());
-            // What was made before an error goes with the value.
+            // After an error, dropping the value removes what was made so far.
             group.make(name, limits).context(
                 "cannot confine the server: that takes root and the control groups cpu and memory",
             )?;
@@ -120,7 +120,7 @@ impl Group {
         Ok(directory)
     }
 
-    /// Files in which the kernel counts processes that it has killed because the memory was used up.
+    /// Files in which the kernel counts processes that it killed for lack of memory.
     pub fn memory_counts(&self) -> Vec<PathBuf> {
         let names = ["memory.events", "memory.oom_control"];
         let files = self
@@ -130,27 +130,27 @@ impl Group {
         files.filter(|file| file.exists()).collect()
     }
 
-    /// Where a process has to write its number to be in the group.
+    /// Files to which a process writes its number to join the group.
     pub fn entrances(&self) -> Vec<PathBuf> {
         let entrance = |directory: &PathBuf| directory.join("cgroup.procs");
         self.directories.iter().map(entrance).collect()
     }
 
-    /// Whether processes are left in it.
+    /// Whether the group has no processes.
     pub fn is_empty(&self) -> bool {
         self.entrances()
             .iter()
             .all(|procs| fs::read_to_string(procs).map_or(true, |text| text.trim().is_empty()))
     }
 
-    /// Ends everything that is left in it.
+    /// Kills all processes in the group.
     pub fn kill(&self) {
         for pid in self.pids() {
             sys::signal(pid, libc::SIGKILL);
         }
     }
 
-    /// Everything that is left in it.
+    /// All processes in the group.
     pub fn pids(&self) -> Vec<u32> {
         let texts = self
             .entrances()
@@ -168,10 +168,10 @@ impl Group {
         pids
     }
 
-    /// Removes it; the processes have to be gone.
+    /// Removes the group, which must not have any processes.
     pub fn remove(&mut self) -> Result<()> {
         for directory in std::mem::take(&mut self.directories) {
-            // The kernel lets go of the last process some time after it has ended.
+            // The kernel releases the last process shortly after it has ended.
             for attempt in 0.. {
                 match fs::remove_dir(&directory) {
                     Ok(()) => break,
@@ -184,7 +184,7 @@ impl Group {
     }
 }
 
-/// How many processes such a file counts.
+/// The number of processes that such a file counts.
 pub fn killed_for_memory(counts: &Path) -> u64 {
     let text = fs::read_to_string(counts).unwrap_or_default();
     let count = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
@@ -193,8 +193,8 @@ pub fn killed_for_memory(counts: &Path) -> u64 {
         .unwrap_or(0)
 }
 
-/// Removes the groups of latlabs that were killed, with what still runs in them: servers that nobody stops
-/// any more. What was done, in sentences.
+/// Removes the groups of killed latlabs, and kills the servers that still run in them. Returns sentences
+/// about what was done.
 pub fn remove_left() -> Vec<String> {
     let mut said = Vec::new();
     for tree in ["", "cpu", "memory"] {
@@ -237,7 +237,7 @@ mod tests {
     use super::*;
     use std::process::{Command, Stdio};
 
-    /// Ticks of CPU time that a process has had, of which there are a hundred in a second.
+    /// CPU time of a process in ticks of 10 ms.
     fn ticks(pid: u32) -> u64 {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
         let rest = stat.rsplit(") ").next().unwrap();
@@ -273,7 +273,7 @@ mod tests {
         assert_eq!(group.pids(), [busy.id()]);
         busy.kill().unwrap();
         busy.wait().unwrap();
-        // A tenth of two seconds, and what is given out ahead.
+        // A tenth of two seconds, plus what is granted in advance.
         assert!(had <= 45, "{had} ticks");
         let places = group.entrances();
         group.remove().unwrap();

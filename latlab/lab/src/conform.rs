@@ -17,13 +17,13 @@ use crate::plan::{of_what, ready};
 use crate::procedure::{judge, run_whole, status};
 use crate::progress::{step, Progress};
 
-/// Of the connections, so many have to conform.
+/// The part of the connections that have to conform.
 const CONFORMING: f64 = 0.95;
-/// Of the requests, fewer may fail.
+/// Less than this part of the requests may fail.
 const FAILING: f64 = 0.01;
-/// The search ends when the bounds are as near to each other.
+/// The search ends when the bounds are this close to each other.
 const NEAR: f64 = 0.03;
-/// Of SPECweb99's files: 900 KiB.
+/// The largest of SPECweb99's files: 900 KiB.
 const LARGEST_BYTES: f64 = 921_600.0;
 
 #[derive(Serialize)]
@@ -41,14 +41,14 @@ struct Tried {
 struct Conformance {
     schema: &'static str,
     server: String,
-    /// The most connections that were served well; 0 if none were.
+    /// The largest number of connections that was served well; 0 if there is none.
     score: u32,
-    /// Whether more were not tried.
+    /// Whether larger numbers were not tried.
     at_least: bool,
-    /// Whether somebody ended it, or the server ended, before the number was found: it then is between the
-    /// score and the least number that was not served well.
+    /// Whether the search was interrupted, or the server ended, before the number was found. The number is
+    /// then between the score and the smallest number that was not served well.
     interrupted: bool,
-    /// Why the runs are too short to believe the number, if they are.
+    /// The reason if the runs are too short for a reliable result.
     too_short: Option<String>,
     tried: Vec<Tried>,
 }
@@ -71,7 +71,7 @@ pub fn conform(arguments: &Conform) -> Result<u8> {
         too_short: too_short(arguments.duration.saturating_sub(arguments.warmup)),
         tried: Vec::new(),
     };
-    // `well` is served well, `too_many` is not.
+    // `well` connections are served well, `too_many` are not.
     let (mut well, mut too_many) = (0, None);
     let mut next = arguments.least;
     loop {
@@ -81,7 +81,7 @@ pub fn conform(arguments: &Conform) -> Result<u8> {
             break;
         };
         if tried.run.server_ended.is_some() {
-            // That is no matter of how many there were.
+            // This does not depend on the number of connections.
             result.interrupted = true;
             result.tried.push(tried);
             break;
@@ -128,7 +128,7 @@ pub fn conform(arguments: &Conform) -> Result<u8> {
     })
 }
 
-/// At its pace a connection is busy with one large file for longer than a short run.
+/// At SPECweb99's pace, one large file keeps a connection busy for longer than a short run.
 fn too_short(measured: Duration) -> Option<String> {
     let pace_bytes = PACE_BITS as f64 / 8.0;
     let longest = LARGEST_BYTES / pace_bytes;

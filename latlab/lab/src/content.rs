@@ -1,5 +1,5 @@
-//! The bytes of a file: any of them is known from the file's key and its place, so that a client can
-//! check a part of a reply without having the file.
+//! The bytes of a file. Each byte follows from the file's key and its offset, so a client can check
+//! any part of a reply without having the file.
 
 /// Finalizer of SplitMix64 (Steele, Lea, Flood 2014): every input bit changes half of the output.
 pub fn mix(value: u64) -> u64 {
@@ -8,7 +8,7 @@ pub fn mix(value: u64) -> u64 {
     value ^ (value >> 31)
 }
 
-/// Names the content of one file of one file set.
+/// Identifies the content of one file of one file set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Key(u64);
 

@@ -1,14 +1,14 @@
-//! The dynamic part of the full mix: what the program behind the server answers, so that a client knows
-//! every byte of it beforehand.
+//! The dynamic part of the full mix: the answers of the program behind the server. A client knows every
+//! byte of them in advance.
 //!
-//! In the likeness of SPECweb99's: a page around a file of the set, an advertisement that rotates by
-//! the user's cookie, a form that is posted and logged, and a CGI program. Fields have fixed widths, so
-//! that a page's length follows from the file's.
+//! Modelled on SPECweb99's: a page around a file of the set, an advertisement chosen by the user's
+//! cookie, a form that is posted and logged, and a CGI program. Fields have fixed widths, so a page's
+//! length follows from the file's.
 
 use crate::content::mix;
 use crate::fileset::{File, FileSet};
 
-/// Which of the dynamic requests it is; the first part of the path below the prefix.
+/// The kind of dynamic request: the first part of the path below the prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Page {
     Get,
@@ -36,10 +36,10 @@ impl Page {
 
 /// As many as SPECweb99 has in `Custom.Ads`.
 pub const ADS: u16 = 360;
-/// Users are 0 to this.
+/// Users have the numbers from 0 to this one.
 pub const USERS: u32 = 10_000;
 
-/// What the cookie says, or the form.
+/// The content of the cookie, or of the form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Visitor {
     pub user: u32,
@@ -55,7 +55,7 @@ impl Visitor {
         format!("user={}&last_ad={}", self.user, self.last_ad)
     }
 
-    /// Of a cookie or a form; what is missing or no number is 0.
+    /// Parses a cookie or a form. A field that is missing or no number is 0.
     pub fn parse(text: &str) -> Visitor {
         let mut visitor = Visitor::default();
         for part in text.split(['&', ';']) {
@@ -68,8 +68,8 @@ impl Visitor {
         visitor
     }
 
-    /// The advertisement that is next for this user: the first after the last one whose audience the
-    /// user belongs to, which is every second or so.
+    /// The next advertisement for this user: the first one after the last whose audience includes the
+    /// user. About every second one does.
     pub fn next_ad(self, set: FileSet) -> u16 {
         let user = mix(set.seed ^ u64::from(self.user));
         (1..=ADS)
@@ -82,7 +82,7 @@ impl Visitor {
     }
 }
 
-/// What comes before and after the file's bytes.
+/// The parts of the page before and after the file's bytes.
 pub fn page(page: Page, file: File, visitor: Visitor, set: FileSet) -> (String, &'static str) {
     let ad = match page {
         Page::Ad => visitor.next_ad(set),
@@ -97,7 +97,7 @@ pub fn page(page: Page, file: File, visitor: Visitor, set: FileSet) -> (String, 
     (before, "\n</pre>\n")
 }
 
-/// Bytes of the whole page.
+/// The length of the whole page in bytes.
 pub fn page_size(file: File) -> u64 {
     // All pages around files have the same length: the widths are fixed.
     const AROUND: u64 = 117;

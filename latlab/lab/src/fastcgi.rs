@@ -1,7 +1,7 @@
-//! FastCGI, as much of it as a responder needs (the specification of 1996, version 1).
+//! The part of FastCGI that a responder needs (specification of 1996, version 1).
 //!
-//! Written here because the crates for it either need an asynchronous runtime or have not been looked
-//! after for years, and because it is little.
+//! Implemented here because it is little, and because existing crates either need an asynchronous
+//! runtime or have not been maintained for years.
 
 use std::io::{self, Read, Write};
 
@@ -21,10 +21,10 @@ const KEEP_CONNECTION: u8 = 1;
 const CANNOT_MULTIPLEX: u8 = 1;
 const UNKNOWN_ROLE: u8 = 3;
 
-/// Of the parameters, or of the body, of one request.
+/// Maximum size of a request's parameters, and of its body.
 const MAX_BYTES: usize = 1 << 20;
 
-/// A request, whole.
+/// A complete request.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Request {
     id: u16,
@@ -39,7 +39,7 @@ impl Request {
         found.map(|(_, value)| value.as_str())
     }
 
-    /// Whether the connection serves another request after this one.
+    /// Whether the connection stays open for another request after this one.
     pub fn keeps_connection(&self) -> bool {
         self.keep
     }
@@ -49,8 +49,8 @@ fn damaged(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("FastCGI: {what}"))
 }
 
-/// Reads the next request of a connection; none when the server has closed it. Requests that come in
-/// between on the same connection are refused, as the specification allows.
+/// Reads the next request of a connection; `None` if the server has closed it. Requests that are
+/// multiplexed on the same connection are refused, as the specification allows.
 pub fn read_request(stream: &mut (impl Read + Write)) -> io::Result<Option<Request>> {
     let mut request: Option<Request> = None;
     let mut params = Vec::new();
@@ -109,7 +109,7 @@ pub fn read_request(stream: &mut (impl Read + Write)) -> io::Result<Option<Reque
                 }
                 limited_append(&mut begun.body, &content)?;
             }
-            // Of a request that was refused, or is over.
+            // Records of a request that was refused, or is complete.
             (BEGIN_REQUEST..=8, _) => {}
             (kind, _) => write_record(stream, UNKNOWN_TYPE, 0, &[kind, 0, 0, 0, 0, 0, 0, 0])?,
         }
@@ -124,7 +124,7 @@ fn limited_append(bytes: &mut Vec<u8>, more: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Names and values, each with its length in one byte or in four.
+/// Name-value pairs; each length takes one byte or four.
 fn pairs(bytes: &[u8]) -> io::Result<Vec<(String, String)>> {
     let mut rest = bytes;
     let mut pairs = Vec::new();
@@ -171,9 +171,9 @@ fn end(stream: &mut impl Write, id: u16, status: u8) -> io::Result<()> {
     stream.flush()
 }
 
-/// Sends the whole answer, head and body as a CGI program would print them.
+/// Sends the whole answer: head and body as a CGI program would print them.
 pub fn write_answer(stream: &mut impl Write, request: &Request, answer: &[u8]) -> io::Result<()> {
-    // One write for most answers: small records would each be a packet.
+    // Most answers take one write; otherwise each small record would be a packet.
     let mut out = Vec::with_capacity(answer.len() + answer.len() / 4096 + 64);
     for part in answer.chunks(usize::from(u16::MAX) & !7) {
         write_record(&mut out, STDOUT, request.id, part)?;
@@ -189,7 +189,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Reads from one, writes to the other.
+    /// Reads from the slice, writes to the vector.
     struct Ends<'a>(&'a [u8], Vec<u8>);
 
     impl Read for Ends<'_> {
@@ -223,7 +223,7 @@ mod tests {
             encoded.extend(name.bytes().chain(value.bytes()));
         }
         let mut bytes = record(BEGIN_REQUEST, 1, &[0, 1, keep, 0, 0, 0, 0, 0], 0);
-        // Split where it hurts: within a length.
+        // Split at the worst place: within a length.
         let (first, second) = encoded.split_at(encoded.len().min(3));
         bytes.extend(record(PARAMS, 1, first, 5));
         bytes.extend(record(PARAMS, 1, second, 0));

@@ -1,5 +1,6 @@
-//! The files of SPECweb99, as section 1.1 of Ruan's thesis describes them: directories of 36 files,
-//! four classes of nine; which file is asked for follows from weights of class, file and directory.
+//! The files of SPECweb99, as described in section 1.1 of Ruan's thesis: directories of 36 files,
+//! in four classes of nine. The weights of class, file and directory determine which file is
+//! requested.
 
 mod create;
 
@@ -14,12 +15,12 @@ pub const CLASSES: u8 = 4;
 pub const FILES_PER_CLASS: u8 = 9;
 const FILES_PER_DIRECTORY: u32 = CLASSES as u32 * FILES_PER_CLASS as u32;
 
-/// Files of class c are multiples of this, in tenths of a byte: 0.1, 1, 10 and 100 KiB.
+/// The files' sizes in class c are multiples of this, divided by ten: 0.1, 1, 10 and 100 KiB.
 const TENTHS: [u64; 4] = [1_024, 10_240, 102_400, 1_024_000];
 /// Table 1.1.
 const CLASS_WEIGHTS: [f64; 4] = [0.35, 0.50, 0.14, 0.01];
-/// The nine files of a class by popularity: the first of these has weight 1, the next 1/2, ...
-/// Their shares are those of Table 1.1.
+/// The nine files of a class by popularity: the first has weight 1, the next 1/2, and so on. Their
+/// shares are those of Table 1.1.
 const BY_POPULARITY: [u8; 9] = [5, 4, 6, 3, 7, 2, 8, 9, 1];
 
 /// One file. `number` is 1 to 9.
@@ -31,7 +32,7 @@ pub struct File {
 }
 
 impl File {
-    /// A number of its own for each file, whatever the size of the set.
+    /// A number that identifies the file, independent of the size of the set.
     pub fn index(self) -> u32 {
         self.directory * FILES_PER_DIRECTORY
             + u32::from(self.class) * u32::from(FILES_PER_CLASS)
@@ -51,7 +52,7 @@ impl File {
         TENTHS[usize::from(self.class)] * u64::from(self.number) / 10
     }
 
-    /// Where it is below the set's directory: `dir00012/class1_5`.
+    /// The path below the set's directory: `dir00012/class1_5`.
     pub fn path(self) -> String {
         format!(
             "dir{:05}/class{}_{}",
@@ -59,7 +60,7 @@ impl File {
         )
     }
 
-    /// The file that ends a URL's path.
+    /// The file named at the end of a URL's path.
     pub fn from_path(path: &str) -> Option<File> {
         let at = path.rfind("dir")?;
         let (directory, name) = path[at + 3..].split_once('/')?;
@@ -74,7 +75,7 @@ impl File {
     }
 }
 
-/// `parse` alone would take a sign.
+/// Without this check, `parse` would accept a sign.
 fn digits(text: &str) -> Option<u32> {
     let all = text.len() <= 9 && text.bytes().all(|byte| byte.is_ascii_digit());
     all.then(|| text.parse().ok()).flatten()
@@ -91,13 +92,13 @@ pub fn directory_bytes() -> u64 {
     files_of(0).map(File::size).sum()
 }
 
-/// Bytes of the set for so many simultaneous connections (formula 1.1).
+/// Size of the set for a number of simultaneous connections (formula 1.1).
 pub fn bytes_for_connections(connections: u64) -> u64 {
     let hundredths = connections.saturating_mul(322).saturating_add(12_200);
     (u128::from(hundredths) << 20).div_euclid(100).min(1 << 62) as u64
 }
 
-/// How many directories come nearest to so many bytes; one at least.
+/// The number of directories whose size is closest to `bytes`, at least one.
 pub fn directories_for(bytes: u64) -> u32 {
     let directory = directory_bytes();
     let count = (bytes + directory / 2) / directory;
@@ -106,10 +107,10 @@ pub fn directories_for(bytes: u64) -> u32 {
         .clamp(1, MAX_DIRECTORIES)
 }
 
-/// 470 GiB; and a file's index fits into 32 bits, with the kinds of requests beside it.
+/// 470 GiB. With this limit, a file's index and the kind of request fit into 32 bits together.
 pub const MAX_DIRECTORIES: u32 = 99_999;
 
-/// A set of so many directories, whose contents follow from the seed.
+/// A set of this many directories, whose contents follow from the seed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileSet {
     pub seed: u64,
@@ -126,7 +127,7 @@ impl FileSet {
     }
 }
 
-/// Draws files as SPECweb99 asks for them.
+/// Draws files with SPECweb99's distribution.
 #[derive(Debug, Clone)]
 pub struct Popularity {
     /// Sums of 1/1, 1/2, ... 1/n: directory d is drawn below `directories[d]`.
@@ -155,7 +156,7 @@ impl Popularity {
         }
     }
 
-    /// How likely it is that a request asks for this file.
+    /// The probability that a request asks for this file.
     pub fn probability(&self, file: File) -> f64 {
         let rank = BY_POPULARITY
             .iter()
@@ -181,7 +182,7 @@ fn sums(weights: impl IntoIterator<Item = f64>) -> Vec<f64> {
 fn below(sums: &[f64], random: &mut impl Rng) -> usize {
     let total = sums.last().copied().unwrap_or(1.0);
     let drawn = random.random::<f64>() * total;
-    // Rounding may bring the product up to the total.
+    // Rounding may make the product equal to the total.
     sums.partition_point(|sum| *sum <= drawn)
         .min(sums.len().saturating_sub(1))
 }

@@ -1,5 +1,5 @@
-//! Latencies in the two forms of HdrHistogram, for the plotters that read it: the distribution as text (`.hgrm`),
-//! and a log of intervals (`.hlog`).
+//! Latencies in the two formats of HdrHistogram, for its plotters: the distribution as text (`.hgrm`), and a log
+//! of intervals (`.hlog`).
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,7 +15,7 @@ use kit_files::output::{self, Output};
 
 use crate::rows::{Meta, Row};
 
-/// Where they are to be kept.
+/// Output files.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HdrFiles {
     pub percentiles: Option<PathBuf>,
@@ -23,12 +23,12 @@ pub struct HdrFiles {
 }
 
 const DIGITS: u8 = 3;
-/// As many as the other implementations have.
+/// The same value as in other implementations.
 const TICKS_PER_HALF_DISTANCE: u32 = 5;
 const NS_PER_MS: f64 = 1e6;
 const INTERVALS_MAX: i64 = 600;
 const SECOND_NS: i64 = 1_000_000_000;
-/// Of latencies that do not count from the intended start.
+/// The tag of latencies that count from the actual start.
 const FROM_START: &str = "start";
 
 impl HdrFiles {
@@ -37,21 +37,21 @@ impl HdrFiles {
         both.into_iter().flatten().map(PathBuf::as_path)
     }
 
-    /// An error if they cannot be written.
+    /// Returns an error if the files cannot be written.
     pub fn check(&self) -> Result<()> {
         let all: Vec<&Path> = self.all().collect();
         kit_files::same::refuse_each_other(&all)?;
         all.into_iter().try_for_each(output::check)
     }
 
-    /// None if it is not wanted.
+    /// `None` if no log is wanted.
     pub fn over_time(&self, warmup_ns: i64, duration_ns: i64) -> Option<OverTime> {
         let wanted = self.log.is_some();
         wanted.then(|| OverTime::new(warmup_ns, duration_ns))
     }
 }
 
-/// Writes the distribution as HdrHistogram's `outputPercentileDistribution` does, in milliseconds.
+/// Writes the distribution in the format of HdrHistogram's `outputPercentileDistribution`, in milliseconds.
 pub fn write_percentiles(path: &Path, latencies: &Histogram<u64>) -> Result<()> {
     output::replace(path, percentiles(latencies).as_bytes())
 }
@@ -67,7 +67,7 @@ fn percentiles(latencies: &Histogram<u64>) -> String {
         total += step.count_since_last_iteration();
         let quantile = step.quantile_iterated_to();
         let value = ms(step.value_iterated_to() as f64);
-        // Writing into a string does not fail.
+        // Writing to a string cannot fail.
         let _ = write!(text, "{value:>12.6} {quantile:.12} {total:>10}");
         let _ = match quantile < 1.0 {
             true => writeln!(text, " {:>14.2}", 1.0 / (1.0 - quantile)),
@@ -89,7 +89,7 @@ fn percentiles(latencies: &Histogram<u64>) -> String {
     text
 }
 
-/// Good replies by when they ended.
+/// Good replies by the time they ended.
 pub struct OverTime {
     warmup_ns: i64,
     interval_ns: i64,
@@ -114,24 +114,24 @@ impl Default for Interval {
 }
 
 fn record(histogram: &mut Histogram<u32>, ns: i64) {
-    // It grows as it has to; what saturates does not.
+    // The histogram resizes automatically; counts saturate.
     let recorded = histogram.record(u64::try_from(ns).unwrap_or(0));
     debug_assert!(recorded.is_ok(), "it has no end");
 }
 
 impl OverTime {
-    /// Intervals are seconds, and longer in long runs.
+    /// Intervals are one second, and more in long runs.
     fn new(warmup_ns: i64, duration_ns: i64) -> OverTime {
         let seconds = (duration_ns - warmup_ns) / SECOND_NS;
         OverTime {
             warmup_ns,
             interval_ns: (1 + seconds / INTERVALS_MAX) * SECOND_NS,
-            // So that a server that never answers has a log, too.
+            // A server that never answers also gets a log.
             intervals: BTreeMap::from([(0, Interval::default())]),
         }
     }
 
-    /// What was to start in the warm-up is left out.
+    /// Requests intended to start in the warm-up are left out.
     pub fn add(&mut self, row: &Row) {
         let (Some(end), None) = (row.end_ns, row.failure) else {
             return;
@@ -234,7 +234,7 @@ mod tests {
         let median = rows.iter().find(|row| row[1] == 0.5).unwrap();
         assert!((median[0] - 500.0).abs() < 0.5, "{median:?}");
         assert_eq!((median[2], median[3]), (500.0, 2.0));
-        // The last has no 1/(1-p), which would be endless.
+        // The last row has no 1/(1-p), because it would be infinite.
         let last = rows.last().unwrap();
         assert_eq!((last.len(), last[1], last[2]), (3, 1.0, 1000.0));
         assert!(rows.windows(2).all(|pair| pair[0][..3] <= pair[1][..3]));
@@ -292,7 +292,7 @@ mod tests {
         }
     }
 
-    /// Base64, with or without padding.
+    /// Decodes Base64, with or without padding.
     fn decode(text: &str) -> Vec<u8> {
         let digits = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
         let (mut bytes, mut bits, mut held) = (Vec::new(), 0u32, 0);

@@ -1,4 +1,5 @@
-//! What a killed latlab has left: directories named after its process, and locked as long as it lives.
+//! Finds what a killed latlab has left: directories that have its process number in their names, and that it
+//! locks while it lives.
 
 use std::fs::{self, File, TryLockError};
 use std::os::unix::fs::MetadataExt;
@@ -9,12 +10,12 @@ use crate::sys;
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Whether nobody else has locked it. A file system without locks is taken for one where nobody has.
+/// Takes a lock. Returns false if another process holds it. On a file system without locks it always succeeds.
 pub fn lock(file: &File) -> bool {
     !matches!(file.try_lock(), Err(TryLockError::WouldBlock))
 }
 
-/// As [`lock`], but waits for some time.
+/// Like [`lock`], but retries for some time.
 pub fn lock_patiently(file: &File) -> bool {
     let deadline = Instant::now() + PATIENCE;
     while !lock(file) {
@@ -26,22 +27,22 @@ pub fn lock_patiently(file: &File) -> bool {
     true
 }
 
-/// The process in a name like `latlab-1234-...`.
+/// The process number in a name such as `latlab-1234-...`.
 fn process_of(name: &str, prefix: &str) -> Option<u32> {
     let (process, _) = name.strip_prefix(prefix)?.split_once('-')?;
     process.parse().ok()
 }
 
-/// Whether nobody else can have written there: names alone are anybody's to give, and what is found in such
-/// a directory is acted on.
+/// Whether only this user can have written there. A name proves nothing, because any user can create
+/// it, and latlab acts on what it finds in such a directory.
 fn is_own(directory: &Path) -> bool {
     const OTHERS_WRITE: u32 = 0o022;
     fs::symlink_metadata(directory)
         .is_ok_and(|found| found.uid() == sys::user() && found.mode() & OTHERS_WRITE == 0)
 }
 
-/// Directories of this user's processes that are gone: there is no process of that number, and nobody holds
-/// the lock of the file or directory that `locked` names. (A process in another namespace has no number here.)
+/// Directories of this user's processes that have ended: no process has the number, and the lock on the file
+/// or directory that `locked` returns is free. (A process in another namespace has no number here.)
 pub fn abandoned(
     place: &Path,
     prefixes: &[&str],
@@ -68,7 +69,7 @@ pub fn abandoned(
     found
 }
 
-/// Removes a directory that was left, and says so.
+/// Removes an abandoned directory, and returns a sentence about it.
 pub fn remove(directory: &Path) -> Option<String> {
     let name = directory.display();
     match fs::remove_dir_all(directory) {
@@ -80,7 +81,7 @@ pub fn remove(directory: &Path) -> Option<String> {
     }
 }
 
-/// Says what was found and done, each sentence on a line of its own.
+/// Prints each sentence on its own line.
 pub fn say(sentences: &[String]) {
     for sentence in sentences {
         kit_console::say!("latlab: {sentence}");
@@ -107,7 +108,7 @@ mod tests {
             fs::create_dir(&directory).unwrap();
             directory
         };
-        // No process has such a number.
+        // No process can have this number.
         let gone = make("latlab-4194305-a");
         let held = make("latlab-4194305-b");
         make(&format!("latlab-{}-c", std::process::id()));

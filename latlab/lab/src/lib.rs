@@ -1,19 +1,19 @@
-//! The load side of the latency laboratory: what is asked of a server, when, and what came back.
+//! The load side of the latency laboratory: which requests are made, when, and what came back.
 //!
 //! A request passes through it in this order:
 //!
 //! - [`fileset`]: the files that the server has, of which each byte is known from a seed;
-//! - [`workload`]: which of them the next request asks for, and what must come back;
-//! - [`load`]: when it is asked, on which connection, and what did come back;
-//! - [`rows`]: each request as a row, spooled while the load runs and written as Parquet after it;
-//! - [`run`]: the generator processes together, and whether they can be believed;
-//! - [`summary`]: what a person wants to know first.
+//! - [`workload`]: which file the next request asks for, and what must come back;
+//! - [`load`]: when the request is made, on which connection, and what came back;
+//! - [`rows`]: each request as a row, spooled while the load runs and afterwards written as Parquet;
+//! - [`run`]: combines the generator processes, and decides whether the results are valid;
+//! - [`summary`]: what a user wants to know first.
 //!
-//! [`servers`] starts servers and [`confine`] limits what they may use. [`dynamic`] and [`fastcgi`] are the
-//! program that serves the dynamic requests behind a server; [`programmed`] is a server whose service times
-//! are known, to test all of this with. [`signals`] has latlab undo all of it when it is told to end;
-//! [`leftover`] finds what it could not undo because it was killed, [`processes`] tells its servers from all
-//! others, and [`recover`] reads its rows.
+//! [`servers`] starts servers, and [`confine`] limits their resources. [`dynamic`] and [`fastcgi`] are the
+//! program that serves the dynamic requests behind a server. [`programmed`] is a server with known service
+//! times, for testing. [`signals`] has latlab undo everything when it is terminated. [`leftover`] finds what
+//! it could not undo because it was killed, [`processes`] identifies its servers, and [`recover`] reads its
+//! rows.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod confine;

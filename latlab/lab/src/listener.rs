@@ -1,9 +1,9 @@
-//! Who listens at a port, by what the kernel says in /proc.
+//! Finds the process that listens on a port, using /proc.
 
 use std::fs;
 
-/// The name and number of a process that listens at this port and is not of that process group; none if
-/// there is none that can be seen.
+/// Name and number of a process that listens on this port and is not in the process group. `None` if no
+/// such process is visible.
 pub fn of_others(port: u16, group: u32) -> Option<String> {
     let sockets: Vec<String> = ["/proc/net/tcp", "/proc/net/tcp6"]
         .iter()
@@ -22,7 +22,7 @@ pub fn of_others(port: u16, group: u32) -> Option<String> {
             Some((pid, name, group))
         })
         .collect();
-    // Workers inherit the socket; whoever opened it may be gone.
+    // Workers inherit the socket; the process that opened it may have ended.
     if holders.iter().any(|(_, _, its)| *its == group) {
         return None;
     }
@@ -30,7 +30,7 @@ pub fn of_others(port: u16, group: u32) -> Option<String> {
     Some(format!("{name} (process {pid})"))
 }
 
-/// Inodes of the sockets that listen at a port, in a table like /proc/net/tcp.
+/// Inodes of the sockets that listen on a port, from a table such as /proc/net/tcp.
 fn listening(table: &str, port: u16) -> Vec<u64> {
     const LISTEN: &str = "0A";
     let port = format!(":{port:04X}");
@@ -56,7 +56,7 @@ fn holds(pid: u32, sockets: &[String]) -> bool {
     })
 }
 
-/// Of a line like /proc/PID/stat.
+/// Parses a line of /proc/PID/stat.
 fn name_and_group(stat: &str) -> Option<(String, u32)> {
     let (before, after) = stat.rsplit_once(") ")?;
     let name = before.split_once('(')?.1;

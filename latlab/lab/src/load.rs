@@ -1,8 +1,7 @@
 //! The load generator: one thread, one epoll descriptor, thousands of connections.
 //!
-//! Hand-made and not on an HTTP library, because its own costs and delays have to be known: each
-//! request's intended start is kept whatever happens to it, and the generator measures by how much it
-//! was itself late.
+//! It does not use an HTTP library, because its own costs and delays have to be known. It records each
+//! request's intended start regardless of what happens to the request, and measures its own lateness.
 
 mod arrivals;
 mod connection;
@@ -31,17 +30,17 @@ pub use live::{Latency, Now, SoFar};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "loop")]
 pub enum Mode {
-    /// Each connection asks again so long after its last reply.
+    /// Each connection asks again this long after its last reply.
     Closed { think_ns: i64 },
-    /// As closed, and each connection asks for no more than so many bits in a second, as SPECweb99's do.
+    /// Like `Closed`, and each connection asks for at most this many bits per second, as SPECweb99's do.
     Paced { bits_per_second: u64 },
-    /// At these rates, whatever the server does.
+    /// At these rates, regardless of the server.
     Open { steps: Vec<Step>, poisson: bool },
-    /// At these times since the start of the run, in this order, whatever the server does.
+    /// At these times since the start of the run, in this order, regardless of the server.
     Replay { starts: Vec<i64> },
 }
 
-/// What one generator process does.
+/// The task of one generator process.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Config {
     pub address: SocketAddr,
@@ -53,29 +52,30 @@ pub struct Config {
     pub checked_share: f64,
     pub process: u16,
     pub processes: u16,
-    /// Of this process: as many as there are in a closed loop, at most so many in an open one.
+    /// Connections of this process: exactly this many in a closed loop, at most this many in an open
+    /// one.
     pub connections: u32,
     pub mode: Mode,
     pub requests_per_connection: Option<u32>,
     pub timeout_ns: i64,
     pub duration_ns: i64,
-    /// No more than so many.
+    /// Maximum number of requests.
     pub requests: Option<u64>,
-    /// Of requests that were to start before, clients' rates know nothing.
+    /// Requests intended to start before this time do not count for the clients' rates.
     pub warmup_ns: i64,
-    /// On the clock of `sys::now_ns`.
+    /// When to start, on the clock of `sys::now_ns`.
     pub start_at_ns: i64,
     pub spool: PathBuf,
-    /// Whether somebody watches how it goes.
+    /// Whether the progress is shown.
     pub watched: bool,
 }
 
-/// How it went, from the generator's side.
+/// The generator's side of the result.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Outcome {
-    /// Delays of starting requests, and how often each.
+    /// Delays of request starts, with their frequencies.
     pub lateness: Vec<(u64, u64)>,
-    /// Delays between a reply's wake-up and looking at it.
+    /// Delays between the wake-up for a reply and its processing, with their frequencies.
     pub reply_lateness: Vec<(u64, u64)>,
     pub cpu_ns: i64,
     /// Time in which the generator waited for a CPU.
@@ -84,35 +84,36 @@ pub struct Outcome {
     pub rows: u64,
     pub failures: u64,
     pub opened: u64,
-    /// Requests that were sent again because the server had just ended an idle connection.
+    /// Requests that were sent again because the server had just closed an idle connection.
     pub retried: u64,
-    /// Those of them whose connection it had reset.
+    /// Those of them whose connection the server had reset.
     pub retried_after_reset: u64,
     pub in_flight: Counted,
-    /// Bytes that came without having been asked for.
+    /// Bytes that came without a request.
     pub unsolicited: u64,
-    /// Bytes of good replies of each client, and the time that they took with the pauses after them.
+    /// For each client, the bytes of its good replies, and the time that they took, including the pauses
+    /// after them.
     pub clients: Vec<(u64, i64)>,
     /// Replies with a status of 3xx, by status, after the warm-up.
     #[serde(default)]
     pub redirects: BTreeMap<u16, u64>,
-    /// Where the first of them leads.
+    /// Target of the first redirect.
     #[serde(default)]
     pub location: Option<String>,
-    /// Which TLS the first connection agreed upon.
+    /// TLS version and cipher suite of the first connection.
     #[serde(default)]
     pub tls: Option<String>,
-    /// What was first wrong with it.
+    /// The first TLS error.
     #[serde(default)]
     pub tls_error: Option<String>,
     pub interrupted: bool,
     pub spool_error: Option<String>,
 }
 
-/// Delays.
+/// A histogram of delays.
 pub struct Delays(Histogram<u64>);
 
-/// Longer delays count as so long.
+/// Longer delays are counted as this one.
 const LONGEST_NS: u64 = 3_600_000_000_000;
 
 impl Default for Delays {
@@ -123,7 +124,7 @@ impl Default for Delays {
 }
 
 impl Delays {
-    /// At most 1 % off, and quick to go through.
+    /// At most 1 % off, and quick to iterate over.
     pub fn coarse() -> Delays {
         let histogram = Histogram::new_with_bounds(1, LONGEST_NS, 2);
         Delays(histogram.unwrap_or_else(|_| unreachable!("the bounds are right")))

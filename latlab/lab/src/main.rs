@@ -30,9 +30,9 @@ use latlab::{confine, servers, units, worker};
 use crate::options::{Cli, Create, Fileset, Format, Recover, Run, Server, Servers, Subcommand};
 use crate::progress::Progress;
 
-/// Exit status when the figures are not the server's.
+/// Exit status if the figures are not the server's.
 const NOT_VALID: u8 = 3;
-/// Exit status when latlab itself failed.
+/// Exit status if latlab itself failed.
 const FAILED: u8 = 125;
 
 fn main() -> ExitCode {
@@ -120,7 +120,7 @@ fn recover_left(arguments: &Recover) -> Result<u8> {
     if let (Some(spool), Some(output)) = (&arguments.spool, &arguments.output) {
         return recover_rows(spool, output, arguments);
     }
-    // Servers first: what they are confined to and what they serve from is free then.
+    // Servers first: this frees their control groups and disks.
     let mut done = servers::remove_left();
     done.extend(confine::remove_left());
     done.extend(study::remove_left(&arguments.place));
@@ -168,7 +168,7 @@ fn analyze(arguments: &latlab_analysis::command::Analyze) -> Result<u8> {
     Ok(0)
 }
 
-/// `None`: it is no terminal.
+/// `None` if standard output is no terminal.
 fn terminal_width() -> Option<usize> {
     let mut size = MaybeUninit::<libc::winsize>::zeroed();
     // SAFETY: the kernel writes no more than a winsize.

@@ -35,7 +35,7 @@ pub struct Cli {
 
 #[derive(clap::Subcommand)]
 pub enum Subcommand {
-    /// Make the files that a server is to serve
+    /// Create the files for a server to serve
     #[command(subcommand)]
     Fileset(Fileset),
     /// Put load on a server, and keep every request
@@ -55,7 +55,7 @@ pub enum Subcommand {
         ended, or no request was answered well), which the output and the rows say, too; 125 if latlab failed; 2 for a usage error."
     )]
     Run(Run),
-    /// Find a server's capacity: a rate that it serves, and one not much higher that it does not
+    /// Find a server's capacity: a rate that it serves, and a slightly higher one that it does not
     #[command(
         after_help = "Example:\n  latlab capacity http://localhost/ --files /srv/files --connections 256\n\n\
         Closed loops without thinking come first, again and again. From what they get rates are tried in open \
@@ -84,7 +84,7 @@ pub enum Subcommand {
         Exit status: as with `latlab run`."
     )]
     Conform(Conform),
-    /// Measure two servers in turn, and say what differs
+    /// Measure two servers in turn, and show what differs
     #[command(
         after_help = "Examples:\n  latlab compare nginx apache-event --files /srv/files\n  \
         latlab compare nginx nginx-tuned --files /srv/files --rate 2000 --cpus 0.5 --memory 300M --cold\n  \
@@ -109,7 +109,7 @@ pub enum Subcommand {
         Exit status: as with `latlab run`."
     )]
     Sweep(Sweep),
-    /// Remove what a killed latlab has left, and make Parquet of its rows
+    /// Remove what a killed latlab has left, and convert its rows to Parquet
     #[command(
         after_help = "Examples:\n  latlab recover\n  latlab recover .latlab-run-1234-Wx3hQa -o rows.parquet\n\n\
         Without a SPOOL: ends servers that a killed latlab had started and that did not end with it (those whose \
@@ -122,7 +122,7 @@ pub enum Subcommand {
         not gone through to its end, and `latlab analyze` does, too."
     )]
     Recover(Recover),
-    /// Measure how latency, fairness and burstiness grow with the load on a slow disk, and say why
+    /// Measure how latency, fairness and burstiness grow with the load on a slow disk, and show why
     #[command(
         after_help = "Examples:\n  latlab study -o study                        # nginx (two ways) and Apache, some 20 minutes\n  \
         latlab study --quick -o study                # three minutes, to see how it goes\n  \
@@ -140,13 +140,13 @@ pub enum Subcommand {
     /// List the servers that latlab can start
     #[command(after_help = "Example:\n  latlab servers --servers mine.toml")]
     Servers(Servers),
-    /// Serve with programmed service times and faults, to try a load generator on
+    /// Serve with programmed service times and faults, to test a load generator
     #[command(
         after_help = "Example:\n  latlab server --listen 127.0.0.1:8080 --service stall:1ms/1000 --fault reset/500\n\n\
         Answers / (a few bytes), /bytes/N, and the paths of a file set and its dynamic pages."
     )]
     Server(Server),
-    /// Make load as a part of a run
+    /// Generate load as a part of a run
     #[command(hide = true)]
     Worker,
     /// Write the manual pages
@@ -159,7 +159,7 @@ pub enum Subcommand {
 
 #[derive(clap::Subcommand)]
 pub enum Fileset {
-    /// Write the files, or what is missing of them
+    /// Write the files, or those that are missing
     #[command(
         after_help = "Examples:\n  latlab fileset create /srv/files --size 1G\n  \
         latlab fileset create /srv/files --for-connections 400\n\n\
@@ -171,16 +171,16 @@ pub enum Fileset {
 
 #[derive(Args)]
 pub struct Create {
-    /// Where
+    /// Directory of the file set
     #[arg(value_name = "DIR")]
     pub directory: PathBuf,
-    /// About so many bytes, as in 500M or 3G
+    /// Approximate size in bytes, such as 500M or 3G
     #[arg(long, value_parser = parse_size, required_unless_present = "for_connections")]
     pub size: Option<u64>,
-    /// The size that SPECweb99 has for so many simultaneous connections: 122 MB and 3.22 for each
+    /// Use SPECweb99's size for this many simultaneous connections: 122 MB, and 3.22 MB for each
     #[arg(long, value_name = "N", conflicts_with = "size")]
     pub for_connections: Option<u64>,
-    /// What the contents follow from
+    /// Seed of the contents
     #[arg(long, default_value_t = 1999)]
     pub seed: u64,
 }
@@ -198,68 +198,68 @@ pub struct Run {
     pub target: Target,
     #[command(flatten)]
     pub what: What,
-    /// Connections: so many in a closed loop, at most so many in an open one [default: 64, or 1024
-    /// with --rate]
+    /// Connections: exactly this many in a closed loop, at most this many in an open one [default: 64, or
+    /// 1024 with --rate]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub connections: Option<u32>,
-    /// Requests in a second, in an open loop; several rates are steps of equal length
+    /// Requests per second, in an open loop; several rates are steps of equal length
     #[arg(short, long, value_name = "RPS", value_delimiter = ',', value_parser = parse_rate)]
     pub rate: Vec<f64>,
-    /// With --log: start requests when the log has them, so many times as fast: 1 is as fast as they came
+    /// With --log: start requests at the times in the log, this many times as fast; 1 is the original speed
     #[arg(long, value_name = "FACTOR", value_parser = parse_speed, requires = "log")]
     #[arg(conflicts_with_all = ["rate", "think"])]
     pub log_speed: Option<f64>,
-    /// How requests follow each other: with --rate, and within the seconds of a log
+    /// Gaps between requests: with --rate, and within each second of a log
     #[arg(long, value_enum, default_value_t = Gaps::Poisson)]
     pub gaps: Gaps,
-    /// In a closed loop: how long to wait after a reply
+    /// In a closed loop: think time, how long to wait after a reply
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "0s")]
     #[arg(conflicts_with = "rate")]
     pub think: Duration,
-    /// How long, warm-up included [default: 10s, or with --log-speed as long as the log has requests]
+    /// Duration, warm-up included [default: 10s, or with --log-speed as long as the log has requests]
     #[arg(short, long, value_name = "TIME", value_parser = parse_duration)]
     pub duration: Option<Duration>,
-    /// What starts in so long a time at the beginning is not counted (but kept in the rows)
+    /// Warm-up: requests intended to start in this time are not counted (but are in the rows)
     #[arg(short, long, value_name = "TIME", value_parser = parse_duration, default_value = "0s")]
     pub warmup: Duration,
-    /// End after so many requests
+    /// End after this many requests
     #[arg(short = 'n', long, value_name = "N")]
     pub requests: Option<u64>,
-    /// Keep every request as a row of this Parquet file (latlab/docs/latlab.md has the columns)
+    /// Write every request as a row to this Parquet file (latlab/docs/latlab.md describes the columns)
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Write the distribution of latencies from the intended start as text for HdrHistogram's plotter, in
-    /// milliseconds
+    /// Write the distribution of latencies, counted from the intended start, as text for HdrHistogram's
+    /// plotter, in milliseconds
     #[arg(long, value_name = "FILE")]
     pub hgrm: Option<PathBuf>,
-    /// Write latencies over time as a log of HdrHistogram (version 1.3, histograms V2), in nanoseconds: from
-    /// the intended start without a tag, from the start with the tag "start"
+    /// Write latencies over time as an HdrHistogram log (version 1.3, histograms V2), in nanoseconds: without
+    /// a tag from the intended start, with the tag "start" from the actual start
     #[arg(long, value_name = "FILE")]
     pub hlog: Option<PathBuf>,
-    /// Have a server that latlab starts recorded by DeBox, into this file: `latlab analyze --history`
-    /// then says what slow requests waited for. Needs root
+    /// Have DeBox record a server that latlab starts, into this file: `latlab analyze --history` then shows
+    /// what slow requests waited for. Needs root
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
-    /// How to print the summary
+    /// Output format
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Gaps {
-    /// Independent of each other, as many users are
+    /// Independent of each other, like the requests of many users
     Poisson,
-    /// All the same
+    /// All equal
     Constant,
 }
 
 /// How long each run of a procedure takes.
 #[derive(Args, Clone, Copy)]
 pub struct Times {
-    /// How long each time, warm-up included
+    /// Duration of each run, warm-up included
     #[arg(short, long, value_name = "TIME", value_parser = parse_duration, default_value = "10s")]
     pub duration: Duration,
-    /// Of which not counted
+    /// Warm-up, which is not counted
     #[arg(short, long, value_name = "TIME", value_parser = parse_duration, default_value = "2s")]
     pub warmup: Duration,
 }
@@ -271,20 +271,20 @@ pub struct Capacity {
     pub target: Target,
     #[command(flatten)]
     pub what: What,
-    /// Connections that ask without a pause, and at most in the search
+    /// Connections: exactly this many without think time, and at most this many in the search
     #[arg(short, long, value_name = "N", default_value_t = 256)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub connections: u32,
-    /// Closed loops alone, without the search
+    /// Measure closed loops only, without the search
     #[arg(long)]
     pub closed: bool,
-    /// How often closed loops are measured
+    /// Number of times to measure closed loops
     #[arg(long, value_name = "N", default_value_t = 3)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub repeats: u32,
     #[command(flatten)]
     pub times: Times,
-    /// How to print the result
+    /// Output format
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
 }
@@ -303,20 +303,20 @@ pub struct Profile {
     /// The capacity in requests per second, if it is known
     #[arg(long, value_name = "RPS", value_parser = parse_rate)]
     pub capacity: Option<f64>,
-    /// Connections: so many to find the capacity, at most so many at each load
+    /// Connections: exactly this many to find the capacity, at most this many at each load
     #[arg(short, long, value_name = "N", default_value_t = 1024)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub connections: u32,
-    /// How often each load is measured
+    /// Number of times to measure each load
     #[arg(long, value_name = "N", default_value_t = 3)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub repeats: u32,
     #[command(flatten)]
     pub times: Times,
-    /// A new directory for the rows of all runs
+    /// New directory for the rows of all runs
     #[arg(short, long, value_name = "DIR")]
     pub output: PathBuf,
-    /// How to print the result
+    /// Output format
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
 }
@@ -328,24 +328,24 @@ pub struct Conform {
     pub target: Target,
     #[command(flatten)]
     pub what: What,
-    /// Begin with so many connections
+    /// First number of connections to try
     #[arg(long, value_name = "N", default_value_t = 50)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub least: u32,
-    /// Try no more than so many
+    /// Largest number of connections to try
     #[arg(long, value_name = "N", default_value_t = 2000)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub most: u32,
-    /// Keep the file set as it is
+    /// Do not let the file set grow
     #[arg(long)]
     pub fixed_set: bool,
-    /// How long each time, warm-up included
+    /// Duration of each run, warm-up included
     #[arg(short, long, value_name = "TIME", value_parser = parse_duration, default_value = "30s")]
     pub duration: Duration,
-    /// Of which not counted
+    /// Warm-up, which is not counted
     #[arg(short, long, value_name = "TIME", value_parser = parse_duration, default_value = "10s")]
     pub warmup: Duration,
-    /// How to print the result
+    /// Output format
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
 }
@@ -355,70 +355,69 @@ pub struct Compare {
     /// A server's name (`latlab servers`), or http://HOST[:PORT][/PATH]
     #[arg(value_parser = parse_target)]
     pub a: Target,
-    /// The other one
+    /// Second server
     #[arg(value_parser = parse_target)]
     pub b: Target,
     #[command(flatten)]
     pub what: What,
-    /// Connections: so many in a closed loop, at most so many with --rate
+    /// Connections: exactly this many in a closed loop, at most this many with --rate
     #[arg(short, long, value_name = "N", default_value_t = 256)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub connections: u32,
-    /// Requests in a second, in an open loop
+    /// Requests per second, in an open loop
     #[arg(short, long, value_name = "RPS", value_parser = parse_rate)]
     pub rate: Option<f64>,
-    /// With --log: start requests when the log has them, so many times as fast: 1 is as fast as they came
+    /// With --log: start requests at the times in the log, this many times as fast; 1 is the original speed
     #[arg(long, value_name = "FACTOR", value_parser = parse_speed, requires = "log")]
     #[arg(conflicts_with = "rate")]
     pub log_speed: Option<f64>,
-    /// How often both are measured
+    /// Number of times to measure both
     #[arg(long, value_name = "N", default_value_t = 8)]
     #[arg(value_parser = clap::value_parser!(u32).range(2..))]
     pub repeats: u32,
-    /// How likely the table may be to show any difference between two equal servers
+    /// Maximum probability that the table shows any difference between two equal servers
     #[arg(long, value_name = "SHARE", value_parser = parse_share, default_value = "5%")]
     pub error_rate: f64,
-    /// How long each time, warm-up included [default: 10s, or with --log-speed as long as the log has
+    /// Duration of each run, warm-up included [default: 10s, or with --log-speed as long as the log has
     /// requests]
     #[arg(short, long, value_name = "TIME", value_parser = parse_duration)]
     pub duration: Option<Duration>,
-    /// Of which not counted
+    /// Warm-up, which is not counted
     #[arg(short, long, value_name = "TIME", value_parser = parse_duration, default_value = "2s")]
     pub warmup: Duration,
-    /// A new directory for the rows of all runs
+    /// New directory for the rows of all runs
     #[arg(short, long, value_name = "DIR")]
     pub output: Option<PathBuf>,
-    /// How to print the result
+    /// Output format
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
 }
 
 #[derive(Args)]
 pub struct Study {
-    /// The names of servers (`latlab servers`)
+    /// Names of servers (`latlab servers`)
     #[arg(value_name = "SERVER", default_values = ["nginx", "nginx-tuned", "apache-event"])]
     pub names: Vec<String>,
-    /// A new directory for the page, the figures and the rows of all runs
+    /// New directory for the page, the figures and the rows of all runs
     #[arg(short, long, value_name = "DIR")]
     pub output: PathBuf,
-    /// A small file set, three loads and short runs, a minute for each server. Figures are rough
+    /// Use a small file set, three loads and short runs, about a minute per server. Figures are rough
     #[arg(long)]
     pub quick: bool,
-    /// How large the file set is [default: 600M, 200M with --quick]
+    /// Size of the file set [default: 600M, 200M with --quick]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub size: Option<u64>,
-    /// Memory that each server may use, its page cache included [default: a quarter of --size,
-    /// and 16M]
+    /// Memory limit of each server, page cache included [default: a quarter of --size, plus 16M]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub memory: Option<u64>,
-    /// What the disk takes for a request
+    /// Time that the disk takes for a request
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "5ms")]
     pub service: Duration,
-    /// Requests that the disk serves at once
+    /// Requests that the disk serves at the same time
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub depth: u32,
-    /// Where the file set and the disk are made, and removed again; servers that are not root have to
-    /// have access
+    /// Directory in which the file set and the disk are created, and removed again; servers that do not run
+    /// as root need access to it
     #[arg(long, value_name = "DIR", default_value = crate::study::PLACE)]
     pub place: PathBuf,
     /// Loads, relative to the capacity [default: 0.2,0.4,0.6,0.8,0.9,0.95,1.1; 0.3,0.9,1.1 with --quick]
@@ -427,92 +426,92 @@ pub struct Study {
     /// The load at which DeBox records the server
     #[arg(long, value_name = "LOAD", value_parser = parse_load, default_value = "0.9")]
     pub recorded_load: f64,
-    /// Do not record: then no reasons are told
+    /// Do not record; the study then finds no causes
     #[arg(long, conflicts_with = "recorded_load")]
     pub no_record: bool,
-    /// Connections that ask without a pause, to find the capacity
+    /// Connections without think time, to find the capacity
     #[arg(short, long, value_name = "N", default_value_t = 256)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub connections: u32,
-    /// Connections at each load, at most
+    /// Maximum number of connections at each load
     #[arg(long, value_name = "N", default_value_t = 1024)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub most: u32,
-    /// Requests on a connection before it is ended; without it, as many as the server allows
+    /// Requests per connection before it is closed [default: as many as the server allows]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub per_connection: Option<u32>,
-    /// How often the capacity and each load are measured [default: 3, 1 with --quick]
+    /// Number of times to measure the capacity and each load [default: 3, 1 with --quick]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub repeats: Option<u32>,
-    /// How long each time, warm-up included [default: 10s, 3s with --quick]
+    /// Duration of each run, warm-up included [default: 10s, 3s with --quick]
     #[arg(short, long, value_name = "TIME", value_parser = parse_duration)]
     pub duration: Option<Duration>,
-    /// Of which not counted [default: 2s, 1s with --quick]
+    /// Warm-up, which is not counted [default: 2s, 1s with --quick]
     #[arg(short, long, value_name = "TIME", value_parser = parse_duration)]
     pub warmup: Option<Duration>,
-    /// How late the generator may be itself, at the 99th percentile
+    /// Maximum lateness of the generator itself, at the 99th percentile
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "1ms")]
     pub max_lateness: Duration,
-    /// What the workload follows from
+    /// Seed of the workload
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// How servers are started, beside the ones that come along (latlab/docs/latlab.md)
+    /// File that defines more servers (latlab/docs/latlab.md)
     #[arg(long, value_name = "FILE")]
     pub servers: Option<PathBuf>,
-    /// How to print the result
+    /// Output format
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
 }
 
 #[derive(Args)]
 pub struct Sweep {
-    /// The name of a server for latlab to start (`latlab servers`)
+    /// Name of a server for latlab to start (`latlab servers`)
     #[arg(value_parser = parse_target)]
     pub target: Target,
-    /// Which parameter, or cpus or memory, and its values
+    /// What to vary: a parameter, cpus or memory, and its values
     #[arg(long, value_name = "NAME=VALUES", value_parser = parse_vary)]
     pub vary: Vary,
     #[command(flatten)]
     pub what: What,
-    /// Connections: so many in a closed loop, at most so many with --rate
+    /// Connections: exactly this many in a closed loop, at most this many with --rate
     #[arg(short, long, value_name = "N", default_value_t = 256)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub connections: u32,
-    /// Requests in a second, in an open loop
+    /// Requests per second, in an open loop
     #[arg(short, long, value_name = "RPS", value_parser = parse_rate)]
     pub rate: Option<f64>,
     /// Measure the capacity for each value, and latency at this part of it
     #[arg(long, value_name = "LOAD", value_parser = parse_load, conflicts_with = "rate")]
     pub load: Option<f64>,
-    /// How often each value is measured
+    /// Number of times to measure each value
     #[arg(long, value_name = "N", default_value_t = 3)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub repeats: u32,
     #[command(flatten)]
     pub times: Times,
-    /// Count what the server blocks on, with DeBox
+    /// Measure with DeBox what the server blocks on
     #[arg(long)]
     pub blocking: bool,
-    /// How to print the result
+    /// Output format
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
 }
 
 #[derive(Args)]
 pub struct Recover {
-    /// The directory that the run has left; it is removed when the file is written
+    /// Directory that the run has left; it is removed once the file is written
     #[arg(value_name = "SPOOL", requires = "output")]
     pub spool: Option<PathBuf>,
-    /// The Parquet file to write
+    /// Output file, in Parquet format
     #[arg(short, long, value_name = "FILE", requires = "spool")]
     pub output: Option<PathBuf>,
-    /// Leave the directory there
+    /// Do not remove the directory
     #[arg(long, requires = "spool")]
     pub keep: bool,
-    /// Where rows are damaged, take those before; the directory then stays
+    /// If rows are damaged, take those before the damage; the directory is then kept
     #[arg(long, requires = "spool")]
     pub despite_damage: bool,
-    /// Where studies were made (`latlab study --place`)
+    /// Directory in which studies were made (`latlab study --place`)
     #[arg(
         long,
         value_name = "DIR",
@@ -524,28 +523,28 @@ pub struct Recover {
 
 #[derive(Args)]
 pub struct Servers {
-    /// More of them
+    /// File that defines more servers
     #[arg(long, value_name = "FILE")]
     pub servers: Option<PathBuf>,
 }
 
 #[derive(Args)]
 pub struct Server {
-    /// Where to listen; with port 0 the port is printed
+    /// Address to listen on; with port 0, the chosen port is printed
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8080")]
     pub listen: String,
-    /// How long requests take: fixed:5ms, exp:5ms, pareto:1ms,1.5, stall:1ms/1000 (every 1000th),
-    /// inverted:10ms (the smaller, the longer), by-size:1us (for each KiB)
+    /// Service times: fixed:5ms, exp:5ms, pareto:1ms,1.5, stall:1ms/1000 (every 1000th request),
+    /// inverted:10ms (the smaller the file, the longer), by-size:1us (for each KiB)
     #[arg(long, value_name = "TIMES", value_parser = Service::parse, default_value = "fixed:0s")]
     pub service: Service,
-    /// What goes wrong with every N-th request: reset, close, hang, short, less, more, surplus, status,
-    /// content, garbage, die
+    /// Fault of every N-th request: reset, close, hang, short, less, more, surplus, status, content, garbage,
+    /// die
     #[arg(long, value_name = "KIND/N", value_parser = parse_fault)]
     pub fault: Vec<(Fault, u64)>,
-    /// One request after the other
+    /// Serve one request at a time
     #[arg(long)]
     pub serial: bool,
-    /// The seed of the file set that it pretends to have
+    /// Seed of the simulated file set
     #[arg(long, default_value_t = 1999)]
     pub seed: u64,
 }
@@ -571,7 +570,7 @@ mod tests {
             let shown = command.get_subcommands().filter(|one| !one.is_hide_set());
             let below: Vec<&clap::Command> = shown.collect();
             let help = command.get_after_help().map(ToString::to_string);
-            // One that only has others says their names.
+            // A command that only has subcommands shows their names.
             if below.is_empty() && !help.is_some_and(|help| help.contains("Example")) {
                 found.push(command.get_name().to_string());
             }

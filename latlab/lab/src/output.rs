@@ -6,20 +6,20 @@ use anyhow::Result;
 use kit_console::{printable, Allowed, StandardOutput};
 use serde::Serialize;
 
-/// A result for a machine.
+/// Prints a result as JSON.
 pub fn json(result: &impl Serialize) -> Result<()> {
     let text = serde_json::to_string_pretty(result)?;
     kit_console::print(Allowed::Json, |out| writeln!(out, "{text}"))?;
     Ok(())
 }
 
-/// All that `write` writes. What comes from outside in it is made printable there, field by field.
+/// Prints what `write` writes. It must make each field from outside printable.
 pub fn text(write: impl FnOnce(&mut StandardOutput) -> io::Result<()>) -> Result<()> {
     kit_console::print(Allowed::Text, write)?;
     Ok(())
 }
 
-/// One line.
+/// Prints one line.
 pub fn line(line: &str) -> Result<()> {
     text(|out| writeln!(out, "{}", printable(line)))
 }

@@ -1,4 +1,4 @@
-//! From options to plans.
+//! Makes plans from options.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, Once};
@@ -27,8 +27,7 @@ pub fn ns(time: Duration) -> i64 {
     i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
 }
 
-/// Where the server is, and the server itself if latlab has started it, which it is as long as this is
-/// kept.
+/// The server's URL, and the server itself if latlab started it. It runs until this is dropped.
 pub struct Ready {
     pub url: Url,
     pub name: String,
@@ -36,13 +35,13 @@ pub struct Ready {
 }
 
 impl Ready {
-    /// Looks after the server, if latlab has started it.
+    /// A watch on the server, if latlab has started it.
     pub fn watch(&self) -> Option<Watch> {
         self.running.as_ref()?.watch(&self.name)
     }
 }
 
-/// Removes what a killed latlab has left, once: what still runs of its servers, then what they were confined to,
+/// Removes what a killed latlab has left, once: first the servers that still run, then their control groups,
 /// then the disks that they served from.
 fn remove_left() {
     static LEFT: Once = Once::new();
@@ -55,7 +54,7 @@ fn remove_left() {
     });
 }
 
-/// Starts a server, or finds where it is.
+/// Starts a server, or resolves a URL.
 pub fn ready(target: &Target, what: &What, record: Option<&Path>) -> Result<Ready> {
     // From here on there may be something to undo.
     signals::catch();
@@ -125,13 +124,13 @@ pub fn ready(target: &Target, what: &What, record: Option<&Path>) -> Result<Read
 
 fn recorder(history: &Path) -> Result<Recorder> {
     Ok(Recorder {
-        // Else the one in the path.
+        // Otherwise the one in PATH.
         program: beside("debox").unwrap_or_else(|_| "debox".into()),
         history: history.to_path_buf(),
     })
 }
 
-/// A program that is installed together with this one.
+/// A program in the same directory as this one.
 fn beside(name: &str) -> Result<PathBuf> {
     let own = std::env::current_exe().context("cannot find latlab's own program")?;
     let program = own.with_file_name(name);
@@ -139,7 +138,7 @@ fn beside(name: &str) -> Result<PathBuf> {
     Ok(program)
 }
 
-/// A plan for a closed loop that does not think.
+/// A plan for a closed loop without think time.
 pub fn of_what(
     ready: &Ready,
     what: &What,
@@ -224,7 +223,7 @@ pub fn of_run(ready: &Ready, arguments: &Run) -> Result<Plan> {
     }
 }
 
-/// Files that are read.
+/// Input files.
 fn inputs(what: &What) -> impl Iterator<Item = &Path> {
     let body = what.body.as_ref().and_then(Body::path);
     let lists = [&what.log, &what.urls, &what.sizes, &what.cacert];
@@ -278,7 +277,7 @@ fn shape(what: &What) -> Result<Shape> {
     Ok(shape)
 }
 
-/// Says what holds for all runs of a procedure, once.
+/// Prints a message that applies to all runs of a procedure only once.
 fn say_once(text: String) {
     static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
     if let Ok(mut said) = SAID.lock() {
@@ -289,7 +288,7 @@ fn say_once(text: String) {
     }
 }
 
-/// The same, with the times of the log.
+/// The plan with the times of the log.
 pub fn replayed_log(
     plan: Plan,
     log: &Path,
@@ -312,7 +311,7 @@ pub fn replayed_log(
         Some(duration) => ns(duration).min(replayed.duration_ns),
         None => replayed.duration_ns,
     };
-    // So that the rate is that of what is asked for.
+    // The offered rate must cover only requests that are made.
     starts.retain(|start| *start < duration_ns);
     Ok(Plan {
         spec: Spec::List {

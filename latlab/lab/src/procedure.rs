@@ -20,7 +20,7 @@ use crate::plan::{of_what, open_loop, ready};
 use crate::progress::{step, Progress};
 use crate::NOT_VALID;
 
-/// What came out of several runs of the same: their median, the least and the greatest.
+/// A figure of several equal runs: median, minimum and maximum.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Spread {
     pub median: f64,
@@ -46,7 +46,7 @@ impl Spread {
     }
 }
 
-/// Of several runs: how much, and latency from the intended start in nanoseconds.
+/// Figures of several runs: throughput, and latency from the intended start in nanoseconds.
 #[derive(Debug, Default, Serialize)]
 pub struct Figures {
     pub mean_ns: Option<Spread>,
@@ -76,13 +76,13 @@ impl Figures {
         }
     }
 
-    /// Medians, as they are shown.
+    /// Medians, formatted.
     pub fn row(&self) -> [String; 7] {
         let shown = |spread: Option<Spread>| match spread {
             Some(spread) => time(spread.median as i64).replace(' ', ""),
             None => "none".to_string(),
         };
-        // Where there was no run, there is nothing to count.
+        // Without a run, nothing was counted.
         let counted = |number: u64| match self.throughput_rps {
             Some(_) => count(number),
             None => "none".to_string(),
@@ -100,7 +100,7 @@ impl Figures {
     }
 }
 
-/// Columns of a table, side by side.
+/// Joins cells to columns of a table.
 pub fn columns<T: AsRef<str>>(cells: &[T]) -> String {
     cells
         .iter()
@@ -128,14 +128,14 @@ pub fn run_once(plan: &Plan) -> Result<Summary> {
     summary
 }
 
-/// A run that is whole: one that was interrupted is none of a procedure's, and ends it.
+/// Runs a plan completely: an interrupted run does not count for a procedure, and ends it.
 pub fn run_whole(plan: &Plan) -> Result<Summary> {
     let summary = run_once(plan)?;
     ensure!(!summary.interrupted, Interrupted);
     Ok(summary)
 }
 
-/// The reasons why runs do not count, each with the server and the load that it is about.
+/// Why runs are not valid, each with the server and the load.
 pub fn troubles<'a>(runs: impl IntoIterator<Item = &'a Summary>) -> Vec<String> {
     let mut all: Vec<String> = runs
         .into_iter()
@@ -148,7 +148,7 @@ pub fn troubles<'a>(runs: impl IntoIterator<Item = &'a Summary>) -> Vec<String> 
     all
 }
 
-/// How many requests failed, and how; none if none did. The tables have their number alone.
+/// How many requests failed, and how; `None` if none did. The tables have only the number.
 fn failures(runs: &[&Summary]) -> Option<String> {
     let mut errors: BTreeMap<&str, u64> = BTreeMap::new();
     let mut statuses: BTreeMap<u16, u64> = BTreeMap::new();
@@ -175,7 +175,8 @@ fn failures(runs: &[&Summary]) -> Option<String> {
     })
 }
 
-/// Says what has to be known of runs beside their figures, and of how many of them.
+/// Prints what a reader has to know about the runs in addition to their figures, and how many runs it
+/// applies to.
 fn warn(runs: &[&Summary]) {
     let in_flight = || runs.iter().filter_map(|run| run.in_flight.as_ref());
     let carried: u64 = in_flight().map(|flight| flight.carried()).sum();
@@ -200,8 +201,8 @@ fn warn(runs: &[&Summary]) {
     }
 }
 
-/// Why the result of a procedure is not that of a server; `interrupted`: of a procedure that was not gone
-/// through to its end.
+/// The exit status: whether the result of a procedure is valid for the server. `interrupted`: the
+/// procedure was not completed.
 pub fn judge<'a>(runs: impl IntoIterator<Item = &'a Summary>, interrupted: bool) -> u8 {
     let runs: Vec<&Summary> = runs.into_iter().collect();
     warn(&runs);
@@ -234,8 +235,8 @@ pub struct AtLoad {
     pub runs: Vec<Summary>,
 }
 
-/// Runs each load in an open loop, all loads in turn in each repeat. What was measured before somebody
-/// interrupted it is returned.
+/// Runs each load in an open loop, all loads in turn in each repeat. After an interruption, returns what
+/// was measured before.
 pub fn measure_loads(
     plan: &Plan,
     capacity_rps: f64,
@@ -262,7 +263,8 @@ pub fn measure_loads(
             step(&format!("load {}, run {number} of {all}", at_load.load));
             let file = format!("load-{:.3}-{repeat}.parquet", at_load.load);
             let plan = Plan {
-                // The same requests at the same load, whatever the server: two profiles can be compared.
+                // The same requests at the same load for any server, so that two profiles can be
+                // compared.
                 seed: plan.seed + u64::from(repeat),
                 mode: open_loop(&[at_load.offered_rps], plan.duration_ns, true),
                 load: Some(at_load.load),
@@ -294,9 +296,9 @@ struct ProfileResult {
     url: String,
     server: String,
     capacity_rps: f64,
-    /// None if it was given.
+    /// `None` if the capacity was given.
     capacity: Option<CapacityResult>,
-    /// Whether somebody ended it before all repeats.
+    /// Whether it was interrupted before all repeats.
     interrupted: bool,
     loads: Vec<AtLoad>,
 }
@@ -325,7 +327,7 @@ pub fn profile(arguments: &Profile) -> Result<u8> {
         .capacity
         .or(measured)
         .context("there is no capacity")?;
-    // Where the capacity was interrupted, so is the first of these before it begins.
+    // If the capacity was interrupted, the first of these is, too, before it begins.
     let (loads, interrupted) = measure_loads(
         &plan,
         capacity_rps,

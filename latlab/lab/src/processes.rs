@@ -1,8 +1,8 @@
-//! Processes that can be told from all others, also when latlab was killed and their numbers may be others'.
+//! Identifies processes reliably, even after latlab was killed and process numbers may have been reused.
 //!
-//! A process is known by its number together with when it was started, within one boot and one namespace; or
-//! by a mark in its environment, which its children inherit. Signals go through a descriptor of the process
-//! that is opened before it is looked at, so that they cannot reach one that got the number since.
+//! A process is identified by its number together with its start time, within one boot and one namespace; or
+//! by a mark in its environment, which its children inherit. Signals are sent through a pidfd that is opened
+//! before the process is checked, so they cannot reach another process that got the same number.
 
 use std::fs;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-/// The variable of the mark.
+/// The environment variable that holds the mark.
 pub const MARK: &str = "LATLAB_SERVER";
 
 /// One process.
@@ -21,7 +21,7 @@ pub struct Identity {
     pub started: u64,
 }
 
-/// Within which numbers and starts of processes mean something: this boot, and this process's namespace.
+/// Where numbers and start times of processes are valid: this boot, and this process's namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Scope {
     boot: String,
@@ -29,7 +29,7 @@ pub struct Scope {
 }
 
 impl Scope {
-    /// None where /proc does not say.
+    /// `None` if /proc does not have it.
     pub fn own() -> Option<Scope> {
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
         let namespace = fs::read_link("/proc/self/ns/pid").ok()?;
@@ -40,10 +40,10 @@ impl Scope {
     }
 }
 
-/// What /proc/PID/stat says.
+/// Fields of /proc/PID/stat.
 struct Stat {
     name: String,
-    /// Nobody has asked yet how it ended.
+    /// The process has ended, but has not been waited for.
     ended: bool,
     group: u32,
     started: u64,
@@ -59,7 +59,7 @@ impl Stat {
     }
 
     fn parse(line: &str) -> Option<Stat> {
-        // A name may have blanks and parentheses.
+        // A name may contain blanks and parentheses.
         let (before, after) = line.rsplit_once(") ")?;
         let fields: Vec<&str> = after.split(' ').collect();
         Some(Stat {
@@ -71,7 +71,7 @@ impl Stat {
     }
 }
 
-/// None: there is none, or it has ended.
+/// `None` if there is no such process, or it has ended.
 pub fn identity(pid: u32) -> Option<Identity> {
     let started = Stat::of_running(pid)?.started;
     Some(Identity { pid, started })
@@ -99,19 +99,19 @@ fn is_marked(pid: u32, mark: &str) -> bool {
         .any(|variable| variable == wanted.as_bytes())
 }
 
-/// A process that is held, whatever becomes of its number.
+/// A process held by a pidfd, which stays valid if its number is reused.
 struct Held {
     pid: u32,
     descriptor: OwnedFd,
 }
 
 impl Held {
-    /// If it is what `is_meant` says, asked after it is held.
+    /// Opens the process if `is_meant` holds, which is checked after opening.
     fn open(pid: u32, is_meant: impl FnOnce() -> bool) -> Option<Held> {
         // SAFETY: no memory is passed.
         let opened = unsafe { libc::syscall(libc::SYS_pidfd_open, libc::c_long::from(pid), 0) };
         let descriptor = i32::try_from(opened).ok().filter(|number| *number >= 0)?;
-        // SAFETY: it is new, and nobody else's.
+        // SAFETY: the descriptor is new and has no other owner.
         let descriptor = unsafe { OwnedFd::from_raw_fd(descriptor) };
         is_meant().then_some(Held { pid, descriptor })
     }
@@ -129,7 +129,7 @@ impl Held {
         };
     }
 
-    /// Whether it ends until then.
+    /// Whether the process ends before `until`.
     fn ends(&self, until: Instant) -> bool {
         let left = until.saturating_duration_since(Instant::now());
         let mut asked = libc::pollfd {
@@ -142,33 +142,33 @@ impl Held {
     }
 }
 
-/// What is known of the processes that are to be ended.
+/// Identifies the processes to end.
 #[derive(Debug, Clone, Default)]
 pub struct Known<'a> {
-    /// Of the first ones, and of what they had started when they were looked at.
+    /// The first processes, and those that they had started when they were looked up.
     pub identities: &'a [Identity],
-    /// Groups whose leaders these processes are.
+    /// Leaders of process groups to end.
     pub leaders: &'a [Identity],
     pub mark: &'a str,
 }
 
-/// What became of them.
+/// What happened to the processes.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Ended {
-    /// Those that had to be killed.
+    /// Processes that had to be killed.
     pub killed: Vec<u32>,
-    /// Those that do not end even so.
+    /// Processes that did not end even then.
     pub remaining: Vec<u32>,
-    /// Names and numbers of those that may be meant, but are not certainly.
+    /// Names and numbers of processes that may belong to them, but not certainly.
     pub uncertain: Vec<String>,
 }
 
-/// Ends what is certainly meant, and what it starts meanwhile: what does not end by itself within `patience`
-/// is killed.
+/// Ends the processes that are certainly identified, and those that they start meanwhile. A process that
+/// does not end within `patience` is killed.
 pub fn end(known: &Known, patience: Duration) -> Ended {
     let deadline = Instant::now() + patience;
     let mut ended = Ended::default();
-    // What is killed may have started others in between; some rounds find them.
+    // Killed processes may have started others in between; a few more rounds find them.
     for _ in 0..20 {
         let held = find(known);
         ended.remaining = held.iter().map(|process| process.pid).collect();
@@ -189,8 +189,8 @@ pub fn end(known: &Known, patience: Duration) -> Ended {
     ended.killed.sort_unstable();
     ended.killed.dedup();
     for leader in known.leaders {
-        // The number of a group is no new process's as long as the group has members. But without its leader
-        // one cannot see whether it has been the same group all the time.
+        // A group's number is not reused as a process number while the group has members. But without its
+        // leader, it is unknown whether it has been the same group all the time.
         if Stat::of(leader.pid).is_none() {
             let left = members(leader.pid);
             let name = |pid: u32| Some(format!("{} (process {pid})", Stat::of(pid)?.name));
@@ -219,8 +219,7 @@ fn find(known: &Known) -> Vec<Held> {
         .collect()
 }
 
-/// As long as a process has its number, even if only somebody has yet to ask how it ended, a group of that
-/// number is the one that it made.
+/// As long as a process has its number, even as a zombie, a group of that number is the one that it created.
 fn has_its_number(leader: &Identity) -> bool {
     Stat::of(leader.pid).is_some_and(|stat| stat.started == leader.started)
 }
@@ -232,7 +231,7 @@ mod tests {
 
     use super::*;
 
-    /// A process group of its own with a child of the shell that ignores what it can.
+    /// A process group whose shell and child ignore what can be ignored.
     fn hangs(mark: &str) -> Child {
         Command::new("/bin/sh")
             .args(["-c", "trap '' TERM; sleep 1000 & wait; sleep 1000"])
@@ -268,7 +267,7 @@ mod tests {
     fn a_process_that_got_the_number_since_is_let_alone() {
         let mut other = hangs("another");
         let group = with_child(other.id());
-        // As if the number had been another's, which was started earlier.
+        // Simulates a reused number: the process was started at another time.
         let earlier = |one: &Identity| Identity {
             started: one.started - 1,
             ..*one
@@ -299,7 +298,7 @@ mod tests {
         let child = group.iter().find(|one| one.pid != first.id()).unwrap();
         first.kill().unwrap();
         first.wait().unwrap();
-        // Its group has no leader any more: it cannot be seen whose it is.
+        // The group no longer has a leader, so it is unknown whose it is.
         let without_mark = end(
             &Known {
                 leaders: &[leader],

@@ -1,5 +1,5 @@
-//! A server whose service times and faults are programmed, to test a laboratory with: what it must find
-//! is known.
+//! A server whose service times and faults are programmed, for testing a laboratory: the right results
+//! are known.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -18,19 +18,19 @@ use crate::fileset::{File, FileSet};
 use crate::sys;
 use crate::units::parse_duration;
 
-/// How long a request takes.
+/// Service times.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Service {
     Fixed(Duration),
-    /// With this mean.
+    /// Exponentially distributed, with this mean.
     Exponential(Duration),
-    /// Heavy-tailed: the least time, and the exponent of the tail.
+    /// Heavy-tailed: the minimum, and the exponent of the tail.
     Pareto(Duration, f64),
-    /// Every n-th request takes so long, the others no time.
+    /// Every n-th request takes this long, the others no time.
     Stall(Duration, u64),
-    /// The smaller, the longer: an empty one so long, one of 900 KiB no time.
+    /// The smaller, the longer: an empty body takes this long, one of 900 KiB no time.
     Inverted(Duration),
-    /// So long for each KiB.
+    /// This time for each KiB.
     BySize(Duration),
 }
 
@@ -65,7 +65,7 @@ impl Service {
         })
     }
 
-    /// For the n-th request, the first being 1.
+    /// The service time of the n-th request, counted from 1.
     fn time_ns(self, number: u64, size: u64, random: &mut Xoshiro256PlusPlus) -> i64 {
         let ns = |time: Duration| time.as_nanos() as f64;
         let uniform = 1.0 - random.random::<f64>();
@@ -85,24 +85,24 @@ impl Service {
 /// What goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// The connection is reset instead of an answer.
+    /// The connection is reset instead of answered.
     Reset,
-    /// It is closed.
+    /// The connection is closed.
     Close,
-    /// Nothing comes.
+    /// No answer is sent.
     Hang,
-    /// Half of the body comes, then the end of the connection.
+    /// Half of the body is sent, then the connection is closed.
     Short,
-    /// The head says one byte less than there should be, and so many come.
+    /// Head and body have one byte less than they should.
     Less,
-    /// The head says more than there should be, and so many come.
+    /// Head and body have more bytes than they should.
     More,
-    /// There is more than the head says.
+    /// The body is longer than the head says.
     Surplus,
     Status,
     Content,
     Garbage,
-    /// The server ends.
+    /// The server exits.
     Die,
 }
 
@@ -133,12 +133,12 @@ pub fn parse_fault(text: &str) -> Result<(Fault, u64), String> {
     })
 }
 
-/// What the server does.
+/// The server's behaviour.
 #[derive(Debug, Clone)]
 pub struct Program {
     pub service: Service,
     pub faults: Vec<(Fault, u64)>,
-    /// One request after the other.
+    /// Serve one request at a time.
     pub serial: bool,
     pub set: FileSet,
 }
@@ -149,7 +149,7 @@ struct Shared {
     turn: Mutex<()>,
 }
 
-/// Serves for ever, with a thread for each connection.
+/// Serves forever, with a thread for each connection.
 pub fn serve(listener: &TcpListener, program: Program) -> Result<()> {
     let shared = Arc::new(Shared {
         program,
@@ -161,7 +161,7 @@ pub fn serve(listener: &TcpListener, program: Program) -> Result<()> {
         let shared = Arc::clone(&shared);
         std::thread::Builder::new()
             .stack_size(256 << 10)
-            // A client that goes away is not this server's trouble.
+            // A client that closes its connection is no error here.
             .spawn(move || drop(shared.serve(stream)))
             .context("cannot start a thread")?;
     }
@@ -207,7 +207,7 @@ impl Shared {
         Ok(())
     }
 
-    /// What is asked for; none if there is no such thing.
+    /// The body of the reply; `None` if the path does not exist.
     fn body(&self, asked: &Asked) -> (Option<Vec<u8>>, Option<u16>) {
         let path = asked.path.as_str();
         if path == "/" {
@@ -236,7 +236,7 @@ impl Shared {
     }
 }
 
-/// Returns whether the connection goes on.
+/// Returns whether the connection stays open.
 fn answer(
     stream: &mut TcpStream,
     body: Option<Vec<u8>>,
@@ -259,7 +259,7 @@ fn answer(
             return Ok(false);
         }
         Some(Fault::Hang) => {
-            // Until the client has enough.
+            // Until the client gives up.
             let mut rest = [0; 64];
             while stream.read(&mut rest)? > 0 {}
             return Ok(false);
@@ -317,7 +317,7 @@ fn reset_on_close(stream: &TcpStream) {
     };
 }
 
-/// The next request; none at the end of the connection. What comes behind it stays in the buffer.
+/// The next request; `None` at the end of the connection. Bytes after it stay in the buffer.
 fn read_request(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> io::Result<Option<Asked>> {
     let mut piece = [0; 4096];
     loop {
@@ -394,7 +394,7 @@ mod tests {
         let ms = Duration::from_millis;
         let near = |value: f64, expected: f64| (value / expected - 1.0).abs() < 0.05;
         assert!(near(mean(Service::Exponential(ms(5))), 5e6));
-        // The mean of a Pareto distribution is its least value times a / (a - 1).
+        // The mean of a Pareto distribution is its minimum times a / (a - 1).
         assert!(near(mean(Service::Pareto(ms(1), 3.0)), 1.5e6));
         assert!(near(mean(Service::Stall(ms(1), 1000)), 1e3));
         assert!(near(mean(Service::BySize(ms(1))), 1e6));

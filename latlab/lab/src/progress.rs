@@ -1,4 +1,4 @@
-//! What takes longer than two seconds shows how far it is, if somebody is there to see it.
+//! Shows the progress of what takes longer than two seconds, on a terminal.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,10 +10,10 @@ use latlab::units::{count, time};
 
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Which of a procedure's runs comes next; empty: there is but one.
+/// Names the next of a procedure's runs; empty if there is only one.
 static STEP: Mutex<String> = Mutex::new(String::new());
 
-/// Says what the next runs are, as in "load 0.5, run 3 of 9".
+/// Names the next runs, such as "load 0.5, run 3 of 9".
 pub fn step(what: &str) {
     *STEP.lock().unwrap_or_else(PoisonError::into_inner) = format!("{}: ", printable(what));
 }
@@ -65,7 +65,7 @@ impl Progress {
     }
 }
 
-/// How the server does just now comes first: a narrow terminal cuts the end off.
+/// The server's current performance comes first, because a narrow terminal cuts off the end.
 fn words(now: Now) -> String {
     let mut words = String::new();
     if let Some(rps) = now.rps {

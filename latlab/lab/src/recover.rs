@@ -1,4 +1,4 @@
-//! Parquet of the spool of a run that was killed.
+//! Converts the spool of a killed run to Parquet.
 
 use std::path::Path;
 
@@ -10,29 +10,29 @@ use crate::rows::{
 use crate::units::count;
 use crate::workload::Workload;
 
-/// What was in a spool.
+/// The contents of a spool.
 #[derive(Debug, Default, PartialEq)]
 pub struct Recovered {
     pub rows: u64,
     pub failures: u64,
-    /// When the last one ended or was given up.
+    /// When the last request ended or was given up.
     pub last_ns: i64,
-    /// How long the run was to take.
+    /// The planned duration of the run.
     pub duration_ns: Option<i64>,
-    /// What is left out, in sentences.
+    /// What could not be recovered, in sentences.
     pub left_out: Vec<String>,
 }
 
-/// How to go about it.
+/// Options of `latlab recover`.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Options {
-    /// Leave the spool where it is.
+    /// Do not remove the spool.
     pub keep: bool,
-    /// Take the rows before a damage.
+    /// If rows are damaged, take those before the damage.
     pub despite_damage: bool,
 }
 
-/// Makes `output` of what a run has left in `spool`, which then is removed.
+/// Makes `output` from what a run has left in `spool`, which is then removed.
 pub fn recover(spool: &Path, output: &Path, options: Options) -> Result<Recovered> {
     let description = Description::read(spool)?;
     let processes = description.processes;

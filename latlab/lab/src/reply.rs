@@ -1,22 +1,22 @@
-//! Reading one HTTP/1.x reply, in whatever pieces it comes.
+//! Reads one HTTP/1.x reply, regardless of how it is split into pieces.
 
 use std::ops::Range;
 
 /// Longer heads are refused.
 const MAX_HEAD: usize = 64 << 10;
 const MAX_HEADERS: usize = 100;
-/// A line with the size of a chunk, or one of a trailer.
+/// Maximum length of a chunk-size line or a trailer line.
 const MAX_LINE: usize = 8 << 10;
 
-/// What is wrong with bytes that are no reply.
+/// The bytes are no valid reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Malformed;
 
-/// Where it is in the reply.
+/// The position in the reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Head,
-    /// So many bytes are left.
+    /// This many bytes are left.
     Length(u64),
     UntilClose,
     ChunkSize,
@@ -30,20 +30,20 @@ enum State {
 #[derive(Debug)]
 pub struct Reply {
     state: State,
-    /// The head, or a line, as far as it came in earlier pieces.
+    /// The part of the head, or of a line, from earlier pieces.
     partial: Vec<u8>,
     pub status: u16,
-    /// What `Content-Length` says.
+    /// The value of `Content-Length`.
     pub length: Option<u64>,
-    /// Bytes of the body that came.
+    /// Bytes of the body received so far.
     pub received: u64,
-    /// Whether the server ends the connection after it.
+    /// Whether the server closes the connection after the reply.
     pub closes: bool,
-    /// What `Set-Cookie: last_ad=` says.
+    /// The value of `Set-Cookie: last_ad=`.
     pub last_ad: Option<u16>,
-    /// Where a redirect leads.
+    /// Target of a redirect.
     pub location: Option<String>,
-    /// There is no body whatever the head says, as it answers HEAD.
+    /// Whether there is no body whatever the head says, because the request was HEAD.
     bodiless: bool,
 }
 
@@ -64,7 +64,7 @@ impl Default for Reply {
 }
 
 impl Reply {
-    /// Begins again, for the next reply of a connection.
+    /// Starts again, for the next reply of a connection.
     pub fn reset(&mut self, bodiless: bool) {
         let mut partial = std::mem::take(&mut self.partial);
         partial.clear();
@@ -84,7 +84,8 @@ impl Reply {
         self.state == State::UntilClose
     }
 
-    /// How much of the body comes next that nobody but a check has to look at.
+    /// Number of the next body bytes that contain no framing, so that they can be skipped without
+    /// parsing.
     pub fn plain_bytes(&self) -> u64 {
         match self.state {
             State::Length(left) => left,
@@ -92,7 +93,7 @@ impl Reply {
         }
     }
 
-    /// So many of the [`Reply::plain_bytes`] were taken off the connection unseen.
+    /// Skips some of the [`Reply::plain_bytes`], which were discarded without reading.
     pub fn skip(&mut self, length: u64) {
         if let State::Length(left) = self.state {
             self.received += length.min(left);
@@ -103,8 +104,8 @@ impl Reply {
         }
     }
 
-    /// Takes what came; returns how much of it belongs to this reply. `body` gets each piece of the
-    /// body, with its offset in the body, as a range of `bytes`.
+    /// Parses received bytes. Returns how many of them belong to this reply. `body` gets each piece of
+    /// the body, as its offset in the body and a range of `bytes`.
     pub fn feed(
         &mut self,
         bytes: &[u8],
@@ -163,7 +164,7 @@ impl Reply {
         }
     }
 
-    /// The length of the head, if it is whole.
+    /// The length of the head, if it is complete.
     fn parse_head(&mut self, bytes: &[u8]) -> Result<Option<usize>, Malformed> {
         let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
         let mut parsed = httparse::Response::new(&mut headers);
@@ -174,7 +175,7 @@ impl Reply {
         };
         let status = parsed.code.ok_or(Malformed)?;
         if (100..200).contains(&status) {
-            // Something preliminary; the reply comes behind it.
+            // An interim (1xx) reply; the final one follows.
             return Ok(Some(length));
         }
         self.status = status;
@@ -210,7 +211,7 @@ impl Reply {
         }
         let bodiless = self.bodiless || matches!(status, 204 | 304);
         if bodiless {
-            // It says how long the body of another reply is.
+            // It is the length of another reply's body.
             self.length = None;
         }
         self.state = match self.length {
@@ -224,7 +225,7 @@ impl Reply {
         Ok(Some(length))
     }
 
-    /// A line between or behind the chunks.
+    /// A line between or after the chunks.
     fn line(&mut self, rest: &[u8]) -> Result<usize, Malformed> {
         let end = rest.iter().position(|byte| *byte == b'\n');
         let taken = end.map_or(rest.len(), |end| end + 1);
@@ -258,7 +259,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Reads in pieces that end at these places; returns the reply, its body and what was not its own.
+    /// Reads in pieces that end at these positions. Returns the reply, its body, and the number of
+    /// bytes that belong to it.
     fn read(bytes: &[u8], cuts: &[usize]) -> Result<(Reply, Vec<u8>, usize), Malformed> {
         let mut reply = Reply::default();
         let mut body = Vec::new();

@@ -1,8 +1,8 @@
-//! What is kept of each request.
+//! What is kept for each request.
 //!
-//! While the load runs, rows go to a spool of plain numbers, which costs next to nothing and survives
-//! the generator. Parquet is made of the spools when the load is over: encoding takes CPU time that
-//! would have been the server's or the generator's.
+//! While the load runs, rows go to a binary spool, which costs almost no CPU time and survives the
+//! generator. The spools are converted to Parquet when the load is over, because encoding would take
+//! CPU time from the server or the generator.
 
 mod parquet_file;
 mod spool;
@@ -24,33 +24,33 @@ use crate::workload::Kind;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Failure {
-    /// Nobody listens there.
+    /// No process listens there.
     Refused = 1,
-    /// There is no way there.
+    /// There is no route to the host.
     Unreachable,
     /// The connection was reset.
     Reset,
-    /// Nothing came for too long; connecting included.
+    /// Nothing came within the time limit, which includes connecting.
     Timeout,
-    /// The connection ended before a reply began.
+    /// The connection was closed before a reply began.
     Closed,
-    /// Less of the body came than should.
+    /// The body is shorter than it should be.
     Short,
-    /// More of the body came than should.
+    /// The body is longer than it should be.
     Long,
-    /// Another status than 2xx or 3xx.
+    /// A status other than 2xx or 3xx.
     Status,
-    /// Another content.
+    /// The content is wrong.
     Content,
-    /// What came is no HTTP reply.
+    /// The bytes are no HTTP reply.
     Malformed,
-    /// No local port or descriptor was left to connect with.
+    /// No local port or descriptor was available to connect.
     Local,
-    /// The run was over before a connection was free for it.
+    /// The run ended before a connection was available.
     Unsent,
-    /// The run was ended by a signal while it was under way.
+    /// A signal ended the run while the request was in flight.
     Interrupted,
-    /// The server's certificate is not trusted, or something else of TLS is wrong.
+    /// A TLS error: the server's certificate is not trusted, or the handshake failed otherwise.
     Tls,
 }
 
@@ -95,17 +95,18 @@ impl Failure {
 /// One request. Times are nanoseconds since the start of the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Row {
-    /// When it was to start.
+    /// The intended start.
     pub intended_ns: i64,
-    /// When it was written; if it never was, when that was given up.
+    /// When it was written or, if it never was, given up.
     pub start_ns: i64,
     pub first_byte_ns: Option<i64>,
     /// When its last byte came.
     pub end_ns: Option<i64>,
-    /// Of the first request on a connection: how long connecting took, and then the handshake of TLS.
+    /// For the first request on a connection: duration of connecting, and of the TLS handshake after
+    /// it.
     pub connect_ns: Option<i64>,
     pub tls_ns: Option<i64>,
-    /// Bytes of the body that should come.
+    /// Expected length of the body.
     pub size: Option<u64>,
     pub received: u64,
     pub path: u32,

@@ -1,5 +1,5 @@
-//! One run: starts the generator processes, merges what they measured, and judges whether it can be
-//! believed.
+//! One run: starts the generator processes, merges their results, and decides whether they are
+//! valid.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -24,11 +24,11 @@ use crate::tls::{Tls, Trust};
 use crate::worker::Said;
 use crate::workload::{Shape, Spec, Workload};
 
-/// What is to be run.
+/// What to run.
 #[derive(Debug, Clone)]
 pub struct Plan {
     pub url: Url,
-    /// Of an https URL.
+    /// Whom to trust, for an https URL.
     pub trust: Trust,
     pub spec: Spec,
     pub shape: Shape,
@@ -42,22 +42,22 @@ pub struct Plan {
     pub duration_ns: i64,
     pub warmup_ns: i64,
     pub requests: Option<u64>,
-    /// The generator may be late by so much, at the 99th percentile.
+    /// Maximum lateness of the generator, at the 99th percentile.
     pub max_lateness_ns: i64,
     pub load: Option<f64>,
     pub server: String,
     pub output: Option<PathBuf>,
-    /// Where latencies are to be kept as HdrHistogram does.
+    /// HdrHistogram files to write.
     pub hdr: HdrFiles,
-    /// The server, if latlab has started it.
+    /// Watches the server, if latlab has started it.
     pub watch: Option<Watch>,
-    /// Whether a person watches how it goes.
+    /// Whether the progress is shown.
     pub watched: bool,
-    /// The `latlab` whose `worker` subcommand makes the load.
+    /// The `latlab` program whose `worker` subcommand generates the load.
     pub program: PathBuf,
 }
 
-/// Where the server is.
+/// Location of the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Url {
     pub tls: bool,
@@ -90,7 +90,7 @@ impl Url {
     }
 
     fn address(&self) -> Result<SocketAddr> {
-        // The last colon of [::1] is not before a port.
+        // The last colon in [::1] does not precede a port.
         let has_port = match self.host.rsplit_once(':') {
             Some((_, port)) => !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()),
             None => false,
@@ -109,7 +109,7 @@ impl Url {
         if found.len() == 1 {
             return Ok(*first);
         }
-        // A host may have an address of IPv6 and a server that listens at that of IPv4 alone.
+        // A host may have an IPv6 address while its server listens only on IPv4.
         let listens = |address: &&SocketAddr| TcpStream::connect_timeout(address, TRY).is_ok();
         Ok(*found.iter().find(listens).unwrap_or(first))
     }
@@ -120,19 +120,20 @@ impl Url {
     }
 }
 
-/// How long one of several addresses of a host is given to answer.
+/// How long to wait for each of a host's addresses.
 const TRY: Duration = Duration::from_secs(2);
-/// More than a generator process uses besides its connections.
+/// More than a generator process uses in addition to its connections.
 const OTHER_DESCRIPTORS: u64 = 32;
-/// Processes are given so long to start.
+/// Time for the processes to start.
 const START_NS: i64 = 150_000_000;
-/// And so long for each byte of a long list that they are told; it takes them a tenth of that.
+/// Additional time for each byte of a long list that they have to read; it takes them a tenth of
+/// that.
 const TELL_NS_PER_BYTE: i64 = 50;
-/// A generator that sleeps for less than this share of the run has no time to spare.
+/// A generator that sleeps less than this share of the run has no CPU time to spare.
 const IDLE_SHARE: f64 = 0.04;
 
 impl Plan {
-    /// Says what cannot work before anything is started.
+    /// Returns an error, before anything is started, if the run cannot work.
     fn check(&self) -> Result<()> {
         ensure!(
             self.connections >= u32::from(self.processes),
@@ -149,7 +150,7 @@ impl Plan {
             tls.client()?;
         }
         let each = u64::from(self.connections.div_ceil(u32::from(self.processes)));
-        // Ending connections are beside the ones in use.
+        // Connections that are being closed exist in addition to those in use.
         let needed = each + each / 4 + OTHER_DESCRIPTORS;
         let allowed =
             sys::raise_descriptors().context("cannot ask for the number of descriptors")?;
@@ -184,7 +185,7 @@ impl Plan {
             processes: self.processes,
             connections: share(u64::from(self.connections)) as u32,
             mode: match &self.mode {
-                // As the paths, in turn.
+                // Distributed in turn, like the paths.
                 Mode::Replay { starts } => Mode::Replay {
                     starts: starts
                         .iter()
@@ -206,7 +207,7 @@ impl Plan {
         }
     }
 
-    /// Of an open loop; none of another.
+    /// The steps of an open loop; empty for other modes.
     fn steps(&self) -> &[Step] {
         match &self.mode {
             Mode::Open { steps, .. } => steps,
@@ -226,7 +227,7 @@ impl Plan {
     }
 }
 
-/// Runs it; `progress` gets how it goes. With an output the rows are in a file
+/// Runs the plan. `progress` is called regularly. If an output is given, the rows are in a file
 /// afterwards, whatever went wrong.
 pub fn run(plan: &Plan, mut progress: impl FnMut(Now)) -> Result<Summary> {
     signals::check()?;
@@ -261,7 +262,7 @@ pub fn run(plan: &Plan, mut progress: impl FnMut(Now)) -> Result<Summary> {
     summary
 }
 
-/// What is known of a run when it begins.
+/// Metadata that is known when a run begins.
 fn meta(plan: &Plan, started_realtime_ns: i64) -> Meta {
     Meta {
         schema: SCHEMA.to_string(),
@@ -289,7 +290,7 @@ fn meta(plan: &Plan, started_realtime_ns: i64) -> Meta {
     }
 }
 
-/// Where several steps of the rate begin and end.
+/// When the steps begin and end, if there are several rates.
 fn steps_of(plan: &Plan) -> Option<Vec<latlab_analysis::rows::Step>> {
     let mut end_ns = 0;
     let steps = plan.steps().iter().map(|step| {
@@ -355,7 +356,7 @@ fn generate(
     Ok(outcomes)
 }
 
-/// One process, and a thread that listens to it.
+/// Starts one process, and a thread that reads its output.
 fn start(
     program: &Path,
     config: &Config,
@@ -386,7 +387,7 @@ fn start(
     Ok(child)
 }
 
-/// One file and one summary of all processes.
+/// Makes one file and one summary from all processes.
 fn merge(plan: &Plan, outcomes: &Outcomes, spools: &Path, meta: Meta) -> Result<Summary> {
     let workload = Workload::new(&plan.spec, plan.seed, 0.0, 0, 1)?;
     let mut file = plan
@@ -414,7 +415,7 @@ fn merge(plan: &Plan, outcomes: &Outcomes, spools: &Path, meta: Meta) -> Result<
                         file.push(&row, &workload)?;
                     }
                 }
-                // A generator that was killed may leave a part of a row.
+                // A killed generator may leave a partial row.
                 Next::End { .. } => break,
                 Next::Damaged => bail!("{} is damaged", spool.display()),
             }
@@ -423,7 +424,7 @@ fn merge(plan: &Plan, outcomes: &Outcomes, spools: &Path, meta: Meta) -> Result<
     let (mut lateness, mut reply_lateness) = (Delays::default(), Delays::default());
     let mut total = Outcome::default();
     let mut counted = Vec::new();
-    // The busiest of them is the one that matters.
+    // The busiest process limits the load.
     let (mut cpu, mut busy): (f64, f64) = (0.0, 0.0);
     let mut troubles = Vec::new();
     for outcome in outcomes {
@@ -454,7 +455,7 @@ fn merge(plan: &Plan, outcomes: &Outcomes, spools: &Path, meta: Meta) -> Result<
             }
         }
     }
-    // A generator that is told to end before it has begun says nothing any more.
+    // A generator that is terminated before it begins reports nothing.
     total.interrupted |= signals::check().is_err();
     if total.interrupted {
         troubles.push("the run was interrupted".to_string());
@@ -480,7 +481,7 @@ fn merge(plan: &Plan, outcomes: &Outcomes, spools: &Path, meta: Meta) -> Result<
     }
     let server_ended = plan.watch.as_ref().and_then(Watch::ended);
     let killed = plan.watch.as_ref().and_then(Watch::killed_for_memory);
-    // The server's end says more.
+    // That the server ended explains more than other reasons, so it comes first.
     troubles.extend(
         latencies
             .nothing(total.tls_error.as_deref())
@@ -512,7 +513,7 @@ fn merge(plan: &Plan, outcomes: &Outcomes, spools: &Path, meta: Meta) -> Result<
     })
 }
 
-/// Any of the processes will do.
+/// The value of any process is sufficient.
 fn keep_first(first: &mut Option<String>, other: &Option<String>) {
     if first.is_none() {
         first.clone_from(other);
@@ -524,7 +525,8 @@ fn host_name() -> String {
     text.trim().to_string()
 }
 
-/// What was asked for, in short, and how if that is not the usual. Headers may have secrets.
+/// What was requested, in short, and how if that is not the default. Headers are left out, because
+/// they may contain secrets.
 fn describe(spec: &Spec, shape: &Shape) -> serde_json::Value {
     let mut described = describe_source(spec);
     if *shape != Shape::default() {

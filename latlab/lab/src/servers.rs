@@ -1,4 +1,4 @@
-//! Servers that the laboratory starts, confines, and stops, from a file that says how.
+//! Starts, confines and stops servers, as defined in a file.
 
 mod note;
 
@@ -19,7 +19,7 @@ use crate::fileset::{files_of, FileSet};
 use crate::processes::{self, Known};
 use crate::{leftover, listener, signals, sys};
 
-/// How a server is started.
+/// The definition of a server.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Server {
@@ -33,7 +33,7 @@ pub struct Server {
     config: BTreeMap<String, String>,
     #[serde(default)]
     environment: BTreeMap<String, String>,
-    /// What `{NAME}` stands for, if nothing else is said.
+    /// Default values for `{NAME}`.
     #[serde(default)]
     pub parameters: BTreeMap<String, String>,
 }
@@ -54,7 +54,7 @@ struct File {
     server: Vec<Server>,
 }
 
-/// The servers of a file, and those that come with latlab.
+/// The servers defined in a file, and those that come with latlab.
 pub fn known(file: Option<&Path>) -> Result<Vec<Server>> {
     let mut servers = Vec::new();
     if let Some(file) = file {
@@ -95,20 +95,20 @@ fn read(text: &str) -> Result<Vec<Server>> {
     Ok(file.server)
 }
 
-/// What a server is to serve, and within which limits.
+/// What a server serves, and its limits.
 #[derive(Debug, Clone)]
 pub struct Conditions {
     pub files: PathBuf,
     pub set: FileSet,
     pub limits: Limits,
-    /// The `latlab-dynamic` that serves the dynamic requests, if there are any.
+    /// The `latlab-dynamic` program, if there are dynamic requests.
     pub dynamic: Option<PathBuf>,
-    /// Of the server's parameters, those that are not to be as its file says.
+    /// Parameters that differ from their defaults.
     pub parameters: BTreeMap<String, String>,
     pub recorder: Option<Recorder>,
 }
 
-/// Has the server's calls recorded by DeBox.
+/// Lets DeBox record the server's calls.
 #[derive(Debug, Clone)]
 pub struct Recorder {
     /// `debox`
@@ -116,30 +116,30 @@ pub struct Recorder {
     pub history: PathBuf,
 }
 
-/// A server that runs. It is stopped, and all that was set up for it undone, with this value.
+/// A running server. Dropping the value stops it, and undoes everything that was set up for it.
 pub struct Running {
     server: Option<Child>,
     dynamic: Option<Child>,
     stop: Stop,
     group: Group,
     pub port: u16,
-    /// Stands in the environment of all its processes.
+    /// The mark in the environment of all its processes.
     mark: String,
     directory: tempfile::TempDir,
-    /// Of the directory: held as long as the server is.
+    /// Lock on the directory, held as long as the server runs.
     _lock: Option<fs::File>,
 }
 
-/// Begins the names of servers' directories; the process that made them follows.
+/// Prefix of servers' directories; the number of the process that made them follows.
 const PREFIX: &str = "latlab-server-";
-/// Of this process: `remove_left` finds them when it was killed.
+/// The prefix for this process. `remove_left` finds its directories if it was killed.
 pub fn directory_prefix() -> String {
     format!("{PREFIX}{}-", std::process::id())
 }
 
 const LOGS: [&str; 3] = ["server.log", "dynamic.log", "error.log"];
 
-/// Looks after a server while a run takes place.
+/// Watches a server during a run.
 #[derive(Debug, Clone)]
 pub struct Watch {
     name: String,
@@ -149,7 +149,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// A sentence if it is not there any more.
+    /// A sentence if the server has ended.
     pub fn ended(&self) -> Option<String> {
         let how = sys::how_ended(self.pid)?;
         let said = said(&self.directory);
@@ -163,7 +163,8 @@ impl Watch {
         ))
     }
 
-    /// A sentence if the kernel has killed processes of it since the watch began.
+    /// A sentence if the kernel has killed processes of the server since the watch began, for lack of
+    /// memory.
     pub fn killed_for_memory(&self) -> Option<String> {
         let counts = self.memory_counts.iter();
         let killed: u64 = counts
@@ -178,7 +179,7 @@ impl Watch {
     }
 }
 
-/// What a server has written.
+/// The server's output.
 fn said(directory: &Path) -> String {
     let logs = LOGS.map(|log| {
         let bytes = fs::read(directory.join(log)).unwrap_or_default();
@@ -187,8 +188,8 @@ fn said(directory: &Path) -> String {
     logs.concat().trim().to_string()
 }
 
-/// Removes the directories of servers of latlabs that were killed, and what still runs of those: they end
-/// with latlab, unless they hang. What was done, in sentences.
+/// Removes the directories of killed latlabs' servers, and ends those that still run: a server normally
+/// ends with its latlab, unless it hangs. Returns sentences about what was done.
 pub fn remove_left() -> Vec<String> {
     let left = leftover::abandoned(&std::env::temp_dir(), &[PREFIX], Path::to_path_buf);
     left.iter()
@@ -196,9 +197,9 @@ pub fn remove_left() -> Vec<String> {
         .collect()
 }
 
-/// Stands for latlab's own program.
+/// Stands for latlab's own executable.
 const OWN: &str = "{latlab}";
-/// A recorder loads its probes first, which takes a busy machine a while.
+/// A recorder first loads its probes, which takes a while on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Server {
@@ -211,7 +212,7 @@ impl Server {
             return Path::new(name).exists().then(|| PathBuf::from(name));
         }
         let path = std::env::var("PATH").unwrap_or_default();
-        // Servers are in the administrator's directories, which are not in everybody's path.
+        // Servers are in administrators' directories, which are not in every user's PATH.
         let mut places = path
             .split(':')
             .chain(["/usr/local/sbin", "/usr/sbin", "/sbin"]);
@@ -221,7 +222,7 @@ impl Server {
         })
     }
 
-    /// Its parameters, with others' values.
+    /// Parameters, with the given values instead of the defaults.
     fn parameters(&self, others: &BTreeMap<String, String>) -> Result<BTreeMap<String, String>> {
         let mut parameters = self.parameters.clone();
         for (name, value) in others {
@@ -284,13 +285,13 @@ impl Server {
                      log: &str|
          -> Result<Child> {
             let log = fs::File::create(directory.path().join(log))?;
-            // The shell puts itself into the groups, and then becomes the server.
+            // The shell joins the control groups, and then executes the server.
             let mut script = String::new();
             for entrance in group.entrances() {
                 script.push_str(&format!("echo $$ >'{}' || exit 126; ", entrance.display()));
             }
             script.push_str("exec \"$@\"");
-            // The recorder is not in the groups: what it takes is not the server's.
+            // The recorder is not in the groups, so its resources do not count for the server.
             let mut command = match recorder {
                 None => Command::new("/bin/sh"),
                 Some(recorder) => {
@@ -313,7 +314,7 @@ impl Server {
                 .stdin(Stdio::null())
                 .stdout(log.try_clone()?)
                 .stderr(log)
-                // Apache ends its whole process group, in which nobody else is to be.
+                // Apache signals its whole process group, so it gets its own.
                 .process_group(0);
             sys::end_with_this_thread(&mut command);
             command
@@ -347,7 +348,7 @@ impl Server {
             &self.name,
             conditions.dynamic.as_ref().map(|_| socket.as_path()),
         )?;
-        // Now with its workers, some of which overwrite their environment.
+        // Now including the workers, some of which overwrite their environment.
         running.note(&self.name)?;
         Ok(running)
     }
@@ -366,14 +367,14 @@ impl Running {
         })
     }
 
-    /// Notes its processes for whoever finds them without latlab.
+    /// Notes the processes, so that they can be found if latlab is killed.
     fn note(&self, name: &str) -> Result<()> {
         let children = [&self.server, &self.dynamic].into_iter().flatten();
         let leaders: Vec<u32> = children.map(Child::id).collect();
         note::write(self.directory.path(), name, &leaders)
     }
 
-    /// Until it listens.
+    /// Waits until the server listens.
     fn wait(&mut self, name: &str, socket: Option<&Path>) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -396,7 +397,7 @@ impl Running {
 }
 
 impl Running {
-    /// Between the moment in which latlab chose the port and the server's taking it, another may have.
+    /// Another process may have taken the port after latlab chose it, before the server listened on it.
     fn check_listener(&self, name: &str) -> Result<()> {
         let group = self.server.as_ref().map_or(0, Child::id);
         if let Some(other) = listener::of_others(self.port, group) {
@@ -427,14 +428,14 @@ impl Drop for Running {
             let deadline = Instant::now() + PATIENCE;
             while matches!(child.try_wait(), Ok(None)) {
                 if Instant::now() > deadline {
-                    // It had its chance.
+                    // The time to end by itself is over.
                     let _ = child.kill();
                 }
                 std::thread::sleep(Duration::from_millis(10));
             }
             sys::kill_group(child.id());
         }
-        // Workers that their master left behind, and what has left its process group.
+        // Workers whose master has ended, and processes that have left its process group.
         self.group.kill();
         let marked = Known {
             mark: &self.mark,
@@ -444,7 +445,7 @@ impl Drop for Running {
     }
 }
 
-/// Has the kernel forget all files of a set, so that they come from the disk again.
+/// Drops all files of a set from the page cache, so that they are read from the disk again.
 pub fn forget(files: &Path, set: FileSet) -> Result<()> {
     for directory in 0..set.directories {
         signals::check()?;
@@ -452,7 +453,7 @@ pub fn forget(files: &Path, set: FileSet) -> Result<()> {
             let path = files.join(file.path());
             let opened =
                 fs::File::open(&path).with_context(|| format!("cannot open {}", path.display()))?;
-            // Pages that are not written yet cannot be forgotten.
+            // Dirty pages cannot be dropped.
             opened.sync_data()?;
             sys::forget_pages(&opened);
         }

@@ -1,17 +1,17 @@
-//! Ctrl-C and its like: generator processes end with their rows, and what latlab has started and confined
-//! is undone before it ends itself.
+//! Handles Ctrl-C and other terminating signals: generator processes end and keep their rows, and latlab
+//! undoes what it has started and confined before it exits.
 
 use std::fmt;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
 use crate::sys;
 
-/// What ends latlab; SIGHUP is that of a terminal that was closed.
+/// Signals that end latlab; SIGHUP comes when its terminal is closed.
 pub const ENDING: [libc::c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
-/// Whoever asks so often does not want to wait; the next run cleans up then.
+/// A user who sends this many signals does not want to wait; the next run cleans up.
 const IMPATIENT: u32 = 3;
 
-/// Processes that get the signals that end this one.
+/// Processes to which terminating signals are forwarded.
 static FORWARD_TO: [AtomicI32; 256] = [const { AtomicI32::new(0) }; 256];
 static CAUGHT: AtomicU32 = AtomicU32::new(0);
 
@@ -29,7 +29,7 @@ extern "C" fn caught(_signal: libc::c_int) {
     }
 }
 
-/// From now on these signals do not end the process by themselves: it asks [`interrupted`].
+/// From now on these signals do not end the process: [`interrupted`] reports them.
 pub fn catch() {
     let handler: extern "C" fn(libc::c_int) = caught;
     for signal in ENDING {
@@ -38,13 +38,13 @@ pub fn catch() {
     }
 }
 
-/// Processes that are told to end when this one is.
+/// Processes that are terminated together with this one.
 pub fn forward_to(pids: &[u32]) {
     for (index, place) in FORWARD_TO.iter().enumerate() {
         let pid = pids.get(index).and_then(|pid| i32::try_from(*pid).ok());
         place.store(pid.unwrap_or(0), Ordering::Relaxed);
     }
-    // One may have come before.
+    // A signal may have come before.
     if CAUGHT.load(Ordering::Relaxed) > 0 {
         for pid in pids {
             sys::signal(*pid, libc::SIGTERM);
@@ -52,7 +52,7 @@ pub fn forward_to(pids: &[u32]) {
     }
 }
 
-/// Somebody ended latlab.
+/// A signal has ended latlab.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Interrupted;
 
@@ -64,7 +64,7 @@ impl fmt::Display for Interrupted {
 
 impl std::error::Error for Interrupted {}
 
-/// An error if latlab has been told to end.
+/// Returns an error if a terminating signal has come.
 pub fn check() -> Result<(), Interrupted> {
     match CAUGHT.load(Ordering::Relaxed) {
         0 => Ok(()),
@@ -72,7 +72,7 @@ pub fn check() -> Result<(), Interrupted> {
     }
 }
 
-/// None if it was ended.
+/// `None` if it was interrupted.
 pub fn unless_interrupted<T>(result: anyhow::Result<T>) -> anyhow::Result<Option<T>> {
     match result {
         Err(error) if error.downcast_ref::<Interrupted>().is_some() => Ok(None),

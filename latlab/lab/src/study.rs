@@ -1,8 +1,8 @@
-//! `latlab study`: the finding of the papers on servers of today. With more files than memory and a disk
-//! that is slow, how do latency, fairness and burstiness grow with the load, and what is the reason?
+//! `latlab study`: reproduces the papers' finding on current servers. With more files than memory and a
+//! slow disk, how do latency, fairness and burstiness grow with the load, and why?
 //!
-//! Nothing is measured in a way of its own here: the file set, the disk, the capacity, the loads, the
-//! recording and the analysis are those of the other subcommands, one after the other.
+//! The study has no measurements of its own: it combines the file set, disk, capacity, loads, recording
+//! and analysis of the other subcommands.
 
 mod place;
 mod result;
@@ -37,19 +37,19 @@ pub use place::remove_left;
 use place::Place;
 use result::{AtLoad, Machine, Result as Found, Studied, Terms};
 
-/// Where studies are made if nothing is said.
+/// Default directory for studies.
 pub const PLACE: &str = "/var/tmp";
-/// Each file is asked for so often, on average, to fill the cache before anything is measured.
+/// How often each file is requested on average, to fill the cache before the measurements.
 const FILLS: u64 = 15;
 const FILL_TIME: Duration = Duration::from_secs(30);
-/// What a server may need for itself beside what it caches.
+/// Memory that a server may need in addition to its cache.
 const OWN_MEMORY: u64 = 16 << 20;
-/// To find the capacity, as a rule.
+/// Typical number of rates tried in the search for the capacity.
 const RATES_TRIED: usize = 6;
-/// Causes are looked for in requests slower than this percentile: the papers' figures end there.
+/// Causes are analyzed for requests slower than this percentile, where the papers' figures end.
 const SLOW_PERCENT: f64 = 95.0;
 
-/// The options, with what they are if nothing is said.
+/// The options, with their defaults.
 struct Settled<'a> {
     arguments: &'a Study,
     set: FileSet,
@@ -88,7 +88,7 @@ impl Settled<'_> {
         }
     }
 
-    /// What is asked of servers that have these files, with the memory that they may use.
+    /// The requests for servers that have these files, and the servers' memory limit.
     fn what(&self, files: &Path) -> What {
         let arguments = self.arguments;
         What {
@@ -121,7 +121,7 @@ impl Settled<'_> {
         }
     }
 
-    /// About how long all of it takes.
+    /// Approximate duration of the whole study.
     fn minutes(&self) -> f64 {
         let runs = self.repeats as usize * (1 + self.loads.len());
         let runs = runs + RATES_TRIED + usize::from(!self.arguments.no_record);
@@ -162,7 +162,7 @@ pub fn study(arguments: &Study) -> Result<u8> {
         about.len(),
         settled.minutes().max(1.0)
     ));
-    // From here on there is something to take down.
+    // From here on there is something to undo.
     signals::catch();
     let place = Place::make(&arguments.place, settled.set, arguments)?;
     let mut studied = Vec::new();
@@ -186,7 +186,7 @@ pub fn study(arguments: &Study) -> Result<u8> {
             break;
         }
     }
-    // Without a whole run at some load there is nothing to show.
+    // Without a complete run at some load there is nothing to show.
     ensure!(!studied.is_empty(), Interrupted);
     let found = Found::new(
         Machine::this(),
@@ -209,7 +209,7 @@ pub fn study(arguments: &Study) -> Result<u8> {
     write(&found, arguments)
 }
 
-/// The page, the JSON and the tables; the latter also for who waits.
+/// Writes the page, the JSON and the tables. The tables are also printed.
 fn write(found: &Found, arguments: &Study) -> Result<u8> {
     let keep = |name: &str, text: &str| {
         let path = arguments.output.join(name);
@@ -234,7 +234,7 @@ fn write(found: &Found, arguments: &Study) -> Result<u8> {
         }
     }
     let runs = found.servers.iter().flat_map(Studied::all_runs);
-    // The reasons are among what is missing or uncertain.
+    // The reasons are in the caveats.
     let refused = runs.filter(|run| run.refused.is_some()).count();
     if refused > 0 {
         say(&format!(
@@ -254,7 +254,7 @@ fn say(text: &str) {
     kit_console::say!("latlab: {text}");
 }
 
-/// Its figures, and whether somebody ended it before all of its runs.
+/// The server's figures, and whether it was interrupted before all of its runs.
 fn one_server(
     settled: &Settled,
     place: &Place,
@@ -282,7 +282,7 @@ fn one_server(
     if interrupted {
         loads.retain(|load| !load.runs.is_empty());
     }
-    // A capacity alone says nothing of latency.
+    // The capacity alone says nothing about latency.
     ensure!(
         loads.iter().any(|load| load.figures.p50_ns.is_some()) || !interrupted,
         Interrupted
@@ -300,7 +300,7 @@ fn one_server(
     if interrupted {
         no_reasons = Some(Interrupted.to_string());
     } else if !settled.arguments.no_record {
-        // The figures are there: without the reasons they are still worth having.
+        // If the recording fails, the figures are still useful.
         match record(settled, place, name, rps, directory) {
             Ok((summary, report)) => {
                 recording = Some(summary);
@@ -332,7 +332,7 @@ fn one_server(
     Ok((studied, interrupted))
 }
 
-/// Starts a server on the disk, with its cache as full as its memory allows.
+/// Starts a server on the disk, and fills its cache as far as its memory allows.
 fn started(
     settled: &Settled,
     place: &Place,
@@ -340,7 +340,7 @@ fn started(
     history: Option<&Path>,
 ) -> Result<(Ready, Plan)> {
     say(&format!("{name}: filling its cache"));
-    // What another server has cached is not charged to this one's memory.
+    // Pages that another server has cached would not be charged to this one's memory.
     place.cool()?;
     let what = settled.what(&place.files());
     let ready = plan::ready(&Target::Server(name.to_string()), &what, history)?;
@@ -365,7 +365,7 @@ fn started(
     Ok((ready, plan))
 }
 
-/// One more run, for the reasons: recording costs the server time.
+/// One more run to find the causes. It is separate, because recording costs the server time.
 fn record(
     settled: &Settled,
     place: &Place,
@@ -388,7 +388,7 @@ fn record(
     };
     step("recorded");
     let summary = run_whole(&plan)?;
-    // The recording is whole when the server has ended.
+    // The recording is complete when the server has ended.
     drop(ready);
     let run = read(&rows, &Options::default())?;
     let mut report = measure(&run, &Settings::default())?.report;

@@ -1,4 +1,4 @@
-//! What a person wants to know first: how many, how long, and what went wrong.
+//! What a user wants to know first: how many requests, how long they took, and what went wrong.
 
 mod edges;
 mod gathered;
@@ -22,7 +22,7 @@ use gathered::{Gathered, Steps};
 pub use gathered::StepSummary;
 pub use text::by_status;
 
-/// Gathers rows.
+/// Collects rows.
 pub struct Latencies {
     warmup_ns: i64,
     duration_ns: i64,
@@ -36,7 +36,7 @@ pub struct Latencies {
 }
 
 impl Latencies {
-    /// `steps`: of the rate, in an open loop.
+    /// `steps`: the steps of the rate, in an open loop.
     pub fn new(warmup_ns: i64, duration_ns: i64, steps: &[Step]) -> Latencies {
         Latencies {
             warmup_ns,
@@ -73,12 +73,12 @@ impl Latencies {
         }
     }
 
-    /// Writes how latencies from the intended start are distributed.
+    /// Writes the distribution of latencies from the intended start.
     pub fn write_percentiles(&self, path: &Path) -> Result<()> {
         hdr::write_percentiles(path, self.all.from_intended.histogram())
     }
 
-    /// Why there is nothing to say of the server, if so; `tls_error`: what was wrong with TLS.
+    /// The reason if there is no result for the server. `tls_error`: the first TLS error.
     pub fn nothing(&self, tls_error: Option<&str>) -> Option<String> {
         if !self.all.from_intended.is_empty() {
             return None;
@@ -93,7 +93,7 @@ impl Latencies {
         })
     }
 
-    /// What the generator processes counted, and whether it fits what the rows say.
+    /// What the generator processes counted, and whether it agrees with the rows.
     pub fn in_flight(&self, counted: &[Counted]) -> Option<InFlight> {
         let mean_ns = self.all.from_intended.mean();
         let good = Good {
@@ -104,7 +104,7 @@ impl Latencies {
         self.edges.in_flight(counted, &good)
     }
 
-    /// `ended_early`: the run was over before its time.
+    /// `ended_early`: the run ended before its planned time.
     pub fn summary(self, plan: &Plan, meta: &Meta, total: &Outcome, ended_early: bool) -> Summary {
         let end_ns = match ended_early || plan.requests.is_some() {
             true => self
@@ -172,7 +172,7 @@ fn conforming(clients: &[(u64, i64)]) -> f64 {
     clients.iter().filter(conforms).count() as f64 / clients.len().max(1) as f64
 }
 
-/// Of successful requests, in nanoseconds; at most 0.1 % off.
+/// Percentiles over successful requests, in nanoseconds; at most 0.1 % off.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Percentiles {
     pub mean_ns: i64,
@@ -200,8 +200,8 @@ impl Percentiles {
     }
 }
 
-/// From the intended start, over all requests: those that failed count as slower than all others. None: the
-/// percentile is one of those.
+/// Latency from the intended start, over all requests. Failed requests count as slower than all others. `None`:
+/// the percentile is a failed request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct WithFailures {
     pub p50_ns: Option<i64>,
@@ -246,61 +246,61 @@ impl WithFailures {
 pub struct Summary {
     pub schema: &'static str,
     pub url: String,
-    /// Its name, if latlab has started it; else its URL.
+    /// Its name if latlab has started it, otherwise its URL.
     pub server: String,
-    /// Part of the server's capacity that was asked for, where it is known.
+    /// Load relative to the server's capacity, if that is known.
     pub load: Option<f64>,
     pub mode: latlab_analysis::Mode,
     pub offered_rps: Option<f64>,
     pub connections: u32,
-    /// Length of what was measured.
+    /// Length of the measured time.
     pub seconds: f64,
-    /// Each step of the rate, where it has several.
+    /// Each step of the rate, if there are several.
     pub steps: Option<Vec<StepSummary>>,
-    /// Requests intended to start in it.
+    /// Requests intended to start in the measured time.
     pub requests: u64,
     pub ok: u64,
     pub in_warmup: u64,
     pub errors: BTreeMap<&'static str, u64>,
-    /// Of the error `status`: how often each came.
+    /// For the failure `status`: the number of each status.
     pub statuses: BTreeMap<u16, u64>,
-    /// Good replies that ended in it.
+    /// Good replies per second that ended in the measured time.
     pub throughput_rps: f64,
     pub bytes_per_second: f64,
     pub latency_from_intended: Option<Percentiles>,
     pub latency_from_start: Option<Percentiles>,
     pub first_byte: Option<Percentiles>,
-    /// Of all connections, also those of the warm-up. It is in latency from the intended start, and not in that
-    /// from the start, which is when the request was written.
+    /// Over all connections, including those of the warm-up. Latency from the intended start includes it;
+    /// latency from the start does not, because that counts from when the request was written.
     pub connecting: Option<Percentiles>,
-    /// After that.
+    /// Duration of the TLS handshake after connecting.
     pub tls_handshake: Option<Percentiles>,
-    /// Version and cipher suite, of the first connection.
+    /// Version and cipher suite of the first connection.
     pub tls: Option<String>,
-    /// What was first wrong with it.
+    /// The first TLS error.
     pub tls_error: Option<String>,
-    /// Good replies with a status of 3xx, which are not followed, by status.
+    /// Good replies with a status of 3xx, by status. Redirects are not followed.
     pub redirects: BTreeMap<u16, u64>,
-    /// Where the first of them leads.
+    /// Target of the first redirect.
     pub location: Option<String>,
-    /// None if no request failed.
+    /// `None` if no request failed.
     pub latency_with_failures: Option<WithFailures>,
     pub lateness: Lateness,
     pub reply_lateness: Lateness,
     pub generator_cpu: f64,
     pub connections_opened: u64,
-    /// Sent again on a new connection, since the server had ended the one that was kept alive.
+    /// Requests that were sent again on a new connection, because the server had closed the idle one.
     pub retried: u64,
     /// Those of them whose connection the server had reset.
     pub retried_after_reset: u64,
     pub unsolicited: u64,
-    /// Requests in flight; None if no generator process lived to say.
+    /// Requests in flight. `None` if no generator process reported them.
     pub in_flight: Option<InFlight>,
-    /// Of paced connections: which part got SPECweb99's least rate.
+    /// For paced connections: the part that got SPECweb99's minimum rate.
     pub conforming: Option<f64>,
     pub interrupted: bool,
-    /// How a server that latlab started ended before the run did.
+    /// How a server that latlab started ended, if it ended before the run.
     pub server_ended: Option<String>,
-    /// Why these figures are not the server's.
+    /// Why these figures are not valid for the server.
     pub refused: Option<String>,
 }

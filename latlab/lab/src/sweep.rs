@@ -1,5 +1,5 @@
-//! `latlab sweep`: one server with several values of a parameter (2.6.3 and Table 2.9 of the thesis), or
-//! within several limits (3.5.4, how it scales with the processor's speed).
+//! `latlab sweep`: measures one server with several values of a parameter (2.6.3 and Table 2.9 of the
+//! thesis), or with several limits (3.5.4: scaling with the processor's speed).
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -23,28 +23,28 @@ use crate::plan::{ns, of_what, open_loop, ready};
 use crate::procedure::{columns, judge, run_whole, Figures, Spread};
 use crate::progress::step;
 
-/// Labels in a row of the table.
+/// Labels in a row of the table, at most.
 const LABELS: usize = 3;
 
 /// All runs with one value.
 #[derive(Serialize)]
 struct AtValue {
     value: String,
-    /// With `--load`: what the server can do at most with this value.
+    /// With `--load`: the server's capacity with this value.
     capacity_rps: Option<Spread>,
     #[serde(flatten)]
     figures: Figures,
-    /// With `--blocking`: of each repeat.
+    /// With `--blocking`: one for each repeat.
     blocking: Vec<Blocking>,
     capacity_runs: Vec<Summary>,
     runs: Vec<Summary>,
 }
 
-/// What the server's threads slept for in a run, waits for events and other idle ones left out.
+/// What the server's threads slept for in a run, except waits for events and other idle waits.
 #[derive(Debug, Default, PartialEq, Serialize)]
 struct Blocking {
     labels: BTreeMap<String, Slept>,
-    /// Records that the recording lacks.
+    /// Records that were lost.
     lost: u64,
 }
 
@@ -60,9 +60,9 @@ struct Swept {
     schema: &'static str,
     server: String,
     parameter: String,
-    /// Whether somebody ended it before all repeats.
+    /// Whether it was interrupted before all repeats.
     interrupted: bool,
-    /// Part of each value's own capacity that was asked for.
+    /// Load relative to the capacity with each value.
     load: Option<f64>,
     values: Vec<AtValue>,
 }
@@ -76,7 +76,7 @@ pub fn sweep(arguments: &Sweep) -> Result<u8> {
     let name = &arguments.vary.name;
     let mut values = Vec::new();
     for value in &arguments.vary.values {
-        // A wrong one is told before the first is measured.
+        // An invalid value is reported before the first run.
         set(&mut arguments.what.clone(), name, value)?;
         values.push(AtValue {
             value: value.clone(),
@@ -126,7 +126,7 @@ pub fn sweep(arguments: &Sweep) -> Result<u8> {
     Ok(judge(runs, swept.interrupted))
 }
 
-/// What is varied: a limit of the server, or one of its parameters.
+/// Sets what is varied: a limit of the server, or one of its parameters.
 fn set(what: &mut What, name: &str, value: &str) -> Result<()> {
     let wrong = |why: String| anyhow!("{name}={value}: {why}");
     let conditions = &mut what.conditions;
@@ -174,7 +174,7 @@ fn measure(arguments: &Sweep, at: &mut AtValue, repeat: u32, history: &Path) -> 
     let begin = now_ns() + plan.warmup_ns;
     let run = run_whole(&plan)?;
     let end = now_ns();
-    // The recording is whole when the server has ended.
+    // The recording is complete when the server has ended.
     drop(ready);
     at.runs.push(run);
     if record.is_some() {
@@ -192,7 +192,7 @@ fn now_ns() -> i64 {
     now.map_or(0, |now| i64::try_from(now.as_nanos()).unwrap_or(i64::MAX))
 }
 
-/// Adds up the sleeps of a recording that began in a time (since 1970).
+/// Adds up a recording's sleeps that began in a time range (since 1970).
 fn blocking(history: &Path, within: std::ops::Range<i64>) -> Result<Blocking> {
     let history = History::open(&[history])?;
     let mut blocking = Blocking::default();
@@ -217,7 +217,7 @@ fn blocking(history: &Path, within: std::ops::Range<i64>) -> Result<Blocking> {
 }
 
 impl AtValue {
-    /// Of all repeats.
+    /// The labels of all repeats.
     fn labels(&self) -> Vec<(&str, Slept)> {
         let mut sums: BTreeMap<&str, Slept> = BTreeMap::new();
         for (label, slept) in self.blocking.iter().flat_map(|one| &one.labels) {
@@ -284,7 +284,7 @@ fn print(out: &mut impl Write, swept: &Swept) -> io::Result<()> {
     Ok(())
 }
 
-/// With capacities: how much they and latency change from the first value to the last.
+/// With capacities: how much capacity and latency change from the first value to the last.
 fn scaling(swept: &Swept) -> Option<String> {
     let (first, last) = (swept.values.first()?, swept.values.last()?);
     let times = |from: Option<Spread>, to: Option<Spread>| {

@@ -1,4 +1,4 @@
-//! System calls that the standard library does not have, behind safe functions.
+//! Safe functions for system calls that the standard library lacks.
 
 use std::ffi::CString;
 use std::io;
@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// The user whose rights this process has.
+/// The effective user.
 pub fn user() -> u32 {
     // SAFETY: it cannot fail.
     unsafe { libc::geteuid() }
@@ -17,7 +17,7 @@ pub fn is_root() -> bool {
     user() == 0
 }
 
-/// The result of a call that returns -1 for an error.
+/// The result of a call that returns -1 on failure.
 fn checked(result: libc::c_int) -> io::Result<libc::c_int> {
     match result {
         -1 => Err(io::Error::last_os_error()),
@@ -29,7 +29,7 @@ fn checked_length(result: libc::ssize_t) -> io::Result<usize> {
     usize::try_from(result).map_err(|_| io::Error::last_os_error())
 }
 
-/// Bytes that whoever asks may still write there.
+/// Bytes that this user may still write there.
 pub fn free_space(path: &Path) -> io::Result<u64> {
     let path = CString::new(path.as_os_str().as_bytes())?;
     // SAFETY: plain numbers, all of which may be 0.
@@ -50,7 +50,7 @@ fn clock_ns(clock: libc::clockid_t) -> i64 {
     time.tv_sec * 1_000_000_000 + time.tv_nsec
 }
 
-/// The clock of all times: the same for all processes of a machine.
+/// The clock for all times. It is the same in all processes of a machine.
 pub fn now_ns() -> i64 {
     clock_ns(libc::CLOCK_MONOTONIC)
 }
@@ -65,7 +65,7 @@ pub fn thread_cpu_ns() -> i64 {
     clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
-/// Sleeps until the clock of [`now_ns`] says so.
+/// Sleeps until [`now_ns`] reaches this time.
 pub fn sleep_until(ns: i64) {
     let time = libc::timespec {
         tv_sec: ns / 1_000_000_000,
@@ -83,13 +83,13 @@ pub fn sleep_until(ns: i64) {
     {}
 }
 
-/// Has the kernel wake this thread when it asks to be woken, not up to 50 us later.
+/// Sets this thread's timer slack to the minimum; the default delays wake-ups by up to 50 us.
 pub fn wake_exactly() {
     // SAFETY: sets a number of this thread.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
 }
 
-/// Raises the number of descriptors to what is allowed at most, and returns it.
+/// Raises the limit for descriptors to the allowed maximum, and returns it.
 pub fn raise_descriptors() -> io::Result<u64> {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
@@ -105,22 +105,22 @@ pub fn raise_descriptors() -> io::Result<u64> {
     Ok(limit.rlim_cur)
 }
 
-/// What became ready: the token of the descriptor.
+/// A ready descriptor, identified by its token.
 pub type Event = libc::epoll_event;
 
-/// An epoll descriptor. `mio` waits in whole milliseconds, which is too coarse for when requests are
-/// to start.
+/// An epoll descriptor. `mio` waits in whole milliseconds, which is too coarse for request starts.
 pub struct Epoll(OwnedFd);
 
 impl Epoll {
     pub fn new() -> io::Result<Epoll> {
         // SAFETY: no memory is passed.
         let descriptor = checked(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
-        // SAFETY: it is new, and nobody else's.
+        // SAFETY: the descriptor is new and has no other owner.
         Ok(Epoll(unsafe { OwnedFd::from_raw_fd(descriptor) }))
     }
 
-    /// Tells of changes in what can be read and written, once for each. Closing the descriptor ends it.
+    /// Reports changes of readability and writability, edge-triggered. Closing the descriptor removes
+    /// it.
     pub fn add(&self, descriptor: &OwnedFd, token: u64) -> io::Result<()> {
         let events = libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLET;
         let mut event = Event {
@@ -139,7 +139,7 @@ impl Epoll {
         checked(added).map(drop)
     }
 
-    /// Waits until there are events, or for so long. A signal ends the wait without any.
+    /// Waits until there are events, or for `ns`. A signal ends the wait without events.
     pub fn wait<'a>(&self, events: &'a mut [Event], ns: i64) -> io::Result<&'a [Event]> {
         let timeout = libc::timespec {
             tv_sec: ns / 1_000_000_000,
@@ -168,7 +168,7 @@ impl Epoll {
     }
 }
 
-/// Begins to connect; the socket does not block.
+/// Begins to connect, without blocking.
 pub fn connect(address: &SocketAddr) -> io::Result<OwnedFd> {
     let family = match address {
         SocketAddr::V4(_) => libc::AF_INET,
@@ -177,7 +177,7 @@ pub fn connect(address: &SocketAddr) -> io::Result<OwnedFd> {
     let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     // SAFETY: no memory is passed.
     let descriptor = checked(unsafe { libc::socket(family, kind, 0) })?;
-    // SAFETY: it is new, and nobody else's.
+    // SAFETY: the descriptor is new and has no other owner.
     let socket = unsafe { OwnedFd::from_raw_fd(descriptor) };
     let on: libc::c_int = 1;
     // SAFETY: the option is an int.
@@ -200,7 +200,7 @@ pub fn connect(address: &SocketAddr) -> io::Result<OwnedFd> {
                 },
                 sin_zero: [0; 8],
             };
-            // SAFETY: the address has the length that is said.
+            // SAFETY: the address has the given length.
             unsafe {
                 libc::connect(
                     descriptor,
@@ -235,7 +235,7 @@ pub fn connect(address: &SocketAddr) -> io::Result<OwnedFd> {
     }
 }
 
-/// What became of connecting.
+/// The result of connecting.
 pub fn connected(socket: &OwnedFd) -> io::Result<()> {
     let mut error: libc::c_int = 0;
     let mut length = size_of::<libc::c_int>() as libc::socklen_t;
@@ -255,7 +255,7 @@ pub fn connected(socket: &OwnedFd) -> io::Result<()> {
     }
 }
 
-/// The socket's own port; 0 if it has none.
+/// The socket's local port; 0 if it has none.
 pub fn local_port(socket: &OwnedFd) -> u16 {
     // SAFETY: plain numbers, all of which may be 0.
     let mut address: libc::sockaddr_in6 = unsafe { std::mem::zeroed() };
@@ -290,7 +290,7 @@ pub fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> io::Result<usize> {
     })
 }
 
-/// Takes up to so many bytes off the socket without looking at them: TCP does not copy them then.
+/// Takes up to `length` bytes off the socket without copying them to user space.
 pub fn discard(socket: &OwnedFd, length: usize) -> io::Result<usize> {
     // SAFETY: nothing is written.
     checked_length(unsafe {
@@ -303,7 +303,7 @@ pub fn discard(socket: &OwnedFd, length: usize) -> io::Result<usize> {
     })
 }
 
-/// Ends a process.
+/// Sends a signal to a process.
 pub fn signal(pid: u32, signal: i32) {
     if let Ok(pid) = libc::pid_t::try_from(pid) {
         // SAFETY: no memory is passed.
@@ -311,7 +311,7 @@ pub fn signal(pid: u32, signal: i32) {
     }
 }
 
-/// Ends what is left of a process group, and waits a moment until it has gone.
+/// Kills what is left of a process group, and waits briefly until it has ended.
 pub fn kill_group(leader: u32) {
     let Ok(leader) = libc::pid_t::try_from(leader) else {
         return;
@@ -325,7 +325,7 @@ pub fn kill_group(leader: u32) {
     }
 }
 
-/// Whether nobody reads a pipe any more, now or within so long a time.
+/// Whether the other end of a pipe is closed, or gets closed within the given time.
 pub fn reader_goes(pipe: &impl AsRawFd, within_ms: i32) -> bool {
     let mut asked = libc::pollfd {
         fd: pipe.as_raw_fd(),
@@ -336,7 +336,7 @@ pub fn reader_goes(pipe: &impl AsRawFd, within_ms: i32) -> bool {
     unsafe { libc::poll(&mut asked, 1, within_ms) == 1 }
 }
 
-/// How a child process has ended, which stays to be waited for; none while it runs.
+/// How a child process has ended, without reaping it; `None` while it runs.
 pub fn how_ended(pid: u32) -> Option<String> {
     // SAFETY: plain numbers, all of which may be 0.
     let mut found: libc::siginfo_t = unsafe { std::mem::zeroed() };
@@ -352,13 +352,13 @@ pub fn how_ended(pid: u32) -> Option<String> {
     }
 }
 
-/// Has this process end when the one that started it does.
+/// Makes this process end when its parent does.
 pub fn end_with_parent() {
     // SAFETY: sets a number of this process.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) };
 }
 
-/// Has a command's process get SIGTERM when this thread ends.
+/// Makes a command's process get SIGTERM when this thread ends.
 pub fn end_with_this_thread(command: &mut std::process::Command) {
     use std::os::unix::process::CommandExt;
     // SAFETY: the closure makes one system call, which may be made after a fork.
@@ -370,7 +370,7 @@ pub fn end_with_this_thread(command: &mut std::process::Command) {
     };
 }
 
-/// Has the kernel forget the pages of a file, as far as nobody uses them.
+/// Drops a file's pages from the page cache, unless they are in use.
 pub fn forget_pages(file: &std::fs::File) {
     // SAFETY: no memory is passed.
     unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };

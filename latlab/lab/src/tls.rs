@@ -1,4 +1,4 @@
-//! Whom to believe to be the server: what generator processes are told of TLS, and what they make of it.
+//! TLS to the server: which certificates to trust, and the configuration of connections.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,26 +13,26 @@ use rustls::server::ParsedCertificate;
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use serde::{Deserialize, Serialize};
 
-/// A server that asks for more than HTTP/1.1 gives nothing.
+/// The only protocol that is offered (ALPN). A server that requires another one refuses the connection.
 const PROTOCOL: &[u8] = b"http/1.1";
 
-/// Which certificates of a server are believed.
+/// Which server certificates to trust.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Trust {
-    /// Those of the authorities that the system trusts.
+    /// Those signed by the system's authorities.
     #[default]
     System,
-    /// Those of the authorities in this PEM text.
+    /// Those signed by the authorities in this PEM text.
     Authorities(String),
-    /// Any.
+    /// All certificates.
     All,
 }
 
 /// TLS to one server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tls {
-    /// Which server is meant (SNI), and has to be named in its certificate.
+    /// The server's name (SNI), which its certificate has to contain.
     pub name: String,
     pub trust: Trust,
 }
@@ -49,7 +49,7 @@ impl Trust {
         Ok(trust)
     }
 
-    /// Those that are named.
+    /// The certificates in the PEM text.
     fn certificates(&self) -> Result<Vec<CertificateDer<'static>>> {
         let text = match self {
             Trust::Authorities(text) => text.as_str(),
@@ -71,7 +71,7 @@ impl Trust {
             }
             Trust::System => {
                 let found = rustls_native_certs::load_native_certs();
-                // Systems have some that are too old to be read.
+                // The system's store may have certificates that are too old to be parsed.
                 roots.add_parsable_certificates(found.certs);
                 if roots.is_empty() {
                     let why = found
@@ -90,7 +90,7 @@ impl Trust {
 }
 
 impl Tls {
-    /// `host` may have a port.
+    /// `host` may include a port.
     pub fn new(host: &str, trust: Trust) -> Tls {
         let name = match host.rsplit_once(':') {
             Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
@@ -108,7 +108,7 @@ impl Tls {
             .with_context(|| format!("{} is no name of a server", self.name))
     }
 
-    /// Each connection makes a whole handshake, as those of different users do.
+    /// Each connection makes a full handshake, as connections of different users do.
     pub fn client(&self) -> Result<Arc<ClientConfig>> {
         let provider = Arc::new(ring::default_provider());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
@@ -138,7 +138,7 @@ impl Tls {
     }
 }
 
-/// Which certificates are taken; that the server has the key of its own is checked in any case.
+/// Which certificates are accepted. That the server has the certificate's private key is checked in any case.
 #[derive(Debug)]
 struct Verifier {
     provider: Arc<CryptoProvider>,
@@ -147,8 +147,9 @@ struct Verifier {
 
 #[derive(Debug)]
 enum Taken {
-    /// Those of these authorities, and those that are named themselves: who has made a certificate with one command
-    /// of `openssl` has one that is its own authority, which no server may have otherwise.
+    /// Certificates that these authorities have signed, and the listed certificates themselves. A self-signed
+    /// certificate made with one `openssl` command is its own authority, which is otherwise not allowed for a
+    /// server.
     Named(Arc<WebPkiServerVerifier>, Vec<CertificateDer<'static>>),
     Any,
 }

@@ -2,7 +2,7 @@
 
 pub use kit_units::{bytes, count, parse_duration, parse_size};
 
-/// A share of one, as in `0.01` or `1%`.
+/// A share of one, such as `0.01` or `1%`.
 pub fn parse_share(text: &str) -> Result<f64, String> {
     let (number, scale) = match text.strip_suffix('%') {
         Some(number) => (number, 0.01),

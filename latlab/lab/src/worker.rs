@@ -1,5 +1,5 @@
-//! A generator process: reads what it is to do from standard input, says how far it is, and in the end
-//! how it went, as lines of JSON.
+//! A generator process: reads its task from standard input, and writes its progress and finally its
+//! result as lines of JSON.
 
 use std::io::{self, Read, Write};
 
@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 use crate::load::{self, Config, Outcome, SoFar};
 use crate::{rows, sys};
 
-/// A latlab that was killed is gone within so long a time.
+/// A killed latlab has exited within this time.
 const GONE_MS: i32 = 200;
 
-/// A line of a generator process.
+/// A line of a generator process's output.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Said {
@@ -31,7 +31,7 @@ fn say(said: &Said) -> Result<()> {
     Ok(())
 }
 
-/// The whole life of the process.
+/// Runs the whole process.
 pub fn work() -> Result<()> {
     sys::end_with_parent();
     let mut text = String::new();
@@ -44,7 +44,7 @@ pub fn work() -> Result<()> {
         Ok(outcome) => Said::Done(Box::new(outcome)),
         Err(error) => Said::Failed(format!("{error:#}")),
     });
-    // Who is killed is not gone at once: what was said may still have found room in the pipe.
+    // A killed process does not exit at once: the message may still have fitted into the pipe.
     #[expect(clippy::disallowed_methods, reason = "nothing is written to it")]
     let out = io::stdout();
     let alone = told.is_err() || interrupted && sys::reader_goes(&out, GONE_MS);
@@ -65,6 +65,6 @@ pub fn work() -> Result<()> {
 
 fn make_load(config: &Config) -> Result<Outcome> {
     sys::raise_descriptors().context("cannot ask for the number of descriptors")?;
-    // Nobody reading is no reason to end.
+    // A closed pipe does not end the run.
     load::run(config, |so_far| drop(say(&Said::Progress(so_far))))
 }

@@ -1,5 +1,5 @@
-//! What is asked for: a source of requests that is the same for the same seed, and what must come back
-//! for each.
+//! The workload: a source of requests, which is the same for the same seed, and the expected reply to
+//! each.
 
 mod access_log;
 mod lists;
@@ -21,7 +21,7 @@ pub use lists::{read_sizes, read_urls, ListSource, SizeSource};
 pub use shape::{Header, Method, Shape, LARGEST_BODY};
 pub use specweb::{Mix, SpecwebSource};
 
-/// What a request is for.
+/// The kind of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[repr(u8)]
 pub enum Kind {
@@ -61,24 +61,24 @@ impl Kind {
     }
 }
 
-/// Of files that are in no class.
+/// The class of files that have none.
 pub const NO_CLASS: u8 = u8::MAX;
 
-/// One request, small enough to be kept for each that is under way.
+/// One request, small enough to be copied for each that is in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
     pub kind: Kind,
     pub class: u8,
-    /// Its name is [`Workload::path`].
+    /// A path's number; [`Workload::path`] returns its name.
     pub path: u32,
-    /// Bytes of the body that must come; `None`: whatever the server says.
+    /// Expected length of the body; `None` accepts any.
     pub size: Option<u64>,
     pub visitor: Visitor,
     /// Whether the content is checked, too.
     pub checked: bool,
 }
 
-/// What the bytes of a body must be.
+/// The expected bytes of a body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Expected {
     pub before: Vec<u8>,
@@ -88,7 +88,7 @@ pub struct Expected {
 }
 
 impl Expected {
-    /// Whether these bytes belong at this offset of the body.
+    /// Whether these bytes are correct at this offset of the body.
     pub fn matches(&self, offset: u64, bytes: &[u8]) -> bool {
         let (mut at, mut rest) = (offset, bytes);
         let begin = self.before.len() as u64;
@@ -121,18 +121,18 @@ impl Expected {
     }
 }
 
-/// What is asked for, as the command line says it and as generator processes are told.
+/// What to request, as given on the command line and sent to generator processes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "source")]
 pub enum Spec {
     Specweb {
         set: crate::fileset::FileSet,
         mix: Mix,
-        /// Paths of files and of dynamic pages begin with these.
+        /// Prefix of the paths of files and dynamic pages.
         prefix: String,
         dynamic_prefix: String,
     },
-    /// One path after the other, from the first again after the last.
+    /// The paths in order, repeated from the first after the last.
     List { paths: Vec<String>, log: bool },
     /// Sizes with weights; the path is made from the size.
     Sizes {
@@ -141,14 +141,14 @@ pub enum Spec {
     },
 }
 
-/// Longer bodies are sent apart from the head, instead of being copied behind it.
+/// Longer bodies are sent separately instead of being copied behind the head.
 const COPIED_BODY: usize = 64 << 10;
 
 /// A source of requests.
 pub struct Workload {
     source: Source,
     shape: Shape,
-    /// Of the shape, if it is sent apart.
+    /// The body, if it is sent separately.
     body: Rc<[u8]>,
     random: Xoshiro256PlusPlus,
     checked_share: f64,
@@ -161,7 +161,7 @@ enum Source {
 }
 
 impl Workload {
-    /// The part that one of several generator processes asks for.
+    /// The part of the workload for one of several generator processes.
     pub fn new(
         spec: &Spec,
         seed: u64,
@@ -192,7 +192,7 @@ impl Workload {
         })
     }
 
-    /// With requests of another shape.
+    /// Changes the shape of the requests.
     pub fn shaped(self, shape: Shape) -> Workload {
         let apart = |body: &Vec<u8>| body.len() > COPIED_BODY;
         Workload {
@@ -220,7 +220,7 @@ impl Workload {
         request
     }
 
-    /// The name behind a request's number.
+    /// The name of a path's number.
     pub fn path(&self, path: u32) -> String {
         match &self.source {
             Source::Specweb(source) => source.path(path),
@@ -229,7 +229,7 @@ impl Workload {
         }
     }
 
-    /// The bytes to send; returns those that come behind them.
+    /// Renders the bytes to send. Returns those that follow them.
     pub fn render(&self, request: &Request, host: &str, last: bool, out: &mut Vec<u8>) -> Rc<[u8]> {
         let shape = &self.shape;
         let path = self.path(request.path);
@@ -281,7 +281,7 @@ impl Workload {
         Rc::new([])
     }
 
-    /// What the body must be; none if nobody knows.
+    /// The expected body; `None` if it is unknown.
     pub fn expected(&self, request: &Request) -> Option<Expected> {
         match &self.source {
             Source::Specweb(source) => Some(source.expected(request)),

@@ -1,4 +1,4 @@
-//! The program for dynamic requests behind nginx, as FastCGI; every reply is checked to the last byte.
+//! latlab-dynamic behind nginx, as FastCGI. Every reply is checked to the last byte.
 
 mod support;
 

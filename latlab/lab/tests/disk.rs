@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// Not zeroes: mkfs leaves those out.
+/// Not zeroes, because mkfs leaves those out.
 fn content(file: u8) -> Vec<u8> {
     vec![b'a' + file; 20_000 + usize::from(file)]
 }
 
-/// A disk that goes with the test, also when that fails.
+/// A disk that is removed at the end of the test, even if the test fails.
 struct Place {
     name: String,
     directory: tempfile::TempDir,
@@ -117,7 +117,8 @@ fn times(checked: &Value, which: &str) -> Vec<u64> {
         .collect()
 }
 
-/// Every cold open and read takes the service time at least, warm ones do not, and content is whole.
+/// Every cold open and read takes at least the service time, warm ones do not, and the content is
+/// intact.
 #[test]
 fn opens_and_reads_wait_for_the_disk_only_when_cold() {
     let place = Place::new("slow");
@@ -131,7 +132,7 @@ fn opens_and_reads_wait_for_the_disk_only_when_cold() {
     let slow = |times: &[u64]| times.iter().filter(|ns| **ns >= 8_000_000).count();
     assert!(slow(&opens) * 2 > opens.len(), "{opens:?}");
     assert!(slow(&reads) * 10 >= reads.len() * 9, "{reads:?}");
-    // Half of them, since this machine may be busy.
+    // The median, since this machine may be busy.
     let warm = times(&checked, "warm_open_ns");
     assert!(warm[warm.len() / 2] < 8_000_000, "{warm:?}");
     for file in 0..3u8 {
@@ -142,7 +143,7 @@ fn opens_and_reads_wait_for_the_disk_only_when_cold() {
     place.assert_gone();
 }
 
-/// Four in service at once serve four times as many.
+/// With depth 4, four times as many requests are served.
 #[test]
 fn the_depth_is_how_many_are_served_at_once() {
     let place = Place::new("depth");
@@ -165,7 +166,7 @@ fn the_depth_is_how_many_are_served_at_once() {
     };
     succeeds(&place.up(&["--no-check"]));
     let (one, four) = (took("1"), took("4"));
-    // 48 files, each with metadata and content of its own: 96 requests at least, 20 ms each.
+    // 48 files, each with its own metadata and content: at least 96 requests of 20 ms.
     assert!(one > Duration::from_millis(1900), "{one:?}");
     assert!(four < one / 2, "{four:?} with a depth of 4, {one:?} with 1");
 }

@@ -1,4 +1,4 @@
-//! What goes wrong is reported as what it is, counted, and what was measured until then is kept.
+//! Each fault is reported as what it is and counted, and what was measured before it is kept.
 
 mod support;
 
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use support::{errors, files, free_port, latlab, number, run, server, LATLAB};
 
-/// A closed loop of one connection, so that the server's n-th request is the client's n-th.
+/// A closed loop with one connection, so the server's n-th request is the client's n-th.
 fn one_by_one(fault: &str, requests: u64, more: &[&str]) -> serde_json::Value {
     let place = tempfile::tempdir().expect("a directory");
     let files = files(place.path());
@@ -50,14 +50,14 @@ fn each_fault_is_counted_as_what_it_is() {
     }
 }
 
-/// Whether it ends by a FIN or by a reset: a server that closes an idle connection while a request is on its
-/// way answers that request with a reset.
+/// Whether the connection ends with a FIN or a reset: a server that closes an idle connection while a
+/// request is on its way answers that request with a reset.
 #[test]
 fn a_connection_that_ends_before_a_request_is_begun_anew() {
     for (fault, error, resets) in [("close/10", "closed", 0), ("reset/10", "reset", 11)] {
         let summary = one_by_one(fault, 100, &[]);
         assert_eq!(number(&summary, "/ok"), 100, "{fault}: {summary:#}");
-        // The 10th, 20th, ... that the server saw: 100 requests took 111.
+        // The server's 10th, 20th, ... request: 100 requests took 111.
         assert_eq!(number(&summary, "/retried"), 11, "{fault}: {summary:#}");
         assert_eq!(number(&summary, "/retried_after_reset"), resets, "{fault}");
         // On a new connection it is an error.
@@ -66,12 +66,12 @@ fn a_connection_that_ends_before_a_request_is_begun_anew() {
         assert_eq!(number(&summary, "/retried"), 0, "{summary:#}");
         assert_eq!(number(&summary, "/connections_opened"), 100);
     }
-    // It is asked again once.
+    // It is sent again only once.
     let summary = one_by_one("reset/1", 20, &[]);
     assert_eq!(errors(&summary, "reset"), 20, "{summary:#}");
 }
 
-/// Posted forms are not: the server may have taken them.
+/// Posted forms are not sent again: the server may have processed them.
 #[test]
 fn a_post_is_not_sent_again() {
     let mix = ["--mix", "full"];
@@ -80,7 +80,7 @@ fn a_post_is_not_sent_again() {
         let (failed, retried) = (errors(&summary, error) as i64, number(&summary, "/retried"));
         // 4.8 % are posted: some 5 of the 100 on which it ends the connection.
         assert!((1..20).contains(&failed), "{summary:#}");
-        // Each that failed, or was sent again, is the server's tenth.
+        // Each request that failed, or was sent again, is one of the server's tenth requests.
         assert_eq!(failed + retried, (1000 + retried) / 10, "{summary:#}");
     }
 }
@@ -101,7 +101,7 @@ fn a_reset_after_the_first_byte_is_an_error() {
     assert_eq!(number(&summary, "/retried"), 0, "{summary:#}");
 }
 
-/// Answers one request, and the next by half; what it then has not read makes its end a reset.
+/// Answers one request completely and the next by half. Closing with unread data causes a reset.
 fn serve_and_reset(mut stream: std::net::TcpStream) {
     let mut buffer = [0; 4096];
     let replies = [
@@ -113,7 +113,7 @@ fn serve_and_reset(mut stream: std::net::TcpStream) {
             stream.write_all(reply.as_bytes()).expect("it is there");
         }
     }
-    // The client has seen the half before the reset: that throws away what was not read.
+    // The client must see the half before the reset, because a reset discards unread data.
     std::thread::sleep(Duration::from_millis(20));
     let linger = libc::linger {
         l_onoff: 1,
@@ -138,7 +138,7 @@ fn a_server_that_hangs_is_given_up() {
     assert_eq!(number(&summary, "/ok"), 38);
 }
 
-/// One in four hangs: the median is known, and of the slowest quarter nothing is.
+/// One in four hangs: the median is known, but nothing about the slowest quarter is.
 #[test]
 fn percentiles_beside_timeouts_are_those_of_the_survivors() {
     let (_server, url) = server(&["--service", "fixed:2ms", "--fault", "hang/4"]);
@@ -173,7 +173,7 @@ fn percentiles_beside_timeouts_are_those_of_the_survivors() {
     assert!(summary["latency_with_failures"].is_null());
 }
 
-/// A message that a run is not valid says which run of which server.
+/// A message that a run is not valid names the run and the server.
 #[test]
 fn messages_of_procedures_name_the_server_and_the_load() {
     let place = tempfile::tempdir().expect("a directory");
@@ -251,7 +251,7 @@ fn a_port_in_use_is_said() {
     assert!(stderr.contains("cannot listen"), "{stderr}");
 }
 
-/// Starts a run that would take a minute, ends something of it, and looks at what is left.
+/// Starts a run of a minute, ends some of its processes, and checks what is left.
 fn ended_early(end: impl FnOnce(u32)) -> (Option<i32>, String, u64) {
     let place = tempfile::tempdir().expect("a directory");
     let rows = place.path().join("rows.parquet");
@@ -272,7 +272,7 @@ fn ended_early(end: impl FnOnce(u32)) -> (Option<i32>, String, u64) {
         .stdout(Stdio::piped())
         .spawn()
         .expect("latlab runs");
-    // Until rows are in the spool.
+    // Waits until rows are in the spool.
     let deadline = Instant::now() + Duration::from_secs(30);
     let spooled = || {
         let entries = std::fs::read_dir(place.path())
@@ -337,11 +337,11 @@ fn a_killed_generator_leaves_its_rows() {
     assert!(rows >= 512);
 }
 
-/// Of a row in the spool.
+/// Bytes of a row in the spool.
 const ROW_BYTES: usize = 85;
 
-/// latlab itself: its generator processes end by themselves, and what they spooled becomes Parquet when
-/// somebody asks for it.
+/// Kills latlab itself: its generator processes end by themselves, and their spools can be converted to
+/// Parquet later.
 #[test]
 fn a_killed_latlab_leaves_a_spool_that_can_be_recovered() {
     let place = tempfile::tempdir().expect("a directory");
@@ -389,13 +389,13 @@ fn a_killed_latlab_leaves_a_spool_that_can_be_recovered() {
         let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
         (output.status.code(), stdout, stderr)
     };
-    // Not while it is written.
+    // Not while it is being written.
     let (status, _, said) = recover(&[]);
     assert_eq!(status, Some(125), "{said}");
     assert!(said.contains("still under way"), "{said}");
     child.kill().expect("it runs");
     child.wait().expect("it ends");
-    // To the end of the last generator process.
+    // Waits until the last generator process has ended.
     let mut said = String::new();
     let mut stderr = child.stderr.take().expect("it is a pipe");
     std::io::Read::read_to_string(&mut stderr, &mut said).expect("text");
@@ -403,7 +403,7 @@ fn a_killed_latlab_leaves_a_spool_that_can_be_recovered() {
         said.contains(&format!("latlab recover {spool_name}")),
         "{said}"
     );
-    // The next run says that it is there.
+    // The next run reports it.
     let next = latlab(&["run", &url, "-n", "1", "-o", &path("next.parquet")]);
     let said = String::from_utf8_lossy(&next.stderr).into_owned();
     assert!(
@@ -411,7 +411,7 @@ fn a_killed_latlab_leaves_a_spool_that_can_be_recovered() {
         "{said}"
     );
 
-    // Torn and damaged, as a machine that stopped would have left it.
+    // Torn and damaged, as after a machine crash.
     let process = spool.join("process-1");
     let whole = std::fs::read(&process).expect("rows");
     std::fs::write(&process, &whole[..whole.len() - 5]).expect("own file");
@@ -456,7 +456,7 @@ fn a_killed_latlab_leaves_a_spool_that_can_be_recovered() {
     );
 }
 
-/// Of runs with their file in this directory.
+/// The spools of runs whose output file is in this directory.
 fn spools(place: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(place).expect("it is there").flatten();
     let names = entries.filter(|entry| {
@@ -519,7 +519,8 @@ fn a_full_disk_ends_the_run_and_is_said() {
         &rows,
     ]);
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-    // Unless there was room for the file beside the rows, these are left, and can be taken elsewhere.
+    // If there was not enough space for the file beside the rows, the rows are left, and can be recovered
+    // elsewhere.
     for spool in spools(place.path()) {
         let spool = spool.display().to_string();
         assert!(
@@ -590,7 +591,7 @@ fn what_makes_no_sense_is_refused_in_a_sentence() {
     for option in ["--urls", "--log", "--sizes"] {
         refused(&["run", "localhost", option, &fifo], "is a FIFO");
     }
-    // What is read or is no file is not replaced by rows.
+    // Rows do not replace input files, or what is not a regular file.
     refused(
         &["run", "localhost", "--urls", &urls, "-o", &urls],
         "is one of the files that are read",

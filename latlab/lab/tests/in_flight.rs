@@ -1,5 +1,5 @@
-//! Requests in flight at the edges of the measured time, and Little's law: requests that hang are seen even
-//! if they began in the warm-up.
+//! Requests in flight at the edges of the measured time, and Little's law. Requests that hang are detected
+//! even if they began in the warm-up.
 
 mod support;
 
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use support::{errors, latlab, number, run, server};
 
-/// A server that never answers on its first connections, and at once on the others.
+/// A server that never answers on its first connections, and immediately on the others.
 fn half_deaf(silent: usize) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("it has one");
@@ -43,7 +43,7 @@ fn figure(value: &Value, pointer: &str) -> f64 {
 
 const TIMES: [&str; 6] = ["--warmup", "500ms", "--duration", "2s", "--timeout", "4s"];
 
-/// A closed loop without thinking has all of its connections in flight all the time.
+/// A closed loop without think time always has all of its connections in flight.
 #[test]
 fn requests_of_the_warm_up_that_hang_are_counted() {
     let place = tempfile::tempdir().expect("a directory");
@@ -57,7 +57,7 @@ fn requests_of_the_warm_up_that_hang_are_counted() {
     assert_eq!(number(flight, "/carried_errors/timeout"), 8, "{flight:#}");
     assert_eq!(number(flight, "/at_begin"), 64, "{flight:#}");
     assert_eq!(number(flight, "/at_end"), 64, "{flight:#}");
-    // Between a reply and the next request a client has none in flight.
+    // Between a reply and its next request, a client has none in flight.
     let mean = figure(flight, "/mean");
     assert!((60.0..64.001).contains(&mean), "{flight:#}");
     let unanswered = figure(flight, "/unanswered_mean");
@@ -71,7 +71,7 @@ fn requests_of_the_warm_up_that_hang_are_counted() {
     assert!(text.contains("Little's law fails"), "{text}");
     assert!(text.contains("8 of the 64 requests"), "{text}");
 
-    // The same in words; by a procedure, too.
+    // The same in words, and in a procedure's output.
     let said = latlab(
         &[
             &["run", &url, "--max-lateness", "1h", "-c", "8"],
@@ -103,7 +103,7 @@ fn requests_of_the_warm_up_that_hang_are_counted() {
     assert!(stderr.contains("WARNING: 8 requests"), "{stderr}");
 }
 
-/// By the programmed service time: 4 clients that ask all the time; or 200 requests/s of 20 ms each.
+/// From the programmed service time: 4 clients that ask all the time, or 200 requests/s of 20 ms each.
 #[test]
 fn littles_law_holds_on_a_server_that_answers() {
     let (_server, url) = server(&["--service", "fixed:20ms"]);
@@ -126,7 +126,7 @@ fn littles_law_holds_on_a_server_that_answers() {
     }
 }
 
-/// A request that is under way when the measured time begins and is answered is no error.
+/// A request that is in flight when the measured time begins, and is answered later, is no error.
 #[test]
 fn requests_longer_than_the_measured_time_cannot_be_checked() {
     let (_server, url) = server(&["--service", "fixed:1s"]);

@@ -1,5 +1,5 @@
-//! What latlab has set up is undone however a run ends: by itself, by Ctrl-C, by a server that dies, or, if
-//! latlab was killed, by the next run. What was measured until then is kept.
+//! latlab undoes everything it has set up, however a run ends: by itself, by Ctrl-C, by a server that dies,
+//! or, if latlab was killed, in the next run. What was measured before is kept.
 
 mod support;
 
@@ -31,7 +31,8 @@ fn until<T>(what: &str, mut there: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Whoever confines or recovers removes what killed ones have left: not in the middle of a test of that.
+/// A run that confines a server, and `recover`, remove what killed latlabs have left. This must not happen
+/// in the middle of another test.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -75,7 +76,7 @@ fn directories(pid: u32) -> Vec<PathBuf> {
 
 const CONFINED: [&str; 4] = ["--cpus", "0.5", "--memory", "200M"];
 
-/// Until its server is in its groups; none where there are no groups.
+/// Waits until the server is in its groups; `None` if there are no control groups.
 fn confined(child: &mut Child) -> Option<Vec<u32>> {
     let pid = child.id();
     until("no server was confined", || {
@@ -118,7 +119,7 @@ fn ctrl_c_undoes_what_each_procedure_has_set_up() {
         let Some(server) = confined(&mut child) else {
             return skipped(&mut child, "ctrl_c_undoes_what_each_procedure_has_set_up");
         };
-        // While the server comes up, or in the middle of its first run.
+        // While the server starts, or in the middle of its first run.
         std::thread::sleep(Duration::from_millis(u64::from(pid % 2) * 500));
         latlab::sys::signal(pid, libc::SIGINT);
         let status = child.wait().expect("it ends");
@@ -151,7 +152,7 @@ fn what_a_killed_latlab_leaves_the_next_one_removes() {
     }
     child.kill().expect("it runs");
     child.wait().expect("it ends");
-    // The server ends with latlab; who would confine it is gone.
+    // The server ends with latlab; the process that would remove its groups is gone.
     until("the server does not end", || {
         members(&groups(pid)).is_empty().then_some(())
     });
@@ -160,7 +161,7 @@ fn what_a_killed_latlab_leaves_the_next_one_removes() {
     assert_eq!(summary["ok"], 50, "{summary:#}");
     assert!(said.contains("which a killed latlab had left"), "{said}");
     assert_eq!(groups(pid), Vec::<PathBuf>::new());
-    // What was measured, without a file to be in, is told of and not removed.
+    // Rows without an output file are reported, and not removed.
     let left: Vec<PathBuf> = directories(pid);
     let spools = left
         .iter()
@@ -175,7 +176,7 @@ fn what_a_killed_latlab_leaves_the_next_one_removes() {
     }
 }
 
-/// Processes that have this latlab's mark in their environment.
+/// Processes that have the mark of this latlab's servers in their environment.
 fn marked(latlab: u32) -> Vec<u32> {
     let wanted = format!("LATLAB_SERVER=latlab-server-{latlab}-");
     let entries = std::fs::read_dir("/proc").expect("it is there").flatten();
@@ -192,7 +193,7 @@ fn marked(latlab: u32) -> Vec<u32> {
     its
 }
 
-/// Confined to nothing, and deaf to the signal that it gets when latlab is killed: a server with a child in
+/// Without limits, and ignoring the signal that it gets when latlab is killed: a server with one child in
 /// its process group, and one that has left it.
 #[test]
 fn a_hung_server_of_a_killed_latlab_is_found_and_ended() {
@@ -217,7 +218,7 @@ fn a_hung_server_of_a_killed_latlab_is_found_and_ended() {
             .spawn()
             .expect("latlab runs");
         let pid = child.id();
-        // Rows have a directory when the server has come up.
+        // When the server has started, there is a directory for rows.
         until("the server does not come up", || {
             let there = std::fs::read_dir(&temporary)
                 .expect("it is there")
@@ -315,7 +316,7 @@ fn a_server_that_dies_in_the_middle_is_named_and_ends_a_profile() {
     let runs: usize = runs
         .map(|load| load["runs"].as_array().expect("runs").len())
         .sum();
-    // It is not measured any further, and what was is there.
+    // No further load is measured, and the completed ones are there.
     assert!((1..9).contains(&runs), "{runs} runs");
     let files = std::fs::read_dir(&rows).expect("the rows").flatten();
     let kept = files.filter(|file| file.file_name().to_string_lossy().ends_with(".parquet"));
@@ -364,7 +365,7 @@ fn an_interrupted_comparison_keeps_its_pairs() {
     assert!(text(child.stderr.take()).contains("NOT VALID: interrupted"));
 }
 
-/// A process that serves, and that its parent leaves behind.
+/// A process that serves, and whose parent has ended.
 #[test]
 fn workers_without_their_master_are_ended() {
     let script = format!("'{LATLAB}' server --listen 127.0.0.1:{{port}} & exec sleep 1000");

@@ -1,5 +1,5 @@
-//! Rows of other load generators, by those themselves where they are installed: what `latlab analyze` says of
-//! a file is what its maker says.
+//! Results of other load generators, run by the tests where they are installed: `latlab analyze` computes the
+//! same figures from a file as the tool that wrote it.
 
 mod support;
 
@@ -15,7 +15,7 @@ fn installed(name: &str) -> bool {
         .any(|place| Path::new(place).join(name).is_file())
 }
 
-/// What a program prints.
+/// A program's output.
 fn output(program: &str, arguments: &[&str]) -> Vec<u8> {
     let output = Command::new(program)
         .args(arguments)
@@ -46,7 +46,7 @@ fn near(found: f64, expected: f64, what: &str) {
 
 const SERVICE: [&str; 2] = ["--service", "fixed:5ms"];
 
-/// Nobody is faster than the server, and whoever asks it measures about the same.
+/// No tool measures less than the server's service time, and all measure about the same.
 fn fits_latlab(report: &Value, url: &str) {
     let own = run(url, &["-c", "4", "-n", "400", "--duration", "60s"]);
     let (p50, own) = (
@@ -179,7 +179,7 @@ fn oha_s_database_is_read() {
             (&codes["200"], &codes["503"])
         );
         assert_eq!(report["requests"], 380, "{report:#}");
-        // oha's figures are of all replies; those with an error take as long here.
+        // oha's figures cover all replies; those with an error take as long in this test.
         let mean = figure(&report, "/latency/mean") / (figure(&own, "/summary/average") * 1e9);
         assert!((0.9..1.1).contains(&mean), "{mean}");
         assert!(figure(&report, "/percentiles/p50") >= 5e6);

@@ -1,5 +1,5 @@
-//! Requests of other shapes: methods, headers and bodies arrive as they were asked for; redirects are counted; what
-//! was measured is kept as HdrHistogram does; and who watches sees the rate and the latency.
+//! Requests of other forms: methods, headers and bodies arrive as requested; redirects are counted; HdrHistogram
+//! files are written; and the progress shows rate and latency.
 
 mod support;
 
@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
 use support::{errors, latlab, number, run, server, LATLAB};
 
-/// What a server got: the head's lines, and the body.
+/// What a server received: the lines of the head, and the body.
 #[derive(Debug, Clone, PartialEq)]
 struct Got {
     lines: Vec<String>,
@@ -54,7 +54,8 @@ fn read_request(stream: &mut BufReader<TcpStream>) -> Option<Got> {
     Some(got)
 }
 
-/// A server that keeps what it gets. `reply` gets how many requests came before on the connection; none ends it.
+/// A server that keeps what it receives. `reply` gets the number of earlier requests on the connection; without a
+/// reply, the connection is closed.
 fn keeping(
     reply: impl Fn(usize) -> Option<&'static str> + Send + Sync + 'static,
 ) -> (String, Arc<Mutex<Vec<Got>>>) {
@@ -119,7 +120,7 @@ fn methods_headers_and_bodies_arrive_as_they_were_asked_for() {
     }
 }
 
-/// It does not fit into a socket's buffers, nor into one write.
+/// A body that fits neither into a socket's buffers nor into one write.
 #[test]
 fn a_large_body_arrives_whole_and_a_text_is_posted() {
     let (url, got) = keeping(|_| Some(OK));
@@ -190,7 +191,7 @@ fn redirects_are_counted_by_status_and_not_followed() {
     assert!(text.contains(line), "{text}");
 }
 
-/// The server ends a connection while the second request is on its way: only what is idempotent may be repeated.
+/// The server closes a connection while the second request is on its way: only idempotent requests may be repeated.
 #[test]
 fn only_idempotent_requests_are_sent_again() {
     for (method, again) in [
@@ -287,7 +288,7 @@ fn terminal() -> (OwnedFd, OwnedFd) {
         )
     };
     assert_eq!(opened, 0, "no terminal");
-    // SAFETY: they are new, and nobody else's.
+    // SAFETY: the descriptors are new and have no other owner.
     unsafe { (OwnedFd::from_raw_fd(ours), OwnedFd::from_raw_fd(theirs)) }
 }
 
@@ -306,7 +307,7 @@ fn a_terminal_shows_the_rate_and_the_latency_of_now_and_a_file_shows_nothing() {
         .spawn()
         .expect("latlab runs");
     let mut shown = Vec::new();
-    // Ends with an error, when nobody has the other end any more.
+    // Reading ends with an error when the other end is closed.
     let _ = std::fs::File::from(ours).read_to_end(&mut shown);
     child.wait().expect("it ends");
     let shown = String::from_utf8_lossy(&shown);

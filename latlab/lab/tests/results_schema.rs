@@ -1,4 +1,4 @@
-//! `latlab/schema/latlab-results-1.json` describes what latlab prints as JSON: all of it, and nothing else.
+//! `latlab/schema/latlab-results-1.json` describes the complete JSON output of latlab, and nothing else.
 
 mod support;
 
@@ -8,7 +8,7 @@ use support::{latlab, run, server, Place};
 
 const NAME: &str = "latlab-results-1.json";
 
-/// Real output of every command that has some.
+/// Real output of every command that prints JSON.
 fn results() -> Vec<Value> {
     let place = Place::programmed(&["--fault", "status/20"]);
     let directory = place.path("profile").display().to_string();
@@ -91,7 +91,7 @@ fn what_is_printed_is_what_the_schema_says() {
     let validator = schemas.validator(schema);
     for result in results() {
         let name = result["schema"].as_str().expect("a name");
-        // By its own part: of the whole one learns no more than that it is none of all.
+        // Checked against its own part: an error from the whole schema only says that no part matches.
         let part = name.trim_start_matches("latlab.").trim_end_matches("/1");
         let mut own = schema.clone();
         own["oneOf"] = json!([{ "$ref": format!("#/$defs/{part}") }]);

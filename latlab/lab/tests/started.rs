@@ -1,4 +1,4 @@
-//! Servers that latlab starts itself: they come up, are confined, and nothing of them is left.
+//! Servers that latlab starts itself: they start, are confined, and leave nothing behind.
 
 mod support;
 
@@ -10,13 +10,13 @@ use debox_history::History;
 use serde_json::Value;
 use support::{files, latlab};
 
-/// A file of rows or calls there.
+/// A path for a file in this place.
 fn named(place: &tempfile::TempDir, name: &str) -> String {
     let path = place.path().join(name).with_extension("parquet");
     path.to_str().expect("plain").to_string()
 }
 
-/// Whether a program is where servers are.
+/// Whether a program is in one of the directories of servers.
 fn installed(name: &str) -> bool {
     let places = ["/usr/sbin", "/usr/bin", "/usr/local/sbin", "/usr/local/bin"];
     places
@@ -179,7 +179,7 @@ fn two_servers_are_compared_by_the_same_requests() {
         .pointer("/measures/0/ratio/median")
         .and_then(Value::as_f64)
         .expect("a ratio");
-    // Both serve what is offered.
+    // Both serve the offered rate.
     assert!((0.7..1.4).contains(&ratio), "{ratio}");
     assert_eq!(std::fs::read_dir(&rows).expect("the rows").count(), 4);
 }
@@ -202,7 +202,7 @@ fn a_server_that_does_not_come_up_says_why() {
     assert!(run("unheard-of").contains("latlab servers"));
 }
 
-/// Each value has its runs, and what the server blocks on is counted by DeBox.
+/// Each value has its runs, and DeBox counts what the server blocks on.
 #[test]
 fn a_sweep_measures_each_value() {
     let place = tempfile::tempdir().expect("a directory");
@@ -248,8 +248,8 @@ fn a_sweep_measures_each_value() {
     assert_eq!(wrong.status.code(), Some(125));
 }
 
-/// How latency follows the processor's speed: each part of a CPU has its own capacity, and latency at a
-/// part of that.
+/// How latency depends on the processor's speed: each part of a CPU has its own capacity, and latency is
+/// measured at a part of that.
 #[test]
 fn a_sweep_over_the_processor_s_speed_has_the_capacity_of_each() {
     if !installed("nginx") {
@@ -285,7 +285,7 @@ fn a_sweep_over_the_processor_s_speed_has_the_capacity_of_each() {
         let rps = swept.pointer(&format!("/values/{at}/capacity_rps/median"));
         rps.and_then(Value::as_f64).expect("a capacity")
     };
-    // How they compare is the machine's business, which may have no more to give.
+    // How they compare depends on the machine, which may have no more CPU time to give.
     assert!(capacity(0) > 0.0 && capacity(1) > 0.0, "{swept:#}");
     for value in swept["values"].as_array().expect("values") {
         let offered = value.pointer("/runs/0/offered_rps").and_then(Value::as_f64);
@@ -312,7 +312,7 @@ fn a_sweep_over_the_processor_s_speed_has_the_capacity_of_each() {
 }
 
 /// Section 2.2 of the thesis: one request in many takes longer, throughput does not show it, and a
-/// recording says why.
+/// recording shows the cause.
 #[test]
 fn a_stall_in_every_nth_request_is_told_with_its_reason() {
     let place = tempfile::tempdir().expect("a directory");
@@ -347,7 +347,7 @@ fn a_stall_in_every_nth_request_is_told_with_its_reason() {
         with["latency_from_start"]["p99_ns"].as_i64() >= Some(60_000_000),
         "{with:#}"
     );
-    // Once more with DeBox, which takes time of its own.
+    // Again with DeBox, which costs time itself.
     measured(&[&stall[..], &["-o", rows, "--record", history]].concat());
     let analyze = [
         "analyze",
@@ -372,13 +372,13 @@ fn a_stall_in_every_nth_request_is_told_with_its_reason() {
         .iter()
         .find(|cause| cause["label"] == "timer" && cause["call"] == "clock_nanosleep");
     let first = first.unwrap_or_else(|| panic!("no timer in {report:#}"));
-    // Two in a hundred are slow, and 2.5 stall: nearly all of the slow ones.
+    // Two in a hundred are slow, and 2.5 stall: so nearly all of the slow ones stall.
     assert!(first["part"].as_f64() > Some(0.5), "{first:#}");
     assert!(first["slow_ns"].as_f64() > Some(25e6), "{first:#}");
 }
 
-/// A recording of the server says what the slow requests waited for. The server has the workers that it
-/// is told to have: so many of its processes wait for events.
+/// A recording of the server shows what slow requests waited for. The server has the number of workers
+/// that it is told to have: that many of its processes wait for events.
 #[test]
 fn a_recorded_server_can_be_asked_for_causes() {
     let place = tempfile::tempdir().expect("a directory");
@@ -425,7 +425,7 @@ fn a_recorded_server_can_be_asked_for_causes() {
     assert_eq!(report["requests"], 400, "{report:#}");
 }
 
-/// Processes called so below another.
+/// Descendants of a process that have this name.
 fn below(top: u32, comm: &str) -> Vec<u32> {
     let entries = std::fs::read_dir("/proc").expect("processes").flatten();
     let pids: Vec<u32> = entries
@@ -456,15 +456,16 @@ fn below(top: u32, comm: &str) -> Vec<u32> {
         .collect()
 }
 
-/// How long a process was on a CPU or waited for one so far, by the scheduler's own account.
+/// Time that a process has spent on a CPU or waiting for one, according to the scheduler.
 fn runnable_ns(pid: u32) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).ok()?;
     let mut words = text.split_whitespace().map(str::parse::<u64>);
     Some(words.next()?.ok()? + words.next()?.ok()?)
 }
 
-/// How many threads are runnable on average (Figure 3.2), from the history, beside what the scheduler adds
-/// up of the same processes; and how often none is, beside their states, looked at again and again.
+/// Compares the average number of runnable threads (Figure 3.2) in the history with the scheduler's
+/// accounting of the same processes, and the time without runnable threads with their states, which are
+/// sampled.
 #[test]
 fn runnable_threads_are_those_of_the_scheduler() {
     if !installed("nginx") {
@@ -502,7 +503,7 @@ fn runnable_threads_are_those_of_the_scheduler() {
         .stdout(std::process::Stdio::null())
         .spawn()
         .expect("latlab runs");
-    // The master and two workers, of which one may have begun before the other.
+    // The master and two workers, one of which may have started earlier.
     let mut workers = Vec::new();
     while workers.len() < 3 {
         assert!(
@@ -512,7 +513,7 @@ fn runnable_threads_are_those_of_the_scheduler() {
         std::thread::sleep(Duration::from_millis(20));
         workers = below(child.id(), "nginx");
     }
-    // From before the first request until they end: besides the load they have nothing to do.
+    // From before the first request until the workers end: they do nothing besides serving the load.
     let sum = || -> Option<u64> { workers.iter().map(|pid| runnable_ns(*pid)).sum() };
     let before = sum().expect("schedstat");
     let (mut after, mut looks) = (before, Vec::new());
@@ -539,7 +540,7 @@ fn runnable_threads_are_those_of_the_scheduler() {
         .pointer("/server/common_seconds")
         .and_then(Value::as_f64);
     let mean = (after - before) as f64 / 1e9 / seconds.expect("a time in common");
-    // Starting and ending them takes some milliseconds, and the states are looked at now and then.
+    // Starting and ending them takes some milliseconds, and the states are only sampled.
     let near = |name: &str, ours: f64, theirs: f64, room: f64| {
         assert!(
             (ours - theirs).abs() < room,

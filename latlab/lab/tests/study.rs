@@ -1,5 +1,5 @@
-//! `latlab study` as a whole: nginx and Apache with more files than memory on a slow disk, small. Needs
-//! root, and leaves nothing behind, whatever becomes of it.
+//! A complete, small `latlab study`: nginx and Apache with more files than memory on a slow disk. Needs root,
+//! and leaves nothing behind, however it ends.
 
 mod support;
 
@@ -12,7 +12,8 @@ use serde_json::{json, Value};
 use support::schema::{errors, Schemas};
 use support::{files, latlab, LATLAB};
 
-/// Why it cannot be done here, if so. Not captured by the test harness, so that `scripts/test` can name it.
+/// The reason if the test cannot run here. Not captured by the test harness, so `scripts/test` can list the
+/// skipped test.
 fn skipped(test: &str) -> bool {
     let installed = |name: &str| {
         let places = ["/usr/sbin", "/sbin", "/usr/bin"];
@@ -39,7 +40,7 @@ fn skipped(test: &str) -> bool {
     true
 }
 
-/// Where workers that are not root have access.
+/// A directory that workers without root privileges can access.
 fn place() -> tempfile::TempDir {
     let place = tempfile::Builder::new()
         .prefix("latlab-test-")
@@ -140,7 +141,7 @@ fn two_servers_are_studied_and_nothing_is_left() {
     let study: Value = serde_json::from_str(&kept("study.json")).expect("JSON");
     assert_eq!(study["schema"], "latlab.study/1");
     as_the_schema_says(&study);
-    // A request takes the disk 5 ms, and a cold open is one at least.
+    // The disk takes 5 ms for a request, and a cold open is at least one.
     assert!(positive(&study, "/terms/cold_open_ns") >= 5e6);
     let servers = study["servers"].as_array().expect("servers");
     let names: Vec<&str> = servers
@@ -150,7 +151,7 @@ fn two_servers_are_studied_and_nothing_is_left() {
     assert_eq!(names, ["nginx", "apache-event"]);
     let mut read = false;
     for server in servers {
-        // Closed loops, and a rate that is served and one, a little higher, that is not.
+        // Closed loops, and an interval of rates: one that is served, and a slightly higher one that is not.
         positive(server, "/capacity/rps/median");
         let capacity = positive(server, "/capacity/served_rps");
         let not_served = positive(server, "/capacity/not_served_rps");
@@ -159,7 +160,7 @@ fn two_servers_are_studied_and_nothing_is_left() {
             "{capacity} {not_served}"
         );
         positive(server, "/recording/requests");
-        // Not all of it was in memory.
+        // Not all files were in memory.
         positive(server, "/disk_reads_per_1000");
         let loads = server["loads"].as_array().expect("loads");
         assert_eq!(loads.len(), 2);
@@ -185,8 +186,8 @@ fn two_servers_are_studied_and_nothing_is_left() {
         assert!(!causes.is_empty(), "{server:#}");
         read |= causes.iter().any(|cause| cause["class"] == "disk");
     }
-    // The slow requests of nginx, which has one process, read from the disk. A hundred threads of the other may
-    // have waited for a CPU longer than that on a busy machine.
+    // The slow requests of nginx, which has one process, read from the disk. On a busy machine, the hundred
+    // threads of the other server may have waited longer for a CPU.
     assert!(read, "{servers:#?}");
     let tables = kept("study.md");
     assert!(
@@ -204,7 +205,7 @@ fn two_servers_are_studied_and_nothing_is_left() {
     }
 }
 
-/// All of it, and nothing else; and what is less or other is an error.
+/// The schema describes everything and nothing else: a missing or different field is an error.
 fn as_the_schema_says(study: &Value) {
     const NAME: &str = "latlab-study-1.json";
     let schemas = Schemas::all();
@@ -246,7 +247,7 @@ fn as_the_schema_says(study: &Value) {
     }
 }
 
-/// In a real browser without a network: every plot is drawn, nothing complains.
+/// In a real browser without a network: every plot is drawn, and no error is reported.
 fn drawn(page: &Path) {
     let Some(opened) = debox_browser::open(page, 1000, "") else {
         debox_skipped::skipped("the_page: no chromium (scripts/setup browser)");
@@ -284,7 +285,7 @@ fn drawn(page: &Path) {
     assert!(complaints.is_empty(), "{complaints:?}");
 }
 
-/// Ctrl-C ends it early, and takes down what is up; what a killed one leaves `recover` takes down.
+/// Ctrl-C ends a study early and removes what it has set up. `recover` removes what a killed study leaves.
 #[test]
 fn an_interrupted_study_takes_everything_down() {
     if skipped("an_interrupted_study_takes_everything_down") {
@@ -326,7 +327,7 @@ fn an_interrupted_study_takes_everything_down() {
             let next = ["run", "programmed", "--files", &files, "-n", "1"];
             let recovered = match at {
                 "capacity" => latlab(&["recover", "--place", &place_of]),
-                // So does the next one that starts a server.
+                // The next run that starts a server removes it, too.
                 _ => latlab(&next),
             };
             let said = [recovered.stdout, recovered.stderr].concat();
@@ -345,7 +346,7 @@ fn an_interrupted_study_takes_everything_down() {
     }
 }
 
-/// What is whole is printed and kept, and the status says that it is not all of it.
+/// Complete results are printed and kept, and the exit status says that some are missing.
 #[test]
 fn an_interrupted_study_keeps_what_is_whole() {
     if skipped("an_interrupted_study_keeps_what_is_whole") {
@@ -362,7 +363,7 @@ fn an_interrupted_study_keeps_what_is_whole() {
         .spawn()
         .expect("latlab runs");
     let pid = child.id();
-    // All of the first server, and one of two loads of the second.
+    // All runs of the first server, and one of two loads of the second.
     let first = place.path().join("study/apache-event/load-0.500-1.parquet");
     while !first.exists() && child.try_wait().expect("a state").is_none() {
         std::thread::sleep(Duration::from_millis(20));

@@ -1,5 +1,5 @@
-//! The table of latlab/docs/latlab-finding.md, of the thesis' tables and figures: its commands are commands of this
-//! latlab, with options that it has.
+//! Checks the table in latlab/docs/latlab-finding.md of the thesis' tables and figures: its commands and their
+//! options exist in this latlab.
 
 mod support;
 
@@ -7,7 +7,7 @@ use support::latlab;
 
 const PAGE: &str = include_str!("../../docs/latlab-finding.md");
 
-/// Cells of the table below a heading, without its head.
+/// Cells of the table below a heading, without the table's head.
 fn rows(heading: &str) -> Vec<Vec<&'static str>> {
     let section = PAGE.split(heading).nth(1).expect("the section");
     let section = section.split("\n## ").next().expect("its text");
@@ -42,7 +42,7 @@ fn what_the_thesis_has_is_made_by_commands_that_are_there() {
             assert!(has, "{option} of {command} is not in its help");
         }
     }
-    // Each table and figure of chapter 3 that has figures of servers.
+    // Each table and figure of chapter 3 that is about servers.
     let named: String = rows.iter().map(|row| row[0]).collect();
     for name in [
         "Figure 3.1,",

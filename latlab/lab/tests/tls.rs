@@ -1,4 +1,4 @@
-//! TLS: against nginx where it is installed, and against a server here whose every delay is known.
+//! TLS: against nginx if it is installed, and against a server in this file whose delays are all known.
 
 mod support;
 
@@ -15,7 +15,7 @@ use rustls::pki_types::PrivateKeyDer;
 use rustls::{ServerConfig, ServerConnection, Stream};
 use support::{errors, free_port, latlab, number, run, Running};
 
-/// An authority, and what it has signed for `localhost`.
+/// An authority, and a certificate for `localhost` that it has signed.
 struct Certificates {
     authority: String,
     certificate: rcgen::Certificate,
@@ -28,7 +28,7 @@ fn certificates() -> Certificates {
     let key = KeyPair::generate().expect("a key");
     let mut own = rcgen::CertificateParams::new(Vec::new()).expect("no names");
     own.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-    // Two of the same name would be taken for one whose signature is wrong.
+    // If both had the same name, the certificate would be taken for a self-signed one with a wrong signature.
     let name = rcgen::DnType::CommonName;
     let number = AUTHORITIES.fetch_add(1, Ordering::Relaxed);
     own.distinguished_name
@@ -45,7 +45,7 @@ fn certificates() -> Certificates {
     }
 }
 
-/// As `openssl req -x509` makes one: an authority that has signed itself.
+/// A self-signed certificate that is an authority, as `openssl req -x509` makes it.
 fn certificates_of_its_own() -> Certificates {
     let key = KeyPair::generate().expect("a key");
     let names = vec!["localhost".to_string()];
@@ -59,18 +59,18 @@ fn certificates_of_its_own() -> Certificates {
     }
 }
 
-/// What the server does.
+/// The server's behaviour.
 #[derive(Clone, Copy, Default)]
 struct Behaviour {
-    /// Before its part of the handshake.
+    /// Delay before its part of the handshake.
     handshake_ms: u64,
     reply_ms: u64,
     body: usize,
-    /// The reply ends with the connection, which is cut off after so many bytes of the body.
+    /// The reply ends with the connection, which is cut after this many bytes of the body.
     cut_at: Option<usize>,
-    /// Says before the end that it is the end.
+    /// Whether it sends close_notify before the end.
     says_end: bool,
-    /// Each reply in records of so many bytes, with pauses in between.
+    /// Sends each reply in small records, with pauses in between.
     slowly: bool,
 }
 
@@ -122,7 +122,7 @@ fn serve(
     }
 }
 
-/// Starts it; returns its URL.
+/// Starts the server, and returns its URL.
 fn server(certificates: &Certificates, behaviour: Behaviour) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("it has one").port();
@@ -180,7 +180,7 @@ fn replies_come_whole_through_tls_in_pieces_of_any_size() {
     }
 }
 
-/// The handshake is a part of what a user waits, and none of what the server takes for the request.
+/// The handshake is part of what a user waits for, but not of the server's time for the request.
 #[test]
 fn the_handshake_is_told_apart() {
     let trusted = trusted();
@@ -235,7 +235,8 @@ fn a_certificate_that_is_not_trusted_is_an_error_with_its_reason() {
         let refused = summary["refused"].as_str().expect("it is not valid");
         assert!(refused.contains(wrong), "{refused}");
     }
-    // The server's own certificate may be named as well, even if it is its own authority; its name is checked.
+    // The server's own certificate may be trusted as well, even if it is its own authority; its name is
+    // checked.
     let own = certificates_of_its_own();
     let file = trusted.file.replace("authority.pem", "own.pem");
     std::fs::write(&file, own.certificate.pem()).expect("own directory");
@@ -249,7 +250,7 @@ fn a_certificate_that_is_not_trusted_is_an_error_with_its_reason() {
     assert_eq!(number(&insecure, "/ok"), 3, "{insecure:#}");
 }
 
-/// Without the server's word that it is the end, a reply without a length may have lost its end.
+/// Without close_notify, a reply without a length may be truncated.
 #[test]
 fn a_reply_that_was_cut_off_is_short() {
     let trusted = trusted();
@@ -287,7 +288,7 @@ fn installed(program: &str) -> bool {
     places.any(|place| Path::new(place).join(program).is_file())
 }
 
-/// nginx answers with the method, the host, the server's name that TLS said, and the body.
+/// nginx answers with the method, the host, the SNI server name, and the body.
 #[test]
 fn nginx_is_measured_through_tls() {
     if !installed("nginx") {
@@ -358,7 +359,7 @@ fn nginx_is_measured_through_tls() {
             &["-X", "PUT", "-H", "X-A: seen", "--body", "12345"],
         );
         assert_eq!(number(&put, "/ok"), 200, "{put:#}");
-        // Each connection has a handshake of its own (`.`: no session was taken up again).
+        // Each connection does a full handshake (`.`: no session was resumed).
         let log =
             std::fs::read_to_string(path(&format!("access.{protocol}"))).expect("nginx writes it");
         let mut puts = log

@@ -1,4 +1,4 @@
-//! A server whose service times are known: the laboratory returns them.
+//! A server with known service times: the laboratory measures these times.
 
 mod support;
 
@@ -34,7 +34,7 @@ fn a_fixed_service_time_is_returned() {
 
 #[test]
 fn a_heavy_tail_is_returned() {
-    // Median of a Pareto distribution: the least value times 2^(1/a); the 99th percentile: times 100^(1/a).
+    // Median of a Pareto distribution: the minimum times 2^(1/a); the 99th percentile: times 100^(1/a).
     let (_server, url) = server(&["--service", "pareto:4ms,2"]);
     let summary = run(&url, &["--rate", "300", "--duration", "5s"]);
     let (p50, p99) = ("/latency_from_start/p50_ns", "/latency_from_start/p99_ns");
@@ -114,7 +114,7 @@ fn inverted_service_is_inverted_in_the_rows() {
     assert!(latency(400_000, 1_000_000) < 190 * MS);
 }
 
-/// No coordinated omission: whoever wanted to ask while the server stood still waited, too.
+/// No coordinated omission: requests that were due while the server stalled have waited, too.
 #[test]
 fn an_open_loop_counts_the_waits_of_all() {
     let (_server, url) = server(&["--service", "stall:600ms/200"]);
@@ -132,7 +132,7 @@ fn an_open_loop_counts_the_waits_of_all() {
         ],
     );
     assert_eq!(number(&summary, "/requests"), 400);
-    // Two of 400 were slow to be served; 60 % of a second's requests wait for one.
+    // Two of 400 were slow to serve; 60 % of a second's requests wait for one of them.
     assert!(
         number(&summary, "/latency_from_start/p95_ns") < 300 * MS,
         "{summary:#}"
@@ -172,7 +172,8 @@ fn rates_beyond_capacity_queue_and_nothing_is_left_out() {
     assert!(number(&summary, "/latency_from_intended/max_ns") >= 1000 * MS);
 }
 
-/// A difference is shown by what chance does not show in more than 5 % of all tables: six repeats that agree.
+/// A table shows a difference only if chance would do so in at most 5 % of all tables: here, six repeats that
+/// agree.
 #[test]
 fn a_difference_is_shown_with_an_error_rate_for_the_whole_table() {
     let (_a, a) = server(&["--service", "fixed:5ms"]);
@@ -221,19 +222,19 @@ fn a_difference_is_shown_with_an_error_rate_for_the_whole_table() {
             "{one:#}"
         );
     }
-    // Five that agree are one of 16 ways.
+    // Five repeats that agree have a probability of 1 in 16.
     let text = compare("5", "text");
     assert_eq!(text.matches("no difference shown").count(), 5, "{text}");
     assert!(text.contains("by 5 repeats: 6 are needed"), "{text}");
 }
 
-/// Each step has a row of its own, and it says what the rows of its time do, by the nearest rank.
+/// Each step has its own entry, which agrees with the rows of its time, by the nearest rank.
 #[test]
 fn each_step_of_a_rate_is_by_itself() {
     let place = tempfile::tempdir().expect("a directory");
     let rows = place.path().join("rows.parquet");
     let output = rows.display().to_string();
-    // 200 requests/s can be served: they queue in the last step alone.
+    // 200 requests/s can be served: requests queue in the last step only.
     let (_server, url) = server(&["--service", "fixed:5ms", "--serial"]);
     let more = [
         "--rate",
@@ -296,7 +297,7 @@ fn each_step_of_a_rate_is_by_itself() {
                 "{of_rows:#}"
             );
             let found = number(step, &format!("/latency_from_intended/{ours}_ns"));
-            // The summary's are from a histogram.
+            // The summary's percentiles come from a histogram.
             let off = (found - its[rank]).abs() as f64 / its[rank] as f64;
             assert!(off < 2e-3, "{found} and {}", its[rank]);
         }
@@ -307,7 +308,7 @@ fn each_step_of_a_rate_is_by_itself() {
     }
     let median = |index: usize| number(&steps[index], "/latency_from_intended/p50_ns");
     assert!(median(2) > 100 * MS && median(1) < 100 * MS, "{summary:#}");
-    // In words, too.
+    // The same in words.
     let text = [&["run", &url, "--max-lateness", "1h"], &more[..]].concat();
     let text = String::from_utf8_lossy(&latlab(&text).stdout).into_owned();
     assert!(
@@ -562,7 +563,7 @@ fn connections_conform_as_far_as_the_server_is_fast_enough() {
             "json",
         ]);
         let result: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-        // 900 KiB take 18.4 s at 400,000 bits/s, and these runs 3.5.
+        // 900 KiB take 18.4 s at 400,000 bits/s, but these runs take 3.5 s.
         let why = result["too_short"].as_str().expect("a reason");
         assert!(why.contains("3.5 s") && why.contains("18.4 s"), "{why}");
         assert_eq!(output.status.code(), Some(3));
@@ -575,13 +576,13 @@ fn connections_conform_as_far_as_the_server_is_fast_enough() {
     assert!(score == 8 && at_least, "{score}");
 }
 
-/// Each request is intended to start when the log has it, whatever the server does: this one serves one
-/// after the other, slower than they come.
+/// Each request is intended to start at its time in the log, whatever the server does: this one serves one at
+/// a time, slower than requests come.
 #[test]
 fn a_log_is_replayed_at_its_own_times() {
     let place = tempfile::tempdir().expect("a directory");
     let log = place.path().join("access.log").display().to_string();
-    // Milliseconds since the first; the last but one was written too late.
+    // Milliseconds since the first request; the last but one was written late.
     let times = [0, 40, 45, 900, 1_400, 2_100, 2_050];
     let line = |(number, ms): (usize, &i64)| {
         format!(
@@ -613,7 +614,7 @@ fn a_log_is_replayed_at_its_own_times() {
             .collect();
         asked.sort_unstable();
         assert_eq!(came, asked);
-        // The second and the third waited for those before: from when they should have been asked.
+        // The second and the third waited for those before them, counted from their intended start.
         assert!(number(&summary, "/latency_from_intended/max_ns") >= 300 * MS);
         let length = summary["seconds"].as_f64().expect("a number");
         assert!((1.05..1.06).contains(&length), "{length}");
@@ -622,7 +623,7 @@ fn a_log_is_replayed_at_its_own_times() {
     assert_eq!(number(&part, "/requests"), 4, "{part:#}");
     let wrong = latlab(&["run", &url, "--log-speed", "2"]);
     assert_eq!(wrong.status.code(), Some(2));
-    // Both servers get all of it, at the same times.
+    // Both servers get the whole log, at the same times.
     let twice = ["--repeats", "2", "--warmup", "0s", "--format", "json"];
     let directory = place.path().join("compared");
     let kept = directory.display().to_string();
@@ -652,7 +653,7 @@ fn a_log_is_replayed_at_its_own_times() {
     assert_eq!(both.status.code(), Some(2));
 }
 
-/// The values of a column of numbers; 0 for none.
+/// The values of a numeric column; 0 for nulls.
 fn column(path: &std::path::Path, name: &str) -> Vec<i64> {
     use arrow::array::{Array, Int64Array, UInt16Array};
     let file = File::open(path).expect("rows");

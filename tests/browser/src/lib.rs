@@ -5,30 +5,30 @@ use std::path::Path;
 use std::process::Command;
 use std::process::Stdio;
 
-/// What became of a page.
+/// A page after its scripts have run.
 #[derive(Debug)]
 pub struct Opened {
     /// The elements after the page's scripts have run.
     pub dom: String,
-    /// What the browser said meanwhile.
+    /// The browser's messages.
     pub log: String,
 }
 
 impl Opened {
-    /// What the page's scripts complained of.
+    /// Errors reported by the page's scripts.
     pub fn complaints(&self) -> Vec<&str> {
         let lines = self.log.lines();
         lines.filter(|line| line.contains("CONSOLE")).collect()
     }
 
-    /// The first elements, whose attributes say what was drawn.
+    /// The first elements, whose attributes state what was drawn.
     pub fn head(&self) -> String {
         self.dom.chars().take(800).collect()
     }
 }
 
-/// Opens a file in a window so many pixels wide; `hash` is what follows the file's name. None if there is
-/// no Chromium (`scripts/setup browser`).
+/// Opens a file in a window of the given width in pixels; `hash` is the part of the URL after the file's
+/// name. `None` if there is no Chromium (`scripts/setup browser`).
 pub fn open(page: &Path, width: u32, hash: &str) -> Option<Opened> {
     let browser = chromium()?;
     let profile = tempfile::tempdir().expect("a directory");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One guest: the daemon that shows it this machine's files, the emulator, and what it says. Both
-//! processes end with this one, however that ends.
+//! One guest: the daemon that serves this machine's files to it, the emulator, and its messages. Both
+//! processes end when this one does, in whatever way.
 
 use std::io::BufRead;
 use std::io::BufReader;
@@ -32,22 +32,23 @@ use crate::report::Message;
 use crate::report::Outcome;
 use crate::report::TestResult;
 
-/// A kernel takes some seconds to boot; one that says nothing for so long hangs. The longest tests
-/// take five minutes of a processor (600 functions probed one by one on 6.1), which the guest may have to
-/// share.
+/// A kernel takes some seconds to boot; a guest that is silent for this long hangs. The longest tests
+/// take five minutes of CPU time (600 functions probed one by one on 6.1), and the guest may have to
+/// share the CPU.
 const SILENCE: Duration = Duration::from_secs(1500);
 
-/// The guest's clock advances by 4 ns for each instruction, as fast as a host of its own would be
-/// emulated, and with the host's while the guest is idle: what the host does beside the guest takes
-/// no time from its tests. Where a kernel cannot live with that, its clock is the host's.
+/// The guest's clock advances by 4 ns for each instruction, as if the guest had a host of its own, and
+/// together with the host's clock while the guest is idle. Other work on the host therefore takes no time
+/// from the guest's tests. A kernel that cannot run with such a clock uses the host's.
 ///
-/// Counting needs both processors to be emulated by one thread, in turns, and so does the guest's life:
-/// QEMU before 8.1 (commit deba7870) may translate an instruction while the other processor changes
-/// it, and go on to execute what is no longer there, so that a kernel which patches its own code - for
-/// every tracepoint that is switched on - dies of a breakpoint that it has taken away.
+/// Counting instructions requires that one thread emulates both processors in turn, and so does
+/// correctness: QEMU before 8.1 (commit deba7870) may translate an instruction while the other processor
+/// changes it, and then execute an instruction that is no longer there. A kernel that patches its own
+/// code, as it does for every tracepoint that is enabled, then dies of a breakpoint that it has already
+/// removed.
 const CLOCK: &str = "shift=2,sleep=on";
 
-/// Where the daemon is installed, and whether it is the newer one, written in Rust.
+/// Where the daemon may be installed, and whether it is the newer one, written in Rust.
 const DAEMONS: [(&str, bool); 2] = [
     ("/usr/libexec/virtiofsd", true),
     ("/usr/lib/qemu/virtiofsd", false),
@@ -55,8 +56,8 @@ const DAEMONS: [(&str, bool); 2] = [
 
 static STOPPED: AtomicBool = AtomicBool::new(false);
 
-/// Ctrl-C and the like end the guest and remove its files, as any other end does. So does the end of
-/// the script that started this.
+/// Ctrl-C and similar signals end the guest and remove its files, as any other end does. So does the end
+/// of the script that started this process.
 pub fn catch_signals() {
     extern "C" fn stop(_: i32) {
         STOPPED.store(true, Ordering::Relaxed);
@@ -102,7 +103,7 @@ pub fn run(
     outcome
 }
 
-/// A child that does not outlive this process, nor this value.
+/// A child process that ends with this process, or when this value is dropped.
 struct Helper(Child);
 
 impl Helper {
@@ -129,8 +130,8 @@ impl Drop for Helper {
     }
 }
 
-/// Starts the daemon that serves this machine's root, in a mount namespace in which that cannot be
-/// written to.
+/// Starts the daemon that serves this machine's root, in a mount namespace in which the root is
+/// read-only.
 fn serve_root(socket: &Path) -> Result<Helper> {
     let Some((daemon, is_rust)) = DAEMONS
         .iter()
@@ -185,8 +186,8 @@ fn emulate(
     root: &Path,
     directory: &Path,
 ) -> Result<Helper> {
-    // An older Intel processor, since kernels believe of those that the time-stamp counter runs at
-    // one rate; mitigations only cost time here.
+    // An older Intel processor, because kernels trust its time-stamp counter to run at a constant rate.
+    // Mitigations only cost time here.
     let processor = format!(
         "max,{},vendor=GenuineIntel,family=6,model=58,stepping=9",
         kernel.processor
@@ -225,16 +226,16 @@ fn emulate(
         .arg(initramfs)
         .args([
             "-append",
-            // The check of the timer counts the host's ticks where instructions are not counted: on a
-            // busy host it finds too few, and 6.1 panics. Memory is cleared where that is asked for.
+            // Where instructions are not counted, the timer check counts the host's ticks: on a busy host
+            // it finds too few, and 6.1 panics. Clearing memory on allocation is off unless requested.
             "console=ttyS0 quiet panic=-1 mitigations=off init_on_alloc=0 tsc=reliable no_timer_check",
         ])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::inherit());
     if kernel.counts_instructions {
-        // It can wait for a processor; one whose clock is the host's cannot.
-        // SAFETY: nice only sets a number of the child's own.
+        // This guest can wait for a processor; one that uses the host's clock cannot. SAFETY: nice only
+        // sets a number of the child's own.
         unsafe {
             command.pre_exec(|| {
                 libc::nice(10);
@@ -245,7 +246,7 @@ fn emulate(
     Helper::start(&mut command)
 }
 
-/// Takes in what the guest says until it is done, dies, falls silent or takes too long.
+/// Reads the guest's messages until it is done, dies, is silent for too long, or exceeds its time limit.
 fn listen(guest: &mut Helper, limit: Duration, report: &mut GuestReport) -> Result<()> {
     let output = guest
         .0
@@ -266,7 +267,7 @@ fn listen(guest: &mut Helper, limit: Duration, report: &mut GuestReport) -> Resu
         match receiver.recv_timeout(Duration::from_millis(200)) {
             Ok(line) => {
                 heard = Instant::now();
-                // The terminal of the guest may say things of its own.
+                // The guest's terminal may also print other lines.
                 let Ok(message) = serde_json::from_str::<Message>(line.trim()) else {
                     eprintln!("{}: {}", report.name, line.trim());
                     continue;
@@ -308,7 +309,8 @@ fn listen(guest: &mut Helper, limit: Duration, report: &mut GuestReport) -> Resu
     result
 }
 
-/// What a child that was not waited for has used: what a guest takes, whatever else this machine does.
+/// CPU time of a child that has not been waited for: it measures a guest independently of other load on
+/// the machine.
 fn cpu_seconds(child: &Child) -> f64 {
     let mut clock = 0;
     // SAFETY: `clock` takes what the call writes; the child's id is still its own.
@@ -332,10 +334,10 @@ fn show_test(kernel: &str, test: &TestResult) {
     if test.outcome != Outcome::Passed {
         text.extend(test.output.lines().map(|line| format!("    | {line}\n")));
     }
-    eprint!("{text}"); // at once: other guests say things too
+    eprint!("{text}"); // in one write: other guests print at the same time
 }
 
-/// The end of what the kernel wrote: a panic, most likely.
+/// Prints the end of the kernel's console, most likely a panic.
 fn show_console(kernel: &str, path: &Path) {
     let mut text = Vec::new();
     let Ok(mut file) = std::fs::File::open(path) else {

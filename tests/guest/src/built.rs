@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The test programs, from what cargo says of its build, and which of their tests a guest runs.
+//! The test programs, as listed by cargo's build messages, and the tests that a guest runs.
 
 use std::path::Path;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use crate::inside::Program;
 use crate::left_out;
 use crate::left_out::Set;
 
-/// All that was built for the guests.
+/// Everything built for the guests.
 #[derive(Debug)]
 pub struct Built {
     programs: Vec<Program>,
@@ -24,7 +24,7 @@ pub struct Built {
 }
 
 impl Built {
-    /// Reads cargo's messages, and asks each program for its tests.
+    /// Reads cargo's messages, and lists each program's tests.
     pub fn read(path: &Path, only: &[String], set: Set) -> Result<Built> {
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("cannot read {}", path.display()))?;
@@ -57,7 +57,7 @@ impl Built {
         })
     }
 
-    /// What the named kernel's guest runs.
+    /// The plan for the named kernel's guest.
     pub fn plan(&self, kernel: &str) -> Plan {
         let mut programs = self.programs.clone();
         for program in &mut programs {
@@ -80,7 +80,7 @@ impl Built {
     }
 }
 
-/// What a guest needs that boots the broker's unit.
+/// The plan for a guest that boots the broker's unit.
 pub fn unit_plan() -> Result<Plan> {
     let own = std::env::current_exe()?;
     let built = own.parent().context("cargo's layout")?;
@@ -93,10 +93,10 @@ pub fn unit_plan() -> Result<Plan> {
     })
 }
 
-/// The variables by which compilers are found.
+/// Environment variables that are needed to find compilers.
 const COMPILERS: [&str; 4] = ["PATH", "HOME", "CARGO_HOME", "RUSTUP_HOME"];
 
-/// A test that was renamed must not fall out unseen, nor fall in.
+/// Ensures that a renamed test is neither left out nor included by accident.
 fn check_names(programs: &[Program], set: Set) -> Result<()> {
     let tests_of = |suite: &str| programs.iter().find(|program| program.suite == suite);
     for (suite, test) in left_out::QUICK.iter().filter(|_| set == Set::Quick) {
@@ -116,7 +116,7 @@ fn check_names(programs: &[Program], set: Set) -> Result<()> {
     Ok(())
 }
 
-/// Names and places of the whole-system tests; unit tests need no other kernel.
+/// Names and paths of the whole-system tests. Unit tests need no other kernel.
 fn test_programs(messages: &[Value]) -> Vec<(String, PathBuf)> {
     let is_test = |message: &&Value| {
         message["reason"] == "compiler-artifact" && message["target"]["kind"][0] == "test"
@@ -129,7 +129,7 @@ fn test_programs(messages: &[Value]) -> Vec<(String, PathBuf)> {
     messages.iter().filter(is_test).filter_map(place).collect()
 }
 
-/// Where the tests find their programs and put their files.
+/// Where the tests find their programs, and where they write files.
 fn build_directories(messages: &[Value]) -> Vec<PathBuf> {
     let own = |message: &&Value| {
         let package = message["package_id"].as_str().unwrap_or_default();
@@ -139,7 +139,7 @@ fn build_directories(messages: &[Value]) -> Vec<PathBuf> {
     messages.iter().filter(own).filter_map(directory).collect()
 }
 
-/// Where the sources are, of which tests read some, and cargo's target directory.
+/// The directory of the sources, some of which tests read, and cargo's target directory.
 fn directories_in_use() -> Result<Vec<PathBuf>> {
     let own = std::env::current_exe()?;
     // target/PROFILE/NAME

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Kernels from Debian, fetched through apt with lists and directories of its own: nothing is
-//! installed, and the machine's own apt does not learn of the other suites.
+//! Fetches kernels from Debian through apt, with separate lists and directories: nothing is
+//! installed, and the machine's own apt is not affected by the other suites.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -25,7 +25,7 @@ pub struct KernelFiles {
     pub modules: PathBuf,
 }
 
-/// The kernel from the cache, or from Debian when it is not there or is to be fetched again.
+/// The kernel from the cache; or from Debian if it is not cached, or `again` is set.
 pub fn fetch(kernel: &Kernel, cache: &Path, again: bool) -> Result<KernelFiles> {
     let place = cache.join(kernel.name);
     if !again {
@@ -34,7 +34,7 @@ pub fn fetch(kernel: &Kernel, cache: &Path, again: bool) -> Result<KernelFiles> 
         }
     }
     eprintln!("{}: fetching it from Debian", kernel.name);
-    // Renamed when it is complete: what is in the cache is whole.
+    // The directory is renamed when it is complete, so the cache has only complete kernels.
     let scratch = tempfile::Builder::new()
         .prefix("fetch-")
         .tempdir_in(cache)?;
@@ -68,7 +68,7 @@ pub fn fetch(kernel: &Kernel, cache: &Path, again: bool) -> Result<KernelFiles> 
     find(&place)?.context("the kernel vanished from the cache")
 }
 
-/// The packages that make up one kernel: later suites have the image and its modules apart.
+/// The packages of one kernel: in later suites the image and its modules are separate packages.
 fn packages_of(release: &str, names: &str) -> Vec<String> {
     ["image", "binary", "modules"]
         .iter()
@@ -108,7 +108,7 @@ fn find(place: &Path) -> Result<Option<KernelFiles>> {
     Ok(None)
 }
 
-/// apt with everything of its own but the machine's way to the network.
+/// An apt with its own configuration, except for the machine's network settings.
 struct Apt<'a> {
     directory: &'a Path,
     options: Vec<String>,
@@ -153,7 +153,7 @@ impl<'a> Apt<'a> {
     }
 }
 
-/// The mirror that this machine itself uses; Debian's own where apt tells of none.
+/// The mirror that this machine uses; Debian's own if apt has none configured.
 fn mirror() -> Result<String> {
     let sites = output(Command::new("apt-get").args(["indextargets", "--format", "$(SITE)"]))?;
     Ok(mirror_among(&sites).to_string())
@@ -166,7 +166,7 @@ fn mirror_among(sites: &str) -> &str {
         .unwrap_or("http://deb.debian.org/debian")
 }
 
-/// Runs a command and returns what it printed; its errors are the reason if it fails.
+/// Runs a command, and returns its output. If it fails, its error output is the reason.
 pub fn output(command: &mut Command) -> Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let done = command

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a guest boots from: an initramfs that finds the host's file system and becomes it, and makes
-//! a disk of the guest's own for the tests that wait for one.
+//! The initramfs of a guest: it mounts the host's file system as the root, and creates a disk of the
+//! guest's own for tests that wait for one.
 
 use std::fs;
 use std::fs::File;
@@ -17,8 +17,8 @@ use crate::fetch::KernelFiles;
 
 const BUSYBOX: &str = "/bin/busybox";
 
-/// What the guest cannot reach its root without, in the order in which they need each other. What a
-/// kernel has built in has no file.
+/// Modules that are needed to reach the root file system, in the order of their dependencies. A module
+/// that is built into a kernel has no file.
 const MODULES: [&str; 9] = [
     "virtio",
     "virtio_ring",
@@ -31,12 +31,12 @@ const MODULES: [&str; 9] = [
     "null_blk",
 ];
 
-/// A disk in the guest's memory that a timer of the guest's makes slow. One of the emulator's would
-/// answer whenever the host comes to it, before or after the guest has gone to sleep for it.
+/// A disk in the guest's memory that a timer in the guest makes slow. A disk of the emulator would
+/// answer whenever the host gets to it, before or after the guest has gone to sleep for it.
 const DISK: &str = "gb=1 memory_backed=1 irqmode=2 completion_nsec=2000000";
 
-/// The first program of the guest. The host's root stays read-only: `inside.rs` gives the tests places
-/// of the guest's own to write to.
+/// The guest's first program. The host's root stays read-only: `inside.rs` provides directories that
+/// tests can write to.
 const INIT: &str = r#"#!/bin/busybox sh
 /bin/busybox --install -s /bin
 mount -t devtmpfs none /dev
@@ -107,7 +107,7 @@ pub fn initramfs(
     Ok(archive)
 }
 
-/// Directories before what is in them.
+/// Directories come before their contents.
 fn files_below(directory: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     let entries = fs::read_dir(directory)

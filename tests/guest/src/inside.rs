@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What runs inside a guest, as its first process: it gives the tests places to write to, asks
-//! `debox doctor`, runs each test by itself, and switches the machine off.
+//! The first process of a guest: it provides directories that tests can write to, runs `debox
+//! doctor`, runs each test separately, and switches the machine off.
 
 use std::fs::File;
 use std::io::Read;
@@ -28,41 +28,42 @@ use crate::report::Message;
 use crate::report::Outcome;
 use crate::report::TestResult;
 
-/// What is written here goes to the guest's memory.
+/// Files here are in the guest's memory.
 const IN_MEMORY: [&str; 4] = ["/dev/shm", "/tmp", "/run", "/mnt"];
 
-/// Where the guest's own disk is mounted, and where the initramfs made it.
+/// Mount point of the guest's own disk, and the disk's path in the initramfs.
 const DISK: &str = "/mnt/disk";
 const DEVICE: &str = "/dev/nullb0";
 
-/// What is written here goes to that disk.
+/// Files here are on that disk.
 const ON_DISK: &str = "/var/tmp";
 
-/// How many times longer than on real hardware things may take.
+/// Factor by which things may take longer than on real hardware.
 const SLOWNESS: &str = "10";
 
-/// A test that takes longer hangs.
+/// A test that takes longer is considered hung.
 const TEST_LIMIT: Duration = Duration::from_secs(1200);
 
-/// So much of what a failed test printed is shown.
+/// Bytes of a failed test's output that are shown, at most.
 const OUTPUT_BYTES_MAX: usize = 6_000;
 
-/// What a guest is to do.
+/// The task of a guest.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Plan {
-    /// Boot systemd with the broker's unit instead of running tests: what was built, and the unit.
+    /// If set, boots systemd with the broker's unit instead of running tests: directory of the
+    /// build, and path of the unit.
     #[serde(default)]
     pub unit: Option<(PathBuf, PathBuf)>,
     pub programs: Vec<Program>,
     /// Directories that tests write to.
     pub scratch: Vec<PathBuf>,
-    /// Directories of the host that stay in sight, wherever they are: what was built, and from what.
+    /// Directories of the host that stay visible: what was built, and its sources.
     pub shown: Vec<PathBuf>,
-    /// What the host's compilers need to be found, which may lie anywhere.
+    /// Environment variables that the host's compilers need.
     pub environment: Vec<(String, String)>,
 }
 
-/// A test program and those of its tests that are run.
+/// A test program, and those of its tests that are run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Program {
     pub suite: String,
@@ -70,14 +71,14 @@ pub struct Program {
     pub tests: Vec<String>,
 }
 
-/// The life of the guest after its initramfs.
+/// Runs the guest after its initramfs.
 pub fn run(plan: &Path) -> Result<()> {
     let done = try_plan(plan);
     match &done {
         Ok(()) => say(&Message::Done),
         Err(error) => say(&Message::Failed(format!("{error:#}"))),
     }
-    // The host may take a moment to read the last line.
+    // Gives the host time to read the last line.
     thread::sleep(Duration::from_millis(200));
     nix::sys::reboot::reboot(nix::sys::reboot::RebootMode::RB_POWER_OFF)?;
     Ok(())
@@ -119,8 +120,8 @@ fn try_plan(plan: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Covers the host's directories for temporary files with the guest's own. What was built may lie in
-/// one of them, and is put back there.
+/// Mounts the guest's own directories over the host's temporary directories. If one of these
+/// contains what was built, that is made visible again.
 fn places_to_write(shown: &[PathBuf]) -> Result<()> {
     let mut covered = Vec::new();
     for directory in shown.iter().filter(|directory| is_covered(directory)) {
@@ -154,7 +155,7 @@ fn is_covered(directory: &Path) -> bool {
 }
 
 fn make_disk() -> Result<()> {
-    // Initialised later by a thread of the kernel, it would be a bystander's I/O in the tests.
+    // Otherwise a kernel thread would initialize it later, and cause I/O that tests do not expect.
     let status = Command::new("mkfs.ext4")
         .args(["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"])
         .arg(DEVICE)
@@ -176,7 +177,7 @@ fn make_disk() -> Result<()> {
     .with_context(|| format!("cannot mount {DEVICE}"))
 }
 
-/// Puts a copy of a directory of the read-only root, on the guest's own disk, in its place.
+/// Mounts a copy, made on the guest's own disk, over a directory of the read-only root.
 fn own_copy(directory: &Path, copy: &Path) -> Result<()> {
     let status = Command::new("cp")
         .arg("-a")
@@ -197,7 +198,7 @@ fn bind(what: &Path, place: &Path) -> Result<()> {
     .with_context(|| format!("cannot bind {}", place.display()))
 }
 
-/// Its status tells whether debox works; here only what it found counts.
+/// The exit status says whether debox works; only the findings matter here.
 fn doctor(debox: &Path) -> Result<Doctor> {
     let done = Command::new(debox)
         .args(["doctor", "--format", "json"])
@@ -212,7 +213,7 @@ fn doctor(debox: &Path) -> Result<Doctor> {
     })
 }
 
-/// Once: a test that fails now and then has found something.
+/// Runs a test only once: a test that fails occasionally has found something.
 fn run_test(program: &Program, test: &str) -> Result<TestResult> {
     let began = Instant::now();
     let (outcome, output) = try_test(&program.path, test)?;
@@ -247,7 +248,7 @@ fn try_test(program: &Path, test: &str) -> Result<(Outcome, String)> {
         thread::sleep(Duration::from_millis(20));
     };
     if status.is_none() {
-        // SAFETY: the child was not waited for, so that its id is still its own and its group's.
+        // SAFETY: the child has not been waited for, so its id still belongs to it and its group.
         unsafe { libc::kill(-(child.id() as i32), libc::SIGKILL) };
         child.wait()?;
     }
@@ -272,15 +273,16 @@ fn read_all(file: &mut File) -> Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// What the harness writes when a case cannot be tried, or the test runner of one that is ignored.
+/// The harness's message about a case that cannot be tested, or the test runner's about an ignored
+/// one.
 fn skip_reason(text: &str) -> Option<&str> {
     let after = |mark| text.lines().find_map(|line| line.split_once(mark));
     let found = after("SKIPPED ").or_else(|| after(" ... ignored"));
     found.map(|(_, reason)| reason.trim_start_matches(", "))
 }
 
-/// The first and the last of a long text, whole characters only: what failed comes first, and what
-/// the program said of it last.
+/// The beginning and the end of a long text, cut between characters: the failure is at the
+/// beginning, and the program's messages at the end.
 fn ends_of(text: &str) -> String {
     if text.len() <= OUTPUT_BYTES_MAX {
         return text.to_string();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The kernels that are tried, and how the newest package of one is found among a suite's names.
+//! The kernels to test, and how to find the newest package of each in a suite.
 
 use anyhow::bail;
 use anyhow::Result;
@@ -7,9 +7,9 @@ use anyhow::Result;
 /// A kernel to boot.
 #[derive(Debug)]
 pub struct Kernel {
-    /// How it is named on the command line and in the matrix.
+    /// Its name on the command line and in the matrix.
     pub name: &'static str,
-    /// The first numbers of its version; empty: whatever is newest.
+    /// The first numbers of its version; empty for the newest kernel.
     series: &'static [u32],
     /// Debian's suites that have it.
     pub suites: &'static [&'static str],
@@ -20,12 +20,12 @@ pub struct Kernel {
     pub processor: &'static str,
     /// Whether the guest's clock counts instructions (`boot.rs`).
     ///
-    /// So counted, 6.1 never comes back from starting its second processor in QEMU 7.2. Its clock is
-    /// the host's, and a host that does other things beside it shows in its tests.
+    /// With such a clock, 6.1 hangs while it starts its second processor in QEMU 7.2. It uses the
+    /// host's clock, so other load on the host affects its tests.
     pub counts_instructions: bool,
 }
 
-/// Every kernel of the matrix. They are Debian's for cloud machines, whose drivers are few.
+/// Every kernel of the matrix. They are Debian's cloud kernels, which have few drivers.
 pub const KERNELS: [Kernel; 3] = [
     Kernel {
         name: "6.1",
@@ -50,7 +50,7 @@ pub const KERNELS: [Kernel; 3] = [
     },
 ];
 
-/// The kernels of these names, all if none is named.
+/// The kernels with these names; all if none is named.
 pub fn chosen(names: &[String]) -> Result<Vec<&'static Kernel>> {
     if names.is_empty() {
         return Ok(KERNELS.iter().collect());
@@ -75,8 +75,8 @@ impl Kernel {
     }
 }
 
-/// The release of an image's package, `None` for other packages and for names without a version,
-/// which only point to the newest.
+/// The release of an image package. `None` for other packages, and for names without a version,
+/// which only refer to the newest.
 fn release_of(package: &str) -> Option<&str> {
     let release = package.strip_prefix("linux-image-")?;
     let is_version = release.starts_with(|first: char| first.is_ascii_digit());

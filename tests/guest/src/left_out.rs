@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What guests do not run, and why. Shown under the matrix.
+//! The tests that guests do not run, with reasons, which are printed below the matrix.
 
-/// Which tests a guest is given.
+/// Which tests a guest runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Set {
     /// One test of each kind.
     Quick,
-    /// What a kernel decides: the truth of the records and the call tree.
+    /// Tests whose result depends on the kernel: the truth of the records, and the call tree.
     Truth,
-    /// The others, too.
+    /// All tests.
     All,
 }
 
 /// Tests that are left out.
 #[derive(Debug)]
 pub struct LeftOut {
-    /// The guest, empty for all.
+    /// The guest; empty for all guests.
     pub kernel: &'static str,
     pub suite: &'static str,
-    /// The test, empty for the whole program.
+    /// The test; empty for the whole program.
     pub test: &'static str,
     pub reason: &'static str,
 }
@@ -61,8 +61,8 @@ pub const LEFT_OUT: [LeftOut; 18] = [
     everywhere("truth", "", "a load generator's, by the clock"),
 ];
 
-/// What only `--all` runs: tests of what stands on top of the records. They take a guest longer than all
-/// tests of the records, and a kernel hardly decides how they end.
+/// Tests that only `--all` runs: they test what is built on top of the records. In a guest they take
+/// longer than all tests of the records, and their results hardly depend on the kernel.
 pub const ON_TOP: [(&str, &str); 12] = [
     ("bad_input", "the command line"),
     ("broker_run", "the command line over the broker"),
@@ -78,8 +78,8 @@ pub const ON_TOP: [(&str, &str); 12] = [
     ("welcome", "whom the user tap's library serves"),
 ];
 
-/// What `--quick` runs, on every change and so in three minutes of a processor: a test of each kind of
-/// probe, of each source of truth and of what can go wrong. The others are for the whole matrix.
+/// Tests that `--quick` runs, on every change, and therefore in three minutes of CPU time: one test for
+/// each kind of probe, each source of truth, and each kind of failure. The whole matrix runs the others.
 pub const QUICK: [(&str, &str); 12] = [
     ("attach", "a_hanging_process_says_what_it_waits_for"),
     ("bad_input", "the_kernel_has_no_types"),
@@ -95,7 +95,7 @@ pub const QUICK: [(&str, &str); 12] = [
     ("waits", "a_mutex_is_released"),
 ];
 
-/// Why this test is not run there, if it is not.
+/// The reason why this test is not run on this kernel, if there is one.
 pub fn reason(kernel: &str, suite: &str, test: &str) -> Option<&'static str> {
     let fits = |left_out: &&LeftOut| {
         (left_out.kernel.is_empty() || left_out.kernel == kernel)
@@ -106,7 +106,7 @@ pub fn reason(kernel: &str, suite: &str, test: &str) -> Option<&'static str> {
 }
 
 impl Set {
-    /// Whether a test is one of these.
+    /// Whether a test belongs to this set.
     pub fn has(self, suite: &str, test: &str) -> bool {
         match self {
             Self::Quick => QUICK.contains(&(suite, test)),

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Runs the whole-system tests on other kernels: each is booted under QEMU's software emulation, on
-//! this machine's own file system, read-only, so that the very programs built here run there.
+//! Runs the whole-system tests on other kernels. Each kernel is booted in QEMU with software
+//! emulation, with this machine's own file system as a read-only root, so the programs built here
+//! also run there.
 //!
-//! README.md beside this crate says how to use it and what is left out.
+//! The README.md in this crate says how to use it, and what is left out.
 
 mod boot;
 mod built;
@@ -31,47 +32,47 @@ use crate::report::GuestReport;
 /// Runs debox's tests on other kernels and prints a matrix: kernel by feature and test.
 #[derive(Debug, Parser)]
 struct Options {
-    /// Kernels to boot: 6.1, 6.12, newest; all of them if none is named.
+    /// Kernels to boot: 6.1, 6.12, newest [default: all]
     kernels: Vec<String>,
 
-    /// What `cargo test --no-run --message-format json` printed: where the test programs are.
+    /// Output of `cargo test --no-run --message-format json`, which names the test programs
     #[arg(long, required_unless_present_any = ["inside", "unit", "unit_check"])]
     built: Option<PathBuf>,
 
-    /// Where kernels are kept between runs.
+    /// Directory in which kernels are kept between runs
     #[arg(long, required_unless_present_any = ["inside", "unit_check"])]
     cache: Option<PathBuf>,
 
-    /// Fetches the newest packages of the kernels again.
+    /// Fetch the newest packages of the kernels again
     #[arg(long)]
     refresh: bool,
 
-    /// Runs only tests whose name contains one of these.
+    /// Run only tests whose name contains one of these
     #[arg(long)]
     only: Vec<String>,
 
-    /// Runs one test of each kind.
+    /// Run one test of each kind
     #[arg(long, conflicts_with = "all")]
     quick: bool,
 
-    /// Runs the tests of what stands on top of the records, too.
+    /// Also run the tests of what is built on top of the records
     #[arg(long)]
     all: bool,
 
-    /// Boots systemd with the broker's unit, and runs no other test.
+    /// Boot systemd with the broker's unit, and run no other test
     #[arg(long, conflicts_with_all = ["quick", "all", "only", "built"])]
     unit: bool,
 
-    /// Minutes that a guest may take, all tests included: an hour on two processors that do nothing
-    /// else.
+    /// Time limit of a guest in minutes, all tests included: an hour on two processors that do
+    /// nothing else
     #[arg(long, default_value_t = 240)]
     minutes: u64,
 
-    /// Ran by a service of the guest.
+    /// Run by a service in the guest
     #[arg(long, hide = true)]
     unit_check: bool,
 
-    /// Ran by the guest itself.
+    /// Run by the guest itself
     #[arg(long, hide = true)]
     inside: Option<PathBuf>,
 }
@@ -103,7 +104,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// True when every guest booted and nothing failed in it.
+/// Returns whether every guest booted and nothing failed in it.
 fn run_guests(options: &Options) -> Result<bool> {
     let kernels = kernels::chosen(&options.kernels)?;
     let cache = options.cache.as_deref().context("--cache is needed")?;
@@ -122,8 +123,8 @@ fn run_guests(options: &Options) -> Result<bool> {
     let built = options.built.as_deref().context("--built is needed")?;
     let built = built::Built::read(built, &options.only, options.set())?;
 
-    // All at once: each is emulated by one thread, and only those whose clock is their own share a
-    // processor.
+    // All at the same time: each is emulated by one thread, and only guests with their own clocks
+    // share a processor.
     let reports: Vec<GuestReport> = thread::scope(|scope| {
         let (cache, built) = (&cache, &built);
         let start = |kernel| {
@@ -139,7 +140,7 @@ fn run_guests(options: &Options) -> Result<bool> {
     Ok(!boot::is_stopped() && reports.iter().all(GuestReport::is_good))
 }
 
-/// One guest from fetching its kernel to its last test. That it fails is a result like others.
+/// Runs one guest, from fetching its kernel to its last test. A failure is returned as a result.
 fn run_guest(
     kernel: &Kernel,
     cache: &std::path::Path,

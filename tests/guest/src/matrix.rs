@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The matrix: kernel by feature, in the words of `debox doctor`, and kernel by test program.
+//! The matrix: kernels by features, with the names of `debox doctor`, and kernels by test programs.
 
 use crate::left_out::Set;
 use crate::left_out::LEFT_OUT;
@@ -90,7 +90,7 @@ fn row(text: &mut String, name: &str, cells: impl Iterator<Item = String>) {
     text.push('\n');
 }
 
-/// All names, each once, in the order in which they first come.
+/// All names without duplicates, in order of first occurrence.
 fn in_order(lists: impl Iterator<Item = Vec<String>>) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for name in lists.flatten() {
@@ -110,7 +110,7 @@ fn suites(report: &GuestReport) -> Vec<String> {
     report.tests.iter().map(|test| test.suite.clone()).collect()
 }
 
-/// In the words of `debox doctor`.
+/// The standing of a need, as `debox doctor` reports it.
 fn standing(report: &GuestReport, need: &str) -> String {
     let mut findings = report.doctor.iter().flat_map(|doctor| &doctor.findings);
     let finding = findings.find(|finding| finding.need == need);
@@ -124,7 +124,7 @@ fn standing(report: &GuestReport, need: &str) -> String {
     word.to_string()
 }
 
-/// What each need was met with, or lacked; one line where all say the same.
+/// How each need is met, or what is missing; one line if all kernels agree.
 fn found(reports: &[GuestReport]) -> Vec<(String, String)> {
     let mut lines = Vec::new();
     for need in in_order(reports.iter().map(needs)) {

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a guest tells: one JSON object a line, over its second serial port.
+//! A guest's messages: one JSON object per line, over its second serial port.
 
 use serde::Deserialize;
 use serde::Serialize;
 
-/// One line.
+/// One line of the port.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Message {
-    /// What `debox doctor` found, as it wrote it.
+    /// The findings of `debox doctor`, in its own format.
     Doctor(Doctor),
     Test(TestResult),
-    /// The guest could not go on.
+    /// The guest could not continue.
     Failed(String),
-    /// Everything was tried.
+    /// All tests have run.
     Done,
 }
 
@@ -37,7 +37,7 @@ pub struct Finding {
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     Passed,
-    /// It said itself that it could not be tried here.
+    /// The test itself reported that it cannot run here.
     Skipped,
     Failed,
 }
@@ -50,11 +50,11 @@ pub struct TestResult {
     pub name: String,
     pub outcome: Outcome,
     pub seconds: f64,
-    /// What it printed when it failed, or why it was skipped.
+    /// Its output if it failed, or the reason if it was skipped.
     pub output: String,
 }
 
-/// All that is known of a guest.
+/// Everything known about a guest.
 #[derive(Debug, Default)]
 pub struct GuestReport {
     /// The kernel's name in the matrix.
@@ -62,7 +62,7 @@ pub struct GuestReport {
     pub release: String,
     pub doctor: Option<Doctor>,
     pub tests: Vec<TestResult>,
-    /// Why it did not come to its end.
+    /// Why the guest did not finish.
     pub failure: Option<String>,
     pub done: bool,
 }
@@ -75,7 +75,7 @@ impl GuestReport {
         }
     }
 
-    /// Takes in a line; true when it was the last one.
+    /// Adds a line. Returns true if it was the last one.
     pub fn take(&mut self, message: Message) -> bool {
         match message {
             Message::Doctor(doctor) => self.doctor = Some(doctor),
@@ -91,7 +91,7 @@ impl GuestReport {
         self.tests.iter().filter(same).count()
     }
 
-    /// It came to its end, and every test passed.
+    /// Whether the guest finished, and every test passed.
     pub fn passed(&self) -> bool {
         self.done
             && self.failure.is_none()
@@ -99,8 +99,8 @@ impl GuestReport {
             && self.count(Outcome::Passed) > 0
     }
 
-    /// It came to its end, debox works there, and every test passed. A guest without tests has
-    /// proved nothing.
+    /// Whether the guest finished, debox works there, and every test passed. A guest without tests
+    /// proves nothing.
     pub fn is_good(&self) -> bool {
         self.passed() && self.doctor.as_ref().is_some_and(|doctor| doctor.ok)
     }

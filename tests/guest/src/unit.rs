@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The broker's unit on a machine that systemd has booted: it is active with all of its confinement, and
-//! serves a user without privilege.
+//! The broker's unit on a machine booted with systemd: it is active with all of its confinement, and
+//! serves an unprivileged user.
 //!
-//! The guest's first process makes a root in memory, with this machine's programs and no configuration of
-//! this machine's, and becomes systemd. A service there checks the broker and switches the guest off.
+//! The guest's first process creates a root in memory, with this machine's programs but without its
+//! configuration, and becomes systemd. A service there checks the broker, and switches the guest off.
 
 use std::fs;
 use std::fs::File;
@@ -30,21 +30,21 @@ use crate::report::Message;
 use crate::report::Outcome;
 use crate::report::TestResult;
 
-/// Where the guest's root is put together.
+/// Where the guest's root is assembled.
 const ROOT: &str = "/mnt";
-/// What `make install` has as PREFIX.
+/// The PREFIX for `make install`.
 const PREFIX: &str = "/opt/debox";
 const SERVICE: &str = "debox-broker.service";
 const SOCKET: &str = "/run/debox/broker.sock";
 /// The port that the host reads.
 const PORT: &str = "/dev/ttyS1";
 const NOBODY: u32 = 65534;
-/// Nothing here takes longer on a machine that is emulated and shared.
+/// Enough for every step, even on an emulated machine that shares its CPU.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// The most that `systemd-analyze security` may find, in tenths.
+/// The highest exposure that `systemd-analyze security` may report, in tenths.
 const EXPOSURE_MAX: &str = "25";
 
-/// Units that this guest has no use for, or that look for hardware.
+/// Units that this guest does not need, or that probe for hardware.
 const MASKED: &[&str] = &[
     "proc-sys-fs-binfmt_misc.automount",
     "apt-daily-upgrade.timer",
@@ -80,7 +80,7 @@ const MASKED: &[&str] = &[
     "systemd-update-utmp.service",
 ];
 
-/// It goes on when the broker is stopped.
+/// Continues when the broker is stopped.
 const CHECK: &str = "\
 [Unit]
 Wants=debox-broker.service
@@ -97,7 +97,7 @@ const TARGET: &str = "\
 Requires=debox-check.service
 ";
 
-/// A program that asks for its own records.
+/// A program that reads its own records.
 const CLIENT: &str = "\
 import ctypes, os
 debox = ctypes.CDLL('@PREFIX@/lib/libdebox.so')
@@ -110,7 +110,7 @@ assert debox.debox_last()
 print('it has records')
 ";
 
-/// Becomes systemd; `target` is cargo's directory with what was built.
+/// Becomes systemd. `target`: cargo's directory with the built programs.
 pub fn boot(target: &Path, unit: &Path) -> Result<()> {
     let unit = fs::read_to_string(unit).with_context(|| format!("no {}", unit.display()))?;
     let own = std::env::current_exe()?;
@@ -209,7 +209,7 @@ const CHECKS: [Check; 6] = [
     ("ends_when_it_is_stopped", ends),
 ];
 
-/// Checks the broker from within the guest, tells the host, and switches the guest off.
+/// Checks the broker from inside the guest, reports to the host, and switches the guest off.
 pub fn check() -> Result<()> {
     let mut port = OpenOptions::new().write(true).open(PORT)?;
     let mut say = |message: &Message| -> Result<()> {
@@ -234,7 +234,7 @@ pub fn check() -> Result<()> {
         }))?;
     }
     say(&Message::Done)?;
-    // The host may take a moment to read the last line.
+    // Gives the host time to read the last line.
     thread::sleep(Duration::from_millis(200));
     nix::sys::reboot::reboot(nix::sys::reboot::RebootMode::RB_POWER_OFF)?;
     Ok(())
@@ -245,7 +245,7 @@ fn text(done: &Output) -> String {
     String::from_utf8_lossy(&all).into_owned()
 }
 
-/// What it prints; an error if it fails.
+/// The command's output; an error if it fails.
 fn run(command: &mut Command) -> Result<String> {
     let done = command.output().context("it does not start")?;
     ensure!(

@@ -1,1 +1,1 @@
-//! Nothing but the test in `tests/`.
+//! Contains only the test in `tests/`.

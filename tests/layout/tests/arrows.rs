@@ -9,11 +9,11 @@ use serde_json::Value;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Floor {
-    /// Knows no system.
+    /// Independent of any system.
     Kit,
     /// What DeBox measures, as plain data.
     Model,
-    /// Reads and writes what was measured; knows no probe.
+    /// Reads and writes measurements; independent of probes.
     Analysis,
     /// Loads probes.
     Engine,
@@ -23,7 +23,7 @@ enum Floor {
     Test,
 }
 
-/// Each crate by the path of its folder.
+/// The floor of a crate, by the path of its folder.
 fn floor(path: &str) -> Floor {
     match path {
         "debox/model" => Floor::Model,
@@ -46,7 +46,7 @@ fn floor(path: &str) -> Floor {
 struct House {
     /// The folder of each crate of the workspace, by the crate's id.
     paths: BTreeMap<String, String>,
-    /// Whom each crate needs when it is built without its tests, crates from elsewhere included.
+    /// What each crate depends on when it is built without its tests, including external crates.
     needs: BTreeMap<String, BTreeSet<String>>,
     names: BTreeMap<String, String>,
 }
@@ -102,13 +102,13 @@ impl House {
         house
     }
 
-    /// The crates of the workspace that a crate of it needs itself.
+    /// The workspace crates that a crate depends on directly.
     fn own_needs<'a>(&'a self, id: &str) -> impl Iterator<Item = &'a str> {
         let needs = self.needs.get(id).into_iter().flatten();
         needs.filter_map(|need| self.paths.get(need).map(String::as_str))
     }
 
-    /// Whether the crate needs one of that name, itself or through others.
+    /// Whether the crate depends on a crate of that name, directly or indirectly.
     fn reaches(&self, id: &str, name: &str) -> bool {
         let mut seen = BTreeSet::new();
         let mut next = vec![id.to_string()];
@@ -128,14 +128,14 @@ fn array(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
-/// Whether a crate of one floor may use a crate of another, or of its own.
+/// Whether a crate of one floor may use a crate of another floor, or of the same.
 fn may_use(user: Floor, used: Floor) -> bool {
     match (user, used) {
         (Floor::Test, _) => true,
         (_, Floor::Test) => false,
-        // Reports are made from histories, exports too.
+        // Reports and exports are made from histories.
         (Floor::Kit, Floor::Kit) | (Floor::Analysis, Floor::Analysis) => true,
-        // The command carries the shim that it preloads.
+        // The command includes the shim that it preloads.
         (Floor::Program, Floor::Program) => true,
         (Floor::Engine, Floor::Analysis) => false,
         _ => user > used,

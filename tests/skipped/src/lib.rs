@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How tests say that they could not be tried here.
+//! How tests report that they cannot run here.
 
 use std::io::Write;
 
-/// Prints `SKIPPED` and what was not tried, with the reason: past the test runner's capture, so that it
-/// shows in a green run too, and in one piece, since others print at the same time. The line before it
-/// may be the runner's, and not complete.
+/// Prints `SKIPPED` and what was not tested, with the reason. The text bypasses the test runner's
+/// capture, so it shows in a successful run, too. It is written in one piece, since other tests print
+/// at the same time, and begins with a line end, since the runner's last line may be incomplete.
 #[expect(clippy::disallowed_methods, reason = "its text is a test's own")]
 pub fn skipped(what: &str) {
     let line = format!("\nSKIPPED {what}\n");

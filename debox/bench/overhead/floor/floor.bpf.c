@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0 */
 /*
- * floor.bpf.c: programs that do nothing, or only read the clock, at the events that DeBox needs.
+ * floor.bpf.c: programs at the events that DeBox uses, which do nothing or only read the clock.
  */
 #include <linux/types.h>
 #include <linux/bpf.h>

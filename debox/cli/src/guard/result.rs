@@ -1,4 +1,4 @@
-//! What a guard found: `debox.guard/1`, and the same for test runners.
+//! What a guard found, as `debox.guard/1` and as JUnit XML for test runners.
 
 use anyhow::Result;
 use debox::history::Sleep;
@@ -13,19 +13,19 @@ use crate::units;
 
 pub const SCHEMA: &str = "debox.guard/1";
 
-/// The whole result. `debox/schema/guard-1.json` describes it.
+/// The whole result, described by `debox/schema/guard-1.json`.
 #[derive(Debug, Clone, Serialize)]
 pub struct Guarded {
     pub schema: &'static str,
-    /// Nothing blocked, and everything was seen.
+    /// Nothing blocked, and no record was lost.
     pub ok: bool,
     pub threads: Vec<Thread>,
     pub violations: Vec<Violation>,
-    /// Violations beyond the ten thousand that are listed.
+    /// Violations beyond the ten thousand that are kept.
     pub violations_left_out: u64,
-    /// Why it cannot be said that nothing blocked.
+    /// Why blocking cannot be ruled out.
     pub doubts: Vec<String>,
-    /// What would make the result better.
+    /// How to get a better result.
     pub hints: Vec<String>,
 }
 
@@ -40,7 +40,7 @@ pub struct Thread {
     pub runtime_waits: Vec<RuntimeWaits>,
 }
 
-/// Waits of a runtime itself, by one of its rules.
+/// Waits of a runtime itself, matched by one of its rules.
 #[derive(Debug, Clone, Serialize)]
 pub struct RuntimeWaits {
     pub runtime: String,
@@ -49,17 +49,17 @@ pub struct RuntimeWaits {
     pub count: u64,
     pub blocked_ns: u64,
     pub longest_ns: u64,
-    /// Of `blocked_ns`: the thread that ended the wait could have run and waited for a CPU.
+    /// Part of `blocked_ns` in which the thread that ended the wait was runnable, but waited for a CPU.
     pub without_cpu_ns: u64,
 }
 
-/// A rule that allows less.
+/// A rule whose waits are limited.
 #[derive(Debug, Clone, Serialize)]
 pub struct Limit {
     pub runtime: String,
     pub phase: Phase,
     pub why: String,
-    /// In one turn of the loop.
+    /// Limit for one turn of the loop.
     pub up_to_ns: u64,
 }
 
@@ -69,25 +69,25 @@ pub struct Violation {
     pub tid: u32,
     pub comm: String,
     pub syscall: String,
-    /// Of its longest sleep.
+    /// Label of the longest sleep.
     pub label: String,
     pub class: String,
     pub blocked_ns: u64,
     pub wall_ns: u64,
-    /// When the call began, from the start of the guard.
+    /// When the call began, since the start of the guard.
     pub at_ns: u64,
-    /// The same by `CLOCK_MONOTONIC`.
+    /// When the call began, by `CLOCK_MONOTONIC`.
     pub monotonic_ns: u64,
     pub resource: Option<String>,
     pub owners: Vec<Owner>,
     pub waker: Option<String>,
-    /// The call is the runtime's own, and such calls have taken longer in this turn of the loop than they may.
+    /// Set if the call is the runtime's own, and such calls exceeded their limit in this turn of the loop.
     pub limit: Option<Limit>,
-    /// The innermost function that is the program's own.
+    /// The innermost function that belongs to the program.
     pub caller: Option<String>,
     /// The program's stack, innermost function first.
     pub frames: Vec<String>,
-    /// The kernel's, at the longest sleep.
+    /// The kernel's stack at the longest sleep.
     pub kernel_frames: Vec<String>,
 }
 
@@ -99,7 +99,7 @@ pub struct Owner {
     pub doing: Option<String>,
 }
 
-/// When the guard began.
+/// When the guard began, by two clocks.
 pub struct Times {
     started_ns: u64,
 }
@@ -184,7 +184,7 @@ fn frames(folded: Option<&str>) -> Vec<String> {
     frames.map(String::from).collect()
 }
 
-/// The longest first.
+/// A loop's runtime waits, longest first.
 fn runtime_waits(watch: &Watch, looper: &watch::Looper) -> Vec<RuntimeWaits> {
     let waits = looper.runtime.iter().filter(|(_, waits)| waits.count > 0);
     let mut waits: Vec<RuntimeWaits> = waits
@@ -205,7 +205,7 @@ fn runtime_waits(watch: &Watch, looper: &watch::Looper) -> Vec<RuntimeWaits> {
     waits
 }
 
-/// A runtime is known by the names of its functions.
+/// A hint for futex waits without function names: a runtime is recognized by the names of its functions.
 fn without_names(watch: &Watch, violations: &[Violation]) -> Option<String> {
     let are_nameless = |one: &&Violation| {
         let frames: Vec<&str> = one.frames.iter().map(String::as_str).collect();
@@ -277,7 +277,7 @@ impl Guarded {
 }
 
 impl Guarded {
-    /// One test case for each loop, and one for whether everything was seen.
+    /// JUnit XML: one test case for each loop, and one for whether every record was seen.
     pub fn junit(&self) -> Result<String> {
         let mut suite = TestSuite::new("debox guard");
         for thread in &self.threads {
@@ -322,7 +322,7 @@ impl Guarded {
 }
 
 impl Violation {
-    /// For people, in one line: `server/4711 slept 4.20 ms in fsync (journal commit)`.
+    /// One line for people: `server/4711 slept 4.20 ms in fsync (journal commit)`.
     pub fn sentence(&self) -> String {
         let mut text = format!(
             "{}/{} slept {} in {} ({})",
@@ -358,7 +358,7 @@ impl Violation {
         printable(&text).into_owned()
     }
 
-    /// With its stack.
+    /// The sentence, with the call's stack.
     fn in_full(&self) -> String {
         let mut text = format!("at {}: {}\n", units::time(self.at_ns), self.sentence());
         for frame in &self.frames {

@@ -1,4 +1,4 @@
-//! A guard's result for people: what blocked, most of it first.
+//! A guard's result for people: what blocked, longest first.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use super::result::{Guarded, Violation};
 use crate::options::Guard;
 use crate::units;
 
-/// Kinds of violations that are shown.
+/// Kinds of violations that are shown, at most.
 const SHOWN: usize = 20;
 
-/// The same call from the same place, blocked for the same reason.
+/// Violations by the same call from the same place, blocked for the same reason.
 struct Kind<'a> {
     worst: &'a Violation,
     count: u64,

@@ -12,7 +12,7 @@ use debox::runtimes::{Phase, Rule, Runtimes, Wait};
 use crate::options::LoopThread;
 use peers::Peers;
 
-/// Waits for events that only event loops make: one of them makes the thread a loop.
+/// Waits for events that only event loops make: a thread that makes one is a loop.
 const LOOP_WAITS: &[&str] = &[
     "epoll_wait",
     "epoll_pwait",
@@ -22,24 +22,24 @@ const LOOP_WAITS: &[&str] = &[
     "io_pgetevents",
 ];
 
-/// These are made for a single descriptor, too: only a main thread that keeps making them, and none
-/// of the others, is a loop.
+/// Waits that are also made for a single descriptor: only a main thread that makes them repeatedly, and none of the
+/// others, is a loop.
 const MAIN_WAITS: &[&str] = &["poll", "ppoll", "select", "pselect6"];
 const MAIN_WAITS_NEEDED: u64 = 3;
 
 /// Violations that are kept one by one.
 const MAX_VIOLATIONS: usize = 10_000;
 
-/// Waits of one turn of a loop that are kept until it ends.
+/// Waits of one turn of a loop that are kept until the turn ends, at most.
 const MAX_OF_TURN: usize = 1024;
 
-/// What counts.
+/// What the guard counts as a violation.
 pub struct Rules {
     pub threads: LoopThread,
-    /// Calls that may block, beside the waits for events.
+    /// Calls that may block, in addition to the waits for events.
     pub allowed: Vec<String>,
     pub max_blocked_ns: u64,
-    /// What a runtime waits for itself is no violation; `None`: it is.
+    /// Rules for a runtime's own waits, which are no violations. `None`: they are violations, too.
     pub runtimes: Option<Runtimes>,
 }
 
@@ -49,7 +49,7 @@ pub struct RuntimeWaits {
     pub count: u64,
     pub blocked_ns: u64,
     pub longest_ns: u64,
-    /// Of `blocked_ns`: the thread that ended the wait could have run and waited for a CPU.
+    /// Part of `blocked_ns` in which the thread that ended the wait was runnable, but waited for a CPU.
     pub without_cpu_ns: u64,
 }
 
@@ -57,28 +57,28 @@ pub struct RuntimeWaits {
 #[derive(Debug, Clone)]
 pub struct Violation {
     pub call: Call,
-    /// By this rule it is the runtime's, in which it has taken too long in one turn of the loop.
+    /// Set if this rule says that the wait is the runtime's, but its limit for one turn of the loop was exceeded.
     pub rule: Option<usize>,
 }
 
-/// A thread that is looked at.
+/// A thread that the guard watches.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Looper {
     pub pid: u32,
     pub tid: u32,
     pub comm: String,
-    /// Waits for events; before the first one the thread was starting.
+    /// Waits for events. Before the first one, the thread is starting up.
     pub waits: u64,
     /// Calls since then, the waits included.
     pub calls: u64,
-    /// Of the calls that must not block: the longest time asleep in one.
+    /// The longest time asleep in one call that must not block.
     pub longest_blocked_ns: u64,
-    /// By rule.
+    /// Runtime waits, by rule.
     pub runtime: BTreeMap<usize, RuntimeWaits>,
-    /// Of epoll or io_uring: the first one on which the thread waited and that is still open. A wait on
-    /// another is a loop inside the loop, which keeps the outer one waiting: as `execSync` of Node does.
+    /// The first epoll or io_uring descriptor on which the thread waited and that is still open. A wait on another one
+    /// is a nested loop, which blocks the outer one: Node's `execSync` does that.
     own: Option<u64>,
-    /// What it does is start-up until it waits on a descriptor again.
+    /// The thread is starting up again, until its next wait on a descriptor.
     starts_again: bool,
     /// When its last wait for events ended.
     turn_ns: u64,
@@ -87,16 +87,16 @@ pub struct Looper {
 pub struct Watch {
     rules: Rules,
     threads: BTreeMap<u32, Looper>,
-    /// Waits of threads that may turn out to be loops.
+    /// Number of waits for events, by thread, of threads that may turn out to be loops.
     candidates: HashMap<u32, u64>,
-    /// Processes with a loop.
+    /// Processes that have a loop.
     processes: HashSet<u32>,
     /// By thread: the waits of this turn whose rule has a limit. They are judged when the turn ends, because only then
-    /// it is known what the other threads did meanwhile.
+    /// the guard knows what the other threads did.
     turns: HashMap<u32, Vec<(usize, Call)>>,
     peers: Peers,
     pub violations: Vec<Violation>,
-    /// Violations beyond those.
+    /// Violations that were not kept.
     pub left_out: u64,
 }
 
@@ -114,7 +114,7 @@ impl Watch {
         }
     }
 
-    /// The threads that were looked at.
+    /// The threads that the guard watches.
     pub fn threads(&self) -> impl Iterator<Item = &Looper> {
         self.threads.values()
     }
@@ -124,21 +124,21 @@ impl Watch {
         &runtimes.expect("an index is of a rule").rules()[index]
     }
 
-    /// Whether calls count that a runtime makes for itself.
+    /// Whether a runtime's own waits count as violations.
     pub fn is_strict(&self) -> bool {
         self.rules.runtimes.is_none()
     }
 
-    /// Looks at a call; whether it is a violation for sure, which then is the last of `violations`.
+    /// Looks at a call. Returns whether it is certainly a violation; it is then the last of `violations`.
     pub fn see(&mut self, call: Call) -> bool {
         self.peers
             .see(&call, call.budget.blocked_ns > self.rules.max_blocked_ns);
-        // A thread that is ending is no loop any more.
+        // A thread that is exiting is no longer a loop.
         if call.in_flight && matches!(&*call.name, "exit" | "exit_group") {
             return false;
         }
         let is_main_wait = MAIN_WAITS.contains(&&*call.name) && call.tid == call.pid;
-        // io_uring_enter that does not sleep hands requests in: no wait.
+        // An io_uring_enter that does not sleep only submits requests: it is not a wait.
         let is_loop_wait = LOOP_WAITS.contains(&&*call.name)
             && (call.name.starts_with("epoll") || call.budget.blocked_ns > 0);
         let rule = self.rule_of(&call);
@@ -157,7 +157,7 @@ impl Watch {
             self.end_turn(call.tid);
         }
         let is_allowed = |name: &String| **name == *call.name;
-        // Of a wait in flight its descriptor need not be known.
+        // The descriptor of a wait that is still in flight may not be known.
         if is_wait
             || (call.in_flight && is_loop_wait)
             || starts
@@ -183,7 +183,7 @@ impl Watch {
         }
     }
 
-    /// There are no more calls.
+    /// Ends all turns: there are no more calls.
     pub fn end(&mut self) {
         let open: Vec<u32> = self.turns.keys().copied().collect();
         for tid in open {
@@ -191,13 +191,14 @@ impl Watch {
         }
     }
 
-    /// Judges the waits of a turn whose rules have limits. Time in which the threads that ended them waited for a CPU
-    /// themselves is not counted.
+    /// Judges the waits of a turn whose rules have limits. Time in which the waking threads themselves waited for a
+    /// CPU is not counted.
     fn end_turn(&mut self, tid: u32) {
         let Some(turn) = self.turns.remove(&tid) else {
             return;
         };
-        // A thread that ended one of the waits may have been the cause of another, which a time limit ended.
+        // A wait that ended by its time limit has no waker. The last thread that ended another wait may have caused
+        // it.
         let sleeps = turn.iter().flat_map(|(_, call)| &call.sleeps);
         let last_waker = sleeps.filter_map(|sleep| sleep.waker_tid).next_back();
         let mut sums: BTreeMap<usize, u64> = BTreeMap::new();
@@ -233,7 +234,7 @@ impl Watch {
         waits.without_cpu_ns = waits.without_cpu_ns.saturating_add(without_cpu_ns);
     }
 
-    /// Whether a call that is not the runtime's, or for longer than it may be, is a violation.
+    /// Counts a call that is not the runtime's, or exceeds the runtime's limit. Returns whether it is a violation.
     fn judge(&mut self, call: Call, rule: Option<usize>) -> bool {
         let blocked_ns = call.budget.blocked_ns;
         let looper = self.threads.entry(call.tid).or_default();
@@ -249,7 +250,7 @@ impl Watch {
         true
     }
 
-    /// The rule by which a call that slept for too long is the runtime's.
+    /// The rule that says that this call, which slept for too long, is the runtime's own.
     fn rule_of(&self, call: &Call) -> Option<usize> {
         let runtimes = self.rules.runtimes.as_ref()?;
         if call.budget.blocked_ns <= self.rules.max_blocked_ns {
@@ -266,8 +267,8 @@ impl Watch {
         })
     }
 
-    /// Whether a thread ended a sleep that began since the loop that made the call waited for events, and had not
-    /// waited itself, but for locks.
+    /// Whether the thread that ended the sleep began after the loop's last wait for events, and had not itself waited
+    /// by then, except for locks.
     fn has_new_waker(&self, call: &Call, sleep: &Sleep) -> bool {
         let turn = self.threads.get(&call.tid).map(|looper| looper.turn_ns);
         let ended_ns = sleep.begin_ns.saturating_add(sleep.blocked_ns);
@@ -275,8 +276,9 @@ impl Watch {
         waker.is_some_and(|(tid, turn_ns)| self.peers.is_new_since(tid, turn_ns, ended_ns))
     }
 
-    /// A thread is looked at from its first wait for events on: before, it starts. In a process with a loop, a
-    /// thread that waits for work as the runtime's workers do is one of several loops that share it.
+    /// Whether the guard watches the thread from this call on. A thread before its first wait for events is starting
+    /// up. In a process with a loop, a thread that waits for work as the runtime's workers do is one of several loops
+    /// that share the work.
     fn begins_loop(&mut self, call: &Call, is_wait: bool, parks: bool) -> bool {
         match &self.rules.threads {
             LoopThread::All => true,
@@ -299,7 +301,7 @@ fn micros(us: u64) -> u64 {
 }
 
 impl Looper {
-    /// Notes a call of the loop; whether it is its wait for events.
+    /// Counts a call of the loop. Returns whether it is the loop's wait for events.
     fn take_in(&mut self, call: &Call, is_loop_wait: bool, is_main_wait: bool) -> bool {
         if is_loop_wait && self.own.is_none() {
             self.own = Some(call.args[0]);

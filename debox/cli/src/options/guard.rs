@@ -8,37 +8,37 @@ use kit_units::parse_duration;
 
 #[derive(Args)]
 pub struct Guard {
-    /// The threads to look at: auto (those that wait for events), main (of each process), all, a
-    /// thread's id, or its name
+    /// The threads to watch: auto (those that wait for events), main (of each process), all, a thread's id, or
+    /// its name
     #[arg(long, value_name = "THREAD", value_parser = parse_thread, default_value = "auto")]
     pub thread: LoopThread,
-    /// Calls that may block, beside the waits for events
+    /// Calls that may block, in addition to the waits for events
     #[arg(long, value_name = "CALL", value_delimiter = ',')]
     pub allow: Vec<String>,
-    /// Count what a runtime waits for itself, too: idle workers, helpers of a garbage collector, the end of the
-    /// process
+    /// Count a runtime's own waits, too: those of idle workers, of a garbage collector's helpers, and at the
+    /// end of the process
     #[arg(long)]
     pub strict: bool,
-    /// More rules for what is a runtime's own wait, in the format of debox/runtimes/libc.toml
+    /// More rules for runtimes' own waits, in the format of debox/runtimes/libc.toml
     #[arg(long, value_name = "FILE", conflicts_with = "strict")]
     pub rules: Vec<PathBuf>,
     /// How long a call may sleep
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "200us")]
     pub max_blocked: Duration,
-    /// End after so long, as in 10s; a command gets SIGTERM then
+    /// End after this time, such as 10s; a command then gets SIGTERM
     #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
     pub duration: Option<Duration>,
     /// End at the first violation
     #[arg(long)]
     pub first: bool,
-    /// How to print the result
+    /// Output format
     #[arg(long, value_enum, default_value_t = GuardFormat::Text)]
     pub format: GuardFormat,
-    /// Where to write the result instead of standard error
+    /// Write the result to this file instead of standard error
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// With --pid: write violations to standard output as they come, as lines of JSON, and answer each
-    /// line of standard input when everything up to it has been looked at; end with standard input
+    /// With --pid: write violations to standard output as they are found, as lines of JSON, and answer each
+    /// line of standard input once all earlier calls have been checked; end at the end of standard input
     #[arg(long, requires = "pid")]
     pub stream: bool,
     /// Guard a process that is already running

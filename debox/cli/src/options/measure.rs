@@ -1,4 +1,4 @@
-//! What is measured, and how it is shown: for every command that begins a session.
+//! Options of every command that begins a session: what it measures, and how it shows the result.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,11 +11,11 @@ use kit_units::parse_duration;
 
 #[derive(Args)]
 pub struct Measure {
-    /// How calls are seen: by tracepoints in the kernel, or by stamps in the program (cheaper,
-    /// for dynamically linked programs)
+    /// How calls are observed: by tracepoints in the kernel, or by time stamps in the program
+    /// (cheaper, for dynamically linked programs)
     #[arg(long, value_enum, default_value_t = TapName::Kernel)]
     pub tap: TapName,
-    /// What to measure beyond budgets and faults; more costs more
+    /// What to measure in addition to budgets and faults; each item adds overhead
     #[arg(
         long,
         value_enum,
@@ -24,10 +24,10 @@ pub struct Measure {
         value_name = "LIST"
     )]
     pub detail: Vec<DetailName>,
-    /// Show the kernel functions that calls enter, how they nest and how long they take. LIST has
-    /// functions, wildcards (tcp_*) and groups; `!` before one leaves it out. Groups are vfs, mm,
-    /// process, wait, block, fs, net (these without a LIST), syscalls, ext4, xfs, btrfs, security.
-    /// Where the kernel lets no function be probed: samples of the stack, and tracepoints passed
+    /// Show the kernel functions that calls enter, how they nest and how long they take. LIST names
+    /// functions, wildcards (tcp_*) and groups; `!` before an item excludes it. Groups are vfs, mm,
+    /// process, wait, block, fs, net (these are the default), syscalls, ext4, xfs, btrfs, security.
+    /// If the kernel lets no function be probed: samples of the stack, and tracepoints passed
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "")]
     pub trace: Option<Vec<String>>,
@@ -35,29 +35,29 @@ pub struct Measure {
     #[arg(long, value_name = "N", default_value_t = debox::trace::DEPTH_MAX, requires = "trace")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(debox::trace::DEPTH_MAX)))]
     pub trace_depth: u32,
-    /// How functions are seen; without it the best way that the kernel offers
+    /// How functions are probed [default: the best method that the kernel offers]
     #[arg(long, value_enum, value_name = "METHOD", requires = "trace")]
     pub trace_method: Option<TraceMethod>,
-    /// With detail callsites (which it asks for): list by call site only the calls that took at
-    /// least so long, as in 1ms; shorter ones then cost no look at the stack
+    /// With detail callsites (which this enables): list by call site only the calls that took at
+    /// least this long, such as 1ms; shorter ones then cost no capture of the stack
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub slow: Option<Duration>,
-    /// Look for a call when it ends, before the program goes on: keeps its stacks for the report and,
-    /// after `=>`, sends `signal NAME` to its thread; fires `limit N/s` times at most (10/s), or
-    /// `limit none`. Up to 8. README.md has the language
+    /// Match calls as they end, before the program continues: keeps their stacks for the report and,
+    /// after `=>`, sends `signal NAME` to the calling thread; fires at most `limit N/s` times
+    /// (default 10/s), or `limit none`. Up to 8 triggers. README.md describes the language
     #[arg(long, value_name = "PREDICATE [=> ACTIONS]", value_parser = parse_trigger)]
     pub trigger: Vec<Trigger>,
-    /// How to print the report
+    /// Output format
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub format: Format,
-    /// Where to write the report instead of standard error
+    /// Write the report to this file instead of standard error
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
     /// Show all rows of each table
     #[arg(long)]
     pub all: bool,
-    /// Threads monitored at the same time, at most: 16384 under the kernel tap (1 kB of memory
-    /// each), 2048 under the user tap (17 kB each)
+    /// Threads monitored at the same time, at most [default: 16384 under the kernel tap (1 kB of
+    /// memory each), 2048 under the user tap (17 kB each)]
     #[arg(long, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
     pub max_threads: Option<u32>,
@@ -94,7 +94,7 @@ impl Measure {
                 TapName::User => Tap::User,
             },
             detail: Detail {
-                // What is asked of sleeps needs the sleeps.
+                // Call sites are recorded with sleeps.
                 sleeps: has(DetailName::Sleeps) || callsites,
                 callsites,
                 irq: has(DetailName::Irq),
@@ -129,16 +129,16 @@ pub enum DetailName {
     Basic,
     /// Where calls sleep, on what, and who wakes them
     Sleeps,
-    /// Where in the program every call was made, by whole user stacks (sleeps alone tell the
+    /// Where in the program every call was made, with whole user stacks (sleeps alone shows the
     /// caller of each sleeping call)
     Callsites,
-    /// Interrupts apart from CPU time
+    /// Interrupts, separate from CPU time
     Irq,
-    /// Bytes fetched from and sent to storage
+    /// Bytes read from and written to storage
     Io,
-    /// Who had the CPU that threads waited for, or which quota kept them from it
+    /// Who had the CPU that threads waited for, or which quota throttled them
     Cpu,
-    /// Where in the program it computes: 199 samples in a second of each CPU
+    /// Where the program computes: 199 samples per second of each CPU
     Samples,
 }
 
@@ -171,7 +171,7 @@ pub enum Format {
     Json,
 }
 
-/// The message of a wrong one has lines of its own.
+/// Keeps all lines of the error message.
 pub fn parse_trigger(text: &str) -> Result<Trigger, String> {
     text.parse::<Trigger>()
         .map_err(|error| format!("{error:#}"))

@@ -1,12 +1,12 @@
-//! Which processes are meant, of those that run already.
+//! Options that name processes that are already running.
 
 use anyhow::Result;
 use clap::Args;
 
 #[derive(Args)]
 pub struct Running {
-    /// The processes to monitor, as in 12,34 or -p 12 -p 34: all their threads, all processes that descend
-    /// from them, and what these start from now on
+    /// The processes to monitor, such as 12,34 or -p 12 -p 34: all their threads, all their descendants,
+    /// and all processes that these start from now on
     #[arg(
         short,
         long,
@@ -15,7 +15,7 @@ pub struct Running {
         value_delimiter = ','
     )]
     pub pid: Vec<u32>,
-    /// Monitor the named processes alone, without their children
+    /// Monitor only the named processes, without their children
     #[arg(long)]
     pub only: bool,
 }
@@ -26,7 +26,7 @@ impl Running {
     }
 }
 
-/// Fails, in words, unless all of them can be monitored.
+/// Fails, with an explanation, unless all of them can be monitored.
 pub fn require(pids: &[u32]) -> Result<()> {
     pids.iter()
         .try_for_each(|pid| debox::kernel::require_process(*pid))

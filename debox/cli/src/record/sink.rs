@@ -1,7 +1,7 @@
-//! Where the records go: into a file, into several in turn, or into memory until told.
+//! Where the records go: into one file, into several in turn, or into memory until a signal or trigger.
 //!
-//! A disk that is full ends no recording: what cannot be written waits, is lost and counted when there is no
-//! more room in memory, and the recording goes on when there is room on the disk again.
+//! A full disk does not end a recording. Records that cannot be written wait in memory; those that do not
+//! fit there are lost and counted. Writing resumes when the disk has room again.
 
 mod files;
 
@@ -20,10 +20,10 @@ use crate::options::Record;
 use crate::units;
 use files::Files;
 
-/// How often it is asked what was lost: that reads counters of all probes.
+/// How often the count of lost records is read: that reads counters of all probes.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
-/// How long no other file is tried after one that could not be made.
+/// How long to wait after another file could not be created.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 pub struct Sink {
@@ -33,13 +33,13 @@ pub struct Sink {
     rotate_size: Option<u64>,
     rotate_time: Option<Duration>,
     asked: Instant,
-    /// When another file could not be made last.
+    /// When another file last could not be created.
     refused: Option<Instant>,
-    /// Whether the file could not be written when it was looked at last.
+    /// Whether the file could not be written at the last check.
     is_stuck: bool,
-    /// Whether it has become as large as a file may be.
+    /// Whether the file has reached the size limit for files.
     is_too_large: bool,
-    /// Why the last file could not be written to its end.
+    /// Why the last file could not be written completely.
     failure: Option<String>,
     notes: Vec<String>,
     is_over: bool,
@@ -58,29 +58,29 @@ enum Target {
         since: Instant,
     },
     Memory(Box<Flight>),
-    /// Between two files, and after the last.
+    /// Between two files, and after the last one.
     None,
 }
 
-/// What is in the files now.
+/// What the files contain now.
 pub struct Written {
     pub files: Vec<String>,
     pub rows: u64,
     pub bytes: u64,
     pub span_ns: u64,
     pub lost: Lost,
-    /// Seconds that a flight recorder had no memory for.
+    /// Seconds of records for which the flight recorder had no memory.
     pub dropped_early: u64,
-    /// How often the flight recorder was written.
+    /// How often the flight recorder was written to a file.
     pub flights: u32,
-    /// When records could not be written, in words.
+    /// Times in which records could not be written, in words.
     pub gaps: Vec<String>,
-    /// Why the last of them could not.
+    /// Why records could not be written in the last of these times.
     pub failure: Option<String>,
 }
 
 impl Sink {
-    /// Makes the file first: records must not be lost because there is nowhere to put them.
+    /// Creates the file first, so that records are not lost because it cannot be written.
     pub fn open(arguments: &Record) -> Result<Sink> {
         let detail = arguments.session_options().detail;
         let meta = Meta {
@@ -138,12 +138,12 @@ impl Sink {
         Ok(sink)
     }
 
-    /// What has happened to the files since the last call, in sentences.
+    /// Takes the messages about files since the last call.
     pub fn take_notes(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notes)
     }
 
-    /// What comes from now on is not kept: an error has ended the recording.
+    /// Stops keeping records, because an error has ended the recording.
     pub fn take_no_more(&mut self) {
         self.is_over = true;
     }
@@ -172,12 +172,12 @@ impl Sink {
         }
     }
 
-    /// So many records came and passed the filter.
+    /// Number of records that passed the filter.
     pub fn records(&self) -> u64 {
         self.taken_in
     }
 
-    /// Writes what it is time for.
+    /// Does what is due: reads the losses, writes buffered rows, begins another file.
     pub fn tick(&mut self, recorder: &Recorder) -> Result<()> {
         if self.asked.elapsed() >= ASK_EVERY {
             self.asked = Instant::now();
@@ -213,14 +213,15 @@ impl Sink {
         let may_try = self
             .refused
             .is_none_or(|refused| refused.elapsed() >= AGAIN_AFTER);
-        // A file that cannot be written is not ended: its last rows would be lost.
+        // A file that cannot be written is not ended, because its last rows would be lost.
         if may_try && (is_too_large || (full && !self.is_stuck)) {
             self.next_file(is_too_large)?;
         }
         Ok(())
     }
 
-    /// Says when the file cannot be written, and when it can be again. True if it may not grow any more.
+    /// Reports when the file cannot be written, and when it can be written again. Returns whether it has
+    /// reached its maximum size.
     fn look_at_disk(&mut self) -> bool {
         let Target::File { writer, .. } = &self.target else {
             return false;
@@ -233,7 +234,7 @@ impl Sink {
             ));
             self.failure = Some(error.to_string());
             self.is_stuck = true;
-            // Another file would have no room for this group, either, if it is the first.
+            // If this is the file's first group, another file would not have room for it either.
             self.is_too_large =
                 error.kind() == std::io::ErrorKind::FileTooLarge && writer.has_groups();
         }
@@ -263,7 +264,7 @@ impl Sink {
         )
     }
 
-    /// Writes what the flight recorder remembers; `None` if there is none.
+    /// Writes the flight recorder's content to a file; `None` if there is no flight recorder.
     pub fn write_flight(&mut self, recorder: &Recorder) -> Result<Option<Written>> {
         let Target::Memory(flight) = &mut self.target else {
             return Ok(None);
@@ -321,8 +322,8 @@ impl Sink {
         })
     }
 
-    /// Another file takes what comes now, and what the last one could not take. If it cannot be made, the
-    /// last one goes on.
+    /// Begins another file, for new records and with `takes_rest` for those that the last file could not
+    /// take. If it cannot be created, the last file stays in use.
     fn next_file(&mut self, takes_rest: bool) -> Result<()> {
         let Target::File { writer, .. } = std::mem::replace(&mut self.target, Target::None) else {
             return Ok(());
@@ -410,7 +411,7 @@ fn target(writer: Writer) -> Target {
     }
 }
 
-/// What the probes lost now, and what could not be written before.
+/// Current losses of the probes, plus the records that could not be written.
 fn lost(missing: &Missing, before: &Lost) -> Lost {
     Lost {
         records: missing.records,
@@ -427,7 +428,7 @@ fn host() -> String {
     name.trim().to_string()
 }
 
-/// What to add to the probes' clock to have the time of day.
+/// Offset from the probes' clock to the time of day.
 fn realtime_offset_ns() -> i64 {
     let before = debox::session::monotonic_ns() as i64;
     let now = i64::try_from(Timestamp::now().as_nanosecond()).unwrap_or(0);

@@ -1,5 +1,5 @@
-//! The slowest calls of a recording, and those that it cut off: what each waited for most, and how the
-//! program came to make it.
+//! The slowest calls of a recording, and those still in flight at its end: what each waited for most, and
+//! which code path made it.
 
 use std::io::{self, Write};
 
@@ -10,9 +10,9 @@ use crate::table::{heading, shown, TableOptions};
 use crate::units;
 
 const SLOWEST: usize = 10;
-/// Frames of a stack, innermost first.
+/// Frames of a stack that are shown, innermost first.
 const FRAMES: usize = 16;
-/// Calls whose stack is shown: the slowest, and with `--all` the others.
+/// Calls whose stack is shown: the slowest; `--all` shows the others, too.
 const STACKS: usize = 1;
 
 pub fn print(out: &mut impl Write, report: &Report, options: &TableOptions) -> io::Result<()> {
@@ -62,8 +62,8 @@ fn table(
     Ok(())
 }
 
-/// What took most of the call, and its longest sleep: by its wall time, a call that waited for a CPU looks
-/// as if it had waited for a disk.
+/// What took most of the call, and its longest sleep. By wall time alone, a call that waited for a CPU
+/// looks as if it had waited for a disk.
 fn whereabouts(call: &SlowCall) -> String {
     let budget = &call.budget;
     let others = [

@@ -41,7 +41,7 @@ pub fn print(out: &mut impl Write, report: &Report, options: &TableOptions) -> i
     Ok(())
 }
 
-/// Of each call its largest owner.
+/// Shows the largest owner of each call.
 fn cpu_waits(out: &mut impl Write, report: &Report, options: &TableOptions) -> io::Result<()> {
     let Some(waits) = &report.cpu_waits else {
         return Ok(());
@@ -55,7 +55,7 @@ fn active(budget: &Budget) -> u64 {
     budget.wall_ns.saturating_sub(budget.idle_ns)
 }
 
-/// A word of a command as a shell would take it.
+/// Quotes a word of a command for a shell.
 fn quoted(word: &str) -> String {
     let is_plain = |letter: char| letter.is_alphanumeric() || "-_=+./,:@%".contains(letter);
     if !word.is_empty() && word.chars().all(is_plain) {
@@ -144,7 +144,7 @@ fn change(difference: &Difference) -> Cell {
     let Some((low, high)) = difference.change_percent else {
         return Cell::text("too few").tone(Tone::Quiet);
     };
-    // Beyond that, per cent are hard to read.
+    // Larger percentages are hard to read: shown as factors.
     let range = if low >= 900.0 {
         format!(
             "{:.0} to {:.0} times as much",
@@ -213,7 +213,7 @@ fn against(
         "In brackets: the interval in which the change is, at 99 %. `none shown`: no difference \
                 that the data show. Two runs cannot tell how much runs differ by themselves.";
     note(out, text, options)?;
-    // What is said of both anyway is said once.
+    // A caveat that applies to both is printed once.
     let own = |sentence: &&String| !report.caveats.contains(sentence);
     for sentence in comparison.base_caveats.iter().filter(own) {
         note(out, &format!("Of the other: {sentence}"), options)?;
@@ -275,7 +275,7 @@ fn calls(out: &mut impl Write, report: &Report, options: &TableOptions) -> io::R
     Ok(())
 }
 
-/// One line per label, with `call/sleeps`: the matrix, as far as a terminal is wide.
+/// One line per label, with `call/sleeps`: the matrix, as far as the terminal is wide enough.
 fn labels(out: &mut impl Write, report: &Report, options: &TableOptions) -> io::Result<()> {
     let matrix = &report.matrix;
     if matrix.labels.is_empty() {

@@ -14,7 +14,7 @@ pub fn print(out: &mut impl Write, report: &Report, options: &TableOptions) -> i
         return Ok(());
     };
     if level.calls.is_empty() {
-        return Ok(()); // what is missing says why
+        return Ok(()); // the caveats say why it is missing
     }
     heading(
         out,
@@ -36,7 +36,7 @@ pub fn print(out: &mut impl Write, report: &Report, options: &TableOptions) -> i
     note(out, text, options)
 }
 
-/// As Table 2.1 of Ruan's thesis, with calls down.
+/// Like Table 2.1 of Ruan's thesis, with one row per call.
 fn both(
     out: &mut impl Write,
     level: &UserLevel,
@@ -74,7 +74,8 @@ fn both(
     grid.print(out, options)
 }
 
-/// What the program's clock counts and the call is not; and what it does not tell of the call.
+/// Time that the program's clock counts in addition to the call, and the parts of the call that it
+/// cannot tell apart.
 fn between(
     out: &mut impl Write,
     level: &UserLevel,

@@ -1,6 +1,6 @@
-//! Any report, at any width, is printed.
+//! Property test: any report can be printed at any width.
 
-// A field that the report gets later need not be tried here at once.
+// Fields that are added to the report later need not be generated here at once.
 #![allow(clippy::needless_update)]
 
 use debox::report::{CallSite, InFlight, Lost, Report, Sleep, SleepCallSite, Syscall, Thread};
@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 use super::{print, sample, TableOptions};
 
-/// Small, ordinary and absurd ones.
+/// Small, ordinary and extreme numbers.
 fn number() -> impl Strategy<Value = u64> {
     prop_oneof![Just(0), 0..1_000u64, any::<u64>(), Just(u64::MAX)]
 }

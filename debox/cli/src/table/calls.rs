@@ -1,4 +1,4 @@
-//! Per call: how often, how long, and how its time divides.
+//! Per call: how often, how long, and how its time is divided.
 
 use std::cmp::Reverse;
 use std::io::{self, Write};
@@ -9,10 +9,10 @@ use super::grid::{name, number, text, Cell, Column, Grid, Tone};
 use super::{heading, shown, stack, TableOptions};
 use crate::units;
 
-/// So many calls leave room for the reasons on the first screen.
+/// Leaves room for the reasons on the first screen.
 const CALLS: usize = 15;
 const CALL_SITES: usize = 10;
-/// The time between calls, which is not a call.
+/// The row for time between calls, which is not a call.
 const USER: &str = "(user)";
 
 pub fn print(out: &mut impl Write, report: &Report, options: &TableOptions) -> io::Result<()> {
@@ -38,7 +38,7 @@ pub fn print(out: &mut impl Write, report: &Report, options: &TableOptions) -> i
     }
     for user in &user {
         let mut cells = row(user);
-        // Stretches between calls are neither calls nor can they fail.
+        // Intervals between calls are not calls and cannot fail.
         cells[1] = Cell::unmeasured();
         cells[2] = Cell::unmeasured();
         grid.row(cells);
@@ -97,7 +97,7 @@ pub fn print_call_sites(
     grid.print(out, options)
 }
 
-/// The columns, with those that give way first on a narrow terminal ranked highest.
+/// The columns. On a narrow terminal, those with the highest rank are dropped first.
 fn columns(report: &Report) -> Vec<Column> {
     let major = report
         .syscalls
@@ -148,7 +148,7 @@ fn row(call: &Syscall) -> Vec<Cell> {
     ]
 }
 
-/// Major faults are named apart because each of them waited for storage.
+/// Major faults are shown separately because each of them waited for storage.
 fn faults(call: &Syscall) -> Cell {
     let Some(major) = call.faults_major.filter(|major| *major > 0) else {
         return Cell::number(call.faults_minor);
@@ -165,8 +165,7 @@ fn without_times(mut cells: Vec<Cell>) -> Vec<Cell> {
     cells
 }
 
-/// The parts of a life as measured for whole threads; it meets the sum of the rows when nothing
-/// was lost.
+/// The budget as measured for whole threads. It equals the sum of the rows if nothing was lost.
 fn total(report: &Report, calls: &[&Syscall]) -> Syscall {
     let totals = &report.totals;
     let all: Vec<&Syscall> = report.syscalls.iter().collect();
@@ -214,7 +213,7 @@ fn sum(calls: &[&Syscall], name: &str) -> Syscall {
     })
 }
 
-/// A sum is measured when one of its parts is.
+/// A sum counts as measured if one of its parts is.
 fn plus(a: Option<u64>, b: Option<u64>) -> Option<u64> {
     match (a, b) {
         (None, None) => None,

@@ -11,10 +11,10 @@ use super::{heading, shown, TableOptions};
 use crate::units;
 
 const ROWS: usize = 8;
-/// Less is no table worth: this part of what the threads lived.
+/// The smallest part of the threads' lifetime for which the table is printed.
 const LEAST: f64 = 0.01;
 
-/// Rows of all calls that read the same.
+/// Calls whose rows would read the same.
 #[derive(Default)]
 struct Row {
     ns: u64,
@@ -28,7 +28,7 @@ pub fn print(out: &mut impl Write, report: &Report, options: &TableOptions) -> i
     rows(out, &report.cpu_waits, report.totals.wall_ns, options)
 }
 
-/// `wall_ns`: what the threads lived.
+/// `wall_ns`: sum of the threads' lifetimes.
 pub fn rows(
     out: &mut impl Write,
     waits: &[CpuWait],

@@ -1,4 +1,4 @@
-//! Threads that wait for each other: before all else, as nothing else matters to them.
+//! Threads that wait for each other. Printed first, because nothing else matters to them.
 
 use std::io::{self, Write};
 

@@ -1,5 +1,5 @@
-//! What `debox doctor` found, for people: each need, whether it is met, what its lack costs and
-//! the remedy.
+//! What `debox doctor` found, for people: each requirement, whether it is met, what it costs if it
+//! is not, and how to fix it.
 
 use std::io::{self, Write};
 
@@ -10,7 +10,7 @@ pub use debox::doctor::{Finding, Standing};
 use super::grid::{name, text, Cell, Grid, Tone};
 use super::{line, TableOptions};
 
-/// Prints the findings in the given order, and the verdict.
+/// Prints the findings in the given order, then the verdict.
 pub fn print(out: &mut impl Write, findings: &[Finding], options: &TableOptions) -> io::Result<()> {
     let mut grid = Grid::new([name(""), name(""), text("")]);
     for finding in findings {

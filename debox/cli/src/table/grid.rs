@@ -1,9 +1,8 @@
-//! A table without lines that fits the reader's terminal.
+//! A table without lines that fits the terminal.
 //!
-//! comfy-table lays the cells out; what is added here is what a report needs: columns that show
-//! themselves only when they have something to say, columns that give way when the terminal is
-//! narrow (and are then named below the table), and cells that carry their meaning (`zero`,
-//! `not measured`, `idle`) as a tone rather than a colour.
+//! comfy-table lays out the cells. This module adds what a report needs: columns that appear only if they have
+//! content, columns that are dropped on a narrow terminal (and are then named below the table), and cells whose
+//! meaning (`zero`, `not measured`, `idle`) is a tone rather than a colour.
 
 use std::io::{self, Write};
 
@@ -15,28 +14,28 @@ use kit_console::printable;
 use super::TableOptions;
 use crate::units;
 
-/// Tables stand this far in from the headings.
+/// Indentation of tables.
 const INDENT: usize = 2;
-/// Columns of running text wrap rather than push others out; words up to the first of these widths for which there
-/// is room stay whole.
+/// Columns of running text wrap before other columns are dropped. Words stay whole up to the first of these widths
+/// that fits.
 const WORDS_MAX: [usize; 3] = [60, 40, 28];
 
-/// Words of this width stay whole in any table that fits.
+/// Words up to this width stay whole in any table that fits.
 const SHORTEST_WORD: usize = 28;
 
-/// A space at which no cell is wrapped, until it is printed.
+/// Stands for a space at which a cell is not wrapped; replaced by a space when printed.
 const KEPT_SPACE: char = '\u{a0}';
 
-/// What stands behind a number and belongs to it.
+/// Units that belong to the number before them.
 const UNITS: &[&str] = &[
     "ns", "us", "ms", "s", "min", "h", "%", "B", "kB", "MB", "GB", "TB", "KiB", "MiB", "GiB",
 ];
 
-/// What a cell means to the reader's eye.
+/// How a cell should look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tone {
     Plain,
-    /// Present for completeness: zeros, idle waits.
+    /// Printed for completeness: zeros, idle waits.
     Quiet,
     /// Worth a look.
     Warn,
@@ -45,13 +44,12 @@ pub enum Tone {
 pub struct Cell {
     text: String,
     tone: Tone,
-    /// Zero, not measured or blank: a column of such cells has nothing to say.
+    /// Zero, not measured or blank: a column that has only such cells is not needed.
     empty: bool,
 }
 
 impl Cell {
-    /// Names and stacks come from the monitored programs, so whatever could steer a terminal
-    /// is shown as an escape.
+    /// Names and stacks come from the monitored programs, so control characters are shown as escapes.
     pub fn text(text: impl AsRef<str>) -> Self {
         let text = printable(text.as_ref()).into_owned();
         let empty = text.is_empty();
@@ -74,7 +72,7 @@ impl Cell {
         Self::measured(ns, units::time)
     }
 
-    /// `-` stands for "not measured", which is not zero.
+    /// `-` means "not measured", which is different from zero.
     pub fn time_if(ns: Option<u64>) -> Self {
         ns.map_or_else(Self::unmeasured, Self::time)
     }
@@ -83,7 +81,7 @@ impl Cell {
         size.map_or_else(Self::unmeasured, |size| Self::measured(size, units::bytes))
     }
 
-    /// A process or thread number, which has no separators.
+    /// A process or thread number, printed without separators.
     pub fn id(id: u32) -> Self {
         Self::text(id.to_string())
     }
@@ -97,7 +95,7 @@ impl Cell {
     }
 
     pub fn tone(mut self, tone: Tone) -> Self {
-        // A zero is quiet, whatever its row is.
+        // A zero is quiet in any row.
         if !self.empty {
             self.tone = tone;
         }
@@ -106,7 +104,7 @@ impl Cell {
 
     fn measured(value: u64, show: impl Fn(u64) -> String) -> Self {
         let tone = if value == 0 { Tone::Quiet } else { Tone::Plain };
-        // In a column, the space inside a number would look like the gap between two.
+        // In a column, a space inside a number would look like the gap between columns.
         let text = show(value).replace(' ', "");
         Self {
             text,
@@ -116,7 +114,7 @@ impl Cell {
     }
 }
 
-/// The text with spaces between numbers and their units at which it is not wrapped.
+/// The text, with unbreakable spaces between numbers and their units.
 fn with_units(text: &str) -> String {
     let mut kept = String::with_capacity(text.len());
     for (at, character) in text.char_indices() {
@@ -145,7 +143,7 @@ pub struct Column {
     head: String,
     kind: Kind,
     when_used: bool,
-    /// Columns with a higher rank give way first; rank 0 stays.
+    /// Columns with a higher rank are dropped first; columns of rank 0 stay.
     gives_way: u8,
 }
 
@@ -176,7 +174,7 @@ pub fn text(head: &str) -> Column {
 }
 
 impl Column {
-    /// Hidden when no cell has anything to say.
+    /// Hides the column if all its cells are empty.
     pub fn when_used(mut self) -> Self {
         self.when_used = true;
         self
@@ -235,7 +233,7 @@ impl Grid {
         )
     }
 
-    /// The columns to show, the heads of those that had to go, and the gap between columns.
+    /// The columns to show, the heads of those that were dropped, and the gap between columns.
     fn fit(&self, options: &TableOptions) -> (Vec<usize>, Vec<&str>, usize) {
         let used = |column: usize| self.rows.iter().any(|row| !row[column].empty);
         let mut columns: Vec<usize> = (0..self.columns.len())
@@ -248,7 +246,7 @@ impl Grid {
                     return (columns, left_out, gap);
                 }
             }
-            // What is zero throughout goes first: its absence loses nothing.
+            // Columns of zeros are dropped first, because that loses nothing.
             let next = columns
                 .iter()
                 .enumerate()
@@ -270,7 +268,7 @@ impl Grid {
         INDENT + content + gap * columns.len().saturating_sub(1)
     }
 
-    /// The whole content of names and numbers, and the longest word of a text.
+    /// For each column, the width of names and numbers, and of the longest word of a text.
     fn least_widths(&self, columns: &[usize], word_max: usize) -> Vec<usize> {
         let widths = |show: fn(&str) -> String| {
             self.bare(columns, show)
@@ -299,7 +297,7 @@ impl Grid {
             |word_max: &usize| self.least_width_with(columns, gap, *word_max) <= options.width;
         let word_max = WORDS_MAX.into_iter().find(has_room);
         let least = self.least_widths(columns, word_max.unwrap_or(SHORTEST_WORD));
-        // On a terminal too narrow for everything, breaking a word is better than a line.
+        // On a terminal that is too narrow for everything, breaking a word is better than breaking a line.
         let fits = self.least_width(columns, gap) <= options.width;
         for (position, &column) in columns.iter().enumerate() {
             let layout = table.column_mut(position).expect("each column has a head");
@@ -320,7 +318,7 @@ impl Grid {
         table
     }
 
-    /// The cells of some columns, not yet laid out.
+    /// The cells of some columns, before layout.
     fn bare(&self, columns: &[usize], show: fn(&str) -> String) -> Table {
         let mut table = Table::new();
         table.load_style(TableStyle::new());

@@ -1,4 +1,4 @@
-//! What it waited on and who held it, and who in turn those waited for.
+//! What threads waited on and who held it, and whom the holders waited for in turn.
 
 use std::cmp::Reverse;
 use std::io::{self, Write};
@@ -13,7 +13,7 @@ const SLEEPS: usize = 10;
 const OWNERS: usize = 2;
 const CHAINS: usize = 6;
 
-/// Each site whose resource has a name or an owner, idle waits aside.
+/// Prints each site whose resource has a name or an owner, except idle waits.
 pub fn print(out: &mut impl Write, report: &Report, options: &TableOptions) -> io::Result<()> {
     let mut sleeps: Vec<&Sleep> = report.sleeps.iter().filter(|s| is_told(s)).collect();
     if sleeps.is_empty() {
@@ -61,7 +61,7 @@ pub(super) fn is_any_known(owners: &[Owner]) -> bool {
     owners.iter().any(|owner| owner.certainty != "none")
 }
 
-/// The one that cost most, and how many others there were.
+/// The resource that cost most, and the number of others.
 fn resources(sleep: &Sleep, options: &TableOptions) -> String {
     let names = sleep
         .resources
@@ -97,7 +97,7 @@ fn holder(holder: &Holder) -> Option<String> {
     })
 }
 
-/// What is said before an owner who may not be the one.
+/// Qualifies an owner that is not certain.
 fn unsure(certainty: &str) -> &'static str {
     match certainty {
         "last reader" => "last reader ",
@@ -135,7 +135,7 @@ fn owner(owner: &Owner) -> String {
     }
 }
 
-/// A sentence for each chain.
+/// Prints a sentence for each chain.
 pub fn print_chains(
     out: &mut impl Write,
     report: &Report,
@@ -196,7 +196,7 @@ fn at(link: &ChainLink) -> String {
     }
 }
 
-/// What a holder did meanwhile; of one that is not monitored, what it did at the beginning.
+/// What a holder did during the wait. If it is not monitored: what it did when the wait began.
 fn did(link: &ChainLink) -> String {
     match (link.waited_ns, &link.doing) {
         (Some(0), Some(doing)) if doing == "on CPU" => "was on CPU".to_string(),

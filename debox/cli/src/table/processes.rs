@@ -1,4 +1,4 @@
-//! What tells processes of one name apart: their command lines, and the titles that they write over them.
+//! Distinguishes processes of the same name: by their command lines, and by titles that they have set.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,20 +7,20 @@ use debox::report::Process;
 use super::grid::Cell;
 use super::TableOptions;
 
-/// Enough to tell most apart.
+/// Long enough to distinguish most command lines.
 const SHOWN: usize = 60;
 
-/// By process number.
+/// Command lines by process number.
 pub struct CommandLines(BTreeMap<u32, String>);
 
 impl CommandLines {
-    /// Of the processes that share a name with others and are called differently, and of those that gave themselves a
+    /// Command lines of processes that share a name but were started differently, and of processes that have set a
     /// title. `threads`: process numbers and names.
     pub fn of<'a>(
         processes: &[Process],
         threads: impl Iterator<Item = (u32, &'a str)>,
     ) -> CommandLines {
-        // A process has an entry for each program that it ran; the last one is what it is.
+        // A process has an entry for each program that it executed; the last one is current.
         let last: BTreeMap<u32, &Process> = processes
             .iter()
             .map(|process| (process.pid, process))
@@ -42,14 +42,14 @@ impl CommandLines {
         CommandLines(lines)
     }
 
-    /// For a column that is there when any process needs it.
+    /// A cell for a column that is shown if any process needs it.
     pub fn cell(&self, pid: Option<u32>, options: &TableOptions) -> Cell {
         let line = pid.and_then(|pid| self.0.get(&pid));
         line.map_or_else(Cell::blank, |line| Cell::text(shortened(line, options)))
     }
 }
 
-/// A command line as a table has room for it.
+/// Shortens a command line to fit into a table.
 pub fn shortened(line: &str, options: &TableOptions) -> String {
     if options.all || line.chars().count() <= SHOWN {
         return line.to_string();

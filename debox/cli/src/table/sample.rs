@@ -1,4 +1,4 @@
-//! Reports made by hand, for tests.
+//! Hand-made reports for tests.
 
 use debox::report::*;
 
@@ -348,7 +348,7 @@ fn link(comm: &str, tid: u32, slept: Option<(u64, &str)>, doing: Option<&str>) -
     }
 }
 
-/// One of each kind: with a third link, with a holder that is not monitored, a cycle.
+/// One chain of each kind: with a third link, with a holder that is not monitored, a cycle.
 fn rich_chains() -> Vec<Chain> {
     let mut backup = link("backup", 77, None, Some("page read"));
     (backup.waited_ns, backup.label_ns) = (None, None);
@@ -480,7 +480,7 @@ fn rich_threads() -> Vec<Thread> {
     threads
 }
 
-/// Where the clock found a call, as on kernels that let no function be probed.
+/// Calls found by samples, as on kernels that let no function be probed.
 fn trigger() -> Trigger {
     Trigger {
         predicate: "syscall == open* && blocked > 1ms".to_string(),
@@ -605,7 +605,7 @@ pub fn exact_trace() -> Trace {
     }
 }
 
-/// A competitor, and a quota.
+/// A competing process, and a quota.
 pub fn cpu_waits() -> Vec<CpuWait> {
     let wait = |kind: &str, part: &str, ns: u64| CpuWait {
         syscall: "(user)".to_string(),

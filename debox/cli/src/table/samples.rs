@@ -1,4 +1,4 @@
-//! Where threads computed, by samples.
+//! Where threads computed, according to samples.
 
 use std::io::{self, Write};
 

@@ -1,4 +1,4 @@
-//! Why it slept: by label and call, by kernel site, and from where in the program.
+//! Why threads slept: by label and call, by kernel site, and by place in the program.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -15,10 +15,10 @@ const LABELS: usize = 10;
 const SITES: usize = 15;
 const CALL_SITES: usize = 10;
 const WAKERS: usize = 2;
-/// The class of waits that are no trouble: they come last and quietly.
+/// The class of waits that are no problem: printed last and quietly.
 const IDLE: &str = "idle";
 
-/// Whether nearly all of these sleeps are for work that others bring, by the rule of all reports.
+/// Whether nearly all of these sleeps are waits for work, by the rule that all reports share.
 pub fn are_for_work(sleep: &Sleep) -> bool {
     let held = sleep.owners.iter().map(|owner| owner.blocked_ns);
     let waits = Waits {
@@ -33,7 +33,7 @@ pub fn are_for_work(sleep: &Sleep) -> bool {
     waits.are_for() == For::Work
 }
 
-/// Which calls blocked on what, and how often: one line per label, `call/count` in it.
+/// Prints which calls blocked on what, and how often: one line per label, with `call/count`.
 pub fn print_labels(
     out: &mut impl Write,
     report: &Report,
@@ -81,7 +81,7 @@ pub fn print_labels(
     grid.print(out, options)
 }
 
-/// Each site: how long, woken by whom, and how many waited.
+/// Prints each site: how long, woken by whom, and how many waited.
 pub fn print_sites(
     out: &mut impl Write,
     report: &Report,
@@ -146,7 +146,7 @@ pub fn print_sites(
     explain_waiters(out, &sleeps[..shown], options)
 }
 
-/// Where in the program the sleeping calls were made.
+/// Prints where in the program the sleeping calls were made.
 pub fn print_call_sites(
     out: &mut impl Write,
     report: &Report,
@@ -198,7 +198,7 @@ pub fn print_call_sites(
     grid.print(out, options)
 }
 
-/// An empty list can mean "never slept" or "nobody looked".
+/// An empty list can mean that no call slept, or that sleeps were not measured.
 fn print_no_sleeps(
     out: &mut impl Write,
     report: &Report,
@@ -277,7 +277,7 @@ fn who(waker: &Waker) -> String {
     }
 }
 
-/// `4 / 3`: waiters at entry and at exit, where the sleeper was not the only one.
+/// `4 / 3`: number of waiters at entry and at exit, if the sleeper was not alone.
 fn waiters(sleep: &Sleep) -> Cell {
     if !was_contended(sleep) {
         return Cell::blank();

@@ -1,4 +1,4 @@
-//! For which locks of the kernel calls spun.
+//! Kernel locks for which calls spun.
 
 use std::io::{self, Write};
 
@@ -8,7 +8,7 @@ use super::grid::{number, text, Cell, Grid, Tone};
 use super::{heading, kernel_frame, shown, TableOptions};
 
 const ROWS: usize = 6;
-/// Less is no table worth: this part of the kernel's CPU time.
+/// The smallest part of the kernel's CPU time for which the table is printed.
 const LEAST: f64 = 0.01;
 
 pub fn print(out: &mut impl Write, report: &Report, options: &TableOptions) -> io::Result<()> {

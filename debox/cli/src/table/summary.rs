@@ -1,4 +1,4 @@
-//! The first lines: what matters most, how long it ran, and what it did meanwhile.
+//! The first lines: what matters most, how long the program ran, and where its time went.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -47,7 +47,8 @@ pub fn print(out: &mut impl Write, report: &Report, options: &TableOptions) -> i
     Ok(())
 }
 
-/// What the hypervisor took: of the threads' CPU time where the kernel tells, else of all there is.
+/// Time stolen by the hypervisor: from the threads' CPU time if the kernel reports that, otherwise
+/// from all CPUs.
 fn steal(report: &Report, scale: Scale) -> Option<String> {
     let shown = |ns: Option<u64>| ns.filter(|&ns| scale.shows(ns)).map(units::time);
     match (shown(report.totals.stolen_ns), shown(report.steal_ns)) {
@@ -61,7 +62,7 @@ fn steal(report: &Report, scale: Scale) -> Option<String> {
     }
 }
 
-/// Where the time went, all in one unit. The parts add up to the sum of the threads' lives.
+/// Where the time went, in one unit. The parts add up to the sum of the threads' lifetimes.
 fn ran(report: &Report, scale: Scale) -> String {
     let totals = &report.totals;
     let mut text = format!(
@@ -97,10 +98,10 @@ fn ran(report: &Report, scale: Scale) -> String {
     text
 }
 
-/// What threads do that have no work, or have handed it to others.
+/// Waits of threads that have no work, or have handed it to others.
 const WORK: &str = "for other threads";
 
-/// The sleep by class, idle last: `asleep: 2.1 disk, 0.4 lock, 0.9 idle`; then what has no class.
+/// Sleep by class, idle last: `asleep: 2.1 disk, 0.4 lock, 0.9 idle`; then sleep without a class.
 fn classes(report: &Report, scale: Scale) -> Option<String> {
     let mut by_class: BTreeMap<&str, u64> = BTreeMap::new();
     for sleep in &report.sleeps {
@@ -117,7 +118,7 @@ fn classes(report: &Report, scale: Scale) -> Option<String> {
         .fold(untapped, |sum, ns| sum.saturating_add(*ns));
     let mut parts: Vec<(&str, u64)> = by_class.into_iter().collect();
     parts.sort_by_key(|&(class, ns)| (class == "idle" || class == WORK, std::cmp::Reverse(ns)));
-    // Parts that round to nothing would only make the line longer.
+    // Parts that round to zero would only make the line longer.
     parts.retain(|&(_, ns)| scale.shows(ns));
     if scale.shows(untapped) {
         parts.push(("in calls that the user tap does not see", untapped));
@@ -142,7 +143,7 @@ fn classes(report: &Report, scale: Scale) -> Option<String> {
     Some(format!("asleep: {}", parts.join(", ")))
 }
 
-/// At most so long the calls in flight have slept: their sleeps are in no row yet.
+/// Upper limit for the sleep of calls in flight, which no row contains yet.
 fn going_on(report: &Report) -> u64 {
     const AWAKE: [&str; 2] = ["running", "waiting for a CPU"];
     let asleep = report.in_flight.iter();
@@ -150,9 +151,9 @@ fn going_on(report: &Report) -> u64 {
     asleep.fold(0, |sum, call| sum.saturating_add(call.for_ns))
 }
 
-/// Processes that the command has left behind, and how to go on with them.
+/// Processes that the command left running, and how to monitor them further.
 fn live_on(report: &Report, options: &TableOptions) -> Option<String> {
-    /// Named one by one.
+    /// Processes that are named; the others are counted.
     const NAMED: usize = 3;
     let pids = &report.live_on;
     let name = |pid: &u32| {

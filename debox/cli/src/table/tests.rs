@@ -1,4 +1,4 @@
-//! What a person sees, whole: change the layout and look at the difference.
+//! Snapshots of what users see: after a change of the layout, review the difference.
 
 use super::doctor::{self, Finding, Standing};
 use super::*;
@@ -34,7 +34,7 @@ fn a_deadlock_comes_before_all_else() {
     );
 }
 
-/// What had not ended when the report was made is in the sum of what was slept, and in no row of sleeps.
+/// Sleep of calls that were in flight at the end is in the sum of all sleep, but in no row of sleeps.
 #[test]
 fn calls_in_flight_have_slept_where_they_are() {
     let report = Report {

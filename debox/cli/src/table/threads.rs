@@ -1,4 +1,4 @@
-//! Which process and thread, and which of them are still inside a call.
+//! The threads and their processes, and the calls that are still in flight.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use crate::units;
 
 const THREADS: usize = 15;
 const IN_FLIGHT: usize = 20;
-/// Fewer threads than this of one name are easier to read one by one.
+/// Fewer threads of the same name than this are listed one by one.
 const GROUP_MIN: usize = 4;
 
 pub fn print(out: &mut impl Write, report: &Report, options: &TableOptions) -> io::Result<()> {
@@ -61,7 +61,7 @@ pub fn print(out: &mut impl Write, report: &Report, options: &TableOptions) -> i
     grid.print(out, options)
 }
 
-/// Calls that had not returned: for a process that hangs, this is the answer.
+/// Calls that had not returned: for a process that hangs, they are the answer.
 pub fn print_in_flight(
     out: &mut impl Write,
     report: &Report,
@@ -128,10 +128,10 @@ pub fn print_in_flight(
     Ok(())
 }
 
-/// One line of the table: a thread, or several of one name.
+/// One line of the table: a thread, or several of the same name.
 #[derive(Default)]
 struct Row {
-    /// Process and thread number, where the row is one thread.
+    /// Process and thread number, if the row is one thread.
     ids: Option<(u32, u32)>,
     name: String,
     threads: usize,
@@ -167,7 +167,7 @@ impl Row {
         self.calls += other.calls;
     }
 
-    /// What a thread did or wanted to do; sleep does not count, since most of it is idle.
+    /// Time in which a thread ran or wanted to run. Sleep does not count, since most of it is idle.
     fn awake_ns(&self) -> u64 {
         let totals = &self.totals;
         totals.wall_ns.saturating_sub(totals.blocked_ns)
@@ -192,8 +192,8 @@ impl Row {
     }
 }
 
-/// The threads one by one or, where there are too many, the short-lived ones of one name together:
-/// the hundred `sh` of a build are one fact, the workers of a server are several.
+/// The threads one by one. If there are too many, short-lived threads of the same name share a row:
+/// the hundred `sh` of a build are one fact, but the workers of a server are several.
 fn rows(report: &Report, options: &TableOptions) -> Vec<Row> {
     let threads = &report.threads;
     if shown(threads.len(), THREADS, options) == threads.len() {

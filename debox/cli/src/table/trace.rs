@@ -1,4 +1,4 @@
-//! Inside the kernel: the functions that calls entered, as a tree.
+//! The kernel functions that calls entered, as a tree.
 
 use std::cmp::Reverse;
 use std::io::{self, Write};
@@ -10,11 +10,11 @@ use super::grid::{name, note, number, text, Cell, Grid, Tone};
 use super::{heading, line, shown, TableOptions};
 use crate::units;
 
-/// Calls whose inside is shown.
+/// Calls whose functions are shown, at most.
 const CALLS: usize = 4;
-/// Tracepoints in one line.
+/// Tracepoints in one line, at most.
 const EVENTS: usize = 8;
-/// Of a call's time or samples, in per cent: what is below is left out unless all is asked for.
+/// Percentage of a call's time or samples: functions below it are shown only with `--all`.
 const SHARE_MIN: u64 = 2;
 
 pub fn print(out: &mut impl Write, report: &Report, options: &TableOptions) -> io::Result<()> {
@@ -41,7 +41,7 @@ pub fn print(out: &mut impl Write, report: &Report, options: &TableOptions) -> i
     print_losses(out, trace, options)
 }
 
-/// What the numbers are and how they were had.
+/// What the numbers mean and how they were measured.
 fn how(trace: &Trace) -> String {
     let Some(period) = trace.period_ns else {
         return format!(
@@ -127,7 +127,7 @@ fn print_call(
     print_events(out, call, options)
 }
 
-/// The depth is bounded by the probes'.
+/// The probes limit the depth.
 fn add_rows(
     grid: &mut Grid,
     functions: &[TraceFunction],
@@ -144,7 +144,7 @@ fn add_rows(
         }
         let share = (weight as f64 / whole.max(1) as f64) * 100.0;
         let share = Cell::text(format!("{share:.0}%"));
-        // The grid trims no blanks inside of a cell.
+        // The grid keeps blanks inside a cell.
         let label = Cell::text(format!("{:1$}{2}", "", depth * 2, function.function));
         let entered = function.entered.unwrap_or(0);
         match function.samples {

@@ -1,4 +1,4 @@
-//! The calls that the reader has asked to be told of.
+//! The calls that matched the user's triggers.
 
 use std::io::{self, Write};
 
@@ -8,7 +8,7 @@ use super::grid::{name, note, number, text, Cell, Grid};
 use super::{heading, shown, stack, TableOptions};
 use crate::units;
 
-/// Of each trigger.
+/// Calls that are listed for each trigger, at most.
 const CALLS: usize = 10;
 
 pub fn print(out: &mut impl Write, report: &Report, options: &TableOptions) -> io::Result<()> {
@@ -50,7 +50,7 @@ pub fn print(out: &mut impl Write, report: &Report, options: &TableOptions) -> i
     Ok(())
 }
 
-/// How often it fired, and why not more often.
+/// How often the trigger fired, and why not more often.
 fn summary(trigger: &Trigger) -> String {
     let calls = if trigger.fired == 1 { "call" } else { "calls" };
     let mut parts = vec![format!("Fired for {} {calls}", units::count(trigger.fired))];

@@ -1,4 +1,4 @@
-//! What could not be seen: without it, the rest of the report could be taken for everything.
+//! What could not be seen. Without it, the report would look complete.
 
 use std::cmp::Reverse;
 use std::io::{self, Write};
@@ -10,7 +10,7 @@ use super::grid::{name, note, number, text, Cell, Grid, Tone};
 use super::{heading, line, owners, TableOptions};
 use crate::units;
 
-/// Calls that slept and that the user tap did not see.
+/// Prints the calls that slept but that the user tap did not see.
 pub fn print_untapped(
     out: &mut impl Write,
     report: &Report,
@@ -45,10 +45,10 @@ pub fn print_untapped(
     grid.print(out, options)
 }
 
-/// The engine's own sentences, and what it saw but could not keep.
+/// Prints the engine's notes, and what was seen but could not be kept.
 pub fn print(out: &mut impl Write, report: &Report, options: &TableOptions) -> io::Result<()> {
     let losses = losses(&report.lost);
-    // Why the report is not complete stands above everything else.
+    // The reason for an incomplete report is printed at the top.
     let is_shown = |sentence: &&String| Some(*sentence) != report.incomplete.as_ref();
     let sentences: Vec<&String> = report.unseen.iter().filter(is_shown).collect();
     if sentences.is_empty() && losses.is_empty() {
@@ -65,7 +65,7 @@ pub fn print(out: &mut impl Write, report: &Report, options: &TableOptions) -> i
     grid.print(out, options)
 }
 
-/// What would give names to the code that the report speaks of.
+/// Prints how to get names for code in the report that has none.
 pub fn print_hints(
     out: &mut impl Write,
     report: &Report,
@@ -81,7 +81,7 @@ pub fn print_hints(
     Ok(())
 }
 
-/// Under which conditions all this was measured: whoever reads a pasted report needs it.
+/// Prints the conditions of the measurement: readers of a pasted report need them.
 pub fn print_conditions(
     out: &mut impl Write,
     report: &Report,

@@ -1,4 +1,4 @@
-//! A batch's columns, as the sums need them. What the file says is blank is not read.
+//! A batch's columns as the sums need them. Columns that the file marks as blank are not read.
 
 use anyhow::{Context, Result};
 use arrow::array::{
@@ -26,7 +26,7 @@ const COLUMNS: &[&str] = &[
     "stack",
 ];
 
-/// These are left out of groups where they are blank.
+/// Columns that are skipped for groups in which they are blank.
 const OFTEN_BLANK: &[&str] = &[
     "error",
     "preempted_ns",
@@ -40,10 +40,10 @@ const OFTEN_BLANK: &[&str] = &[
     "in_flight",
 ];
 
-/// None of these is read from groups of which the program measured nothing.
+/// Columns that are skipped for groups in which the program measured nothing.
 const OF_USER_LEVEL: &[&str] = &["user_ns", "user_away_ns", "user_calls_ns"];
 
-/// None of these is read from groups in which no call waited for a CPU.
+/// Columns that are skipped for groups in which no call waited for a CPU.
 const OF_CPU_OWNERS: &[&str] = &[
     "cpu_owner",
     "cpu_owner_pid",
@@ -51,7 +51,7 @@ const OF_CPU_OWNERS: &[&str] = &[
     "cpu_owner_ns",
 ];
 
-/// None of these is read from groups without sleeps.
+/// Columns that are skipped for groups without sleeps.
 const OF_SLEEPS: &[&str] = &[
     "sleeps.begin_ns",
     "sleeps.blocked_ns",
@@ -70,7 +70,7 @@ const OF_SLEEPS_OFTEN_BLANK: &[&str] = &[
     "sleeps.owner_doing",
 ];
 
-/// What is to be read of a group.
+/// The columns to read from a group.
 pub fn wanted(group: &Group<'_>) -> Vec<&'static str> {
     let often = |columns: &'static [&'static str]| {
         let columns = columns.iter().copied();
@@ -94,7 +94,7 @@ pub fn wanted(group: &Group<'_>) -> Vec<&'static str> {
     wanted
 }
 
-/// What stands for a column that was not read.
+/// Values of a column that was not read.
 static ZEROS: [u64; BATCH_ROWS] = [0; BATCH_ROWS];
 static SHORT_ZEROS: [u32; BATCH_ROWS] = [0; BATCH_ROWS];
 
@@ -202,7 +202,7 @@ fn flags<'a>(batch: &'a RecordBatch, name: &str) -> Result<Option<&'a BooleanArr
     };
     let flags = column.as_boolean_opt();
     let flags = flags.with_context(|| format!("the column {name} is of another type"))?;
-    // Where none is set, none need be looked at.
+    // If no flag is set, none need be checked.
     Ok((flags.true_count() > 0).then_some(flags))
 }
 
@@ -293,7 +293,7 @@ impl<'a> Columns<'a> {
         }
     }
 
-    /// What the program measured: in all, of that off the CPU outside of the call, and in other calls.
+    /// What the program measured: total time, time off the CPU outside the call, time in other calls.
     #[inline]
     pub fn user_level(&self, row: usize) -> Option<[u64; 3]> {
         let [user, away, calls] = self.user_level?;
@@ -308,8 +308,8 @@ impl<'a> Columns<'a> {
         ])
     }
 
-    /// What of the waits for a CPU a quota caused, and who had the CPU for most of the rest. `None`: not
-    /// measured.
+    /// Waits for a CPU: the part that a quota caused, and who had the CPU for most of the rest. `None`:
+    /// not measured.
     #[inline]
     pub fn cpu_wait(&self, row: usize) -> Option<(u64, Option<(OwnerKey, u64)>)> {
         let throttled = self.throttled.filter(|column| column.is_valid(row))?;
@@ -327,7 +327,7 @@ impl<'a> Columns<'a> {
         Some((throttled.value(row), owner))
     }
 
-    /// Where its sleeps are among those of the batch.
+    /// The range of the row's sleeps among those of the batch.
     #[inline]
     pub fn sleeps_of(&self, row: usize) -> std::ops::Range<usize> {
         match &self.sleeps {

@@ -1,4 +1,4 @@
-//! A small history of a server with everything in it that a report shows, hostile names too.
+//! A small history of a server that has everything a report shows, including hostile names.
 
 use std::path::Path;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use debox_history::{Limits, Lost, Meta, Writer, SCHEMA};
 use debox_model::history::{Budget, Call, Sleep, UserLevel};
 
-/// What must stay text wherever it is shown.
+/// Must stay text wherever it is shown.
 pub const HOSTILE: &str = "</script><img src=x onerror=document.title=1>\u{1b}[31m";
 
 pub fn meta() -> Meta {
@@ -76,7 +76,8 @@ pub fn sleep(label: &str, class: &str, blocked_ns: u64) -> Sleep {
     }
 }
 
-/// 2000 rounds: a wait for events, an open that waits for a lock now and then, a mmap whose cost grows.
+/// 2000 rounds: a wait for events, an open that occasionally waits for a lock, and an mmap whose cost
+/// grows.
 pub fn calls() -> Vec<Call> {
     let mut calls = Vec::new();
     let mut now = 10_000;
@@ -102,7 +103,7 @@ pub fn calls() -> Vec<Call> {
             Vec::new()
         };
         let open = call("openat", 0, 3_000 + noise, waits);
-        // Pushed off the CPU on the way to two of the calls.
+        // Preempted on the way to two of the calls.
         let away_ns = if round % 1000 == 7 { 5_000_000 } else { 0 };
         add(Call {
             user: Some(UserLevel {

@@ -1,5 +1,5 @@
-//! Burstiness: how many events a server gets at once (Figure 3.1), and how many of its threads are
-//! runnable at once (Figure 3.2).
+//! Burstiness: the number of events that a server gets at once (Figure 3.1), and the number of its
+//! threads that are runnable at once (Figure 3.2).
 
 use std::collections::BTreeMap;
 
@@ -9,55 +9,55 @@ use serde::Serialize;
 use super::rows::{Name, Names, Row, Sleep};
 use super::Span;
 
-/// Threads that are told one by one.
+/// Threads that are listed individually, at most.
 const THREADS_MAX: usize = 32;
-/// Comings and goings of runnable threads that are kept.
+/// Changes of the number of runnable threads that are kept, at most.
 const CHANGES_MAX: usize = 1 << 26;
-/// Bars of the histogram, about.
+/// Bars of the histogram, approximately.
 const BARS: usize = 100;
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Burstiness {
-    /// Over all threads; null where no thread waits for events.
+    /// Over all threads; null if no thread waits for events.
     pub ready: Option<Ready>,
-    /// Of single threads, those with the most calls first.
+    /// Per thread, those with the most calls first.
     pub threads: Vec<Ready>,
     pub runnable: Option<Runnable>,
-    /// Why that is not known.
+    /// Why the number of runnable threads is unknown.
     pub no_runnable: Option<String>,
 }
 
-/// Events for each return of `epoll_wait`, `select` and the like that brought any.
+/// Number of events per return of `epoll_wait`, `select` and similar calls that returned any.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Ready {
     pub comm: String,
     pub tid: Option<u32>,
-    /// Calls that brought events.
+    /// Calls that returned events.
     pub calls: u64,
-    /// Calls that brought none: time was up.
+    /// Calls that returned no events because of their time limit.
     pub empty: u64,
     pub errors: u64,
     pub mean: f64,
     pub median: u64,
     pub p95: u64,
     pub max: u64,
-    /// Part of the calls that brought more than 100, which the paper tells.
+    /// Part of the calls that returned more than 100 events, which the paper reports.
     pub over_100: f64,
-    /// `[events, part of the calls that brought no more]`
+    /// `[events, part of the calls that returned no more]`
     pub cdf: Vec<(u64, f64)>,
 }
 
-/// How much of the time how many threads were runnable: on a CPU, or waiting for one.
+/// How much of the time each number of threads was runnable: on a CPU, or waiting for one.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Runnable {
-    /// Threads of the history.
+    /// Threads in the history.
     pub threads: u64,
     pub seconds: f64,
     pub mean: f64,
-    /// Part of the time with no thread runnable, and with more than 80 % of them.
+    /// Part of the time with no runnable thread, and with more than 80 % of the threads runnable.
     pub none: f64,
     pub over_80_percent: f64,
-    /// `[fewest, most, part of the time]`, for numbers of threads next to each other.
+    /// `[fewest, most, part of the time]`, for ranges of numbers of threads.
     pub histogram: Vec<(u64, u64, f64)>,
 }
 
@@ -116,7 +116,7 @@ impl Counts {
     }
 }
 
-/// A thread as far as it was seen.
+/// A thread's lifetime, as far as it was seen.
 #[derive(Debug)]
 struct Life {
     first: i64,
@@ -128,7 +128,7 @@ pub struct BurstCollector {
     span: Span,
     threads: FxHashMap<u32, Counts>,
     lives: FxHashMap<u32, Life>,
-    /// When one more, or one less, was runnable.
+    /// Times at which the number of runnable threads changed by one.
     changes: Vec<(i64, i32)>,
     too_many: bool,
     left_out: u64,
@@ -216,7 +216,7 @@ impl BurstCollector {
     }
 
     /// A thread is runnable from its first record to its last, except while it is asleep. After its last
-    /// record it is in a call that has not ended, asleep, or gone.
+    /// record it is in a call that has not ended, or asleep, or has ended.
     fn runnable(&mut self) -> Option<Runnable> {
         let mut changes = std::mem::take(&mut self.changes);
         let mut seen = None::<Span>;
@@ -251,7 +251,7 @@ impl BurstCollector {
         let width = (threads as usize).div_ceil(BARS).max(1) as u64;
         let mut bars: BTreeMap<u64, u64> = BTreeMap::new();
         for (runnable, ns) in &times {
-            // None at all has a bar of its own.
+            // Zero has its own bar.
             let bar = if *runnable == 0 {
                 0
             } else {
@@ -348,7 +348,8 @@ mod tests {
 
     #[test]
     fn runnable_threads_are_weighted_by_time() {
-        // 1 is there from 0 to 1000 and sleeps from 100 to 900; 2 from 500, asleep from 600 to 1000.
+        // Thread 1 exists from 0 to 1000 and sleeps from 100 to 900; thread 2 exists from 500, and
+        // sleeps from 600 to 1000.
         let mut burst = collector();
         burst.add(&row(1, 0, 1000, 1), &[asleep(100, 800)]);
         burst.add(&row(2, 500, 1000, 1), &[asleep(600, 400)]);
@@ -357,7 +358,7 @@ mod tests {
             .runnable
             .expect("a history");
         assert_eq!(runnable.threads, 2);
-        // None from 100 to 500 and 600 to 900.
+        // No thread is runnable from 100 to 500 and from 600 to 900.
         assert!((runnable.none - 0.7).abs() < 1e-9);
         assert_eq!(runnable.histogram.len(), 2);
         assert!((runnable.mean - 0.3).abs() < 1e-9);

@@ -1,8 +1,9 @@
-//! The causes of slow requests: what the server's threads waited for, and computed, while those were on their way.
+//! The causes of slow requests: what the server's threads waited for, and computed, while these requests were in
+//! flight.
 //!
-//! Which thread serves a request is not known from outside. So the slow requests are put beside
-//! intervals that are as long, at any time of the run: what blocks threads all the time, blocks them in
-//! those as well, and is no cause. What blocks them more while slow requests are on their way is.
+//! Which thread serves a request is not visible from outside. The slow requests are therefore compared with
+//! intervals of the same lengths at random times of the run. What blocks threads all the time also blocks them in
+//! those intervals, and is no cause. What blocks them more while slow requests are in flight is a cause.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
@@ -11,60 +12,60 @@ use super::rows::{Name, Names, Row, Sleep, NONE};
 use super::Span;
 use crate::request::{Request, Run};
 
-/// Requests of each kind that are looked at; of more, evenly chosen ones.
+/// Requests of each kind that are analyzed; of more, an evenly spaced selection.
 const REQUESTS_MAX: usize = 10_000;
-/// Intervals at any time that are looked at, at least: chance must not matter.
+/// Random intervals that are analyzed, at least, so that chance has little influence.
 const ANYTIME_MIN: usize = 2_000;
-/// The same file gives the same figures.
+/// Fixed, so that the same file gives the same figures.
 const SEED: u64 = 33;
-/// Sleeps that are kept.
+/// Sleeps that are kept, at most.
 const SLEEPS_MAX: usize = 1 << 24;
-/// Kinds of waits that are told.
+/// Kinds of waits that are listed, at most.
 const CAUSES_MAX: usize = 20;
-/// Things waited for, and their holders, that are told apart for each kind of wait.
+/// Resources and their holders that are distinguished for each kind of wait, at most.
 const THINGS_MAX: usize = 256;
-/// What stands for a wait that the scheduler makes.
+/// Label of waits for a CPU.
 const FOR_CPU: &str = "a CPU";
-/// What stands for time on a CPU, and its number.
+/// Label of time on a CPU, and its number.
 const COMPUTING_TEXT: &str = "computing";
 const COMPUTING: Name = NONE - 1;
-/// Time between calls, which has no call's name.
+/// The name of time between calls.
 const BETWEEN_CALLS: &str = "(user)";
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Causes {
-    /// Requests slower than this percentile are the slow ones; ordinary ones are from 25 % to 75 %.
+    /// Requests slower than this percentile are the slow ones; ordinary ones are from the 25th to the 75th.
     pub percent: f64,
     pub slow: Requests,
     pub ordinary: Requests,
-    /// Slow requests that were looked at.
+    /// Slow requests that were analyzed.
     pub looked_at: u64,
-    /// Slow requests that are not all in the time that was recorded.
+    /// Slow requests that are not completely within the recorded time.
     pub outside: u64,
     pub causes: Vec<Cause>,
-    /// Which part of the time of a slow request those explain together that explain a tenth or more: so much longer
-    /// was any thread in one of them than at any time.
+    /// The part of a slow request's time that the causes which explain a tenth or more explain together: by how
+    /// much longer a thread was in any of them than in random intervals.
     pub explained: f64,
-    /// More kinds of waits.
+    /// Kinds of waits that are not listed.
     pub left_out: u64,
-    /// Sleeps for which there was no room.
+    /// Sleeps that did not fit into memory.
     pub sleeps_left_out: u64,
 }
 
-/// Requests of one kind, on average, in ns.
+/// Averages over requests of one kind, in ns.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct Requests {
     pub requests: u64,
     pub shortest_ns: u64,
     /// From sending to the last byte.
     pub mean_ns: f64,
-    /// Due, and not yet sent.
+    /// Time from when the request was due until it was sent.
     pub unsent_ns: f64,
-    /// With any thread of the server blocked, idle waits aside.
+    /// Time in which any thread of the server was blocked, except in idle waits.
     pub blocked_ns: f64,
 }
 
-/// Waits of the same threads, in the same call, for the same.
+/// Waits of the same threads, in the same call, with the same label.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Cause {
     pub comm: String,
@@ -72,45 +73,45 @@ pub struct Cause {
     pub label: String,
     pub class: String,
     pub threads: u64,
-    /// Slow requests during which a thread waited so, and part of the slow requests.
+    /// Slow requests during which a thread waited like this, and their part of all slow requests.
     pub requests: u64,
     pub part: f64,
-    /// How long in a slow request, and in an ordinary one: of the thread that did so longest, on average.
+    /// Average time in a slow request, and in an ordinary one, of the thread that waited longest.
     pub slow_ns: f64,
     pub ordinary_ns: f64,
-    /// The same in intervals as long as slow requests, at any time.
+    /// The same in intervals of slow requests' lengths at random times.
     pub anytime_ns: f64,
-    /// Longer in a slow request than at any time.
+    /// By how much longer it is in a slow request than in a random interval.
     pub excess_ns: f64,
-    /// Which part of the time of a slow request that is.
+    /// The part of a slow request's time that the excess makes up.
     pub explains: f64,
-    /// The longest in one request.
+    /// The longest time in one request.
     pub longest_ns: u64,
-    /// What was mostly waited for, and who mostly held it.
+    /// The resource that was waited for most, and who held it most.
     pub resource: Option<String>,
     pub owner: Option<String>,
-    /// Whether one of its threads is an event loop, which waits for events of many.
+    /// Whether one of its threads is an event loop, which waits for events of many descriptors.
     #[serde(skip)]
     pub is_loop: bool,
 }
 
-/// Less of the time than this explains nothing.
+/// A cause explains slow requests if its excess is at least this part of their time.
 const EXPLAINS: f64 = 0.1;
 
 impl Cause {
-    /// Whether it is no wait, but time on a CPU.
+    /// Whether it is time on a CPU instead of a wait.
     pub fn is_computing(&self) -> bool {
         self.label == COMPUTING_TEXT && self.class == "cpu"
     }
 
-    /// Whether others had the CPU.
+    /// Whether it is a wait for a CPU.
     pub fn waits_for_cpu(&self) -> bool {
         self.label == FOR_CPU && self.class == "cpu"
     }
 }
 
 impl Causes {
-    /// Those that slow requests saw so much more than any time that it explains them, as they are listed.
+    /// The causes that explain slow requests, in the order of the list.
     pub fn explaining(&self) -> impl Iterator<Item = &Cause> {
         let least = EXPLAINS * self.slow.mean_ns.max(1.0);
         self.causes
@@ -118,7 +119,7 @@ impl Causes {
             .filter(move |cause| cause.excess_ns >= least)
     }
 
-    /// What those explain together, as a sentence.
+    /// What these causes explain together, as a sentence.
     pub fn explained_words(&self) -> String {
         match self.explaining().next() {
             None => "None of them explains a tenth or more of the time of slow requests.".to_string(),
@@ -129,15 +130,15 @@ impl Causes {
         }
     }
 
-    /// The one of them that explains most.
+    /// The cause that explains most.
     pub fn most_excess(&self) -> Option<&Cause> {
         self.explaining()
             .max_by(|a, b| a.excess_ns.total_cmp(&b.excess_ns))
     }
 
-    /// What blocks an event loop most of the time, while slow and ordinary requests alike are on their
-    /// way: all that it serves is held up, so that no excess shows it. Threads that serve one request at
-    /// a time hold up nobody else, and those that work for others may wait as they like.
+    /// What blocks an event loop most of the time, in slow and ordinary requests alike. It delays everything that
+    /// the loop serves, so no excess shows it. Other threads do not count: a thread that serves one request at a
+    /// time delays only that request, and waits of helper threads may be harmless.
     pub fn of_all(&self) -> Option<&Cause> {
         let held_up = ["disk", "lock", "memory"];
         self.causes
@@ -153,7 +154,7 @@ impl Causes {
 struct Kind {
     comm: Name,
     call: Name,
-    /// `NONE`: the thread waits for a CPU. `COMPUTING`: it has one.
+    /// `NONE`: the thread waits for a CPU. `COMPUTING`: it is on one.
     label: Name,
     class: Name,
 }
@@ -165,7 +166,7 @@ struct Waits {
     owners: FxHashMap<(Name, Name), u64>,
 }
 
-/// Intervals without overlap, in order, with what is in them so far.
+/// Disjoint intervals in order, with the cumulated length before each.
 #[derive(Debug, Default)]
 struct Timeline {
     intervals: Vec<(i64, i64)>,
@@ -194,7 +195,7 @@ impl Timeline {
         }
     }
 
-    /// How much of it lies before a time.
+    /// The total length of the intervals before a time.
     fn until(&self, at: i64) -> u64 {
         let place = self.intervals.partition_point(|interval| interval.0 < at);
         match place.checked_sub(1) {
@@ -225,7 +226,7 @@ pub struct CauseCollector {
     kinds: FxHashMap<Kind, Waits>,
     /// Threads that are event loops.
     loops: FxHashSet<u32>,
-    /// When the last row of each thread ended, and which it was.
+    /// The end and the ordinal of each thread's last row.
     last: FxHashMap<u32, (i64, u64)>,
     sleeps: usize,
     sleeps_left_out: u64,
@@ -240,7 +241,7 @@ fn spans(requests: &[Request], started: i64) -> Vec<Span> {
     requests.iter().step_by(every).map(span).collect()
 }
 
-/// As long as these, each somewhere in the time that was recorded.
+/// Intervals with the lengths of `spans`, at random times within `common`.
 fn anytime(spans: &[Span], common: Span) -> Vec<Span> {
     let mut random = fastrand::Rng::with_seed(SEED);
     let rounds = ANYTIME_MIN.div_ceil(spans.len().max(1));
@@ -274,7 +275,7 @@ fn summary(requests: &[Request]) -> Requests {
 }
 
 impl CauseCollector {
-    /// None if no slow request lies in the time that was recorded.
+    /// `None` if no slow request is within the recorded time.
     pub fn new(run: &Run, started: i64, common: Span, percent: f64) -> Option<CauseCollector> {
         let mut scored: Vec<Request> = run
             .requests
@@ -363,9 +364,8 @@ impl CauseCollector {
         }
     }
 
-    /// Between two calls of a thread without a row there is nothing but time on a CPU. In a row it is what is
-    /// neither asleep nor waiting; of what was pushed off the CPU there it is not known when, so that it is taken
-    /// to be at the end.
+    /// Between two consecutive rows of a thread there is only time on a CPU. Within a row, it is the time that is
+    /// neither sleep nor a wait for a CPU. When in the row the thread was preempted is unknown; the end is assumed.
     fn compute(&mut self, row: &Row, sleeps: &[Sleep]) {
         let computing = Kind {
             comm: row.comm,
@@ -374,7 +374,7 @@ impl CauseCollector {
             class: NONE,
         };
         let last = self.last.insert(row.tid, (row.end, row.ordinal));
-        // Where a row is missing, it is not known what there was.
+        // If a row is missing, what happened in between is unknown.
         if let Some((end, _)) = last.filter(|last| row.ordinal.wrapping_sub(last.1) <= 1) {
             let between = Kind {
                 call: NONE,
@@ -453,7 +453,7 @@ impl CauseCollector {
         self.ordinary_requests.blocked_ns = within(&self.ordinary, n.1);
         let mean_ns = self.slow_requests.mean_ns.max(1.0);
         let mut causes: Vec<(Kind, Cause)> = Vec::new();
-        // What the explaining ones take, of all threads.
+        // Intervals of the explaining causes, of all threads.
         let mut explaining: Vec<(i64, i64)> = Vec::new();
         for (kind, waits) in std::mem::take(&mut self.kinds) {
             let threads = waits.by_thread.len() as u64;
@@ -523,8 +523,8 @@ impl CauseCollector {
                     doing => format!("{}, {}", names.text(*comm), names.text(doing)),
                 }),
             };
-            // Threads that sleep for a time of their own are no cause; one that does so for a request is.
-            // So it is with threads that compute.
+            // Threads that sleep for a time that they chose themselves are no cause, unless that explains slow
+            // requests. The same applies to threads that compute.
             let explains = cause.excess_ns >= EXPLAINS * mean_ns;
             if explains {
                 let intervals = timelines.iter().flat_map(|timeline| &timeline.intervals);

@@ -1,4 +1,4 @@
-//! The rows of a history, as far as they matter here.
+//! The columns of a history that this analysis needs.
 
 use anyhow::{Context, Result};
 use arrow::array::{
@@ -34,7 +34,7 @@ const COLUMNS: &[&str] = &[
     "sleeps_left_out",
 ];
 
-/// A number that stands for a text.
+/// The number of a text.
 pub type Name = u32;
 /// No text.
 pub const NONE: Name = u32::MAX;
@@ -69,18 +69,18 @@ pub struct Row {
     pub tid: u32,
     pub comm: Name,
     pub call: Name,
-    /// Time between calls.
+    /// Whether it is time between calls.
     pub is_user: bool,
-    /// Which of its thread's calls it is, or comes next.
+    /// The number of the thread's call; for time between calls, that of the next call.
     pub ordinal: u64,
     pub cpu: i64,
     pub ret: i64,
-    /// A piece of a call that goes on.
+    /// Whether it is a part of a restarted call that continues.
     pub restarted: bool,
     pub sleeps_left_out: u32,
-    /// Whether the call waits for several things at once, and returns how many of them are ready.
+    /// Whether the call waits for several descriptors, and returns how many of them are ready.
     pub waits_for_events: bool,
-    /// Whether that is what an event loop does: `poll` is also how a thread waits for one socket.
+    /// Whether it is the wait of an event loop: `poll` is also how a thread waits for one socket.
     pub is_loop: bool,
 }
 
@@ -92,14 +92,14 @@ pub struct Sleep {
     pub label: Name,
     pub class: Name,
     pub is_idle: bool,
-    /// Idle by its class, but for a time that the program chose: it may be in a request's way.
+    /// A sleep for a time that the program chose. Its class is idle, but it may delay a request.
     pub is_timer: bool,
     pub resource: Name,
     pub owner: Name,
     pub doing: Name,
 }
 
-/// The first [`LOOP_CALLS`] of them are those of event loops.
+/// The first [`LOOP_CALLS`] of them are waits of event loops.
 const EVENT_CALLS: &[&str] = &[
     "epoll_wait",
     "epoll_pwait",
@@ -125,7 +125,7 @@ fn numbers<T: ArrowPrimitiveType>(
         .context("a column is of another type")
 }
 
-/// A column of texts: of each row the number of its text.
+/// A column of texts: the number of each row's text.
 struct Texts<'a> {
     keys: &'a PrimitiveArray<UInt32Type>,
     names: Vec<Name>,
@@ -160,7 +160,7 @@ impl<'a> Texts<'a> {
     }
 }
 
-/// From the first beginning to the last end of a recording.
+/// From the first beginning to the last end in a recording.
 pub fn span(history: &History) -> Result<Option<Span>> {
     let mut span: Option<Span> = None;
     for batch in history.batches(&["time", "wall_ns"]) {
@@ -184,7 +184,7 @@ fn signed(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
-/// Shows every row and its sleeps.
+/// Calls back for every row with its sleeps.
 pub fn walk(
     history: &History,
     names: &mut Names,
@@ -272,7 +272,7 @@ fn one(
             ret: rets.value(row),
             restarted: restarted.value(row),
             sleeps_left_out: left_out.value(row),
-            // One that has not returned has brought nothing yet.
+            // A call that has not returned has not returned events.
             waits_for_events: events.contains(&call) && rets.is_valid(row),
             is_loop: events[..LOOP_CALLS].contains(&call),
         };

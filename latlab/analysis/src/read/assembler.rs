@@ -1,4 +1,4 @@
-//! Requests from another tool's rows, of which it is known what is in which column.
+//! Makes requests from another tool's rows, whose columns are known.
 
 use std::borrow::Cow;
 
@@ -8,17 +8,17 @@ use super::columns::{plain, Columns};
 use super::quantity::{number, short, time, whole, SizeUnit, TimeUnit};
 use crate::request::{Request, Run, Unit, REQUESTS_MAX};
 
-/// Makes requests of rows.
+/// Makes requests from rows.
 #[derive(Debug)]
 pub struct Assembler {
     pub columns: Columns,
     pub run: Run,
-    /// Whether latencies have a unit; known from the first one.
+    /// Whether latencies have a unit; decided by the first one.
     has_unit: Option<bool>,
     first_start: Option<i128>,
     times_unclear: bool,
     connections: rustc_hash::FxHashMap<String, u32>,
-    /// Rows without a size.
+    /// Number of rows without a size.
     sizeless: u64,
 }
 
@@ -35,11 +35,11 @@ impl Assembler {
         }
     }
 
-    /// `cell`: what stands in a column; None if nothing does.
+    /// `cell`: returns the content of a column; `None` if it is empty.
     pub fn add<'a>(&mut self, cell: impl Fn(usize) -> Option<Cow<'a, str>>) -> Result<()> {
         let filled = |place: usize| cell(place).filter(|text| !text.trim().is_empty());
         let column = |name: &str| format!("in the column `{}`", short(name));
-        // A request that failed used its connection, too.
+        // A request that failed also used its connection.
         let connection = match self.columns.connection.and_then(filled) {
             Some(name) => self.connection(name)?,
             None => 0,
@@ -52,7 +52,7 @@ impl Assembler {
             return Ok(());
         }
         if let Some(status) = self.columns.status.and_then(filled) {
-            // JMeter has texts for requests that got no answer.
+            // JMeter writes a text if a request got no answer.
             match status.trim().parse::<f64>() {
                 Ok(code) if (200.0..400.0).contains(&code) => {}
                 Ok(_) | Err(_) => {
@@ -70,7 +70,7 @@ impl Assembler {
             .with_context(|| column(&self.columns.latency.name))?;
         let size = match &self.columns.size {
             Some(size) => match filled(size.place) {
-                // `-` is what logs have where there is no body.
+                // Logs have `-` if there is no body.
                 Some(text) if text.trim() != "-" => {
                     let unit = size.unit.map_or(1.0, SizeUnit::bytes);
                     let bytes = number(&text).and_then(|value| whole(value * unit));
@@ -129,16 +129,16 @@ impl Assembler {
         );
         match unit {
             Some(unit) => whole(value * unit.ns()),
-            // All of its digits, until the unit is known.
+            // Keeps all digits until the unit is known.
             None => Ok(value.to_bits()),
         }
     }
 
-    /// In ns since the first one.
+    /// In ns since the first start.
     fn start(&mut self, text: &str, unit: Option<TimeUnit>) -> Result<i64> {
         let exact = text.trim().parse::<u64>().ok().zip(unit);
         let absolute = if let Some((value, unit)) = exact {
-            // Nanoseconds since 1970 have more digits than a float.
+            // Nanoseconds since 1970 have more digits than a float can represent.
             i128::from(value) * unit.ns() as i128
         } else if let Ok((value, stated)) = time(text) {
             match stated.or(unit) {
@@ -161,10 +161,10 @@ impl Assembler {
         i64::try_from(absolute - first).context("times are too far from each other")
     }
 
-    /// Finds the unit of latencies that have none by their median.
+    /// Determines the unit of latencies that have none, from their median.
     fn find_unit(&mut self) -> Result<()> {
         let run = &mut self.run;
-        // Bits of numbers that are not negative are in their order.
+        // The bits of non-negative floats sort like the numbers.
         let mut bits: Vec<u64> = run.requests.iter().map(|request| request.latency).collect();
         let middle = bits.len() / 2;
         let median = match bits.is_empty() {
@@ -229,7 +229,7 @@ impl Assembler {
                 }
             } else {
                 run.has_times = run.unit == Unit::Nanoseconds;
-                // Later than 1990, so that it is no time since the start of something.
+                // Later than 1990, so it is not relative to the start of something.
                 let since_1970 = self
                     .first_start
                     .filter(|first| *first > 631_152_000_000_000_000);
@@ -242,8 +242,8 @@ impl Assembler {
     }
 }
 
-/// vegeta has Go's errors: `Get "http://host/": read tcp 127.0.0.1:4711->127.0.0.1:80: read: connection reset by
-/// peer`. With the URL and its own port each would be a reason of its own.
+/// vegeta has Go's error texts: `Get "http://host/": read tcp 127.0.0.1:4711->127.0.0.1:80: read: connection
+/// reset by peer`. Without removing the URL and the local port, each would be a separate reason.
 fn without_addresses(error: &str) -> String {
     let after_url = error
         .split_once(" \"")

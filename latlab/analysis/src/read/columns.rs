@@ -1,4 +1,4 @@
-//! Which columns of another tool's rows are what.
+//! Finds the meaning of the columns in another tool's rows.
 
 use anyhow::{bail, Result};
 
@@ -64,10 +64,10 @@ const STATUS: &[&str] = &[
 const ERROR: &[&str] = &["error"];
 const CONNECTION: &[&str] = &["connection", "connection_id", "conn", "conn_id"];
 
-/// Names whose unit their makers define: nginx's variable, and curl's.
+/// Names with a defined unit: nginx's variable, and curl's.
 const SECONDS: &[&str] = &["request_time", "time_total"];
 
-/// A column: its place among those of the file, and its name.
+/// A column: its index in the file, and its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Column<U> {
     pub place: usize,
@@ -75,7 +75,7 @@ pub struct Column<U> {
     pub unit: Option<U>,
 }
 
-/// What is where.
+/// The column of each quantity.
 #[derive(Debug, Clone)]
 pub struct Columns {
     pub latency: Column<TimeUnit>,
@@ -104,7 +104,7 @@ pub fn plain(name: &str) -> String {
     plain.trim_matches('_').to_string()
 }
 
-/// The name without its unit, and the unit.
+/// Splits a name into the name without its unit, and the unit.
 fn split<U>(name: &str, unit: impl Fn(&str) -> Option<U>) -> (String, Option<U>) {
     let plain = plain(name);
     if let Some((base, last)) = plain.rsplit_once('_') {
@@ -123,7 +123,7 @@ fn find<U: Copy>(
 ) -> Result<Option<Column<U>>> {
     let mut found: Option<Column<U>> = None;
     for (place, name) in names.iter().enumerate() {
-        // In nested objects the last part tells.
+        // In nested objects, the last part of the name counts.
         let last = name.rsplit('.').next().unwrap_or(name);
         let (base, unit) = if known.contains(&plain(last).as_str()) {
             let (_, unit) = split(last, &unit);
@@ -180,16 +180,16 @@ pub fn list(names: &[String]) -> String {
 }
 
 impl Columns {
-    /// Finds what the user named, or what names are usual for.
+    /// Finds the columns that the user named, or those with usual names.
     pub fn of(names: &[String], options: &Options) -> Result<Columns> {
         let plain_names: Vec<String> = names.iter().map(|name| plain(name)).collect();
         let has = |name: &str| plain_names.iter().any(|other| other == name);
-        // Of JMeter and of hey, whose files have no units.
+        // Files of JMeter and hey do not state their units.
         let jmeter = has("timestamp") && has("elapsed") && has("responsecode");
         let hey = has("response_time") && has("dns_dialup");
         let latency = match &options.latency_column {
             Some(name) => Some(named(names, name, TimeUnit::named)?),
-            // Its `Latency` is up to the first byte.
+            // JMeter's `Latency` ends at the first byte.
             None if jmeter => find(names, &["elapsed"], TimeUnit::named, "latency")?,
             None => find(names, LATENCY, TimeUnit::named, "latency")?,
         };

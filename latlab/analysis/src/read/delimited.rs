@@ -63,20 +63,20 @@ pub fn read(path: PathBuf, mut input: impl BufRead, options: &Options) -> Result
     rows.finish()
 }
 
-/// Records one by one; csv-core knows the syntax, and buffers are the caller's.
+/// Reads records one by one. csv-core parses the syntax, using buffers of its caller.
 struct Records<R> {
     input: R,
     reader: Reader,
     text: Vec<u8>,
-    /// Where fields end in `text`.
+    /// Ends of the fields in `text`.
     ends: Vec<usize>,
     fields: usize,
-    /// In which the record begins.
+    /// The line in which the record begins.
     line: u64,
 }
 
 impl<R: BufRead> Records<R> {
-    /// False at the end.
+    /// Returns false at the end.
     fn next(&mut self) -> Result<bool> {
         self.line = self.reader.line();
         let (mut written, mut fields) = (0, 0);
@@ -132,7 +132,7 @@ fn header(name: &[u8]) -> Result<String> {
     Ok(text.trim().to_string())
 }
 
-/// What the first line has most of.
+/// The delimiter that occurs most in the first line.
 fn delimiter(input: &mut impl BufRead) -> Result<u8> {
     let start = input.fill_buf().context("it cannot be read")?;
     let line = start

@@ -1,4 +1,4 @@
-//! One JSON object to a line, such as `vegeta encode` and access logs have.
+//! One JSON object per line, as in the output of `vegeta encode`, and in access logs.
 
 use std::borrow::Cow;
 use std::io::BufRead;
@@ -13,7 +13,7 @@ use super::quantity::{SizeUnit, TimeUnit};
 use super::{next_line, Options};
 use crate::request::{Mode, Run};
 
-/// vegeta has the responses' bodies in its lines.
+/// vegeta's lines contain the responses' bodies.
 const LINE_MAX: usize = 64 << 20;
 const DEPTH_MAX: usize = 3;
 const NAMES_MAX: usize = 1024;
@@ -92,7 +92,7 @@ fn assembler(path: PathBuf, names: &[String], options: &Options) -> Result<Assem
     ))
 }
 
-/// Names of what is in an object, those of objects in it with dots.
+/// Collects the names of an object's fields; those of nested objects are joined with dots.
 fn flatten(object: &Map<String, Value>, before: &str, depth: usize, names: &mut Vec<String>) {
     for (name, value) in object {
         if names.len() > NAMES_MAX {

@@ -1,4 +1,4 @@
-//! The database that `oha --db-url` writes.
+//! Reads the database that `oha --db-url` writes.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use crate::request::{Basis, Mode, Request, Run};
 pub fn read(path: &Path, options: &Options) -> Result<Run> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let database = Connection::open_with_flags(path, flags).context("SQLite cannot open it")?;
-    // A database is a program, too: nothing that its schema says is run.
+    // A database can contain code: nothing in its schema is executed.
     database.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
     database.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
     database.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_VIEW, false)?;
@@ -115,7 +115,7 @@ pub fn read(path: &Path, options: &Options) -> Result<Run> {
 
 fn columns(database: &Connection) -> Result<Vec<String>> {
     let damaged = "its schema cannot be read: it is damaged";
-    // Generated columns would be computed; they are hidden ones (2 and 3).
+    // Generated columns would have to be computed; they are hidden ones (2 and 3).
     let mut found = database
         .prepare("SELECT name FROM pragma_table_xinfo('oha') WHERE hidden = 0")
         .context(damaged)?;
@@ -143,7 +143,7 @@ fn the_only_run(database: &Connection) -> Result<i64> {
     }
 }
 
-/// A number of seconds that is one.
+/// A valid number of seconds.
 fn seconds(value: ValueRef<'_>) -> Option<f64> {
     match value {
         ValueRef::Real(value) if value.is_finite() => Some(value),

@@ -1,4 +1,4 @@
-//! The Parquet files of `latlab`.
+//! Reads the Parquet files of `latlab`.
 
 use std::fs::File;
 use std::path::Path;
@@ -81,7 +81,7 @@ pub fn read(path: &Path, options: &Options) -> Result<Run> {
         rows.add(&batch?)?;
     }
     let mut run = rows.run;
-    // In a closed loop each client has one, if it ever got it.
+    // In a closed loop, each client has one connection, unless it never got one.
     let clients = meta.connections.filter(|_| meta.mode == Mode::Closed);
     run.connections_used = (rows.used.len() as u64).max(clients.unwrap_or(0));
     if rows.warm_up_failed > 0 {
@@ -137,7 +137,7 @@ fn check_columns(found: &arrow::datatypes::Schema) -> Result<()> {
         };
         let ours = schema();
         let wanted = ours.field_with_name(name)?;
-        // Texts may have any index, or none.
+        // A text's dictionary may have any index type, or there may be no dictionary.
         let is_text = *name == "error";
         ensure!(
             is_text || field.data_type() == wanted.data_type(),
@@ -153,12 +153,12 @@ struct Rows {
     basis: Basis,
     warm_up_ns: i64,
     run: Run,
-    /// Processes count their connections each for themselves.
+    /// Each process numbers its own connections.
     connections: FxHashMap<(u16, u32), u32>,
-    /// Those that were in use in the measured time.
+    /// The connections that were in use in the measured time.
     used: FxHashSet<(u16, u32)>,
-    /// When the last answered request of each process ended: rows are in the order in which they ended,
-    /// and of those that failed it is not known when.
+    /// When the last answered request of each process ended. Rows are in the order in which requests
+    /// ended; for failed requests that time is unknown.
     last_end_ns: FxHashMap<u16, i64>,
     steps: Vec<Step>,
     row: u64,
@@ -188,7 +188,7 @@ impl Rows {
         }
     }
 
-    /// Which of the steps begins last before this.
+    /// The last step that begins before this time.
     fn step(&self, intended_ns: i64) -> usize {
         let begun = self
             .steps
@@ -196,7 +196,8 @@ impl Rows {
         begun.saturating_sub(1)
     }
 
-    /// Whether its connection was in use in the measured time: it was to start then, or was under way.
+    /// Notes a connection as used if in the measured time the request was intended to start, or was in
+    /// flight.
     fn use_connection(&mut self, key: (u16, u32), intended_ns: i64, over_ns: i64) -> Result<()> {
         if intended_ns >= self.warm_up_ns || over_ns >= self.warm_up_ns {
             self.used.insert(key);
@@ -237,7 +238,7 @@ impl Rows {
                 *last_end_ns = end.value(row).max(*last_end_ns);
             }
             let over_ns = start.value(row).max(*last_end_ns);
-            // Without a port there was no connection.
+            // Without a local port there was no connection.
             if local_port.value(row) != 0 {
                 self.use_connection(key, intended.value(row), over_ns)?;
             }

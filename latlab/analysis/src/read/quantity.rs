@@ -1,4 +1,4 @@
-//! Times and sizes as they are written, with and without a unit.
+//! Times and sizes in text form, with and without a unit.
 
 use anyhow::{bail, ensure, Result};
 
@@ -20,7 +20,7 @@ impl TimeUnit {
         }
     }
 
-    /// As it is given to `--latency-unit`.
+    /// The name as given to `--latency-unit`.
     pub fn name(self) -> &'static str {
         match self {
             TimeUnit::Ns => "ns",
@@ -30,8 +30,8 @@ impl TimeUnit {
         }
     }
 
-    /// The unit in which such a median latency is between 0.3 and 300 ms, as most of those of servers are;
-    /// of the longest and the shortest unit, what is beyond.
+    /// The unit in which this median latency is between 0.3 and 300 ms, as most servers' are. Larger and
+    /// smaller values get the shortest and the longest unit.
     pub fn by_magnitude(median: f64) -> TimeUnit {
         match median {
             _ if median < 0.3 => TimeUnit::S,
@@ -92,7 +92,7 @@ impl SizeUnit {
     }
 }
 
-/// A number that is not negative, and the unit behind it, as in `12.5ms`.
+/// A non-negative number, and the unit after it, as in `12.5ms`.
 pub fn time(text: &str) -> Result<(f64, Option<TimeUnit>)> {
     let text = text.trim();
     let digits = |c: char| c.is_ascii_digit() || matches!(c, '.' | '-' | '+');
@@ -105,7 +105,7 @@ pub fn time(text: &str) -> Result<(f64, Option<TimeUnit>)> {
         })
         .map_or(text.len(), |(at, _)| at);
     if end == 0 {
-        // Nothing of it is a number: the message has all of it.
+        // If there is no number, the error message shows the whole text.
         number(text)?;
     }
     let value = number(&text[..end])?;
@@ -128,14 +128,14 @@ pub fn number(text: &str) -> Result<f64> {
     Ok(value)
 }
 
-/// Rounded, if it fits into a signed number of 64 bits.
+/// The rounded value, if it fits into a signed 64-bit number.
 pub fn whole(value: f64) -> Result<u64> {
     let rounded = value.round();
     ensure!(rounded < i64::MAX as f64, "{value} is too large");
     Ok(rounded as u64)
 }
 
-/// For messages: whatever is in a file may be long.
+/// Shortens a text for messages, because texts in files may be long.
 pub fn short(text: &str) -> String {
     let mut short: String = text.chars().take(60).flat_map(char::escape_debug).collect();
     if text.chars().nth(60).is_some() {

@@ -1,4 +1,4 @@
-//! From requests to figures.
+//! Computes the figures from the requests.
 
 use anyhow::{ensure, Result};
 
@@ -17,20 +17,20 @@ use crate::rows::Lateness;
 use crate::stats::{self, Latency, Percentiles};
 use crate::text::latency as in_words;
 
-/// The same file gives the same figures.
+/// Fixed, so that the same file gives the same figures.
 const SEED: u64 = 20_050_601;
-/// With fewer requests, a block that is left out says nothing.
+/// With fewer requests, leaving out a block says nothing.
 const JACKKNIFE_MIN: usize = 20 * LEFT_OUT;
 
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
-    /// Part of the server's capacity that was asked for, where the file does not say.
+    /// Load relative to the server's capacity, if the file does not contain it.
     pub load: Option<f64>,
-    /// What each request costs the ideal server beside its size, in bytes.
+    /// Fixed cost of a request on the ideal server, in bytes, in addition to its size.
     pub request_bytes: u64,
 }
 
-/// The figures, and what it takes to compare them with others.
+/// The figures, and what is needed to compare them with others.
 pub struct Measured {
     pub report: RunReport,
     pub draws: Option<Draws>,
@@ -67,7 +67,7 @@ pub fn measure(run: &Run, settings: &Settings) -> Result<Measured> {
     tell_failures(run, &sorted, &mut caveats);
     tell_steps(run, &mut caveats);
 
-    // Where sizes are known.
+    // Requests with known sizes.
     let sized: Vec<(u64, u64)> = by_latency
         .iter()
         .map(|index| scored[*index as usize])
@@ -160,7 +160,7 @@ pub fn measure(run: &Run, settings: &Settings) -> Result<Measured> {
     })
 }
 
-/// Indices in the order in which requests began; that of the file where this is not known.
+/// Indices in the order in which requests began; if that is unknown, in the order of the file.
 fn in_time(requests: &[Request], has_times: bool) -> Vec<u32> {
     let mut order: Vec<u32> = (0..requests.len() as u32).collect();
     if has_times {
@@ -226,7 +226,7 @@ fn invert(
                 .filter(|request| request.has_size())
                 .zip(&latencies)
                 .filter(|(request, _)| !request.is_warm_up)
-                // Bits of numbers that are not negative are in their order.
+                // The bits of non-negative floats sort like the numbers.
                 .map(|(request, latency)| (request.size, latency.max(0.0).to_bits()))
                 .collect();
             let ideal = Order::new(&responses);
@@ -258,8 +258,8 @@ fn invert(
     (value, inversion, jackknife.map(|(_, error)| error))
 }
 
-/// Latencies of the ideal server for all requests with a size, the warm-up included; its utilisation, and
-/// how requests came to it.
+/// Latencies of the ideal server for all requests with a size, including the warm-up; its utilisation;
+/// and how requests arrived.
 fn ideal(
     run: &Run,
     load: Option<f64>,
@@ -285,7 +285,7 @@ fn ideal(
         if !run.has_connections {
             return Err("which connection requests are from is not known".to_string());
         }
-        // Numbers of requests here, and of the load, by connection.
+        // Numbers of the requests here and in the load, by connection.
         let mut order: Vec<u32> = (0..requests.len() as u32).collect();
         order.sort_by_key(|index| {
             let request = requests[*index as usize];
@@ -382,7 +382,7 @@ fn tell_generator(run: &Run, median: u64, caveats: &mut Vec<String>) {
     caveats.extend(meta.in_flight.iter().flat_map(InFlight::warnings));
     let late = |late: Option<Lateness>, what: &str| {
         let ns = late.map_or(0, |late| u64::try_from(late.p99_ns).unwrap_or(0));
-        // A tenth of what is measured.
+        // A tenth of the measured value.
         (ns.saturating_mul(10) > median).then(|| {
             format!(
                 "The generator was late itself: 1 % of {what} {} late or more, and the median latency is {}.",

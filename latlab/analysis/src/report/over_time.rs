@@ -8,27 +8,27 @@ use super::Number;
 use crate::request::{Request, Run};
 use crate::stats;
 
-/// Of all steps together.
+/// Intervals of all steps together, at most.
 const INTERVALS_MAX: usize = 120;
-/// With fewer requests in an interval, its percentiles say little.
+/// With fewer requests in an interval, its percentiles are unreliable.
 const REQUESTS_MIN: usize = 50;
 
-/// Requests that were to start in a part of the run and were answered without an error.
+/// Requests intended to start in a part of the run that were answered without an error.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Interval {
     /// Since the start of the run.
     pub begin_ns: i64,
     pub end_ns: i64,
     pub requests: u64,
-    /// Latencies; null if there was none.
+    /// Latencies; null if there was no request.
     pub p50: Option<Number>,
     pub p95: Option<Number>,
     pub p99: Option<Number>,
     pub max: Option<Number>,
 }
 
-/// Intervals of equal length; with steps of the rate, of equal length within each, so that none is of two rates.
-/// None where times are not known.
+/// Intervals of equal length. If the rate has steps, intervals are equal within each step, so that none covers
+/// two rates. Empty if times are unknown.
 pub fn over_time(run: &Run, scored: &[Request]) -> Vec<Interval> {
     if !run.has_times || scored.is_empty() {
         return Vec::new();
@@ -62,7 +62,7 @@ fn intervals(in_time: &[(i64, u64)], part: Range<i64>, most: usize, unit: f64) -
     let requests = from(part.end) - from(part.start);
     let count = (requests / REQUESTS_MIN).clamp(1, most);
     let length = i128::from(part.end) - i128::from(part.start);
-    // Which is between both ends, and so a number of the same kind.
+    // The result is between both ends, so it fits into the same type.
     let edge = |at: usize| (i128::from(part.start) + length * at as i128 / count as i128) as i64;
     (0..count)
         .map(|at| {

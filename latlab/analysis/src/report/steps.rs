@@ -1,4 +1,4 @@
-//! The steps of a rate, each by itself.
+//! The figures of each step of the rate.
 
 use serde::Serialize;
 
@@ -6,23 +6,23 @@ use super::Number;
 use crate::request::{Request, Run};
 use crate::stats::{self, mean, Percentiles};
 
-/// Requests that were to start in one step of the rate, after the warm-up. Latencies are in nanoseconds.
+/// Requests intended to start in one step of the rate, after the warm-up. Latencies are in nanoseconds.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct StepReport {
     pub offered_rps: f64,
-    /// Since the start of the run, the warm-up left out.
+    /// Since the start of the run. Does not include the warm-up.
     pub begin_ns: i64,
     pub end_ns: i64,
     /// Requests that were answered without an error, and the others.
     pub requests: u64,
     pub failed: u64,
-    /// Null if none was answered.
+    /// Null if no request was answered.
     pub mean: Option<Number>,
     pub percentiles: Option<Percentiles<Number>>,
     pub max: Option<Number>,
 }
 
-/// Of a run that has several.
+/// The steps of a run that has several.
 pub fn steps(run: &Run, scored: &[Request]) -> Vec<StepReport> {
     let Some(steps) = run.meta.as_ref().and_then(|meta| meta.steps.as_ref()) else {
         return Vec::new();

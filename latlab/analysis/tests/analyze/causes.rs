@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::files::{json, meta, parquet, run, Place, Row, STARTED_NS};
 
-/// The run starts 50 s after the machine did.
+/// The run starts 50 s after boot.
 const RUN_BEGIN: u64 = 50_000_000_000;
 
 fn history(path: &Path, host: &str, filter: Option<&str>, calls: &[Call]) {
@@ -62,8 +62,8 @@ fn call(tid: u32, name: &str, begin: u64, end: u64, ret: i64, sleeps: Vec<Sleep>
     }
 }
 
-/// A request each ms, served by one thread in 100 us. Each 200th is for a cold file, whose `openat`
-/// sleeps for 5 ms, and those that come meanwhile wait. Another thread sleeps on a lock all the time.
+/// A request every ms, served by one thread in 100 us. Every 200th is for a cold file, whose `openat` sleeps for 5
+/// ms, and requests that arrive meanwhile wait. Another thread sleeps on a lock all the time.
 fn server() -> (Vec<Row>, Vec<Call>) {
     let (mut rows, mut calls) = (Vec::new(), Vec::new());
     let mut free = RUN_BEGIN;
@@ -143,7 +143,7 @@ fn the_cold_file_is_the_cause_and_not_the_lock() {
             &json!("/srv/cold")
         )
     );
-    // The slowest hundredth are the cold ones themselves and the one that came next.
+    // The slowest hundredth are the cold requests and those that came right after them.
     assert_eq!(causes["slow"]["requests"], 40);
     assert_eq!(first["part"], 1.0);
     let slow = first["slow_ns"].as_f64().expect("ns");
@@ -162,7 +162,7 @@ fn the_cold_file_is_the_cause_and_not_the_lock() {
         finding.contains("server waited for page read (/srv/cold) in openat"),
         "{finding}"
     );
-    // 4.5 of 4.65 ms on average, of which such a wait is 0.13 ms at any time.
+    // 4.5 of 4.65 ms on average; in a random interval, such a wait takes 0.13 ms.
     assert!(
         finding.ends_with("That explains 94 % of their time."),
         "{finding}"
@@ -173,8 +173,8 @@ fn the_cold_file_is_the_cause_and_not_the_lock() {
     );
 }
 
-/// Of the slow requests' 5.1 ms the server sleeps 1 ms on the disk, and computes between two calls; the rest is in
-/// no row.
+/// In the 5.1 ms of a slow request, the server sleeps 1 ms on the disk and computes between two calls; the rest is
+/// in no row.
 #[test]
 fn computing_between_calls_is_a_cause_and_what_is_not_explained_is_told() {
     for computing in [3_500_000, 800_000] {
@@ -249,7 +249,7 @@ fn events_and_runnable_threads_are_told() {
     let burst = &found["server"]["burstiness"];
     assert_eq!(burst["threads"][0]["comm"], "server");
     assert_eq!(burst["ready"]["median"], 1);
-    // 5 ms are 5 requests and the one that ends them.
+    // 5 ms are 5 requests, plus the one that ends them.
     assert_eq!(burst["ready"]["max"], 6);
     let runnable = &burst["runnable"];
     assert_eq!(runnable["threads"], 2);
@@ -260,8 +260,8 @@ fn events_and_runnable_threads_are_told() {
     assert!((sum - 1.0).abs() < 1e-6, "{sum}");
 }
 
-/// A request each ms, for which a thread without an event loop sleeps 5 ms if it is a 200th; another thread
-/// sleeps all the time.
+/// A request every ms; for every 200th, a thread without an event loop sleeps 5 ms. Another thread sleeps all the
+/// time.
 #[test]
 fn a_timer_that_requests_wait_for_is_told_and_another_is_not() {
     let place = Place::new();
@@ -305,13 +305,13 @@ fn a_timer_that_requests_wait_for_is_told_and_another_is_not() {
         .expect("causes");
     assert_eq!(causes.len(), 1, "{causes:#?}");
     assert_eq!(causes[0]["call"], "clock_nanosleep");
-    // The thread that sleeps for itself blocks nobody.
+    // The thread that sleeps by itself blocks no other.
     let slow = &found["server"]["causes"]["slow"];
     assert_eq!(slow["blocked_ns"], 0.0, "{slow:#}");
 }
 
-/// An event loop that reads for 9 ms of every 10, and a helper that waits for a lock all the time: all
-/// requests are alike, and the loop is why.
+/// An event loop that reads for 9 ms of every 10, and a helper that waits for a lock all the time: all requests
+/// are alike, and the loop is the cause.
 #[test]
 fn a_loop_that_holds_up_all_requests_is_told() {
     let place = Place::new();

@@ -1,4 +1,4 @@
-//! Figures of files whose figures are known.
+//! Files with known figures.
 
 use serde_json::json;
 
@@ -21,7 +21,7 @@ fn the_worked_example_of_the_paper() {
     assert!(text.contains("0.333") && text.contains("30.0 ms"), "{text}");
 }
 
-/// The same latencies, to the nanosecond, in each unit and without its name.
+/// The same latencies, to the nanosecond, in each unit, without naming the unit.
 #[test]
 fn a_unit_that_is_not_named_is_found_by_magnitude() {
     let place = Place::new();
@@ -56,7 +56,7 @@ fn a_unit_that_is_not_named_is_found_by_magnitude() {
             "{caveat}"
         );
     }
-    // Who says it is believed.
+    // A unit that the user names is used.
     let path = place.file("plain.csv", "size;latency\n10;0.5\n20;0.25\n");
     let found = json(&path, &["--latency-unit", "s"]);
     assert_eq!(
@@ -65,7 +65,7 @@ fn a_unit_that_is_not_named_is_found_by_magnitude() {
     );
     assert_eq!(found["percentiles"]["p50"], 250_000_000);
     assert_eq!(found["service_inversion"], 1.0);
-    // Of zeroes the magnitude says nothing; what else there is keeps its digits.
+    // The magnitude of zeroes says nothing; the other values keep their digits.
     let path = place.file("zero.csv", "size,latency\n10,0\n20,0\n20,0.25\n");
     let found = json(&path, &[]);
     assert_eq!(
@@ -148,7 +148,7 @@ fn lines_of_json_and_of_vegeta() {
     assert_eq!(found["service_inversion"], 1.0);
 }
 
-/// As `oha --db-url` makes it, by its source.
+/// The same tables as in the source of `oha --db-url`.
 fn oha(path: &std::path::Path, rows: &[(f64, Option<f64>, f64, u16, i64)], with_runs: bool) {
     let database = rusqlite::Connection::open(path).expect("a database");
     let run = if with_runs {
@@ -226,7 +226,7 @@ fn the_database_of_oha() {
     assert_eq!(json(&runs, &["--run", "1"])["requests"], 1);
 }
 
-/// A server whose latencies are a constant times the sizes, and its inverse.
+/// A server whose latencies are proportional to the sizes, and its inverse.
 fn fair(n: i64, inverse: bool) -> Vec<Row> {
     (0..n)
         .map(|at| {
@@ -283,9 +283,9 @@ fn parquet_of_latlab() {
     assert_eq!(found["deciles"][0]["series"], json!([1.0, 0.0, 0.0, 0.0]));
 }
 
-/// Ten requests on connection 0 and ten on 1. Six more were in use and got nothing done: Jain's index is
-/// (10 + 10)² / (8 * (10² + 10²)) = 0.25. One that was over before the measured time, and attempts
-/// that never became a connection, are not among them.
+/// Ten requests on connection 0 and ten on 1. Six more connections were in use and completed nothing:
+/// Jain's index is (10 + 10)² / (8 * (10² + 10²)) = 0.25. A connection that ended before the measured
+/// time does not count, and neither do attempts that never became a connection.
 #[test]
 fn connections_that_got_nothing_done_count_in_jains_index() {
     let place = Place::new();
@@ -299,14 +299,14 @@ fn connections_that_got_nothing_done_count_in_jains_index() {
         error: Some(error),
         ..on(connection, start_ns)
     };
-    // The warm-up: 9 is over, and fails, before it ends; 2 is answered after it.
+    // The warm-up: 9 fails before the warm-up ends; 2 is answered after it.
     let mut rows = vec![on(0, 10), on(9, 20), failed(9, 30, "reset")];
     rows.push(Row {
         end_ns: Some(1_100),
         ..on(2, 900)
     });
     rows.extend((0..20).map(|at| on(at % 2, 2_000 + i64::from(at) * 10)));
-    // These began in the warm-up, and were given up when all others had ended; 5 to 7 began later.
+    // These began in the warm-up, and were given up after all others had ended. 5 to 7 began later.
     rows.extend((3..5).map(|connection| failed(connection, 50, "timeout")));
     rows.extend((5..8).map(|connection| failed(connection, 2_500, "timeout")));
     let open = meta(json!({"warmup_ns": 1_000, "mode": "open"}));
@@ -323,14 +323,14 @@ fn connections_that_got_nothing_done_count_in_jains_index() {
         text.contains("0.250 over 8 connections, 6 of them without an answer,"),
         "{text}"
     );
-    // Without a port there was no connection.
+    // Without a local port there was no connection.
     rows.extend((20..30).map(|attempt| Row {
         local_port: 0,
         ..failed(attempt, 2_600, "refused")
     }));
     parquet(&path, &open, &rows);
     assert_eq!(json(&path, &[])["connections_used"], 8);
-    // A closed loop keeps the number of requests that was asked for; two of these got no reply.
+    // A closed loop keeps the requested number of connections; two of these got no reply.
     let closed = meta(json!({"warmup_ns": 1_000, "mode": "closed", "connections": 10}));
     parquet(&path, &closed, &rows);
     let found = json(&path, &[]);
@@ -339,7 +339,7 @@ fn connections_that_got_nothing_done_count_in_jains_index() {
     let huge = meta(json!({"warmup_ns": 1_000, "mode": "closed", "connections": u64::MAX}));
     parquet(&path, &huge, &rows);
     assert_eq!(json(&path, &[])["requests"], 20);
-    // Of other tools, too.
+    // The same for other tools' files.
     let lines = [
         "connection,latency_us,bytes,status",
         "a,10,5,200",
@@ -379,7 +379,7 @@ fn an_open_load_is_counted_from_when_it_was_due() {
 
 #[test]
 fn a_server_that_shares_has_nothing_of_its_own() {
-    // Requests as an ideal server at 0.9 serves them: what inversion there is, is the load's.
+    // Requests as an ideal server at 0.9 serves them: the inversion is due to the load alone.
     let place = Place::new();
     let path = place.path("shares.parquet");
     let mut random = fastrand::Rng::with_seed(5);
@@ -407,7 +407,7 @@ fn a_server_that_shares_has_nothing_of_its_own() {
         inversion > 0.1 && corrected.abs() < 0.01,
         "{inversion} {corrected}"
     );
-    // And one that is as slow, but looks at nothing.
+    // A server that is as slow, but ignores sizes.
     let mut ends: Vec<i64> = rows
         .iter()
         .map(|row| row.end_ns.expect("an end") - row.start_ns)

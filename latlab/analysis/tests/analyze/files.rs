@@ -1,4 +1,4 @@
-//! Files to analyse, and the command on them.
+//! Files to analyze, and a function that runs the command on them.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
 use serde_json::{json, Value};
 
-/// The clock at the start of all runs here.
+/// The realtime clock at the start of all runs here.
 pub const STARTED_NS: i64 = 1_700_000_100_000_000_000;
 
 #[derive(Debug, Clone)]
@@ -61,7 +61,7 @@ pub fn meta(changes: Value) -> Value {
     meta
 }
 
-/// What `latlab` writes.
+/// Writes a file as `latlab` does.
 pub fn parquet(path: &Path, meta: &Value, rows: &[Row]) {
     let mut kind = StringDictionaryBuilder::<UInt32Type>::new();
     let mut at = StringDictionaryBuilder::<UInt32Type>::new();
@@ -113,7 +113,7 @@ pub fn parquet(path: &Path, meta: &Value, rows: &[Row]) {
     writer.close().expect("the end");
 }
 
-/// Where a test has its files.
+/// The directory of a test's files.
 pub struct Place(tempfile::TempDir);
 
 impl Place {
@@ -138,7 +138,7 @@ struct Command {
     analyze: Analyze,
 }
 
-/// What the command prints, or says is wrong.
+/// The command's output, or its error.
 pub fn run(path: &Path, options: &[&str]) -> Result<String, String> {
     run_all(&[path], options)
 }
@@ -165,7 +165,7 @@ pub fn json_all(paths: &[&Path], options: &[&str]) -> Value {
     value
 }
 
-/// Against the schema, which says more than that it is JSON.
+/// Validates against the schema, which is stricter than JSON syntax.
 fn check(value: &Value) {
     let schema = include_str!("../../../schema/latlab-analysis-1.json");
     let schema: Value = serde_json::from_str(schema).expect("a schema");

@@ -1,4 +1,4 @@
-//! Damaged, foreign and hostile files: an error that says what is wrong, and never more.
+//! Damaged, foreign and hostile files cause an error that says what is wrong, and nothing else.
 
 use proptest::prelude::*;
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! `latlab analyze` from files to what it prints.
+//! Tests of `latlab analyze`, from its input files to its output.
 
 mod causes;
 mod command;

@@ -1,10 +1,10 @@
-//! The page in a real browser without a network: every plot is drawn, nothing complains.
+//! The page in a real browser without a network: every plot is drawn, and no error is reported.
 
 use serde_json::json;
 
 use crate::files::{json as json_of, meta, parquet, run_all, Place, Row};
 
-/// Not captured by the test harness, so that `scripts/test` can name it.
+/// Not captured by the test harness, so `scripts/test` can list the skipped test.
 fn skip(why: &str) {
     debox_skipped::skipped(&format!("the_page: {why}"));
 }
@@ -79,7 +79,7 @@ fn a_run_of_several_rates_is_shown_over_time_with_its_steps() {
         .collect();
     let mut rows = Vec::new();
     for (rps, at) in [500i64, 1000, 2000].into_iter().zip(0i64..) {
-        // The higher the rate, the slower.
+        // A higher rate is slower.
         let row = |n| {
             Row::new(
                 at * second + n * second / rps,
@@ -100,7 +100,7 @@ fn a_run_of_several_rates_is_shown_over_time_with_its_steps() {
     let over_time = found["over_time"].as_array().expect("intervals");
     let edges = [200_000_000, second, 2 * second, 3 * second];
     for pair in edges.windows(2) {
-        // None is of two rates.
+        // No interval covers two rates.
         let within = |one: &&serde_json::Value| {
             let (begin, end) = (&one["begin_ns"], &one["end_ns"]);
             pair[0] <= begin.as_i64().expect("ns") && end.as_i64().expect("ns") <= pair[1]

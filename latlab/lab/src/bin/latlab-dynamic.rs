@@ -1,5 +1,5 @@
-//! Serves the dynamic requests of the full mix behind any server: as a FastCGI responder, and as a CGI
-//! program when a server (or this program itself, for `/cgi/`) starts it as one.
+//! Serves the dynamic requests of the full mix behind any server: as a FastCGI responder, or as a CGI
+//! program if a server (or, for `/cgi/`, this program itself) starts it as one.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 use std::fs::OpenOptions;
@@ -18,10 +18,10 @@ use latlab::dynamic::{page, Page, Visitor};
 use latlab::fastcgi::{self, Request};
 use latlab::fileset::{self, File, FileSet};
 
-/// Where a CGI process finds what the command line says otherwise.
+/// Environment variables that replace the command line of a CGI process.
 const FILES: &str = "LATLAB_FILES";
 const POST_LOG: &str = "LATLAB_POST_LOG";
-/// Exit status.
+/// Exit status of a failure.
 const FAILED: u8 = 1;
 
 #[derive(Parser)]
@@ -39,19 +39,19 @@ struct Options {
     /// The file set (`latlab fileset create`)
     #[arg(long, value_name = "DIR")]
     files: PathBuf,
-    /// Where to listen: a path for a Unix socket, or ADDRESS:PORT
+    /// Address to listen on: the path of a Unix socket, or ADDRESS:PORT
     #[arg(long, value_name = "WHERE")]
     listen: String,
-    /// What is posted is appended to this file
+    /// Append posted forms to this file
     #[arg(long, value_name = "FILE")]
     post_log: Option<PathBuf>,
-    /// Requests that are served at the same time
+    /// Requests that are served at the same time, at most
     #[arg(long, value_name = "N", default_value_t = 32)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=4096))]
     workers: u16,
 }
 
-/// What answers are made of.
+/// What answers are made from.
 struct Answers {
     set: FileSet,
     files: PathBuf,
@@ -96,7 +96,7 @@ fn serve(options: Options) -> Result<()> {
     }
 }
 
-/// A socket that nobody listens at is one that was left.
+/// Removes a socket on which no process listens any more.
 fn remove_old_socket(path: &Path) -> Result<()> {
     let is_socket =
         std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
@@ -116,7 +116,7 @@ fn run_workers<S: Read + Write>(
         let (answers, accept) = (Arc::clone(&answers), accept.clone());
         let worker = std::thread::Builder::new().spawn(move || loop {
             match accept() {
-                // A server that goes away in the middle is not this program's trouble.
+                // A server that closes the connection early is no error here.
                 Ok(mut stream) => drop(serve_connection(&mut stream, &answers)),
                 Err(error) => {
                     say!("latlab-dynamic: cannot accept a connection: {error}");
@@ -192,7 +192,7 @@ impl Answers {
         Ok(answer)
     }
 
-    /// One write for each line, which is not torn.
+    /// Writes each line with one write, so that lines of several threads do not mix.
     fn log(&self, file: File, form: &str) -> Result<()> {
         let Some(path) = &self.post_log else {
             return Ok(());
@@ -204,7 +204,7 @@ impl Answers {
             .with_context(|| format!("cannot append to {}", path.display()))
     }
 
-    /// A process of its own for this request, as SPECweb99 asks for.
+    /// Starts a process for each request, as SPECweb99 requires.
     fn through_cgi(&self, uri: &str) -> Result<Vec<u8>> {
         let program = std::env::current_exe().context("cannot find this program's own file")?;
         let ran = Command::new(program)
@@ -226,7 +226,7 @@ impl Answers {
     }
 }
 
-/// What the path asks for.
+/// What the path requests.
 struct Asked {
     page: Page,
     file: File,

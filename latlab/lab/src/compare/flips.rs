@@ -1,30 +1,30 @@
-//! Which rows of a table of pairs differ, with one error rate for the whole table.
+//! Decides which rows of a table of pairs differ, with one error rate for the whole table.
 //!
-//! If two servers are equal, each repeat's ratio is as likely to be its inverse: the sign of its logarithm
-//! can be flipped. All ways of flipping the repeats' signs, in all rows alike, are then equally likely, and
-//! of them it is counted in how many the most striking row is as striking as the one that was seen
-//! (Westfall and Young's step-down maxima, 1993). That needs no assumption on how ratios are distributed,
-//! nor on how the rows depend on each other, as a mean and a 99th percentile do.
+//! If two servers are equal, each repeat's ratio is as likely as its inverse: the sign of its logarithm can be
+//! flipped. All combinations of flipped repeats, applied to all rows alike, are then equally likely. The p-value is
+//! the part of them in which the most extreme row is at least as extreme as the observed one (Westfall and Young's
+//! step-down maxima, 1993). This needs no assumption about the distribution of the ratios, nor about how the rows
+//! depend on each other, as a mean and a 99th percentile do.
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
-/// With more repeats, so many flips are drawn instead of all of them.
+/// With more combinations than this, that many are drawn at random.
 const FLIPS: u64 = 1 << 15;
-/// The same table gives the same figures.
+/// Fixed, so that the same table gives the same figures.
 const SEED: u64 = 20_050_601;
-/// Sums in another order differ by less.
+/// Summation in another order may differ by less than this.
 const ROUNDING: f64 = 1e-9;
 
-/// Repeats without which not even the clearest table shows a difference.
+/// The fewest repeats with which a table can show a difference at all.
 pub fn least_repeats(error_rate: f64) -> u32 {
-    // All flips but none and all of them can be less striking.
+    // In the best case, only two combinations are as extreme: no flips, and all flips.
     (1..63)
         .find(|repeats| 2.0 / f64::from(*repeats).exp2() <= error_rate)
         .unwrap_or(63)
 }
 
-/// How far the repeats agree, from 0 to 1; flipping all signs makes no difference.
+/// How far the repeats agree, from 0 to 1. Flipping all signs does not change it.
 fn agreement(row: &[Option<f64>], flipped: u64) -> f64 {
     let (mut sum, mut squares, mut n) = (0.0, 0.0, 0.0);
     for (repeat, value) in row.iter().enumerate() {
@@ -45,26 +45,26 @@ fn agreement(row: &[Option<f64>], flipped: u64) -> f64 {
     }
 }
 
-/// For each row the least error rate of the whole table at which it differs. `rows`: of each repeat the
-/// logarithm of the ratio; repeats that are 64 apart are flipped together.
+/// For each row, the smallest error rate of the whole table at which it differs. `rows`: the logarithm of the ratio
+/// for each repeat. Repeats that are 64 apart are flipped together.
 pub fn adjusted_p_values(rows: &[Vec<Option<f64>>]) -> Vec<f64> {
     let repeats = rows.iter().map(Vec::len).max().unwrap_or(0);
     let seen: Vec<f64> = rows.iter().map(|row| agreement(row, 0)).collect();
     let mut order: Vec<usize> = (0..rows.len()).collect();
     order.sort_by(|a, b| seen[*b].total_cmp(&seen[*a]));
     let mut random = Xoshiro256PlusPlus::seed_from_u64(SEED);
-    // The last repeat's sign stays: flipping all others is flipping it.
+    // The last repeat's sign is never flipped, because flipping all others is equivalent.
     let all = 1u64.checked_shl(repeats.saturating_sub(1) as u32);
     let all = all.filter(|all| *all <= FLIPS);
     let mut as_striking = vec![0u64; rows.len()];
     let count = all.unwrap_or(FLIPS);
     for number in 0..count {
         let flipped = match (all, number) {
-            // What was seen is one of them.
+            // The observed combination is one of them.
             (Some(_), _) | (None, 0) => number,
             (None, _) => random.random(),
         };
-        // From the least striking row on: each against itself and all less striking ones.
+        // From the least extreme row on: the maximum of each row and all less extreme ones.
         let mut most: f64 = 0.0;
         for row in order.iter().rev() {
             most = most.max(agreement(&rows[*row], flipped));
@@ -74,7 +74,7 @@ pub fn adjusted_p_values(rows: &[Vec<Option<f64>>]) -> Vec<f64> {
     let mut p_values = vec![1.0; rows.len()];
     let mut least: f64 = 0.0;
     for row in order {
-        // A row is not surer than one that is more striking.
+        // A row's p-value is not smaller than that of a more extreme row.
         least = least.max(as_striking[row] as f64 / count as f64);
         p_values[row] = least;
     }
@@ -101,8 +101,8 @@ mod tests {
         }
     }
 
-    /// Fisher's way with one row, by hand: of the 8 sums of ±1 ±2 ±3 two are as far from 0 as 6, and four as far as
-    /// 4.
+    /// Fisher's exact test for one row, by hand: of the 8 sums of ±1 ±2 ±3, two are at least as far from 0 as 6,
+    /// and four as far as 4.
     #[test]
     fn one_row_is_the_exact_test() {
         assert_eq!(adjusted_p_values(&[some(&[1.0, 2.0, 3.0])]), [0.25]);
@@ -118,12 +118,13 @@ mod tests {
         let missing = vec![None; 8];
         let p = adjusted_p_values(&[unclear, clear.clone(), missing]);
         assert!(p[1] <= 0.01 && p[0] > 0.2 && p[2] == 1.0, "{p:?}");
-        // With more repeats flips are drawn.
+        // With more repeats, combinations are drawn at random.
         let p = adjusted_p_values(&[clear.repeat(3)]);
         assert!(p[0] < 1e-3, "{p:?}");
     }
 
-    /// Equal servers with skewed, heavy-tailed noise that the rows share: no more tables than 5 % show anything.
+    /// Equal servers with skewed, heavy-tailed noise that the rows share: at most 5 % of the tables show a
+    /// difference.
     #[test]
     fn tables_of_equal_servers_show_nothing_in_19_of_20() {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(7);

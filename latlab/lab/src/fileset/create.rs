@@ -10,11 +10,11 @@ use serde::{Deserialize, Serialize};
 use super::{files_of, File, FileSet};
 use crate::{signals, sys, units};
 
-/// Beside the directories; says what they are.
+/// A file beside the directories that describes them.
 pub const MANIFEST: &str = "fileset.json";
 const SCHEMA: &str = "latlab.fileset/1";
 
-/// What the manifest says.
+/// Content of the manifest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
     pub schema: String,
@@ -29,12 +29,12 @@ pub struct Manifest {
 pub struct Created {
     pub written: u64,
     pub bytes: u64,
-    /// There from before.
+    /// Files that existed before.
     pub kept: u64,
 }
 
-/// Writes what is missing of the set. A set of the same seed can grow, and one that was interrupted is
-/// gone on with; `progress` gets the bytes that are there so far.
+/// Writes the missing files of the set. A set of the same seed can grow, and an interrupted one can be
+/// continued. `progress` gets the number of bytes that exist so far.
 pub fn create(root: &Path, set: FileSet, mut progress: impl FnMut(u64)) -> Result<Created> {
     fs::create_dir_all(root).with_context(|| format!("cannot make {}", root.display()))?;
     let mut set = set;
@@ -61,7 +61,7 @@ pub fn create(root: &Path, set: FileSet, mut progress: impl FnMut(u64)) -> Resul
         signals::check()?;
         for file in files_of(directory) {
             let path = root.join(file.path());
-            // A file is put in place when it is whole.
+            // A file gets its name only when it is complete.
             if fs::metadata(&path).is_ok_and(|found| found.len() == file.size()) {
                 created.kept += 1;
             } else {
@@ -89,7 +89,7 @@ pub fn create(root: &Path, set: FileSet, mut progress: impl FnMut(u64)) -> Resul
     Ok(created)
 }
 
-/// The set that is there, whole.
+/// Loads the existing set, which must be complete.
 pub fn load(root: &Path) -> Result<FileSet> {
     let manifest = read(root)?.with_context(|| {
         format!(
@@ -141,7 +141,7 @@ fn write_manifest(root: &Path, set: FileSet, complete: bool) -> Result<()> {
     write().with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Temporary files are their owner's alone; servers run as others.
+/// Temporary files are readable only for their owner, but servers run as other users.
 fn readable(file: &fs::File) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
     file.set_permissions(fs::Permissions::from_mode(0o644))
@@ -152,7 +152,7 @@ fn make_directory(file: &Path) -> Result<()> {
     fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))
 }
 
-/// Better than to fill a disk and then to fail.
+/// Fails before the disk is filled.
 fn check_space(root: &Path, needed: u64) -> Result<()> {
     let free = sys::free_space(root)
         .with_context(|| format!("cannot ask for the free space at {}", root.display()))?;
@@ -170,7 +170,7 @@ fn write(path: &Path, set: FileSet, file: File) -> io::Result<()> {
     let unfinished = path.with_extension("new");
     let done = write_to(&unfinished, set, file).and_then(|()| fs::rename(&unfinished, path));
     if done.is_err() {
-        // The error that counts is the first one.
+        // The first error is the one to report.
         let _ = fs::remove_file(&unfinished);
     }
     done
@@ -231,7 +231,7 @@ mod tests {
         };
         let grown = create(root.path(), larger, |_| ()).unwrap();
         assert_eq!((grown.written, grown.kept), (36, 72));
-        // A smaller one is a part of it.
+        // A smaller set is part of a larger one.
         let smaller = create(root.path(), SET, |_| ()).unwrap();
         assert_eq!((smaller.written, smaller.kept), (0, 108));
         assert_eq!(load(root.path()).unwrap(), larger);

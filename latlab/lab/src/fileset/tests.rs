@@ -5,7 +5,7 @@ use rand::SeedableRng;
 
 const GIB: u64 = 1 << 30;
 
-/// What a great many requests would ask for.
+/// A large sample of requests.
 fn drawn(requests: usize, directories: u32) -> Vec<File> {
     let popularity = Popularity::new(directories);
     let mut random = Xoshiro256PlusPlus::seed_from_u64(1999);

@@ -4,21 +4,21 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use serde::{Deserialize, Serialize};
 
-/// A rate, and for how long.
+/// A rate, and its duration.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Step {
     pub rps: f64,
     pub ns: i64,
 }
 
-/// Intended starts, one after the other, in nanoseconds since the start of the run.
+/// Intended starts in ascending order, in nanoseconds since the start of the run.
 pub enum Arrivals {
     Rates(Rates),
     Listed(std::vec::IntoIter<i64>),
 }
 
 impl Arrivals {
-    /// The next one; none after the last.
+    /// The next start; `None` after the last.
     pub fn peek(&self) -> Option<i64> {
         match self {
             Arrivals::Rates(rates) => rates.peek(),
@@ -34,21 +34,21 @@ impl Arrivals {
     }
 }
 
-/// Starts at rates.
+/// Starts at given rates.
 pub struct Rates {
     steps: Vec<Step>,
-    /// Where the first of the steps that are left begins.
+    /// Where the first of the remaining steps begins.
     begin_ns: i64,
     next_ns: f64,
     poisson: bool,
     share: f64,
-    /// Which of the processes it is, from 0 up to 1.
+    /// The process's phase among all processes, from 0 to below 1.
     turn: f64,
     random: Xoshiro256PlusPlus,
 }
 
 impl Rates {
-    /// The part of one of several processes, which take turns if the gaps are constant.
+    /// The starts of one of several processes. With constant gaps, the processes take turns.
     pub fn new(steps: &[Step], poisson: bool, seed: u64, process: u16, processes: u16) -> Rates {
         let mut arrivals = Rates {
             steps: steps.to_vec(),
@@ -66,7 +66,7 @@ impl Rates {
         arrivals
     }
 
-    /// From a step's begin to its first start.
+    /// The gap from a step's beginning to its first start.
     fn first_gap(&mut self) -> f64 {
         match self.poisson {
             true => self.gap(),
@@ -85,8 +85,8 @@ impl Rates {
         }
     }
 
-    /// A gap that reaches into the next step begins anew there, which is right for Poisson arrivals, as
-    /// they have no memory.
+    /// A gap that reaches into the next step is drawn again there. That is correct for Poisson
+    /// arrivals, because they are memoryless.
     fn skip_ended_steps(&mut self) {
         while let Some(step) = self.steps.first() {
             let end = self.begin_ns + step.ns;
@@ -99,7 +99,7 @@ impl Rates {
         }
     }
 
-    /// The next one; none after the last step.
+    /// The next start; `None` after the last step.
     fn peek(&self) -> Option<i64> {
         (!self.steps.is_empty()).then_some(self.next_ns as i64)
     }
@@ -155,7 +155,7 @@ mod tests {
             .collect();
         let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
         let variance = gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / gaps.len() as f64;
-        // Its standard deviation is its mean, and 1/e of the gaps are longer than the mean.
+        // Its standard deviation equals its mean, and 1/e of the gaps are longer than the mean.
         assert!((variance.sqrt() / mean - 1.0).abs() < 0.03);
         let longer = gaps.iter().filter(|gap| **gap > mean).count() as f64 / gaps.len() as f64;
         assert!((longer - 0.3679).abs() < 0.01, "{longer}");

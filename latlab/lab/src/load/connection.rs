@@ -1,4 +1,4 @@
-//! One connection to the server, and the request that is on it.
+//! One connection to the server, and its current request.
 
 use std::io;
 use std::rc::Rc;
@@ -9,15 +9,15 @@ use crate::rows::Failure;
 use crate::sys;
 use crate::workload::{Expected, Request};
 
-/// A request that is to be made, or is under way.
+/// A request that is waiting or in flight.
 #[derive(Debug, Clone, Copy)]
 pub struct Job {
     pub intended_ns: i64,
-    /// When it was written.
+    /// When the request was written.
     pub start_ns: Option<i64>,
     pub first_byte_ns: Option<i64>,
     pub request: Request,
-    /// Who asks, in a closed loop.
+    /// The client that makes the request, in a closed loop.
     pub client: u32,
     pub retried: bool,
 }
@@ -25,60 +25,60 @@ pub struct Job {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
     Connecting,
-    /// Connected, in the handshake of TLS.
+    /// Connected, and in the TLS handshake.
     Securing,
     Busy,
     Idle,
-    /// Has done what it had to do; the server is to end it, so that the port is not kept here.
+    /// Done. The server closes the connection first, so that TIME_WAIT does not occupy a local port.
     Ending,
 }
 
-/// How long it took until a connection could be used.
+/// How long it took until the connection was usable.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Opening {
     pub begun_ns: i64,
-    /// How long connecting took, and then the handshake of TLS.
+    /// Duration of connecting, and of the TLS handshake after it.
     pub connect_ns: Option<i64>,
     pub tls_ns: Option<i64>,
 }
 
 pub struct Connection {
     pub transport: Transport,
-    /// Until its first request is a row.
+    /// Set until the row of the connection's first request is written.
     pub opening: Option<Opening>,
     pub number: u32,
     pub local_port: u16,
     pub phase: Phase,
     pub job: Option<Job>,
-    /// Counts the jobs, so that a job's time limit is not taken for that of the next.
+    /// Counts the jobs, so that an expired time limit of an earlier job is recognized.
     pub served: u32,
-    /// Whether the request says that it is the connection's last.
+    /// Whether the request asks the server to close the connection.
     pub last: bool,
     out: Vec<u8>,
-    /// Comes behind that.
+    /// Sent after `out`.
     body: Rc<[u8]>,
     sent: usize,
     pub reply: Reply,
     pub expected: Option<Expected>,
-    /// What came is not what was expected.
+    /// The reply differs from what was expected.
     pub differs: bool,
 }
 
-/// What became of reading.
+/// The result of reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
-    /// There is more to come.
+    /// The reply is incomplete.
     Waiting,
-    /// The reply is whole; whether there were bytes behind it.
+    /// The reply is complete. Says whether further bytes followed it.
     Done {
         surplus: bool,
     },
-    /// The connection is at its end.
+    /// The server has closed the connection.
     Ended,
     Failed(Failure),
 }
 
-/// Larger bodies that are not checked are not copied here, but for their end.
+/// Larger bodies that are not checked are discarded in the kernel, except for their end.
 const COPIED: u64 = 32 << 10;
 const DISCARDED_AT_ONCE: u64 = 1 << 20;
 
@@ -105,8 +105,8 @@ impl Connection {
         }
     }
 
-    /// Takes a request: `render` writes its bytes, and returns what else comes behind them. `bodiless`: its reply
-    /// has no body.
+    /// Takes a request. `render` writes its bytes, and returns what is sent after them. `bodiless`: the reply has
+    /// no body.
     pub fn take(
         &mut self,
         job: Job,
@@ -123,11 +123,11 @@ impl Connection {
         self.body = render(&mut self.out);
     }
 
-    /// Sends what is left of the request.
+    /// Sends the rest of the request.
     pub fn send(&mut self) -> Result<(), Failure> {
         match self.send_all() {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
-            // The server may have answered before it ended the connection: reading tells.
+            // The server may have answered before it closed the connection: reading will show.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
             Err(error) => Err(failure(&error)),
             Ok(()) => Ok(()),
@@ -151,7 +151,7 @@ impl Connection {
         }
     }
 
-    /// Reads what is there. `at_end`: the server has ended its side, so that reading goes on to the end.
+    /// Reads what is available. `at_end`: the server has closed its side, so read to the end.
     pub fn receive(&mut self, buffer: &mut [u8], at_end: bool, now: impl Fn() -> i64) -> Progress {
         loop {
             let plain = self.reply.plain_bytes();
@@ -205,7 +205,7 @@ impl Connection {
     }
 }
 
-/// What an error of a socket is called.
+/// The failure that a socket error means.
 pub fn failure(error: &io::Error) -> Failure {
     match error.raw_os_error() {
         None if error.kind() == io::ErrorKind::InvalidData => Failure::Tls,

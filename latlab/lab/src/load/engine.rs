@@ -1,4 +1,4 @@
-//! The loop: starts what is due, waits, and looks at what came.
+//! The event loop: starts due requests, waits, and processes what came.
 
 mod ends;
 
@@ -19,11 +19,11 @@ use crate::signals;
 use crate::sys::{self, Epoll, Event};
 use crate::workload::Workload;
 
-/// Clients of a closed loop begin so long after each other: a listen queue is not endless.
+/// Interval between the starts of a closed loop's clients, because the listen queue is limited.
 const STAGGER_NS: i64 = 50_000;
-/// A client of a closed loop that could not connect tries again after so long.
+/// Delay before a client of a closed loop tries to connect again.
 const RETRY_NS: i64 = 10_000_000;
-/// Signals and the end are looked for as often, at least.
+/// The longest time between two checks for signals and the end of the run.
 const LONGEST_WAIT_NS: i64 = 100_000_000;
 const PROGRESS_NS: i64 = 500_000_000;
 const BUFFER: usize = 64 << 10;
@@ -35,7 +35,7 @@ extern "C" fn stop(_signal: libc::c_int) {
     STOP.store(true, Ordering::Relaxed);
 }
 
-/// Has the signals that end latlab end the run, with what there is so far.
+/// Lets the terminating signals end the run with the results so far.
 fn stop_on_signals() {
     let handler: extern "C" fn(libc::c_int) = stop;
     for signal in signals::ENDING {
@@ -44,7 +44,7 @@ fn stop_on_signals() {
     }
 }
 
-/// Makes the load; `progress` gets how far it is, now and then.
+/// Makes the load. `progress` is called regularly.
 pub fn run(config: &Config, progress: impl FnMut(SoFar)) -> Result<Outcome> {
     stop_on_signals();
     sys::wake_exactly();
@@ -58,7 +58,7 @@ pub fn run(config: &Config, progress: impl FnMut(SoFar)) -> Result<Outcome> {
     Ok(engine.finish())
 }
 
-/// Time in which this process's main thread waited for a CPU; 0 where the kernel does not say.
+/// Time in which this process's main thread waited for a CPU; 0 if the kernel does not report it.
 fn runqueue_ns() -> i64 {
     let text = std::fs::read_to_string("/proc/self/schedstat").unwrap_or_default();
     let second = text.split_whitespace().nth(1);
@@ -78,9 +78,9 @@ struct Engine<'a> {
     connections: Vec<Option<Box<Connection>>>,
     free: Vec<usize>,
     next_number: u32,
-    /// Connections that are not ending.
+    /// Connections that are not in the phase `Ending`.
     live: u32,
-    /// Jobs on connections.
+    /// Jobs that are on a connection.
     under_way: u64,
     in_flight: Counter,
     /// Open loop: connections without a job, and jobs without a connection.
@@ -91,7 +91,7 @@ struct Engine<'a> {
     clients: Vec<Option<u64>>,
     ready: VecDeque<(i64, u32)>,
     timers: BinaryHeap<Reverse<(i64, u32)>>,
-    /// Time limits: when, of which connection, of its how manieth job.
+    /// Time limits: when it expires, which connection, and the number of its job.
     limits: VecDeque<(i64, u64, u32)>,
     left: Option<u64>,
     draining: bool,
@@ -188,7 +188,7 @@ impl<'a> Engine<'a> {
                 return Ok(());
             }
             if !self.draining && (now >= self.config.duration_ns || self.left == Some(0)) {
-                // What was due in the last moment has not been looked at yet.
+                // Requests that have become due since the last check.
                 self.start_arrivals();
                 self.draining = true;
                 drained_by = now + self.config.timeout_ns;
@@ -216,13 +216,13 @@ impl<'a> Engine<'a> {
             for event in ready {
                 self.reply_lateness.record(self.now() - woken);
                 self.handle(event.u64, event.events, &mut buffer);
-                // Starts are not to wait until all of many replies have been looked at.
+                // A due start must not wait until all of many replies have been processed.
                 self.start_due();
             }
         }
     }
 
-    /// How long there is nothing to do unless something comes.
+    /// The time until something is due, if no event comes before.
     fn next_due(&self, now: i64) -> i64 {
         let mut due = now + LONGEST_WAIT_NS;
         if !self.draining {
@@ -255,7 +255,7 @@ impl<'a> Engine<'a> {
                 break;
             }
             self.timers.pop();
-            // Connecting for the first time is no start that anybody waits for.
+            // Starts that coincide with the first connect do not count as late.
             if !matches!(self.config.mode, Mode::Closed { think_ns: 0 }) {
                 self.lateness.record(now - intended);
             }
@@ -265,7 +265,7 @@ impl<'a> Engine<'a> {
         self.start_arrivals();
     }
 
-    /// Of an open loop, what is due by now.
+    /// Starts the requests of an open loop that are due.
     fn start_arrivals(&mut self) {
         while let Some(intended) = self.arrivals.as_ref().and_then(Arrivals::peek) {
             let now = self.now();
@@ -439,7 +439,8 @@ impl<'a> Engine<'a> {
         let Some(connection) = self.get(token) else {
             return;
         };
-        // What came behind a handshake may have been taken off the socket with it, and no event tells of it.
+        // Data after a handshake may have been read from the socket together with it, and causes no further
+        // event.
         let secured = connection.phase == Phase::Securing;
         if connection.phase == Phase::Connecting {
             if !has(libc::EPOLLOUT) && !ending {
@@ -502,8 +503,8 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Goes on with the handshake of TLS, if there is to be one, and then sends the request; returns whether it
-    /// came so far.
+    /// Continues the TLS handshake, if there is one, and then sends the request. Returns whether the handshake
+    /// is done.
     fn secure(&mut self, token: u64) -> bool {
         let Some(connection) = self.get(token) else {
             return false;

@@ -1,26 +1,26 @@
 //! Counts requests in flight while the load runs.
 //!
-//! It is counted here and not made of the rows: a row says nothing of when a request was given up, and
-//! what the rows add up to is checked against this.
+//! The number is counted here, not computed from the rows: a row does not say when a request was given
+//! up, and the sum of the rows is checked against this count.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// What was in flight in the measured time of one generator process.
+/// Requests in flight in the measured time of one generator process.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counted {
     pub at_begin: u64,
     pub at_end: u64,
-    /// Time that requests were in flight, added up over them.
+    /// Time in flight, summed over all requests.
     pub request_ns: i64,
-    /// Length of the measured time, as far as the run came.
+    /// Length of the measured time, up to where the run ended.
     pub measured_ns: i64,
     /// Requests that began in the warm-up and failed after it, by failure.
     pub carried_errors: BTreeMap<String, u64>,
 }
 
-/// Follows the number of requests in flight. Times do not go back.
+/// Tracks the number of requests in flight. Times must not decrease.
 pub struct Counter {
     from_ns: i64,
     to_ns: i64,
@@ -30,7 +30,7 @@ pub struct Counter {
 }
 
 impl Counter {
-    /// Over a time from the warm-up's end to the run's end.
+    /// Counts from the end of the warm-up to the end of the run.
     pub fn new(from_ns: i64, to_ns: i64) -> Counter {
         Counter {
             from_ns,
@@ -41,7 +41,7 @@ impl Counter {
         }
     }
 
-    /// The part of a time that is measured.
+    /// The part of an interval that is in the measured time.
     fn measured(&self, begin_ns: i64, end_ns: i64) -> i64 {
         (end_ns.min(self.to_ns) - begin_ns.max(self.from_ns)).max(0)
     }
@@ -60,17 +60,17 @@ impl Counter {
         self.since_ns = now;
     }
 
-    /// A request that was due at some time up to now.
+    /// A request begins that was due at `intended_ns`, which is not after `now`.
     pub fn begin(&mut self, intended_ns: i64, now: i64) {
         self.advance(now);
         self.in_flight += 1;
-        // It was in flight when it was due, however late the generator is.
+        // It counts as in flight from the time it was due, even if the generator was late.
         self.counted.request_ns += self.measured(intended_ns, now);
         self.counted.at_begin += u64::from(intended_ns < self.from_ns && self.from_ns <= now);
         self.counted.at_end += u64::from(intended_ns < self.to_ns && self.to_ns <= now);
     }
 
-    /// `failed`: how, if it did.
+    /// `failed`: the failure's name, if it failed.
     pub fn end(&mut self, intended_ns: i64, now: i64, failed: Option<&'static str>) {
         self.advance(now);
         self.in_flight = self.in_flight.saturating_sub(1);
@@ -80,7 +80,7 @@ impl Counter {
         }
     }
 
-    /// No request begins any more; what is still in flight is about to be given up.
+    /// The run ends: no further request begins, and those in flight are about to be given up.
     pub fn stop(&mut self, now: i64) {
         self.advance(now);
         if now < self.to_ns {
@@ -101,7 +101,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// By each request's own times, one after the other.
+        /// Compared with a sum over the requests' own times.
         #[test]
         fn counting_is_adding_up(
             requests in prop::collection::vec((0i64..100, 0i64..10, 1i64..60, any::<bool>()), 0..40),

@@ -1,24 +1,24 @@
-//! How far a run is, and how the server does just now, for a person who watches it.
+//! The progress of a run, and the server's current performance, for display.
 
 use serde::{Deserialize, Serialize};
 
 use super::Delays;
 
-/// What a generator process says now and then.
+/// A generator process's report of its progress.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SoFar {
     pub rows: u64,
     pub failures: u64,
-    /// Since it said so last; None if it is not watched.
+    /// Since the last report. `None` if the progress is not shown.
     #[serde(default)]
     pub recent: Option<Recent>,
 }
 
-/// Good replies of a short time.
+/// Good replies of a short interval.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recent {
     pub ns: i64,
-    /// Latencies from the intended start, and how often each.
+    /// Latencies from the intended start, with their frequencies.
     pub latencies: Vec<(u64, u64)>,
 }
 
@@ -27,9 +27,9 @@ pub struct Recent {
 pub struct Now {
     pub requests: u64,
     pub failures: u64,
-    /// Good replies in a second; None if it is not watched.
+    /// Good replies per second. `None` if the progress is not shown.
     pub rps: Option<f64>,
-    /// None if there was no good reply just now.
+    /// `None` if there was no good reply in the interval.
     pub latency: Option<Latency>,
 }
 
@@ -62,7 +62,7 @@ impl Now {
     }
 }
 
-/// Gathers what is recent, in a generator process.
+/// Collects recent replies, in a generator process.
 pub struct Watch {
     since_ns: i64,
     latencies: Delays,
@@ -80,7 +80,7 @@ impl Watch {
         self.latencies.record(latency_ns);
     }
 
-    /// What there was since the last time.
+    /// Takes what was collected since the last call.
     pub fn take(&mut self, now: i64) -> Recent {
         let recent = Recent {
             ns: now - self.since_ns,

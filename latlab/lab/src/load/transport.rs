@@ -1,4 +1,4 @@
-//! What a connection's bytes go through: its socket, or TLS on it.
+//! What carries a connection's bytes: a plain socket, or TLS.
 
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
@@ -9,7 +9,7 @@ use rustls::{ClientConfig, ClientConnection};
 
 use crate::sys;
 
-/// Bytes that are taken off the socket at once; the session takes 4 KiB.
+/// Bytes read from the socket at once; the session reads 4 KiB.
 const TOGETHER: usize = 32 << 10;
 
 pub enum Transport {
@@ -21,17 +21,17 @@ pub enum Transport {
 pub struct Secured {
     socket: OwnedFd,
     session: ClientConnection,
-    /// Room for what is taken off the socket, how much of it is filled, and how much of that the session has seen.
+    /// Buffer for data from the socket, how much of it is filled, and how much of that the session has processed.
     came: Vec<u8>,
     filled: usize,
     seen: usize,
-    /// What is wrong with what came.
+    /// A TLS error in the received data.
     wrong: Option<String>,
-    /// The socket is at its end, and the server has not said before that it would be.
+    /// The socket is at its end without a close_notify from the server.
     truncated: bool,
 }
 
-/// What connections to a server have in common.
+/// What all connections to a server share.
 #[derive(Clone)]
 pub struct Security {
     pub client: Arc<ClientConfig>,
@@ -62,7 +62,7 @@ impl Transport {
         }
     }
 
-    /// Goes on with the handshake; returns whether it is over. Without TLS there is none.
+    /// Continues the handshake. Returns whether it is complete; without TLS it always is.
     pub fn handshake(&mut self) -> io::Result<bool> {
         match self {
             Transport::Plain(_) => Ok(true),
@@ -70,7 +70,7 @@ impl Transport {
         }
     }
 
-    /// Sends a part of these bytes, which is not empty.
+    /// Sends a part of `bytes`, which must not be empty.
     pub fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Transport::Plain(socket) => sys::send(socket, bytes),
@@ -78,7 +78,7 @@ impl Transport {
         }
     }
 
-    /// Sends what was taken to be sent, as far as the socket takes it.
+    /// Sends buffered data as far as the socket accepts it.
     pub fn flush(&mut self) -> io::Result<()> {
         match self {
             Transport::Plain(_) => Ok(()),
@@ -86,7 +86,7 @@ impl Transport {
         }
     }
 
-    /// Reads; 0 is the end. If less comes than there is room for, more may be there only under TLS.
+    /// Reads; 0 is the end. Only under TLS may more data be available although the buffer was not filled.
     pub fn receive(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
             Transport::Plain(socket) => sys::receive(socket, buffer),
@@ -94,7 +94,7 @@ impl Transport {
         }
     }
 
-    /// The socket, if what comes from it is the reply itself.
+    /// The socket, if the reply is read from it without decoding.
     pub fn plain(&self) -> Option<&OwnedFd> {
         match self {
             Transport::Plain(socket) => Some(socket),
@@ -102,12 +102,12 @@ impl Transport {
         }
     }
 
-    /// Whether the connection was cut off, as it seems, so that something may be missing at the end.
+    /// Whether the connection seems to have been cut off, so the end may be missing.
     pub fn is_truncated(&self) -> bool {
         matches!(self, Transport::Tls(secured) if secured.truncated)
     }
 
-    /// What was wrong with TLS.
+    /// The TLS error.
     pub fn wrong(&self) -> Option<&str> {
         match self {
             Transport::Plain(_) => None,
@@ -115,7 +115,7 @@ impl Transport {
         }
     }
 
-    /// Which TLS was agreed upon: `TLS 1.3, AES_256_GCM_SHA384`.
+    /// The negotiated version and cipher suite: `TLS 1.3, AES_256_GCM_SHA384`.
     pub fn protocol(&self) -> Option<String> {
         let Transport::Tls(secured) = self else {
             return None;
@@ -131,7 +131,7 @@ impl Transport {
     }
 }
 
-/// Where a session writes its records.
+/// The socket that a session writes its records to.
 struct Records<'a>(&'a OwnedFd);
 
 impl Write for Records<'_> {
@@ -166,7 +166,7 @@ impl Secured {
         let taken = self.session.writer().write(bytes)?;
         self.flush()?;
         match taken {
-            // It keeps no more than some records that the socket has not taken.
+            // The session buffers a limited number of records that the socket has not accepted.
             0 => Err(io::ErrorKind::WouldBlock.into()),
             taken => Ok(taken),
         }
@@ -198,7 +198,7 @@ impl Secured {
         }
     }
 
-    /// Has the session look at what came, of which a part may be here already; 0 is the end.
+    /// Passes received data to the session, some of which may already be in the buffer; 0 is the end.
     fn take_records(&mut self) -> io::Result<usize> {
         if self.seen == self.filled {
             self.came.resize(TOGETHER, 0);
@@ -209,7 +209,7 @@ impl Secured {
         let taken = self.session.read_tls(&mut unseen)?;
         self.seen += taken;
         if let Err(error) = self.session.process_new_packets() {
-            // The server is told, if that is still possible.
+            // Sends the alert to the server, if possible.
             let _ = self.flush();
             return Err(self.is_wrong(&in_words(&error)));
         }
@@ -223,7 +223,7 @@ impl Secured {
     }
 }
 
-/// What to do, if that is known, is behind what is wrong.
+/// The error, and what to do if that is known.
 fn in_words(error: &rustls::Error) -> String {
     let advice = match error {
         rustls::Error::InvalidCertificate(_) => {

@@ -21,7 +21,7 @@ pub fn parse_parameter(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// A parameter and all its values.
+/// A parameter and the values to try.
 #[derive(Clone)]
 pub struct Vary {
     pub name: String,

@@ -1,4 +1,4 @@
-//! What is asked for, of whom, and under which conditions: the same for all kinds of runs.
+//! What to request, from which server, and under which conditions: common to all kinds of runs.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,82 +13,82 @@ use super::values::{parse_cpus, parse_parameter};
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum MixOption {
-    /// Files alone
+    /// Static files only
     Static,
     /// 30 % dynamic: pages, advertisements by cookie, forms, CGI (latlab-dynamic serves them)
     Full,
 }
 
-/// What is asked for, and of whom.
+/// What to request, and how.
 #[derive(Args, Clone)]
 pub struct What {
-    /// Ask for the files of this set (`latlab fileset create`), which the server has at the URL
+    /// Request the files of this set (`latlab fileset create`), which the server has below the URL
     #[arg(long, value_name = "DIR")]
     pub files: Option<PathBuf>,
-    /// With --files: of the set only the first so many directories
+    /// With --files: use only this many directories of the set, the first ones
     #[arg(long, value_name = "N", requires = "files")]
     pub directories: Option<u32>,
-    /// With --files: which requests
+    /// With --files: the mix of requests
     #[arg(long, value_enum, default_value_t = MixOption::Static)]
     pub mix: MixOption,
-    /// With --mix full: where latlab-dynamic is
+    /// With --mix full: path of latlab-dynamic
     #[arg(long, value_name = "PATH", default_value = "/dynamic")]
     pub dynamic_prefix: String,
-    /// Ask for what an access log (common or combined format) has, in its order (at its times
-    /// with the --log-speed of `run` and `compare`)
+    /// Request what an access log (common or combined format) contains, in its order (at its times with the
+    /// --log-speed of `run` and `compare`)
     #[arg(long, value_name = "FILE", conflicts_with_all = ["files", "urls", "sizes"])]
     pub log: Option<PathBuf>,
-    /// Ask for the URLs or paths of this list, one in each line
+    /// Request the URLs or paths in this list, one per line
     #[arg(long, value_name = "FILE", conflicts_with_all = ["files", "sizes"])]
     pub urls: Option<PathBuf>,
-    /// Ask for sizes drawn from this distribution: a size and a weight in each line
+    /// Request sizes drawn from this distribution: a size and a weight per line
     #[arg(long, value_name = "FILE", conflicts_with = "files")]
     pub sizes: Option<PathBuf>,
-    /// With --sizes: the path for a size
+    /// With --sizes: path for a size
     #[arg(long, value_name = "PATH", default_value = "/bytes/{size}")]
     pub size_path: String,
     /// Method of the requests [default: GET, or POST with --body]
     #[arg(short = 'X', long, value_name = "METHOD", value_parser = Method::parse)]
     #[arg(conflicts_with_all = ["files", "log"])]
     pub method: Option<Method>,
-    /// A header of each request, as in 'Accept: text/html'; may be given several times, and takes the place of
-    /// latlab's own Host or User-Agent
+    /// Header to send with each request, such as 'Accept: text/html'; may be repeated, and replaces latlab's
+    /// own Host or User-Agent
     #[arg(short = 'H', long, value_name = "HEADER", value_parser = Header::parse)]
     pub header: Vec<Header>,
-    /// Body of each request: a text, or @FILE
+    /// Body of each request: text, or @FILE
     #[arg(short = 'b', long, value_name = "BODY", visible_alias = "data")]
     #[arg(allow_hyphen_values = true, conflicts_with_all = ["files", "log"])]
     pub body: Option<Body>,
     /// With https: do not check the server's certificate
     #[arg(short = 'k', long)]
     pub insecure: bool,
-    /// With https: trust the authorities in this PEM file, and not those of the system
+    /// With https: trust the authorities in this PEM file instead of the system's
     #[arg(long, value_name = "FILE", conflicts_with = "insecure")]
     pub cacert: Option<PathBuf>,
-    /// What the workload follows from
+    /// Seed of the workload
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Check the content of so many replies, as in 1% (length and status always are)
+    /// Check the content of this share of the replies, such as 1% (length and status are always checked)
     #[arg(long, value_name = "SHARE", value_parser = parse_share, default_value = "1%")]
     pub verify: f64,
-    /// Requests on a connection before it is ended; without it, as many as the server allows
+    /// Requests per connection before it is closed [default: as many as the server allows]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub per_connection: Option<u32>,
-    /// How long a request may take
+    /// Time limit of a request
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "10s")]
     pub timeout: Duration,
-    /// Processes that make the load, each on one CPU
+    /// Number of generator processes, each on one CPU
     #[arg(long, value_name = "N", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=256))]
     pub processes: u16,
-    /// How late the generator may be itself, at the 99th percentile
+    /// Maximum lateness of the generator itself, at the 99th percentile
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "1ms")]
     pub max_lateness: Duration,
     #[command(flatten)]
     pub conditions: Conditions,
 }
 
-/// What requests carry.
+/// The body of requests.
 #[derive(Clone)]
 pub enum Body {
     Text(String),
@@ -122,27 +122,27 @@ impl Body {
 
 const STARTED: &str = "For servers that latlab starts";
 
-/// For servers that latlab starts itself.
+/// Conditions for servers that latlab starts.
 #[derive(Args, Clone)]
 pub struct Conditions {
-    /// How servers are started, beside the ones that come along (latlab/docs/latlab.md)
+    /// File that defines more servers (latlab/docs/latlab.md)
     #[arg(help_heading = STARTED, long, value_name = "FILE")]
     pub servers: Option<PathBuf>,
-    /// CPUs that the server may use, as in 0.5
+    /// CPUs that the server may use, such as 0.5
     #[arg(help_heading = STARTED, long, value_name = "N", value_parser = parse_cpus)]
     pub cpus: Option<f64>,
-    /// Memory that the server may use, its page cache included, as in 300M
+    /// Memory that the server may use, page cache included, such as 300M
     #[arg(help_heading = STARTED, long, value_name = "SIZE", value_parser = parse_size)]
     pub memory: Option<u64>,
-    /// Have the kernel forget the files first
+    /// Drop the files from the page cache first
     #[arg(help_heading = STARTED, long)]
     pub cold: bool,
-    /// Another value for one of the server's parameters, as in workers=4 (`latlab servers` has them)
+    /// Set one of the server's parameters, such as workers=4 (`latlab servers` lists them)
     #[arg(help_heading = STARTED, long, value_name = "NAME=VALUE", value_parser = parse_parameter)]
     pub set: Vec<(String, String)>,
 }
 
-/// A server that latlab starts, or one that runs.
+/// A server that latlab starts, or one that is already running.
 #[derive(Clone)]
 pub enum Target {
     Server(String),
@@ -151,7 +151,7 @@ pub enum Target {
 
 pub fn parse_target(text: &str) -> Result<Target, String> {
     let is_name = text != "localhost" && !text.contains([':', '/']);
-    // A host without a port or a path may be called like a server; with a dot it is a host.
+    // A name without a port, a path or a dot is a server's name, although a host may have such a name.
     match is_name && !text.contains('.') {
         true => Ok(Target::Server(text.to_string())),
         false => Url::parse(text).map(Target::Url),

@@ -45,7 +45,7 @@ struct Columns {
     rows: usize,
 }
 
-/// A file that is being written; it is put in place when it is whole.
+/// A file that is being written. It gets its name when it is complete.
 pub struct ParquetFile {
     path: PathBuf,
     unfinished: tempfile::TempPath,
@@ -54,7 +54,7 @@ pub struct ParquetFile {
 }
 
 impl ParquetFile {
-    /// An error if the rows cannot get this name: what is there is put aside for them.
+    /// Returns an error if the file cannot be replaced.
     pub fn check(path: &Path) -> Result<()> {
         let found = std::fs::metadata(path);
         ensure!(
@@ -159,7 +159,7 @@ impl ParquetFile {
             .into_inner()
             .map_err(|error| error.into_error())
             .with_context(cannot)?;
-        // Delayed allocation can put off "no space left" until the data is written back.
+        // With delayed allocation, "no space left" may appear only when the data is written back.
         file.sync_data().with_context(cannot)?;
         file.set_permissions(std::fs::Permissions::from_mode(0o644))
             .with_context(cannot)?;

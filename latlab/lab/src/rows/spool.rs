@@ -1,4 +1,4 @@
-//! Rows as plain numbers in a file, in the order in which requests ended.
+//! Rows in binary form in a file, in the order in which requests ended.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
@@ -7,31 +7,33 @@ use std::path::Path;
 use super::{Failure, Row, FAILURES};
 use crate::workload::{Kind, KINDS};
 
-/// The last four are a checksum: a machine that stops can leave blocks of zeroes, which would be a row.
+/// The last four bytes are a checksum: after a machine crash, blocks of zeroes may be left, which would
+/// otherwise be valid rows.
 pub const ROW_BYTES: usize = 85;
 const CONTENT_BYTES: usize = ROW_BYTES - 4;
-/// Rows that are written together; it takes some 10 us.
+/// Rows that are written together; a write takes some 10 us.
 const TOGETHER: usize = 512;
-/// Stands for a time that there is none of, and for an unknown size.
+/// Stands for a missing time or an unknown size.
 const NONE: i64 = i64::MIN;
-/// Two years in nanoseconds: no time of a run is further from its start.
+/// About two years in nanoseconds: no time of a run is further from its start.
 const LONGEST_NS: i64 = 1 << 56;
 const LARGEST: u64 = 1 << 48;
 
-/// Takes rows.
+/// Writes rows.
 pub struct Spool {
     file: File,
     buffer: Vec<u8>,
-    /// Bytes of whole rows in the file.
+    /// Bytes of complete rows in the file.
     whole: u64,
     broken: bool,
 }
 
 impl Spool {
-    /// It is locked as long as this is kept, so that nobody takes it for one that was left.
+    /// The file stays locked as long as this lives, so that another latlab does not take it for an
+    /// abandoned one.
     pub fn create(path: &Path) -> io::Result<Spool> {
         let file = kit_files::output::create_new(path)?;
-        // Where there are no locks, the worst is a recovery that comes too early.
+        // Without file locks, the worst case is a recovery that comes too early.
         let _ = file.try_lock();
         Ok(Spool {
             file,
@@ -49,8 +51,8 @@ impl Spool {
         }
     }
 
-    /// After an error nothing more is written: a part of a row may be there, behind which no row could be
-    /// found again.
+    /// After an error nothing more is written: the file may end with a partial row, and rows behind it
+    /// could not be found.
     pub fn flush(&mut self) -> io::Result<()> {
         if self.broken {
             self.buffer.clear();
@@ -61,7 +63,7 @@ impl Spool {
             Ok(()) => self.whole += self.buffer.len() as u64,
             Err(_) => {
                 self.broken = true;
-                // Rows that were written before the error are whole.
+                // Rows that were written before the error are complete.
                 let length = self.file.metadata().map_or(self.whole, |found| found.len());
                 let torn = length.saturating_sub(self.whole) % ROW_BYTES as u64;
                 let _ = self.file.set_len(length - torn);
@@ -72,20 +74,20 @@ impl Spool {
     }
 }
 
-/// Gives the rows of a spool, which nobody vouches for.
+/// Reads the rows of a spool, whose content may be damaged.
 pub struct SpoolReader {
     file: BufReader<File>,
 }
 
-/// What comes next in a spool.
+/// The next item of a spool.
 #[derive(Debug, PartialEq)]
 pub enum Next {
     Row(Row),
-    /// Nothing more; who wrote it was stopped in the middle of a row if there are torn bytes.
+    /// The end. Torn bytes mean that the writer was stopped in the middle of a row.
     End {
         torn: usize,
     },
-    /// No row: what follows cannot be told.
+    /// Damage: where the next row begins is unknown.
     Damaged,
 }
 
@@ -177,7 +179,7 @@ fn decode(bytes: &[u8; ROW_BYTES]) -> Option<Row> {
     is_possible(&row).then_some(row)
 }
 
-/// Whether one can reckon with its numbers.
+/// Whether the row's numbers are plausible.
 fn is_possible(row: &Row) -> bool {
     let times = [row.intended_ns, row.start_ns].into_iter();
     let mut times = times
@@ -231,7 +233,7 @@ mod tests {
         }
     }
 
-    /// All that can be had from a file.
+    /// Reads all rows of a file.
     fn all(bytes: &[u8]) -> (Vec<Row>, Next) {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), bytes).unwrap();
@@ -286,14 +288,14 @@ mod tests {
         assert_eq!(all(&[0; ROW_BYTES]), (Vec::new(), Next::Damaged));
     }
 
-    /// A disk that is full takes a part of what is written.
+    /// A full disk accepts only a part of a write.
     #[test]
     fn a_spool_that_could_not_be_written_ends_with_a_whole_row() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("rows");
         let mut spool = Spool::create(&path).unwrap();
         spool.file.write_all(&[7; ROW_BYTES + 5]).unwrap();
-        // As if the disk were full from here on.
+        // Simulates a disk that is full from here on.
         spool.file = File::open(&path).unwrap();
         spool.buffer.push(1);
         assert!(spool.flush().is_err());

@@ -1,5 +1,5 @@
-//! The directory that a run spools into: one file for each generator process, and what their rows are of,
-//! so that they can be read when latlab itself was killed.
+//! The directory of a run's spools: one file for each generator process, and a description of the run, so
+//! that the rows can be read if latlab itself was killed.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -15,12 +15,13 @@ use crate::workload::Spec;
 
 const SCHEMA: &str = "latlab.spool/2";
 const DESCRIPTION: &str = "run.json";
-/// An access log of some ten million requests.
+/// Enough for an access log of some ten million requests.
 const DESCRIPTION_BYTES_MAX: u64 = 1 << 30;
-/// Of directories beside the rows' file, which are hidden, and of those that are not.
+/// Prefixes of directories beside the output file, which are hidden, and of those among the temporary
+/// files, which are not.
 const PREFIXES: [&str; 2] = [".latlab-run-", "latlab-run-"];
 
-/// What a run's rows are of, as far as it is known when the run begins.
+/// Description of a run, as far as it is known at its beginning.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Description {
     schema: String,
@@ -41,7 +42,7 @@ impl Description {
         }
     }
 
-    /// Of a directory that anybody may have made.
+    /// Reads a directory that may come from another user.
     pub fn read(directory: &Path) -> Result<Description> {
         let path = directory.join(DESCRIPTION);
         let no_spool = || {
@@ -80,7 +81,7 @@ impl Description {
     }
 }
 
-/// A file that can be read to its end.
+/// Opens a regular file, which can be read to its end.
 pub fn plain_file(path: &Path) -> Result<File> {
     let cannot = || format!("cannot read {}", path.display());
     let found = std::fs::symlink_metadata(path).with_context(cannot)?;
@@ -88,20 +89,20 @@ pub fn plain_file(path: &Path) -> Result<File> {
     File::open(path).with_context(cannot)
 }
 
-/// Where one process's rows are.
+/// The file of one process's rows.
 pub fn process_file(directory: &Path, process: u16) -> PathBuf {
     directory.join(format!("process-{process}"))
 }
 
-/// The directory of a run that is under way; it is gone with this value.
+/// The directory of a running run. Dropping the value removes it.
 pub struct Spools {
     directory: tempfile::TempDir,
-    /// Held as long as the run takes, so that others see that it was not left.
+    /// Held during the run, so that others see that the directory is in use.
     _lock: File,
 }
 
 impl Spools {
-    /// Beside the file that the rows are to be in, or among the temporary files.
+    /// Creates it beside the output file, or among the temporary files.
     pub fn create(output: Option<&Path>, description: &Description) -> Result<Spools> {
         let cannot = "cannot make a directory for what is measured";
         let place = place(output);
@@ -114,7 +115,7 @@ impl Spools {
             .context(cannot)?;
         let description_file = directory.path().join(DESCRIPTION);
         let mut file = kit_files::output::create_new(&description_file).context(cannot)?;
-        // Where there are no locks, the number of the process alone tells.
+        // Without file locks, only the process number shows that the directory is in use.
         let _ = file.try_lock();
         file.write_all(&serde_json::to_vec(description)?)
             .context("cannot write down what is measured")?;
@@ -128,7 +129,7 @@ impl Spools {
         self.directory.path()
     }
 
-    /// Leaves it there.
+    /// Keeps the directory.
     pub fn keep(self) -> PathBuf {
         self.directory.keep()
     }
@@ -142,7 +143,7 @@ fn place(output: Option<&Path>) -> PathBuf {
     }
 }
 
-/// What to do with a directory that was left.
+/// What to do with an abandoned directory.
 pub fn advice(directory: &Path) -> String {
     format!(
         "`latlab recover {} -o rows.parquet` makes Parquet of it",
@@ -150,7 +151,7 @@ pub fn advice(directory: &Path) -> String {
     )
 }
 
-/// Directories that runs have left in a place which were killed.
+/// Directories in a place that killed runs have left.
 fn left(place: &Path) -> Vec<PathBuf> {
     leftover::abandoned(place, &PREFIXES, |directory| directory.join(DESCRIPTION))
 }
@@ -163,7 +164,7 @@ fn about_left(directory: &Path) -> String {
     )
 }
 
-/// What runs that were killed have left here and among the temporary files, in sentences.
+/// Sentences about what killed runs have left here and among the temporary files.
 pub fn tell_of_left() -> Vec<String> {
     let here = left(Path::new("."));
     let temporary = left(&std::env::temp_dir());
@@ -173,7 +174,7 @@ pub fn tell_of_left() -> Vec<String> {
         .collect()
 }
 
-/// Says, once for each place, what runs that were killed have left there.
+/// Prints, once for each place, what killed runs have left there.
 fn tell_left(place: &Path) {
     static TOLD: std::sync::Mutex<Vec<PathBuf>> = std::sync::Mutex::new(Vec::new());
     let Ok(mut told) = TOLD.lock() else {
@@ -187,8 +188,8 @@ fn tell_left(place: &Path) {
     }
 }
 
-/// Takes a directory that was left, so that nobody else does. What still writes to it gets some time to
-/// end: a generator process goes when latlab has gone.
+/// Takes an abandoned directory, so that no other process does. Processes that still write to it get some time
+/// to end: a generator process ends after its latlab.
 pub fn take(directory: &Path, processes: u16) -> Result<Vec<File>> {
     let mut locks = Vec::new();
     let description = plain_file(&directory.join(DESCRIPTION))?;
@@ -215,7 +216,7 @@ pub fn take(directory: &Path, processes: u16) -> Result<Vec<File>> {
     Ok(locks)
 }
 
-/// Removes what a run made, and nothing else.
+/// Removes only what a run has created.
 pub fn remove(directory: &Path, processes: u16) -> std::io::Result<()> {
     for process in 0..processes {
         let path = process_file(directory, process);

@@ -1,4 +1,4 @@
-//! What a server's directory says of its processes, so that they can be found when latlab was killed.
+//! A note of a server's processes in its directory, so that they can be found if latlab was killed.
 
 use std::fs;
 use std::io::Read;
@@ -13,9 +13,9 @@ use crate::processes::{self, identity, members, Identity, Known, Scope};
 
 const SCHEMA: &str = "latlab.server/1";
 const NOTE: &str = "processes.json";
-/// A thousand times what latlab writes.
+/// A thousand times the size of a note.
 const NOTE_BYTES_MAX: u64 = 1 << 20;
-/// A server was told to end when its latlab was killed; it may be about to.
+/// A server gets a signal when its latlab is killed, and may be about to end.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 #[derive(Serialize, Deserialize)]
@@ -23,19 +23,19 @@ struct Note {
     schema: String,
     server: String,
     scope: Option<Scope>,
-    /// Each has a process group of its own.
+    /// Each leads its own process group.
     leaders: Vec<Identity>,
-    /// All that were in those groups when the server had come up.
+    /// All processes in these groups when the server had started.
     processes: Vec<Identity>,
 }
 
-/// What stands in the environment of all processes of the server of a directory.
+/// The mark in the environment of all processes of a directory's server.
 pub fn mark(directory: &Path) -> String {
     let name = directory.file_name().unwrap_or_default();
     name.to_string_lossy().into_owned()
 }
 
-/// Notes which processes a server has, whole or not at all.
+/// Writes the note about a server's processes, completely or not at all.
 pub fn write(directory: &Path, server: &str, leaders: &[u32]) -> Result<()> {
     let note = Note {
         schema: SCHEMA.to_string(),
@@ -51,7 +51,7 @@ pub fn write(directory: &Path, server: &str, leaders: &[u32]) -> Result<()> {
         .with_context(|| format!("cannot note the processes in {}", directory.display()))
 }
 
-/// None: there is no note that can be read, or it is not of this boot.
+/// `None` if there is no readable note, or it is from an earlier boot.
 fn read(directory: &Path) -> Option<Note> {
     let file = crate::rows::plain_file(&directory.join(NOTE)).ok()?;
     let mut text = Vec::new();
@@ -60,8 +60,8 @@ fn read(directory: &Path) -> Option<Note> {
     (note.schema == SCHEMA && note.scope.is_some() && note.scope == Scope::own()).then_some(note)
 }
 
-/// Ends the processes of a server whose latlab was killed, as far as it is certain that they are its, and
-/// removes its directory. What was done, in sentences.
+/// Ends the processes of a server whose latlab was killed, as far as they are certainly its own, and
+/// removes its directory. Returns sentences about what was done.
 pub fn clear(directory: &Path) -> Vec<String> {
     let note = read(directory);
     let server = note.as_ref().map_or("a server", |note| &note.server);

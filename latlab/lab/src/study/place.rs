@@ -1,4 +1,4 @@
-//! The file set on its slow disk, which is taken down with the value that stands for it.
+//! The file set on its slow disk. Dropping the value removes it.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -13,30 +13,30 @@ use latlab_disk::{check, median, Disk, Parameters};
 use crate::options::Study;
 use crate::progress::Progress;
 
-/// What a request takes that begins where the last one ended, as with `latlab disk up`.
+/// The disk's time for a request that begins where the last one ended, as in `latlab disk up`.
 const SEQUENTIAL: Duration = Duration::from_micros(100);
 const BYTES_PER_SECOND: u64 = 100_000_000;
 const READ_AHEAD_KIB: u32 = 128;
 
-/// Begins the names of places; the process that made them follows.
+/// Prefix of places' names; the number of the process that made them follows.
 const PREFIX: &str = "latlab-study-";
-/// So do those of disks.
+/// Prefix of disks' names.
 const DISK: &str = "study-";
 
 pub struct Place {
-    /// `None` while it is taken down.
+    /// `None` while the disk is taken down.
     disk: Option<Disk>,
     set: FileSet,
     pub cold_open_ns: u64,
     pub cold_read_ns: u64,
-    // Last: it goes when nothing is mounted in it any more.
+    // Dropped last, when nothing is mounted in it any more.
     directory: tempfile::TempDir,
-    /// Of the directory: who finds one without has found what a killed latlab left.
+    /// Lock on the directory. A directory without a lock was left by a killed latlab.
     _lock: fs::File,
 }
 
 impl Place {
-    /// Makes the files, puts them on a disk, and sees that it is slow.
+    /// Creates the files, puts them on a disk, and checks that it is slow.
     pub fn make(parent: &Path, set: FileSet, arguments: &Study) -> Result<Place> {
         let us = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let parameters = Parameters {
@@ -53,7 +53,7 @@ impl Place {
             .with_context(|| format!("cannot make a directory in {}", parent.display()))?;
         let lock = fs::File::open(directory.path())?;
         let _ = lock.try_lock();
-        // Servers' workers are not root.
+        // Servers' workers do not run as root.
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755))?;
         super::say(&format!(
             "making {} of files, and a disk for them, in {}",
@@ -74,7 +74,7 @@ impl Place {
         fs::create_dir(&mount)?;
         let name = format!("{DISK}{}", std::process::id());
         let disk = Disk::up(&name, &image, true, &mount, parameters, READ_AHEAD_KIB)?;
-        // From here on it is taken down with the value.
+        // From here on, dropping the value takes it down.
         let mut place = Place {
             disk: Some(disk),
             set,
@@ -108,7 +108,7 @@ impl Place {
             .map_or(0, |disk| disk.parameters.service_us)
     }
 
-    /// Forgets all that is cached of the files.
+    /// Drops the files from the page cache.
     pub fn cool(&self) -> Result<()> {
         self.disk()?.cool()
     }
@@ -117,7 +117,7 @@ impl Place {
         self.disk()?.at_full_speed(work)
     }
 
-    /// How often the disk was read so far.
+    /// Number of reads from the disk so far.
     pub fn reads(&self) -> Result<u64> {
         let status = self.disk()?.status()?;
         status["served"]
@@ -126,11 +126,11 @@ impl Place {
     }
 }
 
-/// Takes down the disks of studies that were killed, and removes what they have left in a place. What was
-/// done, in sentences.
+/// Takes down the disks of killed studies, and removes what they have left in a place. Returns sentences
+/// about what was done.
 pub fn remove_left(parent: &Path) -> Vec<String> {
     let mut said = Vec::new();
-    // A disk knows where it is mounted, wherever its study was.
+    // A disk knows its mount point, wherever its study was made.
     let disks = Disk::all().unwrap_or_default();
     let of_studies = disks.into_iter().filter(|disk| disk.name.starts_with(DISK));
     for disk in of_studies {
@@ -151,7 +151,7 @@ pub fn remove_left(parent: &Path) -> Vec<String> {
     }
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     for directory in leftover::abandoned(parent, &[PREFIX], Path::to_path_buf) {
-        // What is mounted there still is told of above.
+        // Mounts that are still there are reported above.
         if !mounts.contains(&*directory.to_string_lossy()) {
             said.extend(leftover::remove(&directory));
         }
@@ -159,7 +159,7 @@ pub fn remove_left(parent: &Path) -> Vec<String> {
     said
 }
 
-/// Whether a directory is a place of a study that is not under way any more.
+/// Whether a directory belongs to a study that is no longer running.
 fn is_left(directory: &Path) -> bool {
     directory.parent().is_some_and(|parent| {
         leftover::abandoned(parent, &[PREFIX], Path::to_path_buf)

@@ -1,4 +1,4 @@
-//! What a study has found (`latlab.study/1`).
+//! The results of a study (`latlab.study/1`).
 
 use std::path::Path;
 
@@ -21,9 +21,9 @@ pub struct Result {
     pub machine: Machine,
     pub terms: Terms,
     pub servers: Vec<Studied>,
-    /// Whether somebody ended it before all runs of all servers.
+    /// Whether it was interrupted before all runs of all servers.
     pub interrupted: bool,
-    /// Why some of the figures are not the servers', or what is missing.
+    /// Why some figures are not valid for the servers, or what is missing.
     pub caveats: Vec<String>,
 }
 
@@ -32,17 +32,17 @@ pub struct Result {
 pub struct Finding {
     pub text: String,
     pub evidence: &'static str,
-    /// How many of the runs that it is made of are not valid.
+    /// How many of the runs behind it are not valid.
     pub not_valid: usize,
 }
 
-/// How many of these runs do not count.
+/// The number of these runs that are not valid.
 pub fn not_valid<'a>(runs: impl IntoIterator<Item = &'a Summary>) -> usize {
     let runs = runs.into_iter();
     runs.filter(|run| run.refused.is_some()).count()
 }
 
-/// What a sentence about runs begins with: the server, and how many of them do not count.
+/// The beginning of a sentence about runs: the server, and how many of them are not valid.
 fn about<'a>(name: &str, runs: impl IntoIterator<Item = &'a Summary>) -> (String, usize) {
     let runs: Vec<&Summary> = runs.into_iter().collect();
     let not_valid = not_valid(runs.iter().copied());
@@ -64,7 +64,7 @@ impl Machine {
     pub fn this() -> Machine {
         let text = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let memory = text("/proc/meminfo");
-        // What is behind the version is its builder's.
+        // The rest of the version line is about the build.
         let kernel = text("/proc/sys/kernel/osrelease");
         let kib = memory.split_whitespace().nth(1).unwrap_or("0");
         Machine {
@@ -75,20 +75,20 @@ impl Machine {
     }
 }
 
-/// Under which all servers were measured.
+/// Conditions common to all servers.
 #[derive(Serialize)]
 pub struct Terms {
     pub file_set_bytes: u64,
     pub memory_bytes: u64,
     pub service_us: u64,
     pub depth: u32,
-    /// What a cold `open` and a cold read of 4 KiB took, half of them at most.
+    /// Median time of a cold `open`, and of a cold read of 4 KiB.
     pub cold_open_ns: u64,
     pub cold_read_ns: u64,
     pub connections: u32,
     pub most_connections: u32,
     pub repeats: u32,
-    /// Of each run, without its warm-up.
+    /// Length of each run, without its warm-up.
     pub seconds: f64,
 }
 
@@ -98,30 +98,30 @@ pub struct Studied {
     pub name: String,
     pub about: String,
     pub capacity: CapacityResult,
-    /// Of capacity and loads together.
+    /// Over the runs for capacity and loads together.
     pub disk_reads_per_1000: f64,
     pub loads: Vec<AtLoad>,
-    /// Of each load the run whose median latency is the middle one of all repeats.
+    /// For each load, the run whose median latency is the median of all repeats.
     pub analysis: Report,
     /// The run that DeBox recorded, with burstiness and causes.
     pub recorded: Option<Report>,
-    /// What latlab measured meanwhile.
+    /// latlab's own summary of the recorded run.
     pub recording: Option<Summary>,
     pub no_reasons: Option<String>,
 }
 
-/// One load: figures of all repeats.
+/// One load, with the figures of all repeats.
 #[derive(Serialize)]
 pub struct AtLoad {
     #[serde(flatten)]
     pub at: procedure::AtLoad,
     pub inversion: Option<Spread>,
-    /// Of the ideal server with the same sizes and arrivals.
+    /// Inversion of the ideal server with the same sizes and arrivals.
     pub ideal_inversion: Option<Spread>,
 }
 
 impl AtLoad {
-    /// Its figures, and the report of the repeat in the middle; none if no request was answered.
+    /// The figures, and the report of the middle repeat; `None` if no request was answered.
     pub fn of(at: procedure::AtLoad, directory: &Path) -> Done<(AtLoad, Option<RunReport>)> {
         let mut reports = Vec::new();
         for (file, run) in at.files.iter().zip(&at.runs) {
@@ -143,7 +143,7 @@ impl AtLoad {
         Ok((load, middle))
     }
 
-    /// Median, mean and 95th percentile, medians of the repeats.
+    /// Median, mean and 95th percentile: medians over the repeats.
     fn latencies(&self) -> Option<[f64; 3]> {
         let figures = &self.at.figures;
         Some([
@@ -161,7 +161,7 @@ impl Studied {
         all.chain(&self.recording)
     }
 
-    /// The lowest load and the highest that the server can serve.
+    /// The lowest load, and the highest one that the server can serve.
     pub fn ends(&self) -> Option<(&AtLoad, &AtLoad)> {
         let served = || self.loads.iter().filter(|load| load.at.load < 1.0);
         let (first, last) = (served().next()?, served().next_back()?);
@@ -172,10 +172,10 @@ impl Studied {
         self.recorded.as_ref()?.all().next()
     }
 
-    /// The wait that explains slow requests, or else the one that holds up all of them.
+    /// The wait that explains slow requests, or else the one that delays all of them.
     pub fn reason(&self) -> Option<String> {
         let causes = self.recorded_run()?.server.as_ref()?.causes.as_ref()?;
-        // That threads wait for a CPU is the machine's doing, unless nothing else is found.
+        // Waits for a CPU are due to the machine, and count only if no other wait explains it.
         let explaining = causes.explaining().filter(|cause| !cause.waits_for_cpu());
         let most = explaining.max_by(|a, b| a.excess_ns.total_cmp(&b.excess_ns));
         let most = most.or_else(|| causes.most_excess());
@@ -184,7 +184,7 @@ impl Studied {
             (None, Some(cause)) => (cause, ", in all requests"),
             (None, None) => return None,
         };
-        // Without it, it may be taken for more than it is.
+        // Without this, the explanation may be taken for more than it is.
         let explains = match beside {
             "" => format!(", explains {:.0} %", 100.0 * cause.explains),
             _ => String::new(),
@@ -233,7 +233,7 @@ impl Result {
     }
 }
 
-/// The papers' question: does the median grow with the load, or the mean only?
+/// The papers' question: does the median grow with the load, or only the mean?
 fn grows(server: &Studied, findings: &mut Vec<Finding>) {
     let Some((first, last)) = server.ends() else {
         return;
@@ -275,7 +275,7 @@ fn grows(server: &Studied, findings: &mut Vec<Finding>) {
     });
 }
 
-/// The capacity says which loads are served: what the runs at those loads have to agree with.
+/// Compares the capacity with the runs at each load: both have to agree on which loads are served.
 fn contradictions(server: &Studied, findings: &mut Vec<Finding>) {
     let interval = server.capacity.interval;
     for load in &server.loads {
@@ -319,7 +319,7 @@ fn beyond(server: &Studied, findings: &mut Vec<Finding>) {
     let (Some(served), Some(median)) = (figures.throughput_rps, figures.p50_ns) else {
         return;
     };
-    // What keeps up is not beyond it: that is another finding.
+    // A server that keeps up is not overloaded: that is a different finding.
     if 2 * load.at.runs.iter().filter(|run| is_served(run)).count() > load.at.runs.len() {
         return;
     }
@@ -392,7 +392,7 @@ mod tests {
     use crate::capacity::Interval;
     use crate::study::words;
 
-    /// Of a second, to which so many requests came, and of which so many were answered in it.
+    /// A run of one second, with this many requests, and this many replies that ended in it.
     fn run(requests: u64, ended: u64, refused: Option<&str>) -> Summary {
         Summary {
             schema: "latlab.run/1",
@@ -459,7 +459,7 @@ mod tests {
         }
     }
 
-    /// Served are 1,000 requests in a second, not served 1,050.
+    /// 1,000 requests per second are served, 1,050 are not.
     fn studied(loads: Vec<AtLoad>, recording: Option<Summary>) -> Result {
         let interval = Interval {
             served_rps: Some(1000.0),

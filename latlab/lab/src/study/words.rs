@@ -1,4 +1,4 @@
-//! A study as tables, for a terminal and as Markdown: both have the same in them.
+//! A study as tables, for a terminal and as Markdown, with the same content.
 
 use std::io::{self, Write};
 
@@ -10,13 +10,13 @@ use latlab_analysis::text::{note, Grid};
 use super::result::{not_valid, AtLoad, Result, Studied};
 use crate::procedure::Spread;
 
-/// Causes in a table.
+/// Causes in a table, at most.
 const CAUSES: usize = 6;
 
 enum Part {
     Heading(String),
     Sentence(String),
-    /// Columns whose name begins with `>` have numbers.
+    /// Columns whose name begins with `>` contain numbers.
     Table(Vec<String>, Vec<Vec<String>>),
 }
 
@@ -128,13 +128,13 @@ fn inversion(spread: Option<Spread>) -> String {
     spread.map_or(String::new(), |spread| format!("{:.2}", spread.median))
 }
 
-/// Behind what is made of runs of which some do not count.
+/// Appended to figures that come from runs of which some are not valid.
 const NOT_VALID: &str = " (not valid)";
-/// The same in a table that has no room.
+/// The same for narrow tables.
 const MARK: &str = " (!)";
 const MARK_MEANS: &str = "(!): of runs of which some are not valid.";
 
-/// The rates between which it is, or what closed loops get.
+/// The interval of the capacity, or the throughput of closed loops.
 fn capacity(server: &Studied) -> String {
     let rate = |rps: f64| count(rps.round() as u64);
     let interval = server.capacity.interval;
@@ -146,7 +146,7 @@ fn capacity(server: &Studied) -> String {
     }
 }
 
-/// One row for each server: what the papers compare.
+/// One row per server: what the papers compare.
 fn overview(servers: &[Studied]) -> Part {
     let columns = [
         "server",
@@ -283,7 +283,7 @@ fn deciles(run: &RunReport, parts: &mut Vec<Part>) {
     parts.push(Part::Table(columns, rows.collect()));
 }
 
-/// What DeBox saw.
+/// What DeBox recorded.
 fn reasons(run: &RunReport, parts: &mut Vec<Part>) {
     let Some(server) = &run.server else { return };
     parts.push(Part::Sentence(format!(

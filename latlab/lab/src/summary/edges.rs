@@ -1,4 +1,4 @@
-//! What good replies add up to over the measured time, to check the count of requests in flight by.
+//! Sums of good replies over the measured time, to check the count of requests in flight.
 
 use std::collections::BTreeMap;
 
@@ -6,24 +6,24 @@ use latlab_analysis::in_flight::{InFlight, LittlesLaw};
 
 use crate::load::Counted;
 
-/// Times of good replies, added up.
+/// Sums of the times of good replies.
 #[derive(Default)]
 pub struct Edges {
-    /// In the measured time.
+    /// Time within the measured time.
     within_ns: i64,
-    /// In the measured time, of those that began before it.
+    /// Time within the measured time of requests that began before it.
     carried_ns: i64,
-    /// After the measured time, of those that began in it.
+    /// Time after the measured time of requests that began in it.
     after_ns: i64,
 }
 
-/// What the summary says of good replies.
+/// The summary's figures of good replies.
 pub struct Good {
-    /// Ended in the measured time.
+    /// Good replies that ended in the measured time.
     pub ended: u64,
-    /// Intended to start in it.
+    /// Good replies to requests intended to start in it.
     pub intended: u64,
-    /// Mean latency of these, from the intended start.
+    /// Mean latency of the latter, from the intended start.
     pub mean_ns: Option<f64>,
 }
 
@@ -37,7 +37,7 @@ impl Edges {
         }
     }
 
-    /// `counted`: by each generator process.
+    /// `counted`: the counts of each generator process.
     pub fn in_flight(&self, counted: &[Counted], good: &Good) -> Option<InFlight> {
         let measured_ns = counted.iter().map(|one| one.measured_ns).max()?;
         if measured_ns <= 0 {
@@ -52,7 +52,8 @@ impl Edges {
         let mean = on_average(request_ns as f64);
         let unanswered_mean = on_average((request_ns - self.within_ns).max(0) as f64);
         let product = good.mean_ns.map(|ns| on_average(good.ended as f64 * ns));
-        // More began in the measured time than ended in it, or less: that is at its edges, too.
+        // If the number that began differs from the number that ended, the difference is also due
+        // to the edges.
         let surplus = good.ended.abs_diff(good.intended) as f64 * good.mean_ns.unwrap_or(0.0);
         let edges = on_average((self.carried_ns + self.after_ns) as f64 + surplus);
         Some(InFlight {

@@ -1,4 +1,4 @@
-//! Requests that were to start in a part of the measured time, and replies that ended in it.
+//! Requests intended to start in a part of the measured time, and replies that ended in it.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -15,15 +15,15 @@ pub struct Gathered {
     pub from_start: Delays,
     pub to_first_byte: Delays,
     pub errors: BTreeMap<&'static str, u64>,
-    /// Of those with another status than they should have.
+    /// For requests whose status is wrong.
     pub statuses: BTreeMap<u16, u64>,
-    /// Good replies that ended in it, and the bytes of their bodies.
+    /// Good replies that ended in this part, and the bytes of their bodies.
     pub ended_within: u64,
     pub bytes: u64,
 }
 
 impl Gathered {
-    /// A request that was to start in it.
+    /// Adds a request intended to start in this part.
     pub fn add(&mut self, row: &Row) {
         match (row.failure, row.end_ns) {
             (None, Some(end)) => {
@@ -43,7 +43,7 @@ impl Gathered {
         }
     }
 
-    /// A good reply that ended in it.
+    /// Adds a good reply that ended in this part.
     pub fn add_ended(&mut self, row: &Row) {
         self.ended_within += 1;
         self.bytes += row.received;
@@ -54,14 +54,14 @@ impl Gathered {
     }
 }
 
-/// A step of the rate, as far as it is measured.
+/// A step of the rate, as far as it is in the measured time.
 pub struct GatheredStep {
     offered_rps: f64,
     within_ns: Range<i64>,
     gathered: Gathered,
 }
 
-/// The steps of a run that has several; those that are over before the warm-up is are left out.
+/// The steps of a run that has several. Steps that end before the warm-up does are left out.
 #[derive(Default)]
 pub struct Steps(Vec<GatheredStep>);
 
@@ -99,7 +99,7 @@ impl Steps {
         }
     }
 
-    /// None if the run has no steps. `until_ns`: when the run was over.
+    /// `None` if the run has no steps. `until_ns`: when the run ended.
     pub fn summaries(&self, until_ns: i64) -> Option<Vec<StepSummary>> {
         let begun = self.0.iter().filter(|step| step.within_ns.start < until_ns);
         let all: Vec<StepSummary> = begun.map(|step| step.summary(until_ns)).collect();
@@ -128,18 +128,18 @@ impl GatheredStep {
     }
 }
 
-/// One step of the rate, of `latlab.run/1`.
+/// One step of the rate, in `latlab.run/1`.
 #[derive(Debug, Clone, Serialize)]
 pub struct StepSummary {
     pub offered_rps: f64,
-    /// Since the start of the run; without the warm-up.
+    /// Since the start of the run. Does not include the warm-up.
     pub begin_ns: i64,
     pub end_ns: i64,
-    /// Requests intended to start in it.
+    /// Requests intended to start in the step.
     pub requests: u64,
     pub ok: u64,
     pub errors: BTreeMap<&'static str, u64>,
-    /// Good replies that ended in it.
+    /// Good replies per second that ended in the step.
     pub throughput_rps: f64,
     pub bytes_per_second: f64,
     pub latency_from_intended: Option<Percentiles>,

@@ -18,7 +18,7 @@ pub fn by_status(statuses: &BTreeMap<u16, u64>) -> String {
 }
 
 impl Summary {
-    /// Which run of several it is: `nginx, load 0.5`.
+    /// Identifies a run among several: `nginx, load 0.5`.
     pub fn label(&self) -> String {
         let load = match (self.load, self.offered_rps) {
             (Some(load), _) => format!("load {load}"),
@@ -33,7 +33,7 @@ impl Summary {
 
     pub fn text(&self, output: Option<&std::path::Path>) -> String {
         let mut text = String::new();
-        // Writing into a string does not fail.
+        // Writing to a string cannot fail.
         let _ = self.write_text(&mut text, output);
         text
     }
@@ -93,7 +93,7 @@ impl Summary {
     }
 
     fn write_text(&self, out: &mut String, file: Option<&std::path::Path>) -> std::fmt::Result {
-        // An open loop opens no more of them than it needs.
+        // An open loop opens only as many connections as it needs.
         let offered = match (&self.steps, self.offered_rps) {
             (Some(steps), _) => {
                 let rate = |step: &StepSummary| count(step.offered_rps.round() as u64);
@@ -134,7 +134,7 @@ impl Summary {
             ("TLS handshake", &self.tls_handshake),
         ];
         for (name, percentiles) in rows {
-            // What there was none of need not be told.
+            // Rows without values are left out.
             if percentiles.is_none() && ["connecting", "TLS handshake"].contains(&name) {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! Access logs: what was asked for, and when.
+//! Reads access logs: what was requested, and when.
 
 use std::path::Path;
 
@@ -10,22 +10,22 @@ use super::lists::{path_of, read};
 
 const SECOND_NS: i64 = 1_000_000_000;
 
-/// Lines of a log that are no requests to repeat.
+/// Counts of a log's lines that cannot be repeated as requests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Skipped {
-    /// Other methods than GET.
+    /// Methods other than GET.
     pub methods: u64,
-    /// Answered with an error, or not with the file.
+    /// Answered with an error, or without the file.
     pub statuses: u64,
     /// Not in the common or combined format.
     pub unreadable: u64,
 }
 
-/// A request of a log.
+/// A request in a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Logged {
     pub path: String,
-    /// When the log has it, in ns since 1970; none if that cannot be read.
+    /// The time in the log, in ns since 1970; `None` if it cannot be parsed.
     pub at_ns: Option<i64>,
 }
 
@@ -80,28 +80,29 @@ fn entry(line: &str) -> Option<Entry<'_>> {
     })
 }
 
-/// `21/Nov/2026:10:00:00 +0000`; some have a fraction of the second.
+/// `21/Nov/2026:10:00:00 +0000`; some logs have a fraction of the second.
 fn time(date: &str) -> Option<i64> {
     let parsed = jiff::fmt::strtime::parse("%d/%b/%Y:%H:%M:%S%.f %z", date).ok()?;
     let at = parsed.to_timestamp().ok()?;
     i64::try_from(at.as_nanosecond()).ok()
 }
 
-/// Requests that are to start when they did once.
+/// Requests with the times at which to start them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Replay {
     pub paths: Vec<String>,
-    /// Of each, in ns since the start of the run; never falling.
+    /// For each request, in ns since the start of the run; ascending.
     pub starts: Vec<i64>,
     pub duration_ns: i64,
     /// Requests without a time, which are left out.
     pub timeless: u64,
 }
 
-/// Puts requests in the order of their times, `speed` times as fast as they came.
+/// Sorts requests by their times, and plays them `speed` times as fast.
 ///
-/// Logs have whole seconds: the requests of one are spread over it, at random times, as independent ones
-/// come, or evenly. What has the same time to a fraction of a second starts at once.
+/// If the log has whole seconds, the requests of each second are spread over it: at random like
+/// independent requests, or evenly. If it has fractions of seconds, requests with the same time start
+/// together.
 pub fn replay(logged: Vec<Logged>, speed: f64, random: bool, seed: u64) -> Result<Replay> {
     let all = logged.len() as u64;
     let mut timed: Vec<(i64, String)> = logged
@@ -109,7 +110,7 @@ pub fn replay(logged: Vec<Logged>, speed: f64, random: bool, seed: u64) -> Resul
         .filter_map(|request| Some((request.at_ns?, request.path)))
         .collect();
     let timeless = all - timed.len() as u64;
-    // Servers write a line when the request is over, some with the time when it came.
+    // Servers write a line when the request ends, but some write the time at which it began.
     timed.sort_by_key(|(at, _)| *at);
     let first = timed
         .first()
@@ -205,7 +206,7 @@ mod tests {
     #[test]
     fn the_requests_of_a_second_are_spread_over_it() {
         let second = |number: i64| 1_000 * SECOND_NS + number * SECOND_NS;
-        // A line that was written late is put where it belongs.
+        // A line that was written late is sorted by its time.
         let log = logged(&[second(0), second(0), second(3), second(0), second(0)]);
         let even = replay(log.clone(), 1.0, false, 1).unwrap();
         assert_eq!(even.paths, ["/0", "/1", "/3", "/4", "/2"]);
@@ -246,7 +247,7 @@ mod tests {
             let _ = (entry(&line), time(&line));
         }
 
-        /// Scaled back, each start is in the second that the log has.
+        /// Scaled back, each start falls into the second that the log has.
         #[test]
         fn starts_are_the_log_s(
             seconds in prop::collection::vec(0..10_000i64, 1..100), speed in 0.01..100.0f64, random: bool,

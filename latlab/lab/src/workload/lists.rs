@@ -1,4 +1,4 @@
-//! Workloads that others wrote down: lists of URLs, distributions of sizes.
+//! Workloads from files: lists of URLs, distributions of sizes.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use rand::{Rng, RngExt};
 use super::{Kind, Request, NO_CLASS};
 use crate::dynamic::Visitor;
 
-/// URLs or paths, one in each line; empty lines and those with a `#` in front are left out.
+/// URLs or paths, one per line. Empty lines and lines that begin with `#` are skipped.
 pub fn read_urls(path: &Path) -> Result<Vec<String>> {
     let text = read(path)?;
     let mut paths = Vec::new();
@@ -40,7 +40,7 @@ pub(super) fn path_of(url: &str) -> Option<String> {
     (path.starts_with('/') && clean).then(|| path.to_string())
 }
 
-/// `SIZE WEIGHT` in each line; without a weight it is 1.
+/// `SIZE WEIGHT` per line; the default weight is 1.
 pub fn read_sizes(path: &Path) -> Result<Vec<(u64, f64)>> {
     let text = read(path)?;
     let mut sizes = Vec::new();
@@ -115,7 +115,7 @@ impl ListSource {
     }
 }
 
-/// Sizes by weight.
+/// Sizes drawn by weight.
 pub struct SizeSource {
     sizes: Vec<(u64, f64)>,
     total: f64,

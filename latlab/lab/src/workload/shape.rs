@@ -1,18 +1,18 @@
-//! How a request is put: its method, its headers, and its body.
+//! The form of a request: its method, headers and body.
 
 use std::rc::Rc;
 
 use serde::{Deserialize, Serialize};
 
-/// What latlab sets itself, from the body and the connection.
+/// Headers that latlab sets itself, depending on the body and the connection.
 const OWN: [&str; 2] = ["content-length", "transfer-encoding"];
-/// Every request needs memory for its body where it is large.
+/// A large body takes memory for each request.
 pub const LARGEST_BODY: usize = 16 << 20;
 
-/// What requests have in common, besides what they are for.
+/// What all requests have in common.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shape {
-    /// None: GET, or POST with a body.
+    /// `None`: GET, or POST if there is a body.
     pub method: Option<Method>,
     pub headers: Vec<Header>,
     #[serde(with = "as_text")]
@@ -34,7 +34,7 @@ fn is_token(text: &str) -> bool {
 }
 
 impl Method {
-    /// As it is written: methods differ by case.
+    /// Case matters: methods are case-sensitive.
     pub fn parse(text: &str) -> Result<Method, String> {
         match text {
             "CONNECT" => Err("CONNECT asks a proxy for a tunnel, which has no replies".to_string()),
@@ -73,8 +73,8 @@ impl Shape {
         }
     }
 
-    /// Whether the server may get it twice with the effect of once (RFC 9110, 9.2.2), and so a client may repeat
-    /// it by itself.
+    /// Whether sending the request twice has the same effect as sending it once (RFC 9110, 9.2.2). Then a client
+    /// may repeat it.
     pub fn is_idempotent(&self) -> bool {
         ["GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"].contains(&self.method())
     }
@@ -88,13 +88,13 @@ impl Shape {
         headers.any(|header| header.name.eq_ignore_ascii_case(name))
     }
 
-    /// The body, to be shared by all connections.
+    /// The body, shared by all connections.
     pub fn shared_body(&self) -> Rc<[u8]> {
         self.body.as_deref().unwrap_or_default().into()
     }
 }
 
-/// JSON has no bytes: each is the character of the same number.
+/// JSON has no bytes: each byte becomes the character with the same number.
 mod as_text {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 

@@ -1,4 +1,4 @@
-//! The mixes of SPECweb99: static files alone, or with 30 % dynamic requests.
+//! SPECweb99's mixes: static files only, or with 30 % dynamic requests.
 
 use rand::{Rng, RngExt};
 use serde::{Deserialize, Serialize};
@@ -14,7 +14,7 @@ pub enum Mix {
     Full,
 }
 
-/// SPECweb99's shares of all requests; the other 70 % are static.
+/// SPECweb99's shares of all requests; the remaining 70 % are static.
 const SHARES: [(Page, f64); 4] = [
     (Page::Get, 0.1245),
     (Page::Ad, 0.126),
@@ -40,7 +40,7 @@ fn kind_of(page: Page) -> Kind {
     }
 }
 
-/// Paths are numbered by file, and within a file: the file itself, then its pages.
+/// Paths are numbered by file, and within a file: first the file itself, then its pages.
 const PATHS_PER_FILE: u32 = 1 + PAGES.len() as u32;
 
 impl SpecwebSource {

@@ -1,6 +1,6 @@
 //! Starts servers and runs `latlab`.
 
-// Each of the test programs uses a part of it.
+// Each test program uses only a part of this module.
 #![allow(dead_code)]
 
 pub mod schema;
@@ -14,7 +14,7 @@ use serde_json::Value;
 
 pub const LATLAB: &str = env!("CARGO_BIN_EXE_latlab");
 
-/// A process that ends with the test.
+/// A process that is killed at the end of the test.
 pub struct Running(pub Child);
 
 impl Drop for Running {
@@ -24,7 +24,7 @@ impl Drop for Running {
     }
 }
 
-/// A programmed server, and where it is.
+/// A programmed server, and its URL.
 pub fn server(arguments: &[&str]) -> (Running, String) {
     let mut child = Command::new(LATLAB)
         .args(["server", "--listen", "127.0.0.1:0"])
@@ -42,7 +42,7 @@ pub fn server(arguments: &[&str]) -> (Running, String) {
     (Running(child), format!("http://{address}/"))
 }
 
-/// A port that nobody listens at.
+/// A port on which no process listens.
 pub fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     listener.local_addr().expect("it has one").port()
@@ -56,8 +56,8 @@ pub fn latlab(arguments: &[&str]) -> Output {
         .expect("latlab runs")
 }
 
-/// A run, and its summary. These tests are about what is measured, and share a machine with others: a
-/// generator that was late is no failure here.
+/// Runs latlab, and returns its summary. These tests check what is measured, and share the machine
+/// with others, so a late generator is no failure here.
 pub fn run(url: &str, arguments: &[&str]) -> Value {
     let mut all = vec!["run", url, "--format", "json", "--max-lateness", "1h"];
     all.extend(arguments);
@@ -74,12 +74,12 @@ pub fn number(summary: &Value, pointer: &str) -> i64 {
         .unwrap_or_else(|| panic!("{pointer} in {summary:#}"))
 }
 
-/// How many requests failed like this.
+/// How many requests failed in this way.
 pub fn errors(summary: &Value, kind: &str) -> u64 {
     summary["errors"][kind].as_u64().unwrap_or(0)
 }
 
-/// One directory of files, with the seed that servers have when nothing is said.
+/// A file set of one directory, with the servers' default seed.
 pub fn files(place: &Path) -> String {
     let files = place.join("files").display().to_string();
     let made = latlab(&["fileset", "create", &files, "--size", "1M"]);
@@ -91,7 +91,7 @@ pub fn files(place: &Path) -> String {
     files
 }
 
-/// A place with a file set, and a file of servers that are latlab's own programmed one.
+/// A directory with a file set, and a file that defines latlab's own programmed server.
 pub struct Place {
     pub directory: tempfile::TempDir,
     pub files: String,
@@ -115,7 +115,7 @@ impl Place {
         }
     }
 
-    /// One that fails as the server is told.
+    /// A place whose server has these faults.
     pub fn programmed(faults: &[&str]) -> Place {
         let mut words = vec![LATLAB, "server", "--listen", "127.0.0.1:{port}"];
         words.extend(["--service", "{service}"]);
@@ -123,7 +123,7 @@ impl Place {
         Place::new(&format!("{words:?}"))
     }
 
-    /// One that a shell starts.
+    /// A place whose server is a shell script.
     pub fn script(script: &str) -> Place {
         Place::new(&format!("['/bin/sh', '-c', {script:?}]"))
     }

@@ -1,4 +1,4 @@
-//! The schemas of what latlab writes, and whether they describe all of it and nothing else.
+//! The schemas of latlab's output, and a check that they describe all of it and nothing else.
 
 use std::error::Error;
 
@@ -10,7 +10,7 @@ const ANALYSIS: &str = include_str!("../../../schema/latlab-analysis-1.json");
 const ANALYSIS_FILE: &str = "latlab-analysis-1.json";
 const STUDY: &str = include_str!("../../../schema/latlab-study-1.json");
 
-/// All of them, by the names of their files.
+/// All schemas, by file name.
 pub struct Schemas(Map<String, Value>);
 
 impl Schemas {
@@ -33,7 +33,7 @@ impl Schemas {
         &self.0[name]
     }
 
-    /// Of this schema, which may refer to the others as to files beside it.
+    /// A validator for this schema, which may refer to the others by file name.
     pub fn validator(&self, schema: &Value) -> Validator {
         jsonschema::options()
             .with_retriever(Beside(self.0.clone()))
@@ -41,7 +41,7 @@ impl Schemas {
             .expect("the schema is a JSON Schema")
     }
 
-    /// Holds a value against a part of the schema of this name: the same fields, all of them required.
+    /// Checks a value against a part of the named schema: the same fields, all of them required.
     pub fn compare(&self, name: &str, part: &Value, value: &Value, path: &str) {
         self.compare_part(Part { name, part }, value, path);
     }
@@ -78,7 +78,7 @@ impl Schemas {
                     part: &part.part["items"],
                     ..part
                 };
-                // Below a string there is nothing.
+                // A string has no parts.
                 assert!(
                     !items.is_empty() || each.part["type"] == "string",
                     "{path} is empty, so nothing below it is checked"
@@ -91,7 +91,7 @@ impl Schemas {
         }
     }
 
-    /// The properties and required names of a part, with what it refers to.
+    /// The properties and required names of a part, including those that it refers to.
     fn described<'a>(&'a self, part: Part<'a>) -> Described<'a> {
         let mut described = Described::default();
         let mut parts = vec![part];
@@ -128,7 +128,7 @@ impl Schemas {
     }
 }
 
-/// Finds a schema by the name of its file.
+/// Resolves references to schemas by file name.
 struct Beside(Map<String, Value>);
 
 impl Retrieve for Beside {
@@ -139,7 +139,7 @@ impl Retrieve for Beside {
     }
 }
 
-/// A part of the schema of that name.
+/// A part of a schema.
 #[derive(Clone, Copy)]
 struct Part<'a> {
     name: &'a str,
@@ -151,11 +151,11 @@ struct Described<'a> {
     properties: Vec<(&'a str, Part<'a>)>,
     required: Vec<&'a str>,
     each: Option<Part<'a>>,
-    /// It is an analysis, which is valid, and which tests of its own hold against its schema.
+    /// Whether it is an analysis. It is valid, and other tests compare analyses with their schema.
     elsewhere: bool,
 }
 
-/// What is wrong with a value, each with where.
+/// The errors in a value, each with its location.
 pub fn errors(validator: &Validator, value: &Value) -> Vec<String> {
     let errors = validator.iter_errors(value);
     errors

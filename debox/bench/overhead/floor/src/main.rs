@@ -1,8 +1,8 @@
 //! `debox-floor EVENTS -- COMMAND...`: runs a command while empty programs are attached to events.
 //!
-//! What the command then takes longer is what the machine itself asks for, whatever a tool does
-//! with the events: `calls` the entry and the exit of system calls, `clock` the same with a reading
-//! of the clock at each, `switches` the switches and wake-ups of tasks.
+//! The command's additional time is the machine's own cost of the events, whatever a tool does with
+//! them. `calls`: entry and exit of system calls; `clock`: the same, with a clock reading at each;
+//! `switches`: context switches and wake-ups of tasks.
 
 use std::mem::MaybeUninit;
 use std::os::unix::process::ExitStatusExt;

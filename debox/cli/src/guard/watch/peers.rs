@@ -1,43 +1,43 @@
 //! The other threads of a loop's process: which of them are new, and when they waited for a CPU.
 //!
-//! A loop that waits for a lock of its runtime waits for the thread that has it. If the machine has no CPU for that
-//! thread, the wait lasts as long as that: the program has not blocked the loop, the machine is too small for what runs
-//! on it.
+//! A loop that waits for a lock of its runtime waits for the thread that holds it. If no CPU is free for that thread,
+//! the wait lasts until one is. Then the program has not blocked the loop: the machine is too small for what runs on
+//! it.
 
 use std::collections::{HashMap, VecDeque};
 
 use debox::history::Call;
 
-/// Threads whose begin is known.
+/// Threads whose first call is remembered, at most.
 const MAX_THREADS: usize = 1 << 18;
 
-/// Waits that are kept of one process: the latest.
+/// Waits of one process that are remembered: the latest ones.
 const MAX_WAITS: usize = 8192;
 
-/// Shorter sleeps do not matter.
+/// Shorter sleeps are ignored.
 const SLEEP_MIN_NS: u64 = 50_000;
 
-/// So many threads wait for each other in turn, at most.
+/// How long a chain of threads that wait for each other may be.
 const MAX_IN_TURN: u32 = 4;
 
 #[derive(Default)]
 pub struct Peers {
     /// Threads whose first call was seen.
     born: HashMap<u32, Born>,
-    /// By process.
+    /// CPU waits, by process.
     waits: HashMap<u32, VecDeque<CpuWait>>,
     sleeps: HashMap<u32, VecDeque<Ended>>,
 }
 
-/// Since its first call.
+/// When a thread made its first call.
 #[derive(Debug, Clone, Copy)]
 struct Born {
     at_ns: u64,
-    /// Its first long sleep, but for locks.
+    /// When its first long sleep began, sleeps for locks excepted.
     waited_ns: Option<u64>,
 }
 
-/// A thread could have run and had no CPU, for `ns` of this time.
+/// A thread was runnable without a CPU for `ns` of this interval.
 #[derive(Debug, Clone, Copy)]
 struct CpuWait {
     tid: u32,
@@ -56,7 +56,8 @@ struct Ended {
 }
 
 impl CpuWait {
-    /// The part of it in this time. Where in its own time the thread had no CPU is not known: evenly.
+    /// The part of the wait that falls into an interval. When exactly the thread had no CPU is not known: an even
+    /// spread is assumed.
     fn within_ns(&self, from_ns: u64, to_ns: u64) -> u64 {
         let both_ns = self
             .to_ns
@@ -68,7 +69,7 @@ impl CpuWait {
 }
 
 impl Peers {
-    /// `is_long`: it slept for longer than a loop may.
+    /// Looks at a call. `is_long`: it slept for longer than a loop may.
     pub fn see(&mut self, call: &Call, is_long: bool) {
         if call.ordinal == 1 && self.born.len() < MAX_THREADS {
             let born = Born {
@@ -97,7 +98,8 @@ impl Peers {
                 push(self.sleeps.entry(call.pid).or_default(), ended);
             }
         }
-        // When in this time is not known. A thread that has not run yet waits without having slept.
+        // The remaining waits for a CPU happened at an unknown time in the call. A thread that has not run yet waits
+        // for a CPU without having slept.
         let after_sleeps_ns: u64 = call.sleeps.iter().map(|sleep| sleep.runqueue_ns).sum();
         let waited_ns = call.budget.runqueue_ns.saturating_sub(after_sleeps_ns);
         let ns = call.budget.preempted_ns.saturating_add(waited_ns);
@@ -116,8 +118,8 @@ impl Peers {
         push(self.waits.entry(call.pid).or_default(), wait);
     }
 
-    /// Whether a thread began at that time or later, and had not waited itself, but for locks, when it ended a sleep.
-    /// What it did after that may be known already: the other thread may have had no CPU since.
+    /// Whether a thread began at `since_ns` or later, and had not itself waited, except for locks, before it ended a
+    /// sleep at `ended_ns`. Later waits may be known already, because the woken thread may have had to wait for a CPU.
     pub fn is_new_since(&self, tid: u32, since_ns: u64, ended_ns: u64) -> bool {
         let born = self.born.get(&tid);
         born.is_some_and(|born| {
@@ -125,8 +127,8 @@ impl Peers {
         })
     }
 
-    /// How long the thread that ended a sleep waited for a CPU meanwhile; or, while it slept itself, the one that it
-    /// waited for.
+    /// How long the waking thread waited for a CPU in this interval. While it was asleep itself, the thread that woke
+    /// it counts instead.
     pub fn without_cpu_ns(&self, pid: u32, waker: u32, from_ns: u64, to_ns: u64) -> u64 {
         let ns = self.blamed_ns(pid, waker, (from_ns, to_ns), MAX_IN_TURN);
         ns.min(to_ns.saturating_sub(from_ns))

@@ -62,7 +62,7 @@ fn a_runtimes_waits_have_a_limit_in_each_turn() {
     for _ in 0..3 {
         assert!(!watch.see(call(10, "epoll_wait", 9_000_000)));
         assert!(!watch.see(futex(10, 600_000, TAKES_GIL)));
-        // Those that are short enough for any call are in no sum.
+        // Waits that are short enough for any call are in no sum.
         assert!(!watch.see(futex(10, 100_000, TAKES_GIL)));
     }
     assert!(!watch.see(futex(10, 600_000, TAKES_GIL)));
@@ -124,12 +124,12 @@ fn a_thread_that_has_just_begun_is_new() {
     assert!(!watch.see(at(9_000_300, call(13, "set_robust_list", 0))));
     assert!(!watch.see(at(9_000_400, call(13, "clock_nanosleep", 800_000))));
     assert!(watch.see(at(9_000_350, started_by(13))));
-    // What it does later does not matter.
+    // A wait after the thread has ended the loop's sleep does not matter.
     assert!(!watch.see(at(9_000_300, call(14, "set_robust_list", 0))));
     assert!(!watch.see(at(9_950_000, call(14, "clock_nanosleep", 800_000))));
     assert!(!watch.see(at(9_000_350, started_by(14))));
     assert!(watch.see(at(9_900_200, started_by(11))));
-    // In the next turn it is not new any more.
+    // In the next turn the thread is no longer new.
     assert!(!watch.see(at(10_000_000, call(10, "epoll_wait", 1_000_000))));
     assert!(watch.see(at(12_000_000, started_by(12))));
 }
@@ -168,7 +168,7 @@ fn a_loop_inside_the_loop_is_no_wait_for_events() {
         args: [descriptor, 0, 0],
         ..call(10, "close", 1_000_000)
     };
-    // One that ran before the loop, and is gone.
+    // A thread that ran before the loop, and has ended.
     assert!(!watch.see(wait(4)));
     assert!(!watch.see(close(4)));
     assert!(!watch.see(call(10, "read", 1_000_000)));
@@ -224,7 +224,7 @@ fn a_waker_without_a_cpu_is_late_because_of_the_machine() {
             }],
             ..futex(10, blocked_ns, TAKES_GIL)
         };
-        // The first wait ends by its time limit, for the thread that ends the second one.
+        // The first wait ends by its time limit; the thread that ends the second one caused both.
         assert!(!watch.see(gives(None, 1_000_000, 5_000_000)));
         let mut pushed_off = call(late, "(user)", 0);
         pushed_off.start_ns = 500_000;

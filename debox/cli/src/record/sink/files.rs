@@ -1,5 +1,5 @@
-//! Names of the files of a recording. A file that the user named takes the place of an older one; every
-//! other file is a new one, and no link is followed to it.
+//! Names of a recording's files. The file that the user named replaces an older one. Every other file
+//! is newly created, without following links.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -11,7 +11,7 @@ use kit_files::output::{self, Output};
 
 use crate::options::Record;
 
-/// Numbers that are tried where others are taken.
+/// How many numbers are tried if names are taken.
 const NUMBERS_MAX: u32 = 100_000;
 
 pub struct Files {
@@ -48,7 +48,7 @@ impl Files {
         made.map(|made| made.path.display().to_string()).collect()
     }
 
-    /// The one that the user named, or the first of several.
+    /// Creates the file that the user named, or the first of several.
     pub fn first(&mut self, meta: &Meta) -> Result<(File, PathBuf)> {
         if self.rotates {
             return self.next(meta);
@@ -56,7 +56,7 @@ impl Files {
         let path = expand(&self.pattern, meta, 0);
         make_directory(&path)?;
         let file = output::create_in_place(&path)?;
-        // Its rows are an older recording's.
+        // The tail's rows belong to an older recording.
         match fs::remove_file(tail_of(&path)) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 return Err(error)
@@ -69,7 +69,7 @@ impl Files {
         Ok((file, path))
     }
 
-    /// One more. Names that are taken are passed over.
+    /// Creates the next file. Names that are taken are skipped.
     pub fn next(&mut self, meta: &Meta) -> Result<(File, PathBuf)> {
         let named = expand(&self.pattern, meta, self.number);
         make_directory(&named)?;
@@ -83,7 +83,7 @@ impl Files {
             false if number == from && !self.is_made(&named) => named.clone(),
             false => numbered(&named, number.max(1)),
         };
-        // A tail that is there is another recording's.
+        // An existing tail belongs to another recording.
         let is_free = |path: &Path| fs::symlink_metadata(tail_of(path)).is_err();
         let (file, path, number) = output::create_numbered(from, name, is_free)?;
         self.number = number + 1;
@@ -111,7 +111,7 @@ impl Files {
         Ok(())
     }
 
-    /// Removes the last one, which could not be begun.
+    /// Removes the last file, which could not be started.
     pub fn forget_last(&mut self) {
         if let Some(made) = self.made.pop() {
             if made.is_there() {
@@ -120,7 +120,8 @@ impl Files {
         }
     }
 
-    /// Removes what is older than what is to be kept; sentences about what is left.
+    /// Removes the oldest files beyond the limit. Returns messages about those that it could not
+    /// remove.
     pub fn remove_oldest(&mut self) -> Vec<String> {
         let mut left = Vec::new();
         while self.keep.is_some_and(|most| self.made.len() > most) {
@@ -137,7 +138,7 @@ impl Files {
         left
     }
 
-    /// Writes to a file beside, which is put in place when it is whole.
+    /// Writes to a temporary file, which replaces the target once it is complete.
     pub fn write_flight(
         &self,
         flights: u32,
@@ -188,7 +189,7 @@ impl Made {
     }
 }
 
-/// The file's name, with a place for the number of each file where there are several.
+/// The file's name, with a placeholder for the number if there are several files.
 fn pattern(output: &Path, rotates: bool) -> PathBuf {
     if !rotates || output.to_string_lossy().contains("{part}") {
         return output.to_path_buf();
@@ -254,7 +255,7 @@ mod tests {
         let meta = Meta::default();
         let (_, path) = files.first(&meta).expect("a file");
         assert_eq!(path, at("a-0002.parquet"));
-        // Another has put a file in its place.
+        // Another process has put a file in its place.
         fs::rename(at("victim"), &path).expect("a file");
         let (_, second) = files.next(&meta).expect("a file");
         assert_eq!(second, at("a-0003.parquet"));

@@ -1,4 +1,4 @@
-//! How requests and connections end, and what is kept of them.
+//! How requests and connections end, and which results are kept.
 
 use std::cmp::Reverse;
 
@@ -27,9 +27,9 @@ impl Engine<'_> {
         self.retry_or_fail(token, failure);
     }
 
-    /// Asks again, once and on a new connection, where the server ended an idle connection while the request
-    /// was on its way to it. That is what browsers do, whether the end was a FIN or, as the server had
-    /// closed its socket already, a reset. The time that it cost is in the request's latency.
+    /// Repeats the request, once and on a new connection, if the server closed an idle connection while the
+    /// request was on its way. Browsers do that, too, whether the server sent a FIN or, because it had
+    /// already closed its socket, a reset. The time for it is part of the request's latency.
     pub(super) fn retry_or_fail(&mut self, token: u64, failure: Failure) {
         let idempotent = self.workload.shape().is_idempotent();
         let Some(connection) = self.get(token) else {
@@ -93,7 +93,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Takes the job off a connection as a row, so far as the connection knows.
+    /// Takes the job off a connection, with a row of what the connection knows.
     fn take_row(&mut self, token: u64, now: i64) -> Option<(Job, Row)> {
         let connection = self.get(token)?;
         let job = connection.job.take()?;
@@ -117,7 +117,7 @@ impl Engine<'_> {
         Some((job, row))
     }
 
-    /// The reply is whole.
+    /// The reply is complete.
     pub(super) fn complete(&mut self, token: u64, surplus: bool) {
         let now = self.now();
         let Some(connection) = self.get(token) else {
@@ -190,7 +190,7 @@ impl Engine<'_> {
         }
     }
 
-    /// In a closed loop the client asks again.
+    /// In a closed loop, schedules the client's next request.
     pub(super) fn next_of_client(&mut self, job: &Job, from: i64, bytes: u64) {
         let at = match self.config.mode {
             Mode::Open { .. } | Mode::Replay { .. } => return,
@@ -212,7 +212,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Leaves it to the server to end the connection.
+    /// Waits for the server to close the connection.
     fn let_end(&mut self, token: u64, now: i64) {
         let timeout = self.config.timeout_ns;
         if let Some(connection) = self.get(token) {
@@ -231,12 +231,12 @@ impl Engine<'_> {
             self.live -= 1;
         }
         let index = (token & u64::from(u32::MAX)) as usize;
-        // Closing takes it out of epoll as well.
+        // Closing also removes it from epoll.
         self.connections[index] = None;
         self.free.push(index);
     }
 
-    /// Ends what has taken too long.
+    /// Fails what has exceeded its time limit.
     pub(super) fn expire(&mut self, now: i64) {
         while let Some((limit, token, served)) = self.limits.front().copied() {
             if limit > now {
@@ -257,7 +257,7 @@ impl Engine<'_> {
         }
     }
 
-    /// What is left when the run is over.
+    /// Fails what is left when the run is over.
     pub(super) fn finish(mut self) -> Outcome {
         let now = self.now();
         self.in_flight.stop(now);
