@@ -104,6 +104,13 @@ impl Reader {
         while received[begin..].starts_with(b"\r\n") && begin < 2 * MAX_EMPTY_LINES {
             begin += 2;
         }
+        // What is no request at all, like a client that speaks TLS, need not be waited for.
+        if received
+            .get(begin)
+            .is_some_and(|byte| !is_token(*byte) && *byte != b'\r')
+        {
+            return Parsed::Refused(BAD("this is not the begin of a request"));
+        }
         self.scanned = self.scanned.max(begin);
         while let Some(at) = memchr::memchr(b'\n', &received[self.scanned..]) {
             let at = self.scanned + at;
@@ -134,6 +141,25 @@ impl Reader {
     }
 }
 
+/// A character of a method (RFC 9110, 5.6.2).
+fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}
+
+/// A head of a later HTTP/1 as one of HTTP/1.1, which is the latest that is known here (RFC 9110, 2.5).
+fn as_11(head: &[u8]) -> Option<Vec<u8>> {
+    let end = memchr::memchr(b'\r', head)?;
+    let (rest, version) = head[..end]
+        .split_last_chunk::<9>()
+        .map(|(rest, last)| (rest.len(), *last))?;
+    let is_later = version.starts_with(b" HTTP/1.") && (b'2'..=b'9').contains(&version[8]);
+    is_later.then(|| {
+        let mut head = head.to_vec();
+        head[rest + 8] = b'1';
+        head
+    })
+}
+
 /// A whole head.
 fn parse(head: &[u8]) -> Result<Request, Refusal> {
     let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
@@ -142,7 +168,10 @@ fn parse(head: &[u8]) -> Result<Request, Refusal> {
         Ok(httparse::Status::Complete(length)) if length == head.len() => {}
         Ok(_) => return Err(BAD("the head does not end where its empty line is")),
         Err(httparse::Error::Version) => {
-            return Err(Refusal::new(505, "only HTTP/1.0 and 1.1 are served"))
+            return match as_11(head) {
+                Some(head) => parse(&head),
+                None => Err(Refusal::new(505, "only HTTP/1 is served")),
+            }
         }
         Err(httparse::Error::TooManyHeaders) => {
             return Err(Refusal::new(431, "there are too many fields"))
@@ -448,6 +477,10 @@ mod tests {
             400
         );
         assert_eq!(status("GET / HTTP/2.0\r\nHost: a\r\n\r\n"), 505);
+        assert!(request("GET / HTTP/1.9\r\nHost: a\r\n\r\n").is_11);
+        assert_eq!(status("GET / HTTP/1.10\r\nHost: a\r\n\r\n"), 400);
+        assert_eq!(status("\x16\x03\x01"), 400);
+        assert_eq!(status(" GET"), 400);
         assert_eq!(status("PRI * HTTP/2.0\r\n\r\n"), 505);
         assert_eq!(status("BREW / HTTP/1.1\r\nHost: a\r\n\r\n"), 501);
         assert_eq!(status("GET /\r\n\r\n"), 400);

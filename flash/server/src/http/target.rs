@@ -91,7 +91,8 @@ fn path(raw: &str) -> Result<Path, Refusal> {
             // No file has such a name. The slash is data here, not a separator (RFC 3986, 2.2).
             _ if name.contains(&b'/') => return Err(Refusal::new(404, "a name has a slash")),
             _ if name.contains(&0) => return Err(Refusal::new(400, "a name has a zero")),
-            _ if name.len() > MAX_NAME => return Err(Refusal::new(414, "a name is too long")),
+            // No file has such a name, either.
+            _ if name.len() > MAX_NAME => return Err(Refusal::new(404, "a name is too long")),
             _ => names.push(name),
         }
     }
@@ -161,7 +162,7 @@ mod tests {
         assert_eq!(name("a"), Err(400));
         assert_eq!(name("*"), Err(400));
         assert_eq!(name("ftp://a/"), Err(400));
-        assert_eq!(name(&format!("/{}", "a".repeat(256))), Err(414));
+        assert_eq!(name(&format!("/{}", "a".repeat(256))), Err(404));
     }
 
     proptest! {
