@@ -112,7 +112,7 @@ pub unsafe extern "C" fn DeBoxControl(
     let (Ok(max_sleeps), Ok(max_trace)) = (u32::try_from(max_sleeps), u32::try_from(max_trace))
     else {
         return fail(&Error::Argument(
-            "the limits of DeBoxControl are not negative",
+            "the limits of DeBoxControl must not be negative",
         ));
     };
     match activate(max_sleeps.min(SLEEPS as u32), max_trace.min(TRACE as u32)) {

@@ -73,14 +73,14 @@ fn read_options(options: &Options) -> Result<inband::Options, Error> {
         || options.reserved != [0; 4]
     {
         return Err(Error::Argument(
-            "options asks for what this version does not know",
+            "options asks for something that this version does not support",
         ));
     }
     let tap = match options.tap {
         TAP_ANY => None,
         TAP_KERNEL => Some(Tap::Kernel),
         TAP_USER => Some(Tap::User),
-        _ => return Err(Error::Argument("options.tap is none of the taps")),
+        _ => return Err(Error::Argument("options.tap is not a valid tap")),
     };
     let defaults = inband::Options::default();
     Ok(inband::Options {
@@ -200,7 +200,9 @@ pub unsafe extern "C" fn debox_explain(
         ));
     }
     let Ok(index) = usize::try_from(index) else {
-        return keep(&Error::Argument("the index of a sleep is not negative"));
+        return keep(&Error::Argument(
+            "the index of a sleep must not be negative",
+        ));
     };
     // SAFETY: valid, as the caller promises; a copy, as the kernel may write to the original.
     let record = unsafe { ptr::read_volatile(record) };
@@ -234,7 +236,7 @@ pub unsafe extern "C" fn debox_start_trace(functions: *const c_char) -> c_int {
         // SAFETY: a C string, as the caller promises.
         match unsafe { CStr::from_ptr(functions) }.to_str() {
             Ok(list) => list,
-            Err(_) => return keep(&Error::Argument("names of functions are ASCII")),
+            Err(_) => return keep(&Error::Argument("function names must be valid UTF-8")),
         }
     };
     let items = list

@@ -501,7 +501,7 @@ fn one_user_gets_no_more_than_its_share() {
     }
     let refused = place.run(USER, &program, &["addresses"]);
     assert!(
-        text(&refused.stderr).contains("as one may have"),
+        text(&refused.stderr).contains("this user has reached the limit"),
         "{refused:?}"
     );
     place.check(OTHER, &program, &["addresses"]);
@@ -534,7 +534,7 @@ fn subordinate_users_count_for_their_owner() {
     for user in [USER, 200_500] {
         let refused = place.run(user, &program, &["addresses"]);
         assert!(
-            text(&refused.stderr).contains("as one may have"),
+            text(&refused.stderr).contains("this user has reached the limit"),
             "{refused:?}"
         );
     }

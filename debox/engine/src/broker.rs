@@ -93,7 +93,7 @@ pub(crate) fn is_silent(error: &anyhow::Error) -> bool {
 /// Checks whether a broker answers, without any further request. Returns its path.
 pub fn find() -> Result<PathBuf, String> {
     let Some(path) = socket_path() else {
-        return Err(format!("{VARIABLE} is empty: no broker is asked"));
+        return Err(format!("{VARIABLE} is empty, so no broker is used"));
     };
     client::ask_version(&path)
         .map(|()| path)

@@ -150,7 +150,7 @@ impl Gate {
         let locked = gate.control.lock(&token)?;
         gate.clear_left();
         let free = (0..SESSIONS).find(|at| gate.control.token(*at).load(Ordering::Relaxed) == 0);
-        let free = free.context("the gate has as many sessions as it takes")?;
+        let free = free.context("the gate has reached its limit of sessions")?;
         let found = match gate.doors.is_empty() {
             true => gate.find_doors(events)?,
             false => Doors::new(),

@@ -197,9 +197,9 @@ impl fmt::Display for Error {
             | Error::System(text) => f.write_str(text),
             Error::AlreadyEnabled => f.write_str("this process has enabled DeBox already"),
             Error::NotEnabled => f.write_str("this process has not enabled DeBox"),
-            Error::NotMonitored => f.write_str(
-                "this thread has no record: more threads run than max_threads made room for",
-            ),
+            Error::NotMonitored => {
+                f.write_str("this thread has no record: more than max_threads threads are running")
+            }
             Error::NoSuchThread(tid) => write!(f, "thread {tid} is not monitored"),
             Error::OtherThread => f.write_str(
                 "this scope began on another thread: a scope ends on the thread it began on",

@@ -114,7 +114,7 @@ pub(crate) fn remedy() -> String {
             path.display()
         ),
         None => format!(
-            "{by_itself} ({} is empty, so that no broker is asked)",
+            "{by_itself} ({} is empty, so no broker is used)",
             crate::broker::VARIABLE
         ),
     }
@@ -175,11 +175,10 @@ fn effective_capabilities() -> u64 {
 /// What this process lacks, as the continuation of "loading probes".
 pub fn what_it_takes() -> &'static str {
     if has_bpf_privilege() && !in_first_pid_namespace() {
-        "needs the host's PID namespace: in another one (a container), as here, processes have other numbers than \
-         the probes see"
+        "needs the host's PID namespace: in another one (a container), as here, process ids differ from those that the probes see"
     } else if effective_capabilities() != 0 && !in_first_user_namespace() {
         "needs root (or CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE) outside of user namespaces: in one, as \
-         here, capabilities do not count for BPF"
+         here, capabilities do not apply to BPF"
     } else {
         "needs root (or CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE)"
     }

@@ -76,7 +76,7 @@ impl Clocks {
 /// Why there are no samples, as a sentence.
 pub(crate) fn refusal(error: &io::Error) -> String {
     format!(
-        "Where the program computes was not sampled: this system does not allow perf events \
+        "The program's CPU use was not sampled: this system does not allow perf events \
          (perf_event_open: {error})."
     )
 }

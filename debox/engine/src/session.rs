@@ -608,7 +608,7 @@ pub(crate) fn random() -> Result<u64> {
     let mut bytes = [0u8; 8];
     // SAFETY: the buffer has room for the requested bytes.
     let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
-    anyhow::ensure!(got == 8, "the kernel gives no random numbers");
+    anyhow::ensure!(got == 8, "the kernel returned no random numbers");
     Ok(u64::from_ne_bytes(bytes))
 }
 

@@ -135,7 +135,7 @@ impl Trace {
             trace.instead_of = instead_of;
             return Ok(trace);
         }
-        bail!("this kernel offers nothing to see the inside of calls with");
+        bail!("this kernel offers no method for tracing functions inside calls");
     }
 
     fn load(options: &TraceOptions, shared: &Shared, method: Method) -> Result<Trace> {

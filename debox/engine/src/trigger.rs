@@ -206,7 +206,7 @@ fn require_one(trigger: &Trigger, options: &Options) -> Result<()> {
     );
     ensure!(
         !predicate.names_user_time(),
-        "triggers look at calls when they end: none is `(user)`"
+        "triggers are evaluated when a call ends, so `(user)` never matches"
     );
     predicate.compile()?;
     Ok(())
@@ -277,7 +277,7 @@ mod tests {
         let error = refused("wall > 1us", |options| options.tap = Tap::User);
         assert!(error.is_err_and(|error| error.contains("kernel tap")));
         let error = refused("syscall == (user)", |_| ());
-        assert!(error.is_err_and(|error| error.contains("none is `(user)`")));
+        assert!(error.is_err_and(|error| error.contains("`(user)` never matches")));
         let error = refused("comm == \"*x\"", |_| ());
         assert!(error.is_err_and(|error| error.contains("beginning")));
         let error = refused("wall > 1us", |options| {

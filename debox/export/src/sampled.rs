@@ -21,7 +21,7 @@ pub fn of(history: &History, options: &Options) -> Result<Vec<SampledStack>> {
     if options.weight == Weight::Samples {
         ensure!(
             is_whole,
-            "samples are of the whole recording: leave out --filter, --from and --to"
+            "samples cover the whole recording: leave out --filter, --from and --to"
         );
         ensure!(
             samples.is_some(),

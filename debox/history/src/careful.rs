@@ -19,7 +19,7 @@ pub fn check_pages(metadata: &ParquetMetaData, length: u64) -> Result<()> {
     for group in metadata.row_groups() {
         ensure!(
             group.num_rows() >= 0,
-            "a group says that it has less than no rows"
+            "a group has a negative number of rows"
         );
         for column in group.columns() {
             // `None` without a dictionary.

@@ -199,7 +199,7 @@ impl File {
                 Err(error).with_context(|| format!("cannot read {}: it is damaged", path.display()))
             }
             None => bail!(
-                "cannot read {}: it is cut before its first footer",
+                "cannot read {}: it ends before its first footer",
                 path.display()
             ),
         }
@@ -222,7 +222,7 @@ impl File {
         Ok(File {
             path: path.to_path_buf(),
             meta,
-            rows: u64::try_from(rows).context("the file says that it has less than no rows")?,
+            rows: u64::try_from(rows).context("the file has a negative number of rows")?,
             cut_off,
             bytes,
             metadata,

@@ -358,7 +358,7 @@ fn what_is_not_ours_is_said() {
     for (bytes, reason) in [
         (&b""[..], "is not a Parquet file"),
         (b"PAR", "is not a Parquet file"),
-        (b"PAR1", "cut before its first footer"),
+        (b"PAR1", "ends before its first footer"),
         (b"{\"a\": 1}\n", "is not a Parquet file"),
         (b"PAR1\x00\x00\x00\x01\x00\x00\x00PAR1", "damaged"),
     ] {

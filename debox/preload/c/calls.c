@@ -3,7 +3,7 @@
  * calls.c: the entry points of libc, each with stamps around the real one.
  *
  * libc's own functions are called, so that cancellation, errno and everything else stay libc's.
- * Calls that libc makes inside itself (stdio, getaddrinfo, its futexes) are not seen here.
+ * Calls that libc makes internally (stdio, getaddrinfo, its futexes) are not seen here.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -36,7 +36,7 @@ pub fn caveats(report: &Report, sums: &Aggregate) -> Vec<String> {
         (lost.unwritten, "records could not be written, as the disk was full: all counts and sums are too low by them."),
         (lost.sleeps, "sleeps of calls that are there were lost: their time is in the budgets, but under no label."),
         (lost.stacks, "stacks could not be had: their calls and sleeps have none."),
-        (lost.threads, "threads were not monitored: nothing of them is here (--max-threads)."),
+        (lost.threads, "threads were not monitored, and are missing here (--max-threads)."),
         (lost.probe_misses, "events were not shown by the kernel: some times may be too long or too short."),
     ] {
         if number > 0 {

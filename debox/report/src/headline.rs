@@ -30,11 +30,11 @@ fn percent(ns: u64, of_ns: u64) -> f64 {
 /// A cause's name for users. For `asleep`, the reason for the sleep is unknown.
 fn name(cause: &str) -> &str {
     match cause {
-        "asleep" => "asleep on what is not known",
+        "asleep" => "asleep, reason unknown",
         "user CPU" => "computing in the program",
         "kernel CPU" => "computing in the kernel",
         "outside" => "on the way to calls and back",
-        "CPU quota" => "kept from the CPU by a quota",
+        "CPU quota" => "throttled by a CPU quota",
         other => other,
     }
 }

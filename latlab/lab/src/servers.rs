@@ -155,7 +155,7 @@ impl Watch {
         let said = said(&self.directory);
         let last = said.lines().next_back().map_or(String::new(), |line| {
             let short: String = line.chars().take(200).collect();
-            format!("; the last that it said: {short}")
+            format!("; its last output: {short}")
         });
         Some(format!(
             "{} was not there to the end: {how}{last}",

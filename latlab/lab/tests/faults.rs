@@ -392,7 +392,7 @@ fn a_killed_latlab_leaves_a_spool_that_can_be_recovered() {
     // Not while it is being written.
     let (status, _, said) = recover(&[]);
     assert_eq!(status, Some(125), "{said}");
-    assert!(said.contains("still under way"), "{said}");
+    assert!(said.contains("still running"), "{said}");
     child.kill().expect("it runs");
     child.wait().expect("it ends");
     // Waits until the last generator process has ended.

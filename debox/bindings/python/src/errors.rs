@@ -18,7 +18,7 @@ macro_rules! exceptions {
 }
 
 exceptions! {
-    Error: PyException, "What DeBox could not do.";
+    Error: PyException, "Base class of DeBox's errors.";
     PrivilegeError: Error, "The process may not load probes, and no broker serves it.";
     UnsupportedError: Error, "The kernel lacks what the probes need.";
     AlreadyEnabledError: Error, "This process has enabled DeBox already.";
@@ -27,9 +27,9 @@ exceptions! {
     NoSuchThreadError: Error, "No thread of that id is monitored.";
     ArgumentError: Error, "An argument is out of its range.";
     SystemRefusedError: Error, "The operating system refused something.";
-    WrongThreadError: Error, "A scope ends on the thread it began on.";
+    WrongThreadError: Error, "A scope must end on the thread it began on.";
     InterruptedError: Error, "Monitoring ended, or began anew, inside the scope.";
-    StaleError: Error, "The record's place has been taken by a later call.";
+    StaleError: Error, "The record has been overwritten by a later call.";
 }
 
 pub fn raise(error: inband::Error) -> PyErr {

@@ -53,7 +53,7 @@ impl Last {
             Ok(value)
         } else {
             Err(StaleError::new_err(
-                "this record's place has been taken by a later call: look at it before the eighth \
+                "this record has been overwritten by a later call: read it before the eighth \
                  call after it, or keep a copy()",
             ))
         }

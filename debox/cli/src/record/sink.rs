@@ -344,7 +344,7 @@ impl Sink {
                 if self.refused.replace(Instant::now()).is_none() {
                     let path = writer.path().display();
                     self.notes
-                        .push(format!("{error:#}; {path} is written on instead"));
+                        .push(format!("{error:#}; {path} is continued instead"));
                 }
                 self.target = target(*writer);
                 return Ok(());
@@ -362,7 +362,7 @@ impl Sink {
             next.take_in(rest)?;
             (self.is_stuck, self.is_too_large) = (false, false);
             self.notes.push(format!(
-                "the recording goes on in {}",
+                "the recording continues in {}",
                 next.path().display()
             ));
         } else {

@@ -211,7 +211,7 @@ fn print_no_sleeps(
     if report.detail.iter().any(|detail| detail == "sleeps") {
         writeln!(out, "  no site was recorded")
     } else {
-        writeln!(out, "  not asked for: --detail sleeps tells")
+        writeln!(out, "  not measured (use --detail sleeps)")
     }
 }
 

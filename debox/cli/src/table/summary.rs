@@ -53,7 +53,7 @@ fn steal(report: &Report, scale: Scale) -> Option<String> {
     let shown = |ns: Option<u64>| ns.filter(|&ns| scale.shows(ns)).map(units::time);
     match (shown(report.totals.stolen_ns), shown(report.steal_ns)) {
         (Some(stolen), _) => Some(format!(
-            "the hypervisor took {stolen} while threads were on a CPU: no CPU time, but inside it"
+            "the hypervisor took {stolen} while threads were on a CPU: included in CPU time"
         )),
         (None, Some(steal)) => Some(format!(
             "the hypervisor took {steal} from this machine's CPUs meanwhile"

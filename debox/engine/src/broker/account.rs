@@ -95,7 +95,7 @@ impl Account {
             let has = given.users.entry(user).or_default();
             if bytes > 0 && has.saturating_add(bytes) > most {
                 return Err(format!(
-                    "this user has as much of the broker's memory as one may have: {what} takes about \
+                    "this user has reached the limit of the broker's memory: {what} takes about \
                      {} MB, and {} of {} MB are in use",
                     megabytes(bytes),
                     megabytes(*has),
@@ -300,7 +300,11 @@ mod tests {
     fn a_refusal_says_what_and_how_much() {
         let account = account();
         let said = account.take(Some(1), "a run", 600 << 20).err().unwrap();
-        for words in ["as one may have", "a run takes about 630 MB", "0 of 525 MB"] {
+        for words in [
+            "reached the limit",
+            "a run takes about 630 MB",
+            "0 of 525 MB",
+        ] {
             assert!(said.contains(words), "{said}");
         }
         let shares = [1, 2].map(|user| account.take(Some(user), "a run", 480 << 20).unwrap());

@@ -39,9 +39,9 @@ pub(crate) enum Trouble {
 impl std::fmt::Display for Trouble {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Trouble::Silent => f.write_str(
-                "the broker does not answer: it is stopped, or has more to do than this machine can",
-            ),
+            Trouble::Silent => {
+                f.write_str("the broker does not answer: it is stopped, or is overloaded")
+            }
             Trouble::Descriptors => write!(
                 f,
                 "there is no file descriptor left to ask the broker with: {}",
@@ -50,7 +50,7 @@ impl std::fmt::Display for Trouble {
             Trouble::Absent(error) => write!(f, "no broker answers: {error}"),
             Trouble::Untrusted(why) => write!(f, "the broker is not believed: {why}"),
             Trouble::Refused(why) => write!(f, "the broker refuses: {why}"),
-            Trouble::Broken(what) => write!(f, "the broker does not make sense: {what}"),
+            Trouble::Broken(what) => write!(f, "the broker's answer is invalid: {what}"),
         }
     }
 }

@@ -110,8 +110,7 @@ impl Budget {
 
     pub fn refusal(wait: Duration) -> String {
         format!(
-            "this user's requests have taken as much of the broker's CPU time as one may have: ask again \
-             in {} s",
+            "this user's requests have used up their share of the broker's CPU time: try again in {} s",
             wait.as_secs() + 1
         )
     }

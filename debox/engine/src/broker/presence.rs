@@ -27,7 +27,7 @@ pub(crate) const HOLDER: u32 = 0x3fff_ffff;
 /// The page's length.
 pub(crate) const LENGTH: usize = 4096;
 
-const WHAT: &str = "cannot make the page that tells clients of the broker";
+const WHAT: &str = "cannot create the page that shows clients whether the broker is there";
 
 /// Runs a thread that holds the word until this is dropped.
 pub struct Presence {

@@ -147,7 +147,7 @@ impl Quota {
     pub fn connect(&mut self, uid: u32, now: Instant) -> Result<(), Refusal> {
         let limits = self.limits;
         if self.connections >= limits.connections {
-            return Err("the broker has as many connections as it takes");
+            return Err("the broker has reached its limit of connections");
         }
         let user = self.user(uid, now);
         let per_second = f64::from(limits.connections_per_second);
@@ -155,7 +155,7 @@ impl Quota {
             return Err("this user connects too often");
         }
         if user.connections >= limits.connections_per_user {
-            return Err("this user has as many connections as one may have");
+            return Err("this user has reached the limit of connections");
         }
         user.connections += 1;
         self.connections += 1;
@@ -175,12 +175,12 @@ impl Quota {
         let limits = self.limits;
         let left_in_all = limits.threads - self.threads;
         if self.clients >= limits.clients || left_in_all == 0 {
-            return Err("the broker has as many clients as it takes");
+            return Err("the broker has reached its limit of clients");
         }
         let user = self.user(uid, now);
         let left = limits.threads_per_user.saturating_sub(user.threads);
         if user.clients >= limits.clients_per_user || left == 0 {
-            return Err("this user's processes have as many threads monitored as one may have");
+            return Err("this user has reached the limit of monitored threads");
         }
         let left = left.min(left_in_all);
         let given = wanted
@@ -211,11 +211,11 @@ impl Quota {
     pub fn begin_run(&mut self, uid: u32, now: Instant) -> Result<(), Refusal> {
         let limits = self.limits;
         if self.runs >= limits.runs {
-            return Err("the broker has as many runs as it takes at the same time");
+            return Err("the broker has reached its limit of simultaneous runs");
         }
         let user = self.user(uid, now);
         if user.runs >= limits.runs_per_user {
-            return Err("this user has as many runs as one may have at the same time");
+            return Err("this user has reached the limit of simultaneous runs");
         }
         let per_second = f64::from(limits.runs_per_minute) / 60.0;
         if !user.running.take(limits.runs_at_once, per_second, now) {

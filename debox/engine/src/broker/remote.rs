@@ -130,7 +130,7 @@ impl RemoteSession {
         }
         if options.trace.is_some() {
             bail!(
-                "the call tree inside the kernel (--trace) is not shown through the broker: run \
+                "the call tree inside the kernel (--trace) is not available through the broker: run \
                  debox with sudo"
             );
         }
@@ -194,9 +194,7 @@ impl RemoteSession {
             Ok(new)
         })?;
         match pids.iter().find(|pid| !enrolled.contains(pid)) {
-            Some(pid) => bail!(
-                "process {pid} does not let itself be looked into (PR_SET_DUMPABLE), or has ended"
-            ),
+            Some(pid) => bail!("process {pid} cannot be inspected (PR_SET_DUMPABLE), or has ended"),
             None => {
                 let notes = left_out.into_values();
                 self.left_out = notes.map(|why| format!("Not monitored: {why}.")).collect();
@@ -523,8 +521,7 @@ impl RemoteSession {
         ];
         if self.wants_samples {
             notes.push(
-                "Where the program computes was not sampled: the broker takes no samples."
-                    .to_string(),
+                "The program's CPU use was not sampled: the broker takes no samples.".to_string(),
             );
         }
         let incomplete = self.what_is_missing();
@@ -608,7 +605,9 @@ impl RemoteSession {
             None if self.past.is_some() => {
                 format!("{why}, once more and before anything else was handed over.")
             }
-            None => format!("{why}, before anything was handed over: nothing is known of the run."),
+            None => {
+                format!("{why}, before any results were received: nothing is known about the run.")
+            }
             Some(checkpoint) => format!(
                 "{why}: what happened from {:.1} s to {ran:.1} s is missing.",
                 checkpoint.at.as_secs_f64()

@@ -131,7 +131,7 @@ impl Shared {
         let client = self
             .free
             .pop()
-            .context("the broker has as many clients as it takes")?;
+            .context("the broker has reached its limit of clients")?;
         self.clients.begin(client, peer.uid, slots)?;
         self.count += 1;
         let enrolled = self.enrol(client, peer, &map);

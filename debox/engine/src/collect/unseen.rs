@@ -30,7 +30,7 @@ impl Snapshot {
         if calls > 0 {
             unseen.push(format!(
                 "Calls that the user tap had to leave out: {calls}, of vfork children before their \
-                 exec, or of signal handlers inside too many others. Their time is in (user)."
+                 exec, or of too deeply nested signal handlers. Their time is in (user)."
             ));
         }
         if unstamped.filtered_threads > 0 {
@@ -55,7 +55,7 @@ impl Snapshot {
             ));
         }
         unseen.push(
-            "Calls that libc makes inside itself (stdio, start-up, its futexes) are untapped."
+            "Calls that libc makes internally (stdio, start-up, its futexes) are untapped."
                 .to_string(),
         );
     }

@@ -68,7 +68,7 @@ pub(super) fn privilege(is_brokered: bool) -> Finding {
 }
 
 fn of_namespace(user: u32) -> String {
-    format!("user {user} of a user namespace, whose capabilities do not count for BPF")
+    format!("user {user} of a user namespace, whose capabilities do not apply to BPF")
 }
 
 /// Whether other users' memory maps may be read, to name places in their code.
@@ -135,7 +135,7 @@ pub(super) fn bpf_call(tried: &io::Result<()>) -> Finding {
     } else {
         "run debox outside the container, as root: it sees the programs inside"
     };
-    Finding::prevents(need, "refused, in spite of the privilege")
+    Finding::prevents(need, "refused despite the privilege")
         .cost(cost)
         .remedy(remedy)
 }
@@ -177,7 +177,7 @@ pub(super) fn lockdown() -> Finding {
     let level = text.split(['[', ']']).nth(1).unwrap_or("none");
     if level == "confidentiality" {
         return Finding::prevents(need, level)
-            .cost("probes may not read kernel memory, so they cannot tell one call from another")
+            .cost("probes may not read kernel memory, so they cannot distinguish calls")
             .remedy("boot without lockdown=confidentiality");
     }
     Finding::met(need, level)

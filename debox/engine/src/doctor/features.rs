@@ -234,7 +234,7 @@ pub(super) fn waker_context(types: &KernelTypes, seen_waker: Option<&str>) -> Fi
             need,
             format!("the timer of the trial's sleep was seen as {waker}"),
         )
-        .cost("whoever an interrupt hits is shown as the one who ended a sleep")
+        .cost("a task hit by an interrupt is shown as the waker")
         .remedy("please report this as a bug, with the kernel's version"),
         None if types.0.is_err() => Finding::unchecked(need, NO_TYPES),
         None if kernel::type_facts().is_some_and(|facts| facts.per_cpu_area.is_some())

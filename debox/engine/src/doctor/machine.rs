@@ -57,7 +57,7 @@ pub(super) fn steal() -> Finding {
     match kernel::steal_ns() {
         Some(0) => Finding::unchecked(
             need,
-            "none since boot: either none was taken, or the hypervisor does not tell",
+            "none since boot: either none was taken, or the hypervisor does not report it",
         ),
         Some(ns) => {
             let seconds = Duration::from_nanos(ns).as_secs_f64();
@@ -66,7 +66,7 @@ pub(super) fn steal() -> Finding {
                 format!("told: {seconds:.1} s since boot, all CPUs together"),
             )
         }
-        None => Finding::limits(need, "not told by this kernel")
+        None => Finding::limits(need, "not reported by this kernel")
             .cost("time that the hypervisor takes is inside the CPU times, unseen"),
     }
 }

@@ -115,7 +115,7 @@ impl Control {
         };
         ensure!(
             magic == MAGIC && version == VERSION,
-            "the gate is another version's"
+            "the gate belongs to another version of DeBox"
         );
         Ok(())
     }

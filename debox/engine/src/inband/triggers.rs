@@ -108,7 +108,7 @@ pub unsafe fn trigger(
     let program = predicate.compile().map_err(|error| wrong(&error))?;
     if predicate.names_user_time() {
         return Err(Error::Argument(
-            "triggers look at calls when they end: none is `(user)`",
+            "triggers are evaluated when a call ends, so `(user)` never matches",
         ));
     }
     let mut triggers = triggers();

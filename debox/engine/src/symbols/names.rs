@@ -20,12 +20,12 @@ impl KernelNames {
     pub fn read() -> Result<KernelNames> {
         const LIST: &str = "/proc/kallsyms";
         let list = std::fs::read_to_string(LIST).with_context(|| {
-            format!("cannot read {LIST}, without which no label is known: mount /proc")
+            format!("cannot read {LIST}, without which sleeps have no labels: mount /proc")
         })?;
         let names = KernelNames::parse(&list)?;
         ensure!(
             !names.starts.is_empty(),
-            "{LIST} hides the addresses of the kernel's functions, without which no label is known: \
+            "{LIST} hides the addresses of the kernel's functions, without which sleeps have no labels: \
              see kernel.kptr_restrict in `debox doctor`"
         );
         Ok(names)

@@ -135,7 +135,7 @@ pub enum TooLong {
 
 impl fmt::Display for TooLong {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(to, "the predicate is more than the probes can evaluate: ")?;
+        write!(to, "the predicate is too complex for the probes: ")?;
         match self {
             TooLong::Instructions(count) => write!(
                 to,

@@ -225,12 +225,12 @@ fn explain(text: &str, offset: usize, error: &winnow::error::ContextError) -> Er
             "~",
             "To compare with a pattern, write `==`, as in `syscall == open*`.",
         ),
-        ("'", "Names with spaces are put in double quotes."),
+        ("'", "Put names with spaces in double quotes."),
     ];
     match meant.iter().find(|(begin, _)| rest.starts_with(begin)) {
         Some((_, help)) => error.help(*help),
         None if expected.is_none() && found.is_some_and(is_word) => {
-            error.help("Names with spaces are put in double quotes.")
+            error.help("Put names with spaces in double quotes.")
         }
         None => error,
     }

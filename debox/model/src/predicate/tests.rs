@@ -253,7 +253,7 @@ fn errors_show_the_place_and_what_was_meant() {
         ("label == pipe_empty", "Did you mean \"pipe empty\"?"),
         (
             "label == page read",
-            "Names with spaces are put in double quotes.",
+            "Put names with spaces in double quotes.",
         ),
         ("class == discs", "The classes are idle, disk,"),
         ("error == ENOET", "Did you mean `ENOENT`?"),

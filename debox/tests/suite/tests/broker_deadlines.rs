@@ -124,7 +124,7 @@ fn a_run_whose_broker_died_early_says_so_first() {
         first.starts_with("The broker ended during the run"),
         "{said}"
     );
-    assert!(first.contains("nothing is known of the run"), "{said}");
+    assert!(first.contains("nothing is known about the run"), "{said}");
     let second = lines.next().unwrap_or_default();
     assert!(second.starts_with("the command ran 1."), "{said}");
     assert!(!said.contains("ran 0 ns"), "{said}");
@@ -144,7 +144,7 @@ fn a_run_whose_broker_died_early_says_so_first() {
     let text = fs::read_to_string(&output).expect("a report");
     let report: Value = serde_json::from_str(&text).expect("JSON");
     let why = report["incomplete"].as_str().expect("a sentence");
-    assert!(why.contains("nothing is known of the run"), "{why}");
+    assert!(why.contains("nothing is known about the run"), "{why}");
     assert!(report["duration_ns"].as_u64() > Some(0));
 }
 

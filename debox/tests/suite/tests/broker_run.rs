@@ -281,7 +281,10 @@ fn what_is_not_to_be_had_is_refused_in_a_sentence() {
     let second = second.wait_with_output().expect("own child");
     let said = String::from_utf8_lossy(&second.stderr).into_owned();
     assert_eq!(second.status.code(), Some(125), "{said}");
-    assert!(said.contains("as many runs as one may have"), "{said}");
+    assert!(
+        said.contains("reached the limit of simultaneous runs"),
+        "{said}"
+    );
     let other = place.start(OTHER, &[debox, "run", "--", "true"]);
     let other = other.wait_with_output().expect("own child");
     assert!(other.status.success(), "{other:?}");
@@ -510,7 +513,7 @@ fn memory_is_refused_in_a_sentence() {
     assert!(!runs.is_empty(), "no run began: {said:?}");
     assert!(
         said.iter()
-            .any(|text| text.contains("as one may have: a run takes about")),
+            .any(|text| text.contains("memory: a run takes about")),
         "{said:?}"
     );
     assert!(said
@@ -559,7 +562,7 @@ fn slots_of_a_run_count_as_long_as_somebody_holds_them() {
     let output = keeper.wait_with_output().expect("own child");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
-        said.contains("as much of the broker's memory as one may have"),
+        said.contains("reached the limit of the broker's memory"),
         "{said}"
     );
     assert!(wait_for(LONG, runs), "what was given is not taken back");
@@ -603,7 +606,7 @@ fn cpu_time_is_each_users_own() {
         let run = place.start(USER, &[debox, "run", "--", "true"]);
         let run = run.wait_with_output().expect("own child");
         let said = String::from_utf8_lossy(&run.stderr).into_owned();
-        !run.status.success() && said.contains("CPU time as one may have")
+        !run.status.success() && said.contains("used up their share of the broker's CPU time")
     });
     assert!(refused, "a user opens runs without end");
     place.report_of(OTHER, || place.command("/bin/true"));

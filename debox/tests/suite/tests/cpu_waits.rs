@@ -356,7 +356,7 @@ fn triggers_ask_who_had_the_cpu() {
     assert_eq!(call["throttled_ns"], 0, "{call:#}");
 }
 
-/// Where it happens in a call: since 6.18 threads are kept from the CPU by a quota on their way back to
+/// Where it happens in a call: since 6.18 threads are throttled by a CPU quota on their way back to
 /// user mode only.
 #[test]
 fn triggers_ask_for_a_quota() {

@@ -224,7 +224,7 @@ fn a_file_that_may_not_grow_is_followed_by_another() {
     let limited = ["sh", "-c", "ulimit -f 800; exec \"$@\"", "sh"];
     let recording = Recording::start(&scratch, &limited, &["-o", path]);
     recording.await_words("File too large");
-    recording.await_words("goes on in");
+    recording.await_words("continues in");
     let said = recording.end();
     let next = scratch.file("x-1.parquet");
     assert!(next.exists(), "{said}");
@@ -252,7 +252,7 @@ fn a_rotation_goes_on_in_its_last_file_and_rotates_when_there_is_room() {
     let options = ["-o", path, "--rotate-time", "1s"];
     let recording = Recording::start(&disk.scratch, &[], &options);
     recording.await_words("No space left on device");
-    recording.await_words("is written on instead");
+    recording.await_words("is continued instead");
     let files = || {
         let entries = fs::read_dir(&disk.place).expect("a directory");
         let names = entries.map(|entry| entry.expect("an entry").path());

@@ -193,7 +193,10 @@ fn wrong_triggers_are_refused_with_the_place() {
             "--detail sleeps",
         ),
         (&["--trigger", "wall > 1ms", "--tap", "user"], "kernel tap"),
-        (&["--trigger", "syscall == (user)"], "none is `(user)`"),
+        (
+            &["--trigger", "syscall == (user)"],
+            "`(user)` never matches",
+        ),
     ] {
         let run = Debox::bare(["run"]).options(options);
         let run = run.options(["--", "/bin/echo", "ran"]);

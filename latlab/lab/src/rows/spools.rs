@@ -195,7 +195,7 @@ pub fn take(directory: &Path, processes: u16) -> Result<Vec<File>> {
     let description = plain_file(&directory.join(DESCRIPTION))?;
     if !leftover::lock(&description) {
         bail!(
-            "{} is of a run that is still under way: Ctrl-C ends it, and keeps its rows",
+            "{} belongs to a run that is still running: Ctrl-C ends it, and keeps its rows",
             directory.display()
         );
     }

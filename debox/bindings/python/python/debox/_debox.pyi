@@ -33,7 +33,7 @@ class NotEnabledError(Error):
     """This process has not enabled DeBox, or has closed its file descriptors since."""
 
 class NotMonitoredError(Error):
-    """This thread has no records: more threads run than max_threads made room for."""
+    """This thread has no records: more than max_threads threads are running."""
 
 class NoSuchThreadError(Error):
     """No thread of that id is monitored."""
