@@ -180,7 +180,7 @@ impl Quota {
         let user = self.user(uid, now);
         let left = limits.threads_per_user.saturating_sub(user.threads);
         if user.clients >= limits.clients_per_user || left == 0 {
-            return Err("this user has reached the limit of monitored threads");
+            return Err("this user has reached the limit of clients or of monitored threads");
         }
         let left = left.min(left_in_all);
         let given = wanted
