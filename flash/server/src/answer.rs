@@ -6,7 +6,8 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use crate::files::File;
-use crate::http::conditions::{self, Verdict};
+use crate::http::codings::Coding;
+use crate::http::conditions::{self, Validators, Verdict};
 use crate::http::ranges::{self, Asked, Part};
 use crate::http::request::{Method, Request};
 use crate::http::response::{self, Head};
@@ -23,6 +24,26 @@ pub struct Reply {
 pub enum Segment {
     Bytes(Vec<u8>),
     File { file: Arc<File>, part: Part },
+}
+
+/// In which form a file is sent.
+pub struct Form<'a> {
+    /// Of the file as it is when it is not compressed; its type follows from it.
+    pub name: &'a [u8],
+    pub coding: Option<Coding>,
+    /// Other clients may get another form.
+    pub may_be_coded: bool,
+}
+
+impl Form<'_> {
+    /// The fields that a 304 has, too.
+    fn fields(&self, head: &mut Head, current: &Validators) {
+        head.field("Last-Modified", conditions::date(current.modified))
+            .field("ETag", &current.etag);
+        if self.may_be_coded {
+            head.field("Vary", "Accept-Encoding");
+        }
+    }
 }
 
 /// What all answers have in common.
@@ -104,16 +125,15 @@ impl Common<'_> {
         self.text(head, 301, "text/html; charset=utf-8", page)
     }
 
-    /// A file, a part of it, or only that it is still the same. `name` tells its type.
-    pub fn file(&self, request: &Request, file: &Arc<File>, name: &[u8]) -> Reply {
+    /// A file, a part of it, or only that it is still the same.
+    pub fn file(&self, request: &Request, file: &Arc<File>, form: &Form<'_>) -> Reply {
         let current = &file.validators;
         match conditions::evaluate(&request.conditions, request.method, current) {
             Verdict::Proceed => {}
             Verdict::Failed => return self.error(412),
             Verdict::NotModified => {
                 let mut head = self.head(304);
-                head.field("ETag", &current.etag);
-                head.field("Last-Modified", conditions::date(current.modified));
+                form.fields(&mut head, current);
                 return Common::empty(head, 304);
             }
         }
@@ -131,8 +151,8 @@ impl Common<'_> {
             _ => Asked::Whole,
         };
         match asked {
-            Asked::Whole => self.parts(file, name, 200, &[whole]),
-            Asked::Parts(parts) => self.parts(file, name, 206, &parts),
+            Asked::Whole => self.parts(file, form, 200, &[whole]),
+            Asked::Parts(parts) => self.parts(file, form, 206, &parts),
             Asked::Unsatisfiable => {
                 let mut head = self.head(416);
                 head.field("Content-Range", format_args!("bytes */{}", file.size));
@@ -142,8 +162,8 @@ impl Common<'_> {
         }
     }
 
-    fn parts(&self, file: &Arc<File>, name: &[u8], status: u16, parts: &[Part]) -> Reply {
-        let kind = kind_of(name);
+    fn parts(&self, file: &Arc<File>, form: &Form<'_>, status: u16, parts: &[Part]) -> Reply {
+        let kind = kind_of(form.name);
         let size = file.size;
         let mut head = self.head(status);
         let of_file = |part: &Part| Segment::File {
@@ -187,10 +207,12 @@ impl Common<'_> {
                 length
             }
         };
+        if let Some(coding) = form.coding {
+            head.field("Content-Encoding", coding.name());
+        }
         head.field("Content-Length", length)
-            .field("Last-Modified", conditions::date(file.validators.modified))
-            .field("ETag", &file.validators.etag)
             .field("Accept-Ranges", "bytes");
+        form.fields(&mut head, &file.validators);
         if self.is_head {
             body.clear();
         }

@@ -9,14 +9,15 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use rustix::net::{recv, RecvFlags, Shutdown};
 
-use crate::answer::{Common, Reply};
+use crate::answer::{Common, Form, Reply};
+use crate::candidates::{is_hidden, Candidates, Role};
 use crate::context::{Context, Site};
 use crate::counts::add;
 use crate::files::{Kind, Lookup};
 use crate::helpers::{self, Job, Ticket, Work};
 use crate::http::chunked::{Body, Passed};
 use crate::http::request::{Method, Parsed, Reader, Refusal, Request};
-use crate::http::target::{Path, Target};
+use crate::http::target::Target;
 use crate::log::Entry;
 use crate::sending::{Progress, Sending};
 
@@ -60,23 +61,10 @@ enum State {
     Lingering(u64),
 }
 
-/// Waits for a helper to look for a name.
+/// Waits for a helper.
 struct Asked {
     request: Box<Request>,
-    step: Step,
-    name: Vec<u8>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Step {
-    /// The name of the target.
-    Named,
-    /// The index of the directory that it names.
-    Index,
-    /// The directory, which has no index.
-    Directory,
-    /// What is in it.
-    List,
+    candidates: Candidates,
 }
 
 /// What is to come of a connection.
@@ -195,18 +183,17 @@ impl Connection {
     ) {
         let Asked {
             request,
-            step,
-            name,
+            mut candidates,
         } = asked;
         match result {
-            helpers::Result::Opened(lookup) => {
+            helpers::Result::Opened(at, lookup) => {
                 self.has_missed = matches!(lookup, Lookup::Missing);
-                self.found(key, request, step, name, lookup, context);
+                candidates.skip(at);
+                self.found(key, request, candidates, lookup, context);
             }
             helpers::Result::Listed(page) => {
-                let reply = self
-                    .common(&request, context)
-                    .page("text/html; charset=utf-8", page);
+                let common = self.common(&request, context);
+                let reply = common.page("text/html; charset=utf-8", page);
                 self.reply(Some(request), reply, context);
             }
             _ => self.error(500, request, context),
@@ -305,11 +292,8 @@ impl Connection {
         if is_hidden(path) {
             return self.error(404, request, context);
         }
-        let (step, name) = match path.is_directory {
-            true => (Step::Index, below(&path.name, &context.options.index)),
-            false => (Step::Named, path.name.clone()),
-        };
-        self.look_up(key, request, step, name, context);
+        let candidates = Candidates::of(&request, path, &context.options);
+        self.look_up(key, request, candidates, context);
     }
 
     fn counts_page(&mut self, request: Box<Request>, context: &mut Context) {
@@ -327,20 +311,21 @@ impl Connection {
         &mut self,
         key: usize,
         request: Box<Request>,
-        step: Step,
-        name: Vec<u8>,
+        mut candidates: Candidates,
         context: &mut Context,
     ) {
         let root = Arc::clone(&context.shared.root);
-        if let Some(lookup) = root.open_cached(&name) {
-            return self.found(key, request, step, name, lookup, context);
+        loop {
+            match root.open_cached(candidates.name()) {
+                Some(Lookup::Missing) if candidates.skip(1) => {}
+                Some(lookup) => return self.found(key, request, candidates, lookup, context),
+                None => break,
+            }
         }
         add(&context.counts().cold_names, 1);
-        let work = Work::Open {
-            root,
-            name: name.clone(),
-        };
-        self.ask(key, request, step, name, work, context);
+        let names = candidates.names();
+        let work = Work::Open { root, names };
+        self.ask(key, request, candidates, work, context);
     }
 
     /// Hands the work to a helper.
@@ -348,8 +333,7 @@ impl Connection {
         &mut self,
         key: usize,
         request: Box<Request>,
-        step: Step,
-        name: Vec<u8>,
+        candidates: Candidates,
         work: Work,
         context: &mut Context,
     ) {
@@ -361,8 +345,7 @@ impl Connection {
         self.deadline = context.now + context.options.helper_ms;
         self.state = State::Asked(Box::new(Asked {
             request,
-            step,
-            name,
+            candidates,
         }));
     }
 
@@ -383,12 +366,12 @@ impl Connection {
         })
     }
 
+    /// One of the candidates, or none of them.
     fn found(
         &mut self,
         key: usize,
         request: Box<Request>,
-        step: Step,
-        name: Vec<u8>,
+        mut candidates: Candidates,
         lookup: Lookup,
         context: &mut Context,
     ) {
@@ -397,35 +380,41 @@ impl Connection {
         };
         let file = match lookup {
             Lookup::Found(file) => file,
-            Lookup::Missing if step == Step::Index => {
-                let name = path.name.clone();
-                return self.look_up(key, request, Step::Directory, name, context);
-            }
             Lookup::Missing => return self.error(404, request, context),
             Lookup::Forbidden => return self.error(403, request, context),
             Lookup::Busy => return self.error(503, request, context),
             Lookup::Failed(_) => return self.error(500, request, context),
         };
-        match (step, file.kind) {
-            (Step::Named | Step::Index, Kind::Regular) => {
-                let reply = self.common(&request, context).file(&request, &file, &name);
+        match (candidates.role(), file.kind) {
+            (Role::File(coding), Kind::Regular) => {
+                let common = self.common(&request, context);
+                let form = Form {
+                    name: candidates.plain_name(),
+                    coding,
+                    may_be_coded: context.options.precompressed,
+                };
+                let reply = common.file(&request, &file, &form);
                 self.reply(Some(request), reply, context);
             }
-            (Step::Named, Kind::Directory) => {
+            // What is called like a compressed file is none.
+            (Role::File(Some(_)), _) if candidates.skip(1) => {
+                self.look_up(key, request, candidates, context);
+            }
+            (Role::File(_), Kind::Directory) if !path.is_directory => {
                 let common = self.common(&request, context);
                 let reply = common.to_directory(&path.raw, path.query.as_deref());
                 self.reply(Some(request), reply, context);
             }
-            (Step::Directory, Kind::Directory) if context.options.lists => {
+            (Role::Directory, Kind::Directory) if context.options.lists => {
                 let title = format!("/{}", String::from_utf8_lossy(&path.name));
                 let work = Work::List {
                     directory: file,
                     title,
                 };
-                self.ask(key, request, Step::List, name, work, context);
+                self.ask(key, request, candidates, work, context);
             }
             // `/file/` is no name of a file.
-            (Step::Directory, Kind::Regular) => self.error(404, request, context),
+            (Role::Directory, Kind::Regular) => self.error(404, request, context),
             _ => self.error(403, request, context),
         }
     }
@@ -624,19 +613,5 @@ impl Connection {
             }
             Err(_) => Went::Ended,
         }
-    }
-}
-
-/// A name of the target that is not served, like `.git`: names with a dot are not for others, but for the directory
-/// of RFC 8615.
-fn is_hidden(path: &Path) -> bool {
-    let mut names = path.name.split(|byte| *byte == b'/');
-    names.any(|name| name.starts_with(b".") && name != b".well-known")
-}
-
-fn below(directory: &[u8], name: &str) -> Vec<u8> {
-    match directory {
-        b"" => name.as_bytes().to_vec(),
-        directory => [directory, b"/", name.as_bytes()].concat(),
     }
 }

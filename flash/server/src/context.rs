@@ -15,6 +15,8 @@ pub struct Options {
     pub index: String,
     /// A directory without an index shows its names.
     pub lists: bool,
+    /// A file may have compressed forms beside it: `.br`, `.zst` and `.gz`.
+    pub precompressed: bool,
     /// Bytes of a request's head.
     pub max_head: usize,
     /// Of one loop.
@@ -35,6 +37,7 @@ impl Default for Options {
         Options {
             index: "index.html".to_string(),
             lists: false,
+            precompressed: false,
             max_head: 16 << 10,
             max_connections: 10_000,
             head_ms: 15_000,

@@ -30,9 +30,10 @@ pub struct Ticket {
 }
 
 pub enum Work {
+    /// Opens the first of several names that exists.
     Open {
         root: Arc<Root>,
-        name: Vec<u8>,
+        names: Vec<Vec<u8>>,
     },
     /// Brings a part of a file into memory.
     Warm {
@@ -47,14 +48,12 @@ pub enum Work {
         end: u64,
     },
     /// A page with what is in a directory.
-    List {
-        directory: Arc<File>,
-        title: String,
-    },
+    List { directory: Arc<File>, title: String },
 }
 
 pub enum Result {
-    Opened(Lookup),
+    /// Which of the names it was. If none exists, this is of the last one.
+    Opened(usize, Lookup),
     Warmed,
     Read(Vec<u8>),
     Listed(Vec<u8>),
@@ -236,7 +235,7 @@ impl Pool {
 
 fn work(work: Work, scratch: &mut [u8]) -> Result {
     match work {
-        Work::Open { root, name } => Result::Opened(root.open_waiting(&name)),
+        Work::Open { root, names } => open_first(&root, &names),
         Work::Warm { file, begin, end } => warm(&file, begin, end, scratch),
         Work::Read { file, begin, end } => read_part(&file, begin, end),
         Work::List { directory, title } => match listing::page(&directory.fd, &title) {
@@ -244,6 +243,17 @@ fn work(work: Work, scratch: &mut [u8]) -> Result {
             Err(error) => Result::Failed(error),
         },
     }
+}
+
+fn open_first(root: &Root, names: &[Vec<u8>]) -> Result {
+    let mut found = (0, Lookup::Missing);
+    for (at, name) in names.iter().enumerate() {
+        found = (at, root.open_waiting(name));
+        if !matches!(found.1, Lookup::Missing) {
+            break;
+        }
+    }
+    Result::Opened(found.0, found.1)
 }
 
 /// Has all of it read at once, and waits for it piece by piece.
@@ -313,7 +323,7 @@ mod tests {
         for number in 0..200 {
             let work = Work::Open {
                 root: Arc::clone(&root),
-                name: b"a".to_vec(),
+                names: vec![b"none".to_vec(), b"a".to_vec()],
             };
             let answer_to = Arc::clone(&inbox);
             let ticket = ticket(number);
@@ -328,7 +338,7 @@ mod tests {
         numbers.sort_unstable();
         assert_eq!(numbers, (0..200).collect::<Vec<u64>>());
         assert!((1..=4).contains(&pool.threads()));
-        let Some((_, Result::Opened(Lookup::Found(file)))) = results.into_iter().next() else {
+        let Some((_, Result::Opened(1, Lookup::Found(file)))) = results.into_iter().next() else {
             panic!("it is there");
         };
         let work = Work::Warm {

@@ -1,6 +1,7 @@
 //! HTTP/1.1 without sockets and files: what a request asks for, and the head of what answers it.
 
 pub mod chunked;
+pub mod codings;
 pub mod conditions;
 pub mod ranges;
 pub mod request;

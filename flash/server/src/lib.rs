@@ -6,6 +6,7 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod answer;
+mod candidates;
 mod connection;
 pub mod context;
 mod counts;

@@ -53,6 +53,9 @@ struct Serve {
     /// Name of the file that a directory shows
     #[arg(long, value_name = "NAME", default_value = "index.html")]
     index: String,
+    /// Send FILE.br, FILE.zst or FILE.gz in place of FILE to clients that take it
+    #[arg(long)]
+    precompressed: bool,
     /// Append a line for each request to this file, in the combined format
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
@@ -124,6 +127,7 @@ fn serve(arguments: Serve) -> Result<()> {
         options: Options {
             index: arguments.index,
             lists: arguments.list,
+            precompressed: arguments.precompressed,
             max_connections: connections.div_ceil(loops),
             idle_ms: ms(arguments.idle),
             head_ms: ms(arguments.head),

@@ -185,6 +185,51 @@ fn a_directory_is_listed_if_that_is_wanted() {
 }
 
 #[test]
+fn compressed_forms_are_for_clients_that_take_them() {
+    let place = Place::with(|plan| plan.options.precompressed = true);
+    let root = place.root();
+    fs::write(root.join("hello.txt.gz"), "gzip").expect("room");
+    fs::write(root.join("hello.txt.br"), "brotli").expect("room");
+    fs::create_dir(root.join("big.gz")).expect("room");
+    let get = |fields: &str| place.get("/hello.txt", fields);
+    let found = get("Accept-Encoding: gzip\r\n");
+    assert_eq!(
+        (found.body.as_str(), found.field("content-encoding")),
+        ("gzip", Some("gzip"))
+    );
+    assert_eq!(
+        found.field("content-type"),
+        Some("text/plain; charset=utf-8")
+    );
+    assert_eq!(found.field("vary"), Some("Accept-Encoding"));
+    let etag = found.field("etag").expect("a tag").to_string();
+    let same = format!("Accept-Encoding: gzip\r\nIf-None-Match: {etag}\r\n");
+    assert_eq!(
+        (get(&same).status, get(&same).field("vary").is_some()),
+        (304, true)
+    );
+    assert_eq!(get(&format!("If-None-Match: {etag}\r\n")).status, 200);
+    assert_eq!(get("Accept-Encoding: gzip, br\r\n").body, "brotli");
+    assert_eq!(
+        get("Accept-Encoding: gzip;q=0.9, br;q=0.1, zstd\r\n").body,
+        "gzip"
+    );
+    let plain = get("Accept-Encoding: zstd, gzip;q=0\r\n");
+    assert_eq!(
+        (plain.body.as_str(), plain.field("content-encoding")),
+        ("0123456789", None)
+    );
+    assert_eq!(plain.field("vary"), Some("Accept-Encoding"));
+    assert_eq!(
+        place.get("/", "Accept-Encoding: gzip\r\n").body,
+        "the index\n"
+    );
+    let sized = place.get("/big", "Accept-Encoding: gzip\r\nRange: bytes=0-0\r\n");
+    assert_eq!((sized.status, sized.field("content-encoding")), (206, None));
+    assert_eq!(place.get("/sub", "Accept-Encoding: gzip\r\n").status, 301);
+}
+
+#[test]
 fn a_connection_has_many_requests_also_at_once() {
     let place = Place::new();
     let one = "GET /hello.txt HTTP/1.1\r\nHost: a\r\n\r\n";

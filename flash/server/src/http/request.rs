@@ -51,6 +51,7 @@ pub struct Request {
     pub body: Framing,
     pub expects_continue: bool,
     pub conditions: Conditions,
+    pub accept_encoding: Option<String>,
     /// For the access log.
     pub line: String,
     pub referer: Option<String>,
@@ -212,6 +213,7 @@ fn parse(head: &[u8]) -> Result<Request, Refusal> {
         body,
         expects_continue,
         conditions: fields.conditions,
+        accept_encoding: fields.accept_encoding,
         line: String::from_utf8_lossy(line).into_owned(),
         referer: fields.referer,
         user_agent: fields.user_agent,
@@ -271,6 +273,7 @@ struct Fields<'a> {
     closes: bool,
     keeps_alive: bool,
     conditions: Conditions,
+    accept_encoding: Option<String>,
     referer: Option<String>,
     user_agent: Option<String>,
 }
@@ -326,6 +329,8 @@ impl<'a> Fields<'a> {
                 fields.conditions.if_modified_since = owned().filter(|_| seen_since == 1);
             } else if is("if-unmodified-since") {
                 fields.conditions.if_unmodified_since = owned();
+            } else if is("accept-encoding") {
+                join(&mut fields.accept_encoding, owned());
             } else if is("referer") {
                 fields.referer = owned();
             } else if is("user-agent") {
