@@ -100,7 +100,7 @@ lint:
 # Installs what was built; building as root is not needed for it.
 install:
 	install -D -m 755 $(TARGET)/release/debox $(DESTDIR)$(PREFIX)/bin/debox
-	for program in latlab latlab-dynamic; do \
+	for program in latlab latlab-dynamic flash; do \
 		if [ -e $(TARGET)/release/$$program ]; then \
 			install -m 755 -t $(DESTDIR)$(PREFIX)/bin $(TARGET)/release/$$program; \
 		fi; \
@@ -115,7 +115,11 @@ install:
 		scripts/own-names $(TARGET)/release/libdebox.a $(DESTDIR)$(PREFIX)/lib/libdebox.a; \
 	fi
 	$(TARGET)/release/debox man $(DESTDIR)$(PREFIX)/share/man/man1
-	[ ! -e $(TARGET)/release/latlab ] || $(TARGET)/release/latlab man $(DESTDIR)$(PREFIX)/share/man/man1
+	for program in latlab flash; do \
+		if [ -e $(TARGET)/release/$$program ]; then \
+			$(TARGET)/release/$$program man $(DESTDIR)$(PREFIX)/share/man/man1 || exit; \
+		fi; \
+	done
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
 	sed 's|@PREFIX@|$(PREFIX)|' scripts/debox-broker.service.in \
 		> $(DESTDIR)$(PREFIX)/lib/systemd/system/debox-broker.service
