@@ -39,7 +39,8 @@ pub struct Connection {
     /// Of the request that is being answered: what is left of its body.
     body: Option<Body>,
     passed: u64,
-    /// Of the last question to a helper; what answers another one came too late.
+    /// Of the next question to a helper. No other connection ever has it, so an answer that comes too late reaches
+    /// nobody.
     number: u64,
     /// The last name that a helper had to look for did not exist.
     has_missed: bool,
@@ -83,7 +84,14 @@ enum Went {
 }
 
 impl Connection {
-    pub fn new(socket: OwnedFd, peer: Option<IpAddr>, site: Site, context: &Context) -> Connection {
+    /// `id`: of no other connection of the loop that may still be asked for.
+    pub fn new(
+        socket: OwnedFd,
+        peer: Option<IpAddr>,
+        site: Site,
+        id: u32,
+        context: &Context,
+    ) -> Connection {
         Connection {
             socket,
             peer,
@@ -93,7 +101,7 @@ impl Connection {
             state: State::Reading,
             body: None,
             passed: 0,
-            number: 0,
+            number: u64::from(id) << 32,
             has_missed: false,
             readable: true,
             writable: true,
@@ -520,8 +528,11 @@ impl Connection {
         };
         self.log(&sending, context);
         if sending.closes {
-            let has_more =
-                !self.input.is_empty() || self.body.is_some() || sending.request.is_none();
+            // Closed with bytes that nobody has read, the socket would send a reset, and the answer might be lost.
+            let has_more = !self.input.is_empty()
+                || self.body.is_some()
+                || sending.request.is_none()
+                || self.receive(context).is_ok_and(|length| length > 0);
             if !has_more || rustix::net::shutdown(&self.socket, Shutdown::Write).is_err() {
                 return Went::Ended;
             }

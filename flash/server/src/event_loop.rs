@@ -276,9 +276,9 @@ impl EventLoop {
     }
 
     fn add(&mut self, socket: OwnedFd, peer: Option<IpAddr>, site: Site) {
-        let connection = Connection::new(socket, peer, site, &self.context);
         self.next_id = self.next_id.wrapping_add(1) & (u32::MAX >> 1);
         let id = self.next_id;
+        let connection = Connection::new(socket, peer, site, id, &self.context);
         let key = self.connections.insert((id, connection));
         let name = epoll::EventData::new_u64(u64::from(id) << 32 | key as u64);
         use epoll::EventFlags as F;

@@ -59,10 +59,21 @@ impl Root {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = rustix::fs::openat(CWD, path, flags, Mode::empty())
             .with_context(|| format!("cannot open the directory {}", path.display()))?;
-        Ok(Root {
+        let root = Root {
             directory,
             may_skip_access_time: AtomicBool::new(true),
-        })
+        };
+        // Whatever the caches have of it: the call itself has to be there.
+        match root.open_with(b"", ResolveFlags::CACHED) {
+            Err(Errno::NOSYS | Errno::INVAL) => anyhow::bail!(
+                "this kernel has no openat2(RESOLVE_CACHED), by which flash opens files without waiting: \
+                 that takes Linux 5.12 or later"
+            ),
+            Err(Errno::PERM) => anyhow::bail!(
+                "openat2 is not permitted here: a container's seccomp profile has to allow it"
+            ),
+            _ => Ok(root),
+        }
     }
 
     /// Never waits. `None`: the kernel's caches do not have all of the path, or it was changed meanwhile.

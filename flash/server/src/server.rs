@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use anyhow::{Context as _, Result};
 use rustix::net::sockopt::{set_socket_reuseaddr, set_socket_reuseport, set_tcp_nodelay};
 use rustix::net::{bind, ipproto, listen, socket_with, AddressFamily, SocketFlags, SocketType};
-use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
+use rustix::process::{getpid, getrlimit, kill_process, setrlimit, Resource, Rlimit, Signal};
 
 use crate::context::{Options, Shared, Site};
 use crate::counts::Counts;
@@ -108,7 +108,14 @@ impl Server {
             let it = EventLoop::new(number, listeners, inbox, shared, options)?;
             let thread = std::thread::Builder::new()
                 .name(format!("flash-loop-{number}"))
-                .spawn(move || it.run())
+                .spawn(move || {
+                    let _guard = PanicGuard;
+                    let done = it.run();
+                    if done.is_err() {
+                        end_the_server();
+                    }
+                    done
+                })
                 .context("no thread for a loop")?;
             server.loops.push(thread);
         }
@@ -154,6 +161,22 @@ impl Server {
             let _ = thread.join();
         }
         ended
+    }
+}
+
+/// A loop that fails takes the server with it: a server of fewer loops would look well and leave a part of its clients
+/// without an answer.
+fn end_the_server() {
+    let _ = kill_process(getpid(), Signal::TERM);
+}
+
+struct PanicGuard;
+
+impl Drop for PanicGuard {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            end_the_server();
+        }
     }
 }
 
