@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use debox_tests::{debox_binary, require_root};
 
@@ -30,8 +31,10 @@ impl SlowDisk {
     /// The disk cannot be put up.
     pub fn up(service: &str, files: &[(String, Vec<u8>)]) -> SlowDisk {
         require_root();
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let disk = SlowDisk {
-            name: format!("together-{}", std::process::id()),
+            name: format!("together-{}-{number}", std::process::id()),
             directory: tempfile::tempdir().expect("a directory"),
         };
         let from = disk.directory.path().join("files");

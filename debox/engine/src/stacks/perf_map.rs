@@ -24,8 +24,10 @@ const MAX_NAMES: usize = 64 << 20;
 /// Bytes read at once. A longer line is ignored.
 const CHUNK: usize = 64 << 10;
 
-/// How often a missing file is looked for again as stacks are received.
-const AGAIN_AFTER: Duration = Duration::from_millis(500);
+/// When a missing file is looked for again as stacks are received: at first soon, because stacks of the time before a
+/// runtime begins to write it come first, and then twice as late each time, up to the longest.
+const FIRST_WAIT: Duration = Duration::from_millis(5);
+const LONGEST_WAIT: Duration = Duration::from_millis(500);
 
 /// The files by process.
 #[derive(Default)]
@@ -42,7 +44,11 @@ struct Kept {
 }
 
 enum Known {
-    Missing { since: Instant },
+    Missing {
+        since: Instant,
+        /// Until it is looked for again.
+        wait: Duration,
+    },
     Open(PerfMap),
 }
 
@@ -62,8 +68,7 @@ struct PerfMap {
 impl PerfMaps {
     /// The function that, according to the process, is at an address, and the offset in it.
     pub fn find(&mut self, tgid: u32, address: u64) -> Option<(Rc<str>, u64)> {
-        let now = Instant::now();
-        self.find_as_of(tgid, address, now.checked_sub(AGAIN_AFTER).unwrap_or(now))
+        self.find_if(tgid, address, |since, wait| since.elapsed() >= wait)
     }
 
     /// The same. A file that was missing before this instant is looked for again.
@@ -73,15 +78,26 @@ impl PerfMaps {
         address: u64,
         instant: Instant,
     ) -> Option<(Rc<str>, u64)> {
-        let may_open = match self.maps.get(&tgid) {
-            None => self.maps.len() < MAX_MAPS,
-            Some(Known::Missing { since }) => *since < instant,
-            Some(Known::Open(_)) => false,
+        self.find_if(tgid, address, |since, _| since < instant)
+    }
+
+    /// `is_due`: whether a file that was missing then is to be looked for again.
+    fn find_if(
+        &mut self,
+        tgid: u32,
+        address: u64,
+        is_due: impl Fn(Instant, Duration) -> bool,
+    ) -> Option<(Rc<str>, u64)> {
+        let waited = match self.maps.get(&tgid) {
+            None => (self.maps.len() < MAX_MAPS).then_some(Duration::ZERO),
+            Some(Known::Missing { since, wait }) => is_due(*since, *wait).then_some(*wait),
+            Some(Known::Open(_)) => None,
         };
-        if may_open {
+        if let Some(waited) = waited {
             let known = open_map(tgid).map_or_else(
                 || Known::Missing {
                     since: Instant::now(),
+                    wait: (waited * 2).clamp(FIRST_WAIT, LONGEST_WAIT),
                 },
                 |file| Known::Open(PerfMap::of(file)),
             );
