@@ -75,7 +75,7 @@ impl Candidates {
 
 /// A name of the target that is not served, like `.git`: names with a dot are not for others, but for the directory
 /// of RFC 8615.
-fn is_hidden(path: &Path) -> bool {
+pub fn is_hidden(path: &Path) -> bool {
     let mut names = path.name.split(|byte| *byte == b'/');
     names.any(|name| name.starts_with(b".") && name != b".well-known")
 }
