@@ -16,6 +16,9 @@ use kit_units::parse_duration;
 use flash::context::Options;
 use flash::server::{room_for_connections, Plan, Server};
 
+/// Connections open at once, unless the command line says otherwise.
+const CONNECTIONS: usize = 10_000;
+
 /// Exit status of a failure.
 const FAILED: u8 = 1;
 
@@ -68,9 +71,9 @@ struct Serve {
     /// Threads that may wait for the disk, at most
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024))]
     helpers: u16,
-    /// Connections open at once
-    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
-    connections: u32,
+    /// Connections open at once [default: 10,000, or as many as the limit of open files allows]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    connections: Option<u32>,
     /// How long a connection without a request is kept
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_duration)]
     idle: Duration,
@@ -110,12 +113,15 @@ fn serve(arguments: Serve) -> Result<()> {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let loops = arguments.loops.map_or(cpus, usize::from);
     let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-    let mut connections = arguments.connections as usize;
     let room = room_for_connections();
-    if connections > room {
-        say!("the limit of open files leaves room for {room} connections: raise it (ulimit -n, LimitNOFILE=) for {connections}");
-        connections = room;
-    }
+    let connections = match arguments.connections {
+        None => room.min(CONNECTIONS),
+        Some(wanted) if wanted as usize <= room => wanted as usize,
+        Some(wanted) => anyhow::bail!(
+            "the limit of open files leaves room for {room} connections, not for {wanted}: raise it (ulimit -n, \
+             LimitNOFILE=)"
+        ),
+    };
     let signals = signals()?;
     let server = Server::start(Plan {
         directory: arguments.directory,

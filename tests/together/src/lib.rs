@@ -46,7 +46,9 @@ impl SlowDisk {
         fs::create_dir(disk.root()).expect("room");
         let (from, root) = (from.into_os_string(), disk.root().into_os_string());
         let mut up = Command::new(program("latlab"));
-        up.args(["disk", "up", &disk.name, "--service", service, "--from"]);
+        up.args(["disk", "up", &disk.name]);
+        // Files that lie one behind the other would be read at once.
+        up.args(["--service", service, "--sequential", service, "--from"]);
         up.arg(from).arg("--mount").arg(root);
         let done = up.output().expect("latlab can be executed");
         assert!(done.status.success(), "{}", said(&done));

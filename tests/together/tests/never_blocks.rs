@@ -51,13 +51,17 @@ impl Guarded {
         Guarded { guard, result }
     }
 
-    /// Asks the server to end, and reads the verdict.
-    fn end(mut self) -> (ExitStatus, Value) {
+    fn signal_server(&self, signal: &str) {
         let pid = self.guard.id();
         let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
         let server = children.expect("the guard runs").trim().to_string();
-        let done = Command::new("kill").args(["-TERM", &server]).status();
+        let done = Command::new("kill").args([signal, &server]).status();
         assert!(done.expect("kill can be executed").success(), "{server:?}");
+    }
+
+    /// Asks the server to end, and reads the verdict.
+    fn end(mut self) -> (ExitStatus, Value) {
+        self.signal_server("-TERM");
         let status = self.guard.wait().expect("a child");
         let text = fs::read_to_string(&self.result).expect("a verdict");
         (status, serde_json::from_str(&text).expect("JSON"))
@@ -66,6 +70,11 @@ impl Guarded {
 
 impl Drop for Guarded {
     fn drop(&mut self) {
+        if matches!(self.guard.try_wait(), Ok(None)) {
+            // The test has failed. Without its guard the server would live on.
+            self.signal_server("-TERM");
+            wait_for(PATIENCE, || !matches!(self.guard.try_wait(), Ok(None)));
+        }
         let _ = self.guard.kill();
         let _ = self.guard.wait();
     }
@@ -89,29 +98,29 @@ fn get(address: SocketAddr, target: &str) -> (u16, usize, Duration) {
 /// Cold files and names that do not exist, and a hot file in between.
 fn ask(address: SocketAddr) {
     assert_eq!(get(address, "/hot.html").0, 200);
-    let mut waited = Duration::ZERO;
     let mut asked = 0;
-    for directory in 0..DIRECTORIES {
-        std::thread::scope(|scope| {
-            let cold = scope.spawn(move || {
-                (0..FILES)
-                    .map(|file| {
-                        let (status, body, took) =
-                            get(address, &format!("/cold{directory}/{file}.bin"));
-                        assert_eq!((status, body), (200, 100_000 + file));
-                        assert_eq!(get(address, &format!("/cold{directory}/none{file}")).0, 404);
-                        took
-                    })
-                    .sum::<Duration>()
-            });
-            while !cold.is_finished() {
-                let (status, body, _) = get(address, "/hot.html");
-                assert_eq!((status, body), (200, 5000));
-                asked += 1;
+    let waited = std::thread::scope(|scope| {
+        let cold = scope.spawn(move || {
+            let mut waited = Duration::ZERO;
+            for file in 0..FILES {
+                for directory in 0..DIRECTORIES {
+                    let target = format!("/cold{directory}/{file}.bin");
+                    let (status, body, took) = get(address, &target);
+                    assert_eq!((status, body), (200, 100_000 + file));
+                    let missing = format!("/cold{directory}/none{file}");
+                    assert_eq!(get(address, &missing).0, 404);
+                    waited += took;
+                }
             }
-            waited += cold.join().expect("each was answered");
+            waited
         });
-    }
+        while !cold.is_finished() {
+            let (status, body, _) = get(address, "/hot.html");
+            assert_eq!((status, body), (200, 5000));
+            asked += 1;
+        }
+        cold.join().expect("each was answered")
+    });
     // The disk was as slow as that, or there was nothing to wait for.
     let cold = (DIRECTORIES * FILES) as u32;
     assert!(waited >= SERVICE * cold, "{cold} cold files in {waited:?}");
