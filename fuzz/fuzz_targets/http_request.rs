@@ -40,7 +40,9 @@ fuzz_target!(|data: &[u8]| {
     let _ = range_holds(&request.conditions, &current);
     if let Some(range) = &request.conditions.range {
         if let Asked::Parts(parts) = ranges::parse(range, SIZE) {
-            assert!(parts.iter().all(|part| part.begin < part.end && part.end <= SIZE));
+            assert!(parts
+                .iter()
+                .all(|part| part.begin < part.end && part.end <= SIZE));
         }
     }
     if let Some(mut body) = Body::new(request.body) {
