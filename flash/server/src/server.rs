@@ -59,8 +59,10 @@ impl Server {
         let mut addresses = Vec::new();
         for address in &plan.listen {
             let mut address = *address;
+            // The loops share the port. Another server that shares its own would take a part of the clients.
+            drop(listen_at(address, false)?);
             for of_loop in &mut listeners {
-                let socket = listen_at(address)?;
+                let socket = listen_at(address, true)?;
                 // The kernel may have chosen the port.
                 address = local_address(&socket)?;
                 let site = Site::Files;
@@ -70,7 +72,7 @@ impl Server {
         }
         let mut metrics = None;
         if let Some(address) = plan.metrics {
-            let socket = listen_at(address)?;
+            let socket = listen_at(address, false)?;
             metrics = Some(local_address(&socket)?);
             let site = Site::Counts;
             listeners[0].push(Listener { socket, site });
@@ -199,7 +201,8 @@ pub fn room_for_connections() -> usize {
     (files.saturating_sub(OTHER_FILES) / 2).max(1)
 }
 
-fn listen_at(address: SocketAddr) -> Result<OwnedFd> {
+/// `is_shared`: by several sockets, among which the kernel distributes the connections.
+fn listen_at(address: SocketAddr, is_shared: bool) -> Result<OwnedFd> {
     let open = || -> rustix::io::Result<OwnedFd> {
         let family = match address {
             SocketAddr::V4(_) => AddressFamily::INET,
@@ -208,7 +211,7 @@ fn listen_at(address: SocketAddr) -> Result<OwnedFd> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?;
         set_socket_reuseaddr(&socket, true)?;
-        set_socket_reuseport(&socket, true)?;
+        set_socket_reuseport(&socket, is_shared)?;
         // Accepted sockets inherit it.
         set_tcp_nodelay(&socket, true)?;
         bind(&socket, &address)?;

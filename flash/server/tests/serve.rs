@@ -511,6 +511,9 @@ fn what_cannot_be_served_is_an_error_with_its_name() {
         missing.contains("/no/such/place: No such file"),
         "{missing}"
     );
+    let place = Place::new();
+    let taken = start(&place.root(), place.server().addresses()[0]);
+    assert!(taken.contains("Address already in use"), "{taken}");
     let elsewhere = start(Path::new("/"), ([192, 0, 2, 1], 80).into());
     assert!(
         elsewhere.contains("cannot listen at 192.0.2.1:80"),
