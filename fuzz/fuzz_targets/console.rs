@@ -64,6 +64,10 @@ fn begins_with_a_colour(after_escape: &str) -> bool {
 }
 
 fn same_to_a_machine(bytes: &[u8], shown: &str) {
+    // The only white space in what DeBox writes is spaces and line feeds; other controls are escaped wherever they are.
+    if bytes.iter().any(|byte| matches!(byte, b'\t' | b'\r')) {
+        return;
+    }
     let Ok(value) = serde_json::from_slice::<serde_json::Value>(bytes) else {
         return;
     };
