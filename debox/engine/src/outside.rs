@@ -67,7 +67,9 @@ pub fn subordinates(bytes: &[u8]) {
     let owners = Owners::read(ranges, users);
     assert_eq!(owners.owner(0), 0);
     let numbers = text.split([':', '\n', '\0']);
-    let numbers: Vec<u32> = numbers.filter_map(|field| field.parse().ok()).collect();
+    let numbers: Vec<u32> = numbers
+        .filter_map(|field| field.trim().parse().ok())
+        .collect();
     for edge in numbers.iter().take(64) {
         for uid in [edge.saturating_sub(1), *edge, edge.saturating_add(1)] {
             let owner = owners.owner(uid);
