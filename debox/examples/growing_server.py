@@ -35,7 +35,7 @@ def answer_in_a_child():
 
 
 def start_helper():
-    """A small process that forks when it is told to; gives a function that tells it."""
+    """A small process that forks on request; returns the function that requests it."""
     commands, to_helper = os.pipe()
     from_helper, answers = os.pipe()
     if os.fork() == 0:

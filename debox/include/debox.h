@@ -301,8 +301,8 @@ DEBOX_ASSERT(sizeof(struct debox_slot) == 16384, "slot layout");
  * fork(): the child is monitored and has records of its own, which the same functions read there. A
  * child made by a raw clone() reads nothing until it enables DeBox itself; one made by vfork()
  * shares its parent's memory and must not use the library. Monitoring lasts as long as some process
- * has the session open: the one that enabled it, or a fork of it that neither disabled it nor
- * executed another program.
+ * has the session open: the one that enabled it, or a forked child that has not called
+ * debox_disable() and has not executed another program.
  *
  * Functions return 0 or a count, or a negative enum debox_error. All may be called from any thread;
  * those marked "signal-safe" also from a signal handler.

@@ -31,7 +31,7 @@ struct {
 /* The wait that is being attributed. Not on the stack, which is small. */
 struct cpu_wait {
 	__u64 from_ns, until_ns;
-	__u64 told_ns; /* the part of it that is in rows */
+	__u64 told_ns; /* the part of the wait that is counted in rows */
 	__u64 stolen_ns;
 	__u64 last;	/* number of the last turn in it */
 	__u64 begin_ns; /* of the call that waited */

@@ -224,7 +224,7 @@ impl Common<'_> {
     }
 }
 
-/// What separates parts. Nobody who writes a file can know it.
+/// The separator of the parts. It is random, so no file can contain it on purpose.
 fn boundary() -> String {
     let random = RandomState::new().hash_one(0);
     format!("part-{random:016x}")

@@ -1,5 +1,5 @@
-//! One connection, from one request to the next. Nothing here waits: what cannot go on says so, and is called again
-//! when the socket is ready, a helper has answered, or its time is up.
+//! One connection, from one request to the next. Nothing here waits: `drive` returns when the connection cannot go on,
+//! and the loop calls it again when the socket is ready, a helper has answered, or the deadline has passed.
 
 use std::io::IoSliceMut;
 use std::net::IpAddr;
@@ -24,9 +24,9 @@ use crate::sending::{Progress, Sending};
 /// Steps and bytes after which it is another connection's turn.
 const STEPS: usize = 16;
 const BYTES: u64 = 512 << 10;
-/// A longer body of a request is not waited for: the connection ends with the answer.
+/// Bytes of a request's body that are read and discarded. If it is longer, the connection ends with the answer.
 const PASSED: u64 = 64 << 10;
-/// Read behind an answer that ends the connection, so that the client gets it and not a reset.
+/// Bytes that are read and discarded after the last answer, so the client receives the answer and not a reset.
 const LINGERED: u64 = 256 << 10;
 
 pub struct Connection {
@@ -36,11 +36,11 @@ pub struct Connection {
     input: Vec<u8>,
     reader: Reader,
     state: State,
-    /// Of the request that is being answered: what is left of its body.
+    /// The rest of the body of the request that is being answered.
     body: Option<Body>,
     passed: u64,
-    /// Of the next question to a helper. No other connection ever has it, so an answer that comes too late reaches
-    /// nobody.
+    /// The number of the next question to a helper. It is unique among all connections of the loop, so an answer
+    /// that comes too late is dropped.
     number: u64,
     /// The last name that a helper had to look for did not exist.
     has_missed: bool,
@@ -56,9 +56,9 @@ enum State {
     Reading,
     Asked(Box<Asked>),
     Sending(Box<Sending>),
-    /// What is left of the request's body, before the next request.
+    /// Discards the rest of the request's body, before the next request.
     Passing,
-    /// The answer was the last one.
+    /// The last answer has been sent; so many bytes that came after it have been discarded.
     Lingering(u64),
 }
 
@@ -68,7 +68,7 @@ struct Asked {
     candidates: Candidates,
 }
 
-/// What is to come of a connection.
+/// What the loop does with the connection next.
 #[derive(Debug, PartialEq)]
 pub enum Next {
     Wait,
@@ -84,7 +84,7 @@ enum Went {
 }
 
 impl Connection {
-    /// `id`: of no other connection of the loop that may still be asked for.
+    /// `id`: unique among the connections of the loop.
     pub fn new(
         socket: OwnedFd,
         peer: Option<IpAddr>,
@@ -119,7 +119,7 @@ impl Connection {
         matches!(self.state, State::Reading) && self.input.is_empty()
     }
 
-    /// Goes on as far as it can. `key`: where helpers' answers find it.
+    /// Goes on as far as possible. `key`: its place in the loop, which helpers' answers name.
     pub fn drive(&mut self, key: usize, context: &mut Context) -> Next {
         for _ in 0..STEPS {
             let went = match &mut self.state {
@@ -138,7 +138,7 @@ impl Connection {
         Next::Again
     }
 
-    /// Its time is up.
+    /// Handles the end of its deadline.
     pub fn expire(&mut self, key: usize, context: &mut Context) -> Next {
         match &self.state {
             State::Reading if !self.input.is_empty() => {
@@ -159,7 +159,7 @@ impl Connection {
         }
     }
 
-    /// A helper has answered.
+    /// Takes the answer of a helper.
     pub fn answered(&mut self, ticket: Ticket, result: helpers::Result, context: &mut Context) {
         if ticket.number != self.number {
             return;
@@ -208,7 +208,7 @@ impl Connection {
         }
     }
 
-    /// The next request, of the bytes that are there or come.
+    /// Reads the next request from the bytes received so far, and receives more if needed.
     fn read(&mut self, key: usize, context: &mut Context) -> Went {
         loop {
             match self.reader.read(&self.input, context.options.max_head) {
@@ -245,7 +245,7 @@ impl Connection {
         }
     }
 
-    /// Bytes that came to `input`. `Err(None)`: there are none now.
+    /// Receives bytes into `input`. `Err(None)`: there are none now.
     fn receive(&mut self, context: &mut Context) -> Result<usize, Option<Errno>> {
         match recv(
             &self.socket,
@@ -279,7 +279,7 @@ impl Connection {
             Some(Body::Length(length)) => *length > PASSED,
             Some(Body::Chunked(_)) | None => false,
         };
-        // Who waits for a 100 may send the body or not: the next request cannot be told from it.
+        // A client that waits for a 100 may send the body or not, so it is unknown where the next request begins.
         let is_unsure = request.expects_continue && self.body.is_some();
         !request.keeps_alive || body_is_long || is_unsure || context.is_ending
     }
@@ -374,7 +374,7 @@ impl Connection {
         })
     }
 
-    /// One of the candidates, or none of them.
+    /// Answers with the candidate that was found.
     fn found(
         &mut self,
         key: usize,
@@ -404,7 +404,7 @@ impl Connection {
                 let reply = common.file(&request, &file, &form);
                 self.reply(Some(request), reply, context);
             }
-            // What is called like a compressed file is none.
+            // It has the name of a compressed file and is none.
             (Role::File(Some(_)), _) if candidates.skip(1) => {
                 self.look_up(key, request, candidates, context);
             }
@@ -528,7 +528,8 @@ impl Connection {
         };
         self.log(&sending, context);
         if sending.closes {
-            // Closed with bytes that nobody has read, the socket would send a reset, and the answer might be lost.
+            // If received bytes are unread when a socket is closed, the kernel sends a reset, and the client may lose
+            // the answer.
             let has_more = !self.input.is_empty()
                 || self.body.is_some()
                 || sending.request.is_none()
@@ -568,7 +569,7 @@ impl Connection {
         }
     }
 
-    /// Reads the rest of the request's body, which nobody wants.
+    /// Reads the rest of the request's body and discards it.
     fn pass(&mut self, context: &mut Context) -> Went {
         let Some(body) = &mut self.body else {
             self.state = State::Reading;

@@ -1,4 +1,4 @@
-//! What connections need of their loop and of the server.
+//! The state that connections share: of their loop, and of the server.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use crate::files::Root;
 use crate::helpers::{Inbox, Pool};
 use crate::log::Log;
 
-/// What a server is told.
+/// The options of a server.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The name that a directory shows.
@@ -62,7 +62,7 @@ pub enum Site {
 pub struct Shared {
     pub root: Arc<Root>,
     pub helpers: Arc<Pool>,
-    /// For connections whose last question was for a name that does not exist: they may ask for a million of those.
+    /// Helpers for connections whose last lookup found no such name, as those of scanners.
     pub doubtful: Arc<Pool>,
     pub log: Option<Arc<Log>>,
     pub counts: Vec<Counts>,

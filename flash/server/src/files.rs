@@ -1,4 +1,4 @@
-//! Files below a root: opened without waiting where the kernel's caches have the whole path, else by whoever may wait.
+//! Files below a root. A loop opens them if the kernel's caches have the whole path; otherwise a helper does.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -14,10 +14,10 @@ use rustix::io::Errno;
 
 use crate::http::conditions::Validators;
 
-/// Beneath a root names change while they are followed: how often the kernel is asked again before that counts as busy.
+/// How often a path that changes while the kernel follows it is tried again before the answer is "busy".
 const MAX_RACES: usize = 16;
 
-/// A directory whose files are served, and nothing above it.
+/// A directory whose files are served. Nothing above it is reached.
 pub struct Root {
     directory: OwnedFd,
     /// The files belong to this user, so reading them need not note the time of access.
@@ -63,7 +63,7 @@ impl Root {
             directory,
             may_skip_access_time: AtomicBool::new(true),
         };
-        // Whatever the caches have of it: the call itself has to be there.
+        // Whether the call exists; what it finds does not matter.
         match root.open_with(b"", ResolveFlags::CACHED) {
             Err(Errno::NOSYS | Errno::INVAL) => anyhow::bail!(
                 "this kernel has no openat2(RESOLVE_CACHED), by which flash opens files without waiting: \
@@ -76,24 +76,26 @@ impl Root {
         }
     }
 
-    /// Never waits. `None`: the kernel's caches do not have all of the path, or it was changed meanwhile.
+    /// Never waits. `None`: the kernel's caches do not have the whole path, or it was changed meanwhile.
     pub fn open_cached(&self, name: &[u8]) -> Option<Lookup> {
-        let opened = self.open_with(name, ResolveFlags::CACHED);
-        (opened != Err(Errno::AGAIN)).then(|| lookup(opened))
+        match self.open_with(name, ResolveFlags::CACHED) {
+            Err(Errno::AGAIN) => None,
+            opened => Some(lookup(opened)),
+        }
     }
 
     /// Waits for the disk if it has to.
     pub fn open_waiting(&self, name: &[u8]) -> Lookup {
         for _ in 0..MAX_RACES {
-            let opened = self.open_with(name, ResolveFlags::empty());
-            if opened != Err(Errno::AGAIN) {
-                return lookup(opened);
+            match self.open_with(name, ResolveFlags::empty()) {
+                Err(Errno::AGAIN) => {}
+                opened => return lookup(opened),
             }
         }
         Lookup::Busy
     }
 
-    fn open_with(&self, name: &[u8], how: ResolveFlags) -> Result<OwnedFdEq, Errno> {
+    fn open_with(&self, name: &[u8], how: ResolveFlags) -> Result<OwnedFd, Errno> {
         let name = if name.is_empty() { b"." } else { name };
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let how = how | ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
@@ -102,24 +104,15 @@ impl Root {
         if self.may_skip_access_time.load(Ordering::Relaxed) {
             match open(flags | OFlags::NOATIME) {
                 Err(Errno::PERM) => self.may_skip_access_time.store(false, Ordering::Relaxed),
-                opened => return opened.map(OwnedFdEq),
+                opened => return opened,
             }
         }
-        open(flags).map(OwnedFdEq)
+        open(flags)
     }
 }
 
-/// Two open files are never the same; what is compared is errors.
-struct OwnedFdEq(OwnedFd);
-
-impl PartialEq for OwnedFdEq {
-    fn eq(&self, _: &OwnedFdEq) -> bool {
-        false
-    }
-}
-
-fn lookup(opened: Result<OwnedFdEq, Errno>) -> Lookup {
-    match opened.and_then(|OwnedFdEq(fd)| File::of(fd)) {
+fn lookup(opened: Result<OwnedFd, Errno>) -> Lookup {
+    match opened.and_then(File::of) {
         Ok(file) => Lookup::Found(Arc::new(file)),
         Err(Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG) => Lookup::Missing,
         Err(Errno::ACCESS | Errno::PERM | Errno::LOOP | Errno::XDEV | Errno::NXIO) => {
@@ -141,7 +134,7 @@ impl File {
             _ => Kind::Other,
         };
         if kind == Kind::Regular {
-            // A miss is a helper's to mend: read-ahead from the loop would take four times as long to find it.
+            // On a miss the kernel would start read-ahead in the loop, which takes time; helpers ask for it.
             let _ = fadvise(&fd, 0, None, Advice::Random);
         }
         Ok(File {

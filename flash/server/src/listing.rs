@@ -3,11 +3,10 @@
 use std::fmt::Write;
 use std::os::fd::{AsFd, OwnedFd};
 
+use html_escape::encode_double_quoted_attribute;
 use percent_encoding::{percent_encode, AsciiSet, NON_ALPHANUMERIC};
 use rustix::fs::{Dir, FileType};
 use rustix::io::Errno;
-
-use crate::http::response::escaped;
 
 /// Names in one page. There is no use in more, and the page is made in memory.
 const MAX_NAMES: usize = 10_000;
@@ -40,7 +39,7 @@ pub fn page(directory: &OwnedFd, title: &str) -> Result<Vec<u8>, Errno> {
 }
 
 fn write_page(names: &[(bool, Vec<u8>)], is_whole: bool, title: &str) -> String {
-    let title = escaped(title);
+    let title = encode_double_quoted_attribute(title);
     let mut page = format!(
         "<!doctype html>\n<meta charset=\"utf-8\">\n<title>Index of {title}</title>\n\
          <h1>Index of {title}</h1>\n<ul>\n<li><a href=\"../\">../</a>\n"
@@ -48,7 +47,8 @@ fn write_page(names: &[(bool, Vec<u8>)], is_whole: bool, title: &str) -> String 
     for (is_directory, name) in names {
         let slash = if *is_directory { "/" } else { "" };
         let link = percent_encode(name, SEGMENT);
-        let text = escaped(&String::from_utf8_lossy(name));
+        let text = String::from_utf8_lossy(name);
+        let text = encode_double_quoted_attribute(&text);
         // A name with a colon must not look like a scheme.
         let _ = writeln!(page, "<li><a href=\"./{link}{slash}\">{text}{slash}</a>");
     }

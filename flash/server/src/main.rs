@@ -12,6 +12,7 @@ use clap::{Args, CommandFactory, Parser};
 use kit_console::manual::{self, Completions, Man};
 use kit_console::{say, Allowed};
 use kit_units::parse_duration;
+use nix::sys::signal::{SigSet, Signal};
 
 use flash::context::Options;
 use flash::server::{room_for_connections, Plan, Server};
@@ -122,7 +123,11 @@ fn serve(arguments: Serve) -> Result<()> {
              LimitNOFILE=)"
         ),
     };
-    let signals = signals()?;
+    let signals: SigSet = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP]
+        .into_iter()
+        .collect();
+    // Before any other thread starts, so none of them takes one.
+    signals.thread_block().context("cannot block signals")?;
     let server = Server::start(Plan {
         directory: arguments.directory,
         listen: arguments.listen,
@@ -151,49 +156,13 @@ fn serve(arguments: Serve) -> Result<()> {
             None => Ok(()),
         }
     })?;
-    while signals.wait()? == libc::SIGHUP {
+    while signals.wait().context("cannot wait for signals")? == Signal::SIGHUP {
         server.reopen_log();
     }
     say!("ending after the requests that are there; a second signal ends at once");
     // From here on the signals do what they do by default.
-    signals.release();
+    signals.thread_unblock().context("cannot unblock signals")?;
     server.end()
-}
-
-/// The signals that the server waits for, blocked in all of its threads.
-struct Signals(libc::sigset_t);
-
-fn signals() -> Result<Signals> {
-    // SAFETY: an all-zero set is a valid argument, and each call writes only to the set that it is given.
-    let set = unsafe {
-        let mut set: libc::sigset_t = std::mem::zeroed();
-        libc::sigemptyset(&mut set);
-        for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
-            libc::sigaddset(&mut set, signal);
-        }
-        libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
-        set
-    };
-    Ok(Signals(set))
-}
-
-impl Signals {
-    fn wait(&self) -> Result<i32> {
-        let mut signal = 0;
-        // SAFETY: both are valid for the call.
-        let error = unsafe { libc::sigwait(&self.0, &mut signal) };
-        match error {
-            0 => Ok(signal),
-            error => {
-                Err(std::io::Error::from_raw_os_error(error)).context("cannot wait for signals")
-            }
-        }
-    }
-
-    fn release(&self) {
-        // SAFETY: the set is valid for the call.
-        unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &self.0, std::ptr::null_mut()) };
-    }
 }
 
 #[cfg(test)]

@@ -99,20 +99,18 @@ impl Sending {
             self.body.pop_front();
         }
         let head = &self.head[self.head_sent..];
-        let (length, end) = match self.body.front() {
+        let length = match self.body.front() {
             None if head.is_empty() => return Ok(Progress::Done),
-            None => (write(socket, head, &[], false)?, 0),
+            None => write(socket, head, &[], false)?,
             Some(Segment::Bytes(bytes)) => {
                 let goes_on = self.body.len() > 1;
-                (write(socket, head, bytes, goes_on)?, bytes.len())
+                write(socket, head, bytes, goes_on)?
             }
             Some(Segment::File { file, part }) => {
                 let was_brought = self.brought > 0;
                 match residency::look(file, part.begin, part.end, was_brought, buffer) {
-                    Ready::Copied(length) => {
-                        (write(socket, head, &buffer[..length], false)?, length)
-                    }
-                    Ready::Resident(_) if !head.is_empty() => (write(socket, head, &[], true)?, 0),
+                    Ready::Copied(length) => write(socket, head, &buffer[..length], false)?,
+                    Ready::Resident(_) if !head.is_empty() => write(socket, head, &[], true)?,
                     Ready::Resident(length) => {
                         let (mut offset, length) = (part.begin, length as usize);
                         let begin = Instant::now();
@@ -121,7 +119,7 @@ impl Sending {
                         if sent == 0 {
                             return Ok(Progress::Short);
                         }
-                        (sent, length)
+                        sent
                     }
                     Ready::Absent if self.brought < TRIES => {
                         return Ok(Progress::Bring(Work::Warm {
@@ -142,7 +140,6 @@ impl Sending {
                 }
             }
         };
-        debug_assert!(length <= self.head.len() - self.head_sent + end);
         self.advance(length);
         Ok(Progress::Sent(length as u64))
     }

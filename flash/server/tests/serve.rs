@@ -333,7 +333,7 @@ fn bodies_of_requests_are_passed_over() {
     let chunked = "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n";
     let text = place.send(format!("{one}{chunked}{one}\r\n").as_bytes());
     assert_eq!(statuses(&text), [200, 200]);
-    // Nobody knows whether the body comes: the connection ends.
+    // It is unknown whether the body follows, so the connection ends.
     let text = place.send(
         format!("{one}Expect: 100-continue\r\nContent-Length: 3\r\n\r\n{one}\r\n").as_bytes(),
     );

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use debox_real::free_port;
 use debox_tests::{debox_binary, wait_for};
 use house_together::{program, SlowDisk};
 use serde_json::Value;
@@ -223,11 +224,6 @@ fn counters(address: SocketAddr) -> Vec<(String, u64)> {
         Some((name.to_string(), value.parse().ok()?))
     });
     rows.collect()
-}
-
-fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("the loopback interface");
-    listener.local_addr().expect("it is bound").port()
 }
 
 fn text(path: &Path) -> &str {

@@ -515,7 +515,7 @@ impl RemoteSession {
             self.gone = fetched.err().map(|error| Gone::because(&error, patience));
         }
         let mut notes = vec![
-            "Measured through the broker: of other users' tasks it is told only that there were \
+            "Measured through the broker: of other users' tasks it shows only that there were \
              some, and waiters for locks are not counted."
                 .to_string(),
         ];

@@ -193,12 +193,12 @@ fn a_reader_behind_a_writer_knows_the_writer() {
 /// The wait began before debox came, and its holder was read then.
 #[test]
 fn a_wait_that_ends_later_has_its_owner() {
-    // Emulated machines take half a minute to load the probes; it ends before the limit of `attach` below.
-    let wait_ms = (6000 * slowness().min(10)).to_string();
+    // Emulated machines take seconds to load the probes; it ends before the limit of `attach` below.
+    let wait_ms = (6000 * slowness().min(4)).to_string();
     let program = Background::start("deadlock", &["rwlock", &wait_ms]);
     await_stuck(program.pid(), libc::SYS_futex, 1);
     let pid = program.pid().to_string();
-    let run = Debox::bare(["attach", "-p", &pid, "--for", "90s"]).report();
+    let run = Debox::bare(["attach", "-p", &pid, "--for", "40s"]).report();
     let sleeps = run.report["sleeps"].as_array().expect("a list");
     let owners = sleeps.iter().flat_map(|sleep| sleep["owners"].as_array());
     let mut known = owners.flatten();

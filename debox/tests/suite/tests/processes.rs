@@ -330,6 +330,24 @@ fn code_that_was_made_at_run_time_has_its_name() {
     }
 }
 
+/// Python's trampolines have neither unwinding tables nor frame pointers.
+#[test]
+fn a_stack_goes_on_behind_a_trampoline_of_python() {
+    let run = Debox::run("made_code")
+        .args(["30", "python"])
+        .options(["--detail", "callsites"])
+        .report();
+    let _ = std::fs::remove_file(format!("/tmp/perf-{}.map", run.report["threads"][0]["pid"]));
+    let sites = run.report["call_sites"].as_array().expect("a table");
+    let all = sites.iter().filter_map(|site| site["frames"].as_array());
+    let mut stacks = all.map(|frames| frames.iter().filter_map(|frame| frame.as_str()));
+    let found = stacks.any(|mut frames| {
+        frames.any(|frame| frame == "py::answer:/app/main.py+0xa (jit)")
+            && frames.any(|frame| frame.starts_with("main+") || frame.starts_with("main "))
+    });
+    assert!(found, "{sites:#?}");
+}
+
 #[test]
 fn what_debox_does_before_the_program_is_not_the_programs() {
     let run = Debox::command("/bin/true")

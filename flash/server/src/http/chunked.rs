@@ -1,4 +1,4 @@
-//! Bodies of requests, which nobody here reads: where they end (RFC 9112, 7.1).
+//! Finds where the body of a request ends (RFC 9112, 7.1). Its content is discarded.
 
 use super::request::Framing;
 
@@ -121,7 +121,7 @@ impl Chunked {
     }
 }
 
-/// Hexadecimal digits, and extensions that nobody knows.
+/// Parses a chunk's size: hexadecimal digits, and extensions, which are ignored.
 fn size(line: &[u8]) -> Option<u64> {
     let digits = line
         .iter()

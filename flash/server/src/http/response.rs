@@ -70,22 +70,6 @@ impl Head {
     }
 }
 
-/// Text in an HTML page.
-pub fn escaped(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for letter in text.chars() {
-        match letter {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\'' => escaped.push_str("&#39;"),
-            letter => escaped.push(letter),
-        }
-    }
-    escaped
-}
-
 /// The page that goes with an error.
 pub fn error_page(status: u16) -> String {
     let title = format!("{status} {}", reason(status));
@@ -103,14 +87,6 @@ mod tests {
         assert_eq!(
             String::from_utf8(head.finish()).expect("text"),
             "HTTP/1.1 404 Not Found\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\nContent-Length: 3\r\n\r\n"
-        );
-    }
-
-    #[test]
-    fn names_are_text_in_a_page() {
-        assert_eq!(
-            escaped("<a href='x'>&\""),
-            "&lt;a href=&#39;x&#39;&gt;&amp;&quot;"
         );
     }
 }
