@@ -145,15 +145,13 @@ impl Connection {
                 self.refuse(Refusal::new(408, "the request did not come"), context);
                 self.drive(key, context)
             }
-            State::Asked(_) => {
-                add(&context.counts().refused, 1);
-                let state = std::mem::replace(&mut self.state, State::Reading);
-                let State::Asked(asked) = state else {
-                    return Next::Close;
-                };
+            State::Asked(_) | State::Sending(_) => {
+                // The helper's answer will be too late.
                 self.number += 1;
-                self.error(503, asked.request, context);
-                self.drive(key, context)
+                match self.give_up(context) {
+                    Went::Ended => Next::Close,
+                    _ => self.drive(key, context),
+                }
             }
             _ => Next::Close,
         }
@@ -492,8 +490,7 @@ impl Connection {
                     self.deadline = context.now + context.options.helper_ms;
                     return Went::Waits;
                 }
-                add(&context.counts().refused, 1);
-                self.cannot_bring(context)
+                self.give_up(context)
             }
             Ok(Progress::Short) => {
                 add(&context.counts().shortened, 1);
@@ -507,18 +504,19 @@ impl Connection {
         }
     }
 
-    /// There is no room for the job that would bring the next bytes.
-    fn cannot_bring(&mut self, context: &mut Context) -> Went {
-        match std::mem::replace(&mut self.state, State::Reading) {
-            State::Sending(sending) if !sending.has_begun() => match sending.request {
-                Some(request) => {
-                    self.error(503, request, context);
-                    Went::On
-                }
-                None => Went::Ended,
-            },
-            _ => Went::Ended,
-        }
+    /// A helper cannot do its part, now or in time. Answers with 503 unless a part of an answer has been sent.
+    fn give_up(&mut self, context: &mut Context) -> Went {
+        let request = match std::mem::replace(&mut self.state, State::Reading) {
+            State::Asked(asked) => Some(asked.request),
+            State::Sending(sending) if sending.waits && !sending.has_begun() => sending.request,
+            _ => None,
+        };
+        let Some(request) = request else {
+            return Went::Ended;
+        };
+        add(&context.counts().refused, 1);
+        self.error(503, request, context);
+        Went::On
     }
 
     /// The answer has gone out.
@@ -625,5 +623,76 @@ impl Connection {
             }
             Err(_) => Went::Ended,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::context::{Options, Shared};
+    use crate::counts::Counts;
+    use crate::files::Root;
+    use crate::helpers::{Inbox, Pool};
+
+    fn context() -> Context {
+        let pool = || Pool::start("test", 1, 1).expect("a thread");
+        Context {
+            shared: Arc::new(Shared {
+                root: Arc::new(Root::open("/".as_ref()).expect("a directory")),
+                helpers: pool(),
+                doubtful: pool(),
+                log: None,
+                counts: vec![Counts::default()],
+                ends: false.into(),
+            }),
+            options: Arc::new(Options::default()),
+            inbox: Arc::new(Inbox::new().expect("a descriptor")),
+            buffer: vec![0; 1 << 16],
+            now: 0,
+            date: String::new(),
+            log_time: String::new(),
+            is_ending: false,
+            number: 0,
+        }
+    }
+
+    /// A connection that waits for a helper to look for a name.
+    fn asking(id: u32, context: &Context) -> Connection {
+        let (socket, _) = std::os::unix::net::UnixStream::pair().expect("sockets");
+        let mut connection = Connection::new(socket.into(), None, Site::Files, id, context);
+        let text = b"GET /a HTTP/1.0\r\n\r\n";
+        let Parsed::Request(request, _) = Reader::default().read(text, 100) else {
+            panic!("a request");
+        };
+        let Target::Path(path) = &request.target else {
+            panic!("a path");
+        };
+        let candidates = Candidates::of(&request, path, &context.options);
+        connection.state = State::Asked(Box::new(Asked {
+            request,
+            candidates,
+        }));
+        connection
+    }
+
+    /// The first connection ended before its answer came, and the second has its place in the loop.
+    #[test]
+    fn a_late_answer_is_not_the_next_connections() {
+        let mut context = context();
+        let (first, mut second) = (asking(1, &context), asking(2, &context));
+        let missing = || helpers::Result::Opened(0, Lookup::Missing);
+        let ticket = |connection: &Connection| Ticket {
+            connection: 0,
+            number: connection.number,
+        };
+        second.answered(ticket(&first), missing(), &mut context);
+        assert!(matches!(second.state, State::Asked(_)));
+        let own = ticket(&second);
+        second.answered(own, missing(), &mut context);
+        assert!(matches!(second.state, State::Sending(_)));
+        // Each question has one answer.
+        second.state = asking(2, &context).state;
+        second.answered(own, missing(), &mut context);
+        assert!(matches!(second.state, State::Asked(_)));
     }
 }

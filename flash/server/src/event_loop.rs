@@ -135,7 +135,7 @@ impl EventLoop {
         if !self.again.is_empty() {
             return Some(Timespec::default());
         }
-        let tick = self.deadlines.keys().next().map(|tick| (tick + 1) * TICK);
+        let tick = self.deadlines.keys().next().map(|tick| tick * TICK);
         let end = self.context.is_ending.then_some(self.ends_at);
         let next = [tick, self.paused_until, end].into_iter().flatten().min()?;
         let now = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);

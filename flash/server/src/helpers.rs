@@ -17,7 +17,7 @@ use rustix::io::{read, write, Errno};
 use crate::files::{File, Lookup, Root};
 use crate::listing;
 
-/// A helper without work ends after this time, unless it is the last one.
+/// A helper without work ends after this time, unless it is the last idle one.
 const IDLE: Duration = Duration::from_secs(30);
 /// What is read at once to wait for a file's pages; the bytes are not used.
 const SCRATCH: usize = 128 << 10;
@@ -47,6 +47,9 @@ pub enum Work {
         begin: u64,
         end: u64,
     },
+    /// Waits until as many helpers wait.
+    #[cfg(test)]
+    Meet(Arc<std::sync::Barrier>),
     /// A page with what is in a directory.
     List { directory: Arc<File>, title: String },
 }
@@ -177,7 +180,9 @@ impl Pool {
         let builder = std::thread::Builder::new()
             .name(self.name.to_string())
             .stack_size(256 << 10);
+        self.idle.fetch_add(1, Ordering::Relaxed);
         if let Err(error) = builder.spawn(move || pool.work()) {
+            self.idle.fetch_sub(1, Ordering::Relaxed);
             self.threads.fetch_sub(1, Ordering::Relaxed);
             return Err(error);
         }
@@ -190,25 +195,26 @@ impl Pool {
 
     fn work(self: &Arc<Pool>) {
         let mut scratch = vec![0; SCRATCH];
-        loop {
-            self.idle.fetch_add(1, Ordering::Relaxed);
-            let goes_on = self.wait();
-            self.idle.fetch_sub(1, Ordering::Relaxed);
-            if !goes_on {
-                return;
-            }
-            let Some(job) = self.jobs.pop() else { continue };
-            // The work comes as fast as helpers wait: another one, before this one waits, too. A loop never starts one.
-            if self.idle.load(Ordering::Relaxed) == 0 && !self.jobs.is_empty() {
+        while self.wait() {
+            // This thread may be about to wait for a disk. One that is idle has to be left for the next job, and a loop
+            // starts no threads.
+            if self.idle.fetch_sub(1, Ordering::Relaxed) == 1 {
                 let _ = self.add_thread();
             }
-            let begin = std::time::Instant::now();
-            let result = work(job.work, &mut scratch);
-            let ns = u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
-            self.counts.busy_ns.fetch_add(ns, Ordering::Relaxed);
-            self.counts.jobs.fetch_add(1, Ordering::Relaxed);
-            job.answer_to.put(job.ticket, result);
+            if let Some(job) = self.jobs.pop() {
+                self.run(job, &mut scratch);
+            }
+            self.idle.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    fn run(&self, job: Job, scratch: &mut [u8]) {
+        let begin = std::time::Instant::now();
+        let result = work(job.work, scratch);
+        let ns = u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.counts.busy_ns.fetch_add(ns, Ordering::Relaxed);
+        self.counts.jobs.fetch_add(1, Ordering::Relaxed);
+        job.answer_to.put(job.ticket, result);
     }
 
     /// Until there is a job. False: the thread is not needed any more.
@@ -223,9 +229,11 @@ impl Pool {
             };
             let mut ready = [PollFd::new(&self.semaphore, PollFlags::IN)];
             if poll(&mut ready, Some(&timeout)) == Ok(0) {
-                let one_less = |threads: usize| (threads > 1).then(|| threads - 1);
+                // The last idle one stays.
+                let one_less = |idle: usize| (idle > 1).then(|| idle - 1);
                 let order = Ordering::Relaxed;
-                if self.threads.fetch_update(order, order, one_less).is_ok() {
+                if self.idle.fetch_update(order, order, one_less).is_ok() {
+                    self.threads.fetch_sub(1, order);
                     return false;
                 }
             }
@@ -238,6 +246,11 @@ fn work(work: Work, scratch: &mut [u8]) -> Result {
         Work::Open { root, names } => open_first(&root, &names),
         Work::Warm { file, begin, end } => warm(&file, begin, end, scratch),
         Work::Read { file, begin, end } => read_part(&file, begin, end),
+        #[cfg(test)]
+        Work::Meet(barrier) => {
+            barrier.wait();
+            Result::Warmed
+        }
         Work::List { directory, title } => match listing::page(&directory.fd, &title) {
             Ok(page) => Result::Listed(page),
             Err(error) => Result::Failed(error),
@@ -311,6 +324,28 @@ mod tests {
             inbox.take(|ticket, result| results.push((ticket, result)));
         }
         results
+    }
+
+    /// Jobs that come while all helpers wait for a disk get helpers of their own.
+    #[test]
+    fn a_helper_that_waits_keeps_no_job_from_another() {
+        let inbox = Arc::new(Inbox::new().expect("descriptors"));
+        let pool = Pool::start("helper", 4, 10).expect("threads");
+        let barrier = Arc::new(std::sync::Barrier::new(4));
+        for number in 0..4 {
+            // The helpers before are already waiting.
+            std::thread::sleep(Duration::from_millis(20));
+            let work = Work::Meet(Arc::clone(&barrier));
+            let answer_to = Arc::clone(&inbox);
+            let ticket = ticket(number);
+            assert!(pool.submit(Job {
+                ticket,
+                work,
+                answer_to
+            }));
+        }
+        assert_eq!(wait_for(&inbox, 4).len(), 4);
+        assert_eq!(pool.threads(), 4);
     }
 
     #[test]

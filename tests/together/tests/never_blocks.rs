@@ -83,10 +83,14 @@ impl Drop for Guarded {
 
 /// One request on a connection of its own: the status, the length of the body, and how long it took.
 fn get(address: SocketAddr, target: &str) -> (u16, usize, Duration) {
+    ask_for(address, "GET", target)
+}
+
+fn ask_for(address: SocketAddr, method: &str, target: &str) -> (u16, usize, Duration) {
     let began = Instant::now();
     let mut stream = TcpStream::connect(address).expect("it listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
-    let request = format!("GET {target} HTTP/1.0\r\nHost: a\r\n\r\n");
+    let request = format!("{method} {target} HTTP/1.0\r\nHost: a\r\n\r\n");
     stream.write_all(request.as_bytes()).expect("it reads");
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).expect("an answer");
@@ -147,16 +151,7 @@ fn the_loops_of_flash_wait_for_events_only() {
     ];
     let mut guarded = Guarded::start(&disk, &command);
     let mut lines = BufReader::new(guarded.guard.stdout.take().expect("a pipe")).lines();
-    let mut address = || -> SocketAddr {
-        let line = lines.next().expect("a line").expect("text");
-        let url = line.split("http://").nth(1).expect("an address");
-        url.split('/')
-            .next()
-            .unwrap_or_default()
-            .parse()
-            .expect("an address")
-    };
-    let (files, metrics) = (address(), address());
+    let (files, metrics) = (address_in(&mut lines), address_in(&mut lines));
     ask(files);
     let counters = counters(metrics);
     let (status, verdict) = guarded.end();
@@ -209,6 +204,39 @@ fn the_loops_of_nginx_wait_for_the_disk() {
     assert!(violations.contains("openat"), "{verdict:#}");
 }
 
+/// A server without the guard, ended with the test.
+struct Plain(Child);
+
+impl Drop for Plain {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Whether the disk has to bring the name or the bytes.
+#[test]
+fn a_disk_that_takes_too_long_is_an_answer() {
+    let disk = SlowDisk::up("600ms", &[("file".to_string(), vec![b'x'; 20_000])]);
+    disk.cool();
+    let mut server = Command::new(program("flash"))
+        .arg("serve")
+        .arg(disk.root())
+        .args(["--listen", "127.0.0.1:0", "--loops", "1", "--disk", "300ms"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .map(Plain)
+        .expect("flash can be executed");
+    let mut lines = BufReader::new(server.0.stdout.take().expect("a pipe")).lines();
+    let address = address_in(&mut lines);
+    let ask = |method: &str| ask_for(address, method, "/file");
+    assert_eq!(ask("GET").0, 503);
+    // The name is brought all the same, and HEAD needs no bytes.
+    assert!(wait_for(PATIENCE, || ask("HEAD").0 == 200));
+    assert_eq!(ask("GET").0, 503);
+    assert!(wait_for(PATIENCE, || ask("GET").1 == 20_000));
+}
+
 /// What Prometheus would read: names without their labels, and values.
 fn counters(address: SocketAddr) -> Vec<(String, u64)> {
     let mut stream = TcpStream::connect(address).expect("it listens");
@@ -224,6 +252,14 @@ fn counters(address: SocketAddr) -> Vec<(String, u64)> {
         Some((name.to_string(), value.parse().ok()?))
     });
     rows.collect()
+}
+
+/// The address in the next line that flash prints.
+fn address_in(lines: &mut impl Iterator<Item = std::io::Result<String>>) -> SocketAddr {
+    let line = lines.next().expect("a line").expect("text");
+    let url = line.split("http://").nth(1).expect("an address");
+    let address = url.split('/').next().unwrap_or_default();
+    address.parse().expect("an address")
 }
 
 fn text(path: &Path) -> &str {
