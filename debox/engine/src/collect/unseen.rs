@@ -85,7 +85,7 @@ impl Snapshot {
         if self.lost.unseen_wait_ns > 0 {
             unseen.push(format!(
                 "Waiting for a CPU that no switch showed: {:.1} ms by the scheduler's own account. It \
-                 is inside cpu.",
+                 is included in cpu.",
                 self.lost.unseen_wait_ns as f64 / 1e6
             ));
         }
@@ -110,8 +110,8 @@ impl Snapshot {
         let left = names(self.threads.iter().filter(left));
         (!left.is_empty()).then(|| {
             format!(
-                "Programs that got rights which are not yours (set-user-id), or that may not be \
-                 looked into, are shown until then and not followed: {}.",
+                "Programs that gained privileges (set-user-id), or that cannot be inspected, are \
+                 shown until then and not followed: {}.",
                 listed(&left)
             )
         })
@@ -122,15 +122,15 @@ impl Snapshot {
     fn spinning(&self) -> &'static str {
         match (self.tap, self.detail.sleeps) {
             (Tap::Kernel, true) => {
-                "Spinning is shown for mutexes, rwlocks and spinlocks, but for a spinlock's first \
-                 waiter, of whom not every kernel tells; that, and spinning on rwsems, is inside \
-                 cpu."
+                "Spinning is shown for mutexes, rwlocks and spinlocks, except for a spinlock's first \
+                 waiter, which not every kernel reports; that, and spinning on rwsems, is included \
+                 in cpu."
             }
             (Tap::Kernel, false) => {
-                "Spinning on locks is shown with detail sleeps only; it is inside cpu."
+                "Spinning on locks is shown with detail sleeps only; it is included in cpu."
             }
             (Tap::User, _) => {
-                "Spinning on locks is not shown under the user tap; it is inside cpu."
+                "Spinning on locks is not shown under the user tap; it is included in cpu."
             }
         }
     }
