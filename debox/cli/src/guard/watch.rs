@@ -133,8 +133,8 @@ impl Watch {
     pub fn see(&mut self, call: Call) -> bool {
         self.peers
             .see(&call, call.budget.blocked_ns > self.rules.max_blocked_ns);
-        // A thread that is exiting is no longer a loop.
-        if call.in_flight && matches!(&*call.name, "exit" | "exit_group") {
+        // A thread that is exiting is no longer a loop. It may wait for a lock of the address space.
+        if matches!(&*call.name, "exit" | "exit_group") {
             return false;
         }
         let is_main_wait = MAIN_WAITS.contains(&&*call.name) && call.tid == call.pid;

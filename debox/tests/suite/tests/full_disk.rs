@@ -54,6 +54,36 @@ impl Disk {
         Some(Disk { scratch, place })
     }
 
+    /// A btrfs with plenty of room, where a quota leaves 256 KiB.
+    fn mount_with_quota(test: &str) -> Option<Disk> {
+        require_root();
+        let filesystems = fs::read_to_string("/proc/filesystems").expect("proc is readable");
+        if !filesystems.contains("\tbtrfs\n") {
+            skipped(test, "the kernel has no btrfs");
+            return None;
+        }
+        let scratch = Scratch::new();
+        let (image, place) = (scratch.file("image"), scratch.file("disk"));
+        fs::create_dir(&place).expect("scratch is writable");
+        let file = File::create(&image).expect("scratch is writable");
+        file.set_len(128 << 20).expect("scratch is writable");
+        let (image, at) = (path_of(&image), path_of(&place));
+        let succeeds = |words: &[&str]| {
+            let done = Command::new(words[0]).args(&words[1..]).output();
+            let done = done.unwrap_or_else(|error| panic!("{}: {error}", words[0]));
+            assert!(done.status.success(), "{words:?}: {done:?}");
+        };
+        succeeds(&["mkfs.btrfs", "-q", &image]);
+        succeeds(&["mount", "-o", "loop", &image, &at]);
+        let disk = Disk {
+            scratch,
+            place: place.clone(),
+        };
+        succeeds(&["btrfs", "quota", "enable", &at]);
+        succeeds(&["btrfs", "qgroup", "limit", "256K", &at]);
+        Some(disk)
+    }
+
     fn file(&self, name: &str) -> PathBuf {
         self.place.join(name)
     }
@@ -66,6 +96,10 @@ impl Disk {
     fn make_room(&self) {
         fs::remove_file(self.file("filler")).expect("it is there");
     }
+}
+
+fn path_of(path: &Path) -> String {
+    path.to_str().expect("a path").to_string()
 }
 
 impl Drop for Disk {
@@ -212,6 +246,32 @@ fn a_recording_without_room_counts_what_is_lost() {
         let text = String::from_utf8_lossy(&report.stdout).into_owned();
         assert!(text.contains("could not be written"), "{text}");
     }
+}
+
+/// As a full disk: the file goes on when the quota is raised.
+#[test]
+fn a_recording_waits_for_its_quota() {
+    let Some(disk) = Disk::mount_with_quota("a_recording_waits_for_its_quota") else {
+        return;
+    };
+    let path = path_of(&disk.file("x.parquet"));
+    let recording = Recording::start(&disk.scratch, &[], &["-o", &path]);
+    recording.await_words("Disk quota exceeded");
+    History::open(&[&path]).expect("whole groups");
+    let raised = Command::new("btrfs")
+        .args(["qgroup", "limit", "none"])
+        .arg(&disk.place)
+        .status();
+    assert!(raised.expect("btrfs can be executed").success());
+    recording.await_words("is written again");
+    std::thread::sleep(Duration::from_millis(300));
+    recording.end();
+    let history = History::open(&[&path]).expect("a history");
+    let meta = &history.files[0].meta;
+    assert!(meta.complete, "{meta:?}");
+    let lost: u64 = meta.gaps.iter().map(|gap| gap.records).sum();
+    assert_eq!(lost, meta.lost.unwritten, "{meta:?}");
+    assert_numbered(&calls(&history), lost);
 }
 
 #[test]

@@ -158,6 +158,22 @@ fn what_comes_before_the_loop_is_start_up() {
 }
 
 #[test]
+fn a_thread_that_ends_is_no_loop() {
+    const GIVES_BACK: &str =
+        "clone3+0x1;start_thread+0x2;std::sys::pal::unix::stack_overflow::imp::drop_handler+0x3;\
+         munmap+0x4";
+    let mut watch = watch(LoopThread::Auto);
+    assert!(!watch.see(call(10, "epoll_wait", 9_000_000)));
+    let munmap = |stack: &str| Call {
+        stack: Some(stack.into()),
+        ..call(10, "munmap", 300_000)
+    };
+    assert!(watch.see(munmap("main+0x1;frees+0x2;munmap+0x4")));
+    assert!(!watch.see(munmap(GIVES_BACK)));
+    assert!(!watch.see(call(10, "exit", 500_000)));
+}
+
+#[test]
 fn a_loop_inside_the_loop_is_no_wait_for_events() {
     let mut watch = watch(LoopThread::Auto);
     let wait = |descriptor: u64| Call {
