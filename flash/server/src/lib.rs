@@ -19,3 +19,5 @@ mod log;
 mod residency;
 mod sending;
 pub mod server;
+pub mod tls;
+mod transport;

@@ -15,7 +15,8 @@ use kit_units::parse_duration;
 use nix::sys::signal::{SigSet, Signal};
 
 use flash::context::Options;
-use flash::server::{room_for_connections, Plan, Server};
+use flash::server::{room_for_connections, Plan, Server, TlsListen};
+use flash::tls::{Pair, Settings};
 
 /// Connections open at once, unless the command line says otherwise.
 const CONNECTIONS: usize = 10_000;
@@ -35,9 +36,11 @@ struct Cli {
 enum Subcommand {
     /// Serve the files below a directory
     #[command(after_help = "Examples:\n  flash serve /srv/www\n  \
-        flash serve . --listen 0.0.0.0:8080 --list --log access.log --metrics 127.0.0.1:9090\n\n\
-        Ends on SIGTERM and SIGINT after the requests that are there; SIGHUP opens the access log again.")]
-    Serve(Serve),
+        flash serve . --listen 0.0.0.0:8080 --list --log access.log --metrics 127.0.0.1:9090\n  \
+        flash serve /srv/www --tls-listen '[::]:443' --tls-cert a.pem --tls-key a.key\n\n\
+        Ends on SIGTERM and SIGINT after the requests that are there; SIGHUP opens the access log again \
+        and loads the certificates again.")]
+    Serve(Box<Serve>),
     /// Write the manual pages
     Man(Man),
     /// Print the completions of a shell
@@ -48,9 +51,18 @@ enum Subcommand {
 struct Serve {
     /// Directory whose files are served
     directory: PathBuf,
-    /// Address to listen at; can be given more than once
-    #[arg(long, value_name = "ADDRESS:PORT", default_values_t = [SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080)])]
+    /// Address to listen at; can be given more than once [default: 127.0.0.1:8080, unless there is --tls-listen]
+    #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Vec<SocketAddr>,
+    /// Address to listen at for HTTPS; can be given more than once
+    #[arg(long, value_name = "ADDRESS:PORT", requires_all = ["tls_cert", "tls_key"])]
+    tls_listen: Vec<SocketAddr>,
+    /// PEM file with a certificate and those that lead to its issuer; one for each --tls-key
+    #[arg(long, value_name = "FILE", requires = "tls_listen")]
+    tls_cert: Vec<PathBuf>,
+    /// PEM file with the key of the --tls-cert that has the same place
+    #[arg(long, value_name = "FILE", requires = "tls_listen")]
+    tls_key: Vec<PathBuf>,
     /// Show the names in directories that have no index
     #[arg(long)]
     list: bool,
@@ -78,6 +90,9 @@ struct Serve {
     /// How long a connection without a request is kept
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_duration)]
     idle: Duration,
+    /// How long a TLS handshake may take
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
+    handshake: Duration,
     /// How long a request's head may take to come
     #[arg(long, value_name = "TIME", default_value = "15s", value_parser = parse_duration)]
     head: Duration,
@@ -95,7 +110,7 @@ fn main() -> ExitCode {
         Err(status) => return ExitCode::from(status),
     };
     let done = match cli.subcommand {
-        Subcommand::Serve(arguments) => serve(arguments),
+        Subcommand::Serve(arguments) => serve(*arguments),
         Subcommand::Man(arguments) => manual::man(Cli::command(), &arguments).map_err(Into::into),
         Subcommand::Completions(arguments) => {
             manual::completions(&mut Cli::command(), &arguments).map_err(Into::into)
@@ -123,6 +138,27 @@ fn serve(arguments: Serve) -> Result<()> {
              LimitNOFILE=)"
         ),
     };
+    let (certs, keys) = (arguments.tls_cert, arguments.tls_key);
+    if certs.len() != keys.len() {
+        let (certs, keys) = (certs.len(), keys.len());
+        anyhow::bail!("each --tls-cert needs a --tls-key: there are {certs} and {keys}");
+    }
+    let pairs = certs.into_iter().zip(keys);
+    let settings = Settings {
+        pairs: pairs.map(|(cert, key)| Pair { cert, key }).collect(),
+    };
+    let tls: Vec<TlsListen> = arguments
+        .tls_listen
+        .into_iter()
+        .map(|address| TlsListen {
+            address,
+            settings: settings.clone(),
+        })
+        .collect();
+    let mut listen = arguments.listen;
+    if listen.is_empty() && tls.is_empty() {
+        listen.push(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080));
+    }
     let signals: SigSet = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP]
         .into_iter()
         .collect();
@@ -130,7 +166,8 @@ fn serve(arguments: Serve) -> Result<()> {
     signals.thread_block().context("cannot block signals")?;
     let server = Server::start(Plan {
         directory: arguments.directory,
-        listen: arguments.listen,
+        listen,
+        tls,
         metrics: arguments.metrics,
         loops,
         helpers: usize::from(arguments.helpers),
@@ -140,6 +177,8 @@ fn serve(arguments: Serve) -> Result<()> {
             lists: arguments.list,
             precompressed: arguments.precompressed,
             max_connections: connections.div_ceil(loops),
+            max_handshakes: connections.div_ceil(loops).div_ceil(2),
+            handshake_ms: ms(arguments.handshake),
             idle_ms: ms(arguments.idle),
             head_ms: ms(arguments.head),
             helper_ms: ms(arguments.disk),
@@ -151,6 +190,9 @@ fn serve(arguments: Serve) -> Result<()> {
         for address in server.addresses() {
             writeln!(out, "serving at http://{address}/")?;
         }
+        for address in server.tls_addresses() {
+            writeln!(out, "serving at https://{address}/")?;
+        }
         match server.metrics() {
             Some(address) => writeln!(out, "counters at http://{address}/metrics"),
             None => Ok(()),
@@ -158,6 +200,10 @@ fn serve(arguments: Serve) -> Result<()> {
     })?;
     while signals.wait().context("cannot wait for signals")? == Signal::SIGHUP {
         server.reopen_log();
+        for error in server.reload_certificates() {
+            let text = format!("the certificates in use stay: {error:#}");
+            kit_console::say_error("flash", &text);
+        }
     }
     say!("ending after the requests that are there; a second signal ends at once");
     // From here on the signals do what they do by default.

@@ -18,6 +18,7 @@ use crate::event_loop::{EventLoop, Listener};
 use crate::files::Root;
 use crate::helpers::{Inbox, Pool};
 use crate::log::Log;
+use crate::tls::{self, Tls};
 
 /// Connections that wait to be accepted; the kernel's own limit is `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
@@ -30,12 +31,20 @@ const QUEUE: usize = 4096;
 pub struct Plan {
     pub directory: PathBuf,
     pub listen: Vec<SocketAddr>,
+    /// Where clients have to speak TLS.
+    pub tls: Vec<TlsListen>,
     /// Where `/metrics` is.
     pub metrics: Option<SocketAddr>,
     pub loops: usize,
     pub helpers: usize,
     pub log: Option<PathBuf>,
     pub options: Options,
+}
+
+/// An address at which clients speak TLS.
+pub struct TlsListen {
+    pub address: SocketAddr,
+    pub settings: tls::Settings,
 }
 
 /// A server that runs.
@@ -45,6 +54,8 @@ pub struct Server {
     loops: Vec<JoinHandle<Result<()>>>,
     log: Option<JoinHandle<()>>,
     addresses: Vec<SocketAddr>,
+    tls_addresses: Vec<SocketAddr>,
+    tls: Vec<Tls>,
     metrics: Option<SocketAddr>,
 }
 
@@ -56,26 +67,25 @@ impl Server {
         let root = Arc::new(Root::open(&plan.directory)?);
         let loops = plan.loops.max(1);
         let mut listeners: Vec<Vec<Listener>> = (0..loops).map(|_| Vec::new()).collect();
+        let mut tls = Vec::new();
+        for listen in &plan.tls {
+            tls.push(Tls::load(&listen.settings)?);
+        }
         let mut addresses = Vec::new();
         for address in &plan.listen {
-            let mut address = *address;
-            // The loops share the port. Another server that shares its own would take a part of the clients.
-            drop(listen_at(address, false)?);
-            for of_loop in &mut listeners {
-                let socket = listen_at(address, true)?;
-                // The kernel may have chosen the port.
-                address = local_address(&socket)?;
-                let site = Site::Files;
-                of_loop.push(Listener { socket, site });
-            }
-            addresses.push(address);
+            addresses.push(listen_in_all(&mut listeners, *address, None)?);
+        }
+        let mut tls_addresses = Vec::new();
+        for (listen, tls) in plan.tls.iter().zip(&tls) {
+            tls_addresses.push(listen_in_all(&mut listeners, listen.address, Some(tls))?);
         }
         let mut metrics = None;
         if let Some(address) = plan.metrics {
             let socket = listen_at(address, false)?;
             metrics = Some(local_address(&socket)?);
             let site = Site::Counts;
-            listeners[0].push(Listener { socket, site });
+            let tls = None;
+            listeners[0].push(Listener { socket, site, tls });
         }
         let (log, log_thread) = match &plan.log {
             Some(path) => {
@@ -101,6 +111,8 @@ impl Server {
             loops: Vec::new(),
             log: log_thread,
             addresses,
+            tls_addresses,
+            tls,
             metrics,
         };
         for (number, listeners) in listeners.into_iter().enumerate() {
@@ -127,6 +139,20 @@ impl Server {
     /// Where it listens, with the ports that the kernel chose.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
+    }
+
+    pub fn tls_addresses(&self) -> &[SocketAddr] {
+        &self.tls_addresses
+    }
+
+    /// Reads the files of all certificates again, one address after another.
+    ///
+    /// # Errors
+    ///
+    /// Those of the addresses that keep their certificates.
+    pub fn reload_certificates(&self) -> Vec<anyhow::Error> {
+        let failed = self.tls.iter().filter_map(|tls| tls.reload().err());
+        failed.collect()
     }
 
     pub fn metrics(&self) -> Option<SocketAddr> {
@@ -199,6 +225,26 @@ pub fn room_for_connections() -> usize {
         usize::try_from(files).unwrap_or(usize::MAX)
     });
     (files.saturating_sub(OTHER_FILES) / 2).max(1)
+}
+
+/// Has all loops listen at an address, and returns it with the port that the kernel may have chosen.
+fn listen_in_all(
+    listeners: &mut [Vec<Listener>],
+    mut address: SocketAddr,
+    tls: Option<&Tls>,
+) -> Result<SocketAddr> {
+    // The loops share the port. Another server that shares its own would take a part of the clients.
+    drop(listen_at(address, false)?);
+    for of_loop in listeners {
+        let socket = listen_at(address, true)?;
+        address = local_address(&socket)?;
+        of_loop.push(Listener {
+            socket,
+            site: Site::Files,
+            tls: tls.map(|tls| Arc::clone(&tls.config)),
+        });
+    }
+    Ok(address)
 }
 
 /// `is_shared`: by several sockets, among which the kernel distributes the connections.

@@ -35,6 +35,7 @@ impl Place {
         let mut plan = Plan {
             directory: root,
             listen: vec![([127, 0, 0, 1], 0).into()],
+            tls: vec![],
             metrics: None,
             loops: 2,
             helpers: 4,
@@ -498,6 +499,7 @@ fn what_cannot_be_served_is_an_error_with_its_name() {
         let started = Server::start(Plan {
             directory: directory.to_path_buf(),
             listen: vec![listen],
+            tls: vec![],
             metrics: None,
             loops: 1,
             helpers: 1,
