@@ -681,10 +681,10 @@ mod tests {
     use crate::counts::Counts;
     use crate::files::Root;
     use crate::helpers::{Inbox, Pool};
-    use crate::transport::Pace;
+    use crate::pace::Pace;
 
     fn context() -> Context {
-        let pool = || Pool::start("test", 1, 1).expect("a thread");
+        let pool = || Pool::start("test", 1, 1, || {}).expect("a thread");
         Context {
             shared: Arc::new(Shared {
                 root: Arc::new(Root::open("/".as_ref()).expect("a directory")),
@@ -692,6 +692,7 @@ mod tests {
                 doubtful: pool(),
                 log: None,
                 counts: vec![Counts::default()],
+                sandbox: std::sync::OnceLock::new(),
                 ends: false.into(),
             }),
             options: Arc::new(Options::default()),

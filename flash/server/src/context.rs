@@ -1,13 +1,14 @@
 //! The state that connections share: of their loop, and of the server.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::counts::{self, Counts};
 use crate::files::Root;
 use crate::helpers::{Inbox, Pool};
 use crate::log::Log;
-use crate::transport::Pace;
+use crate::pace::Pace;
+use crate::sandbox;
 
 /// The options of a server.
 #[derive(Debug, Clone)]
@@ -72,6 +73,8 @@ pub struct Shared {
     pub doubtful: Arc<Pool>,
     pub log: Option<Arc<Log>>,
     pub counts: Vec<Counts>,
+    /// What is in force in all threads that have clients' work.
+    pub sandbox: OnceLock<sandbox::Status>,
     pub ends: AtomicBool,
 }
 
@@ -96,6 +99,12 @@ impl Shared {
                 ("flash_helper_busy_ns_total", load(&helpers.counts.busy_ns)),
             ] {
                 counts::row(&mut page, name, "pool", pool, value);
+            }
+        }
+        if let Some(sandbox::Status { landlock, seccomp }) = self.sandbox.get() {
+            for (part, status) in [("landlock", landlock), ("seccomp", seccomp)] {
+                let is_on = u64::from(status.is_on());
+                counts::row(&mut page, "flash_sandbox", "part", part, is_on);
             }
         }
         page

@@ -21,8 +21,9 @@ use crate::context::{Context, Options, Shared, Site};
 use crate::counts::add;
 use crate::helpers::{Inbox, Ticket};
 use crate::http::conditions;
+use crate::pace::Pace;
 use crate::residency::COPIED;
-use crate::transport::{Pace, Transport};
+use crate::transport::Transport;
 
 /// Events of one wait, and connections accepted before others have their turn.
 const EVENTS: usize = 256;

@@ -17,6 +17,7 @@ use nix::sys::signal::{SigSet, Signal};
 use flash::context::Options;
 use flash::server::{room_for_connections, Plan, Server, TlsListen};
 use flash::tls::{Pair, Settings};
+use flash::user::{self, Identity};
 
 /// Connections open at once, unless the command line says otherwise.
 const CONNECTIONS: usize = 10_000;
@@ -78,6 +79,12 @@ struct Serve {
     /// Serve counters in the format of Prometheus at this address, as /metrics
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<SocketAddr>,
+    /// User, and group, whose rights the server has once its ports are open; for a start as root
+    #[arg(long, value_name = "NAME[:GROUP]")]
+    user: Option<Identity>,
+    /// Do not limit the threads to the files and system calls that they need
+    #[arg(long)]
+    no_sandbox: bool,
     /// Event loops [default: the number of CPUs]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     loops: Option<u16>,
@@ -172,6 +179,8 @@ fn serve(arguments: Serve) -> Result<()> {
         loops,
         helpers: usize::from(arguments.helpers),
         log: arguments.log,
+        user: arguments.user,
+        is_sandboxed: !arguments.no_sandbox,
         options: Options {
             index: arguments.index,
             lists: arguments.list,
@@ -186,6 +195,13 @@ fn serve(arguments: Serve) -> Result<()> {
             ..Options::default()
         },
     })?;
+    let sandbox = server.sandbox().weaker(server.enter_sandbox());
+    for warning in server.warnings() {
+        say!("{warning}");
+    }
+    if user::is_root() {
+        say!("runs as root: --user NAME gives up root's rights once the ports are open");
+    }
     kit_console::print(Allowed::Text, |out| {
         for address in server.addresses() {
             writeln!(out, "serving at http://{address}/")?;
@@ -193,10 +209,10 @@ fn serve(arguments: Serve) -> Result<()> {
         for address in server.tls_addresses() {
             writeln!(out, "serving at https://{address}/")?;
         }
-        match server.metrics() {
-            Some(address) => writeln!(out, "counters at http://{address}/metrics"),
-            None => Ok(()),
+        if let Some(address) = server.metrics() {
+            writeln!(out, "counters at http://{address}/metrics")?;
         }
+        writeln!(out, "sandbox: {sandbox}")
     })?;
     while signals.wait().context("cannot wait for signals")? == Signal::SIGHUP {
         server.reopen_log();

@@ -1,10 +1,11 @@
 //! Starts the loops, the helpers and the log, and ends them on a signal.
 
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::Arc;
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 use anyhow::{Context as _, Result};
@@ -18,7 +19,9 @@ use crate::event_loop::{EventLoop, Listener};
 use crate::files::Root;
 use crate::helpers::{Inbox, Pool};
 use crate::log::Log;
+use crate::sandbox::{self, Paths, Role};
 use crate::tls::{self, Tls};
+use crate::user::Identity;
 
 /// Connections that wait to be accepted; the kernel's own limit is `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
@@ -38,6 +41,10 @@ pub struct Plan {
     pub loops: usize,
     pub helpers: usize,
     pub log: Option<PathBuf>,
+    /// Whose rights the process has once the ports are open; nobody else's if there is none.
+    pub user: Option<Identity>,
+    /// Each thread is limited to what it needs.
+    pub is_sandboxed: bool,
     pub options: Options,
 }
 
@@ -57,6 +64,46 @@ pub struct Server {
     tls_addresses: Vec<SocketAddr>,
     tls: Vec<Tls>,
     metrics: Option<SocketAddr>,
+    limits: Limits,
+    warnings: Vec<String>,
+}
+
+/// The sandbox as far as it is the same for all threads.
+#[derive(Clone)]
+struct Limits {
+    paths: Option<Arc<Paths>>,
+}
+
+impl Limits {
+    fn of(plan: &Plan) -> Limits {
+        let pairs = plan.tls.iter().flat_map(|listen| &listen.settings.pairs);
+        let paths = Paths {
+            roots: vec![plan.directory.clone()],
+            certificates: pairs
+                .flat_map(|pair| [pair.cert.clone(), pair.key.clone()])
+                .collect(),
+            log: plan.log.clone(),
+        };
+        Limits {
+            paths: plan.is_sandboxed.then(|| Arc::new(paths)),
+        }
+    }
+
+    fn enter(&self, role: Role) -> sandbox::Status {
+        match &self.paths {
+            Some(paths) => sandbox::enter(role, paths),
+            None => sandbox::Status::off(),
+        }
+    }
+
+    /// What a new thread does first.
+    fn prepare(&self, role: Role, status: &Sender<sandbox::Status>) -> impl FnOnce() + Send {
+        let (limits, status) = (self.clone(), status.clone());
+        move || {
+            // Somebody waits for it, unless the start has failed.
+            let _ = status.send(limits.enter(role));
+        }
+    }
 }
 
 impl Server {
@@ -64,7 +111,7 @@ impl Server {
     ///
     /// A directory, an address or the log cannot be opened; the error names it.
     pub fn start(plan: Plan) -> Result<Server> {
-        let root = Arc::new(Root::open(&plan.directory)?);
+        let limits = Limits::of(&plan);
         let loops = plan.loops.max(1);
         let mut listeners: Vec<Vec<Listener>> = (0..loops).map(|_| Vec::new()).collect();
         let mut tls = Vec::new();
@@ -87,21 +134,37 @@ impl Server {
             let tls = None;
             listeners[0].push(Listener { socket, site, tls });
         }
+        // What comes now has no more rights than what is done again later.
+        let mut warnings = Vec::new();
+        if let Some(user) = &plan.user {
+            user.assume()?;
+            let failed = tls.iter().filter_map(|tls| tls.check().err());
+            let name = user.name();
+            warnings.extend(failed.map(|error| {
+                format!("{name} will not be able to load certificates again: {error:#}")
+            }));
+        }
+        let root = Arc::new(Root::open(&plan.directory)?);
+        let (status, statuses) = mpsc::channel();
         let (log, log_thread) = match &plan.log {
             Some(path) => {
-                let (log, thread) = Log::start(path)?;
+                let (log, thread) = Log::start(path, limits.prepare(Role::Log, &status))?;
                 (Some(log), Some(thread))
             }
             None => (None, None),
         };
         let few = (plan.helpers / 4).max(1);
-        let pool = |name, threads| Pool::start(name, threads, QUEUE).context("no helper thread");
+        let pool = |name, threads| {
+            let prepare = limits.prepare(Role::Helper, &status);
+            Pool::start(name, threads, QUEUE, prepare).context("no helper thread")
+        };
         let shared = Arc::new(Shared {
             root,
             helpers: pool("flash-helper", plan.helpers)?,
             doubtful: pool("flash-doubtful", few)?,
             log,
             counts: (0..loops).map(|_| Counts::default()).collect(),
+            sandbox: OnceLock::new(),
             ends: AtomicBool::new(false),
         });
         let options = Arc::new(plan.options);
@@ -114,16 +177,21 @@ impl Server {
             tls_addresses,
             tls,
             metrics,
+            limits: limits.clone(),
+            warnings,
         };
         for (number, listeners) in listeners.into_iter().enumerate() {
             let inbox = Arc::new(Inbox::new().context("no descriptor for a loop")?);
             server.inboxes.push(Arc::clone(&inbox));
+            let inbox_fd = inbox.wakes.as_raw_fd();
+            let prepare = limits.prepare(Role::Loop { inbox: inbox_fd }, &status);
             let (shared, options) = (Arc::clone(&shared), Arc::clone(&options));
             let it = EventLoop::new(number, listeners, inbox, shared, options)?;
             let thread = std::thread::Builder::new()
                 .name(format!("flash-loop-{number}"))
                 .spawn(move || {
                     let _guard = PanicGuard;
+                    prepare();
                     let done = it.run();
                     if done.is_err() {
                         end_the_server();
@@ -133,12 +201,33 @@ impl Server {
                 .context("no thread for a loop")?;
             server.loops.push(thread);
         }
+        // As many as threads, which all have their own limits before they see a client's work.
+        drop(status);
+        let weakest = statuses.iter().reduce(sandbox::Status::weaker);
+        let weakest = weakest.unwrap_or_else(sandbox::Status::off);
+        let _ = shared.sandbox.set(weakest);
         Ok(server)
     }
 
     /// Where it listens, with the ports that the kernel chose.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
+    }
+
+    /// What the threads can still do.
+    pub fn sandbox(&self) -> sandbox::Status {
+        let status = self.shared.sandbox.get().cloned();
+        status.unwrap_or_else(sandbox::Status::off)
+    }
+
+    /// Limits the calling thread to what the one needs that owns the server.
+    pub fn enter_sandbox(&self) -> sandbox::Status {
+        self.limits.enter(Role::Main)
+    }
+
+    /// What is not as one would expect, and works nevertheless.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
     }
 
     pub fn tls_addresses(&self) -> &[SocketAddr] {

@@ -74,8 +74,13 @@ impl Tls {
         Ok(())
     }
 
-    pub fn settings(&self) -> &Settings {
-        &self.settings
+    /// Whether the files can be loaded again.
+    ///
+    /// # Errors
+    ///
+    /// As of `load`.
+    pub fn check(&self) -> Result<()> {
+        Set::load(&self.settings).map(drop)
     }
 }
 

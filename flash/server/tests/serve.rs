@@ -40,10 +40,13 @@ impl Place {
             loops: 2,
             helpers: 4,
             log: None,
+            user: None,
+            is_sandboxed: true,
             options: Options::default(),
         };
         change(&mut plan);
         let server = Server::start(plan).expect("it starts");
+        assert!(server.sandbox().seccomp.is_on(), "{}", server.sandbox());
         Place {
             directory,
             server: Some(server),
@@ -504,6 +507,8 @@ fn what_cannot_be_served_is_an_error_with_its_name() {
             loops: 1,
             helpers: 1,
             log: None,
+            user: None,
+            is_sandboxed: true,
             options: Options::default(),
         });
         format!("{:#}", started.err().expect("an error"))

@@ -54,6 +54,8 @@ impl Place {
             loops: 2,
             helpers: 4,
             log: None,
+            user: None,
+            is_sandboxed: true,
             options: Options::default(),
         };
         change(&mut plan, directory.path());
