@@ -34,8 +34,9 @@ pub enum Role {
 pub struct Paths {
     /// Directories whose files are served.
     pub roots: Vec<PathBuf>,
-    /// Certificates and keys. Their directories are readable, as renewal puts new files in place of old ones.
-    pub certificates: Vec<PathBuf>,
+    /// What is loaded again on SIGHUP, as certificates and keys. The directories are readable, as renewal puts new files
+    /// in place of old ones.
+    pub loaded: Vec<PathBuf>,
     /// Opened again on SIGHUP. New files can be made in its directory.
     pub log: Option<PathBuf>,
 }
@@ -118,9 +119,9 @@ fn restrict_files(role: Role, paths: &Paths) -> Result<Part, RulesetError> {
         Role::Loop { .. } | Role::Helper => (paths.roots.clone(), Vec::new()),
         Role::Log => (Vec::new(), log_places(paths.log.as_deref())),
         Role::Main => {
-            let certificates = paths.certificates.iter().flat_map(|path| directories(path));
+            let loaded = paths.loaded.iter().flat_map(|path| directories(path));
             (
-                certificates.chain(paths.roots.iter().cloned()).collect(),
+                loaded.chain(paths.roots.iter().cloned()).collect(),
                 Vec::new(),
             )
         }
@@ -129,9 +130,11 @@ fn restrict_files(role: Role, paths: &Paths) -> Result<Part, RulesetError> {
         true => none,
         false => AccessFs::WriteFile | AccessFs::MakeReg,
     };
-    let ruleset = Ruleset::default().handle_access(AccessFs::from_all(ABI::V5))?;
-    // No thread opens a TCP connection or listens at a further port.
-    let ruleset = ruleset.handle_access(AccessNet::from_all(ABI::V4))?;
+    let mut ruleset = Ruleset::default().handle_access(AccessFs::from_all(ABI::V5))?;
+    if role != Role::Main {
+        // No connection is opened, and no further port.
+        ruleset = ruleset.handle_access(AccessNet::from_all(ABI::V4))?;
+    }
     let created = ruleset
         .create()?
         .add_rules(path_beneath_rules(readable, reads))?
@@ -222,7 +225,7 @@ mod tests {
         }
         let paths = Paths {
             roots: vec![place.path().join("root")],
-            certificates: vec![place.path().join("certs/key")],
+            loaded: vec![place.path().join("certs/key")],
             log: Some(place.path().join("logs/log")),
         };
         Place { place, paths }

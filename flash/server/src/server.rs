@@ -79,7 +79,7 @@ impl Limits {
         let pairs = plan.tls.iter().flat_map(|listen| &listen.settings.pairs);
         let paths = Paths {
             roots: vec![plan.directory.clone()],
-            certificates: pairs
+            loaded: pairs
                 .flat_map(|pair| [pair.cert.clone(), pair.key.clone()])
                 .collect(),
             log: plan.log.clone(),
