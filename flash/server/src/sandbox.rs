@@ -108,7 +108,11 @@ pub fn enter(role: Role, paths: &Paths) -> Status {
     let _ = rustix::thread::set_no_new_privs(true);
     Status {
         landlock: restrict_files(role, paths).unwrap_or_else(|error| Part::Off(error.to_string())),
-        seccomp: calls::restrict(role).unwrap_or_else(|error| Part::Off(error.to_string())),
+        seccomp: calls::restrict(role).unwrap_or_else(|error| {
+            Part::Off(format!(
+                "this kernel or container does not allow it: {error}"
+            ))
+        }),
     }
 }
 
@@ -176,7 +180,8 @@ fn log_places(log: Option<&Path>) -> Vec<PathBuf> {
         return Vec::new();
     };
     match path.metadata() {
-        Ok(status) if !status.is_file() => vec![path.to_path_buf()],
+        // What a pipe without a name leads to is always open to who has it.
+        Ok(status) if !status.is_file() => path.canonicalize().into_iter().collect(),
         _ => directories(path),
     }
 }

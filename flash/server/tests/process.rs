@@ -180,6 +180,16 @@ fn the_sandbox_can_be_left_out() {
     );
 }
 
+#[test]
+fn the_log_may_be_a_pipe() {
+    let place = place();
+    let plain = Running::start(place.path(), &ANY);
+    let log = ["--log", "/dev/stdout"];
+    let piped = Running::start(place.path(), &[&ANY[..], &log].concat());
+    assert_eq!(piped.said.last(), plain.said.last());
+    assert!(piped.get("/hello.txt").ends_with("0123456789"));
+}
+
 /// A port that only root may open.
 fn low_port() -> Option<SocketAddr> {
     let ports = (600..1024).map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
