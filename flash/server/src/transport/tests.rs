@@ -226,3 +226,24 @@ fn handshakes_wait_for_the_next_turn() {
     assert_eq!(received, Received::Nothing);
     assert!(sides.server.is_handshaking());
 }
+
+#[test]
+fn a_client_that_does_not_read_has_little_in_memory() {
+    let mut sides = sides();
+    sides.exchange(&mut std::iter::repeat(1000));
+    let mut answers = 0;
+    let text = vec![b'x'; 4 * ENCRYPTED];
+    let refused = loop {
+        match sides.server.send(&sides.ours, &text, b"", false) {
+            Ok(length) => answers += length,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(refused, Errno::AGAIN);
+    // What the socket holds is the kernel's.
+    let (mut in_socket, mut piece) = (0, [0; 5000]);
+    while let Ok(length @ 1..) = sides.theirs.read(&mut piece) {
+        in_socket += length;
+    }
+    assert!(answers - in_socket <= ENCRYPTED, "{answers} {in_socket}");
+}
