@@ -104,6 +104,15 @@ impl Common<'_> {
         self.text(head, status, "text/html; charset=utf-8", page)
     }
 
+    /// To a request that came without TLS where TLS is spoken.
+    pub fn not_tls(&self) -> Reply {
+        let page = "<!doctype html>\n<meta charset=\"utf-8\">\n<title>400 Bad Request</title>\n\
+                    <h1>400 Bad Request</h1>\n\
+                    <p>This port speaks HTTPS: the address begins with https://, not with http://.</p>\n";
+        let page = page.as_bytes().to_vec();
+        self.text(self.head(400), 400, "text/html; charset=utf-8", page)
+    }
+
     pub fn options(&self) -> Reply {
         let mut head = self.head(204);
         head.field("Allow", ALLOWED);

@@ -1,7 +1,6 @@
 //! One connection, from one request to the next. Nothing here waits: `drive` returns when the connection cannot go on,
 //! and the loop calls it again when the socket is ready, a helper has answered, or the deadline has passed.
 
-use std::io::IoSliceMut;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -20,6 +19,7 @@ use crate::http::request::{Method, Parsed, Reader, Refusal, Request};
 use crate::http::target::Target;
 use crate::log::Entry;
 use crate::sending::{Progress, Sending};
+use crate::transport::{Received, Transport};
 
 /// Steps and bytes after which it is another connection's turn.
 const STEPS: usize = 16;
@@ -31,6 +31,7 @@ const LINGERED: u64 = 256 << 10;
 
 pub struct Connection {
     socket: OwnedFd,
+    transport: Transport,
     peer: Option<IpAddr>,
     site: Site,
     input: Vec<u8>,
@@ -80,6 +81,8 @@ pub enum Next {
 enum Went {
     On,
     Waits,
+    /// It is time for other connections.
+    Paced,
     Ended,
 }
 
@@ -87,13 +90,19 @@ impl Connection {
     /// `id`: unique among the connections of the loop.
     pub fn new(
         socket: OwnedFd,
+        transport: Transport,
         peer: Option<IpAddr>,
         site: Site,
         id: u32,
         context: &Context,
     ) -> Connection {
+        let ms = match transport.is_handshaking() {
+            true => context.options.handshake_ms,
+            false => context.options.head_ms,
+        };
         Connection {
             socket,
+            transport,
             peer,
             site,
             input: Vec::new(),
@@ -105,7 +114,7 @@ impl Connection {
             has_missed: false,
             readable: true,
             writable: true,
-            deadline: context.now + context.options.head_ms,
+            deadline: context.now + ms,
             looked_at: u64::MAX,
         }
     }
@@ -116,11 +125,30 @@ impl Connection {
 
     /// Between two requests.
     pub fn is_idle(&self) -> bool {
-        matches!(self.state, State::Reading) && self.input.is_empty()
+        let is_between = matches!(self.state, State::Reading) && self.input.is_empty();
+        is_between && !self.transport.is_handshaking()
+    }
+
+    pub fn is_handshaking(&self) -> bool {
+        self.transport.is_handshaking()
+    }
+
+    /// Tells the client that the connection ends on purpose, unless an answer is cut off.
+    pub fn end(&mut self) {
+        if !matches!(self.state, State::Asked(_) | State::Sending(_)) {
+            self.transport.end(&self.socket);
+        }
     }
 
     /// Goes on as far as possible. `key`: its place in the loop, which helpers' answers name.
     pub fn drive(&mut self, key: usize, context: &mut Context) -> Next {
+        if self.writable {
+            match self.transport.flush(&self.socket) {
+                Ok(()) => {}
+                Err(Errno::AGAIN) => self.writable = false,
+                Err(_) => return Next::Close,
+            }
+        }
         for _ in 0..STEPS {
             let went = match &mut self.state {
                 State::Reading => self.read(key, context),
@@ -132,6 +160,7 @@ impl Connection {
             match went {
                 Went::On => {}
                 Went::Waits => return Next::Wait,
+                Went::Paced => return Next::Again,
                 Went::Ended => return Next::Close,
             }
         }
@@ -229,10 +258,17 @@ impl Connection {
             }
             let was_empty = self.input.is_empty();
             match self.receive(context) {
-                Ok(0) | Err(Some(_)) => return Went::Ended,
-                Ok(_) if was_empty => self.deadline = context.now + context.options.head_ms,
-                Ok(_) => {}
-                Err(None) => {
+                Received::End | Received::Failed(_) => return Went::Ended,
+                Received::Bytes(_) if was_empty => {
+                    self.deadline = context.now + context.options.head_ms;
+                }
+                Received::Bytes(_) => {}
+                Received::NotTls => {
+                    self.refuse_plain(context);
+                    return Went::On;
+                }
+                Received::Paced => return Went::Paced,
+                Received::Nothing => {
                     if self.input.is_empty() {
                         // An idle connection should cost little.
                         self.input = Vec::new();
@@ -243,24 +279,23 @@ impl Connection {
         }
     }
 
-    /// Receives bytes into `input`. `Err(None)`: there are none now.
-    fn receive(&mut self, context: &mut Context) -> Result<usize, Option<Errno>> {
-        match recv(
-            &self.socket,
-            &mut context.buffer[..16 << 10],
-            RecvFlags::empty(),
-        ) {
-            Ok((length, _)) => {
-                self.input.extend_from_slice(&context.buffer[..length]);
-                Ok(length)
-            }
-            Err(Errno::AGAIN) => {
-                self.readable = false;
-                Err(None)
-            }
-            Err(Errno::INTR) => Err(None),
-            Err(error) => Err(Some(error)),
+    /// Receives bytes into `input`.
+    fn receive(&mut self, context: &mut Context) -> Received {
+        let was_handshaking = self.transport.is_handshaking();
+        let into = &mut context.buffer[..16 << 10];
+        let received = self
+            .transport
+            .receive(&self.socket, into, &mut context.pace);
+        match received {
+            Received::Bytes(length) => self.input.extend_from_slice(&into[..length]),
+            Received::Nothing => self.readable = false,
+            Received::NotTls => context.pace.fails(),
+            _ => {}
         }
+        if was_handshaking && !self.transport.is_handshaking() {
+            self.deadline = context.now + context.options.head_ms;
+        }
+        received
     }
 
     fn common<'a>(&self, request: &Request, context: &'a Context) -> Common<'a> {
@@ -442,6 +477,18 @@ impl Connection {
         self.reply(None, reply, context);
     }
 
+    /// Answers a request without TLS where TLS is spoken, and ends the connection.
+    fn refuse_plain(&mut self, context: &mut Context) {
+        let common = Common {
+            date: &context.date,
+            closes: true,
+            is_11: true,
+            is_head: false,
+        };
+        let reply = common.not_tls();
+        self.reply(None, reply, context);
+    }
+
     fn reply(&mut self, request: Option<Box<Request>>, reply: Reply, context: &mut Context) {
         let closes = match &request {
             Some(request) => self.closes(request, context),
@@ -463,7 +510,7 @@ impl Connection {
             if sent_now >= BYTES {
                 break Ok(Progress::Budget);
             }
-            match sending.step(&self.socket, &mut context.buffer) {
+            match sending.step(&mut self.transport, &self.socket, &mut context.buffer) {
                 Ok(Progress::Sent(bytes)) => sent_now += bytes,
                 other => break other,
             }
@@ -531,7 +578,8 @@ impl Connection {
             let has_more = !self.input.is_empty()
                 || self.body.is_some()
                 || sending.request.is_none()
-                || self.receive(context).is_ok_and(|length| length > 0);
+                || matches!(self.receive(context), Received::Bytes(_));
+            self.transport.end(&self.socket);
             if !has_more || rustix::net::shutdown(&self.socket, Shutdown::Write).is_err() {
                 return Went::Ended;
             }
@@ -597,9 +645,10 @@ impl Connection {
             return Went::Waits;
         }
         match self.receive(context) {
-            Ok(0) | Err(Some(_)) => Went::Ended,
-            Ok(_) => Went::On,
-            Err(None) => Went::Waits,
+            Received::Bytes(_) => Went::On,
+            Received::Nothing => Went::Waits,
+            Received::Paced => Went::Paced,
+            Received::End | Received::NotTls | Received::Failed(_) => Went::Ended,
         }
     }
 
@@ -607,10 +656,9 @@ impl Connection {
         let State::Lingering(read) = &mut self.state else {
             return Went::On;
         };
-        let mut parts = [IoSliceMut::new(&mut context.buffer)];
-        match rustix::io::readv(&self.socket, &mut parts) {
-            Ok(0) => Went::Ended,
-            Ok(length) => {
+        match recv(&self.socket, &mut context.buffer[..], RecvFlags::empty()) {
+            Ok((0, _)) => Went::Ended,
+            Ok((length, _)) => {
                 *read += length as u64;
                 match *read > LINGERED {
                     true => Went::Ended,
@@ -633,9 +681,10 @@ mod tests {
     use crate::counts::Counts;
     use crate::files::Root;
     use crate::helpers::{Inbox, Pool};
+    use crate::pace::Pace;
 
     fn context() -> Context {
-        let pool = || Pool::start("test", 1, 1).expect("a thread");
+        let pool = || Pool::start("test", 1, 1, || {}).expect("a thread");
         Context {
             shared: Arc::new(Shared {
                 root: Arc::new(Root::open("/".as_ref()).expect("a directory")),
@@ -643,6 +692,7 @@ mod tests {
                 doubtful: pool(),
                 log: None,
                 counts: vec![Counts::default()],
+                sandbox: std::sync::OnceLock::new(),
                 ends: false.into(),
             }),
             options: Arc::new(Options::default()),
@@ -651,6 +701,7 @@ mod tests {
             now: 0,
             date: String::new(),
             log_time: String::new(),
+            pace: Pace::default(),
             is_ending: false,
             number: 0,
         }
@@ -659,7 +710,14 @@ mod tests {
     /// A connection that waits for a helper to look for a name.
     fn asking(id: u32, context: &Context) -> Connection {
         let (socket, _) = std::os::unix::net::UnixStream::pair().expect("sockets");
-        let mut connection = Connection::new(socket.into(), None, Site::Files, id, context);
+        let mut connection = Connection::new(
+            socket.into(),
+            Transport::Plain,
+            None,
+            Site::Files,
+            id,
+            context,
+        );
         let text = b"GET /a HTTP/1.0\r\n\r\n";
         let Parsed::Request(request, _) = Reader::default().read(text, 100) else {
             panic!("a request");

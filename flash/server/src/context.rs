@@ -1,12 +1,14 @@
 //! The state that connections share: of their loop, and of the server.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::counts::{self, Counts};
 use crate::files::Root;
 use crate::helpers::{Inbox, Pool};
 use crate::log::Log;
+use crate::pace::Pace;
+use crate::sandbox;
 
 /// The options of a server.
 #[derive(Debug, Clone)]
@@ -21,8 +23,11 @@ pub struct Options {
     pub max_head: usize,
     /// Of one loop.
     pub max_connections: usize,
-    /// In milliseconds: for a head to come, between requests, for a helper, for a client to take something, and for
+    /// Handshakes of one loop that have begun and not ended.
+    pub max_handshakes: usize,
+    /// In milliseconds: for a handshake, for a head to come, between requests, for a helper, for a client to take something, and for
     /// what a client sends behind its last answer.
+    pub handshake_ms: u64,
     pub head_ms: u64,
     pub idle_ms: u64,
     pub helper_ms: u64,
@@ -40,6 +45,8 @@ impl Default for Options {
             precompressed: false,
             max_head: 16 << 10,
             max_connections: 10_000,
+            max_handshakes: 5_000,
+            handshake_ms: 10_000,
             head_ms: 15_000,
             idle_ms: 60_000,
             helper_ms: 30_000,
@@ -66,6 +73,8 @@ pub struct Shared {
     pub doubtful: Arc<Pool>,
     pub log: Option<Arc<Log>>,
     pub counts: Vec<Counts>,
+    /// What is in force in all threads that have clients' work.
+    pub sandbox: OnceLock<sandbox::Status>,
     pub ends: AtomicBool,
 }
 
@@ -92,6 +101,12 @@ impl Shared {
                 counts::row(&mut page, name, "pool", pool, value);
             }
         }
+        if let Some(sandbox::Status { landlock, seccomp }) = self.sandbox.get() {
+            for (part, status) in [("landlock", landlock), ("seccomp", seccomp)] {
+                let is_on = u64::from(status.is_on());
+                counts::row(&mut page, "flash_sandbox", "part", part, is_on);
+            }
+        }
         page
     }
 }
@@ -107,6 +122,7 @@ pub struct Context {
     pub now: u64,
     pub date: String,
     pub log_time: String,
+    pub pace: Pace,
     pub is_ending: bool,
     pub number: usize,
 }

@@ -23,6 +23,14 @@ pub struct Counts {
     pub stalls: AtomicU64,
     pub longest_turn_ns: AtomicU64,
     pub lost_log_lines: AtomicU64,
+    /// Of TLS: what has been done, how many are not finished, and the time that they took.
+    pub handshakes: AtomicU64,
+    pub resumed: AtomicU64,
+    pub failed_handshakes: AtomicU64,
+    pub refused_handshakes: AtomicU64,
+    pub handshakes_open: AtomicU64,
+    pub handshake_ns: AtomicU64,
+    pub longest_handshake_ns: AtomicU64,
 }
 
 /// Adds to a counter.
@@ -96,6 +104,48 @@ const ROWS: &[Row] = &[
         "Lines that the access log had no room for",
         true,
         |c| &c.lost_log_lines,
+    ),
+    (
+        "flash_tls_handshakes_total",
+        "TLS handshakes that succeeded",
+        true,
+        |c| &c.handshakes,
+    ),
+    (
+        "flash_tls_resumed_total",
+        "TLS handshakes that resumed a session",
+        true,
+        |c| &c.resumed,
+    ),
+    (
+        "flash_tls_failed_total",
+        "TLS handshakes that failed or did not end in time",
+        true,
+        |c| &c.failed_handshakes,
+    ),
+    (
+        "flash_tls_refused_total",
+        "Connections closed because too many TLS handshakes were open",
+        true,
+        |c| &c.refused_handshakes,
+    ),
+    (
+        "flash_tls_handshakes_open",
+        "TLS handshakes that have begun and not ended",
+        false,
+        |c| &c.handshakes_open,
+    ),
+    (
+        "flash_tls_handshake_ns_total",
+        "Time that loops computed in TLS handshakes",
+        true,
+        |c| &c.handshake_ns,
+    ),
+    (
+        "flash_tls_handshake_longest_ns",
+        "Longest time without a break in a TLS handshake",
+        false,
+        |c| &c.longest_handshake_ns,
     ),
 ];
 

@@ -13,6 +13,7 @@ use rustix::buffer::spare_capacity;
 use rustix::event::{epoll, Timespec};
 use rustix::io::Errno;
 use rustix::net::{acceptfrom_with, SocketAddrAny, SocketFlags};
+use rustls::ServerConfig;
 use slab::Slab;
 
 use crate::connection::{Connection, Next};
@@ -20,7 +21,9 @@ use crate::context::{Context, Options, Shared, Site};
 use crate::counts::add;
 use crate::helpers::{Inbox, Ticket};
 use crate::http::conditions;
+use crate::pace::Pace;
 use crate::residency::COPIED;
+use crate::transport::Transport;
 
 /// Events of one wait, and connections accepted before others have their turn.
 const EVENTS: usize = 256;
@@ -37,6 +40,8 @@ const FIRST_LISTENER: u64 = u64::MAX - 1000;
 pub struct Listener {
     pub socket: OwnedFd,
     pub site: Site,
+    /// Its clients speak TLS.
+    pub tls: Option<Arc<ServerConfig>>,
 }
 
 pub struct EventLoop {
@@ -88,6 +93,7 @@ impl EventLoop {
                 now: 0,
                 date: String::new(),
                 log_time: String::new(),
+                pace: Pace::default(),
                 is_ending: false,
                 number,
             },
@@ -128,6 +134,9 @@ impl EventLoop {
             let ns = u64::try_from(turn.elapsed().as_nanos()).unwrap_or(u64::MAX);
             let counts = self.context.counts();
             counts.longest_turn_ns.fetch_max(ns, Ordering::Relaxed);
+            self.context
+                .pace
+                .turn(&self.context.shared.counts[self.context.number]);
         }
     }
 
@@ -222,7 +231,11 @@ impl EventLoop {
     }
 
     fn close(&mut self, key: usize) {
-        if self.connections.try_remove(key).is_some() {
+        if let Some((_, mut connection)) = self.connections.try_remove(key) {
+            match connection.is_handshaking() {
+                true => self.context.pace.fails(),
+                false => connection.end(),
+            }
             let counts = self.context.counts();
             counts
                 .connections
@@ -257,15 +270,15 @@ impl EventLoop {
             if self.connections.len() >= self.context.options.max_connections {
                 return self.pause();
             }
-            let Some(Listener { socket, site }) = self.listeners.get(listener) else {
+            let Some(Listener { socket, site, tls }) = self.listeners.get(listener) else {
                 return;
             };
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             match acceptfrom_with(socket, flags) {
                 Ok((socket, peer)) => {
                     let peer = peer.and_then(address);
-                    let site = *site;
-                    self.add(socket, peer, site);
+                    let (site, tls) = (*site, tls.clone());
+                    self.add(socket, peer, site, tls.as_ref());
                 }
                 Err(Errno::AGAIN) => return,
                 // The client has gone already, or a packet was wrong (accept(2)).
@@ -275,10 +288,25 @@ impl EventLoop {
         }
     }
 
-    fn add(&mut self, socket: OwnedFd, peer: Option<IpAddr>, site: Site) {
+    fn add(
+        &mut self,
+        socket: OwnedFd,
+        peer: Option<IpAddr>,
+        site: Site,
+        tls: Option<&Arc<ServerConfig>>,
+    ) {
+        let is_full = self.context.pace.open >= self.context.options.max_handshakes;
+        let transport = match tls {
+            Some(_) if is_full => None,
+            tls => Transport::new(tls).ok(),
+        };
+        let Some(transport) = transport else {
+            return add(&self.context.counts().refused_handshakes, 1);
+        };
+        self.context.pace.open += usize::from(tls.is_some());
         self.next_id = self.next_id.wrapping_add(1) & (u32::MAX >> 1);
         let id = self.next_id;
-        let connection = Connection::new(socket, peer, site, id, &self.context);
+        let connection = Connection::new(socket, transport, peer, site, id, &self.context);
         let key = self.connections.insert((id, connection));
         let name = epoll::EventData::new_u64(u64::from(id) << 32 | key as u64);
         use epoll::EventFlags as F;

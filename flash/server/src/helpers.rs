@@ -127,12 +127,18 @@ pub struct Counts {
 }
 
 impl Pool {
-    /// `most`: threads; `queue`: jobs that wait for one.
+    /// `most`: threads; `queue`: jobs that wait for one; `prepare` is called in the first thread, from which all others
+    /// come.
     ///
     /// # Errors
     ///
     /// The first thread cannot be started.
-    pub fn start(name: &'static str, most: usize, queue: usize) -> std::io::Result<Arc<Pool>> {
+    pub fn start(
+        name: &'static str,
+        most: usize,
+        queue: usize,
+        prepare: impl FnOnce() + Send + 'static,
+    ) -> std::io::Result<Arc<Pool>> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK | EventfdFlags::SEMAPHORE;
         let pool = Arc::new(Pool {
             name,
@@ -143,7 +149,7 @@ impl Pool {
             idle: AtomicUsize::new(0),
             counts: Counts::default(),
         });
-        pool.add_thread()?;
+        pool.add_thread(prepare)?;
         Ok(pool)
     }
 
@@ -172,7 +178,10 @@ impl Pool {
         self.threads.fetch_update(order, order, one_more).is_ok()
     }
 
-    fn add_thread(self: &Arc<Pool>) -> std::io::Result<()> {
+    fn add_thread(
+        self: &Arc<Pool>,
+        prepare: impl FnOnce() + Send + 'static,
+    ) -> std::io::Result<()> {
         if !self.take_place() {
             return Ok(());
         }
@@ -181,7 +190,10 @@ impl Pool {
             .name(self.name.to_string())
             .stack_size(256 << 10);
         self.idle.fetch_add(1, Ordering::Relaxed);
-        if let Err(error) = builder.spawn(move || pool.work()) {
+        if let Err(error) = builder.spawn(move || {
+            prepare();
+            pool.work();
+        }) {
             self.idle.fetch_sub(1, Ordering::Relaxed);
             self.threads.fetch_sub(1, Ordering::Relaxed);
             return Err(error);
@@ -199,7 +211,7 @@ impl Pool {
             // This thread may be about to wait for a disk. One that is idle has to be left for the next job, and a loop
             // starts no threads.
             if self.idle.fetch_sub(1, Ordering::Relaxed) == 1 {
-                let _ = self.add_thread();
+                let _ = self.add_thread(|| {});
             }
             if let Some(job) = self.jobs.pop() {
                 self.run(job, &mut scratch);
@@ -330,7 +342,7 @@ mod tests {
     #[test]
     fn a_helper_that_waits_keeps_no_job_from_another() {
         let inbox = Arc::new(Inbox::new().expect("descriptors"));
-        let pool = Pool::start("helper", 4, 10).expect("threads");
+        let pool = Pool::start("helper", 4, 10, || {}).expect("threads");
         let barrier = Arc::new(std::sync::Barrier::new(4));
         for number in 0..4 {
             // The helpers before are already waiting.
@@ -354,7 +366,7 @@ mod tests {
         std::fs::write(place.path().join("a"), vec![7; 300_000]).expect("room");
         let root = Arc::new(Root::open(place.path()).expect("it is there"));
         let inbox = Arc::new(Inbox::new().expect("descriptors"));
-        let pool = Pool::start("helper", 4, 1000).expect("threads");
+        let pool = Pool::start("helper", 4, 1000, || {}).expect("threads");
         for number in 0..200 {
             let work = Work::Open {
                 root: Arc::clone(&root),

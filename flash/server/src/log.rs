@@ -27,12 +27,15 @@ pub struct Log {
 }
 
 impl Log {
-    /// Begins to write to the end of a file.
+    /// Begins to write to the end of a file. `prepare` is called in the thread that does it.
     ///
     /// # Errors
     ///
     /// The file cannot be opened; the error names it.
-    pub fn start(path: &Path) -> Result<(Arc<Log>, JoinHandle<()>)> {
+    pub fn start(
+        path: &Path,
+        prepare: impl FnOnce() + Send + 'static,
+    ) -> Result<(Arc<Log>, JoinHandle<()>)> {
         let file = open(path)?;
         let log = Arc::new(Log {
             lines: ArrayQueue::new(ROOM),
@@ -44,7 +47,10 @@ impl Log {
         let (writer, path) = (Arc::clone(&log), path.to_path_buf());
         let thread = std::thread::Builder::new()
             .name("flash-log".to_string())
-            .spawn(move || writer.run(file, &path))
+            .spawn(move || {
+                prepare();
+                writer.run(file, &path);
+            })
             .context("no thread for the log")?;
         Ok((log, thread))
     }
@@ -186,7 +192,7 @@ mod tests {
     fn a_log_is_written_to_its_end_and_opened_again() {
         let place = tempfile::tempdir().expect("a directory");
         let path = place.path().join("log");
-        let (log, thread) = Log::start(&path).expect("it can be written");
+        let (log, thread) = Log::start(&path, || {}).expect("it can be written");
         assert!(log.put("one\n".to_string()));
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
         while std::fs::read_to_string(&path).expect("it is there") != "one\n" {

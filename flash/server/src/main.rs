@@ -15,7 +15,9 @@ use kit_units::parse_duration;
 use nix::sys::signal::{SigSet, Signal};
 
 use flash::context::Options;
-use flash::server::{room_for_connections, Plan, Server};
+use flash::server::{room_for_connections, Plan, Server, TlsListen};
+use flash::tls::{Pair, Settings};
+use flash::user::{self, Identity};
 
 /// Connections open at once, unless the command line says otherwise.
 const CONNECTIONS: usize = 10_000;
@@ -35,9 +37,11 @@ struct Cli {
 enum Subcommand {
     /// Serve the files below a directory
     #[command(after_help = "Examples:\n  flash serve /srv/www\n  \
-        flash serve . --listen 0.0.0.0:8080 --list --log access.log --metrics 127.0.0.1:9090\n\n\
-        Ends on SIGTERM and SIGINT after the requests that are there; SIGHUP opens the access log again.")]
-    Serve(Serve),
+        flash serve . --listen 0.0.0.0:8080 --list --log access.log --metrics 127.0.0.1:9090\n  \
+        flash serve /srv/www --tls-listen '[::]:443' --tls-cert a.pem --tls-key a.key\n\n\
+        Ends on SIGTERM and SIGINT after the requests that are there; SIGHUP opens the access log again \
+        and loads the certificates again.")]
+    Serve(Box<Serve>),
     /// Write the manual pages
     Man(Man),
     /// Print the completions of a shell
@@ -48,9 +52,18 @@ enum Subcommand {
 struct Serve {
     /// Directory whose files are served
     directory: PathBuf,
-    /// Address to listen at; can be given more than once
-    #[arg(long, value_name = "ADDRESS:PORT", default_values_t = [SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080)])]
+    /// Address to listen at; can be given more than once [default: 127.0.0.1:8080, unless there is --tls-listen]
+    #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Vec<SocketAddr>,
+    /// Address to listen at for HTTPS; can be given more than once
+    #[arg(long, value_name = "ADDRESS:PORT", requires_all = ["tls_cert", "tls_key"])]
+    tls_listen: Vec<SocketAddr>,
+    /// PEM file with a certificate and those that lead to its issuer; one for each --tls-key
+    #[arg(long, value_name = "FILE", requires = "tls_listen")]
+    tls_cert: Vec<PathBuf>,
+    /// PEM file with the key of the --tls-cert that has the same place
+    #[arg(long, value_name = "FILE", requires = "tls_listen")]
+    tls_key: Vec<PathBuf>,
     /// Show the names in directories that have no index
     #[arg(long)]
     list: bool,
@@ -66,6 +79,12 @@ struct Serve {
     /// Serve counters in the format of Prometheus at this address, as /metrics
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<SocketAddr>,
+    /// User, and group, whose rights the server has once its ports are open; for a start as root
+    #[arg(long, value_name = "NAME[:GROUP]")]
+    user: Option<Identity>,
+    /// Do not limit the threads to the files and system calls that they need
+    #[arg(long)]
+    no_sandbox: bool,
     /// Event loops [default: the number of CPUs]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     loops: Option<u16>,
@@ -78,6 +97,9 @@ struct Serve {
     /// How long a connection without a request is kept
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_duration)]
     idle: Duration,
+    /// How long a TLS handshake may take
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
+    handshake: Duration,
     /// How long a request's head may take to come
     #[arg(long, value_name = "TIME", default_value = "15s", value_parser = parse_duration)]
     head: Duration,
@@ -95,7 +117,7 @@ fn main() -> ExitCode {
         Err(status) => return ExitCode::from(status),
     };
     let done = match cli.subcommand {
-        Subcommand::Serve(arguments) => serve(arguments),
+        Subcommand::Serve(arguments) => serve(*arguments),
         Subcommand::Man(arguments) => manual::man(Cli::command(), &arguments).map_err(Into::into),
         Subcommand::Completions(arguments) => {
             manual::completions(&mut Cli::command(), &arguments).map_err(Into::into)
@@ -123,6 +145,27 @@ fn serve(arguments: Serve) -> Result<()> {
              LimitNOFILE=)"
         ),
     };
+    let (certs, keys) = (arguments.tls_cert, arguments.tls_key);
+    if certs.len() != keys.len() {
+        let (certs, keys) = (certs.len(), keys.len());
+        anyhow::bail!("each --tls-cert needs a --tls-key: there are {certs} and {keys}");
+    }
+    let pairs = certs.into_iter().zip(keys);
+    let settings = Settings {
+        pairs: pairs.map(|(cert, key)| Pair { cert, key }).collect(),
+    };
+    let tls: Vec<TlsListen> = arguments
+        .tls_listen
+        .into_iter()
+        .map(|address| TlsListen {
+            address,
+            settings: settings.clone(),
+        })
+        .collect();
+    let mut listen = arguments.listen;
+    if listen.is_empty() && tls.is_empty() {
+        listen.push(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080));
+    }
     let signals: SigSet = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP]
         .into_iter()
         .collect();
@@ -130,16 +173,21 @@ fn serve(arguments: Serve) -> Result<()> {
     signals.thread_block().context("cannot block signals")?;
     let server = Server::start(Plan {
         directory: arguments.directory,
-        listen: arguments.listen,
+        listen,
+        tls,
         metrics: arguments.metrics,
         loops,
         helpers: usize::from(arguments.helpers),
         log: arguments.log,
+        user: arguments.user,
+        is_sandboxed: !arguments.no_sandbox,
         options: Options {
             index: arguments.index,
             lists: arguments.list,
             precompressed: arguments.precompressed,
             max_connections: connections.div_ceil(loops),
+            max_handshakes: connections.div_ceil(loops).div_ceil(2),
+            handshake_ms: ms(arguments.handshake),
             idle_ms: ms(arguments.idle),
             head_ms: ms(arguments.head),
             helper_ms: ms(arguments.disk),
@@ -147,17 +195,31 @@ fn serve(arguments: Serve) -> Result<()> {
             ..Options::default()
         },
     })?;
+    let sandbox = server.sandbox().weaker(server.enter_sandbox());
+    for warning in server.warnings() {
+        say!("{warning}");
+    }
+    if user::is_root() {
+        say!("runs as root: --user NAME gives up root's rights once the ports are open");
+    }
     kit_console::print(Allowed::Text, |out| {
         for address in server.addresses() {
             writeln!(out, "serving at http://{address}/")?;
         }
-        match server.metrics() {
-            Some(address) => writeln!(out, "counters at http://{address}/metrics"),
-            None => Ok(()),
+        for address in server.tls_addresses() {
+            writeln!(out, "serving at https://{address}/")?;
         }
+        if let Some(address) = server.metrics() {
+            writeln!(out, "counters at http://{address}/metrics")?;
+        }
+        writeln!(out, "sandbox: {sandbox}")
     })?;
     while signals.wait().context("cannot wait for signals")? == Signal::SIGHUP {
         server.reopen_log();
+        for error in server.reload_certificates() {
+            let text = format!("the certificates in use stay: {error:#}");
+            kit_console::say_error("flash", &text);
+        }
     }
     say!("ending after the requests that are there; a second signal ends at once");
     // From here on the signals do what they do by default.

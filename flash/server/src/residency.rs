@@ -36,10 +36,18 @@ pub enum Ready {
     Failed(Errno),
 }
 
-/// Looks at `begin..end` of a file. `was_brought`: a helper has just brought it.
-pub fn look(file: &File, begin: u64, end: u64, was_brought: bool, buffer: &mut [u8]) -> Ready {
+/// Looks at `begin..end` of a file. `was_brought`: a helper has just brought it. `copies`: the bytes are needed in the
+/// buffer.
+pub fn look(
+    file: &File,
+    begin: u64,
+    end: u64,
+    was_brought: bool,
+    copies: bool,
+    buffer: &mut [u8],
+) -> Ready {
     let length = end - begin;
-    if length > SMALL && !file.hides_residency.load(Ordering::Relaxed) {
+    if length > SMALL && !copies && !file.hides_residency.load(Ordering::Relaxed) {
         let length = length.min(SENT);
         match is_resident(file.fd.as_fd(), begin, length) {
             Ok(true) => return Ready::Resident(length),
@@ -123,19 +131,19 @@ mod tests {
             panic!("it is there");
         };
         let mut buffer = vec![0; COPIED];
-        match look(&file, 0, 1000, false, &mut buffer) {
+        match look(&file, 0, 1000, false, false, &mut buffer) {
             Ready::Copied(length) => assert_eq!(buffer[..length], bytes[..length]),
             // A file system that cannot tell.
             other => assert_eq!(other, Ready::Unknown),
         }
-        let large = look(&file, 0, 100_000, true, &mut buffer);
+        let large = look(&file, 0, 100_000, true, false, &mut buffer);
         let known = [
             Ready::Resident(100_000),
             Ready::Copied(COPIED),
             Ready::Unknown,
         ];
         assert!(known.contains(&large), "{large:?}");
-        let behind = look(&file, 200_000, 200_100, true, &mut buffer);
+        let behind = look(&file, 200_000, 200_100, true, false, &mut buffer);
         assert!(
             matches!(behind, Ready::Short | Ready::Unknown),
             "{behind:?}"

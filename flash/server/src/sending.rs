@@ -1,19 +1,18 @@
 //! Sends an answer, piece by piece, and never waits for the disk.
 
 use std::collections::VecDeque;
-use std::io::IoSlice;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
 use rustix::fs::sendfile;
 use rustix::io::Errno;
-use rustix::net::{sendmsg, SendAncillaryBuffer, SendFlags};
 
 use crate::answer::{Reply, Segment};
 use crate::helpers::Work;
 use crate::http::request::Request;
 use crate::residency::{self, Ready};
+use crate::transport::{Transport, ENCRYPTED};
 
 /// Brought into memory by one job of a helper.
 const BROUGHT: u64 = 512 << 10;
@@ -91,7 +90,16 @@ impl Sending {
     }
 
     /// One call, at most. `buffer`: for what is copied.
-    pub fn step(&mut self, socket: &OwnedFd, buffer: &mut [u8]) -> Result<Progress, Errno> {
+    pub fn step(
+        &mut self,
+        transport: &mut Transport,
+        socket: &OwnedFd,
+        buffer: &mut [u8],
+    ) -> Result<Progress, Errno> {
+        let copies = !transport.is_plain();
+        // What is encrypted at once need not be read in larger pieces.
+        let most = if copies { ENCRYPTED } else { buffer.len() };
+        let buffer = &mut buffer[..most];
         if self.has_failed {
             return Ok(Progress::Short);
         }
@@ -100,17 +108,25 @@ impl Sending {
         }
         let head = &self.head[self.head_sent..];
         let length = match self.body.front() {
-            None if head.is_empty() => return Ok(Progress::Done),
-            None => write(socket, head, &[], false)?,
+            None if head.is_empty() => {
+                transport.flush(socket)?;
+                return Ok(Progress::Done);
+            }
+            None => transport.send(socket, head, &[], false)?,
             Some(Segment::Bytes(bytes)) => {
                 let goes_on = self.body.len() > 1;
-                write(socket, head, bytes, goes_on)?
+                transport.send(socket, head, bytes, goes_on)?
             }
             Some(Segment::File { file, part }) => {
                 let was_brought = self.brought > 0;
-                match residency::look(file, part.begin, part.end, was_brought, buffer) {
-                    Ready::Copied(length) => write(socket, head, &buffer[..length], false)?,
-                    Ready::Resident(_) if !head.is_empty() => write(socket, head, &[], true)?,
+                let (begin, end) = (part.begin, part.end);
+                match residency::look(file, begin, end, was_brought, copies, buffer) {
+                    Ready::Copied(length) => {
+                        transport.send(socket, head, &buffer[..length], false)?
+                    }
+                    Ready::Resident(_) if !head.is_empty() => {
+                        transport.send(socket, head, &[], true)?
+                    }
                     Ready::Resident(length) => {
                         let (mut offset, length) = (part.begin, length as usize);
                         let begin = Instant::now();
@@ -171,14 +187,4 @@ fn is_at_end(segment: &Segment) -> bool {
         Segment::Bytes(bytes) => bytes.is_empty(),
         Segment::File { part, .. } => part.begin >= part.end,
     }
-}
-
-/// Head and body in one call, and so in one packet if they fit. `goes_on`: more follows at once.
-fn write(socket: &OwnedFd, head: &[u8], body: &[u8], goes_on: bool) -> Result<usize, Errno> {
-    let flags = match goes_on {
-        true => SendFlags::NOSIGNAL | SendFlags::MORE,
-        false => SendFlags::NOSIGNAL,
-    };
-    let parts = [IoSlice::new(head), IoSlice::new(body)];
-    sendmsg(socket, &parts, &mut SendAncillaryBuffer::default(), flags)
 }

@@ -1,10 +1,11 @@
 //! Starts the loops, the helpers and the log, and ends them on a signal.
 
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::Arc;
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 use anyhow::{Context as _, Result};
@@ -18,6 +19,9 @@ use crate::event_loop::{EventLoop, Listener};
 use crate::files::Root;
 use crate::helpers::{Inbox, Pool};
 use crate::log::Log;
+use crate::sandbox::{self, Paths, Role};
+use crate::tls::{self, Tls};
+use crate::user::Identity;
 
 /// Connections that wait to be accepted; the kernel's own limit is `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
@@ -30,12 +34,24 @@ const QUEUE: usize = 4096;
 pub struct Plan {
     pub directory: PathBuf,
     pub listen: Vec<SocketAddr>,
+    /// Where clients have to speak TLS.
+    pub tls: Vec<TlsListen>,
     /// Where `/metrics` is.
     pub metrics: Option<SocketAddr>,
     pub loops: usize,
     pub helpers: usize,
     pub log: Option<PathBuf>,
+    /// Whose rights the process has once the ports are open; nobody else's if there is none.
+    pub user: Option<Identity>,
+    /// Each thread is limited to what it needs.
+    pub is_sandboxed: bool,
     pub options: Options,
+}
+
+/// An address at which clients speak TLS.
+pub struct TlsListen {
+    pub address: SocketAddr,
+    pub settings: tls::Settings,
 }
 
 /// A server that runs.
@@ -45,7 +61,49 @@ pub struct Server {
     loops: Vec<JoinHandle<Result<()>>>,
     log: Option<JoinHandle<()>>,
     addresses: Vec<SocketAddr>,
+    tls_addresses: Vec<SocketAddr>,
+    tls: Vec<Tls>,
     metrics: Option<SocketAddr>,
+    limits: Limits,
+    warnings: Vec<String>,
+}
+
+/// The sandbox as far as it is the same for all threads.
+#[derive(Clone)]
+struct Limits {
+    paths: Option<Arc<Paths>>,
+}
+
+impl Limits {
+    fn of(plan: &Plan) -> Limits {
+        let pairs = plan.tls.iter().flat_map(|listen| &listen.settings.pairs);
+        let paths = Paths {
+            roots: vec![plan.directory.clone()],
+            loaded: pairs
+                .flat_map(|pair| [pair.cert.clone(), pair.key.clone()])
+                .collect(),
+            log: plan.log.clone(),
+        };
+        Limits {
+            paths: plan.is_sandboxed.then(|| Arc::new(paths)),
+        }
+    }
+
+    fn enter(&self, role: Role) -> sandbox::Status {
+        match &self.paths {
+            Some(paths) => sandbox::enter(role, paths),
+            None => sandbox::Status::off(),
+        }
+    }
+
+    /// What a new thread does first.
+    fn prepare(&self, role: Role, status: &Sender<sandbox::Status>) -> impl FnOnce() + Send {
+        let (limits, status) = (self.clone(), status.clone());
+        move || {
+            // Somebody waits for it, unless the start has failed.
+            let _ = status.send(limits.enter(role));
+        }
+    }
 }
 
 impl Server {
@@ -53,45 +111,60 @@ impl Server {
     ///
     /// A directory, an address or the log cannot be opened; the error names it.
     pub fn start(plan: Plan) -> Result<Server> {
-        let root = Arc::new(Root::open(&plan.directory)?);
+        let limits = Limits::of(&plan);
         let loops = plan.loops.max(1);
         let mut listeners: Vec<Vec<Listener>> = (0..loops).map(|_| Vec::new()).collect();
+        let mut tls = Vec::new();
+        for listen in &plan.tls {
+            tls.push(Tls::load(&listen.settings)?);
+        }
         let mut addresses = Vec::new();
         for address in &plan.listen {
-            let mut address = *address;
-            // The loops share the port. Another server that shares its own would take a part of the clients.
-            drop(listen_at(address, false)?);
-            for of_loop in &mut listeners {
-                let socket = listen_at(address, true)?;
-                // The kernel may have chosen the port.
-                address = local_address(&socket)?;
-                let site = Site::Files;
-                of_loop.push(Listener { socket, site });
-            }
-            addresses.push(address);
+            addresses.push(listen_in_all(&mut listeners, *address, None)?);
+        }
+        let mut tls_addresses = Vec::new();
+        for (listen, tls) in plan.tls.iter().zip(&tls) {
+            tls_addresses.push(listen_in_all(&mut listeners, listen.address, Some(tls))?);
         }
         let mut metrics = None;
         if let Some(address) = plan.metrics {
             let socket = listen_at(address, false)?;
             metrics = Some(local_address(&socket)?);
             let site = Site::Counts;
-            listeners[0].push(Listener { socket, site });
+            let tls = None;
+            listeners[0].push(Listener { socket, site, tls });
         }
+        // What comes now has no more rights than what is done again later.
+        let mut warnings = Vec::new();
+        if let Some(user) = &plan.user {
+            user.assume()?;
+            let failed = tls.iter().filter_map(|tls| tls.check().err());
+            let name = user.name();
+            warnings.extend(failed.map(|error| {
+                format!("{name} will not be able to load certificates again: {error:#}")
+            }));
+        }
+        let root = Arc::new(Root::open(&plan.directory)?);
+        let (status, statuses) = mpsc::channel();
         let (log, log_thread) = match &plan.log {
             Some(path) => {
-                let (log, thread) = Log::start(path)?;
+                let (log, thread) = Log::start(path, limits.prepare(Role::Log, &status))?;
                 (Some(log), Some(thread))
             }
             None => (None, None),
         };
         let few = (plan.helpers / 4).max(1);
-        let pool = |name, threads| Pool::start(name, threads, QUEUE).context("no helper thread");
+        let pool = |name, threads| {
+            let prepare = limits.prepare(Role::Helper, &status);
+            Pool::start(name, threads, QUEUE, prepare).context("no helper thread")
+        };
         let shared = Arc::new(Shared {
             root,
             helpers: pool("flash-helper", plan.helpers)?,
             doubtful: pool("flash-doubtful", few)?,
             log,
             counts: (0..loops).map(|_| Counts::default()).collect(),
+            sandbox: OnceLock::new(),
             ends: AtomicBool::new(false),
         });
         let options = Arc::new(plan.options);
@@ -101,17 +174,24 @@ impl Server {
             loops: Vec::new(),
             log: log_thread,
             addresses,
+            tls_addresses,
+            tls,
             metrics,
+            limits: limits.clone(),
+            warnings,
         };
         for (number, listeners) in listeners.into_iter().enumerate() {
             let inbox = Arc::new(Inbox::new().context("no descriptor for a loop")?);
             server.inboxes.push(Arc::clone(&inbox));
+            let inbox_fd = inbox.wakes.as_raw_fd();
+            let prepare = limits.prepare(Role::Loop { inbox: inbox_fd }, &status);
             let (shared, options) = (Arc::clone(&shared), Arc::clone(&options));
             let it = EventLoop::new(number, listeners, inbox, shared, options)?;
             let thread = std::thread::Builder::new()
                 .name(format!("flash-loop-{number}"))
                 .spawn(move || {
                     let _guard = PanicGuard;
+                    prepare();
                     let done = it.run();
                     if done.is_err() {
                         end_the_server();
@@ -121,12 +201,47 @@ impl Server {
                 .context("no thread for a loop")?;
             server.loops.push(thread);
         }
+        // As many as threads, which all have their own limits before they see a client's work.
+        drop(status);
+        let weakest = statuses.iter().reduce(sandbox::Status::weaker);
+        let weakest = weakest.unwrap_or_else(sandbox::Status::off);
+        let _ = shared.sandbox.set(weakest);
         Ok(server)
     }
 
     /// Where it listens, with the ports that the kernel chose.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
+    }
+
+    /// What the threads can still do.
+    pub fn sandbox(&self) -> sandbox::Status {
+        let status = self.shared.sandbox.get().cloned();
+        status.unwrap_or_else(sandbox::Status::off)
+    }
+
+    /// Limits the calling thread to what the one needs that owns the server.
+    pub fn enter_sandbox(&self) -> sandbox::Status {
+        self.limits.enter(Role::Main)
+    }
+
+    /// What is not as one would expect, and works nevertheless.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    pub fn tls_addresses(&self) -> &[SocketAddr] {
+        &self.tls_addresses
+    }
+
+    /// Reads the files of all certificates again, one address after another.
+    ///
+    /// # Errors
+    ///
+    /// Those of the addresses that keep their certificates.
+    pub fn reload_certificates(&self) -> Vec<anyhow::Error> {
+        let failed = self.tls.iter().filter_map(|tls| tls.reload().err());
+        failed.collect()
     }
 
     pub fn metrics(&self) -> Option<SocketAddr> {
@@ -199,6 +314,26 @@ pub fn room_for_connections() -> usize {
         usize::try_from(files).unwrap_or(usize::MAX)
     });
     (files.saturating_sub(OTHER_FILES) / 2).max(1)
+}
+
+/// Has all loops listen at an address, and returns it with the port that the kernel may have chosen.
+fn listen_in_all(
+    listeners: &mut [Vec<Listener>],
+    mut address: SocketAddr,
+    tls: Option<&Tls>,
+) -> Result<SocketAddr> {
+    // The loops share the port. Another server that shares its own would take a part of the clients.
+    drop(listen_at(address, false)?);
+    for of_loop in listeners {
+        let socket = listen_at(address, true)?;
+        address = local_address(&socket)?;
+        of_loop.push(Listener {
+            socket,
+            site: Site::Files,
+            tls: tls.map(|tls| Arc::clone(&tls.config)),
+        });
+    }
+    Ok(address)
 }
 
 /// `is_shared`: by several sockets, among which the kernel distributes the connections.

@@ -35,14 +35,18 @@ impl Place {
         let mut plan = Plan {
             directory: root,
             listen: vec![([127, 0, 0, 1], 0).into()],
+            tls: vec![],
             metrics: None,
             loops: 2,
             helpers: 4,
             log: None,
+            user: None,
+            is_sandboxed: true,
             options: Options::default(),
         };
         change(&mut plan);
         let server = Server::start(plan).expect("it starts");
+        assert!(server.sandbox().seccomp.is_on(), "{}", server.sandbox());
         Place {
             directory,
             server: Some(server),
@@ -498,10 +502,13 @@ fn what_cannot_be_served_is_an_error_with_its_name() {
         let started = Server::start(Plan {
             directory: directory.to_path_buf(),
             listen: vec![listen],
+            tls: vec![],
             metrics: None,
             loops: 1,
             helpers: 1,
             log: None,
+            user: None,
+            is_sandboxed: true,
             options: Options::default(),
         });
         format!("{:#}", started.err().expect("an error"))

@@ -9,6 +9,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use debox_real::free_port;
+use debox_skipped::skipped;
 use debox_tests::{debox_binary, wait_for};
 use house_together::{program, SlowDisk};
 use serde_json::Value;
@@ -100,8 +101,39 @@ fn ask_for(address: SocketAddr, method: &str, target: &str) -> (u16, usize, Dura
     (status.parse().expect("a status"), body, began.elapsed())
 }
 
-/// Cold files and names that do not exist, and a hot file in between.
-fn ask(address: SocketAddr) {
+/// The same by a client of TLS.
+fn get_by_tls(address: SocketAddr, target: &str) -> (u16, usize, Duration) {
+    let began = Instant::now();
+    let seconds = PATIENCE.as_secs().to_string();
+    let output = Command::new("curl")
+        .args([
+            "--silent",
+            "--insecure",
+            "--noproxy",
+            "*",
+            "--max-time",
+            &seconds,
+        ])
+        .args([
+            "--output",
+            "/dev/null",
+            "--write-out",
+            "%{http_code} %{size_download}",
+        ])
+        .arg(format!("https://{address}{target}"))
+        .output()
+        .expect("curl can be executed");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let (status, body) = text.split_once(' ').expect("an answer");
+    let (status, body) = (
+        status.parse().expect("a status"),
+        body.parse().expect("a length"),
+    );
+    (status, body, began.elapsed())
+}
+
+/// Cold files and names that do not exist, and a hot file in between. `get` asks for one.
+fn ask(address: SocketAddr, get: fn(SocketAddr, &str) -> (u16, usize, Duration)) {
     assert_eq!(get(address, "/hot.html").0, 200);
     let mut asked = 0;
     let waited = std::thread::scope(|scope| {
@@ -134,25 +166,63 @@ fn ask(address: SocketAddr) {
 
 #[test]
 fn the_loops_of_flash_wait_for_events_only() {
+    let counters = guard_flash(&["--listen", "127.0.0.1:0"], get);
+    let stalls = counters
+        .iter()
+        .filter(|(of, _)| of == "flash_loop_stalls_total");
+    assert_eq!(stalls.map(|(_, n)| n).sum::<u64>(), 0);
+}
+
+#[test]
+fn the_loops_of_flash_wait_for_events_only_also_with_tls() {
+    if Command::new("openssl").arg("version").output().is_err() {
+        return skipped("the loops of flash with TLS: openssl is not installed");
+    }
+    let place = tempfile::tempdir().expect("a directory");
+    let (cert, key) = (place.path().join("cert"), place.path().join("key"));
+    let made = Command::new("openssl")
+        .args([
+            "req",
+            "-x509",
+            "-nodes",
+            "-days",
+            "2",
+            "-subj",
+            "/CN=localhost",
+        ])
+        .args(["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"])
+        .arg("-keyout")
+        .arg(&key)
+        .arg("-out")
+        .arg(&cert)
+        .output()
+        .expect("openssl can be executed");
+    assert!(made.status.success(), "{made:?}");
+    let names = ["--tls-cert", text(&cert), "--tls-key", text(&key)];
+    let listen = [&["--tls-listen", "127.0.0.1:0"][..], &names].concat();
+    let counters = guard_flash(&listen, get_by_tls);
+    let handshakes = counters
+        .iter()
+        .filter(|(of, _)| of == "flash_tls_handshakes_total");
+    assert!(handshakes.map(|(_, n)| n).sum::<u64>() > 60);
+}
+
+/// Asks flash for cold files under the guard, whose verdict has to be good. Returns the counters of flash.
+fn guard_flash(
+    listen: &[&str],
+    get: fn(SocketAddr, &str) -> (u16, usize, Duration),
+) -> Vec<(String, u64)> {
     let disk = disk();
     disk.cool();
     let flash = program("flash");
     let (flash, root) = (text(&flash).to_string(), disk.root());
-    let command = [
-        &flash,
-        "serve",
-        text(&root),
-        "--listen",
-        "127.0.0.1:0",
-        "--metrics",
-        "127.0.0.1:0",
-        "--loops",
-        "2",
-    ];
+    let serve = [flash.as_str(), "serve", text(&root)];
+    let others = ["--metrics", "127.0.0.1:0", "--loops", "2"];
+    let command = [&serve[..], listen, &others].concat();
     let mut guarded = Guarded::start(&disk, &command);
     let mut lines = BufReader::new(guarded.guard.stdout.take().expect("a pipe")).lines();
     let (files, metrics) = (address_in(&mut lines), address_in(&mut lines));
-    ask(files);
+    ask(files, get);
     let counters = counters(metrics);
     let (status, verdict) = guarded.end();
     assert!(status.success(), "{status}: {verdict:#}");
@@ -171,10 +241,7 @@ fn the_loops_of_flash_wait_for_events_only() {
             .sum();
         assert!(sum >= least, "{name} {sum}: {counters:?}");
     }
-    let stalls = counters
-        .iter()
-        .filter(|(of, _)| of == "flash_loop_stalls_total");
-    assert_eq!(stalls.map(|(_, n)| n).sum::<u64>(), 0);
+    counters
 }
 
 /// The same requests, so that the verdict above is known to mean something.
@@ -197,7 +264,7 @@ fn the_loops_of_nginx_wait_for_the_disk() {
     let guarded = Guarded::start(&disk, &["nginx", "-c", text(&configuration)]);
     let address = SocketAddr::from(([127, 0, 0, 1], port));
     assert!(wait_for(PATIENCE, || TcpStream::connect(address).is_ok()));
-    ask(address);
+    ask(address, get);
     let (status, verdict) = guarded.end();
     assert_eq!(status.code(), Some(3), "{verdict:#}");
     let violations = verdict["violations"].to_string();
@@ -257,7 +324,7 @@ fn counters(address: SocketAddr) -> Vec<(String, u64)> {
 /// The address in the next line that flash prints.
 fn address_in(lines: &mut impl Iterator<Item = std::io::Result<String>>) -> SocketAddr {
     let line = lines.next().expect("a line").expect("text");
-    let url = line.split("http://").nth(1).expect("an address");
+    let url = line.split("://").nth(1).expect("an address");
     let address = url.split('/').next().unwrap_or_default();
     address.parse().expect("an address")
 }

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The system calls of each role. All others fail with EPERM; those that only an attacker makes end the process.
+//!
+//! A call that a new function of a thread needs has to be added here. The tests of the whole server, which run with the
+//! sandbox, show when one is missing.
+
+use std::collections::BTreeMap;
+
+use libc::c_long;
+use seccompiler::{
+    apply_filter, BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp,
+    SeccompCondition, SeccompFilter, SeccompRule, TargetArch,
+};
+
+use super::{Part, Role};
+
+/// Linux 6.5; the C library does not have it yet.
+const CACHESTAT: c_long = 451;
+
+/// Memory, time, locks, and the end: what the standard library needs in any thread.
+const COMMON: &[c_long] = &[
+    libc::SYS_brk,
+    libc::SYS_clock_gettime,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_close,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+    libc::SYS_futex,
+    libc::SYS_getpid,
+    libc::SYS_getrandom,
+    libc::SYS_gettid,
+    libc::SYS_madvise,
+    libc::SYS_mremap,
+    libc::SYS_munmap,
+    libc::SYS_restart_syscall,
+    libc::SYS_rseq,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_sched_getaffinity,
+    libc::SYS_sched_yield,
+    libc::SYS_set_robust_list,
+    libc::SYS_sigaltstack,
+    libc::SYS_write,
+    libc::SYS_writev,
+];
+
+const LOOP: &[c_long] = &[
+    libc::SYS_accept4,
+    libc::SYS_epoll_ctl,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_epoll_wait,
+    libc::SYS_fadvise64,
+    libc::SYS_openat2,
+    libc::SYS_recvfrom,
+    libc::SYS_sendfile,
+    libc::SYS_sendmsg,
+    libc::SYS_sendto,
+    libc::SYS_shutdown,
+    libc::SYS_statx,
+    CACHESTAT,
+];
+
+const HELPER: &[c_long] = &[
+    // Starts further helpers.
+    libc::SYS_clone,
+    libc::SYS_clone3,
+    libc::SYS_fadvise64,
+    libc::SYS_fstat,
+    libc::SYS_getdents64,
+    libc::SYS_lseek,
+    libc::SYS_openat2,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_poll,
+    libc::SYS_ppoll,
+    libc::SYS_pread64,
+    libc::SYS_read,
+    libc::SYS_statx,
+];
+
+const LOG: &[c_long] = &[libc::SYS_openat, libc::SYS_read, libc::SYS_statx];
+
+/// No version of a library makes these.
+const HOSTILE: &[c_long] = &[
+    libc::SYS_add_key,
+    libc::SYS_bpf,
+    libc::SYS_chroot,
+    libc::SYS_delete_module,
+    libc::SYS_execve,
+    libc::SYS_execveat,
+    libc::SYS_finit_module,
+    libc::SYS_fsopen,
+    libc::SYS_init_module,
+    libc::SYS_io_uring_setup,
+    libc::SYS_kexec_load,
+    libc::SYS_keyctl,
+    libc::SYS_mount,
+    libc::SYS_move_mount,
+    libc::SYS_open_tree,
+    libc::SYS_perf_event_open,
+    libc::SYS_pivot_root,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_ptrace,
+    libc::SYS_reboot,
+    libc::SYS_request_key,
+    libc::SYS_setns,
+    libc::SYS_umount2,
+    libc::SYS_unshare,
+    libc::SYS_userfaultfd,
+];
+
+type Rules = BTreeMap<c_long, Vec<SeccompRule>>;
+
+/// Limits the calling thread, and those that it starts.
+pub fn restrict(role: Role) -> Result<Part, seccompiler::Error> {
+    let hostile = HOSTILE.iter().map(|call| (*call, Vec::new())).collect();
+    let kills = program(hostile, SeccompAction::Allow, SeccompAction::KillProcess)?;
+    // The main thread has no client's bytes, and what it does when the configuration changes is not known here.
+    let limits = match role {
+        Role::Main => None,
+        role => {
+            let fails = SeccompAction::Errno(libc::EPERM as u32);
+            Some(program(allowed(role)?, fails, SeccompAction::Allow)?)
+        }
+    };
+    apply_filter(&kills)?;
+    if let Some(limits) = limits {
+        apply_filter(&limits)?;
+    }
+    Ok(Part::On("on".to_string()))
+}
+
+fn program(
+    rules: Rules,
+    otherwise: SeccompAction,
+    on_match: SeccompAction,
+) -> Result<BpfProgram, BackendError> {
+    let architecture = TargetArch::try_from(std::env::consts::ARCH)?;
+    SeccompFilter::new(rules, otherwise, on_match, architecture)?.try_into()
+}
+
+fn allowed(role: Role) -> Result<Rules, BackendError> {
+    let own = match role {
+        Role::Loop { .. } => LOOP,
+        Role::Helper => HELPER,
+        Role::Log => LOG,
+        Role::Main => &[],
+    };
+    let calls = COMMON.iter().chain(own);
+    let mut rules: Rules = calls.map(|call| (*call, Vec::new())).collect();
+    // Memory is never made executable.
+    let executable = libc::PROT_EXEC as u64;
+    let data = || Ok(vec![rule(2, SeccompCmpOp::MaskedEq(executable), 0)?]);
+    rules.insert(libc::SYS_mmap, data()?);
+    rules.insert(libc::SYS_mprotect, data()?);
+    // Signals go to this process only.
+    let own_process = || Ok(vec![rule(0, SeccompCmpOp::Eq, std::process::id().into())?]);
+    rules.insert(libc::SYS_kill, own_process()?);
+    rules.insert(libc::SYS_tgkill, own_process()?);
+    let names_thread = rule(0, SeccompCmpOp::Eq, libc::PR_SET_NAME as u64)?;
+    rules.insert(libc::SYS_prctl, vec![names_thread]);
+    // Builds with assertions look whether a descriptor is open before they close it, and what lists a directory looks how
+    // it is open.
+    let looks = [libc::F_GETFD, libc::F_GETFL].map(|what| rule(1, SeccompCmpOp::Eq, what as u64));
+    rules.insert(
+        libc::SYS_fcntl,
+        looks.into_iter().collect::<Result<_, _>>()?,
+    );
+    match role {
+        Role::Loop { inbox } => {
+            let own_inbox = rule(0, SeccompCmpOp::Eq, inbox as u64)?;
+            rules.insert(libc::SYS_read, vec![own_inbox]);
+            let nowait = libc::RWF_NOWAIT as u64;
+            let never_waits = rule(5, SeccompCmpOp::MaskedEq(nowait), nowait)?;
+            rules.insert(libc::SYS_preadv2, vec![never_waits]);
+        }
+        Role::Helper => {
+            let changes = (libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC) as u64;
+            let reads = rule(2, SeccompCmpOp::MaskedEq(changes), 0)?;
+            rules.insert(libc::SYS_openat, vec![reads]);
+        }
+        Role::Log | Role::Main => {}
+    }
+    Ok(rules)
+}
+
+/// Compares an argument, of which all have 32 bits here.
+fn rule(argument: u8, comparison: SeccompCmpOp, value: u64) -> Result<SeccompRule, BackendError> {
+    let condition = SeccompCondition::new(argument, SeccompCmpArgLen::Dword, comparison, value)?;
+    SeccompRule::new(vec![condition])
+}

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How the bytes of a connection go through its socket: as they are, or encrypted. No call waits.
+
+use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+use rustix::io::Errno;
+use rustix::net::{recv, sendmsg, RecvFlags, SendAncillaryBuffer, SendFlags};
+use rustls::{ServerConfig, ServerConnection};
+
+use crate::pace::Pace;
+
+/// Bytes of an answer that are encrypted before the socket has taken those before them. The headers of their records
+/// come on top.
+pub const ENCRYPTED: usize = 32 << 10;
+/// The first byte of a client that speaks TLS: the type of a record with a handshake.
+const HANDSHAKE: u8 = 22;
+
+pub enum Transport {
+    Plain,
+    Tls(Box<Encrypted>),
+}
+
+pub struct Encrypted {
+    connection: ServerConnection,
+    has_begun: bool,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub enum Received {
+    Bytes(usize),
+    /// The client sends no more.
+    End,
+    /// There are none now.
+    Nothing,
+    /// It is time for other connections.
+    Paced,
+    /// The client does not speak TLS. From here on the transport is plain.
+    NotTls,
+    Failed(Errno),
+}
+
+impl Transport {
+    /// # Errors
+    ///
+    /// The configuration cannot be used.
+    pub fn new(config: Option<&Arc<ServerConfig>>) -> Result<Transport, rustls::Error> {
+        let Some(config) = config else {
+            return Ok(Transport::Plain);
+        };
+        let mut connection = ServerConnection::new(Arc::clone(config))?;
+        connection.set_buffer_limit(Some(ENCRYPTED));
+        Ok(Transport::Tls(Box::new(Encrypted {
+            connection,
+            has_begun: false,
+        })))
+    }
+
+    pub fn is_handshaking(&self) -> bool {
+        matches!(self, Transport::Tls(tls) if tls.connection.is_handshaking())
+    }
+
+    /// `sendfile` may be used on the socket.
+    pub fn is_plain(&self) -> bool {
+        matches!(self, Transport::Plain)
+    }
+
+    pub fn receive(&mut self, socket: &OwnedFd, into: &mut [u8], pace: &mut Pace) -> Received {
+        let received = match self {
+            Transport::Plain => match recv(socket, into, RecvFlags::empty()) {
+                Ok((0, _)) => Received::End,
+                Ok((length, _)) => Received::Bytes(length),
+                Err(error) => failed(error),
+            },
+            Transport::Tls(tls) => tls.receive(socket, into, pace),
+        };
+        if received == Received::NotTls {
+            *self = Transport::Plain;
+        }
+        received
+    }
+
+    /// Sends the begin of `head` and `body`, in one packet if they fit, and returns how much. `goes_on`: more follows
+    /// at once.
+    pub fn send(
+        &mut self,
+        socket: &OwnedFd,
+        head: &[u8],
+        body: &[u8],
+        goes_on: bool,
+    ) -> Result<usize, Errno> {
+        let parts = [IoSlice::new(head), IoSlice::new(body)];
+        match self {
+            Transport::Plain => {
+                let flags = match goes_on {
+                    true => SendFlags::NOSIGNAL | SendFlags::MORE,
+                    false => SendFlags::NOSIGNAL,
+                };
+                sendmsg(socket, &parts, &mut SendAncillaryBuffer::default(), flags)
+            }
+            Transport::Tls(tls) => tls.send(socket, &parts),
+        }
+    }
+
+    /// Sends what has been encrypted. `Err(AGAIN)`: the socket does not take all of it now.
+    pub fn flush(&mut self, socket: &OwnedFd) -> Result<(), Errno> {
+        match self {
+            Transport::Plain => Ok(()),
+            Transport::Tls(tls) => tls.flush(socket),
+        }
+    }
+
+    /// Says that no more will be sent, if the transport has a way to say it.
+    pub fn end(&mut self, socket: &OwnedFd) {
+        if let Transport::Tls(tls) = self {
+            if !tls.connection.is_handshaking() {
+                tls.connection.send_close_notify();
+                // A client that has not read what came before does not need to know.
+                let _ = tls.flush(socket);
+            }
+        }
+    }
+}
+
+impl Encrypted {
+    fn receive(&mut self, socket: &OwnedFd, into: &mut [u8], pace: &mut Pace) -> Received {
+        loop {
+            match self.connection.reader().read(into) {
+                Ok(0) => return Received::End,
+                Ok(length) => return Received::Bytes(length),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                // The connection has ended without the client having said so. Its requests have their own ends.
+                Err(_) => return Received::End,
+            }
+            let was_handshaking = self.connection.is_handshaking();
+            if was_handshaking && pace.is_spent() {
+                return Received::Paced;
+            }
+            let mut wire = Wire {
+                socket,
+                first: None,
+            };
+            match self.connection.read_tls(&mut wire) {
+                Ok(0) => return Received::End,
+                Ok(_) => {}
+                Err(error) => return failed(errno(&error)),
+            }
+            if let (false, Some(first)) = (self.has_begun, wire.first) {
+                self.has_begun = true;
+                if first != HANDSHAKE && first.is_ascii_graphic() {
+                    return Received::NotTls;
+                }
+            }
+            let began = Instant::now();
+            let processed = self.connection.process_new_packets();
+            if was_handshaking {
+                pace.spend(began);
+                if processed.is_ok() && !self.connection.is_handshaking() {
+                    pace.succeeds(self.connection.handshake_kind());
+                }
+            }
+            // Also an alert that says what is wrong.
+            let flushed = self.flush(socket);
+            match (processed, flushed) {
+                (Ok(_), Ok(()) | Err(Errno::AGAIN)) => {}
+                (Err(_), _) => return Received::Failed(Errno::PROTO),
+                (_, Err(error)) => return Received::Failed(error),
+            }
+        }
+    }
+
+    fn send(&mut self, socket: &OwnedFd, parts: &[IoSlice<'_>]) -> Result<usize, Errno> {
+        // So at most `ENCRYPTED` bytes wait in memory.
+        self.flush(socket)?;
+        let wanted = parts.iter().any(|part| !part.is_empty());
+        let taken = self.connection.writer().write_vectored(parts);
+        let taken = taken.map_err(|error| errno(&error))?;
+        if taken == 0 && wanted {
+            // The keys may not be used for more (RFC 8446, 5.5).
+            return Err(Errno::PIPE);
+        }
+        match self.flush(socket) {
+            Ok(()) | Err(Errno::AGAIN) => Ok(taken),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn flush(&mut self, socket: &OwnedFd) -> Result<(), Errno> {
+        let mut wire = Wire {
+            socket,
+            first: None,
+        };
+        while self.connection.wants_write() {
+            match self.connection.write_tls(&mut wire) {
+                Ok(0) => return Err(Errno::PIPE),
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(errno(&error)),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn failed(error: Errno) -> Received {
+    match error {
+        Errno::AGAIN => Received::Nothing,
+        Errno::INTR => Received::Paced,
+        error => Received::Failed(error),
+    }
+}
+
+fn errno(error: &io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::IO)
+}
+
+/// The socket, as `rustls` uses it.
+struct Wire<'a> {
+    socket: &'a OwnedFd,
+    /// Of what has been received.
+    first: Option<u8>,
+}
+
+impl Read for Wire<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let (length, _) = recv(self.socket, &mut *into, RecvFlags::empty())?;
+        if self.first.is_none() {
+            self.first = into[..length].first().copied();
+        }
+        Ok(length)
+    }
+}
+
+impl Write for Wire<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.write_vectored(&[IoSlice::new(bytes)])
+    }
+
+    fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        let mut nothing = SendAncillaryBuffer::default();
+        Ok(sendmsg(
+            self.socket,
+            parts,
+            &mut nothing,
+            SendFlags::NOSIGNAL,
+        )?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

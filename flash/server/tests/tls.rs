@@ -1,0 +1,544 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Clients of several makes speak TLS with a server.
+
+use std::fs;
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use debox_skipped::skipped;
+use flash::context::Options;
+use flash::server::{Plan, Server, TlsListen};
+use flash::tls::{Pair, Settings};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::{
+    ClientConfig, ClientConnection, DigitallySignedStruct, HandshakeKind, ProtocolVersion,
+    SignatureScheme, StreamOwned, SupportedProtocolVersion,
+};
+use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+use tempfile::TempDir;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+const BIG: usize = 3_000_000;
+
+type Stream = StreamOwned<ClientConnection, TcpStream>;
+
+struct Place {
+    directory: TempDir,
+    server: Option<Server>,
+}
+
+impl Place {
+    fn new() -> Place {
+        Place::with(|_, _| {})
+    }
+
+    fn with(change: impl FnOnce(&mut Plan, &Path)) -> Place {
+        let directory = tempfile::tempdir().expect("a directory");
+        let root = directory.path().join("root");
+        fs::create_dir(&root).expect("room");
+        fs::write(root.join("hello.txt"), "0123456789").expect("room");
+        fs::write(root.join("big"), big()).expect("room");
+        let pairs = vec![make_pair(directory.path(), "a", &["a.example"])];
+        let mut plan = Plan {
+            directory: root,
+            listen: vec![],
+            tls: vec![TlsListen {
+                address: ([127, 0, 0, 1], 0).into(),
+                settings: Settings { pairs },
+            }],
+            metrics: None,
+            loops: 2,
+            helpers: 4,
+            log: None,
+            user: None,
+            is_sandboxed: true,
+            options: Options::default(),
+        };
+        change(&mut plan, directory.path());
+        let server = Server::start(plan).expect("it starts");
+        Place {
+            directory,
+            server: Some(server),
+        }
+    }
+
+    fn server(&self) -> &Server {
+        self.server.as_ref().expect("it runs")
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.server().tls_addresses()[0]
+    }
+
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address()).expect("it listens");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        stream
+    }
+
+    fn client(&self, config: &Arc<ClientConfig>, host: &str) -> Stream {
+        let host = ServerName::try_from(host.to_string()).expect("a name");
+        let client = ClientConnection::new(Arc::clone(config), host).expect("a client");
+        StreamOwned::new(client, self.connect())
+    }
+
+    fn get(&self, config: &Arc<ClientConfig>, target: &str) -> (Stream, Vec<u8>) {
+        let mut stream = self.client(config, "a.example");
+        let request = format!("GET {target} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).expect("it reads");
+        let mut answer = Vec::new();
+        // An end without close_notify would be an error.
+        stream.read_to_end(&mut answer).expect("an answer");
+        (stream, answer)
+    }
+
+    /// The certificate that a client is shown.
+    fn certificate(&self, host: &str) -> CertificateDer<'static> {
+        let mut stream = self.client(&config(rustls::ALL_VERSIONS), host);
+        while stream.conn.is_handshaking() {
+            stream
+                .conn
+                .complete_io(&mut stream.sock)
+                .expect("a handshake");
+        }
+        let shown = stream.conn.peer_certificates().expect("certificates");
+        shown[0].clone().into_owned()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Some(server) = self.server.take() {
+            server.end().expect("no loop failed");
+        }
+    }
+}
+
+fn big() -> Vec<u8> {
+    (0..BIG as u32)
+        .map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8)
+        .collect()
+}
+
+fn make_pair(place: &Path, name: &str, hosts: &[&str]) -> Pair {
+    let hosts: Vec<String> = hosts.iter().map(|host| (*host).to_string()).collect();
+    let made = rcgen::generate_simple_self_signed(hosts).expect("a certificate");
+    let pair = Pair {
+        cert: place.join(format!("{name}.pem")),
+        key: place.join(format!("{name}.key")),
+    };
+    fs::write(&pair.cert, made.cert.pem()).expect("room");
+    fs::write(&pair.key, made.signing_key.serialize_pem()).expect("room");
+    pair
+}
+
+fn der(pair: &Pair) -> CertificateDer<'static> {
+    use rustls_pki_types::pem::PemObject;
+    CertificateDer::from_pem_file(&pair.cert).expect("a certificate")
+}
+
+/// Takes any certificate: the tests look at it themselves.
+#[derive(Debug)]
+struct AnyCertificate(rustls::crypto::CryptoProvider);
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let known = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls12_signature(message, cert, signature, known)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let known = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, cert, signature, known)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+fn config(versions: &[&'static SupportedProtocolVersion]) -> Arc<ClientConfig> {
+    config_for(versions, &["http/1.1"])
+}
+
+fn config_for(
+    versions: &[&'static SupportedProtocolVersion],
+    protocols: &[&str],
+) -> Arc<ClientConfig> {
+    let provider = rustls::crypto::ring::default_provider();
+    let verifier = Arc::new(AnyCertificate(provider.clone()));
+    let builder = ClientConfig::builder_with_provider(Arc::new(provider));
+    let mut config = builder
+        .with_protocol_versions(versions)
+        .expect("versions")
+        .dangerous()
+        .with_custom_certificate_verifier(verifier)
+        .with_no_client_auth();
+    let protocols = protocols.iter().map(|name| name.as_bytes().to_vec());
+    config.alpn_protocols = protocols.collect();
+    Arc::new(config)
+}
+
+fn body(answer: &[u8]) -> &[u8] {
+    let end = answer.windows(4).position(|four| four == b"\r\n\r\n");
+    &answer[end.expect("a head") + 4..]
+}
+
+#[test]
+fn files_come_whole_with_both_versions() {
+    let place = Place::new();
+    for (version, number) in [
+        (&rustls::version::TLS12, ProtocolVersion::TLSv1_2),
+        (&rustls::version::TLS13, ProtocolVersion::TLSv1_3),
+    ] {
+        let config = config(&[version]);
+        let (stream, answer) = place.get(&config, "/hello.txt");
+        assert_eq!(body(&answer), b"0123456789");
+        assert_eq!(stream.conn.protocol_version(), Some(number));
+        assert_eq!(stream.conn.alpn_protocol(), Some(&b"http/1.1"[..]));
+        let (_, answer) = place.get(&config, "/big");
+        assert!(body(&answer) == big());
+        let (_, answer) = place.get(&config, "/none");
+        assert!(answer.starts_with(b"HTTP/1.1 404 "));
+    }
+}
+
+#[test]
+fn a_client_that_speaks_only_other_protocols_is_refused() {
+    let place = Place::new();
+    let mut stream = place.client(&config_for(rustls::ALL_VERSIONS, &["h2"]), "a.example");
+    let error = stream
+        .write_all(b"x")
+        .and_then(|()| stream.read(&mut [0; 9]).map(drop));
+    let error = error.expect_err("an alert").to_string();
+    assert!(error.contains("NoApplicationProtocol"), "{error}");
+    // Who names none speaks HTTP/1.1.
+    let (_, answer) = place.get(&config_for(rustls::ALL_VERSIONS, &[]), "/hello.txt");
+    assert_eq!(body(&answer), b"0123456789");
+}
+
+#[test]
+fn sessions_are_resumed_in_any_loop() {
+    let place = Place::new();
+    for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
+        let config = config(&[version]);
+        let (first, _) = place.get(&config, "/hello.txt");
+        assert_eq!(first.conn.handshake_kind(), Some(HandshakeKind::Full));
+        for _ in 0..10 {
+            let (next, _) = place.get(&config, "/hello.txt");
+            assert_eq!(next.conn.handshake_kind(), Some(HandshakeKind::Resumed));
+        }
+    }
+}
+
+#[test]
+fn many_requests_and_the_end_of_the_clients_side() {
+    let place = Place::new();
+    let mut stream = place.client(&config(rustls::ALL_VERSIONS), "a.example");
+    let one = "GET /hello.txt HTTP/1.1\r\nHost: a\r\n\r\n";
+    stream
+        .write_all(one.repeat(100).as_bytes())
+        .expect("it reads");
+    stream.conn.send_close_notify();
+    stream.flush().expect("it reads");
+    stream.sock.shutdown(Shutdown::Write).expect("a connection");
+    let mut text = String::new();
+    stream
+        .read_to_string(&mut text)
+        .expect("answers, and an end that is said");
+    assert_eq!(text.matches("0123456789").count(), 100);
+}
+
+#[test]
+fn a_request_without_tls_is_told_so() {
+    let place = Place::new();
+    let mut stream = place.connect();
+    stream
+        .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        .expect("it reads");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("an answer");
+    assert!(text.starts_with("HTTP/1.1 400 "), "{text}");
+    assert!(text.contains("This port speaks HTTPS"), "{text}");
+}
+
+#[test]
+fn each_host_has_its_certificate_and_new_ones_are_loaded() {
+    let mut pair = None;
+    let place = Place::with(|plan, place| {
+        let other = make_pair(place, "b", &["*.b.example"]);
+        plan.tls[0].settings.pairs.push(other.clone());
+        pair = Some(other);
+    });
+    let pair = pair.expect("it was made");
+    let first = der(&pair);
+    assert_eq!(place.certificate("x.b.example"), first);
+    assert_ne!(place.certificate("a.example"), first);
+    assert_eq!(
+        place.certificate("a.example"),
+        place.certificate("other.example")
+    );
+    fs::write(&pair.cert, "nonsense").expect("room");
+    let errors = place.server().reload_certificates();
+    let text = format!("{:#}", errors.first().expect("an error"));
+    assert!(text.contains("b.pem"), "{text}");
+    assert_eq!(place.certificate("x.b.example"), first);
+    make_pair(place.directory.path(), "b", &["*.b.example"]);
+    assert!(place.server().reload_certificates().is_empty());
+    assert_eq!(place.certificate("x.b.example"), der(&pair));
+    assert_ne!(place.certificate("x.b.example"), first);
+}
+
+#[test]
+fn handshakes_have_a_deadline_and_a_limit() {
+    let place = Place::with(|plan, _| {
+        plan.loops = 1;
+        plan.options.handshake_ms = 2_000;
+        plan.options.max_handshakes = 2;
+        plan.metrics = Some(([127, 0, 0, 1], 0).into());
+    });
+    let began = Instant::now();
+    let mut silent = [place.connect(), place.connect()];
+    // The begin of a record.
+    silent[0].write_all(&[22, 3, 1, 2, 0, 1]).expect("it reads");
+    let mut third = place.connect();
+    assert!(matches!(third.read(&mut [0; 9]), Ok(0) | Err(_)));
+    for stream in &mut silent {
+        assert!(matches!(stream.read(&mut [0; 9]), Ok(0)));
+    }
+    assert!(began.elapsed() >= Duration::from_millis(2_000));
+    let (_, answer) = place.get(&config(rustls::ALL_VERSIONS), "/hello.txt");
+    assert_eq!(body(&answer), b"0123456789");
+    let metrics = place.server().metrics().expect("an address");
+    let mut stream = TcpStream::connect(metrics).expect("it listens");
+    stream
+        .write_all(b"GET /metrics HTTP/1.0\r\n\r\n")
+        .expect("it reads");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("an answer");
+    for row in [
+        "flash_tls_handshakes_total{loop=\"0\"} 1",
+        "flash_tls_failed_total{loop=\"0\"} 2",
+        "flash_tls_refused_total{loop=\"0\"} 1",
+        "flash_tls_handshakes_open{loop=\"0\"} 0",
+    ] {
+        assert!(text.lines().any(|line| line == row), "{row}: {text}");
+    }
+}
+
+/// Who is sent less than was promised must be able to tell it from the end.
+#[test]
+fn a_file_that_becomes_shorter_has_no_proper_end() {
+    let place = Place::new();
+    let file = fs::File::create(place.directory.path().join("root/huge")).expect("room");
+    file.set_len(200 << 20).expect("a length");
+    let mut stream = place.client(&config(rustls::ALL_VERSIONS), "a.example");
+    stream
+        .write_all(b"GET /huge HTTP/1.0\r\n\r\n")
+        .expect("it reads");
+    stream.read_exact(&mut [0; 1000]).expect("an answer");
+    file.set_len(1).expect("a length");
+    let ended = stream.read_to_end(&mut Vec::new()).expect_err("no end");
+    let kinds = [ErrorKind::UnexpectedEof, ErrorKind::ConnectionReset];
+    assert!(kinds.contains(&ended.kind()), "{ended}");
+}
+
+#[test]
+fn a_client_that_reads_slowly_gets_all() {
+    let place = Place::new();
+    let mut slow = place.client(&config(rustls::ALL_VERSIONS), "a.example");
+    slow.write_all(b"GET /big HTTP/1.0\r\n\r\n")
+        .expect("it reads");
+    // Others are served while its answer waits for it.
+    for _ in 0..5 {
+        place.get(&config(rustls::ALL_VERSIONS), "/hello.txt");
+    }
+    let (mut answer, mut piece) = (Vec::new(), [0; 1000]);
+    loop {
+        match slow.read(&mut piece).expect("an answer") {
+            0 => break,
+            length => answer.extend_from_slice(&piece[..length]),
+        }
+    }
+    assert!(body(&answer) == big());
+}
+
+/// Whether a program is there.
+fn has(program: &str) -> bool {
+    let done = Command::new(program).arg("--version").output();
+    done.is_ok()
+}
+
+#[test]
+fn curl_and_openssl_are_served() {
+    if !has("curl") || !has("openssl") {
+        return skipped("TLS with other clients: curl or openssl is not installed");
+    }
+    let mut rsa = None;
+    let place = Place::with(|plan, place| {
+        let (cert, key) = (place.join("rsa.pem"), place.join("rsa.key"));
+        let made = Command::new("openssl")
+            .args([
+                "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
+            ])
+            .args([
+                "-subj",
+                "/CN=r.example",
+                "-addext",
+                "subjectAltName=DNS:r.example",
+            ])
+            .arg("-keyout")
+            .arg(&key)
+            .arg("-out")
+            .arg(&cert)
+            .output()
+            .expect("it can be executed");
+        assert!(made.status.success(), "{made:?}");
+        rsa = Some(cert.clone());
+        plan.tls[0].settings.pairs.push(Pair { cert, key });
+    });
+    let port = place.address().port();
+    let certs: [(&str, PathBuf); 2] = [
+        ("a.example", place.directory.path().join("a.pem")),
+        ("r.example", rsa.expect("it was made")),
+    ];
+    for (host, cert) in certs {
+        let output = Command::new("curl")
+            .args(["--silent", "--show-error", "--fail", "--noproxy", "*"])
+            .args(["--resolve", &format!("{host}:{port}:127.0.0.1")])
+            .arg("--cacert")
+            .arg(&cert)
+            .args(vec![format!("https://{host}:{port}/big"); 2])
+            .output()
+            .expect("it can be executed");
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{host}: {error}");
+        assert!(output.stdout == [big(), big()].concat(), "{host}");
+        for version in ["-tls1_2", "-tls1_3"] {
+            let mut client = Command::new("openssl")
+                .args([
+                    "s_client",
+                    "-quiet",
+                    "-verify_return_error",
+                    "-alpn",
+                    "http/1.1",
+                ])
+                .args([
+                    "-connect",
+                    &format!("127.0.0.1:{port}"),
+                    "-servername",
+                    host,
+                ])
+                .args([version, "-CAfile"])
+                .arg(&cert)
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::null())
+                .spawn()
+                .expect("it can be executed");
+            let mut input = client.stdin.take().expect("a pipe");
+            input
+                .write_all(b"GET /hello.txt HTTP/1.0\r\n\r\n")
+                .expect("it reads");
+            let output = client.wait_with_output().expect("it ends");
+            drop(input);
+            assert_eq!(body(&output.stdout), b"0123456789", "{host} {version}");
+        }
+    }
+}
+
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_signal_loads_the_certificates_again() {
+    let place = Place::new();
+    let pair = make_pair(place.directory.path(), "c", &["c.example"]);
+    let command = Command::new(env!("CARGO_BIN_EXE_flash"))
+        .arg("serve")
+        .arg(place.directory.path().join("root"))
+        .args(["--tls-listen", "127.0.0.1:0", "--loops", "1", "--tls-cert"])
+        .arg(&pair.cert)
+        .arg("--tls-key")
+        .arg(&pair.key)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let mut flash = Running(command.expect("it can be executed"));
+    let out = flash.0.stdout.take().expect("a pipe");
+    let mut lines = BufReader::new(out).lines();
+    let line = lines.next().expect("a line").expect("text");
+    let address = line
+        .strip_prefix("serving at https://")
+        .expect("an address");
+    let address: SocketAddr = address.trim_end_matches('/').parse().expect("an address");
+    let shown = || {
+        let host = ServerName::try_from("c.example").expect("a name");
+        let mut client =
+            ClientConnection::new(config(rustls::ALL_VERSIONS), host).expect("a client");
+        let mut stream = TcpStream::connect(address).expect("it listens");
+        while client.is_handshaking() {
+            client.complete_io(&mut stream).expect("a handshake");
+        }
+        client.peer_certificates().expect("certificates")[0]
+            .clone()
+            .into_owned()
+    };
+    let hang_up = || {
+        let pid = flash.0.id().to_string();
+        let done = Command::new("kill").args(["-HUP", &pid]).status();
+        assert!(done.expect("kill can be executed").success());
+    };
+    let first = der(&pair);
+    assert_eq!(shown(), first);
+    make_pair(place.directory.path(), "c", &["c.example"]);
+    hang_up();
+    let began = Instant::now();
+    while shown() == first {
+        assert!(
+            began.elapsed() < PATIENCE,
+            "the old certificate is still shown"
+        );
+    }
+    fs::write(&pair.key, "nonsense").expect("room");
+    hang_up();
+    let errors = flash.0.stderr.take().expect("a pipe");
+    let mut errors = BufReader::new(errors).lines();
+    let found = errors.find(|line| {
+        let line = line.as_deref().unwrap_or_default();
+        line.contains("the certificates in use stay: ") && line.contains("c.key")
+    });
+    assert!(found.is_some());
+    assert_eq!(shown(), der(&pair));
+}
