@@ -24,8 +24,8 @@ use parquet::file::metadata::RowGroupMetaData;
 
 use crate::footer::encode_footer;
 use crate::meta::{Gap, Meta};
+use crate::parquet_file::{compressed, remove, tail_of};
 use crate::schema::schema;
-use crate::write::{compressed, remove, tail_of};
 
 /// Groups that may be queued: while one is encoded, another may be ready.
 const WAITING: usize = 1;

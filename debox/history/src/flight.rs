@@ -17,8 +17,9 @@ use parquet::arrow::arrow_writer::{ArrowWriter, ArrowWriterOptions};
 
 use crate::columns::Columns;
 use crate::meta::Meta;
+use crate::parquet_file::compressed;
 use crate::schema::schema;
-use crate::write::{compressed, Limits, Summary, Writer};
+use crate::write::{Limits, Summary, Writer};
 
 const PIECE_NS: u64 = 1_000_000_000;
 const PIECE_ROWS: usize = 1 << 18;

@@ -4,12 +4,14 @@
 //! [`History`] reads files, also those of a recorder that was killed.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+mod calls;
 pub mod careful;
 mod columns;
 mod encode;
 mod flight;
 mod footer;
 mod meta;
+mod parquet_file;
 mod processes;
 mod read;
 mod recover;
@@ -18,11 +20,12 @@ mod rows;
 mod schema;
 mod write;
 
+pub use calls::Rows;
 pub use flight::Flight;
 pub use meta::{Account, Gap, Life, Lost, Meta, SCHEMA};
+pub use parquet_file::tail_of;
 pub use processes::ProcessNames;
 pub use read::{Batches, File, Group, History};
 pub use repair::{repair, repair_into, Repaired};
-pub use rows::Rows;
 pub use schema::{schema, sleep_fields};
-pub use write::{tail_of, End, Limits, Rest, Summary, Writer};
+pub use write::{End, Limits, Rest, Summary, Writer};

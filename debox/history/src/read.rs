@@ -23,10 +23,10 @@ use parquet::file::statistics::Statistics;
 
 use crate::careful::{carefully, check_pages, Careful};
 use crate::meta::{Account, Meta};
+use crate::parquet_file::tail_of;
 use crate::recover;
-use crate::rows::{calls as decoded, Rows, ALL};
+use crate::rows::{calls as decoded, ALL};
 use crate::schema::{schema, LATER};
-use crate::write::tail_of;
 
 /// Rows decoded in one batch.
 const BATCH_ROWS: usize = 8192;
@@ -129,17 +129,6 @@ impl History {
             }
         }
         groups
-    }
-
-    /// The rows as records. Slower than columns.
-    pub fn calls(&self) -> Rows<'_> {
-        Rows::new(self, None)
-    }
-
-    /// Like [`History::calls`], without the groups of rows that, by the files' statistics, began
-    /// outside `span` (nanoseconds since 1970). Only whole groups are skipped.
-    pub fn calls_within(&self, span: Range<i128>) -> Rows<'_> {
-        Rows::new(self, Some(span))
     }
 }
 

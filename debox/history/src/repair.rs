@@ -8,9 +8,10 @@ use kit_files::output::Output;
 use kit_files::same;
 
 use crate::meta::Meta;
+use crate::parquet_file::tail_of;
 use crate::read::{File, History};
 use crate::schema::schema;
-use crate::write::{tail_of, Limits, Writer};
+use crate::write::{Limits, Writer};
 
 /// The content of the repaired file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,6 +1,5 @@
 //! Turns columns back into records.
 
-use std::ops::Range;
 use std::rc::Rc;
 
 use anyhow::{Context, Result};
@@ -11,8 +10,6 @@ use arrow::datatypes::{
     ArrowPrimitiveType, Int32Type, Int64Type, TimestampNanosecondType, UInt32Type, UInt64Type,
 };
 use debox_model::history::{Budget, Call, CpuOwner, CpuWait, Sleep, Text, UserLevel};
-
-use crate::read::{Batches, File, History};
 
 /// All columns of a record.
 pub(crate) const ALL: &[&str] = &[
@@ -55,52 +52,6 @@ pub(crate) const ALL: &[&str] = &[
     "cpu_owner_kind",
     "cpu_owner_ns",
 ];
-
-/// The records of a history, one by one, each with its file.
-pub struct Rows<'a> {
-    batches: Batches<'a>,
-    ready: std::vec::IntoIter<Call>,
-    file: Option<&'a File>,
-}
-
-impl<'a> Rows<'a> {
-    pub(crate) fn new(history: &'a History, span: Option<Range<i128>>) -> Rows<'a> {
-        Rows {
-            batches: history.batches_within(ALL, span),
-            ready: Vec::new().into_iter(),
-            file: None,
-        }
-    }
-
-    /// Rows skipped so far; see [`History::calls_within`].
-    pub fn skipped(&self) -> u64 {
-        self.batches.skipped()
-    }
-}
-
-impl<'a> Iterator for Rows<'a> {
-    type Item = Result<(&'a File, Call)>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        loop {
-            if let (Some(call), Some(file)) = (self.ready.next(), self.file) {
-                return Some(Ok((file, call)));
-            }
-            let decoded = match self.batches.next()? {
-                Ok((file, batch)) => {
-                    self.file = Some(file);
-                    calls(&batch, file.meta.realtime_offset_ns)
-                        .with_context(|| format!("cannot read {}", file.path.display()))
-                }
-                Err(error) => Err(error),
-            };
-            match decoded {
-                Ok(calls) => self.ready = calls.into_iter(),
-                Err(error) => return Some(Err(error)),
-            }
-        }
-    }
-}
 
 /// A column of shared texts.
 struct Texts<'a> {

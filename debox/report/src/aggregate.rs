@@ -6,6 +6,7 @@ use rustc_hash::FxHashMap;
 use crate::cpu_waits::CpuSums;
 use crate::histogram::Histogram;
 use crate::names::{Name, NONE, TOO_MANY};
+use crate::parts::{Parts, Place};
 use crate::segments::{CallSegment, Segment};
 use crate::timeline::Timeline;
 use crate::user_level::UserSums;
@@ -21,29 +22,6 @@ const RESTS_MAX: usize = 2_048;
 const OPEN_MAX: usize = 40;
 /// Slowest calls that are kept for each name.
 const SLOWEST: usize = 8;
-
-/// The parts of a budget.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Parts {
-    pub wall: u64,
-    pub cpu: u64,
-    pub blocked: u64,
-    pub runqueue: u64,
-    pub preempted: u64,
-    pub irq: u64,
-}
-
-impl Parts {
-    /// Sums saturate instead of wrapping, because a damaged file may contain any number.
-    pub fn add(&mut self, other: &Parts) {
-        self.wall = self.wall.saturating_add(other.wall);
-        self.cpu = self.cpu.saturating_add(other.cpu);
-        self.blocked = self.blocked.saturating_add(other.blocked);
-        self.runqueue = self.runqueue.saturating_add(other.runqueue);
-        self.preempted = self.preempted.saturating_add(other.preempted);
-        self.irq = self.irq.saturating_add(other.irq);
-    }
-}
 
 /// The sums over all calls of one name.
 #[derive(Debug, Clone)]
@@ -70,15 +48,6 @@ pub struct CallSums {
     pub timeline: Timeline,
     /// Sums over the calls that the program measured, too.
     pub user: Option<Box<UserSums>>,
-}
-
-/// Where a row is in the history.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
-    /// The rank: wall time without idle waits.
-    pub score: u64,
-    pub group: u32,
-    pub row: u32,
 }
 
 /// Who waited for what, in which call, called from where, and held by whom.

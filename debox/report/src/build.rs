@@ -8,19 +8,20 @@ use debox_history::History;
 use debox_model::report::Deadlock;
 use rustc_hash::FxHashMap;
 
-use crate::aggregate::{Aggregate, CallSums, Parts, WaitKey, WaitSums};
+use crate::aggregate::{Aggregate, CallSums, WaitKey, WaitSums};
 use crate::caveats;
 use crate::findings;
 use crate::flame;
 use crate::headline;
 use crate::names::{Name, Names, NONE, TOO_MANY};
+use crate::parts::{budget, Parts, USER};
 use crate::report::*;
 use crate::rest;
 use crate::segments::{Point, Series};
 use crate::slow_calls::{at_places, slowest, waker_words};
 use crate::timeline;
 use crate::trend;
-use crate::user_level;
+use crate::user_level_calls::user_level;
 
 /// Rows of each part of the report, at most: a page has to stay small.
 const WAITS: usize = 60;
@@ -36,21 +37,6 @@ const TREND_POINTS: usize = 300;
 const CALLS_OVER_TIME: usize = 8;
 /// All calls without a timeline of their own.
 const OTHER_CALLS: &str = "(other calls)";
-
-/// The name of the rows for time between calls.
-pub const USER: &str = "(user)";
-
-pub fn budget(parts: &Parts, idle: u64, has_irq: bool) -> Budget {
-    Budget {
-        wall_ns: parts.wall,
-        cpu_ns: parts.cpu,
-        blocked_ns: parts.blocked,
-        runqueue_ns: parts.runqueue,
-        preempted_ns: parts.preempted,
-        irq_ns: has_irq.then_some(parts.irq),
-        idle_ns: idle.min(parts.blocked),
-    }
-}
 
 pub fn report(
     history: &History,
@@ -119,7 +105,7 @@ pub fn report(
         cpu_waits: sums.cpu_waits.report(names),
         flame: flame::flame(&sums.stacks, sums.stacks_folded, names),
         trends: trends(&calls, series),
-        user_level: user_level::user_level(sums, &calls, asked_for, begin, names),
+        user_level: user_level(sums, &calls, asked_for, begin, names),
         slowest: slowest(history, &calls, begin, has_irq)?,
         in_flight: at_places(history, &sums.open, begin, has_irq)?,
         in_flight_left_out: sums.in_flight.saturating_sub(sums.open.len() as u64),

@@ -6,8 +6,8 @@
 //! two runs: two runs cannot show how much runs vary by themselves.
 
 use rustc_hash::FxHashMap;
-use serde::Serialize;
 
+use crate::comparison::{CallDifference, Comparison, Difference, Verdict};
 use crate::report::Report;
 use crate::segments::{Random, Series};
 
@@ -18,48 +18,6 @@ const INVOCATIONS_MIN: u64 = 20;
 /// Samples of a call that each bootstrap round draws from, at most.
 const POINTS_MAX: usize = 6000;
 const CALLS: usize = 40;
-
-#[derive(Debug, Clone, Serialize)]
-pub struct Comparison {
-    pub base: Vec<String>,
-    pub base_span_ns: u64,
-    pub base_calls: u64,
-    pub span_ns: u64,
-    pub calls: Vec<CallDifference>,
-    /// The caveats of the base recording.
-    pub base_caveats: Vec<String>,
-}
-
-#[derive(Debug, Clone, Serialize)]
-pub struct CallDifference {
-    pub call: String,
-    pub base_count: u64,
-    pub count: u64,
-    pub median: Difference,
-    pub p99: Difference,
-    pub total: Difference,
-}
-
-/// A difference of wall times.
-#[derive(Debug, Clone, Copy, Serialize)]
-pub struct Difference {
-    pub base_ns: u64,
-    pub ns: u64,
-    /// The interval that contains the change, in percent of the base. Null: too few calls.
-    pub change_percent: Option<(f64, f64)>,
-    pub verdict: Verdict,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Verdict {
-    /// The data show no difference.
-    None,
-    Less,
-    More,
-    /// Too few calls on a side.
-    TooFew,
-}
 
 /// The statistics of all bootstrap rounds.
 struct Draws {

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use crate::build::USER;
 use crate::in_flight;
+use crate::parts::USER;
 use crate::report::{
     Budget, Call, Finding, FindingKind, Report, Rest, SlowCall, Thread, UserLevelCall, Wait,
 };

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
-use serde::Serialize;
 
 use crate::aggregate::StackKey;
+use crate::flame_graph::{Flame, Frame, Kind};
 use crate::names::{Name, Names, NONE};
 
 /// Frames in the page, at most.
@@ -14,36 +14,6 @@ const NODES_MAX: usize = 5000;
 /// Frames of a stack, at most; further ones are removed from its middle.
 const DEPTH_MAX: usize = 96;
 const FRAME_LENGTH_MAX: usize = 160;
-
-/// What a frame is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Kind {
-    Program,
-    Call,
-    Label,
-    Kernel,
-}
-
-#[derive(Debug, Clone, Serialize)]
-pub struct Frame {
-    /// Index into the names.
-    pub name: usize,
-    pub kind: Kind,
-    pub blocked_ns: u64,
-    pub sleeps: u64,
-    pub children: Vec<Frame>,
-}
-
-#[derive(Debug, Clone, Default, Serialize)]
-pub struct Flame {
-    pub names: Vec<String>,
-    pub roots: Vec<Frame>,
-    /// Time of frames that were too small to keep; it is included in the frames above them.
-    pub pruned_frames: u64,
-    /// Sleeps whose stacks did not fit into memory; they are under `(other)`.
-    pub folded_sleeps: u64,
-}
 
 #[derive(Default)]
 struct Node {
@@ -179,27 +149,4 @@ fn frames(node: Node, least: u64, pruned: &mut u64) -> Vec<Frame> {
     }
     found.sort_by_key(|frame| std::cmp::Reverse(frame.blocked_ns));
     found
-}
-
-impl Flame {
-    fn drop_unused_names(&mut self) {
-        fn visit(frames: &mut [Frame], visit_one: &mut impl FnMut(&mut Frame)) {
-            for frame in frames {
-                visit_one(frame);
-                visit(&mut frame.children, visit_one);
-            }
-        }
-        let mut used: BTreeMap<usize, usize> = BTreeMap::new();
-        let mut roots = std::mem::take(&mut self.roots);
-        visit(&mut roots, &mut |frame| {
-            let next = used.len();
-            frame.name = *used.entry(frame.name).or_insert(next);
-        });
-        let mut names = vec![String::new(); used.len()];
-        for (old, new) in used {
-            names[new] = std::mem::take(&mut self.names[old]);
-        }
-        self.names = names;
-        self.roots = roots;
-    }
 }

@@ -4,8 +4,8 @@
 use debox_model::report::{Deadlock, Headline, Process, Samples, Totals};
 use serde::Serialize;
 
-use crate::compare::Comparison;
-use crate::flame::Flame;
+use crate::comparison::Comparison;
+use crate::flame_graph::Flame;
 
 /// Name and version of the JSON form. Within a version, fields are only added.
 pub const SCHEMA: &str = "debox.history-report/1";

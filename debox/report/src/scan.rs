@@ -9,15 +9,13 @@ use anyhow::{Context, Result};
 use arrow::datatypes::TimestampNanosecondType;
 use debox_history::{Group, History};
 
-use crate::aggregate::{Aggregate, LabelSums, Place, StackKey, ThreadSums, WaitKey, WaitSums};
+use crate::aggregate::{Aggregate, LabelSums, StackKey, ThreadSums, WaitKey, WaitSums};
 use crate::names::{Name, Names, NONE};
+use crate::parts::Place;
 use crate::segments::{room, Kind, Random, Segment, SEGMENTS};
 use crate::timeline::{part_of_class, CPU, IRQ, PREEMPTED, RUNQUEUE, UNLISTED};
 use crate::user_level::Measured;
-use columns::{numbers, Columns, Sleeps, Translators};
-
-/// Rows that are decoded at once.
-const BATCH_ROWS: usize = 32_768;
+use columns::{numbers, Columns, Sleeps, Translators, BATCH_ROWS};
 
 /// Adds up all rows. `progress` is called with the number of further rows that are done.
 pub fn scan(
@@ -113,7 +111,7 @@ impl<'a> Scanner<'a> {
             translators: Translators::default(),
             calls: Vec::new(),
             idle: names.of("idle"),
-            user: names.of(crate::build::USER),
+            user: names.of(crate::parts::USER),
             futex: names.of(crate::rest::FUTEX),
             not_ended: names.of(crate::slow_calls::NOT_ENDED),
             room,

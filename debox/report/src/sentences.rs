@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::build::USER;
+use crate::parts::USER;
 use crate::report::{Budget, CpuWaits, FindingKind, Trend, Wait};
 use kit_units::{count, time};
 

@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use debox_history::History;
 
-use crate::aggregate::{CallSums, Parts, Place};
-use crate::build::{budget, USER};
+use crate::aggregate::CallSums;
 use crate::names::Name;
+use crate::parts::{budget, Parts, Place, USER};
 use crate::report::{SlowCall, SlowSleep};
 
 /// Calls that are listed, at most.

@@ -5,14 +5,11 @@
 
 use std::cmp::Reverse;
 
-use crate::aggregate::{Aggregate, CallSums, Parts, Place};
-use crate::build::{budget, USER};
 use crate::histogram::Histogram;
 use crate::names::{Name, Names};
-use crate::report::{Distribution, UserLevel, UserLevelCall, UserLevelPoint};
+use crate::parts::{budget, Parts, Place};
+use crate::report::{Distribution, UserLevelCall, UserLevelPoint};
 
-/// Calls that are shown, at most.
-const CALLS: usize = 12;
 const CDF_POINTS: usize = 160;
 /// Single calls that are drawn, chosen at random,
 const POINTS: usize = 300;
@@ -57,7 +54,7 @@ impl Measured {
 /// Sums over the calls of one name that both have measured.
 #[derive(Debug, Clone, Default)]
 pub struct UserSums {
-    count: u64,
+    pub count: u64,
     user: Sums,
     kernel: Sums,
     outside: Sums,
@@ -152,7 +149,7 @@ impl UserSums {
         self.cut(POINTS);
     }
 
-    fn call(
+    pub fn call(
         &self,
         name: &str,
         all: u64,
@@ -194,34 +191,6 @@ impl UserSums {
             largest: largest.collect(),
         }
     }
-}
-
-/// `None` if it was not recorded. `calls` are in the order of the report.
-pub fn user_level(
-    sums: &Aggregate,
-    calls: &[(String, Name, &CallSums)],
-    asked_for: bool,
-    begin: i64,
-    names: &Names,
-) -> Option<UserLevel> {
-    let calls: Vec<_> = calls.iter().filter(|(name, ..)| name != USER).collect();
-    let measured = |call: &CallSums| call.user.as_ref().map_or(0, |user| user.count);
-    let count: u64 = calls.iter().map(|(.., call)| measured(call)).sum();
-    if !asked_for && count == 0 {
-        return None;
-    }
-    let all: u64 = calls.iter().map(|(.., call)| call.count).sum();
-    let shown = calls.iter().filter_map(|(name, _, call)| {
-        let user = call.user.as_ref()?;
-        Some(user.call(name, call.count, begin, sums.has_irq, names))
-    });
-    let shown: Vec<UserLevelCall> = shown.collect();
-    Some(UserLevel {
-        count,
-        not_measured: all.saturating_sub(count),
-        calls_left_out: shown.len().saturating_sub(CALLS),
-        calls: shown.into_iter().take(CALLS).collect(),
-    })
 }
 
 #[cfg(test)]

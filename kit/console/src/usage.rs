@@ -4,8 +4,8 @@ use std::io::Write;
 
 use clap::Parser;
 
+use crate::clean::Allowed;
 use crate::streams::{self, say_error};
-use crate::Allowed;
 
 /// The same status as in other commands.
 const USAGE_ERROR: u8 = 2;

@@ -380,12 +380,7 @@ fn tool(command: &mut Command) -> Result<String> {
 /// The start time of a process, in the kernel's ticks since boot; `None`: there is none, or it has
 /// ended.
 fn started(pid: u32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let mut fields = stat.rsplit_once(") ")?.1.split(' ');
-    if fields.next()? == "Z" {
-        return None;
-    }
-    fields.nth(18)?.parse().ok()
+    Some(kit_proc::running(pid)?.starttime)
 }
 
 fn is_backed(device: &Path) -> bool {
@@ -399,15 +394,8 @@ fn is_backed(device: &Path) -> bool {
 /// A description of the processes that use a mount; empty if none is found.
 fn users_of(mount_point: &Path) -> String {
     let mut users = Vec::new();
-    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let Some(pid) = entry
-            .file_name()
-            .to_str()
-            .and_then(|name| name.parse::<u32>().ok())
-        else {
-            continue;
-        };
-        let process = entry.path();
+    for pid in kit_proc::pids() {
+        let process = Path::new("/proc").join(pid.to_string());
         let mut places = vec![process.join("cwd"), process.join("root")];
         let descriptors = fs::read_dir(process.join("fd"));
         places.extend(

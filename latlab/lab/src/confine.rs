@@ -239,10 +239,8 @@ mod tests {
 
     /// CPU time of a process in ticks of 10 ms.
     fn ticks(pid: u32) -> u64 {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-        let rest = stat.rsplit(") ").next().unwrap();
-        let words: Vec<&str> = rest.split(' ').collect();
-        words[11].parse::<u64>().unwrap() + words[12].parse::<u64>().unwrap()
+        let stat = kit_proc::stat(pid).unwrap();
+        stat.utime + stat.stime
     }
 
     #[test]

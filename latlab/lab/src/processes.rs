@@ -40,54 +40,21 @@ impl Scope {
     }
 }
 
-/// Fields of /proc/PID/stat.
-struct Stat {
-    name: String,
-    /// The process has ended, but has not been waited for.
-    ended: bool,
-    group: u32,
-    started: u64,
-}
-
-impl Stat {
-    fn of(pid: u32) -> Option<Stat> {
-        Stat::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
-    }
-
-    fn of_running(pid: u32) -> Option<Stat> {
-        Stat::of(pid).filter(|stat| !stat.ended)
-    }
-
-    fn parse(line: &str) -> Option<Stat> {
-        // A name may contain blanks and parentheses.
-        let (before, after) = line.rsplit_once(") ")?;
-        let fields: Vec<&str> = after.split(' ').collect();
-        Some(Stat {
-            name: before.split_once('(')?.1.to_string(),
-            ended: matches!(*fields.first()?, "Z" | "X"),
-            group: fields.get(2)?.parse().ok()?,
-            started: fields.get(19)?.trim().parse().ok()?,
-        })
-    }
-}
-
 /// `None` if there is no such process, or it has ended.
 pub fn identity(pid: u32) -> Option<Identity> {
-    let started = Stat::of_running(pid)?.started;
+    let started = kit_proc::running(pid)?.starttime;
     Some(Identity { pid, started })
-}
-
-fn all() -> impl Iterator<Item = u32> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
 /// The processes of a group.
 pub fn members(group: u32) -> Vec<Identity> {
-    let stats = all().filter_map(|pid| Some((pid, Stat::of_running(pid)?)));
-    let its = stats.filter(|(_, stat)| stat.group == group);
-    its.map(|(pid, Stat { started, .. })| Identity { pid, started })
-        .collect()
+    let stats = kit_proc::pids().filter_map(|pid| Some((pid, kit_proc::running(pid)?)));
+    let its = stats.filter(|(_, stat)| i64::from(stat.pgrp) == i64::from(group));
+    its.map(|(pid, stat)| Identity {
+        pid,
+        started: stat.starttime,
+    })
+    .collect()
 }
 
 /// Whether a process was started with this mark.
@@ -191,9 +158,9 @@ pub fn end(known: &Known, patience: Duration) -> Ended {
     for leader in known.leaders {
         // A group's number is not reused as a process number while the group has members. But without its
         // leader, it is unknown whether it has been the same group all the time.
-        if Stat::of(leader.pid).is_none() {
+        if kit_proc::stat(leader.pid).is_none() {
             let left = members(leader.pid);
-            let name = |pid: u32| Some(format!("{} (process {pid})", Stat::of(pid)?.name));
+            let name = |pid: u32| Some(format!("{} (process {pid})", kit_proc::stat(pid)?.comm));
             let names = left.iter().filter_map(|left| name(left.pid));
             ended.uncertain.extend(names);
         }
@@ -204,16 +171,17 @@ pub fn end(known: &Known, patience: Duration) -> Ended {
 fn find(known: &Known) -> Vec<Held> {
     let own = std::process::id();
     let is_meant = |pid: u32| {
-        let Some(stat) = Stat::of_running(pid) else {
+        let Some(stat) = kit_proc::running(pid) else {
             return false;
         };
-        let started = stat.started;
+        let started = stat.starttime;
         known.identities.contains(&Identity { pid, started })
-            || (known.leaders.iter())
-                .any(|leader| leader.pid == stat.group && has_its_number(leader))
+            || (known.leaders.iter()).any(|leader| {
+                i64::from(leader.pid) == i64::from(stat.pgrp) && has_its_number(leader)
+            })
             || (!known.mark.is_empty() && is_marked(pid, known.mark))
     };
-    all()
+    kit_proc::pids()
         .filter(|pid| *pid != own)
         .filter_map(|pid| Held::open(pid, || is_meant(pid)))
         .collect()
@@ -221,7 +189,7 @@ fn find(known: &Known) -> Vec<Held> {
 
 /// As long as a process has its number, even as a zombie, a group of that number is the one that it created.
 fn has_its_number(leader: &Identity) -> bool {
-    Stat::of(leader.pid).is_some_and(|stat| stat.started == leader.started)
+    kit_proc::stat(leader.pid).is_some_and(|stat| stat.starttime == leader.started)
 }
 
 #[cfg(test)]
@@ -250,17 +218,6 @@ mod tests {
             }
             std::thread::sleep(Duration::from_millis(5));
         }
-    }
-
-    #[test]
-    fn stat_lines_are_read() {
-        let line = "12 (a) b) S 1 34 34 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 987 1 2";
-        let stat = Stat::parse(line).unwrap();
-        assert_eq!((stat.name.as_str(), stat.group), ("a) b", 34));
-        assert_eq!((stat.started, stat.ended), (987, false));
-        assert!(Stat::parse(&line.replace(" S ", " Z ")).unwrap().ended);
-        assert!(Stat::parse("12 (a").is_none());
-        assert!(Stat::parse("12 (a) S 1").is_none());
     }
 
     #[test]

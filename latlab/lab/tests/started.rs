@@ -427,17 +427,10 @@ fn a_recorded_server_can_be_asked_for_causes() {
 
 /// Descendants of a process that have this name.
 fn below(top: u32, comm: &str) -> Vec<u32> {
-    let entries = std::fs::read_dir("/proc").expect("processes").flatten();
-    let pids: Vec<u32> = entries
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .collect();
-    let parents: BTreeMap<u32, (u32, String)> = pids
-        .into_iter()
+    let parents: BTreeMap<u32, (u32, String)> = kit_proc::pids()
         .filter_map(|pid| {
-            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-            let (name, rest) = stat.split_once('(')?.1.rsplit_once(") ")?;
-            let parent = rest.split(' ').nth(1)?.parse().ok()?;
-            Some((pid, (parent, name.to_string())))
+            let stat = kit_proc::stat(pid)?;
+            Some((pid, (stat.ppid as u32, stat.comm)))
         })
         .collect();
     let is_below = |mut pid: u32| {
@@ -458,9 +451,8 @@ fn below(top: u32, comm: &str) -> Vec<u32> {
 
 /// Time that a process has spent on a CPU or waiting for one, according to the scheduler.
 fn runnable_ns(pid: u32) -> Option<u64> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).ok()?;
-    let mut words = text.split_whitespace().map(str::parse::<u64>);
-    Some(words.next()?.ok()? + words.next()?.ok()?)
+    let (on_cpu, waited) = kit_proc::scheduled_ns(pid)?;
+    Some(on_cpu + waited)
 }
 
 /// Compares the average number of runnable threads (Figure 3.2) in the history with the scheduler's
@@ -519,11 +511,7 @@ fn runnable_threads_are_those_of_the_scheduler() {
     let (mut after, mut looks) = (before, Vec::new());
     while let Some(now) = sum() {
         after = now;
-        let runs = |pid: &u32| {
-            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-            stat.rsplit_once(") ")
-                .is_some_and(|(_, rest)| rest.starts_with('R'))
-        };
+        let runs = |pid: &u32| kit_proc::stat(*pid).is_some_and(|stat| stat.state == 'R');
         looks.push(workers.iter().any(runs));
         std::thread::sleep(Duration::from_millis(3));
     }

@@ -7,10 +7,9 @@ use arrow::array::{
 use arrow::datatypes::{ArrowPrimitiveType, TimestampNanosecondType, UInt32Type, UInt64Type};
 use debox_history::Group;
 
-use super::BATCH_ROWS;
-use crate::aggregate::Parts;
 use crate::cpu_waits::OwnerKey;
 use crate::names::{Column, Names, Translator, NONE};
+use crate::parts::Parts;
 
 const COLUMNS: &[&str] = &[
     "time",
@@ -93,6 +92,9 @@ pub fn wanted(group: &Group<'_>) -> Vec<&'static str> {
     }
     wanted
 }
+
+/// Rows that are decoded at once.
+pub const BATCH_ROWS: usize = 32_768;
 
 /// Values of a column that was not read.
 static ZEROS: [u64; BATCH_ROWS] = [0; BATCH_ROWS];

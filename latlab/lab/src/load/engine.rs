@@ -60,9 +60,7 @@ pub fn run(config: &Config, progress: impl FnMut(SoFar)) -> Result<Outcome> {
 
 /// Time in which this process's main thread waited for a CPU; 0 if the kernel does not report it.
 fn runqueue_ns() -> i64 {
-    let text = std::fs::read_to_string("/proc/self/schedstat").unwrap_or_default();
-    let second = text.split_whitespace().nth(1);
-    second.and_then(|word| word.parse().ok()).unwrap_or(0)
+    kit_proc::scheduled_ns(std::process::id()).map_or(0, |(_, waited)| waited as i64)
 }
 
 struct Engine<'a> {
