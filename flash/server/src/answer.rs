@@ -36,10 +36,9 @@ pub struct Form<'a> {
 }
 
 impl Form<'_> {
-    /// The fields that a 304 has, too.
+    /// The fields that a 304 has, too: those that a cache needs (RFC 9110, 15.4.5).
     fn fields(&self, head: &mut Head, current: &Validators) {
-        head.field("Last-Modified", conditions::date(current.modified))
-            .field("ETag", &current.etag);
+        head.field("ETag", &current.etag);
         if self.may_be_coded {
             head.field("Vary", "Accept-Encoding");
         }
@@ -221,6 +220,10 @@ impl Common<'_> {
         }
         head.field("Content-Length", length)
             .field("Accept-Ranges", "bytes");
+        // A time in the future is not to be sent (RFC 9110, 8.8.2.1).
+        let now = conditions::seconds(self.date).unwrap_or(u64::MAX);
+        let modified = file.validators.modified.min(now);
+        head.field("Last-Modified", conditions::date(modified));
         form.fields(&mut head, &file.validators);
         if self.is_head {
             body.clear();

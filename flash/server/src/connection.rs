@@ -57,8 +57,8 @@ enum State {
     Reading,
     Asked(Box<Asked>),
     Sending(Box<Sending>),
-    /// Discards the rest of the request's body, before the next request.
-    Passing,
+    /// Discards the request's body before it is answered, as the body may be wrong.
+    Passing(Box<Request>),
     /// The last answer has been sent; so many bytes that came after it have been discarded.
     Lingering(u64),
 }
@@ -154,7 +154,7 @@ impl Connection {
                 State::Reading => self.read(key, context),
                 State::Asked(_) => Went::Waits,
                 State::Sending(_) => self.send(key, context),
-                State::Passing => self.pass(context),
+                State::Passing(_) => self.pass(key, context),
                 State::Lingering(_) => self.linger(context),
             };
             match went {
@@ -170,7 +170,8 @@ impl Connection {
     /// Handles the end of its deadline.
     pub fn expire(&mut self, key: usize, context: &mut Context) -> Next {
         match &self.state {
-            State::Reading if !self.input.is_empty() => {
+            State::Reading if self.input.is_empty() => Next::Close,
+            State::Reading | State::Passing(_) => {
                 self.refuse(Refusal::new(408, "the request did not come"), context);
                 self.drive(key, context)
             }
@@ -243,7 +244,11 @@ impl Connection {
                     self.input.drain(..length);
                     self.body = Body::new(request.body);
                     self.passed = 0;
-                    self.deadline = context.now + context.options.helper_ms;
+                    if self.body.is_some() && !self.answers_before_body(&request) {
+                        self.deadline = context.now + context.options.head_ms;
+                        self.state = State::Passing(request);
+                        return Went::On;
+                    }
                     self.begin(key, request, context);
                     return Went::On;
                 }
@@ -308,17 +313,21 @@ impl Connection {
     }
 
     fn closes(&self, request: &Request, context: &Context) -> bool {
-        let body_is_long = match &self.body {
-            Some(Body::Length(length)) => *length > PASSED,
-            Some(Body::Chunked(_)) | None => false,
-        };
-        // A client that waits for a 100 may send the body or not, so it is unknown where the next request begins.
-        let is_unsure = request.expects_continue && self.body.is_some();
-        !request.keeps_alive || body_is_long || is_unsure || context.is_ending
+        // What follows a CONNECT may be for another server.
+        let is_unsure = self.body.is_some() || request.method == Method::Connect;
+        !request.keeps_alive || is_unsure || context.is_ending
+    }
+
+    /// The body is too long to be read, or the client waits for a 100 and may send it or not. The connection ends
+    /// with the answer then, since it is unknown where the next request begins.
+    fn answers_before_body(&self, request: &Request) -> bool {
+        let is_long = matches!(&self.body, Some(Body::Length(length)) if *length > PASSED);
+        is_long || request.expects_continue
     }
 
     fn begin(&mut self, key: usize, request: Box<Request>, context: &mut Context) {
         add(&context.counts().requests, 1);
+        self.deadline = context.now + context.options.helper_ms;
         let path = match (request.method, &request.target) {
             (Method::Options, _) => {
                 let reply = self.common(&request, context).options();
@@ -467,11 +476,15 @@ impl Connection {
 
     /// Answers what is no request, and ends the connection.
     fn refuse(&mut self, refusal: Refusal, context: &mut Context) {
+        let is_head = match &self.state {
+            State::Passing(request) => request.method == Method::Head,
+            _ => self.input.trim_ascii_start().starts_with(b"HEAD "),
+        };
         let common = Common {
             date: &context.date,
             closes: true,
             is_11: true,
-            is_head: false,
+            is_head,
         };
         let reply = common.error(refusal.status);
         self.reply(None, reply, context);
@@ -589,10 +602,6 @@ impl Connection {
             return Went::On;
         }
         self.deadline = context.now + context.options.idle_ms;
-        if self.body.is_some() {
-            self.deadline = context.now + context.options.head_ms;
-            self.state = State::Passing;
-        }
         Went::On
     }
 
@@ -615,31 +624,31 @@ impl Connection {
         }
     }
 
-    /// Reads the rest of the request's body and discards it.
-    fn pass(&mut self, context: &mut Context) -> Went {
-        let Some(body) = &mut self.body else {
-            self.state = State::Reading;
-            return Went::On;
-        };
+    /// Reads the request's body and discards it, then begins to answer.
+    fn pass(&mut self, key: usize, context: &mut Context) -> Went {
         if !self.input.is_empty() {
-            let length = self.input.len();
-            match body.pass(&self.input) {
-                Passed::Wrong => return Went::Ended,
-                Passed::All => {
-                    self.input.clear();
-                    self.passed += length as u64;
-                    if self.passed > PASSED {
-                        return Went::Ended;
-                    }
-                }
-                Passed::Ended(at) => {
-                    self.input.drain(..at);
-                    self.body = None;
-                    self.state = State::Reading;
-                    self.deadline = context.now + context.options.idle_ms;
+            let passed = self.body.as_mut().map(|body| body.pass(&self.input));
+            match passed {
+                Some(Passed::Wrong) => {
+                    self.refuse(Refusal::new(400, "the body is not valid"), context);
                     return Went::On;
                 }
+                Some(Passed::All) => {
+                    self.passed += self.input.len() as u64;
+                    self.input.clear();
+                }
+                Some(Passed::Ended(at)) => {
+                    self.input.drain(..at);
+                    self.body = None;
+                }
+                None => {}
             }
+        }
+        if self.body.is_none() || self.passed > PASSED {
+            if let State::Passing(request) = std::mem::replace(&mut self.state, State::Reading) {
+                self.begin(key, request, context);
+            }
+            return Went::On;
         }
         if !self.readable {
             return Went::Waits;

@@ -1,6 +1,6 @@
 //! Finds where the body of a request ends (RFC 9112, 7.1). Its content is discarded.
 
-use super::request::Framing;
+use super::request::{is_token, Framing};
 
 /// A line with a chunk's size, its extensions included, and all lines of a trailer.
 const MAX_LINE: usize = 1024;
@@ -110,7 +110,7 @@ impl Chunked {
             Place::Trailer if line.is_empty() => return Some(true),
             Place::Trailer => {
                 self.trailer += line.len() + 2;
-                if self.trailer > MAX_TRAILER || !line.contains(&b':') {
+                if self.trailer > MAX_TRAILER || !is_field(line) {
                     return None;
                 }
                 Place::Trailer
@@ -121,27 +121,75 @@ impl Chunked {
     }
 }
 
-/// Parses a chunk's size: hexadecimal digits, and extensions, which are ignored.
+/// Parses a chunk's size: hexadecimal digits, and extensions, which are checked and ignored.
 fn size(line: &[u8]) -> Option<u64> {
-    let digits = line
-        .iter()
-        .take_while(|byte| byte.is_ascii_hexdigit())
-        .count();
-    let rest = &line[digits..];
-    let rest = &rest[rest
-        .iter()
-        .take_while(|byte| matches!(byte, b' ' | b'\t'))
-        .count()..];
-    if digits == 0 || digits > 15 || !(rest.is_empty() || rest[0] == b';') {
+    let line = std::str::from_utf8(line).ok()?;
+    let end = line.find(|c: char| !c.is_ascii_hexdigit());
+    let (digits, extensions) = line.split_at(end.unwrap_or(line.len()));
+    if digits.is_empty() || digits.len() > 15 || !are_extensions(extensions) {
         return None;
     }
-    if rest
-        .iter()
-        .any(|byte| byte.is_ascii_control() && *byte != b'\t')
-    {
-        return None;
+    u64::from_str_radix(digits, 16).ok()
+}
+
+/// `*( BWS ";" BWS name [ BWS "=" BWS value ] )` (RFC 9112, 7.1.1).
+fn are_extensions(mut rest: &str) -> bool {
+    while !rest.is_empty() {
+        let Some(one) = rest.trim_start_matches([' ', '\t']).strip_prefix(';') else {
+            return false;
+        };
+        let Some(after) = token(one.trim_start_matches([' ', '\t'])) else {
+            return false;
+        };
+        rest = after;
+        let Some(value) = rest.trim_start_matches([' ', '\t']).strip_prefix('=') else {
+            continue;
+        };
+        let value = value.trim_start_matches([' ', '\t']);
+        let after = match value.strip_prefix('"') {
+            Some(inside) => quoted(inside),
+            None => token(value),
+        };
+        let Some(after) = after else {
+            return false;
+        };
+        rest = after;
     }
-    u64::from_str_radix(std::str::from_utf8(&line[..digits]).ok()?, 16).ok()
+    true
+}
+
+/// What follows the token that the text begins with.
+fn token(text: &str) -> Option<&str> {
+    let end = text.find(|c: char| !u8::try_from(c).is_ok_and(is_token));
+    match end.unwrap_or(text.len()) {
+        0 => None,
+        end => Some(&text[end..]),
+    }
+}
+
+/// What follows a quoted string. `inside`: without its first quote.
+fn quoted(inside: &str) -> Option<&str> {
+    let mut is_escaped = false;
+    for (at, c) in inside.char_indices() {
+        match c {
+            _ if c.is_ascii_control() && c != '\t' => return None,
+            _ if is_escaped => is_escaped = false,
+            '\\' => is_escaped = true,
+            '"' => return Some(&inside[at + 1..]),
+            _ => {}
+        }
+    }
+    None
+}
+
+/// Whether a line of a trailer is a field.
+fn is_field(line: &[u8]) -> bool {
+    let Some(colon) = line.iter().position(|byte| *byte == b':') else {
+        return false;
+    };
+    let (name, value) = line.split_at(colon);
+    let is_control = |byte: &u8| byte.is_ascii_control() && *byte != b'\t';
+    !name.is_empty() && name.iter().all(|byte| is_token(*byte)) && !value.iter().any(is_control)
 }
 
 #[cfg(test)]
@@ -155,7 +203,8 @@ mod tests {
 
     #[test]
     fn a_body_ends_behind_its_trailer() {
-        let text = b"5\r\nhello\r\nA ;x=y\r\n0123456789\r\n0\r\nX: y\r\n\r\nGET";
+        let text =
+            b"5\r\nhello\r\nA ;x=y; z ; w = \"a\\\"b\"\r\n0123456789\r\n0\r\nX: y\r\n\r\nGET";
         assert_eq!(pass(text), Passed::Ended(text.len() - 3));
         assert_eq!(pass(b"0\r\n\r\n"), Passed::Ended(5));
         assert_eq!(pass(b"0\r\n"), Passed::All);
@@ -174,6 +223,16 @@ mod tests {
             b"ffffffffffffffff\r\n",
             b"0\r\nno field\r\n",
             b"5;a\rb\r\n",
+            b"5 \r\n",
+            b"5;\r\n",
+            b"5;[\r\n",
+            b"5;a=\r\n",
+            b"5;a=\"b\r\n",
+            b" 5\r\n",
+            b"1_0\r\n",
+            b"0\r\nX : y\r\n",
+            b"0\r\n: y\r\n",
+            b"0\r\nX: \0\r\n",
         ] {
             assert_eq!(
                 pass(wrong),

@@ -32,17 +32,28 @@ impl Coding {
 }
 
 /// The codings that a client takes, the one that it prefers first. `field`: its `Accept-Encoding`. Without the field a
-/// server may send anything; what is not compressed is then the safest.
+/// server may send anything; what is not compressed is then the safest. A coding that the client likes less than
+/// `identity` is left out, as is an element that is not valid.
 pub fn accepted(field: Option<&str>) -> Vec<Coding> {
     let Some(field) = field else {
         return Vec::new();
     };
     let mut weights = [None; KNOWN.len()];
     let mut any = None;
+    let mut identity = 0;
     for one in field.split(',') {
         let mut parts = one.split(';').map(str::trim);
         let name = parts.next().unwrap_or_default();
-        let weight = parts.find_map(weight).unwrap_or(1000);
+        let weight = match parts.next() {
+            None => Some(1000),
+            Some(parameter) => weight(parameter).filter(|_| parts.next().is_none()),
+        };
+        let Some(weight) = weight else {
+            continue;
+        };
+        if name.eq_ignore_ascii_case("identity") {
+            identity = weight;
+        }
         if name == "*" {
             any = Some(weight);
         }
@@ -57,7 +68,7 @@ pub fn accepted(field: Option<&str>) -> Vec<Coding> {
     let weighed = KNOWN.iter().zip(weights);
     let mut accepted: Vec<(Coding, u16)> = weighed
         .filter_map(|(coding, weight)| Some((*coding, weight.or(any)?)))
-        .filter(|(_, weight)| *weight > 0)
+        .filter(|(_, weight)| *weight > 0 && *weight >= identity)
         .collect();
     // The sort is stable: of equal weights the better compression stays first.
     accepted.sort_by_key(|(_, weight)| std::cmp::Reverse(*weight));
@@ -70,8 +81,16 @@ fn weight(parameter: &str) -> Option<u16> {
     if !name.trim().eq_ignore_ascii_case("q") {
         return None;
     }
-    let value: f32 = value.trim().parse().ok()?;
-    Some((value.clamp(0.0, 1.0) * 1000.0) as u16)
+    // RFC 9110, 12.4.2: 0 or 1, and at most three digits behind it.
+    let value = value.trim();
+    let (whole, rest) = value.split_once('.').unwrap_or((value, ""));
+    let is_number = rest.len() <= 3 && rest.bytes().all(|byte| byte.is_ascii_digit());
+    let thousandths = format!("{rest:0<3}").parse().ok().filter(|_| is_number)?;
+    match (whole, thousandths) {
+        ("0", thousandths) => Some(thousandths),
+        ("1", 0) => Some(1000),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -93,7 +112,13 @@ mod tests {
             ("gzip;q=0", &[]),
             ("identity", &[]),
             ("", &[]),
-            ("gzip;q=nonsense", &[Gzip]),
+            ("gzip;q=nonsense", &[]),
+            ("gzip;q=NaN, br", &[Brotli]),
+            ("gzip;q=0.0001", &[]),
+            ("gzip;q=1.5", &[]),
+            ("identity, gzip;q=0.5", &[]),
+            ("identity;q=0.5, gzip", &[Gzip]),
+            ("identity;q=0, gzip;q=0.001", &[Gzip]),
         ] {
             assert_eq!(accepted(Some(field)), expected, "{field}");
         }

@@ -92,7 +92,7 @@ fn matches(list: &str, etag: &str, comparison: Comparison) -> bool {
 }
 
 /// A date in one of the three forms of RFC 9110, 5.6.7.
-fn seconds(date: &str) -> Option<u64> {
+pub fn seconds(date: &str) -> Option<u64> {
     let time = httpdate::parse_http_date(date).ok()?;
     Some(time.duration_since(UNIX_EPOCH).ok()?.as_secs())
 }

@@ -16,6 +16,8 @@ pub enum Method {
     Get,
     Head,
     Options,
+    /// Its target is an authority, and what follows its head might be for another server.
+    Connect,
     /// Known, but there is nothing here that it could be done to.
     Other,
 }
@@ -88,6 +90,8 @@ pub enum Parsed {
 #[derive(Debug, Default)]
 pub struct Reader {
     scanned: usize,
+    /// The request line is there and valid.
+    has_line: bool,
 }
 
 impl Reader {
@@ -95,7 +99,7 @@ impl Reader {
     pub fn read(&mut self, received: &[u8], max_head: usize) -> Parsed {
         let parsed = self.find(received, max_head);
         if parsed != Parsed::Incomplete {
-            self.scanned = 0;
+            *self = Reader::default();
         }
         parsed
     }
@@ -121,6 +125,12 @@ impl Reader {
             if at + 1 - begin > max_head {
                 break;
             }
+            if !self.has_line {
+                if let Err(refusal) = request_line(&received[begin..at - 1]) {
+                    return Parsed::Refused(refusal);
+                }
+                self.has_line = true;
+            }
             if received[begin..=at].ends_with(b"\r\n\r\n") {
                 return match parse(&received[begin..=at]) {
                     Ok(request) => Parsed::Request(Box::new(request), at + 1),
@@ -136,6 +146,10 @@ impl Reader {
                 self.scanned = received.len();
                 Parsed::Incomplete
             }
+            // RFC 9112, 3, has a status for each of the two.
+            (true, false) if memchr::memchr(b' ', &received[begin..]).is_none() => {
+                Parsed::Refused(Refusal::new(501, "the method is too long"))
+            }
             (true, false) => Parsed::Refused(Refusal::new(414, "the request line is too long")),
             (true, true) => Parsed::Refused(Refusal::new(431, "the fields are too long")),
         }
@@ -143,46 +157,52 @@ impl Reader {
 }
 
 /// A character of a method (RFC 9110, 5.6.2).
-fn is_token(byte: u8) -> bool {
+pub fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
-/// A head of a later HTTP/1 as one of HTTP/1.1, which is the latest that is known here (RFC 9110, 2.5).
-fn as_11(head: &[u8]) -> Option<Vec<u8>> {
-    let end = memchr::memchr(b'\r', head)?;
-    let (rest, version) = head[..end]
-        .split_last_chunk::<9>()
-        .map(|(rest, last)| (rest.len(), *last))?;
-    let is_later = version.starts_with(b" HTTP/1.") && (b'2'..=b'9').contains(&version[8]);
-    is_later.then(|| {
-        let mut head = head.to_vec();
-        head[rest + 8] = b'1';
-        head
-    })
+/// The method, the target, and whether the version is 1.1 and not 1.0. A later HTTP/1 is read as 1.1, the latest that is
+/// known here (RFC 9110, 2.5).
+fn request_line(line: &[u8]) -> Result<(Method, &str, bool), Refusal> {
+    const WRONG: Refusal = Refusal::new(400, "the request line is not valid");
+    let line = std::str::from_utf8(line).map_err(|_| WRONG)?;
+    let mut parts = line.split(' ');
+    let (Some(name), Some(target), Some(version), None) =
+        (parts.next(), parts.next(), parts.next(), parts.next())
+    else {
+        return Err(WRONG);
+    };
+    if name.is_empty() || !name.bytes().all(is_token) || target.is_empty() {
+        return Err(WRONG);
+    }
+    let is_11 = match version.strip_prefix("HTTP/").map(str::as_bytes) {
+        Some(b"1.0") => false,
+        Some([b'1', b'.', b'1'..=b'9']) => true,
+        Some([b'0'..=b'9', b'.', b'0'..=b'9']) => {
+            return Err(Refusal::new(505, "only HTTP/1 is served"))
+        }
+        _ => return Err(WRONG),
+    };
+    Ok((method(name)?, target, is_11))
 }
 
 /// A whole head.
 fn parse(head: &[u8]) -> Result<Request, Refusal> {
-    let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
-    let mut parsed = httparse::Request::new(&mut fields);
-    match parsed.parse(head) {
-        Ok(httparse::Status::Complete(length)) if length == head.len() => {}
+    let end = memchr::memchr(b'\n', head).map_or(head.len(), |at| at + 1);
+    let (line, rest) = head.split_at(end);
+    let line = line.trim_ascii_end();
+    let mut headers = [httparse::EMPTY_HEADER; MAX_FIELDS];
+    let headers = match httparse::parse_headers(rest, &mut headers) {
+        Ok(httparse::Status::Complete((length, headers))) if length == rest.len() => headers,
         Ok(_) => return Err(BAD("the head does not end where its empty line is")),
-        Err(httparse::Error::Version) => {
-            return match as_11(head) {
-                Some(head) => parse(&head),
-                None => Err(Refusal::new(505, "only HTTP/1 is served")),
-            }
-        }
         Err(httparse::Error::TooManyHeaders) => {
             return Err(Refusal::new(431, "there are too many fields"))
         }
-        Err(_) => return Err(BAD("the head cannot be parsed")),
-    }
-    let method = method(parsed.method.unwrap_or_default())?;
-    let is_11 = parsed.version == Some(1);
-    let fields = Fields::read(parsed.headers)?;
-    let (target, authority) = target::parse(parsed.path.unwrap_or_default(), method)?;
+        Err(_) => return Err(BAD("the fields cannot be parsed")),
+    };
+    let (method, target, is_11) = request_line(line)?;
+    let fields = Fields::read(headers)?;
+    let (target, authority) = target::parse(target, method)?;
     let host = match (fields.host, authority) {
         (None, _) if is_11 => return Err(BAD("HTTP/1.1 requests need a Host field")),
         // The field has to be right even where the target has the authority (RFC 9112, 3.2.2).
@@ -190,20 +210,23 @@ fn parse(head: &[u8]) -> Result<Request, Refusal> {
             named.map(host).transpose()?;
             host(authority)?
         }
-        (Some(named), None) => host(named)?,
+        (Some(named), None) => match host(named)? {
+            host if host.is_empty() && is_11 => return Err(BAD_HOST),
+            host => host,
+        },
         (None, None) => String::new(),
     };
     let body = fields.framing(is_11)?;
-    let expects_continue = match fields.expect {
-        Some(expect) if expect.eq_ignore_ascii_case("100-continue") => is_11,
-        Some(_) => return Err(Refusal::new(417, "only 100-continue can be expected")),
-        None => false,
-    };
+    let expect = fields.expect.as_deref().unwrap_or_default();
+    let mut expectations = elements(expect).peekable();
+    let expects_continue = is_11 && expectations.peek().is_some();
+    if expectations.any(|one| !one.eq_ignore_ascii_case("100-continue")) {
+        return Err(Refusal::new(417, "only 100-continue can be expected"));
+    }
     let keeps_alive = match is_11 {
         true => !fields.closes,
         false => fields.keeps_alive && !fields.closes,
     };
-    let line = head.split(|byte| *byte == b'\r').next().unwrap_or_default();
     Ok(Request {
         method,
         target,
@@ -225,7 +248,8 @@ fn method(name: &str) -> Result<Method, Refusal> {
         "GET" => Ok(Method::Get),
         "HEAD" => Ok(Method::Head),
         "OPTIONS" => Ok(Method::Options),
-        "POST" | "PUT" | "DELETE" | "PATCH" | "TRACE" | "CONNECT" => Ok(Method::Other),
+        "CONNECT" => Ok(Method::Connect),
+        "POST" | "PUT" | "DELETE" | "PATCH" | "TRACE" => Ok(Method::Other),
         _ => Err(Refusal::new(501, "the method is not known")),
     }
 }
@@ -255,7 +279,8 @@ fn host(named: &str) -> Result<String, Refusal> {
     if !is_port || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(WRONG);
     }
-    if digits.parse::<u16>().is_err() && !digits.is_empty() {
+    let is_number = digits.is_empty() || digits.parse::<u16>().is_ok();
+    if !is_number || !target::has_valid_escapes(host) {
         return Err(WRONG);
     }
     Ok(host.to_ascii_lowercase())
@@ -269,7 +294,7 @@ struct Fields<'a> {
     host: Option<&'a str>,
     length: Option<u64>,
     codings: Option<String>,
-    expect: Option<&'a str>,
+    expect: Option<String>,
     closes: bool,
     keeps_alive: bool,
     conditions: Conditions,
@@ -281,9 +306,11 @@ struct Fields<'a> {
 impl<'a> Fields<'a> {
     fn read(headers: &[httparse::Header<'a>]) -> Result<Fields<'a>, Refusal> {
         let mut fields = Fields::default();
-        // A field that can be there once and is there twice is as if it were not valid: left out.
+        // A field that can be there once and is there twice is not valid.
         let mut seen_range = 0;
+        let mut seen_if_range = 0;
         let mut seen_since = 0;
+        let mut seen_unmodified = 0;
         for header in headers {
             let name = header.name;
             let is = |other: &str| name.eq_ignore_ascii_case(other);
@@ -291,7 +318,11 @@ impl<'a> Fields<'a> {
                 let text = std::str::from_utf8(header.value).ok()?;
                 Some(text.trim_matches([' ', '\t']))
             };
-            let owned = || text().map(str::to_string);
+            // Entity tags may have bytes that are no UTF-8.
+            let owned = || {
+                let text = String::from_utf8_lossy(header.value);
+                Some(text.trim_matches([' ', '\t']).to_string())
+            };
             if is("host") {
                 if fields.host.is_some() {
                     return Err(BAD("there are two Host fields"));
@@ -314,12 +345,15 @@ impl<'a> Fields<'a> {
                     fields.keeps_alive |= token.eq_ignore_ascii_case("keep-alive");
                 }
             } else if is("expect") {
-                fields.expect = Some(text().unwrap_or("?"));
+                join(&mut fields.expect, owned());
             } else if is("range") {
                 seen_range += 1;
                 fields.conditions.range = owned().filter(|_| seen_range == 1);
             } else if is("if-range") {
-                fields.conditions.if_range = owned();
+                // It holds for no file then, so that the whole is sent.
+                seen_if_range += 1;
+                let one = owned().filter(|_| seen_if_range == 1);
+                fields.conditions.if_range = Some(one.unwrap_or_default());
             } else if is("if-match") {
                 join(&mut fields.conditions.if_match, owned());
             } else if is("if-none-match") {
@@ -328,7 +362,8 @@ impl<'a> Fields<'a> {
                 seen_since += 1;
                 fields.conditions.if_modified_since = owned().filter(|_| seen_since == 1);
             } else if is("if-unmodified-since") {
-                fields.conditions.if_unmodified_since = owned();
+                seen_unmodified += 1;
+                fields.conditions.if_unmodified_since = owned().filter(|_| seen_unmodified == 1);
             } else if is("accept-encoding") {
                 join(&mut fields.accept_encoding, owned());
             } else if is("referer") {
@@ -356,17 +391,27 @@ impl<'a> Fields<'a> {
                 "Content-Length and Transfer-Encoding contradict each other",
             ));
         }
-        match codings.as_str() {
-            chunked if chunked.eq_ignore_ascii_case("chunked") => Ok(Framing::Chunked),
-            several if several.to_ascii_lowercase().contains("chunked") => {
-                Err(BAD("chunked must be the only transfer coding"))
+        let is_chunked = |coding: &str| coding.eq_ignore_ascii_case("chunked");
+        let codings: Vec<&str> = elements(codings).collect();
+        match codings.split_last() {
+            Some((last, [])) if is_chunked(last) => Ok(Framing::Chunked),
+            Some((last, before))
+                if is_chunked(last) && !before.iter().any(|one| is_chunked(one)) =>
+            {
+                let why = "only the transfer coding chunked is known";
+                Err(Refusal::new(501, why))
             }
-            _ => Err(Refusal::new(
-                501,
-                "only the transfer coding chunked is known",
+            _ => Err(BAD(
+                "chunked must be the last transfer coding, and only that",
             )),
         }
     }
+}
+
+/// The elements of a list; empty ones do not count (RFC 9110, 5.6.1.2).
+fn elements(list: &str) -> impl Iterator<Item = &str> {
+    let elements = list.split(',').map(|one| one.trim_matches([' ', '\t']));
+    elements.filter(|one| !one.is_empty())
 }
 
 /// Several fields of a list are one list.
@@ -386,7 +431,7 @@ fn content_length(text: &str) -> Result<u64, Refusal> {
         return Err(BAD("Content-Length is not a number"));
     }
     let length = text.parse::<u64>();
-    length.map_err(|_| Refusal::new(413, "the body is too long"))
+    length.map_err(|_| BAD("Content-Length is too large a number"))
 }
 
 #[cfg(test)]
@@ -453,7 +498,7 @@ mod tests {
             ("Host: a\r\nContent-Length: 1, 1\r\n", 400),
             ("Host: a\r\nContent-Length: +1\r\n", 400),
             ("Host: a\r\nContent-Length: \r\n", 400),
-            ("Host: a\r\nContent-Length: 99999999999999999999\r\n", 413),
+            ("Host: a\r\nContent-Length: 99999999999999999999\r\n", 400),
             (
                 "Host: a\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n",
                 400,
@@ -464,7 +509,12 @@ mod tests {
                 400,
             ),
             ("Host: a\r\nTransfer-Encoding: xchunked\r\n", 400),
-            ("Host: a\r\nTransfer-Encoding: gzip\r\n", 501),
+            ("Host: a\r\nTransfer-Encoding: gzip\r\n", 400),
+            ("Host: a\r\nTransfer-Encoding: gzip, chunked\r\n", 501),
+            ("Host: a\r\nTransfer-Encoding: chunked;a=b\r\n", 400),
+            ("Host: a\r\nExpect: 100-continue\r\nExpect: tea\r\n", 417),
+            ("Host: \r\n", 400),
+            ("Host: a%zz\r\n", 400),
             ("Host: a\r\nX : y\r\n", 400),
             ("Host: a\r\n X: y\r\n", 400),
             ("Host: a\r\nX: y\r\n  z\r\n", 400),
@@ -498,6 +548,7 @@ mod tests {
         assert_eq!(body("Content-Length: 7"), Framing::Length(7));
         assert_eq!(body("Content-Length: 0"), Framing::None);
         assert_eq!(body("Transfer-Encoding: Chunked"), Framing::Chunked);
+        assert_eq!(body("Transfer-Encoding: , chunked,"), Framing::Chunked);
     }
 
     #[test]
@@ -513,13 +564,14 @@ mod tests {
             request("GET / HTTP/1.1\r\nHost: [::1]:80\r\n\r\n").host,
             "[::1]"
         );
-        assert_eq!(request("GET / HTTP/1.1\r\nHost:\r\n\r\n").host, "");
+        assert_eq!(request("GET / HTTP/1.0\r\nHost:\r\n\r\n").host, "");
     }
 
     #[test]
     fn heads_have_a_longest_length() {
         let long = "a".repeat(5000);
         assert_eq!(status(&format!("GET /{long}")), 414);
+        assert_eq!(status(&long), 501);
         assert_eq!(
             status(&format!("GET / HTTP/1.1\r\nHost: a\r\nX: {long}")),
             431

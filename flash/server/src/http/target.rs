@@ -41,7 +41,7 @@ pub fn parse(raw: &str, method: Method) -> Result<(Target, Option<&str>), Refusa
             _ => Err(Refusal::new(400, "only OPTIONS is for the whole server")),
         };
     }
-    if raw.starts_with('/') {
+    if raw.starts_with('/') && method != Method::Connect {
         return Ok((Target::Path(path(raw)?), None));
     }
     let after_scheme = ["http://", "https://"].into_iter().find_map(|scheme| {
@@ -51,9 +51,10 @@ pub fn parse(raw: &str, method: Method) -> Result<(Target, Option<&str>), Refusa
             .then(|| &raw[scheme.len()..])
     });
     let Some(rest) = after_scheme else {
-        // Of CONNECT the target is an authority.
         return match method {
-            Method::Other => Ok((Target::Server, None)),
+            Method::Connect if raw.contains(':') && !raw.contains('/') => {
+                Ok((Target::Server, Some(raw)))
+            }
             _ => Err(Refusal::new(400, "the target is neither a path nor a URL")),
         };
     };
@@ -74,7 +75,20 @@ fn path(raw: &str) -> Result<Path, Refusal> {
         Some((raw, query)) => (raw, Some(query.to_string())),
         None => (raw, None),
     };
-    check_escapes(raw)?;
+    // RFC 3986 allows none of these. What browsers send unescaped is accepted: `|`, `[` and `]` in paths, and more in
+    // queries.
+    let is_path_wrong = raw.contains(['"', '<', '>', '\\', '^', '`', '{', '}']);
+    let is_query_wrong = query
+        .as_deref()
+        .unwrap_or_default()
+        .contains(['"', '<', '>']);
+    if is_path_wrong || is_query_wrong {
+        let why = "the target has characters that have to be escaped";
+        return Err(Refusal::new(400, why));
+    }
+    if !has_valid_escapes(raw) {
+        return Err(Refusal::new(400, "a percent sign without two digits"));
+    }
     let mut names: Vec<Vec<u8>> = Vec::new();
     let mut is_directory = false;
     for segment in raw.split('/') {
@@ -108,15 +122,12 @@ fn path(raw: &str) -> Result<Path, Refusal> {
     })
 }
 
-fn check_escapes(raw: &str) -> Result<(), Refusal> {
-    let wrong = raw.split('%').skip(1).any(|after| {
+/// Each percent sign has two hexadecimal digits behind it.
+pub fn has_valid_escapes(raw: &str) -> bool {
+    raw.split('%').skip(1).all(|after| {
         let digits = after.as_bytes().get(..2);
-        !digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
-    });
-    match wrong {
-        true => Err(Refusal::new(400, "a percent sign without two digits")),
-        false => Ok(()),
-    }
+        digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
+    })
 }
 
 #[cfg(test)]
@@ -159,6 +170,8 @@ mod tests {
         assert_eq!(name("/a%0"), Err(400));
         assert_eq!(name("/a%zz"), Err(400));
         assert_eq!(name("/a#b"), Err(400));
+        assert_eq!(name("/a\\b"), Err(400));
+        assert_eq!(name("/a?<b>"), Err(400));
         assert_eq!(name("a"), Err(400));
         assert_eq!(name("*"), Err(400));
         assert_eq!(name("ftp://a/"), Err(400));
