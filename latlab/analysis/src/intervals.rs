@@ -7,7 +7,7 @@
 
 use statrs::distribution::{Binomial, DiscreteCDF};
 
-use crate::stats::{rank, PERCENTS};
+use crate::stats::{percentiles, rank, PERCENTS};
 
 /// The part of such intervals that contain the true value, in the long run.
 pub const CONFIDENCE: f64 = 0.95;
@@ -116,6 +116,18 @@ pub fn of_percentiles(sorted: &[u64], draws: Option<&Draws>) -> [Interval; 5] {
         at += 1;
         interval
     })
+}
+
+/// The percentiles of [`PERCENTS`] with their intervals. `latencies`: in the order of time.
+pub fn bounded_percentiles(latencies: &[u64]) -> [(u64, Interval); 5] {
+    let in_time: Vec<u32> = (0..latencies.len() as u32).collect();
+    let mut by_latency = in_time.clone();
+    by_latency.sort_by_key(|index| latencies[*index as usize]);
+    let sorted: Vec<u64> = by_latency.iter().map(|i| latencies[*i as usize]).collect();
+    let draws = draw(latencies, &by_latency, &in_time, 1);
+    let bounds = of_percentiles(&sorted, draws.as_ref());
+    let values = percentiles(&sorted);
+    std::array::from_fn(|at| (values[at], bounds[at]))
 }
 
 /// Interval of the mean.

@@ -25,4 +25,5 @@ pub mod rows;
 mod stats;
 pub mod text;
 
+pub use intervals::{bounded_percentiles, Interval};
 pub use request::{Basis, Mode, Request, Run, Unit};

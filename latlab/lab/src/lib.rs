@@ -4,6 +4,7 @@
 //!
 //! - [`fileset`]: the files that the server has, of which each byte is known from a seed;
 //! - [`workload`]: which file the next request asks for, and what must come back;
+//! - [`classes`]: files in memory and names that are not, for requests of two classes;
 //! - [`load`]: when the request is made, on which connection, and what came back;
 //! - [`rows`]: each request as a row, spooled while the load runs and afterwards written as Parquet;
 //! - [`run`]: combines the generator processes, and decides whether the results are valid;
@@ -16,6 +17,7 @@
 //! rows.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+pub mod classes;
 pub mod confine;
 pub mod content;
 pub mod dynamic;

@@ -4,6 +4,7 @@
 mod capacity;
 mod compare;
 mod conform;
+mod hot_cold;
 mod options;
 mod output;
 mod plan;
@@ -51,6 +52,7 @@ fn main() -> ExitCode {
         Subcommand::Sweep(arguments) => sweep::sweep(&arguments),
         Subcommand::Recover(arguments) => recover_left(&arguments),
         Subcommand::Study(arguments) => study::study(&arguments),
+        Subcommand::HotCold(arguments) => hot_cold::hot_cold(&arguments),
         Subcommand::Analyze(arguments) => analyze(&arguments),
         Subcommand::Disk(arguments) => latlab_disk::run(arguments).map(|()| 0),
         Subcommand::Servers(arguments) => list_servers(&arguments),

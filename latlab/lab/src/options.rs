@@ -1,5 +1,6 @@
 //! The command line.
 
+mod hot_cold;
 mod values;
 mod what;
 
@@ -12,6 +13,7 @@ use kit_console::manual::{Completions, Man};
 use latlab::programmed::{parse_fault, Fault, Service};
 use latlab::units::{parse_duration, parse_share, parse_size};
 
+pub use self::hot_cold::HotCold;
 pub use self::values::parse_cpus;
 use self::values::{parse_load, parse_rate, parse_speed, parse_vary, Vary};
 use self::what::parse_target;
@@ -135,6 +137,20 @@ pub enum Subcommand {
         Exit status: as with `latlab run`."
     )]
     Study(Study),
+    /// Measure how much requests for files that the disk has to bring delay requests for files in memory
+    #[command(
+        after_help = "Examples:\n  latlab hot-cold -o hot-cold                      # all servers that are installed\n  \
+        latlab hot-cold --quick -o hot-cold               # two levels, once: to see how it goes\n  \
+        latlab hot-cold flash nginx-tuned --service 100ms --levels 0,0.5,1 -o hot-cold\n\n\
+        Two classes of requests arrive in one open loop. Hot ones are for files that are in memory, at a fixed rate. \
+        Cold ones are for names that have not been looked up since the file system was mounted, on a slow disk; a \
+        part of these names does not exist. The levels are parts of the rate at which the disk can look up and read \
+        cold names, which is measured first. For each run the disk is mounted again and the server started again. The \
+        directory gets hot-cold.json, hot-cold.txt and the rows of all runs. Needs root; latlab/docs/latlab-hot-cold.md \
+        says how to read it.\n\n\
+        Exit status: as with `latlab run`; 3 also if hot files were not in memory or cold names were."
+    )]
+    HotCold(HotCold),
     Analyze(latlab_analysis::command::Analyze),
     Disk(latlab_disk::Options),
     /// List the servers that latlab can start

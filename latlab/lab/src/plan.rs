@@ -105,7 +105,6 @@ pub fn ready(target: &Target, what: &What, record: Option<&Path>) -> Result<Read
     };
     let running = server.start(&servers::Conditions {
         files: files.clone(),
-        set,
         limits,
         dynamic,
         parameters: conditions.set.iter().cloned().collect(),

@@ -18,7 +18,7 @@ use crate::rows::{
 };
 use crate::servers::Watch;
 use crate::signals;
-use crate::summary::{Latencies, Summary};
+use crate::summary::{Latencies, Summary, Taken};
 use crate::sys;
 use crate::tls::{Tls, Trust};
 use crate::worker::Said;
@@ -396,6 +396,8 @@ fn merge(plan: &Plan, outcomes: &Outcomes, spools: &Path, meta: Meta) -> Result<
         .map(ParquetFile::create)
         .transpose()?;
     let mut latencies = Latencies::new(plan.warmup_ns, plan.duration_ns, plan.steps());
+    let mut taken = Vec::new();
+    let has_classes = matches!(plan.spec, Spec::Classes { .. });
     let mut over_time = plan.hdr.over_time(plan.warmup_ns, plan.duration_ns);
     for process in 0..plan.processes {
         let spool = process_file(spools, process);
@@ -408,6 +410,9 @@ fn merge(plan: &Plan, outcomes: &Outcomes, spools: &Path, meta: Meta) -> Result<
             match reader.read_next().with_context(cannot)? {
                 Next::Row(row) => {
                     latencies.add(&row);
+                    if has_classes && row.intended_ns >= plan.warmup_ns {
+                        taken.push(Taken::of(&row));
+                    }
                     if let Some(over_time) = &mut over_time {
                         over_time.add(&row);
                     }
@@ -509,6 +514,7 @@ fn merge(plan: &Plan, outcomes: &Outcomes, spools: &Path, meta: Meta) -> Result<
     let summary = latencies.summary(plan, &meta, &total, ended_early);
     Ok(Summary {
         server_ended,
+        taken,
         ..summary
     })
 }
@@ -552,6 +558,9 @@ fn describe_source(spec: &Spec) -> serde_json::Value {
         }
         Spec::Sizes { sizes, template } => {
             json!({"source": "sizes", "sizes": sizes.len(), "template": template})
+        }
+        Spec::Classes { tree, names } => {
+            json!({"source": "classes", "tree": tree, "requests": names.len()})
         }
     }
 }

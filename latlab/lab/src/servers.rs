@@ -99,7 +99,6 @@ fn read(text: &str) -> Result<Vec<Server>> {
 #[derive(Debug, Clone)]
 pub struct Conditions {
     pub files: PathBuf,
-    pub set: FileSet,
     pub limits: Limits,
     /// The `latlab-dynamic` program, if there are dynamic requests.
     pub dynamic: Option<PathBuf>,
@@ -199,8 +198,23 @@ pub fn remove_left() -> Vec<String> {
 
 /// Stands for latlab's own executable.
 const OWN: &str = "{latlab}";
+/// Precedes a program that is installed, or built, together with latlab.
+const BESIDE: &str = "{beside}/";
 /// A recorder first loads its probes, which takes a while on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A program in one of the directories of programs.
+fn in_path(name: &str) -> Option<PathBuf> {
+    let path = std::env::var("PATH").unwrap_or_default();
+    // Servers are in administrators' directories, which are not in every user's PATH.
+    let mut places = path
+        .split(':')
+        .chain(["/usr/local/sbin", "/usr/sbin", "/sbin"]);
+    places.find_map(|place| {
+        let program = Path::new(place).join(name);
+        program.is_file().then_some(program)
+    })
+}
 
 impl Server {
     pub fn program(&self) -> Option<PathBuf> {
@@ -208,18 +222,28 @@ impl Server {
         if name == OWN {
             return std::env::current_exe().ok();
         }
+        if let Some(name) = name.strip_prefix(BESIDE) {
+            let own = std::env::current_exe().ok()?;
+            let program = own.with_file_name(name);
+            return match program.is_file() {
+                true => Some(program),
+                false => in_path(name),
+            };
+        }
         if name.contains('/') {
             return Path::new(name).exists().then(|| PathBuf::from(name));
         }
-        let path = std::env::var("PATH").unwrap_or_default();
-        // Servers are in administrators' directories, which are not in every user's PATH.
-        let mut places = path
-            .split(':')
-            .chain(["/usr/local/sbin", "/usr/sbin", "/sbin"]);
-        places.find_map(|place| {
-            let program = Path::new(place).join(name);
-            program.is_file().then_some(program)
-        })
+        in_path(name)
+    }
+
+    /// A sentence if the server's program is missing.
+    pub fn missing(&self) -> Option<String> {
+        let name = self.start.first().map_or("", String::as_str);
+        let name = name.strip_prefix(BESIDE).unwrap_or(name);
+        match self.program() {
+            Some(_) => None,
+            None => Some(format!("{}: {name} is not installed", self.name)),
+        }
     }
 
     /// Parameters, with the given values instead of the defaults.
@@ -243,10 +267,8 @@ impl Server {
     }
 
     pub fn start(&self, conditions: &Conditions) -> Result<Running> {
-        let program = self.program().with_context(|| {
-            let name = self.start.first().map_or("", String::as_str);
-            format!("{}: {name} is not installed", self.name)
-        })?;
+        let missing = || self.missing().unwrap_or_default();
+        let program = self.program().with_context(missing)?;
         leftover::say(&remove_left());
         let directory = tempfile::Builder::new()
             .prefix(&directory_prefix())
@@ -477,6 +499,7 @@ mod tests {
             "lighttpd",
             "h2o",
             "caddy",
+            "flash",
             "programmed",
         ] {
             assert!(names.contains(&name), "{name}");
@@ -495,6 +518,26 @@ mod tests {
         let wrong = BTreeMap::from([("wrokers".to_string(), "4".to_string())]);
         let error = nginx.parameters(&wrong).unwrap_err().to_string();
         assert_eq!(error, "nginx has no parameter wrokers; it has workers");
+    }
+
+    #[test]
+    fn a_program_beside_latlab_is_found_there_or_in_path() {
+        let own = std::env::current_exe().unwrap();
+        let name = own.file_name().unwrap().to_str().unwrap();
+        let started = |program: &str| {
+            let text = format!("[[server]]\nname = 'a'\nstart = ['{program}']\n");
+            read(&text).unwrap().remove(0)
+        };
+        let beside = started(&format!("{{beside}}/{name}"));
+        assert_eq!((beside.program(), beside.missing()), (Some(own), None));
+        let shell = started("{beside}/sh").program().unwrap();
+        assert!(shell.ends_with("sh") && shell.is_file());
+        let none = started("{beside}/no-such-server");
+        assert_eq!(none.program(), None);
+        assert_eq!(
+            none.missing().unwrap(),
+            "a: no-such-server is not installed"
+        );
     }
 
     #[test]

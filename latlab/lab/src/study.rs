@@ -15,7 +15,7 @@ use std::time::Duration;
 use anyhow::{ensure, Context, Result};
 use debox_history::History;
 use kit_console::{printable, Allowed};
-use latlab::fileset::{self, FileSet};
+use latlab::fileset::{self, files_of, FileSet};
 use latlab::load::Mode;
 use latlab::run::Plan;
 use latlab::signals::{self, unless_interrupted, Interrupted};
@@ -33,9 +33,9 @@ use crate::plan::{self, ns, of_what, open_loop, Ready};
 use crate::procedure::{measure_loads, new_directory, run_whole};
 use crate::progress::step;
 use crate::{terminal_width, NOT_VALID};
-pub use place::remove_left;
-use place::Place;
-use result::{AtLoad, Machine, Result as Found, Studied, Terms};
+pub use place::{remove_left, Place, Speed};
+pub use result::Machine;
+use result::{AtLoad, Result as Found, Studied, Terms};
 
 /// Default directory for studies.
 pub const PLACE: &str = "/var/tmp";
@@ -121,6 +121,10 @@ impl Settled<'_> {
         }
     }
 
+    fn file_count(&self) -> u64 {
+        u64::from(self.set.directories) * files_of(0).count() as u64
+    }
+
     /// Approximate duration of the whole study.
     fn minutes(&self) -> f64 {
         let runs = self.repeats as usize * (1 + self.loads.len());
@@ -164,7 +168,12 @@ pub fn study(arguments: &Study) -> Result<u8> {
     ));
     // From here on there is something to undo.
     signals::catch();
-    let place = Place::make(&arguments.place, settled.set, arguments)?;
+    let place = Place::make(
+        &arguments.place,
+        settled.set,
+        arguments.service,
+        arguments.depth,
+    )?;
     let mut studied = Vec::new();
     let mut interrupted = false;
     for (name, about) in arguments.names.iter().zip(about) {
@@ -356,7 +365,7 @@ fn started(
         mode: Mode::Closed { think_ns: 0 },
         duration_ns: ns(FILL_TIME),
         warmup_ns: 0,
-        requests: Some(place.file_count() * FILLS),
+        requests: Some(settled.file_count() * FILLS),
         max_lateness_ns: i64::MAX,
         ..plan.clone()
     };

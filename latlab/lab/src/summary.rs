@@ -16,6 +16,7 @@ use crate::load::{Counted, Delays, Mode, Outcome, Step};
 use crate::rows::{Lateness, Meta, Row};
 use crate::run::Plan;
 use crate::units::time;
+use crate::workload::Kind;
 use edges::{Edges, Good};
 use gathered::{Gathered, Steps};
 
@@ -157,6 +158,7 @@ impl Latencies {
             interrupted: total.interrupted,
             server_ended: None,
             refused: meta.refused.clone(),
+            taken: Vec::new(),
         }
     }
 }
@@ -303,4 +305,27 @@ pub struct Summary {
     pub server_ended: Option<String>,
     /// Why these figures are not valid for the server.
     pub refused: Option<String>,
+    /// Every request of a load of two classes.
+    #[serde(skip)]
+    pub taken: Vec<Taken>,
+}
+
+/// How long a request took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Taken {
+    pub kind: Kind,
+    pub intended_ns: i64,
+    /// From the intended start; `None` if it failed.
+    pub latency_ns: Option<i64>,
+}
+
+impl Taken {
+    pub fn of(row: &Row) -> Taken {
+        let end_ns = row.end_ns.filter(|_| row.failure.is_none());
+        Taken {
+            kind: row.kind,
+            intended_ns: row.intended_ns,
+            latency_ns: end_ns.map(|end| end - row.intended_ns),
+        }
+    }
 }

@@ -376,6 +376,70 @@ pub fn forget_pages(file: &std::fs::File) {
     unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
 }
 
+/// Whether the kernel can resolve a name, or say that it does not exist, from its caches alone. The name is not
+/// looked up otherwise.
+pub fn is_name_cached(path: &Path) -> io::Result<bool> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    // SAFETY: plain numbers, all of which may be 0.
+    let mut how: libc::open_how = unsafe { std::mem::zeroed() };
+    how.flags = (libc::O_PATH | libc::O_CLOEXEC) as u64;
+    how.resolve = libc::RESOLVE_CACHED;
+    // SAFETY: the path ends with 0, and the structure has the length that is given.
+    let opened = unsafe {
+        libc::syscall(
+            libc::SYS_openat2,
+            libc::AT_FDCWD,
+            path.as_ptr(),
+            &raw const how,
+            size_of::<libc::open_how>(),
+        )
+    };
+    if opened >= 0 {
+        // SAFETY: the descriptor is new, and owned by nothing else.
+        drop(unsafe { OwnedFd::from_raw_fd(opened as i32) });
+        return Ok(true);
+    }
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        Some(libc::EAGAIN) => Ok(false),
+        Some(libc::ENOENT) => Ok(true),
+        _ => Err(error),
+    }
+}
+
+/// The number of a file's pages in the page cache, and of all its pages. The kernel answers truly only to the
+/// file's owner.
+pub fn cached_pages(file: &std::fs::File) -> io::Result<(u64, u64)> {
+    let length = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
+    if length == 0 {
+        return Ok((0, 0));
+    }
+    // SAFETY: a new mapping, which nothing reads from.
+    let at = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            length,
+            libc::PROT_READ,
+            libc::MAP_SHARED,
+            file.as_raw_fd(),
+            0,
+        )
+    };
+    if at == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: it cannot fail.
+    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
+    let mut states = vec![0u8; length.div_ceil(page)];
+    // SAFETY: there is a byte for each page of the mapping.
+    let asked = checked(unsafe { libc::mincore(at, length, states.as_mut_ptr()) });
+    // SAFETY: the mapping is this function's own.
+    unsafe { libc::munmap(at, length) };
+    asked?;
+    let cached = states.iter().filter(|state| **state & 1 == 1).count();
+    Ok((cached as u64, states.len() as u64))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

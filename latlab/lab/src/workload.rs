@@ -2,6 +2,7 @@
 //! each.
 
 mod access_log;
+mod class_source;
 mod lists;
 mod shape;
 mod specweb;
@@ -15,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::content::{mix, Key};
 use crate::dynamic::Visitor;
+use class_source::ClassSource;
 
 pub use access_log::{read_access_log, replay, Logged, Replay, Skipped};
 pub use lists::{read_sizes, read_urls, ListSource, SizeSource};
@@ -33,9 +35,15 @@ pub enum Kind {
     List,
     Log,
     Size,
+    /// For a file in memory.
+    Hot,
+    /// For a file whose name has not been looked up yet.
+    Cold,
+    /// For a name that does not exist and has not been looked up yet: 404 is the right answer.
+    Missing,
 }
 
-pub const KINDS: [Kind; 8] = [
+pub const KINDS: [Kind; 11] = [
     Kind::Static,
     Kind::Dynamic,
     Kind::Ad,
@@ -44,6 +52,9 @@ pub const KINDS: [Kind; 8] = [
     Kind::List,
     Kind::Log,
     Kind::Size,
+    Kind::Hot,
+    Kind::Cold,
+    Kind::Missing,
 ];
 
 impl Kind {
@@ -57,6 +68,17 @@ impl Kind {
             Kind::List => "list",
             Kind::Log => "log",
             Kind::Size => "size",
+            Kind::Hot => "hot",
+            Kind::Cold => "cold",
+            Kind::Missing => "missing",
+        }
+    }
+
+    /// Whether this status is a right answer.
+    pub fn expects(self, status: u16) -> bool {
+        match self {
+            Kind::Missing => status == 404,
+            _ => (200..400).contains(&status),
         }
     }
 }
@@ -139,6 +161,11 @@ pub enum Spec {
         sizes: Vec<(u64, f64)>,
         template: String,
     },
+    /// The names of a tree in this order.
+    Classes {
+        tree: crate::classes::Tree,
+        names: Vec<u32>,
+    },
 }
 
 /// Longer bodies are sent separately instead of being copied behind the head.
@@ -158,6 +185,7 @@ enum Source {
     Specweb(SpecwebSource),
     List(ListSource),
     Sizes(SizeSource),
+    Classes(ClassSource),
 }
 
 impl Workload {
@@ -181,6 +209,9 @@ impl Workload {
             }
             Spec::Sizes { sizes, template } => {
                 Source::Sizes(SizeSource::new(sizes.clone(), template)?)
+            }
+            Spec::Classes { tree, names } => {
+                Source::Classes(ClassSource::new(*tree, names.clone(), process, processes)?)
             }
         };
         Ok(Workload {
@@ -215,6 +246,7 @@ impl Workload {
             Source::Specweb(source) => source.draw(&mut self.random),
             Source::List(source) => source.draw(),
             Source::Sizes(source) => source.draw(&mut self.random),
+            Source::Classes(source) => source.draw(),
         };
         request.checked = self.random.random::<f64>() < self.checked_share;
         request
@@ -226,6 +258,7 @@ impl Workload {
             Source::Specweb(source) => source.path(path),
             Source::List(source) => source.path(path),
             Source::Sizes(source) => source.path(path),
+            Source::Classes(source) => source.path(path),
         }
     }
 
@@ -285,6 +318,7 @@ impl Workload {
     pub fn expected(&self, request: &Request) -> Option<Expected> {
         match &self.source {
             Source::Specweb(source) => Some(source.expected(request)),
+            Source::Classes(source) => source.expected(request),
             _ => None,
         }
     }

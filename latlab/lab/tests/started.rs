@@ -93,6 +93,25 @@ fn every_server_that_is_installed_serves_the_full_mix() {
     }
 }
 
+/// Flash has no dynamic requests yet.
+#[test]
+fn flash_is_started_from_beside_latlab_and_serves_the_files() {
+    if !Path::new(support::LATLAB).with_file_name("flash").exists() {
+        debox_skipped::skipped("flash_is_started_from_beside_latlab: flash is not built");
+        return;
+    }
+    let place = tempfile::tempdir().expect("a directory");
+    let files = files(place.path());
+    let load = "run flash -c 8 -n 600 --duration 60s --verify 100% --max-lateness 1h --format json --files";
+    let mut arguments: Vec<&str> = load.split(' ').collect();
+    arguments.push(&files);
+    let output = latlab(&arguments);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(matches!(output.status.code(), Some(0 | 3)), "{stderr}");
+    let summary: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(summary["ok"], 600, "{summary:#}");
+}
+
 #[test]
 fn a_confined_server_serves_and_leaves_nothing() {
     if !installed("nginx") {

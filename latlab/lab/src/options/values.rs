@@ -50,3 +50,10 @@ pub fn parse_load(text: &str) -> Result<f64, String> {
         _ => Err("expected a part of the capacity, as in 0.8".to_string()),
     }
 }
+
+pub fn parse_level(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(level) if (0.0..=2.0).contains(&level) => Ok(level),
+        _ => Err("expected a part of what the disk can do, from 0 to 2, as in 0.5".to_string()),
+    }
+}

@@ -1,4 +1,4 @@
-//! The file set on its slow disk. Dropping the value removes it.
+//! Files on a slow disk. Dropping the value removes it.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -6,11 +6,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use latlab::fileset::{self, files_of, FileSet};
+use latlab::fileset::{self, FileSet};
 use latlab::{leftover, signals};
 use latlab_disk::{check, median, Disk, Parameters};
 
-use crate::options::Study;
 use crate::progress::Progress;
 
 /// The disk's time for a request that begins where the last one ended, as in `latlab disk up`.
@@ -26,7 +25,6 @@ const DISK: &str = "study-";
 pub struct Place {
     /// `None` while the disk is taken down.
     disk: Option<Disk>,
-    set: FileSet,
     pub cold_open_ns: u64,
     pub cold_read_ns: u64,
     // Dropped last, when nothing is mounted in it any more.
@@ -35,15 +33,44 @@ pub struct Place {
     _lock: fs::File,
 }
 
+/// How fast the disk is.
+pub struct Speed {
+    /// What a request takes.
+    pub service: Duration,
+    /// What a request takes that begins where the last one ended.
+    pub sequential: Duration,
+    pub depth: u32,
+}
+
 impl Place {
-    /// Creates the files, puts them on a disk, and checks that it is slow.
-    pub fn make(parent: &Path, set: FileSet, arguments: &Study) -> Result<Place> {
+    /// Creates a file set, puts it on a disk, and checks that it is slow.
+    pub fn make(parent: &Path, set: FileSet, service: Duration, depth: u32) -> Result<Place> {
+        let speed = Speed {
+            service,
+            sequential: SEQUENTIAL.min(service),
+            depth,
+        };
+        Place::with(parent, set.bytes(), speed, |files| {
+            let progress = Progress::bytes(set.bytes());
+            fileset::create(files, set, |done| progress.set(done, ""))?;
+            progress.end();
+            Ok(())
+        })
+    }
+
+    /// The same for other files, which `create` writes into a directory.
+    pub fn with(
+        parent: &Path,
+        bytes: u64,
+        speed: Speed,
+        create: impl FnOnce(&Path) -> Result<()>,
+    ) -> Result<Place> {
         let us = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let parameters = Parameters {
-            service_us: us(arguments.service),
-            sequential_us: us(SEQUENTIAL.min(arguments.service)),
+            service_us: us(speed.service),
+            sequential_us: us(speed.sequential),
             bytes_per_second: BYTES_PER_SECOND,
-            depth: arguments.depth,
+            depth: speed.depth,
         };
         parameters.check()?;
         leftover::say(&remove_left(parent));
@@ -57,16 +84,14 @@ impl Place {
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755))?;
         super::say(&format!(
             "making {} of files, and a disk for them, in {}",
-            latlab::units::bytes(set.bytes()),
+            latlab::units::bytes(bytes),
             directory.path().display()
         ));
         let (files, image) = (
             directory.path().join("files"),
             directory.path().join("image"),
         );
-        let progress = Progress::bytes(set.bytes());
-        fileset::create(&files, set, |done| progress.set(done, ""))?;
-        progress.end();
+        create(&files)?;
         signals::check()?;
         Disk::make_image(&image, &files)?;
         fs::remove_dir_all(&files)?;
@@ -77,7 +102,6 @@ impl Place {
         // From here on, dropping the value takes it down.
         let mut place = Place {
             disk: Some(disk),
-            set,
             cold_open_ns: 0,
             cold_read_ns: 0,
             directory,
@@ -96,10 +120,6 @@ impl Place {
 
     pub fn files(&self) -> PathBuf {
         self.directory.path().join("disk")
-    }
-
-    pub fn file_count(&self) -> u64 {
-        u64::from(self.set.directories) * files_of(0).count() as u64
     }
 
     pub fn service_us(&self) -> u64 {

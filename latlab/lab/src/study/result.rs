@@ -432,6 +432,7 @@ mod tests {
             conforming: None,
             interrupted: false,
             server_ended: None,
+            taken: Vec::new(),
             refused: refused.map(str::to_string),
         }
     }

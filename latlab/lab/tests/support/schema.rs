@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 const RESULTS: &str = include_str!("../../../schema/latlab-results-1.json");
 const ANALYSIS: &str = include_str!("../../../schema/latlab-analysis-1.json");
 const ANALYSIS_FILE: &str = "latlab-analysis-1.json";
+const HOT_COLD: &str = include_str!("../../../schema/latlab-hot-cold-1.json");
 const STUDY: &str = include_str!("../../../schema/latlab-study-1.json");
 
 /// All schemas, by file name.
@@ -19,6 +20,7 @@ impl Schemas {
             ("latlab-results-1.json", RESULTS),
             (ANALYSIS_FILE, ANALYSIS),
             ("latlab-study-1.json", STUDY),
+            ("latlab-hot-cold-1.json", HOT_COLD),
         ];
         let read = |text| serde_json::from_str(text).expect("a schema is JSON");
         Schemas(

@@ -137,7 +137,7 @@ impl Engine<'_> {
                 .expected_ad(&job.request)
                 .is_some_and(|expected| ad != Some(expected));
         let failure = match () {
-            () if !(200..400).contains(&row.status) => Some(Failure::Status),
+            () if !row.kind.expects(row.status) => Some(Failure::Status),
             () if surplus || row.received > size => Some(Failure::Long),
             () if row.received < size => Some(Failure::Short),
             () if differs || wrong_ad => Some(Failure::Content),
