@@ -25,6 +25,7 @@ use crate::report::{
 };
 use crate::resources::Resources;
 use crate::session::{Session, Tap};
+use crate::sleep_place::{tapped, SleepPlace};
 use crate::tables::{self, add, total, types, OpenWait, CALL_NONE};
 use crate::waited::of_thread;
 use lives::{add_totals, life_of};
@@ -63,7 +64,7 @@ impl Session {
         let mut snapshot = self.snapshot(stopped_ns, stacks)?;
         snapshot.refuse_impossible();
         let events = self.events.borrow();
-        let explainer = Explainer::new(&snapshot, &events.processes, &events.stacks);
+        let explainer = Explainer::new(&snapshot.stacks, &events.processes, &events.stacks);
         let mut report = snapshot.report(outcome, &explainer, &events.resources);
         report.processes = events.titles.list();
         if let Some(triggers) = &self.triggers {
@@ -275,19 +276,15 @@ impl Snapshot {
     }
 
     fn sleeps(&self, explainer: &Explainer, names: &Resources) -> Vec<Sleep> {
-        let mut wakers: HashMap<(u64, u32, u32), Vec<Waker>> = HashMap::new();
+        let mut wakers: HashMap<SleepPlace, Vec<Waker>> = HashMap::new();
         for (key, row) in &self.wakers {
             let is_task = key.kind == 1;
-            wakers
-                .entry((key.stack, key.call, key.lock_flags))
-                .or_default()
-                .push(Waker {
-                    kind: ["unknown", "task", "hardirq", "softirq"][key.kind.min(3) as usize]
-                        .into(),
-                    comm: is_task.then(|| tables::comm(&row.comm)),
-                    tid: is_task.then_some(key.tid),
-                    count: row.count,
-                });
+            wakers.entry(key.into()).or_default().push(Waker {
+                kind: ["unknown", "task", "hardirq", "softirq"][key.kind.min(3) as usize].into(),
+                comm: is_task.then(|| tables::comm(&row.comm)),
+                tid: is_task.then_some(key.tid),
+                count: row.count,
+            });
         }
         let mut call_sites = self.sleep_call_sites(explainer);
         let mut owners = self.owners(explainer);
@@ -295,16 +292,14 @@ impl Snapshot {
 
         let mut sleeps = Vec::new();
         for (key, row) in &self.sleeps {
-            if is_untapped(key.call) {
+            let place = SleepPlace::from(key);
+            if place.is_untapped() {
                 continue;
             }
-            let explained = explainer.sleep(key.call, key.stack, key.lock_flags);
-            let mut woken_by = wakers
-                .remove(&(key.stack, key.call, key.lock_flags))
-                .unwrap_or_default();
+            let explained = explainer.sleep(place);
+            let mut woken_by = wakers.remove(&place).unwrap_or_default();
             woken_by.sort_by_key(|waker| std::cmp::Reverse(waker.count));
             let counted = row.waiters_scope != 0;
-            let at = (key.stack, key.call, key.lock_flags);
             sleeps.push(Sleep {
                 syscall: calls::name(key.call),
                 label: explained.label,
@@ -323,8 +318,8 @@ impl Snapshot {
                     _ => None,
                 },
                 resource: None, // the largest of `resources`, once rows are merged
-                resources: resources.remove(&at).unwrap_or_default(),
-                owners: owners.remove(&at).unwrap_or_default(),
+                resources: resources.remove(&place).unwrap_or_default(),
+                owners: owners.remove(&place).unwrap_or_default(),
                 call_sites: call_sites
                     .remove(&(key.call, key.stack))
                     .unwrap_or_default(),
@@ -340,12 +335,12 @@ impl Snapshot {
         let mut owners = self.owners(explainer);
         let mut resources = self.resources(names);
         let mut merged: BTreeMap<(String, String), Untapped> = BTreeMap::new();
-        let untapped = self.sleeps.iter().filter(|(key, _)| is_untapped(key.call));
-        for (key, row) in untapped {
-            let call = key.call & !tables::CALL_UNTAPPED;
-            let syscall = calls::name(call);
-            let label = explainer.sleep(call, key.stack, key.lock_flags).label;
-            let at = (key.stack, key.call, key.lock_flags);
+        let rows = self.sleeps.iter();
+        let rows = rows.map(|(key, row)| (SleepPlace::from(key), row));
+        for (place, row) in rows.filter(|(place, _)| place.is_untapped()) {
+            let tapped = place.tapped();
+            let syscall = calls::name(tapped.call);
+            let label = explainer.sleep(tapped).label;
             let sum = merged
                 .entry((syscall.clone(), label.clone()))
                 .or_insert_with(|| Untapped {
@@ -355,9 +350,9 @@ impl Snapshot {
                 });
             add(&mut sum.count, row.count);
             add(&mut sum.blocked_ns, row.blocked_ns);
-            sum.owners.extend(owners.remove(&at).unwrap_or_default());
+            sum.owners.extend(owners.remove(&place).unwrap_or_default());
             sum.resources
-                .extend(resources.remove(&at).unwrap_or_default());
+                .extend(resources.remove(&place).unwrap_or_default());
         }
         let mut untapped: Vec<Untapped> = merged.into_values().map(merge_untapped).collect();
         untapped.sort_by_key(|call| std::cmp::Reverse(call.blocked_ns));
@@ -403,19 +398,6 @@ impl Snapshot {
         sites.sort_by_key(|site| std::cmp::Reverse(site.wall_ns));
         sites
     }
-}
-
-/// The call's number, whether the user tap saw it or not.
-fn tapped(call: u32) -> u32 {
-    if is_untapped(call) {
-        call & !tables::CALL_UNTAPPED
-    } else {
-        call
-    }
-}
-
-fn is_untapped(call: u32) -> bool {
-    call != CALL_NONE && call & tables::CALL_UNTAPPED != 0
 }
 
 /// The wall time that the given share of calls did not exceed: the upper edge of its bucket, or the

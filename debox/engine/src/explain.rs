@@ -6,9 +6,10 @@ use std::time::Instant;
 
 use crate::callers::{after_switch, is_of_script, is_outermost, is_plumbing, MADE};
 use crate::calls;
-use crate::collect::Snapshot;
 use crate::labels::Labels;
 use crate::process::{Module, Processes};
+use crate::sleep_place::SleepPlace;
+use crate::stack_table::StackTable;
 use crate::stacks::{Located, Made, Stacks};
 use crate::symbols::{Frame, Symbols};
 use crate::tables::{self, types};
@@ -41,23 +42,23 @@ pub(crate) struct Explainer<'a> {
     symbols: Rc<Symbols>,
     processes: &'a RefCell<Processes>,
     stacks: &'a RefCell<Stacks>,
-    snapshot: &'a Snapshot,
+    table: &'a StackTable,
     /// When the explainer was made: names unknown before that are looked up again.
     began: Instant,
 }
 
 impl<'a> Explainer<'a> {
     pub fn new(
-        snapshot: &'a Snapshot,
+        table: &'a StackTable,
         processes: &'a RefCell<Processes>,
         stacks: &'a RefCell<Stacks>,
     ) -> Explainer<'a> {
-        Explainer::with_symbols(snapshot, processes, stacks, Rc::default())
+        Explainer::with_symbols(table, processes, stacks, Rc::default())
     }
 
     /// Uses symbols in which kernel addresses may already be known.
     pub fn with_symbols(
-        snapshot: &'a Snapshot,
+        table: &'a StackTable,
         processes: &'a RefCell<Processes>,
         stacks: &'a RefCell<Stacks>,
         symbols: Rc<Symbols>,
@@ -66,21 +67,17 @@ impl<'a> Explainer<'a> {
             symbols,
             processes,
             stacks,
-            snapshot,
+            table,
             began: Instant::now(),
         }
     }
 
-    /// A sleep in `call` at the kernel stack with this name.
-    pub fn sleep(&self, call: u32, stack: u64, lock_flags: u32) -> Explained {
-        let addresses = self
-            .snapshot
-            .kernel_stacks
-            .get(&stack)
-            .map(Vec::as_slice)
-            .unwrap_or_default();
-        let args = self.snapshot.stack_args.get(&stack).copied();
-        self.stack(call, args, addresses, lock_flags)
+    /// A sleep at a place whose kernel stack is in the table.
+    pub fn sleep(&self, place: SleepPlace) -> Explained {
+        let addresses = self.table.kernel.get(&place.stack);
+        let addresses = addresses.map(Vec::as_slice).unwrap_or_default();
+        let args = self.table.args.get(&place.stack).copied();
+        self.stack(place.call, args, addresses, place.lock_flags)
     }
 
     /// The same for the addresses themselves, innermost first, and for the arguments that rules
@@ -140,7 +137,7 @@ impl<'a> Explainer<'a> {
             return self.in_words(frames, reason);
         }
         let mut named = UserStack::default();
-        let Some(stack) = self.snapshot.user_stacks.get(&name) else {
+        let Some(stack) = self.table.user.get(&name) else {
             return named;
         };
         let frames = self.user_frames(stack);
@@ -163,7 +160,7 @@ impl<'a> Explainer<'a> {
                 }
             }
         }
-        if self.snapshot.detail.callsites {
+        if self.table.wants_whole {
             named.frames.push(FURTHER_LOST.to_string());
         }
         named

@@ -33,6 +33,8 @@ mod resources;
 mod samples;
 pub mod session;
 mod signals;
+mod sleep_place;
+mod stack_table;
 mod stacks;
 pub mod symbols;
 mod tables;

@@ -23,6 +23,7 @@ use crate::record::{Record, Slot, HISTORY_MAX};
 use crate::report::Report;
 use crate::resources::Resources;
 use crate::session::{Detail, Events, Tap};
+use crate::stack_table::StackTable;
 use crate::stacks::Stacks;
 use crate::symbols::Symbols;
 use crate::tables::{self, types};
@@ -98,7 +99,7 @@ pub fn broker_report(bytes: &[u8]) {
 fn report_of(snapshot: &Snapshot, status: i32) -> Report {
     let processes = RefCell::new(Processes::default());
     let stacks = RefCell::new(Stacks::default());
-    let explainer = Explainer::new(snapshot, &processes, &stacks);
+    let explainer = Explainer::new(&snapshot.stacks, &processes, &stacks);
     let outcome = Outcome {
         command: vec!["any".to_string()],
         exit_status: Some(status),
@@ -113,16 +114,18 @@ fn snapshot(source: &mut Source) -> Snapshot {
     let open_calls: Vec<(u8, Vec<u64>)> = (0..source.count(2))
         .map(|_| (source.value(), source.values(3)))
         .collect();
+    let tap = [Tap::Kernel, Tap::User][source.count(1)];
+    let detail = Detail {
+        sleeps: source.is_set(),
+        callsites: source.is_set(),
+        irq: source.is_set(),
+        io: source.is_set(),
+        cpu: source.is_set(),
+        samples: false,
+    };
     Snapshot {
-        tap: [Tap::Kernel, Tap::User][source.count(1)],
-        detail: Detail {
-            sleeps: source.is_set(),
-            callsites: source.is_set(),
-            irq: source.is_set(),
-            io: source.is_set(),
-            cpu: source.is_set(),
-            samples: false,
-        },
+        tap,
+        detail,
         slow_ns: source.value(),
         notes: Vec::new(),
         started_ns: source.value(),
@@ -147,11 +150,14 @@ fn snapshot(source: &mut Source) -> Snapshot {
         cpu_waits: pairs(source, 4),
         spins: pairs(source, 4),
         sites: pairs(source, 4),
-        stack_args: pairs(source, 3).into_iter().collect(),
-        kernel_stacks: (0..source.count(3))
-            .map(|_| (source.value(), source.values(4)))
-            .collect(),
-        user_stacks: pairs(source, 3).into_iter().collect(),
+        stacks: StackTable {
+            args: pairs(source, 3).into_iter().collect(),
+            kernel: (0..source.count(3))
+                .map(|_| (source.value(), source.values(4)))
+                .collect(),
+            user: pairs(source, 3).into_iter().collect(),
+            wants_whole: detail.callsites,
+        },
         lost: source.value(),
         probe_misses: source.value(),
         refused: source.value(),

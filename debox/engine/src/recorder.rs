@@ -357,7 +357,7 @@ impl Recorder {
     fn sleep(&mut self, sleep: &types::kept_sleep) -> Sleep {
         let session = &self.session;
         let words = &mut self.words;
-        let place = words.place(session, (sleep.stack, sleep.call, sleep.lock_flags));
+        let place = words.place(session, sleep.into());
         let (resource_kind, resource) = words.resource(session, sleep);
         let owner = &sleep.owner;
         let is_owned = owner.certainty != 0;

@@ -29,6 +29,7 @@ use crate::explain::{Explainer, UserStack};
 use crate::kernel;
 use crate::report::{Deadlock, Report};
 use crate::session::{in_words, monotonic_ns, Events, Options, Tap, STACK_NAMES};
+use crate::stack_table::StackTable;
 use crate::stacks::of_sleeper;
 use crate::symbols::{Frame, Symbols};
 use crate::tables::{self, types};
@@ -272,7 +273,7 @@ impl RemoteSession {
             };
             events.stacks.borrow_mut().take(&ask, &mut processes);
         }
-        let nothing = Snapshot::empty(self.options.tap, self.options.detail, 0);
+        let nothing = StackTable::new(self.options.detail.callsites);
         Explainer::new(&nothing, &events.processes, &events.stacks).user_stack(name)
     }
 
@@ -434,7 +435,7 @@ impl RemoteSession {
         } = received;
         // Each session numbers its places from 1.
         let base = (self.gaps.len() as u64) << 32;
-        let stacks = snapshot.kernel_stacks.values_mut();
+        let stacks = snapshot.stacks.kernel.values_mut();
         let open = snapshot.open_calls.iter_mut().map(|(_, stack)| stack);
         for number in stacks.chain(open).flatten() {
             *number = number.wrapping_add(base);
@@ -555,8 +556,12 @@ impl RemoteSession {
             symbols.know(number, Frame::from(text));
         }
         let events = &self.events;
-        let explainer =
-            Explainer::with_symbols(&snapshot, &events.processes, &events.stacks, symbols.into());
+        let explainer = Explainer::with_symbols(
+            &snapshot.stacks,
+            &events.processes,
+            &events.stacks,
+            symbols.into(),
+        );
         let mut report = snapshot.report(outcome, &explainer, &events.resources);
         report.processes = events.titles.list();
         if has_gaps {

@@ -11,6 +11,7 @@ use super::protocol::{self, FrameText};
 use super::seen::Life;
 use crate::collect::Snapshot;
 use crate::session::{Detail, Tap};
+use crate::stack_table::StackTable;
 use crate::tables::types;
 
 mod rows;
@@ -99,7 +100,7 @@ impl Numbers<'_> {
 /// All kernel addresses in a snapshot.
 pub fn addresses(snapshot: &Snapshot) -> impl Iterator<Item = u64> + '_ {
     let open = snapshot.open_calls.iter().map(|(_, stack)| stack);
-    let stacks = snapshot.kernel_stacks.values();
+    let stacks = snapshot.stacks.kernel.values();
     stacks.chain(open).flatten().copied()
 }
 
@@ -114,7 +115,7 @@ pub fn encode(snapshot: &Snapshot, ended: usize, places: &Places) -> Vec<u8> {
     let open_calls = snapshot.open_calls.iter();
     let open_calls = open_calls.map(|(at, stack)| (*at, numbers.of(stack)));
     let open_calls = open_calls.collect();
-    let stacks = snapshot.kernel_stacks.iter();
+    let stacks = snapshot.stacks.kernel.iter();
     let kernel_stacks = stacks.map(|(name, stack)| (*name, numbers.of(stack)));
     let kernel_stacks = kernel_stacks.collect();
     let detail = snapshot.detail;
@@ -156,9 +157,10 @@ pub fn encode(snapshot: &Snapshot, ended: usize, places: &Places) -> Vec<u8> {
         tells_steal: snapshot.tells_steal,
         sites: converted(&snapshot.sites),
         kernel_stacks,
-        stack_args: snapshot.stack_args.iter().map(|(k, v)| (*k, *v)).collect(),
+        stack_args: snapshot.stacks.args.iter().map(|(k, v)| (*k, *v)).collect(),
         user_stacks: snapshot
-            .user_stacks
+            .stacks
+            .user
             .iter()
             .map(|(name, stack)| (*name, stack.into()))
             .collect(),
@@ -223,13 +225,16 @@ pub fn decode(bytes: &[u8]) -> Option<Received> {
         finds_owners: wire.finds_owners,
         tells_steal: wire.tells_steal,
         sites: converted(&wire.sites),
-        kernel_stacks: wire.kernel_stacks.into_iter().collect(),
-        stack_args: wire.stack_args.into_iter().collect(),
-        user_stacks: wire
-            .user_stacks
-            .iter()
-            .map(|(name, stack)| (*name, stack.into()))
-            .collect(),
+        stacks: StackTable {
+            kernel: wire.kernel_stacks.into_iter().collect(),
+            args: wire.stack_args.into_iter().collect(),
+            user: wire
+                .user_stacks
+                .iter()
+                .map(|(name, stack)| (*name, stack.into()))
+                .collect(),
+            wants_whole: callsites,
+        },
         lost: types::lost::from(&wire.lost),
         probe_misses: wire.probe_misses,
         refused: 0,
@@ -290,7 +295,10 @@ mod tests {
             rows: BTreeMap::from([(39, types::row::default())]),
             sleeps: vec![(types::sleep_key::default(), sleep)],
             resources: vec![(lock, ended_at)],
-            kernel_stacks: HashMap::from([(STACK, vec![ADDRESS, ADDRESS + 1])]),
+            stacks: StackTable {
+                kernel: HashMap::from([(STACK, vec![ADDRESS, ADDRESS + 1])]),
+                ..StackTable::default()
+            },
             ..Snapshot::empty(Tap::Kernel, Detail::default(), 5)
         }
     }
@@ -332,7 +340,7 @@ mod tests {
     fn what_stands_for_an_address_has_its_place() {
         let received = decode(&encoded()).unwrap();
         let frames: HashMap<u64, FrameText> = received.frames.into_iter().collect();
-        let stack = &received.snapshot.kernel_stacks[&STACK];
+        let stack = &received.snapshot.stacks.kernel[&STACK];
         let names = stack.iter().map(|number| frames[number].function.as_str());
         assert_eq!(names.collect::<Vec<_>>(), ["do_wait", "(no symbol)"]);
         assert_eq!(received.snapshot.open_calls, [(2, vec![stack[1]])]);
@@ -408,7 +416,7 @@ mod tests {
         sent.chains = vec![chain];
         sent.cpu_waits = vec![(types::cpu_key::default(), cpu)];
         sent.resources = vec![(types::resource_key::default(), socket)];
-        sent.user_stacks = HashMap::from([(STACK, stack)]);
+        sent.stacks.user = HashMap::from([(STACK, stack)]);
         (sent.lost.unseen_wait_ns, sent.lost.in_calls) = (4, [5; 6]);
         let bytes = encode(&sent, 1, &Places::new());
         let got = decode(&bytes).expect("a snapshot").snapshot;
@@ -424,7 +432,7 @@ mod tests {
             tables::bytes_of(&socket)
         );
         assert_eq!(
-            tables::bytes_of(&got.user_stacks[&STACK]),
+            tables::bytes_of(&got.stacks.user[&STACK]),
             tables::bytes_of(&stack)
         );
         assert_eq!(tables::bytes_of(&got.lost), tables::bytes_of(&sent.lost));

@@ -49,9 +49,7 @@ impl Snapshot {
         });
         self.chains.extend(earlier.chains);
         // Names of stacks are unique to the session, or are determined by the stack.
-        self.kernel_stacks.extend(earlier.kernel_stacks);
-        self.stack_args.extend(earlier.stack_args);
-        self.user_stacks.extend(earlier.user_stacks);
+        self.stacks.extend(earlier.stacks);
         tables::add_lost(&mut self.lost, &earlier.lost);
         add(&mut self.probe_misses, earlier.probe_misses);
         add(&mut self.refused, earlier.refused);
@@ -102,7 +100,7 @@ impl Snapshot {
                 ..types::waker_row::default()
             };
             add_table(&mut self.wakers, vec![(woken, once)], add_waker);
-            self.kernel_stacks.insert(name, stack);
+            self.stacks.kernel.insert(name, stack);
         }
     }
 

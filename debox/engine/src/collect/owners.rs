@@ -3,42 +3,41 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
-use super::{tapped, Snapshot};
+use super::Snapshot;
 use crate::calls;
 use crate::explain::Explainer;
 use crate::report::{Chain, ChainLink, Holder, Owner, Resource, ResourceShare};
 use crate::resources::Resources;
+use crate::sleep_place::SleepPlace;
 use crate::tables::{self, types, OpenWait};
 
-/// A place of sleep: stack, call and lock.
-type Place = (u64, u32, u32);
-
 impl Snapshot {
-    pub(super) fn owners(&self, explainer: &Explainer) -> HashMap<Place, Vec<Owner>> {
-        let mut owners: HashMap<Place, Vec<Owner>> = HashMap::new();
+    pub(super) fn owners(&self, explainer: &Explainer) -> HashMap<SleepPlace, Vec<Owner>> {
+        let mut owners: HashMap<SleepPlace, Vec<Owner>> = HashMap::new();
         for (key, row) in &self.owners {
             let is_known = key.certainty != 0;
-            let sleeping = (key.owner_call, key.owner_stack, key.owner_lock_flags);
-            owners
-                .entry((key.stack, key.call, key.lock_flags))
-                .or_default()
-                .push(Owner {
-                    certainty: certainty(key.certainty),
-                    comm: is_known.then(|| tables::comm(&row.comm)),
-                    tid: is_known.then_some(key.tid),
-                    count: row.count,
-                    blocked_ns: row.blocked_ns,
-                    doing: doing(explainer, key.doing, sleeping),
-                });
+            let sleeping = SleepPlace {
+                stack: key.owner_stack,
+                call: key.owner_call,
+                lock_flags: key.owner_lock_flags,
+            };
+            owners.entry(key.into()).or_default().push(Owner {
+                certainty: certainty(key.certainty),
+                comm: is_known.then(|| tables::comm(&row.comm)),
+                tid: is_known.then_some(key.tid),
+                count: row.count,
+                blocked_ns: row.blocked_ns,
+                doing: doing(explainer, key.doing, sleeping),
+            });
         }
         owners
     }
 
-    pub(super) fn resources(&self, names: &Resources) -> HashMap<Place, Vec<ResourceShare>> {
-        let mut resources: HashMap<Place, Vec<ResourceShare>> = HashMap::new();
+    pub(super) fn resources(&self, names: &Resources) -> HashMap<SleepPlace, Vec<ResourceShare>> {
+        let mut resources: HashMap<SleepPlace, Vec<ResourceShare>> = HashMap::new();
         for (key, row) in &self.resources {
             resources
-                .entry((key.stack, key.call, key.lock_flags))
+                .entry(key.into())
                 .or_default()
                 .push(ResourceShare {
                     resource: names.describe(&key.resource, key.lock_flags, row),
@@ -97,22 +96,22 @@ fn chain_link(
     } else {
         link.doing == tables::DOING_ASLEEP
     };
-    let place = slept.then(|| explainer.sleep(tapped(link.call), link.stack, link.lock_flags));
-    let doing_unmeasured = (link.call, link.stack, link.lock_flags);
+    let place = SleepPlace::from(link).tapped();
+    let explained = slept.then(|| explainer.sleep(place));
     ChainLink {
         comm: tables::comm(&link.comm),
         tid: (link.tid != 0).then_some(link.tid),
         waited_ns: is_measured.then_some(link.blocked_ns),
         label_ns: is_measured.then_some(link.stack_ns),
-        syscall: slept.then(|| calls::name(tapped(link.call))),
+        syscall: slept.then(|| calls::name(place.call)),
         doing: match link.doing {
             _ if is_first => None,
             tables::DOING_ASLEEP if is_measured => Some("asleep".to_string()),
-            state => doing(explainer, state, doing_unmeasured),
+            state => doing(explainer, state, place),
         },
         certainty: (!is_last).then(|| certainty(link.certainty)),
-        label: place.as_ref().map(|place| place.label.clone()),
-        class: place.map(|place| place.class),
+        label: explained.as_ref().map(|sleep| sleep.label.clone()),
+        class: explained.map(|sleep| sleep.class),
     }
 }
 
@@ -155,12 +154,11 @@ pub(super) fn open_resource(names: &Resources, wait: &OpenWait) -> Option<Resour
 pub(super) fn holder(explainer: &Explainer, wait: &OpenWait) -> Option<Holder> {
     let owner = &wait.owner;
     let is_known = owner.certainty != 0;
-    let sleeping = (owner.call, owner.stack, owner.lock_flags);
     (wait.ownable != 0).then(|| Holder {
         certainty: certainty(owner.certainty),
         comm: is_known.then(|| tables::comm(&owner.comm)),
         tid: is_known.then_some(owner.tid),
-        doing: doing(explainer, owner.doing, sleeping),
+        doing: doing(explainer, owner.doing, owner.into()),
     })
 }
 
@@ -174,16 +172,12 @@ pub(crate) fn certainty(certainty: u32) -> String {
     .to_string()
 }
 
-/// What a task was doing; if it was asleep, the label of its sleep.
-pub(crate) fn doing(
-    explainer: &Explainer,
-    doing: u32,
-    (call, stack, lock_flags): (u32, u64, u32),
-) -> Option<String> {
+/// What a task was doing; if it was asleep, the label of its sleep at `place`.
+pub(crate) fn doing(explainer: &Explainer, doing: u32, place: SleepPlace) -> Option<String> {
     match doing {
         tables::DOING_ON_CPU => Some("on CPU".to_string()),
         tables::DOING_WAITING_FOR_CPU => Some("waiting for a CPU".to_string()),
-        tables::DOING_ASLEEP => Some(explainer.sleep(tapped(call), stack, lock_flags).label),
+        tables::DOING_ASLEEP => Some(explainer.sleep(place.tapped()).label),
         _ => None,
     }
 }

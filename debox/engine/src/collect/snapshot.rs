@@ -11,6 +11,7 @@ use crate::kernel;
 use crate::report::Deadlock;
 use crate::samples::Samples;
 use crate::session::{owner_of, Detail, Session, Tap};
+use crate::stack_table::StackTable;
 use crate::tables::{self, add, types, OpenWait, CALL_NONE};
 use crate::waited::Waits;
 
@@ -45,11 +46,7 @@ pub(crate) struct Snapshot {
     /// Whether `stolen_ns` of the threads is known.
     pub tells_steal: bool,
     pub sites: Vec<(types::site_key, types::site_row)>,
-    /// Innermost frame first.
-    pub kernel_stacks: HashMap<u64, Vec<u64>>,
-    /// Arguments of the call that slept, for stacks whose label depends on them.
-    pub stack_args: HashMap<u64, [u64; 3]>,
-    pub user_stacks: HashMap<u64, types::user_stack>,
+    pub stacks: StackTable,
     pub lost: types::lost,
     pub probe_misses: u64,
     /// The number of values that programs keep of their own calls and that could not be true.
@@ -90,9 +87,7 @@ impl Snapshot {
             finds_owners: true,
             tells_steal: false,
             sites: Vec::new(),
-            kernel_stacks: HashMap::new(),
-            stack_args: HashMap::new(),
-            user_stacks: HashMap::new(),
+            stacks: StackTable::new(detail.callsites),
             lost: types::lost::default(),
             probe_misses: 0,
             refused: 0,
@@ -151,7 +146,6 @@ impl Session {
             rows,
             refused,
             sites: entries(&maps.site_rows)?,
-            user_stacks: entries(&maps.user_stacks)?.into_iter().collect(),
             lost: self.lost()?,
             probe_misses: self.probe_misses()?,
             tells_steal: facts.is_some_and(|facts| facts.tells_steal),
@@ -161,6 +155,7 @@ impl Session {
             notes: self.notes(),
             ..Snapshot::empty(self.options.tap, self.options.detail, stopped_ns)
         };
+        snapshot.stacks.user = entries(&maps.user_stacks)?.into_iter().collect();
         if self.options.detail.cpu {
             snapshot.cpu_waits = entries(&maps.cpu_rows)?;
         }
@@ -174,19 +169,9 @@ impl Session {
             let chains: Vec<(u64, types::chain_row)> = entries(&maps.chain_rows)?;
             snapshot.chains = chains.into_iter().map(|(_, row)| row).collect();
             let stacks: Vec<(u64, types::kernel_stack)> = entries(&maps.kernel_stacks)?;
-            let frames = |stack: &types::kernel_stack| {
-                let used = stack.frames.iter().copied();
-                used.take_while(|frame| *frame != 0).collect()
-            };
-            snapshot.kernel_stacks = stacks
-                .iter()
-                .map(|(name, stack)| (*name, frames(stack)))
-                .collect();
-            snapshot.stack_args = stacks
-                .iter()
-                .filter(|(_, stack)| stack.has_args != 0)
-                .map(|(name, stack)| (*name, stack.args))
-                .collect();
+            for (name, stack) in &stacks {
+                snapshot.stacks.add_kernel(*name, stack);
+            }
         }
         self.add_living(&mut snapshot, stacks)?;
         Ok(snapshot)

@@ -46,7 +46,7 @@ impl Snapshot {
 
     /// The innermost function that belongs neither to the event nor to the lock's implementation.
     fn taken_in(&self, explainer: &Explainer, stack: u64) -> String {
-        let stack = self.kernel_stacks.get(&stack);
+        let stack = self.stacks.kernel.get(&stack);
         let frames = stack.map(|stack| explainer.kernel_frames(stack));
         let frames = frames.unwrap_or_default();
         let begin = frames.iter().position(|frame| frame.starts_with(EVENT));

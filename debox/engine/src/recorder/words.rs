@@ -7,19 +7,18 @@ use std::rc::Rc;
 use libbpf_rs::{MapCore, MapFlags};
 
 use crate::calls;
-use crate::collect::{certainty, doing, Snapshot};
+use crate::collect::{certainty, doing};
 use crate::explain::{Explained, Explainer};
 use crate::history::Text;
-use crate::session::{Detail, Session, Tap};
+use crate::session::{Detail, Session};
+use crate::sleep_place::SleepPlace;
+use crate::stack_table::StackTable;
 use crate::symbols::Symbols;
 use crate::tables::{self, types};
 
 /// The most entries of each of the tables below. A table that is full is cleared, and its entries are
 /// looked up again.
 const MAX_WORDS: usize = 1 << 16;
-
-/// A place of sleep: stack, call and lock.
-type Place = (u64, u32, u32);
 
 /// A place in words.
 #[derive(Debug, Clone)]
@@ -33,16 +32,16 @@ pub(super) struct Named {
 type Resource = (Option<Text>, Option<Text>);
 
 /// A resource as the probes identify it: the place where it was waited for, and the resource.
-type ResourceId = (Place, (u32, u32, u32, u32, u64));
+type ResourceId = (SleepPlace, (u32, u32, u32, u32, u64));
 
 pub(super) struct Words {
     /// The stacks that were looked up.
-    seen: Snapshot,
+    looked_up: StackTable,
     symbols: Rc<Symbols>,
     texts: HashMap<String, Text>,
     comms: HashMap<[i8; 16], Text>,
     calls: HashMap<u32, Text>,
-    places: HashMap<Place, Named>,
+    places: HashMap<SleepPlace, Named>,
     user_stacks: HashMap<u64, (Option<Text>, Option<Text>)>,
     resources: HashMap<ResourceId, Resource>,
 }
@@ -50,7 +49,7 @@ pub(super) struct Words {
 impl Words {
     pub fn new(detail: Detail) -> Words {
         Words {
-            seen: Snapshot::empty(Tap::Kernel, detail, 0),
+            looked_up: StackTable::new(detail.callsites),
             symbols: Rc::default(),
             texts: HashMap::new(),
             comms: HashMap::new(),
@@ -112,36 +111,34 @@ impl Words {
             return None;
         }
         if owner.doing == tables::DOING_ASLEEP {
-            let place = (owner.stack, owner.call, owner.lock_flags);
-            return Some(self.place(session, place).label);
+            return Some(self.place(session, owner.into()).label);
         }
         let events = session.events.borrow();
         let explainer = self.explainer(&events);
-        let text = doing(&explainer, owner.doing, (owner.call, 0, 0));
+        let text = doing(&explainer, owner.doing, owner.into());
         text.map(|text| self.text(&text))
     }
 
     fn explainer<'a>(&'a self, events: &'a crate::session::Events) -> Explainer<'a> {
         Explainer::with_symbols(
-            &self.seen,
+            &self.looked_up,
             &events.processes,
             &events.stacks,
             Rc::clone(&self.symbols),
         )
     }
 
-    pub fn place(&mut self, session: &Session, at: Place) -> Named {
-        if let Some(known) = self.places.get(&at) {
+    pub fn place(&mut self, session: &Session, place: SleepPlace) -> Named {
+        if let Some(known) = self.places.get(&place) {
             return known.clone();
         }
-        let (stack, call, lock_flags) = at;
-        self.fetch_kernel_stack(session, stack);
+        self.fetch_kernel_stack(session, place.stack);
         let explained = {
             let events = session.events.borrow();
-            self.explainer(&events).sleep(call, stack, lock_flags)
+            self.explainer(&events).sleep(place)
         };
         let named = self.named(&explained);
-        keep(&mut self.places, at, named.clone());
+        keep(&mut self.places, place, named.clone());
         named
     }
 
@@ -172,12 +169,12 @@ impl Words {
     }
 
     fn fetch_kernel_stack(&mut self, session: &Session, name: u64) {
-        if name == 0 || self.seen.kernel_stacks.contains_key(&name) {
+        if name == 0 || self.looked_up.kernel.contains_key(&name) {
             return;
         }
-        if self.seen.kernel_stacks.len() >= MAX_WORDS {
-            self.seen.kernel_stacks.clear();
-            self.seen.stack_args.clear();
+        if self.looked_up.kernel.len() >= MAX_WORDS {
+            self.looked_up.kernel.clear();
+            self.looked_up.args.clear();
         }
         let map = &session.skel.maps.kernel_stacks;
         let found = map.lookup(&name.to_ne_bytes(), MapFlags::ANY);
@@ -186,12 +183,7 @@ impl Words {
             .as_deref()
             .and_then(tables::read_value::<types::kernel_stack>);
         let Some(stack) = stack else { return };
-        let frames = stack.frames.iter().copied();
-        let frames = frames.take_while(|frame| *frame != 0).collect();
-        self.seen.kernel_stacks.insert(name, frames);
-        if stack.has_args != 0 {
-            self.seen.stack_args.insert(name, stack.args);
-        }
+        self.looked_up.add_kernel(name, &stack);
     }
 
     /// The caller, and the whole stack.
@@ -228,7 +220,7 @@ impl Words {
             resource.tgid,
             resource.id,
         );
-        let id = ((sleep.stack, sleep.call, sleep.lock_flags), what);
+        let id = (SleepPlace::from(sleep), what);
         if let Some(known) = self.resources.get(&id) {
             return known.clone();
         }

@@ -7,12 +7,12 @@ use libbpf_rs::{MapCore, MapFlags};
 
 use super::{monotonic_ns, Session};
 use crate::calls;
-use crate::collect::Snapshot;
 use crate::deadlock::tasks::threads;
 use crate::deadlock::{may_wait, Circle, Place, Wait};
 use crate::explain::{Explainer, UserStack};
 use crate::report::{Deadlock, DeadlockWait};
 use crate::resources::Resources;
+use crate::stack_table::StackTable;
 use crate::stacks::of_task;
 use crate::tables::{self, types, CALL_NONE, CALL_UNTAPPED};
 use crate::waited::{is_for_descriptors, is_poll, waits_of, Waited};
@@ -168,7 +168,7 @@ impl Session {
             };
             events.stacks.borrow_mut().take(&ask, &mut processes);
         }
-        let nothing = Snapshot::empty(self.options.tap, self.options.detail, 0);
+        let nothing = StackTable::new(self.options.detail.callsites);
         Explainer::new(&nothing, &events.processes, &events.stacks).user_stack(name)
     }
 }

@@ -13,6 +13,8 @@ use crate::predicate::{Number, Program, Site, SiteTest};
 use crate::report;
 use crate::session::Detail;
 use crate::skeleton::{DeboxMaps, OpenDeboxSkel};
+use crate::sleep_place::SleepPlace;
+use crate::stack_table::frames_of;
 use crate::symbols::Symbols;
 use crate::tables::{self, types};
 
@@ -29,8 +31,8 @@ type Hook = Box<dyn FnMut(&Fired)>;
 pub(crate) struct Engine {
     triggers: Vec<Armed>,
     symbols: Symbols,
-    /// Label and class, by stack, call and flags of the lock.
-    names: HashMap<(u64, u32, u32), (String, String)>,
+    /// Label and class.
+    names: HashMap<SleepPlace, (String, String)>,
     hook: Option<Hook>,
 }
 
@@ -134,8 +136,8 @@ impl Engine {
 
     /// Answers a question of the probes, so that they decide such calls themselves from then on.
     pub fn answer(&mut self, asked: &types::site_asked, maps: &DeboxMaps<'_>) {
-        let at = (asked.stack, asked.call, asked.lock_flags);
-        let Some((label, class)) = self.name(at, maps) else {
+        let place = SleepPlace::from(asked);
+        let Some((label, class)) = self.name(place, maps) else {
             return;
         };
         let site = Site {
@@ -149,11 +151,7 @@ impl Engine {
         for (index, armed) in self.triggers.iter().enumerate() {
             answer.holds |= tests_that_hold(index, &armed.program.sites, site);
         }
-        let key = types::sleep_key {
-            stack: asked.stack,
-            call: asked.call,
-            lock_flags: asked.lock_flags,
-        };
+        let key = types::sleep_key::from(place);
         // Best effort: without it, calls that sleep there are decided late.
         let _ = maps.site_answers.update(
             tables::bytes_of(&key),
@@ -193,7 +191,14 @@ impl Engine {
         let used = (event.sites_used as usize).min(event.sites.len());
         let mut sites: Vec<_> = event.sites[..used]
             .iter()
-            .map(|site| self.name((site.stack, event.call, site.lock_flags), maps))
+            .map(|site| {
+                let place = SleepPlace {
+                    stack: site.stack,
+                    call: event.call,
+                    lock_flags: site.lock_flags,
+                };
+                self.name(place, maps)
+            })
             .collect();
         if event.is_incomplete != 0 {
             sites.push(None);
@@ -231,27 +236,21 @@ impl Engine {
     }
 
     /// Label and class of a place of sleep.
-    fn name(&mut self, at: (u64, u32, u32), maps: &DeboxMaps<'_>) -> Option<(String, String)> {
-        if let Some(name) = self.names.get(&at) {
+    fn name(&mut self, place: SleepPlace, maps: &DeboxMaps<'_>) -> Option<(String, String)> {
+        if let Some(name) = self.names.get(&place) {
             return Some(name.clone());
         }
-        let (stack, call, lock_flags) = at;
         let bytes = maps
             .kernel_stacks
-            .lookup(&stack.to_ne_bytes(), MapFlags::ANY)
+            .lookup(&place.stack.to_ne_bytes(), MapFlags::ANY)
             .ok()??;
         let stack: types::kernel_stack = tables::read_value(&bytes)?;
-        let frames: Vec<u64> = stack
-            .frames
-            .iter()
-            .copied()
-            .take_while(|frame| *frame != 0)
-            .collect();
+        let frames = frames_of(&stack);
         let args = (stack.has_args != 0).then_some(stack.args);
         let Explained { label, class, .. } =
-            in_words(&self.symbols, call, args, &frames, lock_flags);
+            in_words(&self.symbols, place.call, args, &frames, place.lock_flags);
         if self.names.len() < SITES_MAX {
-            self.names.insert(at, (label.clone(), class.clone()));
+            self.names.insert(place, (label.clone(), class.clone()));
         }
         Some((label, class))
     }
@@ -312,7 +311,13 @@ fn call_of(
 ) -> report::TriggerCall {
     let value = |field: Number| fired.value(field);
     let slept = value(Number::Sleeps) > 0;
-    let sleep = slept.then(|| explainer.sleep(fired.call, fired.kernel_stack, fired.lock_flags));
+    let sleep = slept.then(|| {
+        explainer.sleep(SleepPlace {
+            stack: fired.kernel_stack,
+            call: fired.call,
+            lock_flags: fired.lock_flags,
+        })
+    });
     let user = explainer.user_stack(fired.user_stack);
     let (label, class, frames) = match sleep {
         Some(sleep) => (Some(sleep.label), Some(sleep.class), sleep.frames),
