@@ -147,10 +147,13 @@ fn every_request_of_the_corpus_has_its_answer() {
     let server = Server::start(Plan {
         directory: place.path().to_path_buf(),
         listen: vec![([127, 0, 0, 1], 0).into()],
+        tls: vec![],
         metrics: None,
         loops: 2,
         helpers: 4,
         log: None,
+        user: None,
+        is_sandboxed: true,
         options: Options {
             precompressed: true,
             ..Options::default()
