@@ -20,6 +20,7 @@ use crate::http::request::{Method, Parsed, Reader, Refusal, Request};
 use crate::http::target::Target;
 use crate::log::Entry;
 use crate::sending::{Progress, Sending};
+use crate::sites::Rules;
 
 /// Steps and bytes after which it is another connection's turn.
 const STEPS: usize = 16;
@@ -33,6 +34,8 @@ pub struct Connection {
     socket: OwnedFd,
     peer: Option<IpAddr>,
     site: Site,
+    /// Of the request that is being answered.
+    rules: Option<Arc<Rules>>,
     input: Vec<u8>,
     reader: Reader,
     state: State,
@@ -96,6 +99,7 @@ impl Connection {
             socket,
             peer,
             site,
+            rules: None,
             input: Vec::new(),
             reader: Reader::default(),
             state: State::Reading,
@@ -263,12 +267,13 @@ impl Connection {
         }
     }
 
-    fn common<'a>(&self, request: &Request, context: &'a Context) -> Common<'a> {
+    fn common<'a>(&'a self, request: &Request, context: &'a Context) -> Common<'a> {
         Common {
             date: &context.date,
             closes: self.closes(request, context),
             is_11: request.is_11,
             is_head: request.method == Method::Head,
+            rules: self.rules.as_deref(),
         }
     }
 
@@ -284,6 +289,7 @@ impl Connection {
 
     fn begin(&mut self, key: usize, request: Box<Request>, context: &mut Context) {
         add(&context.counts().requests, 1);
+        self.rules = rules_for(self.site, &request, context);
         let path = match (request.method, &request.target) {
             (Method::Options, _) => {
                 let reply = self.common(&request, context).options();
@@ -295,10 +301,17 @@ impl Connection {
         if self.site == Site::Counts {
             return self.counts_page(request, context);
         }
-        if is_hidden(path) {
+        let Some(rules) = &self.rules else {
+            return self.error(404, request, context);
+        };
+        if let Some(redirect) = &rules.redirect {
+            let reply = self.common(&request, context).redirect(redirect);
+            return self.reply(Some(request), reply, context);
+        }
+        if !rules.files.dotfiles && is_hidden(path) {
             return self.error(404, request, context);
         }
-        let candidates = Candidates::of(&request, path, &context.options);
+        let candidates = Candidates::of(&request, path, &rules.files);
         self.look_up(key, request, candidates, context);
     }
 
@@ -320,7 +333,10 @@ impl Connection {
         mut candidates: Candidates,
         context: &mut Context,
     ) {
-        let root = Arc::clone(&context.shared.root);
+        let Some(rules) = &self.rules else {
+            return self.error(404, request, context);
+        };
+        let root = Arc::clone(&rules.root);
         loop {
             match root.open_cached(candidates.name()) {
                 Some(Lookup::Missing) if candidates.skip(1) => {}
@@ -397,7 +413,10 @@ impl Connection {
                 let form = Form {
                     name: candidates.plain_name(),
                     coding,
-                    may_be_coded: context.options.precompressed,
+                    may_be_coded: self
+                        .rules
+                        .as_ref()
+                        .is_some_and(|rules| rules.files.precompressed),
                 };
                 let reply = common.file(&request, &file, &form);
                 self.reply(Some(request), reply, context);
@@ -411,7 +430,9 @@ impl Connection {
                 let reply = common.to_directory(&path.raw, path.query.as_deref());
                 self.reply(Some(request), reply, context);
             }
-            (Role::Directory, Kind::Directory) if context.options.lists => {
+            (Role::Directory, Kind::Directory)
+                if self.rules.as_ref().is_some_and(|rules| rules.files.lists) =>
+            {
                 let title = format!("/{}", String::from_utf8_lossy(&path.name));
                 let work = Work::List {
                     directory: file,
@@ -437,6 +458,7 @@ impl Connection {
             closes: true,
             is_11: true,
             is_head: false,
+            rules: None,
         };
         let reply = common.error(refusal.status);
         self.reply(None, reply, context);
@@ -626,19 +648,31 @@ impl Connection {
     }
 }
 
+fn rules_for(site: Site, request: &Request, context: &Context) -> Option<Arc<Rules>> {
+    let Site::Files(address) = site else {
+        return None;
+    };
+    let path = match &request.target {
+        Target::Path(path) => path.name.as_slice(),
+        Target::Server => b"",
+    };
+    let hosts = context.shared.hosts.get(address)?;
+    hosts.find(&request.host, path).cloned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::context::{Options, Shared};
     use crate::counts::Counts;
-    use crate::files::Root;
     use crate::helpers::{Inbox, Pool};
+    use crate::sites::FileOptions;
 
     fn context() -> Context {
         let pool = || Pool::start("test", 1, 1).expect("a thread");
         Context {
             shared: Arc::new(Shared {
-                root: Arc::new(Root::open("/".as_ref()).expect("a directory")),
+                hosts: Vec::new(),
                 helpers: pool(),
                 doubtful: pool(),
                 log: None,
@@ -659,7 +693,7 @@ mod tests {
     /// A connection that waits for a helper to look for a name.
     fn asking(id: u32, context: &Context) -> Connection {
         let (socket, _) = std::os::unix::net::UnixStream::pair().expect("sockets");
-        let mut connection = Connection::new(socket.into(), None, Site::Files, id, context);
+        let mut connection = Connection::new(socket.into(), None, Site::Files(0), id, context);
         let text = b"GET /a HTTP/1.0\r\n\r\n";
         let Parsed::Request(request, _) = Reader::default().read(text, 100) else {
             panic!("a request");
@@ -667,7 +701,7 @@ mod tests {
         let Target::Path(path) = &request.target else {
             panic!("a path");
         };
-        let candidates = Candidates::of(&request, path, &context.options);
+        let candidates = Candidates::of(&request, path, &FileOptions::default());
         connection.state = State::Asked(Box::new(Asked {
             request,
             candidates,

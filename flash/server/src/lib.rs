@@ -7,6 +7,7 @@
 
 mod answer;
 mod candidates;
+pub mod config;
 mod connection;
 pub mod context;
 mod counts;
@@ -19,3 +20,4 @@ mod log;
 mod residency;
 mod sending;
 pub mod server;
+pub mod sites;

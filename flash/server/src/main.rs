@@ -3,7 +3,7 @@
 
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -14,11 +14,16 @@ use kit_console::{say, Allowed};
 use kit_units::parse_duration;
 use nix::sys::signal::{SigSet, Signal};
 
+use flash::config;
 use flash::context::Options;
 use flash::server::{room_for_connections, Plan, Server};
+use flash::sites::{self, FileOptions, VirtualHost};
 
 /// Connections open at once, unless the command line says otherwise.
 const CONNECTIONS: usize = 10_000;
+
+/// Threads that may wait for the disk, unless the configuration says otherwise.
+const HELPERS: usize = 64;
 
 /// Exit status of a failure.
 const FAILED: u8 = 1;
@@ -38,10 +43,23 @@ enum Subcommand {
         flash serve . --listen 0.0.0.0:8080 --list --log access.log --metrics 127.0.0.1:9090\n\n\
         Ends on SIGTERM and SIGINT after the requests that are there; SIGHUP opens the access log again.")]
     Serve(Serve),
+    /// Serve what a configuration file says
+    #[command(after_help = "Example:\n  flash run flash.toml\n\n\
+        Ends on SIGTERM and SIGINT after the requests that are there; SIGHUP opens the access log again.")]
+    Run(File),
+    /// Check a configuration file, with the directories and pages that it names
+    #[command(after_help = "Example:\n  flash check flash.toml")]
+    Check(File),
     /// Write the manual pages
     Man(Man),
     /// Print the completions of a shell
     Completions(Completions),
+}
+
+#[derive(Args)]
+struct File {
+    /// Configuration file (TOML)
+    file: PathBuf,
 }
 
 #[derive(Args)]
@@ -70,7 +88,7 @@ struct Serve {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     loops: Option<u16>,
     /// Threads that may wait for the disk, at most
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_name = "N", default_value_t = HELPERS as u16, value_parser = clap::value_parser!(u16).range(1..=1024))]
     helpers: u16,
     /// Connections open at once [default: 10,000, or as many as the limit of open files allows]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -96,6 +114,8 @@ fn main() -> ExitCode {
     };
     let done = match cli.subcommand {
         Subcommand::Serve(arguments) => serve(arguments),
+        Subcommand::Run(arguments) => run(&arguments.file),
+        Subcommand::Check(arguments) => check(&arguments.file),
         Subcommand::Man(arguments) => manual::man(Cli::command(), &arguments).map_err(Into::into),
         Subcommand::Completions(arguments) => {
             manual::completions(&mut Cli::command(), &arguments).map_err(Into::into)
@@ -111,34 +131,25 @@ fn main() -> ExitCode {
 }
 
 fn serve(arguments: Serve) -> Result<()> {
-    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    let loops = arguments.loops.map_or(cpus, usize::from);
-    let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-    let room = room_for_connections();
-    let connections = match arguments.connections {
-        None => room.min(CONNECTIONS),
-        Some(wanted) if wanted as usize <= room => wanted as usize,
-        Some(wanted) => anyhow::bail!(
-            "the limit of open files leaves room for {room} connections, not for {wanted}: raise it (ulimit -n, \
-             LimitNOFILE=)"
-        ),
+    let loops = loops(arguments.loops.map(usize::from));
+    let connections = connections(arguments.connections.map(|wanted| wanted as usize))?;
+    let files = FileOptions {
+        index: arguments.index,
+        lists: arguments.list,
+        precompressed: arguments.precompressed,
+        dotfiles: false,
     };
-    let signals: SigSet = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP]
-        .into_iter()
-        .collect();
-    // Before any other thread starts, so none of them takes one.
-    signals.thread_block().context("cannot block signals")?;
-    let server = Server::start(Plan {
-        directory: arguments.directory,
-        listen: arguments.listen,
+    start(Plan {
+        hosts: vec![VirtualHost::of_directory(
+            arguments.directory,
+            arguments.listen,
+            files,
+        )],
         metrics: arguments.metrics,
         loops,
         helpers: usize::from(arguments.helpers),
         log: arguments.log,
         options: Options {
-            index: arguments.index,
-            lists: arguments.list,
-            precompressed: arguments.precompressed,
             max_connections: connections.div_ceil(loops),
             idle_ms: ms(arguments.idle),
             head_ms: ms(arguments.head),
@@ -146,7 +157,72 @@ fn serve(arguments: Serve) -> Result<()> {
             grace_ms: ms(arguments.grace),
             ..Options::default()
         },
+    })
+}
+
+fn run(file: &Path) -> Result<()> {
+    let (config, hosts) = config::read(file)?;
+    let loops = loops(config.loops.map(|number| number.0));
+    let connections = connections(config.connections.map(|number| number.0))?;
+    let usual = Options::default();
+    let or = |time: Option<config::Time>, usual| time.map_or(usual, |time| ms(time.0));
+    let times = &config.timeouts;
+    let directory = file.parent().unwrap_or(Path::new(""));
+    start(Plan {
+        hosts,
+        metrics: config.metrics.map(|address| address.0),
+        loops,
+        helpers: config.helpers.map_or(HELPERS, |number| number.0),
+        log: config.log.map(|path| directory.join(path)),
+        options: Options {
+            max_head: config.head_size.map_or(usual.max_head, |size| size.0),
+            max_connections: connections.div_ceil(loops),
+            idle_ms: or(times.idle, usual.idle_ms),
+            head_ms: or(times.head, usual.head_ms),
+            helper_ms: or(times.disk, usual.helper_ms),
+            send_ms: or(times.send, usual.send_ms),
+            grace_ms: or(times.grace, usual.grace_ms),
+            ..usual
+        },
+    })
+}
+
+fn check(file: &Path) -> Result<()> {
+    let (_, hosts) = config::read(file)?;
+    sites::open(&hosts)?;
+    kit_console::print(Allowed::Text, |out| {
+        writeln!(out, "{} is correct", file.display())
     })?;
+    Ok(())
+}
+
+fn ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn loops(wanted: Option<usize>) -> usize {
+    wanted.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
+}
+
+fn connections(wanted: Option<usize>) -> Result<usize> {
+    let room = room_for_connections();
+    match wanted {
+        None => Ok(room.min(CONNECTIONS)),
+        Some(wanted) if wanted <= room => Ok(wanted),
+        Some(wanted) => anyhow::bail!(
+            "the limit of open files leaves room for {room} connections, not for {wanted}: raise it (ulimit -n, \
+             LimitNOFILE=)"
+        ),
+    }
+}
+
+fn start(plan: Plan) -> Result<()> {
+    let signals: SigSet = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP]
+        .into_iter()
+        .collect();
+    // Before any other thread starts, so none of them takes one.
+    signals.thread_block().context("cannot block signals")?;
+    let server = Server::start(plan)?;
     kit_console::print(Allowed::Text, |out| {
         for address in server.addresses() {
             writeln!(out, "serving at http://{address}/")?;

@@ -15,9 +15,9 @@ use rustix::process::{getpid, getrlimit, kill_process, setrlimit, Resource, Rlim
 use crate::context::{Options, Shared, Site};
 use crate::counts::Counts;
 use crate::event_loop::{EventLoop, Listener};
-use crate::files::Root;
 use crate::helpers::{Inbox, Pool};
 use crate::log::Log;
+use crate::sites::{self, VirtualHost};
 
 /// Connections that wait to be accepted; the kernel's own limit is `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
@@ -28,8 +28,8 @@ const QUEUE: usize = 4096;
 
 /// What is to be served, and where.
 pub struct Plan {
-    pub directory: PathBuf,
-    pub listen: Vec<SocketAddr>,
+    /// The first one of an address also serves the names that none has.
+    pub hosts: Vec<VirtualHost>,
     /// Where `/metrics` is.
     pub metrics: Option<SocketAddr>,
     pub loops: usize,
@@ -53,22 +53,23 @@ impl Server {
     ///
     /// A directory, an address or the log cannot be opened; the error names it.
     pub fn start(plan: Plan) -> Result<Server> {
-        let root = Arc::new(Root::open(&plan.directory)?);
+        let sites = sites::open(&plan.hosts)?;
         let loops = plan.loops.max(1);
         let mut listeners: Vec<Vec<Listener>> = (0..loops).map(|_| Vec::new()).collect();
         let mut addresses = Vec::new();
-        for address in &plan.listen {
-            let mut address = *address;
+        let mut hosts = Vec::new();
+        for (number, (mut address, of_address)) in sites.into_iter().enumerate() {
             // The loops share the port. Another server that shares its own would take a part of the clients.
             drop(listen_at(address, false)?);
             for of_loop in &mut listeners {
                 let socket = listen_at(address, true)?;
                 // The kernel may have chosen the port.
                 address = local_address(&socket)?;
-                let site = Site::Files;
+                let site = Site::Files(number);
                 of_loop.push(Listener { socket, site });
             }
             addresses.push(address);
+            hosts.push(of_address);
         }
         let mut metrics = None;
         if let Some(address) = plan.metrics {
@@ -87,7 +88,7 @@ impl Server {
         let few = (plan.helpers / 4).max(1);
         let pool = |name, threads| Pool::start(name, threads, QUEUE).context("no helper thread");
         let shared = Arc::new(Shared {
-            root,
+            hosts,
             helpers: pool("flash-helper", plan.helpers)?,
             doubtful: pool("flash-doubtful", few)?,
             log,

@@ -1,0 +1,283 @@
+//! What is served where: the virtual hosts of an address, and the locations of each.
+
+use std::collections::{HashMap, HashSet};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{bail, Context, Result};
+
+use crate::files::Root;
+
+/// Bytes of an error page. They are in memory as long as the server runs.
+const MAX_ERROR_PAGE: u64 = 256 << 10;
+
+/// How files are found and shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileOptions {
+    /// The name that a directory shows.
+    pub index: String,
+    /// A directory without an index shows its names.
+    pub lists: bool,
+    /// A file may have compressed forms beside it: `.br`, `.zst` and `.gz`.
+    pub precompressed: bool,
+    /// Names that begin with a dot are served.
+    pub dotfiles: bool,
+}
+
+impl Default for FileOptions {
+    fn default() -> FileOptions {
+        FileOptions {
+            index: "index.html".to_string(),
+            lists: false,
+            precompressed: false,
+            dotfiles: false,
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Redirect {
+    pub to: String,
+    pub status: u16,
+}
+
+/// What holds for the paths below one, before its directory is opened.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Location {
+    /// As in a URL. It matches whole segments: `/a` stands for `/a` and `/a/b`, not for `/ab`.
+    pub path: String,
+    pub directory: PathBuf,
+    pub files: FileOptions,
+    pub redirect: Option<Redirect>,
+    /// Fields of each answer.
+    pub fields: Vec<(String, String)>,
+    /// How long clients may keep a file without asking again.
+    pub cache: Option<Duration>,
+}
+
+/// A virtual host, before its directories are opened.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct VirtualHost {
+    pub listen: Vec<SocketAddr>,
+    /// In lower case: `example.org`, or `*.example.org` for every name below it.
+    pub names: Vec<String>,
+    /// One has the path `/`.
+    pub locations: Vec<Location>,
+    /// Files with the pages of errors, by status.
+    pub error_pages: Vec<(u16, PathBuf)>,
+}
+
+impl VirtualHost {
+    /// The files of one directory, for every name.
+    pub fn of_directory(
+        directory: PathBuf,
+        listen: Vec<SocketAddr>,
+        files: FileOptions,
+    ) -> VirtualHost {
+        VirtualHost {
+            listen,
+            locations: vec![Location {
+                path: "/".to_string(),
+                directory,
+                files,
+                ..Location::default()
+            }],
+            ..VirtualHost::default()
+        }
+    }
+}
+
+/// What holds for one request.
+pub struct Rules {
+    pub root: Arc<Root>,
+    pub files: FileOptions,
+    pub redirect: Option<Redirect>,
+    pub fields: Vec<(String, String)>,
+    pub cache: Option<Duration>,
+    pub error_pages: Arc<HashMap<u16, Vec<u8>>>,
+}
+
+/// A location's path without slashes at its ends, and its rules; the longest path comes first.
+type Locations = Vec<(Vec<u8>, Arc<Rules>)>;
+
+/// The virtual hosts of one address.
+#[derive(Default)]
+pub struct Hosts {
+    locations: Vec<Locations>,
+    exact: HashMap<String, usize>,
+    /// `.example.org`, the longest first.
+    below: Vec<(String, usize)>,
+}
+
+/// The hosts of each address, in the order in which the addresses are named first.
+///
+/// # Errors
+///
+/// A directory or an error page cannot be opened; the error names it. Two hosts have one name at one address.
+pub fn open(hosts: &[VirtualHost]) -> Result<Vec<(SocketAddr, Hosts)>> {
+    let mut roots = HashMap::new();
+    let mut found: Vec<(SocketAddr, Hosts)> = Vec::new();
+    for host in hosts {
+        let locations = open_locations(host, &mut roots)?;
+        let mut seen = HashSet::new();
+        // Port 0 is a new port each time.
+        let addresses = host.listen.iter();
+        for address in addresses.filter(|address| address.port() == 0 || seen.insert(**address)) {
+            let is_it = |(its, _): &&mut (SocketAddr, Hosts)| its.port() != 0 && its == address;
+            match found.iter_mut().find(is_it) {
+                Some((_, hosts)) => hosts.add(host, locations.clone())?,
+                None => {
+                    let mut hosts = Hosts::default();
+                    hosts.add(host, locations.clone())?;
+                    found.push((*address, hosts));
+                }
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn open_locations(
+    host: &VirtualHost,
+    roots: &mut HashMap<PathBuf, Arc<Root>>,
+) -> Result<Locations> {
+    let mut pages = HashMap::new();
+    for (status, path) in &host.error_pages {
+        pages.insert(*status, error_page(path)?);
+    }
+    let pages = Arc::new(pages);
+    let mut locations = Vec::new();
+    for location in &host.locations {
+        let root = match roots.get(&location.directory) {
+            Some(root) => Arc::clone(root),
+            None => {
+                let root = Arc::new(Root::open(&location.directory)?);
+                roots.insert(location.directory.clone(), Arc::clone(&root));
+                root
+            }
+        };
+        let rules = Rules {
+            root,
+            files: location.files.clone(),
+            redirect: location.redirect.clone(),
+            fields: location.fields.clone(),
+            cache: location.cache,
+            error_pages: Arc::clone(&pages),
+        };
+        let path = location.path.trim_matches('/').as_bytes().to_vec();
+        locations.push((path, Arc::new(rules)));
+    }
+    locations.sort_by_key(|(path, _)| std::cmp::Reverse(path.len()));
+    Ok(locations)
+}
+
+/// Error pages are read once, so no error can wait for a disk or lead to another error.
+fn error_page(path: &std::path::Path) -> Result<Vec<u8>> {
+    let name = || format!("cannot read the error page {}", path.display());
+    let about = std::fs::metadata(path).with_context(name)?;
+    if !about.is_file() || about.len() > MAX_ERROR_PAGE {
+        let most = kit_units::bytes(MAX_ERROR_PAGE);
+        bail!(
+            "the error page {} is no file of at most {most}",
+            path.display()
+        );
+    }
+    std::fs::read(path).with_context(name)
+}
+
+impl Hosts {
+    fn add(&mut self, host: &VirtualHost, locations: Locations) -> Result<()> {
+        let number = self.locations.len();
+        self.locations.push(locations);
+        for name in &host.names {
+            let is_new = match name.strip_prefix('*') {
+                None => self.exact.insert(name.clone(), number).is_none(),
+                Some(end) => {
+                    let is_new = self.below.iter().all(|(its, _)| its != end);
+                    self.below.push((end.to_string(), number));
+                    is_new
+                }
+            };
+            if !is_new {
+                bail!("two servers have the name {name} at one address");
+            }
+        }
+        self.below
+            .sort_by_key(|(end, _)| std::cmp::Reverse(end.len()));
+        Ok(())
+    }
+
+    /// `host`: in lower case, without a port. A name that no host has is the first host's.
+    pub fn find(&self, host: &str, path: &[u8]) -> Option<&Arc<Rules>> {
+        let wild = || {
+            let mut below = self.below.iter();
+            below.find(|(end, _)| host.len() > end.len() && host.ends_with(end.as_str()))
+        };
+        let number = match self.exact.get(host) {
+            Some(number) => *number,
+            None => wild().map_or(0, |(_, number)| *number),
+        };
+        let mut locations = self.locations.get(number)?.iter();
+        let (_, rules) = locations.find(|(prefix, _)| is_below(path, prefix))?;
+        Some(rules)
+    }
+}
+
+fn is_below(path: &[u8], prefix: &[u8]) -> bool {
+    match path.strip_prefix(prefix) {
+        Some(rest) => prefix.is_empty() || rest.is_empty() || rest.starts_with(b"/"),
+        None => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(names: &[&str], marks: &[&str]) -> VirtualHost {
+        let location = |path: &&str| Location {
+            path: path.to_string(),
+            directory: "/".into(),
+            fields: vec![(names.join(" "), path.to_string())],
+            ..Location::default()
+        };
+        VirtualHost {
+            listen: vec![([127, 0, 0, 1], 80).into()],
+            names: names.iter().map(ToString::to_string).collect(),
+            locations: marks.iter().map(location).collect(),
+            error_pages: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn the_nearest_name_and_the_longest_path_win() {
+        let hosts = [
+            host(&["first"], &["/"]),
+            host(&["a.org", "*.a.org"], &["/", "/img/", "/img/big"]),
+            host(&["*.b.a.org"], &["/"]),
+        ];
+        let found = open(&hosts).expect("directories");
+        assert_eq!(found.len(), 1);
+        let find = |host: &str, path: &str| {
+            let rules = found[0].1.find(host, path.as_bytes()).expect("rules");
+            let (names, path) = &rules.fields[0];
+            format!("{names} {path}")
+        };
+        assert_eq!(find("a.org", ""), "a.org *.a.org /");
+        assert_eq!(find("x.a.org", "img"), "a.org *.a.org /img/");
+        assert_eq!(find("x.a.org", "img/x"), "a.org *.a.org /img/");
+        assert_eq!(find("x.a.org", "img/big/x"), "a.org *.a.org /img/big");
+        assert_eq!(find("x.a.org", "imgs"), "a.org *.a.org /");
+        assert_eq!(find("x.b.a.org", "img"), "*.b.a.org /");
+        assert_eq!(find(".a.org", ""), "first /");
+        assert_eq!(find("", ""), "first /");
+    }
+
+    #[test]
+    fn a_name_is_one_servers() {
+        assert!(open(&[host(&["a"], &["/"]), host(&["a"], &["/"])]).is_err());
+        assert!(open(&[host(&["*.a"], &["/"]), host(&["*.a"], &["/"])]).is_err());
+    }
+}
