@@ -11,6 +11,7 @@ use crate::http::conditions::{self, Validators, Verdict};
 use crate::http::ranges::{self, Asked, Part};
 use crate::http::request::{Method, Request};
 use crate::http::response::{self, Head};
+use crate::sites::{Redirect, Rules};
 
 /// What can be done to a file here.
 const ALLOWED: &str = "GET, HEAD, OPTIONS";
@@ -55,6 +56,8 @@ pub struct Common<'a> {
     pub is_11: bool,
     /// HEAD: the body is left out.
     pub is_head: bool,
+    /// `None`: the request could not be read, or is for the counters.
+    pub rules: Option<&'a Rules>,
 }
 
 impl Common<'_> {
@@ -66,6 +69,14 @@ impl Common<'_> {
             (false, false) => head.field("Connection", "keep-alive"),
             (false, true) => &mut head,
         };
+        if let Some(rules) = self.rules {
+            for (name, value) in &rules.fields {
+                head.field(name, value);
+            }
+            if let (Some(time), 200 | 206 | 304) = (rules.cache, status) {
+                head.field("Cache-Control", format_args!("max-age={}", time.as_secs()));
+            }
+        }
         head
     }
 
@@ -99,6 +110,19 @@ impl Common<'_> {
             503 => head.field("Retry-After", 1),
             _ => &mut head,
         };
+        let own = self.rules.and_then(|rules| rules.error_pages.get(&status));
+        let page = match own {
+            Some(page) => page.clone(),
+            None => response::error_page(status).into_bytes(),
+        };
+        self.text(head, status, "text/html; charset=utf-8", page)
+    }
+
+    /// To where the configuration says.
+    pub fn redirect(&self, redirect: &Redirect) -> Reply {
+        let status = redirect.status;
+        let mut head = self.head(status);
+        head.field("Location", &redirect.to);
         let page = response::error_page(status).into_bytes();
         self.text(head, status, "text/html; charset=utf-8", page)
     }
@@ -265,6 +289,7 @@ mod tests {
             closes: false,
             is_11: true,
             is_head: false,
+            rules: None,
         };
         let head = common.to_directory("//example.org/a", Some("b")).head;
         let head = String::from_utf8(head).expect("text");

@@ -1,9 +1,9 @@
 //! The names that may answer a request, in the order in which they are looked for.
 
-use crate::context::Options;
 use crate::http::codings::{accepted, Coding};
 use crate::http::request::Request;
 use crate::http::target::Path;
+use crate::sites::FileOptions;
 
 /// What a name is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub struct Candidates {
 }
 
 impl Candidates {
-    pub fn of(request: &Request, path: &Path, options: &Options) -> Candidates {
+    pub fn of(request: &Request, path: &Path, options: &FileOptions) -> Candidates {
         let name = match path.is_directory {
             true => below(&path.name, &options.index),
             false => path.name.clone(),
@@ -101,9 +101,9 @@ mod tests {
         let Target::Path(path) = &request.target else {
             panic!("a path");
         };
-        let options = Options {
+        let options = FileOptions {
             precompressed,
-            ..Options::default()
+            ..FileOptions::default()
         };
         let mut candidates = Candidates::of(&request, path, &options);
         let mut found = Vec::new();

@@ -19,6 +19,7 @@ use crate::http::request::{Method, Parsed, Reader, Refusal, Request};
 use crate::http::target::Target;
 use crate::log::Entry;
 use crate::sending::{Progress, Sending};
+use crate::sites::Rules;
 use crate::transport::{Received, Transport};
 
 /// Steps and bytes after which it is another connection's turn.
@@ -34,6 +35,8 @@ pub struct Connection {
     transport: Transport,
     peer: Option<IpAddr>,
     site: Site,
+    /// Of the request that is being answered.
+    rules: Option<Arc<Rules>>,
     input: Vec<u8>,
     reader: Reader,
     state: State,
@@ -105,6 +108,7 @@ impl Connection {
             transport,
             peer,
             site,
+            rules: None,
             input: Vec::new(),
             reader: Reader::default(),
             state: State::Reading,
@@ -303,12 +307,13 @@ impl Connection {
         received
     }
 
-    fn common<'a>(&self, request: &Request, context: &'a Context) -> Common<'a> {
+    fn common<'a>(&'a self, request: &Request, context: &'a Context) -> Common<'a> {
         Common {
             date: &context.date,
             closes: self.closes(request, context),
             is_11: request.is_11,
             is_head: request.method == Method::Head,
+            rules: self.rules.as_deref(),
         }
     }
 
@@ -328,6 +333,7 @@ impl Connection {
     fn begin(&mut self, key: usize, request: Box<Request>, context: &mut Context) {
         add(&context.counts().requests, 1);
         self.deadline = context.now + context.options.helper_ms;
+        self.rules = rules_for(self.site, &request, context);
         let path = match (request.method, &request.target) {
             (Method::Options, _) => {
                 let reply = self.common(&request, context).options();
@@ -339,10 +345,17 @@ impl Connection {
         if self.site == Site::Counts {
             return self.counts_page(request, context);
         }
-        if is_hidden(path) {
+        let Some(rules) = &self.rules else {
+            return self.error(404, request, context);
+        };
+        if let Some(redirect) = &rules.redirect {
+            let reply = self.common(&request, context).redirect(redirect);
+            return self.reply(Some(request), reply, context);
+        }
+        if !rules.files.dotfiles && is_hidden(path) {
             return self.error(404, request, context);
         }
-        let candidates = Candidates::of(&request, path, &context.options);
+        let candidates = Candidates::of(&request, path, &rules.files);
         self.look_up(key, request, candidates, context);
     }
 
@@ -364,7 +377,10 @@ impl Connection {
         mut candidates: Candidates,
         context: &mut Context,
     ) {
-        let root = Arc::clone(&context.shared.root);
+        let Some(rules) = &self.rules else {
+            return self.error(404, request, context);
+        };
+        let root = Arc::clone(&rules.root);
         loop {
             match root.open_cached(candidates.name()) {
                 Some(Lookup::Missing) if candidates.skip(1) => {}
@@ -441,7 +457,10 @@ impl Connection {
                 let form = Form {
                     name: candidates.plain_name(),
                     coding,
-                    may_be_coded: context.options.precompressed,
+                    may_be_coded: self
+                        .rules
+                        .as_ref()
+                        .is_some_and(|rules| rules.files.precompressed),
                 };
                 let reply = common.file(&request, &file, &form);
                 self.reply(Some(request), reply, context);
@@ -455,7 +474,9 @@ impl Connection {
                 let reply = common.to_directory(&path.raw, path.query.as_deref());
                 self.reply(Some(request), reply, context);
             }
-            (Role::Directory, Kind::Directory) if context.options.lists => {
+            (Role::Directory, Kind::Directory)
+                if self.rules.as_ref().is_some_and(|rules| rules.files.lists) =>
+            {
                 let title = format!("/{}", String::from_utf8_lossy(&path.name));
                 let work = Work::List {
                     directory: file,
@@ -485,6 +506,7 @@ impl Connection {
             closes: true,
             is_11: true,
             is_head,
+            rules: None,
         };
         let reply = common.error(refusal.status);
         self.reply(None, reply, context);
@@ -497,6 +519,7 @@ impl Connection {
             closes: true,
             is_11: true,
             is_head: false,
+            rules: None,
         };
         let reply = common.not_tls();
         self.reply(None, reply, context);
@@ -683,20 +706,32 @@ impl Connection {
     }
 }
 
+fn rules_for(site: Site, request: &Request, context: &Context) -> Option<Arc<Rules>> {
+    let Site::Files(address) = site else {
+        return None;
+    };
+    let path = match &request.target {
+        Target::Path(path) => path.name.as_slice(),
+        Target::Server => b"",
+    };
+    let hosts = context.shared.hosts.get(address)?;
+    hosts.find(&request.host, path).cloned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::context::{Options, Shared};
     use crate::counts::Counts;
-    use crate::files::Root;
     use crate::helpers::{Inbox, Pool};
     use crate::pace::Pace;
+    use crate::sites::FileOptions;
 
     fn context() -> Context {
         let pool = || Pool::start("test", 1, 1, || {}).expect("a thread");
         Context {
             shared: Arc::new(Shared {
-                root: Arc::new(Root::open("/".as_ref()).expect("a directory")),
+                hosts: Vec::new(),
                 helpers: pool(),
                 doubtful: pool(),
                 log: None,
@@ -723,7 +758,7 @@ mod tests {
             socket.into(),
             Transport::Plain,
             None,
-            Site::Files,
+            Site::Files(0),
             id,
             context,
         );
@@ -734,7 +769,7 @@ mod tests {
         let Target::Path(path) = &request.target else {
             panic!("a path");
         };
-        let candidates = Candidates::of(&request, path, &context.options);
+        let candidates = Candidates::of(&request, path, &FileOptions::default());
         connection.state = State::Asked(Box::new(Asked {
             request,
             candidates,

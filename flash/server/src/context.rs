@@ -4,21 +4,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crate::counts::{self, Counts};
-use crate::files::Root;
 use crate::helpers::{Inbox, Pool};
 use crate::log::Log;
 use crate::pace::Pace;
 use crate::sandbox;
+use crate::sites::Hosts;
 
 /// The options of a server.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The name that a directory shows.
-    pub index: String,
-    /// A directory without an index shows its names.
-    pub lists: bool,
-    /// A file may have compressed forms beside it: `.br`, `.zst` and `.gz`.
-    pub precompressed: bool,
     /// Bytes of a request's head.
     pub max_head: usize,
     /// Of one loop.
@@ -40,9 +34,6 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Options {
         Options {
-            index: "index.html".to_string(),
-            lists: false,
-            precompressed: false,
             max_head: 16 << 10,
             max_connections: 10_000,
             max_handshakes: 5_000,
@@ -60,14 +51,15 @@ impl Default for Options {
 /// What a listener's connections are served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Site {
-    Files,
+    /// Those of a listening address, by its place in `Shared::hosts`.
+    Files(usize),
     /// `/metrics`.
     Counts,
 }
 
 /// Of all loops.
 pub struct Shared {
-    pub root: Arc<Root>,
+    pub hosts: Vec<Hosts>,
     pub helpers: Arc<Pool>,
     /// Helpers for connections whose last lookup found no such name, as those of scanners.
     pub doubtful: Arc<Pool>,

@@ -7,6 +7,7 @@
 
 mod answer;
 mod candidates;
+pub mod config;
 mod connection;
 pub mod context;
 mod counts;
@@ -21,6 +22,7 @@ mod residency;
 pub mod sandbox;
 mod sending;
 pub mod server;
+pub mod sites;
 pub mod tls;
 mod transport;
 pub mod user;

@@ -3,7 +3,7 @@
 
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -14,13 +14,18 @@ use kit_console::{say, Allowed};
 use kit_units::parse_duration;
 use nix::sys::signal::{SigSet, Signal};
 
+use flash::config;
 use flash::context::Options;
-use flash::server::{room_for_connections, Plan, Server, TlsListen};
-use flash::tls::{Pair, Settings};
+use flash::server::{room_for_connections, Plan, Server};
+use flash::sites::{self, FileOptions, TlsListen, VirtualHost};
+use flash::tls::{Pair, Settings, Tls};
 use flash::user::{self, Identity};
 
 /// Connections open at once, unless the command line says otherwise.
 const CONNECTIONS: usize = 10_000;
+
+/// Threads that may wait for the disk, unless the configuration says otherwise.
+const HELPERS: usize = 64;
 
 /// Exit status of a failure.
 const FAILED: u8 = 1;
@@ -42,10 +47,24 @@ enum Subcommand {
         Ends on SIGTERM and SIGINT after the requests that are there; SIGHUP opens the access log again \
         and loads the certificates again.")]
     Serve(Box<Serve>),
+    /// Serve what a configuration file says
+    #[command(after_help = "Example:\n  flash run flash.toml\n\n\
+        Ends on SIGTERM and SIGINT after the requests that are there; SIGHUP opens the access log again \
+        and loads the certificates again.")]
+    Run(File),
+    /// Check a configuration file, with the directories, pages and certificates that it names
+    #[command(after_help = "Example:\n  flash check flash.toml")]
+    Check(File),
     /// Write the manual pages
     Man(Man),
     /// Print the completions of a shell
     Completions(Completions),
+}
+
+#[derive(Args)]
+struct File {
+    /// Configuration file (TOML)
+    file: PathBuf,
 }
 
 #[derive(Args)]
@@ -89,7 +108,7 @@ struct Serve {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     loops: Option<u16>,
     /// Threads that may wait for the disk, at most
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_name = "N", default_value_t = HELPERS as u16, value_parser = clap::value_parser!(u16).range(1..=1024))]
     helpers: u16,
     /// Connections open at once [default: 10,000, or as many as the limit of open files allows]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -118,6 +137,8 @@ fn main() -> ExitCode {
     };
     let done = match cli.subcommand {
         Subcommand::Serve(arguments) => serve(*arguments),
+        Subcommand::Run(arguments) => run(&arguments.file),
+        Subcommand::Check(arguments) => check(&arguments.file),
         Subcommand::Man(arguments) => manual::man(Cli::command(), &arguments).map_err(Into::into),
         Subcommand::Completions(arguments) => {
             manual::completions(&mut Cli::command(), &arguments).map_err(Into::into)
@@ -133,17 +154,13 @@ fn main() -> ExitCode {
 }
 
 fn serve(arguments: Serve) -> Result<()> {
-    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    let loops = arguments.loops.map_or(cpus, usize::from);
-    let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-    let room = room_for_connections();
-    let connections = match arguments.connections {
-        None => room.min(CONNECTIONS),
-        Some(wanted) if wanted as usize <= room => wanted as usize,
-        Some(wanted) => anyhow::bail!(
-            "the limit of open files leaves room for {room} connections, not for {wanted}: raise it (ulimit -n, \
-             LimitNOFILE=)"
-        ),
+    let loops = loops(arguments.loops.map(usize::from));
+    let connections = connections(arguments.connections.map(|wanted| wanted as usize))?;
+    let files = FileOptions {
+        index: arguments.index,
+        lists: arguments.list,
+        precompressed: arguments.precompressed,
+        dotfiles: false,
     };
     let (certs, keys) = (arguments.tls_cert, arguments.tls_key);
     if certs.len() != keys.len() {
@@ -166,15 +183,9 @@ fn serve(arguments: Serve) -> Result<()> {
     if listen.is_empty() && tls.is_empty() {
         listen.push(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080));
     }
-    let signals: SigSet = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP]
-        .into_iter()
-        .collect();
-    // Before any other thread starts, so none of them takes one.
-    signals.thread_block().context("cannot block signals")?;
-    let server = Server::start(Plan {
-        directory: arguments.directory,
-        listen,
-        tls,
+    let host = VirtualHost::of_directory(arguments.directory, listen, files);
+    start(Plan {
+        hosts: vec![VirtualHost { tls, ..host }],
         metrics: arguments.metrics,
         loops,
         helpers: usize::from(arguments.helpers),
@@ -182,9 +193,6 @@ fn serve(arguments: Serve) -> Result<()> {
         user: arguments.user,
         is_sandboxed: !arguments.no_sandbox,
         options: Options {
-            index: arguments.index,
-            lists: arguments.list,
-            precompressed: arguments.precompressed,
             max_connections: connections.div_ceil(loops),
             max_handshakes: connections.div_ceil(loops).div_ceil(2),
             handshake_ms: ms(arguments.handshake),
@@ -194,7 +202,80 @@ fn serve(arguments: Serve) -> Result<()> {
             grace_ms: ms(arguments.grace),
             ..Options::default()
         },
+    })
+}
+
+fn run(file: &Path) -> Result<()> {
+    let (config, hosts) = config::read(file)?;
+    let loops = loops(config.loops.map(|number| number.0));
+    let connections = connections(config.connections.map(|number| number.0))?;
+    let usual = Options::default();
+    let or = |time: Option<config::Time>, usual| time.map_or(usual, |time| ms(time.0));
+    let times = &config.timeouts;
+    let directory = file.parent().unwrap_or(Path::new(""));
+    start(Plan {
+        hosts,
+        metrics: config.metrics.map(|address| address.0),
+        loops,
+        helpers: config.helpers.map_or(HELPERS, |number| number.0),
+        log: config.log.map(|path| directory.join(path)),
+        user: config.user.map(|user| user.0),
+        is_sandboxed: config.sandbox,
+        options: Options {
+            max_head: config.head_size.map_or(usual.max_head, |size| size.0),
+            max_connections: connections.div_ceil(loops),
+            max_handshakes: connections.div_ceil(loops).div_ceil(2),
+            handshake_ms: or(times.handshake, usual.handshake_ms),
+            idle_ms: or(times.idle, usual.idle_ms),
+            head_ms: or(times.head, usual.head_ms),
+            helper_ms: or(times.disk, usual.helper_ms),
+            send_ms: or(times.send, usual.send_ms),
+            grace_ms: or(times.grace, usual.grace_ms),
+            ..usual
+        },
+    })
+}
+
+fn check(file: &Path) -> Result<()> {
+    let (_, hosts) = config::read(file)?;
+    let listens = sites::listens(&hosts)?;
+    for settings in listens.iter().filter_map(|listen| listen.tls.as_ref()) {
+        Tls::load(settings)?;
+    }
+    sites::open(&hosts, &listens)?;
+    kit_console::print(Allowed::Text, |out| {
+        writeln!(out, "{} is correct", file.display())
     })?;
+    Ok(())
+}
+
+fn ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn loops(wanted: Option<usize>) -> usize {
+    wanted.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
+}
+
+fn connections(wanted: Option<usize>) -> Result<usize> {
+    let room = room_for_connections();
+    match wanted {
+        None => Ok(room.min(CONNECTIONS)),
+        Some(wanted) if wanted <= room => Ok(wanted),
+        Some(wanted) => anyhow::bail!(
+            "the limit of open files leaves room for {room} connections, not for {wanted}: raise it (ulimit -n, \
+             LimitNOFILE=)"
+        ),
+    }
+}
+
+fn start(plan: Plan) -> Result<()> {
+    let signals: SigSet = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP]
+        .into_iter()
+        .collect();
+    // Before any other thread starts, so none of them takes one.
+    signals.thread_block().context("cannot block signals")?;
+    let server = Server::start(plan)?;
     let sandbox = server.sandbox().weaker(server.enter_sandbox());
     for warning in server.warnings() {
         say!("{warning}");

@@ -16,11 +16,11 @@ use rustix::process::{getpid, getrlimit, kill_process, setrlimit, Resource, Rlim
 use crate::context::{Options, Shared, Site};
 use crate::counts::Counts;
 use crate::event_loop::{EventLoop, Listener};
-use crate::files::Root;
 use crate::helpers::{Inbox, Pool};
 use crate::log::Log;
 use crate::sandbox::{self, Paths, Role};
-use crate::tls::{self, Tls};
+use crate::sites::{self, VirtualHost};
+use crate::tls::Tls;
 use crate::user::Identity;
 
 /// Connections that wait to be accepted; the kernel's own limit is `net.core.somaxconn`.
@@ -32,10 +32,8 @@ const QUEUE: usize = 4096;
 
 /// What is to be served, and where.
 pub struct Plan {
-    pub directory: PathBuf,
-    pub listen: Vec<SocketAddr>,
-    /// Where clients have to speak TLS.
-    pub tls: Vec<TlsListen>,
+    /// The first one of an address also serves the names that none has.
+    pub hosts: Vec<VirtualHost>,
     /// Where `/metrics` is.
     pub metrics: Option<SocketAddr>,
     pub loops: usize,
@@ -46,12 +44,6 @@ pub struct Plan {
     /// Each thread is limited to what it needs.
     pub is_sandboxed: bool,
     pub options: Options,
-}
-
-/// An address at which clients speak TLS.
-pub struct TlsListen {
-    pub address: SocketAddr,
-    pub settings: tls::Settings,
 }
 
 /// A server that runs.
@@ -76,9 +68,13 @@ struct Limits {
 
 impl Limits {
     fn of(plan: &Plan) -> Limits {
-        let pairs = plan.tls.iter().flat_map(|listen| &listen.settings.pairs);
+        let tls = plan.hosts.iter().flat_map(|host| &host.tls);
+        let pairs = tls.flat_map(|listen| &listen.settings.pairs);
+        let locations = plan.hosts.iter().flat_map(|host| &host.locations);
         let paths = Paths {
-            roots: vec![plan.directory.clone()],
+            roots: locations
+                .map(|location| location.directory.clone())
+                .collect(),
             loaded: pairs
                 .flat_map(|pair| [pair.cert.clone(), pair.key.clone()])
                 .collect(),
@@ -112,19 +108,23 @@ impl Server {
     /// A directory, an address or the log cannot be opened; the error names it.
     pub fn start(plan: Plan) -> Result<Server> {
         let limits = Limits::of(&plan);
+        let listens = sites::listens(&plan.hosts)?;
         let loops = plan.loops.max(1);
         let mut listeners: Vec<Vec<Listener>> = (0..loops).map(|_| Vec::new()).collect();
         let mut tls = Vec::new();
-        for listen in &plan.tls {
-            tls.push(Tls::load(&listen.settings)?);
-        }
         let mut addresses = Vec::new();
-        for address in &plan.listen {
-            addresses.push(listen_in_all(&mut listeners, *address, None)?);
-        }
         let mut tls_addresses = Vec::new();
-        for (listen, tls) in plan.tls.iter().zip(&tls) {
-            tls_addresses.push(listen_in_all(&mut listeners, listen.address, Some(tls))?);
+        for (number, listen) in listens.iter().enumerate() {
+            let of_address = listen.tls.as_ref().map(Tls::load).transpose()?;
+            let site = Site::Files(number);
+            let address = listen_in_all(&mut listeners, listen.address, site, of_address.as_ref())?;
+            match of_address {
+                None => addresses.push(address),
+                Some(of_address) => {
+                    tls_addresses.push(address);
+                    tls.push(of_address);
+                }
+            }
         }
         let mut metrics = None;
         if let Some(address) = plan.metrics {
@@ -144,7 +144,7 @@ impl Server {
                 format!("{name} will not be able to load certificates again: {error:#}")
             }));
         }
-        let root = Arc::new(Root::open(&plan.directory)?);
+        let hosts = sites::open(&plan.hosts, &listens)?;
         let (status, statuses) = mpsc::channel();
         let (log, log_thread) = match &plan.log {
             Some(path) => {
@@ -159,7 +159,7 @@ impl Server {
             Pool::start(name, threads, QUEUE, prepare).context("no helper thread")
         };
         let shared = Arc::new(Shared {
-            root,
+            hosts,
             helpers: pool("flash-helper", plan.helpers)?,
             doubtful: pool("flash-doubtful", few)?,
             log,
@@ -320,6 +320,7 @@ pub fn room_for_connections() -> usize {
 fn listen_in_all(
     listeners: &mut [Vec<Listener>],
     mut address: SocketAddr,
+    site: Site,
     tls: Option<&Tls>,
 ) -> Result<SocketAddr> {
     // The loops share the port. Another server that shares its own would take a part of the clients.
@@ -329,7 +330,7 @@ fn listen_in_all(
         address = local_address(&socket)?;
         of_loop.push(Listener {
             socket,
-            site: Site::Files,
+            site,
             tls: tls.map(|tls| Arc::clone(&tls.config)),
         });
     }

@@ -17,6 +17,7 @@ use answers::Answer;
 use corpus::{End, Entry};
 use flash::context::Options;
 use flash::server::{Plan, Server};
+use flash::sites::{FileOptions, VirtualHost};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Sun, 06 Nov 1994 08:49:37 GMT
@@ -145,19 +146,21 @@ fn every_request_of_the_corpus_has_its_answer() {
     let place = tempfile::tempdir().expect("a directory");
     fill(place.path());
     let server = Server::start(Plan {
-        directory: place.path().to_path_buf(),
-        listen: vec![([127, 0, 0, 1], 0).into()],
-        tls: vec![],
+        hosts: vec![VirtualHost::of_directory(
+            place.path().to_path_buf(),
+            vec![([127, 0, 0, 1], 0).into()],
+            FileOptions {
+                precompressed: true,
+                ..FileOptions::default()
+            },
+        )],
         metrics: None,
         loops: 2,
         helpers: 4,
         log: None,
         user: None,
         is_sandboxed: true,
-        options: Options {
-            precompressed: true,
-            ..Options::default()
-        },
+        options: Options::default(),
     })
     .expect("it starts");
     let address = server.addresses()[0];

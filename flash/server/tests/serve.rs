@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use flash::context::Options;
 use flash::server::{Plan, Server};
+use flash::sites::{FileOptions, VirtualHost};
 use tempfile::TempDir;
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -33,9 +34,11 @@ impl Place {
         fs::write(root.join(".secret"), "x").expect("room");
         fs::write(root.join("big"), big()).expect("room");
         let mut plan = Plan {
-            directory: root,
-            listen: vec![([127, 0, 0, 1], 0).into()],
-            tls: vec![],
+            hosts: vec![VirtualHost::of_directory(
+                root,
+                vec![([127, 0, 0, 1], 0).into()],
+                FileOptions::default(),
+            )],
             metrics: None,
             loops: 2,
             helpers: 4,
@@ -88,6 +91,10 @@ impl Drop for Place {
             server.end().expect("no loop failed");
         }
     }
+}
+
+fn files(plan: &mut Plan) -> &mut FileOptions {
+    &mut plan.hosts[0].locations[0].files
 }
 
 fn connect(address: SocketAddr) -> TcpStream {
@@ -170,7 +177,7 @@ fn files_and_directories() {
 
 #[test]
 fn a_directory_is_listed_if_that_is_wanted() {
-    let place = Place::with(|plan| plan.options.lists = true);
+    let place = Place::with(|plan| files(plan).lists = true);
     let page = place.get("/sub/deep/", "");
     assert_eq!(page.status, 200);
     assert!(
@@ -190,7 +197,7 @@ fn a_directory_is_listed_if_that_is_wanted() {
 
 #[test]
 fn compressed_forms_are_for_clients_that_take_them() {
-    let place = Place::with(|plan| plan.options.precompressed = true);
+    let place = Place::with(|plan| files(plan).precompressed = true);
     let root = place.root();
     fs::write(root.join("hello.txt.gz"), "gzip").expect("room");
     fs::write(root.join("hello.txt.br"), "brotli").expect("room");
@@ -500,9 +507,11 @@ fn many_connections_at_once() {
 fn what_cannot_be_served_is_an_error_with_its_name() {
     let start = |directory: &Path, listen: SocketAddr| {
         let started = Server::start(Plan {
-            directory: directory.to_path_buf(),
-            listen: vec![listen],
-            tls: vec![],
+            hosts: vec![VirtualHost::of_directory(
+                directory.to_path_buf(),
+                vec![listen],
+                FileOptions::default(),
+            )],
             metrics: None,
             loops: 1,
             helpers: 1,

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use debox_skipped::skipped;
 use flash::context::Options;
-use flash::server::{Plan, Server, TlsListen};
+use flash::server::{Plan, Server};
+use flash::sites::{FileOptions, TlsListen, VirtualHost};
 use flash::tls::{Pair, Settings};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::{
@@ -44,11 +45,12 @@ impl Place {
         fs::write(root.join("big"), big()).expect("room");
         let pairs = vec![make_pair(directory.path(), "a", &["a.example"])];
         let mut plan = Plan {
-            directory: root,
-            listen: vec![],
-            tls: vec![TlsListen {
-                address: ([127, 0, 0, 1], 0).into(),
-                settings: Settings { pairs },
+            hosts: vec![VirtualHost {
+                tls: vec![TlsListen {
+                    address: ([127, 0, 0, 1], 0).into(),
+                    settings: Settings { pairs },
+                }],
+                ..VirtualHost::of_directory(root, vec![], FileOptions::default())
             }],
             metrics: None,
             loops: 2,
@@ -292,7 +294,7 @@ fn each_host_has_its_certificate_and_new_ones_are_loaded() {
     let mut pair = None;
     let place = Place::with(|plan, place| {
         let other = make_pair(place, "b", &["*.b.example"]);
-        plan.tls[0].settings.pairs.push(other.clone());
+        plan.hosts[0].tls[0].settings.pairs.push(other.clone());
         pair = Some(other);
     });
     let pair = pair.expect("it was made");
@@ -420,7 +422,7 @@ fn curl_and_openssl_are_served() {
             .expect("it can be executed");
         assert!(made.status.success(), "{made:?}");
         rsa = Some(cert.clone());
-        plan.tls[0].settings.pairs.push(Pair { cert, key });
+        plan.hosts[0].tls[0].settings.pairs.push(Pair { cert, key });
     });
     let port = place.address().port();
     let certs: [(&str, PathBuf); 2] = [

@@ -89,7 +89,8 @@ pub fn check(command: &Command) {
         .collect();
     std::fs::remove_dir_all(&directory).expect("own directory");
     for (name, page) in names.iter().zip(pages) {
-        let entry = format!("{program}\\-{name}(1)");
+        // A manual page has hyphens as minus signs.
+        let entry = format!("{program}\\-{}(1)", name.replace('-', "\\-"));
         assert!(main.contains(&entry), "{name} in {main}");
         assert!(page.contains(".SH SYNOPSIS"), "{page}");
     }

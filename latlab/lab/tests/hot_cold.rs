@@ -169,8 +169,8 @@ fn hot_requests_are_for_memory_and_cold_ones_for_the_disk() {
 /// without, and its cold requests are as slow.
 fn judged(found: &Value, place: &Path, growth: [f64; 2]) -> String {
     let mut found = found.clone();
-    for repeat in 0..2 {
-        for (level, times) in [(0, 1.0), (1, growth[repeat])] {
+    for (repeat, growth) in growth.into_iter().enumerate() {
+        for (level, times) in [(0, 1.0), (1, growth)] {
             let run = format!("/servers/0/levels/{level}/runs/{repeat}");
             let run = found.pointer_mut(&run).expect("a run");
             run["summary"]["refused"] = Value::Null;

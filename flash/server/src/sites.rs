@@ -1,0 +1,389 @@
+//! What is served where: the virtual hosts of an address, and the locations of each.
+
+use std::collections::{HashMap, HashSet};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{bail, Context, Result};
+
+use crate::files::Root;
+use crate::tls;
+
+/// Bytes of an error page. They are in memory as long as the server runs.
+const MAX_ERROR_PAGE: u64 = 256 << 10;
+
+/// How files are found and shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileOptions {
+    /// The name that a directory shows.
+    pub index: String,
+    /// A directory without an index shows its names.
+    pub lists: bool,
+    /// A file may have compressed forms beside it: `.br`, `.zst` and `.gz`.
+    pub precompressed: bool,
+    /// Names that begin with a dot are served.
+    pub dotfiles: bool,
+}
+
+impl Default for FileOptions {
+    fn default() -> FileOptions {
+        FileOptions {
+            index: "index.html".to_string(),
+            lists: false,
+            precompressed: false,
+            dotfiles: false,
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Redirect {
+    pub to: String,
+    pub status: u16,
+}
+
+/// What holds for the paths below one, before its directory is opened.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Location {
+    /// As in a URL. It matches whole segments: `/a` stands for `/a` and `/a/b`, not for `/ab`.
+    pub path: String,
+    pub directory: PathBuf,
+    pub files: FileOptions,
+    pub redirect: Option<Redirect>,
+    /// Fields of each answer.
+    pub fields: Vec<(String, String)>,
+    /// How long clients may keep a file without asking again.
+    pub cache: Option<Duration>,
+}
+
+/// An address at which clients speak TLS.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsListen {
+    pub address: SocketAddr,
+    pub settings: tls::Settings,
+}
+
+/// An address at which connections are accepted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listen {
+    pub address: SocketAddr,
+    pub tls: Option<tls::Settings>,
+}
+
+impl Listen {
+    /// Port 0 is a new port each time.
+    fn is_at(&self, address: SocketAddr) -> bool {
+        address.port() != 0 && self.address == address
+    }
+}
+
+/// A virtual host, before its directories are opened.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct VirtualHost {
+    pub listen: Vec<SocketAddr>,
+    pub tls: Vec<TlsListen>,
+    /// In lower case: `example.org`, or `*.example.org` for every name below it.
+    pub names: Vec<String>,
+    /// One has the path `/`.
+    pub locations: Vec<Location>,
+    /// Files with the pages of errors, by status.
+    pub error_pages: Vec<(u16, PathBuf)>,
+}
+
+impl VirtualHost {
+    /// The files of one directory, for every name.
+    pub fn of_directory(
+        directory: PathBuf,
+        listen: Vec<SocketAddr>,
+        files: FileOptions,
+    ) -> VirtualHost {
+        VirtualHost {
+            listen,
+            locations: vec![Location {
+                path: "/".to_string(),
+                directory,
+                files,
+                ..Location::default()
+            }],
+            ..VirtualHost::default()
+        }
+    }
+}
+
+impl VirtualHost {
+    fn listens(&self) -> impl Iterator<Item = Listen> + '_ {
+        let plain = self.listen.iter().map(|address| Listen {
+            address: *address,
+            tls: None,
+        });
+        plain.chain(self.tls.iter().map(|listen| Listen {
+            address: listen.address,
+            tls: Some(listen.settings.clone()),
+        }))
+    }
+}
+
+/// What holds for one request.
+pub struct Rules {
+    pub root: Arc<Root>,
+    pub files: FileOptions,
+    pub redirect: Option<Redirect>,
+    pub fields: Vec<(String, String)>,
+    pub cache: Option<Duration>,
+    pub error_pages: Arc<HashMap<u16, Vec<u8>>>,
+}
+
+/// A location's path without slashes at its ends, and its rules; the longest path comes first.
+type Locations = Vec<(Vec<u8>, Arc<Rules>)>;
+
+/// The virtual hosts of one address.
+#[derive(Default)]
+pub struct Hosts {
+    locations: Vec<Locations>,
+    exact: HashMap<String, usize>,
+    /// `.example.org`, the longest first.
+    below: Vec<(String, usize)>,
+}
+
+/// The addresses of all hosts, in the order in which they are named first.
+///
+/// # Errors
+///
+/// An address has TLS for one host and not for another.
+pub fn listens(hosts: &[VirtualHost]) -> Result<Vec<Listen>> {
+    let mut found: Vec<Listen> = Vec::new();
+    for listen in hosts.iter().flat_map(VirtualHost::listens) {
+        let Some(known) = found.iter_mut().find(|known| known.is_at(listen.address)) else {
+            found.push(listen);
+            continue;
+        };
+        match (&mut known.tls, listen.tls) {
+            (None, None) => {}
+            (Some(known), Some(more)) => {
+                for pair in more.pairs {
+                    if !known.pairs.contains(&pair) {
+                        known.pairs.push(pair);
+                    }
+                }
+            }
+            _ => bail!(
+                "{} is an address with TLS for one server and without it for another",
+                listen.address
+            ),
+        }
+    }
+    Ok(found)
+}
+
+/// The hosts of each of these addresses, which are those of [`listens`].
+///
+/// # Errors
+///
+/// A directory or an error page cannot be opened; the error names it. Two hosts have one name at one address.
+pub fn open(hosts: &[VirtualHost], listens: &[Listen]) -> Result<Vec<Hosts>> {
+    let mut roots = HashMap::new();
+    let mut found: Vec<Hosts> = listens.iter().map(|_| Hosts::default()).collect();
+    // Where those with port 0 are, which are all different.
+    let is_new = |listen: &&(usize, &Listen)| listen.1.address.port() == 0;
+    let numbered: Vec<(usize, &Listen)> = listens.iter().enumerate().collect();
+    let mut new = numbered.iter().filter(is_new);
+    for host in hosts {
+        let locations = open_locations(host, &mut roots)?;
+        let mut seen = HashSet::new();
+        for listen in host.listens() {
+            let is_it = |its: &&(usize, &Listen)| its.1.is_at(listen.address);
+            let number = match listen.address.port() {
+                0 => new.next(),
+                _ => numbered.iter().find(is_it),
+            };
+            let (number, _) = number.context("an address that is not listened at")?;
+            if seen.insert(*number) {
+                found[*number].add(host, locations.clone())?;
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn open_locations(
+    host: &VirtualHost,
+    roots: &mut HashMap<PathBuf, Arc<Root>>,
+) -> Result<Locations> {
+    let mut pages = HashMap::new();
+    for (status, path) in &host.error_pages {
+        pages.insert(*status, error_page(path)?);
+    }
+    let pages = Arc::new(pages);
+    let mut locations = Vec::new();
+    for location in &host.locations {
+        let root = match roots.get(&location.directory) {
+            Some(root) => Arc::clone(root),
+            None => {
+                let root = Arc::new(Root::open(&location.directory)?);
+                roots.insert(location.directory.clone(), Arc::clone(&root));
+                root
+            }
+        };
+        let rules = Rules {
+            root,
+            files: location.files.clone(),
+            redirect: location.redirect.clone(),
+            fields: location.fields.clone(),
+            cache: location.cache,
+            error_pages: Arc::clone(&pages),
+        };
+        let path = location.path.trim_matches('/').as_bytes().to_vec();
+        locations.push((path, Arc::new(rules)));
+    }
+    locations.sort_by_key(|(path, _)| std::cmp::Reverse(path.len()));
+    Ok(locations)
+}
+
+/// Error pages are read once, so no error can wait for a disk or lead to another error.
+fn error_page(path: &std::path::Path) -> Result<Vec<u8>> {
+    let name = || format!("cannot read the error page {}", path.display());
+    let about = std::fs::metadata(path).with_context(name)?;
+    if !about.is_file() || about.len() > MAX_ERROR_PAGE {
+        let most = kit_units::bytes(MAX_ERROR_PAGE);
+        bail!(
+            "the error page {} is no file of at most {most}",
+            path.display()
+        );
+    }
+    std::fs::read(path).with_context(name)
+}
+
+impl Hosts {
+    fn add(&mut self, host: &VirtualHost, locations: Locations) -> Result<()> {
+        let number = self.locations.len();
+        self.locations.push(locations);
+        for name in &host.names {
+            let is_new = match name.strip_prefix('*') {
+                None => self.exact.insert(name.clone(), number).is_none(),
+                Some(end) => {
+                    let is_new = self.below.iter().all(|(its, _)| its != end);
+                    self.below.push((end.to_string(), number));
+                    is_new
+                }
+            };
+            if !is_new {
+                bail!("two servers have the name {name} at one address");
+            }
+        }
+        self.below
+            .sort_by_key(|(end, _)| std::cmp::Reverse(end.len()));
+        Ok(())
+    }
+
+    /// `host`: in lower case, without a port. A name that no host has is the first host's.
+    pub fn find(&self, host: &str, path: &[u8]) -> Option<&Arc<Rules>> {
+        let wild = || {
+            let mut below = self.below.iter();
+            below.find(|(end, _)| host.len() > end.len() && host.ends_with(end.as_str()))
+        };
+        let number = match self.exact.get(host) {
+            Some(number) => *number,
+            None => wild().map_or(0, |(_, number)| *number),
+        };
+        let mut locations = self.locations.get(number)?.iter();
+        let (_, rules) = locations.find(|(prefix, _)| is_below(path, prefix))?;
+        Some(rules)
+    }
+}
+
+fn is_below(path: &[u8], prefix: &[u8]) -> bool {
+    match path.strip_prefix(prefix) {
+        Some(rest) => prefix.is_empty() || rest.is_empty() || rest.starts_with(b"/"),
+        None => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn opened(hosts: &[VirtualHost]) -> Result<Vec<Hosts>> {
+        open(hosts, &listens(hosts)?)
+    }
+
+    fn host(names: &[&str], marks: &[&str]) -> VirtualHost {
+        let location = |path: &&str| Location {
+            path: path.to_string(),
+            directory: "/".into(),
+            fields: vec![(names.join(" "), path.to_string())],
+            ..Location::default()
+        };
+        VirtualHost {
+            listen: vec![([127, 0, 0, 1], 80).into()],
+            tls: Vec::new(),
+            names: names.iter().map(ToString::to_string).collect(),
+            locations: marks.iter().map(location).collect(),
+            error_pages: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn the_nearest_name_and_the_longest_path_win() {
+        let hosts = [
+            host(&["first"], &["/"]),
+            host(&["a.org", "*.a.org"], &["/", "/img/", "/img/big"]),
+            host(&["*.b.a.org"], &["/"]),
+        ];
+        let found = opened(&hosts).expect("directories");
+        assert_eq!(found.len(), 1);
+        let find = |host: &str, path: &str| {
+            let rules = found[0].find(host, path.as_bytes()).expect("rules");
+            let (names, path) = &rules.fields[0];
+            format!("{names} {path}")
+        };
+        assert_eq!(find("a.org", ""), "a.org *.a.org /");
+        assert_eq!(find("x.a.org", "img"), "a.org *.a.org /img/");
+        assert_eq!(find("x.a.org", "img/x"), "a.org *.a.org /img/");
+        assert_eq!(find("x.a.org", "img/big/x"), "a.org *.a.org /img/big");
+        assert_eq!(find("x.a.org", "imgs"), "a.org *.a.org /");
+        assert_eq!(find("x.b.a.org", "img"), "*.b.a.org /");
+        assert_eq!(find(".a.org", ""), "first /");
+        assert_eq!(find("", ""), "first /");
+    }
+
+    #[test]
+    fn a_name_is_one_servers() {
+        assert!(opened(&[host(&["a"], &["/"]), host(&["a"], &["/"])]).is_err());
+        assert!(opened(&[host(&["*.a"], &["/"]), host(&["*.a"], &["/"])]).is_err());
+    }
+
+    #[test]
+    fn an_address_has_tls_for_all_its_servers() {
+        let at = |port| ([127, 0, 0, 1], port).into();
+        let secure = |port, name: &str| TlsListen {
+            address: at(port),
+            settings: tls::Settings {
+                pairs: vec![tls::Pair {
+                    cert: name.into(),
+                    key: name.into(),
+                }],
+            },
+        };
+        let of = |listen: Vec<SocketAddr>, tls| VirtualHost {
+            tls,
+            ..VirtualHost::of_directory("/".into(), listen, FileOptions::default())
+        };
+        let two = [
+            of(vec![at(80), at(0)], vec![secure(443, "a"), secure(0, "a")]),
+            of(vec![at(0)], vec![secure(443, "b"), secure(443, "a")]),
+        ];
+        let found = listens(&two).expect("they agree");
+        let ports: Vec<u16> = found.iter().map(|listen| listen.address.port()).collect();
+        assert_eq!(ports, [80, 0, 443, 0, 0]);
+        let pairs = |listen: &Listen| listen.tls.as_ref().map(|tls| tls.pairs.len());
+        let pairs: Vec<Option<usize>> = found.iter().map(pairs).collect();
+        assert_eq!(pairs, [None, None, Some(2), Some(1), None]);
+        let hosts = opened(&two).expect("directories");
+        let numbers: Vec<usize> = hosts.iter().map(|hosts| hosts.locations.len()).collect();
+        assert_eq!(numbers, [1, 1, 2, 1, 1]);
+        let mixed = [of(vec![at(80)], vec![]), of(vec![], vec![secure(80, "a")])];
+        assert!(listens(&mixed).is_err());
+    }
+}
