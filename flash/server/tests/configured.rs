@@ -117,8 +117,9 @@ fn locations_redirects_headers_and_error_pages() {
 #[test]
 fn names_and_certificates_of_one_address() {
     // Taken now and given back: a server whose addresses are all known can have two hosts at one.
-    let port = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    let port = port.local_addr().expect("an address").port();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = taken.local_addr().expect("an address").port();
+    drop(taken);
     let server = |name: &str, root: &str| {
         format!(
             "[[server]]\nnames = [\"{name}\"]\nroot = \"{root}\"\n\
