@@ -32,7 +32,8 @@ test:
 	scripts/setup build test guest browser
 	scripts/test
 
-# The tests on three other kernels, booted under emulation, all at once: an hour on two processors.
+# The tests on three other kernels, booted under emulation, all at once: two and a half to three hours on two
+# processors that do nothing else.
 matrix:
 	scripts/setup build test guest
 	scripts/guests

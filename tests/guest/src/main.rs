@@ -63,8 +63,8 @@ struct Options {
     #[arg(long, conflicts_with_all = ["quick", "all", "only", "built"])]
     unit: bool,
 
-    /// Time limit of a guest in minutes, all tests included: an hour on two processors that do
-    /// nothing else
+    /// Time limit of a guest in minutes, all tests included: up to three hours on two processors
+    /// that do nothing else
     #[arg(long, default_value_t = 240)]
     minutes: u64,
 
