@@ -303,6 +303,7 @@ const LATLAB: &[Case] = &[
     ("sweep URL --vary workers=1,2", FAILED, Elsewhere),
     ("recover --place PLACE", 0, OnOutput),
     ("study /nonexistent -o NEW", FAILED, Elsewhere),
+    ("hot-cold nosuch -o NEW", FAILED, Elsewhere),
     ("analyze ROWS", 0, OnOutput),
     ("analyze ROWS --format json", 0, OnOutput),
     ("analyze /nonexistent", FAILED, Elsewhere),
