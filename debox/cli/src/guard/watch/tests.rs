@@ -161,7 +161,7 @@ fn what_comes_before_the_loop_is_start_up() {
 fn a_thread_that_ends_is_no_loop() {
     const GIVES_BACK: &str =
         "clone3+0x1;start_thread+0x2;std::sys::pal::unix::stack_overflow::imp::drop_handler+0x3;\
-         munmap+0x4";
+         __GI_munmap+0x4";
     let mut watch = watch(LoopThread::Auto);
     assert!(!watch.see(call(10, "epoll_wait", 9_000_000)));
     let munmap = |stack: &str| Call {
