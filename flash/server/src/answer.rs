@@ -60,7 +60,18 @@ pub struct Common<'a> {
     pub rules: Option<&'a Rules>,
 }
 
-impl Common<'_> {
+impl<'a> Common<'a> {
+    /// Of an answer to what could not be read as a request. It ends the connection.
+    pub fn of_no_request(date: &'a str, is_head: bool) -> Common<'a> {
+        Common {
+            date,
+            closes: true,
+            is_11: true,
+            is_head,
+            rules: None,
+        }
+    }
+
     fn head(&self, status: u16) -> Head {
         let mut head = Head::new(status, self.date);
         head.field("Server", "flash");

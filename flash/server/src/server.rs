@@ -39,7 +39,7 @@ pub struct Plan {
     pub loops: usize,
     pub helpers: usize,
     pub log: Option<PathBuf>,
-    /// Whose rights the process has once the ports are open; nobody else's if there is none.
+    /// The user whose rights the process takes once the ports are open. Without one it keeps its own.
     pub user: Option<Identity>,
     /// Each thread is limited to what it needs.
     pub is_sandboxed: bool,

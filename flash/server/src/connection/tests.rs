@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+use super::*;
+use crate::context::{Options, Shared};
+use crate::counts::Counts;
+use crate::helpers::{Inbox, Pool};
+use crate::pace::Pace;
+use crate::sites::FileOptions;
+
+fn context() -> Context {
+    let pool = || Pool::start("test", 1, 1, || {}).expect("a thread");
+    Context {
+        shared: Arc::new(Shared {
+            hosts: Vec::new(),
+            helpers: pool(),
+            doubtful: pool(),
+            log: None,
+            counts: vec![Counts::default()],
+            sandbox: std::sync::OnceLock::new(),
+            ends: false.into(),
+        }),
+        options: Arc::new(Options::default()),
+        inbox: Arc::new(Inbox::new().expect("a descriptor")),
+        buffer: vec![0; 1 << 16],
+        now: 0,
+        date: String::new(),
+        log_time: String::new(),
+        pace: Pace::default(),
+        is_ending: false,
+        number: 0,
+    }
+}
+
+/// A connection that waits for a helper to look for a name.
+fn asking(id: u32, context: &Context) -> Connection {
+    let (socket, _) = std::os::unix::net::UnixStream::pair().expect("sockets");
+    let mut connection = Connection::new(
+        socket.into(),
+        Transport::Plain,
+        None,
+        Site::Files(0),
+        id,
+        context,
+    );
+    let text = b"GET /a HTTP/1.0\r\n\r\n";
+    let Parsed::Request(request, _) = Reader::default().read(text, 100) else {
+        panic!("a request");
+    };
+    let Target::Path(path) = &request.target else {
+        panic!("a path");
+    };
+    let candidates = Candidates::of(&request, path, &FileOptions::default());
+    connection.state = State::Asked(Box::new(Asked {
+        request,
+        candidates,
+    }));
+    connection
+}
+
+/// The first connection ended before its answer came, and the second has its place in the loop.
+#[test]
+fn a_late_answer_is_not_the_next_connections() {
+    let mut context = context();
+    let (first, mut second) = (asking(1, &context), asking(2, &context));
+    let missing = || helpers::Result::Opened(0, Lookup::Missing);
+    let ticket = |connection: &Connection| Ticket {
+        connection: 0,
+        number: connection.number,
+    };
+    second.answered(ticket(&first), missing(), &mut context);
+    assert!(matches!(second.state, State::Asked(_)));
+    let own = ticket(&second);
+    second.answered(own, missing(), &mut context);
+    assert!(matches!(second.state, State::Sending(_)));
+    // Each question has one answer.
+    second.state = asking(2, &context).state;
+    second.answered(own, missing(), &mut context);
+    assert!(matches!(second.state, State::Asked(_)));
+}
