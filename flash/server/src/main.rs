@@ -16,16 +16,13 @@ use nix::sys::signal::{SigSet, Signal};
 
 use flash::config;
 use flash::context::Options;
-use flash::server::{room_for_connections, Plan, Server};
+use flash::server::{room_for_connections, Plan, Server, HELPERS};
 use flash::sites::{self, FileOptions, TlsListen, VirtualHost};
 use flash::tls::{Pair, Settings, Tls};
 use flash::user::{self, Identity};
 
 /// Connections open at once, unless the command line says otherwise.
 const CONNECTIONS: usize = 10_000;
-
-/// Threads that may wait for the disk, unless the configuration says otherwise.
-const HELPERS: usize = 64;
 
 /// Exit status of a failure.
 const FAILED: u8 = 1;

@@ -27,6 +27,8 @@ use crate::user::Identity;
 const BACKLOG: i32 = 4096;
 /// Open files that are no connection's: listening sockets, logs, what helpers have at hand.
 const OTHER_FILES: usize = 256;
+/// Threads that may wait for the disk, unless the plan says otherwise.
+pub const HELPERS: usize = 64;
 /// Jobs that wait for a helper; a request beyond is answered with 503.
 const QUEUE: usize = 4096;
 
@@ -44,6 +46,22 @@ pub struct Plan {
     /// Each thread is limited to what it needs.
     pub is_sandboxed: bool,
     pub options: Options,
+}
+
+impl Plan {
+    /// As `flash serve` without options, but with no more connections than [`Options`] says.
+    pub fn of(hosts: Vec<VirtualHost>) -> Plan {
+        Plan {
+            hosts,
+            metrics: None,
+            loops: std::thread::available_parallelism().map_or(1, usize::from),
+            helpers: HELPERS,
+            log: None,
+            user: None,
+            is_sandboxed: true,
+            options: Options::default(),
+        }
+    }
 }
 
 /// A server that runs.

@@ -15,7 +15,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use answers::Answer;
 use corpus::{End, Entry};
-use flash::context::Options;
 use flash::server::{Plan, Server};
 use flash::sites::{FileOptions, VirtualHost};
 
@@ -145,22 +144,18 @@ fn check(entry: &Entry, address: SocketAddr, etag: &str, is_cut: bool) -> Result
 fn every_request_of_the_corpus_has_its_answer() {
     let place = tempfile::tempdir().expect("a directory");
     fill(place.path());
+    let host = VirtualHost::of_directory(
+        place.path().to_path_buf(),
+        vec![([127, 0, 0, 1], 0).into()],
+        FileOptions {
+            precompressed: true,
+            ..FileOptions::default()
+        },
+    );
     let server = Server::start(Plan {
-        hosts: vec![VirtualHost::of_directory(
-            place.path().to_path_buf(),
-            vec![([127, 0, 0, 1], 0).into()],
-            FileOptions {
-                precompressed: true,
-                ..FileOptions::default()
-            },
-        )],
-        metrics: None,
         loops: 2,
         helpers: 4,
-        log: None,
-        user: None,
-        is_sandboxed: true,
-        options: Options::default(),
+        ..Plan::of(vec![host])
     })
     .expect("it starts");
     let address = server.addresses()[0];

@@ -6,7 +6,6 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use flash::context::Options;
 use flash::server::{Plan, Server};
 use flash::sites::{FileOptions, VirtualHost};
 use tempfile::TempDir;
@@ -33,19 +32,12 @@ impl Place {
         fs::write(root.join("sub/deep/a&b.txt"), "x").expect("room");
         fs::write(root.join(".secret"), "x").expect("room");
         fs::write(root.join("big"), big()).expect("room");
+        let listen = vec![([127, 0, 0, 1], 0).into()];
+        let host = VirtualHost::of_directory(root, listen, FileOptions::default());
         let mut plan = Plan {
-            hosts: vec![VirtualHost::of_directory(
-                root,
-                vec![([127, 0, 0, 1], 0).into()],
-                FileOptions::default(),
-            )],
-            metrics: None,
             loops: 2,
             helpers: 4,
-            log: None,
-            user: None,
-            is_sandboxed: true,
-            options: Options::default(),
+            ..Plan::of(vec![host])
         };
         change(&mut plan);
         let server = Server::start(plan).expect("it starts");
@@ -506,19 +498,15 @@ fn many_connections_at_once() {
 #[test]
 fn what_cannot_be_served_is_an_error_with_its_name() {
     let start = |directory: &Path, listen: SocketAddr| {
+        let host = VirtualHost::of_directory(
+            directory.to_path_buf(),
+            vec![listen],
+            FileOptions::default(),
+        );
         let started = Server::start(Plan {
-            hosts: vec![VirtualHost::of_directory(
-                directory.to_path_buf(),
-                vec![listen],
-                FileOptions::default(),
-            )],
-            metrics: None,
             loops: 1,
             helpers: 1,
-            log: None,
-            user: None,
-            is_sandboxed: true,
-            options: Options::default(),
+            ..Plan::of(vec![host])
         });
         format!("{:#}", started.err().expect("an error"))
     };

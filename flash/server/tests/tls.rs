@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use debox_skipped::skipped;
-use flash::context::Options;
 use flash::server::{Plan, Server};
 use flash::sites::{FileOptions, TlsListen, VirtualHost};
 use flash::tls::{Pair, Settings};
@@ -44,21 +43,17 @@ impl Place {
         fs::write(root.join("hello.txt"), "0123456789").expect("room");
         fs::write(root.join("big"), big()).expect("room");
         let pairs = vec![make_pair(directory.path(), "a", &["a.example"])];
-        let mut plan = Plan {
-            hosts: vec![VirtualHost {
-                tls: vec![TlsListen {
-                    address: ([127, 0, 0, 1], 0).into(),
-                    settings: Settings { pairs },
-                }],
-                ..VirtualHost::of_directory(root, vec![], FileOptions::default())
+        let host = VirtualHost {
+            tls: vec![TlsListen {
+                address: ([127, 0, 0, 1], 0).into(),
+                settings: Settings { pairs },
             }],
-            metrics: None,
+            ..VirtualHost::of_directory(root, vec![], FileOptions::default())
+        };
+        let mut plan = Plan {
             loops: 2,
             helpers: 4,
-            log: None,
-            user: None,
-            is_sandboxed: true,
-            options: Options::default(),
+            ..Plan::of(vec![host])
         };
         change(&mut plan, directory.path());
         let server = Server::start(plan).expect("it starts");

@@ -8,47 +8,12 @@ use std::path::Path;
 use serde_json::{json, Value};
 use support::latlab;
 use support::schema::{errors, Schemas};
+use support::slow_disk::{is_skipped, place};
 
 const NAME: &str = "latlab-hot-cold-1.json";
 
-/// The reason if the test cannot run here.
 fn skipped(test: &str) -> bool {
-    let beside = Path::new(support::LATLAB).with_file_name("flash");
-    let installed = |name: &str| {
-        let places = ["/usr/sbin", "/sbin", "/usr/bin"];
-        let mut paths = places.iter().map(|place| Path::new(place).join(name));
-        paths.any(|path| path.exists())
-    };
-    let missing = ["nginx", "mkfs.ext4", "losetup"]
-        .into_iter()
-        .find(|name| !installed(name));
-    let devices = ["/dev/fuse", "/dev/loop-control"];
-    let no_device = devices
-        .into_iter()
-        .find(|device| !Path::new(device).exists());
-    // SAFETY: it cannot fail.
-    let is_root = unsafe { libc::geteuid() } == 0;
-    let why = match (missing, no_device) {
-        (Some(name), _) => format!("{name} is not installed"),
-        (_, Some(device)) => format!("there is no {device}"),
-        _ if !is_root => "it takes root".to_string(),
-        _ if !beside.exists() => "flash is not built".to_string(),
-        _ => return false,
-    };
-    debox_skipped::skipped(&format!("{test}: {why}"));
-    true
-}
-
-/// A directory that workers without root privileges can access.
-fn place() -> tempfile::TempDir {
-    use std::os::unix::fs::PermissionsExt;
-    let place = tempfile::Builder::new()
-        .prefix("latlab-test-")
-        .tempdir_in("/var/tmp")
-        .expect("a directory");
-    let open = std::fs::Permissions::from_mode(0o755);
-    std::fs::set_permissions(place.path(), open).expect("own directory");
-    place
+    is_skipped(test, &["nginx"], true)
 }
 
 fn count(value: &Value, pointer: &str) -> u64 {

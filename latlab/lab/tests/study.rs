@@ -10,46 +10,11 @@ use std::time::Duration;
 
 use serde_json::{json, Value};
 use support::schema::{errors, Schemas};
+use support::slow_disk::{is_skipped, place};
 use support::{files, latlab, LATLAB};
 
-/// The reason if the test cannot run here. Not captured by the test harness, so `scripts/test` can list the
-/// skipped test.
 fn skipped(test: &str) -> bool {
-    let installed = |name: &str| {
-        let places = ["/usr/sbin", "/sbin", "/usr/bin"];
-        places
-            .iter()
-            .any(|place| Path::new(place).join(name).exists())
-    };
-    let missing = ["nginx", "apache2", "mkfs.ext4", "losetup"]
-        .into_iter()
-        .find(|name| !installed(name));
-    let devices = ["/dev/fuse", "/dev/loop-control"];
-    let no_device = devices
-        .into_iter()
-        .find(|device| !Path::new(device).exists());
-    // SAFETY: it cannot fail.
-    let is_root = unsafe { libc::geteuid() } == 0;
-    let why = match (missing, no_device, is_root) {
-        (Some(name), _, _) => format!("{name} is not installed"),
-        (_, Some(device), _) => format!("there is no {device}"),
-        (_, _, false) => "it takes root".to_string(),
-        _ => return false,
-    };
-    debox_skipped::skipped(&format!("{test}: {why}"));
-    true
-}
-
-/// A directory that workers without root privileges can access.
-fn place() -> tempfile::TempDir {
-    let place = tempfile::Builder::new()
-        .prefix("latlab-test-")
-        .tempdir_in("/var/tmp")
-        .expect("a directory");
-    use std::os::unix::fs::PermissionsExt;
-    let open = std::fs::Permissions::from_mode(0o755);
-    std::fs::set_permissions(place.path(), open).expect("own directory");
-    place
+    is_skipped(test, &["nginx", "apache2"], false)
 }
 
 fn arguments(place: &Path) -> Vec<String> {

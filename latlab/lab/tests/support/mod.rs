@@ -4,6 +4,7 @@
 #![allow(dead_code)]
 
 pub mod schema;
+pub mod slow_disk;
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
