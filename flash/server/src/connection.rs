@@ -595,22 +595,24 @@ impl Connection {
         };
         self.log(&sending, context);
         if sending.closes {
-            // If received bytes are unread when a socket is closed, the kernel sends a reset, and the client may lose
-            // the answer.
-            let has_more = !self.input.is_empty()
-                || self.body.is_some()
-                || sending.request.is_none()
-                || matches!(self.receive(context), Received::Bytes(_));
-            self.transport.end(&self.socket);
-            if !has_more || rustix::net::shutdown(&self.socket, Shutdown::Write).is_err() {
-                return Went::Ended;
-            }
-            self.deadline = context.now + context.options.linger_ms;
-            self.input = Vec::new();
-            self.state = State::Lingering(0);
-            return Went::On;
+            return self.stop_sending(context);
         }
         self.deadline = context.now + context.options.idle_ms;
+        Went::On
+    }
+
+    /// Ends the server's side of the connection. The client's side ends when the client closes it, or after a while: if
+    /// bytes arrive at a closed socket, the kernel sends a reset, and the client may lose the answer (RFC 9112, 9.6).
+    fn stop_sending(&mut self, context: &mut Context) -> Went {
+        self.transport.end(&self.socket);
+        if rustix::net::shutdown(&self.socket, Shutdown::Write).is_err() {
+            return Went::Ended;
+        }
+        self.deadline = context.now + context.options.linger_ms;
+        self.input = Vec::new();
+        self.body = None;
+        self.rules = None;
+        self.state = State::Lingering(0);
         Went::On
     }
 
@@ -674,6 +676,9 @@ impl Connection {
         let State::Lingering(read) = &mut self.state else {
             return Went::On;
         };
+        if !self.readable {
+            return Went::Waits;
+        }
         match recv(&self.socket, &mut context.buffer[..], RecvFlags::empty()) {
             Ok((0, _)) => Went::Ended,
             Ok((length, _)) => {
@@ -683,10 +688,11 @@ impl Connection {
                     false => Went::On,
                 }
             }
-            Err(Errno::AGAIN | Errno::INTR) => {
+            Err(Errno::AGAIN) => {
                 self.readable = false;
                 Went::Waits
             }
+            Err(Errno::INTR) => Went::On,
             Err(_) => Went::Ended,
         }
     }

@@ -42,7 +42,7 @@ impl Default for Options {
             idle_ms: 60_000,
             helper_ms: 30_000,
             send_ms: 60_000,
-            linger_ms: 2_000,
+            linger_ms: 5_000,
             grace_ms: 30_000,
         }
     }

@@ -393,6 +393,43 @@ fn who_sends_nothing_is_not_kept() {
     assert_eq!(silent.read(&mut [0; 10]).expect("an end"), 0);
 }
 
+/// A server that closes its socket at once answers the next bytes with a reset, which may take the answer away.
+#[test]
+fn a_client_that_still_sends_after_its_answer_sees_no_reset() {
+    let place = Place::with(|plan| plan.options.linger_ms = 60_000);
+    let last = "GET /hello.txt HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    for request in [last, "GET /hello.txt HTTP/1.0\r\n\r\n", "no request\r\n"] {
+        let mut stream = place.connect();
+        stream
+            .write_all(request.as_bytes())
+            .expect("the server reads");
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).expect("an answer");
+        assert!(answer.starts_with(b"HTTP/1.1 "), "{request:?}");
+        for _ in 0..20 {
+            stream.write_all(last.as_bytes()).expect("no reset");
+        }
+        assert_eq!(stream.read(&mut [0; 10]).expect("no reset"), 0);
+    }
+}
+
+#[test]
+fn a_client_that_never_closes_is_not_kept() {
+    let place = Place::with(|plan| plan.options.linger_ms = 300);
+    let mut stream = place.connect();
+    stream
+        .write_all(b"GET /hello.txt HTTP/1.0\r\n\r\n")
+        .expect("the server reads");
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).expect("an answer");
+    let deadline = Instant::now() + PATIENCE;
+    // Once the server has closed its socket, the kernel resets.
+    while stream.write_all(b"x").is_ok() {
+        assert!(Instant::now() < deadline, "the connection is still open");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 #[test]
 fn a_file_that_becomes_shorter_ends_the_connection() {
     const SIZE: u64 = 200 << 20;

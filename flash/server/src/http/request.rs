@@ -116,14 +116,14 @@ impl Reader {
         {
             return Parsed::Refused(BAD("this is not the begin of a request"));
         }
+        // Bytes behind the longest head change nothing, however many have been received with it.
+        let head_end = received.len().min(begin.saturating_add(max_head));
+        let received = &received[..head_end];
         self.scanned = self.scanned.max(begin);
         while let Some(at) = memchr::memchr(b'\n', &received[self.scanned..]) {
             let at = self.scanned + at;
             if at == 0 || received[at - 1] != b'\r' {
                 return Parsed::Refused(BAD("a line ends without a carriage return"));
-            }
-            if at + 1 - begin > max_head {
-                break;
             }
             if !self.has_line {
                 if let Err(refusal) = request_line(&received[begin..at - 1]) {
@@ -139,13 +139,10 @@ impl Reader {
             }
             self.scanned = at + 1;
         }
+        self.scanned = received.len();
         let is_too_long = received.len() - begin >= max_head;
-        let has_line = memchr::memchr(b'\n', &received[begin..]).is_some();
-        match (is_too_long, has_line) {
-            (false, _) => {
-                self.scanned = received.len();
-                Parsed::Incomplete
-            }
+        match (is_too_long, self.has_line) {
+            (false, _) => Parsed::Incomplete,
             // RFC 9112, 3, has a status for each of the two.
             (true, false) if memchr::memchr(b' ', &received[begin..]).is_none() => {
                 Parsed::Refused(Refusal::new(501, "the method is too long"))
@@ -572,6 +569,7 @@ mod tests {
         let long = "a".repeat(5000);
         assert_eq!(status(&format!("GET /{long}")), 414);
         assert_eq!(status(&long), 501);
+        assert_eq!(status(&format!("{long} / HTTP/1.1\r\n")), 501);
         assert_eq!(
             status(&format!("GET / HTTP/1.1\r\nHost: a\r\nX: {long}")),
             431
@@ -606,6 +604,27 @@ mod tests {
                 }
             };
             prop_assert_eq!(last, whole);
+        }
+
+        /// Also which limit a head exceeds does not depend on how much of it has been received.
+        #[test]
+        fn pieces_change_nothing_in_long_heads(
+            text in "[A-Z]{0,70} /[a-z]{0,70} HTTP/1\\.1\r\n(Host: a\r\n)?(X: [a-z]{0,70}\r?\n){0,2}\r\n",
+            sizes in proptest::collection::vec(1usize..120, 1..30),
+        ) {
+            let read = |sizes: &[usize]| {
+                let mut reader = Reader::default();
+                let mut end = 0;
+                for size in sizes.iter().cycle() {
+                    end = (end + size).min(text.len());
+                    let parsed = reader.read(&text.as_bytes()[..end], 64);
+                    if parsed != Parsed::Incomplete || end == text.len() {
+                        return parsed;
+                    }
+                }
+                Parsed::Incomplete
+            };
+            prop_assert_eq!(read(&sizes), read(&[1]));
         }
 
         #[test]
