@@ -27,8 +27,8 @@ const STEPS: usize = 16;
 const BYTES: u64 = 512 << 10;
 /// Bytes of a request's body that are read and discarded. If it is longer, the connection ends with the answer.
 const PASSED: u64 = 64 << 10;
-/// Bytes that are read and discarded after the last answer, so the client receives the answer and not a reset.
-const LINGERED: u64 = 256 << 10;
+/// After the last answer, what the client still sends is discarded for so many times `linger_ms`.
+const LINGERS: u64 = 6;
 
 pub struct Connection {
     socket: OwnedFd,
@@ -62,7 +62,7 @@ enum State {
     Sending(Box<Sending>),
     /// Discards the request's body before it is answered, as the body may be wrong.
     Passing(Box<Request>),
-    /// The last answer has been sent; so many bytes that came after it have been discarded.
+    /// The last answer has been sent, and what comes after it is discarded, until this time at most.
     Lingering(u64),
 }
 
@@ -601,8 +601,8 @@ impl Connection {
         Went::On
     }
 
-    /// Ends the server's side of the connection. The client's side ends when the client closes it, or after a while: if
-    /// bytes arrive at a closed socket, the kernel sends a reset, and the client may lose the answer (RFC 9112, 9.6).
+    /// Ends the server's side of the connection. The client's side ends when the client closes it, or when it
+    /// has sent nothing for a while: if bytes arrive at a closed socket, the kernel sends a reset, and the client may lose the answer (RFC 9112, 9.6).
     fn stop_sending(&mut self, context: &mut Context) -> Went {
         self.transport.end(&self.socket);
         if rustix::net::shutdown(&self.socket, Shutdown::Write).is_err() {
@@ -612,7 +612,7 @@ impl Connection {
         self.input = Vec::new();
         self.body = None;
         self.rules = None;
-        self.state = State::Lingering(0);
+        self.state = State::Lingering(context.now + LINGERS * context.options.linger_ms);
         Went::On
     }
 
@@ -673,7 +673,7 @@ impl Connection {
     }
 
     fn linger(&mut self, context: &mut Context) -> Went {
-        let State::Lingering(read) = &mut self.state else {
+        let State::Lingering(until) = self.state else {
             return Went::On;
         };
         if !self.readable {
@@ -681,12 +681,10 @@ impl Connection {
         }
         match recv(&self.socket, &mut context.buffer[..], RecvFlags::empty()) {
             Ok((0, _)) => Went::Ended,
-            Ok((length, _)) => {
-                *read += length as u64;
-                match *read > LINGERED {
-                    true => Went::Ended,
-                    false => Went::On,
-                }
+            Ok(_) if context.now >= until => Went::Ended,
+            Ok(_) => {
+                self.deadline = until.min(context.now + context.options.linger_ms);
+                Went::On
             }
             Err(Errno::AGAIN) => {
                 self.readable = false;

@@ -1,19 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the process of a server may do: whose rights it has, and what its threads are limited to.
 
-use std::collections::BTreeMap;
+mod running;
+
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use debox_skipped::skipped;
 use tempfile::TempDir;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+use running::{ask, Running, PATIENCE};
 
 /// A directory that everybody may read.
 fn place() -> TempDir {
@@ -23,97 +21,6 @@ fn place() -> TempDir {
     fs::create_dir(place.path().join("root")).expect("room");
     fs::write(place.path().join("root/hello.txt"), "0123456789").expect("room");
     place
-}
-
-struct Running {
-    child: Child,
-    said: Vec<String>,
-}
-
-impl Running {
-    /// Starts it, and waits for the last line of what it says then.
-    fn start(place: &Path, arguments: &[&str]) -> Running {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_flash"))
-            .arg("serve")
-            .arg(place.join("root"))
-            .args(arguments)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("it can be executed");
-        let out = child.stdout.take().expect("a pipe");
-        let mut said = Vec::new();
-        for line in BufReader::new(out).lines() {
-            said.push(line.expect("text"));
-            if said
-                .last()
-                .is_some_and(|line| line.starts_with("sandbox: "))
-            {
-                break;
-            }
-        }
-        Running { child, said }
-    }
-
-    fn address(&self) -> SocketAddr {
-        let line = self.said.first().expect("it has started");
-        let address = line.strip_prefix("serving at http://").expect("an address");
-        address.trim_end_matches('/').parse().expect("an address")
-    }
-
-    fn get(&self, target: &str) -> String {
-        ask(self.address(), target)
-    }
-
-    fn signal(&self, signal: &str) {
-        let pid = self.child.id().to_string();
-        let done = Command::new("kill").args([signal, &pid]).status();
-        assert!(done.expect("kill can be executed").success());
-    }
-
-    /// What the kernel says of each thread, by thread and name.
-    fn threads(&self) -> Vec<BTreeMap<String, String>> {
-        let tasks = fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("it runs");
-        let text = |task: fs::DirEntry| fs::read_to_string(task.path().join("status")).ok();
-        let status = tasks.filter_map(|task| text(task.expect("a thread")));
-        status
-            .map(|text| {
-                let pairs = text.lines().filter_map(|line| line.split_once(':'));
-                let pairs = pairs.map(|(name, value)| (name.to_string(), value.trim().to_string()));
-                pairs.collect()
-            })
-            .collect()
-    }
-
-    fn end(self) -> (ExitStatus, String) {
-        self.signal("-TERM");
-        self.wait()
-    }
-
-    fn wait(mut self) -> (ExitStatus, String) {
-        let status = self.child.wait().expect("a child");
-        let mut text = String::new();
-        let mut errors = self.child.stderr.take().expect("a pipe");
-        errors.read_to_string(&mut text).expect("text");
-        (status, text)
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn ask(address: SocketAddr, target: &str) -> String {
-    let mut stream = TcpStream::connect(address).expect("it listens");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
-    let request = format!("GET {target} HTTP/1.0\r\n\r\n");
-    stream.write_all(request.as_bytes()).expect("it reads");
-    let mut text = String::new();
-    stream.read_to_string(&mut text).expect("an answer");
-    text
 }
 
 fn is_root() -> bool {

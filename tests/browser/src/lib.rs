@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Opens a page in a real browser without a network, for the tests of every part that draws one.
+//! Opens a page in a real browser without any other network than this machine's, for the tests of every part that draws one.
 
 use std::path::Path;
 use std::process::Command;
@@ -30,6 +30,11 @@ impl Opened {
 /// Opens a file in a window of the given width in pixels; `hash` is the part of the URL after the file's
 /// name. `None` if there is no Chromium (`scripts/setup browser`).
 pub fn open(page: &Path, width: u32, hash: &str) -> Option<Opened> {
+    visit(&format!("file://{}{hash}", page.display()), width)
+}
+
+/// Opens a URL; no other host than 127.0.0.1 is reached.
+pub fn visit(url: &str, width: u32) -> Option<Opened> {
     let browser = chromium()?;
     let profile = tempfile::tempdir().expect("a directory");
     let output = Command::new(browser)
@@ -39,13 +44,13 @@ pub fn open(page: &Path, width: u32, hash: &str) -> Option<Opened> {
             "--disable-gpu",
             "--disable-dev-shm-usage",
             "--enable-logging=stderr",
-            "--host-resolver-rules=MAP * ~NOTFOUND",
+            "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
             "--virtual-time-budget=5000",
             "--dump-dom",
         ])
         .arg(format!("--user-data-dir={}", profile.path().display()))
         .arg(format!("--window-size={width},900"))
-        .arg(format!("file://{}{hash}", page.display()))
+        .arg(url)
         .stdin(Stdio::null())
         .output()
         .expect("the browser runs");
