@@ -4,7 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, Write};
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{fence, AtomicBool, Ordering};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -14,8 +14,27 @@ use crossbeam_queue::ArrayQueue;
 use rustix::event::{eventfd, EventfdFlags};
 use rustix::io::{read, write};
 
+use crate::sandbox;
+
 /// Lines that wait to be written. One that finds no room is lost, and counted.
 const ROOM: usize = 1 << 16;
+
+/// A log with its thread.
+pub struct LogFile {
+    pub path: PathBuf,
+    pub log: Arc<Log>,
+    pub thread: JoinHandle<()>,
+    /// What is in force in its thread.
+    pub sandbox: sandbox::Status,
+}
+
+impl LogFile {
+    /// Has the thread write what is there, and waits for it.
+    pub fn end(self) {
+        self.log.end();
+        let _ = self.thread.join();
+    }
+}
 
 pub struct Log {
     lines: ArrayQueue<String>,
