@@ -32,7 +32,7 @@ const fn everywhere(suite: &'static str, test: &'static str, reason: &'static st
     }
 }
 
-pub const LEFT_OUT: [LeftOut; 26] = [
+pub const LEFT_OUT: [LeftOut; 27] = [
     everywhere(
         "bad_input",
         "a_child_left_running_is_not_waited_for",
