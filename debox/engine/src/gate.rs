@@ -319,8 +319,8 @@ impl Gate {
 
     /// How often the kernel has skipped the gate at an event while the session was attached, because it
     /// was running on that CPU already. `None` if the session has no program for it.
-    pub fn missed(&self, event: &str) -> Result<Option<u64>> {
-        let event = number_of(event)?;
+    pub fn missed(&self, program: &str) -> Result<Option<u64>> {
+        let event = event_of(program)?;
         let door = self.doors.get(&event);
         door.map(|door| door.missed(&self.control, event))
             .transpose()

@@ -12,14 +12,16 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use anyhow::{bail, Context, Result};
-use libbpf_rs::{RingBuffer, RingBufferBuilder};
+use anyhow::{bail, Result};
+use libbpf_rs::RingBuffer;
 
+use crate::clock::monotonic_ns;
 use crate::collect::Outcome;
 use crate::history::{Budget, Call, CpuOwner, CpuWait, Sleep};
+use crate::options::{Options, Tap};
 use crate::record;
 use crate::report::{Deadlock, Process, Report};
-use crate::session::{monotonic_ns, Options, Session, Tap};
+use crate::session::Session;
 use crate::tables::{self, types, CALL_IA32, CALL_NONE};
 use crate::trigger::Fired;
 use stamps::Stamps;
@@ -87,16 +89,11 @@ impl Recorder {
         let session = Session::open(options)?;
         let arrived = Rc::new(RefCell::new(Vec::new()));
         let sink = Rc::clone(&arrived);
-        let mut builder = RingBufferBuilder::new();
-        builder.add(&session.skel.maps.history, move |bytes| {
-            sink.borrow_mut().extend(read(bytes));
-            0
-        })?;
-        let ring = builder.build().context("cannot read the records")?;
-        let stamps = Stamps::since(session.started_ns);
+        let ring = session.receive_records(move |bytes| sink.borrow_mut().extend(read(bytes)))?;
+        let stamps = Stamps::since(session.started_ns());
         Ok(Recorder {
             ring,
-            words: Words::new(session.options.detail),
+            words: Words::new(session.detail()),
             session,
             arrived,
             open: HashMap::new(),
@@ -163,7 +160,7 @@ impl Recorder {
                 Kept::Sleep(sleep) => self.add_sleep(sleep),
                 Kept::Call(kept) => {
                     let call = self.call(kept);
-                    if self.session.options.user_stamps {
+                    if self.session.options().user_stamps {
                         let is_stamped = kept.flags & tables::THREAD_STAMPED != 0;
                         self.stamps.add(call, is_stamped, keep)?;
                     } else {
@@ -184,12 +181,9 @@ impl Recorder {
 
     /// What is missing in the records so far.
     pub fn missing(&self) -> Result<Missing> {
-        let bss = self.session.skel.maps.bss_data.as_deref();
-        let (records, sleeps) = bss.map_or((0, 0), |bss| {
-            (bss.history_lost_calls, bss.history_lost_sleeps)
-        });
+        let (records, sleeps) = self.session.history_lost();
         let lost = self.session.lost()?;
-        let stacks_lost = self.session.events.borrow().stacks.borrow().lost;
+        let stacks_lost = self.session.events().stacks.borrow().lost;
         Ok(Missing {
             records: records + lost.records,
             sleeps,
@@ -202,7 +196,7 @@ impl Recorder {
 
     /// The deadlocks found so far.
     pub fn deadlocks(&self) -> &[Deadlock] {
-        &self.session.deadlocks
+        self.session.deadlocks()
     }
 
     /// Stops monitoring, passes the last records and the calls in flight to `keep`, and makes the report.
@@ -211,7 +205,7 @@ impl Recorder {
         outcome: Outcome,
         keep: &mut dyn FnMut(Call) -> Result<()>,
     ) -> Result<(Report, Missing)> {
-        self.session.events.borrow_mut().titles.look_at_all();
+        self.session.events_mut().titles.look_at_all();
         let tasks = self.tasks_in_flight()?;
         let stopped_ns = self.session.stop()?;
         while self.poll(Duration::ZERO, keep)? {}
@@ -287,7 +281,7 @@ impl Recorder {
         let cpu_wait = self.cpu_wait(waited_ns, cpu.map(|cpu| (cpu.throttled_ns, cpu.owner)));
         let session = &self.session;
         let (caller, stack) = self.words.user_stack(session, call.user_stack);
-        let detail = session.options.detail;
+        let detail = session.detail();
         let part = |part: usize| call.parts[part];
         let number = (call.call & !CALL_IA32) as i32;
         let returns = call.ret;
@@ -333,7 +327,7 @@ impl Recorder {
         waited_ns: u64,
         told: Option<(u64, types::cpu_holder)>,
     ) -> Option<CpuWait> {
-        if !self.session.options.detail.cpu {
+        if !self.session.detail().cpu {
             return None;
         }
         let Some((throttled_ns, owner)) = told else {

@@ -11,8 +11,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, bail, ensure, Context, Result};
-use libbpf_rs::skel::Skel;
-use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nix::sys::socket::{self, sockopt, MsgFlags};
 use nix::sys::time::TimeVal;
@@ -26,9 +24,11 @@ use super::seen::{Shape, ShapeKey, Stack};
 use super::shared::{slots_memory, ClientTable};
 use super::terms::{Given, Meter, Terms};
 use super::wire::{self, Places};
+use crate::clock::monotonic_ns;
 use crate::collect::Snapshot;
-use crate::kernel::objects::{self, walk_tasks};
-use crate::session::{monotonic_ns, Options, Role, Session, Tap};
+use crate::kernel::objects;
+use crate::options::{Options, Role, Tap};
+use crate::session::{Enrolment, Session, Table};
 use crate::symbols::Symbols;
 use crate::tables::{self, types};
 
@@ -93,7 +93,7 @@ fn serve_run(
         Ok(run) => run,
         Err(error) => return refuse(connection, error),
     };
-    let table = MapHandle::try_from(&run.session.skel.maps.kernel_stacks)?;
+    let table = run.session.kernel_stacks()?;
     let _ = terms.stacks.set(table);
     run.welcome(connection)?;
     let (mut next_tick, mut requests) = (Instant::now() + TICK, 0);
@@ -204,21 +204,21 @@ impl Run {
         let memory = account.take_large(Some(terms.owner), "a run", estimate);
         let mut memory = memory.map_err(|refusal| anyhow!(refusal))?;
         let session = Session::load(options, Role::Run)?;
-        let bytes = kernel_memory(session.skel.object());
+        let bytes = kernel_memory(session.object());
         account.learn(&what, bytes);
         memory.set(bytes + WAITING);
         if tap == Tap::User {
             // Each map counts until no process holds it, even after the run.
-            let maps = &session.skel.maps;
-            for (map, size) in [
-                (maps.slots.as_fd(), slots_memory(max_records)),
-                (maps.slot_tids.as_fd(), u64::from(max_records) * 8),
+            for (table, size) in [
+                (Table::Slots, slots_memory(max_records)),
+                (Table::SlotThreads, u64::from(max_records) * 8),
             ] {
-                let given = Given::new(objects::map_id(map)?, memory.split(size));
+                let id = objects::map_id(session.table(table))?;
+                let given = Given::new(id, memory.split(size));
                 terms.given().push(given);
             }
         }
-        let clients = ClientTable::map(session.skel.maps.clients.as_fd(), 1)?;
+        let clients = ClientTable::map(session.table(Table::Clients), 1)?;
         clients.begin(0, peer.uid, max_records)?;
         let now = Instant::now();
         let mut run = Run {
@@ -264,7 +264,7 @@ impl Run {
 
     /// Whether there is something that has to be looked up while it still exists.
     fn has_news(&self) -> bool {
-        let events = self.session.events.borrow();
+        let events = self.session.events();
         let held = events.forwarded.as_ref();
         !events.call_sites.is_empty()
             || held.is_some_and(|held| !(held.resources.is_empty() && held.stacks.is_empty()))
@@ -278,14 +278,14 @@ impl Run {
 
     /// Under the user tap the client's processes write their records themselves.
     fn welcome(&self, connection: &OwnedFd) -> Result<()> {
-        let slots = self.session.options.max_records;
-        let maps = &self.session.skel.maps;
+        let slots = self.session.options().max_records;
         let is_tapped = slots > 0;
         if !is_tapped {
             return say(connection, &Reply::Running { slots }, None);
         }
-        for map in [maps.slots.as_fd(), maps.slot_tids.as_fd()] {
-            let given = objects::map_by_id(objects::map_id(map)?).context("cannot share a map")?;
+        for table in [Table::Slots, Table::SlotThreads] {
+            let id = objects::map_id(self.session.table(table))?;
+            let given = objects::map_by_id(id).context("cannot share a map")?;
             let reply = Reply::Running { slots };
             say(connection, &reply, Some(given.as_raw_fd()))?;
         }
@@ -339,21 +339,19 @@ impl Run {
     }
 
     fn learn_namespace(&mut self, peer: &Peer) -> Result<()> {
-        let bss = self.session.skel.maps.bss_data.as_deref_mut();
-        let bss = bss.context("no .bss in the probes")?;
-        (bss.enrol_tgid, bss.enrol_tid) = (peer.pid, peer.pid);
-        (bss.enrol_client, bss.enrol_learns) = (0, true);
-        let walk = self.session.skel.progs.enrol_tasks.as_fd();
-        let walked = walk_tasks(walk, Some(peer.descriptor()));
-        let bss = self.session.skel.maps.bss_data.as_deref_mut();
-        bss.context("no .bss in the probes")?.enrol_learns = false;
-        walked
+        let enrolment = Enrolment {
+            tgid: peer.pid,
+            tid: peer.pid,
+            learns: true,
+            ..Enrolment::default()
+        };
+        self.session.enrol_by(&enrolment, Some(peer.descriptor()))
     }
 
     /// Fails if the client may not inspect a process that it attaches to. For a descendant, the probe checks
     /// it.
     fn may_enrol(&self, peer: &Peer, process: &OwnedFd) -> Result<()> {
-        match self.session.options.adopts_sleeps {
+        match self.session.options().adopts_sleeps {
             true => peer.require_access(pid_of(process)?),
             false => Ok(()),
         }
@@ -366,16 +364,15 @@ impl Run {
             self.session.attach()?;
         }
         let pid = pid_of(process)?;
-        let attaches = self.session.options.adopts_sleeps;
-        let bss = self.session.skel.maps.bss_data.as_deref_mut();
-        let bss = bss.context("no .bss in the probes")?;
-        (bss.enrol_tgid, bss.enrol_tid) = (pid, 0);
-        bss.enrol_client = 0;
-        bss.enrol_ancestor = if attaches { 0 } else { peer.pid };
-        bss.enrol_armed = !is_running;
+        let attaches = self.session.options().adopts_sleeps;
         let before = self.session.threads_enrolled();
-        let walk = self.session.skel.progs.enrol_tasks.as_fd();
-        let walked = walk_tasks(walk, Some(process.as_fd()));
+        let enrolment = Enrolment {
+            tgid: pid,
+            ancestor: if attaches { 0 } else { peer.pid },
+            is_armed: !is_running,
+            ..Enrolment::default()
+        };
+        let walked = self.session.enrol_by(&enrolment, Some(process.as_fd()));
         ensure!(peer.is_alive(), "the process has ended");
         // A running process may have ended by now, or be monitored since it was forked.
         if !is_running {
@@ -396,14 +393,10 @@ impl Run {
             return Ok(());
         }
         self.looked = now;
-        let maps = &self.session.skel.maps;
         for index in self.cooling.drain(..) {
-            maps.free_threads
-                .update(&[], &index.to_ne_bytes(), MapFlags::ANY)?;
+            self.session.free_thread(index)?;
         }
-        while let Ok(Some(index)) = maps.retired_threads.lookup_and_delete(&[]) {
-            self.cooling.extend(tables::read_value::<u32>(&index));
-        }
+        self.cooling.extend(self.session.take_retired_threads());
         if self.session.has_threads()? {
             self.used = now;
         }
@@ -416,7 +409,7 @@ impl Run {
     fn news(&mut self) -> Reply {
         self.is_stack_next = !self.is_stack_next;
         let ask = self.is_stack_next.then(|| {
-            let mut events = self.session.events.borrow_mut();
+            let mut events = self.session.events_mut();
             Stack::of(&events.forwarded.as_mut()?.stacks.pop_front()?)
         });
         match ask.flatten() {
@@ -432,7 +425,7 @@ impl Run {
         fn drop_batch<T>(from: &mut Vec<T>) {
             from.drain(..from.len().min(BATCH));
         }
-        let mut events = self.session.events.borrow_mut();
+        let mut events = self.session.events_mut();
         let events = &mut *events;
         let ended = batch(&events.ended);
         drop_batch(&mut events.ended);
@@ -459,18 +452,9 @@ impl Run {
 
     /// Stores where the client's program keeps a return address. It affects no other client.
     fn learn(&self, tgid: u32, ip: u64, offset: i32, rule: u32) {
-        let key = types::wrapper_key {
-            ip,
-            tgid,
-            reserved: 0,
-        };
+        // Best effort, as in a session of one's own.
         let value = types::wrapper { offset, rule };
-        // Best effort, as in a session of one's own; only for keys that the probes have requested.
-        let _ = self.session.skel.maps.wrappers.update(
-            tables::bytes_of(&key),
-            tables::bytes_of(&value),
-            MapFlags::EXIST,
-        );
+        self.session.learn_wrapper(tgid, ip, value);
     }
 
     /// Stores how the client's own stacks are recognised. Errors in it misname only these.
@@ -479,12 +463,7 @@ impl Run {
         let shape = shape
             .for_probes()
             .context("the shape of a user stack is not understood")?;
-        // Best effort, as in a session of one's own.
-        let _ = self.session.skel.maps.user_shapes.update(
-            tables::bytes_of(&key),
-            tables::bytes_of(&shape),
-            MapFlags::ANY,
-        );
+        self.session.learn_shape(&key, &shape);
         Ok(())
     }
 
@@ -540,9 +519,9 @@ impl Run {
         stopped_ns: u64,
         stacks: &HashMap<u32, Vec<u64>>,
     ) -> Result<(Snapshot, usize)> {
-        let before = self.session.events.borrow().ended.len();
+        let before = self.session.events().ended.len();
         let mut snapshot = self.session.snapshot(stopped_ns, stacks)?;
-        let mut events = self.session.events.borrow_mut();
+        let mut events = self.session.events_mut();
         debug_assert_eq!(before, events.ended.len()); // no events were received meanwhile
         events.ended.clear();
         events.ended_unlisted.clear();

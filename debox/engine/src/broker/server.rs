@@ -35,7 +35,8 @@ use super::shared::{find_stack, mark_gone, slots_memory, Kind, Shared, CLIENT_TH
 use super::terms::{Given, Terms};
 use super::turns::in_turns;
 use crate::kernel::objects;
-use crate::session::{self, Tap};
+use crate::options::Tap;
+use crate::random;
 use crate::symbols::Symbols;
 
 mod kinds;
@@ -391,7 +392,7 @@ impl Broker {
                     self.refuse(&connection.socket, &connection.peer, &text);
                     return Next::Over;
                 }
-                let Ok(nonce) = session::random() else {
+                let Ok(nonce) = random::random() else {
                     return Next::Over;
                 };
                 let version = protocol::VERSION;

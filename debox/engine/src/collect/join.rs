@@ -177,7 +177,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::session::{Detail, Tap};
+    use crate::options::{Detail, Tap};
 
     fn thread(tid: u32, end_ns: u64) -> types::thread {
         types::thread {

@@ -135,12 +135,12 @@ fn is_there(own: *mut Slot) -> bool {
     let is_there = match HAS_KERNEL_TAP.load(Ordering::Relaxed) {
         true => (0..TRIES).any(|_| slot::sees_a_call(own)),
         // Without the kernel tap, the kernel only sees the thread leave its CPU.
-        false => super::try_state().is_none_or(|_state| memory::has_map()),
+        false => super::state::try_state().is_none_or(|_state| memory::has_map()),
     };
     if !is_there {
         // A signal handler that leaves by a jump would leave the lock taken.
         let _blocked = Blocked::all();
-        if let Some(_state) = super::try_state() {
+        if let Some(_state) = super::state::try_state() {
             if memory::generation() == generation {
                 lose();
             }

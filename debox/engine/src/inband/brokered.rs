@@ -21,11 +21,13 @@ use crate::broker::channel;
 use crate::broker::client::{self, Enabled, Trouble};
 use crate::broker::protocol::{self, Admission, Request, Wish};
 use crate::clock;
+use crate::clock::monotonic_ns;
 use crate::kernel;
-use crate::session::{monotonic_ns, Tap};
+use crate::options::Tap;
 use crate::signals::Blocked;
 use crate::symbols::Frame;
 
+use super::state::{try_state, Source};
 use super::{memory, presence, slot, user_tap, Error, Options};
 
 /// How often a broker that has gone is looked for.
@@ -171,11 +173,11 @@ fn seek_now() -> bool {
     }
     // A signal handler that leaves by a jump would leave the lock taken.
     let _blocked = Blocked::all();
-    let Some(mut state) = super::try_state() else {
+    let Some(mut state) = try_state() else {
         return false;
     };
-    match state.brokered.as_mut() {
-        Some(brokered) if brokered.is_own() => brokered.step(now),
+    match &mut state.source {
+        Source::Brokered(brokered) if brokered.is_own() => brokered.step(now),
         _ => {
             NEXT_NS.store(now + RETRY_NS, Ordering::Relaxed);
             false

@@ -271,7 +271,7 @@ fn map_beyond(mapped: usize, tid: u32) -> Result<bool, Busy> {
         let turn = MAPPER.compare_exchange(0, tid, Ordering::Acquire, Ordering::Relaxed);
         match turn {
             Ok(_) => {
-                let guard = super::try_state();
+                let guard = super::state::try_state();
                 let outcome = match guard {
                     Some(_) => Ok(generation() != 0 && has_map() && grow_from(mapped)),
                     None => Err(Busy),

@@ -320,7 +320,7 @@ static mut WATCHER: Option<Watcher> = None;
 /// [`Error::NotEnabled`].
 #[doc(hidden)]
 pub fn watch(watcher: Watcher) -> Result<bool, Error> {
-    let state = super::state();
+    let state = super::state::state();
     if !super::is_enabled() {
         return Err(Error::NotEnabled);
     }

@@ -4,13 +4,12 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::rc::Rc;
 
-use libbpf_rs::{MapCore, MapFlags};
-
 use crate::calls;
 use crate::collect::{certainty, doing};
 use crate::explain::{Explained, Explainer};
 use crate::history::Text;
-use crate::session::{Detail, Session};
+use crate::options::Detail;
+use crate::session::Session;
 use crate::sleep_place::SleepPlace;
 use crate::stack_table::StackTable;
 use crate::symbols::Symbols;
@@ -113,7 +112,7 @@ impl Words {
         if owner.doing == tables::DOING_ASLEEP {
             return Some(self.place(session, owner.into()).label);
         }
-        let events = session.events.borrow();
+        let events = session.events();
         let explainer = self.explainer(&events);
         let text = doing(&explainer, owner.doing, owner.into());
         text.map(|text| self.text(&text))
@@ -134,7 +133,7 @@ impl Words {
         }
         self.fetch_kernel_stack(session, place.stack);
         let explained = {
-            let events = session.events.borrow();
+            let events = session.events();
             self.explainer(&events).sleep(place)
         };
         let named = self.named(&explained);
@@ -151,7 +150,7 @@ impl Words {
         frames: &[u64],
     ) -> Named {
         let explained = {
-            let events = session.events.borrow();
+            let events = session.events();
             self.explainer(&events)
                 .stack(call, args, frames, lock_flags)
         };
@@ -176,13 +175,9 @@ impl Words {
             self.looked_up.kernel.clear();
             self.looked_up.args.clear();
         }
-        let map = &session.skel.maps.kernel_stacks;
-        let found = map.lookup(&name.to_ne_bytes(), MapFlags::ANY);
-        let stack = found.ok().flatten();
-        let stack = stack
-            .as_deref()
-            .and_then(tables::read_value::<types::kernel_stack>);
-        let Some(stack) = stack else { return };
+        let Ok(Some(stack)) = session.kernel_stack(name) else {
+            return;
+        };
         self.looked_up.add_kernel(name, &stack);
     }
 
@@ -195,7 +190,7 @@ impl Words {
             return known.clone();
         }
         let stack = {
-            let events = session.events.borrow();
+            let events = session.events();
             self.explainer(&events).user_stack(name)
         };
         let caller = stack.caller.map(|caller| self.text(&caller));
@@ -230,13 +225,8 @@ impl Words {
             lock_flags: sleep.lock_flags,
             resource: *resource,
         };
-        let map = &session.skel.maps.resource_rows;
-        let found = map.lookup(tables::bytes_of(&key), MapFlags::ANY);
-        let row = found.ok().flatten();
-        let row = row
-            .as_deref()
-            .and_then(tables::read_value::<types::resource_row>);
-        let described = session.events.borrow().resources.describe(
+        let row = session.resource_row(&key);
+        let described = session.events().resources.describe(
             resource,
             sleep.lock_flags,
             &row.unwrap_or_default(),

@@ -5,8 +5,9 @@ use std::collections::HashMap;
 use anyhow::Result;
 use libbpf_rs::{MapCore, MapFlags};
 
-use super::{monotonic_ns, Session};
+use super::Session;
 use crate::calls;
+use crate::clock::monotonic_ns;
 use crate::deadlock::tasks::threads;
 use crate::deadlock::{may_wait, Circle, Place, Wait};
 use crate::explain::{Explainer, UserStack};

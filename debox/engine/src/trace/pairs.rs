@@ -11,11 +11,11 @@ use libbpf_rs::btf::Btf;
 use libbpf_rs::{libbpf_sys, ProgramMut};
 
 use super::attach::to_its_function;
+use super::attached::Attached;
 use super::choose::SAME_NAME;
 use super::kernel_functions::{Function, KernelFunctions};
-use super::offer::owned;
 use super::room::Room;
-use super::Attached;
+use crate::kernel::objects::owned;
 
 /// The most functions: each takes two programs of its own and some milliseconds to attach.
 const FUNCTIONS_MAX: usize = 600;
