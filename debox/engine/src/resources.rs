@@ -12,10 +12,12 @@ use std::path::PathBuf;
 use crate::report::Resource;
 use crate::tables::{self, types};
 
+mod device;
 mod directories;
 mod variables;
 mod words;
 
+use device::device;
 use variables::KernelVariables;
 use words::Words;
 
@@ -223,11 +225,6 @@ fn path_of(link: &PathBuf, (device, inode): (u32, u64)) -> Option<String> {
     }
     let path = std::fs::read_link(link).ok()?;
     Some(path.to_string_lossy().into_owned())
-}
-
-/// The kernel's own form: 20 bits of minor number.
-fn device(number: u32) -> String {
-    format!("{}:{}", number >> 20, number & 0xf_ffff)
 }
 
 /// A block device's own name, where it has one.

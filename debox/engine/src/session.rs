@@ -231,60 +231,6 @@ impl Session {
         self.gate.is_attached()
     }
 
-    /// Enrols the threads of a process, now or (`armed`) from their next `execve` on. Returns how many there are.
-    pub fn enrol(&mut self, tgid: u32, armed: bool) -> Result<u32> {
-        let mut enrolled = 0;
-        tree::enrol_all(&[tgid], false, |pid| {
-            let new = self.enrol_threads(pid, armed)?;
-            enrolled += new;
-            Ok(new)
-        })?;
-        if enrolled == 0 {
-            bail!("process {tgid} has no thread that can be monitored");
-        }
-        Ok(enrolled)
-    }
-
-    /// Enrols running processes and, unless the session is for one process only, all their descendants.
-    pub fn enrol_running(&mut self, tgids: &[u32]) -> Result<()> {
-        let mut enrolled = BTreeSet::new();
-        let with_children = !self.options.one_process;
-        tree::enrol_all(tgids, with_children, |pid| {
-            let new = self.enrol_threads(pid, false)?;
-            if new > 0 && enrolled.insert(pid) {
-                let titles = &mut self.events.borrow_mut().titles;
-                titles.add_running(pid, monotonic_ns());
-            }
-            Ok(new)
-        })?;
-        match tgids.iter().find(|pid| !enrolled.contains(pid)) {
-            Some(pid) => bail!("process {pid} has no thread that can be monitored"),
-            None => Ok(()),
-        }
-    }
-
-    /// Enrols a process's threads, and returns how many were not monitored before. A thread that starts meanwhile
-    /// may be missed.
-    fn enrol_threads(&mut self, tgid: u32, armed: bool) -> Result<u32> {
-        if self.options.adopts_sleeps && !armed {
-            self.tell_holders(tgid);
-            self.tell_polls(tgid);
-        }
-        let process = match kernel::open_process(tgid) {
-            // Under valgrind there is no such call: all tasks are walked.
-            Err(error) if error.raw_os_error() == Some(libc::ENOSYS) => None,
-            opened => Some(opened.with_context(|| format!("there is no process {tgid}"))?),
-        };
-        let before = self.threads_enrolled();
-        let enrolment = Enrolment {
-            tgid,
-            is_armed: armed,
-            ..Enrolment::default()
-        };
-        self.enrol_by(&enrolment, process.as_ref().map(AsFd::as_fd))?;
-        Ok(self.threads_enrolled() - before)
-    }
-
     /// The number of entries of the table of threads that have been used so far.
     pub(crate) fn threads_given_out(&self) -> u32 {
         self.skel
@@ -353,8 +299,7 @@ impl Session {
                 offset: wrapper.offset,
                 rule: wrapper.rule,
             };
-            let wrappers = &self.skel.maps.wrappers;
-            tables::set_wrapper(wrappers, seen.tgid, seen.ip, value, MapFlags::ANY);
+            self.set_wrapper(seen.tgid, seen.ip, value, MapFlags::ANY);
         }
     }
 

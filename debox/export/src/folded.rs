@@ -9,11 +9,12 @@ use debox_model::history::{Call, Text};
 use debox_model::report::SampledStack;
 use kit_console::printable;
 
+use crate::exporter::{Exporter, CANNOT_WRITE};
 use crate::frames;
 use crate::parts::{divide, number, Below, Place, NOT_KEPT, NO_STACK};
 use crate::sampled::USER;
 use crate::words::Words;
-use crate::{Exporter, Weight, CANNOT_WRITE};
+use crate::Weight;
 
 pub struct Folded<'a> {
     weight: Weight,

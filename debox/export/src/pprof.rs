@@ -17,11 +17,12 @@ use flate2::Compression;
 use prost::Message;
 
 use self::messages::{Function, Label, Line, Location, Mapping, Sample, ValueType};
+use crate::exporter::{losses, Exporter, CANNOT_WRITE};
 use crate::frames::{self, Frame};
 use crate::parts::{divide, number, Below, Place, NOT_KEPT, NO_STACK};
 use crate::sampled::USER;
 use crate::words::Words;
-use crate::{losses, Exporter, Weight, CANNOT_WRITE};
+use crate::Weight;
 
 /// The values of a sample, in this order.
 const TYPES: [(&str, &str); 5] = [

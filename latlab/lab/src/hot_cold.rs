@@ -20,13 +20,13 @@ use latlab::sys;
 use latlab::tls::Trust;
 use latlab::workload::{Kind, Shape, Spec};
 
+use crate::exit::NOT_VALID;
 use crate::options::{Format, HotCold};
 use crate::output;
 use crate::plan::ns;
 use crate::procedure::{new_directory, run_whole};
 use crate::progress::{step, Progress};
 use crate::study::{Machine, Place, Speed};
-use crate::{terminal_width, NOT_VALID};
 use result::{Absent, Measured, OneRun, Result as Found, Terms};
 
 const SERVERS: [&str; 7] = [
@@ -378,7 +378,7 @@ fn write(found: &Found, arguments: &HotCold) -> Result<u8> {
     match arguments.format {
         Format::Json => kit_console::print(Allowed::Json, |out| writeln!(out, "{json}"))?,
         Format::Text => {
-            let width = terminal_width().unwrap_or(110);
+            let width = output::terminal_width().unwrap_or(110);
             output::text(|out| words::text(out, found, width))?;
         }
     }

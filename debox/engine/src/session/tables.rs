@@ -133,8 +133,7 @@ impl Session {
 
     /// Stores where a program keeps a return address; only for a key that the probes have requested.
     pub(crate) fn learn_wrapper(&self, tgid: u32, ip: u64, value: types::wrapper) {
-        let wrappers = &self.skel.maps.wrappers;
-        set_wrapper(wrappers, tgid, ip, value, MapFlags::EXIST);
+        self.set_wrapper(tgid, ip, value, MapFlags::EXIST);
     }
 
     /// Stores how a user stack is recognised. Best effort: without it the stack is sent again, under the same name.
@@ -175,20 +174,15 @@ impl Session {
         }
         taken
     }
-}
 
-/// Best effort: without it the report shows the wrapper instead of its caller.
-pub(super) fn set_wrapper(
-    wrappers: &impl MapCore,
-    tgid: u32,
-    ip: u64,
-    value: types::wrapper,
-    flags: MapFlags,
-) {
-    let key = types::wrapper_key {
-        ip,
-        tgid,
-        reserved: 0,
-    };
-    let _ = wrappers.update(tables::bytes_of(&key), tables::bytes_of(&value), flags);
+    /// Best effort: without it the report shows the wrapper instead of its caller.
+    pub(super) fn set_wrapper(&self, tgid: u32, ip: u64, value: types::wrapper, flags: MapFlags) {
+        let key = types::wrapper_key {
+            ip,
+            tgid,
+            reserved: 0,
+        };
+        let wrappers = &self.skel.maps.wrappers;
+        let _ = wrappers.update(tables::bytes_of(&key), tables::bytes_of(&value), flags);
+    }
 }

@@ -7,8 +7,9 @@
 
 use std::fmt;
 
-use super::evaluate::{both, either};
-use super::fields::{error_of, CpuOwner, Field, Fields, Kind, Number, Site};
+use super::fields::{error_of, CpuOwner, Fields, Kind, Number};
+use super::site_test::SiteTest;
+use super::unknown::{both, either};
 use super::values::{CallBits, Glob};
 use super::{Expression, Operator, Test};
 use crate::COMM_LEN;
@@ -82,44 +83,6 @@ pub struct Code {
     pub instructions: [Instruction; INSTRUCTIONS_MAX],
     pub calls: [CallBits; CALL_SETS_MAX],
     pub names: [NameBits; NAMES_MAX],
-}
-
-/// Whether a site is one of those with some labels, or of some classes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SiteTest {
-    is_class: bool,
-    globs: Vec<Glob>,
-}
-
-impl SiteTest {
-    pub(super) fn label(globs: Vec<Glob>) -> SiteTest {
-        let is_class = false;
-        SiteTest { is_class, globs }
-    }
-
-    pub(super) fn class(globs: Vec<Glob>) -> SiteTest {
-        let is_class = true;
-        SiteTest { is_class, globs }
-    }
-
-    pub(super) fn globs(&self) -> &[Glob] {
-        &self.globs
-    }
-
-    pub(super) fn field(&self) -> Field {
-        match self.is_class {
-            true => Field::Class,
-            false => Field::Label,
-        }
-    }
-
-    pub fn matches(&self, site: Site<'_>) -> bool {
-        let name = match self.is_class {
-            true => site.class,
-            false => site.label,
-        };
-        self.globs.iter().any(|glob| glob.matches(name))
-    }
 }
 
 /// Why a predicate cannot be evaluated by the probes.

@@ -11,11 +11,12 @@ use crate::ideal::Load;
 use crate::in_flight::InFlight;
 use crate::intervals::{self, Draws, Interval, CONFIDENCE, LEFT_OUT};
 use crate::inversion::Order;
+use crate::mode::Mode;
+use crate::number::latency as in_words;
 use crate::read::TimeUnit;
-use crate::request::{Basis, Mode, Request, Run};
+use crate::request::{Basis, Request, Run};
 use crate::rows::Lateness;
 use crate::stats::{self, Latency, Percentiles};
-use crate::text::latency as in_words;
 
 /// Fixed, so that the same file gives the same figures.
 const SEED: u64 = 20_050_601;
