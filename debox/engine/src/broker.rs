@@ -6,19 +6,18 @@
 //! it can see of them. SECURITY.md lists the threats, each with its test.
 //!
 //! ```text
-//! protocol.rs  the messages           server.rs    the broker's loop    client.rs  a program's side
-//! channel.rs   packets, descriptors   listener.rs  its socket           again.rs   reconnecting
-//! peer.rs      a client's identity    shared.rs    sessions of clients  quota.rs   limits of clients
-//! owners.rs    owners of user ids     run.rs       for `debox run`      remote.rs  its client's side
-//! presence.rs  whether it is there    terms.rs     limits of a run      turns.rs   order of requests
-//! seen.rs      what the probes saw    account.rs   memory given out     cgroup.rs  limits of memory
-//! wire.rs      what was measured      cpu.rs       CPU time taken       log.rs     for the journal
-//! trust.rs     which brokers a program accepts
+//! protocol.rs    the messages           server.rs      the broker's loop    client.rs    a program's side
+//! channel.rs     packets, descriptors   listener.rs    its socket           reconnect.rs a program's way back
+//! peer.rs        a client's identity    shared.rs      sessions of clients  quota.rs     limits of clients
+//! owners.rs      owners of user ids     run.rs         for `debox run`      remote.rs    its client's side
+//! presence.rs    whether it is there    run_limits.rs  limits of a run      turns.rs     order of requests
+//! probe_data.rs  what the probes saw    account.rs     memory given out     cgroup.rs    limits of memory
+//! wire.rs        what was measured      cpu.rs         CPU time taken       log.rs       for the journal
+//! trust.rs       brokers to accept      address.rs     where to look
 //! ```
 
 mod account;
 mod address;
-pub(crate) mod again;
 mod cgroup;
 pub(crate) mod channel;
 pub(crate) mod client;
@@ -29,14 +28,15 @@ mod log;
 pub(crate) mod owners;
 pub(crate) mod peer;
 pub(crate) mod presence;
+mod probe_data;
 pub(crate) mod protocol;
 mod quota;
+pub(crate) mod reconnect;
 mod remote;
 mod run;
-mod seen;
+mod run_limits;
 mod server;
 mod shared;
-mod terms;
 mod trust;
 mod turns;
 pub(crate) mod wire;

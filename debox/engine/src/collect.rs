@@ -85,7 +85,7 @@ impl Snapshot {
         let report = Report {
             schema: SCHEMA.to_string(),
             headline: None,
-            has_listener: listeners::any(self.alive()),
+            has_listener: listeners::any(self.living_processes()),
             deadlocks: self.deadlocks.clone(),
             command: outcome.command,
             kernel: kernel::release(),
@@ -131,7 +131,7 @@ impl Snapshot {
     }
 
     /// Processes whose end was not seen.
-    fn alive(&self) -> BTreeSet<u32> {
+    fn living_processes(&self) -> BTreeSet<u32> {
         let listed = self.threads.iter().enumerate();
         let alive = listed.filter(|(at, thread)| thread.end_ns == 0 && Some(*at) != self.unlisted);
         alive.map(|(_, thread)| thread.tgid).collect()
@@ -141,7 +141,7 @@ impl Snapshot {
     fn live_on(&self, outcome: &Outcome) -> Vec<u32> {
         let has_ended = outcome.exit_status.is_some();
         let still_there = |pid: &u32| kernel::require_process(*pid).is_ok();
-        self.alive()
+        self.living_processes()
             .into_iter()
             .filter(|pid| has_ended && *pid != 0 && still_there(pid))
             .collect()

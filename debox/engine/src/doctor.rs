@@ -10,11 +10,11 @@ mod broker;
 mod calltree;
 mod features;
 mod finding;
-mod later;
 mod machine;
 mod names;
 mod sampling;
 mod taps;
+mod unused;
 
 use serde::Serialize;
 
@@ -98,8 +98,8 @@ pub fn examine() -> Vec<Finding> {
     findings.push(others);
     findings.push(calltree::examine(&bpf));
     findings.push(sampling::examine());
-    findings.push(later::kprobes());
-    findings.push(later::hardware_counters());
+    findings.push(unused::kprobes());
+    findings.push(unused::hardware_counters());
     findings
 }
 

@@ -163,7 +163,7 @@ impl Gate {
         gate.control.token(free).store(token.id, Ordering::Release);
         for event in gate.doors.keys() {
             gate.control
-                .held(*event)
+                .holders(*event)
                 .fetch_or(1 << free, Ordering::Relaxed);
         }
         drop(locked);
@@ -267,7 +267,7 @@ impl Gate {
     }
 
     fn is_held(&self, event: usize) -> bool {
-        let held = self.control.held(event).load(Ordering::Relaxed);
+        let held = self.control.holders(event).load(Ordering::Relaxed);
         (0..SESSIONS).any(|session| {
             let tokens = [
                 self.control.token(session),
@@ -342,7 +342,7 @@ impl Gate {
             .fetch_and(!(1 << session), Ordering::SeqCst);
         for event in 0..names().map_or(0, <[String]>::len) {
             close_door(&self.control, event, session);
-            let held = self.control.held(event);
+            let held = self.control.holders(event);
             if held.fetch_and(!(1 << session), Ordering::Relaxed) & (1 << session) == 0 {
                 continue;
             }

@@ -84,15 +84,17 @@
 //! that look for their records then enrol the process again. Children that were forked before are not enrolled again;
 //! they can call [`enable`] themselves.
 
-mod alive;
+mod armed;
 mod brokered;
 mod decide;
+mod descriptors;
 mod error;
 mod explain;
 mod explained;
 mod fork;
-mod held;
 mod join;
+mod liveness;
+mod map_id;
 mod memory;
 mod own_work;
 mod prepared;
@@ -100,12 +102,11 @@ mod presence;
 mod scope;
 mod slot;
 mod state;
+mod thread_state;
 mod trace;
 mod triggers;
 mod user_tap;
-mod words;
 
-use std::cell::UnsafeCell;
 use std::os::fd::AsRawFd;
 
 pub use decide::TriggerCounts;
@@ -116,6 +117,7 @@ pub use explain::split_line;
 pub use explained::Explanation;
 pub use scope::{scope, Faults, Scope, Start, Sums};
 pub use slot::Last;
+use map_id::map_id_of;
 use state::{state, Source, State};
 pub use trace::{explain_trace, start_trace, trace};
 pub use triggers::{trigger, trigger_counts, Callback};
@@ -162,7 +164,7 @@ const MAX_THREADS: u32 = 65536;
 
 /// Loads the probes and brings this process, with all its threads, under monitoring.
 ///
-/// Takes some tenths of a second, about 85 file descriptors, which the program must leave open (see
+/// Takes some tenths of a second, about 90 file descriptors (115 with detail `irq`), which the program must leave open (see
 /// [`Error::Closed`]), and 15 MiB of kernel memory on two CPUs besides
 /// the records. Not for signal handlers.
 ///
@@ -264,11 +266,11 @@ fn prepare_explanations(state: &mut State) {
 
 /// Opens a session of this process's own, and notes what it holds. The caller holds the lock.
 fn open_own(options: &Options) -> Result<Source, Error> {
-    let before = held::open_now();
+    let before = descriptors::open_now();
     let session = open(options)?;
-    let mut held = held::Held::new();
+    let mut held = descriptors::Descriptors::new();
     held.add_since(&before);
-    alive::watch(held.span(), options.tap != Some(Tap::User));
+    liveness::watch(held.span(), options.tap != Some(Tap::User));
     Ok(Source::Own {
         session: Box::new(session),
         held,
@@ -278,7 +280,7 @@ fn open_own(options: &Options) -> Result<Source, Error> {
 /// Releases the source of the records, or a copy of another process's, and returns whether there was one. Descriptors
 /// that the program has closed or reused are left alone.
 fn release(state: &mut State) -> bool {
-    alive::forget();
+    liveness::forget();
     let source = std::mem::replace(&mut state.source, Source::None);
     let was_there = !matches!(source, Source::None);
     match source {
@@ -328,25 +330,6 @@ fn open(options: &Options) -> Result<Session, Error> {
     }
 }
 
-/// Which tap sees this process's calls, while it is enabled.
-enum Taps {
-    Kernel,
-    /// The process's own stamps.
-    User,
-    /// The stamps of the preload shim.
-    Shim,
-}
-
-/// The caller holds the lock.
-fn tap_of(state: &State) -> Taps {
-    match &state.source {
-        Source::Joined(_) => Taps::Shim,
-        Source::Own { session, .. } if session.options().tap == Tap::User => Taps::User,
-        Source::Brokered(brokered) if brokered.is_tapped() => Taps::User,
-        _ => Taps::Kernel,
-    }
-}
-
 /// Stops monitoring and takes the probes out of the kernel, unless a fork of this process still has
 /// them open. What [`last`] gave stays readable but no longer means anything. Not for signal
 /// handlers.
@@ -358,7 +341,7 @@ pub fn disable() -> Result<(), Error> {
     let mut state = state();
     // There may be no slots at the moment, until a broker is back.
     let is_sought = matches!(&state.source, Source::Brokered(brokered) if brokered.is_own());
-    if memory::generation() == 0 && !is_sought && !alive::is_lost() {
+    if memory::generation() == 0 && !is_sought && !liveness::is_lost() {
         return Err(Error::NotEnabled);
     }
     end(&mut state);
@@ -379,7 +362,7 @@ fn end(state: &mut State) {
 /// signal handlers.
 pub fn is_enabled() -> bool {
     let is_there = memory::generation() != 0 && presence::is_there();
-    (is_there && slot::known().is_none_or(alive::may_believe_records)) || brokered::seek()
+    (is_there && slot::known().is_none_or(liveness::may_believe_records)) || brokered::seek()
 }
 
 /// This thread's last call; `None` before its first one, while nothing is enabled, and on a thread that is not
@@ -405,7 +388,7 @@ pub fn last_where(keep: impl Fn(Last) -> bool) -> Option<Last> {
 /// [`Error::NotEnabled`], [`Error::NotMonitored`].
 pub fn history(records: &mut [Record]) -> Result<usize, Error> {
     let slot = own_slot()?;
-    if !alive::may_believe_records(slot) {
+    if !liveness::may_believe_records(slot) {
         return Err(Error::Closed);
     }
     Ok(slot::copy_history(slot, records, slot::floor()))
@@ -490,7 +473,7 @@ fn require_enabled() -> Result<(), Error> {
 }
 
 fn not_enabled() -> Error {
-    if alive::is_lost() {
+    if liveness::is_lost() {
         Error::Closed
     } else {
         Error::NotEnabled
@@ -509,54 +492,7 @@ fn classify(error: anyhow::Error) -> Error {
     }
 }
 
-/// The attributes of BPF_OBJ_GET_INFO_BY_FD, at a fixed address by which the library's own call is recognised.
-#[repr(C)]
-struct InfoRequest {
-    fd: u32,
-    length: u32,
-    info: *mut libbpf_rs::libbpf_sys::bpf_map_info,
-}
-
-struct Shared(UnsafeCell<InfoRequest>);
-
 // SAFETY: only the holder of STATE's lock accesses it.
-unsafe impl Sync for Shared {}
-
-static INFO_REQUEST: Shared = Shared(UnsafeCell::new(InfoRequest {
-    fd: 0,
-    length: 0,
-    info: std::ptr::null_mut(),
-}));
-
-/// The address of the attributes that [`map_id_of`] uses.
-fn info_request() -> usize {
-    INFO_REQUEST.0.get() as usize
-}
-
-/// The map that a descriptor stands for now; 0 if it is not a map. No allocation. The caller holds the
-/// lock, or is the child of a fork.
-fn map_id_of(fd: i32) -> u32 {
-    let mut info = libbpf_rs::libbpf_sys::bpf_map_info::default();
-    let request = InfoRequest {
-        fd: fd as u32,
-        length: std::mem::size_of_val(&info) as u32,
-        info: &mut info,
-    };
-    // SAFETY: nothing else uses the request, and what it points to is valid for writing.
-    let failed = unsafe {
-        *INFO_REQUEST.0.get() = request;
-        let size = std::mem::size_of::<InfoRequest>();
-        let command = libbpf_rs::libbpf_sys::BPF_OBJ_GET_INFO_BY_FD;
-        libc::syscall(libc::SYS_bpf, command, INFO_REQUEST.0.get(), size)
-    };
-    // A program or a link would fill the same bytes; only a map has this value size.
-    let is_slots = failed == 0 && info.value_size as usize == std::mem::size_of::<record::Slot>();
-    if is_slots {
-        info.id
-    } else {
-        0
-    }
-}
 
 // The ring is indexed with a mask by the probes.
 const _: () = assert!(HISTORY_MAX.is_power_of_two());

@@ -160,7 +160,7 @@ pub fn name_the_limit(error: anyhow::Error) -> anyhow::Error {
     });
     match is_out {
         true => error.context(format!(
-            "no file descriptor is left: {}, and a session takes about 80",
+            "no file descriptor is left: {}, and a session takes about 90",
             descriptor_limit()
         )),
         false => error,

@@ -1,11 +1,11 @@
-//! Delivers every record of a session, in words, as it arrives.
+//! Delivers every record of a session, in texts, as it arrives.
 //!
 //! The probes send a sleep when it ends and its call after it (`debox/probe/history.h`). Numbers in them are
 //! looked up when they are seen for the first time.
 
 mod open;
 mod stamps;
-mod words;
+mod texts;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -25,7 +25,7 @@ use crate::session::Session;
 use crate::tables::{self, types, CALL_IA32, CALL_NONE};
 use crate::trigger::Fired;
 use stamps::Stamps;
-use words::Words;
+use texts::Texts;
 
 /// The most events received in one go: a program may be faster than this reader.
 const AT_ONCE: usize = 1 << 16;
@@ -46,7 +46,7 @@ pub struct Recorder {
     open: HashMap<u32, Open>,
     /// Rows for which the program's stamps have not arrived yet.
     stamps: Stamps,
-    words: Words,
+    texts: Texts,
 }
 
 /// A message from the ring buffer.
@@ -93,7 +93,7 @@ impl Recorder {
         let stamps = Stamps::since(session.started_ns());
         Ok(Recorder {
             ring,
-            words: Words::new(session.detail()),
+            texts: Texts::new(session.detail()),
             session,
             arrived,
             open: HashMap::new(),
@@ -280,7 +280,7 @@ impl Recorder {
         ]);
         let cpu_wait = self.cpu_wait(waited_ns, cpu.map(|cpu| (cpu.throttled_ns, cpu.owner)));
         let session = &self.session;
-        let (caller, stack) = self.words.user_stack(session, call.user_stack);
+        let (caller, stack) = self.texts.user_stack(session, call.user_stack);
         let detail = session.detail();
         let part = |part: usize| call.parts[part];
         let number = (call.call & !CALL_IA32) as i32;
@@ -288,8 +288,8 @@ impl Recorder {
         Call {
             pid: call.tgid,
             tid: call.tid,
-            comm: self.words.comm(&call.comm),
-            name: self.words.call(call.call),
+            comm: self.texts.comm(&call.comm),
+            name: self.texts.call(call.call),
             number: if is_user { -1 } else { number },
             ia32: !is_user && call.call & CALL_IA32 != 0,
             ordinal: call.ordinal,
@@ -325,7 +325,7 @@ impl Recorder {
     fn cpu_wait(
         &mut self,
         waited_ns: u64,
-        told: Option<(u64, types::cpu_holder)>,
+        told: Option<(u64, types::cpu_owner)>,
     ) -> Option<CpuWait> {
         if !self.session.detail().cpu {
             return None;
@@ -337,9 +337,9 @@ impl Recorder {
         let kind = record::CpuOwner::of(owner.kind);
         let is_process = kind.is_process();
         let owner = kind.as_str().map(|name| CpuOwner {
-            kind: self.words.cpu_owner(name),
+            kind: self.texts.cpu_owner(name),
             pid: is_process.then_some(owner.tgid),
-            comm: is_process.then(|| self.words.comm(&owner.comm)),
+            comm: is_process.then(|| self.texts.comm(&owner.comm)),
             ns: owner.ns.min(waited_ns - throttled_ns),
         });
         Some(CpuWait {
@@ -350,9 +350,9 @@ impl Recorder {
 
     fn sleep(&mut self, sleep: &types::kept_sleep) -> Sleep {
         let session = &self.session;
-        let words = &mut self.words;
-        let place = words.place(session, sleep.into());
-        let (resource_kind, resource) = words.resource(session, sleep);
+        let texts = &mut self.texts;
+        let place = texts.place(session, sleep.into());
+        let (resource_kind, resource) = texts.resource(session, sleep);
         let owner = &sleep.owner;
         let is_owned = owner.certainty != 0;
         let is_task = sleep.waker_kind == tables::WAKER_TASK;
@@ -367,13 +367,13 @@ impl Recorder {
             stack: place.stack,
             resource_kind,
             resource,
-            waker_kind: words.waker_kind(sleep.waker_kind),
+            waker_kind: texts.waker_kind(sleep.waker_kind),
             waker_tid: is_task.then_some(sleep.waker_tid),
-            waker_comm: is_task.then(|| words.comm(&sleep.waker_comm)),
-            owner_certainty: (sleep.ownable != 0).then(|| words.certainty(owner.certainty)),
+            waker_comm: is_task.then(|| texts.comm(&sleep.waker_comm)),
+            owner_certainty: (sleep.ownable != 0).then(|| texts.certainty(owner.certainty)),
             owner_tid: is_owned.then_some(owner.tid),
-            owner_comm: is_owned.then(|| words.comm(&owner.comm)),
-            owner_doing: words.doing(session, owner),
+            owner_comm: is_owned.then(|| texts.comm(&owner.comm)),
+            owner_doing: texts.doing(session, owner),
             waiters_entry: is_counted.then_some(sleep.waiters_entry),
             waiters_exit: is_counted.then_some(sleep.waiters_exit),
         }

@@ -15,11 +15,11 @@ use crate::tables::{self, types};
 mod device;
 mod directories;
 mod variables;
-mod words;
+mod futex_variables;
 
 use device::device;
 use variables::KernelVariables;
-use words::Words;
+use futex_variables::FutexVariables;
 
 /// File types, as in `what` of `struct resource`.
 const FILE_TYPE_FIFO: u32 = 0o010000;
@@ -38,7 +38,7 @@ const MAX_FILES: usize = 50_000;
 pub(crate) struct Resources {
     /// By device (the kernel's number) and inode.
     files: HashMap<(u32, u64), String>,
-    words: Words,
+    futex_variables: FutexVariables,
     variables: KernelVariables,
 }
 
@@ -47,7 +47,7 @@ impl Resources {
     pub fn learn(&mut self, seen: &types::resource_seen) {
         let resource = &seen.resource;
         if resource.kind == tables::RESOURCE_FUTEX {
-            self.words.learn(seen.tgid, resource.id);
+            self.futex_variables.learn(seen.tgid, resource.id);
             return;
         }
         let id = (resource.device, resource.id);
@@ -77,8 +77,8 @@ impl Resources {
 
     /// The variable that a word of a process is in, or its address.
     pub fn word(&mut self, tgid: u32, address: u64) -> String {
-        self.words.learn(tgid, address);
-        self.words.name(tgid, address)
+        self.futex_variables.learn(tgid, address);
+        self.futex_variables.name(tgid, address)
     }
 
     /// Describes a resource in words, for the report.
@@ -92,7 +92,7 @@ impl Resources {
             tables::RESOURCE_FD => self.file(resource, row),
             tables::RESOURCE_FUTEX => Resource {
                 kind: "futex".to_string(),
-                name: (resource.id != 0).then(|| self.words.name(resource.tgid, resource.id)),
+                name: (resource.id != 0).then(|| self.futex_variables.name(resource.tgid, resource.id)),
             },
             tables::RESOURCE_SEVERAL => several(resource.id, &[]),
             tables::RESOURCE_TIMER => of_kind("timer"),

@@ -8,13 +8,13 @@
 mod attach;
 mod attached;
 mod choose;
+mod descriptor_limit;
 mod events;
 mod kernel_functions;
 mod method;
 mod offer;
 mod options;
 mod pairs;
-mod room;
 mod sampled;
 mod skeleton;
 mod tree;

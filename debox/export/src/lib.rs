@@ -18,7 +18,7 @@ mod sampled;
 mod samples;
 #[cfg(test)]
 mod tests;
-mod words;
+mod texts;
 
 use std::io::{self, Write};
 

@@ -12,7 +12,7 @@ use debox_history::{Group, History};
 use crate::aggregate::{Aggregate, LabelSums, StackKey, ThreadSums, WaitKey, WaitSums};
 use crate::names::{Name, Names, NONE};
 use crate::parts::Place;
-use crate::segments::{room, Kind, Random, Segment, SEGMENTS};
+use crate::segments::{samples_per_segment, Kind, Random, Segment, SEGMENTS};
 use crate::timeline::{part_of_class, CPU, IRQ, PREEMPTED, RUNQUEUE, UNLISTED};
 use crate::user_level::Measured;
 use columns::{numbers, Columns, Sleeps, Translators, BATCH_ROWS};
@@ -31,7 +31,7 @@ pub fn scan(
     let stop = AtomicBool::new(false);
     let done = Mutex::new(Vec::new());
     let work = || {
-        let mut scanner = Scanner::new(origin, names, room(parts * groups.len()));
+        let mut scanner = Scanner::new(origin, names, samples_per_segment(parts * groups.len()));
         let result = (|| -> Result<()> {
             while !stop.load(Ordering::Relaxed) {
                 let index = next.fetch_add(1, Ordering::Relaxed);

@@ -44,7 +44,7 @@ pub struct Segment {
 }
 
 /// How many samples of a call a segment keeps.
-pub fn room(segments: usize) -> usize {
+pub fn samples_per_segment(segments: usize) -> usize {
     (SAMPLES / segments.max(1)).clamp(16, 512)
 }
 

@@ -88,7 +88,7 @@ pub fn join(run: &Run, history: &History, percent: f64) -> Result<ServerHistory>
             causes.add(row, sleeps);
         }
     })?;
-    tell_missing(history, &mut caveats);
+    add_missing_caveats(history, &mut caveats);
     let no_causes = match &causes {
         Some(_) => None,
         None if started.is_none() => Some(
@@ -150,7 +150,7 @@ fn check_host(run: &Run, history: &History, caveats: &mut Vec<String>) -> Result
     Ok(())
 }
 
-fn tell_missing(history: &History, caveats: &mut Vec<String>) {
+fn add_missing_caveats(history: &History, caveats: &mut Vec<String>) {
     let Some(last) = history.files.last() else {
         return;
     };

@@ -26,7 +26,7 @@ use kit_console::{manual, printable, say, Allowed};
 use latlab::fileset::{self, FileSet};
 use latlab::programmed::{self, Program};
 use latlab::recover::{self, recover};
-use latlab::rows::tell_of_left;
+use latlab::rows::remove_leftover;
 use latlab::{confine, servers, units, worker};
 
 use crate::exit::{FAILED, NOT_VALID};
@@ -123,7 +123,7 @@ fn recover_left(arguments: &Recover) -> Result<u8> {
     let mut done = servers::remove_left();
     done.extend(confine::remove_left());
     done.extend(study::remove_left(&arguments.place));
-    done.extend(tell_of_left());
+    done.extend(remove_leftover());
     if done.is_empty() {
         done.push("nothing is left of a killed latlab".to_string());
     }

@@ -83,7 +83,7 @@ pub fn profile(arguments: &Profile) -> Result<u8> {
 
 fn print_profile(out: &mut impl Write, result: &ProfileResult) -> io::Result<()> {
     let found = result.capacity.as_ref().map(|capacity| {
-        let (words, closed) = (capacity.words(), capacity.closed_words());
+        let (words, closed) = (capacity.describe(), capacity.describe_closed());
         format!(" ({words}; closed loops get {closed})")
     });
     writeln!(

@@ -6,7 +6,7 @@
 
 mod place;
 mod result;
-mod words;
+mod tables;
 
 use std::io::Write;
 use std::path::Path;
@@ -224,7 +224,7 @@ fn write(found: &Found, arguments: &Study) -> Result<u8> {
     };
     let json = serde_json::to_string_pretty(found)?;
     keep("study.json", &json)?;
-    keep("study.md", &words::markdown(found))?;
+    keep("study.md", &tables::markdown(found))?;
     match page::missing() {
         None => keep("study.html", &page::study(found)?)?,
         Some(why) => say(&format!("no HTML page was written: {why}")),
@@ -235,7 +235,7 @@ fn write(found: &Found, arguments: &Study) -> Result<u8> {
             let width = output::terminal_width().unwrap_or(110);
             let page = arguments.output.join("study.html").display().to_string();
             output::text(|out| {
-                words::text(out, found, width)?;
+                tables::text(out, found, width)?;
                 writeln!(out, "\nPage: {}", printable(&page))
             })?;
         }
@@ -275,7 +275,7 @@ fn one_server(
     let most = settled.arguments.most;
     let capacity = measure_capacity(&plan, settled.repeats, most)?;
     let rps = capacity.reference_rps();
-    say(&format!("{name}: {}", capacity.words()));
+    say(&format!("{name}: {}", capacity.describe()));
     say(&format!(
         "{name}: {} loads of {rps:.0} requests/s",
         settled.loads.len()

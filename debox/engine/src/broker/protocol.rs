@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::seen::{CallSite, Life, Resource, Shape, ShapeKey, Stack, Title};
+use super::probe_data::{CallSite, Life, Resource, Shape, ShapeKey, Stack, Title};
 use crate::options::{Detail, Options, Tap};
 use crate::symbols::Frame;
 

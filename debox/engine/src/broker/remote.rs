@@ -19,7 +19,7 @@ use nix::sys::socket::MsgFlags;
 use super::channel;
 use super::client::{self, Trouble};
 use super::protocol::{self, FrameText, Reply, Request, RunWish, BULK};
-use super::seen::{Shape, ShapeKey};
+use super::probe_data::{Shape, ShapeKey};
 use super::wire::{self, Received};
 use crate::broker;
 use crate::clock::monotonic_ns;

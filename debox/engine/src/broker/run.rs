@@ -20,9 +20,9 @@ use super::channel;
 use super::cpu;
 use super::peer::Peer;
 use super::protocol::{self, FrameText, Reply, Request, RunWish, BULK};
-use super::seen::{Shape, ShapeKey, Stack};
+use super::probe_data::{Shape, ShapeKey, Stack};
 use super::shared::{slots_memory, ClientTable};
-use super::terms::{Given, Meter, Terms};
+use super::run_limits::{Given, Meter, RunLimits};
 use super::wire::{self, Places};
 use crate::clock::monotonic_ns;
 use crate::collect::Snapshot;
@@ -62,12 +62,12 @@ const REPORT: u64 = 8 << 20;
 const ROOM: Duration = Duration::from_secs(5);
 
 /// Serves one client, on a thread of its own, until it is done or gone.
-pub fn serve(connection: &OwnedFd, peer: &Peer, wish: RunWish, terms: &Arc<Terms>) -> Result<()> {
+pub fn serve(connection: &OwnedFd, peer: &Peer, wish: RunWish, limits: &Arc<RunLimits>) -> Result<()> {
     cpu::follow(peer.pid);
-    let mut meter = Meter::of(terms);
-    let served = serve_run(connection, peer, wish, terms, &mut meter);
+    let mut meter = Meter::of(limits);
+    let served = serve_run(connection, peer, wish, limits, &mut meter);
     if let Err(error) = &served {
-        terms
+        limits
             .log
             .refused(peer.uid, peer.pid, &format!("its run: {error:#}"));
     }
@@ -78,23 +78,23 @@ fn serve_run(
     connection: &OwnedFd,
     peer: &Peer,
     wish: RunWish,
-    terms: &Arc<Terms>,
+    limits: &Arc<RunLimits>,
     meter: &mut Meter,
 ) -> Result<()> {
     let limit = TimeVal::new(PATIENCE, 0);
     socket::setsockopt(connection, sockopt::SendTimeout, &limit)?;
     let flags = nix::fcntl::OFlag::empty();
     nix::fcntl::fcntl(connection, nix::fcntl::FcntlArg::F_SETFL(flags))?;
-    let opened = terms
+    let opened = limits
         .wait_for_cpu(peer)
-        .and_then(|()| Run::open(peer, wish, terms));
+        .and_then(|()| Run::open(peer, wish, limits));
     meter.charge();
     let mut run = match opened {
         Ok(run) => run,
         Err(error) => return refuse(connection, error),
     };
     let table = run.session.kernel_stacks()?;
-    let _ = terms.stacks.set(table);
+    let _ = limits.stacks.set(table);
     run.welcome(connection)?;
     let (mut next_tick, mut requests) = (Instant::now() + TICK, 0);
     loop {
@@ -102,7 +102,7 @@ fn serve_run(
         if now >= next_tick {
             run.tick(now)?;
             meter.charge();
-            let has_spent_all = terms.has_spent_all(now);
+            let has_spent_all = limits.has_spent_all(now);
             (next_tick, requests) = (now + TICK, 0);
             if has_spent_all {
                 ensure!(peer.is_alive(), "the process has ended");
@@ -163,7 +163,7 @@ fn say(connection: &OwnedFd, reply: &Reply, descriptor: Option<i32>) -> Result<(
 
 struct Run {
     session: Session,
-    terms: Arc<Terms>,
+    limits: Arc<RunLimits>,
     _memory: Share,
     /// How large the last report was.
     last_report: u64,
@@ -182,7 +182,7 @@ struct Run {
 }
 
 impl Run {
-    fn open(peer: &Peer, wish: RunWish, terms: &Arc<Terms>) -> Result<Run> {
+    fn open(peer: &Peer, wish: RunWish, limits: &Arc<RunLimits>) -> Result<Run> {
         let tap = wish.asked.tap();
         let max_threads = wish.asked.max_threads.clamp(1, THREADS);
         let (max_threads, max_records) = match tap {
@@ -199,9 +199,9 @@ impl Run {
             one_process: wish.one_process,
             ..Options::default()
         };
-        let (what, account) = (format!("{wish:?}"), &terms.account);
+        let (what, account) = (format!("{wish:?}"), &limits.account);
         let estimate = account.estimate(&what, ESTIMATE) + WAITING;
-        let memory = account.take_large(Some(terms.owner), "a run", estimate);
+        let memory = account.take_large(Some(limits.owner), "a run", estimate);
         let mut memory = memory.map_err(|refusal| anyhow!(refusal))?;
         let session = Session::load(options, Role::Run)?;
         let bytes = kernel_memory(session.object());
@@ -215,7 +215,7 @@ impl Run {
             ] {
                 let id = objects::map_id(session.table(table))?;
                 let given = Given::new(id, memory.split(size));
-                terms.given().push(given);
+                limits.given().push(given);
             }
         }
         let clients = ClientTable::map(session.table(Table::Clients), 1)?;
@@ -223,7 +223,7 @@ impl Run {
         let now = Instant::now();
         let mut run = Run {
             session,
-            terms: Arc::clone(terms),
+            limits: Arc::clone(limits),
             _memory: memory,
             last_report: 0,
             _clients: clients,
@@ -502,9 +502,9 @@ impl Run {
     /// one, and takes three times its size while it is read and encoded.
     fn room_for_report(&self) -> Result<Share> {
         let bytes = (3 * self.last_report).saturating_sub(REPORT);
-        let (terms, start) = (&self.terms, Instant::now());
+        let (limits, start) = (&self.limits, Instant::now());
         loop {
-            let taken = terms.account.take(Some(terms.owner), "a report", bytes);
+            let taken = limits.account.take(Some(limits.owner), "a report", bytes);
             match taken {
                 Ok(room) => return Ok(room),
                 Err(refusal) if start.elapsed() > ROOM => bail!(refusal),

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use serde::{Deserialize, Serialize};
 
 use super::protocol::{self, FrameText};
-use super::seen::Life;
+use super::probe_data::Life;
 use crate::collect::Snapshot;
 use crate::options::{Detail, Tap};
 use crate::stack_table::StackTable;

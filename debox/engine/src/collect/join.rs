@@ -70,7 +70,7 @@ impl Snapshot {
             if thread.mode != tables::MODE_BLOCKED {
                 continue;
             }
-            let since = match thread.parted {
+            let since = match thread.has_parts {
                 0 => thread.begin_ns,
                 _ => thread.stamp_ns,
             };

@@ -23,7 +23,7 @@ pub(crate) fn close_open_part(thread: &mut types::thread, stopped_ns: u64, tap: 
         thread.begin_ns = thread.stamp_ns;
         return;
     }
-    let from = if thread.parted != 0 {
+    let from = if thread.has_parts != 0 {
         thread.stamp_ns
     } else {
         thread.begin_ns

@@ -24,7 +24,7 @@ use crate::session::{Session, Table};
 use crate::tables::{types, CALL_IA32, OWNER_NAMED, OWNER_UNNAMED, ROWS};
 use crate::trigger::{tests_that_hold, SIGN, TRIGGERS_MAX};
 
-use super::triggers::Armed;
+use super::armed::Armed;
 use super::{memory, prepared, Error};
 
 type Counts = types::trigger_counts;

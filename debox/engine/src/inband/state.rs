@@ -5,8 +5,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use super::brokered::Brokered;
 use super::explained::Cache;
-use super::held::Held;
+use super::descriptors::Descriptors;
 use super::join::Joined;
+use crate::options::Tap;
 use crate::session::Session;
 use crate::symbols::Symbols;
 
@@ -23,7 +24,7 @@ pub(super) enum Source {
     /// A session of this process's own, and its descriptors.
     Own {
         session: Box<Session>,
-        held: Held,
+        held: Descriptors,
     },
     /// The session of `debox run`, which it joined.
     Joined(Joined),
@@ -53,5 +54,24 @@ pub(super) fn try_state() -> Option<MutexGuard<'static, State>> {
         Ok(guard) => Some(guard),
         Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
         Err(TryLockError::WouldBlock) => None,
+    }
+}
+
+/// Which tap sees this process's calls, while it is enabled.
+pub(super) enum Taps {
+    Kernel,
+    /// The process's own stamps.
+    User,
+    /// The stamps of the preload shim.
+    Shim,
+}
+
+/// The caller holds the lock.
+pub(super) fn tap_of(state: &State) -> Taps {
+    match &state.source {
+        Source::Joined(_) => Taps::Shim,
+        Source::Own { session, .. } if session.options().tap == Tap::User => Taps::User,
+        Source::Brokered(brokered) if brokered.is_tapped() => Taps::User,
+        _ => Taps::Kernel,
     }
 }

@@ -8,10 +8,10 @@ use crate::record::{Record, TraceEntry, TRACE_MAX};
 use crate::symbols::{Frame, Symbols};
 use crate::trace::TraceOptions;
 
-use super::held::open_now;
+use super::descriptors::open_now;
 use super::own_work::left_out;
 use super::state::Source;
-use super::{alive, own_slot, prepared, Error};
+use super::{liveness, own_slot, prepared, Error};
 
 /// Loads the probes of the call tree, unless they are loaded. From then on, the records of threads
 /// that asked for trace entries ([`super::set_limits`]) have some. [`super::disable`] unloads the
@@ -54,7 +54,7 @@ pub fn start_trace(options: &TraceOptions) -> Result<(), Error> {
         held.add_since(&before);
         started
     });
-    alive::watch(held.span(), true);
+    liveness::watch(held.span(), true);
     started.map_err(super::classify)
 }
 

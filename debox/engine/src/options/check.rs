@@ -74,7 +74,7 @@ fn require_descriptors() -> Result<()> {
             drop(held);
             if kernel::is_out_of_descriptors(&error) {
                 bail!(
-                    "a session takes about 80 file descriptors: {}",
+                    "a session takes about 90 file descriptors: {}",
                     kernel::descriptor_limit()
                 );
             }

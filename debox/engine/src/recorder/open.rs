@@ -101,8 +101,7 @@ impl Recorder {
             .map(|sleep| self.sleep(sleep))
             .collect();
         sleeps.extend(self.open_sleep(thread, task, stopped_ns)?);
-        let (caller, stack) = self
-            .words
+        let (caller, stack) = self.texts
             .user_stack(&self.session, user_stack.unwrap_or(0));
         let detail = self.session.detail();
         // The open part was closed at the stop.
@@ -113,8 +112,8 @@ impl Recorder {
         Ok(Call {
             pid: thread.tgid,
             tid: thread.tid,
-            comm: self.words.comm(&thread.comm),
-            name: self.words.call(thread.call),
+            comm: self.texts.comm(&thread.comm),
+            name: self.texts.call(thread.call),
             number: (thread.call & !CALL_IA32) as i32,
             ia32: thread.call & CALL_IA32 != 0,
             ordinal,
@@ -157,7 +156,7 @@ impl Recorder {
             return Ok(None);
         }
         let wait = self.session.known_wait(thread)?;
-        let begin_ns = match thread.parted {
+        let begin_ns = match thread.has_parts {
             0 => thread.begin_ns,
             _ => thread.stamp_ns,
         };
@@ -180,10 +179,10 @@ impl Recorder {
         let sleep = self.sleep(&kept);
         let waited = of_thread(self.session.waited(), thread, Some(&wait.resource));
         let (resource_kind, resource) = match waited.cloned() {
-            Some(waited) => self.words.of_resource(&waited),
+            Some(waited) => self.texts.of_resource(&waited),
             None => (sleep.resource_kind.clone(), sleep.resource.clone()),
         };
-        let place = self.words.open_place(&self.session, at, args, &frames);
+        let place = self.texts.open_place(&self.session, at, args, &frames);
         Ok(Some(Sleep {
             label: place.label,
             class: place.class,

@@ -65,8 +65,8 @@ impl Session {
     /// may be missed.
     fn enrol_threads(&mut self, tgid: u32, armed: bool) -> Result<u32> {
         if self.options.adopts_sleeps && !armed {
-            self.tell_holders(tgid);
-            self.tell_polls(tgid);
+            self.send_holders(tgid);
+            self.send_polls(tgid);
         }
         let process = match kernel::open_process(tgid) {
             // Under valgrind there is no such call: all tasks are walked.

@@ -107,11 +107,11 @@ impl Session {
             let number = if is_last { tables::NO_SUCH_CALL } else { call };
             add_row(&mut rows, number, values);
         }
-        for key in maps.odd_rows.keys() {
+        for key in maps.unlisted_rows.keys() {
             let Some(call) = tables::read_value::<u32>(&key) else {
                 continue;
             };
-            let values = maps.odd_rows.lookup_percpu(&key, MapFlags::ANY)?;
+            let values = maps.unlisted_rows.lookup_percpu(&key, MapFlags::ANY)?;
             add_row(&mut rows, call, values);
         }
         // With `user_stamps` the probes count the calls, too.

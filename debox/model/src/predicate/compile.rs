@@ -309,7 +309,7 @@ impl NameBits {
         if is_whole {
             mask.fill(0xff);
         }
-        let (words, masks) = (words(name), words(mask));
+        let (words, masks) = (as_words(name), as_words(mask));
         Ok(NameBits { words, masks })
     }
 
@@ -317,12 +317,12 @@ impl NameBits {
         let mut name = [0; COMM_LEN];
         let kept = comm.len().min(COMM_LEN - 1);
         name[..kept].copy_from_slice(&comm.as_bytes()[..kept]);
-        let name = words(name);
+        let name = as_words(name);
         (0..2).all(|i| (name[i] ^ self.words[i]) & self.masks[i] == 0)
     }
 }
 
-fn words(bytes: [u8; COMM_LEN]) -> [u64; 2] {
+fn as_words(bytes: [u8; COMM_LEN]) -> [u64; 2] {
     let word = |at: usize| {
         let mut eight = [0; 8];
         eight.copy_from_slice(&bytes[at..at + 8]);

@@ -1,4 +1,4 @@
-//! Words for the numbers in the records, each looked up once.
+//! Texts for the numbers in the records, each looked up once.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -17,7 +17,7 @@ use crate::tables::{self, types};
 
 /// The most entries of each of the tables below. A table that is full is cleared, and its entries are
 /// looked up again.
-const MAX_WORDS: usize = 1 << 16;
+const MAX_TEXTS: usize = 1 << 16;
 
 /// A place in words.
 #[derive(Debug, Clone)]
@@ -33,7 +33,7 @@ type Resource = (Option<Text>, Option<Text>);
 /// A resource as the probes identify it: the place where it was waited for, and the resource.
 type ResourceId = (SleepPlace, (u32, u32, u32, u32, u64));
 
-pub(super) struct Words {
+pub(super) struct Texts {
     /// The stacks that were looked up.
     looked_up: StackTable,
     symbols: Rc<Symbols>,
@@ -45,9 +45,9 @@ pub(super) struct Words {
     resources: HashMap<ResourceId, Resource>,
 }
 
-impl Words {
-    pub fn new(detail: Detail) -> Words {
-        Words {
+impl Texts {
+    pub fn new(detail: Detail) -> Texts {
+        Texts {
             looked_up: StackTable::new(detail.callsites),
             symbols: Rc::default(),
             texts: HashMap::new(),
@@ -171,7 +171,7 @@ impl Words {
         if name == 0 || self.looked_up.kernel.contains_key(&name) {
             return;
         }
-        if self.looked_up.kernel.len() >= MAX_WORDS {
+        if self.looked_up.kernel.len() >= MAX_TEXTS {
             self.looked_up.kernel.clear();
             self.looked_up.args.clear();
         }
@@ -243,7 +243,7 @@ impl Words {
 }
 
 fn keep<K: Hash + Eq, V>(table: &mut HashMap<K, V>, key: K, value: V) {
-    if table.len() >= MAX_WORDS {
+    if table.len() >= MAX_TEXTS {
         table.clear();
     }
     table.insert(key, value);
