@@ -80,23 +80,30 @@ impl Crate {
                 target.extend(others.iter().cloned());
                 return self.file_of(&target, hops);
             }
-            let mut globs = module.globs.iter();
-            let found = globs.find_map(|glob| {
-                let mut place = self.path_of_import(&at, glob, hops)?;
-                let module = self.modules.get(&place)?;
-                let has = module.items.contains(first)
-                    || module.imports.contains_key(first)
-                    || module.children.contains(first);
-                place.extend(rest.iter().cloned());
-                has.then_some(place)
-            });
             // What is not found is made by a macro of this file.
-            return match found {
-                Some(path) => self.file_of(&path, hops),
+            return match self.path_of_glob(&at, first, hops) {
+                Some(mut path) => {
+                    path.extend(others.iter().cloned());
+                    self.file_of(&path, hops)
+                }
                 None => Some(at),
             };
         }
         None
+    }
+
+    /// What a name stands for that a `use` of everything in another module brings into a file.
+    fn path_of_glob(&self, from: &Segments, name: &str, hops: usize) -> Option<Segments> {
+        let mut globs = self.modules[from].globs.iter();
+        globs.find_map(|glob| {
+            let mut place = self.path_of_import(from, glob, hops.checked_sub(1)?)?;
+            let module = self.modules.get(&place)?;
+            let has = module.items.contains(name)
+                || module.imports.contains_key(name)
+                || module.children.contains(name);
+            place.push(name.to_string());
+            has.then_some(place)
+        })
     }
 
     /// A path that is written in a file, from the root of the crate; `None` if it begins in another crate.
@@ -118,11 +125,15 @@ impl Crate {
             }
             first if module.children.contains(first) => {}
             first => {
-                let import = module.imports.get(first)?;
-                if import.first().is_some_and(|root| root == first) {
-                    return None; // another crate
-                }
-                at = self.path_of_import(from, import, hops.checked_sub(1)?)?;
+                let hops = hops.checked_sub(1)?;
+                at = match module.imports.get(first) {
+                    // Another crate.
+                    Some(import) if import.first().is_some_and(|root| root == first) => {
+                        return None
+                    }
+                    Some(import) => self.path_of_import(from, import, hops)?,
+                    None => self.path_of_glob(from, first, hops)?,
+                };
                 rest = &rest[1..];
             }
         }
