@@ -115,9 +115,9 @@ pub use explain::explain;
 #[doc(hidden)]
 pub use explain::split_line;
 pub use explained::Explanation;
+use map_id::map_id_of;
 pub use scope::{scope, Faults, Scope, Start, Sums};
 pub use slot::Last;
-use map_id::map_id_of;
 use state::{state, Source, State};
 pub use trace::{explain_trace, start_trace, trace};
 pub use triggers::{trigger, trigger_counts, Callback};

@@ -14,12 +14,12 @@ use crate::tables::{self, types};
 
 mod device;
 mod directories;
-mod variables;
 mod futex_variables;
+mod variables;
 
 use device::device;
-use variables::KernelVariables;
 use futex_variables::FutexVariables;
+use variables::KernelVariables;
 
 /// File types, as in `what` of `struct resource`.
 const FILE_TYPE_FIFO: u32 = 0o010000;
@@ -92,7 +92,8 @@ impl Resources {
             tables::RESOURCE_FD => self.file(resource, row),
             tables::RESOURCE_FUTEX => Resource {
                 kind: "futex".to_string(),
-                name: (resource.id != 0).then(|| self.futex_variables.name(resource.tgid, resource.id)),
+                name: (resource.id != 0)
+                    .then(|| self.futex_variables.name(resource.tgid, resource.id)),
             },
             tables::RESOURCE_SEVERAL => several(resource.id, &[]),
             tables::RESOURCE_TIMER => of_kind("timer"),

@@ -1,7 +1,7 @@
 //! A session: loads and attaches the probes, enrols tasks, and receives events.
 
 use std::cell::RefCell;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd};
 use std::rc::Rc;
@@ -22,7 +22,6 @@ use crate::signals::Blocked;
 use crate::skeleton::{DeboxSkel, DeboxSkelBuilder};
 use crate::tables::{self as probe_tables, types};
 use crate::trace::{Shared, Trace, TraceOptions};
-use crate::tree;
 use crate::trigger::{Engine, Fired};
 use crate::usertap::TapServer;
 use crate::waited::Waits;

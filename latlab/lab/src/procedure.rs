@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{ensure, Context, Result};
-use kit_console::{printable, Allowed};
 use latlab::run::{run, Plan};
 use latlab::signals::{unless_interrupted, Interrupted};
 use latlab::summary::{by_status, Summary};

@@ -8,7 +8,6 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{channel, Sender};
-use std::time::Duration;
 
 use anyhow::{bail, ensure, Context, Result};
 use serde_json::json;

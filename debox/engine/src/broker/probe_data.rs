@@ -356,5 +356,5 @@ impl Shape {
 }
 
 #[cfg(test)]
-#[path = "seen/tests.rs"]
+#[path = "probe_data/tests.rs"]
 mod tests;

@@ -18,8 +18,8 @@ use nix::sys::socket::MsgFlags;
 
 use super::channel;
 use super::client::{self, Trouble};
-use super::protocol::{self, FrameText, Reply, Request, RunWish, BULK};
 use super::probe_data::{Shape, ShapeKey};
+use super::protocol::{self, FrameText, Reply, Request, RunWish, BULK};
 use super::wire::{self, Received};
 use crate::broker;
 use crate::clock::monotonic_ns;

@@ -19,10 +19,10 @@ use super::account::{kernel_memory, Share};
 use super::channel;
 use super::cpu;
 use super::peer::Peer;
-use super::protocol::{self, FrameText, Reply, Request, RunWish, BULK};
 use super::probe_data::{Shape, ShapeKey, Stack};
-use super::shared::{slots_memory, ClientTable};
+use super::protocol::{self, FrameText, Reply, Request, RunWish, BULK};
 use super::run_limits::{Given, Meter, RunLimits};
+use super::shared::{slots_memory, ClientTable};
 use super::wire::{self, Places};
 use crate::clock::monotonic_ns;
 use crate::collect::Snapshot;
@@ -62,7 +62,12 @@ const REPORT: u64 = 8 << 20;
 const ROOM: Duration = Duration::from_secs(5);
 
 /// Serves one client, on a thread of its own, until it is done or gone.
-pub fn serve(connection: &OwnedFd, peer: &Peer, wish: RunWish, limits: &Arc<RunLimits>) -> Result<()> {
+pub fn serve(
+    connection: &OwnedFd,
+    peer: &Peer,
+    wish: RunWish,
+    limits: &Arc<RunLimits>,
+) -> Result<()> {
     cpu::follow(peer.pid);
     let mut meter = Meter::of(limits);
     let served = serve_run(connection, peer, wish, limits, &mut meter);

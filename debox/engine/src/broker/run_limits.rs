@@ -44,7 +44,12 @@ impl Given {
 }
 
 impl RunLimits {
-    pub fn new(owner: u32, account: &Arc<Account>, budget: &Arc<Budget>, log: &Arc<Log>) -> RunLimits {
+    pub fn new(
+        owner: u32,
+        account: &Arc<Account>,
+        budget: &Arc<Budget>,
+        log: &Arc<Log>,
+    ) -> RunLimits {
         RunLimits {
             owner,
             account: Arc::clone(account),

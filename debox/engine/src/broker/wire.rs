@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde::{Deserialize, Serialize};
 
-use super::protocol::{self, FrameText};
 use super::probe_data::Life;
+use super::protocol::{self, FrameText};
 use crate::collect::Snapshot;
 use crate::options::{Detail, Tap};
 use crate::stack_table::StackTable;

@@ -16,10 +16,10 @@ use nix::poll::PollTimeout;
 use nix::sys::socket::UnixAddr;
 
 use crate::broker;
-use crate::broker::reconnect::{self, Kept};
 use crate::broker::channel;
 use crate::broker::client::{self, Enabled, Trouble};
 use crate::broker::protocol::{self, Admission, Request, Wish};
+use crate::broker::reconnect::{self, Kept};
 use crate::clock;
 use crate::clock::monotonic_ns;
 use crate::kernel;

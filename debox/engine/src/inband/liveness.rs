@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use crate::record::Slot;
 use crate::signals::Blocked;
 
-use super::{memory, slot, user_tap, thread_state};
+use super::{memory, slot, thread_state, user_tap};
 
 /// A scope checks if the kernel's last stamp for the thread is older than this.
 pub(super) const SCOPE_NS: u64 = 10_000_000;

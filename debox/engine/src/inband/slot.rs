@@ -12,7 +12,7 @@ use crate::record::{Budget, Record, Sleep, Slot, HISTORY_MAX, SLEEPS_MAX};
 
 use crate::tables::types;
 
-use super::{liveness, brokered, memory, presence, user_tap, thread_state};
+use super::{brokered, liveness, memory, presence, thread_state, user_tap};
 
 /// The most calls of one thread that are left to it to decide (debox/probe/shared.h).
 pub(super) const UNDECIDED_MAX: usize = 4;

@@ -4,8 +4,8 @@
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use super::brokered::Brokered;
-use super::explained::Cache;
 use super::descriptors::Descriptors;
+use super::explained::Cache;
 use super::join::Joined;
 use crate::options::Tap;
 use crate::session::Session;

@@ -7,7 +7,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use crate::predicate::{Predicate, SiteTest};
+use crate::predicate::Predicate;
 use crate::record::{Record, Slot};
 use crate::trigger::{Trigger, TRIGGERS_MAX};
 

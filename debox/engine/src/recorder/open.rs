@@ -101,7 +101,8 @@ impl Recorder {
             .map(|sleep| self.sleep(sleep))
             .collect();
         sleeps.extend(self.open_sleep(thread, task, stopped_ns)?);
-        let (caller, stack) = self.texts
+        let (caller, stack) = self
+            .texts
             .user_stack(&self.session, user_stack.unwrap_or(0));
         let detail = self.session.detail();
         // The open part was closed at the stop.

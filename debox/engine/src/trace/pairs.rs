@@ -13,8 +13,8 @@ use libbpf_rs::{libbpf_sys, ProgramMut};
 use super::attach::to_its_function;
 use super::attached::Attached;
 use super::choose::SAME_NAME;
-use super::kernel_functions::{Function, KernelFunctions};
 use super::descriptor_limit::DescriptorLimit;
+use super::kernel_functions::{Function, KernelFunctions};
 use crate::kernel::objects::owned;
 
 /// The most functions: each takes two programs of its own and some milliseconds to attach.

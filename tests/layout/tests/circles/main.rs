@@ -53,7 +53,11 @@ fn files_do_not_refer_to_each_other_in_circles() {
             .find(|(path, _)| *path == target.path)
             .map_or(&[][..], |(_, files)| files);
         for circle in code.circles() {
-            found.extend(circle.iter().map(|file| (target.path.clone(), file.clone())));
+            found.extend(
+                circle
+                    .iter()
+                    .map(|file| (target.path.clone(), file.clone())),
+            );
             if circle.iter().any(|file| !known.contains(&file.as_str())) {
                 wrong.push(format!(
                     "{}:\n{}",
@@ -87,12 +91,7 @@ fn references_in(code: &Crate, circle: &BTreeSet<String>) -> String {
         }
         for (used, by) in code.references(path) {
             if circle.contains(&name(&used)) {
-                let line = format!(
-                    "  {} uses {}: {}\n",
-                    name(path),
-                    name(&used),
-                    by.join("::")
-                );
+                let line = format!("  {} uses {}: {}\n", name(path), name(&used), by.join("::"));
                 lines.push_str(&line);
             }
         }
@@ -116,9 +115,7 @@ mod tests {
             modules: modules::read(&folder.path().join("lib.rs")),
         };
         let circles = code.circles().into_iter();
-        circles
-            .map(|circle| circle.into_iter().collect())
-            .collect()
+        circles.map(|circle| circle.into_iter().collect()).collect()
     }
 
     #[test]
@@ -144,13 +141,21 @@ mod tests {
     fn a_child_and_its_parent_are_a_circle_only_if_both_use_each_other() {
         let child = "use super::Shared; pub fn work(_: Shared) {}";
         let uses = "mod child; pub struct Shared; pub fn f() { child::work(Shared) }";
-        let found = circles(&[("lib.rs", "mod parent;"), ("parent.rs", uses), ("parent/child.rs", child)]);
+        let found = circles(&[
+            ("lib.rs", "mod parent;"),
+            ("parent.rs", uses),
+            ("parent/child.rs", child),
+        ]);
         assert_eq!(found, [["parent", "parent::child"]]);
         for parent in [
             "mod child; pub use child::work; pub struct Shared;",
             "mod child; pub struct Shared; #[cfg(test)] mod tests { use super::child::work; }",
         ] {
-            let found = circles(&[("lib.rs", "mod parent;"), ("parent.rs", parent), ("parent/child.rs", child)]);
+            let found = circles(&[
+                ("lib.rs", "mod parent;"),
+                ("parent.rs", parent),
+                ("parent/child.rs", child),
+            ]);
             assert!(found.is_empty(), "{parent}: {found:?}");
         }
     }
