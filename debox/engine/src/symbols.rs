@@ -10,8 +10,8 @@ use blazesym::symbolize::source::{Elf, Kernel, Source};
 use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolizer};
 use blazesym::MaybeDefault;
 
+use crate::module::Module;
 use crate::packages::fetched_debug_information;
-use crate::process::Module;
 use crate::stacks::tables::Cache;
 
 mod demangle;

@@ -17,7 +17,7 @@ const PART_MIN: f64 = 0.9;
 pub const FUTEX: &str = "futex";
 
 /// The wait as the rule expects it.
-fn seen(wait: &Wait) -> Waits<'_> {
+fn observed(wait: &Wait) -> Waits<'_> {
     Waits {
         label: &wait.label,
         class: &wait.class,
@@ -59,7 +59,7 @@ struct Sums {
 
 impl Sums {
     fn add(&mut self, wait: &Wait) {
-        let seen = seen(wait);
+        let seen = observed(wait);
         let add = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
         if wait.owner_comm.is_some() {
             add(&mut self.held_ns, seen.blocked_ns);

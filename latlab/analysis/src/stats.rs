@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::report::Number;
+use crate::number::Number;
 
 /// The percentiles that are reported.
 pub const PERCENTS: [f64; 5] = [5.0, 50.0, 95.0, 99.0, 99.9];

@@ -11,11 +11,12 @@ use crate::ideal::Load;
 use crate::in_flight::InFlight;
 use crate::intervals::{self, Draws, Interval, CONFIDENCE, LEFT_OUT};
 use crate::inversion::Order;
+use crate::mode::Mode;
+use crate::number::latency as in_words;
 use crate::read::TimeUnit;
-use crate::request::{Basis, Mode, Request, Run};
+use crate::request::{Basis, Request, Run};
 use crate::rows::Lateness;
 use crate::stats::{self, Latency, Percentiles};
-use crate::text::latency as in_words;
 
 /// Fixed, so that the same file gives the same figures.
 const SEED: u64 = 20_050_601;
@@ -64,8 +65,8 @@ pub fn measure(run: &Run, settings: &Settings) -> Result<Measured> {
     };
     let mut caveats = run.caveats.clone();
     let percentiles = stats::percentiles(&sorted);
-    tell_failures(run, &sorted, &mut caveats);
-    tell_steps(run, &mut caveats);
+    add_failure_caveats(run, &sorted, &mut caveats);
+    add_step_caveats(run, &mut caveats);
 
     // Requests with known sizes.
     let sized: Vec<(u64, u64)> = by_latency
@@ -106,7 +107,7 @@ pub fn measure(run: &Run, settings: &Settings) -> Result<Measured> {
     let connections = run
         .has_connections
         .then(|| Connections::of(&scored, run.connections_used));
-    tell_generator(run, percentiles[1], &mut caveats);
+    add_generator_caveats(run, percentiles[1], &mut caveats);
     let report = RunReport {
         name: run.name(),
         format: run.format,
@@ -341,7 +342,7 @@ fn ideal(
     }
 }
 
-fn tell_steps(run: &Run, caveats: &mut Vec<String>) {
+fn add_step_caveats(run: &Run, caveats: &mut Vec<String>) {
     let steps = run.meta.as_ref().and_then(|meta| meta.steps.as_ref());
     if let Some(steps) = steps {
         caveats.push(format!(
@@ -351,7 +352,7 @@ fn tell_steps(run: &Run, caveats: &mut Vec<String>) {
     }
 }
 
-fn tell_failures(run: &Run, sorted: &[u64], caveats: &mut Vec<String>) {
+fn add_failure_caveats(run: &Run, sorted: &[u64], caveats: &mut Vec<String>) {
     let failed: u64 = run.failed.values().sum();
     if failed == 0 {
         return;
@@ -374,7 +375,7 @@ fn tell_failures(run: &Run, sorted: &[u64], caveats: &mut Vec<String>) {
     ));
 }
 
-fn tell_generator(run: &Run, median: u64, caveats: &mut Vec<String>) {
+fn add_generator_caveats(run: &Run, median: u64, caveats: &mut Vec<String>) {
     let Some(meta) = &run.meta else { return };
     if let Some(why) = &meta.refused {
         caveats.insert(0, format!("These figures are not the server's: {why}"));

@@ -390,7 +390,7 @@ mod tests {
 
     use super::*;
     use crate::capacity::Interval;
-    use crate::study::words;
+    use crate::study::tables;
 
     /// A run of one second, with this many requests, and this many replies that ended in it.
     fn run(requests: u64, ended: u64, refused: Option<&str>) -> Summary {
@@ -549,7 +549,7 @@ mod tests {
             "{:?}",
             found.caveats
         );
-        let tables = words::markdown(&found);
+        let tables = tables::markdown(&found);
         assert!(
             tables.contains("| nginx | 1,000 to 1,050 | 0.3 to 0.9 (!) |"),
             "{tables}"

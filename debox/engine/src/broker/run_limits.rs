@@ -1,4 +1,4 @@
-//! The terms of a run: the user for whom it counts, what it may take, and what it has given away.
+//! The limits of a run: the user for whom it counts, what it may take, and what it has given away.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,8 +15,8 @@ use super::peer::Peer;
 /// a run are answered as long as the wait would be shorter.
 const CPU_WAIT: Duration = Duration::from_secs(10);
 
-/// The terms of a run, and what other clients may know of it.
-pub struct Terms {
+/// The limits of a run, and what other clients may know of it.
+pub struct RunLimits {
     /// The user for whom it counts.
     pub owner: u32,
     pub account: Arc<Account>,
@@ -43,9 +43,14 @@ impl Given {
     }
 }
 
-impl Terms {
-    pub fn new(owner: u32, account: &Arc<Account>, budget: &Arc<Budget>, log: &Arc<Log>) -> Terms {
-        Terms {
+impl RunLimits {
+    pub fn new(
+        owner: u32,
+        account: &Arc<Account>,
+        budget: &Arc<Budget>,
+        log: &Arc<Log>,
+    ) -> RunLimits {
+        RunLimits {
             owner,
             account: Arc::clone(account),
             budget: Arc::clone(budget),
@@ -83,14 +88,14 @@ impl Terms {
 
 /// Charges the run's user for the calling thread's CPU time.
 pub struct Meter<'a> {
-    terms: &'a Terms,
+    limits: &'a RunLimits,
     charged: Duration,
 }
 
 impl Meter<'_> {
-    pub fn of(terms: &Terms) -> Meter<'_> {
+    pub fn of(limits: &RunLimits) -> Meter<'_> {
         Meter {
-            terms,
+            limits,
             charged: Duration::ZERO,
         }
     }
@@ -99,8 +104,8 @@ impl Meter<'_> {
         let now = cpu::of_thread();
         let spent = now.saturating_sub(self.charged);
         self.charged = now;
-        let terms = self.terms;
-        terms.budget.charge(terms.owner, spent, Instant::now());
+        let limits = self.limits;
+        limits.budget.charge(limits.owner, spent, Instant::now());
     }
 }
 

@@ -9,7 +9,7 @@ use std::cell::Cell;
 
 /// What a thread remembers of its slot; `user_tap.c` knows this layout. Zero at first.
 #[repr(C)]
-pub(super) struct Words {
+pub(super) struct ThreadState {
     /// The generation (see `memory`) for which the others hold; 0: for none.
     pub generation: Cell<u64>,
     /// The slot's address, 0 if the thread has none.
@@ -20,7 +20,7 @@ pub(super) struct Words {
     pub watched: Cell<usize>,
     /// Address of what the library has done on the thread; 0: nothing yet (see `own_work`).
     pub own_work: Cell<usize>,
-    /// How many records there were when they were last checked (see `alive`).
+    /// How many records there were when they were last checked (see `liveness`).
     pub seen: Cell<u64>,
     /// Calls that the library made to check that the kernel sees the thread's calls.
     pub checks: Cell<u64>,
@@ -41,12 +41,12 @@ core::arch::global_asm!(
     ".popsection",
 );
 
-const _: () = assert!(std::mem::size_of::<Words>() == 56);
+const _: () = assert!(std::mem::size_of::<ThreadState>() == 56);
 
 /// The calling thread's words.
 #[inline]
-pub(super) fn words() -> &'static Words {
-    let address: *const Words;
+pub(super) fn of_this_thread() -> &'static ThreadState {
+    let address: *const ThreadState;
     // SAFETY: loads the offset of the words from the thread pointer, which the linker and the
     // loader fill in, and adds the thread pointer; on x86-64 that is in the word at fs:0.
     unsafe {

@@ -46,7 +46,7 @@ fields_of! {
         state: u32,
         mode: u32,
         call: u32,
-        parted: u32,
+        has_parts: u32,
         flags: u32,
         begin_ns: u64,
         stamp_ns: u64,
@@ -356,5 +356,5 @@ impl Shape {
 }
 
 #[cfg(test)]
-#[path = "seen/tests.rs"]
+#[path = "probe_data/tests.rs"]
 mod tests;

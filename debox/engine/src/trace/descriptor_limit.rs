@@ -12,16 +12,16 @@ const LIMIT: Resource = Resource::RLIMIT_NOFILE;
 /// Raises this process's limit until it is dropped. Descriptors that were moved stay open after
 /// that, and use none of the numbers below the old limit. If the limit cannot be raised far enough,
 /// half of the possible descriptors may be used.
-pub(super) struct Room {
+pub(super) struct DescriptorLimit {
     soft: rlim_t,
     hard: rlim_t,
     is_raised: bool,
     count: usize,
 }
 
-impl Room {
+impl DescriptorLimit {
     /// Makes room for `wanted` descriptors, or for as many as possible.
-    pub fn make(wanted: usize) -> io::Result<Room> {
+    pub fn make(wanted: usize) -> io::Result<DescriptorLimit> {
         let (soft, hard) = getrlimit(LIMIT)?;
         let raised = soft.saturating_add(wanted as rlim_t);
         let is_raised = raised <= hard;
@@ -29,7 +29,7 @@ impl Room {
             setrlimit(LIMIT, raised, hard)?;
         }
         let half = usize::try_from(soft / 2).unwrap_or(wanted);
-        Ok(Room {
+        Ok(DescriptorLimit {
             soft,
             hard,
             is_raised,
@@ -54,7 +54,7 @@ impl Room {
     }
 }
 
-impl Drop for Room {
+impl Drop for DescriptorLimit {
     fn drop(&mut self) {
         if self.is_raised {
             let _ = setrlimit(LIMIT, self.soft, self.hard);
@@ -71,7 +71,7 @@ mod tests {
     #[test]
     fn what_was_moved_stays_open_beyond_the_limit() {
         let before = getrlimit(LIMIT).expect("a limit");
-        let room = Room::make(4).expect("room");
+        let room = DescriptorLimit::make(4).expect("room");
         assert_eq!(room.count(), 4);
         let file = std::fs::File::open("/dev/null").expect("a file");
         let moved = room.take(file.into()).expect("it is moved");

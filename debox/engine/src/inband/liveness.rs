@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use crate::record::Slot;
 use crate::signals::Blocked;
 
-use super::{memory, slot, user_tap, words};
+use super::{memory, slot, thread_state, user_tap};
 
 /// A scope checks if the kernel's last stamp for the thread is older than this.
 pub(super) const SCOPE_NS: u64 = 10_000_000;
@@ -73,7 +73,7 @@ pub(super) fn may_believe_records(own: *mut Slot) -> bool {
         return true;
     }
     let completed = slot::completed(own);
-    let is_new = words::words().seen.replace(completed) != completed;
+    let is_new = thread_state::of_this_thread().seen.replace(completed) != completed;
     let is_suspicious = match is_new {
         true => slot::newest(own).is_some_and(|(call, args)| closes_ours(call, args)),
         false => age_ns(own) > RECORD_NS,
@@ -135,12 +135,12 @@ fn is_there(own: *mut Slot) -> bool {
     let is_there = match HAS_KERNEL_TAP.load(Ordering::Relaxed) {
         true => (0..TRIES).any(|_| slot::sees_a_call(own)),
         // Without the kernel tap, the kernel only sees the thread leave its CPU.
-        false => super::try_state().is_none_or(|_state| memory::has_map()),
+        false => super::state::try_state().is_none_or(|_state| memory::has_map()),
     };
     if !is_there {
         // A signal handler that leaves by a jump would leave the lock taken.
         let _blocked = Blocked::all();
-        if let Some(_state) = super::try_state() {
+        if let Some(_state) = super::state::try_state() {
             if memory::generation() == generation {
                 lose();
             }

@@ -5,9 +5,9 @@ use std::io;
 
 use libbpf_rs::libbpf_sys;
 
-use super::access::owned;
-use super::{Finding, NEEDS_ROOT};
+use super::finding::{Finding, NEEDS_ROOT};
 use crate::kernel;
+use crate::kernel::objects::owned;
 
 /// A function that the kernel has for tests like this one; nothing else calls it.
 const TRIAL_FUNCTION: &std::ffi::CStr = c"bpf_fentry_test1";

@@ -16,7 +16,7 @@ type Identity = [u8; 32];
 const TRIED: i32 = 4096;
 
 #[derive(Default)]
-pub(super) struct Held(Vec<(i32, Identity)>);
+pub(super) struct Descriptors(Vec<(i32, Identity)>);
 
 /// The process's open descriptors.
 pub(super) fn open_now() -> BTreeSet<i32> {
@@ -38,9 +38,9 @@ fn identity_of(fd: i32) -> Option<Identity> {
     (failed == 0).then(|| info[..32].try_into().expect("32 bytes"))
 }
 
-impl Held {
-    pub const fn new() -> Held {
-        Held(Vec::new())
+impl Descriptors {
+    pub const fn new() -> Descriptors {
+        Descriptors(Vec::new())
     }
 
     /// Adds the BPF objects that have been opened since. If another thread opens one at the same time, the worst
@@ -84,7 +84,7 @@ mod tests {
     fn other_files_are_not_held() {
         let before = open_now();
         let file = std::fs::File::open("/dev/null").unwrap();
-        let mut held = Held::default();
+        let mut held = Descriptors::default();
         held.add_since(&before);
         assert!(held.0.is_empty() && held.is_whole());
         assert_eq!(held.span(), (0, -1));

@@ -1,16 +1,15 @@
-//! Words for the numbers in the records, each looked up once.
+//! Texts for the numbers in the records, each looked up once.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::rc::Rc;
 
-use libbpf_rs::{MapCore, MapFlags};
-
 use crate::calls;
 use crate::collect::{certainty, doing};
 use crate::explain::{Explained, Explainer};
 use crate::history::Text;
-use crate::session::{Detail, Session};
+use crate::options::Detail;
+use crate::session::Session;
 use crate::sleep_place::SleepPlace;
 use crate::stack_table::StackTable;
 use crate::symbols::Symbols;
@@ -18,7 +17,7 @@ use crate::tables::{self, types};
 
 /// The most entries of each of the tables below. A table that is full is cleared, and its entries are
 /// looked up again.
-const MAX_WORDS: usize = 1 << 16;
+const MAX_TEXTS: usize = 1 << 16;
 
 /// A place in words.
 #[derive(Debug, Clone)]
@@ -34,7 +33,7 @@ type Resource = (Option<Text>, Option<Text>);
 /// A resource as the probes identify it: the place where it was waited for, and the resource.
 type ResourceId = (SleepPlace, (u32, u32, u32, u32, u64));
 
-pub(super) struct Words {
+pub(super) struct Texts {
     /// The stacks that were looked up.
     looked_up: StackTable,
     symbols: Rc<Symbols>,
@@ -46,9 +45,9 @@ pub(super) struct Words {
     resources: HashMap<ResourceId, Resource>,
 }
 
-impl Words {
-    pub fn new(detail: Detail) -> Words {
-        Words {
+impl Texts {
+    pub fn new(detail: Detail) -> Texts {
+        Texts {
             looked_up: StackTable::new(detail.callsites),
             symbols: Rc::default(),
             texts: HashMap::new(),
@@ -113,7 +112,7 @@ impl Words {
         if owner.doing == tables::DOING_ASLEEP {
             return Some(self.place(session, owner.into()).label);
         }
-        let events = session.events.borrow();
+        let events = session.events();
         let explainer = self.explainer(&events);
         let text = doing(&explainer, owner.doing, owner.into());
         text.map(|text| self.text(&text))
@@ -134,7 +133,7 @@ impl Words {
         }
         self.fetch_kernel_stack(session, place.stack);
         let explained = {
-            let events = session.events.borrow();
+            let events = session.events();
             self.explainer(&events).sleep(place)
         };
         let named = self.named(&explained);
@@ -151,7 +150,7 @@ impl Words {
         frames: &[u64],
     ) -> Named {
         let explained = {
-            let events = session.events.borrow();
+            let events = session.events();
             self.explainer(&events)
                 .stack(call, args, frames, lock_flags)
         };
@@ -172,17 +171,13 @@ impl Words {
         if name == 0 || self.looked_up.kernel.contains_key(&name) {
             return;
         }
-        if self.looked_up.kernel.len() >= MAX_WORDS {
+        if self.looked_up.kernel.len() >= MAX_TEXTS {
             self.looked_up.kernel.clear();
             self.looked_up.args.clear();
         }
-        let map = &session.skel.maps.kernel_stacks;
-        let found = map.lookup(&name.to_ne_bytes(), MapFlags::ANY);
-        let stack = found.ok().flatten();
-        let stack = stack
-            .as_deref()
-            .and_then(tables::read_value::<types::kernel_stack>);
-        let Some(stack) = stack else { return };
+        let Ok(Some(stack)) = session.kernel_stack(name) else {
+            return;
+        };
         self.looked_up.add_kernel(name, &stack);
     }
 
@@ -195,7 +190,7 @@ impl Words {
             return known.clone();
         }
         let stack = {
-            let events = session.events.borrow();
+            let events = session.events();
             self.explainer(&events).user_stack(name)
         };
         let caller = stack.caller.map(|caller| self.text(&caller));
@@ -230,13 +225,8 @@ impl Words {
             lock_flags: sleep.lock_flags,
             resource: *resource,
         };
-        let map = &session.skel.maps.resource_rows;
-        let found = map.lookup(tables::bytes_of(&key), MapFlags::ANY);
-        let row = found.ok().flatten();
-        let row = row
-            .as_deref()
-            .and_then(tables::read_value::<types::resource_row>);
-        let described = session.events.borrow().resources.describe(
+        let row = session.resource_row(&key);
+        let described = session.events().resources.describe(
             resource,
             sleep.lock_flags,
             &row.unwrap_or_default(),
@@ -253,7 +243,7 @@ impl Words {
 }
 
 fn keep<K: Hash + Eq, V>(table: &mut HashMap<K, V>, key: K, value: V) {
-    if table.len() >= MAX_WORDS {
+    if table.len() >= MAX_TEXTS {
         table.clear();
     }
     table.insert(key, value);

@@ -10,14 +10,14 @@ const RECENT_MAX: usize = 1 << 16;
 
 /// Gives each different text a number, from 0.
 #[derive(Default)]
-pub struct Words {
+pub struct Texts {
     numbers: HashMap<Text, u32>,
     /// By address, since the records of a batch share their texts. Each text is kept alive, so that
     /// its address is not reused.
     recent: HashMap<*const u8, (Text, u32)>,
 }
 
-impl Words {
+impl Texts {
     pub fn number(&mut self, text: &Text) -> u32 {
         if let Some((held, number)) = self.recent.get(&text.as_ptr()) {
             if Rc::ptr_eq(held, text) {
@@ -51,11 +51,11 @@ mod tests {
 
     #[test]
     fn the_same_text_has_the_same_number_wherever_it_lies() {
-        let mut words = Words::default();
+        let mut texts = Texts::default();
         let texts: Vec<Text> = vec!["a".into(), "".into(), "a".into(), "b".into(), "".into()];
-        let numbers: Vec<u32> = texts.iter().map(|text| words.number(text)).collect();
+        let numbers: Vec<u32> = texts.iter().map(|text| texts.number(text)).collect();
         assert_eq!(numbers, [0, 1, 0, 2, 1]);
-        let texts = words.into_texts();
+        let texts = texts.into_texts();
         assert_eq!(texts, ["a".into(), "".into(), "b".into()]);
     }
 }

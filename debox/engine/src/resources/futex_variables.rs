@@ -82,13 +82,13 @@ struct Layout {
 }
 
 #[derive(Default)]
-pub(super) struct Words {
+pub(super) struct FutexVariables {
     names: HashMap<(u32, u64), String>,
     layouts: HashMap<u32, Layout>,
     files: HashMap<(u64, u64), Option<Variables>>,
 }
 
-impl Words {
+impl FutexVariables {
     /// Looks the word up while the process is alive.
     pub fn learn(&mut self, tgid: u32, address: u64) {
         if self.names.contains_key(&(tgid, address)) || self.names.len() >= MAX_WORDS {
@@ -179,14 +179,14 @@ mod tests {
 
     #[test]
     fn a_static_of_this_program_has_its_name() {
-        let mut words = Words::default();
+        let mut words = FutexVariables::default();
         let address = WORD.as_ptr() as u64;
         let own = std::process::id();
         words.learn(own, address);
         let name = words.name(own, address);
         // The name in the source, not the mangled one.
         assert!(
-            name.starts_with("debox::resources::words::tests::WORD"),
+            name.starts_with("debox::resources::futex_variables::tests::WORD"),
             "{name}"
         );
     }
@@ -195,7 +195,7 @@ mod tests {
     fn what_is_in_no_file_keeps_its_address() {
         let on_heap = Box::new(1u32);
         let address = std::ptr::from_ref(on_heap.as_ref()) as u64;
-        let mut words = Words::default();
+        let mut words = FutexVariables::default();
         words.learn(std::process::id(), address);
         let name = words.name(std::process::id(), address);
         assert!(name.starts_with("0x"), "{name}");
