@@ -5,9 +5,10 @@
 //! errors. The half-width of all intervals is the value that this maximum exceeds only in the draws of the error rate.
 //! The draws preserve how figures depend on each other: a mean and a 99th percentile move together.
 
+use kit_stats::{deviation, simultaneous, DRAWS};
 use serde::Serialize;
 
-use crate::intervals::{Draws, DRAWS};
+use crate::intervals::Draws;
 use crate::report::Measured;
 use crate::stats::PERCENTS;
 
@@ -104,18 +105,10 @@ impl Cell {
     }
 }
 
-/// Mean and standard deviation.
-fn deviation(values: &[f64]) -> (f64, f64) {
-    let n = values.len().max(1) as f64;
-    let mean = values.iter().sum::<f64>() / n;
-    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
-    (mean, (squares / n).sqrt())
-}
-
 /// The differences of each of `runs` from `base`. All runs have the same unit.
 pub fn compare(base: &Measured, runs: &[Measured], error_rate: f64) -> Vec<Comparison> {
     let tables: Vec<Vec<Cell>> = runs.iter().map(|run| cells(base, run)).collect();
-    let errors = simultaneous(tables.iter().flatten(), error_rate);
+    let errors = simultaneous(standardized(tables.iter().flatten()), error_rate);
     let compared = runs.iter().zip(tables).map(|(run, cells)| Comparison {
         base: base.report.name.clone(),
         run: run.report.name.clone(),
@@ -128,39 +121,14 @@ pub fn compare(base: &Measured, runs: &[Measured], error_rate: f64) -> Vec<Compa
     compared.collect()
 }
 
-/// The number of standard errors within which all figures are simultaneously, except in a part `error_rate` of the
-/// draws.
-fn simultaneous<'a>(cells: impl Iterator<Item = &'a Cell>, error_rate: f64) -> f64 {
+/// The draws of each cell that has any, standardized.
+fn standardized<'a>(cells: impl Iterator<Item = &'a Cell>) -> impl Iterator<Item = Vec<f64>> {
     let mut random = fastrand::Rng::with_seed(SEED);
-    let mut furthest: Vec<f64> = Vec::new();
-    let mut take = |at: usize, errors: f64| {
-        if furthest.len() <= at {
-            furthest.resize(at + 1, 0.0);
-        }
-        furthest[at] = furthest[at].max(errors);
-    };
-    for cell in cells {
-        match &cell.sureness {
-            None => {}
-            Some(Sureness::Drawn(drawn)) => {
-                let (mean, deviation) = deviation(drawn);
-                for (at, value) in drawn.iter().enumerate().filter(|_| deviation > 0.0) {
-                    take(at, (value - mean).abs() / deviation);
-                }
-            }
-            Some(Sureness::Error(_)) => {
-                for at in 0..DRAWS {
-                    take(at, normal(&mut random).abs());
-                }
-            }
-        }
-    }
-    furthest.sort_by(f64::total_cmp);
-    let within = ((1.0 - error_rate) * furthest.len() as f64).ceil() as usize;
-    furthest
-        .get(within.saturating_sub(1))
-        .copied()
-        .unwrap_or(0.0)
+    cells.filter_map(move |cell| match &cell.sureness {
+        None => None,
+        Some(Sureness::Drawn(drawn)) => Some(kit_stats::standardized(drawn)),
+        Some(Sureness::Error(_)) => Some((0..DRAWS).map(|_| normal(&mut random)).collect()),
+    })
 }
 
 /// From two uniform random numbers (Box-Muller).

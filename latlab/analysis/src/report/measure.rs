@@ -9,7 +9,7 @@ use crate::deciles::{deciles, series};
 use crate::fairness::{Connections, Jain};
 use crate::ideal::Load;
 use crate::in_flight::InFlight;
-use crate::intervals::{self, Draws, Interval, CONFIDENCE, LEFT_OUT};
+use crate::intervals::{self, Draws, Interval};
 use crate::inversion::Order;
 use crate::read::TimeUnit;
 use crate::request::{Basis, Mode, Request, Run};
@@ -183,7 +183,7 @@ fn invert(
     request_bytes: u64,
     caveats: &mut Vec<String>,
 ) -> (f64, Inversion, Option<f64>) {
-    let block_of_scored = intervals::blocks(in_time, LEFT_OUT);
+    let block_of_scored = kit_stats::blocks(in_time, LEFT_OUT);
     let with_size = || {
         scored
             .iter()
@@ -205,7 +205,7 @@ fn invert(
             .collect()
     };
     let left_out = without(&order);
-    let jackknife = intervals::jackknife(value, &left_out);
+    let jackknife = kit_stats::jackknife(value, &left_out);
     let with_ties_against = order.value_with_ties_against(&responses);
     if with_ties_against - value > 0.02 {
         caveats.push(format!(
@@ -238,7 +238,7 @@ fn invert(
             let ideal = ideal.value();
             let corrected = Corrected {
                 value: value - ideal,
-                interval: intervals::jackknife(value - ideal, &difference).map(|found| found.0),
+                interval: kit_stats::jackknife(value - ideal, &difference).map(|found| found.0),
                 ideal,
                 utilisation,
                 arrivals,
@@ -361,7 +361,7 @@ fn tell_failures(run: &Run, sorted: &[u64], caveats: &mut Vec<String>) {
     let most = most.map_or(String::new(), |(reason, count)| {
         format!(" ({count} times: {reason})")
     });
-    let with_them = match sorted.get(stats::rank(all, 99.0)) {
+    let with_them = match sorted.get(kit_stats::rank(all, 99.0)) {
         Some(ticks) => {
             let value = Number(*ticks as f64 / run.unit.ticks());
             format!("would be {}", in_words(value, run.unit))
