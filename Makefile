@@ -87,6 +87,7 @@ bench: build
 	python3 debox/bench/history/run.py
 	python3 latlab/bench/beside.py --latlab $(TARGET)/release/latlab
 	python3 flash/bench/costs.py --flash $(TARGET)/release/flash
+	python3 hbench/bench/peers.py --hbench $(TARGET)/release/hbench
 
 # The tables of latlab/docs/latlab-finding.md anew, some 15 minutes; as root, on a machine that does nothing else.
 # STUDY names the new directory for what is measured.
