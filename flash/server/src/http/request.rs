@@ -140,14 +140,16 @@ impl Reader {
             self.scanned = at + 1;
         }
         let is_too_long = received.len() - begin >= max_head;
-        let has_line = memchr::memchr(b'\n', &received[begin..]).is_some();
+        // However many bytes have come by now, the answer is the same.
+        let looked_at = &received[begin..received.len().min(begin + max_head)];
+        let has_line = memchr::memchr(b'\n', looked_at).is_some();
         match (is_too_long, has_line) {
             (false, _) => {
                 self.scanned = received.len();
                 Parsed::Incomplete
             }
             // RFC 9112, 3, has a status for each of the two.
-            (true, false) if memchr::memchr(b' ', &received[begin..]).is_none() => {
+            (true, false) if memchr::memchr(b' ', looked_at).is_none() => {
                 Parsed::Refused(Refusal::new(501, "the method is too long"))
             }
             (true, false) => Parsed::Refused(Refusal::new(414, "the request line is too long")),
@@ -572,6 +574,9 @@ mod tests {
         let long = "a".repeat(5000);
         assert_eq!(status(&format!("GET /{long}")), 414);
         assert_eq!(status(&long), 501);
+        // A line feed behind the longest head changes nothing.
+        assert_eq!(status(&format!("GET /{long} HTTP/1.1\r\n")), 414);
+        assert_eq!(status(&format!("{long} / HTTP/1.1\r\n")), 501);
         assert_eq!(
             status(&format!("GET / HTTP/1.1\r\nHost: a\r\nX: {long}")),
             431
