@@ -1,5 +1,6 @@
 //! The configuration file.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -9,10 +10,12 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
+use self::access::{Charset, Ending, Kind, MethodList, Network};
 use crate::sites::{FileOptions, Location, Redirect, TlsListen, VirtualHost};
 use crate::tls::{Pair, Settings};
 use crate::user::Identity;
 
+mod access;
 mod check;
 
 /// Bytes of a configuration file.
@@ -69,8 +72,14 @@ struct Server {
     cache: Option<Time>,
     #[serde(default)]
     headers: toml::Table,
+    allow: Option<Vec<Network>>,
+    deny: Option<Vec<Network>>,
+    methods: Option<MethodList>,
+    types: Option<BTreeMap<Ending, Kind>>,
+    default_type: Option<Kind>,
+    charset: Option<Charset>,
     #[serde(default)]
-    error_pages: std::collections::BTreeMap<String, Spanned<PathBuf>>,
+    error_pages: BTreeMap<String, Spanned<PathBuf>>,
     #[serde(default, rename = "location")]
     locations: Vec<Spanned<Part>>,
 }
@@ -95,6 +104,12 @@ struct Part {
     dotfiles: Option<bool>,
     cache: Option<Time>,
     headers: Option<toml::Table>,
+    allow: Option<Vec<Network>>,
+    deny: Option<Vec<Network>>,
+    methods: Option<MethodList>,
+    types: Option<BTreeMap<Ending, Kind>>,
+    default_type: Option<Kind>,
+    charset: Option<Charset>,
     redirect: Option<Spanned<To>>,
 }
 

@@ -334,7 +334,13 @@ impl Connection {
         add(&context.counts().requests, 1);
         self.deadline = context.now + context.options.helper_ms;
         self.rules = rules_for(self.site, &request, context);
+        let (access, peer) = (self.rules.as_ref().map(|rules| &rules.access), self.peer);
+        if access.is_some_and(|access| !access.admits(peer)) {
+            return self.error(403, request, context);
+        }
+        let is_taken = access.is_none_or(|access| access.methods.contain(request.method));
         let path = match (request.method, &request.target) {
+            _ if !is_taken => return self.error(405, request, context),
             (Method::Options, _) => {
                 let reply = self.common(&request, context).options();
                 return self.reply(Some(request), reply, context);

@@ -5,6 +5,7 @@
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+pub mod access;
 mod answer;
 mod candidates;
 pub mod config;
@@ -25,4 +26,5 @@ pub mod server;
 pub mod sites;
 pub mod tls;
 mod transport;
+pub mod types;
 pub mod user;

@@ -8,8 +8,10 @@ use std::time::Duration;
 
 use anyhow::{bail, Context, Result};
 
+use crate::access::Access;
 use crate::files::Root;
 use crate::tls;
+use crate::types::Types;
 
 /// Bytes of an error page. They are in memory as long as the server runs.
 const MAX_ERROR_PAGE: u64 = 256 << 10;
@@ -56,6 +58,8 @@ pub struct Location {
     pub fields: Vec<(String, String)>,
     /// How long clients may keep a file without asking again.
     pub cache: Option<Duration>,
+    pub access: Access,
+    pub types: Types,
 }
 
 /// An address at which clients speak TLS.
@@ -132,6 +136,8 @@ pub struct Rules {
     pub redirect: Option<Redirect>,
     pub fields: Vec<(String, String)>,
     pub cache: Option<Duration>,
+    pub access: Access,
+    pub types: Types,
     pub error_pages: Arc<HashMap<u16, Vec<u8>>>,
 }
 
@@ -232,6 +238,8 @@ fn open_locations(
             redirect: location.redirect.clone(),
             fields: location.fields.clone(),
             cache: location.cache,
+            access: location.access.clone(),
+            types: location.types.clone(),
             error_pages: Arc::clone(&pages),
         };
         let path = location.path.trim_matches('/').as_bytes().to_vec();

@@ -2,6 +2,10 @@
 
 use std::collections::HashMap;
 
+use crate::access::Access;
+use crate::types::Types;
+
+use super::access::{Said, SaidOfTypes};
 use super::{
     Duration, FileOptions, Location, Pair, Part, Path, PathBuf, Redirect, Server, Settings,
     SocketAddr, Spanned, Time, TlsListen, VirtualHost, Wrong,
@@ -175,6 +179,18 @@ fn locations(server: &Server, directory: &Path) -> Result<Vec<Location>, Wrong> 
         redirect: None,
         cache: server.cache.map(|time| time.0),
         fields: fields(&server.headers, &server.root.span())?,
+        access: Said {
+            allow: &server.allow,
+            deny: &server.deny,
+            methods: server.methods,
+        }
+        .over(&Access::default()),
+        types: SaidOfTypes {
+            types: &server.types,
+            default_type: &server.default_type,
+            charset: &server.charset,
+        }
+        .over(&Types::default()),
     };
     let mut found: Vec<Location> = Vec::new();
     for part in &server.locations {
@@ -228,6 +244,18 @@ fn location(part: &Part, whole: &Location, directory: &Path) -> Result<Location,
             Some(table) => fields(table, &part.path.span())?,
             None => whole.fields.clone(),
         },
+        access: Said {
+            allow: &part.allow,
+            deny: &part.deny,
+            methods: part.methods,
+        }
+        .over(&whole.access),
+        types: SaidOfTypes {
+            types: &part.types,
+            default_type: &part.default_type,
+            charset: &part.charset,
+        }
+        .over(&whole.types),
     })
 }
 

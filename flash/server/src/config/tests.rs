@@ -34,6 +34,13 @@ fn errors_name_the_place_and_the_remedy() {
         (format!("{SERVER}error_pages = {{ 200 = \"/a\" }}\n"), "4:23: ", "none of 403"),
         (format!("{SERVER}error_pages = {{ 404 = \"/../a\" }}\n"), "4:23: ", "below `root`"),
         (format!("{SERVER}[[server.location]]\npath = \"a\"\n"), "5:8: ", "`/images`"),
+        (format!("{SERVER}allow = [\"10.0.0.0/8\", \"10.0.0.1/8\"]\n"), "4:9: ", "write 10.0.0.0/8"),
+        (format!("{SERVER}deny = [\"all\"]\n"), "4:8: ", "192.0.2.0/24"),
+        (format!("{SERVER}methods = [\"POST\"]\n"), "4:11: ", "GET, HEAD, OPTIONS"),
+        (format!("{SERVER}types = {{ \".a\" = \"a/b\" }}\n"), "4:", "without a dot"),
+        (format!("{SERVER}types = {{ a = \"b\" }}\n"), "4:", "image/png"),
+        (format!("{SERVER}default_type = \"b\"\n"), "4:16: ", "image/png"),
+        (format!("{SERVER}charset = \"a b\"\n"), "4:11: ", "utf-8"),
         (
             format!("{SERVER}[[server.location]]\npath = \"/a\"\nredirect = {{ to = \"/b\", status = 200 }}\n"),
             "6:12: ",
@@ -57,6 +64,31 @@ fn a_location_is_as_its_server_but_for_what_it_says() {
     assert_eq!((a.files.lists, whole.files.lists), (false, true));
     assert_eq!(a.cache, Some(Duration::from_secs(3600)));
     assert_eq!((a.path.as_str(), whole.path.as_str()), ("/a/", "/"));
+}
+
+#[test]
+fn networks_methods_and_types_of_a_location() {
+    let text = format!(
+        "{SERVER}allow = [\"10.0.0.0/8\"]\ndeny = [\"10.9.0.0/16\"]\nmethods = [\"GET\"]\n\
+         types = {{ a = \"x/server\", b = \"x/server\" }}\n\
+         [[server.location]]\npath = \"/a\"\ndeny = []\ntypes = {{ B = \"x/own\" }}\ncharset = \"\"\n"
+    );
+    let (_, hosts) = parse(&text, Path::new("/")).expect("it is fine");
+    let [a, whole] = hosts[0].locations.as_slice() else {
+        panic!("two locations");
+    };
+    let denied = Some([10, 9, 0, 1].into());
+    assert!(a.access.admits(denied) && !whole.access.admits(denied));
+    assert_eq!(a.access.allow, whole.access.allow);
+    assert_eq!(a.access.methods.to_string(), "GET, HEAD");
+    let kinds = |location: &Location| {
+        ["f.a", "f.b", "f.txt"].map(|name| location.types.of(name.as_bytes()).into_owned())
+    };
+    assert_eq!(kinds(a), ["x/server", "x/own", "text/plain"]);
+    assert_eq!(
+        kinds(whole),
+        ["x/server", "x/server", "text/plain; charset=utf-8"]
+    );
 }
 
 proptest! {
