@@ -1,13 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a request has to pass before anything is looked for: the client's network and the method.
+//! What a request has to pass before anything is looked for: the client's network, the user's password, and the
+//! method.
 
+pub mod client;
+pub mod hashes;
 pub mod methods;
 pub mod networks;
+pub mod passwords;
+pub mod remembered;
+pub mod users;
 
 use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use methods::Methods;
 use networks::Networks;
+use users::UserFile;
+
+use crate::http::response::Head;
 
 /// Who may do what below a path.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -25,6 +36,29 @@ impl Access {
         let is_in = |networks: &Networks| peer.is_some_and(|peer| networks.contains(peer));
         let is_allowed = self.allow.as_ref().is_none_or(is_in);
         is_allowed && !is_in(&self.deny)
+    }
+}
+
+/// Asks for a password, before the file of users is opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuthSettings {
+    /// What clients show who they ask for a password. It has no quotes and no backslash.
+    pub realm: String,
+    pub file: PathBuf,
+}
+
+/// Asks for the password of a user.
+pub struct Auth {
+    pub realm: String,
+    pub file: Arc<UserFile>,
+}
+
+impl Auth {
+    /// Says what the client has to prove (RFC 7617, 2).
+    pub fn challenge(&self, head: &mut Head) {
+        let realm = &self.realm;
+        let basic = format_args!("Basic realm=\"{realm}\", charset=\"UTF-8\"");
+        head.field("WWW-Authenticate", basic);
     }
 }
 

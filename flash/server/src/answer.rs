@@ -124,8 +124,14 @@ impl<'a> Common<'a> {
     pub fn error(&self, status: u16) -> Reply {
         let mut head = self.head(status);
         match status {
+            401 => {
+                if let Some(auth) = self.rules.and_then(|rules| rules.auth.as_ref()) {
+                    auth.challenge(&mut head);
+                }
+                &mut head
+            }
             405 => head.field("Allow", self.methods()),
-            503 => head.field("Retry-After", 1),
+            429 | 503 => head.field("Retry-After", 1),
             _ => &mut head,
         };
         let own = self.rules.and_then(|rules| rules.error_pages.get(&status));

@@ -11,11 +11,13 @@ use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
 use self::access::{Charset, Ending, Kind, MethodList, Network};
+use self::auth::{Passwords, SaidOfAuth};
 use crate::sites::{FileOptions, Location, Redirect, TlsListen, VirtualHost};
 use crate::tls::{Pair, Settings};
 use crate::user::Identity;
 
 mod access;
+mod auth;
 mod check;
 
 /// Bytes of a configuration file.
@@ -36,6 +38,8 @@ pub struct Config {
     pub sandbox: bool,
     #[serde(default)]
     pub timeouts: Timeouts,
+    #[serde(default)]
+    pub passwords: Passwords,
     #[serde(default, rename = "server")]
     servers: Vec<Spanned<Server>>,
 }
@@ -78,6 +82,7 @@ struct Server {
     types: Option<BTreeMap<Ending, Kind>>,
     default_type: Option<Kind>,
     charset: Option<Charset>,
+    auth: Option<SaidOfAuth>,
     #[serde(default)]
     error_pages: BTreeMap<String, Spanned<PathBuf>>,
     #[serde(default, rename = "location")]
@@ -110,6 +115,7 @@ struct Part {
     types: Option<BTreeMap<Ending, Kind>>,
     default_type: Option<Kind>,
     charset: Option<Charset>,
+    auth: Option<SaidOfAuth>,
     redirect: Option<Spanned<To>>,
 }
 

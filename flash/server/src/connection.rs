@@ -30,6 +30,8 @@ const PASSED: u64 = 64 << 10;
 /// Bytes that are read and discarded after the last answer, so the client receives the answer and not a reset.
 const LINGERED: u64 = 256 << 10;
 
+mod admission;
+
 pub struct Connection {
     socket: OwnedFd,
     transport: Transport,
@@ -59,6 +61,8 @@ pub struct Connection {
 enum State {
     Reading,
     Asked(Box<Asked>),
+    /// Waits for a password to be checked.
+    Checking(Box<Request>),
     Sending(Box<Sending>),
     /// Discards the request's body before it is answered, as the body may be wrong.
     Passing(Box<Request>),
@@ -139,7 +143,10 @@ impl Connection {
 
     /// Tells the client that the connection ends on purpose, unless an answer is cut off.
     pub fn end(&mut self) {
-        if !matches!(self.state, State::Asked(_) | State::Sending(_)) {
+        if !matches!(
+            self.state,
+            State::Asked(_) | State::Checking(_) | State::Sending(_)
+        ) {
             self.transport.end(&self.socket);
         }
     }
@@ -156,7 +163,7 @@ impl Connection {
         for _ in 0..STEPS {
             let went = match &mut self.state {
                 State::Reading => self.read(key, context),
-                State::Asked(_) => Went::Waits,
+                State::Asked(_) | State::Checking(_) => Went::Waits,
                 State::Sending(_) => self.send(key, context),
                 State::Passing(_) => self.pass(key, context),
                 State::Lingering(_) => self.linger(context),
@@ -179,7 +186,7 @@ impl Connection {
                 self.refuse(Refusal::new(408, "the request did not come"), context);
                 self.drive(key, context)
             }
-            State::Asked(_) | State::Sending(_) => {
+            State::Asked(_) | State::Checking(_) | State::Sending(_) => {
                 // The helper's answer will be too late.
                 self.number += 1;
                 match self.give_up(context) {
@@ -199,6 +206,12 @@ impl Connection {
         self.number += 1;
         match std::mem::replace(&mut self.state, State::Reading) {
             State::Asked(asked) => self.found_by_helper(ticket.connection, *asked, result, context),
+            State::Checking(request) => match result {
+                helpers::Result::Checked(checked) => {
+                    self.checked(ticket.connection, request, *checked, context);
+                }
+                _ => self.error(500, request, context),
+            },
             State::Sending(mut sending) => {
                 sending.waits = false;
                 sending.brought += 1;
@@ -334,10 +347,12 @@ impl Connection {
         add(&context.counts().requests, 1);
         self.deadline = context.now + context.options.helper_ms;
         self.rules = rules_for(self.site, &request, context);
-        let (access, peer) = (self.rules.as_ref().map(|rules| &rules.access), self.peer);
-        if access.is_some_and(|access| !access.admits(peer)) {
-            return self.error(403, request, context);
-        }
+        self.admit(key, request, context);
+    }
+
+    /// Answers a request that has passed all that `admit` asks for.
+    fn serve(&mut self, key: usize, request: Box<Request>, context: &mut Context) {
+        let access = self.rules.as_ref().map(|rules| &rules.access);
         let is_taken = access.is_none_or(|access| access.methods.contain(request.method));
         let path = match (request.method, &request.target) {
             _ if !is_taken => return self.error(405, request, context),
@@ -583,6 +598,7 @@ impl Connection {
     fn give_up(&mut self, context: &mut Context) -> Went {
         let request = match std::mem::replace(&mut self.state, State::Reading) {
             State::Asked(asked) => Some(asked.request),
+            State::Checking(request) => Some(request),
             State::Sending(sending) if sending.waits && !sending.has_begun() => sending.request,
             _ => None,
         };
@@ -627,6 +643,7 @@ impl Connection {
         let request = sending.request.as_deref();
         let entry = Entry {
             peer: self.peer,
+            user: request.and_then(|request| request.user.as_deref()),
             time: &context.log_time,
             line: request.map_or("-", |request| &request.line),
             status: sending.status,

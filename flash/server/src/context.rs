@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use crate::access::passwords::{self, Passwords};
+use crate::access::remembered::Remembered;
 use crate::counts::{self, Counts};
 use crate::helpers::{Inbox, Pool};
 use crate::log::Log;
@@ -27,6 +29,7 @@ pub struct Options {
     pub helper_ms: u64,
     pub send_ms: u64,
     pub linger_ms: u64,
+    pub passwords: passwords::Settings,
     /// For the requests that are there when the server ends.
     pub grace_ms: u64,
 }
@@ -44,6 +47,7 @@ impl Default for Options {
             send_ms: 60_000,
             linger_ms: 2_000,
             grace_ms: 30_000,
+            passwords: passwords::Settings::default(),
         }
     }
 }
@@ -63,6 +67,8 @@ pub struct Shared {
     pub helpers: Arc<Pool>,
     /// Helpers for connections whose last lookup found no such name, as those of scanners.
     pub doubtful: Arc<Pool>,
+    /// `None`: no password is asked for.
+    pub passwords: Option<Passwords>,
     pub log: Option<Arc<Log>>,
     pub counts: Vec<Counts>,
     /// What is in force in all threads that have clients' work.
@@ -73,9 +79,11 @@ pub struct Shared {
 impl Shared {
     pub fn counts_page(&self) -> String {
         let mut page = counts::page(self.counts.iter());
-        let pools = [("names", &self.helpers), ("missing", &self.doubtful)];
+        let files = [("names", &self.helpers), ("missing", &self.doubtful)];
+        let passwords = self.passwords.as_ref();
+        let passwords = passwords.map(|passwords| ("passwords", &passwords.pool));
         let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
-        for (pool, helpers) in pools {
+        for (pool, helpers) in files.into_iter().chain(passwords) {
             for (name, value) in [
                 ("flash_helper_threads", helpers.threads() as u64),
                 (
@@ -115,6 +123,7 @@ pub struct Context {
     pub date: String,
     pub log_time: String,
     pub pace: Pace,
+    pub remembered: Remembered,
     pub is_ending: bool,
     pub number: usize,
 }

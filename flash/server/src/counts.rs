@@ -23,6 +23,9 @@ pub struct Counts {
     pub stalls: AtomicU64,
     pub longest_turn_ns: AtomicU64,
     pub lost_log_lines: AtomicU64,
+    pub wrong_passwords: AtomicU64,
+    /// Requests answered with 429 as the client had too many passwords to be checked.
+    pub limited_passwords: AtomicU64,
     /// Of TLS: what has been done, how many are not finished, and the time that they took.
     pub handshakes: AtomicU64,
     pub resumed: AtomicU64,
@@ -104,6 +107,18 @@ const ROWS: &[Row] = &[
         "Lines that the access log had no room for",
         true,
         |c| &c.lost_log_lines,
+    ),
+    (
+        "flash_wrong_passwords_total",
+        "Passwords that were wrong, and users that do not exist",
+        true,
+        |c| &c.wrong_passwords,
+    ),
+    (
+        "flash_passwords_limited_total",
+        "Requests answered with 429 because the client has too many password checks",
+        true,
+        |c| &c.limited_passwords,
     ),
     (
         "flash_tls_handshakes_total",

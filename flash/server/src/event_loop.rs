@@ -16,6 +16,7 @@ use rustix::net::{acceptfrom_with, SocketAddrAny, SocketFlags};
 use rustls::ServerConfig;
 use slab::Slab;
 
+use crate::access::remembered::Remembered;
 use crate::connection::{Connection, Next};
 use crate::context::{Context, Options, Shared, Site};
 use crate::counts::add;
@@ -74,6 +75,7 @@ impl EventLoop {
         shared: Arc<Shared>,
         options: Arc<Options>,
     ) -> Result<EventLoop> {
+        let remembered = Remembered::new(options.passwords.remember_ms)?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).context("no epoll descriptor")?;
         let wakes = epoll::EventData::new_u64(INBOX);
         epoll::add(&epoll, &inbox.wakes, wakes, epoll::EventFlags::IN)?;
@@ -94,6 +96,7 @@ impl EventLoop {
                 date: String::new(),
                 log_time: String::new(),
                 pace: Pace::default(),
+                remembered,
                 is_ending: false,
                 number,
             },

@@ -47,7 +47,7 @@ enum Subcommand {
     /// Serve what a configuration file says
     #[command(after_help = "Example:\n  flash run flash.toml\n\n\
         Ends on SIGTERM and SIGINT after the requests that are there; SIGHUP opens the access log again \
-        and loads the certificates again.")]
+        and loads the certificates and users again.")]
     Run(File),
     /// Check a configuration file, with the directories, pages and certificates that it names
     #[command(after_help = "Example:\n  flash check flash.toml")]
@@ -228,6 +228,7 @@ fn run(file: &Path) -> Result<()> {
             helper_ms: or(times.disk, usual.helper_ms),
             send_ms: or(times.send, usual.send_ms),
             grace_ms: or(times.grace, usual.grace_ms),
+            passwords: config.passwords.over(usual.passwords),
             ..usual
         },
     })
@@ -294,6 +295,10 @@ fn start(plan: Plan) -> Result<()> {
     })?;
     while signals.wait().context("cannot wait for signals")? == Signal::SIGHUP {
         server.reopen_log();
+        for error in server.reload_users() {
+            let text = format!("the users in use stay: {error:#}");
+            kit_console::say_error("flash", &text);
+        }
         for error in server.reload_certificates() {
             let text = format!("the certificates in use stay: {error:#}");
             kit_console::say_error("flash", &text);

@@ -13,6 +13,7 @@ use rustix::net::sockopt::{set_socket_reuseaddr, set_socket_reuseport, set_tcp_n
 use rustix::net::{bind, ipproto, listen, socket_with, AddressFamily, SocketFlags, SocketType};
 use rustix::process::{getpid, getrlimit, kill_process, setrlimit, Resource, Rlimit, Signal};
 
+use crate::access::passwords::Passwords;
 use crate::context::{Options, Shared, Site};
 use crate::counts::Counts;
 use crate::event_loop::{EventLoop, Listener};
@@ -89,13 +90,15 @@ impl Limits {
         let tls = plan.hosts.iter().flat_map(|host| &host.tls);
         let pairs = tls.flat_map(|listen| &listen.settings.pairs);
         let locations = plan.hosts.iter().flat_map(|host| &host.locations);
+        let pairs = pairs.flat_map(|pair| [pair.cert.clone(), pair.key.clone()]);
+        let users = locations
+            .clone()
+            .filter_map(|location| location.auth.as_ref());
         let paths = Paths {
             roots: locations
                 .map(|location| location.directory.clone())
                 .collect(),
-            loaded: pairs
-                .flat_map(|pair| [pair.cert.clone(), pair.key.clone()])
-                .collect(),
+            loaded: pairs.chain(users.map(|auth| auth.file.clone())).collect(),
             log: plan.log.clone(),
         };
         Limits {
@@ -176,10 +179,20 @@ impl Server {
             let prepare = limits.prepare(Role::Helper, &status);
             Pool::start(name, threads, QUEUE, prepare).context("no helper thread")
         };
+        let users = sites::user_files(&hosts);
+        let passwords = match users.is_empty() {
+            true => None,
+            false => {
+                let prepare = limits.prepare(Role::Password, &status);
+                let passwords = Passwords::start(plan.options.passwords, users, prepare);
+                Some(passwords.context("no thread for passwords")?)
+            }
+        };
         let shared = Arc::new(Shared {
             hosts,
             helpers: pool("flash-helper", plan.helpers)?,
             doubtful: pool("flash-doubtful", few)?,
+            passwords,
             log,
             counts: (0..loops).map(|_| Counts::default()).collect(),
             sandbox: OnceLock::new(),
@@ -259,6 +272,18 @@ impl Server {
     /// Those of the addresses that keep their certificates.
     pub fn reload_certificates(&self) -> Vec<anyhow::Error> {
         let failed = self.tls.iter().filter_map(|tls| tls.reload().err());
+        failed.collect()
+    }
+
+    /// Reads all files of users again.
+    ///
+    /// # Errors
+    ///
+    /// Those of the files whose users stay as they are.
+    pub fn reload_users(&self) -> Vec<anyhow::Error> {
+        let passwords = self.shared.passwords.iter();
+        let files = passwords.flat_map(|passwords| &passwords.files);
+        let failed = files.filter_map(|file| file.reload().err());
         failed.collect()
     }
 

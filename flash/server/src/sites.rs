@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use anyhow::{bail, Context, Result};
 
-use crate::access::Access;
+use crate::access::users::UserFile;
+use crate::access::{Access, Auth, AuthSettings};
 use crate::files::Root;
 use crate::tls;
 use crate::types::Types;
@@ -60,6 +61,8 @@ pub struct Location {
     pub cache: Option<Duration>,
     pub access: Access,
     pub types: Types,
+    /// A password is asked for.
+    pub auth: Option<AuthSettings>,
 }
 
 /// An address at which clients speak TLS.
@@ -138,6 +141,7 @@ pub struct Rules {
     pub cache: Option<Duration>,
     pub access: Access,
     pub types: Types,
+    pub auth: Option<Auth>,
     pub error_pages: Arc<HashMap<u16, Vec<u8>>>,
 }
 
@@ -189,14 +193,14 @@ pub fn listens(hosts: &[VirtualHost]) -> Result<Vec<Listen>> {
 ///
 /// A directory or an error page cannot be opened; the error names it. Two hosts have one name at one address.
 pub fn open(hosts: &[VirtualHost], listens: &[Listen]) -> Result<Vec<Hosts>> {
-    let mut roots = HashMap::new();
+    let mut opened = Opened::default();
     let mut found: Vec<Hosts> = listens.iter().map(|_| Hosts::default()).collect();
     // Where those with port 0 are, which are all different.
     let is_new = |listen: &&(usize, &Listen)| listen.1.address.port() == 0;
     let numbered: Vec<(usize, &Listen)> = listens.iter().enumerate().collect();
     let mut new = numbered.iter().filter(is_new);
     for host in hosts {
-        let locations = open_locations(host, &mut roots)?;
+        let locations = open_locations(host, &mut opened)?;
         let mut seen = HashSet::new();
         for listen in host.listens() {
             let is_it = |its: &&(usize, &Listen)| its.1.is_at(listen.address);
@@ -213,10 +217,41 @@ pub fn open(hosts: &[VirtualHost], listens: &[Listen]) -> Result<Vec<Hosts>> {
     Ok(found)
 }
 
-fn open_locations(
-    host: &VirtualHost,
-    roots: &mut HashMap<PathBuf, Arc<Root>>,
-) -> Result<Locations> {
+/// What several locations may have in common.
+#[derive(Default)]
+struct Opened {
+    roots: HashMap<PathBuf, Arc<Root>>,
+    users: HashMap<PathBuf, Arc<UserFile>>,
+}
+
+fn open_auth(auth: &AuthSettings, opened: &mut Opened) -> Result<Auth> {
+    let file = match opened.users.get(&auth.file) {
+        Some(file) => Arc::clone(file),
+        None => {
+            let file = Arc::new(UserFile::open(&auth.file)?);
+            opened.users.insert(auth.file.clone(), Arc::clone(&file));
+            file
+        }
+    };
+    let realm = auth.realm.clone();
+    Ok(Auth { realm, file })
+}
+
+/// The files with users of all hosts, each once.
+pub fn user_files(hosts: &[Hosts]) -> Vec<Arc<UserFile>> {
+    let locations = hosts
+        .iter()
+        .flat_map(|hosts| hosts.locations.iter().flatten());
+    let mut found: Vec<Arc<UserFile>> = Vec::new();
+    for auth in locations.filter_map(|(_, rules)| rules.auth.as_ref()) {
+        if !found.iter().any(|file| Arc::ptr_eq(file, &auth.file)) {
+            found.push(Arc::clone(&auth.file));
+        }
+    }
+    found
+}
+
+fn open_locations(host: &VirtualHost, opened: &mut Opened) -> Result<Locations> {
     let mut pages = HashMap::new();
     for (status, path) in &host.error_pages {
         pages.insert(*status, error_page(path)?);
@@ -224,11 +259,13 @@ fn open_locations(
     let pages = Arc::new(pages);
     let mut locations = Vec::new();
     for location in &host.locations {
-        let root = match roots.get(&location.directory) {
+        let root = match opened.roots.get(&location.directory) {
             Some(root) => Arc::clone(root),
             None => {
                 let root = Arc::new(Root::open(&location.directory)?);
-                roots.insert(location.directory.clone(), Arc::clone(&root));
+                opened
+                    .roots
+                    .insert(location.directory.clone(), Arc::clone(&root));
                 root
             }
         };
@@ -240,6 +277,11 @@ fn open_locations(
             cache: location.cache,
             access: location.access.clone(),
             types: location.types.clone(),
+            auth: location
+                .auth
+                .as_ref()
+                .map(|auth| open_auth(auth, opened))
+                .transpose()?,
             error_pages: Arc::clone(&pages),
         };
         let path = location.path.trim_matches('/').as_bytes().to_vec();

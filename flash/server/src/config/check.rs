@@ -6,6 +6,7 @@ use crate::access::Access;
 use crate::types::Types;
 
 use super::access::{Said, SaidOfTypes};
+use super::auth;
 use super::{
     Duration, FileOptions, Location, Pair, Part, Path, PathBuf, Redirect, Server, Settings,
     SocketAddr, Spanned, Time, TlsListen, VirtualHost, Wrong,
@@ -29,7 +30,7 @@ const OWN: [&str; 13] = [
 ];
 const REDIRECTS: [u16; 5] = [301, 302, 303, 307, 308];
 /// The errors that have a page.
-const ERRORS: [u16; 7] = [403, 404, 405, 412, 416, 500, 503];
+const ERRORS: [u16; 9] = [401, 403, 404, 405, 412, 416, 429, 500, 503];
 
 pub(super) fn hosts(
     servers: &[Spanned<Server>],
@@ -191,6 +192,7 @@ fn locations(server: &Server, directory: &Path) -> Result<Vec<Location>, Wrong> 
             charset: &server.charset,
         }
         .over(&Types::default()),
+        auth: auth::over(&server.auth, None, directory)?,
     };
     let mut found: Vec<Location> = Vec::new();
     for part in &server.locations {
@@ -256,6 +258,7 @@ fn location(part: &Part, whole: &Location, directory: &Path) -> Result<Location,
             charset: &part.charset,
         }
         .over(&whole.types),
+        auth: auth::over(&part.auth, whole.auth.as_ref(), directory)?,
     })
 }
 

@@ -31,7 +31,7 @@ fn errors_name_the_place_and_the_remedy() {
         (format!("{SERVER}names = [\"*a\"]\n"), "4:10: ", "*.example.org"),
         (format!("{SERVER}headers = {{ Date = \"x\" }}\n"), "3:8: ", "remove it"),
         (format!("{SERVER}headers = {{ X = \"a\\r\\nb\" }}\n"), "3:8: ", "printable"),
-        (format!("{SERVER}error_pages = {{ 200 = \"/a\" }}\n"), "4:23: ", "none of 403"),
+        (format!("{SERVER}error_pages = {{ 200 = \"/a\" }}\n"), "4:23: ", "none of 401"),
         (format!("{SERVER}error_pages = {{ 404 = \"/../a\" }}\n"), "4:23: ", "below `root`"),
         (format!("{SERVER}[[server.location]]\npath = \"a\"\n"), "5:8: ", "`/images`"),
         (format!("{SERVER}allow = [\"10.0.0.0/8\", \"10.0.0.1/8\"]\n"), "4:9: ", "write 10.0.0.0/8"),
@@ -40,6 +40,11 @@ fn errors_name_the_place_and_the_remedy() {
         (format!("{SERVER}types = {{ \".a\" = \"a/b\" }}\n"), "4:", "without a dot"),
         (format!("{SERVER}types = {{ a = \"b\" }}\n"), "4:", "image/png"),
         (format!("{SERVER}default_type = \"b\"\n"), "4:16: ", "image/png"),
+        (format!("{SERVER}auth = true\n"), "4:8: ", "users = FILE"),
+        (format!("{SERVER}auth = {{ realm = \"a\\\"b\", users = \"u\" }}\n"), "4:", "without quotes"),
+        (format!("{SERVER}auth = {{ users = \"none\" }}\n"), "4:18: ", "htpasswd"),
+        (format!("{SERVER}auth = {{ user = \"none\" }}\n"), "4:", "`users`?"),
+        (format!("passwords.threads = 0\n{SERVER}"), "1:21: ", "from 1 to 64"),
         (format!("{SERVER}charset = \"a b\"\n"), "4:11: ", "utf-8"),
         (
             format!("{SERVER}[[server.location]]\npath = \"/a\"\nredirect = {{ to = \"/b\", status = 200 }}\n"),
@@ -89,6 +94,27 @@ fn networks_methods_and_types_of_a_location() {
         kinds(whole),
         ["x/server", "x/server", "text/plain; charset=utf-8"]
     );
+}
+
+#[test]
+fn a_location_may_need_no_password() {
+    let place = tempfile::tempdir().expect("a directory");
+    std::fs::create_dir(place.path().join("root")).expect("room");
+    std::fs::write(place.path().join("users"), "").expect("room");
+    let server = SERVER.replace("\"/\"", "\"root\"");
+    let text = format!(
+        "{server}auth = {{ users = \"users\" }}\n[[server.location]]\npath = \"/a\"\nauth = false\n\
+         [[server.location]]\npath = \"/b\"\n"
+    );
+    let (_, hosts) = parse(&text, place.path()).expect("it is fine");
+    let [a, b, whole] = hosts[0].locations.as_slice() else {
+        panic!("three locations");
+    };
+    assert_eq!(a.auth, None);
+    assert_eq!(b.auth, whole.auth);
+    let auth = whole.auth.as_ref().expect("it is the server's");
+    assert_eq!(auth.realm, "restricted");
+    assert_eq!(auth.file, place.path().join("users"));
 }
 
 proptest! {

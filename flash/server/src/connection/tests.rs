@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 use super::*;
+use crate::access::remembered::Remembered;
 use crate::context::{Options, Shared};
 use crate::counts::Counts;
 use crate::helpers::{Inbox, Pool};
@@ -13,6 +14,7 @@ fn context() -> Context {
             hosts: Vec::new(),
             helpers: pool(),
             doubtful: pool(),
+            passwords: None,
             log: None,
             counts: vec![Counts::default()],
             sandbox: std::sync::OnceLock::new(),
@@ -25,6 +27,7 @@ fn context() -> Context {
         date: String::new(),
         log_time: String::new(),
         pace: Pace::default(),
+        remembered: Remembered::new(0).expect("random numbers"),
         is_ending: false,
         number: 0,
     }
