@@ -1,5 +1,6 @@
 //! The configuration file.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -9,11 +10,17 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
+use self::access::{Charset, Ending, Kind, MethodList, Network};
+use self::auth::{Passwords, SaidOfAuth};
+use self::limits::{Limits, Speed};
 use crate::sites::{FileOptions, Location, Redirect, TlsListen, VirtualHost};
 use crate::tls::{Pair, Settings};
 use crate::user::Identity;
 
+mod access;
+mod auth;
 mod check;
+mod limits;
 
 /// Bytes of a configuration file.
 const MAX_SIZE: u64 = 4 << 20;
@@ -33,6 +40,10 @@ pub struct Config {
     pub sandbox: bool,
     #[serde(default)]
     pub timeouts: Timeouts,
+    #[serde(default)]
+    pub passwords: Passwords,
+    #[serde(default)]
+    pub limits: Limits,
     #[serde(default, rename = "server")]
     servers: Vec<Spanned<Server>>,
 }
@@ -69,8 +80,16 @@ struct Server {
     cache: Option<Time>,
     #[serde(default)]
     headers: toml::Table,
+    allow: Option<Vec<Network>>,
+    deny: Option<Vec<Network>>,
+    methods: Option<MethodList>,
+    types: Option<BTreeMap<Ending, Kind>>,
+    default_type: Option<Kind>,
+    charset: Option<Charset>,
+    auth: Option<SaidOfAuth>,
+    rate: Option<Speed>,
     #[serde(default)]
-    error_pages: std::collections::BTreeMap<String, Spanned<PathBuf>>,
+    error_pages: BTreeMap<String, Spanned<PathBuf>>,
     #[serde(default, rename = "location")]
     locations: Vec<Spanned<Part>>,
 }
@@ -95,6 +114,14 @@ struct Part {
     dotfiles: Option<bool>,
     cache: Option<Time>,
     headers: Option<toml::Table>,
+    allow: Option<Vec<Network>>,
+    deny: Option<Vec<Network>>,
+    methods: Option<MethodList>,
+    types: Option<BTreeMap<Ending, Kind>>,
+    default_type: Option<Kind>,
+    charset: Option<Charset>,
+    auth: Option<SaidOfAuth>,
+    rate: Option<Speed>,
     redirect: Option<Spanned<To>>,
 }
 
@@ -225,6 +252,7 @@ fn parse(text: &str, directory: &Path) -> Result<(Config, Vec<VirtualHost>), Wro
         at: error.span(),
         what: with_nearest(error.message()),
     })?;
+    config.limits.check()?;
     let hosts = check::hosts(&config.servers, directory)?;
     Ok((config, hosts))
 }

@@ -6,18 +6,20 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use rustix::net::{recv, RecvFlags, Shutdown};
+use rustix::net::Shutdown;
 
+use crate::access::limits::{Limits, Place};
 use crate::answer::{Common, Form, Reply};
 use crate::candidates::{is_hidden, Candidates, Role};
 use crate::context::{Context, Site};
 use crate::counts::add;
 use crate::files::{Kind, Lookup};
 use crate::helpers::{self, Job, Ticket, Work};
-use crate::http::chunked::{Body, Passed};
+use crate::http::chunked::Body;
 use crate::http::request::{Method, Parsed, Reader, Refusal, Request};
 use crate::http::target::Target;
 use crate::log::Entry;
+use crate::meter::Meter;
 use crate::sending::{Progress, Sending};
 use crate::sites::Rules;
 use crate::transport::{Received, Transport};
@@ -27,13 +29,24 @@ const STEPS: usize = 16;
 const BYTES: u64 = 512 << 10;
 /// Bytes of a request's body that are read and discarded. If it is longer, the connection ends with the answer.
 const PASSED: u64 = 64 << 10;
-/// After the last answer, what the client still sends is discarded for so many times `linger_ms`.
-const LINGERS: u64 = 6;
+
+mod admission;
+mod discard;
+
+use discard::LINGERS;
+
+/// Who is at the other end.
+#[derive(Default)]
+pub struct Peer {
+    pub address: Option<IpAddr>,
+    /// Its place among the connections of its client, if those are limited.
+    pub place: Option<Place>,
+}
 
 pub struct Connection {
     socket: OwnedFd,
     transport: Transport,
-    peer: Option<IpAddr>,
+    peer: Peer,
     site: Site,
     /// Of the request that is being answered.
     rules: Option<Arc<Rules>>,
@@ -48,6 +61,9 @@ pub struct Connection {
     number: u64,
     /// The last name that a helper had to look for did not exist.
     has_missed: bool,
+    meter: Meter,
+    /// When the loop will go on with it.
+    pub resumes_at: Option<u64>,
     pub readable: bool,
     pub writable: bool,
     /// In the loop's milliseconds.
@@ -59,6 +75,8 @@ pub struct Connection {
 enum State {
     Reading,
     Asked(Box<Asked>),
+    /// Waits for a password to be checked.
+    Checking(Box<Request>),
     Sending(Box<Sending>),
     /// Discards the request's body before it is answered, as the body may be wrong.
     Passing(Box<Request>),
@@ -78,12 +96,15 @@ pub enum Next {
     Wait,
     /// It could go on, but others should, too.
     Again,
+    /// It can go on at this time, in the loop's milliseconds.
+    At(u64),
     Close,
 }
 
 enum Went {
     On,
     Waits,
+    WaitsUntil(u64),
     /// It is time for other connections.
     Paced,
     Ended,
@@ -94,7 +115,7 @@ impl Connection {
     pub fn new(
         socket: OwnedFd,
         transport: Transport,
-        peer: Option<IpAddr>,
+        peer: Peer,
         site: Site,
         id: u32,
         context: &Context,
@@ -116,6 +137,8 @@ impl Connection {
             passed: 0,
             number: u64::from(id) << 32,
             has_missed: false,
+            meter: Meter::default(),
+            resumes_at: None,
             readable: true,
             writable: true,
             deadline: context.now + ms,
@@ -144,24 +167,31 @@ impl Connection {
     /// A helper's answer will come to this loop.
     pub fn waits_for_helper(&self) -> bool {
         match &self.state {
-            State::Asked(_) => true,
+            State::Asked(_) | State::Checking(_) => true,
             State::Sending(sending) => sending.waits,
             _ => false,
         }
     }
 
-    /// Comes from another loop. What it answers now has the rules that it began with.
-    pub fn arrive(&mut self, site: Site, id: u32, deadline: u64) {
+    /// Comes from another loop. What it answers now has the rules that it began with. `limits`: of clients, under the
+    /// configuration of this loop.
+    pub fn arrive(&mut self, site: Site, id: u32, limits: Option<&Arc<Limits>>) {
+        let limits = limits.filter(|_| site != Site::Counts);
+        let place = self.peer.place.take();
+        self.peer.place = limits.and_then(|limits| limits.adopt(place, self.peer.address));
         self.site = site;
         self.number = u64::from(id) << 32;
-        self.deadline = deadline;
         self.looked_at = u64::MAX;
+        self.resumes_at = None;
         (self.readable, self.writable) = (true, true);
     }
 
     /// Tells the client that the connection ends on purpose, unless an answer is cut off.
     pub fn end(&mut self) {
-        if !matches!(self.state, State::Asked(_) | State::Sending(_)) {
+        if !matches!(
+            self.state,
+            State::Asked(_) | State::Checking(_) | State::Sending(_)
+        ) {
             self.transport.end(&self.socket);
         }
     }
@@ -178,7 +208,7 @@ impl Connection {
         for _ in 0..STEPS {
             let went = match &mut self.state {
                 State::Reading => self.read(key, context),
-                State::Asked(_) => Went::Waits,
+                State::Asked(_) | State::Checking(_) => Went::Waits,
                 State::Sending(_) => self.send(key, context),
                 State::Passing(_) => self.pass(key, context),
                 State::Lingering(_) => self.linger(context),
@@ -186,6 +216,7 @@ impl Connection {
             match went {
                 Went::On => {}
                 Went::Waits => return Next::Wait,
+                Went::WaitsUntil(at) => return Next::At(at),
                 Went::Paced => return Next::Again,
                 Went::Ended => return Next::Close,
             }
@@ -201,7 +232,7 @@ impl Connection {
                 self.refuse(Refusal::new(408, "the request did not come"), context);
                 self.drive(key, context)
             }
-            State::Asked(_) | State::Sending(_) => {
+            State::Asked(_) | State::Checking(_) | State::Sending(_) => {
                 // The helper's answer will be too late.
                 self.number += 1;
                 match self.give_up(context) {
@@ -221,6 +252,12 @@ impl Connection {
         self.number += 1;
         match std::mem::replace(&mut self.state, State::Reading) {
             State::Asked(asked) => self.found_by_helper(ticket.connection, *asked, result, context),
+            State::Checking(request) => match result {
+                helpers::Result::Checked(checked) => {
+                    self.checked(ticket.connection, request, *checked, context);
+                }
+                _ => self.error(500, request, context),
+            },
             State::Sending(mut sending) => {
                 sending.waits = false;
                 sending.brought += 1;
@@ -356,7 +393,15 @@ impl Connection {
         add(&context.counts().requests, 1);
         self.deadline = context.now + context.options.helper_ms;
         self.rules = rules_for(self.site, &request, context);
+        self.admit(key, request, context);
+    }
+
+    /// Answers a request that has passed all that `admit` asks for.
+    fn serve(&mut self, key: usize, request: Box<Request>, context: &mut Context) {
+        let access = self.rules.as_ref().map(|rules| &rules.access);
+        let is_taken = access.is_none_or(|access| access.methods.contain(request.method));
         let path = match (request.method, &request.target) {
+            _ if !is_taken => return self.error(405, request, context),
             (Method::Options, _) => {
                 let reply = self.common(&request, context).options();
                 return self.reply(Some(request), reply, context);
@@ -549,13 +594,22 @@ impl Connection {
         if sending.waits || !self.writable {
             return Went::Waits;
         }
-        let mut sent_now = 0;
+        let (mut sent_now, now) = (0, context.now);
+        let rate = self.rules.as_ref().and_then(|rules| rules.rate);
         let outcome = loop {
             if sent_now >= BYTES {
                 break Ok(Progress::Budget);
             }
-            match sending.step(&mut self.transport, &self.socket, &mut context.buffer) {
-                Ok(Progress::Sent(bytes)) => sent_now += bytes,
+            let most = match self.meter.allow(rate, now) {
+                Ok(most) => most,
+                Err(at) => break Ok(Progress::Metered(at)),
+            };
+            let (transport, buffer) = (&mut self.transport, &mut context.buffer);
+            match sending.step(transport, &self.socket, buffer, most) {
+                Ok(Progress::Sent(bytes)) => {
+                    sent_now += bytes;
+                    self.meter.spend(rate, bytes, now);
+                }
                 other => break other,
             }
         };
@@ -569,6 +623,10 @@ impl Connection {
         }
         match outcome {
             Ok(Progress::Budget | Progress::Sent(_)) => Went::On,
+            Ok(Progress::Metered(at)) => {
+                self.deadline = at + context.options.send_ms;
+                Went::WaitsUntil(at)
+            }
             Ok(Progress::Done) => self.sent(context),
             Ok(Progress::Bring(work)) => {
                 let counts = context.counts();
@@ -599,6 +657,7 @@ impl Connection {
     fn give_up(&mut self, context: &mut Context) -> Went {
         let request = match std::mem::replace(&mut self.state, State::Reading) {
             State::Asked(asked) => Some(asked.request),
+            State::Checking(request) => Some(request),
             State::Sending(sending) if sending.waits && !sending.has_begun() => sending.request,
             _ => None,
         };
@@ -644,7 +703,8 @@ impl Connection {
         };
         let request = sending.request.as_deref();
         let entry = Entry {
-            peer: self.peer,
+            peer: self.peer.address,
+            user: request.and_then(|request| request.user.as_deref()),
             time: &context.log_time,
             line: request.map_or("-", |request| &request.line),
             status: sending.status,
@@ -654,66 +714,6 @@ impl Connection {
         };
         if !log.put(entry.line()) {
             add(&context.counts().lost_log_lines, 1);
-        }
-    }
-
-    /// Reads the request's body and discards it, then begins to answer.
-    fn pass(&mut self, key: usize, context: &mut Context) -> Went {
-        if !self.input.is_empty() {
-            let passed = self.body.as_mut().map(|body| body.pass(&self.input));
-            match passed {
-                Some(Passed::Wrong) => {
-                    self.refuse(Refusal::new(400, "the body is not valid"), context);
-                    return Went::On;
-                }
-                Some(Passed::All) => {
-                    self.passed += self.input.len() as u64;
-                    self.input.clear();
-                }
-                Some(Passed::Ended(at)) => {
-                    self.input.drain(..at);
-                    self.body = None;
-                }
-                None => {}
-            }
-        }
-        if self.body.is_none() || self.passed > PASSED {
-            if let State::Passing(request) = std::mem::replace(&mut self.state, State::Reading) {
-                self.begin(key, request, context);
-            }
-            return Went::On;
-        }
-        if !self.readable {
-            return Went::Waits;
-        }
-        match self.receive(context) {
-            Received::Bytes(_) => Went::On,
-            Received::Nothing => Went::Waits,
-            Received::Paced => Went::Paced,
-            Received::End | Received::NotTls | Received::Failed(_) => Went::Ended,
-        }
-    }
-
-    fn linger(&mut self, context: &mut Context) -> Went {
-        let State::Lingering(until) = self.state else {
-            return Went::On;
-        };
-        if !self.readable {
-            return Went::Waits;
-        }
-        match recv(&self.socket, &mut context.buffer[..], RecvFlags::empty()) {
-            Ok((0, _)) => Went::Ended,
-            Ok(_) if context.now >= until => Went::Ended,
-            Ok(_) => {
-                self.deadline = until.min(context.now + context.options.linger_ms);
-                Went::On
-            }
-            Err(Errno::AGAIN) => {
-                self.readable = false;
-                Went::Waits
-            }
-            Err(Errno::INTR) => Went::On,
-            Err(_) => Went::Ended,
         }
     }
 }

@@ -2,7 +2,13 @@
 
 use std::sync::atomic::{AtomicU64, AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
+use ring::hmac;
+
+use crate::access::limits::{self, Limits};
+use crate::access::passwords::{self, Passwords};
+use crate::access::remembered::Remembered;
 use crate::counts::{self, Counts};
 use crate::handover::Heirs;
 use crate::helpers::{Inbox, Pool};
@@ -28,6 +34,8 @@ pub struct Options {
     pub helper_ms: u64,
     pub send_ms: u64,
     pub linger_ms: u64,
+    pub passwords: passwords::Settings,
+    pub limits: limits::Settings,
     /// For the requests that are there when the server ends.
     pub grace_ms: u64,
 }
@@ -45,6 +53,8 @@ impl Default for Options {
             send_ms: 60_000,
             linger_ms: 5_000,
             grace_ms: 30_000,
+            passwords: passwords::Settings::default(),
+            limits: limits::Settings::default(),
         }
     }
 }
@@ -79,10 +89,18 @@ pub struct Reloads {
 
 /// Of all loops of a configuration.
 pub struct Shared {
+    /// The begin of the server's time, which all its configurations have in common.
+    pub began: Instant,
+    /// Of what loops remember of passwords.
+    pub password_key: hmac::Key,
     pub hosts: Vec<Hosts>,
     pub helpers: Arc<Pool>,
     /// Helpers for connections whose last lookup found no such name, as those of scanners.
     pub doubtful: Arc<Pool>,
+    /// `None`: no password is asked for.
+    pub passwords: Option<Passwords>,
+    /// `None`: clients have no limits.
+    pub limits: Option<Arc<Limits>>,
     pub log: Option<Arc<Log>>,
     pub counts: Vec<Arc<Counts>>,
     pub reloads: Arc<Reloads>,
@@ -94,6 +112,11 @@ pub struct Shared {
 }
 
 impl Shared {
+    /// In the server's milliseconds.
+    pub fn now(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
     pub fn phase(&self) -> Phase {
         match self.phase.load(Ordering::Acquire) {
             0 => Phase::Serves,
@@ -108,9 +131,11 @@ impl Shared {
 
     pub fn counts_page(&self) -> String {
         let mut page = counts::page(self.counts.iter().map(Arc::as_ref));
-        let pools = [("names", &self.helpers), ("missing", &self.doubtful)];
+        let files = [("names", &self.helpers), ("missing", &self.doubtful)];
+        let passwords = self.passwords.as_ref();
+        let passwords = passwords.map(|passwords| ("passwords", &passwords.pool));
         let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
-        for (pool, helpers) in pools {
+        for (pool, helpers) in files.into_iter().chain(passwords) {
             for (name, value) in [
                 ("flash_helper_threads", load(&helpers.counts.threads)),
                 (
@@ -153,11 +178,12 @@ pub struct Context {
     pub inbox: Arc<Inbox>,
     /// For what is received, and for files that are copied.
     pub buffer: Vec<u8>,
-    /// Milliseconds since the loop began.
+    /// When this turn of the loop began, in the server's milliseconds.
     pub now: u64,
     pub date: String,
     pub log_time: String,
     pub pace: Pace,
+    pub remembered: Remembered,
     pub phase: Phase,
     pub number: usize,
 }

@@ -7,11 +7,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use anyhow::{Context as _, Result};
+use ring::hmac;
 use rustix::io::write;
 use rustix::process::{getpid, kill_process, Signal};
 
+use crate::access::limits::Limits as ClientLimits;
+use crate::access::passwords::Passwords;
+use crate::access::remembered;
 use crate::context::{Phase, Reloads, Shared, Site};
 use crate::counts::Counts;
 use crate::event_loop::{EventLoop, Listener};
@@ -29,16 +34,33 @@ use crate::tls::Tls;
 const QUEUE: usize = 4096;
 
 /// What counts on from one configuration to the next.
-#[derive(Default, Clone)]
 pub struct Tally {
+    began: Instant,
+    password_key: hmac::Key,
     /// By the numbers of loops.
     pub loops: Vec<Arc<Counts>>,
     helpers: Arc<helpers::Counts>,
     doubtful: Arc<helpers::Counts>,
+    passwords: Arc<helpers::Counts>,
     pub reloads: Arc<Reloads>,
 }
 
 impl Tally {
+    /// # Errors
+    ///
+    /// The system has no random numbers.
+    pub fn new() -> Result<Tally> {
+        Ok(Tally {
+            began: Instant::now(),
+            password_key: remembered::new_key()?,
+            loops: Vec::new(),
+            helpers: Arc::default(),
+            doubtful: Arc::default(),
+            passwords: Arc::default(),
+            reloads: Arc::default(),
+        })
+    }
+
     pub fn make_room(&mut self, loops: usize) {
         while self.loops.len() < loops.max(1) {
             self.loops.push(Arc::default());
@@ -152,7 +174,8 @@ pub struct Generation {
 }
 
 impl Generation {
-    /// Starts the threads, which wait for [`Generation::begin`]. `ended`: an eventfd that counts loops that end.
+    /// Starts the threads, which wait for [`Generation::begin`]. `ended`: an eventfd that counts loops that end. `before`:
+    /// the generation in force.
     ///
     /// # Errors
     ///
@@ -163,10 +186,14 @@ impl Generation {
         log: Option<Arc<LogFile>>,
         tally: &Tally,
         ended: &Arc<OwnedFd>,
+        before: Option<&Generation>,
     ) -> Result<Generation> {
         let limits = Limits::of(&plan);
         let loops = plan.loops.max(1);
-        let hosts = sites::open(&plan.hosts, &network.listens)?;
+        let before = before.map(|before| &*before.shared);
+        let users_before = before.and_then(|before| before.passwords.as_ref());
+        let users_before = users_before.map_or(&[][..], |passwords| &passwords.files);
+        let hosts = sites::open(&plan.hosts, &network.listens, users_before)?;
         let (status, statuses) = mpsc::channel();
         let few = (plan.helpers / 4).max(1);
         let pool = |name, threads, counts: &Arc<helpers::Counts>| {
@@ -174,10 +201,29 @@ impl Generation {
             let pool = Pool::start(name, threads, QUEUE, Arc::clone(counts), prepare);
             pool.context("no helper thread")
         };
+        let users = sites::user_files(&hosts);
+        let passwords = match users.is_empty() {
+            true => None,
+            false => {
+                let prepare = limits.prepare(Role::Password, &status);
+                let counts = Arc::clone(&tally.passwords);
+                let passwords = Passwords::start(plan.options.passwords, users, counts, prepare);
+                Some(passwords.context("no thread for passwords")?)
+            }
+        };
+        let of_clients = &plan.options.limits;
+        let of_clients = of_clients.limit_something().then(|| {
+            let before = before.and_then(|before| before.limits.as_deref());
+            ClientLimits::new(of_clients.clone(), before)
+        });
         let shared = Arc::new(Shared {
+            began: tally.began,
+            password_key: tally.password_key.clone(),
             hosts,
             helpers: pool("flash-helper", plan.helpers, &tally.helpers)?,
             doubtful: pool("flash-doubtful", few, &tally.doubtful)?,
+            passwords,
+            limits: of_clients,
             log: log.as_ref().map(|file| Arc::clone(&file.log)),
             counts: tally.loops.clone(),
             reloads: Arc::clone(&tally.reloads),
@@ -316,6 +362,9 @@ impl Drop for Generation {
         }
         self.shared.helpers.end();
         self.shared.doubtful.end();
+        if let Some(passwords) = &self.shared.passwords {
+            passwords.pool.end();
+        }
         if let Some(file) = self.log.take().and_then(Arc::into_inner) {
             file.end();
         }

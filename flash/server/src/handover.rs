@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use crossbeam_queue::SegQueue;
 
+use crate::access::remembered::Remembered;
 use crate::connection::Connection;
 use crate::context::Site;
 use crate::helpers::Inbox;
@@ -17,14 +18,13 @@ pub struct Moved {
     pub connection: Connection,
     /// What it is served there.
     pub site: Site,
-    /// Until its deadline. Each loop has its own clock.
-    pub left_ms: u64,
 }
 
-/// Connections that loops of earlier configurations have given to a loop.
+/// Connections and remembered passwords that loops of earlier configurations have given to a loop.
 pub struct Arrivals {
     inbox: Arc<Inbox>,
     queue: SegQueue<Moved>,
+    remembered: SegQueue<Remembered>,
     is_complete: AtomicBool,
 }
 
@@ -33,6 +33,7 @@ impl Arrivals {
         Arrivals {
             inbox,
             queue: SegQueue::new(),
+            remembered: SegQueue::new(),
             is_complete: AtomicBool::new(false),
         }
     }
@@ -44,6 +45,16 @@ impl Arrivals {
 
     pub fn take(&self) -> Option<Moved> {
         self.queue.pop()
+    }
+
+    /// Before the connections, which need it.
+    pub fn remind(&self, remembered: Remembered) {
+        self.remembered.push(remembered);
+        self.inbox.wake();
+    }
+
+    pub fn take_remembered(&self) -> Option<Remembered> {
+        self.remembered.pop()
     }
 
     /// The loops of all earlier configurations have ended.

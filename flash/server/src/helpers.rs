@@ -14,6 +14,7 @@ use rustix::event::{eventfd, poll, EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::fs::{fadvise, Advice};
 use rustix::io::{read, write, Errno};
 
+use crate::access::passwords::{Check, Checked};
 use crate::files::{File, Lookup, Root};
 use crate::listing;
 
@@ -52,6 +53,8 @@ pub enum Work {
     Meet(Arc<std::sync::Barrier>),
     /// A page with what is in a directory.
     List { directory: Arc<File>, title: String },
+    /// Whether a password is right.
+    Check(Box<Check>),
 }
 
 pub enum Result {
@@ -60,6 +63,7 @@ pub enum Result {
     Warmed,
     Read(Vec<u8>),
     Listed(Vec<u8>),
+    Checked(Box<Checked>),
     /// The file cannot be read.
     Failed(Errno),
 }
@@ -293,6 +297,7 @@ fn work(work: Work, scratch: &mut [u8]) -> Result {
             Ok(page) => Result::Listed(page),
             Err(error) => Result::Failed(error),
         },
+        Work::Check(check) => Result::Checked(Box::new(check.run())),
     }
 }
 

@@ -5,6 +5,7 @@
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+pub mod access;
 mod answer;
 mod candidates;
 pub mod config;
@@ -21,6 +22,7 @@ pub mod http;
 mod limits;
 mod listing;
 mod log;
+mod meter;
 mod pace;
 mod ports;
 mod residency;
@@ -30,4 +32,5 @@ pub mod server;
 pub mod sites;
 pub mod tls;
 mod transport;
+pub mod types;
 pub mod user;

@@ -17,14 +17,16 @@ impl Limits {
     pub fn of(plan: &Plan) -> Limits {
         let tls = plan.hosts.iter().flat_map(|host| &host.tls);
         let pairs = tls.flat_map(|listen| &listen.settings.pairs);
+        let pairs = pairs.flat_map(|pair| [pair.cert.clone(), pair.key.clone()]);
         let locations = plan.hosts.iter().flat_map(|host| &host.locations);
+        let users = locations
+            .clone()
+            .filter_map(|location| location.auth.as_ref());
         let paths = Paths {
             roots: locations
                 .map(|location| location.directory.clone())
                 .collect(),
-            loaded: pairs
-                .flat_map(|pair| [pair.cert.clone(), pair.key.clone()])
-                .collect(),
+            loaded: pairs.chain(users.map(|auth| auth.file.clone())).collect(),
             log: plan.log.clone(),
             may_change: plan.caller == Caller::Reloads,
             is_inherited: plan.caller != Caller::Library,

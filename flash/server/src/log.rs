@@ -142,6 +142,8 @@ fn open(path: &Path) -> Result<File> {
 /// One request, in the combined format of Apache and nginx.
 pub struct Entry<'a> {
     pub peer: Option<IpAddr>,
+    /// Who has proved to be it.
+    pub user: Option<&'a str>,
     /// As the log has it: `25/Nov/2026:01:02:03 +0000`.
     pub time: &'a str,
     pub line: &'a str,
@@ -157,7 +159,8 @@ impl Entry<'_> {
             .peer
             .map_or_else(|| "-".to_string(), |peer| peer.to_string());
         format!(
-            "{peer} - - [{}] \"{}\" {} {} \"{}\" \"{}\"\n",
+            "{peer} - {} [{}] \"{}\" {} {} \"{}\" \"{}\"\n",
+            self.user.map_or_else(|| "-".to_string(), name),
             self.time,
             quoted(self.line),
             self.status,
@@ -186,6 +189,14 @@ fn quoted(text: &str) -> String {
     quoted
 }
 
+/// In a field that ends with a space.
+fn name(text: &str) -> String {
+    match text {
+        "" | "-" => format!("\"{text}\""),
+        text => quoted(text).replace(' ', "\\x20"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -194,6 +205,7 @@ mod tests {
     fn lines_are_in_the_combined_format() {
         let entry = Entry {
             peer: Some([127, 0, 0, 1].into()),
+            user: Some("Jo Doe\"\u{e9}"),
             time: "25/Nov/2026:01:02:03 +0000",
             line: "GET /a\"b\u{1b}[2J HTTP/1.1",
             status: 200,
@@ -203,7 +215,7 @@ mod tests {
         };
         assert_eq!(
             entry.line(),
-            "127.0.0.1 - - [25/Nov/2026:01:02:03 +0000] \"GET /a\\\"b\\x1b[2J HTTP/1.1\" 200 5 \"-\" \"curl/8\"\n"
+            "127.0.0.1 - Jo\\x20Doe\\\"\\xc3\\xa9 [25/Nov/2026:01:02:03 +0000] \"GET /a\\\"b\\x1b[2J HTTP/1.1\" 200 5 \"-\" \"curl/8\"\n"
         );
     }
 

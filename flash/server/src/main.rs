@@ -46,7 +46,7 @@ enum Subcommand {
     /// Serve what a configuration file says
     #[command(after_help = "Example:\n  flash run flash.toml\n\n\
         Ends on SIGTERM and SIGINT after the requests that are there; SIGHUP loads the file again, with its \
-        certificates, and opens the access log again.")]
+        certificates and users, and opens the access log again.")]
     Run(File),
     /// Check a configuration file, with the directories, pages and certificates that it names
     #[command(after_help = "Example:\n  flash check flash.toml")]
@@ -233,6 +233,8 @@ fn plan_of(file: &Path) -> Result<Plan> {
             helper_ms: or(times.disk, usual.helper_ms),
             send_ms: or(times.send, usual.send_ms),
             grace_ms: or(times.grace, usual.grace_ms),
+            passwords: config.passwords.over(usual.passwords),
+            limits: config.limits.settings(),
             ..usual
         },
     })
@@ -244,7 +246,7 @@ fn check(file: &Path) -> Result<()> {
     for settings in listens.iter().filter_map(|listen| listen.tls.as_ref()) {
         Tls::load(settings)?;
     }
-    sites::open(&hosts, &listens)?;
+    sites::open(&hosts, &listens, &[])?;
     kit_console::print(Allowed::Text, |out| {
         writeln!(out, "{} is correct", file.display())
     })?;

@@ -24,6 +24,8 @@ pub enum Role {
         inbox: RawFd,
     },
     Helper,
+    /// Checks passwords.
+    Password,
     Log,
     /// Waits for signals, loads certificates and changed configurations, and starts the others.
     Main,
@@ -34,7 +36,7 @@ pub enum Role {
 pub struct Paths {
     /// Directories whose files are served.
     pub roots: Vec<PathBuf>,
-    /// What is loaded again on SIGHUP, as certificates and keys. The directories are readable, as renewal puts new files
+    /// What is loaded again on SIGHUP, as certificates, keys and users. The directories are readable, as renewal puts new files
     /// in place of old ones.
     pub loaded: Vec<PathBuf>,
     /// Opened again on SIGHUP. New files can be made in its directory.
@@ -125,6 +127,7 @@ fn restrict_files(role: Role, paths: &Paths) -> Result<Part, RulesetError> {
     let none: BitFlags<AccessFs> = BitFlags::EMPTY;
     let (readable, writable) = match role {
         Role::Loop { .. } | Role::Helper => (paths.roots.clone(), Vec::new()),
+        Role::Password => (Vec::new(), Vec::new()),
         Role::Log => (Vec::new(), log_places(paths.log.as_deref())),
         Role::Main => (main_reads(paths), log_places(paths.log.as_deref())),
     };
@@ -330,6 +333,22 @@ mod tests {
                 assert!(matches!(outside.open_waiting(b"secret"), Lookup::Forbidden));
                 File::open(&secret).expect_err("not served");
             }
+        });
+    }
+
+    #[test]
+    fn who_checks_passwords_opens_nothing() {
+        let Place { place, paths } = place();
+        let inside = Root::open(&paths.roots[0]).expect("it is there");
+        limited(Role::Password, &paths, |status| {
+            assert!(status.seccomp.is_on(), "{status}");
+            assert!(matches!(inside.open_waiting(b"a"), Lookup::Forbidden));
+            File::open(place.path().join("root/a")).expect_err("no files");
+            File::open(place.path().join("certs/key")).expect_err("no files");
+            TcpStream::connect("127.0.0.1:1").expect_err("no connections");
+            std::thread::scope(|scope| {
+                scope.spawn(|| {}).join().expect("a further thread");
+            });
         });
     }
 

@@ -129,9 +129,9 @@ impl Server {
         let ended = Arc::new(eventfd(0, flags).context("no descriptor for the loops")?);
         let log = plan.log.as_deref();
         let log = log.map(|path| start_log(path, &limits)).transpose()?;
-        let mut tally = Tally::default();
+        let mut tally = Tally::new()?;
         tally.make_room(plan.loops);
-        let mut current = Generation::start(plan, network, log, &tally, &ended)?;
+        let mut current = Generation::start(plan, network, log, &tally, &ended, None)?;
         current.is_first();
         current.begin();
         Ok(Server {
@@ -191,7 +191,8 @@ impl Server {
             }
         };
         self.tally.make_room(plan.loops);
-        Generation::start(plan, network, log, &self.tally, &self.ended)
+        let before = Some(&self.current);
+        Generation::start(plan, network, log, &self.tally, &self.ended, before)
     }
 
     /// Adds why the process may not do now what it could do at its start.

@@ -8,8 +8,11 @@ use std::time::Duration;
 
 use anyhow::{bail, Context, Result};
 
+use crate::access::users::UserFile;
+use crate::access::{Access, Auth, AuthSettings};
 use crate::files::Root;
 use crate::tls;
+use crate::types::Types;
 
 /// Bytes of an error page. They are in memory as long as the server runs.
 const MAX_ERROR_PAGE: u64 = 256 << 10;
@@ -56,6 +59,12 @@ pub struct Location {
     pub fields: Vec<(String, String)>,
     /// How long clients may keep a file without asking again.
     pub cache: Option<Duration>,
+    pub access: Access,
+    pub types: Types,
+    /// A password is asked for.
+    pub auth: Option<AuthSettings>,
+    /// Bytes per second of a connection.
+    pub rate: Option<u64>,
 }
 
 /// An address at which clients speak TLS.
@@ -132,6 +141,10 @@ pub struct Rules {
     pub redirect: Option<Redirect>,
     pub fields: Vec<(String, String)>,
     pub cache: Option<Duration>,
+    pub access: Access,
+    pub types: Types,
+    pub auth: Option<Auth>,
+    pub rate: Option<u64>,
     pub error_pages: Arc<HashMap<u16, Vec<u8>>>,
 }
 
@@ -182,15 +195,23 @@ pub fn listens(hosts: &[VirtualHost]) -> Result<Vec<Listen>> {
 /// # Errors
 ///
 /// A directory or an error page cannot be opened; the error names it. Two hosts have one name at one address.
-pub fn open(hosts: &[VirtualHost], listens: &[Listen]) -> Result<Vec<Hosts>> {
-    let mut roots = HashMap::new();
+pub fn open(
+    hosts: &[VirtualHost],
+    listens: &[Listen],
+    users_before: &[Arc<UserFile>],
+) -> Result<Vec<Hosts>> {
+    let mut opened = Opened {
+        roots: HashMap::new(),
+        users: HashMap::new(),
+        users_before,
+    };
     let mut found: Vec<Hosts> = listens.iter().map(|_| Hosts::default()).collect();
     // Where those with port 0 are, which are all different.
     let is_new = |listen: &&(usize, &Listen)| listen.1.address.port() == 0;
     let numbered: Vec<(usize, &Listen)> = listens.iter().enumerate().collect();
     let mut new = numbered.iter().filter(is_new);
     for host in hosts {
-        let locations = open_locations(host, &mut roots)?;
+        let locations = open_locations(host, &mut opened)?;
         let mut seen = HashSet::new();
         for listen in host.listens() {
             let is_it = |its: &&(usize, &Listen)| its.1.is_at(listen.address);
@@ -207,10 +228,41 @@ pub fn open(hosts: &[VirtualHost], listens: &[Listen]) -> Result<Vec<Hosts>> {
     Ok(found)
 }
 
-fn open_locations(
-    host: &VirtualHost,
-    roots: &mut HashMap<PathBuf, Arc<Root>>,
-) -> Result<Locations> {
+/// What several locations may have in common.
+struct Opened<'a> {
+    roots: HashMap<PathBuf, Arc<Root>>,
+    users: HashMap<PathBuf, Arc<UserFile>>,
+    users_before: &'a [Arc<UserFile>],
+}
+
+fn open_auth(auth: &AuthSettings, opened: &mut Opened<'_>) -> Result<Auth> {
+    let file = match opened.users.get(&auth.file) {
+        Some(file) => Arc::clone(file),
+        None => {
+            let file = Arc::new(UserFile::open(&auth.file, opened.users_before)?);
+            opened.users.insert(auth.file.clone(), Arc::clone(&file));
+            file
+        }
+    };
+    let realm = auth.realm.clone();
+    Ok(Auth { realm, file })
+}
+
+/// The files with users of all hosts, each once.
+pub fn user_files(hosts: &[Hosts]) -> Vec<Arc<UserFile>> {
+    let locations = hosts
+        .iter()
+        .flat_map(|hosts| hosts.locations.iter().flatten());
+    let mut found: Vec<Arc<UserFile>> = Vec::new();
+    for auth in locations.filter_map(|(_, rules)| rules.auth.as_ref()) {
+        if !found.iter().any(|file| Arc::ptr_eq(file, &auth.file)) {
+            found.push(Arc::clone(&auth.file));
+        }
+    }
+    found
+}
+
+fn open_locations(host: &VirtualHost, opened: &mut Opened<'_>) -> Result<Locations> {
     let mut pages = HashMap::new();
     for (status, path) in &host.error_pages {
         pages.insert(*status, error_page(path)?);
@@ -218,11 +270,13 @@ fn open_locations(
     let pages = Arc::new(pages);
     let mut locations = Vec::new();
     for location in &host.locations {
-        let root = match roots.get(&location.directory) {
+        let root = match opened.roots.get(&location.directory) {
             Some(root) => Arc::clone(root),
             None => {
                 let root = Arc::new(Root::open(&location.directory)?);
-                roots.insert(location.directory.clone(), Arc::clone(&root));
+                opened
+                    .roots
+                    .insert(location.directory.clone(), Arc::clone(&root));
                 root
             }
         };
@@ -232,6 +286,14 @@ fn open_locations(
             redirect: location.redirect.clone(),
             fields: location.fields.clone(),
             cache: location.cache,
+            access: location.access.clone(),
+            types: location.types.clone(),
+            auth: location
+                .auth
+                .as_ref()
+                .map(|auth| open_auth(auth, opened))
+                .transpose()?,
+            rate: location.rate,
             error_pages: Arc::clone(&pages),
         };
         let path = location.path.trim_matches('/').as_bytes().to_vec();
@@ -305,7 +367,7 @@ mod tests {
     use super::*;
 
     fn opened(hosts: &[VirtualHost]) -> Result<Vec<Hosts>> {
-        open(hosts, &listens(hosts)?)
+        open(hosts, &listens(hosts)?, &[])
     }
 
     fn host(names: &[&str], marks: &[&str]) -> VirtualHost {

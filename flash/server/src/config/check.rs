@@ -2,6 +2,11 @@
 
 use std::collections::HashMap;
 
+use crate::access::Access;
+use crate::types::Types;
+
+use super::access::{Said, SaidOfTypes};
+use super::auth;
 use super::{
     Duration, FileOptions, Location, Pair, Part, Path, PathBuf, Redirect, Server, Settings,
     SocketAddr, Spanned, Time, TlsListen, VirtualHost, Wrong,
@@ -25,7 +30,7 @@ const OWN: [&str; 13] = [
 ];
 const REDIRECTS: [u16; 5] = [301, 302, 303, 307, 308];
 /// The errors that have a page.
-const ERRORS: [u16; 7] = [403, 404, 405, 412, 416, 500, 503];
+const ERRORS: [u16; 9] = [401, 403, 404, 405, 412, 416, 429, 500, 503];
 
 pub(super) fn hosts(
     servers: &[Spanned<Server>],
@@ -175,6 +180,20 @@ fn locations(server: &Server, directory: &Path) -> Result<Vec<Location>, Wrong> 
         redirect: None,
         cache: server.cache.map(|time| time.0),
         fields: fields(&server.headers, &server.root.span())?,
+        access: Said {
+            allow: &server.allow,
+            deny: &server.deny,
+            methods: server.methods,
+        }
+        .over(&Access::default()),
+        types: SaidOfTypes {
+            types: &server.types,
+            default_type: &server.default_type,
+            charset: &server.charset,
+        }
+        .over(&Types::default()),
+        auth: auth::over(&server.auth, None, directory)?,
+        rate: server.rate.map(|rate| rate.0),
     };
     let mut found: Vec<Location> = Vec::new();
     for part in &server.locations {
@@ -228,6 +247,20 @@ fn location(part: &Part, whole: &Location, directory: &Path) -> Result<Location,
             Some(table) => fields(table, &part.path.span())?,
             None => whole.fields.clone(),
         },
+        access: Said {
+            allow: &part.allow,
+            deny: &part.deny,
+            methods: part.methods,
+        }
+        .over(&whole.access),
+        types: SaidOfTypes {
+            types: &part.types,
+            default_type: &part.default_type,
+            charset: &part.charset,
+        }
+        .over(&whole.types),
+        auth: auth::over(&part.auth, whole.auth.as_ref(), directory)?,
+        rate: part.rate.map(|rate| rate.0).or(whole.rate),
     })
 }
 

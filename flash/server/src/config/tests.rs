@@ -31,9 +31,24 @@ fn errors_name_the_place_and_the_remedy() {
         (format!("{SERVER}names = [\"*a\"]\n"), "4:10: ", "*.example.org"),
         (format!("{SERVER}headers = {{ Date = \"x\" }}\n"), "3:8: ", "remove it"),
         (format!("{SERVER}headers = {{ X = \"a\\r\\nb\" }}\n"), "3:8: ", "printable"),
-        (format!("{SERVER}error_pages = {{ 200 = \"/a\" }}\n"), "4:23: ", "none of 403"),
+        (format!("{SERVER}error_pages = {{ 200 = \"/a\" }}\n"), "4:23: ", "none of 401"),
         (format!("{SERVER}error_pages = {{ 404 = \"/../a\" }}\n"), "4:23: ", "below `root`"),
         (format!("{SERVER}[[server.location]]\npath = \"a\"\n"), "5:8: ", "`/images`"),
+        (format!("{SERVER}allow = [\"10.0.0.0/8\", \"10.0.0.1/8\"]\n"), "4:9: ", "write 10.0.0.0/8"),
+        (format!("{SERVER}deny = [\"all\"]\n"), "4:8: ", "192.0.2.0/24"),
+        (format!("{SERVER}methods = [\"POST\"]\n"), "4:11: ", "GET, HEAD, OPTIONS"),
+        (format!("{SERVER}types = {{ \".a\" = \"a/b\" }}\n"), "4:", "without a dot"),
+        (format!("{SERVER}types = {{ a = \"b\" }}\n"), "4:", "image/png"),
+        (format!("{SERVER}default_type = \"b\"\n"), "4:16: ", "image/png"),
+        (format!("{SERVER}auth = true\n"), "4:8: ", "users = FILE"),
+        (format!("{SERVER}auth = {{ realm = \"a\\\"b\", users = \"u\" }}\n"), "4:", "without quotes"),
+        (format!("{SERVER}auth = {{ users = \"none\" }}\n"), "4:18: ", "htpasswd"),
+        (format!("{SERVER}auth = {{ user = \"none\" }}\n"), "4:", "`users`?"),
+        (format!("limits.requests = 0\n{SERVER}"), "1:19: ", "from 1 to 1000000"),
+        (format!("limits.request_burst = 5\n{SERVER}"), "", "`requests`"),
+        (format!("{SERVER}rate = \"5\"\n"), "4:8: ", "from 1K to"),
+        (format!("passwords.threads = 0\n{SERVER}"), "1:21: ", "from 1 to 64"),
+        (format!("{SERVER}charset = \"a b\"\n"), "4:11: ", "utf-8"),
         (
             format!("{SERVER}[[server.location]]\npath = \"/a\"\nredirect = {{ to = \"/b\", status = 200 }}\n"),
             "6:12: ",
@@ -57,6 +72,52 @@ fn a_location_is_as_its_server_but_for_what_it_says() {
     assert_eq!((a.files.lists, whole.files.lists), (false, true));
     assert_eq!(a.cache, Some(Duration::from_secs(3600)));
     assert_eq!((a.path.as_str(), whole.path.as_str()), ("/a/", "/"));
+}
+
+#[test]
+fn networks_methods_and_types_of_a_location() {
+    let text = format!(
+        "{SERVER}allow = [\"10.0.0.0/8\"]\ndeny = [\"10.9.0.0/16\"]\nmethods = [\"GET\"]\n\
+         types = {{ a = \"x/server\", b = \"x/server\" }}\n\
+         [[server.location]]\npath = \"/a\"\ndeny = []\ntypes = {{ B = \"x/own\" }}\ncharset = \"\"\n"
+    );
+    let (_, hosts) = parse(&text, Path::new("/")).expect("it is fine");
+    let [a, whole] = hosts[0].locations.as_slice() else {
+        panic!("two locations");
+    };
+    let denied = Some([10, 9, 0, 1].into());
+    assert!(a.access.admits(denied) && !whole.access.admits(denied));
+    assert_eq!(a.access.allow, whole.access.allow);
+    assert_eq!(a.access.methods.to_string(), "GET, HEAD");
+    let kinds = |location: &Location| {
+        ["f.a", "f.b", "f.txt"].map(|name| location.types.of(name.as_bytes()).into_owned())
+    };
+    assert_eq!(kinds(a), ["x/server", "x/own", "text/plain"]);
+    assert_eq!(
+        kinds(whole),
+        ["x/server", "x/server", "text/plain; charset=utf-8"]
+    );
+}
+
+#[test]
+fn a_location_may_need_no_password() {
+    let place = tempfile::tempdir().expect("a directory");
+    std::fs::create_dir(place.path().join("root")).expect("room");
+    std::fs::write(place.path().join("users"), "").expect("room");
+    let server = SERVER.replace("\"/\"", "\"root\"");
+    let text = format!(
+        "{server}auth = {{ users = \"users\" }}\n[[server.location]]\npath = \"/a\"\nauth = false\n\
+         [[server.location]]\npath = \"/b\"\n"
+    );
+    let (_, hosts) = parse(&text, place.path()).expect("it is fine");
+    let [a, b, whole] = hosts[0].locations.as_slice() else {
+        panic!("three locations");
+    };
+    assert_eq!(a.auth, None);
+    assert_eq!(b.auth, whole.auth);
+    let auth = whole.auth.as_ref().expect("it is the server's");
+    assert_eq!(auth.realm, "restricted");
+    assert_eq!(auth.file, place.path().join("users"));
 }
 
 proptest! {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 use super::*;
+use crate::access::remembered::{self, Remembered};
 use crate::context::{Options, Phase, Shared};
 use crate::counts::Counts;
 use crate::helpers::{Inbox, Pool};
@@ -7,12 +8,17 @@ use crate::pace::Pace;
 use crate::sites::FileOptions;
 
 fn context() -> Context {
+    let key = remembered::new_key().expect("random numbers");
     let pool = || Pool::start("test", 1, 1, Arc::default(), || {}).expect("a thread");
     Context {
         shared: Arc::new(Shared {
+            began: std::time::Instant::now(),
+            password_key: key.clone(),
             hosts: Vec::new(),
             helpers: pool(),
             doubtful: pool(),
+            passwords: None,
+            limits: None,
             log: None,
             counts: vec![Arc::new(Counts::default())],
             reloads: Arc::default(),
@@ -27,6 +33,7 @@ fn context() -> Context {
         date: String::new(),
         log_time: String::new(),
         pace: Pace::default(),
+        remembered: Remembered::new(key, 0),
         phase: Phase::Serves,
         number: 0,
     }
@@ -38,7 +45,7 @@ fn asking(id: u32, context: &Context) -> Connection {
     let mut connection = Connection::new(
         socket.into(),
         Transport::Plain,
-        None,
+        Peer::default(),
         Site::Files(0),
         id,
         context,

@@ -31,6 +31,10 @@ impl EventLoop {
         let options = &self.context.options;
         let longest = options.grace_ms.max(options.helper_ms + LATE);
         self.ends_at = self.context.now + longest;
+        if let Some(heirs) = self.context.shared.heirs.get() {
+            let heir = heirs.of_loop(self.context.number);
+            heir.remind(self.context.remembered.give());
+        }
         self.end_idle();
         let all = self.connections.iter();
         let all: Vec<(usize, u32)> = all.map(|(key, (id, _))| (key, *id)).collect();
@@ -61,26 +65,28 @@ impl EventLoop {
         let _ = rustix::event::epoll::delete(&self.epoll, connection.socket());
         self.context.pace.open -= usize::from(connection.is_handshaking());
         subtract(&self.context.counts().connections, 1);
-        let left_ms = connection.deadline.saturating_sub(self.context.now);
         if let Some(heirs) = self.context.shared.heirs.get() {
-            heirs.of_loop(self.context.number).put(Moved {
-                connection,
-                site,
-                left_ms,
-            });
+            heirs
+                .of_loop(self.context.number)
+                .put(Moved { connection, site });
         }
     }
 
     pub(super) fn take_arrivals(&mut self) {
         let arrivals = std::sync::Arc::clone(&self.arrivals);
+        while let Some(remembered) = arrivals.take_remembered() {
+            if let Some(passwords) = &self.context.shared.passwords {
+                let (own, now) = (&mut self.context.remembered, self.context.now);
+                own.take(remembered, now, |version| passwords.has(version));
+            }
+        }
         while let Some(moved) = arrivals.take() {
             let Moved {
                 mut connection,
                 site,
-                left_ms,
             } = moved;
             let id = self.new_id();
-            connection.arrive(site, id, self.context.now + left_ms);
+            connection.arrive(site, id, self.context.shared.limits.as_ref());
             self.context.pace.open += usize::from(connection.is_handshaking());
             self.insert(id, connection);
         }

@@ -4,6 +4,7 @@
 //! combination of `Host`, `Content-Length` and `Transfer-Encoding`. Requests that two servers can read in two ways are
 //! how requests are smuggled, so they are refused here.
 
+use super::credentials::Authorization;
 use super::target::{self, Target};
 
 /// Fields of one request; one with more is refused.
@@ -54,6 +55,9 @@ pub struct Request {
     pub expects_continue: bool,
     pub conditions: Conditions,
     pub accept_encoding: Option<String>,
+    pub authorization: Option<Authorization>,
+    /// Who the client has proved to be.
+    pub user: Option<String>,
     /// For the access log.
     pub line: String,
     pub referer: Option<String>,
@@ -234,6 +238,8 @@ fn parse(head: &[u8]) -> Result<Request, Refusal> {
         expects_continue,
         conditions: fields.conditions,
         accept_encoding: fields.accept_encoding,
+        authorization: fields.authorization,
+        user: None,
         line: String::from_utf8_lossy(line).into_owned(),
         referer: fields.referer,
         user_agent: fields.user_agent,
@@ -296,6 +302,7 @@ struct Fields<'a> {
     keeps_alive: bool,
     conditions: Conditions,
     accept_encoding: Option<String>,
+    authorization: Option<Authorization>,
     referer: Option<String>,
     user_agent: Option<String>,
 }
@@ -308,6 +315,7 @@ impl<'a> Fields<'a> {
         let mut seen_if_range = 0;
         let mut seen_since = 0;
         let mut seen_unmodified = 0;
+        let mut seen_authorization = 0;
         for header in headers {
             let name = header.name;
             let is = |other: &str| name.eq_ignore_ascii_case(other);
@@ -363,6 +371,10 @@ impl<'a> Fields<'a> {
                 fields.conditions.if_unmodified_since = owned().filter(|_| seen_unmodified == 1);
             } else if is("accept-encoding") {
                 join(&mut fields.accept_encoding, owned());
+            } else if is("authorization") {
+                seen_authorization += 1;
+                let one = owned().filter(|_| seen_authorization == 1);
+                fields.authorization = one.map(Authorization);
             } else if is("referer") {
                 fields.referer = owned();
             } else if is("user-agent") {

@@ -79,6 +79,16 @@ const HELPER: &[c_long] = &[
     libc::SYS_statx,
 ];
 
+const PASSWORD: &[c_long] = &[
+    // Starts further threads.
+    libc::SYS_clone,
+    libc::SYS_clone3,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_poll,
+    libc::SYS_ppoll,
+    libc::SYS_read,
+];
+
 const LOG: &[c_long] = &[libc::SYS_openat, libc::SYS_read, libc::SYS_statx];
 
 /// No version of a library makes these.
@@ -147,6 +157,7 @@ fn allowed(role: Role) -> Result<Rules, BackendError> {
     let own = match role {
         Role::Loop { .. } => LOOP,
         Role::Helper => HELPER,
+        Role::Password => PASSWORD,
         Role::Log => LOG,
         Role::Main => &[],
     };
@@ -183,7 +194,7 @@ fn allowed(role: Role) -> Result<Rules, BackendError> {
             let reads = rule(2, SeccompCmpOp::MaskedEq(changes), 0)?;
             rules.insert(libc::SYS_openat, vec![reads]);
         }
-        Role::Log | Role::Main => {}
+        Role::Password | Role::Log | Role::Main => {}
     }
     Ok(rules)
 }
