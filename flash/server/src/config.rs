@@ -14,6 +14,7 @@ use crate::tls::{Pair, Settings};
 use crate::user::Identity;
 
 mod check;
+mod upstream;
 
 /// Bytes of a configuration file.
 const MAX_SIZE: u64 = 4 << 20;
@@ -96,6 +97,9 @@ struct Part {
     cache: Option<Time>,
     headers: Option<toml::Table>,
     redirect: Option<Spanned<To>>,
+    proxy: Option<Spanned<upstream::Proxy>>,
+    fastcgi: Option<Spanned<upstream::FastCgi>>,
+    upstream: Option<Spanned<upstream::Limits>>,
 }
 
 #[derive(Debug, Deserialize)]

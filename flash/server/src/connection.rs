@@ -15,12 +15,14 @@ use crate::counts::add;
 use crate::files::{Kind, Lookup};
 use crate::helpers::{self, Job, Ticket, Work};
 use crate::http::chunked::{Body, Passed};
-use crate::http::request::{Method, Parsed, Reader, Refusal, Request};
+use crate::http::request::{fields, Method, Parsed, Reader, Refusal, Request};
 use crate::http::target::Target;
 use crate::log::Entry;
 use crate::sending::{Progress, Sending};
 use crate::sites::Rules;
 use crate::transport::{Received, Transport};
+
+mod relay;
 
 /// Steps and bytes after which it is another connection's turn.
 const STEPS: usize = 16;
@@ -40,6 +42,7 @@ pub struct Connection {
     input: Vec<u8>,
     reader: Reader,
     state: State,
+    id: u32,
     /// The rest of the body of the request that is being answered.
     body: Option<Body>,
     passed: u64,
@@ -50,6 +53,8 @@ pub struct Connection {
     has_missed: bool,
     pub readable: bool,
     pub writable: bool,
+    /// The client has reset the connection, or both sides have ended it.
+    pub is_gone: bool,
     /// In the loop's milliseconds.
     pub deadline: u64,
     /// When the loop will look at the deadline.
@@ -60,6 +65,8 @@ enum State {
     Reading,
     Asked(Box<Asked>),
     Sending(Box<Sending>),
+    /// An upstream answers.
+    Relaying(Box<relay::Relay>),
     /// Discards the request's body before it is answered, as the body may be wrong.
     Passing(Box<Request>),
     /// The last answer has been sent; so many bytes that came after it have been discarded.
@@ -112,12 +119,14 @@ impl Connection {
             input: Vec::new(),
             reader: Reader::default(),
             state: State::Reading,
+            id,
             body: None,
             passed: 0,
             number: u64::from(id) << 32,
             has_missed: false,
             readable: true,
             writable: true,
+            is_gone: false,
             deadline: context.now + ms,
             looked_at: u64::MAX,
         }
@@ -139,7 +148,8 @@ impl Connection {
 
     /// Tells the client that the connection ends on purpose, unless an answer is cut off.
     pub fn end(&mut self) {
-        if !matches!(self.state, State::Asked(_) | State::Sending(_)) {
+        use State as S;
+        if !matches!(self.state, S::Asked(_) | S::Sending(_) | S::Relaying(_)) {
             self.transport.end(&self.socket);
         }
     }
@@ -158,6 +168,7 @@ impl Connection {
                 State::Reading => self.read(key, context),
                 State::Asked(_) => Went::Waits,
                 State::Sending(_) => self.send(key, context),
+                State::Relaying(_) => self.relay(key, context),
                 State::Passing(_) => self.pass(key, context),
                 State::Lingering(_) => self.linger(context),
             };
@@ -187,6 +198,7 @@ impl Connection {
                     _ => self.drive(key, context),
                 }
             }
+            State::Relaying(_) => self.relay_expires(key, context),
             _ => Next::Close,
         }
     }
@@ -245,9 +257,21 @@ impl Connection {
         loop {
             match self.reader.read(&self.input, context.options.max_head) {
                 Parsed::Request(request, length) => {
+                    self.rules = rules_for(self.site, &request, context);
+                    let upstream = self.upstream_for(&request);
+                    let fields = upstream.is_some().then(|| fields(&self.input[..length]));
                     self.input.drain(..length);
                     self.body = Body::new(request.body);
                     self.passed = 0;
+                    if let (Some(upstream), Some(fields)) = (upstream, fields) {
+                        self.begin_relay(key, request, &fields, upstream, context);
+                        return Went::On;
+                    }
+                    // No file has such a name, and nothing can be done to one by such a method.
+                    if let Some(refusal) = request.no_file() {
+                        self.refuse(refusal, context);
+                        return Went::On;
+                    }
                     if self.body.is_some() && !self.answers_before_body(&request) {
                         self.deadline = context.now + context.options.head_ms;
                         self.state = State::Passing(request);
@@ -333,7 +357,6 @@ impl Connection {
     fn begin(&mut self, key: usize, request: Box<Request>, context: &mut Context) {
         add(&context.counts().requests, 1);
         self.deadline = context.now + context.options.helper_ms;
-        self.rules = rules_for(self.site, &request, context);
         let path = match (request.method, &request.target) {
             (Method::Options, _) => {
                 let reply = self.common(&request, context).options();
@@ -520,6 +543,13 @@ impl Connection {
         self.state = State::Sending(Box::new(Sending::new(request, reply, closes)));
     }
 
+    /// Has these bytes sent before the answer.
+    fn send_before(&mut self, bytes: Vec<u8>) {
+        if let State::Sending(sending) = &mut self.state {
+            sending.prepend(bytes);
+        }
+    }
+
     fn send(&mut self, key: usize, context: &mut Context) -> Went {
         let State::Sending(sending) = &mut self.state else {
             return Went::On;
@@ -593,13 +623,19 @@ impl Connection {
         let State::Sending(sending) = std::mem::replace(&mut self.state, State::Reading) else {
             return Went::On;
         };
-        self.log(&sending, context);
-        if sending.closes {
+        let request = sending.request.as_deref();
+        self.log(request, sending.status, sending.body_sent(), context);
+        self.finish(sending.closes, sending.request.is_some(), context)
+    }
+
+    /// The next request can come, or the connection ends. `was_request`: what has been answered.
+    fn finish(&mut self, closes: bool, was_request: bool, context: &mut Context) -> Went {
+        if closes {
             // If received bytes are unread when a socket is closed, the kernel sends a reset, and the client may lose
             // the answer.
             let has_more = !self.input.is_empty()
                 || self.body.is_some()
-                || sending.request.is_none()
+                || !was_request
                 || matches!(self.receive(context), Received::Bytes(_));
             self.transport.end(&self.socket);
             if !has_more || rustix::net::shutdown(&self.socket, Shutdown::Write).is_err() {
@@ -614,17 +650,16 @@ impl Connection {
         Went::On
     }
 
-    fn log(&self, sending: &Sending, context: &Context) {
+    fn log(&self, request: Option<&Request>, status: u16, bytes: u64, context: &Context) {
         let Some(log) = &context.shared.log else {
             return;
         };
-        let request = sending.request.as_deref();
         let entry = Entry {
             peer: self.peer,
             time: &context.log_time,
             line: request.map_or("-", |request| &request.line),
-            status: sending.status,
-            bytes: sending.body_sent(),
+            status,
+            bytes,
             referer: request.and_then(|request| request.referer.as_deref()),
             user_agent: request.and_then(|request| request.user_agent.as_deref()),
         };

@@ -9,6 +9,7 @@ use crate::log::Log;
 use crate::pace::Pace;
 use crate::sandbox;
 use crate::sites::Hosts;
+use crate::upstream::links::Links;
 
 /// The options of a server.
 #[derive(Debug, Clone)]
@@ -64,6 +65,10 @@ pub struct Shared {
     /// Helpers for connections whose last lookup found no such name, as those of scanners.
     pub doubtful: Arc<Pool>,
     pub log: Option<Arc<Log>>,
+    /// Of programs that answer requests, for who runs the server.
+    pub messages: Option<Arc<Log>>,
+    /// Of `hosts`.
+    pub ports: Vec<u16>,
     pub counts: Vec<Counts>,
     /// What is in force in all threads that have clients' work.
     pub sandbox: OnceLock<sandbox::Status>,
@@ -115,6 +120,7 @@ pub struct Context {
     pub date: String,
     pub log_time: String,
     pub pace: Pace,
+    pub links: Links,
     pub is_ending: bool,
     pub number: usize,
 }

@@ -24,6 +24,7 @@ use crate::http::conditions;
 use crate::pace::Pace;
 use crate::residency::COPIED;
 use crate::transport::Transport;
+use crate::upstream::links::{Links, LINK};
 
 /// Events of one wait, and connections accepted before others have their turn.
 const EVENTS: usize = 256;
@@ -77,6 +78,8 @@ impl EventLoop {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).context("no epoll descriptor")?;
         let wakes = epoll::EventData::new_u64(INBOX);
         epoll::add(&epoll, &inbox.wakes, wakes, epoll::EventFlags::IN)?;
+        let own = epoll.try_clone().context("no epoll descriptor")?;
+        let loops = shared.counts.len();
         let mut it = EventLoop {
             epoll,
             listeners,
@@ -94,6 +97,7 @@ impl EventLoop {
                 date: String::new(),
                 log_time: String::new(),
                 pace: Pace::default(),
+                links: Links::new(own, loops),
                 is_ending: false,
                 number,
             },
@@ -123,6 +127,7 @@ impl EventLoop {
                 self.drive(key, id);
             }
             self.look_at_deadlines();
+            self.context.links.look(self.context.now);
             self.unpause()?;
             if self.context.shared.ends.load(Ordering::Relaxed) && !self.context.is_ending {
                 self.begin_end();
@@ -134,6 +139,8 @@ impl EventLoop {
             let ns = u64::try_from(turn.elapsed().as_nanos()).unwrap_or(u64::MAX);
             let counts = self.context.counts();
             counts.longest_turn_ns.fetch_max(ns, Ordering::Relaxed);
+            let links = self.context.links.open() as u64;
+            counts.links.store(links, Ordering::Relaxed);
             self.context
                 .pace
                 .turn(&self.context.shared.counts[self.context.number]);
@@ -146,7 +153,11 @@ impl EventLoop {
         }
         let tick = self.deadlines.keys().next().map(|tick| tick * TICK);
         let end = self.context.is_ending.then_some(self.ends_at);
-        let next = [tick, self.paused_until, end].into_iter().flatten().min()?;
+        let links = self.context.links.looks_at;
+        let next = [tick, self.paused_until, end, links]
+            .into_iter()
+            .flatten()
+            .min()?;
         let now = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
         let ms = next.saturating_sub(now);
         Some(Timespec {
@@ -175,6 +186,12 @@ impl EventLoop {
         if name >= FIRST_LISTENER {
             return self.accept((name - FIRST_LISTENER) as usize);
         }
+        if name & LINK != 0 {
+            if let Some((key, id)) = self.context.links.event(name, flags) {
+                self.drive(key, id);
+            }
+            return;
+        }
         let (key, id) = ((name & u64::from(u32::MAX)) as usize, (name >> 32) as u32);
         let Some((_, connection)) = self.connections.get_mut(key).filter(|(its, _)| *its == id)
         else {
@@ -183,6 +200,7 @@ impl EventLoop {
         use epoll::EventFlags as F;
         connection.readable |= flags.intersects(F::IN | F::HUP | F::ERR | F::RDHUP);
         connection.writable |= flags.intersects(F::OUT | F::HUP | F::ERR);
+        connection.is_gone |= flags.intersects(F::HUP | F::ERR);
         self.drive(key, id);
     }
 
@@ -236,6 +254,7 @@ impl EventLoop {
                 true => self.context.pace.fails(),
                 false => connection.end(),
             }
+            connection.release(&mut self.context);
             let counts = self.context.counts();
             counts
                 .connections

@@ -25,4 +25,5 @@ pub mod server;
 pub mod sites;
 pub mod tls;
 mod transport;
+pub mod upstream;
 pub mod user;

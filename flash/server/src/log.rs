@@ -4,7 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, Write};
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{fence, AtomicBool, Ordering};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -17,6 +17,35 @@ use rustix::io::{read, write};
 /// Lines that wait to be written. One that finds no room is lost, and counted.
 const ROOM: usize = 1 << 16;
 
+enum Out {
+    File(BufWriter<File>),
+    /// The standard error stream, line by line.
+    Messages,
+}
+
+impl Out {
+    fn to(file: File) -> Out {
+        Out::File(BufWriter::with_capacity(64 << 10, file))
+    }
+
+    fn put(&mut self, line: &str) -> std::io::Result<()> {
+        match self {
+            Out::File(file) => file.write_all(line.as_bytes()),
+            Out::Messages => {
+                kit_console::say_error("flash", line.trim_end());
+                Ok(())
+            }
+        }
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        match self {
+            Out::File(file) => file.flush(),
+            Out::Messages => Ok(()),
+        }
+    }
+}
+
 pub struct Log {
     lines: ArrayQueue<String>,
     wakes: OwnedFd,
@@ -27,6 +56,17 @@ pub struct Log {
 }
 
 impl Log {
+    /// Begins to write to the standard error stream.
+    ///
+    /// # Errors
+    ///
+    /// There is no descriptor or no thread left.
+    pub fn start_messages(
+        prepare: impl FnOnce() + Send + 'static,
+    ) -> Result<(Arc<Log>, JoinHandle<()>)> {
+        Log::start_with(Out::Messages, None, prepare)
+    }
+
     /// Begins to write to the end of a file. `prepare` is called in the thread that does it.
     ///
     /// # Errors
@@ -37,6 +77,14 @@ impl Log {
         prepare: impl FnOnce() + Send + 'static,
     ) -> Result<(Arc<Log>, JoinHandle<()>)> {
         let file = open(path)?;
+        Log::start_with(Out::to(file), Some(path.to_path_buf()), prepare)
+    }
+
+    fn start_with(
+        out: Out,
+        path: Option<PathBuf>,
+        prepare: impl FnOnce() + Send + 'static,
+    ) -> Result<(Arc<Log>, JoinHandle<()>)> {
         let log = Arc::new(Log {
             lines: ArrayQueue::new(ROOM),
             wakes: eventfd(0, EventfdFlags::CLOEXEC).context("no descriptor for the log")?,
@@ -44,12 +92,12 @@ impl Log {
             reopens: AtomicBool::new(false),
             ends: AtomicBool::new(false),
         });
-        let (writer, path) = (Arc::clone(&log), path.to_path_buf());
+        let writer = Arc::clone(&log);
         let thread = std::thread::Builder::new()
             .name("flash-log".to_string())
             .spawn(move || {
                 prepare();
-                writer.run(file, &path);
+                writer.run(out, path.as_deref());
             })
             .context("no thread for the log")?;
         Ok((log, thread))
@@ -82,8 +130,7 @@ impl Log {
         let _ = write(&self.wakes, &1u64.to_ne_bytes());
     }
 
-    fn run(&self, file: File, path: &Path) {
-        let mut out = BufWriter::with_capacity(64 << 10, file);
+    fn run(&self, mut out: Out, path: Option<&Path>) {
         loop {
             self.sleeps.store(true, Ordering::Relaxed);
             fence(Ordering::SeqCst);
@@ -92,19 +139,20 @@ impl Log {
             }
             self.sleeps.store(false, Ordering::Relaxed);
             let ends = self.ends.load(Ordering::Relaxed);
-            if self.reopens.swap(false, Ordering::Relaxed) {
+            let reopens = self.reopens.swap(false, Ordering::Relaxed);
+            if let Some(path) = path.filter(|_| reopens) {
                 let _ = out.flush();
                 match open(path) {
-                    Ok(file) => out = BufWriter::with_capacity(64 << 10, file),
+                    Ok(file) => out = Out::to(file),
                     Err(error) => kit_console::say_error("flash", &format!("{error:#}")),
                 }
             }
             let mut failed = None;
             while let Some(line) = self.lines.pop() {
-                failed = out.write_all(line.as_bytes()).err().or(failed);
+                failed = out.put(&line).err().or(failed);
             }
             failed = out.flush().err().or(failed);
-            if let Some(error) = failed {
+            if let (Some(error), Some(path)) = (failed, path) {
                 let text = format!("cannot write to {}: {error}", path.display());
                 kit_console::say_error("flash", &text);
             }

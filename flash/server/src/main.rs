@@ -19,6 +19,7 @@ use flash::context::Options;
 use flash::server::{room_for_connections, Plan, Server, HELPERS};
 use flash::sites::{self, FileOptions, TlsListen, VirtualHost};
 use flash::tls::{Pair, Settings, Tls};
+use flash::upstream::Upstreams;
 use flash::user::{self, Identity};
 
 /// Connections open at once, unless the command line says otherwise.
@@ -41,13 +42,13 @@ enum Subcommand {
     #[command(after_help = "Examples:\n  flash serve /srv/www\n  \
         flash serve . --listen 0.0.0.0:8080 --list --log access.log --metrics 127.0.0.1:9090\n  \
         flash serve /srv/www --tls-listen '[::]:443' --tls-cert a.pem --tls-key a.key\n\n\
-        Ends on SIGTERM and SIGINT after the requests that are there; SIGHUP opens the access log again \
-        and loads the certificates again.")]
+        Ends on SIGTERM and SIGINT after the requests that are there; SIGHUP opens the access log again, \
+        loads the certificates again and resolves the names of upstreams again.")]
     Serve(Box<Serve>),
     /// Serve what a configuration file says
     #[command(after_help = "Example:\n  flash run flash.toml\n\n\
-        Ends on SIGTERM and SIGINT after the requests that are there; SIGHUP opens the access log again \
-        and loads the certificates again.")]
+        Ends on SIGTERM and SIGINT after the requests that are there; SIGHUP opens the access log again, \
+        loads the certificates again and resolves the names of upstreams again.")]
     Run(File),
     /// Check a configuration file, with the directories, pages and certificates that it names
     #[command(after_help = "Example:\n  flash check flash.toml")]
@@ -239,7 +240,7 @@ fn check(file: &Path) -> Result<()> {
     for settings in listens.iter().filter_map(|listen| listen.tls.as_ref()) {
         Tls::load(settings)?;
     }
-    sites::open(&hosts, &listens)?;
+    sites::open(&hosts, &listens, &mut Upstreams::default())?;
     kit_console::print(Allowed::Text, |out| {
         writeln!(out, "{} is correct", file.display())
     })?;
@@ -294,6 +295,7 @@ fn start(plan: Plan) -> Result<()> {
     })?;
     while signals.wait().context("cannot wait for signals")? == Signal::SIGHUP {
         server.reopen_log();
+        server.resolve_again();
         for error in server.reload_certificates() {
             let text = format!("the certificates in use stay: {error:#}");
             kit_console::say_error("flash", &text);

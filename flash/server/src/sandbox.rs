@@ -12,9 +12,14 @@ use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
 
 use landlock::{
-    path_beneath_rules, Access, AccessFs, AccessNet, BitFlags, LandlockStatus, Ruleset,
+    path_beneath_rules, Access, AccessFs, AccessNet, BitFlags, LandlockStatus, NetPort, Ruleset,
     RulesetAttr, RulesetCreatedAttr, RulesetError, RulesetStatus, ABI,
 };
+
+use crate::upstream::{Place, Plan};
+
+/// What the C library reads to resolve a name.
+const RESOLVING: [&str; 6] = ["/etc", "/lib", "/lib64", "/run", "/usr/lib", "/usr/lib64"];
 
 /// What a thread is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +30,10 @@ pub enum Role {
     },
     Helper,
     Log,
+    /// Writes to the standard error stream.
+    Messages,
+    /// Resolves names, by whatever means the system has for it.
+    Resolver,
     /// Waits for signals, and loads certificates.
     Main,
 }
@@ -39,6 +48,28 @@ pub struct Paths {
     pub loaded: Vec<PathBuf>,
     /// Opened again on SIGHUP. New files can be made in its directory.
     pub log: Option<PathBuf>,
+    pub upstreams: Reach,
+}
+
+/// Which upstreams loops connect to.
+#[derive(Debug, Clone, Default)]
+pub struct Reach {
+    /// Of TCP. Addresses cannot be limited.
+    pub ports: Vec<u16>,
+    pub has_unix: bool,
+}
+
+impl Reach {
+    pub fn of<'a>(plans: impl Iterator<Item = &'a Plan>) -> Reach {
+        let mut reach = Reach::default();
+        for place in plans.flat_map(|plan| &plan.to) {
+            match place {
+                Place::Tcp { port, .. } => reach.ports.push(*port),
+                Place::Unix(_) => reach.has_unix = true,
+            }
+        }
+        reach
+    }
 }
 
 /// A part of the sandbox: in force, in which form; or not, and why.
@@ -108,7 +139,7 @@ pub fn enter(role: Role, paths: &Paths) -> Status {
     let _ = rustix::thread::set_no_new_privs(true);
     Status {
         landlock: restrict_files(role, paths).unwrap_or_else(|error| Part::Off(error.to_string())),
-        seccomp: calls::restrict(role).unwrap_or_else(|error| {
+        seccomp: calls::restrict(role, &paths.upstreams).unwrap_or_else(|error| {
             Part::Off(format!(
                 "this kernel or container does not allow it: {error}"
             ))
@@ -121,6 +152,8 @@ fn restrict_files(role: Role, paths: &Paths) -> Result<Part, RulesetError> {
     let none: BitFlags<AccessFs> = BitFlags::EMPTY;
     let (readable, writable) = match role {
         Role::Loop { .. } | Role::Helper => (paths.roots.clone(), Vec::new()),
+        Role::Resolver => (RESOLVING.map(PathBuf::from).to_vec(), Vec::new()),
+        Role::Messages => (Vec::new(), Vec::new()),
         Role::Log => (Vec::new(), log_places(paths.log.as_deref())),
         Role::Main => {
             let loaded = paths.loaded.iter().flat_map(|path| directories(path));
@@ -139,8 +172,16 @@ fn restrict_files(role: Role, paths: &Paths) -> Result<Part, RulesetError> {
         // No connection is opened, and no further port.
         ruleset = ruleset.handle_access(AccessNet::from_all(ABI::V4))?;
     }
+    // A name server that is asked by TCP, and those of the upstreams that the loops use.
+    let ports = match role {
+        Role::Loop { .. } => paths.upstreams.ports.as_slice(),
+        Role::Resolver => &[53],
+        _ => &[],
+    };
+    let connects = |port: &u16| Ok::<_, RulesetError>(NetPort::new(*port, AccessNet::ConnectTcp));
     let created = ruleset
         .create()?
+        .add_rules(ports.iter().map(connects))?
         .add_rules(path_beneath_rules(readable, reads))?
         .add_rules(path_beneath_rules(writable, writes))?;
     let status = created.restrict_self()?;
@@ -232,6 +273,7 @@ mod tests {
             roots: vec![place.path().join("root")],
             loaded: vec![place.path().join("certs/key")],
             log: Some(place.path().join("logs/log")),
+            upstreams: Reach::default(),
         };
         Place { place, paths }
     }

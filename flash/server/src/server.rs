@@ -18,9 +18,11 @@ use crate::counts::Counts;
 use crate::event_loop::{EventLoop, Listener};
 use crate::helpers::{Inbox, Pool};
 use crate::log::Log;
-use crate::sandbox::{self, Paths, Role};
+use crate::sandbox::{self, Paths, Reach, Role};
 use crate::sites::{self, VirtualHost};
 use crate::tls::Tls;
+use crate::upstream::resolver::Resolver;
+use crate::upstream::{Upstream, Upstreams};
 use crate::user::Identity;
 
 /// Connections that wait to be accepted; the kernel's own limit is `net.core.somaxconn`.
@@ -69,11 +71,12 @@ pub struct Server {
     shared: Arc<Shared>,
     inboxes: Vec<Arc<Inbox>>,
     loops: Vec<JoinHandle<Result<()>>>,
-    log: Option<JoinHandle<()>>,
+    logs: [Option<JoinHandle<()>>; 2],
     addresses: Vec<SocketAddr>,
     tls_addresses: Vec<SocketAddr>,
     tls: Vec<Tls>,
     metrics: Option<SocketAddr>,
+    resolver: Option<Resolver>,
     limits: Limits,
     warnings: Vec<String>,
 }
@@ -91,12 +94,14 @@ impl Limits {
         let locations = plan.hosts.iter().flat_map(|host| &host.locations);
         let paths = Paths {
             roots: locations
+                .clone()
                 .map(|location| location.directory.clone())
                 .collect(),
             loaded: pairs
                 .flat_map(|pair| [pair.cert.clone(), pair.key.clone()])
                 .collect(),
             log: plan.log.clone(),
+            upstreams: Reach::of(locations.filter_map(|location| location.upstream.as_ref())),
         };
         Limits {
             paths: plan.is_sandboxed.then(|| Arc::new(paths)),
@@ -131,11 +136,13 @@ impl Server {
         let mut listeners: Vec<Vec<Listener>> = (0..loops).map(|_| Vec::new()).collect();
         let mut tls = Vec::new();
         let mut addresses = Vec::new();
+        let mut ports = Vec::new();
         let mut tls_addresses = Vec::new();
         for (number, listen) in listens.iter().enumerate() {
             let of_address = listen.tls.as_ref().map(Tls::load).transpose()?;
             let site = Site::Files(number);
             let address = listen_in_all(&mut listeners, listen.address, site, of_address.as_ref())?;
+            ports.push(address.port());
             match of_address {
                 None => addresses.push(address),
                 Some(of_address) => {
@@ -162,7 +169,8 @@ impl Server {
                 format!("{name} will not be able to load certificates again: {error:#}")
             }));
         }
-        let hosts = sites::open(&plan.hosts, &listens)?;
+        let mut upstreams = Upstreams::default();
+        let hosts = sites::open(&plan.hosts, &listens, &mut upstreams)?;
         let (status, statuses) = mpsc::channel();
         let (log, log_thread) = match &plan.log {
             Some(path) => {
@@ -170,6 +178,26 @@ impl Server {
                 (Some(log), Some(thread))
             }
             None => (None, None),
+        };
+        let has_messages = upstreams
+            .all
+            .iter()
+            .any(|it| it.plan.protocol.has_messages());
+        let (messages, messages_thread) = match has_messages {
+            true => {
+                let (log, thread) = Log::start_messages(limits.prepare(Role::Messages, &status))?;
+                (Some(log), Some(thread))
+            }
+            false => (None, None),
+        };
+        let named = upstreams.all.iter().filter(|it| it.plan.has_names());
+        let named: Vec<Arc<Upstream>> = named.cloned().collect();
+        let resolver = match named.is_empty() {
+            true => None,
+            false => {
+                let prepare = limits.prepare(Role::Resolver, &status);
+                Some(Resolver::start(named, prepare).context("no thread that resolves names")?)
+            }
         };
         let few = (plan.helpers / 4).max(1);
         let pool = |name, threads| {
@@ -181,6 +209,8 @@ impl Server {
             helpers: pool("flash-helper", plan.helpers)?,
             doubtful: pool("flash-doubtful", few)?,
             log,
+            messages,
+            ports,
             counts: (0..loops).map(|_| Counts::default()).collect(),
             sandbox: OnceLock::new(),
             ends: AtomicBool::new(false),
@@ -190,11 +220,12 @@ impl Server {
             shared: Arc::clone(&shared),
             inboxes: Vec::new(),
             loops: Vec::new(),
-            log: log_thread,
+            logs: [log_thread, messages_thread],
             addresses,
             tls_addresses,
             tls,
             metrics,
+            resolver,
             limits: limits.clone(),
             warnings,
         };
@@ -273,6 +304,13 @@ impl Server {
         }
     }
 
+    /// Resolves the names of upstreams again, in its own time.
+    pub fn resolve_again(&self) {
+        if let Some(resolver) = &self.resolver {
+            resolver.resolve_again();
+        }
+    }
+
     /// Answers the requests that are there, and ends.
     ///
     /// # Errors
@@ -289,10 +327,16 @@ impl Server {
             let of_loop = of_loop.unwrap_or_else(|_| Err(anyhow::anyhow!("a loop has failed")));
             ended = ended.and(of_loop);
         }
-        if let Some(log) = &self.shared.log {
+        for log in [&self.shared.log, &self.shared.messages]
+            .into_iter()
+            .flatten()
+        {
             log.end();
         }
-        if let Some(thread) = self.log {
+        if let Some(resolver) = self.resolver {
+            resolver.end();
+        }
+        for thread in self.logs.into_iter().flatten() {
             let _ = thread.join();
         }
         ended

@@ -10,6 +10,7 @@ use anyhow::{bail, Context, Result};
 
 use crate::files::Root;
 use crate::tls;
+use crate::upstream::{self, Upstream, Upstreams};
 
 /// Bytes of an error page. They are in memory as long as the server runs.
 const MAX_ERROR_PAGE: u64 = 256 << 10;
@@ -56,6 +57,8 @@ pub struct Location {
     pub fields: Vec<(String, String)>,
     /// How long clients may keep a file without asking again.
     pub cache: Option<Duration>,
+    /// What answers in place of files.
+    pub upstream: Option<upstream::Plan>,
 }
 
 /// An address at which clients speak TLS.
@@ -133,6 +136,7 @@ pub struct Rules {
     pub fields: Vec<(String, String)>,
     pub cache: Option<Duration>,
     pub error_pages: Arc<HashMap<u16, Vec<u8>>>,
+    pub upstream: Option<Arc<Upstream>>,
 }
 
 /// A location's path without slashes at its ends, and its rules; the longest path comes first.
@@ -181,8 +185,12 @@ pub fn listens(hosts: &[VirtualHost]) -> Result<Vec<Listen>> {
 ///
 /// # Errors
 ///
-/// A directory or an error page cannot be opened; the error names it. Two hosts have one name at one address.
-pub fn open(hosts: &[VirtualHost], listens: &[Listen]) -> Result<Vec<Hosts>> {
+/// A directory or an error page cannot be opened, or a name of an upstream has no address; the error names it. Two hosts have one name at one address.
+pub fn open(
+    hosts: &[VirtualHost],
+    listens: &[Listen],
+    upstreams: &mut Upstreams,
+) -> Result<Vec<Hosts>> {
     let mut roots = HashMap::new();
     let mut found: Vec<Hosts> = listens.iter().map(|_| Hosts::default()).collect();
     // Where those with port 0 are, which are all different.
@@ -190,7 +198,7 @@ pub fn open(hosts: &[VirtualHost], listens: &[Listen]) -> Result<Vec<Hosts>> {
     let numbered: Vec<(usize, &Listen)> = listens.iter().enumerate().collect();
     let mut new = numbered.iter().filter(is_new);
     for host in hosts {
-        let locations = open_locations(host, &mut roots)?;
+        let locations = open_locations(host, &mut roots, upstreams)?;
         let mut seen = HashSet::new();
         for listen in host.listens() {
             let is_it = |its: &&(usize, &Listen)| its.1.is_at(listen.address);
@@ -210,6 +218,7 @@ pub fn open(hosts: &[VirtualHost], listens: &[Listen]) -> Result<Vec<Hosts>> {
 fn open_locations(
     host: &VirtualHost,
     roots: &mut HashMap<PathBuf, Arc<Root>>,
+    upstreams: &mut Upstreams,
 ) -> Result<Locations> {
     let mut pages = HashMap::new();
     for (status, path) in &host.error_pages {
@@ -233,6 +242,10 @@ fn open_locations(
             fields: location.fields.clone(),
             cache: location.cache,
             error_pages: Arc::clone(&pages),
+            upstream: match &location.upstream {
+                Some(plan) => Some(upstreams.open(plan)?),
+                None => None,
+            },
         };
         let path = location.path.trim_matches('/').as_bytes().to_vec();
         locations.push((path, Arc::new(rules)));
@@ -305,7 +318,7 @@ mod tests {
     use super::*;
 
     fn opened(hosts: &[VirtualHost]) -> Result<Vec<Hosts>> {
-        open(hosts, &listens(hosts)?)
+        open(hosts, &listens(hosts)?, &mut Upstreams::default())
     }
 
     fn host(names: &[&str], marks: &[&str]) -> VirtualHost {

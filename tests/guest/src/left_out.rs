@@ -32,7 +32,7 @@ const fn everywhere(suite: &'static str, test: &'static str, reason: &'static st
     }
 }
 
-pub const LEFT_OUT: [LeftOut; 25] = [
+pub const LEFT_OUT: [LeftOut; 26] = [
     everywhere(
         "bad_input",
         "a_child_left_running_is_not_waited_for",
@@ -66,6 +66,7 @@ pub const LEFT_OUT: [LeftOut; 25] = [
     everywhere("study", "", "a load generator's, by the clock"),
     everywhere("tls", "", "a web server's, on no kernel"),
     everywhere("truth", "", "a load generator's, by the clock"),
+    everywhere("upstream", "", "a web server's, on no kernel"),
 ];
 
 /// Tests that only `--all` runs: they test what is built on top of the records. In a guest they take

@@ -25,7 +25,7 @@ const OWN: [&str; 13] = [
 ];
 const REDIRECTS: [u16; 5] = [301, 302, 303, 307, 308];
 /// The errors that have a page.
-const ERRORS: [u16; 7] = [403, 404, 405, 412, 416, 500, 503];
+const ERRORS: [u16; 9] = [403, 404, 405, 412, 416, 500, 502, 503, 504];
 
 pub(super) fn hosts(
     servers: &[Spanned<Server>],
@@ -173,6 +173,7 @@ fn locations(server: &Server, directory: &Path) -> Result<Vec<Location>, Wrong> 
             dotfiles: server.dotfiles,
         },
         redirect: None,
+        upstream: None,
         cache: server.cache.map(|time| time.0),
         fields: fields(&server.headers, &server.root.span())?,
     };
@@ -207,12 +208,14 @@ fn location(part: &Part, whole: &Location, directory: &Path) -> Result<Location,
         let what = format!("`{path}` is no path: write it as `/images`");
         return Err(Wrong::at(part.path.span(), what));
     }
+    let own_root = match &part.root {
+        Some(path) => root(path, directory)?,
+        None => whole.directory.clone(),
+    };
     Ok(Location {
         path: path.clone(),
-        directory: match &part.root {
-            Some(path) => root(path, directory)?,
-            None => whole.directory.clone(),
-        },
+        upstream: super::upstream::plan(part, directory, &own_root)?,
+        directory: own_root,
         files: FileOptions {
             index: match &part.index {
                 Some(name) => index(name)?,

@@ -5,6 +5,8 @@ use crate::counts::Counts;
 use crate::helpers::{Inbox, Pool};
 use crate::pace::Pace;
 use crate::sites::FileOptions;
+use crate::upstream::links::Links;
+use rustix::event::epoll;
 
 fn context() -> Context {
     let pool = || Pool::start("test", 1, 1, || {}).expect("a thread");
@@ -14,6 +16,8 @@ fn context() -> Context {
             helpers: pool(),
             doubtful: pool(),
             log: None,
+            messages: None,
+            ports: Vec::new(),
             counts: vec![Counts::default()],
             sandbox: std::sync::OnceLock::new(),
             ends: false.into(),
@@ -25,6 +29,10 @@ fn context() -> Context {
         date: String::new(),
         log_time: String::new(),
         pace: Pace::default(),
+        links: Links::new(
+            epoll::create(epoll::CreateFlags::CLOEXEC).expect("a descriptor"),
+            1,
+        ),
         is_ending: false,
         number: 0,
     }

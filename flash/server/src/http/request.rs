@@ -8,6 +8,8 @@ use super::target::{self, Target};
 
 /// Fields of one request; one with more is refused.
 pub const MAX_FIELDS: usize = 100;
+/// Bytes of a method.
+const MAX_METHOD: usize = 32;
 /// Empty lines before a request line that are passed over (RFC 9112, 2.2, asks for at least one).
 const MAX_EMPTY_LINES: usize = 4;
 
@@ -18,8 +20,14 @@ pub enum Method {
     Options,
     /// Its target is an authority, and what follows its head might be for another server.
     Connect,
-    /// Known, but there is nothing here that it could be done to.
-    Other,
+    /// Known, but there is no file that it could be done to. What an upstream does with it is its own affair.
+    Put,
+    Delete,
+    Trace,
+    Post,
+    Patch,
+    /// Of an extension, as PROPFIND.
+    Unknown,
 }
 
 /// How the body of a request ends.
@@ -66,6 +74,22 @@ pub struct Request {
 pub struct Refusal {
     pub status: u16,
     pub why: &'static str,
+}
+
+impl Request {
+    /// Why it is for no file, whatever there is.
+    pub fn no_file(&self) -> Option<Refusal> {
+        match (&self.target, self.method) {
+            (_, Method::Unknown) => Some(UNKNOWN_METHOD),
+            (Target::Path(path), _) => path.no_file,
+            (Target::Server, _) => None,
+        }
+    }
+
+    /// As the client wrote it.
+    pub fn method_name(&self) -> &str {
+        self.line.split(' ').next().unwrap_or_default()
+    }
 }
 
 impl Refusal {
@@ -140,14 +164,15 @@ impl Reader {
             self.scanned = at + 1;
         }
         let is_too_long = received.len() - begin >= max_head;
-        let has_line = memchr::memchr(b'\n', &received[begin..]).is_some();
+        let head = &received[begin..received.len().min(begin + max_head)];
+        let has_line = memchr::memchr(b'\n', head).is_some();
         match (is_too_long, has_line) {
             (false, _) => {
                 self.scanned = received.len();
                 Parsed::Incomplete
             }
             // RFC 9112, 3, has a status for each of the two.
-            (true, false) if memchr::memchr(b' ', &received[begin..]).is_none() => {
+            (true, false) if memchr::memchr(b' ', head).is_none() => {
                 Parsed::Refused(Refusal::new(501, "the method is too long"))
             }
             (true, false) => Parsed::Refused(Refusal::new(414, "the request line is too long")),
@@ -243,14 +268,24 @@ fn parse(head: &[u8]) -> Result<Request, Refusal> {
     })
 }
 
+/// Of a request for a file.
+pub const UNKNOWN_METHOD: Refusal = Refusal::new(501, "the method is not known");
+
 fn method(name: &str) -> Result<Method, Refusal> {
     match name {
         "GET" => Ok(Method::Get),
         "HEAD" => Ok(Method::Head),
         "OPTIONS" => Ok(Method::Options),
         "CONNECT" => Ok(Method::Connect),
-        "POST" | "PUT" | "DELETE" | "PATCH" | "TRACE" => Ok(Method::Other),
-        _ => Err(Refusal::new(501, "the method is not known")),
+        "POST" => Ok(Method::Post),
+        "PUT" => Ok(Method::Put),
+        "DELETE" => Ok(Method::Delete),
+        "PATCH" => Ok(Method::Patch),
+        "TRACE" => Ok(Method::Trace),
+        // None of an extension is as long, and none has small letters, which are a mistake.
+        name if name.len() > MAX_METHOD => Err(UNKNOWN_METHOD),
+        name if name.bytes().any(|byte| byte.is_ascii_lowercase()) => Err(UNKNOWN_METHOD),
+        _ => Ok(Method::Unknown),
     }
 }
 
@@ -301,6 +336,21 @@ struct Fields<'a> {
     accept_encoding: Option<String>,
     referer: Option<String>,
     user_agent: Option<String>,
+}
+
+/// The fields of a head that [`Reader`] has accepted, as they came, without spaces around the values.
+pub fn fields(head: &[u8]) -> Vec<(String, Vec<u8>)> {
+    let begin = head.iter().position(|byte| !b"\r\n".contains(byte));
+    let head = &head[begin.unwrap_or(0)..];
+    let end = memchr::memchr(b'\n', head).map_or(head.len(), |at| at + 1);
+    let mut headers = [httparse::EMPTY_HEADER; MAX_FIELDS];
+    match httparse::parse_headers(&head[end..], &mut headers) {
+        Ok(httparse::Status::Complete((_, headers))) => headers
+            .iter()
+            .map(|header| (header.name.to_string(), header.value.trim_ascii().to_vec()))
+            .collect(),
+        _ => Vec::new(),
+    }
 }
 
 impl<'a> Fields<'a> {
@@ -408,8 +458,8 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// The elements of a list; empty ones do not count (RFC 9110, 5.6.1.2).
-fn elements(list: &str) -> impl Iterator<Item = &str> {
+/// The elements of a list of fields; empty ones do not count (RFC 9110, 5.6.1.2).
+pub fn elements(list: &str) -> impl Iterator<Item = &str> {
     let elements = list.split(',').map(|one| one.trim_matches([' ', '\t']));
     elements.filter(|one| !one.is_empty())
 }
@@ -537,7 +587,9 @@ mod tests {
         assert_eq!(status("\x16\x03\x01"), 400);
         assert_eq!(status(" GET"), 400);
         assert_eq!(status("PRI * HTTP/2.0\r\n\r\n"), 505);
-        assert_eq!(status("BREW / HTTP/1.1\r\nHost: a\r\n\r\n"), 501);
+        assert_eq!(status("brew / HTTP/1.1\r\nHost: a\r\n\r\n"), 501);
+        let brew = request("BREW / HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!((brew.method, brew.method_name()), (Method::Unknown, "BREW"));
         assert_eq!(status("GET /\r\n\r\n"), 400);
     }
 

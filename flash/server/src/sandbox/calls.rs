@@ -12,7 +12,7 @@ use seccompiler::{
     SeccompCondition, SeccompFilter, SeccompRule, TargetArch,
 };
 
-use super::{Part, Role};
+use super::{Part, Reach, Role};
 
 /// Linux 6.5; the C library does not have it yet.
 const CACHESTAT: c_long = 451;
@@ -114,15 +114,21 @@ const HOSTILE: &[c_long] = &[
 type Rules = BTreeMap<c_long, Vec<SeccompRule>>;
 
 /// Limits the calling thread, and those that it starts.
-pub fn restrict(role: Role) -> Result<Part, seccompiler::Error> {
+pub fn restrict(role: Role, upstreams: &Reach) -> Result<Part, seccompiler::Error> {
     let hostile = HOSTILE.iter().map(|call| (*call, Vec::new())).collect();
     let kills = program(hostile, SeccompAction::Allow, SeccompAction::KillProcess)?;
     // The main thread has no client's bytes, and what it does when the configuration changes is not known here.
     let limits = match role {
         Role::Main => None,
+        // What resolves a name is the system's choice: files, packets, or another program.
+        Role::Resolver => None,
         role => {
             let fails = SeccompAction::Errno(libc::EPERM as u32);
-            Some(program(allowed(role)?, fails, SeccompAction::Allow)?)
+            Some(program(
+                allowed(role, upstreams)?,
+                fails,
+                SeccompAction::Allow,
+            )?)
         }
     };
     apply_filter(&kills)?;
@@ -141,12 +147,13 @@ fn program(
     SeccompFilter::new(rules, otherwise, on_match, architecture)?.try_into()
 }
 
-fn allowed(role: Role) -> Result<Rules, BackendError> {
+fn allowed(role: Role, upstreams: &Reach) -> Result<Rules, BackendError> {
     let own = match role {
         Role::Loop { .. } => LOOP,
         Role::Helper => HELPER,
         Role::Log => LOG,
-        Role::Main => &[],
+        Role::Messages => &[libc::SYS_read],
+        Role::Main | Role::Resolver => &[],
     };
     let calls = COMMON.iter().chain(own);
     let mut rules: Rules = calls.map(|call| (*call, Vec::new())).collect();
@@ -175,15 +182,51 @@ fn allowed(role: Role) -> Result<Rules, BackendError> {
             let nowait = libc::RWF_NOWAIT as u64;
             let never_waits = rule(5, SeccompCmpOp::MaskedEq(nowait), nowait)?;
             rules.insert(libc::SYS_preadv2, vec![never_waits]);
+            connections(&mut rules, upstreams)?;
         }
         Role::Helper => {
             let changes = (libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC) as u64;
             let reads = rule(2, SeccompCmpOp::MaskedEq(changes), 0)?;
             rules.insert(libc::SYS_openat, vec![reads]);
         }
-        Role::Log | Role::Main => {}
+        Role::Log | Role::Messages | Role::Main | Role::Resolver => {}
     }
     Ok(rules)
+}
+
+/// What a loop needs to connect to upstreams. seccomp does not see to which: Landlock has the ports.
+fn connections(rules: &mut Rules, upstreams: &Reach) -> Result<(), BackendError> {
+    let mut families = Vec::new();
+    if !upstreams.ports.is_empty() {
+        families.extend([libc::AF_INET, libc::AF_INET6]);
+    }
+    if upstreams.has_unix {
+        families.push(libc::AF_UNIX);
+    }
+    if families.is_empty() {
+        return Ok(());
+    }
+    let kind = (libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK) as u64;
+    let of_family = |family: libc::c_int| both((0, family as u64), (1, kind));
+    let sockets: Result<Vec<_>, _> = families.into_iter().map(of_family).collect();
+    rules.insert(libc::SYS_socket, sockets?);
+    rules.insert(libc::SYS_connect, Vec::new());
+    let error = both((1, libc::SOL_SOCKET as u64), (2, libc::SO_ERROR as u64))?;
+    rules.insert(libc::SYS_getsockopt, vec![error]);
+    let set = [
+        both((1, libc::IPPROTO_TCP as u64), (2, libc::TCP_NODELAY as u64))?,
+        both((1, libc::SOL_SOCKET as u64), (2, libc::SO_LINGER as u64))?,
+    ];
+    rules.insert(libc::SYS_setsockopt, set.into());
+    Ok(())
+}
+
+/// Two arguments with these values.
+fn both(first: (u8, u64), second: (u8, u64)) -> Result<SeccompRule, BackendError> {
+    let is = |(argument, value): (u8, u64)| {
+        SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value)
+    };
+    SeccompRule::new(vec![is(first)?, is(second)?])
 }
 
 /// Compares an argument, of which all have 32 bits here.
