@@ -99,6 +99,7 @@ struct Part {
     redirect: Option<Spanned<To>>,
     proxy: Option<Spanned<upstream::Proxy>>,
     fastcgi: Option<Spanned<upstream::FastCgi>>,
+    cgi: Option<Spanned<upstream::Cgi>>,
     upstream: Option<Spanned<upstream::Limits>>,
 }
 

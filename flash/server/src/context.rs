@@ -10,6 +10,7 @@ use crate::pace::Pace;
 use crate::sandbox;
 use crate::sites::Hosts;
 use crate::upstream::links::Links;
+use crate::upstream::scripts::Scripts;
 
 /// The options of a server.
 #[derive(Debug, Clone)]
@@ -67,6 +68,8 @@ pub struct Shared {
     pub log: Option<Arc<Log>>,
     /// Of programs that answer requests, for who runs the server.
     pub messages: Option<Arc<Log>>,
+    /// Starts programs.
+    pub scripts: Option<Arc<Scripts>>,
     /// Of `hosts`.
     pub ports: Vec<u16>,
     pub counts: Vec<Counts>,

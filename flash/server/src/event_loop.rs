@@ -80,6 +80,7 @@ impl EventLoop {
         epoll::add(&epoll, &inbox.wakes, wakes, epoll::EventFlags::IN)?;
         let own = epoll.try_clone().context("no epoll descriptor")?;
         let loops = shared.counts.len();
+        let scripts = shared.scripts.clone();
         let mut it = EventLoop {
             epoll,
             listeners,
@@ -97,7 +98,7 @@ impl EventLoop {
                 date: String::new(),
                 log_time: String::new(),
                 pace: Pace::default(),
-                links: Links::new(own, loops),
+                links: Links::new(own, loops, scripts),
                 is_ending: false,
                 number,
             },

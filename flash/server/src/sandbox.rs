@@ -57,6 +57,7 @@ pub struct Reach {
     /// Of TCP. Addresses cannot be limited.
     pub ports: Vec<u16>,
     pub has_unix: bool,
+    pub has_scripts: bool,
 }
 
 impl Reach {
@@ -66,6 +67,7 @@ impl Reach {
             match place {
                 Place::Tcp { port, .. } => reach.ports.push(*port),
                 Place::Unix(_) => reach.has_unix = true,
+                Place::Script => reach.has_scripts = true,
             }
         }
         reach
@@ -328,6 +330,59 @@ mod tests {
                 ));
             }
         });
+    }
+
+    #[test]
+    fn a_loop_connects_to_upstreams_and_to_nothing_else() {
+        use rustix::net::{connect, ipproto, socket_with, AddressFamily, SocketFlags, SocketType};
+        let Place { mut paths, .. } = place();
+        let [known, other] = [0, 1].map(|_| {
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+            (listener.local_addr().expect("an address"), listener)
+        });
+        paths.upstreams.ports = vec![known.0.port()];
+        let inbox = File::open("/dev/zero").expect("a device");
+        let role = Role::Loop {
+            inbox: inbox.as_raw_fd(),
+        };
+        limited(role, &paths, |status| {
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            let tcp = || {
+                let (family, kind) = (AddressFamily::INET, SocketType::STREAM);
+                socket_with(family, kind, flags, Some(ipproto::TCP)).expect("it is allowed")
+            };
+            let begun = connect(tcp(), &known.0);
+            assert!(
+                matches!(begun, Ok(()) | Err(Errno::INPROGRESS)),
+                "{begun:?}"
+            );
+            if status.landlock.is_on() && has_tcp_rules() {
+                assert_eq!(connect(tcp(), &other.0), Err(Errno::ACCESS));
+            }
+            for (family, kind, flags) in [
+                (AddressFamily::INET, SocketType::DGRAM, flags),
+                (
+                    AddressFamily::INET,
+                    SocketType::STREAM,
+                    SocketFlags::CLOEXEC,
+                ),
+                (AddressFamily::UNIX, SocketType::STREAM, flags),
+                (AddressFamily::NETLINK, SocketType::RAW, flags),
+            ] {
+                let refused = socket_with(family, kind, flags, None).map(drop);
+                assert_eq!(refused, Err(Errno::PERM), "{family:?} {kind:?}");
+            }
+        });
+    }
+
+    /// Linux 6.7.
+    fn has_tcp_rules() -> bool {
+        let release = fs::read_to_string("/proc/sys/kernel/osrelease").expect("a kernel");
+        let mut numbers = release
+            .split('.')
+            .map(|part| part.parse::<u32>().unwrap_or(0));
+        let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+        version >= (6, 7)
     }
 
     /// Memory that can be executed.

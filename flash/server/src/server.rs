@@ -22,7 +22,8 @@ use crate::sandbox::{self, Paths, Reach, Role};
 use crate::sites::{self, VirtualHost};
 use crate::tls::Tls;
 use crate::upstream::resolver::Resolver;
-use crate::upstream::{Upstream, Upstreams};
+use crate::upstream::scripts::Scripts;
+use crate::upstream::{script_host, Protocol, Upstream, Upstreams};
 use crate::user::Identity;
 
 /// Connections that wait to be accepted; the kernel's own limit is `net.core.somaxconn`.
@@ -131,6 +132,8 @@ impl Server {
     /// A directory, an address or the log cannot be opened; the error names it.
     pub fn start(plan: Plan) -> Result<Server> {
         let limits = Limits::of(&plan);
+        // First of all: it starts a process.
+        let scripts = start_scripts(&plan)?;
         let listens = sites::listens(&plan.hosts)?;
         let loops = plan.loops.max(1);
         let mut listeners: Vec<Vec<Listener>> = (0..loops).map(|_| Vec::new()).collect();
@@ -210,6 +213,7 @@ impl Server {
             doubtful: pool("flash-doubtful", few)?,
             log,
             messages,
+            scripts,
             ports,
             counts: (0..loops).map(|_| Counts::default()).collect(),
             sandbox: OnceLock::new(),
@@ -341,6 +345,19 @@ impl Server {
         }
         ended
     }
+}
+
+/// The process that starts scripts, if a location has some.
+fn start_scripts(plan: &Plan) -> Result<Option<Arc<Scripts>>> {
+    let locations = plan.hosts.iter().flat_map(|host| &host.locations);
+    let upstreams = locations.filter_map(|location| location.upstream.as_ref());
+    let of_scripts = upstreams.filter(|it| matches!(it.protocol, Protocol::Cgi(_)));
+    let most: usize = of_scripts.map(|it| it.settings.connections).sum();
+    if most == 0 {
+        return Ok(None);
+    }
+    let scripts = script_host::start(most, plan.user.as_ref(), plan.is_sandboxed)?;
+    Ok(Some(Arc::new(scripts)))
 }
 
 /// A loop that fails takes the server with it: a server of fewer loops would look well and leave a part of its clients

@@ -20,6 +20,8 @@ pub mod links;
 pub mod records;
 pub mod resolver;
 pub mod script_head;
+pub mod script_host;
+pub mod scripts;
 pub mod variables;
 
 /// As the configuration says it.
@@ -35,6 +37,7 @@ pub struct Plan {
 pub enum Protocol {
     Http(http::Options),
     FastCgi(fastcgi::Options),
+    Cgi(scripts::Options),
 }
 
 impl Protocol {
@@ -49,6 +52,7 @@ impl Protocol {
 pub enum Reader {
     Http(http::Reader),
     FastCgi(Box<fastcgi::Reader>),
+    Cgi(scripts::Reader),
 }
 
 impl Reader {
@@ -59,6 +63,7 @@ impl Reader {
         match self {
             Reader::Http(reader) => reader.next(received),
             Reader::FastCgi(reader) => reader.next(received),
+            Reader::Cgi(reader) => reader.next(received),
         }
     }
 
@@ -67,6 +72,7 @@ impl Reader {
         match self {
             Reader::Http(reader) => reader.ends(),
             Reader::FastCgi(reader) => reader.ends(),
+            Reader::Cgi(reader) => reader.has_head(),
         }
     }
 
@@ -74,6 +80,7 @@ impl Reader {
         match self {
             Reader::Http(reader) => reader.keeps_connection(),
             Reader::FastCgi(reader) => reader.keeps_connection(),
+            Reader::Cgi(_) => false,
         }
     }
 
@@ -81,6 +88,7 @@ impl Reader {
         match self {
             Reader::Http(reader) => reader.has_head(),
             Reader::FastCgi(reader) => reader.has_head(),
+            Reader::Cgi(reader) => reader.has_head(),
         }
     }
 }
@@ -119,8 +127,13 @@ impl Form {
 /// Where an upstream listens, before its name is resolved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
-    Tcp { host: String, port: u16 },
+    Tcp {
+        host: String,
+        port: u16,
+    },
     Unix(PathBuf),
+    /// Nowhere: a program is started for each request.
+    Script,
 }
 
 /// Where an upstream listens.
@@ -128,6 +141,7 @@ pub enum Place {
 pub enum Endpoint {
     Tcp(SocketAddr),
     Unix(PathBuf),
+    Script,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -198,7 +212,7 @@ impl Plan {
     pub fn has_names(&self) -> bool {
         let is_name = |place: &Place| match place {
             Place::Tcp { host, .. } => host.parse::<std::net::IpAddr>().is_err(),
-            Place::Unix(_) => false,
+            Place::Unix(_) | Place::Script => false,
         };
         self.to.iter().any(is_name)
     }
@@ -208,6 +222,7 @@ fn resolve(places: &[Place]) -> Result<Vec<Endpoint>> {
     let mut found = Vec::new();
     for place in places {
         match place {
+            Place::Script => found.push(Endpoint::Script),
             Place::Unix(path) => found.push(Endpoint::Unix(path.clone())),
             Place::Tcp { host, port } => {
                 let addresses = (host.as_str(), *port).to_socket_addrs();

@@ -46,6 +46,82 @@ fn errors_name_the_place_and_the_remedy() {
 }
 
 #[test]
+fn errors_of_upstreams_name_the_place_and_the_remedy() {
+    for (settings, begin, remedy) in [
+        ("proxy = \"ftp://a\"", "6:9: ", "http://127.0.0.1:3000"),
+        ("proxy = \"https://a\"", "6:9: ", "over TLS"),
+        ("proxy = \"http://a/b\"", "6:9: ", "remove it"),
+        ("proxy = \"http://a:0\"", "6:9: ", "http://127.0.0.1:3000"),
+        ("proxy = \"http://[::1\"", "6:9: ", "http://127.0.0.1:3000"),
+        ("proxy = \"unix:app.sock\"", "6:9: ", "absolute path"),
+        ("proxy = []", "6:9: ", "add one"),
+        (
+            "proxy = { to = \"http://a\", hots = \"b\" }",
+            "6:",
+            "`host`?",
+        ),
+        (
+            "proxy = { to = \"http://a\", host = \"b c\" }",
+            "6:",
+            "app.example.org",
+        ),
+        (
+            "proxy = \"http://a\"\nfastcgi = { to = \"a:1\" }",
+            "7:11: ",
+            "remove the others",
+        ),
+        ("fastcgi = { to = \"a\" }", "6:", "127.0.0.1:9000"),
+        (
+            "fastcgi = { to = \"a:1\", ending = \"php\" }",
+            "6:11: ",
+            "\".php\"",
+        ),
+        (
+            "fastcgi = { to = \"a:1\", params = { \"a=b\" = \"c\" } }",
+            "6:11: ",
+            "letters",
+        ),
+        ("cgi = { root = \"none/such\" }", "6:7: ", "create it"),
+        ("upstream = { read = \"5s\" }", "6:12: ", "add it"),
+        (
+            "proxy = \"http://a\"\nupstream = { buffer = \"1K\" }",
+            "7:",
+            "from 4K to 64M",
+        ),
+    ] {
+        let text = format!("{SERVER}[[server.location]]\npath = \"/a\"\n{settings}\n");
+        let found = wrong(&text);
+        assert!(
+            found.starts_with(begin) && found.contains(remedy),
+            "{text}{found}"
+        );
+    }
+}
+
+#[test]
+fn an_upstream_is_written_in_three_ways() {
+    use crate::upstream::Place;
+    let places = |proxy: &str| {
+        let text = format!("{SERVER}[[server.location]]\npath = \"/a\"\nproxy = {proxy}\n");
+        let (_, hosts) = parse(&text, Path::new("/")).expect(proxy);
+        let plan = hosts[0].locations[0].upstream.clone();
+        plan.expect("an upstream").to
+    };
+    let tcp = |host: &str, port| Place::Tcp {
+        host: host.to_string(),
+        port,
+    };
+    assert_eq!(
+        places("\"http://127.0.0.1:3000\""),
+        [tcp("127.0.0.1", 3000)]
+    );
+    assert_eq!(places("\"http://[::1]:3000\""), [tcp("::1", 3000)]);
+    let both = [tcp("app.test", 80), Place::Unix("/run/a".into())];
+    assert_eq!(places("[\"http://app.test\", \"unix:/run/a\"]"), both);
+    assert_eq!(places("{ to = \"http://[::1]\" }"), [tcp("::1", 80)]);
+}
+
+#[test]
 fn a_location_is_as_its_server_but_for_what_it_says() {
     let text = format!(
         "{SERVER}list = true\ncache = \"1h\"\n[[server.location]]\npath = \"/a/\"\nlist = false\n"

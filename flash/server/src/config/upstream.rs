@@ -10,8 +10,11 @@ use toml::Spanned;
 
 use super::{Number, Part, Path, PathBuf, Time, Wrong};
 use crate::upstream::http::{Forwarded, Host, Options};
-use crate::upstream::{fastcgi, Place, Plan, Protocol, Settings};
+use crate::upstream::{fastcgi, scripts, Place, Plan, Protocol, Settings};
 
+/// Scripts of a location at the same time, and how long each may take.
+const PROCESSES: usize = 16;
+const SCRIPT_MS: u64 = 30_000;
 /// Bytes that wait for who is slower: least and most.
 const BUFFER: std::ops::RangeInclusive<u64> = 4096..=64 << 20;
 
@@ -49,6 +52,18 @@ pub(super) struct FastCgi {
     ending: Option<String>,
     #[serde(default)]
     application: bool,
+    #[serde(default)]
+    params: BTreeMap<String, String>,
+}
+
+/// Programs that are started for each request.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Cgi {
+    root: PathBuf,
+    processes: Option<Number<1, 10_000>>,
+    time: Option<Time>,
+    output: Option<Output>,
     #[serde(default)]
     params: BTreeMap<String, String>,
 }
@@ -232,6 +247,18 @@ impl<'de> Deserialize<'de> for HostName {
     }
 }
 
+/// Bytes, any number of them.
+#[derive(Debug)]
+struct Output(u64);
+
+impl<'de> Deserialize<'de> for Output {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Output, D::Error> {
+        let text = String::deserialize(from)?;
+        let size = kit_units::parse_size(&text).map(Output);
+        size.map_err(|why| D::Error::custom(format!("`{text}` is no size: {why}")))
+    }
+}
+
 #[derive(Debug)]
 struct Buffer(usize);
 
@@ -254,17 +281,30 @@ pub(super) fn plan(part: &Part, directory: &Path, root: &Path) -> Result<Option<
         part.redirect.as_ref().map(Spanned::span),
         part.proxy.as_ref().map(Spanned::span),
         part.fastcgi.as_ref().map(Spanned::span),
+        part.cgi.as_ref().map(Spanned::span),
     ];
     if let Some(second) = spans.into_iter().flatten().nth(1) {
-        let what = "a location has one of `redirect`, `proxy` and `fastcgi`: remove the others";
+        let what =
+            "a location has one of `redirect`, `proxy`, `fastcgi` and `cgi`: remove the others";
         return Err(Wrong::at(second, what));
     }
     let (protocol, to) = if let Some(proxy) = &part.proxy {
         http(proxy.get_ref())
     } else if let Some(fastcgi) = &part.fastcgi {
         fast_cgi(part, fastcgi, directory, root)?
+    } else if let Some(cgi) = &part.cgi {
+        let settings = Settings {
+            connections: cgi.get_ref().processes.map_or(PROCESSES, |number| number.0),
+            ..settings
+        };
+        return Ok(Some(Plan {
+            protocol: of_scripts(part, cgi, directory)?,
+            to: vec![Place::Script],
+            settings,
+        }));
     } else if let Some(limits) = &part.upstream {
-        let what = "`upstream` has the limits of `proxy` or `fastcgi`, which is not there: add it";
+        let what =
+            "`upstream` has the limits of `proxy`, `fastcgi` or `cgi`, which is not there: add it";
         return Err(Wrong::at(limits.span(), what));
     } else {
         return Ok(None);
@@ -312,13 +352,7 @@ fn fast_cgi(
     if index.is_empty() || index.contains(['/', '\0']) {
         return wrong("`fastcgi`: `index` is the name of a file, without a slash");
     }
-    for (name, value) in &table.params {
-        let is_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
-        if name.is_empty() || !name.bytes().all(is_name) || value.contains('\0') {
-            let what = format!("`fastcgi`: `params`: `{name}` is no name of a variable: it has letters, digits and `_`");
-            return Err(Wrong::at(span, what));
-        }
-    }
+    let variables = params(&table.params, &span)?;
     let named = table.root.as_ref().map(|root| directory.join(root));
     // The program may see other directories than the server: it is not looked for.
     let root = named.unwrap_or(root.to_path_buf());
@@ -327,10 +361,48 @@ fn fast_cgi(
         root,
         location: part.path.get_ref().trim_matches('/').as_bytes().to_vec(),
         scripts: (!table.application).then_some((ending, index)),
-        variables: table.params.clone().into_iter().collect(),
+        variables,
     };
     let to = table.to.0.iter().map(|Responder(place)| place.clone());
     Ok((Protocol::FastCgi(options), to.collect()))
+}
+
+fn of_scripts(part: &Part, spanned: &Spanned<Cgi>, directory: &Path) -> Result<Protocol, Wrong> {
+    let (span, table) = (spanned.span(), spanned.get_ref());
+    let root = directory.join(&table.root);
+    let Some(root) = root.canonicalize().ok().filter(|root| root.is_dir()) else {
+        let root = root.display();
+        let what = format!("`cgi`: there is no directory {root}: create it, or correct `root`");
+        return Err(Wrong::at(span, what));
+    };
+    let ms = |time: Time| u64::try_from(time.0.as_millis()).unwrap_or(u64::MAX);
+    Ok(Protocol::Cgi(scripts::Options {
+        root,
+        location: part.path.get_ref().trim_matches('/').as_bytes().to_vec(),
+        time_ms: table.time.map_or(SCRIPT_MS, ms),
+        output: table.output.as_ref().map_or(u64::MAX, |bytes| bytes.0),
+        variables: params(&table.params, &span)?,
+    }))
+}
+
+fn params(
+    table: &BTreeMap<String, String>,
+    span: &std::ops::Range<usize>,
+) -> Result<Vec<(String, String)>, Wrong> {
+    for (name, value) in table {
+        let is_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+        if name.is_empty() || !name.bytes().all(is_name) {
+            let what = format!(
+                "`params`: `{name}` is no name of a variable: it has letters, digits and `_`"
+            );
+            return Err(Wrong::at(span.clone(), what));
+        }
+        if value.contains('\0') {
+            let what = format!("`params`: the value of `{name}` has a zero byte: remove it");
+            return Err(Wrong::at(span.clone(), what));
+        }
+    }
+    Ok(table.clone().into_iter().collect())
 }
 
 fn settings(limits: Option<&Limits>) -> Settings {

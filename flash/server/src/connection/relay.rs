@@ -16,9 +16,9 @@ use crate::http::target::Target;
 use crate::transport::Received;
 use crate::upstream::answer::{Head, Malformed, Manner, Outlet, Queue, Step, WrongLength};
 use crate::upstream::http::{self, Client, Field};
-use crate::upstream::links::NoLink;
+use crate::upstream::links::{NoLink, Wants};
 use crate::upstream::variables::{variables, Entrance};
-use crate::upstream::{fastcgi, records, Form, Protocol, Reader, Settings, Upstream};
+use crate::upstream::{fastcgi, records, scripts, Form, Protocol, Reader, Settings, Upstream};
 
 /// Upstreams that one request is sent to.
 const TRIES: u32 = 3;
@@ -127,8 +127,21 @@ impl Relay {
             failure,
             Failure::Connect | Failure::ConnectTime | Failure::Closed
         );
-        let is_safe = self.sent == 0 || self.is_idempotent();
+        // A script has begun with its order.
+        let is_safe = !self.is_script() && (self.sent == 0 || self.is_idempotent());
         is_of_link && is_safe && !self.has_begun() && !self.has_taken_body && self.tries < TRIES
+    }
+
+    /// Bytes of content that the answer may have.
+    fn most_content(&self) -> u64 {
+        match &self.upstream.plan.protocol {
+            Protocol::Cgi(options) => options.output,
+            _ => u64::MAX,
+        }
+    }
+
+    fn is_script(&self) -> bool {
+        matches!(self.upstream.plan.protocol, Protocol::Cgi(_))
     }
 
     /// The client has a part of the answer.
@@ -156,6 +169,7 @@ impl Relay {
                 Reader::Http(http::Reader::new(is_head, self.upgrade.is_some()))
             }
             Protocol::FastCgi(_) => Reader::FastCgi(Box::new(fastcgi::Reader::new())),
+            Protocol::Cgi(_) => Reader::Cgi(scripts::Reader::default()),
         }
     }
 }
@@ -205,13 +219,16 @@ impl Connection {
                 Ok((head, form, upgrade))
             }
             // Programs need CONTENT_LENGTH before the content.
-            Protocol::FastCgi(_) if request.body == Framing::Chunked => Err(411),
+            _ if request.body == Framing::Chunked => Err(411),
+            Protocol::Cgi(options) => {
+                let entrance = self.entrance(context);
+                let script = options.script(path);
+                let more = options.variables.as_slice();
+                let all = variables(request, path, fields, &script, entrance, None, more);
+                Ok((options.order(&script, &all), Form::Plain, None))
+            }
             Protocol::FastCgi(options) => {
-                let entrance = Entrance {
-                    client: self.peer,
-                    is_secure: !self.transport.is_plain(),
-                    port: self.port(context),
-                };
+                let entrance = self.entrance(context);
                 let script = options.script(path).ok_or(404u16)?;
                 let more = options.variables.as_slice();
                 let root = options.scripts.is_some().then_some(options.root.as_path());
@@ -222,6 +239,14 @@ impl Connection {
                 }
                 Ok((head, Form::Records, None))
             }
+        }
+    }
+
+    fn entrance(&self, context: &Context) -> Entrance {
+        Entrance {
+            client: self.peer,
+            is_secure: !self.transport.is_plain(),
+            port: self.port(context),
         }
     }
 
@@ -296,15 +321,17 @@ impl Connection {
         context: &mut Context,
     ) -> Result<(), Failure> {
         let owner = (key, self.id);
-        let is_sure = !relay.is_idempotent() || !relay.is_read;
         let mut failure = Failure::NoLink;
         while relay.tries < TRIES {
             relay.tries += 1;
-            let is_new = relay.tries > 1;
-            let upstream = &relay.upstream;
+            let wants = Wants {
+                is_sure: !relay.is_idempotent() || !relay.is_read,
+                is_new: relay.tries > 1,
+            };
+            let (upstream, head) = (&relay.upstream, &relay.head);
             match context
                 .links
-                .take(upstream, owner, is_sure, is_new, context.now)
+                .take(upstream, owner, wants, head, context.now)
             {
                 Ok(link) => {
                     relay.link = Some(link);
@@ -314,7 +341,9 @@ impl Connection {
                     relay.received = Vec::new();
                     relay.reader = relay.new_reader();
                     relay.to_upstream.clear();
-                    relay.to_upstream.push(&relay.head);
+                    if !relay.is_script() {
+                        relay.to_upstream.push(&relay.head);
+                    }
                     relay.upstream_at = context.now;
                     return Ok(());
                 }
@@ -450,7 +479,8 @@ impl Connection {
                 }
             }
         }
-        if relay.is_tunnel && relay.is_read && relay.to_upstream.is_empty() {
+        let ends = relay.is_tunnel || relay.is_script();
+        if ends && relay.is_read && relay.to_upstream.is_empty() {
             context.links.finish(link);
         }
         Ok(moved)
@@ -504,6 +534,7 @@ impl Connection {
                     self.read_answer(relay, &buffer[..length], context)
                 }
                 Err(Errno::AGAIN | Errno::INTR) => Ok(()),
+                Err(Errno::TIMEDOUT) => Err(Failure::Time.into()),
                 Err(_) => Err(Failure::Closed.into()),
             };
             context.buffer = buffer;
@@ -553,7 +584,12 @@ impl Connection {
                     add(&context.counts().tunnels, 1);
                 }
                 Step::Head(head) => self.begin_answer(relay, &head, context),
-                Step::Content(part) => relay.outlet.content(&here[part])?,
+                Step::Content(part) => {
+                    relay.outlet.content(&here[part])?;
+                    if relay.outlet.content > relay.most_content() {
+                        return Err(Failure::Malformed(Malformed("it is too long")).into());
+                    }
+                }
                 Step::Message(part) => log_message(&here[part], context),
                 Step::Overloaded => return Err(Failure::NoLink.into()),
                 Step::End => {

@@ -17,6 +17,7 @@ fn context() -> Context {
             doubtful: pool(),
             log: None,
             messages: None,
+            scripts: None,
             ports: Vec::new(),
             counts: vec![Counts::default()],
             sandbox: std::sync::OnceLock::new(),
@@ -32,6 +33,7 @@ fn context() -> Context {
         links: Links::new(
             epoll::create(epoll::CreateFlags::CLOEXEC).expect("a descriptor"),
             1,
+            None,
         ),
         is_ending: false,
         number: 0,

@@ -203,7 +203,20 @@ fn connections(rules: &mut Rules, upstreams: &Reach) -> Result<(), BackendError>
     if upstreams.has_unix {
         families.push(libc::AF_UNIX);
     }
+    if families.is_empty() && !upstreams.has_scripts {
+        return Ok(());
+    }
+    let linger = both((1, libc::SOL_SOCKET as u64), (2, libc::SO_LINGER as u64))?;
+    let mut set = vec![linger];
+    if upstreams.has_scripts {
+        // Pipes that do not wait, and what is passed to the process that starts scripts.
+        let local = rule(0, SeccompCmpOp::Eq, libc::AF_UNIX as u64)?;
+        rules.insert(libc::SYS_socketpair, vec![local]);
+        rules.insert(libc::SYS_pipe2, Vec::new());
+        rules.insert(libc::SYS_readv, Vec::new());
+    }
     if families.is_empty() {
+        rules.insert(libc::SYS_setsockopt, set);
         return Ok(());
     }
     let kind = (libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK) as u64;
@@ -213,11 +226,9 @@ fn connections(rules: &mut Rules, upstreams: &Reach) -> Result<(), BackendError>
     rules.insert(libc::SYS_connect, Vec::new());
     let error = both((1, libc::SOL_SOCKET as u64), (2, libc::SO_ERROR as u64))?;
     rules.insert(libc::SYS_getsockopt, vec![error]);
-    let set = [
-        both((1, libc::IPPROTO_TCP as u64), (2, libc::TCP_NODELAY as u64))?,
-        both((1, libc::SOL_SOCKET as u64), (2, libc::SO_LINGER as u64))?,
-    ];
-    rules.insert(libc::SYS_setsockopt, set.into());
+    let tcp = libc::IPPROTO_TCP as u64;
+    set.push(both((1, tcp), (2, libc::TCP_NODELAY as u64))?);
+    rules.insert(libc::SYS_setsockopt, set);
     Ok(())
 }
 

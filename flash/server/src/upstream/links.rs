@@ -2,10 +2,12 @@
 //! The connections of one loop to upstreams: which are free, how many there are, and which upstreams fail. No call waits.
 
 use std::collections::HashMap;
-use std::os::fd::{AsFd, OwnedFd};
+use std::io::IoSliceMut;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use rustix::event::epoll;
-use rustix::io::Errno;
+use rustix::io::{readv, write, Errno};
 use rustix::net::sockopt::{set_tcp_nodelay, socket_error};
 use rustix::net::{
     connect, ipproto, recv, send, shutdown, socket_with, AddressFamily, RecvFlags, SendFlags,
@@ -13,6 +15,7 @@ use rustix::net::{
 };
 use slab::Slab;
 
+use super::scripts::{Scripts, ENDED, LATE};
 use super::{Endpoint, Upstream};
 
 /// The events of links have names with this bit.
@@ -26,7 +29,7 @@ pub type Owner = (usize, u32);
 
 pub struct Link {
     id: u32,
-    socket: OwnedFd,
+    channel: Channel,
     owner: Option<Owner>,
     peer: (usize, Endpoint),
     is_connected: bool,
@@ -35,6 +38,30 @@ pub struct Link {
     pub readable: bool,
     pub writable: bool,
     idle_since: u64,
+}
+
+/// How bytes go to an upstream and come from it.
+enum Channel {
+    Socket(OwnedFd),
+    Script(Running),
+}
+
+struct Running {
+    output: OwnedFd,
+    /// Until the whole request has been sent.
+    input: Option<OwnedFd>,
+    life: OwnedFd,
+    /// How it has ended; zero: without the host having said it.
+    end: Option<u8>,
+}
+
+/// What a request needs of its link.
+#[derive(Debug, Clone, Copy)]
+pub struct Wants {
+    /// Not one that may be closed already.
+    pub is_sure: bool,
+    /// None that was used before.
+    pub is_new: bool,
 }
 
 /// What a loop knows of one address.
@@ -66,13 +93,15 @@ pub struct Links {
     turns: HashMap<usize, usize>,
     /// When idle links are looked at; none before.
     pub looks_at: Option<u64>,
+    /// To start them.
+    scripts: Option<Arc<Scripts>>,
     /// Among which the connections to an address are divided.
     loops: usize,
 }
 
 impl Links {
     /// `epoll`: the loop's own.
-    pub fn new(epoll: OwnedFd, loops: usize) -> Links {
+    pub fn new(epoll: OwnedFd, loops: usize, scripts: Option<Arc<Scripts>>) -> Links {
         Links {
             epoll,
             links: Slab::new(),
@@ -80,6 +109,7 @@ impl Links {
             peers: HashMap::new(),
             turns: HashMap::new(),
             looks_at: None,
+            scripts,
             loops: loops.max(1),
         }
     }
@@ -88,8 +118,7 @@ impl Links {
         self.links.len()
     }
 
-    /// A link to the upstream whose turn it is. `is_sure`: not one that may be closed already. `is_new`: none that was
-    /// used before.
+    /// A link to the upstream whose turn it is. `order`: of a script.
     ///
     /// # Errors
     ///
@@ -98,18 +127,18 @@ impl Links {
         &mut self,
         upstream: &Upstream,
         owner: Owner,
-        is_sure: bool,
-        is_new: bool,
+        wants: Wants,
+        order: &[u8],
         now: u64,
     ) -> Result<usize, NoLink> {
         let most = upstream.settings().connections.div_ceil(self.loops);
         let endpoints = upstream.endpoints.load();
         let begin = self.turns.get(&upstream.number).copied().unwrap_or(0);
-        let order = (0..endpoints.len()).map(|at| (begin + at) % endpoints.len());
+        let turns = (0..endpoints.len()).map(|at| (begin + at) % endpoints.len());
         let mut chosen = None;
         // If all are down, each is as good as the others.
         for ignores_down in [false, true] {
-            for at in order.clone() {
+            for at in turns.clone() {
                 let name = (upstream.number, endpoints[at].clone());
                 let peer = self.peers.get(&name);
                 let is_free = peer.is_none_or(|peer| peer.open < most || !peer.idle.is_empty());
@@ -125,22 +154,26 @@ impl Links {
         self.turns.insert(upstream.number, at + 1);
         let peer = self.peers.entry(name.clone()).or_default();
         peer.idle_ms = upstream.settings().idle_ms;
-        if let Some(key) = peer.idle.pop() {
-            let link = &mut self.links[key];
-            let is_fresh = link.idle_since + SURELY_OPEN_MS >= now;
-            if !is_new && (is_fresh || !is_sure) {
+        while let Some(key) = self.peers.get_mut(&name).and_then(|peer| peer.idle.pop()) {
+            if !self.is_quiet(key) {
+                self.remove(key);
+                continue;
+            }
+            let is_fresh = self.links[key].idle_since + SURELY_OPEN_MS >= now;
+            if !wants.is_new && (is_fresh || !wants.is_sure) {
+                let link = &mut self.links[key];
                 link.owner = Some(owner);
                 link.is_reused = true;
                 return Ok(key);
             }
             // All others are older. One gives its place away if there is no other.
-            if peer.open < most {
-                peer.idle.push(key);
-            } else {
-                self.remove(key);
+            match self.peers.get_mut(&name) {
+                Some(peer) if peer.open < most => peer.idle.push(key),
+                _ => self.remove(key),
             }
+            break;
         }
-        let connected = self.connect(name.clone(), owner, now);
+        let connected = self.connect(name.clone(), owner, order, now);
         if let Err(NoLink::Failed(_)) = connected {
             self.count_failure(name, upstream, now);
         }
@@ -151,14 +184,21 @@ impl Links {
         &mut self,
         name: (usize, Endpoint),
         owner: Owner,
+        order: &[u8],
         now: u64,
     ) -> Result<usize, NoLink> {
-        let (socket, is_connected) = open(&name.1).map_err(NoLink::Failed)?;
+        let (channel, is_connected) = match &name.1 {
+            Endpoint::Script => (self.start(order)?, true),
+            endpoint => {
+                let (socket, is_connected) = open(endpoint).map_err(NoLink::Failed)?;
+                (Channel::Socket(socket), is_connected)
+            }
+        };
         self.next_id = self.next_id.wrapping_add(1) & (u32::MAX >> 1);
         let id = self.next_id;
         let key = self.links.insert(Link {
             id,
-            socket,
+            channel,
             owner: Some(owner),
             peer: name.clone(),
             is_connected,
@@ -169,14 +209,30 @@ impl Links {
         });
         let data = epoll::EventData::new_u64(LINK | u64::from(id) << 32 | key as u64);
         use epoll::EventFlags as F;
-        let socket = self.links[key].socket.as_fd();
-        if let Err(error) = epoll::add(&self.epoll, socket, data, F::IN | F::OUT | F::RDHUP | F::ET)
-        {
-            self.links.remove(key);
-            return Err(NoLink::Failed(error));
+        let flags = F::IN | F::OUT | F::RDHUP | F::ET;
+        for file in self.links[key].channel.files() {
+            if let Err(error) = epoll::add(&self.epoll, file, data, flags) {
+                self.links.remove(key);
+                return Err(NoLink::Failed(error));
+            }
         }
         self.peers.entry(name).or_default().open += 1;
         Ok(key)
+    }
+
+    fn start(&self, order: &[u8]) -> Result<Channel, NoLink> {
+        let scripts = self.scripts.as_ref().ok_or(NoLink::Full)?;
+        match scripts.run(order) {
+            Ok(pipes) => Ok(Channel::Script(Running {
+                output: pipes.output,
+                input: Some(pipes.input),
+                life: pipes.life,
+                end: None,
+            })),
+            Err(Errno::MSGSIZE) => Err(NoLink::Failed(Errno::MSGSIZE)),
+            // The host has too much to do, or is just being started again.
+            Err(_) => Err(NoLink::Full),
+        }
     }
 
     /// Takes an event, and returns whose it is.
@@ -205,7 +261,9 @@ impl Links {
     pub fn is_connected(&mut self, key: usize) -> Result<bool, Errno> {
         let link = &mut self.links[key];
         if !link.is_connected && link.writable {
-            socket_error(&link.socket)??;
+            if let Channel::Socket(socket) = &link.channel {
+                socket_error(socket)??;
+            }
             link.is_connected = true;
         }
         Ok(link.is_connected)
@@ -220,7 +278,13 @@ impl Links {
     /// `AGAIN`: the upstream takes nothing now.
     pub fn send(&mut self, key: usize, bytes: &[u8]) -> Result<usize, Errno> {
         let link = &mut self.links[key];
-        let sent = send(&link.socket, bytes, SendFlags::NOSIGNAL);
+        let sent = match &link.channel {
+            Channel::Socket(socket) => send(socket, bytes, SendFlags::NOSIGNAL),
+            Channel::Script(Running { input, .. }) => match input {
+                Some(input) => write(input, bytes),
+                None => Err(Errno::PIPE),
+            },
+        };
         link.writable &= sent != Err(Errno::AGAIN);
         sent
     }
@@ -230,8 +294,14 @@ impl Links {
     /// `AGAIN`: there is nothing now.
     pub fn receive(&mut self, key: usize, into: &mut [u8]) -> Result<usize, Errno> {
         let link = &mut self.links[key];
-        match recv(&link.socket, into, RecvFlags::empty()) {
-            Ok((length, _)) => Ok(length),
+        let received = match &mut link.channel {
+            Channel::Socket(socket) => {
+                recv(socket, into, RecvFlags::empty()).map(|(length, _)| length)
+            }
+            Channel::Script(script) => script.receive(into),
+        };
+        match received {
+            Ok(length) => Ok(length),
             Err(error) => {
                 link.readable &= error != Errno::AGAIN;
                 Err(error)
@@ -241,7 +311,10 @@ impl Links {
 
     /// Nothing more will be sent.
     pub fn finish(&mut self, key: usize) {
-        let _ = shutdown(&self.links[key].socket, Shutdown::Write);
+        match &mut self.links[key].channel {
+            Channel::Socket(socket) => drop(shutdown(socket, Shutdown::Write)),
+            Channel::Script(script) => script.input = None,
+        }
     }
 
     /// Its address answers.
@@ -281,10 +354,14 @@ impl Links {
         let looks_at = now + peer.idle_ms;
         self.looks_at = Some(self.looks_at.map_or(looks_at, |at| at.min(looks_at)));
         // An end that came before is not announced again.
-        let mut byte = [0];
-        if self.receive(key, &mut byte) != Err(Errno::AGAIN) {
+        if !self.is_quiet(key) {
             self.close(key);
         }
+    }
+
+    /// A link without a request has neither ended nor said anything.
+    fn is_quiet(&mut self, key: usize) -> bool {
+        self.receive(key, &mut [0]) == Err(Errno::AGAIN)
     }
 
     pub fn close(&mut self, key: usize) {
@@ -328,6 +405,47 @@ impl Links {
     }
 }
 
+impl Channel {
+    fn files(&self) -> Vec<BorrowedFd<'_>> {
+        match self {
+            Channel::Socket(socket) => vec![socket.as_fd()],
+            Channel::Script(script) => {
+                let ends = [
+                    Some(&script.output),
+                    script.input.as_ref(),
+                    Some(&script.life),
+                ];
+                ends.into_iter().flatten().map(AsFd::as_fd).collect()
+            }
+        }
+    }
+}
+
+impl Running {
+    /// The end of the output is the end of the answer only if the script ended by itself.
+    fn receive(&mut self, into: &mut [u8]) -> Result<usize, Errno> {
+        let read = readv(&self.output, &mut [IoSliceMut::new(into)]);
+        if !matches!(read, Ok(0) | Err(Errno::AGAIN)) {
+            return read;
+        }
+        if self.end.is_none() {
+            let mut byte = [0];
+            match recv(&self.life, &mut byte, RecvFlags::empty()) {
+                Ok((1, _)) => self.end = Some(byte[0]),
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                _ => self.end = Some(0),
+            }
+        }
+        match (self.end, read) {
+            (Some(LATE), _) => Err(Errno::TIMEDOUT),
+            (Some(ENDED), Ok(0)) => Ok(0),
+            (None, Ok(0)) => Err(Errno::AGAIN),
+            (Some(_), Ok(0)) => Err(Errno::CONNRESET),
+            (_, read) => read,
+        }
+    }
+}
+
 /// Begins to connect. The second: it is connected already.
 fn open(endpoint: &Endpoint) -> Result<(OwnedFd, bool), Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -343,6 +461,8 @@ fn open(endpoint: &Endpoint) -> Result<(OwnedFd, bool), Errno> {
             let begun = connect(&socket, address);
             (socket, begun)
         }
+        // It has nothing to connect to.
+        Endpoint::Script => return Err(Errno::INVAL),
         Endpoint::Unix(path) => {
             let address = SocketAddrUnix::new(path.as_path())?;
             let socket = socket_with(AddressFamily::UNIX, kind, flags, None)?;

@@ -4,4 +4,5 @@
 mod abuse;
 mod programs;
 mod proxied;
+mod scripts;
 mod support;

@@ -102,7 +102,7 @@ fn bodies_are_passed_on_while_they_come() {
         let all = [first, rest].concat();
         let text = String::from_utf8_lossy(&all).into_owned();
         call.say(&format!(
-            "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{text}",
+            "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{text}",
             text.len()
         ));
     });
