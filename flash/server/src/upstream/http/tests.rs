@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 use proptest::prelude::*;
 
+use super::super::answer::{Malformed, Step};
+use super::reader::{MAX_HEAD, MAX_INTERIM};
 use super::*;
 use crate::http::request::{fields, Parsed, Reader as RequestReader};
 
