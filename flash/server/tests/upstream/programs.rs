@@ -5,10 +5,11 @@ use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use debox_skipped::skipped;
 
-use crate::support::{has, place, wait_for, Flash, Running};
+use crate::support::{has, place, wait_for, Flash, Running, PATIENCE};
 
 /// Debian's: it sees Debian's modules, which another one may not.
 const PYTHON: &str = "/usr/bin/python3";
@@ -79,12 +80,30 @@ fn free_port() -> SocketAddr {
     taken.local_addr().expect("an address")
 }
 
-fn start(command: &mut Command, place: &Path) -> Running {
+/// A program with processes of its own, which it ends if it is asked to end.
+struct Program(Running);
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let child = &mut self.0 .0;
+        let pid = nix::unistd::Pid::from_raw(child.id() as i32);
+        let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM);
+        let deadline = Instant::now() + PATIENCE;
+        // If it does not end in time, it is killed.
+        while Instant::now() < deadline && matches!(child.try_wait(), Ok(None)) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+fn start(command: &mut Command, place: &Path) -> Program {
     let log = fs::File::create(place.join("program.log")).expect("room");
     let command = command
         .stdin(Stdio::null())
         .stdout(log.try_clone().expect("a descriptor"));
-    Running(command.stderr(log).spawn().expect("it can be executed"))
+    Program(Running(
+        command.stderr(log).spawn().expect("it can be executed"),
+    ))
 }
 
 fn wait_for_port(address: SocketAddr) {
@@ -119,7 +138,7 @@ fn curl(address: SocketAddr, arguments: &[&str], target: &str) -> String {
     format!("{}\n\n{body}", lines.join("\n"))
 }
 
-fn nginx(place: &Path, upstream: SocketAddr) -> Option<(Running, SocketAddr)> {
+fn nginx(place: &Path, upstream: SocketAddr) -> Option<(Program, SocketAddr)> {
     let address = free_port();
     let config = format!(
         "daemon off;\nmaster_process off;\npid {0}/pid;\nerror_log {0}/error.log;\nevents {{}}\nhttp {{\n\
