@@ -1,6 +1,5 @@
 //! The configuration file.
 
-use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,6 +13,7 @@ use crate::tls::{Pair, Settings};
 use crate::user::Identity;
 
 mod check;
+mod unix;
 
 /// Bytes of a configuration file.
 const MAX_SIZE: u64 = 4 << 20;
@@ -28,6 +28,8 @@ pub struct Config {
     pub head_size: Option<Size>,
     pub log: Option<PathBuf>,
     pub metrics: Option<Address>,
+    #[serde(default)]
+    pub unix: unix::Unix,
     pub user: Option<User>,
     #[serde(default = "yes")]
     pub sandbox: bool,
@@ -132,17 +134,14 @@ impl<'de> Deserialize<'de> for Size {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Address(pub SocketAddr);
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Address(pub crate::address::Address);
 
 impl<'de> Deserialize<'de> for Address {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Address, D::Error> {
         let text = String::deserialize(from)?;
         let address = text.parse().map(Address);
-        address.map_err(|_| {
-            let how = "write it as 127.0.0.1:8080 or [::1]:8080";
-            D::Error::custom(format!("`{text}` is no address with a port: {how}"))
-        })
+        address.map_err(|why: anyhow::Error| D::Error::custom(why))
     }
 }
 

@@ -19,7 +19,7 @@ use crate::handover::{Arrivals, Heirs};
 use crate::helpers::{self, Inbox, Pool};
 use crate::limits::Limits;
 use crate::log::LogFile;
-use crate::ports::{self, Port, Sharing};
+use crate::ports::{Port, Sharing, Sources};
 use crate::sandbox::{self, Role};
 use crate::server::Plan;
 use crate::sites::{self, Listen};
@@ -69,11 +69,17 @@ impl Network {
         };
         let tls = listens.iter().map(tls_of).collect::<Result<Vec<_>>>()?;
         let of_loops = Sharing::Several(plan.loops.max(1));
-        let addresses = listens.iter().map(|listen| (listen.address, of_loops));
-        let counts = plan.metrics.map(|address| (address, Sharing::One));
+        let addresses = listens
+            .iter()
+            .map(|listen| (listen.address.clone(), of_loops));
+        let counts = plan.metrics.clone().map(|address| (address, Sharing::One));
         let wanted: Vec<_> = addresses.chain(counts).collect();
-        let before = before.map_or(&[][..], |before| &before.ports);
-        let ports = ports::open(&wanted, before)?;
+        let sources = Sources {
+            before: before.map_or(&[][..], |before| &before.ports),
+            passed: &plan.passed,
+            unix: &plan.unix,
+        };
+        let ports = sources.open(&wanted)?;
         Ok(Network {
             listens,
             ports,
@@ -91,8 +97,8 @@ impl Network {
         self.tls.iter().flatten()
     }
 
-    /// Places and addresses, with the ports that the kernel chose, in the order of the configuration.
-    pub fn addresses(&self, is_tls: bool) -> impl Iterator<Item = &Port> {
+    /// In the order of the configuration.
+    pub fn ports(&self, is_tls: bool) -> impl Iterator<Item = &Port> {
         let all = self.ports.iter().zip(&self.tls);
         all.filter(move |(_, tls)| tls.is_some() == is_tls)
             .map(|(port, _)| port)
@@ -267,7 +273,8 @@ impl Generation {
     }
 
     /// Has the loops end with the requests that are there.
-    pub fn end(&self) {
+    pub fn end(&mut self) {
+        self.network.ports.clear();
         self.enter(Phase::Ends);
     }
 

@@ -5,6 +5,7 @@
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+pub mod address;
 mod answer;
 mod candidates;
 pub mod config;
@@ -28,6 +29,8 @@ pub mod sandbox;
 mod sending;
 pub mod server;
 pub mod sites;
+pub mod systemd;
 pub mod tls;
 mod transport;
+pub mod unix;
 pub mod user;

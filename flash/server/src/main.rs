@@ -13,10 +13,13 @@ use kit_console::manual::{self, Completions, Man};
 use kit_console::{say, Allowed};
 use kit_units::parse_duration;
 
+use flash::address::Address;
 use flash::context::Options;
 use flash::server::{room_for_connections, Caller, Plan, Server, HELPERS};
 use flash::sites::{self, FileOptions, TlsListen, VirtualHost};
+use flash::systemd::Passed;
 use flash::tls::{Pair, Settings, Tls};
+use flash::unix::{self, Owner};
 use flash::user::{self, Identity};
 use flash::{config, control};
 
@@ -68,11 +71,11 @@ struct Serve {
     /// Directory whose files are served
     directory: PathBuf,
     /// Address to listen at; can be given more than once [default: 127.0.0.1:8080, unless there is --tls-listen]
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    listen: Vec<SocketAddr>,
+    #[arg(long, value_name = "ADDRESS:PORT|unix:PATH|systemd:NAME")]
+    listen: Vec<Address>,
     /// Address to listen at for HTTPS; can be given more than once
     #[arg(long, value_name = "ADDRESS:PORT", requires_all = ["tls_cert", "tls_key"])]
-    tls_listen: Vec<SocketAddr>,
+    tls_listen: Vec<Address>,
     /// PEM file with a certificate and those that lead to its issuer; one for each --tls-key
     #[arg(long, value_name = "FILE", requires = "tls_listen")]
     tls_cert: Vec<PathBuf>,
@@ -93,7 +96,13 @@ struct Serve {
     log: Option<PathBuf>,
     /// Serve counters in the format of Prometheus at this address, as /metrics
     #[arg(long, value_name = "ADDRESS:PORT")]
-    metrics: Option<SocketAddr>,
+    metrics: Option<Address>,
+    /// Mode of Unix sockets, in octal digits
+    #[arg(long, value_name = "MODE", default_value = "660", value_parser = unix::parse_mode)]
+    unix_mode: u32,
+    /// Owner of Unix sockets [default: the user who starts flash]
+    #[arg(long, value_name = "NAME[:GROUP]")]
+    unix_owner: Option<Owner>,
     /// User, and group, whose rights the server has once its ports are open; for a start as root
     #[arg(long, value_name = "NAME[:GROUP]")]
     user: Option<Identity>,
@@ -133,9 +142,7 @@ fn main() -> ExitCode {
     };
     let done = match cli.subcommand {
         Subcommand::Serve(arguments) => serve(*arguments),
-        Subcommand::Run(File { file }) => {
-            plan_of(&file).and_then(|plan| start(plan, Some(&|| plan_of(&file))))
-        }
+        Subcommand::Run(File { file }) => run(&file),
         Subcommand::Check(arguments) => check(&arguments.file),
         Subcommand::Man(arguments) => manual::man(Cli::command(), &arguments).map_err(Into::into),
         Subcommand::Completions(arguments) => {
@@ -179,12 +186,17 @@ fn serve(arguments: Serve) -> Result<()> {
         .collect();
     let mut listen = arguments.listen;
     if listen.is_empty() && tls.is_empty() {
-        listen.push(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080));
+        listen.push(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080).into());
     }
     let host = VirtualHost::of_directory(arguments.directory, listen, files);
     let plan = Plan {
         hosts: vec![VirtualHost { tls, ..host }],
         metrics: arguments.metrics,
+        unix: unix::Settings {
+            mode: arguments.unix_mode,
+            owner: arguments.unix_owner.unwrap_or_default(),
+        },
+        passed: Passed::take()?,
         loops,
         helpers: usize::from(arguments.helpers),
         log: arguments.log,
@@ -205,8 +217,14 @@ fn serve(arguments: Serve) -> Result<()> {
     start(plan, None)
 }
 
+fn run(file: &Path) -> Result<()> {
+    let passed = Passed::take()?;
+    let plan = || plan_of(file, passed.clone());
+    start(plan()?, Some(&plan))
+}
+
 /// What a configuration file says.
-fn plan_of(file: &Path) -> Result<Plan> {
+fn plan_of(file: &Path, passed: Passed) -> Result<Plan> {
     let (config, hosts) = config::read(file)?;
     let loops = loops(config.loops.map(|number| number.0));
     let connections = connections(config.connections.map(|number| number.0))?;
@@ -216,7 +234,9 @@ fn plan_of(file: &Path) -> Result<Plan> {
     let directory = file.parent().unwrap_or(Path::new(""));
     Ok(Plan {
         hosts,
-        metrics: config.metrics.map(|address| address.0),
+        metrics: config.metrics.map(|address| address.0.below(directory)),
+        unix: config.unix.settings(),
+        passed,
         loops,
         helpers: config.helpers.map_or(HELPERS, |number| number.0),
         log: config.log.map(|path| directory.join(path)),
@@ -283,14 +303,11 @@ fn start(plan: Plan, again: Option<&dyn Fn() -> Result<Plan>>) -> Result<()> {
         say!("runs as root: --user NAME gives up root's rights once the ports are open");
     }
     kit_console::print(Allowed::Text, |out| {
-        for address in server.addresses() {
-            writeln!(out, "serving at http://{address}/")?;
+        for url in server.urls() {
+            writeln!(out, "serving at {url}")?;
         }
-        for address in server.tls_addresses() {
-            writeln!(out, "serving at https://{address}/")?;
-        }
-        if let Some(address) = server.metrics() {
-            writeln!(out, "counters at http://{address}/metrics")?;
+        for url in server.counts_urls() {
+            writeln!(out, "counters at {url}")?;
         }
         writeln!(out, "sandbox: {}", server.sandbox())
     })?;

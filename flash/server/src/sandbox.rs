@@ -39,6 +39,8 @@ pub struct Paths {
     pub loaded: Vec<PathBuf>,
     /// Opened again on SIGHUP. New files can be made in its directory.
     pub log: Option<PathBuf>,
+    /// Unix sockets: made when the configuration changes, removed in the end.
+    pub sockets: Vec<PathBuf>,
     /// The main thread will read a changed configuration, with directories and certificates that are not known yet.
     pub may_change: bool,
     /// All other threads come from the main thread, so they have its limits, too.
@@ -137,9 +139,15 @@ fn restrict_files(role: Role, paths: &Paths) -> Result<Part, RulesetError> {
         // No connection is opened, and no further port.
         ruleset = ruleset.handle_access(AccessNet::from_all(ABI::V4))?;
     }
+    let sockets: Vec<PathBuf> = match role {
+        Role::Main => paths.sockets.iter().map(|path| parent(path)).collect(),
+        _ => Vec::new(),
+    };
+    let makes = AccessFs::MakeSock | AccessFs::RemoveFile | reads;
     let created = ruleset
         .create()?
         .add_rules(path_beneath_rules(readable, reads))?
+        .add_rules(path_beneath_rules(sockets, makes))?
         .add_rules(path_beneath_rules(writable, writes))?;
     let status = created.restrict_self()?;
     Ok(match (status.ruleset, status.landlock) {

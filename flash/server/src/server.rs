@@ -12,15 +12,18 @@ use anyhow::{bail, Context as _, Result};
 use rustix::event::{eventfd, EventfdFlags};
 use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
 
+use crate::address::Address;
 use crate::context::Options;
 use crate::counts::add;
 use crate::generation::{Generation, Network, Tally};
 use crate::limits::Limits;
 use crate::log::{Log, LogFile};
-use crate::ports::Port;
+use crate::ports::{CannotListen, Port};
 use crate::sandbox::{self, Role};
 use crate::sites::VirtualHost;
+use crate::systemd::Passed;
 use crate::tls::Tls;
+use crate::unix;
 use crate::user::Identity;
 
 /// Open files that are no connection's: listening sockets, logs, what helpers have at hand.
@@ -46,7 +49,11 @@ pub struct Plan {
     /// The first one of an address also serves the names that none has.
     pub hosts: Vec<VirtualHost>,
     /// Where `/metrics` is.
-    pub metrics: Option<SocketAddr>,
+    pub metrics: Option<Address>,
+    /// Of Unix sockets that are opened.
+    pub unix: unix::Settings,
+    /// Sockets that systemd has opened.
+    pub passed: Passed,
     pub loops: usize,
     pub helpers: usize,
     pub log: Option<PathBuf>,
@@ -64,6 +71,8 @@ impl Plan {
         Plan {
             hosts,
             metrics: None,
+            unix: unix::Settings::default(),
+            passed: Passed::default(),
             loops: std::thread::available_parallelism().map_or(1, usize::from),
             helpers: HELPERS,
             log: None,
@@ -181,13 +190,13 @@ impl Server {
             bail!("`sandbox` cannot change while flash runs: restart it");
         }
         let network = Network::open(&plan, Some(&self.current.network));
-        let network = network.map_err(|error| self.explain(error, Needs::Port))?;
+        let network = network.map_err(|error| self.explain(error))?;
         let log = match (&plan.log, &self.current.log) {
             (None, _) => None,
             (Some(path), Some(file)) if *path == file.path => Some(Arc::clone(file)),
             (Some(path), _) => {
                 let log = start_log(path, &Limits::of(&plan));
-                Some(log.map_err(|error| self.explain(error, Needs::Log))?)
+                Some(log.map_err(|error| self.explain(error))?)
             }
         };
         self.tally.make_room(plan.loops);
@@ -195,7 +204,7 @@ impl Server {
     }
 
     /// Adds why the process may not do now what it could do at its start.
-    fn explain(&self, error: anyhow::Error, needs: Needs) -> anyhow::Error {
+    fn explain(&self, error: anyhow::Error) -> anyhow::Error {
         use std::io::ErrorKind::{AddrInUse, PermissionDenied};
         let kind = error
             .chain()
@@ -205,15 +214,22 @@ impl Server {
                 found.map(|error: &rustix::io::Errno| error.kind())
             });
         let user = self.fixed.user.as_ref().map(Identity::name);
-        let why = match (kind, needs, user) {
-            (Some(PermissionDenied), Needs::Port, Some(user)) => format!(
+        let address = error.downcast_ref::<CannotListen>();
+        let address = address.map(|CannotListen(address)| address);
+        let why = match (kind, address, user) {
+            (Some(PermissionDenied), Some(Address::Inet(_)), Some(user)) => format!(
                 "flash runs as {user} now, who may not open ports below 1024: restart flash"
             ),
-            (Some(AddrInUse), Needs::Port, Some(user)) => format!(
+            (Some(AddrInUse), Some(Address::Inet(_)), Some(user)) => format!(
                 "flash runs as {user} now, who may not share a port that root has opened: restart flash if it \
                  listens at another address of this port"
             ),
-            (Some(PermissionDenied), Needs::Log, _) if self.fixed.is_sandboxed => {
+            (Some(PermissionDenied), Some(Address::Unix(_)), _) if self.fixed.is_sandboxed => {
+                "in its sandbox, flash makes sockets only in directories where it had some at the start: use one of \
+                 those, or restart flash"
+                    .to_string()
+            }
+            (Some(PermissionDenied), None, _) if self.fixed.is_sandboxed => {
                 "in its sandbox, flash makes logs only in the directory where its log was at the start: use that one, \
                  or restart flash"
                     .to_string()
@@ -247,20 +263,30 @@ impl Server {
 
     /// Where it listens, with the ports that the kernel chose.
     pub fn addresses(&self) -> Vec<SocketAddr> {
-        let ports = self.current.network.addresses(false);
-        ports.map(|port| port.address).collect()
+        inet(self.current.network.ports(false))
     }
 
     pub fn tls_addresses(&self) -> Vec<SocketAddr> {
-        let ports = self.current.network.addresses(true);
-        ports.map(|port| port.address).collect()
+        inet(self.current.network.ports(true))
+    }
+
+    /// All addresses for readers.
+    pub fn urls(&self) -> Vec<String> {
+        let network = &self.current.network;
+        let plain = network.ports(false).flat_map(|port| port.urls("http", "/"));
+        let tls = network.ports(true).flat_map(|port| port.urls("https", "/"));
+        plain.chain(tls).collect()
+    }
+
+    /// The addresses of the counters for readers.
+    pub fn counts_urls(&self) -> Vec<String> {
+        let port = self.current.network.counts();
+        port.map(|port| port.urls("http", "/metrics"))
+            .unwrap_or_default()
     }
 
     pub fn metrics(&self) -> Option<SocketAddr> {
-        self.current
-            .network
-            .counts()
-            .map(|port: &Port| port.address)
+        inet(self.current.network.counts().into_iter()).pop()
     }
 
     /// What the threads can still do.
@@ -301,8 +327,8 @@ impl Server {
     /// A loop had failed before.
     pub fn end(self) -> Result<()> {
         let all = self.draining.into_iter().chain([self.current]);
-        let all: Vec<Generation> = all.collect();
-        all.iter().for_each(Generation::end);
+        let mut all: Vec<Generation> = all.collect();
+        all.iter_mut().for_each(Generation::end);
         let mut ended = Ok(());
         for generation in all {
             generation.is_first();
@@ -312,11 +338,13 @@ impl Server {
     }
 }
 
-/// What an error was about.
-#[derive(Clone, Copy)]
-enum Needs {
-    Port,
-    Log,
+fn inet<'a>(ports: impl Iterator<Item = &'a Port>) -> Vec<SocketAddr> {
+    let all = ports.flat_map(|port| &port.addresses);
+    let inet = all.filter_map(|address| match address {
+        Address::Inet(address) => Some(*address),
+        Address::Unix(_) | Address::Passed(_) => None,
+    });
+    inet.collect()
 }
 
 fn start_log(path: &Path, limits: &Limits) -> Result<Arc<LogFile>> {

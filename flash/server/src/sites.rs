@@ -1,13 +1,13 @@
 //! What is served where: the virtual hosts of an address, and the locations of each.
 
 use std::collections::{HashMap, HashSet};
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{bail, Context, Result};
 
+use crate::address::Address;
 use crate::files::Root;
 use crate::tls;
 
@@ -61,28 +61,27 @@ pub struct Location {
 /// An address at which clients speak TLS.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsListen {
-    pub address: SocketAddr,
+    pub address: Address,
     pub settings: tls::Settings,
 }
 
 /// An address at which connections are accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listen {
-    pub address: SocketAddr,
+    pub address: Address,
     pub tls: Option<tls::Settings>,
 }
 
 impl Listen {
-    /// Port 0 is a new port each time.
-    fn is_at(&self, address: SocketAddr) -> bool {
-        address.port() != 0 && self.address == address
+    fn is_at(&self, address: &Address) -> bool {
+        !address.is_new_each_time() && self.address == *address
     }
 }
 
 /// A virtual host, before its directories are opened.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct VirtualHost {
-    pub listen: Vec<SocketAddr>,
+    pub listen: Vec<Address>,
     pub tls: Vec<TlsListen>,
     /// In lower case: `example.org`, or `*.example.org` for every name below it.
     pub names: Vec<String>,
@@ -96,7 +95,7 @@ impl VirtualHost {
     /// The files of one directory, for every name.
     pub fn of_directory(
         directory: PathBuf,
-        listen: Vec<SocketAddr>,
+        listen: Vec<Address>,
         files: FileOptions,
     ) -> VirtualHost {
         VirtualHost {
@@ -115,11 +114,11 @@ impl VirtualHost {
 impl VirtualHost {
     fn listens(&self) -> impl Iterator<Item = Listen> + '_ {
         let plain = self.listen.iter().map(|address| Listen {
-            address: *address,
+            address: address.clone(),
             tls: None,
         });
         plain.chain(self.tls.iter().map(|listen| Listen {
-            address: listen.address,
+            address: listen.address.clone(),
             tls: Some(listen.settings.clone()),
         }))
     }
@@ -155,7 +154,7 @@ pub struct Hosts {
 pub fn listens(hosts: &[VirtualHost]) -> Result<Vec<Listen>> {
     let mut found: Vec<Listen> = Vec::new();
     for listen in hosts.iter().flat_map(VirtualHost::listens) {
-        let Some(known) = found.iter_mut().find(|known| known.is_at(listen.address)) else {
+        let Some(known) = found.iter_mut().find(|known| known.is_at(&listen.address)) else {
             found.push(listen);
             continue;
         };
@@ -186,17 +185,17 @@ pub fn open(hosts: &[VirtualHost], listens: &[Listen]) -> Result<Vec<Hosts>> {
     let mut roots = HashMap::new();
     let mut found: Vec<Hosts> = listens.iter().map(|_| Hosts::default()).collect();
     // Where those with port 0 are, which are all different.
-    let is_new = |listen: &&(usize, &Listen)| listen.1.address.port() == 0;
+    let is_new = |listen: &&(usize, &Listen)| listen.1.address.is_new_each_time();
     let numbered: Vec<(usize, &Listen)> = listens.iter().enumerate().collect();
     let mut new = numbered.iter().filter(is_new);
     for host in hosts {
         let locations = open_locations(host, &mut roots)?;
         let mut seen = HashSet::new();
         for listen in host.listens() {
-            let is_it = |its: &&(usize, &Listen)| its.1.is_at(listen.address);
-            let number = match listen.address.port() {
-                0 => new.next(),
-                _ => numbered.iter().find(is_it),
+            let is_it = |its: &&(usize, &Listen)| its.1.is_at(&listen.address);
+            let number = match listen.address.is_new_each_time() {
+                true => new.next(),
+                false => numbered.iter().find(is_it),
             };
             let (number, _) = number.context("an address that is not listened at")?;
             if seen.insert(*number) {
@@ -356,7 +355,7 @@ mod tests {
 
     #[test]
     fn an_address_has_tls_for_all_its_servers() {
-        let at = |port| ([127, 0, 0, 1], port).into();
+        let at = |port| Address::from(([127, 0, 0, 1], port));
         let secure = |port, name: &str| TlsListen {
             address: at(port),
             settings: tls::Settings {
@@ -366,7 +365,7 @@ mod tests {
                 }],
             },
         };
-        let of = |listen: Vec<SocketAddr>, tls| VirtualHost {
+        let of = |listen: Vec<Address>, tls| VirtualHost {
             tls,
             ..VirtualHost::of_directory("/".into(), listen, FileOptions::default())
         };
@@ -375,8 +374,8 @@ mod tests {
             of(vec![at(0)], vec![secure(443, "b"), secure(443, "a")]),
         ];
         let found = listens(&two).expect("they agree");
-        let ports: Vec<u16> = found.iter().map(|listen| listen.address.port()).collect();
-        assert_eq!(ports, [80, 0, 443, 0, 0]);
+        let ports = found.iter().filter_map(|listen| listen.address.port());
+        assert_eq!(ports.collect::<Vec<u16>>(), [80, 0, 443, 0, 0]);
         let pairs = |listen: &Listen| listen.tls.as_ref().map(|tls| tls.pairs.len());
         let pairs: Vec<Option<usize>> = found.iter().map(pairs).collect();
         assert_eq!(pairs, [None, None, Some(2), Some(1), None]);

@@ -2,9 +2,11 @@
 
 use std::collections::HashMap;
 
+use crate::address::Address;
+
 use super::{
     Duration, FileOptions, Location, Pair, Part, Path, PathBuf, Redirect, Server, Settings,
-    SocketAddr, Spanned, Time, TlsListen, VirtualHost, Wrong,
+    Spanned, Time, TlsListen, VirtualHost, Wrong,
 };
 
 /// Fields that the server writes itself; a second one would make an answer invalid or ambiguous.
@@ -44,20 +46,24 @@ pub(super) fn hosts(
             let what = "no address: set `listen`, as [\"127.0.0.1:8080\"], or `tls`";
             return Err(Wrong::at(span, what));
         }
-        let listen: Vec<SocketAddr> = server.listen.iter().map(|address| address.0).collect();
+        let listen = server
+            .listen
+            .iter()
+            .map(|address| address.0.below(directory));
+        let listen: Vec<Address> = listen.collect();
         // One server may show several certificates at an address.
         let mut all = listen.clone();
-        for address in tls.iter().map(|listen| listen.address) {
-            if !all.contains(&address) {
-                all.push(address);
+        for listen in &tls {
+            if !all.contains(&listen.address) {
+                all.push(listen.address.clone());
             }
         }
         let mut names = Vec::new();
         for name in &server.names {
             let (at, name) = (name.span(), host_name(name)?);
             for address in &all {
-                // Each port 0 is another port.
-                if address.port() != 0 && taken.insert((*address, name.clone()), ()).is_some() {
+                let is_known = !address.is_new_each_time();
+                if is_known && taken.insert((address.clone(), name.clone()), ()).is_some() {
                     let what =
                         format!("a server at {address} has the name `{name}` already: remove one");
                     return Err(Wrong::at(at, what));
@@ -65,7 +71,7 @@ pub(super) fn hosts(
             }
             names.push(name);
         }
-        let has_others = |address: &&SocketAddr| {
+        let has_others = |address: &&Address| {
             let mut before = hosts.iter();
             before.any(|host: &VirtualHost| {
                 let is_it = |listen: &TlsListen| listen.address == **address;
@@ -73,7 +79,7 @@ pub(super) fn hosts(
             })
         };
         if let Some(address) = all.iter().find(has_others) {
-            if names.is_empty() && address.port() != 0 {
+            if names.is_empty() && !address.is_new_each_time() {
                 let what = format!("another server is at {address}, so this one needs `names`");
                 return Err(Wrong::at(span, what));
             }
@@ -116,7 +122,7 @@ fn tls(server: &Server, directory: &Path) -> Result<Vec<TlsListen>, Wrong> {
             }
             let (cert, key) = (cert.clone(), key.clone());
             found.push(TlsListen {
-                address: address.0,
+                address: address.0.below(directory),
                 settings: Settings {
                     pairs: vec![Pair { cert, key }],
                 },

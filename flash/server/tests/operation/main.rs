@@ -4,3 +4,5 @@
 mod load;
 mod reload;
 mod running;
+mod systemd;
+mod unix;
