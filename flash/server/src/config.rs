@@ -8,6 +8,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
+use crate::log::Format;
 use crate::sites::{FileOptions, Location, Redirect, TlsListen, VirtualHost};
 use crate::tls::{Pair, Settings};
 use crate::user::Identity;
@@ -27,6 +28,8 @@ pub struct Config {
     pub connections: Option<Number<1, 10_000_000>>,
     pub head_size: Option<Size>,
     pub log: Option<PathBuf>,
+    #[serde(default)]
+    pub log_format: Format,
     pub metrics: Option<Address>,
     #[serde(default)]
     pub unix: unix::Unix,

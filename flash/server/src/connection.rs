@@ -4,6 +4,7 @@
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Instant;
 
 use rustix::io::Errno;
 use rustix::net::{recv, RecvFlags, Shutdown};
@@ -17,9 +18,9 @@ use crate::helpers::{self, Job, Ticket, Work};
 use crate::http::chunked::{Body, Passed};
 use crate::http::request::{Method, Parsed, Reader, Refusal, Request};
 use crate::http::target::Target;
-use crate::log::Entry;
 use crate::sending::{Progress, Sending};
 use crate::sites::Rules;
+use crate::status;
 use crate::transport::{Received, Transport};
 
 /// Steps and bytes after which it is another connection's turn.
@@ -50,6 +51,8 @@ pub struct Connection {
     has_missed: bool,
     pub readable: bool,
     pub writable: bool,
+    /// The head of the request that is being answered was complete then.
+    began: Instant,
     /// In the loop's milliseconds.
     pub deadline: u64,
     /// When the loop will look at the deadline.
@@ -118,6 +121,7 @@ impl Connection {
             has_missed: false,
             readable: true,
             writable: true,
+            began: Instant::now(),
             deadline: context.now + ms,
             looked_at: u64::MAX,
         }
@@ -157,6 +161,10 @@ impl Connection {
         self.deadline = deadline;
         self.looked_at = u64::MAX;
         (self.readable, self.writable) = (true, true);
+        if matches!(self.state, State::Reading) {
+            // They keep the directories of the earlier configuration open.
+            self.rules = None;
+        }
     }
 
     /// Tells the client that the connection ends on purpose, unless an answer is cut off.
@@ -268,6 +276,7 @@ impl Connection {
             match self.reader.read(&self.input, context.options.max_head) {
                 Parsed::Request(request, length) => {
                     self.input.drain(..length);
+                    self.began = Instant::now();
                     self.body = Body::new(request.body);
                     self.passed = 0;
                     if self.body.is_some() && !self.answers_before_body(&request) {
@@ -365,7 +374,7 @@ impl Connection {
             _ => return self.error(405, request, context),
         };
         if self.site == Site::Counts {
-            return self.counts_page(request, context);
+            return self.own_page(request, context);
         }
         let Some(rules) = &self.rules else {
             return self.error(404, request, context);
@@ -381,13 +390,15 @@ impl Connection {
         self.look_up(key, request, candidates, context);
     }
 
-    fn counts_page(&mut self, request: Box<Request>, context: &mut Context) {
-        let is_it = matches!(&request.target, Target::Path(path) if path.name == b"metrics");
-        if !is_it {
+    /// A page of what the server shows of itself.
+    fn own_page(&mut self, request: Box<Request>, context: &mut Context) {
+        let page = match &request.target {
+            Target::Path(path) => status::page(&path.name, &context.shared),
+            Target::Server => None,
+        };
+        let Some((kind, page)) = page else {
             return self.error(404, request, context);
-        }
-        let page = context.shared.counts_page().into_bytes();
-        let kind = "text/plain; version=0.0.4; charset=utf-8";
+        };
         let reply = self.common(&request, context).page(kind, page);
         self.reply(Some(request), reply, context);
     }
@@ -615,7 +626,7 @@ impl Connection {
         let State::Sending(sending) = std::mem::replace(&mut self.state, State::Reading) else {
             return Went::On;
         };
-        self.log(&sending, context);
+        self.record(&sending, context);
         if sending.closes {
             // If received bytes are unread when a socket is closed, the kernel sends a reset, and the client may lose
             // the answer.
@@ -634,25 +645,6 @@ impl Connection {
         }
         self.deadline = context.now + context.options.idle_ms;
         Went::On
-    }
-
-    fn log(&self, sending: &Sending, context: &Context) {
-        let Some(log) = &context.shared.log else {
-            return;
-        };
-        let request = sending.request.as_deref();
-        let entry = Entry {
-            peer: self.peer,
-            time: &context.log_time,
-            line: request.map_or("-", |request| &request.line),
-            status: sending.status,
-            bytes: sending.body_sent(),
-            referer: request.and_then(|request| request.referer.as_deref()),
-            user_agent: request.and_then(|request| request.user_agent.as_deref()),
-        };
-        if !log.put(entry.line()) {
-            add(&context.counts().lost_log_lines, 1);
-        }
     }
 
     /// Reads the request's body and discards it, then begins to answer.
@@ -726,5 +718,6 @@ fn rules_for(site: Site, request: &Request, context: &Context) -> Option<Arc<Rul
     hosts.find(&request.host, path).cloned()
 }
 
+mod record;
 #[cfg(test)]
 mod tests;

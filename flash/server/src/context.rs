@@ -2,11 +2,12 @@
 
 use std::sync::atomic::{AtomicU64, AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
-use crate::counts::{self, Counts};
+use crate::counts::Counts;
 use crate::handover::Heirs;
 use crate::helpers::{Inbox, Pool};
-use crate::log::Log;
+use crate::log::{Format, Log};
 use crate::pace::Pace;
 use crate::sandbox;
 use crate::sites::Hosts;
@@ -30,6 +31,8 @@ pub struct Options {
     pub linger_ms: u64,
     /// For the requests that are there when the server ends.
     pub grace_ms: u64,
+    /// Of the access log.
+    pub log_format: Format,
 }
 
 impl Default for Options {
@@ -45,6 +48,7 @@ impl Default for Options {
             send_ms: 60_000,
             linger_ms: 2_000,
             grace_ms: 30_000,
+            log_format: Format::default(),
         }
     }
 }
@@ -69,12 +73,23 @@ pub enum Phase {
 }
 
 /// Of the whole server, under all its configurations.
-#[derive(Default)]
 pub struct Reloads {
+    pub began: Instant,
     pub done: AtomicU64,
     pub refused: AtomicU64,
     /// Earlier configurations whose loops have not ended.
     pub draining: AtomicU64,
+}
+
+impl Default for Reloads {
+    fn default() -> Reloads {
+        Reloads {
+            began: Instant::now(),
+            done: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            draining: AtomicU64::new(0),
+        }
+    }
 }
 
 /// Of all loops of a configuration.
@@ -105,45 +120,6 @@ impl Shared {
     pub fn set_phase(&self, phase: Phase) {
         self.phase.store(phase as u8, Ordering::Release);
     }
-
-    pub fn counts_page(&self) -> String {
-        let mut page = counts::page(self.counts.iter().map(Arc::as_ref));
-        let pools = [("names", &self.helpers), ("missing", &self.doubtful)];
-        let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
-        for (pool, helpers) in pools {
-            for (name, value) in [
-                ("flash_helper_threads", load(&helpers.counts.threads)),
-                (
-                    "flash_helper_threads_most",
-                    load(&helpers.counts.most_threads),
-                ),
-                ("flash_helper_jobs_total", load(&helpers.counts.jobs)),
-                ("flash_helper_jobs_waiting", helpers.waiting() as u64),
-                (
-                    "flash_helper_jobs_refused_total",
-                    load(&helpers.counts.refused),
-                ),
-                ("flash_helper_busy_ns_total", load(&helpers.counts.busy_ns)),
-            ] {
-                counts::row(&mut page, name, "pool", pool, value);
-            }
-        }
-        let reloads = &self.reloads;
-        for (name, value) in [
-            ("flash_reloads_total", &reloads.done),
-            ("flash_reloads_refused_total", &reloads.refused),
-            ("flash_configurations_draining", &reloads.draining),
-        ] {
-            counts::plain_row(&mut page, name, load(value));
-        }
-        if let Some(sandbox::Status { landlock, seccomp }) = self.sandbox.get() {
-            for (part, status) in [("landlock", landlock), ("seccomp", seccomp)] {
-                let is_on = u64::from(status.is_on());
-                counts::row(&mut page, "flash_sandbox", "part", part, is_on);
-            }
-        }
-        page
-    }
 }
 
 /// Of one loop.
@@ -156,7 +132,9 @@ pub struct Context {
     /// Milliseconds since the loop began.
     pub now: u64,
     pub date: String,
+    /// As the access log has it, and the milliseconds of this second.
     pub log_time: String,
+    pub log_ms: u32,
     pub pace: Pace,
     pub phase: Phase,
     pub number: usize,

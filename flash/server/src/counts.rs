@@ -2,6 +2,14 @@
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+
+use crate::histogram::Histogram;
+
+/// Classes of statuses.
+pub const CLASSES: [&str; 4] = ["2xx", "3xx", "4xx", "5xx"];
+/// A turn of a loop that takes longer keeps its other connections waiting.
+const LONG_TURN_NS: u64 = 1_000_000;
 
 /// Of one loop, and of those that had its number in earlier configurations.
 #[derive(Default)]
@@ -9,6 +17,8 @@ pub struct Counts {
     pub accepted: AtomicU64,
     pub connections: AtomicU64,
     pub requests: AtomicU64,
+    /// By class.
+    pub answers: [AtomicU64; CLASSES.len()],
     pub bytes: AtomicU64,
     /// Names that were not in the kernel's caches, and bytes of files that were not in memory.
     pub cold_names: AtomicU64,
@@ -19,9 +29,12 @@ pub struct Counts {
     pub untold: AtomicU64,
     /// Files that became shorter while they were sent.
     pub shortened: AtomicU64,
-    /// Calls of the loop that took longer than they may, and the longest time between two waits for events.
+    /// Calls of the loop that took longer than they may.
     pub stalls: AtomicU64,
+    /// From the end of a wait for events to the begin of the next one.
+    pub turns: Histogram,
     pub longest_turn_ns: AtomicU64,
+    pub long_turns: AtomicU64,
     pub lost_log_lines: AtomicU64,
     /// Of TLS: what has been done, how many are not finished, and the time that they took.
     pub handshakes: AtomicU64,
@@ -31,6 +44,24 @@ pub struct Counts {
     pub handshakes_open: AtomicU64,
     pub handshake_ns: AtomicU64,
     pub longest_handshake_ns: AtomicU64,
+}
+
+impl Counts {
+    pub fn count_turn(&self, ns: u64) {
+        self.turns.record(ns);
+        self.longest_turn_ns.fetch_max(ns, Ordering::Relaxed);
+        if ns > LONG_TURN_NS {
+            add(&self.long_turns, 1);
+        }
+    }
+
+    /// An answer has gone out.
+    pub fn count_answer(&self, status: u16) {
+        let class = usize::from(status / 100).checked_sub(2);
+        if let Some(counter) = class.and_then(|class| self.answers.get(class)) {
+            add(counter, 1);
+        }
+    }
 }
 
 /// Adds to a counter.
@@ -105,6 +136,12 @@ const ROWS: &[Row] = &[
         |c| &c.longest_turn_ns,
     ),
     (
+        "flash_loop_long_turns_total",
+        "Times between two waits for events that were longer than 1 ms",
+        true,
+        |c| &c.long_turns,
+    ),
+    (
         "flash_lost_log_lines_total",
         "Lines that the access log had no room for",
         true,
@@ -155,22 +192,57 @@ const ROWS: &[Row] = &[
 ];
 
 /// The text format of Prometheus, a row for each loop.
-pub fn page<'a>(loops: impl Iterator<Item = &'a Counts> + Clone) -> String {
+pub fn page(loops: &[Arc<Counts>]) -> String {
     let mut page = String::new();
     for (name, meaning, grows, counter) in ROWS {
-        let kind = if *grows { "counter" } else { "gauge" };
-        // Writing into memory cannot fail.
-        let _ = write!(page, "# HELP {name} {meaning}\n# TYPE {name} {kind}\n");
-        for (number, counts) in loops.clone().enumerate() {
+        head(&mut page, name, meaning, kind(*grows));
+        for (number, counts) in loops.iter().enumerate() {
             let value = counter(counts).load(Ordering::Relaxed);
+            // Writing into memory cannot fail.
             let _ = writeln!(page, "{name}{{loop=\"{number}\"}} {value}");
         }
+    }
+    let name = "flash_answers_total";
+    head(&mut page, name, "Answers sent to their end", kind(true));
+    for (number, counts) in loops.iter().enumerate() {
+        for (class, counter) in CLASSES.iter().zip(&counts.answers) {
+            let value = counter.load(Ordering::Relaxed);
+            let _ = writeln!(
+                page,
+                "{name}{{loop=\"{number}\",class=\"{class}\"}} {value}"
+            );
+        }
+    }
+    let name = "flash_loop_turn_seconds";
+    head(
+        &mut page,
+        name,
+        "Times between two waits for events",
+        "histogram",
+    );
+    for (number, counts) in loops.iter().enumerate() {
+        counts
+            .turns
+            .rows(&mut page, name, &format!("loop=\"{number}\""));
     }
     page
 }
 
+fn kind(grows: bool) -> &'static str {
+    if grows {
+        "counter"
+    } else {
+        "gauge"
+    }
+}
+
+fn head(page: &mut String, name: &str, meaning: &str, kind: &str) {
+    let _ = write!(page, "# HELP {name} {meaning}\n# TYPE {name} {kind}\n");
+}
+
 /// A row of the whole server.
-pub fn plain_row(page: &mut String, name: &str, value: u64) {
+pub fn plain_row(page: &mut String, name: &str, meaning: &str, grows: bool, value: u64) {
+    head(page, name, meaning, kind(grows));
     let _ = writeln!(page, "{name} {value}");
 }
 

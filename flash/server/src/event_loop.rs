@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -101,6 +100,7 @@ impl EventLoop {
                 now: 0,
                 date: String::new(),
                 log_time: String::new(),
+                log_ms: 0,
                 pace: Pace::default(),
                 phase: Phase::Serves,
                 number,
@@ -139,8 +139,7 @@ impl EventLoop {
                 return Ok(());
             }
             let ns = u64::try_from(turn.elapsed().as_nanos()).unwrap_or(u64::MAX);
-            let counts = self.context.counts();
-            counts.longest_turn_ns.fetch_max(ns, Ordering::Relaxed);
+            self.context.counts().count_turn(ns);
             self.context
                 .pace
                 .turn(&self.context.shared.counts[self.context.number]);
@@ -166,12 +165,15 @@ impl EventLoop {
     fn tell_time(&mut self) {
         self.context.now = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
-        let second = since_1970.map_or(0, |time| time.as_secs());
+        let since_1970 = since_1970.unwrap_or_default();
+        let second = since_1970.as_secs();
+        self.context.log_ms = since_1970.subsec_millis();
         if second != self.date_second || self.context.date.is_empty() {
             self.date_second = second;
             self.context.date = conditions::date(second);
+            let format = self.context.options.log_format.time();
             let time = Timestamp::from_second(second as i64).unwrap_or(Timestamp::MAX);
-            self.context.log_time = time.strftime("%d/%b/%Y:%H:%M:%S +0000").to_string();
+            self.context.log_time = time.strftime(format).to_string();
         }
     }
 

@@ -125,6 +125,8 @@ pub struct Counts {
     pub threads: AtomicU64,
     pub jobs: AtomicU64,
     pub refused: AtomicU64,
+    /// Threads that do a job now.
+    pub busy: AtomicU64,
     pub busy_ns: AtomicU64,
     pub most_threads: AtomicU64,
 }
@@ -248,7 +250,9 @@ impl Pool {
 
     fn run(&self, job: Job, scratch: &mut [u8]) {
         let begin = std::time::Instant::now();
+        self.counts.busy.fetch_add(1, Ordering::Relaxed);
         let result = work(job.work, scratch);
+        self.counts.busy.fetch_sub(1, Ordering::Relaxed);
         let ns = u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.counts.busy_ns.fetch_add(ns, Ordering::Relaxed);
         self.counts.jobs.fetch_add(1, Ordering::Relaxed);

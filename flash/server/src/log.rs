@@ -2,7 +2,6 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, Write};
-use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{fence, AtomicBool, Ordering};
@@ -15,6 +14,9 @@ use rustix::event::{eventfd, EventfdFlags};
 use rustix::io::{read, write};
 
 use crate::sandbox;
+
+mod entry;
+pub use entry::{Entry, Format};
 
 /// Lines that wait to be written. One that finds no room is lost, and counted.
 const ROOM: usize = 1 << 16;
@@ -139,73 +141,9 @@ fn open(path: &Path) -> Result<File> {
     opened.with_context(|| format!("cannot open the access log {}", path.display()))
 }
 
-/// One request, in the combined format of Apache and nginx.
-pub struct Entry<'a> {
-    pub peer: Option<IpAddr>,
-    /// As the log has it: `25/Nov/2026:01:02:03 +0000`.
-    pub time: &'a str,
-    pub line: &'a str,
-    pub status: u16,
-    pub bytes: u64,
-    pub referer: Option<&'a str>,
-    pub user_agent: Option<&'a str>,
-}
-
-impl Entry<'_> {
-    pub fn line(&self) -> String {
-        let peer = self
-            .peer
-            .map_or_else(|| "-".to_string(), |peer| peer.to_string());
-        format!(
-            "{peer} - - [{}] \"{}\" {} {} \"{}\" \"{}\"\n",
-            self.time,
-            quoted(self.line),
-            self.status,
-            self.bytes,
-            self.referer.map_or_else(|| "-".to_string(), quoted),
-            self.user_agent.map_or_else(|| "-".to_string(), quoted),
-        )
-    }
-}
-
-/// What cannot steer a terminal or look like another field.
-fn quoted(text: &str) -> String {
-    let mut quoted = String::with_capacity(text.len());
-    for letter in text.chars() {
-        match letter {
-            '"' | '\\' => quoted.extend(['\\', letter]),
-            ' '..='~' => quoted.push(letter),
-            letter => {
-                let mut bytes = [0; 4];
-                for byte in letter.encode_utf8(&mut bytes).bytes() {
-                    quoted.push_str(&format!("\\x{byte:02x}"));
-                }
-            }
-        }
-    }
-    quoted
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn lines_are_in_the_combined_format() {
-        let entry = Entry {
-            peer: Some([127, 0, 0, 1].into()),
-            time: "25/Nov/2026:01:02:03 +0000",
-            line: "GET /a\"b\u{1b}[2J HTTP/1.1",
-            status: 200,
-            bytes: 5,
-            referer: None,
-            user_agent: Some("curl/8"),
-        };
-        assert_eq!(
-            entry.line(),
-            "127.0.0.1 - - [25/Nov/2026:01:02:03 +0000] \"GET /a\\\"b\\x1b[2J HTTP/1.1\" 200 5 \"-\" \"curl/8\"\n"
-        );
-    }
 
     #[test]
     fn a_log_is_written_to_its_end_and_opened_again() {

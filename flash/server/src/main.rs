@@ -15,6 +15,7 @@ use kit_units::parse_duration;
 
 use flash::address::Address;
 use flash::context::Options;
+use flash::log::Format;
 use flash::server::{room_for_connections, Caller, Plan, Server, HELPERS};
 use flash::sites::{self, FileOptions, TlsListen, VirtualHost};
 use flash::systemd::Passed;
@@ -91,10 +92,13 @@ struct Serve {
     /// Send FILE.br, FILE.zst or FILE.gz in place of FILE to clients that take it
     #[arg(long)]
     precompressed: bool,
-    /// Append a line for each request to this file, in the combined format
+    /// Append a line for each request to this file
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
-    /// Serve counters in the format of Prometheus at this address, as /metrics
+    /// Format of these lines
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Format::Combined)]
+    log_format: Format,
+    /// Serve /status, and counters in the format of Prometheus as /metrics, at this address
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<Address>,
     /// Mode of Unix sockets, in octal digits
@@ -211,6 +215,7 @@ fn serve(arguments: Serve) -> Result<()> {
             head_ms: ms(arguments.head),
             helper_ms: ms(arguments.disk),
             grace_ms: ms(arguments.grace),
+            log_format: arguments.log_format,
             ..Options::default()
         },
     };
@@ -253,6 +258,7 @@ fn plan_of(file: &Path, passed: Passed) -> Result<Plan> {
             helper_ms: or(times.disk, usual.helper_ms),
             send_ms: or(times.send, usual.send_ms),
             grace_ms: or(times.grace, usual.grace_ms),
+            log_format: config.log_format,
             ..usual
         },
     })

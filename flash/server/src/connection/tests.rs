@@ -26,6 +26,7 @@ fn context() -> Context {
         now: 0,
         date: String::new(),
         log_time: String::new(),
+        log_ms: 0,
         pace: Pace::default(),
         phase: Phase::Serves,
         number: 0,
