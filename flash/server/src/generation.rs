@@ -12,6 +12,7 @@ use anyhow::{Context as _, Result};
 use rustix::io::write;
 use rustix::process::{getpid, kill_process, Signal};
 
+use crate::address::Address;
 use crate::context::{Phase, Reloads, Shared, Site};
 use crate::counts::Counts;
 use crate::event_loop::{EventLoop, Listener};
@@ -91,6 +92,10 @@ impl Network {
         let mut all = self.listens.iter().zip(&self.tls);
         let (_, tls) = all.find(|(its, _)| its.address == listen.address)?;
         tls.as_ref()
+    }
+
+    pub fn has(&self, address: &Address) -> bool {
+        self.ports.iter().any(|port| port.is_at(address))
     }
 
     pub fn tls(&self) -> impl Iterator<Item = &Tls> {

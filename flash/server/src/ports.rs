@@ -69,7 +69,7 @@ impl Sources<'_> {
         let mut free: Vec<&Port> = self.before.iter().collect();
         let mut ports = Vec::new();
         for (wanted, sharing) in wanted {
-            let same = free.iter().position(|port| port.wanted == *wanted);
+            let same = free.iter().position(|port| port.is_at(wanted));
             ports.push(match same {
                 Some(place) => free.remove(place).clone(),
                 None => self
@@ -134,6 +134,11 @@ impl Sources<'_> {
 }
 
 impl Port {
+    /// The configuration calls it so.
+    pub fn is_at(&self, address: &Address) -> bool {
+        self.wanted == *address
+    }
+
     /// It has the same sockets.
     pub fn is_same(&self, other: &Port) -> bool {
         Arc::ptr_eq(&self.sockets[0], &other.sockets[0])

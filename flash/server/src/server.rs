@@ -122,8 +122,13 @@ impl Server {
         let limits = Limits::of(&plan);
         let fixed = Fixed::of(&plan);
         let network = Network::open(&plan, None)?;
+        let passed = plan.passed.names().into_iter();
+        let unused = passed.filter(|name| !network.has(&Address::Passed((*name).to_string())));
+        let unused = unused.map(|name| {
+            format!("systemd has passed the socket {name}, which no address names: clients wait there in vain")
+        });
+        let mut warnings: Vec<String> = unused.collect();
         // What comes now has no more rights than what is done again later.
-        let mut warnings = Vec::new();
         if let Some(user) = &plan.user {
             user.assume()?;
             let failed = network.tls().filter_map(|tls| tls.check().err());

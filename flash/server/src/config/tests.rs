@@ -24,6 +24,11 @@ fn errors_name_the_place_and_the_remedy() {
         ("[timeouts]\nidle = \"5 years\"\n".to_string(), "2:8: ", "ns, us, ms, s, m or h"),
         ("loops = 1\n".to_string(), "there is no server", "add [[server]]"),
         (SERVER.replace("127.0.0.1:80", "here"), "2:10: ", "127.0.0.1:8080"),
+        (SERVER.replace("127.0.0.1:80", "systemd:"), "2:10: ", "FileDescriptorName="),
+        (SERVER.replace("127.0.0.1:80", "unix:"), "2:10: ", "unix:/run/flash/http.sock"),
+        ("[unix]\nmode = \"8\"\n".to_string(), "2:8: ", "as 660"),
+        ("[unix]\nowner = \"no-such-user\"\n".to_string(), "2:9: ", "there is no user no-such-user"),
+        ("log_format = \"xml\"\n".to_string(), "1:14: ", "`combined` or `json`"),
         (SERVER.replace("\"/\"", "\"/none/such\""), "3:8: ", "create it"),
         (format!("{SERVER}indx = \"a\"\n"), "4:1: ", "`index`?"),
         (format!("{SERVER}names = [\"a\"]\n{SERVER}names = [\"A\"]\n"), "8:10: ", "remove one"),
@@ -43,6 +48,14 @@ fn errors_name_the_place_and_the_remedy() {
         let found = wrong(&text);
         assert!(found.starts_with(begin) && found.contains(remedy), "{text}{found}");
     }
+}
+
+#[test]
+fn paths_of_sockets_begin_at_the_file() {
+    let text = SERVER.replace("127.0.0.1:80", "unix:a.sock");
+    let (config, hosts) = parse(&text, Path::new("/etc/flash")).expect("it is fine");
+    assert_eq!(hosts[0].listen[0].to_string(), "unix:/etc/flash/a.sock");
+    assert_eq!(config.unix.settings().mode, 0o660);
 }
 
 #[test]

@@ -75,6 +75,10 @@ fn sockets_come_from_systemd_and_the_state_goes_to_it() {
         ("web", OwnedFd::from(web)),
         ("numbers", numbers.into()),
         ("web", unix.into()),
+        (
+            "spare",
+            TcpListener::bind("127.0.0.1:0").expect("a port").into(),
+        ),
     ];
     let mut command = command(&place, sockets);
     let state = Notifications::of(&place, &mut command);
@@ -116,6 +120,10 @@ fn sockets_come_from_systemd_and_the_state_goes_to_it() {
     assert_eq!(flash.count("flash_reloads_refused_total"), 2);
     let (status, errors) = flash.end();
     assert!(status.success(), "{errors}");
+    assert!(
+        errors.contains("the socket spare, which no address names"),
+        "{errors}"
+    );
     assert!(state.next().starts_with("STOPPING=1\n"));
 }
 
