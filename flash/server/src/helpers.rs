@@ -16,6 +16,7 @@ use rustix::io::{read, write, Errno};
 
 use crate::files::{File, Lookup, Root};
 use crate::listing;
+use crate::path_server::{Brought, How};
 
 /// A helper without work ends after this time, unless it is the last idle one.
 const IDLE: Duration = Duration::from_secs(30);
@@ -47,6 +48,12 @@ pub enum Work {
         begin: u64,
         end: u64,
     },
+    /// Opens a name for another process, and brings its first bytes into memory.
+    Bring {
+        root: Arc<Root>,
+        name: Vec<u8>,
+        how: How,
+    },
     /// Waits until as many helpers wait.
     #[cfg(test)]
     Meet(Arc<std::sync::Barrier>),
@@ -60,6 +67,7 @@ pub enum Result {
     Warmed,
     Read(Vec<u8>),
     Listed(Vec<u8>),
+    Brought(Box<Brought>),
     /// The file cannot be read.
     Failed(Errno),
 }
@@ -258,6 +266,9 @@ fn work(work: Work, scratch: &mut [u8]) -> Result {
         Work::Open { root, names } => open_first(&root, &names),
         Work::Warm { file, begin, end } => warm(&file, begin, end, scratch),
         Work::Read { file, begin, end } => read_part(&file, begin, end),
+        Work::Bring { root, name, how } => {
+            Result::Brought(Box::new(how.bring(&root, &name, scratch)))
+        }
         #[cfg(test)]
         Work::Meet(barrier) => {
             barrier.wait();

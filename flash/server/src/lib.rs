@@ -18,6 +18,7 @@ pub mod http;
 mod listing;
 mod log;
 mod pace;
+pub mod path_server;
 mod residency;
 pub mod sandbox;
 mod sending;

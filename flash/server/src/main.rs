@@ -16,6 +16,7 @@ use nix::sys::signal::{SigSet, Signal};
 
 use flash::config;
 use flash::context::Options;
+use flash::path_server::command::{self, PathServerOptions};
 use flash::server::{room_for_connections, Plan, Server, HELPERS};
 use flash::sites::{self, FileOptions, TlsListen, VirtualHost};
 use flash::tls::{Pair, Settings, Tls};
@@ -52,6 +53,11 @@ enum Subcommand {
     /// Check a configuration file, with the directories, pages and certificates that it names
     #[command(after_help = "Example:\n  flash check flash.toml")]
     Check(File),
+    /// Open files for other servers, so that these need not wait for the disk (Flashpache)
+    #[command(after_help = "Example:\n  \
+        flash path-server --listen unix:/run/flash-paths.sock --root /srv/www --user www-data\n\n\
+        Ends on SIGTERM and SIGINT; SIGHUP closes the names that are kept open.")]
+    PathServer(Box<PathServerOptions>),
     /// Write the manual pages
     Man(Man),
     /// Print the completions of a shell
@@ -136,6 +142,7 @@ fn main() -> ExitCode {
         Subcommand::Serve(arguments) => serve(*arguments),
         Subcommand::Run(arguments) => run(&arguments.file),
         Subcommand::Check(arguments) => check(&arguments.file),
+        Subcommand::PathServer(options) => command::run(*options),
         Subcommand::Man(arguments) => manual::man(Cli::command(), &arguments).map_err(Into::into),
         Subcommand::Completions(arguments) => {
             manual::completions(&mut Cli::command(), &arguments).map_err(Into::into)

@@ -24,6 +24,10 @@ pub enum Role {
         inbox: RawFd,
     },
     Helper,
+    /// The loop of the path server, with its inbox.
+    Paths {
+        inbox: RawFd,
+    },
     Log,
     /// Waits for signals, and loads certificates.
     Main,
@@ -120,7 +124,7 @@ fn restrict_files(role: Role, paths: &Paths) -> Result<Part, RulesetError> {
     let reads = AccessFs::ReadFile | AccessFs::ReadDir;
     let none: BitFlags<AccessFs> = BitFlags::EMPTY;
     let (readable, writable) = match role {
-        Role::Loop { .. } | Role::Helper => (paths.roots.clone(), Vec::new()),
+        Role::Loop { .. } | Role::Paths { .. } | Role::Helper => (paths.roots.clone(), Vec::new()),
         Role::Log => (Vec::new(), log_places(paths.log.as_deref())),
         Role::Main => {
             let loaded = paths.loaded.iter().flat_map(|path| directories(path));

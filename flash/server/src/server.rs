@@ -356,7 +356,7 @@ fn listen_in_all(
 }
 
 /// `is_shared`: by several sockets, among which the kernel distributes the connections.
-fn listen_at(address: SocketAddr, is_shared: bool) -> Result<OwnedFd> {
+pub(crate) fn listen_at(address: SocketAddr, is_shared: bool) -> Result<OwnedFd> {
     let open = || -> rustix::io::Result<OwnedFd> {
         let family = match address {
             SocketAddr::V4(_) => AddressFamily::INET,
@@ -375,7 +375,7 @@ fn listen_at(address: SocketAddr, is_shared: bool) -> Result<OwnedFd> {
     open().with_context(|| format!("cannot listen at {address}"))
 }
 
-fn local_address(socket: &OwnedFd) -> Result<SocketAddr> {
+pub(crate) fn local_address(socket: &OwnedFd) -> Result<SocketAddr> {
     let copy = socket.try_clone().context("no descriptor")?;
     let address = TcpListener::from(copy).local_addr();
     address.context("a listening socket has no address")

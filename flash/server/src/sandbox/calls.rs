@@ -62,6 +62,22 @@ const LOOP: &[c_long] = &[
     CACHESTAT,
 ];
 
+const PATHS: &[c_long] = &[
+    libc::SYS_accept4,
+    libc::SYS_epoll_ctl,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_epoll_wait,
+    // Who a client is.
+    libc::SYS_getsockopt,
+    libc::SYS_openat2,
+    libc::SYS_recvfrom,
+    libc::SYS_sendmsg,
+    libc::SYS_sendto,
+    libc::SYS_statx,
+];
+
 const HELPER: &[c_long] = &[
     // Starts further helpers.
     libc::SYS_clone,
@@ -144,6 +160,7 @@ fn program(
 fn allowed(role: Role) -> Result<Rules, BackendError> {
     let own = match role {
         Role::Loop { .. } => LOOP,
+        Role::Paths { .. } => PATHS,
         Role::Helper => HELPER,
         Role::Log => LOG,
         Role::Main => &[],
@@ -163,13 +180,17 @@ fn allowed(role: Role) -> Result<Rules, BackendError> {
     rules.insert(libc::SYS_prctl, vec![names_thread]);
     // Builds with assertions look whether a descriptor is open before they close it, and what lists a directory looks how
     // it is open.
-    let looks = [libc::F_GETFD, libc::F_GETFL].map(|what| rule(1, SeccompCmpOp::Eq, what as u64));
-    rules.insert(
-        libc::SYS_fcntl,
-        looks.into_iter().collect::<Result<_, _>>()?,
-    );
+    let mut allowed = vec![libc::F_GETFD, libc::F_GETFL];
+    if matches!(role, Role::Paths { .. } | Role::Helper) {
+        // Descriptors for other processes have the flags that these want.
+        allowed.push(libc::F_SETFL);
+    }
+    let looks = allowed
+        .into_iter()
+        .map(|what| rule(1, SeccompCmpOp::Eq, what as u64));
+    rules.insert(libc::SYS_fcntl, looks.collect::<Result<_, _>>()?);
     match role {
-        Role::Loop { inbox } => {
+        Role::Loop { inbox } | Role::Paths { inbox } => {
             let own_inbox = rule(0, SeccompCmpOp::Eq, inbox as u64)?;
             rules.insert(libc::SYS_read, vec![own_inbox]);
             let nowait = libc::RWF_NOWAIT as u64;
