@@ -18,7 +18,8 @@
 
 #include "../client/flash_paths.h"
 
-extern module AP_MODULE_DECLARE_DATA flashpache_module;
+/* Nothing else of the library is visible. */
+extern module AP_MODULE_DECLARE_DATA flashpache_module __attribute__((visibility("default")));
 
 enum { DEADLINE_MS = 1000, DEADLINE_MS_MAX = 60000 };
 

@@ -17,7 +17,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
-use std::sync::mpsc;
+use std::sync::mpsc::{self, Sender};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -30,7 +30,7 @@ use rustix::net::{
 use crate::files::Root;
 use crate::helpers::{Inbox, Pool};
 use crate::sandbox::{self, Paths, Role};
-use crate::server::{listen_at, local_address, room_for_connections};
+use crate::server::{end_the_server, listen_at, local_address, room_for_connections, PanicGuard};
 use crate::user::Identity;
 pub use bring::{Brought, How};
 use peers::Rights;
@@ -91,41 +91,10 @@ impl PathServer {
         });
         let limits = Arc::new(limits);
         let (status, statuses) = mpsc::channel();
-        let prepare = |role| {
-            let (limits, status) = (Arc::clone(&limits), status.clone());
-            move || {
-                let entered = match &*limits {
-                    Some(paths) => sandbox::enter(role, paths),
-                    None => sandbox::Status::off(),
-                };
-                // Somebody waits for it, unless the start has failed.
-                let _ = status.send(entered);
-            }
-        };
-        let mut pools: Vec<(String, Arc<Pool>)> = Vec::new();
-        let mut roots = Vec::new();
-        for path in &paths {
-            let root = Arc::new(Root::open(path)?);
-            let place = place(path)?;
-            let device = format!("{}:{}", place.device.0, place.device.1);
-            let pool = match pools.iter().find(|(name, _)| *name == device) {
-                Some((_, pool)) => Arc::clone(pool),
-                None => {
-                    let helpers = prepare(Role::Helper);
-                    let pool = Pool::start("flash-helper", plan.helpers, QUEUE, helpers)
-                        .context("no helper thread")?;
-                    pools.push((device, Arc::clone(&pool)));
-                    pool
-                }
-            };
-            roots.push(Served {
-                path: path.as_os_str().as_bytes().to_vec(),
-                root,
-                place,
-                pool,
-            });
-        }
-        roots.sort_by_key(|root| std::cmp::Reverse(root.path.len()));
+        let prepare = |role| preparation(&limits, role, &status);
+        let (roots, pools) = open_roots(&paths, |name| {
+            Pool::start(name, plan.helpers, QUEUE, prepare(Role::Helper))
+        })?;
         let inbox = Arc::new(Inbox::new().context("no descriptor for the loop")?);
         let wishes = Arc::new(Wishes::default());
         let serving = Serving::new(Parts {
@@ -139,23 +108,25 @@ impl PathServer {
             // Each client may have a descriptor on its way.
             keep: plan.keep.min(files.saturating_sub(2 * CLIENTS)),
         })?;
-        let enter = prepare(Role::Paths {
+        let prepare = prepare(Role::Paths {
             inbox: inbox.wakes.as_raw_fd(),
         });
         let thread = std::thread::Builder::new()
             .name("flash-paths".to_string())
             .spawn(move || {
-                enter();
-                serving.run()
+                let _guard = PanicGuard;
+                prepare();
+                let done = serving.run();
+                if done.is_err() {
+                    end_the_server();
+                }
+                done
             })
             .context("no thread for the loop")?;
         drop(status);
         // As many as threads, which all have their own limits before they see a client's work.
         let weakest = statuses.iter().reduce(sandbox::Status::weaker);
-        let own = match &*limits {
-            Some(paths) => sandbox::enter(Role::Main, paths),
-            None => sandbox::Status::off(),
-        };
+        let own = enter(&limits, Role::Main);
         Ok(PathServer {
             thread,
             inbox,
@@ -191,6 +162,59 @@ impl PathServer {
         let ended = self.thread.join();
         ended.unwrap_or_else(|_| Err(anyhow::anyhow!("the loop has failed")))
     }
+}
+
+/// What a new thread does first.
+fn preparation(
+    limits: &Arc<Option<Paths>>,
+    role: Role,
+    status: &Sender<sandbox::Status>,
+) -> impl FnOnce() + Send + 'static {
+    let (limits, status) = (Arc::clone(limits), status.clone());
+    move || {
+        // Somebody waits for it, unless the start has failed.
+        let _ = status.send(enter(&limits, role));
+    }
+}
+
+fn enter(limits: &Option<Paths>, role: Role) -> sandbox::Status {
+    match limits {
+        Some(paths) => sandbox::enter(role, paths),
+        None => sandbox::Status::off(),
+    }
+}
+
+type Pools = Vec<(String, Arc<Pool>)>;
+
+/// The roots, with a pool of helpers for each device.
+fn open_roots(
+    paths: &[PathBuf],
+    start: impl Fn(&'static str) -> std::io::Result<Arc<Pool>>,
+) -> Result<(Vec<Served>, Pools)> {
+    let mut pools: Pools = Vec::new();
+    let mut roots = Vec::new();
+    for path in paths {
+        let root = Arc::new(Root::open(path)?);
+        let place = place(path)?;
+        let device = format!("{}:{}", place.device.0, place.device.1);
+        let pool = match pools.iter().find(|(name, _)| *name == device) {
+            Some((_, pool)) => Arc::clone(pool),
+            None => {
+                let pool = start("flash-helper").context("no helper thread")?;
+                pools.push((device, Arc::clone(&pool)));
+                pool
+            }
+        };
+        roots.push(Served {
+            path: path.as_os_str().as_bytes().to_vec(),
+            root,
+            place,
+            pool,
+        });
+    }
+    // The longest path is the nearest root.
+    roots.sort_by_key(|root| std::cmp::Reverse(root.path.len()));
+    Ok((roots, pools))
 }
 
 fn place(path: &Path) -> Result<Place> {

@@ -301,11 +301,12 @@ impl Server {
 
 /// A loop that fails takes the server with it: a server of fewer loops would look well and leave a part of its clients
 /// without an answer.
-fn end_the_server() {
+pub(crate) fn end_the_server() {
     let _ = kill_process(getpid(), Signal::TERM);
 }
 
-struct PanicGuard;
+/// Ends the server when its thread panics.
+pub(crate) struct PanicGuard;
 
 impl Drop for PanicGuard {
     fn drop(&mut self) {

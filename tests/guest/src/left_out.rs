@@ -32,12 +32,13 @@ const fn everywhere(suite: &'static str, test: &'static str, reason: &'static st
     }
 }
 
-pub const LEFT_OUT: [LeftOut; 25] = [
+pub const LEFT_OUT: [LeftOut; 28] = [
     everywhere(
         "bad_input",
         "a_child_left_running_is_not_waited_for",
         "debox's own start and end, against the clock",
     ),
+    everywhere("adapters", "", "a web server's, on no kernel"),
     everywhere("analyze", "", "needs no kernel"),
     everywhere("behind", "", "a load generator's, on no kernel"),
     everywhere("browser", "", "needs no kernel"),
@@ -51,11 +52,13 @@ pub const LEFT_OUT: [LeftOut; 25] = [
     everywhere("disk", "", "a slow disk's, by the clock"),
     everywhere("faults", "", "a load generator's, on no kernel"),
     everywhere("files", "", "needs no kernel"),
+    everywhere("flashpache", "", "a slow disk's, by the clock"),
     everywhere("harness", "", "tests the tests, on no kernel"),
     everywhere("hot_cold", "", "a slow disk's, by the clock"),
     everywhere("left", "", "a load generator's, on no kernel"),
     everywhere("loops", "", "a guard's limit, by the clock"),
     everywhere("never_blocks", "", "a slow disk's, by the clock"),
+    everywhere("path_server", "", "a web server's, on no kernel"),
     everywhere("peers", "", "other load generators"),
     everywhere("process", "", "a web server's, on no kernel"),
     everywhere("report", "", "needs no kernel"),
