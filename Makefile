@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # make demo   on a fresh Debian with Rust: install what is needed, build, measure two real programs
 # make test   install what the tests need, pass all of them
-# The rest: build, bench, hot-cold, soak, soak-broker, causes, loops, fuzz, matrix, lint, install, clean.
+# The rest: build, bench, hot-cold, adapters, soak, soak-broker, causes, loops, fuzz, matrix, lint, install, clean.
 
 PREFIX ?= /usr/local
 DESTDIR ?=
@@ -14,7 +14,7 @@ C_FILES = $(shell git ls-files '*.c' '*.h')
 # Loading probes needs root.
 AS_ROOT := $(shell [ "$$(id -u)" -eq 0 ] || echo sudo)
 
-.PHONY: all demo test soak soak-broker causes loops fuzz matrix build bench finding hot-cold lint install clean
+.PHONY: all demo test soak soak-broker causes loops fuzz matrix build bench finding hot-cold adapters lint install clean
 
 all: build
 
@@ -96,6 +96,11 @@ HOT_COLD ?= hot-cold
 hot-cold: build
 	scripts/setup test
 	$(AS_ROOT) python3 flash/bench/hot_cold.py --latlab $(TARGET)/release/latlab -o $(HOT_COLD)
+
+# What lets other servers use flash's path server (flash/adapters/README.md).
+adapters:
+	scripts/setup build test
+	$(MAKE) -C flash/adapters OUT=$(abspath $(TARGET))/adapters all apache
 
 lint:
 	scripts/setup build lint fuzz

@@ -325,7 +325,7 @@ def opened(path, flags, directory=None):
     finally:
         os.close(fd)
 paths = [f"{root}/cold{d}/{name}" for d in range(5) for name in ("0.bin", "1.bin", "none", "", "0.bin/x", "../cold0/2.bin")]
-paths += [root, root + "/", root + "/cold0", root + "x", root + "/../root/cold1/3.bin", "cold2/4.bin", "/etc/passwd", "", root + "/" + "n" * 300]
+paths += [root, root + "/", root + "/cold0", root + "x/y", root + "/../root/cold1/3.bin", "cold2/4.bin", "/etc/passwd", "", root + "/" + "n" * 300]
 flags = [os.O_RDONLY, os.O_RDONLY | os.O_NONBLOCK, os.O_RDONLY | os.O_NOFOLLOW, os.O_RDONLY | os.O_DIRECTORY, os.O_RDONLY | os.O_NOATIME,
     os.O_WRONLY, os.O_RDWR | os.O_CREAT, os.O_RDONLY | os.O_CREAT | os.O_EXCL, os.O_PATH, os.O_RDONLY | os.O_APPEND]
 os.chdir(root)
