@@ -7,9 +7,12 @@ As root, on a machine that does nothing else; some minutes. Needs apache2, apach
     sudo python3 flash/bench/flashpache.py --programs target/release
 
 Three variants of each multi-processing module, in turn: Apache alone, with mod_flashpache, with the preload shim. Each
-run begins with a cold disk. The requests come at a fixed rate, so that a server that waits cannot slow its own clients.
-Capacity is how many answers come per second at --flood requests per second, which are too many. Printed are medians of the rounds, and the ratio to Apache alone in the same
-round: median, with the lowest and the highest. Below 1 is better, for capacity above 1.
+run begins with a cold disk, and the files do not all find room in memory (--size, --memory). The requests come at a
+fixed rate, so that a server that waits cannot slow its own clients. Capacity is how many answers come per second at
+--flood requests per second, which are too many.
+
+Printed are medians of the rounds, and the ratio to Apache alone in the same round: median, with the lowest and the
+highest. Below 1 is better, for capacity above 1.
 """
 
 import argparse
@@ -26,7 +29,7 @@ from pathlib import Path
 
 VARIANTS = ("alone", "module", "shim")
 # Waiting workers must not be what is short.
-WORKERS = 256
+WORKERS = 100
 PATIENCE_S = 60
 
 
@@ -36,6 +39,35 @@ def run(*command, **options):
     if done.returncode != 0:
         raise SystemExit(f"flashpache.py: {' '.join(map(str, command))}: {done.stderr.strip()}")
     return done.stdout
+
+
+class Memory:
+    """A control group with a limit, for Apache and the path server together: they bring files into memory for each
+    other."""
+
+    def __init__(self, limit_mib):
+        name = f"flashpache-{os.getpid()}"
+        first = Path("/sys/fs/cgroup/memory")
+        is_first = first.is_dir()
+        self.group = (first if is_first else Path("/sys/fs/cgroup")) / name
+        self.limit = self.group / ("memory.limit_in_bytes" if is_first else "memory.max")
+        self.bytes = limit_mib << 20
+
+    def set_up(self):
+        self.group.mkdir()
+        self.limit.write_text(str(self.bytes), encoding="ascii")
+
+    def enter(self):
+        """Called in a new process."""
+        (self.group / "cgroup.procs").write_text("0", encoding="ascii")
+
+    def tear_down(self):
+        end = time.monotonic() + PATIENCE_S
+        while self.group.exists() and time.monotonic() < end:
+            try:
+                self.group.rmdir()
+            except OSError:
+                time.sleep(0.1)
 
 
 @contextlib.contextmanager
@@ -82,7 +114,7 @@ LoadModule mpm_{mpm}_module /usr/lib/apache2/modules/mod_mpm_{mpm}.so
 LoadModule authz_core_module /usr/lib/apache2/modules/mod_authz_core.so
 {"ServerLimit 64" if mpm == "event" else f"ServerLimit {WORKERS}"}
 {"" if mpm == "event" else f"StartServers {WORKERS}"}
-MaxRequestWorkers {WORKERS - WORKERS % 25 if mpm == "event" else WORKERS}
+MaxRequestWorkers {WORKERS}
 MaxKeepAliveRequests 0
 DocumentRoot {root}
 {module}
@@ -102,9 +134,11 @@ class Bench:
         self.latlab = Path(options.programs) / "latlab"
         self.flash = Path(options.programs) / "flash"
         self.name = f"flashpache-{os.getpid()}"
+        self.memory = Memory(options.memory)
 
     def set_up(self):
         """Builds the adapters, and puts up the disk with its files."""
+        self.memory.set_up()
         os.chmod(self.place, 0o755)
         self.root.mkdir()
         adapters = Path(__file__).parent.parent / "adapters"
@@ -116,8 +150,9 @@ class Bench:
         run(self.latlab, "disk", "up", self.name, *up, "--from", files, "--mount", self.root)
 
     def tear_down(self):
-        """The disk goes."""
+        """The disk and the control group go."""
         subprocess.run([self.latlab, "disk", "down", self.name, "--force"], capture_output=True, check=False)
+        self.memory.tear_down()
 
     @contextlib.contextmanager
     def apache(self, mpm, variant):
@@ -127,7 +162,9 @@ class Bench:
             path = self.place / "paths"
             if variant != "alone":
                 command = [self.flash, "path-server", "--listen", f"unix:{path}", "--root", self.root]
-                server = stack.enter_context(process([*command, "--user", "www-data"], stdout=subprocess.PIPE, text=True))
+                command += ["--user", "www-data"]
+                pipe = {"stdout": subprocess.PIPE, "text": True, "preexec_fn": self.memory.enter}
+                server = stack.enter_context(process(command, **pipe))
                 while not server.stdout.readline().startswith("sandbox:"):
                     if server.poll() is not None:
                         raise SystemExit("flashpache.py: the path server does not start")
@@ -145,7 +182,8 @@ class Bench:
             address = free.getsockname()
             free.close()
             file = configuration(self.place, self.root, address[1], mpm, module)
-            stack.enter_context(process(["apache2", "-f", file, "-DFOREGROUND"], env=environment))
+            command = ["apache2", "-f", file, "-DFOREGROUND"]
+            stack.enter_context(process(command, env=environment, preexec_fn=self.memory.enter))
             wait_for(address)
             yield address
 
@@ -205,8 +243,9 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=int, default=20, help="of each run")
     parser.add_argument("--rate", type=int, default=60, help="requests per second")
-    parser.add_argument("--flood", type=int, default=600, help="requests per second that are too many")
-    parser.add_argument("--size", default="64M", help="of the file set")
+    parser.add_argument("--flood", type=int, default=4000, help="requests per second that are too many")
+    parser.add_argument("--size", default="512M", help="of the file set")
+    parser.add_argument("--memory", type=int, default=256, help="MiB for Apache, the path server, and files")
     parser.add_argument("--service", default="5ms", help="of each request to the disk")
     parser.add_argument("--depth", type=int, default=4, help="requests that the disk works on at once")
     parser.add_argument("--deadline", type=int, default=5000, help="ms, after which a worker does without an answer")
