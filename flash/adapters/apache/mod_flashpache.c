@@ -5,7 +5,6 @@
  * all that it does without the module, and so answers the same. What the path server has opened
  * stays open until the request ends, so that the kernel keeps it in memory for Apache's own calls.
  */
-#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -89,10 +88,10 @@ static int bring(request_rec *r)
 	int descriptor;
 	if (!settings->server || !r->filename || r->filename[0] != '/')
 		return DECLINED;
-	descriptor = flash_paths_open_cached(r->filename, O_PATH | O_CLOEXEC);
-	if (descriptor < 0 && errno == EAGAIN)
-		descriptor = flash_paths_ask(settings->server, FLASH_PATHS_OPEN, r->filename,
-					     O_RDONLY | O_CLOEXEC);
+	if (flash_paths_is_warm(r->filename))
+		return DECLINED;
+	descriptor = flash_paths_ask(settings->server, FLASH_PATHS_OPEN, r->filename,
+				     O_RDONLY | O_CLOEXEC);
 	if (descriptor >= 0)
 		apr_pool_cleanup_register(r->pool, (void *)(intptr_t)descriptor, close_descriptor,
 					  close_descriptor);

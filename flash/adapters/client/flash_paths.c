@@ -19,7 +19,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/sysmacros.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -28,6 +28,9 @@
 #endif
 
 enum { VERSION = 1, QUESTION_HEAD = 20 };
+
+/* The path server waits for so much of a file. */
+enum { FIRST = 64 << 10 };
 
 /* Bits of a question's flags. */
 enum { NOFOLLOW = 1, DIRECTORY = 2, NONBLOCK = 4, NOATIME = 8 };
@@ -88,6 +91,54 @@ int flash_paths_open_cached(const char *path, int flags)
 	how.flags = (unsigned)flags;
 	how.resolve = RESOLVE_CACHED;
 	return (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof how);
+}
+
+static int is_resident(int descriptor, off_t at)
+{
+	char byte;
+	struct iovec part = {.iov_base = &byte, .iov_len = 1};
+	return preadv2(descriptor, &part, 1, at, RWF_NOWAIT) >= 0 || errno != EAGAIN;
+}
+
+/* 0 for all that is no regular file. */
+static off_t size_of_file(int descriptor)
+{
+	struct statx found;
+	if (syscall(SYS_statx, descriptor, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC,
+		    STATX_TYPE | STATX_SIZE, &found) != 0 ||
+	    !S_ISREG(found.stx_mode))
+		return 0;
+	return (off_t)found.stx_size;
+}
+
+int flash_paths_is_ready(int descriptor)
+{
+	int before = errno;
+	off_t size = size_of_file(descriptor);
+	int is_ready = size == 0 || (is_resident(descriptor, 0) &&
+				     is_resident(descriptor, (size < FIRST ? size : FIRST) - 1));
+	errno = before;
+	return is_ready;
+}
+
+int flash_paths_is_warm(const char *path)
+{
+	int before = errno;
+	int inode = flash_paths_open_cached(path, O_PATH | O_CLOEXEC);
+	int is_warm = inode >= 0 || errno != EAGAIN;
+	if (inode >= 0 && size_of_file(inode) > 0) {
+		/* A pipe may have taken its place, which must not be waited for. */
+		int file =
+			flash_paths_open_cached(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+		if (file >= 0) {
+			is_warm = flash_paths_is_ready(file);
+			syscall(SYS_close, file);
+		}
+	}
+	if (inode >= 0)
+		syscall(SYS_close, inode);
+	errno = before;
+	return is_warm;
 }
 
 /* Whether the root of an answer is the same directory here as it is for the path server; in a

@@ -48,6 +48,14 @@ int flash_paths_read(const unsigned char *bytes, size_t length, struct flash_pat
  * with EAGAIN. Also -1 with other errors, among them that the kernel has no such call. */
 int flash_paths_open_cached(const char *path, int flags);
 
+/* Whether the first bytes of what was opened to be read are in memory, as far as the kernel tells.
+ * Always so for what is no regular file. Does not change errno. */
+int flash_paths_is_ready(int descriptor);
+
+/* Whether nothing would wait for a disk: the name is in memory, and if it is a regular file, the
+ * first bytes are. Does not change errno, and opens nothing but regular files. */
+int flash_paths_is_warm(const char *path);
+
 /* Asks for an absolute path, with the flags of open(2). A descriptor with these flags, or -1: make
  * the ordinary call. Does not change errno. */
 int flash_paths_ask(struct flash_paths *server, enum flash_paths_kind kind, const char *path,

@@ -125,6 +125,10 @@ static int find(enum flash_paths_kind kind, const char *path, int flags)
 	int descriptor =
 		flash_paths_open_cached(path, kind == FLASH_PATHS_STAT ? flags | O_PATH : flags);
 	int is_absent = descriptor < 0 && errno == EAGAIN;
+	if (kind == FLASH_PATHS_OPEN && descriptor >= 0 && !flash_paths_is_ready(descriptor)) {
+		syscall(SYS_close, descriptor);
+		is_absent = 1;
+	}
 	errno = before;
 	return is_absent ? flash_paths_ask(&server, kind, path, flags) : descriptor;
 }

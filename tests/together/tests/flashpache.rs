@@ -193,6 +193,19 @@ fn ask(address: SocketAddr) -> Vec<Vec<u8>> {
     })
 }
 
+/// Takes the content of all files out of memory, and leaves the names there.
+fn forget_bytes(disk: &SlowDisk) {
+    for number in 0..DIRECTORIES * FILES {
+        let (directory, file) = (number % DIRECTORIES, number / DIRECTORIES);
+        let path = disk.root().join(format!("cold{directory}/{file}.bin"));
+        let done = Command::new("dd")
+            .arg(format!("if={}", path.display()))
+            .args(["iflag=nocache", "count=0", "status=none"])
+            .status();
+        assert!(done.expect("dd can be executed").success());
+    }
+}
+
 /// Starts a server at a port, asks it on a cold disk, and ends it.
 fn answers_of(disk: &SlowDisk, port: u16, command: &mut Command) -> Vec<Vec<u8>> {
     disk.cool();
@@ -253,6 +266,12 @@ fn apache_answers_the_same_with_the_module_on_a_cold_disk() {
         let address = SocketAddr::from(([127, 0, 0, 1], port));
         assert!(wait_for(PATIENCE, || TcpStream::connect(address).is_ok()));
         let answers = ask(address);
+        let before = server.counter("brought_total");
+        forget_bytes(&disk);
+        assert!(answers == ask(address));
+        // Names were in memory, bytes were not.
+        let files = (DIRECTORIES * FILES) as u64;
+        assert!(server.counter("brought_total") >= before + files);
         drop(running);
         answers
     };
