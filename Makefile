@@ -121,6 +121,11 @@ install:
 	done
 	install -d $(DESTDIR)$(PREFIX)/include
 	install -m 644 debox/include/*.h $(DESTDIR)$(PREFIX)/include
+	for adapter in libflash_paths.so mod_flashpache.so; do \
+		if [ -e $(TARGET)/adapters/$$adapter ]; then \
+			install -D -m 755 -t $(DESTDIR)$(PREFIX)/lib/flash $(TARGET)/adapters/$$adapter; \
+		fi; \
+	done
 	if [ -e $(TARGET)/release/libdebox.so ]; then \
 		install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib $(TARGET)/release/libdebox.so; \
 	fi
