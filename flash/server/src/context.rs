@@ -93,6 +93,10 @@ impl Shared {
                 counts::row(&mut page, name, "pool", pool, value);
             }
         }
+        if let Some(log) = &self.log {
+            let name = "flash_unwritten_log_lines_total";
+            counts::row(&mut page, name, "log", "access", load(&log.unwritten));
+        }
         if let Some(sandbox::Status { landlock, seccomp }) = self.sandbox.get() {
             for (part, status) in [("landlock", landlock), ("seccomp", seccomp)] {
                 let is_on = u64::from(status.is_on());

@@ -1,11 +1,11 @@
 //! The access log: a loop hands a line over and never waits for the file.
 
-use std::fs::{File, OpenOptions};
-use std::io::{BufWriter, Write};
+mod file;
+
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::atomic::{fence, AtomicBool, Ordering};
+use std::sync::atomic::{fence, AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -13,6 +13,8 @@ use anyhow::{Context, Result};
 use crossbeam_queue::ArrayQueue;
 use rustix::event::{eventfd, EventfdFlags};
 use rustix::io::{read, write};
+
+use file::LogFile;
 
 /// Lines that wait to be written. One that finds no room is lost, and counted.
 const ROOM: usize = 1 << 16;
@@ -24,6 +26,8 @@ pub struct Log {
     sleeps: AtomicBool,
     reopens: AtomicBool,
     ends: AtomicBool,
+    /// Lines that the file did not take, as on a full disk.
+    pub unwritten: AtomicU64,
 }
 
 impl Log {
@@ -36,20 +40,21 @@ impl Log {
         path: &Path,
         prepare: impl FnOnce() + Send + 'static,
     ) -> Result<(Arc<Log>, JoinHandle<()>)> {
-        let file = open(path)?;
+        let file = LogFile::open(path)?;
         let log = Arc::new(Log {
             lines: ArrayQueue::new(ROOM),
             wakes: eventfd(0, EventfdFlags::CLOEXEC).context("no descriptor for the log")?,
             sleeps: AtomicBool::new(false),
             reopens: AtomicBool::new(false),
             ends: AtomicBool::new(false),
+            unwritten: AtomicU64::new(0),
         });
-        let (writer, path) = (Arc::clone(&log), path.to_path_buf());
+        let writer = Arc::clone(&log);
         let thread = std::thread::Builder::new()
             .name("flash-log".to_string())
             .spawn(move || {
                 prepare();
-                writer.run(file, &path);
+                writer.run(file);
             })
             .context("no thread for the log")?;
         Ok((log, thread))
@@ -82,8 +87,7 @@ impl Log {
         let _ = write(&self.wakes, &1u64.to_ne_bytes());
     }
 
-    fn run(&self, file: File, path: &Path) {
-        let mut out = BufWriter::with_capacity(64 << 10, file);
+    fn run(&self, mut file: LogFile) {
         loop {
             self.sleeps.store(true, Ordering::Relaxed);
             fence(Ordering::SeqCst);
@@ -93,31 +97,21 @@ impl Log {
             self.sleeps.store(false, Ordering::Relaxed);
             let ends = self.ends.load(Ordering::Relaxed);
             if self.reopens.swap(false, Ordering::Relaxed) {
-                let _ = out.flush();
-                match open(path) {
-                    Ok(file) => out = BufWriter::with_capacity(64 << 10, file),
-                    Err(error) => kit_console::say_error("flash", &format!("{error:#}")),
-                }
+                file.reopen();
             }
-            let mut failed = None;
             while let Some(line) = self.lines.pop() {
-                failed = out.write_all(line.as_bytes()).err().or(failed);
+                self.count_unwritten(file.put(&line));
             }
-            failed = out.flush().err().or(failed);
-            if let Some(error) = failed {
-                let text = format!("cannot write to {}: {error}", path.display());
-                kit_console::say_error("flash", &text);
-            }
+            self.count_unwritten(file.flush());
             if ends {
                 return;
             }
         }
     }
-}
 
-fn open(path: &Path) -> Result<File> {
-    let opened = OpenOptions::new().append(true).create(true).open(path);
-    opened.with_context(|| format!("cannot open the access log {}", path.display()))
+    fn count_unwritten(&self, lines: u64) {
+        self.unwritten.fetch_add(lines, Ordering::Relaxed);
+    }
 }
 
 /// One request, in the combined format of Apache and nginx.

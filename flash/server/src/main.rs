@@ -300,8 +300,9 @@ fn start(plan: Plan) -> Result<()> {
         }
     }
     say!("ending after the requests that are there; a second signal ends at once");
-    // From here on the signals do what they do by default.
-    signals.thread_unblock().context("cannot unblock signals")?;
+    // From here on they do what they do by default. SIGHUP stays blocked: a late one would cut off requests.
+    let ends: SigSet = [Signal::SIGTERM, Signal::SIGINT].into_iter().collect();
+    ends.thread_unblock().context("cannot unblock signals")?;
     server.end()
 }
 
