@@ -251,7 +251,8 @@ fn method(name: &str) -> Result<Method, Refusal> {
     }
 }
 
-/// Checks `host[:port]` (RFC 3986, 3.2.2) and returns the host in lower case.
+/// Checks `host[:port]` (RFC 3986, 3.2.2) and returns the host in lower case, without the dot that stands for the root of
+/// the name system.
 fn host(named: &str) -> Result<String, Refusal> {
     const WRONG: Refusal = BAD_HOST;
     let (host, port) = match named.strip_prefix('[') {
@@ -280,7 +281,11 @@ fn host(named: &str) -> Result<String, Refusal> {
     if !is_number || !target::has_valid_escapes(host) {
         return Err(WRONG);
     }
-    Ok(host.to_ascii_lowercase())
+    match host.strip_suffix('.') {
+        Some("") => Err(WRONG),
+        Some(relative) => Ok(relative.to_ascii_lowercase()),
+        None => Ok(host.to_ascii_lowercase()),
+    }
 }
 
 const BAD_HOST: Refusal = Refusal::new(400, "the host is not valid");
@@ -562,6 +567,9 @@ mod tests {
             "[::1]"
         );
         assert_eq!(request("GET / HTTP/1.0\r\nHost:\r\n\r\n").host, "");
+        let dotted = "GET / HTTP/1.1\r\nHost: B.example.:80\r\n\r\n";
+        assert_eq!(request(dotted).host, "b.example");
+        assert_eq!(status("GET / HTTP/1.1\r\nHost: .\r\n\r\n"), 400);
     }
 
     #[test]
