@@ -191,3 +191,6 @@ fn rule(argument: u8, comparison: SeccompCmpOp, value: u64) -> Result<SeccompRul
     let condition = SeccompCondition::new(argument, SeccompCmpArgLen::Dword, comparison, value)?;
     SeccompRule::new(vec![condition])
 }
+
+#[cfg(test)]
+mod tests;
