@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # make demo   on a fresh Debian with Rust: install what is needed, build, measure two real programs
 # make test   install what the tests need, pass all of them
-# The rest: build, bench, hot-cold, soak, soak-broker, causes, loops, fuzz, matrix, lint, install, clean.
+# The rest: build, bench, hot-cold, soak, soak-broker, soak-flash, causes, loops, fuzz, matrix, lint, install, clean.
 
 PREFIX ?= /usr/local
 DESTDIR ?=
@@ -14,7 +14,7 @@ C_FILES = $(shell git ls-files '*.c' '*.h')
 # Loading probes needs root.
 AS_ROOT := $(shell [ "$$(id -u)" -eq 0 ] || echo sudo)
 
-.PHONY: all demo test soak soak-broker causes loops fuzz matrix build bench finding hot-cold lint install clean
+.PHONY: all demo test soak soak-broker soak-flash causes loops fuzz matrix build bench finding hot-cold lint install clean
 
 all: build
 
@@ -51,6 +51,12 @@ soak-broker:
 	$(CARGO) build --release --package debox-cli --package debox-capi
 	$(AS_ROOT) scripts/soak-broker --minutes $(MINUTES) --debox $(TARGET)/release/debox \
 		--library $(TARGET)/release/libdebox.so
+
+# Everything that a server may meet, all at once, against flash, for half an hour or for so many minutes:
+# make soak-flash MINUTES=5
+soak-flash:
+	scripts/setup build test
+	FLASH_SOAK_SECONDS=$$(($(MINUTES) * 60)) $(CARGO) test --release --package flash --test soak -- --nocapture
 
 # Programs with one known cause each, measured in every way there is, and whether the headline names it: some
 # minutes, and the table of debox/docs/causes.md. As root, on a machine that does nothing else.

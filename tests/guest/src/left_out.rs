@@ -32,12 +32,13 @@ const fn everywhere(suite: &'static str, test: &'static str, reason: &'static st
     }
 }
 
-pub const LEFT_OUT: [LeftOut; 26] = [
+pub const LEFT_OUT: [LeftOut; 29] = [
     everywhere(
         "bad_input",
         "a_child_left_running_is_not_waited_for",
         "debox's own start and end, against the clock",
     ),
+    everywhere("abuse", "", "a web server's, on no kernel"),
     everywhere("analyze", "", "needs no kernel"),
     everywhere("behind", "", "a load generator's, on no kernel"),
     everywhere("browser", "", "needs no kernel"),
@@ -63,6 +64,8 @@ pub const LEFT_OUT: [LeftOut; 26] = [
     everywhere("report_schema", "", "needs no kernel"),
     everywhere("results_schema", "", "needs no kernel"),
     everywhere("serve", "", "a web server's, on no kernel"),
+    everywhere("slow", "", "a web server's, on no kernel"),
+    everywhere("soak", "", "a web server's, on no kernel"),
     everywhere("started", "", "a load generator's, on no kernel"),
     everywhere("study", "", "a load generator's, by the clock"),
     everywhere("tls", "", "a web server's, on no kernel"),
