@@ -23,11 +23,14 @@ use crate::helpers::{Inbox, Ticket};
 use crate::http::conditions;
 use crate::pace::Pace;
 use crate::residency::COPIED;
+use crate::server::BACKLOG;
 use crate::transport::Transport;
 
 /// Events of one wait, and connections accepted before others have their turn.
 const EVENTS: usize = 256;
 const ACCEPTED: usize = 64;
+/// At the end so many times `ACCEPTED` connections are accepted: as many as a listening socket's queue can have.
+const LAST_TURNS: usize = BACKLOG as usize / ACCEPTED;
 /// Deadlines are kept so exactly, in milliseconds.
 const TICK: u64 = 250;
 /// After there was no descriptor for a connection: until the next try.
@@ -173,7 +176,8 @@ impl EventLoop {
             return self.take_answers();
         }
         if name >= FIRST_LISTENER {
-            return self.accept((name - FIRST_LISTENER) as usize);
+            self.accept((name - FIRST_LISTENER) as usize);
+            return;
         }
         let (key, id) = ((name & u64::from(u32::MAX)) as usize, (name >> 32) as u32);
         let Some((_, connection)) = self.connections.get_mut(key).filter(|(its, _)| *its == id)
@@ -265,13 +269,15 @@ impl EventLoop {
         }
     }
 
-    fn accept(&mut self, listener: usize) {
+    /// Returns whether there may be more.
+    fn accept(&mut self, listener: usize) -> bool {
         for _ in 0..ACCEPTED {
             if self.connections.len() >= self.context.options.max_connections {
-                return self.pause();
+                self.pause();
+                return false;
             }
             let Some(Listener { socket, site, tls }) = self.listeners.get(listener) else {
-                return;
+                return false;
             };
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             match acceptfrom_with(socket, flags) {
@@ -280,12 +286,16 @@ impl EventLoop {
                     let (site, tls) = (*site, tls.clone());
                     self.add(socket, peer, site, tls.as_ref());
                 }
-                Err(Errno::AGAIN) => return,
+                Err(Errno::AGAIN) => return false,
                 // The client has gone already, or a packet was wrong (accept(2)).
                 Err(Errno::INTR | Errno::CONNABORTED | Errno::PROTO | Errno::NETDOWN) => {}
-                Err(_) => return self.pause(),
+                Err(_) => {
+                    self.pause();
+                    return false;
+                }
             }
         }
+        true
     }
 
     fn add(
@@ -356,7 +366,10 @@ impl EventLoop {
     fn begin_end(&mut self) {
         // Who is in the queue of a socket already would get a reset.
         for listener in 0..self.listeners.len() {
-            self.accept(listener);
+            let mut turns = LAST_TURNS;
+            while turns > 0 && self.accept(listener) {
+                turns -= 1;
+            }
         }
         self.paused_until = None;
         self.listeners.clear();

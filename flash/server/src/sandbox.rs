@@ -359,6 +359,17 @@ mod tests {
     }
 
     #[test]
+    fn what_is_off_in_one_thread_is_off() {
+        let part = |is_on| match is_on {
+            true => Part::On("on".to_string()),
+            false => Part::Off("off".to_string()),
+        };
+        for (one, other) in [(true, true), (true, false), (false, true), (false, false)] {
+            assert_eq!(part(one).weaker(part(other)).is_on(), one && other);
+        }
+    }
+
+    #[test]
     fn who_executes_a_program_is_killed() {
         let output = std::process::Command::new(std::env::current_exe().expect("a path"))
             .args(["--exact", "--ignored", "sandbox::tests::executes_a_program"])

@@ -24,7 +24,7 @@ use crate::tls::Tls;
 use crate::user::Identity;
 
 /// Connections that wait to be accepted; the kernel's own limit is `net.core.somaxconn`.
-const BACKLOG: i32 = 4096;
+pub const BACKLOG: i32 = 4096;
 /// Open files that are no connection's: listening sockets, logs, what helpers have at hand.
 const OTHER_FILES: usize = 256;
 /// Threads that may wait for the disk, unless the plan says otherwise.

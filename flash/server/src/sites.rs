@@ -345,7 +345,27 @@ mod tests {
         assert_eq!(find("x.a.org", "imgs"), "a.org *.a.org /");
         assert_eq!(find("x.b.a.org", "img"), "*.b.a.org /");
         assert_eq!(find(".a.org", ""), "first /");
+        assert_eq!(find("evil-a.org", ""), "first /");
         assert_eq!(find("", ""), "first /");
+    }
+
+    #[test]
+    fn an_error_page_is_a_file_that_fits_into_memory() {
+        let place = tempfile::tempdir().expect("a directory");
+        let opened_with = |path: PathBuf| {
+            let error_pages = vec![(404, path)];
+            opened(&[VirtualHost {
+                error_pages,
+                ..host(&[], &["/"])
+            }])
+        };
+        let page = place.path().join("page");
+        let file = std::fs::File::create(&page).expect("room");
+        file.set_len(MAX_ERROR_PAGE).expect("room");
+        assert!(opened_with(page.clone()).is_ok());
+        file.set_len(MAX_ERROR_PAGE + 1).expect("room");
+        assert!(opened_with(page).is_err());
+        assert!(opened_with(place.path().to_path_buf()).is_err());
     }
 
     #[test]

@@ -496,6 +496,7 @@ mod tests {
             ("Host: a:99999\r\n", 400),
             ("Host: user@a\r\n", 400),
             ("Host: [::1\r\n", 400),
+            ("Host: [::1]80\r\n", 400),
             ("Host: a\r\nContent-Length: 1\r\nContent-Length: 1\r\n", 400),
             ("Host: a\r\nContent-Length: 1, 1\r\n", 400),
             ("Host: a\r\nContent-Length: +1\r\n", 400),
@@ -570,6 +571,7 @@ mod tests {
         let dotted = "GET / HTTP/1.1\r\nHost: B.example.:80\r\n\r\n";
         assert_eq!(request(dotted).host, "b.example");
         assert_eq!(status("GET / HTTP/1.1\r\nHost: .\r\n\r\n"), 400);
+        assert_eq!(status("GET / HTTP/1.0\r\nHost: .\r\n\r\n"), 400);
     }
 
     #[test]
