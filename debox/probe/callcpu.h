@@ -52,10 +52,10 @@ static __always_inline void add_holder(struct call_cpu *of_call, __u32 kind, __u
 				       const char *comm, __u64 ns)
 {
 	__u32 used = of_call->used;
-	struct cpu_holder *holder;
+	struct cpu_owner *holder;
 
-	for (__u32 i = 0; i < CPU_HOLDERS; i++) {
-		holder = &of_call->holders[i];
+	for (__u32 i = 0; i < CPU_OWNERS; i++) {
+		holder = &of_call->owners[i];
 		if (i >= used) {
 			holder->ns = 0;
 			holder->kind = kind;
@@ -66,7 +66,7 @@ static __always_inline void add_holder(struct call_cpu *of_call, __u32 kind, __u
 			continue;
 		}
 		holder->ns += ns;
-		if (holder->ns > of_call->holders[of_call->most & (CPU_HOLDERS - 1)].ns)
+		if (holder->ns > of_call->owners[of_call->most & (CPU_OWNERS - 1)].ns)
 			of_call->most = i;
 		return;
 	}
@@ -81,10 +81,10 @@ static __noinline struct call_cpu *sum_up_call_cpu(struct thread *thread)
 {
 	__u64 waited = thread->parts[PART_RUNQUEUE] + thread->parts[PART_PREEMPTED];
 	struct call_cpu *of_call;
-	struct cpu_holder *most, *result;
+	struct cpu_owner *most, *result;
 	__u64 unknown;
 
-	if (!thread->parted || !waited)
+	if (!thread->has_parts || !waited)
 		return 0;
 	of_call = call_cpu_at(thread->index);
 	if (!of_call)
@@ -94,7 +94,7 @@ static __noinline struct call_cpu *sum_up_call_cpu(struct thread *thread)
 	unknown = of_call->unknown_ns;
 	if (waited > of_call->told_ns)
 		unknown += waited - of_call->told_ns;
-	most = &of_call->holders[of_call->most & (CPU_HOLDERS - 1)];
+	most = &of_call->owners[of_call->most & (CPU_OWNERS - 1)];
 	result = &of_call->result;
 	if (of_call->used && most->ns >= of_call->others_ns && most->ns >= unknown) {
 		__builtin_memcpy(result, most, sizeof(*result));

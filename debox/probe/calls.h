@@ -16,14 +16,14 @@
 #include "usertap.h"
 #include "history.h"
 
-static __noinline struct row *odd_row(__u32 call)
+static __noinline struct row *unlisted_row(__u32 call)
 {
 	__u32 zero = 0, last = ROWS - 1;
 	struct row *row, *empty;
 
 	if (call == NO_SUCH_CALL)
 		return bpf_map_lookup_elem(&rows, &last);
-	row = bpf_map_lookup_elem(&odd_rows, &call);
+	row = bpf_map_lookup_elem(&unlisted_rows, &call);
 	if (row)
 		return row;
 	empty = bpf_map_lookup_elem(&empty_row, &zero);
@@ -33,16 +33,16 @@ static __noinline struct row *odd_row(__u32 call)
 	 * The kernel may have no memory for a new element for a moment, until its own interrupt
 	 * work has fetched more.
 	 */
-	if (bpf_map_update_elem(&odd_rows, &call, empty, BPF_NOEXIST))
-		bpf_map_update_elem(&odd_rows, &call, empty, BPF_NOEXIST);
-	return bpf_map_lookup_elem(&odd_rows, &call);
+	if (bpf_map_update_elem(&unlisted_rows, &call, empty, BPF_NOEXIST))
+		bpf_map_update_elem(&unlisted_rows, &call, empty, BPF_NOEXIST);
+	return bpf_map_lookup_elem(&unlisted_rows, &call);
 }
 
 static __always_inline struct row *row_of(__u32 call)
 {
 	if (LIKELY(call < ROWS - 1))
 		return bpf_map_lookup_elem(&rows, &call);
-	return odd_row(call);
+	return unlisted_row(call);
 }
 
 static __always_inline __u32 call_number(struct task_struct *task, long id)
@@ -55,7 +55,7 @@ static __always_inline __u32 call_number(struct task_struct *task, long id)
 /* Ends the part that has been open since the last stamp, and opens the next one. */
 static __always_inline void close_part(struct thread *thread, enum part part, __u64 now)
 {
-	__u64 from = thread->parted ? thread->stamp_ns : thread->begin_ns;
+	__u64 from = thread->has_parts ? thread->stamp_ns : thread->begin_ns;
 
 	if (user_tap) {
 		close_tapped_part(thread, part, now);
@@ -65,7 +65,7 @@ static __always_inline void close_part(struct thread *thread, enum part part, __
 		now = from; /* the last stamp was taken on another CPU */
 	thread->parts[part] += now - from;
 	thread->stamp_ns = now;
-	thread->parted = 1;
+	thread->has_parts = 1;
 }
 
 /*
@@ -91,7 +91,7 @@ static __always_inline void end_work(struct thread *thread)
 /* When the open part began. */
 static __always_inline __u64 part_began(struct thread *thread)
 {
-	return user_tap || thread->parted ? thread->stamp_ns : thread->begin_ns;
+	return user_tap || thread->has_parts ? thread->stamp_ns : thread->begin_ns;
 }
 
 /* The task's own counters at the start of a call or a life. */
@@ -140,7 +140,7 @@ static __always_inline void clear_parts(struct thread *thread)
 	thread->spin_ns = 0;
 	thread->spin_lock = 0;
 	thread->slept_used = 0;
-	thread->parted = 0;
+	thread->has_parts = 0;
 }
 
 static __noinline int add_parts_between(struct thread *thread, void *ctx)
@@ -159,12 +159,12 @@ static __always_inline void close_between(struct thread *thread, void *ctx, __u6
 {
 	__u64 wall = now - thread->begin_ns;
 
-	if (want_history && thread->parted)
+	if (want_history && thread->has_parts)
 		keep_between(thread, wall);
 	thread->begin_ns = now;
 	if (wall > thread->between_max_ns)
 		thread->between_max_ns = wall;
-	if (LIKELY(!thread->parted))
+	if (LIKELY(!thread->has_parts))
 		thread->between[PART_CPU] += wall;
 	else
 		add_parts_between(thread, ctx);
@@ -226,7 +226,7 @@ static __always_inline void close_call(struct thread *thread, struct task_struct
 	__u64 wall = now - thread->begin_ns;
 	__u32 call = thread->call, bucket;
 	struct row *row = want_report ? row_of(call) : 0;
-	bool is_plain = !thread->parted && !(minor | major);
+	bool is_plain = !thread->has_parts && !(minor | major);
 	__u64 user_stack = 0;
 
 	if (row) {
@@ -236,7 +236,7 @@ static __always_inline void close_call(struct thread *thread, struct task_struct
 		row->calls++;
 		if (wall > row->max_ns)
 			row->max_ns = wall;
-		if (LIKELY(!thread->parted))
+		if (LIKELY(!thread->has_parts))
 			row->parts[PART_CPU] += wall;
 		if (UNLIKELY(is_error(ret)))
 			count_error(row, call, ret);
@@ -262,7 +262,7 @@ static __always_inline void close_call(struct thread *thread, struct task_struct
 		thread->entry_stack = user_stack;
 		keep_call(thread, task, regs, wall, ret);
 	}
-	if (LIKELY(!thread->parted))
+	if (LIKELY(!thread->has_parts))
 		thread->in_calls[PART_CPU] += wall;
 	else
 		add_parts_of_call(thread, row, ctx, user_stack);

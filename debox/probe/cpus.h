@@ -319,7 +319,7 @@ static __always_inline __u64 throttled_ns(struct thread *thread, __u64 waited)
 }
 
 /* Attributes the wait of a thread that has a CPU again. Not static, so that it is verified once. */
-__noinline int tell_cpu_wait(struct thread *thread, __u64 from_ns, __u64 until_ns, __u32 part)
+__noinline int account_cpu_wait(struct thread *thread, __u64 from_ns, __u64 until_ns, __u32 part)
 {
 	struct cpu_wait *wait = own_cpu_wait();
 	struct cpu_runs *on_cpu;

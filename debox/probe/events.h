@@ -104,7 +104,7 @@ struct kept_cpu {
 	__u32 reserved;
 	__u64 ordinal; /* as in struct kept_call */
 	__u64 throttled_ns;
-	struct cpu_holder owner;
+	struct cpu_owner owner;
 };
 
 /* A mapping of a file, in case the process ends before it can be read. end 0: not known. */

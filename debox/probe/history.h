@@ -49,8 +49,8 @@ static __always_inline void name_kept_thread(struct kept_call *kept, struct thre
 static __always_inline void keep_parts(struct kept_call *kept, struct thread *thread, __u64 wall)
 {
 	for (int i = 0; i < PARTS; i++)
-		kept->parts[i] = thread->parted ? thread->parts[i] : 0;
-	if (!thread->parted)
+		kept->parts[i] = thread->has_parts ? thread->parts[i] : 0;
+	if (!thread->has_parts)
 		kept->parts[PART_CPU] = wall;
 	kept->spin_ns = thread->spin_ns;
 	kept->begin_ns = thread->begin_ns;

@@ -147,7 +147,7 @@ static __noinline int leave(struct thread *thread, struct task_struct *task, __u
 {
 	if (user_tap)
 		close_tapped_part(thread, PART_CPU, now);
-	else if (thread->parted)
+	else if (thread->has_parts)
 		close_part(thread, PART_CPU, now);
 	thread->flags |= THREAD_LEFT;
 	end_life(thread, task, 0, now, true);

@@ -444,7 +444,7 @@ static __always_inline void describe_unasked(struct owner *owner, struct holder 
 /* The live thread with this number, if it is monitored. */
 static __always_inline struct thread *thread_numbered(__s32 pid)
 {
-	struct thread *thread = thread_at(near_index[pid & (NEAR - 1)] - 1);
+	struct thread *thread = thread_at(task_index_cache[pid & (TASK_INDEX_CACHE - 1)] - 1);
 	struct task_struct *task;
 
 	if (!thread || !thread->task || thread->state != THREAD_LIVE)

@@ -293,7 +293,7 @@ static __always_inline void complete_record(struct thread *thread, __u32 index,
 	record->args[2] = regs ? regs->dx : 0;
 	record->start_ns = thread->begin_ns;
 	record->wall_ns = wall;
-	record->budget.cpu_ns = thread->parted ? thread->parts[PART_CPU] : wall;
+	record->budget.cpu_ns = thread->has_parts ? thread->parts[PART_CPU] : wall;
 	record->budget.blocked_ns = thread->parts[PART_BLOCKED];
 	record->budget.runqueue_ns = thread->parts[PART_RUNQUEUE];
 	record->budget.preempted_ns = thread->parts[PART_PREEMPTED];

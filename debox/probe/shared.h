@@ -87,8 +87,8 @@ struct thread {
 	__u64 task;   /* address of the task's structure in the kernel */
 	__u32 state;  /* enum thread_state; compared together with mode */
 	__u32 mode;   /* enum mode */
-	__u32 call;   /* number, + CALL_IA32, or CALL_NONE; compared together with parted */
-	__u32 parted; /* something was added to parts[] or the fields that go with them */
+	__u32 call;   /* number, + CALL_IA32, or CALL_NONE; compared together with has_parts */
+	__u32 has_parts; /* something was added to parts[] or the fields that go with them */
 	__u32 flags;  /* enum thread_flag */
 	__u32 busy;   /* a probe is at work on this entry (see begin_work) */
 
@@ -110,7 +110,7 @@ struct thread {
 	char comm[DEBOX_COMM_LEN];
 
 	/* More about what is open. */
-	__u64 stamp_ns; /* end of the last closed part; begin_ns while parted is 0 */
+	__u64 stamp_ns; /* end of the last closed part; begin_ns while has_parts is 0 */
 	__u64 parts[PARTS];
 	__u64 read_bytes, write_bytes; /* the task's counters when it began */
 	__u64 spin_ns;
@@ -428,10 +428,10 @@ struct cpu_row {
 	char group[GROUP_NAME]; /* last component of the cgroup's path */
 };
 
-#define CPU_HOLDERS 8 /* a power of two */
+#define CPU_OWNERS 8 /* a power of two */
 
 /* Who had the CPU for part of the time that one call waited for it. */
-struct cpu_holder {
+struct cpu_owner {
 	__u64 ns;
 	__u32 kind; /* enum debox_cpu_owner_kind */
 	__u32 tgid; /* 0: no process, or one that is not shown */
@@ -452,8 +452,8 @@ struct call_cpu {
 	__u32 used;
 	__u32 most; /* index of the holder that has most */
 	__u32 reserved;
-	struct cpu_holder holders[CPU_HOLDERS];
-	struct cpu_holder result; /* the largest owner, when the call has ended */
+	struct cpu_owner owners[CPU_OWNERS];
+	struct cpu_owner result; /* the largest owner, when the call has ended */
 };
 
 #define CHAIN_LINKS 4
@@ -669,7 +669,7 @@ _Static_assert(sizeof(struct trigger_code) == 1192, "trigger_code layout");
 _Static_assert(sizeof(struct undecided_call) * UNDECIDED_MAX ==
 		       sizeof(((struct debox_slot *)0)->triggers_undecided),
 	       "undecided_call layout");
-_Static_assert(sizeof(struct cpu_holder) == 32, "cpu_holder layout");
+_Static_assert(sizeof(struct cpu_owner) == 32, "cpu_owner layout");
 _Static_assert(sizeof(struct lost) == 176, "lost layout");
 
 #endif

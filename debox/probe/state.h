@@ -4,7 +4,7 @@
  *
  * A monitored task carries the index of its entry in `threads` in task storage. For all other tasks
  * the test of task->bpf_storage ends each probe before it calls any helper. Reading the storage
- * takes a helper, too, so the entry is first looked up by the task's id (near_index).
+ * takes a helper, too, so the entry is first looked up by the task's id (task_index_cache).
  */
 #ifndef PROBE_STATE_H
 #define PROBE_STATE_H
@@ -54,8 +54,8 @@ __u32 ids_changed; /* how often a thread no longer belonged to its client */
 __u32 next_fresh;  /* entries of `threads` given out so far */
 
 /* index + 1 of a task by the low bits of its id, if the entry confirms that it is that task's. */
-#define NEAR 65536
-static __u32 near_index[NEAR] SEC(".bss.near");
+#define TASK_INDEX_CACHE 65536
+static __u32 task_index_cache[TASK_INDEX_CACHE] SEC(".bss.near");
 
 /* Names the types of events, so that the skeleton generated from BTF has them. */
 struct {
@@ -132,7 +132,7 @@ struct {
 	__uint(max_entries, 1024);
 	__type(key, __u32);
 	__type(value, struct row);
-} odd_rows SEC(".maps");
+} unlisted_rows SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -232,7 +232,7 @@ static __noinline struct thread *find_thread(struct task_struct *task)
 
 	if (!index)
 		return 0;
-	near_index[task->pid & (NEAR - 1)] = index;
+	task_index_cache[task->pid & (TASK_INDEX_CACHE - 1)] = index;
 	return thread_at(index - 1);
 }
 
@@ -243,7 +243,7 @@ static __noinline struct thread *find_thread(struct task_struct *task)
  */
 static __always_inline struct thread *thread_with_storage(struct task_struct *task)
 {
-	struct thread *thread = thread_at(near_index[task->pid & (NEAR - 1)] - 1);
+	struct thread *thread = thread_at(task_index_cache[task->pid & (TASK_INDEX_CACHE - 1)] - 1);
 
 	if (LIKELY(thread && thread->task == (__u64)task))
 		return thread;

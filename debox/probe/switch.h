@@ -48,7 +48,7 @@ static __always_inline void close_unseen_wait(struct thread *thread, __u64 delay
 	counts = lost();
 	if (!counts)
 		return;
-	if (!user_tap && thread->parted && (__s64)(now - part_began(thread)) >= unseen) {
+	if (!user_tap && thread->has_parts && (__s64)(now - part_began(thread)) >= unseen) {
 		close_part(thread, PART_CPU, now - unseen);
 		close_part(thread, PART_PREEMPTED, now);
 		counts->switches++;
@@ -319,7 +319,7 @@ static __always_inline void switch_in(struct task_struct *task, __u64 now, __u64
 	if (want_cpu && waited_in != PARTS) {
 		thread->cpus_allowed = task->nr_cpus_allowed;
 		thread->own_tgid = task->tgid;
-		tell_cpu_wait(thread, waits_from, now, waited_in);
+		account_cpu_wait(thread, waits_from, now, waited_in);
 	}
 	if (want_records && slept)
 		total_sleep(thread);

@@ -33,7 +33,7 @@ static __always_inline bool is_whole_call(struct thread *thread)
 }
 
 /* A call that begins in any other state. Returns whether the call is followed. */
-static __noinline bool enter_otherwise(unsigned long long *ctx, struct task_struct *task,
+static __noinline bool enter_call_slow(unsigned long long *ctx, struct task_struct *task,
 				       struct thread *thread, __u64 now)
 {
 	long id = ctx[1];
@@ -47,7 +47,7 @@ static __noinline bool enter_otherwise(unsigned long long *ctx, struct task_stru
 	}
 	if (thread->mode != MODE_RUNNING)
 		resume_unseen(thread, task, now);
-	if (thread->parted)
+	if (thread->has_parts)
 		close_part(thread, PART_CPU, now);
 	if (thread->call == CALL_NONE)
 		close_between(thread, ctx, now);
@@ -95,7 +95,7 @@ static __always_inline void enter_call(unsigned long long *ctx, struct pt_regs *
 	now = bpf_ktime_get_ns();
 	if (LIKELY(is_running(thread) && is_whole_between(thread))) {
 		close_between(thread, 0, now);
-	} else if (!enter_otherwise(ctx, task, thread, now)) {
+	} else if (!enter_call_slow(ctx, task, thread, now)) {
 		end_work(thread);
 		return;
 	}
@@ -199,7 +199,7 @@ static __noinline bool exit_otherwise(unsigned long long *ctx, struct task_struc
 	if (thread->mode != MODE_RUNNING)
 		resume_unseen(thread, task, now);
 	if (thread->call != CALL_NONE) {
-		if (thread->parted)
+		if (thread->has_parts)
 			close_part(thread, PART_CPU, now);
 		if (!is_its_end(thread, regs)) {
 			close_call(thread, task, 0, ctx, now, 0);

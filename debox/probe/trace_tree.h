@@ -24,7 +24,7 @@ static __always_inline struct trace_frame *frame_at(struct trace_thread *trace, 
 /* The sums belong to the thread's open call only if something has been added to them. */
 static __always_inline __u64 blocked_so_far(struct thread *thread)
 {
-	return thread->parted ? thread->parts[PART_BLOCKED] : 0;
+	return thread->has_parts ? thread->parts[PART_BLOCKED] : 0;
 }
 
 /*

@@ -224,7 +224,7 @@ static __always_inline void take_values(struct trigger_scratch *scratch, struct 
 	copy_comm((char *)scratch->comm, task);
 	values[VALUE_RET] = (__u64)ret ^ (1ULL << 63);
 	values[VALUE_WALL] = wall;
-	values[VALUE_CPU] = thread->parted ? thread->parts[PART_CPU] : wall;
+	values[VALUE_CPU] = thread->has_parts ? thread->parts[PART_CPU] : wall;
 	values[VALUE_BLOCKED] = thread->parts[PART_BLOCKED];
 	values[VALUE_RUNQUEUE] = thread->parts[PART_RUNQUEUE];
 	values[VALUE_PREEMPTED] = thread->parts[PART_PREEMPTED];
@@ -416,7 +416,7 @@ static __always_inline bool is_paused(struct thread *thread)
 }
 
 /* Tells the library's signal handler, through the slot, which triggers the signal is for. */
-static __always_inline void tell_thread(struct thread *thread, __u32 index)
+static __always_inline void mark_trigger_fired(struct thread *thread, __u32 index)
 {
 	struct debox_slot *slot = slot_of(thread, thread->index);
 
@@ -523,7 +523,7 @@ __noinline int fire(__u32 index, __u32 undecided)
 		}
 		__sync_fetch_and_add(&counts->fired, 1);
 		if (want_records && !want_report)
-			tell_thread(thread, index);
+			mark_trigger_fired(thread, index);
 		if (trigger->signal) {
 			failed = bpf_send_signal_thread(trigger->signal);
 			if (failed)

@@ -102,7 +102,7 @@ impl Command {
                     libc::signal(libc::SIGPIPE, libc::SIG_DFL);
                     let mut go = 0u8;
                     if libc::read(gate_out.as_raw_fd(), (&raw mut go).cast(), 1) != 1 {
-                        libc::_exit(super::FAILED.into()); // debox has exited
+                        libc::_exit(crate::exit::FAILED.into()); // debox has exited
                     }
                     libc::execve(path.as_ptr(), pointers.as_ptr(), line_pointers.as_ptr());
                     let errno = *libc::__errno_location();
@@ -148,7 +148,7 @@ impl Command {
         // SAFETY: `status` is valid for writing.
         while unsafe { libc::waitpid(self.pid, &mut status, 0) } < 0 {
             if io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
-                return super::FAILED.into();
+                return crate::exit::FAILED.into();
             }
         }
         shell_status(status)

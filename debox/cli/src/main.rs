@@ -5,6 +5,7 @@ mod attach;
 mod broker;
 mod command;
 mod doctor;
+mod exit;
 mod export;
 mod guard;
 mod options;
@@ -22,10 +23,8 @@ use clap::CommandFactory;
 use kit_console::manual;
 use kit_units as units;
 
+use crate::exit::FAILED;
 use crate::options::{Cli, Subcommand};
-
-/// Exit status when debox itself failed, as with `env` and `timeout`.
-const FAILED: u8 = 125;
 
 fn main() -> ExitCode {
     kit_files::output::survive_file_limit();

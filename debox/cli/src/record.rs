@@ -1,5 +1,6 @@
 //! `debox record`: keeps every call of a program.
 
+mod arguments;
 mod sink;
 
 use std::ffi::OsString;
@@ -20,6 +21,7 @@ use crate::preload::Preload;
 use crate::run::{self, SESSION_VARIABLE};
 use crate::tappable;
 use crate::units;
+use arguments::texts;
 use sink::{Sink, Written};
 
 /// How long to wait for records before other work is done.
@@ -94,7 +96,7 @@ pub fn record(arguments: Record) -> Result<u8> {
         }
     };
     let outcome = Outcome {
-        command: words(&arguments.command),
+        command: texts(&arguments.command),
         exit_status: program.is_some().then_some(status),
     };
     let ended = finish(recorder, sink, outcome, arguments.report);
@@ -141,11 +143,6 @@ fn finish(
         }
     }
     Ok(())
-}
-
-fn words(command: &[OsString]) -> Vec<String> {
-    let words = command.iter().map(|word| word.to_string_lossy());
-    words.map(|word| word.into_owned()).collect()
 }
 
 fn handle(signal: libc::c_int, handler: extern "C" fn(libc::c_int)) {

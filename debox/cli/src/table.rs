@@ -9,6 +9,7 @@ pub mod cpu_waits;
 pub(crate) mod deadlocks;
 pub mod doctor;
 pub(crate) mod grid;
+mod layout;
 mod owners;
 pub(crate) mod processes;
 pub(crate) mod samples;
@@ -29,19 +30,11 @@ mod tests;
 
 use std::io::{self, Write};
 
-use anstyle::Style;
 use debox::report::Report;
 
-/// How to print a report.
-#[derive(Debug, Clone, Copy)]
-pub struct TableOptions {
-    /// Whether to use colours.
-    pub color: bool,
-    /// Width of the terminal in columns.
-    pub width: usize,
-    /// Print every row; otherwise each section has only its longest rows.
-    pub all: bool,
-}
+pub use layout::TableOptions;
+pub(crate) use layout::{heading, line, shown};
+use layout::{kernel_frame, label_and_class, stack};
 
 /// Prints the whole report.
 pub fn print(out: &mut impl Write, report: &Report, options: &TableOptions) -> io::Result<()> {
@@ -74,72 +67,4 @@ pub fn print(out: &mut impl Write, report: &Report, options: &TableOptions) -> i
     unseen::print(out, report, options)?;
     unseen::print_hints(out, report, options)?;
     unseen::print_conditions(out, report, options)
-}
-
-/// Prints a section's title after an empty line.
-pub(crate) fn heading(out: &mut impl Write, text: &str, options: &TableOptions) -> io::Result<()> {
-    writeln!(out)?;
-    line(out, text, Style::new().bold(), options)
-}
-
-/// Prints a line of prose, styled if colours are on.
-pub(crate) fn line(
-    out: &mut impl Write,
-    text: &str,
-    style: Style,
-    options: &TableOptions,
-) -> io::Result<()> {
-    let text = kit_console::printable(text);
-    if options.color {
-        writeln!(out, "{style}{text}{style:#}")
-    } else {
-        writeln!(out, "{text}")
-    }
-}
-
-/// How many of `rows` to show: all, or `limit`. A single further row is shown instead of being mentioned.
-pub(crate) fn shown(rows: usize, limit: usize, options: &TableOptions) -> usize {
-    if options.all || rows <= limit + 1 {
-        rows
-    } else {
-        limit
-    }
-}
-
-/// `label (class)`.
-fn label_and_class(label: &str, class: &str) -> String {
-    if class.is_empty() {
-        label.to_string()
-    } else {
-        format!("{label} ({class})")
-    }
-}
-
-/// A kernel function. Its offset does not help people, so only the full report has it.
-fn kernel_frame(frame: &str, options: &TableOptions) -> String {
-    match frame.split_once("+0x") {
-        Some((function, offset)) if !options.all => {
-            let place = offset.trim_start_matches(|digit: char| digit.is_ascii_hexdigit());
-            format!("{function}{place}")
-        }
-        _ => frame.to_string(),
-    }
-}
-
-/// The innermost frames of a stack in one line, callee first. It starts at the program's own frame, because the call's
-/// name implies the wrappers below.
-fn stack(frames: &[String], caller: Option<&String>, options: &TableOptions) -> String {
-    /// Enough to tell most call sites apart.
-    const FRAMES: usize = 3;
-    if frames.is_empty() {
-        return "unknown".to_string();
-    }
-    let own = caller.and_then(|caller| frames.iter().position(|frame| frame == caller));
-    let frames = &frames[own.filter(|_| !options.all).unwrap_or(0)..];
-    let shown = shown(frames.len(), FRAMES, options);
-    let mut text = frames[..shown].join(" < ");
-    if shown < frames.len() {
-        text.push_str(" < …");
-    }
-    text
 }

@@ -13,9 +13,18 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use nix::sys::mman::{mmap, munmap, MapFlags, ProtFlags};
 
-use crate::session::monotonic_ns;
-
 const PAGE: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
+
+/// The clock of every stamp.
+pub fn monotonic_ns() -> u64 {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `now` is a valid timespec, and CLOCK_MONOTONIC always exists.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
 
 /// `struct debox_tap_clock`.
 #[repr(C)]

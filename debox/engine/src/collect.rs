@@ -12,27 +12,23 @@ mod unseen;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use anyhow::Result;
-
 use crate::calls;
 use crate::explain::{Explainer, UserStack};
 use crate::kernel;
 use crate::listeners;
 use crate::merge::{merge_same_site, merge_untapped};
+use crate::options::Tap;
 use crate::report::{
     CallSite, InFlight, Lost, Report, Sleep, SleepCallSite, Syscall, Thread, Totals, Untapped,
     Waker, SCHEMA,
 };
 use crate::resources::Resources;
-use crate::session::{Session, Tap};
 use crate::sleep_place::{tapped, SleepPlace};
 use crate::tables::{self, add, total, types, OpenWait, CALL_NONE};
 use crate::waited::of_thread;
 use lives::{add_totals, life_of};
+pub(crate) use lives::{close_open_part, take_calls_out_of_life};
 pub(crate) use owners::{certainty, doing};
-pub(crate) use snapshot::frames as frames_in_flight;
-#[cfg(any(test, fuzzing))]
-pub(crate) use snapshot::tasks_by_index;
 pub(crate) use snapshot::Snapshot;
 
 /// What the caller knows about the monitored command.
@@ -40,48 +36,6 @@ pub(crate) use snapshot::Snapshot;
 pub struct Outcome {
     pub command: Vec<String>,
     pub exit_status: Option<i32>,
-}
-
-impl Session {
-    /// Stops monitoring and reports.
-    pub fn finish(mut self, outcome: Outcome) -> Result<Report> {
-        // Stacks of sleeping tasks are captured before the stop, while the tasks are still
-        // enrolled.
-        self.events.borrow_mut().titles.look_at_all();
-        let stacks = self.stacks_in_flight()?;
-        let stopped_ns = self.stop()?;
-        self.report(outcome, stopped_ns, &stacks)
-    }
-
-    /// Makes the report of what was measured until the stop. `stacks` are those of the tasks that
-    /// were asleep before it.
-    pub(crate) fn report(
-        self,
-        outcome: Outcome,
-        stopped_ns: u64,
-        stacks: &HashMap<u32, Vec<u64>>,
-    ) -> Result<Report> {
-        let mut snapshot = self.snapshot(stopped_ns, stacks)?;
-        snapshot.refuse_impossible();
-        let events = self.events.borrow();
-        let explainer = Explainer::new(&snapshot.stacks, &events.processes, &events.stacks);
-        let mut report = snapshot.report(outcome, &explainer, &events.resources);
-        report.processes = events.titles.list();
-        if let Some(triggers) = &self.triggers {
-            report.triggers = triggers.report(
-                &self.skel.maps,
-                &explainer,
-                self.started_ns,
-                self.options.detail,
-            )?;
-        }
-        report.trace = self
-            .trace
-            .as_ref()
-            .map(|trace| trace.report())
-            .transpose()?;
-        Ok(report)
-    }
 }
 
 impl Snapshot {
@@ -131,7 +85,7 @@ impl Snapshot {
         let report = Report {
             schema: SCHEMA.to_string(),
             headline: None,
-            has_listener: listeners::any(self.alive()),
+            has_listener: listeners::any(self.living_processes()),
             deadlocks: self.deadlocks.clone(),
             command: outcome.command,
             kernel: kernel::release(),
@@ -173,11 +127,13 @@ impl Snapshot {
         };
         report
             .with_headline()
-            .with_hints(&crate::packages::sources())
+            .with_hints(&crate::packages::sources(|file| {
+                explainer.path_of_nameless(file)
+            }))
     }
 
     /// Processes whose end was not seen.
-    fn alive(&self) -> BTreeSet<u32> {
+    fn living_processes(&self) -> BTreeSet<u32> {
         let listed = self.threads.iter().enumerate();
         let alive = listed.filter(|(at, thread)| thread.end_ns == 0 && Some(*at) != self.unlisted);
         alive.map(|(_, thread)| thread.tgid).collect()
@@ -187,7 +143,7 @@ impl Snapshot {
     fn live_on(&self, outcome: &Outcome) -> Vec<u32> {
         let has_ended = outcome.exit_status.is_some();
         let still_there = |pid: &u32| kernel::require_process(*pid).is_ok();
-        self.alive()
+        self.living_processes()
             .into_iter()
             .filter(|pid| has_ended && *pid != 0 && still_there(pid))
             .collect()

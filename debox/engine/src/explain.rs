@@ -1,13 +1,14 @@
 //! Turns stacks into sites, labels and call sites, in words.
 
 use std::cell::RefCell;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Instant;
 
 use crate::callers::{after_switch, is_of_script, is_outermost, is_plumbing, MADE};
-use crate::calls;
-use crate::labels::Labels;
-use crate::process::{Module, Processes};
+use crate::labelled::Labelled;
+use crate::module::Module;
+use crate::process::Processes;
 use crate::sleep_place::SleepPlace;
 use crate::stack_table::StackTable;
 use crate::stacks::{Located, Made, Stacks};
@@ -98,6 +99,11 @@ impl<'a> Explainer<'a> {
             .iter()
             .map(|address| self.symbols.kernel(*address));
         frames.map(|frame| frame.to_string()).collect()
+    }
+
+    /// The path of a file in which a place had no name.
+    pub fn path_of_nameless(&self, file: &str) -> Option<PathBuf> {
+        self.symbols.path_of_nameless(file)
     }
 
     /// User stacks that were captured but could not be kept.
@@ -264,44 +270,14 @@ pub(crate) fn in_words(
     lock_flags: u32,
 ) -> Explained {
     let frames: Vec<Frame> = addresses.iter().map(|a| symbols.kernel(*a)).collect();
-    let mut functions: Vec<&str> = lock_frame(lock_flags).into_iter().collect();
-    let before = functions.len();
-    functions.extend(frames.iter().map(|frame| frame.function.as_str()));
-    let explained = Labels::builtin().explain(&calls::name(call), args, &functions);
-    let site = explained
-        .site_index
-        .and_then(|index| index.checked_sub(before))
-        .and_then(|index| frames.get(index))
-        .or(frames.first())
+    let labelled = Labelled::of(call, args, &frames, lock_flags);
+    let site = labelled
+        .site
         .map_or_else(|| "unknown".to_string(), Frame::to_string);
     Explained {
-        label: explained.label,
-        class: explained.class.to_string(),
+        label: labelled.label,
+        class: labelled.class.to_string(),
         site,
         frames: frames.iter().map(Frame::to_string).collect(),
     }
-}
-
-/// The kernel leaves its lock functions out of a sleeping task's stack. The contention events show
-/// the kind of lock; this is the frame that the rules expect for it.
-pub(crate) fn lock_frame(flags: u32) -> Option<&'static str> {
-    let is = |flag: u32| flags & flag != 0;
-    Some(if is(tables::LOCK_MUTEX) {
-        "mutex_lock"
-    } else if is(tables::LOCK_PERCPU) {
-        "percpu_rwsem_wait"
-    } else if is(tables::LOCK_RT) {
-        "rt_mutex_slowlock"
-    } else if is(tables::LOCK_SEMAPHORE) {
-        "__down"
-    } else if is(tables::LOCK_WRITE) {
-        "rwsem_down_write_slowpath"
-    } else if is(tables::LOCK_READ) {
-        "rwsem_down_read_slowpath"
-    } else if is(tables::LOCK_TIMED_OUT) {
-        // Not a lock: the call waited for its time limit.
-        "do_nanosleep"
-    } else {
-        return None;
-    })
 }

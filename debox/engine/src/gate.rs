@@ -163,7 +163,7 @@ impl Gate {
         gate.control.token(free).store(token.id, Ordering::Release);
         for event in gate.doors.keys() {
             gate.control
-                .held(*event)
+                .holders(*event)
                 .fetch_or(1 << free, Ordering::Relaxed);
         }
         drop(locked);
@@ -267,7 +267,7 @@ impl Gate {
     }
 
     fn is_held(&self, event: usize) -> bool {
-        let held = self.control.held(event).load(Ordering::Relaxed);
+        let held = self.control.holders(event).load(Ordering::Relaxed);
         (0..SESSIONS).any(|session| {
             let tokens = [
                 self.control.token(session),
@@ -319,8 +319,8 @@ impl Gate {
 
     /// How often the kernel has skipped the gate at an event while the session was attached, because it
     /// was running on that CPU already. `None` if the session has no program for it.
-    pub fn missed(&self, event: &str) -> Result<Option<u64>> {
-        let event = number_of(event)?;
+    pub fn missed(&self, program: &str) -> Result<Option<u64>> {
+        let event = event_of(program)?;
         let door = self.doors.get(&event);
         door.map(|door| door.missed(&self.control, event))
             .transpose()
@@ -342,7 +342,7 @@ impl Gate {
             .fetch_and(!(1 << session), Ordering::SeqCst);
         for event in 0..names().map_or(0, <[String]>::len) {
             close_door(&self.control, event, session);
-            let held = self.control.held(event);
+            let held = self.control.holders(event);
             if held.fetch_and(!(1 << session), Ordering::Relaxed) & (1 << session) == 0 {
                 continue;
             }

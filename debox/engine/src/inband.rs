@@ -84,37 +84,41 @@
 //! that look for their records then enrol the process again. Children that were forked before are not enrolled again;
 //! they can call [`enable`] themselves.
 
-mod alive;
+mod armed;
 mod brokered;
 mod decide;
+mod descriptors;
+mod error;
 mod explain;
+mod explained;
 mod fork;
-mod held;
 mod join;
+mod liveness;
+mod map_id;
 mod memory;
 mod own_work;
 mod prepared;
 mod presence;
 mod scope;
 mod slot;
+mod state;
+mod thread_state;
 mod trace;
 mod triggers;
 mod user_tap;
-mod words;
 
-use std::cell::UnsafeCell;
-use std::fmt;
-use std::os::fd::{AsFd, AsRawFd};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
-
-use libbpf_rs::MapCore;
+use std::os::fd::AsRawFd;
 
 pub use decide::TriggerCounts;
+pub use error::Error;
+pub use explain::explain;
 #[doc(hidden)]
 pub use explain::split_line;
-pub use explain::{explain, Explanation};
+pub use explained::Explanation;
+use map_id::map_id_of;
 pub use scope::{scope, Faults, Scope, Start, Sums};
 pub use slot::Last;
+use state::{state, Source, State};
 pub use trace::{explain_trace, start_trace, trace};
 pub use triggers::{trigger, trigger_counts, Callback};
 pub use user_tap::{call, tap, Returned};
@@ -123,10 +127,11 @@ pub use user_tap::{entry, watch, watch_thread};
 #[cfg(any(test, fuzzing))]
 pub(crate) use {join::is_welcome, slot::copy_history};
 
+use crate::kernel::{self, objects};
+use crate::options::{Detail, Tap};
+use crate::record;
 use crate::record::{Record, HISTORY_MAX, SLEEPS_MAX, TRACE_MAX};
-use crate::session::{self, Detail, Session, Tap};
-use crate::symbols::Symbols;
-use crate::{kernel, record};
+use crate::session::{Session, Table};
 
 /// What [`enable`] loads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -157,110 +162,9 @@ impl Default for Options {
 /// The largest [`Options::max_threads`] that [`enable`] accepts: 1 GB of records.
 const MAX_THREADS: u32 = 65536;
 
-/// Why something could not be done.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Error {
-    /// The process may not load probes; the text says which privilege is missing.
-    Privilege(String),
-    /// The kernel lacks what the probes need.
-    Unsupported(String),
-    /// This process has enabled DeBox already.
-    AlreadyEnabled,
-    /// This process has not enabled DeBox.
-    NotEnabled,
-    /// The calling thread has no slot: there were more threads than [`Options::max_threads`].
-    NotMonitored,
-    /// No thread of that id is monitored.
-    NoSuchThread(i32),
-    /// The scope began on another thread.
-    OtherThread,
-    /// The program has closed the session's descriptors. [`enable`] begins a new session.
-    Closed,
-    /// Monitoring ended, or ended and began again, inside the scope.
-    Interrupted,
-    /// An argument is out of its range.
-    Argument(&'static str),
-    /// An invalid predicate; the text shows the place.
-    Predicate(String),
-    /// Anything else that failed.
-    System(String),
-}
-
-impl std::error::Error for Error {}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Error::Privilege(text)
-            | Error::Unsupported(text)
-            | Error::Predicate(text)
-            | Error::System(text) => f.write_str(text),
-            Error::AlreadyEnabled => f.write_str("this process has enabled DeBox already"),
-            Error::NotEnabled => f.write_str("this process has not enabled DeBox"),
-            Error::NotMonitored => {
-                f.write_str("this thread has no record: more than max_threads threads are running")
-            }
-            Error::NoSuchThread(tid) => write!(f, "thread {tid} is not monitored"),
-            Error::OtherThread => f.write_str(
-                "this scope began on another thread: a scope ends on the thread it began on",
-            ),
-            Error::Closed => f.write_str(
-                "nothing is measured any more: the program has closed DeBox's file descriptors \
-                 (closefrom, close_range); enabling DeBox again begins a new session",
-            ),
-            Error::Interrupted => f.write_str(
-                "monitoring ended or began anew inside this scope: DeBox was disabled or enabled, \
-                 its file descriptors were closed, the broker went away, or the process forked",
-            ),
-            Error::Argument(text) => f.write_str(text),
-        }
-    }
-}
-
-/// What the process has open. One lock guards it all; the reading functions do not take it.
-struct State {
-    /// A session of this process's own, or one that it joined.
-    session: Option<Session>,
-    /// The session's descriptors.
-    held: held::Held,
-    joined: Option<join::Joined>,
-    /// The session that the broker gave it instead.
-    brokered: Option<brokered::Brokered>,
-    explained: explain::Cache,
-    symbols: Option<Symbols>,
-}
-
-// SAFETY: the session and the symbolizer are not Send because of reference counts and cells that
-// they share among their own parts only; all of those parts are moved, and reached, together, and
-// only by the thread that holds the lock of STATE.
-unsafe impl Send for State {}
-
-static STATE: Mutex<State> = Mutex::new(State {
-    session: None,
-    held: held::Held::new(),
-    joined: None,
-    brokered: None,
-    explained: explain::Cache::new(),
-    symbols: None,
-});
-
-fn state() -> MutexGuard<'static, State> {
-    // A panic elsewhere leaves the state usable: it is only ever replaced as a whole.
-    STATE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The lock, if it is free. Signal handlers do not wait for it.
-fn try_state() -> Option<MutexGuard<'static, State>> {
-    match STATE.try_lock() {
-        Ok(guard) => Some(guard),
-        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-        Err(TryLockError::WouldBlock) => None,
-    }
-}
-
 /// Loads the probes and brings this process, with all its threads, under monitoring.
 ///
-/// Takes some tenths of a second, about 85 file descriptors, which the program must leave open (see
+/// Takes some tenths of a second, about 90 file descriptors (115 with detail `irq`), which the program must leave open (see
 /// [`Error::Closed`]), and 15 MiB of kernel memory on two CPUs besides
 /// the records. Not for signal handlers.
 ///
@@ -278,20 +182,21 @@ pub fn enable(options: &Options) -> Result<(), Error> {
         true => memory::generation() == 0 || !presence::is_there(),
         false => held.is_over(),
     };
-    if state.brokered.as_ref().is_some_and(is_over) {
+    let is_over = match &state.source {
+        Source::Brokered(brokered) => is_over(brokered),
+        // The program has closed it.
+        Source::Own { held, .. } => memory::generation() != 0 && !held.is_whole(),
+        Source::None | Source::Joined(_) => false,
+    };
+    if is_over {
         end(&mut state);
-    }
-    if state.session.is_some() && memory::generation() != 0 && !state.held.is_whole() {
-        end(&mut state); // the program has closed it
     }
     if memory::generation() != 0 {
         return Err(Error::AlreadyEnabled);
     }
     // A session that is still here was copied by a raw clone: the descriptors are only copies, and the parent's slots
     // may have been replaced by other mappings.
-    let is_copy = release_session(&mut state) | state.brokered.take().is_some();
-    brokered::forget();
-    if release_joined(&mut state) || is_copy {
+    if release(&mut state) {
         memory::forget_range();
     }
     user_tap::end();
@@ -317,21 +222,23 @@ pub fn enable(options: &Options) -> Result<(), Error> {
         Some(joined) => {
             let fd = joined.slots.as_raw_fd();
             memory::map(fd, joined.slots_id, joined.slot_count)?;
-            state.joined = Some(joined);
+            state.source = Source::Joined(joined);
         }
-        None if has_triggers => open_own(&mut state, options)?,
-        None => match brokered::ask(options)? {
-            Some(brokered) => state.brokered = Some(brokered),
-            None => open_own(&mut state, options)?,
-        },
+        None if has_triggers => state.source = open_own(options)?,
+        None => {
+            state.source = match brokered::ask(options)? {
+                Some(brokered) => Source::Brokered(brokered),
+                None => open_own(options)?,
+            }
+        }
     }
     prepare_explanations(&mut state);
-    let is_tapped = options.tap == Some(Tap::User) && state.joined.is_none();
     let own = options.max_threads as usize;
-    let slots = state
-        .brokered
-        .as_ref()
-        .map_or(own, |held| held.slot_count());
+    let (is_joined, slots) = match &state.source {
+        Source::Brokered(brokered) => (false, brokered.slot_count()),
+        source => (matches!(source, Source::Joined(_)), own),
+    };
+    let is_tapped = options.tap == Some(Tap::User) && !is_joined;
     drop(state);
     if is_tapped {
         user_tap::begin(slots.max(own)); // another broker may give more
@@ -347,10 +254,10 @@ pub fn enable(options: &Options) -> Result<(), Error> {
 
 /// Done now, while files can be read and the session's table of stacks can be found.
 fn prepare_explanations(state: &mut State) {
-    let explains = match (&state.session, &mut state.joined) {
-        (Some(session), _) => session.options.detail.sleeps,
-        (None, Some(joined)) => kernel::has_bpf_privilege() && joined.stacks().is_some(),
-        (None, None) => false, // the broker resolves the names
+    let explains = match &mut state.source {
+        Source::Own { session, .. } => session.detail().sleeps,
+        Source::Joined(joined) => kernel::has_bpf_privilege() && joined.stacks().is_some(),
+        Source::Brokered(_) | Source::None => false, // the broker resolves the names
     };
     if explains {
         prepared::prepare(&mut state.symbols);
@@ -358,69 +265,60 @@ fn prepare_explanations(state: &mut State) {
 }
 
 /// Opens a session of this process's own, and notes what it holds. The caller holds the lock.
-fn open_own(state: &mut State, options: &Options) -> Result<(), Error> {
-    let before = held::open_now();
-    state.session = Some(open(options)?);
-    state.held.add_since(&before);
-    alive::watch(state.held.span(), options.tap != Some(Tap::User));
-    Ok(())
+fn open_own(options: &Options) -> Result<Source, Error> {
+    let before = descriptors::open_now();
+    let session = open(options)?;
+    let mut held = descriptors::Descriptors::new();
+    held.add_since(&before);
+    liveness::watch(held.span(), options.tap != Some(Tap::User));
+    Ok(Source::Own {
+        session: Box::new(session),
+        held,
+    })
 }
 
-/// Releases this process's own session, or copies of another process's, and returns whether there was one. Descriptors
+/// Releases the source of the records, or a copy of another process's, and returns whether there was one. Descriptors
 /// that the program has closed or reused are left alone.
-fn release_session(state: &mut State) -> bool {
-    alive::forget();
-    let held = std::mem::take(&mut state.held);
-    let Some(session) = state.session.take() else {
-        return false;
-    };
-    if held.is_whole() {
-        drop(session);
-    } else {
-        // Dropping it would close descriptors that belong to the program now. Forgetting it leaks some memory.
-        std::mem::forget(session);
-        held.close_same();
+fn release(state: &mut State) -> bool {
+    liveness::forget();
+    let source = std::mem::replace(&mut state.source, Source::None);
+    let was_there = !matches!(source, Source::None);
+    match source {
+        Source::Own { session, held } if !held.is_whole() => {
+            // Dropping it would close descriptors that belong to the program now. Forgetting it leaks some memory.
+            std::mem::forget(session);
+            held.close_same();
+        }
+        Source::Joined(joined) if map_id_of(joined.slots.as_raw_fd()) != joined.slots_id => {
+            std::mem::forget(joined);
+        }
+        source => drop(source),
     }
-    true
-}
-
-/// The same for a session that it joined.
-fn release_joined(state: &mut State) -> bool {
-    let Some(joined) = state.joined.take() else {
-        return false;
-    };
-    if map_id_of(joined.slots.as_raw_fd()) != joined.slots_id {
-        std::mem::forget(joined);
-    }
-    true
+    brokered::forget();
+    was_there
 }
 
 /// A session of this process's own, with its slots mapped.
 fn open(options: &Options) -> Result<Session, Error> {
     let tap = options.tap.unwrap_or(Tap::Kernel);
-    let mut session = Session::open(session::Options {
+    let mut session = Session::open(crate::options::Options {
         tap,
         detail: options.detail,
         max_threads: options.max_threads,
         max_records: options.max_threads,
         report: false,
         triggers: triggers::registered(),
-        ..session::Options::default()
+        ..crate::options::Options::default()
     })
     .map_err(classify)?;
     if tap == Tap::User {
         user_tap::start_clock();
     }
     session.enrol(std::process::id(), false).map_err(classify)?;
-    let slots = &session.skel.maps.slots;
-    let map_id = slots
-        .info()
-        .map_err(|error| Error::System(error.to_string()))?
-        .info
-        .id;
-    let fd = slots.as_fd().as_raw_fd();
-    memory::map(fd, map_id, options.max_threads as usize)?;
-    if session.options.triggers.is_empty() {
+    let slots = session.table(Table::Slots);
+    let map_id = objects::map_id(slots).map_err(|error| Error::System(error.to_string()))?;
+    memory::map(slots.as_raw_fd(), map_id, options.max_threads as usize)?;
+    if session.options().triggers.is_empty() {
         return Ok(session);
     }
     match decide::begin(&session) {
@@ -429,25 +327,6 @@ fn open(options: &Options) -> Result<Session, Error> {
             memory::vacate();
             Err(error)
         }
-    }
-}
-
-/// Which tap sees this process's calls, while it is enabled.
-enum Taps {
-    Kernel,
-    /// The process's own stamps.
-    User,
-    /// The stamps of the preload shim.
-    Shim,
-}
-
-/// The caller holds the lock.
-fn tap_of(state: &State) -> Taps {
-    match &state.session {
-        _ if state.joined.is_some() => Taps::Shim,
-        Some(session) if session.options.tap == Tap::User => Taps::User,
-        _ if state.brokered.as_ref().is_some_and(|held| held.is_tapped()) => Taps::User,
-        _ => Taps::Kernel,
     }
 }
 
@@ -461,8 +340,8 @@ fn tap_of(state: &State) -> Taps {
 pub fn disable() -> Result<(), Error> {
     let mut state = state();
     // There may be no slots at the moment, until a broker is back.
-    let is_sought = state.brokered.as_ref().is_some_and(|held| held.is_own());
-    if memory::generation() == 0 && !is_sought && !alive::is_lost() {
+    let is_sought = matches!(&state.source, Source::Brokered(brokered) if brokered.is_own());
+    if memory::generation() == 0 && !is_sought && !liveness::is_lost() {
         return Err(Error::NotEnabled);
     }
     end(&mut state);
@@ -476,17 +355,14 @@ fn end(state: &mut State) {
     decide::end();
     memory::vacate();
     state.explained.clear();
-    release_joined(state);
-    release_session(state);
-    state.brokered = None;
-    brokered::forget();
+    release(state);
 }
 
 /// Whether this process has enabled DeBox and the writer of its records, such as the broker, is still there. Safe in
 /// signal handlers.
 pub fn is_enabled() -> bool {
     let is_there = memory::generation() != 0 && presence::is_there();
-    (is_there && slot::known().is_none_or(alive::may_believe_records)) || brokered::seek()
+    (is_there && slot::known().is_none_or(liveness::may_believe_records)) || brokered::seek()
 }
 
 /// This thread's last call; `None` before its first one, while nothing is enabled, and on a thread that is not
@@ -512,7 +388,7 @@ pub fn last_where(keep: impl Fn(Last) -> bool) -> Option<Last> {
 /// [`Error::NotEnabled`], [`Error::NotMonitored`].
 pub fn history(records: &mut [Record]) -> Result<usize, Error> {
     let slot = own_slot()?;
-    if !alive::may_believe_records(slot) {
+    if !liveness::may_believe_records(slot) {
         return Err(Error::Closed);
     }
     Ok(slot::copy_history(slot, records, slot::floor()))
@@ -597,7 +473,7 @@ fn require_enabled() -> Result<(), Error> {
 }
 
 fn not_enabled() -> Error {
-    if alive::is_lost() {
+    if liveness::is_lost() {
         Error::Closed
     } else {
         Error::NotEnabled
@@ -616,54 +492,7 @@ fn classify(error: anyhow::Error) -> Error {
     }
 }
 
-/// The attributes of BPF_OBJ_GET_INFO_BY_FD, at a fixed address by which the library's own call is recognised.
-#[repr(C)]
-struct InfoRequest {
-    fd: u32,
-    length: u32,
-    info: *mut libbpf_rs::libbpf_sys::bpf_map_info,
-}
-
-struct Shared(UnsafeCell<InfoRequest>);
-
 // SAFETY: only the holder of STATE's lock accesses it.
-unsafe impl Sync for Shared {}
-
-static INFO_REQUEST: Shared = Shared(UnsafeCell::new(InfoRequest {
-    fd: 0,
-    length: 0,
-    info: std::ptr::null_mut(),
-}));
-
-/// The address of the attributes that [`map_id_of`] uses.
-fn info_request() -> usize {
-    INFO_REQUEST.0.get() as usize
-}
-
-/// The map that a descriptor stands for now; 0 if it is not a map. No allocation. The caller holds the
-/// lock, or is the child of a fork.
-fn map_id_of(fd: i32) -> u32 {
-    let mut info = libbpf_rs::libbpf_sys::bpf_map_info::default();
-    let request = InfoRequest {
-        fd: fd as u32,
-        length: std::mem::size_of_val(&info) as u32,
-        info: &mut info,
-    };
-    // SAFETY: nothing else uses the request, and what it points to is valid for writing.
-    let failed = unsafe {
-        *INFO_REQUEST.0.get() = request;
-        let size = std::mem::size_of::<InfoRequest>();
-        let command = libbpf_rs::libbpf_sys::BPF_OBJ_GET_INFO_BY_FD;
-        libc::syscall(libc::SYS_bpf, command, INFO_REQUEST.0.get(), size)
-    };
-    // A program or a link would fill the same bytes; only a map has this value size.
-    let is_slots = failed == 0 && info.value_size as usize == std::mem::size_of::<record::Slot>();
-    if is_slots {
-        info.id
-    } else {
-        0
-    }
-}
 
 // The ring is indexed with a mask by the probes.
 const _: () = assert!(HISTORY_MAX.is_power_of_two());

@@ -8,10 +8,7 @@ use std::io::Write;
 
 use anyhow::{bail, Result};
 
-use crate::clock;
-use crate::session::{Options, Tap};
-
-pub(crate) use types::type_facts;
+pub(crate) use types::{has_hypervisor, type_facts};
 
 /// `uname -r`.
 pub fn release() -> String {
@@ -34,54 +31,6 @@ fn steal_in(stat: &str) -> Option<u64> {
     let ticks: u64 = all.split_ascii_whitespace().nth(7)?.parse().ok()?;
     // It counts in USER_HZ, which is 100 on every architecture that Linux runs DeBox on.
     ticks.checked_mul(10_000_000)
-}
-
-/// Fails, with a reason, if the tap does not support the options.
-pub(crate) fn require_tap(options: &Options) -> Result<()> {
-    let detail = options.detail;
-    if options.tap == Tap::User && (detail.irq || detail.io || detail.callsites) {
-        bail!(
-            "the user tap measures basic, sleeps and cpu; irq, io and callsites need probes at both ends \
-             of a call, which are the kernel tap (--tap kernel)"
-        );
-    }
-    if options.tap == Tap::User && options.trace.is_some() {
-        bail!(
-            "the call tree (--trace) needs probes at both ends of a call, which are the kernel tap \
-             (--tap kernel)"
-        );
-    }
-    if options.tap == Tap::User || options.user_stamps {
-        if let Some(refusal) = clock::refusal() {
-            bail!(refusal);
-        }
-    }
-    Ok(())
-}
-
-/// Fails, with a reason, if the session cannot be opened here.
-pub(crate) fn require(options: &Options) -> Result<()> {
-    require_tap(options)?;
-    if !cfg!(target_arch = "x86_64") {
-        bail!("DeBox reads call numbers from x86-64 registers; other machines are not done yet");
-    }
-    if !may_load_probes() {
-        bail!("loading probes {}: {}", what_it_takes(), remedy());
-    }
-    require_descriptors()?;
-    if !std::path::Path::new("/sys/kernel").exists() {
-        bail!(
-            "/sys is not mounted here, where the probes find the kernel's types \
-             (/sys/kernel/btf/vmlinux): mount -t sysfs sysfs /sys"
-        );
-    }
-    if !has_types() {
-        bail!(
-            "this kernel has no BTF (/sys/kernel/btf/vmlinux), so the probes cannot find its \
-             fields; a kernel built with CONFIG_DEBUG_INFO_BTF=y is needed, as Debian's are"
-        );
-    }
-    Ok(())
 }
 
 /// Whether the kernel exports its types (BTF).
@@ -184,31 +133,6 @@ pub fn what_it_takes() -> &'static str {
     }
 }
 
-/// Fails, with a reason, if too few descriptors are left to load anything.
-fn require_descriptors() -> Result<()> {
-    /// The fewest descriptors that must be free; a session takes several times as many.
-    const FEWEST: usize = 16;
-    let mut held = Vec::new();
-    for _ in 0..FEWEST {
-        // SAFETY: takes two integers and returns a new descriptor or -1.
-        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
-        if fd < 0 {
-            let error = std::io::Error::last_os_error();
-            drop(held);
-            if is_out_of_descriptors(&error) {
-                bail!(
-                    "a session takes about 80 file descriptors: {}",
-                    descriptor_limit()
-                );
-            }
-            return Ok(()); // other errors show when the probes are loaded
-        }
-        // SAFETY: the descriptor is new and has no other owner.
-        held.push(unsafe { <std::os::fd::OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(fd) });
-    }
-    Ok(())
-}
-
 pub(crate) fn is_out_of_descriptors(error: &std::io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }
@@ -236,7 +160,7 @@ pub fn name_the_limit(error: anyhow::Error) -> anyhow::Error {
     });
     match is_out {
         true => error.context(format!(
-            "no file descriptor is left: {}, and a session takes about 80",
+            "no file descriptor is left: {}, and a session takes about 90",
             descriptor_limit()
         )),
         false => error,
@@ -291,14 +215,6 @@ pub fn require_process(pid: u32) -> Result<()> {
         Ok(stat) if stat.state == 'Z' => bail!("process {pid} ({}) has ended", stat.comm),
         Ok(_) => Ok(()),
     }
-}
-
-/// According to the processor's flags.
-pub(crate) fn has_hypervisor() -> bool {
-    let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let mut lines = cpuinfo.lines();
-    let flags = lines.find(|line| line.starts_with("flags"));
-    flags.is_some_and(|flags| flags.split_whitespace().any(|flag| flag == "hypervisor"))
 }
 
 /// A descriptor of a process, which stays with it when its id is reused.

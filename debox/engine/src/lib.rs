@@ -16,10 +16,13 @@ mod explain;
 mod gate;
 pub mod inband;
 pub mod kernel;
+mod labelled;
 mod listeners;
 mod memory_file;
 mod merge;
+mod module;
 mod monitor;
+mod options;
 #[cfg(fuzzing)]
 pub mod outside;
 #[cfg(all(test, not(fuzzing)))]
@@ -27,12 +30,15 @@ mod outside;
 mod packages;
 mod plain_file;
 mod process;
+mod random;
 pub mod record;
 mod recorder;
 mod resources;
 mod samples;
 pub mod session;
 mod signals;
+mod skeleton;
+mod skeleton_gate;
 mod sleep_place;
 mod stack_table;
 mod stacks;
@@ -46,22 +52,13 @@ mod unwind;
 mod usertap;
 mod waited;
 
-#[allow(clippy::all, unused_imports)]
-mod skeleton {
-    include!(concat!(env!("OUT_DIR"), "/debox.skel.rs"));
-}
-
-#[allow(clippy::all, unused_imports)]
-mod skeleton_gate {
-    include!(concat!(env!("OUT_DIR"), "/gate.skel.rs"));
-}
-
 pub use collect::Outcome;
 pub use debox_model::{calls, history, labels, predicate, report, rest, runtimes, Predicate};
 pub use directory::SessionDirectory;
 pub use inband::scope;
 pub use monitor::Monitor;
+pub use options::{Detail, Options, Tap};
 pub use recorder::{Missing, Recorder};
-pub use session::{Detail, Options, Session, Tap};
+pub use session::Session;
 pub use trace::TraceOptions;
 pub use trigger::Trigger;

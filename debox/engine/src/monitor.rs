@@ -7,8 +7,9 @@ use anyhow::{bail, Result};
 use crate::broker::{self, RemoteSession};
 use crate::collect::Outcome;
 use crate::kernel;
+use crate::options::Options;
 use crate::report::Report;
-use crate::session::{Options, Session};
+use crate::session::Session;
 
 /// The session. Both kinds give the same report.
 pub enum Monitor {

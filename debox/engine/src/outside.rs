@@ -15,14 +15,15 @@ use std::os::unix::fs::FileExt;
 
 use crate::broker::owners::Owners;
 use crate::broker::wire;
-use crate::collect::{frames_in_flight, tasks_by_index, Outcome, Snapshot};
+use crate::collect::{Outcome, Snapshot};
 use crate::explain::Explainer;
 use crate::inband;
+use crate::options::{Detail, Tap};
 use crate::process::Processes;
 use crate::record::{Record, Slot, HISTORY_MAX};
 use crate::report::Report;
 use crate::resources::Resources;
-use crate::session::{Detail, Events, Tap};
+use crate::session::{frames_in_flight, tasks_by_index, Events};
 use crate::stack_table::StackTable;
 use crate::stacks::Stacks;
 use crate::symbols::Symbols;

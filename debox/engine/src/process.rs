@@ -1,11 +1,8 @@
 //! Monitored processes: their mappings, recorded while they are alive, so that addresses can still be named
 //! after they are gone.
 
-use std::borrow::Cow;
-use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::fs::File;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -14,52 +11,11 @@ use procfs::process::{MMPermissions, MMapPath, MemoryMaps};
 use procfs::FromBufRead;
 
 use crate::callers::is_library;
+use crate::module::Module;
 use crate::plain_file::{self, Links};
 use crate::stacks::tables::Cache;
 use crate::tables::{self, types};
-use crate::unwind;
-
-/// Where a wrapper around a system call keeps its return address.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Wrapper {
-    pub offset: i32,
-    /// 1: from the stack pointer, 2: from the frame pointer, 0: not known.
-    pub rule: u32,
-}
-
-/// A file that code was mapped from, held open so that it can be read when its path is gone.
-#[derive(Debug)]
-pub(crate) struct Module {
-    pub path: PathBuf,
-    /// Unique in this session.
-    pub id: u32,
-    file: File,
-    is_static: OnceCell<bool>,
-}
-
-impl Module {
-    /// The last component of the module's path.
-    pub fn short_name(&self) -> Cow<'_, str> {
-        let name = self.path.file_name();
-        name.unwrap_or(self.path.as_os_str()).to_string_lossy()
-    }
-
-    pub fn file(&self) -> &File {
-        &self.file
-    }
-
-    /// Whether the program is linked statically and needs no libraries.
-    pub fn is_static(&self) -> bool {
-        *self
-            .is_static
-            .get_or_init(|| unwind::needs_no_libraries(&self.file).unwrap_or(false))
-    }
-
-    /// A path that opens exactly this file, whatever mount namespace it is in.
-    pub fn open_path(&self) -> PathBuf {
-        PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
-    }
-}
+use crate::unwind::{self, Wrapper};
 
 #[derive(Debug, Clone)]
 pub(crate) struct Mapping {
@@ -282,12 +238,7 @@ impl Processes {
     ) -> Option<Rc<Module>> {
         let module = found.map(|(path, file)| {
             self.modules_opened += 1;
-            Rc::new(Module {
-                path,
-                id: self.modules_opened,
-                file,
-                is_static: OnceCell::new(),
-            })
+            Rc::new(Module::new(path, self.modules_opened, file))
         });
         self.modules.insert(id, module.clone());
         module

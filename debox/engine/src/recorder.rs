@@ -1,29 +1,31 @@
-//! Delivers every record of a session, in words, as it arrives.
+//! Delivers every record of a session, in texts, as it arrives.
 //!
 //! The probes send a sleep when it ends and its call after it (`debox/probe/history.h`). Numbers in them are
 //! looked up when they are seen for the first time.
 
 mod open;
 mod stamps;
-mod words;
+mod texts;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use anyhow::{bail, Context, Result};
-use libbpf_rs::{RingBuffer, RingBufferBuilder};
+use anyhow::{bail, Result};
+use libbpf_rs::RingBuffer;
 
+use crate::clock::monotonic_ns;
 use crate::collect::Outcome;
 use crate::history::{Budget, Call, CpuOwner, CpuWait, Sleep};
+use crate::options::{Options, Tap};
 use crate::record;
 use crate::report::{Deadlock, Process, Report};
-use crate::session::{monotonic_ns, Options, Session, Tap};
+use crate::session::Session;
 use crate::tables::{self, types, CALL_IA32, CALL_NONE};
 use crate::trigger::Fired;
 use stamps::Stamps;
-use words::Words;
+use texts::Texts;
 
 /// The most events received in one go: a program may be faster than this reader.
 const AT_ONCE: usize = 1 << 16;
@@ -44,7 +46,7 @@ pub struct Recorder {
     open: HashMap<u32, Open>,
     /// Rows for which the program's stamps have not arrived yet.
     stamps: Stamps,
-    words: Words,
+    texts: Texts,
 }
 
 /// A message from the ring buffer.
@@ -87,16 +89,11 @@ impl Recorder {
         let session = Session::open(options)?;
         let arrived = Rc::new(RefCell::new(Vec::new()));
         let sink = Rc::clone(&arrived);
-        let mut builder = RingBufferBuilder::new();
-        builder.add(&session.skel.maps.history, move |bytes| {
-            sink.borrow_mut().extend(read(bytes));
-            0
-        })?;
-        let ring = builder.build().context("cannot read the records")?;
-        let stamps = Stamps::since(session.started_ns);
+        let ring = session.receive_records(move |bytes| sink.borrow_mut().extend(read(bytes)))?;
+        let stamps = Stamps::since(session.started_ns());
         Ok(Recorder {
             ring,
-            words: Words::new(session.options.detail),
+            texts: Texts::new(session.detail()),
             session,
             arrived,
             open: HashMap::new(),
@@ -163,7 +160,7 @@ impl Recorder {
                 Kept::Sleep(sleep) => self.add_sleep(sleep),
                 Kept::Call(kept) => {
                     let call = self.call(kept);
-                    if self.session.options.user_stamps {
+                    if self.session.options().user_stamps {
                         let is_stamped = kept.flags & tables::THREAD_STAMPED != 0;
                         self.stamps.add(call, is_stamped, keep)?;
                     } else {
@@ -184,12 +181,9 @@ impl Recorder {
 
     /// What is missing in the records so far.
     pub fn missing(&self) -> Result<Missing> {
-        let bss = self.session.skel.maps.bss_data.as_deref();
-        let (records, sleeps) = bss.map_or((0, 0), |bss| {
-            (bss.history_lost_calls, bss.history_lost_sleeps)
-        });
+        let (records, sleeps) = self.session.history_lost();
         let lost = self.session.lost()?;
-        let stacks_lost = self.session.events.borrow().stacks.borrow().lost;
+        let stacks_lost = self.session.events().stacks.borrow().lost;
         Ok(Missing {
             records: records + lost.records,
             sleeps,
@@ -202,7 +196,7 @@ impl Recorder {
 
     /// The deadlocks found so far.
     pub fn deadlocks(&self) -> &[Deadlock] {
-        &self.session.deadlocks
+        self.session.deadlocks()
     }
 
     /// Stops monitoring, passes the last records and the calls in flight to `keep`, and makes the report.
@@ -211,7 +205,7 @@ impl Recorder {
         outcome: Outcome,
         keep: &mut dyn FnMut(Call) -> Result<()>,
     ) -> Result<(Report, Missing)> {
-        self.session.events.borrow_mut().titles.look_at_all();
+        self.session.events_mut().titles.look_at_all();
         let tasks = self.tasks_in_flight()?;
         let stopped_ns = self.session.stop()?;
         while self.poll(Duration::ZERO, keep)? {}
@@ -286,16 +280,16 @@ impl Recorder {
         ]);
         let cpu_wait = self.cpu_wait(waited_ns, cpu.map(|cpu| (cpu.throttled_ns, cpu.owner)));
         let session = &self.session;
-        let (caller, stack) = self.words.user_stack(session, call.user_stack);
-        let detail = session.options.detail;
+        let (caller, stack) = self.texts.user_stack(session, call.user_stack);
+        let detail = session.detail();
         let part = |part: usize| call.parts[part];
         let number = (call.call & !CALL_IA32) as i32;
         let returns = call.ret;
         Call {
             pid: call.tgid,
             tid: call.tid,
-            comm: self.words.comm(&call.comm),
-            name: self.words.call(call.call),
+            comm: self.texts.comm(&call.comm),
+            name: self.texts.call(call.call),
             number: if is_user { -1 } else { number },
             ia32: !is_user && call.call & CALL_IA32 != 0,
             ordinal: call.ordinal,
@@ -331,9 +325,9 @@ impl Recorder {
     fn cpu_wait(
         &mut self,
         waited_ns: u64,
-        told: Option<(u64, types::cpu_holder)>,
+        told: Option<(u64, types::cpu_owner)>,
     ) -> Option<CpuWait> {
-        if !self.session.options.detail.cpu {
+        if !self.session.detail().cpu {
             return None;
         }
         let Some((throttled_ns, owner)) = told else {
@@ -343,9 +337,9 @@ impl Recorder {
         let kind = record::CpuOwner::of(owner.kind);
         let is_process = kind.is_process();
         let owner = kind.as_str().map(|name| CpuOwner {
-            kind: self.words.cpu_owner(name),
+            kind: self.texts.cpu_owner(name),
             pid: is_process.then_some(owner.tgid),
-            comm: is_process.then(|| self.words.comm(&owner.comm)),
+            comm: is_process.then(|| self.texts.comm(&owner.comm)),
             ns: owner.ns.min(waited_ns - throttled_ns),
         });
         Some(CpuWait {
@@ -356,9 +350,9 @@ impl Recorder {
 
     fn sleep(&mut self, sleep: &types::kept_sleep) -> Sleep {
         let session = &self.session;
-        let words = &mut self.words;
-        let place = words.place(session, sleep.into());
-        let (resource_kind, resource) = words.resource(session, sleep);
+        let texts = &mut self.texts;
+        let place = texts.place(session, sleep.into());
+        let (resource_kind, resource) = texts.resource(session, sleep);
         let owner = &sleep.owner;
         let is_owned = owner.certainty != 0;
         let is_task = sleep.waker_kind == tables::WAKER_TASK;
@@ -373,13 +367,13 @@ impl Recorder {
             stack: place.stack,
             resource_kind,
             resource,
-            waker_kind: words.waker_kind(sleep.waker_kind),
+            waker_kind: texts.waker_kind(sleep.waker_kind),
             waker_tid: is_task.then_some(sleep.waker_tid),
-            waker_comm: is_task.then(|| words.comm(&sleep.waker_comm)),
-            owner_certainty: (sleep.ownable != 0).then(|| words.certainty(owner.certainty)),
+            waker_comm: is_task.then(|| texts.comm(&sleep.waker_comm)),
+            owner_certainty: (sleep.ownable != 0).then(|| texts.certainty(owner.certainty)),
             owner_tid: is_owned.then_some(owner.tid),
-            owner_comm: is_owned.then(|| words.comm(&owner.comm)),
-            owner_doing: words.doing(session, owner),
+            owner_comm: is_owned.then(|| texts.comm(&owner.comm)),
+            owner_doing: texts.doing(session, owner),
             waiters_entry: is_counted.then_some(sleep.waiters_entry),
             waiters_exit: is_counted.then_some(sleep.waiters_exit),
         }

@@ -12,12 +12,14 @@ use std::path::PathBuf;
 use crate::report::Resource;
 use crate::tables::{self, types};
 
+mod device;
 mod directories;
+mod futex_variables;
 mod variables;
-mod words;
 
+use device::device;
+use futex_variables::FutexVariables;
 use variables::KernelVariables;
-use words::Words;
 
 /// File types, as in `what` of `struct resource`.
 const FILE_TYPE_FIFO: u32 = 0o010000;
@@ -36,7 +38,7 @@ const MAX_FILES: usize = 50_000;
 pub(crate) struct Resources {
     /// By device (the kernel's number) and inode.
     files: HashMap<(u32, u64), String>,
-    words: Words,
+    futex_variables: FutexVariables,
     variables: KernelVariables,
 }
 
@@ -45,7 +47,7 @@ impl Resources {
     pub fn learn(&mut self, seen: &types::resource_seen) {
         let resource = &seen.resource;
         if resource.kind == tables::RESOURCE_FUTEX {
-            self.words.learn(seen.tgid, resource.id);
+            self.futex_variables.learn(seen.tgid, resource.id);
             return;
         }
         let id = (resource.device, resource.id);
@@ -75,8 +77,8 @@ impl Resources {
 
     /// The variable that a word of a process is in, or its address.
     pub fn word(&mut self, tgid: u32, address: u64) -> String {
-        self.words.learn(tgid, address);
-        self.words.name(tgid, address)
+        self.futex_variables.learn(tgid, address);
+        self.futex_variables.name(tgid, address)
     }
 
     /// Describes a resource in words, for the report.
@@ -90,7 +92,8 @@ impl Resources {
             tables::RESOURCE_FD => self.file(resource, row),
             tables::RESOURCE_FUTEX => Resource {
                 kind: "futex".to_string(),
-                name: (resource.id != 0).then(|| self.words.name(resource.tgid, resource.id)),
+                name: (resource.id != 0)
+                    .then(|| self.futex_variables.name(resource.tgid, resource.id)),
             },
             tables::RESOURCE_SEVERAL => several(resource.id, &[]),
             tables::RESOURCE_TIMER => of_kind("timer"),
@@ -223,11 +226,6 @@ fn path_of(link: &PathBuf, (device, inode): (u32, u64)) -> Option<String> {
     }
     let path = std::fs::read_link(link).ok()?;
     Some(path.to_string_lossy().into_owned())
-}
-
-/// The kernel's own form: 20 bits of minor number.
-fn device(number: u32) -> String {
-    format!("{}:{}", number >> 20, number & 0xf_ffff)
 }
 
 /// A block device's own name, where it has one.

@@ -1,7 +1,7 @@
 //! A session: loads and attaches the probes, enrols tasks, and receives events.
 
 use std::cell::RefCell;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd};
 use std::rc::Rc;
@@ -14,174 +14,61 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle, OpenObject, RingBuffer, RingBuffer
 use crate::broker::peer::Peer;
 use crate::deadlock::{Wait, Watch};
 use crate::gate::Gate;
-use crate::kernel::{self, objects::walk_tasks};
+use crate::kernel;
+use crate::options::{check, Options, Role, Tap};
 use crate::report::{Deadlock, Process};
 use crate::samples::{self, Clocks, Samples};
 use crate::signals::Blocked;
 use crate::skeleton::{DeboxSkel, DeboxSkelBuilder};
-use crate::tables::{self, types};
+use crate::tables::{self as probe_tables, types};
 use crate::trace::{Shared, Trace, TraceOptions};
-use crate::tree;
-use crate::trigger::{self, Engine, Fired, Trigger};
+use crate::trigger::{Engine, Fired};
 use crate::usertap::TapServer;
 use crate::waited::Waits;
 
 mod configure;
 mod deadlocks;
+mod enrolment;
 mod events;
+mod finish;
+mod programs;
+mod snapshot;
+mod tables;
 
-use configure::{
-    configure, configure_role, configure_samples, join_gate, leave_to_gate, programs_to_attach,
-};
-pub(crate) use deadlocks::{in_words, owner_of, STACK_NAMES};
+pub use crate::clock::monotonic_ns;
+use configure::{configure, configure_role, join_gate};
+pub(crate) use deadlocks::{in_words, STACK_NAMES};
+pub(crate) use enrolment::Enrolment;
 pub(crate) use events::{Events, Forwarded};
-
-/// How the start and the end of a call are seen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tap {
-    /// The `sys_enter` and `sys_exit` tracepoints.
-    Kernel,
-    /// Stamps taken in user space.
-    User,
-}
-
-/// The details that a session measures. `basic` (budgets and faults) is always included.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Detail {
-    /// Where calls sleep, who wakes them, who else waits.
-    pub sleeps: bool,
-    /// User stacks of every call.
-    pub callsites: bool,
-    /// Interrupts measured apart from CPU time.
-    pub irq: bool,
-    /// Bytes that calls fetched from or sent to storage.
-    pub io: bool,
-    /// Who had the CPU that threads waited for, or which quota kept them off it.
-    pub cpu: bool,
-    /// Where threads compute, by samples of their user stacks.
-    pub samples: bool,
-}
-
-impl Detail {
-    /// The names of the details, as in the report.
-    pub fn names(&self) -> Vec<String> {
-        let parts = [
-            (true, "basic"),
-            (self.sleeps, "sleeps"),
-            (self.callsites, "callsites"),
-            (self.irq, "irq"),
-            (self.io, "io"),
-            (self.cpu, "cpu"),
-            (self.samples, "samples"),
-        ];
-        parts
-            .iter()
-            .filter(|(on, _)| *on)
-            .map(|(_, name)| name.to_string())
-            .collect()
-    }
-}
-
-/// A session's options.
-#[derive(Debug, Clone)]
-pub struct Options {
-    pub tap: Tap,
-    pub detail: Detail,
-    /// With detail `callsites`: calls shorter than this are left out of the profile by call site.
-    pub slow_ns: u64,
-    /// The most threads monitored at the same time.
-    pub max_threads: u32,
-    /// The most threads that can read their records; 0: records are not written.
-    pub max_records: u32,
-    /// Whether there will be a report. Without one, the probes send no events, so none have to be received, and
-    /// processes under the user tap find their slots themselves.
-    pub report: bool,
-    /// The call tree inside the kernel.
-    pub trace: Option<TraceOptions>,
-    /// Whether to find out what tasks that are asleep when they are enrolled wait for. A session starts faster
-    /// without this.
-    pub adopts_sleeps: bool,
-    /// Whether children that a monitored process starts are left out.
-    pub one_process: bool,
-    /// How many bytes of records may be waiting for a [`crate::Recorder`], a power of two; 0: none are sent.
-    pub history_bytes: u32,
-    /// With a [`crate::Recorder`]: whether the shim's stamps around calls are kept, too. Its processes
-    /// find the session by [`Session::tap_address`], and `max_records` threads have slots for it.
-    pub user_stamps: bool,
-    /// The triggers, evaluated at the end of each call.
-    pub triggers: Vec<Trigger>,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Options {
-            tap: Tap::Kernel,
-            detail: Detail {
-                sleeps: true,
-                ..Detail::default()
-            },
-            slow_ns: 0,
-            max_threads: 16384,
-            max_records: 0,
-            report: true,
-            trace: None,
-            adopts_sleeps: false,
-            one_process: false,
-            history_bytes: 0,
-            user_stamps: false,
-            triggers: Vec::new(),
-        }
-    }
-}
-
-impl Options {
-    /// Whether the gate has to record who has the CPUs.
-    pub(crate) fn asks_for_cpus(&self) -> bool {
-        self.detail.cpu && (self.report || self.keeps_call_cpu())
-    }
-
-    /// Whether the owner of the CPU is kept for each call, not only summed for the report.
-    pub(crate) fn keeps_call_cpu(&self) -> bool {
-        let has_records = self.max_records > 0 && !self.user_stamps;
-        let is_wanted = has_records || self.history_bytes > 0 || !self.triggers.is_empty();
-        self.detail.cpu && self.tap == Tap::Kernel && is_wanted
-    }
-}
-
-/// The users of a session.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Role {
-    /// The process that opened it.
-    Own,
-    /// Up to so many of the broker's clients, each with slots in a map of its own.
-    Shared { clients: u32 },
-    /// A command of one of the broker's clients.
-    Run,
-}
+use programs::{leave_to_gate, loaded_for_gate, Needs};
+pub(crate) use snapshot::frames_in_flight;
+#[cfg(any(test, fuzzing))]
+pub(crate) use snapshot::tasks_by_index;
+pub(crate) use tables::Table;
 
 /// The probes, loaded and attached. Dropping it removes everything from the kernel.
 pub struct Session {
-    pub(crate) gate: Gate,
-    pub(crate) trace: Option<Trace>,
+    gate: Gate,
+    trace: Option<Trace>,
     ring: RingBuffer<'static>,
-    pub(crate) events: Rc<RefCell<Events>>,
-    pub(crate) skel: DeboxSkel<'static>,
+    events: Rc<RefCell<Events>>,
+    skel: DeboxSkel<'static>,
     // The object that `skel` borrows from; declared, and so dropped, after it.
     _object: Box<MaybeUninit<OpenObject>>,
-    pub(crate) tap: Option<TapServer>,
-    pub(crate) triggers: Option<Engine>,
-    pub(crate) options: Options,
-    pub(crate) started_ns: u64,
-    pub(crate) steal_at_start: Option<u64>,
+    tap: Option<TapServer>,
+    triggers: Option<Engine>,
+    options: Options,
+    started_ns: u64,
+    steal_at_start: Option<u64>,
     clocks: Option<Clocks>,
     /// Why there are no clocks although samples were requested.
     unsampled: Option<String>,
     watch: Watch,
-    pub(crate) deadlocks: Vec<Deadlock>,
+    deadlocks: Vec<Deadlock>,
     /// By index in `threads`: what threads wait for shortly before the stop, if the holder is known.
-    pub(crate) held: HashMap<u32, Wait>,
+    held: HashMap<u32, Wait>,
     /// By thread: what threads wait for at that time in calls for descriptors, and in which call.
-    pub(crate) waited: Waits,
+    waited: Waits,
 }
 
 impl Session {
@@ -205,8 +92,8 @@ impl Session {
 
     /// Loads the probes without attaching them.
     pub(crate) fn load(mut options: Options, role: Role) -> Result<Session> {
-        kernel::require(&options)?;
-        trigger::require(&options)?;
+        check::require(&options)?;
+        check::require_triggers(&options)?;
         kernel::silence_libbpf();
         let (clocks, unsampled) = open_clocks(&mut options, role);
         let mut object = Box::new(MaybeUninit::uninit());
@@ -221,10 +108,18 @@ impl Session {
             .object_builder_mut()
             .btf_custom_path(kernel::TYPES)?;
         let mut open = builder.open(storage).context("cannot open the probes")?;
-        configure(&mut open, &options)?;
+        let facts = kernel::type_facts();
+        let needs = Needs {
+            options: options.clone(),
+            role,
+            calls_are_preempted: facts.is_some_and(|facts| facts.calls_are_preempted),
+            takes_samples: clocks.is_some(),
+        };
+        configure(&mut open, &needs)?;
         configure_role(&mut open, &options, role)?;
-        let ring_bytes = clocks.as_ref().map(Clocks::ring_bytes);
-        configure_samples(&mut open, ring_bytes)?;
+        if let Some(clocks) = &clocks {
+            open.maps.samples.set_max_entries(clocks.ring_bytes())?;
+        }
         let mut gate = join_gate(&mut open)?;
         let blocked = Blocked::all();
         let skel = open
@@ -323,7 +218,7 @@ impl Session {
         if self.options.asks_for_cpus() {
             self.gate.account_for_cpus();
         }
-        self.gate.attach(&programs_to_attach(self.skel.object()))
+        self.gate.attach(&loaded_for_gate(self.skel.object()))
     }
 
     /// Detaches the probes. They stay loaded and can be attached again.
@@ -333,66 +228,6 @@ impl Session {
 
     pub(crate) fn is_attached(&self) -> bool {
         self.gate.is_attached()
-    }
-
-    /// Enrols the threads of a process, now or (`armed`) from their next `execve` on. Returns how many there are.
-    pub fn enrol(&mut self, tgid: u32, armed: bool) -> Result<u32> {
-        let mut enrolled = 0;
-        tree::enrol_all(&[tgid], false, |pid| {
-            let new = self.enrol_threads(pid, armed)?;
-            enrolled += new;
-            Ok(new)
-        })?;
-        if enrolled == 0 {
-            bail!("process {tgid} has no thread that can be monitored");
-        }
-        Ok(enrolled)
-    }
-
-    /// Enrols running processes and, unless the session is for one process only, all their descendants.
-    pub fn enrol_running(&mut self, tgids: &[u32]) -> Result<()> {
-        let mut enrolled = BTreeSet::new();
-        let with_children = !self.options.one_process;
-        tree::enrol_all(tgids, with_children, |pid| {
-            let new = self.enrol_threads(pid, false)?;
-            if new > 0 && enrolled.insert(pid) {
-                let titles = &mut self.events.borrow_mut().titles;
-                titles.add_running(pid, monotonic_ns());
-            }
-            Ok(new)
-        })?;
-        match tgids.iter().find(|pid| !enrolled.contains(pid)) {
-            Some(pid) => bail!("process {pid} has no thread that can be monitored"),
-            None => Ok(()),
-        }
-    }
-
-    /// Enrols a process's threads, and returns how many were not monitored before. A thread that starts meanwhile
-    /// may be missed.
-    fn enrol_threads(&mut self, tgid: u32, armed: bool) -> Result<u32> {
-        if self.options.adopts_sleeps && !armed {
-            self.tell_holders(tgid);
-            self.tell_polls(tgid);
-        }
-        let process = match kernel::open_process(tgid) {
-            // Under valgrind there is no such call: all tasks are walked.
-            Err(error) if error.raw_os_error() == Some(libc::ENOSYS) => None,
-            opened => Some(opened.with_context(|| format!("there is no process {tgid}"))?),
-        };
-        let bss = self.skel.maps.bss_data.as_deref_mut();
-        let bss = bss.context("no .bss in the probes")?;
-        (bss.enrol_tgid, bss.enrol_tid) = (tgid, 0);
-        bss.enrol_armed = armed;
-        let before = bss.enrol_count;
-        let only = process.as_ref().map(AsFd::as_fd);
-        walk_tasks(self.skel.progs.enrol_tasks.as_fd(), only)?;
-        Ok(self.threads_enrolled() - before)
-    }
-
-    /// The number of threads so far that were not born under monitoring.
-    pub(crate) fn threads_enrolled(&self) -> u32 {
-        let bss = self.skel.maps.bss_data.as_deref();
-        bss.map_or(0, |bss| bss.enrol_count)
     }
 
     /// The number of entries of the table of threads that have been used so far.
@@ -459,21 +294,11 @@ impl Session {
         }
         for seen in events.call_sites.drain(..) {
             let wrapper = events.processes.borrow_mut().learn(&seen);
-            let key = types::wrapper_key {
-                ip: seen.ip,
-                tgid: seen.tgid,
-                reserved: 0,
-            };
             let value = types::wrapper {
                 offset: wrapper.offset,
                 rule: wrapper.rule,
             };
-            // Best effort: without it the report shows the wrapper instead of its caller.
-            let _ = self.skel.maps.wrappers.update(
-                tables::bytes_of(&key),
-                tables::bytes_of(&value),
-                MapFlags::ANY,
-            );
+            self.set_wrapper(seen.tgid, seen.ip, value, MapFlags::ANY);
         }
     }
 
@@ -506,10 +331,9 @@ impl Session {
         let mut alive = 0;
         for index in 0..self.threads_given_out() {
             let thread = self.thread(index)?;
-            alive +=
-                usize::from(thread.is_some_and(|thread| {
-                    thread.tgid == tgid && thread.state == tables::THREAD_LIVE
-                }));
+            alive += usize::from(thread.is_some_and(|thread| {
+                thread.tgid == tgid && thread.state == probe_tables::THREAD_LIVE
+            }));
         }
         Ok(alive)
     }
@@ -518,7 +342,7 @@ impl Session {
     pub fn has_threads(&self) -> Result<bool> {
         for index in 0..self.threads_given_out() {
             let thread = self.thread(index)?;
-            let states = [tables::THREAD_ARMED, tables::THREAD_LIVE];
+            let states = [probe_tables::THREAD_ARMED, probe_tables::THREAD_LIVE];
             if thread.is_some_and(|thread| states.contains(&thread.state)) {
                 return Ok(true);
             }
@@ -529,7 +353,7 @@ impl Session {
     fn thread(&self, index: u32) -> Result<Option<types::thread>> {
         let threads = &self.skel.maps.threads;
         let bytes = threads.lookup(&index.to_ne_bytes(), MapFlags::ANY)?;
-        Ok(bytes.as_deref().and_then(tables::read_value))
+        Ok(bytes.as_deref().and_then(probe_tables::read_value))
     }
 
     /// With detail `samples`: the samples received so far.
@@ -537,7 +361,7 @@ impl Session {
         self.clocks.as_ref()?;
         let mut samples = self.events.borrow().samples.borrow().clone();
         if let Some(bss) = self.skel.maps.bss_data.as_deref() {
-            tables::add(&mut samples.lost, bss.samples_lost);
+            probe_tables::add(&mut samples.lost, bss.samples_lost);
             samples.in_interrupts = bss.samples_in_interrupts;
         }
         Some(samples)
@@ -597,28 +421,8 @@ fn answer_ask(events: &Events, bytes: &[u8], shapes: &MapHandle) {
     let Some(answer) = answer else { return };
     // Best effort: without it the stack is sent again, under the same name.
     let _ = shapes.update(
-        tables::bytes_of(&answer.key),
-        tables::bytes_of(&answer.shape),
+        probe_tables::bytes_of(&answer.key),
+        probe_tables::bytes_of(&answer.shape),
         MapFlags::ANY,
     );
-}
-
-/// A random number that cannot be guessed.
-pub(crate) fn random() -> Result<u64> {
-    let mut bytes = [0u8; 8];
-    // SAFETY: the buffer has room for the requested bytes.
-    let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
-    anyhow::ensure!(got == 8, "the kernel returned no random numbers");
-    Ok(u64::from_ne_bytes(bytes))
-}
-
-/// The clock of every stamp.
-pub fn monotonic_ns() -> u64 {
-    let mut now = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: `now` is a valid timespec, and CLOCK_MONOTONIC always exists.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }

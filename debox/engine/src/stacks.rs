@@ -5,6 +5,7 @@
 
 mod image;
 mod in_flight;
+mod located;
 mod perf_map;
 pub(crate) mod rule;
 pub(crate) mod tables;
@@ -20,11 +21,12 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Instant;
 
-use crate::process::{Module, Processes};
+use crate::process::Processes;
 use crate::tables as kernel_tables;
 use crate::tables::types;
 use image::{Images, Place};
 pub(crate) use in_flight::{of_sleeper, of_task};
+pub(crate) use located::{Located, Made};
 use walk::{At, Check, End, Registers, Walk};
 
 /// Limits on what is kept, so that a session's memory is bounded: about 60 MB when all are reached.
@@ -36,28 +38,6 @@ const MAX_SAMPLED: usize = 1 << 16;
 
 /// The number of stacks that the probes compare for one key (`SHAPE_WAYS`).
 const WAYS: usize = 4;
-
-/// A frame as a place in a file, or in memory that no file is mapped to.
-#[derive(Debug, Clone)]
-pub(crate) struct Located {
-    pub module: Option<Rc<Module>>,
-    /// The mapping's name, if there is no file.
-    pub mapping: Rc<str>,
-    /// Offset in the file, or address in memory.
-    pub offset: u64,
-    pub is_return: bool,
-    /// Code that was made at run time.
-    pub made: Option<Made>,
-}
-
-/// The state of code that was made at run time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Made {
-    /// The program has named it: `mapping` is the function, and `offset` is relative to it.
-    Named,
-    /// This process has not named it yet.
-    Unnamed { tgid: u32 },
-}
 
 /// An unwound stack, innermost frame first.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

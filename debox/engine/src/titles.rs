@@ -66,7 +66,7 @@ impl Titles {
                     pid,
                     parent,
                     from_ns: seen.at_ns,
-                    command: line().words(),
+                    command: line().arguments(),
                     title: None,
                 };
                 match before {
@@ -98,7 +98,7 @@ impl Titles {
             pid,
             parent: stat.ok().map(|stat| stat.ppid as u32),
             from_ns: now_ns,
-            command: line.words(),
+            command: line.arguments(),
             title: None,
         };
         self.begin(process, false);
@@ -211,13 +211,13 @@ impl Line {
         Line { words, is_cut }
     }
 
-    fn words(&self) -> Vec<String> {
+    fn arguments(&self) -> Vec<String> {
         let cut = self.is_cut.then(|| CUT.to_string());
         self.words.iter().cloned().chain(cut).collect()
     }
 
     fn text(&self) -> String {
-        self.words().join(" ").trim_end().to_string()
+        self.arguments().join(" ").trim_end().to_string()
     }
 }
 
@@ -298,9 +298,9 @@ mod tests {
     fn what_does_not_fit_is_marked() {
         let memory = vec![b'a'; 512];
         assert!(Line::of(&memory, 9000).text().ends_with(CUT));
-        assert_eq!(Line::of(b"", 12).words(), [CUT]);
-        assert_eq!(Line::of(b"", 0).words(), [""; 0]);
-        assert_eq!(Line::of(b"a\0\0b\0\0\0", 7).words(), ["a", "", "b"]);
+        assert_eq!(Line::of(b"", 12).arguments(), [CUT]);
+        assert_eq!(Line::of(b"", 0).arguments(), [""; 0]);
+        assert_eq!(Line::of(b"a\0\0b\0\0\0", 7).arguments(), ["a", "", "b"]);
     }
 
     #[test]

@@ -6,34 +6,37 @@
 //! if the kernel offers none, clock samples and tracepoints are used instead ([`Method::Sampled`]).
 
 mod attach;
+mod attached;
 mod choose;
+mod descriptor_limit;
+mod events;
 mod kernel_functions;
+mod method;
 mod offer;
+mod options;
 mod pairs;
-mod room;
 mod sampled;
+mod skeleton;
 mod tree;
 
 use std::collections::BTreeMap;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use anyhow::{bail, Context, Result};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{Link, OpenObject};
+use libbpf_rs::OpenObject;
 
 use crate::kernel;
 use crate::signals::Blocked;
+use attached::Attached;
 use kernel_functions::KernelFunctions;
 use skeleton::{OpenTraceSkel, TraceSkel, TraceSkelBuilder};
 
 pub use choose::groups;
-pub use offer::{offers, Method, Offer};
-
-#[allow(clippy::all, unused_imports)]
-mod skeleton {
-    include!(concat!(env!("OUT_DIR"), "/trace.skel.rs"));
-}
+pub use method::{Method, Offer};
+pub use offer::offers;
+pub use options::{TraceOptions, DEPTH_MAX};
 
 #[cfg(any(test, fuzzing))]
 pub(crate) use {
@@ -41,34 +44,11 @@ pub(crate) use {
     tree::grow as any_tree,
 };
 
-/// Functions that one thread can have open at the same time (`TRACE_DEPTH_MAX`).
-pub const DEPTH_MAX: u32 = 32;
 /// The most threads traced at the same time (`TRACE_THREADS_MAX`); each takes 1.5 kB.
 const THREADS_MAX: u32 = 4096;
 /// The most nodes of the tree: a node is a function reached by one chain of callers in one call.
 const NODES_MAX: u32 = 32768;
 const STACKS_MAX: u32 = 16384;
-
-/// What to trace.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TraceOptions {
-    /// Groups, names and wildcards; `!` before an item excludes it. Empty: the default groups.
-    pub functions: Vec<String>,
-    /// Functions nested deeper than this are counted but not followed.
-    pub depth: u32,
-    /// `None`: the best method that the kernel offers.
-    pub method: Option<Method>,
-}
-
-impl Default for TraceOptions {
-    fn default() -> Self {
-        TraceOptions {
-            functions: Vec::new(),
-            depth: DEPTH_MAX,
-            method: None,
-        }
-    }
-}
 
 /// The session's maps that the tree's probes use, too.
 pub(crate) struct Shared<'a> {
@@ -93,15 +73,6 @@ pub(crate) struct Trace {
     /// Why a better method was not used.
     instead_of: Vec<Offer>,
     missed: u64,
-}
-
-/// The links and programs that keep the probes attached.
-#[derive(Default)]
-struct Attached {
-    links: Vec<Link>,
-    descriptors: Vec<OwnedFd>,
-    /// Programs loaded beside the skeleton's.
-    programs: Vec<OwnedFd>,
 }
 
 impl Trace {
@@ -309,7 +280,7 @@ fn configure(
         Method::Sampled => &["on_sample"],
     };
     let events = if is_sampled {
-        sampled::events()
+        events::existing()
     } else {
         Vec::new()
     };

@@ -15,8 +15,7 @@ use std::str::FromStr;
 use anyhow::{anyhow, bail, ensure, Context, Result};
 use nix::sys::signal::Signal;
 
-use crate::predicate::{Field, Number, Predicate};
-use crate::session::{Options, Tap};
+use crate::predicate::Predicate;
 
 pub(crate) use engine::{configure, tests_that_hold, Engine};
 pub use fired::Fired;
@@ -163,55 +162,6 @@ fn signal_name(number: i32) -> String {
     }
 }
 
-/// Checks whether a session supports its triggers; the error says what is missing.
-pub(crate) fn require(options: &Options) -> Result<()> {
-    let triggers = &options.triggers;
-    if triggers.is_empty() {
-        return Ok(());
-    }
-    ensure!(
-        options.tap == Tap::Kernel,
-        "triggers need the kernel tap: under the user tap no probe runs at the end of a call"
-    );
-    ensure!(
-        triggers.len() <= TRIGGERS_MAX,
-        "a session has {TRIGGERS_MAX} triggers at most; `||` joins predicates with the same actions"
-    );
-    for trigger in triggers {
-        require_one(trigger, options)
-            .with_context(|| format!("trigger `{}`", trigger.predicate))?;
-    }
-    Ok(())
-}
-
-fn require_one(trigger: &Trigger, options: &Options) -> Result<()> {
-    let predicate = &trigger.predicate;
-    let uses = |field: Number| predicate.uses(Field::Number(field));
-    let of_sleeps = predicate.uses(Field::Label)
-        || predicate.uses(Field::Class)
-        || [Number::Longest, Number::Sleeps, Number::Spin]
-            .into_iter()
-            .any(uses);
-    ensure!(
-        options.detail.sleeps || !of_sleeps,
-        "it asks for sleeps, which are not measured without `--detail sleeps`"
-    );
-    ensure!(
-        options.detail.irq || !uses(Number::Irq),
-        "it asks for `irq`, which is not measured without `--detail irq`"
-    );
-    ensure!(
-        options.detail.cpu || !(uses(Number::Throttled) || predicate.uses(Field::CpuOwner)),
-        "it asks for who had the CPU, which is not measured without `--detail cpu`"
-    );
-    ensure!(
-        !predicate.names_user_time(),
-        "triggers are evaluated when a call ends, so `(user)` never matches"
-    );
-    predicate.compile()?;
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -252,37 +202,5 @@ mod tests {
         assert!(error("wall > 1s =>").contains("is not an action"));
         assert!(error("wal > 1s => signal USR1").contains("Did you mean `wall`?"));
         assert!(error("wall > 1s => signal RTMIN+99").contains("not a signal"));
-    }
-
-    #[test]
-    fn what_is_not_measured_is_refused() {
-        let refused = |text: &str, change: fn(&mut Options)| {
-            let mut options = Options {
-                triggers: vec![text.parse().expect(text)],
-                ..Options::default()
-            };
-            change(&mut options);
-            require(&options).map_err(|error| format!("{error:#}"))
-        };
-        assert_eq!(refused("label == epoll", |_| ()), Ok(()));
-        let error = refused("label == epoll", |options| options.detail.sleeps = false);
-        assert!(error.is_err_and(|error| error.contains("--detail sleeps")));
-        let error = refused("irq > 1us", |_| ());
-        assert!(error.is_err_and(|error| error.contains("--detail irq")));
-        for asks in ["throttled > 1ms", "cpu_owner == gzip"] {
-            let error = refused(asks, |_| ());
-            assert!(error.is_err_and(|error| error.contains("--detail cpu")));
-            assert_eq!(refused(asks, |options| options.detail.cpu = true), Ok(()));
-        }
-        let error = refused("wall > 1us", |options| options.tap = Tap::User);
-        assert!(error.is_err_and(|error| error.contains("kernel tap")));
-        let error = refused("syscall == (user)", |_| ());
-        assert!(error.is_err_and(|error| error.contains("`(user)` never matches")));
-        let error = refused("comm == \"*x\"", |_| ());
-        assert!(error.is_err_and(|error| error.contains("beginning")));
-        let error = refused("wall > 1us", |options| {
-            options.triggers = vec![options.triggers[0].clone(); TRIGGERS_MAX + 1];
-        });
-        assert!(error.is_err_and(|error| error.contains("8 triggers at most")));
     }
 }

@@ -6,13 +6,20 @@
 
 use std::fs::File;
 
-use object::elf::{FileHeader64, DT_NEEDED, DT_SONAME, PF_X, PT_INTERP, PT_LOAD};
-use object::read::elf::{Dyn, FileHeader, ProgramHeader};
+use object::elf::{FileHeader64, PF_X, PT_LOAD};
+use object::read::elf::{FileHeader, ProgramHeader};
 use object::LittleEndian;
 
-use crate::process::Wrapper;
 use crate::stacks::rule::{FrameBase, Rule, Saved, RBP, RETURN_ADDRESS, RSP};
 use crate::tables;
+
+/// Where a wrapper around a system call keeps its return address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Wrapper {
+    pub offset: i32,
+    /// 1: from the stack pointer, 2: from the frame pointer, 0: not known.
+    pub rule: u32,
+}
 
 /// The place of the return address by this rule; `None` if it is not a register plus a distance.
 pub(crate) fn return_address(rule: &Rule) -> Option<Wrapper> {
@@ -44,23 +51,4 @@ pub(crate) fn first_code_offset(file: &File) -> Option<u64> {
         segment.p_type(endian) == PT_LOAD && segment.p_flags(endian).0 & PF_X.0 != 0
     });
     code.map(|segment| segment.p_offset(endian)).min()
-}
-
-/// Whether a program needs no shared libraries.
-pub(crate) fn needs_no_libraries(file: &File) -> Option<bool> {
-    let cache = object::ReadCache::new(file);
-    let header = FileHeader64::<LittleEndian>::parse(&cache).ok()?;
-    let endian = header.endian().ok()?;
-    for segment in header.program_headers(endian, &cache).ok()? {
-        if segment.p_type(endian) == PT_INTERP {
-            return Some(false);
-        }
-        // A position-independent static program has this segment, too, to relocate itself.
-        let dynamic = segment.dynamic(endian, &cache).ok()?.unwrap_or(&[]);
-        let mut tags = dynamic.iter().map(|entry| entry.d_tag(endian));
-        if tags.any(|tag| tag == DT_NEEDED || tag == DT_SONAME) {
-            return Some(false);
-        }
-    }
-    Some(true)
 }

@@ -32,7 +32,7 @@ use crate::clock::TapClock;
 use crate::directory::SessionDirectory;
 use crate::kernel::objects;
 use crate::memory_file;
-use crate::session;
+use crate::random;
 
 pub(crate) use rows::{TapRows, TABLE};
 
@@ -121,7 +121,7 @@ impl TapServer {
         let path = directory.path().join(SOCKET);
         let listener = listen(&path)?;
         let listener = Arc::new(listener);
-        let secret = session::random()?;
+        let secret = random::random()?;
         let address = Address {
             filters: seccomp_filters(),
             sees_calls,

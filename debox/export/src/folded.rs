@@ -9,15 +9,16 @@ use debox_model::history::{Call, Text};
 use debox_model::report::SampledStack;
 use kit_console::printable;
 
+use crate::exporter::{Exporter, CANNOT_WRITE};
 use crate::frames;
 use crate::parts::{divide, number, Below, Place, NOT_KEPT, NO_STACK};
 use crate::sampled::USER;
-use crate::words::Words;
-use crate::{Exporter, Weight, CANNOT_WRITE};
+use crate::texts::Texts;
+use crate::Weight;
 
 pub struct Folded<'a> {
     weight: Weight,
-    words: Words,
+    texts: Texts,
     /// 128 bits, which no sum of 64-bit numbers overflows.
     times: HashMap<Place, u128>,
     samples: Vec<SampledStack>,
@@ -28,7 +29,7 @@ impl<'a> Folded<'a> {
     pub fn new(weight: Weight, samples: Vec<SampledStack>, out: &'a mut dyn Write) -> Folded<'a> {
         Folded {
             weight,
-            words: Words::default(),
+            texts: Texts::default(),
             times: HashMap::new(),
             samples,
             out,
@@ -38,10 +39,10 @@ impl<'a> Folded<'a> {
 
 impl Exporter for Folded<'_> {
     fn call(&mut self, _: &File, call: &Call) -> Result<()> {
-        let stack = number(&mut self.words, call.stack.as_ref());
-        let name = self.words.number(&call.name);
+        let stack = number(&mut self.texts, call.stack.as_ref());
+        let name = self.texts.number(&call.name);
         let times = &mut self.times;
-        divide(&mut self.words, call, self.weight, |below, ns| {
+        divide(&mut self.texts, call, self.weight, |below, ns| {
             let place = Place {
                 comm: None,
                 process: None,
@@ -55,7 +56,7 @@ impl Exporter for Folded<'_> {
     }
 
     fn finish(self: Box<Self>) -> Result<u64> {
-        let texts = self.words.into_texts();
+        let texts = self.texts.into_texts();
         // Different places may have the same line if their texts differ only in characters that a
         // line cannot hold.
         let mut lines: HashMap<String, u128> = HashMap::new();

@@ -5,9 +5,11 @@
 //! memory depends on the number of threads and distinct texts, not on the number of records.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+mod exporter;
 mod folded;
 mod frames;
 mod ndjson;
+mod options;
 mod parts;
 mod perfetto;
 mod pprof;
@@ -16,57 +18,16 @@ mod sampled;
 mod samples;
 #[cfg(test)]
 mod tests;
-mod words;
+mod texts;
 
 use std::io::{self, Write};
 
 use anyhow::{Context, Result};
 use debox_history::{File, History};
 use debox_model::history::Call;
-use debox_model::predicate::Predicate;
 
-/// The format to write.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
-    /// A trace for ui.perfetto.dev and `trace_processor`: binary.
-    Perfetto,
-    /// A profile for `go tool pprof`: binary, compressed.
-    Pprof,
-    /// Lines of a stack and a number, for flame graphs.
-    Folded,
-    /// A line of JSON for each call.
-    Ndjson,
-}
-
-impl Format {
-    /// Whether the format is binary.
-    pub fn is_binary(self) -> bool {
-        matches!(self, Format::Perfetto | Format::Pprof)
-    }
-}
-
-/// The time that a flame graph shows, and that pprof shows first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Weight {
-    #[default]
-    Blocked,
-    Cpu,
-    Runqueue,
-    /// Instead of the times of calls, the samples of what threads computed.
-    Samples,
-}
-
-#[derive(Debug, Clone)]
-pub struct Options {
-    pub format: Format,
-    pub weight: Weight,
-    /// Selects records; without it, all are exported.
-    pub filter: Option<Predicate>,
-    /// Only calls that began at least this long after the start of the recording.
-    pub from_ns: Option<u64>,
-    /// Only calls that began before this time after the start.
-    pub to_ns: Option<u64>,
-}
+use exporter::{realtime, Exporter, CANNOT_WRITE};
+pub use options::{Format, Options, Weight};
 
 /// The result of an export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -79,12 +40,6 @@ pub struct Summary {
     /// Perfetto: calls and sleeps that could not be drawn at their own times because they overlap
     /// with others of their thread. Their arguments have the true times.
     pub moved: u64,
-}
-
-/// One format.
-trait Exporter {
-    fn call(&mut self, file: &File, call: &Call) -> Result<()>;
-    fn finish(self: Box<Self>) -> Result<u64>;
 }
 
 /// Writes a history to `out`. `progress` is called from time to time with the number of records so
@@ -136,8 +91,6 @@ pub fn export(
     Ok(summary)
 }
 
-const CANNOT_WRITE: &str = "cannot write the export";
-
 /// The span of time to export, in nanoseconds since 1970.
 struct Span {
     from: i128,
@@ -162,30 +115,6 @@ impl Span {
         let began = realtime(file, call.start_ns);
         self.from <= began && began < self.to
     }
-}
-
-/// A time of a file's records, in nanoseconds since 1970.
-fn realtime(file: &File, ns: u64) -> i128 {
-    i128::from(ns) + i128::from(file.meta.realtime_offset_ns)
-}
-
-/// What was lost, in words; nothing if nothing was.
-fn losses(file: &File) -> Option<String> {
-    let lost = &file.meta.lost;
-    let counts = [
-        (lost.records, "records"),
-        (lost.sleeps, "sleeps"),
-        (lost.stacks, "stacks"),
-        (lost.threads, "threads"),
-        (lost.probe_misses, "events"),
-        (lost.unwritten, "records that could not be written"),
-    ];
-    let words: Vec<String> = counts
-        .iter()
-        .filter(|(count, _)| *count > 0)
-        .map(|(count, what)| format!("{count} {what}"))
-        .collect();
-    (!words.is_empty()).then(|| format!("lost: {}", words.join(", ")))
 }
 
 struct Counted<'a> {

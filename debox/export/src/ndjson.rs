@@ -9,7 +9,7 @@ use debox_model::history::{Call, Sleep};
 use serde::ser::SerializeSeq;
 use serde::{Serialize, Serializer};
 
-use crate::{realtime, Exporter, CANNOT_WRITE};
+use crate::exporter::{realtime, Exporter, CANNOT_WRITE};
 
 pub struct Lines<'a> {
     names_host: bool,

@@ -2,7 +2,7 @@
 
 use debox_model::history::{Call, Text};
 
-use crate::words::Words;
+use crate::texts::Texts;
 use crate::Weight;
 
 /// A place that time is attributed to, by the numbers of its texts.
@@ -35,7 +35,7 @@ pub const NO_STACK: &str = "(no stack)";
 
 /// Calls `add` with each part of the call's time and its place. The parts add up exactly to the time
 /// in the call's budget, even if the sleeps do not fit into it.
-pub fn divide(words: &mut Words, call: &Call, weight: Weight, mut add: impl FnMut(Below, u64)) {
+pub fn divide(texts: &mut Texts, call: &Call, weight: Weight, mut add: impl FnMut(Below, u64)) {
     let mut left = match weight {
         Weight::Blocked => call.budget.blocked_ns,
         Weight::Runqueue => call.budget.runqueue_ns,
@@ -54,8 +54,8 @@ pub fn divide(words: &mut Words, call: &Call, weight: Weight, mut add: impl FnMu
         };
         let part = part.min(left);
         if part > 0 {
-            let label = words.number(&sleep.label);
-            let kernel = number(words, sleep.stack.as_ref());
+            let label = texts.number(&sleep.label);
+            let kernel = number(texts, sleep.stack.as_ref());
             add(Below::Sleep { label, kernel }, part);
         }
         left -= part;
@@ -66,7 +66,7 @@ pub fn divide(words: &mut Words, call: &Call, weight: Weight, mut add: impl FnMu
 }
 
 /// The number of a stack; `None` if it is empty.
-pub fn number(words: &mut Words, stack: Option<&Text>) -> Option<u32> {
+pub fn number(texts: &mut Texts, stack: Option<&Text>) -> Option<u32> {
     let stack = stack.filter(|stack| !stack.is_empty())?;
-    Some(words.number(stack))
+    Some(texts.number(stack))
 }

@@ -23,7 +23,7 @@ use self::messages::{
     Utsname, CLEARED, CLOCK_MONOTONIC, CLOCK_REALTIME, NEEDS_STATE,
 };
 use self::threads::Threads;
-use crate::{losses, realtime, Exporter, CANNOT_WRITE};
+use crate::exporter::{losses, realtime, Exporter, CANNOT_WRITE};
 
 /// All packets are in one sequence, so that they share their texts.
 const SEQUENCE: u32 = 1;

@@ -17,11 +17,12 @@ use flate2::Compression;
 use prost::Message;
 
 use self::messages::{Function, Label, Line, Location, Mapping, Sample, ValueType};
+use crate::exporter::{losses, Exporter, CANNOT_WRITE};
 use crate::frames::{self, Frame};
 use crate::parts::{divide, number, Below, Place, NOT_KEPT, NO_STACK};
 use crate::sampled::USER;
-use crate::words::Words;
-use crate::{losses, Exporter, Weight, CANNOT_WRITE};
+use crate::texts::Texts;
+use crate::Weight;
 
 /// The values of a sample, in this order.
 const TYPES: [(&str, &str); 5] = [
@@ -35,7 +36,7 @@ const CALLS: usize = 3;
 const SAMPLES: usize = 4;
 
 pub struct Profile<'a> {
-    words: Words,
+    texts: Texts,
     samples: HashMap<Place, [u64; 5]>,
     /// Samples of what threads computed, between calls and in them.
     sampled: Vec<SampledStack>,
@@ -61,7 +62,7 @@ impl<'a> Profile<'a> {
         out: &'a mut dyn Write,
     ) -> Profile<'a> {
         Profile {
-            words: Words::default(),
+            texts: Texts::default(),
             samples: HashMap::new(),
             sampled,
             weight,
@@ -111,12 +112,12 @@ impl About {
 impl Exporter for Profile<'_> {
     fn call(&mut self, file: &File, call: &Call) -> Result<()> {
         let process = self.processes.at(&file.meta.host, call.pid, call.start_ns);
-        let process = process.map(|process| self.words.number(process));
+        let process = process.map(|process| self.texts.number(process));
         let at = Place {
-            comm: Some(self.words.number(&call.comm)),
+            comm: Some(self.texts.number(&call.comm)),
             process,
-            stack: number(&mut self.words, call.stack.as_ref()),
-            call: self.words.number(&call.name),
+            stack: number(&mut self.texts, call.stack.as_ref()),
+            call: self.texts.number(&call.name),
             below: Below::Nothing,
         };
         let mut fits = true;
@@ -140,7 +141,7 @@ impl Exporter for Profile<'_> {
             .into_iter()
             .enumerate()
         {
-            divide(&mut self.words, call, weight, |below, ns| {
+            divide(&mut self.texts, call, weight, |below, ns| {
                 add(below, index, ns)
             });
         }
@@ -159,7 +160,7 @@ impl Exporter for Profile<'_> {
 
     fn finish(self: Box<Self>) -> Result<u64> {
         let Profile {
-            words,
+            texts,
             samples,
             sampled,
             weight,
@@ -169,7 +170,7 @@ impl Exporter for Profile<'_> {
         } = *self;
         let mut samples: Vec<(Place, [u64; 5])> = samples.into_iter().collect();
         samples.sort_unstable();
-        let texts = words.into_texts();
+        let texts = texts.into_texts();
         let mut builder = Builder::new(&about.program);
         let samples = samples
             .iter()

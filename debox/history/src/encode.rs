@@ -339,7 +339,7 @@ impl File {
             return Err(error);
         }
         let length = fs::metadata(&tail).map_or(0, |found| found.len());
-        if room(&self.file) + length < end - self.written {
+        if free_space(&self.file) + length < end - self.written {
             return Err(error);
         }
         let Ok(bytes) = fs::read(&tail) else {
@@ -469,7 +469,7 @@ impl File {
 }
 
 /// Free bytes on a file's disk.
-fn room(file: &fs::File) -> u64 {
+fn free_space(file: &fs::File) -> u64 {
     // SAFETY: the call fills in the structure that it is given.
     let mut found: libc::statvfs = unsafe { std::mem::zeroed() };
     // SAFETY: as above; the descriptor is open.

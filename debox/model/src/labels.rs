@@ -3,16 +3,15 @@
 //! The rules are data: the files of `labels/`, whose format is described at the top of
 //! `debox/labels/primitives.toml`. This module only reads them ([`parse`]) and applies them.
 
+mod class;
 pub(crate) mod glob;
 mod parse;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
 use std::sync::OnceLock;
 
-use serde::{Deserialize, Serialize};
-
+pub use class::Class;
 use glob::{one_of, Glob};
 use parse::{ArgTest, Rule};
 
@@ -36,53 +35,6 @@ const BUILTIN: &[(&str, &str)] = &[
     ("cpu.toml", include_str!("../../labels/cpu.toml")),
     ("fallback.toml", include_str!("../../labels/fallback.toml")),
 ];
-
-/// What kind of thing a sleep waited for. `debox/labels/primitives.toml` says what each one means.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Class {
-    Idle,
-    Disk,
-    Lock,
-    Memory,
-    Cpu,
-    Network,
-    Process,
-    Other,
-}
-
-impl Class {
-    pub const ALL: [Class; 8] = [
-        Class::Idle,
-        Class::Disk,
-        Class::Lock,
-        Class::Memory,
-        Class::Cpu,
-        Class::Network,
-        Class::Process,
-        Class::Other,
-    ];
-
-    /// The class as it is written in reports.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Class::Idle => "idle",
-            Class::Disk => "disk",
-            Class::Lock => "lock",
-            Class::Memory => "memory",
-            Class::Cpu => "cpu",
-            Class::Network => "network",
-            Class::Process => "process",
-            Class::Other => "other",
-        }
-    }
-}
-
-impl fmt::Display for Class {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.pad(self.as_str())
-    }
-}
 
 /// What one kernel stack means.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -135,7 +87,9 @@ impl Labels {
             rules: Vec::new(),
         };
         for (name, text) in files {
-            parse::file(name, text, &mut labels)?;
+            let (primitives, rules) = parse::file(name, text)?;
+            labels.primitives.extend(primitives);
+            labels.rules.extend(rules);
         }
         Ok(labels)
     }

@@ -42,80 +42,29 @@
 
 mod check;
 mod compile;
+mod error;
 mod evaluate;
+mod expression;
 mod fields;
 mod parse;
 mod print;
+mod site_test;
 #[cfg(test)]
 mod tests;
+mod unknown;
 mod values;
 
-use std::fmt;
-use std::ops::Range;
-
-pub use compile::{Code, Instruction, Program, SiteTest, TooLong, INSTRUCTIONS_MAX};
+pub use compile::{Code, Instruction, Program, TooLong, INSTRUCTIONS_MAX};
+pub use error::{Error, TEXT_MAX};
+use expression::{Expression, Operator, Test};
 pub use fields::{CpuOwner, Field, Fields, Number, Site};
 
-use values::{CallSet, Glob};
-
-/// The longest predicate, in bytes.
-pub const TEXT_MAX: usize = 4096;
+pub use site_test::SiteTest;
 
 /// A predicate over the record of a call, parsed and checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Predicate {
     expression: Expression,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Expression {
-    Test(Test),
-    Not(Box<Expression>),
-    And(Box<Expression>, Box<Expression>),
-    Or(Box<Expression>, Box<Expression>),
-}
-
-/// A comparison of one field.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Test {
-    Number {
-        field: Number,
-        operator: Operator,
-        values: Vec<i128>,
-    },
-    Call {
-        operator: Operator,
-        calls: CallSet,
-    },
-    /// Error numbers; 0 for none.
-    Error {
-        operator: Operator,
-        values: Vec<i32>,
-    },
-    Comm {
-        operator: Operator,
-        names: Vec<Glob>,
-    },
-    CpuOwner {
-        operator: Operator,
-        names: Vec<Glob>,
-    },
-    Slept {
-        operator: Operator,
-        at: SiteTest,
-    },
-    Restarted,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Operator {
-    Equal,
-    NotEqual,
-    Less,
-    LessOrEqual,
-    Greater,
-    GreaterOrEqual,
-    In,
 }
 
 impl Predicate {
@@ -155,40 +104,6 @@ impl Predicate {
     }
 }
 
-impl Expression {
-    fn tests(&self) -> Box<dyn Iterator<Item = &Test> + '_> {
-        match self {
-            Expression::Test(test) => Box::new(std::iter::once(test)),
-            Expression::Not(inner) => inner.tests(),
-            Expression::And(left, right) | Expression::Or(left, right) => {
-                Box::new(left.tests().chain(right.tests()))
-            }
-        }
-    }
-
-    /// The negation; a double negation is removed.
-    fn negated(self) -> Expression {
-        match self {
-            Expression::Not(inner) => *inner,
-            other => Expression::Not(Box::new(other)),
-        }
-    }
-}
-
-impl Test {
-    fn field(&self) -> Field {
-        match self {
-            Test::Number { field, .. } => Field::Number(*field),
-            Test::Call { .. } => Field::Syscall,
-            Test::Error { .. } => Field::Error,
-            Test::Comm { .. } => Field::Comm,
-            Test::CpuOwner { .. } => Field::CpuOwner,
-            Test::Slept { at, .. } => at.field(),
-            Test::Restarted => Field::Restarted,
-        }
-    }
-}
-
 impl std::str::FromStr for Predicate {
     type Err = Error;
 
@@ -196,61 +111,3 @@ impl std::str::FromStr for Predicate {
         Predicate::parse(text)
     }
 }
-
-/// What is wrong with the text of a predicate, and where.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Error {
-    text: String,
-    place: Range<usize>,
-    message: String,
-    help: Option<String>,
-}
-
-impl Error {
-    fn new(text: &str, place: Range<usize>, message: impl Into<String>) -> Error {
-        Error {
-            text: text.to_string(),
-            place,
-            message: message.into(),
-            help: None,
-        }
-    }
-
-    fn help(mut self, help: impl Into<String>) -> Error {
-        self.help = Some(help.into());
-        self
-    }
-
-    /// The bytes of the text that are wrong; none at the end of the text.
-    pub fn place(&self) -> Range<usize> {
-        self.place.clone()
-    }
-
-    /// What is wrong, without the text.
-    pub fn message(&self) -> &str {
-        &self.message
-    }
-}
-
-impl fmt::Display for Error {
-    /// The message, the text with a line that marks the place, and help.
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let plain = |text: &str| -> String {
-            let shown = |c: char| if c.is_control() { ' ' } else { c };
-            text.chars().map(shown).collect()
-        };
-        let before = self.text.get(..self.place.start).unwrap_or_default();
-        let marked = self.text.get(self.place.clone()).unwrap_or_default();
-        let carets = "^".repeat(marked.chars().count().max(1));
-        let indent = " ".repeat(before.chars().count());
-        writeln!(formatter, "{}", self.message)?;
-        writeln!(formatter, "  {}", plain(&self.text))?;
-        write!(formatter, "  {indent}{carets}")?;
-        match &self.help {
-            Some(help) => write!(formatter, "\n{help}"),
-            None => Ok(()),
-        }
-    }
-}
-
-impl std::error::Error for Error {}

@@ -6,17 +6,19 @@
 mod deadlock;
 mod headline;
 pub mod hints;
+mod resource;
 mod samples;
+mod shares;
 
 use serde::{Deserialize, Serialize};
 
 use crate::runtimes::Runtimes;
 
 pub use deadlock::{Deadlock, DeadlockWait};
-pub use headline::{
-    is_server_call, Account, CallPart, CallTime, Headline, InCall, Share, ShortLived,
-};
+pub use headline::{is_server_call, Account, CallTime};
+pub use resource::Resource;
 pub use samples::{interval, SampledFunction, SampledPlace, SampledStack, Samples};
+pub use shares::{CallPart, Headline, InCall, Share, ShortLived};
 
 /// The value of [`Report::schema`].
 pub const SCHEMA: &str = "debox.report/1";
@@ -346,15 +348,6 @@ impl Process {
             None => self.command.join(" "),
         }
     }
-}
-
-/// What a sleep waited on.
-#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Resource {
-    /// `file`, `directory`, `pipe`, `socket`, `epoll`, `futex`, `mutex`, `rwsem`, `timer` ...
-    pub kind: String,
-    /// Null when it is not known.
-    pub name: Option<String>,
 }
 
 impl Sleep {

@@ -5,11 +5,13 @@
 //! single calls. They are 99 % intervals, because many calls are compared at once. They apply to these
 //! two runs: two runs cannot show how much runs vary by themselves.
 
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt, SeedableRng};
 use rustc_hash::FxHashMap;
 
 use crate::comparison::{CallDifference, Comparison, Difference, Verdict};
 use crate::report::Report;
-use crate::segments::{Random, Series};
+use crate::segments::Series;
 
 const ROUNDS: usize = 400;
 const BLOCKS: usize = 40;
@@ -27,7 +29,7 @@ struct Draws {
 }
 
 fn draw(series: &Series, seed: u64) -> Draws {
-    let mut random = Random::new(seed);
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
     let every = series.points.len().div_ceil(POINTS_MAX).max(1);
     let points: Vec<(u64, f64)> = series
         .points
@@ -73,14 +75,14 @@ fn draw(series: &Series, seed: u64) -> Draws {
     for _ in 0..ROUNDS {
         times.fill(0.0);
         for _ in 0..blocks {
-            times[random.below(blocks as u64) as usize] += 1.0;
+            times[random.random_range(0..blocks as u64) as usize] += 1.0;
         }
         let (median, p99) = quantiles(&sorted, &times);
         draws.median.push(median);
         draws.p99.push(p99);
         let (mut count, mut wall) = (0.0, 0.0);
         for _ in 0..sums.len() {
-            let (of_count, of_wall) = sums[random.below(sums.len() as u64) as usize];
+            let (of_count, of_wall) = sums[random.random_range(0..sums.len() as u64) as usize];
             count += of_count;
             wall += of_wall;
         }
@@ -211,10 +213,10 @@ mod tests {
     use crate::segments::{Kind, Point};
 
     fn series(seed: u64, scale: f64) -> Series {
-        let mut random = Random::new(seed);
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         let points: Vec<Point> = (0..2000)
             .map(|at| {
-                let wall = (scale * (1000 + random.below(1000)) as f64) as u64;
+                let wall = (scale * (1000 + random.random_range(0..1000)) as f64) as u64;
                 Point {
                     at,
                     weight: 1.0,

@@ -480,11 +480,25 @@ impl<'a> Finder<'a> {
         if left > 0 {
             names.push(format!("{} more", count(left as u64)));
         }
-        let threads = match resting.len() {
+        let threads_said = match resting.len() {
             1 => "One thread".to_string(),
             several => format!("{several} threads"),
         };
-        let text = say(waited, &threads).replacen("{}", &names.join(", "), 1);
+        let mut text = say(waited, &threads_said).replacen("{}", &names.join(", "), 1);
+        for wait in rest::elsewhere(&report.waits, &threads)
+            .into_iter()
+            .take(NAMES)
+        {
+            text += &format!(
+                " Thread {} ({}) waited {} in another place than where its kind waits, called from {}, until {} woke \
+                 it: that may have been for a lock of the program's own.",
+                wait.tid,
+                wait.comm,
+                time(wait.blocked_ns),
+                wait.caller.as_deref().unwrap_or("an unknown place"),
+                wait.waker,
+            );
+        }
         self.add(FindingKind::Idle, text, "threads".into(), waited);
     }
 

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use debox_model::rest::{For, Waits};
+use debox_model::rest::{For, Waits, MEAN_MIN_NS};
 
 use crate::report::{Rest, SlowCall, Thread, Wait};
 
@@ -17,7 +17,7 @@ const PART_MIN: f64 = 0.9;
 pub const FUTEX: &str = "futex";
 
 /// The wait as the rule expects it.
-fn seen(wait: &Wait) -> Waits<'_> {
+fn observed(wait: &Wait) -> Waits<'_> {
     Waits {
         label: &wait.label,
         class: &wait.class,
@@ -59,7 +59,7 @@ struct Sums {
 
 impl Sums {
     fn add(&mut self, wait: &Wait) {
-        let seen = seen(wait);
+        let seen = observed(wait);
         let add = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
         if wait.owner_comm.is_some() {
             add(&mut self.held_ns, seen.blocked_ns);
@@ -141,6 +141,25 @@ pub fn is_rest(wait: &Wait, threads: &[Thread]) -> bool {
     is_free && of_group.any(is_aside)
 }
 
+/// Waits of such threads that ended, in another place than those where the thread and others of its name rest: a lock
+/// that the program builds from a condition variable looks like this. The longest first.
+pub fn elsewhere<'a>(waits: &'a [Wait], threads: &[Thread]) -> Vec<&'a Wait> {
+    let resting = || waits.iter().filter(|wait| is_rest(wait, threads));
+    let is_elsewhere = |wait: &&Wait| {
+        let is_same = |other: &&Wait| other.comm == wait.comm && other.is_main == wait.is_main;
+        let mut others = resting().filter(|other| !std::ptr::eq(*other, *wait));
+        let is_unique = !others.any(|other| is_same(&other) && other.caller == wait.caller);
+        let mut usual = resting().filter(is_same);
+        let is_small = usual.any(|other| other.blocked_ns / 2 >= wait.blocked_ns);
+        let is_long = wait.blocked_ns / wait.count.max(1) >= MEAN_MIN_NS;
+        let has_ended = wait.in_flight == 0 && wait.waker.starts_with("task ");
+        !wait.many_threads && wait.caller.is_some() && is_unique && is_small && is_long && has_ended
+    };
+    let mut found: Vec<&Wait> = resting().filter(is_elsewhere).collect();
+    found.sort_by_key(|wait| std::cmp::Reverse(wait.longest_ns));
+    found
+}
+
 /// Whether the call is one that such threads rest in.
 pub fn is_rest_call(call: &SlowCall, threads: &[Thread]) -> bool {
     let longest = call.sleeps.first();
@@ -212,6 +231,29 @@ mod tests {
         let threads = vec![thread(2, SECOND), thread(3, SECOND)];
         let waits = [wait(Some(2), 4, SECOND - 1000, None)];
         assert_eq!(marked(threads, &waits), [AT_REST, None]);
+    }
+
+    /// A row lock of a database, which the threads of its connections rarely wait for.
+    #[test]
+    fn a_wait_in_another_place_is_found() {
+        let mut threads = vec![thread(2, SECOND), thread(3, SECOND)];
+        let at = |caller: &str, wait: Wait| Wait {
+            caller: Some(caller.into()),
+            waker: "task server".into(),
+            ..wait
+        };
+        let waits = [
+            at("next_request", wait(None, 8, SECOND, None)),
+            at("next_request", wait(Some(2), 1, SECOND * 6 / 10, None)),
+            at("lock_row", wait(Some(2), 1, SECOND * 4 / 10, None)),
+            at("short", wait(Some(2), 100, SECOND / 1000, None)),
+        ];
+        mark(&mut threads, true, &waits);
+        assert_eq!(threads[0].rest, AT_REST);
+        let found = elsewhere(&waits, &threads);
+        assert_eq!(found.len(), 1, "{found:#?}");
+        assert_eq!(found[0].caller.as_deref(), Some("lock_row"));
+        assert!(elsewhere(&waits[2..], &threads).is_empty());
     }
 
     #[test]

@@ -8,11 +8,13 @@ use std::sync::Mutex;
 use anyhow::{Context, Result};
 use arrow::datatypes::TimestampNanosecondType;
 use debox_history::{Group, History};
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::SeedableRng;
 
 use crate::aggregate::{Aggregate, LabelSums, StackKey, ThreadSums, WaitKey, WaitSums};
 use crate::names::{Name, Names, NONE};
 use crate::parts::Place;
-use crate::segments::{room, Kind, Random, Segment, SEGMENTS};
+use crate::segments::{samples_per_segment, Kind, Segment, SEGMENTS};
 use crate::timeline::{part_of_class, CPU, IRQ, PREEMPTED, RUNQUEUE, UNLISTED};
 use crate::user_level::Measured;
 use columns::{numbers, Columns, Sleeps, Translators, BATCH_ROWS};
@@ -31,7 +33,7 @@ pub fn scan(
     let stop = AtomicBool::new(false);
     let done = Mutex::new(Vec::new());
     let work = || {
-        let mut scanner = Scanner::new(origin, names, room(parts * groups.len()));
+        let mut scanner = Scanner::new(origin, names, samples_per_segment(parts * groups.len()));
         let result = (|| -> Result<()> {
             while !stop.load(Ordering::Relaxed) {
                 let index = next.fetch_add(1, Ordering::Relaxed);
@@ -129,7 +131,7 @@ impl<'a> Scanner<'a> {
         let path = || format!("cannot read {}: it is damaged", group.file.path.display());
         let mut row = 0;
         let mut part = 0;
-        let mut random = Random::new(u64::from(index));
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(u64::from(index));
         for batch in group.batches(&columns::wanted(group), BATCH_ROWS)? {
             let batch = batch?;
             let mut translators = std::mem::take(&mut self.translators);
@@ -181,7 +183,7 @@ impl<'a> Scanner<'a> {
         columns: &Columns<'_>,
         range: std::ops::Range<usize>,
         place: (u32, u64),
-        random: &mut Random,
+        random: &mut Xoshiro256PlusPlus,
     ) {
         let aggregate = &mut self.aggregate;
         aggregate.has_irq |= columns.has_irq;

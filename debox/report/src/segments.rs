@@ -1,6 +1,8 @@
 //! Each call's cost in the order of its invocations. A history is cut into segments; each segment
 //! keeps a random sample of the invocations, and exact sums of all.
 
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::RngExt;
 use rustc_hash::FxHashMap;
 
 use crate::names::Name;
@@ -44,37 +46,20 @@ pub struct Segment {
 }
 
 /// How many samples of a call a segment keeps.
-pub fn room(segments: usize) -> usize {
+pub fn samples_per_segment(segments: usize) -> usize {
     (SAMPLES / segments.max(1)).clamp(16, 512)
-}
-
-/// xorshift64*. Which samples are kept must not depend on how rows are distributed to threads.
-#[derive(Debug, Clone)]
-pub struct Random(u64);
-
-impl Random {
-    pub fn new(seed: u64) -> Random {
-        Random(seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    #[inline]
-    pub fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    /// A random number less than `bound`, which must not be 0.
-    #[inline]
-    pub fn below(&mut self, bound: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
-    }
 }
 
 impl CallSegment {
     #[inline]
-    pub fn add(&mut self, wall: u64, cpu: u64, kind: Kind, room: usize, random: &mut Random) {
+    pub fn add(
+        &mut self,
+        wall: u64,
+        cpu: u64,
+        kind: Kind,
+        room: usize,
+        random: &mut Xoshiro256PlusPlus,
+    ) {
         let sample = Sample {
             at: self.count as u32,
             wall,
@@ -88,7 +73,7 @@ impl CallSegment {
             self.samples.push(sample);
             return;
         }
-        let at = random.below(self.count) as usize;
+        let at = random.random_range(0..self.count) as usize;
         if at < room {
             self.samples[at] = sample;
         }

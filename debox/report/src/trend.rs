@@ -196,8 +196,9 @@ pub fn is_of_a_kind(points: &[Point], cost: impl Fn(&Point) -> u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::segments::Random;
     use proptest::prelude::*;
+    use rand::rngs::Xoshiro256PlusPlus;
+    use rand::{RngExt, SeedableRng};
 
     fn points(costs: &[u64]) -> Vec<Point> {
         costs
@@ -220,12 +221,12 @@ mod tests {
     /// Lookups of missing files become rarer, reads of existing files more frequent.
     #[test]
     fn another_mixture_of_two_kinds_is_no_trend() {
-        let mut random = Random::new(7);
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(7);
         let mut mixed: Vec<Point> = points(&vec![0; 4000]);
         for (at, point) in mixed.iter_mut().enumerate() {
-            let kind = u32::from(random.below(4000) < at as u64);
+            let kind = u32::from(random.random_range(0..4000) < at as u64);
             point.kind = of_kind(kind);
-            point.cpu = [1_000, 9_000][kind as usize] + random.below(500);
+            point.cpu = [1_000, 9_000][kind as usize] + random.random_range(0..500);
         }
         let cost = |point: &Point| point.cpu;
         assert!(fit(&bins(&mixed, 4000, cost)).is_some_and(|fit| fit.grows()));
@@ -253,10 +254,10 @@ mod tests {
 
     /// A heavy tail: the logarithm is uniformly distributed.
     fn noisy(seed: u64, base: u64, spread: f64, count: usize) -> Vec<u64> {
-        let mut random = Random::new(seed);
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         (0..count)
             .map(|_| {
-                let uniform = random.below(1 << 20) as f64 / (1 << 20) as f64;
+                let uniform = random.random_range(0..1 << 20) as f64 / (1 << 20) as f64;
                 (base as f64 * (uniform * spread).exp()) as u64
             })
             .collect()
@@ -278,9 +279,9 @@ mod tests {
 
         #[test]
         fn two_ways_of_a_call_are_no_trend(seed: u64, part in 1u64..99, count in 256usize..3000) {
-            let mut random = Random::new(seed);
+            let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
             let costs: Vec<u64> = (0..count)
-                .map(|_| if random.below(100) < part { 100 } else { 100_000 })
+                .map(|_| if random.random_range(0..100) < part { 100 } else { 100_000 })
                 .collect();
             prop_assert!(!grows(&costs));
         }

@@ -137,6 +137,28 @@ impl Connection {
         self.transport.is_handshaking()
     }
 
+    pub fn site(&self) -> Site {
+        self.site
+    }
+
+    /// A helper's answer will come to this loop.
+    pub fn waits_for_helper(&self) -> bool {
+        match &self.state {
+            State::Asked(_) => true,
+            State::Sending(sending) => sending.waits,
+            _ => false,
+        }
+    }
+
+    /// Comes from another loop. What it answers now has the rules that it began with.
+    pub fn arrive(&mut self, site: Site, id: u32, deadline: u64) {
+        self.site = site;
+        self.number = u64::from(id) << 32;
+        self.deadline = deadline;
+        self.looked_at = u64::MAX;
+        (self.readable, self.writable) = (true, true);
+    }
+
     /// Tells the client that the connection ends on purpose, unless an answer is cut off.
     pub fn end(&mut self) {
         if !matches!(self.state, State::Asked(_) | State::Sending(_)) {
@@ -320,7 +342,7 @@ impl Connection {
     fn closes(&self, request: &Request, context: &Context) -> bool {
         // What follows a CONNECT may be for another server.
         let is_unsure = self.body.is_some() || request.method == Method::Connect;
-        !request.keeps_alive || is_unsure || context.is_ending
+        !request.keeps_alive || is_unsure || context.ends(self.site)
     }
 
     /// The body is too long to be read, or the client waits for a 100 and may send it or not. The connection ends

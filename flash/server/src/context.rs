@@ -1,9 +1,10 @@
 //! The state that connections share: of their loop, and of the server.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crate::counts::{self, Counts};
+use crate::handover::Heirs;
 use crate::helpers::{Inbox, Pool};
 use crate::log::Log;
 use crate::pace::Pace;
@@ -57,27 +58,61 @@ pub enum Site {
     Counts,
 }
 
-/// Of all loops.
+/// What the loops of a configuration do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    Serves,
+    /// They give their connections to the loops of the next configuration.
+    HandsOver,
+    /// The server ends.
+    Ends,
+}
+
+/// Of the whole server, under all its configurations.
+#[derive(Default)]
+pub struct Reloads {
+    pub done: AtomicU64,
+    pub refused: AtomicU64,
+    /// Earlier configurations whose loops have not ended.
+    pub draining: AtomicU64,
+}
+
+/// Of all loops of a configuration.
 pub struct Shared {
     pub hosts: Vec<Hosts>,
     pub helpers: Arc<Pool>,
     /// Helpers for connections whose last lookup found no such name, as those of scanners.
     pub doubtful: Arc<Pool>,
     pub log: Option<Arc<Log>>,
-    pub counts: Vec<Counts>,
+    pub counts: Vec<Arc<Counts>>,
+    pub reloads: Arc<Reloads>,
     /// What is in force in all threads that have clients' work.
     pub sandbox: OnceLock<sandbox::Status>,
-    pub ends: AtomicBool,
+    pub heirs: OnceLock<Heirs>,
+    /// A [`Phase`].
+    pub phase: AtomicU8,
 }
 
 impl Shared {
+    pub fn phase(&self) -> Phase {
+        match self.phase.load(Ordering::Acquire) {
+            0 => Phase::Serves,
+            1 => Phase::HandsOver,
+            _ => Phase::Ends,
+        }
+    }
+
+    pub fn set_phase(&self, phase: Phase) {
+        self.phase.store(phase as u8, Ordering::Release);
+    }
+
     pub fn counts_page(&self) -> String {
-        let mut page = counts::page(self.counts.iter());
+        let mut page = counts::page(self.counts.iter().map(Arc::as_ref));
         let pools = [("names", &self.helpers), ("missing", &self.doubtful)];
         let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
         for (pool, helpers) in pools {
             for (name, value) in [
-                ("flash_helper_threads", helpers.threads() as u64),
+                ("flash_helper_threads", load(&helpers.counts.threads)),
                 (
                     "flash_helper_threads_most",
                     load(&helpers.counts.most_threads),
@@ -94,8 +129,16 @@ impl Shared {
             }
         }
         if let Some(log) = &self.log {
-            let name = "flash_unwritten_log_lines_total";
-            counts::row(&mut page, name, "log", "access", load(&log.unwritten));
+            let unwritten = load(&log.unwritten);
+            counts::plain_row(&mut page, "flash_unwritten_log_lines_total", unwritten);
+        }
+        let reloads = &self.reloads;
+        for (name, value) in [
+            ("flash_reloads_total", &reloads.done),
+            ("flash_reloads_refused_total", &reloads.refused),
+            ("flash_configurations_draining", &reloads.draining),
+        ] {
+            counts::plain_row(&mut page, name, load(value));
         }
         if let Some(sandbox::Status { landlock, seccomp }) = self.sandbox.get() {
             for (part, status) in [("landlock", landlock), ("seccomp", seccomp)] {
@@ -119,12 +162,25 @@ pub struct Context {
     pub date: String,
     pub log_time: String,
     pub pace: Pace,
-    pub is_ending: bool,
+    pub phase: Phase,
     pub number: usize,
 }
 
 impl Context {
     pub fn counts(&self) -> &Counts {
         &self.shared.counts[self.number]
+    }
+
+    /// What a site's connections are served by the loop that goes on with them.
+    pub fn heir(&self, site: Site) -> Option<Site> {
+        match self.phase {
+            Phase::HandsOver => self.shared.heirs.get()?.site(site),
+            Phase::Serves | Phase::Ends => None,
+        }
+    }
+
+    /// A site's connections end with their requests.
+    pub fn ends(&self, site: Site) -> bool {
+        self.phase != Phase::Serves && self.heir(site).is_none()
     }
 }

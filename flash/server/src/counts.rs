@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Of one loop, which alone writes it.
+/// Of one loop, and of those that had its number in earlier configurations.
 #[derive(Default)]
 pub struct Counts {
     pub accepted: AtomicU64,
@@ -36,6 +36,11 @@ pub struct Counts {
 /// Adds to a counter.
 pub fn add(counter: &AtomicU64, more: u64) {
     counter.fetch_add(more, Ordering::Relaxed);
+}
+
+/// Takes from a counter of what is there now.
+pub fn subtract(counter: &AtomicU64, less: u64) {
+    counter.fetch_sub(less, Ordering::Relaxed);
 }
 
 /// A row of the page: name, meaning, whether it only grows, and which counter.
@@ -162,6 +167,11 @@ pub fn page<'a>(loops: impl Iterator<Item = &'a Counts> + Clone) -> String {
         }
     }
     page
+}
+
+/// A row of the whole server.
+pub fn plain_row(page: &mut String, name: &str, value: u64) {
+    let _ = writeln!(page, "{name} {value}");
 }
 
 /// A row of something that is not a loop's.

@@ -17,20 +17,21 @@ use rustls::ServerConfig;
 use slab::Slab;
 
 use crate::connection::{Connection, Next};
-use crate::context::{Context, Options, Shared, Site};
-use crate::counts::add;
+use crate::context::{Context, Options, Phase, Shared, Site};
+use crate::counts::{add, subtract};
+use crate::handover::Arrivals;
 use crate::helpers::{Inbox, Ticket};
 use crate::http::conditions;
 use crate::pace::Pace;
+use crate::ports::BACKLOG;
 use crate::residency::COPIED;
-use crate::server::BACKLOG;
 use crate::transport::Transport;
+
+mod handing;
 
 /// Events of one wait, and connections accepted before others have their turn.
 const EVENTS: usize = 256;
 const ACCEPTED: usize = 64;
-/// At the end so many times `ACCEPTED` connections are accepted: as many as a listening socket's queue can have.
-const LAST_TURNS: usize = BACKLOG as usize / ACCEPTED;
 /// Deadlines are kept so exactly, in milliseconds.
 const TICK: u64 = 250;
 /// After there was no descriptor for a connection: until the next try.
@@ -40,8 +41,10 @@ const PAUSE: u64 = 100;
 const INBOX: u64 = u64::MAX;
 const FIRST_LISTENER: u64 = u64::MAX - 1000;
 
+#[derive(Clone)]
 pub struct Listener {
-    pub socket: OwnedFd,
+    /// Of this loop alone, or of several.
+    pub socket: Arc<OwnedFd>,
     pub site: Site,
     /// Its clients speak TLS.
     pub tls: Option<Arc<ServerConfig>>,
@@ -60,7 +63,8 @@ pub struct EventLoop {
     /// Connections that could go on.
     again: Vec<(usize, u32)>,
     context: Context,
-    /// When the connections that are left are cut off, once the server ends.
+    arrivals: Arc<Arrivals>,
+    /// When the connections that are left are cut off, once the server or this configuration ends.
     ends_at: u64,
     began: Instant,
     date_second: u64,
@@ -74,6 +78,7 @@ impl EventLoop {
         number: usize,
         listeners: Vec<Listener>,
         inbox: Arc<Inbox>,
+        arrivals: Arc<Arrivals>,
         shared: Arc<Shared>,
         options: Arc<Options>,
     ) -> Result<EventLoop> {
@@ -97,9 +102,10 @@ impl EventLoop {
                 date: String::new(),
                 log_time: String::new(),
                 pace: Pace::default(),
-                is_ending: false,
+                phase: Phase::Serves,
                 number,
             },
+            arrivals,
             ends_at: 0,
             began: Instant::now(),
             date_second: 0,
@@ -127,11 +133,9 @@ impl EventLoop {
             }
             self.look_at_deadlines();
             self.unpause()?;
-            if self.context.shared.ends.load(Ordering::Relaxed) && !self.context.is_ending {
-                self.begin_end();
-            }
-            let is_over = self.connections.is_empty() || self.context.now >= self.ends_at;
-            if self.context.is_ending && is_over {
+            self.look_at_phase();
+            if self.is_over() {
+                self.leave();
                 return Ok(());
             }
             let ns = u64::try_from(turn.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -148,7 +152,8 @@ impl EventLoop {
             return Some(Timespec::default());
         }
         let tick = self.deadlines.keys().next().map(|tick| tick * TICK);
-        let end = self.context.is_ending.then_some(self.ends_at);
+        let ends = self.context.phase != Phase::Serves && self.arrivals.is_complete();
+        let end = ends.then_some(self.ends_at);
         let next = [tick, self.paused_until, end].into_iter().flatten().min()?;
         let now = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
         let ms = next.saturating_sub(now);
@@ -173,11 +178,11 @@ impl EventLoop {
     fn take(&mut self, event: epoll::Event) {
         let (flags, name) = (event.flags, event.data.u64());
         if name == INBOX {
-            return self.take_answers();
+            self.take_answers();
+            return self.take_arrivals();
         }
         if name >= FIRST_LISTENER {
-            self.accept((name - FIRST_LISTENER) as usize);
-            return;
+            return self.accept((name - FIRST_LISTENER) as usize);
         }
         let (key, id) = ((name & u64::from(u32::MAX)) as usize, (name >> 32) as u32);
         let Some((_, connection)) = self.connections.get_mut(key).filter(|(its, _)| *its == id)
@@ -220,12 +225,12 @@ impl EventLoop {
             Next::Again => self.again.push((key, id)),
             Next::Wait => {}
         }
+        if self.context.phase != Phase::Serves && self.part(key) {
+            return;
+        }
         let Some((_, connection)) = self.connections.get_mut(key) else {
             return;
         };
-        if self.context.is_ending && connection.is_idle() {
-            return self.close(key);
-        }
         // A deadline that moves on is looked at when the earlier one is over.
         let tick = connection.deadline / TICK + 1;
         if tick < connection.looked_at {
@@ -240,10 +245,7 @@ impl EventLoop {
                 true => self.context.pace.fails(),
                 false => connection.end(),
             }
-            let counts = self.context.counts();
-            counts
-                .connections
-                .store(self.connections.len() as u64, Ordering::Relaxed);
+            subtract(&self.context.counts().connections, 1);
         }
     }
 
@@ -269,42 +271,47 @@ impl EventLoop {
         }
     }
 
-    /// Returns whether there may be more.
-    fn accept(&mut self, listener: usize) -> bool {
+    fn accept(&mut self, listener: usize) {
         for _ in 0..ACCEPTED {
-            if self.connections.len() >= self.context.options.max_connections {
-                self.pause();
-                return false;
-            }
-            let Some(Listener { socket, site, tls }) = self.listeners.get(listener) else {
-                return false;
+            let Some(listener) = self.listeners.get(listener) else {
+                return;
             };
-            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-            match acceptfrom_with(socket, flags) {
-                Ok((socket, peer)) => {
-                    let peer = peer.and_then(address);
-                    let (site, tls) = (*site, tls.clone());
-                    self.add(socket, peer, site, tls.as_ref());
-                }
-                Err(Errno::AGAIN) => return false,
-                // The client has gone already, or a packet was wrong (accept(2)).
-                Err(Errno::INTR | Errno::CONNABORTED | Errno::PROTO | Errno::NETDOWN) => {}
-                Err(_) => {
-                    self.pause();
-                    return false;
-                }
+            match self.accept_one(&listener.clone()) {
+                Accepted::One => {}
+                Accepted::Nothing => return,
+                Accepted::Full => return self.pause(),
             }
         }
-        true
     }
 
-    fn add(
-        &mut self,
-        socket: OwnedFd,
-        peer: Option<IpAddr>,
-        site: Site,
-        tls: Option<&Arc<ServerConfig>>,
-    ) {
+    /// Those that wait in the queue of a socket before it is closed.
+    fn accept_all(&mut self, listener: &Listener) {
+        for _ in 0..BACKLOG {
+            if self.accept_one(listener) != Accepted::One {
+                return;
+            }
+        }
+    }
+
+    fn accept_one(&mut self, listener: &Listener) -> Accepted {
+        if self.connections.len() >= self.context.options.max_connections {
+            return Accepted::Full;
+        }
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        match acceptfrom_with(&listener.socket, flags) {
+            Ok((socket, peer)) => {
+                self.add(socket, peer.and_then(address), listener);
+                Accepted::One
+            }
+            Err(Errno::AGAIN) => Accepted::Nothing,
+            // The client has gone already, or a packet was wrong (accept(2)).
+            Err(Errno::INTR | Errno::CONNABORTED | Errno::PROTO | Errno::NETDOWN) => Accepted::One,
+            Err(_) => Accepted::Full,
+        }
+    }
+
+    fn add(&mut self, socket: OwnedFd, peer: Option<IpAddr>, listener: &Listener) {
+        let (site, tls) = (listener.site, listener.tls.as_ref());
         let is_full = self.context.pace.open >= self.context.options.max_handshakes;
         let transport = match tls {
             Some(_) if is_full => None,
@@ -314,21 +321,26 @@ impl EventLoop {
             return add(&self.context.counts().refused_handshakes, 1);
         };
         self.context.pace.open += usize::from(tls.is_some());
-        self.next_id = self.next_id.wrapping_add(1) & (u32::MAX >> 1);
-        let id = self.next_id;
+        let id = self.new_id();
         let connection = Connection::new(socket, transport, peer, site, id, &self.context);
+        add(&self.context.counts().accepted, 1);
+        self.insert(id, connection);
+    }
+
+    fn new_id(&mut self) -> u32 {
+        self.next_id = self.next_id.wrapping_add(1) & (u32::MAX >> 1);
+        self.next_id
+    }
+
+    fn insert(&mut self, id: u32, connection: Connection) {
         let key = self.connections.insert((id, connection));
+        add(&self.context.counts().connections, 1);
         let name = epoll::EventData::new_u64(u64::from(id) << 32 | key as u64);
         use epoll::EventFlags as F;
         let socket = self.connections[key].1.socket().as_fd();
         if epoll::add(&self.epoll, socket, name, F::IN | F::OUT | F::RDHUP | F::ET).is_err() {
             return self.close(key);
         }
-        let counts = self.context.counts();
-        add(&counts.accepted, 1);
-        counts
-            .connections
-            .store(self.connections.len() as u64, Ordering::Relaxed);
         // The request is often there already.
         self.drive(key, id);
     }
@@ -361,34 +373,15 @@ impl EventLoop {
             _ => Ok(()),
         }
     }
+}
 
-    /// No further connection is accepted, and those that are there end with their requests.
-    fn begin_end(&mut self) {
-        // Who is in the queue of a socket already would get a reset.
-        for listener in 0..self.listeners.len() {
-            let mut turns = LAST_TURNS;
-            while turns > 0 && self.accept(listener) {
-                turns -= 1;
-            }
-        }
-        self.paused_until = None;
-        self.listeners.clear();
-        self.context.is_ending = true;
-        self.ends_at = self.context.now + self.context.options.grace_ms;
-        // A request that is on its way already is answered; `settle` closes those that stay idle.
-        let idle: Vec<(usize, u32)> = self
-            .connections
-            .iter()
-            .filter(|(_, (_, connection))| connection.is_idle())
-            .map(|(key, (id, _))| (key, *id))
-            .collect();
-        for (key, id) in idle {
-            if let Some((_, connection)) = self.connections.get_mut(key) {
-                connection.readable = true;
-            }
-            self.drive(key, id);
-        }
-    }
+/// What became of the first connection in a queue.
+#[derive(PartialEq)]
+enum Accepted {
+    One,
+    Nothing,
+    /// There is no room for it.
+    Full,
 }
 
 fn address(peer: SocketAddrAny) -> Option<IpAddr> {

@@ -5,7 +5,7 @@
 //! kernel's (an eventfd) wakes who is to take them.
 
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -114,12 +114,15 @@ pub struct Pool {
     most: usize,
     threads: AtomicUsize,
     idle: AtomicUsize,
-    pub counts: Counts,
+    ends: AtomicBool,
+    pub counts: Arc<Counts>,
 }
 
-/// Since the start.
+/// Since the start, of a pool and of those that had its task in earlier configurations.
 #[derive(Default)]
 pub struct Counts {
+    /// That are there now.
+    pub threads: AtomicU64,
     pub jobs: AtomicU64,
     pub refused: AtomicU64,
     pub busy_ns: AtomicU64,
@@ -128,7 +131,7 @@ pub struct Counts {
 
 impl Pool {
     /// `most`: threads; `queue`: jobs that wait for one; `prepare` is called in the first thread, from which all others
-    /// come.
+    /// come. They end with [`Pool::end`].
     ///
     /// # Errors
     ///
@@ -137,6 +140,7 @@ impl Pool {
         name: &'static str,
         most: usize,
         queue: usize,
+        counts: Arc<Counts>,
         prepare: impl FnOnce() + Send + 'static,
     ) -> std::io::Result<Arc<Pool>> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK | EventfdFlags::SEMAPHORE;
@@ -147,7 +151,8 @@ impl Pool {
             most: most.max(1),
             threads: AtomicUsize::new(0),
             idle: AtomicUsize::new(0),
-            counts: Counts::default(),
+            ends: AtomicBool::new(false),
+            counts,
         });
         pool.add_thread(prepare)?;
         Ok(pool)
@@ -167,15 +172,33 @@ impl Pool {
         self.jobs.len()
     }
 
+    #[cfg(test)]
     pub fn threads(&self) -> usize {
         self.threads.load(Ordering::Relaxed)
+    }
+
+    /// Has the threads end, as no loop asks any more. A thread that waits for a disk ends after that.
+    pub fn end(&self) {
+        self.ends.store(true, Ordering::Relaxed);
+        // More than there are threads; one that comes takes its own.
+        let wakes = self.most as u64 + 1;
+        let _ = write(&self.semaphore, &wakes.to_ne_bytes());
     }
 
     /// The place for one more thread; false: there are as many as may be.
     fn take_place(&self) -> bool {
         let one_more = |threads: usize| (threads < self.most).then_some(threads + 1);
         let order = Ordering::Relaxed;
-        self.threads.fetch_update(order, order, one_more).is_ok()
+        let is_taken = self.threads.fetch_update(order, order, one_more).is_ok();
+        self.counts
+            .threads
+            .fetch_add(u64::from(is_taken), Ordering::Relaxed);
+        is_taken
+    }
+
+    fn leave_place(&self) {
+        self.threads.fetch_sub(1, Ordering::Relaxed);
+        self.counts.threads.fetch_sub(1, Ordering::Relaxed);
     }
 
     fn add_thread(
@@ -195,7 +218,7 @@ impl Pool {
             pool.work();
         }) {
             self.idle.fetch_sub(1, Ordering::Relaxed);
-            self.threads.fetch_sub(1, Ordering::Relaxed);
+            self.leave_place();
             return Err(error);
         }
         let threads = self.threads.load(Ordering::Relaxed) as u64;
@@ -208,6 +231,9 @@ impl Pool {
     fn work(self: &Arc<Pool>) {
         let mut scratch = vec![0; SCRATCH];
         while self.wait() {
+            if self.ends.load(Ordering::Relaxed) {
+                return self.leave_place();
+            }
             // This thread may be about to wait for a disk. One that is idle has to be left for the next job, and a loop
             // starts no threads.
             if self.idle.fetch_sub(1, Ordering::Relaxed) == 1 {
@@ -245,7 +271,7 @@ impl Pool {
                 let one_less = |idle: usize| (idle > 1).then(|| idle - 1);
                 let order = Ordering::Relaxed;
                 if self.idle.fetch_update(order, order, one_less).is_ok() {
-                    self.threads.fetch_sub(1, order);
+                    self.leave_place();
                     return false;
                 }
             }
@@ -342,7 +368,7 @@ mod tests {
     #[test]
     fn a_helper_that_waits_keeps_no_job_from_another() {
         let inbox = Arc::new(Inbox::new().expect("descriptors"));
-        let pool = Pool::start("helper", 4, 10, || {}).expect("threads");
+        let pool = Pool::start("helper", 4, 10, Arc::default(), || {}).expect("threads");
         let barrier = Arc::new(std::sync::Barrier::new(4));
         for number in 0..4 {
             // The helpers before are already waiting.
@@ -366,7 +392,7 @@ mod tests {
         std::fs::write(place.path().join("a"), vec![7; 300_000]).expect("room");
         let root = Arc::new(Root::open(place.path()).expect("it is there"));
         let inbox = Arc::new(Inbox::new().expect("descriptors"));
-        let pool = Pool::start("helper", 4, 1000, || {}).expect("threads");
+        let pool = Pool::start("helper", 4, 1000, Arc::default(), || {}).expect("threads");
         for number in 0..200 {
             let work = Work::Open {
                 root: Arc::clone(&root),

@@ -1,10 +1,10 @@
 //! The access log: a loop hands a line over and never waits for the file.
 
-mod file;
+mod appender;
 
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{fence, AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -14,10 +14,29 @@ use crossbeam_queue::ArrayQueue;
 use rustix::event::{eventfd, EventfdFlags};
 use rustix::io::{read, write};
 
-use file::LogFile;
+use appender::Appender;
+
+use crate::sandbox;
 
 /// Lines that wait to be written. One that finds no room is lost, and counted.
 const ROOM: usize = 1 << 16;
+
+/// A log with its thread.
+pub struct LogFile {
+    pub path: PathBuf,
+    pub log: Arc<Log>,
+    pub thread: JoinHandle<()>,
+    /// What is in force in its thread.
+    pub sandbox: sandbox::Status,
+}
+
+impl LogFile {
+    /// Has the thread write what is there, and waits for it.
+    pub fn end(self) {
+        self.log.end();
+        let _ = self.thread.join();
+    }
+}
 
 pub struct Log {
     lines: ArrayQueue<String>,
@@ -40,7 +59,7 @@ impl Log {
         path: &Path,
         prepare: impl FnOnce() + Send + 'static,
     ) -> Result<(Arc<Log>, JoinHandle<()>)> {
-        let file = LogFile::open(path)?;
+        let file = Appender::open(path)?;
         let log = Arc::new(Log {
             lines: ArrayQueue::new(ROOM),
             wakes: eventfd(0, EventfdFlags::CLOEXEC).context("no descriptor for the log")?,
@@ -87,7 +106,7 @@ impl Log {
         let _ = write(&self.wakes, &1u64.to_ne_bytes());
     }
 
-    fn run(&self, mut file: LogFile) {
+    fn run(&self, mut file: Appender) {
         loop {
             self.sleeps.store(true, Ordering::Relaxed);
             fence(Ordering::SeqCst);

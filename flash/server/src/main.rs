@@ -12,14 +12,13 @@ use clap::{Args, CommandFactory, Parser};
 use kit_console::manual::{self, Completions, Man};
 use kit_console::{say, Allowed};
 use kit_units::parse_duration;
-use nix::sys::signal::{SigSet, Signal};
 
-use flash::config;
 use flash::context::Options;
-use flash::server::{room_for_connections, Plan, Server, HELPERS};
+use flash::server::{room_for_connections, Caller, Plan, Server, HELPERS};
 use flash::sites::{self, FileOptions, TlsListen, VirtualHost};
 use flash::tls::{Pair, Settings, Tls};
 use flash::user::{self, Identity};
+use flash::{config, control};
 
 /// Connections open at once, unless the command line says otherwise.
 const CONNECTIONS: usize = 10_000;
@@ -46,8 +45,8 @@ enum Subcommand {
     Serve(Box<Serve>),
     /// Serve what a configuration file says
     #[command(after_help = "Example:\n  flash run flash.toml\n\n\
-        Ends on SIGTERM and SIGINT after the requests that are there; SIGHUP opens the access log again \
-        and loads the certificates again.")]
+        Ends on SIGTERM and SIGINT after the requests that are there; SIGHUP loads the file again, with its \
+        certificates, and opens the access log again.")]
     Run(File),
     /// Check a configuration file, with the directories, pages and certificates that it names
     #[command(after_help = "Example:\n  flash check flash.toml")]
@@ -134,7 +133,9 @@ fn main() -> ExitCode {
     };
     let done = match cli.subcommand {
         Subcommand::Serve(arguments) => serve(*arguments),
-        Subcommand::Run(arguments) => run(&arguments.file),
+        Subcommand::Run(File { file }) => {
+            plan_of(&file).and_then(|plan| start(plan, Some(&|| plan_of(&file))))
+        }
         Subcommand::Check(arguments) => check(&arguments.file),
         Subcommand::Man(arguments) => manual::man(Cli::command(), &arguments).map_err(Into::into),
         Subcommand::Completions(arguments) => {
@@ -181,7 +182,7 @@ fn serve(arguments: Serve) -> Result<()> {
         listen.push(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080));
     }
     let host = VirtualHost::of_directory(arguments.directory, listen, files);
-    start(Plan {
+    let plan = Plan {
         hosts: vec![VirtualHost { tls, ..host }],
         metrics: arguments.metrics,
         loops,
@@ -189,6 +190,7 @@ fn serve(arguments: Serve) -> Result<()> {
         log: arguments.log,
         user: arguments.user,
         is_sandboxed: !arguments.no_sandbox,
+        caller: Caller::Process,
         options: Options {
             max_connections: connections.div_ceil(loops),
             max_handshakes: connections.div_ceil(loops).div_ceil(2),
@@ -199,10 +201,12 @@ fn serve(arguments: Serve) -> Result<()> {
             grace_ms: ms(arguments.grace),
             ..Options::default()
         },
-    })
+    };
+    start(plan, None)
 }
 
-fn run(file: &Path) -> Result<()> {
+/// What a configuration file says.
+fn plan_of(file: &Path) -> Result<Plan> {
     let (config, hosts) = config::read(file)?;
     let loops = loops(config.loops.map(|number| number.0));
     let connections = connections(config.connections.map(|number| number.0))?;
@@ -210,7 +214,7 @@ fn run(file: &Path) -> Result<()> {
     let or = |time: Option<config::Time>, usual| time.map_or(usual, |time| ms(time.0));
     let times = &config.timeouts;
     let directory = file.parent().unwrap_or(Path::new(""));
-    start(Plan {
+    Ok(Plan {
         hosts,
         metrics: config.metrics.map(|address| address.0),
         loops,
@@ -218,6 +222,7 @@ fn run(file: &Path) -> Result<()> {
         log: config.log.map(|path| directory.join(path)),
         user: config.user.map(|user| user.0),
         is_sandboxed: config.sandbox,
+        caller: Caller::Reloads,
         options: Options {
             max_head: config.head_size.map_or(usual.max_head, |size| size.0),
             max_connections: connections.div_ceil(loops),
@@ -266,14 +271,11 @@ fn connections(wanted: Option<usize>) -> Result<usize> {
     }
 }
 
-fn start(plan: Plan) -> Result<()> {
-    let signals: SigSet = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP]
-        .into_iter()
-        .collect();
-    // Before any other thread starts, so none of them takes one.
+/// Serves a plan until a signal ends it. `again`: reads it again.
+fn start(plan: Plan, again: Option<&dyn Fn() -> Result<Plan>>) -> Result<()> {
+    let signals = control::signals();
     signals.thread_block().context("cannot block signals")?;
     let server = Server::start(plan)?;
-    let sandbox = server.sandbox().weaker(server.enter_sandbox());
     for warning in server.warnings() {
         say!("{warning}");
     }
@@ -290,20 +292,9 @@ fn start(plan: Plan) -> Result<()> {
         if let Some(address) = server.metrics() {
             writeln!(out, "counters at http://{address}/metrics")?;
         }
-        writeln!(out, "sandbox: {sandbox}")
+        writeln!(out, "sandbox: {}", server.sandbox())
     })?;
-    while signals.wait().context("cannot wait for signals")? == Signal::SIGHUP {
-        server.reopen_log();
-        for error in server.reload_certificates() {
-            let text = format!("the certificates in use stay: {error:#}");
-            kit_console::say_error("flash", &text);
-        }
-    }
-    say!("ending after the requests that are there; a second signal ends at once");
-    // From here on they do what they do by default. SIGHUP stays blocked: a late one would cut off requests.
-    let ends: SigSet = [Signal::SIGTERM, Signal::SIGINT].into_iter().collect();
-    ends.thread_unblock().context("cannot unblock signals")?;
-    server.end()
+    control::run(server, again)
 }
 
 #[cfg(test)]

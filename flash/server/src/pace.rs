@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use rustls::HandshakeKind;
 
-use crate::counts::{add, Counts};
+use crate::counts::{add, subtract, Counts};
 
 /// Time for handshakes in one turn of a loop. The handshake during which it ends is not interrupted.
 const HANDSHAKES_NS: u64 = 500_000;
@@ -16,6 +16,8 @@ const HANDSHAKES_NS: u64 = 500_000;
 pub struct Pace {
     /// That have begun and not ended.
     pub open: usize,
+    /// The share of `Counts::handshakes_open` that is this loop's.
+    counted_open: usize,
     /// In this turn.
     pub spent_ns: u64,
     longest_ns: u64,
@@ -43,8 +45,11 @@ impl Pace {
 
     /// The next turn begins.
     pub fn turn(&mut self, counts: &Counts) {
-        let open = self.open as u64;
-        counts.handshakes_open.store(open, Ordering::Relaxed);
+        if self.open != self.counted_open {
+            add(&counts.handshakes_open, self.open as u64);
+            subtract(&counts.handshakes_open, self.counted_open as u64);
+            self.counted_open = self.open;
+        }
         if self.spent_ns == 0 && self.failed == 0 {
             return;
         }
@@ -54,9 +59,9 @@ impl Pace {
         add(&counts.failed_handshakes, self.failed);
         let longest = &counts.longest_handshake_ns;
         longest.fetch_max(self.longest_ns, Ordering::Relaxed);
-        let open = self.open;
         *self = Pace {
-            open,
+            open: self.open,
+            counted_open: self.counted_open,
             ..Pace::default()
         };
     }

@@ -3,7 +3,7 @@
 //! make (seccomp). A client that takes over a loop by a bug gets no more than the loop itself needs.
 //!
 //! Threads have different tasks, so each has its own limits. A thread inherits those of the thread that starts it, so
-//! only the first helper of a pool sets them.
+//! only the first helper of a pool sets them, and what the main thread may not do no thread may.
 
 mod calls;
 
@@ -25,7 +25,7 @@ pub enum Role {
     },
     Helper,
     Log,
-    /// Waits for signals, and loads certificates.
+    /// Waits for signals, loads certificates and changed configurations, and starts the others.
     Main,
 }
 
@@ -39,6 +39,10 @@ pub struct Paths {
     pub loaded: Vec<PathBuf>,
     /// Opened again on SIGHUP. New files can be made in its directory.
     pub log: Option<PathBuf>,
+    /// The main thread will read a changed configuration, with directories and certificates that are not known yet.
+    pub may_change: bool,
+    /// All other threads come from the main thread, so they have its limits, too.
+    pub is_inherited: bool,
 }
 
 /// A part of the sandbox: in force, in which form; or not, and why.
@@ -108,7 +112,7 @@ pub fn enter(role: Role, paths: &Paths) -> Status {
     let _ = rustix::thread::set_no_new_privs(true);
     Status {
         landlock: restrict_files(role, paths).unwrap_or_else(|error| Part::Off(error.to_string())),
-        seccomp: calls::restrict(role).unwrap_or_else(|error| {
+        seccomp: calls::restrict(role, paths.is_inherited).unwrap_or_else(|error| {
             Part::Off(format!(
                 "this kernel or container does not allow it: {error}"
             ))
@@ -122,13 +126,7 @@ fn restrict_files(role: Role, paths: &Paths) -> Result<Part, RulesetError> {
     let (readable, writable) = match role {
         Role::Loop { .. } | Role::Helper => (paths.roots.clone(), Vec::new()),
         Role::Log => (Vec::new(), log_places(paths.log.as_deref())),
-        Role::Main => {
-            let loaded = paths.loaded.iter().flat_map(|path| directories(path));
-            (
-                loaded.chain(paths.roots.iter().cloned()).collect(),
-                Vec::new(),
-            )
-        }
+        Role::Main => (main_reads(paths), log_places(paths.log.as_deref())),
     };
     let writes = match writable.is_empty() {
         true => none,
@@ -164,6 +162,15 @@ fn restrict_files(role: Role, paths: &Paths) -> Result<Part, RulesetError> {
         }
         (_, _) => Part::On("on".to_string()),
     })
+}
+
+/// What the main thread reads, and those that come from it.
+fn main_reads(paths: &Paths) -> Vec<PathBuf> {
+    if paths.may_change {
+        return vec![PathBuf::from("/")];
+    }
+    let loaded = paths.loaded.iter().flat_map(|path| directories(path));
+    loaded.chain(paths.roots.iter().cloned()).collect()
 }
 
 /// The directory in which a file is named, and the one in which it is: certificates are often symbolic links.
@@ -232,6 +239,7 @@ mod tests {
             roots: vec![place.path().join("root")],
             loaded: vec![place.path().join("certs/key")],
             log: Some(place.path().join("logs/log")),
+            ..Paths::default()
         };
         Place { place, paths }
     }
@@ -355,6 +363,38 @@ mod tests {
                 File::open(place.path().join("secret")).expect_err("no certificate");
                 File::create(place.path().join("certs/b")).expect_err("only for reading");
             }
+        });
+    }
+
+    /// As a changed configuration may need it.
+    #[test]
+    fn the_main_thread_reads_what_a_new_configuration_names() {
+        let Place { place, paths } = place();
+        let paths = Paths {
+            may_change: true,
+            is_inherited: true,
+            ..paths
+        };
+        let others = Paths {
+            roots: vec![place.path().join("certs")],
+            log: Some(place.path().join("logs/other")),
+            ..paths.clone()
+        };
+        limited(Role::Main, &paths, |status| {
+            assert!(status.seccomp.is_on(), "{status}");
+            File::open(place.path().join("secret")).expect("it may be named");
+            if status.landlock.is_on() {
+                File::create(place.path().join("certs/b")).expect_err("only for reading");
+            }
+            limited(Role::Log, &others, |_| {
+                File::create(place.path().join("logs/other")).expect("beside the first log");
+            });
+            limited(Role::Helper, &others, |status| {
+                File::open(place.path().join("certs/key")).expect("it is served now");
+                if status.landlock.is_on() {
+                    File::open(place.path().join("secret")).expect_err("not served");
+                }
+            });
         });
     }
 

@@ -1,36 +1,45 @@
-//! Starts the loops, the helpers and the log, and ends them on a signal.
+//! Starts a server, changes its configuration while it runs, and ends it.
 
-use std::net::{SocketAddr, TcpListener};
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Sender};
-use std::sync::{Arc, OnceLock};
-use std::thread::JoinHandle;
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::sync::mpsc;
+use std::sync::Arc;
 
-use anyhow::{Context as _, Result};
-use rustix::net::sockopt::{set_socket_reuseaddr, set_socket_reuseport, set_tcp_nodelay};
-use rustix::net::{bind, ipproto, listen, socket_with, AddressFamily, SocketFlags, SocketType};
-use rustix::process::{getpid, getrlimit, kill_process, setrlimit, Resource, Rlimit, Signal};
+use anyhow::{bail, Context as _, Result};
+use rustix::event::{eventfd, EventfdFlags};
+use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
 
-use crate::context::{Options, Shared, Site};
-use crate::counts::Counts;
-use crate::event_loop::{EventLoop, Listener};
-use crate::helpers::{Inbox, Pool};
-use crate::log::Log;
-use crate::sandbox::{self, Paths, Role};
-use crate::sites::{self, VirtualHost};
+use crate::context::Options;
+use crate::counts::add;
+use crate::generation::{Generation, Network, Tally};
+use crate::limits::Limits;
+use crate::log::{Log, LogFile};
+use crate::ports::Port;
+use crate::sandbox::{self, Role};
+use crate::sites::VirtualHost;
 use crate::tls::Tls;
 use crate::user::Identity;
 
-/// Connections that wait to be accepted; the kernel's own limit is `net.core.somaxconn`.
-pub const BACKLOG: i32 = 4096;
 /// Open files that are no connection's: listening sockets, logs, what helpers have at hand.
 const OTHER_FILES: usize = 256;
 /// Threads that may wait for the disk, unless the plan says otherwise.
 pub const HELPERS: usize = 64;
-/// Jobs that wait for a helper; a request beyond is answered with 503.
-const QUEUE: usize = 4096;
+/// Earlier configurations whose requests have not ended. A further reload waits until one of them has.
+const DRAINING: usize = 8;
+
+/// The thread that starts the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Caller {
+    /// It does other things, too, and is not limited.
+    Library,
+    /// It does nothing else.
+    Process,
+    /// It does nothing else, and will read changed configurations.
+    Reloads,
+}
 
 /// What is to be served, and where.
 pub struct Plan {
@@ -45,6 +54,7 @@ pub struct Plan {
     pub user: Option<Identity>,
     /// Each thread is limited to what it needs.
     pub is_sandboxed: bool,
+    pub caller: Caller,
     pub options: Options,
 }
 
@@ -59,6 +69,7 @@ impl Plan {
             log: None,
             user: None,
             is_sandboxed: true,
+            caller: Caller::Library,
             options: Options::default(),
         }
     }
@@ -66,56 +77,30 @@ impl Plan {
 
 /// A server that runs.
 pub struct Server {
-    shared: Arc<Shared>,
-    inboxes: Vec<Arc<Inbox>>,
-    loops: Vec<JoinHandle<Result<()>>>,
-    log: Option<JoinHandle<()>>,
-    addresses: Vec<SocketAddr>,
-    tls_addresses: Vec<SocketAddr>,
-    tls: Vec<Tls>,
-    metrics: Option<SocketAddr>,
-    limits: Limits,
+    current: Generation,
+    /// Whose requests have not ended, the earliest first.
+    draining: VecDeque<Generation>,
+    tally: Tally,
+    /// Counts loops that have ended.
+    ended: Arc<OwnedFd>,
+    fixed: Fixed,
+    /// Of the calling thread, if it is limited.
+    sandbox: Option<sandbox::Status>,
     warnings: Vec<String>,
 }
 
-/// The sandbox as far as it is the same for all threads.
-#[derive(Clone)]
-struct Limits {
-    paths: Option<Arc<Paths>>,
+/// What cannot change while the process runs.
+#[derive(PartialEq)]
+struct Fixed {
+    user: Option<Identity>,
+    is_sandboxed: bool,
 }
 
-impl Limits {
-    fn of(plan: &Plan) -> Limits {
-        let tls = plan.hosts.iter().flat_map(|host| &host.tls);
-        let pairs = tls.flat_map(|listen| &listen.settings.pairs);
-        let locations = plan.hosts.iter().flat_map(|host| &host.locations);
-        let paths = Paths {
-            roots: locations
-                .map(|location| location.directory.clone())
-                .collect(),
-            loaded: pairs
-                .flat_map(|pair| [pair.cert.clone(), pair.key.clone()])
-                .collect(),
-            log: plan.log.clone(),
-        };
-        Limits {
-            paths: plan.is_sandboxed.then(|| Arc::new(paths)),
-        }
-    }
-
-    fn enter(&self, role: Role) -> sandbox::Status {
-        match &self.paths {
-            Some(paths) => sandbox::enter(role, paths),
-            None => sandbox::Status::off(),
-        }
-    }
-
-    /// What a new thread does first.
-    fn prepare(&self, role: Role, status: &Sender<sandbox::Status>) -> impl FnOnce() + Send {
-        let (limits, status) = (self.clone(), status.clone());
-        move || {
-            // Somebody waits for it, unless the start has failed.
-            let _ = status.send(limits.enter(role));
+impl Fixed {
+    fn of(plan: &Plan) -> Fixed {
+        Fixed {
+            user: plan.user.clone(),
+            is_sandboxed: plan.is_sandboxed,
         }
     }
 }
@@ -126,130 +111,170 @@ impl Server {
     /// A directory, an address or the log cannot be opened; the error names it.
     pub fn start(plan: Plan) -> Result<Server> {
         let limits = Limits::of(&plan);
-        let listens = sites::listens(&plan.hosts)?;
-        let loops = plan.loops.max(1);
-        let mut listeners: Vec<Vec<Listener>> = (0..loops).map(|_| Vec::new()).collect();
-        let mut tls = Vec::new();
-        let mut addresses = Vec::new();
-        let mut tls_addresses = Vec::new();
-        for (number, listen) in listens.iter().enumerate() {
-            let of_address = listen.tls.as_ref().map(Tls::load).transpose()?;
-            let site = Site::Files(number);
-            let address = listen_in_all(&mut listeners, listen.address, site, of_address.as_ref())?;
-            match of_address {
-                None => addresses.push(address),
-                Some(of_address) => {
-                    tls_addresses.push(address);
-                    tls.push(of_address);
-                }
-            }
-        }
-        let mut metrics = None;
-        if let Some(address) = plan.metrics {
-            let socket = listen_at(address, false)?;
-            metrics = Some(local_address(&socket)?);
-            let site = Site::Counts;
-            let tls = None;
-            listeners[0].push(Listener { socket, site, tls });
-        }
+        let fixed = Fixed::of(&plan);
+        let network = Network::open(&plan, None)?;
         // What comes now has no more rights than what is done again later.
         let mut warnings = Vec::new();
         if let Some(user) = &plan.user {
             user.assume()?;
-            let failed = tls.iter().filter_map(|tls| tls.check().err());
+            let failed = network.tls().filter_map(|tls| tls.check().err());
             let name = user.name();
             warnings.extend(failed.map(|error| {
                 format!("{name} will not be able to load certificates again: {error:#}")
             }));
         }
-        let hosts = sites::open(&plan.hosts, &listens)?;
-        let (status, statuses) = mpsc::channel();
-        let (log, log_thread) = match &plan.log {
-            Some(path) => {
-                let (log, thread) = Log::start(path, limits.prepare(Role::Log, &status))?;
-                (Some(log), Some(thread))
-            }
-            None => (None, None),
-        };
-        let few = (plan.helpers / 4).max(1);
-        let pool = |name, threads| {
-            let prepare = limits.prepare(Role::Helper, &status);
-            Pool::start(name, threads, QUEUE, prepare).context("no helper thread")
-        };
-        let shared = Arc::new(Shared {
-            hosts,
-            helpers: pool("flash-helper", plan.helpers)?,
-            doubtful: pool("flash-doubtful", few)?,
-            log,
-            counts: (0..loops).map(|_| Counts::default()).collect(),
-            sandbox: OnceLock::new(),
-            ends: AtomicBool::new(false),
-        });
-        let options = Arc::new(plan.options);
-        let mut server = Server {
-            shared: Arc::clone(&shared),
-            inboxes: Vec::new(),
-            loops: Vec::new(),
-            log: log_thread,
-            addresses,
-            tls_addresses,
-            tls,
-            metrics,
-            limits: limits.clone(),
+        let is_limited = plan.caller != Caller::Library;
+        let sandbox = is_limited.then(|| limits.enter(Role::Main));
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let ended = Arc::new(eventfd(0, flags).context("no descriptor for the loops")?);
+        let log = plan.log.as_deref();
+        let log = log.map(|path| start_log(path, &limits)).transpose()?;
+        let mut tally = Tally::default();
+        tally.make_room(plan.loops);
+        let mut current = Generation::start(plan, network, log, &tally, &ended)?;
+        current.is_first();
+        current.begin();
+        Ok(Server {
+            current,
+            draining: VecDeque::new(),
+            tally,
+            ended,
+            fixed,
+            sandbox,
             warnings,
+        })
+    }
+
+    /// Serves another plan from now on, if it could be read. Connections go on: each is served by the new plan from its next request on. Those
+    /// at addresses that the new plan does not have end with their requests, within the earlier plan's grace.
+    ///
+    /// # Errors
+    ///
+    /// What the new plan needs cannot be had, or it is an error already. The plan in force stays as it is.
+    pub fn reload(&mut self, plan: Result<Plan>) -> Result<()> {
+        let next = plan.and_then(|plan| self.prepare(plan));
+        let reloads = &self.tally.reloads;
+        let mut next = match next {
+            Ok(next) => next,
+            Err(error) => {
+                add(&reloads.refused, 1);
+                return Err(error);
+            }
         };
-        for (number, listeners) in listeners.into_iter().enumerate() {
-            let inbox = Arc::new(Inbox::new().context("no descriptor for a loop")?);
-            server.inboxes.push(Arc::clone(&inbox));
-            let inbox_fd = inbox.wakes.as_raw_fd();
-            let prepare = limits.prepare(Role::Loop { inbox: inbox_fd }, &status);
-            let (shared, options) = (Arc::clone(&shared), Arc::clone(&options));
-            let it = EventLoop::new(number, listeners, inbox, shared, options)?;
-            let thread = std::thread::Builder::new()
-                .name(format!("flash-loop-{number}"))
-                .spawn(move || {
-                    let _guard = PanicGuard;
-                    prepare();
-                    let done = it.run();
-                    if done.is_err() {
-                        end_the_server();
-                    }
-                    done
-                })
-                .context("no thread for a loop")?;
-            server.loops.push(thread);
+        add(&reloads.done, 1);
+        add(&reloads.draining, 1);
+        next.begin();
+        self.current.hand_over(&next);
+        self.reopen_log();
+        let before = std::mem::replace(&mut self.current, next);
+        self.draining.push_back(before);
+        Ok(())
+    }
+
+    /// A generation that waits to begin.
+    fn prepare(&mut self, plan: Plan) -> Result<Generation> {
+        let fixed = Fixed::of(&plan);
+        if fixed.user != self.fixed.user {
+            bail!("`user` cannot change while flash runs: restart it");
         }
-        // As many as threads, which all have their own limits before they see a client's work.
-        drop(status);
-        let weakest = statuses.iter().reduce(sandbox::Status::weaker);
-        let weakest = weakest.unwrap_or_else(sandbox::Status::off);
-        let _ = shared.sandbox.set(weakest);
-        Ok(server)
+        if fixed.is_sandboxed != self.fixed.is_sandboxed {
+            bail!("`sandbox` cannot change while flash runs: restart it");
+        }
+        let network = Network::open(&plan, Some(&self.current.network));
+        let network = network.map_err(|error| self.explain(error, Needs::Port))?;
+        let log = match (&plan.log, &self.current.log) {
+            (None, _) => None,
+            (Some(path), Some(file)) if *path == file.path => Some(Arc::clone(file)),
+            (Some(path), _) => {
+                let log = start_log(path, &Limits::of(&plan));
+                Some(log.map_err(|error| self.explain(error, Needs::Log))?)
+            }
+        };
+        self.tally.make_room(plan.loops);
+        Generation::start(plan, network, log, &self.tally, &self.ended)
+    }
+
+    /// Adds why the process may not do now what it could do at its start.
+    fn explain(&self, error: anyhow::Error, needs: Needs) -> anyhow::Error {
+        use std::io::ErrorKind::{AddrInUse, PermissionDenied};
+        let kind = error
+            .chain()
+            .find_map(|cause| cause.downcast_ref::<std::io::Error>().map(|it| it.kind()))
+            .or_else(|| {
+                let found = error.chain().find_map(|cause| cause.downcast_ref());
+                found.map(|error: &rustix::io::Errno| error.kind())
+            });
+        let user = self.fixed.user.as_ref().map(Identity::name);
+        let why = match (kind, needs, user) {
+            (Some(PermissionDenied), Needs::Port, Some(user)) => format!(
+                "flash runs as {user} now, who may not open ports below 1024: restart flash"
+            ),
+            (Some(AddrInUse), Needs::Port, Some(user)) => format!(
+                "flash runs as {user} now, who may not share a port that root has opened: restart flash if it \
+                 listens at another address of this port"
+            ),
+            (Some(PermissionDenied), Needs::Log, _) if self.fixed.is_sandboxed => {
+                "in its sandbox, flash makes logs only in the directory where its log was at the start: use that one, \
+                 or restart flash"
+                    .to_string()
+            }
+            _ => return error,
+        };
+        anyhow::anyhow!("{error:#}; {why}")
+    }
+
+    /// Frees what earlier plans had, once their loops have ended.
+    pub fn reap(&mut self) {
+        let _ = rustix::io::read(&self.ended, &mut [0u8; 8]);
+        while self.draining.front().is_some_and(Generation::has_ended) {
+            if let Some(Err(error)) = self.draining.pop_front().map(Generation::join) {
+                kit_console::say_error("flash", &format!("{error:#}"));
+            }
+            self.tally.reloads.draining.fetch_sub(1, Ordering::Relaxed);
+        }
+        self.draining.front().unwrap_or(&self.current).is_first();
+    }
+
+    /// False: too many earlier plans have requests that have not ended. [`Server::reap`] makes room.
+    pub fn has_room(&self) -> bool {
+        self.draining.len() < DRAINING
+    }
+
+    /// Readable when a loop has ended.
+    pub fn ended(&self) -> &OwnedFd {
+        &self.ended
     }
 
     /// Where it listens, with the ports that the kernel chose.
-    pub fn addresses(&self) -> &[SocketAddr] {
-        &self.addresses
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        let ports = self.current.network.addresses(false);
+        ports.map(|port| port.address).collect()
+    }
+
+    pub fn tls_addresses(&self) -> Vec<SocketAddr> {
+        let ports = self.current.network.addresses(true);
+        ports.map(|port| port.address).collect()
+    }
+
+    pub fn metrics(&self) -> Option<SocketAddr> {
+        self.current
+            .network
+            .counts()
+            .map(|port: &Port| port.address)
     }
 
     /// What the threads can still do.
     pub fn sandbox(&self) -> sandbox::Status {
-        let status = self.shared.sandbox.get().cloned();
-        status.unwrap_or_else(sandbox::Status::off)
-    }
-
-    /// Limits the calling thread to what the one needs that owns the server.
-    pub fn enter_sandbox(&self) -> sandbox::Status {
-        self.limits.enter(Role::Main)
+        let status = self.current.sandbox();
+        match &self.sandbox {
+            Some(main) => status.weaker(main.clone()),
+            None => status,
+        }
     }
 
     /// What is not as one would expect, and works nevertheless.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
-    }
-
-    pub fn tls_addresses(&self) -> &[SocketAddr] {
-        &self.tls_addresses
     }
 
     /// Reads the files of all certificates again, one address after another.
@@ -258,18 +283,14 @@ impl Server {
     ///
     /// Those of the addresses that keep their certificates.
     pub fn reload_certificates(&self) -> Vec<anyhow::Error> {
-        let failed = self.tls.iter().filter_map(|tls| tls.reload().err());
-        failed.collect()
-    }
-
-    pub fn metrics(&self) -> Option<SocketAddr> {
-        self.metrics
+        let all = self.current.network.tls();
+        all.filter_map(|tls: &Tls| tls.reload().err()).collect()
     }
 
     /// Opens the log again by its name, as after a rotation.
     pub fn reopen_log(&self) {
-        if let Some(log) = &self.shared.log {
-            log.reopen();
+        if let Some(file) = &self.current.log {
+            file.log.reopen();
         }
     }
 
@@ -279,40 +300,34 @@ impl Server {
     ///
     /// A loop had failed before.
     pub fn end(self) -> Result<()> {
-        self.shared.ends.store(true, Ordering::Relaxed);
-        for inbox in &self.inboxes {
-            inbox.wake();
-        }
+        let all = self.draining.into_iter().chain([self.current]);
+        let all: Vec<Generation> = all.collect();
+        all.iter().for_each(Generation::end);
         let mut ended = Ok(());
-        for thread in self.loops {
-            let of_loop = thread.join();
-            let of_loop = of_loop.unwrap_or_else(|_| Err(anyhow::anyhow!("a loop has failed")));
-            ended = ended.and(of_loop);
-        }
-        if let Some(log) = &self.shared.log {
-            log.end();
-        }
-        if let Some(thread) = self.log {
-            let _ = thread.join();
+        for generation in all {
+            generation.is_first();
+            ended = ended.and(generation.join());
         }
         ended
     }
 }
 
-/// A loop that fails takes the server with it: a server of fewer loops would look well and leave a part of its clients
-/// without an answer.
-fn end_the_server() {
-    let _ = kill_process(getpid(), Signal::TERM);
+/// What an error was about.
+#[derive(Clone, Copy)]
+enum Needs {
+    Port,
+    Log,
 }
 
-struct PanicGuard;
-
-impl Drop for PanicGuard {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            end_the_server();
-        }
-    }
+fn start_log(path: &Path, limits: &Limits) -> Result<Arc<LogFile>> {
+    let (status, statuses) = mpsc::channel();
+    let (log, thread) = Log::start(path, limits.prepare(Role::Log, &status))?;
+    Ok(Arc::new(LogFile {
+        path: path.to_path_buf(),
+        log,
+        thread,
+        sandbox: statuses.recv().context("the log's thread has failed")?,
+    }))
 }
 
 /// Raises the limit of open files as far as it goes, and returns how many connections it leaves room for: each may have
@@ -332,51 +347,4 @@ pub fn room_for_connections() -> usize {
         usize::try_from(files).unwrap_or(usize::MAX)
     });
     (files.saturating_sub(OTHER_FILES) / 2).max(1)
-}
-
-/// Has all loops listen at an address, and returns it with the port that the kernel may have chosen.
-fn listen_in_all(
-    listeners: &mut [Vec<Listener>],
-    mut address: SocketAddr,
-    site: Site,
-    tls: Option<&Tls>,
-) -> Result<SocketAddr> {
-    // The loops share the port. Another server that shares its own would take a part of the clients.
-    drop(listen_at(address, false)?);
-    for of_loop in listeners {
-        let socket = listen_at(address, true)?;
-        address = local_address(&socket)?;
-        of_loop.push(Listener {
-            socket,
-            site,
-            tls: tls.map(|tls| Arc::clone(&tls.config)),
-        });
-    }
-    Ok(address)
-}
-
-/// `is_shared`: by several sockets, among which the kernel distributes the connections.
-fn listen_at(address: SocketAddr, is_shared: bool) -> Result<OwnedFd> {
-    let open = || -> rustix::io::Result<OwnedFd> {
-        let family = match address {
-            SocketAddr::V4(_) => AddressFamily::INET,
-            SocketAddr::V6(_) => AddressFamily::INET6,
-        };
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket = socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?;
-        set_socket_reuseaddr(&socket, true)?;
-        set_socket_reuseport(&socket, is_shared)?;
-        // Accepted sockets inherit it.
-        set_tcp_nodelay(&socket, true)?;
-        bind(&socket, &address)?;
-        listen(&socket, BACKLOG)?;
-        Ok(socket)
-    };
-    open().with_context(|| format!("cannot listen at {address}"))
-}
-
-fn local_address(socket: &OwnedFd) -> Result<SocketAddr> {
-    let copy = socket.try_clone().context("no descriptor")?;
-    let address = TcpListener::from(copy).local_addr();
-    address.context("a listening socket has no address")
 }

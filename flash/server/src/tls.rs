@@ -44,6 +44,15 @@ impl Tls {
     ///
     /// A file cannot be read or is not what it should be; the error names it.
     pub fn load(settings: &Settings) -> Result<Tls> {
+        Tls::load_after(settings, None)
+    }
+
+    /// As `load`. Tickets of sessions with `before`, which had the same address, are accepted.
+    ///
+    /// # Errors
+    ///
+    /// As of `load`.
+    pub fn load_after(settings: &Settings, before: Option<&Tls>) -> Result<Tls> {
         let certificates = Arc::new(Certificates(ArcSwap::from_pointee(Set::load(settings)?)));
         let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
         let resolver: Arc<dyn ResolvesServerCert> = Arc::clone(&certificates) as _;
@@ -55,7 +64,10 @@ impl Tls {
         config.alpn_protocols = vec![PROTOCOL.to_vec()];
         // Sessions are in the tickets alone: a table of sessions would have a lock that loops wait for.
         config.session_storage = Arc::new(NoServerSessionStorage {});
-        config.ticketer = tickets()?;
+        config.ticketer = match before {
+            Some(before) => Arc::clone(&before.config.ticketer),
+            None => tickets()?,
+        };
         Ok(Tls {
             config: Arc::new(config),
             settings: settings.clone(),

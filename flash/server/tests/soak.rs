@@ -40,10 +40,9 @@ struct State {
 
 /// The sum of a counter's rows.
 fn counted(page: &str, name: &str) -> u64 {
-    let rows = page
-        .lines()
-        .filter(|line| line.starts_with(&format!("{name}{{")));
-    rows.filter_map(|row| row.rsplit(' ').next()?.parse::<u64>().ok())
+    let rows = page.lines().filter_map(|row| row.strip_prefix(name));
+    let rows = rows.filter(|rest| rest.starts_with(['{', ' ']));
+    rows.filter_map(|rest| rest.rsplit(' ').next()?.parse::<u64>().ok())
         .sum()
 }
 

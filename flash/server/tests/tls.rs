@@ -42,19 +42,7 @@ impl Place {
         fs::create_dir(&root).expect("room");
         fs::write(root.join("hello.txt"), "0123456789").expect("room");
         fs::write(root.join("big"), big()).expect("room");
-        let pairs = vec![make_pair(directory.path(), "a", &["a.example"])];
-        let host = VirtualHost {
-            tls: vec![TlsListen {
-                address: ([127, 0, 0, 1], 0).into(),
-                settings: Settings { pairs },
-            }],
-            ..VirtualHost::of_directory(root, vec![], FileOptions::default())
-        };
-        let mut plan = Plan {
-            loops: 2,
-            helpers: 4,
-            ..Plan::of(vec![host])
-        };
+        let mut plan = plan(directory.path());
         change(&mut plan, directory.path());
         let server = Server::start(plan).expect("it starts");
         Place {
@@ -112,6 +100,24 @@ impl Drop for Place {
         if let Some(server) = self.server.take() {
             server.end().expect("no loop failed");
         }
+    }
+}
+
+/// With a new certificate.
+fn plan(directory: &Path) -> Plan {
+    let pairs = vec![make_pair(directory, "a", &["a.example"])];
+    let root = directory.join("root");
+    let host = VirtualHost {
+        tls: vec![TlsListen {
+            address: ([127, 0, 0, 1], 0).into(),
+            settings: Settings { pairs },
+        }],
+        ..VirtualHost::of_directory(root, vec![], FileOptions::default())
+    };
+    Plan {
+        loops: 2,
+        helpers: 4,
+        ..Plan::of(vec![host])
     }
 }
 
@@ -538,4 +544,44 @@ fn a_signal_loads_the_certificates_again() {
     });
     assert!(found.is_some());
     assert_eq!(shown(), der(&pair));
+}
+
+/// Asks on a connection that is kept.
+fn ask(stream: &mut Stream) -> String {
+    let request = b"GET /hello.txt HTTP/1.1\r\nHost: a\r\n\r\n";
+    stream.write_all(request).expect("it reads");
+    let mut answer = String::new();
+    while !answer.ends_with("\r\n\r\n0123456789") {
+        let mut piece = [0; 1024];
+        let length = stream.read(&mut piece).expect("an answer");
+        assert!(length > 0, "the connection has ended: {answer}");
+        answer.push_str(std::str::from_utf8(&piece[..length]).expect("text"));
+    }
+    answer
+}
+
+#[test]
+fn connections_and_sessions_outlive_a_new_configuration() {
+    let mut place = Place::new();
+    let config = config(&[&rustls::version::TLS13]);
+    let mut kept = place.client(&config, "a.example");
+    ask(&mut kept);
+    // It is in the middle of its handshake.
+    let mut slow = place.connect();
+    slow.write_all(&[22, 3]).expect("it reads");
+    place.get(&config, "/hello.txt");
+    let shown = place.certificate("a.example");
+    let changed = plan(place.directory.path());
+    let server = place.server.as_mut().expect("it runs");
+    let address = server.tls_addresses()[0];
+    server.reload(Ok(changed)).expect("it is right");
+    assert_eq!(server.tls_addresses()[0], address);
+    ask(&mut kept);
+    assert_ne!(place.certificate("a.example"), shown);
+    let (next, _) = place.get(&config, "/hello.txt");
+    assert_eq!(next.conn.handshake_kind(), Some(HandshakeKind::Resumed));
+    slow.write_all(b"nonsense").expect("it reads");
+    let mut rest = Vec::new();
+    let _ = slow.read_to_end(&mut rest);
+    assert_eq!(rest.first(), Some(&21), "an alert");
 }

@@ -3,8 +3,8 @@
 use kit_units as units;
 use serde::Serialize;
 
+use crate::number::latency;
 use crate::report::{Number, RunReport};
-use crate::text::latency;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {

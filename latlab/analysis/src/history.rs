@@ -4,6 +4,7 @@
 mod burst;
 mod causes;
 mod rows;
+mod span;
 
 use anyhow::{bail, Result};
 use debox_history::History;
@@ -11,6 +12,7 @@ use serde::Serialize;
 
 pub use burst::{Burstiness, Ready, Runnable};
 pub use causes::{Cause, Causes};
+pub use span::Span;
 
 use crate::history::burst::BurstCollector;
 use crate::history::causes::CauseCollector;
@@ -30,24 +32,6 @@ pub struct ServerHistory {
     /// Why there are no causes.
     pub no_causes: Option<String>,
     pub caveats: Vec<String>,
-}
-
-/// An interval of `CLOCK_MONOTONIC`, in ns.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Span {
-    pub begin: i64,
-    pub end: i64,
-}
-
-impl Span {
-    pub fn common(self, other: Span) -> Option<Span> {
-        let (begin, end) = (self.begin.max(other.begin), self.end.min(other.end));
-        (begin < end).then_some(Span { begin, end })
-    }
-
-    pub fn length(self) -> u64 {
-        self.end.saturating_sub(self.begin).max(0) as u64
-    }
 }
 
 /// Joins the requests of `run` with `history`. `percent`: requests slower than this percentile are
@@ -104,7 +88,7 @@ pub fn join(run: &Run, history: &History, percent: f64) -> Result<ServerHistory>
             causes.add(row, sleeps);
         }
     })?;
-    tell_missing(history, &mut caveats);
+    add_missing_caveats(history, &mut caveats);
     let no_causes = match &causes {
         Some(_) => None,
         None if started.is_none() => Some(
@@ -166,7 +150,7 @@ fn check_host(run: &Run, history: &History, caveats: &mut Vec<String>) -> Result
     Ok(())
 }
 
-fn tell_missing(history: &History, caveats: &mut Vec<String>) {
+fn add_missing_caveats(history: &History, caveats: &mut Vec<String>) {
     let Some(last) = history.files.last() else {
         return;
     };

@@ -171,6 +171,8 @@ impl Ord for Due {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use rand::rngs::Xoshiro256PlusPlus;
+    use rand::{RngExt, SeedableRng};
 
     use super::*;
 
@@ -213,12 +215,20 @@ mod tests {
     #[test]
     fn the_mean_latency_is_demand_over_what_is_left_of_the_rate() {
         // M/G/1 with processor sharing: a request of size x takes x / (1 - utilisation) on average.
-        let mut random = fastrand::Rng::with_seed(3);
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(3);
         let mut load = Load::default();
         let mut now = 0.0;
         for _ in 0..200_000 {
-            now += -(1.0 - random.f64()).ln();
-            load.add(if random.u8(..4) == 0 { 2.0 } else { 0.4 }, now, None);
+            now += -(1.0 - random.random::<f64>()).ln();
+            load.add(
+                if random.random_range(0..4) == 0 {
+                    2.0
+                } else {
+                    0.4
+                },
+                now,
+                None,
+            );
         }
         let served = load.share(1.0);
         let utilisation = 0.25 * 2.0 + 0.75 * 0.4;

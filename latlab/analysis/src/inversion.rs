@@ -6,6 +6,10 @@
 //! Among responses of the same size, the N-th in the order of response times gets the N-th place of
 //! that size.
 
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::seq::SliceRandom;
+use rand::SeedableRng;
+
 /// Responses in the order of their response times, each represented by the rank of its size.
 ///
 /// The formula needs nothing else, so it is computed by counting, in one pass over the order.
@@ -98,11 +102,11 @@ impl Order {
 
     /// The value of a server that serves in random order: the mean over `rounds` random orders.
     pub fn random(&self, rounds: u32, seed: u64) -> f64 {
-        let mut random = fastrand::Rng::with_seed(seed);
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         let mut ranks = self.ranks.clone();
         let mut sum = 0.0;
         for _ in 0..rounds.max(1) {
-            random.shuffle(&mut ranks);
+            ranks.shuffle(&mut random);
             sum += walk(ranks.iter().copied(), &self.counts);
         }
         sum / f64::from(rounds.max(1))
@@ -262,7 +266,7 @@ mod tests {
             mut responses in prop::collection::vec((0u64..30, 0u64..1 << 40), 0..80), seed: u64,
         ) {
             let value = inversion(&responses);
-            fastrand::Rng::with_seed(seed).shuffle(&mut responses);
+            responses.shuffle(&mut Xoshiro256PlusPlus::seed_from_u64(seed));
             prop_assert_eq!(inversion(&responses), value);
             let other: Vec<_> = responses.iter().map(|(s, l)| (3 * s + 7, 1000 * l)).collect();
             prop_assert_eq!(inversion(&other), value);

@@ -17,6 +17,8 @@ pub mod ideal;
 pub mod in_flight;
 mod intervals;
 pub mod inversion;
+mod mode;
+mod number;
 pub mod page;
 pub mod read;
 pub mod report;
@@ -26,4 +28,5 @@ mod stats;
 pub mod text;
 
 pub use intervals::{bounded_percentiles, Interval};
-pub use request::{Basis, Mode, Request, Run, Unit};
+pub use mode::Mode;
+pub use request::{Basis, Request, Run, Unit};

@@ -6,43 +6,25 @@
 mod assembler;
 mod columns;
 mod delimited;
+mod line;
 mod lines;
 mod oha;
+mod options;
 mod own;
 mod quantity;
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
 use anyhow::{bail, Context, Result};
 use kit_files::input;
 
+use line::next_line;
+pub use options::Options;
 pub use quantity::{SizeUnit, TimeUnit};
 
-use crate::request::{Basis, Run};
-
-/// What the user says about a file that does not contain it.
-#[derive(Debug, Clone, Default)]
-pub struct Options {
-    pub basis: Option<Basis>,
-    pub latency_column: Option<String>,
-    pub latency_unit: Option<TimeUnit>,
-    pub size_column: Option<String>,
-    pub size_unit: Option<SizeUnit>,
-    pub start_column: Option<String>,
-    pub start_unit: Option<TimeUnit>,
-    /// The first line of a CSV file is a request, not a header: columns are numbered from 1.
-    pub no_header: bool,
-    /// The number of the run in oha's database.
-    pub run: Option<i64>,
-}
-
-impl Options {
-    fn names_columns(&self) -> bool {
-        self.latency_column.is_some() || self.size_column.is_some() || self.start_column.is_some()
-    }
-}
+use crate::request::Run;
 
 /// Reads a file in any of the formats.
 pub fn read(path: &Path, options: &Options) -> Result<Run> {
@@ -108,22 +90,4 @@ fn peek(input: &mut BufReader<File>, into: &mut [u8]) -> Result<usize> {
     let length = buffered.len().min(into.len());
     into[..length].copy_from_slice(&buffered[..length]);
     Ok(length)
-}
-
-/// Reads the next line without its line end, of at most `limit` bytes. Returns false at the end of the
-/// input.
-fn next_line(input: &mut impl BufRead, line: &mut Vec<u8>, limit: usize) -> Result<bool> {
-    line.clear();
-    let taken = input
-        .by_ref()
-        .take(limit as u64 + 1)
-        .read_until(b'\n', line)
-        .context("it cannot be read")?;
-    if taken > limit {
-        bail!("a line has more than {limit} bytes");
-    }
-    while line.last().is_some_and(|end| matches!(end, b'\n' | b'\r')) {
-        line.pop();
-    }
-    Ok(taken > 0)
 }

@@ -3,78 +3,26 @@
 mod measure;
 mod over_time;
 mod steps;
+mod whole;
 
 use std::collections::BTreeMap;
 
-use anyhow::Result;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 pub use measure::{measure, Measured, Settings};
 pub use over_time::Interval;
 pub use steps::StepReport;
+pub use whole::{Report, SCHEMA};
 
-use crate::compare::Comparison;
+pub use crate::number::{Bounds, Number};
+
 use crate::deciles::{Decile, Series};
 use crate::fairness::Jain;
-use crate::findings::{findings, Finding};
 use crate::history::ServerHistory;
-use crate::request::{Basis, Mode, Unit};
+use crate::mode::Mode;
+use crate::request::{Basis, Unit};
 use crate::rows::Lateness;
 use crate::stats::{Latency, Percentiles};
-
-/// Name and version of the JSON. Fields may be added without a new version.
-pub const SCHEMA: &str = "latlab.analysis/1";
-
-/// A number that is written to JSON without a decimal point if it is whole.
-#[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Default)]
-pub struct Number(pub f64);
-
-impl Serialize for Number {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        if self.0.fract() == 0.0 && self.0.abs() < 9e15 {
-            serializer.serialize_i64(self.0 as i64)
-        } else {
-            serializer.serialize_f64(self.0)
-        }
-    }
-}
-
-/// Lower and upper bound; null if there are too few requests.
-pub type Bounds = (Option<Number>, Option<Number>);
-
-/// For one file, the JSON is the object itself; for several, they are in `runs`.
-#[derive(Debug, Serialize)]
-pub struct Report {
-    pub schema: &'static str,
-    pub tool_version: &'static str,
-    pub findings: Vec<Finding>,
-    #[serde(flatten)]
-    pub only: Option<RunReport>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub runs: Vec<RunReport>,
-    /// Comparison of each run with another.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub against: Vec<Comparison>,
-}
-
-impl Report {
-    pub fn new(mut runs: Vec<RunReport>) -> Report {
-        let findings = findings(&runs);
-        let only = if runs.len() == 1 { runs.pop() } else { None };
-        Report {
-            schema: SCHEMA,
-            tool_version: env!("CARGO_PKG_VERSION"),
-            findings,
-            only,
-            runs,
-            against: Vec::new(),
-        }
-    }
-
-    pub fn all(&self) -> impl Iterator<Item = &RunReport> {
-        self.only.iter().chain(&self.runs)
-    }
-}
 
 /// The figures of one file. Latencies are in `unit`.
 #[derive(Debug, Clone, Serialize)]

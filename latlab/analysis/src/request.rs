@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
+use crate::mode::Mode;
 use crate::read::TimeUnit;
 use crate::rows::Meta;
 
@@ -79,16 +80,6 @@ pub enum Basis {
     Sent,
     /// From when the request was sent to its first byte
     FirstByte,
-}
-
-/// How the load was generated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Mode {
-    /// A connection sends its next request after the answer to the last.
-    Closed,
-    /// Requests are sent when they are due.
-    Open,
 }
 
 /// The requests of one file.

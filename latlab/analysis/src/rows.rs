@@ -6,7 +6,7 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use serde::{Deserialize, Serialize};
 
 use crate::in_flight::InFlight;
-use crate::request::Mode;
+use crate::mode::Mode;
 
 /// Name and version of the schema, and the key of the file metadata that contains the JSON of
 /// [`Meta`].

@@ -8,33 +8,11 @@ use kit_units as units;
 
 use crate::compare::{Comparison, Verdict};
 use crate::history::{Causes, ServerHistory};
+use crate::mode::Mode;
+use crate::number::{latency, plain};
 use crate::report::{Bounds, Number, Report, RunReport};
-use crate::request::{Basis, Mode, Unit};
+use crate::request::{Basis, Unit};
 use crate::stats::PERCENTS;
-
-/// A latency in its unit, as in `1.23 ms`; the plain number if the unit is unknown.
-pub fn latency(value: Number, unit: Unit) -> String {
-    match unit {
-        Unit::Nanoseconds => units::time(value.0.max(0.0).round() as u64),
-        Unit::Unstated => plain(value.0),
-    }
-}
-
-/// With four significant digits.
-fn plain(value: f64) -> String {
-    let digits = if value == 0.0 {
-        0
-    } else {
-        value.abs().log10().floor() as i32
-    };
-    let decimals = (3 - digits).clamp(0, 9) as usize;
-    let text = format!("{value:.decimals$}");
-    if text.contains('.') {
-        text.trim_end_matches('0').trim_end_matches('.').to_string()
-    } else {
-        text
-    }
-}
 
 fn between((low, high): &Bounds, unit: Unit) -> String {
     let side = |bound: &Option<Number>| bound.map_or("?".to_string(), |bound| latency(bound, unit));

@@ -64,7 +64,7 @@ impl CapacityResult {
     }
 
     /// `2,300 requests/s are served, 2,400 are not`
-    pub fn words(&self) -> String {
+    pub fn describe(&self) -> String {
         let rate = |rps: f64| count(rps.round() as u64);
         match (self.interval.served_rps, self.interval.not_served_rps) {
             (Some(served), Some(not)) => {
@@ -87,7 +87,7 @@ impl CapacityResult {
     }
 
     /// `2,350 requests/s (2,300 to 2,400 in 3 runs)`
-    pub fn closed_words(&self) -> String {
+    pub fn describe_closed(&self) -> String {
         format!(
             "{} requests/s ({} to {} in {} runs)",
             count(self.rps.median.round() as u64),
@@ -276,13 +276,13 @@ pub fn capacity(arguments: &Capacity) -> Result<u8> {
         Format::Text if arguments.closed => output::line(&format!(
             "{}: {}",
             printable(&result.url),
-            result.closed_words()
+            result.describe_closed()
         ))?,
         Format::Text => output::line(&format!(
             "{}: {}; closed loops get {}",
             printable(&result.url),
-            result.words(),
-            result.closed_words()
+            result.describe(),
+            result.describe_closed()
         ))?,
     }
     Ok(judge(result.all_runs(), result.interrupted))

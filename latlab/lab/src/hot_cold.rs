@@ -1,7 +1,7 @@
 //! `latlab hot-cold`: how much do requests for files that the disk has to bring delay requests for files in memory?
 
 mod result;
-mod words;
+mod tables;
 
 use std::io::Write;
 use std::path::Path;
@@ -20,13 +20,13 @@ use latlab::sys;
 use latlab::tls::Trust;
 use latlab::workload::{Kind, Shape, Spec};
 
+use crate::exit::NOT_VALID;
 use crate::options::{Format, HotCold};
 use crate::output;
 use crate::plan::ns;
 use crate::procedure::{new_directory, run_whole};
 use crate::progress::{step, Progress};
 use crate::study::{Machine, Place, Speed};
-use crate::{terminal_width, NOT_VALID};
 use result::{Absent, Measured, OneRun, Result as Found, Terms};
 
 const SERVERS: [&str; 7] = [
@@ -174,7 +174,7 @@ pub fn hot_cold(arguments: &HotCold) -> Result<u8> {
         progress.end();
         Ok(())
     })?;
-    let terms = terms(&settled, &place)?;
+    let terms = conditions(&settled, &place)?;
     say(&format!(
         "the disk looks up and reads {:.0} cold names per second, with {} of them asked for at once",
         terms.disk_names_per_second, terms.outstanding
@@ -228,7 +228,7 @@ pub fn hot_cold(arguments: &HotCold) -> Result<u8> {
 }
 
 /// The conditions, and what the disk can do.
-fn terms(settled: &Settled, place: &Place) -> Result<Terms> {
+fn conditions(settled: &Settled, place: &Place) -> Result<Terms> {
     let arguments = settled.arguments;
     place.cool()?;
     let before = place.reads()?;
@@ -373,13 +373,13 @@ fn write(found: &Found, arguments: &HotCold) -> Result<u8> {
     let json = serde_json::to_string_pretty(found)?;
     keep("hot-cold.json", json.as_bytes())?;
     let mut text = Vec::new();
-    words::text(&mut text, found, 110)?;
+    tables::text(&mut text, found, 110)?;
     keep("hot-cold.txt", &text)?;
     match arguments.format {
         Format::Json => kit_console::print(Allowed::Json, |out| writeln!(out, "{json}"))?,
         Format::Text => {
-            let width = terminal_width().unwrap_or(110);
-            output::text(|out| words::text(out, found, width))?;
+            let width = output::terminal_width().unwrap_or(110);
+            output::text(|out| tables::text(out, found, width))?;
         }
     }
     let not_valid = found.not_valid();

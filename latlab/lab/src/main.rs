@@ -4,17 +4,18 @@
 mod capacity;
 mod compare;
 mod conform;
+mod exit;
 mod hot_cold;
 mod options;
 mod output;
 mod plan;
 mod procedure;
+mod profile;
 mod progress;
 mod study;
 mod sweep;
 
 use std::io::Write;
-use std::mem::MaybeUninit;
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::ExitCode;
@@ -25,16 +26,12 @@ use kit_console::{manual, printable, say, Allowed};
 use latlab::fileset::{self, FileSet};
 use latlab::programmed::{self, Program};
 use latlab::recover::{self, recover};
-use latlab::rows::tell_of_left;
+use latlab::rows::remove_leftover;
 use latlab::{confine, servers, units, worker};
 
+use crate::exit::{FAILED, NOT_VALID};
 use crate::options::{Cli, Create, Fileset, Format, Recover, Run, Server, Servers, Subcommand};
 use crate::progress::Progress;
-
-/// Exit status if the figures are not the server's.
-const NOT_VALID: u8 = 3;
-/// Exit status if latlab itself failed.
-const FAILED: u8 = 125;
 
 fn main() -> ExitCode {
     kit_files::output::survive_file_limit();
@@ -46,7 +43,7 @@ fn main() -> ExitCode {
         Subcommand::Fileset(Fileset::Create(arguments)) => create(&arguments),
         Subcommand::Run(arguments) => load(&arguments),
         Subcommand::Capacity(arguments) => capacity::capacity(&arguments),
-        Subcommand::Profile(arguments) => procedure::profile(&arguments),
+        Subcommand::Profile(arguments) => profile::profile(&arguments),
         Subcommand::Conform(arguments) => conform::conform(&arguments),
         Subcommand::Compare(arguments) => compare::compare(&arguments),
         Subcommand::Sweep(arguments) => sweep::sweep(&arguments),
@@ -126,7 +123,7 @@ fn recover_left(arguments: &Recover) -> Result<u8> {
     let mut done = servers::remove_left();
     done.extend(confine::remove_left());
     done.extend(study::remove_left(&arguments.place));
-    done.extend(tell_of_left());
+    done.extend(remove_leftover());
     if done.is_empty() {
         done.push("nothing is left of a killed latlab".to_string());
     }
@@ -159,7 +156,7 @@ fn recover_rows(spool: &Path, output: &Path, arguments: &Recover) -> Result<u8> 
 }
 
 fn analyze(arguments: &latlab_analysis::command::Analyze) -> Result<u8> {
-    let width = terminal_width().unwrap_or(110);
+    let width = output::terminal_width().unwrap_or(110);
     let mut printed = Vec::new();
     latlab_analysis::command::analyze(arguments, &mut printed, width)?;
     let allowed = match arguments.format {
@@ -168,16 +165,6 @@ fn analyze(arguments: &latlab_analysis::command::Analyze) -> Result<u8> {
     };
     kit_console::print(allowed, |out| out.write_all(&printed))?;
     Ok(0)
-}
-
-/// `None` if standard output is no terminal.
-fn terminal_width() -> Option<usize> {
-    let mut size = MaybeUninit::<libc::winsize>::zeroed();
-    // SAFETY: the kernel writes no more than a winsize.
-    let got = unsafe { libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, size.as_mut_ptr()) };
-    // SAFETY: all zeroes are a winsize.
-    let columns = unsafe { size.assume_init() }.ws_col;
-    (got == 0 && columns > 0).then_some(usize::from(columns))
 }
 
 fn list_servers(arguments: &Servers) -> Result<u8> {

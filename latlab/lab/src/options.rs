@@ -1,5 +1,6 @@
 //! The command line.
 
+mod format;
 mod hot_cold;
 mod values;
 mod what;
@@ -13,6 +14,7 @@ use kit_console::manual::{Completions, Man};
 use latlab::programmed::{parse_fault, Fault, Service};
 use latlab::units::{parse_duration, parse_share, parse_size};
 
+pub use self::format::Format;
 pub use self::hot_cold::HotCold;
 pub use self::values::parse_cpus;
 use self::values::{parse_load, parse_rate, parse_speed, parse_vary, Vary};
@@ -199,12 +201,6 @@ pub struct Create {
     /// Seed of the contents
     #[arg(long, default_value_t = 1999)]
     pub seed: u64,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    Text,
-    Json,
 }
 
 #[derive(Args)]

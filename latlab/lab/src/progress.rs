@@ -57,7 +57,7 @@ impl Progress {
     }
 
     pub fn run(&self, now: Now) {
-        self.set(self.begun.elapsed().as_secs(), &words(now));
+        self.set(self.begun.elapsed().as_secs(), &describe(now));
     }
 
     pub fn end(&self) {
@@ -66,7 +66,7 @@ impl Progress {
 }
 
 /// The server's current performance comes first, because a narrow terminal cuts off the end.
-fn words(now: Now) -> String {
+fn describe(now: Now) -> String {
     let mut words = String::new();
     if let Some(rps) = now.rps {
         words = format!(": now {} requests/s", count(rps.round() as u64));
@@ -101,15 +101,15 @@ mod tests {
             }),
         };
         assert_eq!(
-            words(now),
+            describe(now),
             ": now 2,000 requests/s, p50 1.20 ms, p99 30.5 ms; 12,345 requests, 2 failed"
         );
         now.latency = None;
         now.rps = Some(0.0);
         assert_eq!(
-            words(now),
+            describe(now),
             ": now 0 requests/s, no good reply; 12,345 requests, 2 failed"
         );
-        assert_eq!(words(Now::default()), ": 0 requests, 0 failed");
+        assert_eq!(describe(Now::default()), ": 0 requests, 0 failed");
     }
 }

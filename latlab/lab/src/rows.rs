@@ -12,7 +12,7 @@ pub use latlab_analysis::rows::{Lateness, Meta, SCHEMA};
 pub use parquet_file::ParquetFile;
 pub use spool::{Next, Spool, SpoolReader};
 pub use spools::{
-    advice, process_file, remove as remove_spool, take as take_spool, tell_of_left, Description,
+    advice, process_file, remove as remove_spool, remove_leftover, take as take_spool, Description,
     Spools,
 };
 

@@ -6,7 +6,7 @@
 
 mod place;
 mod result;
-mod words;
+mod tables;
 
 use std::io::Write;
 use std::path::Path;
@@ -27,18 +27,16 @@ use latlab_analysis::read::{read, Options};
 use latlab_analysis::report::{measure, Report, RunReport, Settings};
 
 use crate::capacity::measure_capacity;
+use crate::exit::NOT_VALID;
 use crate::options::{Conditions, Format, MixOption, Study, Target, What};
 use crate::output;
 use crate::plan::{self, ns, of_what, open_loop, Ready};
 use crate::procedure::{measure_loads, new_directory, run_whole};
 use crate::progress::step;
-use crate::{terminal_width, NOT_VALID};
-pub use place::{remove_left, Place, Speed};
+pub use place::{remove_left, Place, Speed, PLACE};
 pub use result::Machine;
 use result::{AtLoad, Result as Found, Studied, Terms};
 
-/// Default directory for studies.
-pub const PLACE: &str = "/var/tmp";
 /// How often each file is requested on average, to fill the cache before the measurements.
 const FILLS: u64 = 15;
 const FILL_TIME: Duration = Duration::from_secs(30);
@@ -226,7 +224,7 @@ fn write(found: &Found, arguments: &Study) -> Result<u8> {
     };
     let json = serde_json::to_string_pretty(found)?;
     keep("study.json", &json)?;
-    keep("study.md", &words::markdown(found))?;
+    keep("study.md", &tables::markdown(found))?;
     match page::missing() {
         None => keep("study.html", &page::study(found)?)?,
         Some(why) => say(&format!("no HTML page was written: {why}")),
@@ -234,10 +232,10 @@ fn write(found: &Found, arguments: &Study) -> Result<u8> {
     match arguments.format {
         Format::Json => kit_console::print(Allowed::Json, |out| writeln!(out, "{json}"))?,
         Format::Text => {
-            let width = terminal_width().unwrap_or(110);
+            let width = output::terminal_width().unwrap_or(110);
             let page = arguments.output.join("study.html").display().to_string();
             output::text(|out| {
-                words::text(out, found, width)?;
+                tables::text(out, found, width)?;
                 writeln!(out, "\nPage: {}", printable(&page))
             })?;
         }
@@ -277,7 +275,7 @@ fn one_server(
     let most = settled.arguments.most;
     let capacity = measure_capacity(&plan, settled.repeats, most)?;
     let rps = capacity.reference_rps();
-    say(&format!("{name}: {}", capacity.words()));
+    say(&format!("{name}: {}", capacity.describe()));
     say(&format!(
         "{name}: {} loads of {rps:.0} requests/s",
         settled.loads.len()

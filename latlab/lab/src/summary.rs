@@ -2,6 +2,7 @@
 
 mod edges;
 mod gathered;
+mod percentiles;
 mod text;
 
 use std::collections::BTreeMap;
@@ -21,6 +22,7 @@ use edges::{Edges, Good};
 use gathered::{Gathered, Steps};
 
 pub use gathered::StepSummary;
+pub use percentiles::Percentiles;
 pub use text::by_status;
 
 /// Collects rows.
@@ -172,34 +174,6 @@ fn conforming(clients: &[(u64, i64)]) -> f64 {
     let conforms =
         |(bytes, ns): &&(u64, i64)| *ns > 0 && *bytes as f64 * 8e9 / *ns as f64 > CONFORMING_BITS;
     clients.iter().filter(conforms).count() as f64 / clients.len().max(1) as f64
-}
-
-/// Percentiles over successful requests, in nanoseconds; at most 0.1 % off.
-#[derive(Debug, Clone, Copy, Serialize)]
-pub struct Percentiles {
-    pub mean_ns: i64,
-    pub p5_ns: i64,
-    pub p50_ns: i64,
-    pub p90_ns: i64,
-    pub p95_ns: i64,
-    pub p99_ns: i64,
-    pub p999_ns: i64,
-    pub max_ns: i64,
-}
-
-impl Percentiles {
-    fn of(delays: &Delays) -> Option<Percentiles> {
-        (!delays.is_empty()).then(|| Percentiles {
-            mean_ns: delays.mean() as i64,
-            p5_ns: delays.quantile(0.05),
-            p50_ns: delays.quantile(0.5),
-            p90_ns: delays.quantile(0.9),
-            p95_ns: delays.quantile(0.95),
-            p99_ns: delays.quantile(0.99),
-            p999_ns: delays.quantile(0.999),
-            max_ns: delays.max(),
-        })
-    }
 }
 
 /// Latency from the intended start, over all requests. Failed requests count as slower than all others. `None`:

@@ -155,7 +155,7 @@ fn _debox(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Last>()?;
     module.add_class::<Record>()?;
     module.add_class::<records::Sleep>()?;
-    module.add_class::<records::CpuHolder>()?;
+    module.add_class::<records::CpuOwner>()?;
     module.add_class::<Explanation>()?;
     module.add_class::<scopes::Scope>()?;
     module.add("HISTORY_MAX", HISTORY_MAX)?;

@@ -5,7 +5,7 @@ use std::sync::atomic::{fence, Ordering};
 use pyo3::prelude::*;
 
 use engine::inband;
-use engine::record::{self, CpuOwner, ResourceKind, Waker, CPU_MEASURED, IRQ_MEASURED, SLEEPS_MAX};
+use engine::record::{self, ResourceKind, Waker, CPU_MEASURED, IRQ_MEASURED, SLEEPS_MAX};
 
 use crate::errors::StaleError;
 
@@ -185,9 +185,9 @@ macro_rules! attributes {
                 })
             }
             #[getter]
-            fn cpu_owner(&self) -> PyResult<Option<CpuHolder>> {
+            fn cpu_owner(&self) -> PyResult<Option<CpuOwner>> {
                 self.get(|record| {
-                    CpuHolder::of(&record::Record {
+                    CpuOwner::of(&record::Record {
                         cpu_owner_ns: read!(record, cpu_owner_ns),
                         cpu_owner_kind: read!(record, cpu_owner_kind),
                         cpu_owner_pid: read!(record, cpu_owner_pid),
@@ -249,18 +249,18 @@ attributes!(Record, "Record");
 
 /// Who had the CPU for the largest part of the time in which a call waited for one.
 #[pyclass(frozen, get_all, module = "debox")]
-pub struct CpuHolder {
+pub struct CpuOwner {
     kind: &'static str,
     name: Option<String>,
     pid: Option<u32>,
     ns: u64,
 }
 
-impl CpuHolder {
-    fn of(record: &record::Record) -> Option<CpuHolder> {
-        let owner: CpuOwner = record.cpu_owner();
+impl CpuOwner {
+    fn of(record: &record::Record) -> Option<CpuOwner> {
+        let owner = record.cpu_owner();
         let is_process = owner.is_process();
-        Some(CpuHolder {
+        Some(CpuOwner {
             kind: owner.as_str()?,
             name: is_process.then(|| record.cpu_owner_comm()),
             pid: is_process.then_some(record.cpu_owner_pid),
@@ -270,10 +270,10 @@ impl CpuHolder {
 }
 
 #[pymethods]
-impl CpuHolder {
+impl CpuOwner {
     fn __repr__(&self) -> String {
         let name = self.name.as_deref().unwrap_or(self.kind);
-        format!("<debox.CpuHolder {name} ns={}>", self.ns)
+        format!("<debox.CpuOwner {name} ns={}>", self.ns)
     }
 }
 

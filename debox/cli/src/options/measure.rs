@@ -44,7 +44,7 @@ pub struct Measure {
     pub slow: Option<Duration>,
     /// Match calls as they end, before the program continues: keeps their stacks for the report and,
     /// after `=>`, sends `signal NAME` to the calling thread; fires at most `limit N/s` times
-    /// (default 10/s), or `limit none`. Up to 8 triggers. README.md describes the language
+    /// (default 10/s), or `limit none`. Up to 8 triggers. debox/README.md describes the language
     #[arg(long, value_name = "PREDICATE [=> ACTIONS]", value_parser = parse_trigger)]
     pub trigger: Vec<Trigger>,
     /// Output format

@@ -88,7 +88,7 @@ impl Sink {
             writer: concat!("debox ", env!("CARGO_PKG_VERSION")).to_string(),
             host: host(),
             kernel: debox::kernel::release(),
-            command: super::words(&arguments.command),
+            command: super::arguments::texts(&arguments.command),
             cpus: std::thread::available_parallelism().map_or(0, |cpus| cpus.get() as u32),
             detail: detail.names(),
             filter: arguments.filter.as_ref().map(|filter| filter.to_string()),

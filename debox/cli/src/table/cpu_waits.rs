@@ -38,7 +38,7 @@ pub fn rows(
     let mut rows: BTreeMap<String, Row> = BTreeMap::new();
     let mut all = 0u64;
     for wait in waits {
-        let row = rows.entry(words(wait)).or_default();
+        let row = rows.entry(describe(wait)).or_default();
         row.ns = row.ns.saturating_add(wait.ns);
         if wait.part == "runqueue" {
             row.woken_ns = row.woken_ns.saturating_add(wait.ns);
@@ -95,7 +95,7 @@ pub fn rows(
     grid.print(out, options)
 }
 
-fn words(wait: &CpuWait) -> String {
+fn describe(wait: &CpuWait) -> String {
     let process = || {
         let comm = wait.comm.as_deref().unwrap_or("?");
         let pid = wait.pid.unwrap_or(0);

@@ -132,7 +132,7 @@ fn connect(path: &Path, patience: Duration) -> Result<OwnedFd, Trouble> {
         format!(
             "{path} is of a user who has no number in this user namespace; only a broker at {} is \
              taken for root's there",
-            super::SOCKET
+            super::address::SOCKET
         )
     } else {
         format!("{path} is user {user}'s")
@@ -204,4 +204,18 @@ pub(super) fn unexpected(reply: Reply) -> Trouble {
         Reply::Refused(why) => Trouble::Refused(why),
         other => Trouble::Broken(format!("{other:?} out of turn")),
     }
+}
+
+/// Whether the error is that there is no broker.
+pub(crate) fn is_absent(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(Trouble::Absent(_)))
+}
+
+/// Whether the error is that there is a broker, but it does not answer.
+pub(crate) fn is_silent(error: &anyhow::Error) -> bool {
+    let is_late = |error: &std::io::Error| error.kind() == std::io::ErrorKind::WouldBlock;
+    error.chain().any(|cause| {
+        matches!(cause.downcast_ref(), Some(Trouble::Silent))
+            || cause.downcast_ref().is_some_and(is_late)
+    })
 }

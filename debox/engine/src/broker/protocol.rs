@@ -5,8 +5,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::seen::{CallSite, Life, Resource, Shape, ShapeKey, Stack, Title};
-use crate::session::{Detail, Options, Tap};
+use super::probe_data::{CallSite, Life, Resource, Shape, ShapeKey, Stack, Title};
+use crate::options::{Detail, Options, Tap};
 use crate::symbols::Frame;
 
 /// Incremented with any change of the messages; also in `broker_client.c` and `brokered.c` of the tests.

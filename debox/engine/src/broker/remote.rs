@@ -18,17 +18,19 @@ use nix::sys::socket::MsgFlags;
 
 use super::channel;
 use super::client::{self, Trouble};
+use super::probe_data::{Shape, ShapeKey};
 use super::protocol::{self, FrameText, Reply, Request, RunWish, BULK};
-use super::seen::{Shape, ShapeKey};
 use super::wire::{self, Received};
 use crate::broker;
+use crate::clock::monotonic_ns;
 use crate::collect::{Outcome, Snapshot};
 use crate::deadlock::tasks::threads;
 use crate::deadlock::{Wait, Watch};
 use crate::explain::{Explainer, UserStack};
 use crate::kernel;
+use crate::options::{Options, Tap};
 use crate::report::{Deadlock, Report};
-use crate::session::{in_words, monotonic_ns, Events, Options, Tap, STACK_NAMES};
+use crate::session::{in_words, Events, STACK_NAMES};
 use crate::stack_table::StackTable;
 use crate::stacks::of_sleeper;
 use crate::symbols::{Frame, Symbols};
@@ -137,7 +139,7 @@ impl RemoteSession {
         }
         // Samples are requested by default: the report says that they are missing.
         let wants_samples = std::mem::take(&mut options.detail.samples);
-        kernel::require_tap(&options)?;
+        crate::options::check::require_tap(&options)?;
         let asked = Instant::now();
         let (connection, tap) = connect(path, &options, client::HELLO, client::WORK)?;
         let started = Instant::now();

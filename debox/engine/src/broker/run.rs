@@ -11,8 +11,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, bail, ensure, Context, Result};
-use libbpf_rs::skel::Skel;
-use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use nix::poll::{poll, PollFd, PollFlags, PollTimeout};
 use nix::sys::socket::{self, sockopt, MsgFlags};
 use nix::sys::time::TimeVal;
@@ -21,14 +19,16 @@ use super::account::{kernel_memory, Share};
 use super::channel;
 use super::cpu;
 use super::peer::Peer;
+use super::probe_data::{Shape, ShapeKey, Stack};
 use super::protocol::{self, FrameText, Reply, Request, RunWish, BULK};
-use super::seen::{Shape, ShapeKey, Stack};
+use super::run_limits::{Given, Meter, RunLimits};
 use super::shared::{slots_memory, ClientTable};
-use super::terms::{Given, Meter, Terms};
 use super::wire::{self, Places};
+use crate::clock::monotonic_ns;
 use crate::collect::Snapshot;
-use crate::kernel::objects::{self, walk_tasks};
-use crate::session::{monotonic_ns, Options, Role, Session, Tap};
+use crate::kernel::objects;
+use crate::options::{Options, Role, Tap};
+use crate::session::{Enrolment, Session, Table};
 use crate::symbols::Symbols;
 use crate::tables::{self, types};
 
@@ -62,12 +62,17 @@ const REPORT: u64 = 8 << 20;
 const ROOM: Duration = Duration::from_secs(5);
 
 /// Serves one client, on a thread of its own, until it is done or gone.
-pub fn serve(connection: &OwnedFd, peer: &Peer, wish: RunWish, terms: &Arc<Terms>) -> Result<()> {
+pub fn serve(
+    connection: &OwnedFd,
+    peer: &Peer,
+    wish: RunWish,
+    limits: &Arc<RunLimits>,
+) -> Result<()> {
     cpu::follow(peer.pid);
-    let mut meter = Meter::of(terms);
-    let served = serve_run(connection, peer, wish, terms, &mut meter);
+    let mut meter = Meter::of(limits);
+    let served = serve_run(connection, peer, wish, limits, &mut meter);
     if let Err(error) = &served {
-        terms
+        limits
             .log
             .refused(peer.uid, peer.pid, &format!("its run: {error:#}"));
     }
@@ -78,23 +83,23 @@ fn serve_run(
     connection: &OwnedFd,
     peer: &Peer,
     wish: RunWish,
-    terms: &Arc<Terms>,
+    limits: &Arc<RunLimits>,
     meter: &mut Meter,
 ) -> Result<()> {
     let limit = TimeVal::new(PATIENCE, 0);
     socket::setsockopt(connection, sockopt::SendTimeout, &limit)?;
     let flags = nix::fcntl::OFlag::empty();
     nix::fcntl::fcntl(connection, nix::fcntl::FcntlArg::F_SETFL(flags))?;
-    let opened = terms
+    let opened = limits
         .wait_for_cpu(peer)
-        .and_then(|()| Run::open(peer, wish, terms));
+        .and_then(|()| Run::open(peer, wish, limits));
     meter.charge();
     let mut run = match opened {
         Ok(run) => run,
         Err(error) => return refuse(connection, error),
     };
-    let table = MapHandle::try_from(&run.session.skel.maps.kernel_stacks)?;
-    let _ = terms.stacks.set(table);
+    let table = run.session.kernel_stacks()?;
+    let _ = limits.stacks.set(table);
     run.welcome(connection)?;
     let (mut next_tick, mut requests) = (Instant::now() + TICK, 0);
     loop {
@@ -102,7 +107,7 @@ fn serve_run(
         if now >= next_tick {
             run.tick(now)?;
             meter.charge();
-            let has_spent_all = terms.has_spent_all(now);
+            let has_spent_all = limits.has_spent_all(now);
             (next_tick, requests) = (now + TICK, 0);
             if has_spent_all {
                 ensure!(peer.is_alive(), "the process has ended");
@@ -163,7 +168,7 @@ fn say(connection: &OwnedFd, reply: &Reply, descriptor: Option<i32>) -> Result<(
 
 struct Run {
     session: Session,
-    terms: Arc<Terms>,
+    limits: Arc<RunLimits>,
     _memory: Share,
     /// How large the last report was.
     last_report: u64,
@@ -182,7 +187,7 @@ struct Run {
 }
 
 impl Run {
-    fn open(peer: &Peer, wish: RunWish, terms: &Arc<Terms>) -> Result<Run> {
+    fn open(peer: &Peer, wish: RunWish, limits: &Arc<RunLimits>) -> Result<Run> {
         let tap = wish.asked.tap();
         let max_threads = wish.asked.max_threads.clamp(1, THREADS);
         let (max_threads, max_records) = match tap {
@@ -199,31 +204,31 @@ impl Run {
             one_process: wish.one_process,
             ..Options::default()
         };
-        let (what, account) = (format!("{wish:?}"), &terms.account);
+        let (what, account) = (format!("{wish:?}"), &limits.account);
         let estimate = account.estimate(&what, ESTIMATE) + WAITING;
-        let memory = account.take_large(Some(terms.owner), "a run", estimate);
+        let memory = account.take_large(Some(limits.owner), "a run", estimate);
         let mut memory = memory.map_err(|refusal| anyhow!(refusal))?;
         let session = Session::load(options, Role::Run)?;
-        let bytes = kernel_memory(session.skel.object());
+        let bytes = kernel_memory(session.object());
         account.learn(&what, bytes);
         memory.set(bytes + WAITING);
         if tap == Tap::User {
             // Each map counts until no process holds it, even after the run.
-            let maps = &session.skel.maps;
-            for (map, size) in [
-                (maps.slots.as_fd(), slots_memory(max_records)),
-                (maps.slot_tids.as_fd(), u64::from(max_records) * 8),
+            for (table, size) in [
+                (Table::Slots, slots_memory(max_records)),
+                (Table::SlotThreads, u64::from(max_records) * 8),
             ] {
-                let given = Given::new(objects::map_id(map)?, memory.split(size));
-                terms.given().push(given);
+                let id = objects::map_id(session.table(table))?;
+                let given = Given::new(id, memory.split(size));
+                limits.given().push(given);
             }
         }
-        let clients = ClientTable::map(session.skel.maps.clients.as_fd(), 1)?;
+        let clients = ClientTable::map(session.table(Table::Clients), 1)?;
         clients.begin(0, peer.uid, max_records)?;
         let now = Instant::now();
         let mut run = Run {
             session,
-            terms: Arc::clone(terms),
+            limits: Arc::clone(limits),
             _memory: memory,
             last_report: 0,
             _clients: clients,
@@ -264,7 +269,7 @@ impl Run {
 
     /// Whether there is something that has to be looked up while it still exists.
     fn has_news(&self) -> bool {
-        let events = self.session.events.borrow();
+        let events = self.session.events();
         let held = events.forwarded.as_ref();
         !events.call_sites.is_empty()
             || held.is_some_and(|held| !(held.resources.is_empty() && held.stacks.is_empty()))
@@ -278,14 +283,14 @@ impl Run {
 
     /// Under the user tap the client's processes write their records themselves.
     fn welcome(&self, connection: &OwnedFd) -> Result<()> {
-        let slots = self.session.options.max_records;
-        let maps = &self.session.skel.maps;
+        let slots = self.session.options().max_records;
         let is_tapped = slots > 0;
         if !is_tapped {
             return say(connection, &Reply::Running { slots }, None);
         }
-        for map in [maps.slots.as_fd(), maps.slot_tids.as_fd()] {
-            let given = objects::map_by_id(objects::map_id(map)?).context("cannot share a map")?;
+        for table in [Table::Slots, Table::SlotThreads] {
+            let id = objects::map_id(self.session.table(table))?;
+            let given = objects::map_by_id(id).context("cannot share a map")?;
             let reply = Reply::Running { slots };
             say(connection, &reply, Some(given.as_raw_fd()))?;
         }
@@ -339,21 +344,19 @@ impl Run {
     }
 
     fn learn_namespace(&mut self, peer: &Peer) -> Result<()> {
-        let bss = self.session.skel.maps.bss_data.as_deref_mut();
-        let bss = bss.context("no .bss in the probes")?;
-        (bss.enrol_tgid, bss.enrol_tid) = (peer.pid, peer.pid);
-        (bss.enrol_client, bss.enrol_learns) = (0, true);
-        let walk = self.session.skel.progs.enrol_tasks.as_fd();
-        let walked = walk_tasks(walk, Some(peer.descriptor()));
-        let bss = self.session.skel.maps.bss_data.as_deref_mut();
-        bss.context("no .bss in the probes")?.enrol_learns = false;
-        walked
+        let enrolment = Enrolment {
+            tgid: peer.pid,
+            tid: peer.pid,
+            learns: true,
+            ..Enrolment::default()
+        };
+        self.session.enrol_by(&enrolment, Some(peer.descriptor()))
     }
 
     /// Fails if the client may not inspect a process that it attaches to. For a descendant, the probe checks
     /// it.
     fn may_enrol(&self, peer: &Peer, process: &OwnedFd) -> Result<()> {
-        match self.session.options.adopts_sleeps {
+        match self.session.options().adopts_sleeps {
             true => peer.require_access(pid_of(process)?),
             false => Ok(()),
         }
@@ -366,16 +369,15 @@ impl Run {
             self.session.attach()?;
         }
         let pid = pid_of(process)?;
-        let attaches = self.session.options.adopts_sleeps;
-        let bss = self.session.skel.maps.bss_data.as_deref_mut();
-        let bss = bss.context("no .bss in the probes")?;
-        (bss.enrol_tgid, bss.enrol_tid) = (pid, 0);
-        bss.enrol_client = 0;
-        bss.enrol_ancestor = if attaches { 0 } else { peer.pid };
-        bss.enrol_armed = !is_running;
+        let attaches = self.session.options().adopts_sleeps;
         let before = self.session.threads_enrolled();
-        let walk = self.session.skel.progs.enrol_tasks.as_fd();
-        let walked = walk_tasks(walk, Some(process.as_fd()));
+        let enrolment = Enrolment {
+            tgid: pid,
+            ancestor: if attaches { 0 } else { peer.pid },
+            is_armed: !is_running,
+            ..Enrolment::default()
+        };
+        let walked = self.session.enrol_by(&enrolment, Some(process.as_fd()));
         ensure!(peer.is_alive(), "the process has ended");
         // A running process may have ended by now, or be monitored since it was forked.
         if !is_running {
@@ -396,14 +398,10 @@ impl Run {
             return Ok(());
         }
         self.looked = now;
-        let maps = &self.session.skel.maps;
         for index in self.cooling.drain(..) {
-            maps.free_threads
-                .update(&[], &index.to_ne_bytes(), MapFlags::ANY)?;
+            self.session.free_thread(index)?;
         }
-        while let Ok(Some(index)) = maps.retired_threads.lookup_and_delete(&[]) {
-            self.cooling.extend(tables::read_value::<u32>(&index));
-        }
+        self.cooling.extend(self.session.take_retired_threads());
         if self.session.has_threads()? {
             self.used = now;
         }
@@ -416,7 +414,7 @@ impl Run {
     fn news(&mut self) -> Reply {
         self.is_stack_next = !self.is_stack_next;
         let ask = self.is_stack_next.then(|| {
-            let mut events = self.session.events.borrow_mut();
+            let mut events = self.session.events_mut();
             Stack::of(&events.forwarded.as_mut()?.stacks.pop_front()?)
         });
         match ask.flatten() {
@@ -432,7 +430,7 @@ impl Run {
         fn drop_batch<T>(from: &mut Vec<T>) {
             from.drain(..from.len().min(BATCH));
         }
-        let mut events = self.session.events.borrow_mut();
+        let mut events = self.session.events_mut();
         let events = &mut *events;
         let ended = batch(&events.ended);
         drop_batch(&mut events.ended);
@@ -459,18 +457,9 @@ impl Run {
 
     /// Stores where the client's program keeps a return address. It affects no other client.
     fn learn(&self, tgid: u32, ip: u64, offset: i32, rule: u32) {
-        let key = types::wrapper_key {
-            ip,
-            tgid,
-            reserved: 0,
-        };
+        // Best effort, as in a session of one's own.
         let value = types::wrapper { offset, rule };
-        // Best effort, as in a session of one's own; only for keys that the probes have requested.
-        let _ = self.session.skel.maps.wrappers.update(
-            tables::bytes_of(&key),
-            tables::bytes_of(&value),
-            MapFlags::EXIST,
-        );
+        self.session.learn_wrapper(tgid, ip, value);
     }
 
     /// Stores how the client's own stacks are recognised. Errors in it misname only these.
@@ -479,12 +468,7 @@ impl Run {
         let shape = shape
             .for_probes()
             .context("the shape of a user stack is not understood")?;
-        // Best effort, as in a session of one's own.
-        let _ = self.session.skel.maps.user_shapes.update(
-            tables::bytes_of(&key),
-            tables::bytes_of(&shape),
-            MapFlags::ANY,
-        );
+        self.session.learn_shape(&key, &shape);
         Ok(())
     }
 
@@ -523,9 +507,9 @@ impl Run {
     /// one, and takes three times its size while it is read and encoded.
     fn room_for_report(&self) -> Result<Share> {
         let bytes = (3 * self.last_report).saturating_sub(REPORT);
-        let (terms, start) = (&self.terms, Instant::now());
+        let (limits, start) = (&self.limits, Instant::now());
         loop {
-            let taken = terms.account.take(Some(terms.owner), "a report", bytes);
+            let taken = limits.account.take(Some(limits.owner), "a report", bytes);
             match taken {
                 Ok(room) => return Ok(room),
                 Err(refusal) if start.elapsed() > ROOM => bail!(refusal),
@@ -540,9 +524,9 @@ impl Run {
         stopped_ns: u64,
         stacks: &HashMap<u32, Vec<u64>>,
     ) -> Result<(Snapshot, usize)> {
-        let before = self.session.events.borrow().ended.len();
+        let before = self.session.events().ended.len();
         let mut snapshot = self.session.snapshot(stopped_ns, stacks)?;
-        let mut events = self.session.events.borrow_mut();
+        let mut events = self.session.events_mut();
         debug_assert_eq!(before, events.ended.len()); // no events were received meanwhile
         events.ended.clear();
         events.ended_unlisted.clear();

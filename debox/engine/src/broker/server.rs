@@ -31,11 +31,12 @@ use super::presence::Presence;
 use super::protocol::{self, FrameText, Reply, Request, RunWish, Wish};
 use super::quota::{Limits, Quota};
 use super::run;
+use super::run_limits::{Given, RunLimits};
 use super::shared::{find_stack, mark_gone, slots_memory, Kind, Shared, CLIENT_THREADS};
-use super::terms::{Given, Terms};
 use super::turns::in_turns;
 use crate::kernel::objects;
-use crate::session::{self, Tap};
+use crate::options::Tap;
+use crate::random;
 use crate::symbols::Symbols;
 
 mod kinds;
@@ -117,7 +118,7 @@ struct Connection {
 struct Run {
     owner: u32,
     socket: OwnedFd,
-    terms: Arc<Terms>,
+    terms: Arc<RunLimits>,
     thread: JoinHandle<()>,
 }
 
@@ -391,7 +392,7 @@ impl Broker {
                     self.refuse(&connection.socket, &connection.peer, &text);
                     return Next::Over;
                 }
-                let Ok(nonce) = session::random() else {
+                let Ok(nonce) = random::random() else {
                     return Next::Over;
                 };
                 let version = protocol::VERSION;
@@ -517,7 +518,7 @@ impl Broker {
             return self.quota.disconnect(owner);
         }
         let (account, budget, log) = (&self.account, &self.budget, &self.log);
-        let terms = Arc::new(Terms::new(owner, account, budget, log));
+        let terms = Arc::new(RunLimits::new(owner, account, budget, log));
         let started = socket.try_clone().and_then(|own| {
             let name = "debox-run".to_string();
             let terms = Arc::clone(&terms);

@@ -10,16 +10,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, bail, ensure, Context, Result};
-use libbpf_rs::skel::Skel;
 use libbpf_rs::{libbpf_sys, MapCore, MapFlags, MapHandle, MapType};
 
 use super::account::{kernel_memory, Account, Share};
 use super::peer::Peer;
 use super::protocol::Wish;
 use super::quota::Limits;
-use crate::kernel::objects::{self, walk_tasks};
+use crate::kernel::objects;
+use crate::options::{Detail, Options, Role, Tap};
+use crate::random;
 use crate::record::Slot;
-use crate::session::{self, Detail, Options, Role, Session, Tap};
+use crate::session::{Enrolment, Session, Table};
+use crate::stack_table::frames_of;
 use crate::tables::{self, types};
 
 const CLIENT_LIVE: u32 = 1;
@@ -103,8 +105,8 @@ impl Shared {
             clients: limits.clients,
         };
         let session = Session::load(options, role)?;
-        let clients = ClientTable::map(session.skel.maps.clients.as_fd(), limits.clients)?;
-        let bytes = kernel_memory(session.skel.object());
+        let clients = ClientTable::map(session.table(Table::Clients), limits.clients)?;
+        let bytes = kernel_memory(session.object());
         account.learn(&wish, bytes);
         memory.set(bytes);
         Ok(Shared {
@@ -147,23 +149,16 @@ impl Shared {
     }
 
     fn enrol(&mut self, client: u32, peer: &Peer, map: &MapHandle) -> Result<()> {
-        self.session.skel.maps.slots_of_clients.update(
-            &client.to_ne_bytes(),
-            &map.as_fd().as_raw_fd().to_ne_bytes(),
-            MapFlags::ANY,
-        )?;
-        let bss = self.session.skel.maps.bss_data.as_deref_mut();
-        let bss = bss.context("no .bss in the probes")?;
-        (bss.enrol_tgid, bss.enrol_tid) = (peer.pid, 0);
-        (bss.enrol_client, bss.enrol_ancestor) = (client, 0);
-        bss.enrol_armed = false;
+        self.session.give_slots(client, map.as_fd())?;
+        let enrolment = Enrolment {
+            tgid: peer.pid,
+            client,
+            ..Enrolment::default()
+        };
         // A thread that starts during a walk over the tasks may be missed by that walk.
         let mut before = 0;
         for _ in 0..10 {
-            walk_tasks(
-                self.session.skel.progs.enrol_tasks.as_fd(),
-                Some(peer.descriptor()),
-            )?;
+            self.session.enrol_by(&enrolment, Some(peer.descriptor()))?;
             let now = self.clients.live(client);
             if now == before {
                 break;
@@ -186,9 +181,8 @@ impl Shared {
         self.clients
             .state(client)
             .store(CLIENT_GONE, Ordering::SeqCst);
-        let key = client.to_ne_bytes();
-        // There is no entry if the client was never admitted.
-        let _ = self.session.skel.maps.slots_of_clients.delete(&key);
+        // It has none if it was never admitted.
+        self.session.take_slots(client);
         self.leaving.push(client);
         self.count -= 1;
         if self.count == 0 {
@@ -199,15 +193,13 @@ impl Shared {
     /// Once a second: releases the threads of clients that have left, and reuses entries that no probe can
     /// be using any more.
     pub fn tick(&mut self) -> Result<()> {
-        self.session.gate.tidy();
+        self.session.tidy_gate();
         for index in self.cooling_threads.drain(..) {
-            let value = index.to_ne_bytes();
-            let free = &self.session.skel.maps.free_threads;
-            free.update(&[], &value, MapFlags::ANY)?;
+            self.session.free_thread(index)?;
         }
         self.free.append(&mut self.cooling);
         if !self.leaving.is_empty() {
-            walk_tasks(self.session.skel.progs.release_tasks.as_fd(), None)?;
+            self.session.release_tasks()?;
             let clients = &self.clients;
             let (stay, left) = self
                 .leaving
@@ -215,11 +207,8 @@ impl Shared {
                 .partition(|client| clients.live(*client) > 0);
             (self.leaving, self.cooling) = (stay, left);
         }
-        let retired = &self.session.skel.maps.retired_threads;
-        while let Ok(Some(index)) = retired.lookup_and_delete(&[]) {
-            self.cooling_threads
-                .extend(tables::read_value::<u32>(&index));
-        }
+        self.cooling_threads
+            .extend(self.session.take_retired_threads());
         if self.is_idle_for(IDLE) {
             self.session.detach();
         }
@@ -233,16 +222,12 @@ impl Shared {
 
     /// The addresses of the kernel stack with this name, innermost first.
     pub fn stack(&self, name: u64) -> Option<Vec<u64>> {
-        find_stack(&self.session.skel.maps.kernel_stacks, name)
+        Some(frames_of(&self.session.kernel_stack(name).ok()??))
     }
 
     /// Makes the probes capture cached stacks again: their names were evicted from the table.
     pub fn forget_shapes(&self) {
-        let shapes = &self.session.skel.maps.shapes;
-        let keys: Vec<Vec<u8>> = shapes.keys().collect();
-        for key in keys {
-            let _ = shapes.delete(&key);
-        }
+        self.session.forget_kernel_stacks();
     }
 
     pub fn is_attached(&self) -> bool {
@@ -254,8 +239,7 @@ impl Shared {
 pub fn find_stack(stacks: &impl MapCore, name: u64) -> Option<Vec<u64>> {
     let found = stacks.lookup(&name.to_ne_bytes(), MapFlags::ANY);
     let stack = tables::read_value::<types::kernel_stack>(&found.ok()??)?;
-    let frames = stack.frames.iter().copied();
-    Some(frames.take_while(|frame| *frame != 0).collect())
+    Some(frames_of(&stack))
 }
 
 /// The kernel memory of so many slots.
@@ -362,7 +346,7 @@ impl ClientTable {
         let fresh = types::client {
             uid,
             slots: slots.min(CLIENT_THREADS),
-            salt: session::random()?,
+            salt: random::random()?,
             ..types::client::default()
         };
         // SAFETY: the entry is inside the mapping, and its client's threads are not monitored.

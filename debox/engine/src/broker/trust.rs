@@ -10,7 +10,7 @@
 use std::ffi::CStr;
 use std::path::Path;
 
-use super::SOCKET;
+use super::address::SOCKET;
 
 /// The directories of [`SOCKET`].
 const PLACE: [&CStr; 3] = [c"/", c"/run", c"/run/debox"];

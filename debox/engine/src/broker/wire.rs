@@ -7,10 +7,10 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde::{Deserialize, Serialize};
 
+use super::probe_data::Life;
 use super::protocol::{self, FrameText};
-use super::seen::Life;
 use crate::collect::Snapshot;
-use crate::session::{Detail, Tap};
+use crate::options::{Detail, Tap};
 use crate::stack_table::StackTable;
 use crate::tables::types;
 

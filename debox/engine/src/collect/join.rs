@@ -70,7 +70,7 @@ impl Snapshot {
             if thread.mode != tables::MODE_BLOCKED {
                 continue;
             }
-            let since = match thread.parted {
+            let since = match thread.has_parts {
                 0 => thread.begin_ns,
                 _ => thread.stamp_ns,
             };
@@ -177,7 +177,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::session::{Detail, Tap};
+    use crate::options::{Detail, Tap};
 
     fn thread(tid: u32, end_ns: u64) -> types::thread {
         types::thread {

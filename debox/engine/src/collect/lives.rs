@@ -1,13 +1,13 @@
 //! Threads' lives: closes what is open when a session stops, and adds up a life's parts.
 
+use crate::options::Tap;
 use crate::report::Totals;
-use crate::session::Tap;
 use crate::tables::{self, add, total, types, CALL_NONE};
 
 use super::possible::is_possible;
 
 /// Closes the open part of a thread that is still alive: for the report, it ends at the stop.
-pub(super) fn close_open_part(thread: &mut types::thread, stopped_ns: u64, tap: Tap) {
+pub(crate) fn close_open_part(thread: &mut types::thread, stopped_ns: u64, tap: Tap) {
     let part = match thread.mode {
         tables::MODE_BLOCKED => tables::PART_BLOCKED,
         tables::MODE_RUNQUEUE => tables::PART_RUNQUEUE,
@@ -23,7 +23,7 @@ pub(super) fn close_open_part(thread: &mut types::thread, stopped_ns: u64, tap: 
         thread.begin_ns = thread.stamp_ns;
         return;
     }
-    let from = if thread.parted != 0 {
+    let from = if thread.has_parts != 0 {
         thread.stamp_ns
     } else {
         thread.begin_ns
@@ -43,7 +43,7 @@ pub(super) fn close_open_part(thread: &mut types::thread, stopped_ns: u64, tap: 
 /// life, and the thread itself its calls. Corresponds to `close_tapped_life` of
 /// debox/probe/usertap.h, for a thread that has not ended. Impossible values are refused later
 /// ([`super::possible`]).
-pub(super) fn take_calls_out_of_life(
+pub(crate) fn take_calls_out_of_life(
     thread: &mut types::thread,
     slot: Option<&types::debox_slot>,
     stopped_ns: u64,

@@ -2,7 +2,7 @@
 //! uses none of these sums that cannot be true.
 
 use super::Snapshot;
-use crate::session::Tap;
+use crate::options::Tap;
 use crate::tables::{self, add, total, types, Possible};
 
 /// Whether a thread's sums of its calls fit into its life, which the probes measured.
@@ -84,7 +84,7 @@ impl Snapshot {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::Detail;
+    use crate::options::Detail;
 
     const SECOND: u64 = 1_000_000_000;
 

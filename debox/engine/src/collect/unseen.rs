@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::Snapshot;
+use crate::options::Tap;
 use crate::report::Unstamped;
-use crate::session::Tap;
 use crate::tables::{self, types};
 
 impl Snapshot {

@@ -2,12 +2,11 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd};
 
 use libbpf_rs::libbpf_sys;
 
-use super::{Finding, NEEDS_ROOT};
-use crate::kernel;
+use super::finding::{Finding, NEEDS_ROOT};
+use crate::kernel::{self, objects::owned};
 
 pub(super) fn processor() -> Finding {
     let need = "processor";
@@ -105,15 +104,6 @@ pub(super) fn try_bpf() -> io::Result<()> {
         )
     };
     owned(fd).map(drop)
-}
-
-/// The result of a libbpf function that makes a descriptor.
-pub(super) fn owned(fd: i32) -> io::Result<OwnedFd> {
-    if fd < 0 {
-        return Err(io::Error::from_raw_os_error(-fd));
-    }
-    // SAFETY: the descriptor is new and has no other owner.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 pub(super) fn bpf_call(tried: &io::Result<()>) -> Finding {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::Finding;
+use super::finding::Finding;
 use crate::kernel;
 
 /// Looks for a broker; returns its socket, or why it cannot be used.

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::{Finding, NEEDS_ROOT};
+use super::finding::{Finding, NEEDS_ROOT};
 use crate::trace::{self, Method, Offer};
 
 pub(super) fn examine(bpf: &io::Result<()>) -> Finding {

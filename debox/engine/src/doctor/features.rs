@@ -8,7 +8,7 @@ use libbpf_rs::btf::Btf;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::MapType;
 
-use super::{Finding, NEEDS_ROOT};
+use super::finding::{Finding, NEEDS_ROOT};
 use crate::kernel;
 use crate::skeleton::DeboxSkelBuilder;
 

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use libbpf_rs::query::ProgInfoIter;
 
-use super::{Finding, NEEDS_ROOT};
+use super::finding::{Finding, NEEDS_ROOT};
+use crate::clock::monotonic_ns;
 use crate::kernel;
-use crate::session::monotonic_ns;
 
 /// A clock slower than this is not read from the processor: then each stamp costs a device access.
 const SLOW_CLOCK_NS: u64 = 250;

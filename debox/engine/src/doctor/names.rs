@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 
-use super::Finding;
+use super::finding::Finding;
 use crate::kernel;
 use crate::symbols::Symbols;
 

@@ -1,6 +1,6 @@
 //! Checks whether a program's CPU use can be sampled (detail `samples`).
 
-use super::{Finding, NEEDS_ROOT};
+use super::finding::{Finding, NEEDS_ROOT};
 use crate::kernel;
 use crate::samples::Clocks;
 

@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 use anyhow::{ensure, Context, Result};
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 
-use super::{Finding, Standing};
+use super::finding::{Finding, Standing};
+use crate::options::{Detail, Options, Tap};
 use crate::report::Report;
-use crate::session::{Detail, Options, Session, Tap};
+use crate::session::Session;
 use crate::skeleton::DeboxSkelBuilder;
 use crate::Outcome;
 

@@ -159,7 +159,7 @@ impl Control {
         self.entry(table, session as usize)
     }
 
-    pub fn held(&self, event: usize) -> &AtomicU32 {
+    pub fn holders(&self, event: usize) -> &AtomicU32 {
         self.entry(unsafe { &raw mut (*self.base).held }, event)
     }
 

@@ -16,16 +16,18 @@ use nix::poll::PollTimeout;
 use nix::sys::socket::UnixAddr;
 
 use crate::broker;
-use crate::broker::again::{self, Kept};
 use crate::broker::channel;
 use crate::broker::client::{self, Enabled, Trouble};
 use crate::broker::protocol::{self, Admission, Request, Wish};
+use crate::broker::reconnect::{self, Kept};
 use crate::clock;
+use crate::clock::monotonic_ns;
 use crate::kernel;
-use crate::session::{monotonic_ns, Tap};
+use crate::options::Tap;
 use crate::signals::Blocked;
 use crate::symbols::Frame;
 
+use super::state::{try_state, Source};
 use super::{memory, presence, slot, user_tap, Error, Options};
 
 /// How often a broker that has gone is looked for.
@@ -95,7 +97,7 @@ pub(super) fn ask(options: &Options) -> Result<Option<Brokered>, Error> {
         user_tap::start_clock();
     }
     let fd = enabled.slots.as_raw_fd();
-    let slots_id = super::map_id_of(fd);
+    let slots_id = super::map_id::map_id_of(fd);
     memory::map(fd, slots_id, enabled.slot_count)?;
     if !presence::watch(&enabled.presence) {
         let error = std::io::Error::last_os_error();
@@ -171,11 +173,11 @@ fn seek_now() -> bool {
     }
     // A signal handler that leaves by a jump would leave the lock taken.
     let _blocked = Blocked::all();
-    let Some(mut state) = super::try_state() else {
+    let Some(mut state) = try_state() else {
         return false;
     };
-    match state.brokered.as_mut() {
-        Some(brokered) if brokered.is_own() => brokered.step(now),
+    match &mut state.source {
+        Source::Brokered(brokered) if brokered.is_own() => brokered.step(now),
         _ => {
             NEXT_NS.store(now + RETRY_NS, Ordering::Relaxed);
             false
@@ -238,9 +240,9 @@ impl Brokered {
         match stage {
             Stage::Served => Ok(Stage::Served),
             Stage::Away => {
-                let connection = again::connect(&self.address)?;
+                let connection = reconnect::connect(&self.address)?;
                 let version = protocol::VERSION;
-                again::say(&connection, &Request::Hello { version })?;
+                reconnect::say(&connection, &Request::Hello { version })?;
                 self.go_on(Stage::Greeted(Kept::new(connection), now), now)
             }
             Stage::Greeted(kept, since) => {
@@ -253,7 +255,7 @@ impl Brokered {
                     return Err(std::io::ErrorKind::InvalidData.into());
                 };
                 let wish = self.wish;
-                again::say(connection, &Request::Enable { nonce, wish })?;
+                reconnect::say(connection, &Request::Enable { nonce, wish })?;
                 Ok(Stage::Asked(kept, now))
             }
             Stage::Asked(kept, since) => {
@@ -278,7 +280,7 @@ impl Brokered {
         page: &OwnedFd,
         count: usize,
     ) -> std::io::Result<Stage> {
-        let slots_id = super::map_id_of(slots.as_raw_fd());
+        let slots_id = super::map_id::map_id_of(slots.as_raw_fd());
         // The tables of the user tap were made for this many threads.
         let slot_count = count.min(self.wish.max_threads as usize);
         self.given.close();
@@ -310,7 +312,7 @@ fn answer(
     now: u64,
 ) -> std::io::Result<Option<(Admission, channel::Descriptors)>> {
     let connection = kept.get().ok_or(std::io::ErrorKind::NotConnected)?;
-    match again::hear(connection, PollTimeout::from(patience)) {
+    match reconnect::hear(connection, PollTimeout::from(patience)) {
         Ok(heard) => Ok(Some(heard)),
         Err(error) if error.kind() != std::io::ErrorKind::WouldBlock => Err(error),
         Err(_) if now.saturating_sub(since) > PATIENCE_NS => {
@@ -324,7 +326,7 @@ impl Given {
     /// Closes the slots, unless their descriptor is something else by now.
     fn close(&mut self) {
         if let Some(slots) = self.slots.take() {
-            if super::map_id_of(slots.as_raw_fd()) != self.slots_id {
+            if super::map_id::map_id_of(slots.as_raw_fd()) != self.slots_id {
                 std::mem::forget(slots);
             }
         }

@@ -7,23 +7,24 @@
 //! label go to the probes, which decide all later calls there themselves.
 
 use std::mem::{offset_of, size_of, MaybeUninit};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsRawFd;
 use std::ptr;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use libbpf_rs::{libbpf_sys, MapCore};
+use libbpf_rs::libbpf_sys;
 
 use crate::calls;
-use crate::explain::lock_frame;
+use crate::kernel::objects;
+use crate::labelled;
 use crate::labels::{self, Class, Labels};
 use crate::predicate::{CpuOwner, Fields, Number, Site};
-use crate::session::Session;
+use crate::session::{Session, Table};
 use crate::tables::{types, CALL_IA32, OWNER_NAMED, OWNER_UNNAMED, ROWS};
 use crate::trigger::{tests_that_hold, SIGN, TRIGGERS_MAX};
 
-use super::triggers::Armed;
+use super::armed::Armed;
 use super::{memory, prepared, Error};
 
 type Counts = types::trigger_counts;
@@ -85,16 +86,15 @@ pub(super) fn prepare() -> Result<(), Error> {
 
 /// Takes the maps of a session with triggers that has been opened. The caller holds the lock.
 pub(super) fn begin(session: &Session) -> Result<(), Error> {
-    let maps = &session.skel.maps;
-    let of = |what: Result<libbpf_rs::MapInfo, libbpf_rs::Error>| {
-        what.map(|info| info.info.id)
+    let id_of = |table| {
+        objects::map_id(session.table(table))
             .map_err(|error| Error::System(format!("cannot read what a map is: {error}")))
     };
-    let stacks = of(maps.kernel_stacks.info())?;
-    let answers = of(maps.site_answers.info())?;
-    map_counts(maps.trigger_counts.as_fd().as_raw_fd())?;
-    STACKS.set(maps.kernel_stacks.as_fd().as_raw_fd(), stacks);
-    ANSWERS.set(maps.site_answers.as_fd().as_raw_fd(), answers);
+    let stacks = id_of(Table::KernelStacks)?;
+    let answers = id_of(Table::SiteAnswers)?;
+    map_counts(session.table(Table::TriggerCounts).as_raw_fd())?;
+    STACKS.set(session.table(Table::KernelStacks).as_raw_fd(), stacks);
+    ANSWERS.set(session.table(Table::SiteAnswers).as_raw_fd(), answers);
     Ok(())
 }
 
@@ -167,11 +167,7 @@ fn name(call: u32, stack: u64, lock_flags: u32) -> Option<Place> {
     let mut used = 0;
     let frames = stack.frames.iter().take_while(|frame| **frame != 0);
     let frames = frames.map(|frame| names.find(*frame).map_or("", labels::function));
-    for function in lock_frame(lock_flags)
-        .into_iter()
-        .chain(frames)
-        .take(FRAMES + 1)
-    {
+    for function in labelled::functions(lock_flags, frames).take(FRAMES + 1) {
         functions[used] = function;
         used += 1;
     }

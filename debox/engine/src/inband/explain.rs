@@ -1,81 +1,21 @@
 //! Explains a sleep in a record, in words.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use libbpf_rs::{MapCore, MapFlags};
 
 use crate::broker::{self, client};
-use crate::calls;
-use crate::explain::lock_frame;
 use crate::kernel;
-use crate::labels::{Class, Labels};
+use crate::labelled::Labelled;
 use crate::record::{Record, Sleep};
+use crate::stack_table::frames_of;
 use crate::symbols::{Frame, Symbols};
 use crate::tables::{self, types};
 
-use super::join::Joined;
+use super::explained::{Explanation, CACHE_MAX};
 use super::own_work::left_out;
-use super::{memory, Error, State};
-
-/// One sleep, explained.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Explanation {
-    /// The wait's human-readable name, such as `page read`.
-    pub label: String,
-    pub class: Class,
-    /// The kernel function that decided to wait, and the offset in it; an address if the kernel's symbols
-    /// are hidden.
-    pub function: String,
-    pub offset: u64,
-    /// Source file and line of the site; empty and 0 where the kernel has no debug information.
-    pub file: String,
-    pub line: u32,
-    /// The whole kernel stack, innermost first, as `function+0xOFF`.
-    pub frames: Vec<String>,
-}
-
-impl Explanation {
-    /// `function+0xOFF`.
-    pub fn site(&self) -> String {
-        if self.function.starts_with("0x") {
-            return self.function.clone();
-        }
-        format!("{}+{:#x}", self.function, self.offset)
-    }
-}
-
-/// Explanations so far, in that generation: equal sleeps have equal explanations.
-pub(super) struct Cache(u64, Option<HashMap<Key, Arc<Explanation>>>);
-
-/// Everything that an explanation depends on. Labels look at the arguments of one call only (`fcntl`).
-type Key = (u64, u32, u32, u64);
-
-/// The cache is cleared when it has this many entries, as many as the session's table of stacks.
-const CACHE_MAX: usize = 16384;
-
-impl Cache {
-    pub const fn new() -> Cache {
-        Cache(0, None)
-    }
-
-    pub fn clear(&mut self) {
-        self.1 = None;
-    }
-
-    fn get(&self, generation: u64, key: &Key) -> Option<&Arc<Explanation>> {
-        let known = self.1.as_ref().filter(|_| self.0 == generation);
-        known.and_then(|known| known.get(key))
-    }
-
-    /// The same name means another stack with another broker.
-    fn of_generation(&mut self, generation: u64) -> &mut HashMap<Key, Arc<Explanation>> {
-        if self.0 != generation {
-            (self.0, self.1) = (generation, None);
-        }
-        self.1.get_or_insert_with(HashMap::new)
-    }
-}
+use super::state::{Source, State};
+use super::{memory, Error};
 
 /// Explains `record.sleeps()[index]`. The label depends on the call and its arguments, so the whole
 /// record is needed.
@@ -95,7 +35,7 @@ pub fn explain(record: &Record, index: usize) -> Result<Arc<Explanation>, Error>
         .get(index)
         .ok_or(Error::Argument("no such sleep in the record"))?;
     super::require_enabled()?;
-    let mut state = super::state();
+    let mut state = super::state::state();
     if !super::is_enabled() {
         return Err(super::not_enabled());
     }
@@ -133,49 +73,35 @@ pub fn explain(record: &Record, index: usize) -> Result<Arc<Explanation>, Error>
 /// Reads the session's table of stacks. That of a joined session may be out of reach; then only the site
 /// is explained.
 fn find_stack(state: &mut State, name: u64) -> Result<Option<types::kernel_stack>, Error> {
-    let key = name.to_ne_bytes();
-    let bytes = match (&state.session, &mut state.joined) {
-        (Some(session), _) => session.skel.maps.kernel_stacks.lookup(&key, MapFlags::ANY),
-        (None, Some(joined)) => match joined.stacks() {
-            Some(stacks) => stacks.lookup(&key, MapFlags::ANY),
+    let found = match &mut state.source {
+        Source::Own { session, .. } => session.kernel_stack(name),
+        Source::Joined(joined) => match joined.stacks() {
+            Some(stacks) => stacks
+                .lookup(&name.to_ne_bytes(), MapFlags::ANY)
+                .map(|found| found.as_deref().and_then(tables::read_value)),
             None => Ok(None),
         },
-        (None, None) => return Err(Error::NotEnabled),
+        Source::Brokered(_) | Source::None => return Err(Error::NotEnabled),
     };
-    let bytes = bytes.map_err(|error| Error::System(format!("cannot read the stacks: {error}")))?;
-    Ok(bytes
-        .as_deref()
-        .and_then(tables::read_value::<types::kernel_stack>))
+    found.map_err(|error| Error::System(format!("cannot read the stacks: {error}")))
 }
 
 /// The functions of the sleep's stack, innermost first.
 fn find_frames(state: &mut State, sleep: &Sleep) -> Result<Vec<Frame>, Error> {
-    if let Some(brokered) = &state.brokered {
-        return brokered.frames(sleep.stack);
-    }
-    let is_out_of_reach = |joined: &Joined| !joined.has_stacks() && !kernel::has_bpf_privilege();
-    if state.joined.as_ref().is_some_and(is_out_of_reach) {
+    match &state.source {
+        Source::Brokered(brokered) => return brokered.frames(sleep.stack),
         // The stacks of a session without privilege are the broker's.
-        let path = broker::socket_path();
-        let frames = path.and_then(|path| client::frames(&path, sleep.stack).ok());
-        return Ok(frames
-            .unwrap_or_default()
-            .into_iter()
-            .map(Frame::from)
-            .collect());
+        Source::Joined(joined) if !joined.has_stacks() && !kernel::has_bpf_privilege() => {
+            let path = broker::socket_path();
+            let frames = path.and_then(|path| client::frames(&path, sleep.stack).ok());
+            let frames = frames.unwrap_or_default().into_iter();
+            return Ok(frames.map(Frame::from).collect());
+        }
+        Source::Joined(_) | Source::Own { .. } | Source::None => {}
     }
     let stack = find_stack(state, sleep.stack)?;
     let symbols = state.symbols.get_or_insert_with(Symbols::default);
-    let mut addresses: Vec<u64> = stack
-        .map(|stack| {
-            stack
-                .frames
-                .iter()
-                .copied()
-                .take_while(|frame| *frame != 0)
-                .collect()
-        })
-        .unwrap_or_default();
+    let mut addresses = stack.as_ref().map(frames_of).unwrap_or_default();
     if addresses.is_empty() && sleep.site != 0 {
         addresses.push(sleep.site); // the table was full
     }
@@ -186,22 +112,19 @@ fn find_frames(state: &mut State, sleep: &Sleep) -> Result<Vec<Frame>, Error> {
 }
 
 fn explain_stack(record: &Record, sleep: &Sleep, frames: &[Frame]) -> Explanation {
-    let mut functions: Vec<&str> = lock_frame(sleep.lock_flags).into_iter().collect();
-    let before = functions.len();
-    functions.extend(frames.iter().map(|frame| frame.function.as_str()));
-    let name = calls::name(record.table_number());
-    let explained = Labels::builtin().explain(&name, Some(record.args), &functions);
-    let site = explained
-        .site_index
-        .and_then(|index| index.checked_sub(before))
-        .and_then(|index| frames.get(index))
-        .or(frames.first());
+    let labelled = Labelled::of(
+        record.table_number(),
+        Some(record.args),
+        frames,
+        sleep.lock_flags,
+    );
+    let site = labelled.site;
     let (file, line) = site
         .and_then(|site| site.line.as_deref())
         .map_or(("", 0), split_line);
     Explanation {
-        label: explained.label,
-        class: explained.class,
+        label: labelled.label,
+        class: labelled.class,
         function: site.map_or_else(|| "unknown".to_string(), |site| site.function.clone()),
         offset: site.map_or(0, |site| site.offset),
         file: file.to_string(),

@@ -3,7 +3,8 @@
 use std::cell::UnsafeCell;
 use std::sync::{MutexGuard, OnceLock};
 
-use super::{decide, memory, slot, user_tap, Error, State};
+use super::state::{state, State};
+use super::{decide, memory, slot, user_tap, Error};
 
 /// The lock and the parent's generation, from before the fork until after it. Held so that the
 /// child never finds the state half changed, or its lock taken by a thread that it does not have.
@@ -31,7 +32,7 @@ pub(super) fn install() -> Result<(), Error> {
 }
 
 extern "C" fn prepare() {
-    let guard = super::state();
+    let guard = state();
     user_tap::hold_clock();
     // SAFETY: this thread holds the lock.
     unsafe { *HELD.0.get() = Some((guard, memory::generation())) };

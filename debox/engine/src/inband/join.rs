@@ -52,7 +52,7 @@ fn receive(socket: &OwnedFd, secret: u64) -> Option<Joined> {
     if version != u32::from(VERSION) || shown != secret.to_ne_bytes() {
         return None;
     }
-    let slots_id = super::map_id_of(slots.as_raw_fd());
+    let slots_id = super::map_id::map_id_of(slots.as_raw_fd());
     (slots_id != 0).then_some(Joined {
         slots,
         slot_count: slot_count as usize,

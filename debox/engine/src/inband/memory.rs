@@ -139,7 +139,7 @@ pub(super) fn has_map() -> bool {
         MAP_FD.load(Ordering::Relaxed),
         MAP_ID.load(Ordering::Relaxed),
     );
-    fd >= 0 && id != 0 && super::map_id_of(fd) == id
+    fd >= 0 && id != 0 && super::map_id::map_id_of(fd) == id
 }
 
 /// Whether this is one of the calls by which a thread that looks for its slot maps more.
@@ -148,7 +148,7 @@ pub(super) fn is_own_call(call: i64, args: [u64; 3]) -> bool {
     let end = base + (ROOM.load(Ordering::Relaxed) * SLOT) as u64;
     match call {
         libc::SYS_mmap | libc::SYS_madvise => (base..end).contains(&args[0]),
-        libc::SYS_bpf => args[1] == super::info_request() as u64,
+        libc::SYS_bpf => args[1] == super::map_id::info_request() as u64,
         _ => false,
     }
 }
@@ -271,7 +271,7 @@ fn map_beyond(mapped: usize, tid: u32) -> Result<bool, Busy> {
         let turn = MAPPER.compare_exchange(0, tid, Ordering::Acquire, Ordering::Relaxed);
         match turn {
             Ok(_) => {
-                let guard = super::try_state();
+                let guard = super::state::try_state();
                 let outcome = match guard {
                     Some(_) => Ok(generation() != 0 && has_map() && grow_from(mapped)),
                     None => Err(Busy),

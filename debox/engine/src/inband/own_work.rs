@@ -7,7 +7,7 @@
 use std::cell::Cell;
 
 use super::scope::{all_faults, Reading};
-use super::{slot, words};
+use super::{slot, thread_state};
 
 /// What the library has done on a thread, as differences of readings.
 #[derive(Clone, Copy, Default)]
@@ -30,7 +30,7 @@ pub(super) fn left_out<T>(work: impl FnOnce() -> T) -> T {
         return work();
     };
     // Lets scopes find it without the thread local, which a signal handler must not access.
-    words::words()
+    thread_state::of_this_thread()
         .own_work
         .set(DONE.with(|done| done.as_ptr() as usize));
     let was_paused = slot::set_paused(own, true);
@@ -56,7 +56,7 @@ pub(super) fn left_out<T>(work: impl FnOnce() -> T) -> T {
 
 /// The library's work on the calling thread in the life that the reading is of. Safe in a signal handler.
 fn done_in(life: &Reading) -> Done {
-    let done = words::words().own_work.get() as *const Done;
+    let done = thread_state::of_this_thread().own_work.get() as *const Done;
     if done.is_null() {
         return Done::default();
     }
@@ -75,7 +75,7 @@ pub(super) fn taken_off(reading: Reading) -> Reading {
     let done = done_in(&reading);
     reading
         .without(&done.life)
-        .without_calls(words::words().checks.get())
+        .without_calls(thread_state::of_this_thread().checks.get())
 }
 
 /// Page faults as `getrusage` counts them, without those of the library's own work.

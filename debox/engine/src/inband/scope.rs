@@ -12,8 +12,8 @@ use std::sync::atomic::{compiler_fence, Ordering};
 
 use crate::record::{Budget, Slot, Totals, TOTALS_AWAY, TOTALS_IRQ, TOTALS_USER_TAP};
 
-use super::alive::{self, Belief};
-use super::{memory, own_slot, own_work, words, Error};
+use super::liveness::{self, Belief};
+use super::{memory, own_slot, own_work, thread_state, Error};
 
 const PARTS: usize = 6;
 const CPU: usize = 0;
@@ -251,7 +251,7 @@ impl Reading {
     /// own.
     fn believe(&self, slot: *mut Slot) -> Belief {
         let stamp_ns = read!(slot, totals.stamp_ns);
-        alive::believe_totals(slot, self.now_ns.saturating_sub(stamp_ns))
+        liveness::believe_totals(slot, self.now_ns.saturating_sub(stamp_ns))
     }
 
     /// Whether both are readings of one thread in one session.
@@ -459,7 +459,7 @@ impl Start {
 
 /// The thread's words have an address of their own as long as it lives.
 fn this_thread() -> usize {
-    ptr::from_ref(words::words()) as usize
+    ptr::from_ref(thread_state::of_this_thread()) as usize
 }
 
 /// A piece of work of one thread, whose time is summed up; see [`scope`].

@@ -12,7 +12,7 @@ use crate::record::{Budget, Record, Sleep, Slot, HISTORY_MAX, SLEEPS_MAX};
 
 use crate::tables::types;
 
-use super::{alive, brokered, memory, presence, user_tap, words};
+use super::{brokered, liveness, memory, presence, thread_state, user_tap};
 
 /// The most calls of one thread that are left to it to decide (debox/probe/shared.h).
 pub(super) const UNDECIDED_MAX: usize = 4;
@@ -68,7 +68,7 @@ impl Last {
         read!(self.record, ret)
     }
 
-    /// The first argument words.
+    /// The first argument state.
     pub fn args(self) -> [u64; 3] {
         read!(self.record, args)
     }
@@ -124,14 +124,14 @@ pub(super) fn own() -> Option<*mut Slot> {
     if generation == 0 || !presence::is_there() {
         return none_yet();
     }
-    let words = words::words();
-    if words.generation.get() != generation {
+    let state = thread_state::of_this_thread();
+    if state.generation.get() != generation {
         look_up(generation);
-        if words.generation.get() != generation {
+        if state.generation.get() != generation {
             return None;
         }
     }
-    let slot = words.slot.get() as *mut Slot;
+    let slot = state.slot.get() as *mut Slot;
     if slot.is_null() {
         return None;
     }
@@ -144,9 +144,9 @@ pub(super) fn own() -> Option<*mut Slot> {
 /// Like [`own`], but only if the thread has looked for its slot before: makes no call and no step
 /// towards a broker.
 pub(super) fn known() -> Option<*mut Slot> {
-    let words = words::words();
-    let slot = words.slot.get() as *mut Slot;
-    (words.generation.get() == memory::generation() && !slot.is_null()).then_some(slot)
+    let state = thread_state::of_this_thread();
+    let slot = state.slot.get() as *mut Slot;
+    (state.generation.get() == memory::generation() && !slot.is_null()).then_some(slot)
 }
 
 /// Nothing writes this thread's records now. Once a broker does so again, the first records are those of
@@ -161,9 +161,9 @@ fn none_yet() -> Option<*mut Slot> {
 
 /// Whether the broker has dropped this thread's process.
 pub(super) fn is_gone() -> bool {
-    let words = words::words();
-    let slot = words.slot.get() as *const Slot;
-    words.generation.get() == memory::generation() && !slot.is_null() && read!(slot, gone) != 0
+    let state = thread_state::of_this_thread();
+    let slot = state.slot.get() as *const Slot;
+    state.generation.get() == memory::generation() && !slot.is_null() && read!(slot, gone) != 0
 }
 
 /// Which triggers have fired for the calling thread since this was last asked: bits.
@@ -236,18 +236,18 @@ fn look_up(generation: u64) {
     let Ok(slot) = memory::find(tid as u32) else {
         return; // try again at the next look-up
     };
-    let words = words::words();
-    words.slot.set(slot.map_or(0, |slot| slot as usize));
+    let state = thread_state::of_this_thread();
+    state.slot.set(slot.map_or(0, |slot| slot as usize));
     user_tap::take_slot(slot);
-    words.floor.set(0);
-    words.checks.set(0);
+    state.floor.set(0);
+    state.checks.set(0);
     compiler_fence(Ordering::SeqCst);
-    words.generation.set(generation);
+    state.generation.set(generation);
 }
 
 /// Calls of this thread up to this number are not shown.
 pub(super) fn floor() -> u64 {
-    words::words().floor.get()
+    thread_state::of_this_thread().floor.get()
 }
 
 /// Hides the calls that this thread has made so far.
@@ -255,7 +255,7 @@ pub(super) fn hide_all() {
     let Some(slot) = own() else { return };
     let completed = read!(slot, completed);
     if completed > 0 {
-        words::words()
+        thread_state::of_this_thread()
             .floor
             .set(read!(entry(slot, completed - 1), number));
     }
@@ -289,7 +289,7 @@ pub(super) fn sees_a_call(own: *mut Slot) -> bool {
     set_paused(own, was_paused);
     let is_seen = stamp_ns(own) != before;
     if is_seen {
-        let checks = &words::words().checks;
+        let checks = &thread_state::of_this_thread().checks;
         checks.set(checks.get() + 1);
     }
     is_seen
@@ -317,7 +317,7 @@ fn is_look_up(record: *const Record) -> bool {
 
 pub(super) fn last(keep: impl Fn(Last) -> bool) -> Option<Last> {
     let slot = own()?;
-    if !alive::may_believe_records(slot) {
+    if !liveness::may_believe_records(slot) {
         return None;
     }
     let floor = floor();
@@ -393,7 +393,7 @@ pub(super) fn set_paused(slot: *mut Slot, paused: bool) -> bool {
 }
 
 pub(super) fn set_limits(slot: *mut Slot, max_sleeps: u32, max_trace: u32) {
-    // SAFETY: slots are never unmapped; only their own thread writes these words.
+    // SAFETY: slots are never unmapped; only their own thread writes these state.
     unsafe {
         ptr::write_volatile(&raw mut (*slot).max_sleeps, max_sleeps);
         ptr::write_volatile(&raw mut (*slot).max_trace, max_trace);

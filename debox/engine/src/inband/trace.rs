@@ -3,13 +3,15 @@
 use std::ptr;
 use std::sync::atomic::{fence, Ordering};
 
+use crate::options::Tap;
 use crate::record::{Record, TraceEntry, TRACE_MAX};
-use crate::session::Tap;
 use crate::symbols::{Frame, Symbols};
 use crate::trace::TraceOptions;
 
+use super::descriptors::open_now;
 use super::own_work::left_out;
-use super::{alive, held, own_slot, prepared, Error};
+use super::state::Source;
+use super::{liveness, own_slot, prepared, Error};
 
 /// Loads the probes of the call tree, unless they are loaded. From then on, the records of threads
 /// that asked for trace entries ([`super::set_limits`]) have some. [`super::disable`] unloads the
@@ -22,7 +24,7 @@ use super::{alive, held, own_slot, prepared, Error};
 /// does not exist or the kernel refuses.
 pub fn start_trace(options: &TraceOptions) -> Result<(), Error> {
     super::require_enabled()?;
-    let mut state = super::state();
+    let mut state = super::state::state();
     let state = &mut *state;
     if !super::is_enabled() {
         return Err(super::not_enabled());
@@ -36,24 +38,23 @@ pub fn start_trace(options: &TraceOptions) -> Result<(), Error> {
     let not_own =
         "the call tree needs a session of this process's own, with the privilege to load \
                    probes: those of `debox run --tap user` and of the broker have none";
-    let session = state
-        .session
-        .as_mut()
-        .ok_or_else(|| Error::Unsupported(not_own.to_string()))?;
-    if session.options.tap == Tap::User {
+    let Source::Own { session, held } = &mut state.source else {
+        return Err(Error::Unsupported(not_own.to_string()));
+    };
+    if session.options().tap == Tap::User {
         return Err(refused());
     }
-    if session.trace.is_some() {
+    if session.has_trace() {
         return Ok(());
     }
     let started = left_out(|| {
         prepared::prepare(&mut state.symbols);
-        let before = held::open_now();
+        let before = open_now();
         let started = session.start_trace(options);
-        state.held.add_since(&before);
+        held.add_since(&before);
         started
     });
-    alive::watch(state.held.span(), true);
+    liveness::watch(held.span(), true);
     started.map_err(super::classify)
 }
 
@@ -90,7 +91,7 @@ pub fn trace(record: &Record, entries: &mut [TraceEntry]) -> Result<usize, Error
 /// [`Error::NotEnabled`].
 pub fn explain_trace(entry: &TraceEntry) -> Result<Frame, Error> {
     super::require_enabled()?;
-    let mut state = super::state();
+    let mut state = super::state::state();
     if !super::is_enabled() {
         return Err(super::not_enabled());
     }

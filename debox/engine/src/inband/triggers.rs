@@ -7,10 +7,11 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use crate::predicate::{Predicate, SiteTest};
+use crate::predicate::Predicate;
 use crate::record::{Record, Slot};
 use crate::trigger::{Trigger, TRIGGERS_MAX};
 
+use super::armed::Armed;
 use super::decide::{self, TriggerCounts};
 use super::{memory, slot, Error};
 
@@ -22,13 +23,6 @@ struct Entry {
     callback: AtomicUsize,
     argument: AtomicPtr<c_void>,
     armed: OnceLock<Armed>,
-}
-
-/// A trigger, with what is needed to decide a call that the probes could not decide.
-pub(super) struct Armed {
-    pub trigger: Trigger,
-    /// Its program's tests of places.
-    pub sites: Vec<SiteTest>,
 }
 
 /// The triggers as the handler sees them, which cannot take a lock.

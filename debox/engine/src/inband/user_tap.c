@@ -14,7 +14,7 @@
 
 #include "attach.h"
 
-/* What a thread remembers of its slot; declared in words.rs. */
+/* What a thread remembers of its slot; declared in thread_state.rs. */
 extern DEBOX_TAP_HIDDEN __thread struct {
 	__u64 generation;
 	struct debox_slot *slot;

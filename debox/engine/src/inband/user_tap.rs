@@ -320,17 +320,17 @@ static mut WATCHER: Option<Watcher> = None;
 /// [`Error::NotEnabled`].
 #[doc(hidden)]
 pub fn watch(watcher: Watcher) -> Result<bool, Error> {
-    let state = super::state();
+    let state = super::state::state();
     if !super::is_enabled() {
         return Err(Error::NotEnabled);
     }
     // SAFETY: written under the lock, with the same value each time, before it is read.
     unsafe { WATCHER = Some(watcher) };
-    match super::tap_of(&state) {
-        super::Taps::Kernel => return Ok(false),
+    match super::state::tap_of(&state) {
+        super::state::Taps::Kernel => return Ok(false),
         // SAFETY: the function exists as long as the library.
-        super::Taps::User => unsafe { debox_tap_watch(Some(on_end)) },
-        super::Taps::Shim => {
+        super::state::Taps::User => unsafe { debox_tap_watch(Some(on_end)) },
+        super::state::Taps::Shim => {
             let name = c"debox_tap_watch";
             // SAFETY: looks a name up; the shim's function has this type.
             unsafe {
@@ -350,11 +350,11 @@ pub fn watch(watcher: Watcher) -> Result<bool, Error> {
 /// Gives this thread a word for the watcher; 0: it is not watched. Safe in signal handlers.
 #[doc(hidden)]
 pub fn watch_thread(word: usize) {
-    super::words::words().watched.set(word);
+    super::thread_state::of_this_thread().watched.set(word);
 }
 
 extern "C" fn on_end(_slot: *mut Slot) {
-    let word = super::words::words().watched.get();
+    let word = super::thread_state::of_this_thread().watched.get();
     if word == 0 {
         return;
     }

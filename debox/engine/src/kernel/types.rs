@@ -1,11 +1,10 @@
 //! Facts about the kernel, from its own types (BTF).
 
+use std::fs;
 use std::sync::OnceLock;
 
 use libbpf_rs::btf::types::{DataSec, Func, MemberAttr, Struct, Union, Var};
 use libbpf_rs::btf::Btf;
-
-use super::has_hypervisor;
 
 /// All facts that are read from the types, which takes some hundredths of a second.
 pub(crate) struct TypeFacts {
@@ -40,6 +39,14 @@ impl TypeFacts {
             tells_steal: has_hypervisor() && run_queue().is_some_and(has_steal),
         }
     }
+}
+
+/// According to the processor's flags.
+pub(crate) fn has_hypervisor() -> bool {
+    let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let mut lines = cpuinfo.lines();
+    let flags = lines.find(|line| line.starts_with("flags"));
+    flags.is_some_and(|flags| flags.split_whitespace().any(|flag| flag == "hypervisor"))
 }
 
 /// The places of some variables in the per-CPU area.

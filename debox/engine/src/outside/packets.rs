@@ -40,7 +40,7 @@ pub fn admission(packet: &[u8], descriptors: usize) {
         return;
     };
     let before = next_descriptor();
-    if let Ok((admission, given)) = again::hear(&from, PollTimeout::ZERO) {
+    if let Ok((admission, given)) = reconnect::hear(&from, PollTimeout::ZERO) {
         assert!(given.iter().flatten().count() == descriptors);
         let reply = protocol::decode::<Reply>(packet);
         assert!(match (admission, reply) {

@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use anyhow::Result;
-use libbpf_rs::{MapCore, MapFlags};
 
 use super::Recorder;
-use crate::collect::{frames_in_flight, Snapshot};
+use crate::collect::Snapshot;
 use crate::history::{Budget, Call, Sleep, Text};
-use crate::session::{owner_of, Tap};
+use crate::options::Tap;
+use crate::session::frames_in_flight;
 use crate::stacks::of_task;
 use crate::tables::{self, total, types, CALL_IA32};
 use crate::waited::of_thread;
@@ -42,7 +42,7 @@ impl Recorder {
     pub(super) fn tasks_in_flight(&mut self) -> Result<Tasks> {
         self.session.look_before_stop()?;
         let tasks = self.session.tasks_in_flight()?;
-        let events = self.session.events.borrow();
+        let events = self.session.events();
         let mut user_stacks = HashMap::new();
         let in_calls = tasks.iter().filter(|(_, task)| task.ordinal > 0);
         for (at, task) in in_calls.take(MAX_STACKS) {
@@ -65,7 +65,7 @@ impl Recorder {
         stopped_ns: u64,
         keep: &mut dyn FnMut(Call) -> Result<()>,
     ) -> Result<()> {
-        let detail = self.session.options.detail;
+        let detail = self.session.detail();
         let mut open = Snapshot::empty(Tap::Kernel, detail, stopped_ns);
         self.session.add_living(&mut open, &HashMap::new())?;
         let mut calls = Vec::new();
@@ -102,9 +102,9 @@ impl Recorder {
             .collect();
         sleeps.extend(self.open_sleep(thread, task, stopped_ns)?);
         let (caller, stack) = self
-            .words
+            .texts
             .user_stack(&self.session, user_stack.unwrap_or(0));
-        let detail = self.session.options.detail;
+        let detail = self.session.detail();
         // The open part was closed at the stop.
         let parts = thread.parts;
         // The probes report who had the CPU only when the call ends.
@@ -113,8 +113,8 @@ impl Recorder {
         Ok(Call {
             pid: thread.tgid,
             tid: thread.tid,
-            comm: self.words.comm(&thread.comm),
-            name: self.words.call(thread.call),
+            comm: self.texts.comm(&thread.comm),
+            name: self.texts.call(thread.call),
             number: (thread.call & !CALL_IA32) as i32,
             ia32: thread.call & CALL_IA32 != 0,
             ordinal,
@@ -156,19 +156,8 @@ impl Recorder {
         if thread.mode != tables::MODE_BLOCKED {
             return Ok(None);
         }
-        let key = thread.index.to_ne_bytes();
-        let found = self.session.skel.maps.waits.lookup(&key, MapFlags::ANY)?;
-        let wait = found.as_deref().and_then(tables::read_value::<types::wait>);
-        let wait = wait
-            .filter(|wait| wait.tid == thread.tid)
-            .unwrap_or_default();
-        let held = self.session.held.get(&thread.index);
-        let held = held.filter(|held| held.tid == thread.tid);
-        let owner = match held {
-            Some(held) if wait.owner.tid != held.holder => owner_of(held),
-            _ => wait.owner,
-        };
-        let begin_ns = match thread.parted {
+        let wait = self.session.known_wait(thread)?;
+        let begin_ns = match thread.has_parts {
             0 => thread.begin_ns,
             _ => thread.stamp_ns,
         };
@@ -181,20 +170,20 @@ impl Recorder {
             begin_ns,
             blocked_ns: stopped_ns.saturating_sub(begin_ns),
             resource: wait.resource,
-            owner,
-            ownable: wait.ownable | u32::from(held.is_some()),
+            owner: wait.owner,
+            ownable: wait.ownable,
             ..types::kept_sleep::default()
         };
         let frames = task.map(frames_in_flight).unwrap_or_default();
         let args = task.map(|task| task.args);
         let at = (thread.call, thread.lock_flags);
         let sleep = self.sleep(&kept);
-        let waited = of_thread(&self.session.waited, thread, Some(&wait.resource));
+        let waited = of_thread(self.session.waited(), thread, Some(&wait.resource));
         let (resource_kind, resource) = match waited.cloned() {
-            Some(waited) => self.words.of_resource(&waited),
+            Some(waited) => self.texts.of_resource(&waited),
             None => (sleep.resource_kind.clone(), sleep.resource.clone()),
         };
-        let place = self.words.open_place(&self.session, at, args, &frames);
+        let place = self.texts.open_place(&self.session, at, args, &frames);
         Ok(Some(Sleep {
             label: place.label,
             class: place.class,

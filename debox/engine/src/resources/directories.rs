@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use nix::fcntl::{openat2, OFlag, OpenHow, ResolveFlag};
 use procfs::process::Process;
 
-use super::device;
+use super::device::device;
 use crate::tables::types;
 
 /// The directory's path as seen by its process.

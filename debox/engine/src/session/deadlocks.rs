@@ -5,8 +5,9 @@ use std::collections::HashMap;
 use anyhow::Result;
 use libbpf_rs::{MapCore, MapFlags};
 
-use super::{monotonic_ns, Session};
+use super::Session;
 use crate::calls;
+use crate::clock::monotonic_ns;
 use crate::deadlock::tasks::threads;
 use crate::deadlock::{may_wait, Circle, Place, Wait};
 use crate::explain::{Explainer, UserStack};
@@ -63,7 +64,7 @@ impl Session {
 
     /// Tells the probes what threads of a process that are already asleep in `poll()` and `select()` wait
     /// for.
-    pub(super) fn tell_polls(&self, tgid: u32) {
+    pub(super) fn send_polls(&self, tgid: u32) {
         if !self.looks_into_processes() {
             return;
         }
@@ -85,7 +86,7 @@ impl Session {
 
     /// Tells the probes who holds what threads of a process that are already asleep wait for. The probes see
     /// this only when a wait begins, and cannot read another process's memory.
-    pub(super) fn tell_holders(&self, tgid: u32) {
+    pub(super) fn send_holders(&self, tgid: u32) {
         if !self.looks_into_processes() {
             return;
         }
@@ -120,7 +121,7 @@ impl Session {
             let sleeps = thread.state == tables::THREAD_LIVE && thread.mode == tables::MODE_BLOCKED;
             let call = thread.call & !CALL_UNTAPPED;
             if sleeps && (thread.call == CALL_NONE || is_asked(call)) {
-                let since_ns = match thread.parted {
+                let since_ns = match thread.has_parts {
                     0 => thread.begin_ns,
                     _ => thread.stamp_ns,
                 };

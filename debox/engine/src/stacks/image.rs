@@ -7,11 +7,12 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Instant;
 
+use super::located::{Located, Made};
 use super::perf_map::PerfMaps;
 use super::rule::Rule;
 use super::walk::{Code, End, Frame, Program};
-use super::{Located, Made};
-use crate::process::{Mapping, Module, Processes};
+use crate::module::Module;
+use crate::process::{Mapping, Processes};
 use crate::tables::types;
 
 /// Limits on what is kept, so that a session's memory is bounded.

@@ -12,7 +12,7 @@ use gimli::{
 use object::{Object, ObjectSection, ObjectSegment};
 
 use super::rule::{Rule, Slice};
-use crate::process::Module;
+use crate::module::Module;
 
 /// Larger sections are not read: the largest existing programs have tables of 20 MB.
 const MAX_SECTION: u64 = 64 << 20;

@@ -8,9 +8,9 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use anyhow::{Context, Result};
 use libbpf_rs::libbpf_sys;
 
+use super::attached::Attached;
 use super::kernel_functions::Function;
-use super::offer::owned;
-use super::Attached;
+use crate::kernel::objects::owned;
 
 /// The kind of probe of a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

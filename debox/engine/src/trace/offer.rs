@@ -3,55 +3,17 @@
 
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use libbpf_rs::libbpf_sys;
 
 use super::attach::{self, Kind};
 use super::kernel_functions::KernelFunctions;
+use super::method::{Method, Offer};
+use crate::kernel::objects::owned;
 
 /// A function that the kernel has for tests like this one; nothing else calls it.
 const TRIAL_FUNCTION: &CStr = c"bpf_fentry_test1";
-
-/// How the functions inside a call are traced.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Method {
-    /// One probe for entry and return, many functions at once (since 6.10).
-    Session,
-    /// One probe for entries and one for returns, many functions at once (since 5.18).
-    Multi,
-    /// A pair of probes for each function.
-    Pairs,
-    /// No functions: samples of the stack and the tracepoints that a call passes.
-    Sampled,
-}
-
-impl Method {
-    /// The name in reports and on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Method::Session => "kprobe.session",
-            Method::Multi => "kprobe.multi",
-            Method::Pairs => "fentry",
-            Method::Sampled => "sampled",
-        }
-    }
-
-    /// All methods, the best first.
-    pub const ALL: [Method; 4] = [
-        Method::Session,
-        Method::Multi,
-        Method::Pairs,
-        Method::Sampled,
-    ];
-}
-
-/// A method, and the reason if it does not work here.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Offer {
-    pub method: Method,
-    pub lack: Option<String>,
-}
 
 /// The methods that this kernel offers, the best first. Each is tried; nothing stays in the kernel.
 pub fn offers() -> Vec<Offer> {
@@ -146,15 +108,6 @@ fn load_nothing(
         )
     };
     owned(fd)
-}
-
-/// A new descriptor, or the error that its negative value stands for.
-pub(super) fn owned(fd: i32) -> io::Result<OwnedFd> {
-    if fd < 0 {
-        return Err(io::Error::from_raw_os_error(-fd));
-    }
-    // SAFETY: the call made the descriptor, and nothing else owns it.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// Whether a descriptor is open; programs that were not loaded have none.

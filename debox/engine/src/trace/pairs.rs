@@ -11,11 +11,11 @@ use libbpf_rs::btf::Btf;
 use libbpf_rs::{libbpf_sys, ProgramMut};
 
 use super::attach::to_its_function;
+use super::attached::Attached;
 use super::choose::SAME_NAME;
+use super::descriptor_limit::DescriptorLimit;
 use super::kernel_functions::{Function, KernelFunctions};
-use super::offer::owned;
-use super::room::Room;
-use super::Attached;
+use crate::kernel::objects::owned;
 
 /// The most functions: each takes two programs of its own and some milliseconds to attach.
 const FUNCTIONS_MAX: usize = 600;
@@ -35,7 +35,7 @@ pub(super) fn attach(
     denied: &mut BTreeMap<String, Vec<String>>,
 ) -> Result<usize> {
     let types = Btf::from_vmlinux()?;
-    let room = Room::make(FUNCTIONS_MAX * DESCRIPTORS_EACH)?;
+    let room = DescriptorLimit::make(FUNCTIONS_MAX * DESCRIPTORS_EACH)?;
     let most = room.count() / DESCRIPTORS_EACH;
     let mut count = 0;
     for function in functions {
@@ -85,7 +85,7 @@ fn attach_one(
     template: &ProgramMut,
     kind: libbpf_sys::bpf_attach_type,
     id: u32,
-    room: &Room,
+    room: &DescriptorLimit,
     attached: &mut Attached,
 ) -> io::Result<()> {
     let options = libbpf_sys::bpf_prog_load_opts {

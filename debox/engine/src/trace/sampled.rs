@@ -4,40 +4,24 @@
 use std::os::fd::{AsFd, AsRawFd};
 
 use anyhow::{Context, Result};
-use libbpf_rs::btf::types::Typedef;
-use libbpf_rs::btf::Btf;
 use libbpf_rs::skel::Skel;
 
+use super::attached::Attached;
+use super::events;
 use super::kernel_functions::KernelFunctions;
 use super::skeleton::{OpenTraceSkel, TraceSkel};
-use super::Attached;
 use crate::cpu_clocks;
 
 /// The time between two samples of a CPU's clock; costs about 2 % of a CPU on which calls run all
 /// the time.
 pub(super) const PERIOD_NS: u64 = 100_000;
 
-/// The probes' tracepoints that exist in this kernel.
-pub(super) fn events() -> Vec<String> {
-    let Ok(types) = Btf::from_vmlinux() else {
-        return Vec::new();
-    };
-    // Every tracepoint that probes can attach to has a type of this name.
-    let is_there = |event: &&str| {
-        types
-            .type_by_name::<Typedef<'_>>(&format!("btf_trace_{event}"))
-            .is_some()
-    };
-    let names = super::tree::event_names().into_iter();
-    names.filter(|event| is_there(&event.as_str())).collect()
-}
-
 /// Tells the probes which function stands for each event in a record.
 pub(super) fn name_events(open: &mut OpenTraceSkel) -> Option<KernelFunctions> {
     let symbols = KernelFunctions::read_symbols().ok()?;
     let rodata = open.maps.rodata_data.as_deref_mut()?;
     let places = rodata.event_functions.iter_mut();
-    for (place, event) in places.zip(super::tree::event_names()) {
+    for (place, event) in places.zip(events::names()) {
         *place = symbols
             .address_of(&format!("__traceiter_{event}"))
             .unwrap_or(0);

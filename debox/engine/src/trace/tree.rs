@@ -1,11 +1,8 @@
 //! Turns the probes' tables into the tree in the report.
 
 use std::collections::{BTreeMap, HashMap};
-use std::mem::MaybeUninit;
-use std::sync::OnceLock;
 
 use anyhow::Result;
-use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags};
 
 use crate::calls;
@@ -15,7 +12,7 @@ use crate::tables::read_value;
 
 use super::kernel_functions::KernelFunctions;
 use super::skeleton::types;
-use super::{sampled, Method, Trace, TraceSkelBuilder};
+use super::{events, sampled, Method, Trace};
 
 /// The most functions that a report names per reason.
 const DENIED_NAMED: usize = 20;
@@ -29,30 +26,6 @@ const OUTERMOST: [&str; 6] = [
     "ret_from_fork_asm",
     "ret_from_fork",
 ];
-
-/// The tracepoints that the probes count, by number, from the names of their sections.
-pub(super) fn event_names() -> Vec<String> {
-    static NAMES: OnceLock<Vec<String>> = OnceLock::new();
-    let names = NAMES.get_or_init(|| {
-        let mut object = MaybeUninit::uninit();
-        let Ok(open) = TraceSkelBuilder::default().open(&mut object) else {
-            return Vec::new();
-        };
-        let mut numbered = BTreeMap::new();
-        for program in open.open_object().progs() {
-            let name = program.name().to_string_lossy();
-            let section = program.section().to_string_lossy();
-            let number = name
-                .strip_prefix("passed_")
-                .and_then(|n| n.parse::<u32>().ok());
-            if let (Some(number), Some(event)) = (number, section.strip_prefix("raw_tp/")) {
-                numbered.insert(number, event.to_string());
-            }
-        }
-        numbered.into_values().collect()
-    });
-    names.clone()
-}
 
 impl Trace {
     /// The tree. To be called after the stop.
@@ -118,7 +91,7 @@ impl Trace {
         }
         let samples: Vec<(types::trace_sample_key, u64)> = entries(&maps.trace_samples);
         let passed: Vec<(types::trace_passed_key, u64)> = entries(&maps.trace_passed);
-        let names = event_names();
+        let names = events::names();
         let mut by_call: BTreeMap<u32, TraceCall> = BTreeMap::new();
         let named = |call: u32| TraceCall {
             syscall: calls::name(call),
@@ -357,7 +330,7 @@ mod tests {
 
     #[test]
     fn events_have_names_in_the_order_of_their_numbers() {
-        let names = event_names();
+        let names = events::names();
         assert_eq!(
             names.first().map(String::as_str),
             Some("sched_process_fork")

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use debox_model::history::Text;
 
 use super::messages::{InternedData, Named};
-use crate::words::Words;
+use crate::texts::Texts;
 
 /// Readers keep all texts, and so does this module: beyond this many texts or bytes, it starts
 /// again with none.
@@ -31,14 +31,14 @@ struct Table<K> {
 
 #[derive(Default)]
 struct Numbers {
-    words: Words,
+    texts: Texts,
     count: u64,
 }
 
 impl Numbers {
     /// The number, from 1, and whether it is new.
     fn number(&mut self, text: &Text) -> (u64, bool) {
-        let number = u64::from(self.words.number(text)) + 1;
+        let number = u64::from(self.texts.number(text)) + 1;
         let is_new = number > self.count;
         self.count = self.count.max(number);
         (number, is_new)

@@ -3,8 +3,8 @@
 use anyhow::{anyhow, bail};
 use serde::Deserialize;
 
+use super::class::Class;
 use super::glob::Glob;
-use super::{Class, Labels};
 
 /// A test of one argument word.
 #[derive(Debug, Clone, Deserialize)]
@@ -97,11 +97,11 @@ struct File {
     rule: Vec<toml::Table>,
 }
 
-/// Appends one file's rules to `labels`.
-pub(super) fn file(name: &str, text: &str, labels: &mut Labels) -> anyhow::Result<()> {
+/// The primitives and the rules of one file.
+pub(super) fn file(name: &str, text: &str) -> anyhow::Result<(Vec<Glob>, Vec<Rule>)> {
     let file: File =
         toml::from_str(text).map_err(|error| anyhow!("{name} is not a rule file: {error}"))?;
-    labels.primitives.extend(file.primitives);
+    let mut rules = Vec::new();
     for (index, table) in file.rule.into_iter().enumerate() {
         let label = table
             .get("label")
@@ -113,7 +113,7 @@ pub(super) fn file(name: &str, text: &str, labels: &mut Labels) -> anyhow::Resul
             anyhow!("{place}: {}", error.message())
         })?;
         rule.check().map_err(|error| anyhow!("{place}: {error}"))?;
-        labels.rules.push(rule);
+        rules.push(rule);
     }
-    Ok(())
+    Ok((file.primitives, rules))
 }

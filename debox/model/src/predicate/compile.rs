@@ -7,8 +7,9 @@
 
 use std::fmt;
 
-use super::evaluate::{both, either};
-use super::fields::{error_of, CpuOwner, Field, Fields, Kind, Number, Site};
+use super::fields::{error_of, CpuOwner, Fields, Kind, Number};
+use super::site_test::SiteTest;
+use super::unknown::{both, either};
 use super::values::{CallBits, Glob};
 use super::{Expression, Operator, Test};
 use crate::COMM_LEN;
@@ -82,44 +83,6 @@ pub struct Code {
     pub instructions: [Instruction; INSTRUCTIONS_MAX],
     pub calls: [CallBits; CALL_SETS_MAX],
     pub names: [NameBits; NAMES_MAX],
-}
-
-/// Whether a site is one of those with some labels, or of some classes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SiteTest {
-    is_class: bool,
-    globs: Vec<Glob>,
-}
-
-impl SiteTest {
-    pub(super) fn label(globs: Vec<Glob>) -> SiteTest {
-        let is_class = false;
-        SiteTest { is_class, globs }
-    }
-
-    pub(super) fn class(globs: Vec<Glob>) -> SiteTest {
-        let is_class = true;
-        SiteTest { is_class, globs }
-    }
-
-    pub(super) fn globs(&self) -> &[Glob] {
-        &self.globs
-    }
-
-    pub(super) fn field(&self) -> Field {
-        match self.is_class {
-            true => Field::Class,
-            false => Field::Label,
-        }
-    }
-
-    pub fn matches(&self, site: Site<'_>) -> bool {
-        let name = match self.is_class {
-            true => site.class,
-            false => site.label,
-        };
-        self.globs.iter().any(|glob| glob.matches(name))
-    }
 }
 
 /// Why a predicate cannot be evaluated by the probes.
@@ -346,7 +309,7 @@ impl NameBits {
         if is_whole {
             mask.fill(0xff);
         }
-        let (words, masks) = (words(name), words(mask));
+        let (words, masks) = (as_words(name), as_words(mask));
         Ok(NameBits { words, masks })
     }
 
@@ -354,12 +317,12 @@ impl NameBits {
         let mut name = [0; COMM_LEN];
         let kept = comm.len().min(COMM_LEN - 1);
         name[..kept].copy_from_slice(&comm.as_bytes()[..kept]);
-        let name = words(name);
+        let name = as_words(name);
         (0..2).all(|i| (name[i] ^ self.words[i]) & self.masks[i] == 0)
     }
 }
 
-fn words(bytes: [u8; COMM_LEN]) -> [u64; 2] {
+fn as_words(bytes: [u8; COMM_LEN]) -> [u64; 2] {
     let word = |at: usize| {
         let mut eight = [0; 8];
         eight.copy_from_slice(&bytes[at..at + 8]);

@@ -3,8 +3,9 @@
 //! Unknown values follow Kleene's logic: false and anything is false, true or anything is true.
 
 use super::fields::{error_of, CpuOwner, Fields};
+use super::unknown::{both, either};
 use super::values::Glob;
-use super::{Expression, Operator, SiteTest, Test};
+use super::{Expression, Operator, Test};
 
 pub(super) fn truth(expression: &Expression, record: &impl Fields) -> Option<bool> {
     match expression {
@@ -19,19 +20,6 @@ pub(super) fn truth(expression: &Expression, record: &impl Fields) -> Option<boo
             left => either(left, truth(right, record)),
         },
     }
-}
-
-pub(super) fn both(left: Option<bool>, right: Option<bool>) -> Option<bool> {
-    match (left, right) {
-        (Some(false), _) | (_, Some(false)) => Some(false),
-        (Some(true), Some(true)) => Some(true),
-        _ => None,
-    }
-}
-
-pub(super) fn either(left: Option<bool>, right: Option<bool>) -> Option<bool> {
-    let negated = |truth: Option<bool>| truth.map(|holds| !holds);
-    negated(both(negated(left), negated(right)))
 }
 
 fn holds(test: &Test, record: &impl Fields) -> Option<bool> {
@@ -65,17 +53,6 @@ fn holds(test: &Test, record: &impl Fields) -> Option<bool> {
 
 fn any(names: &[Glob], name: &str) -> bool {
     names.iter().any(|glob| glob.matches(name))
-}
-
-impl SiteTest {
-    /// Whether the call slept at such a site.
-    pub(super) fn truth(&self, record: &impl Fields) -> Option<bool> {
-        let mut slept = Some(false);
-        for site in record.sites() {
-            slept = either(slept, site.map(|site| self.matches(site)));
-        }
-        slept
-    }
 }
 
 impl Operator {

@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::path::PathBuf;
 use std::process::Child;
@@ -57,8 +58,7 @@ impl Disk {
     /// A btrfs with plenty of room, where a quota leaves 256 KiB.
     fn mount_with_quota(test: &str) -> Option<Disk> {
         require_root();
-        let filesystems = fs::read_to_string("/proc/filesystems").expect("proc is readable");
-        if !filesystems.contains("\tbtrfs\n") {
+        if !has_file_system("btrfs") {
             skipped(test, "the kernel has no btrfs");
             return None;
         }
@@ -68,11 +68,6 @@ impl Disk {
         let file = File::create(&image).expect("scratch is writable");
         file.set_len(128 << 20).expect("scratch is writable");
         let (image, at) = (path_of(&image), path_of(&place));
-        let succeeds = |words: &[&str]| {
-            let done = Command::new(words[0]).args(&words[1..]).output();
-            let done = done.unwrap_or_else(|error| panic!("{}: {error}", words[0]));
-            assert!(done.status.success(), "{words:?}: {done:?}");
-        };
         succeeds(&["mkfs.btrfs", "-q", &image]);
         succeeds(&["mount", "-o", "loop", &image, &at]);
         let disk = Disk {
@@ -82,6 +77,35 @@ impl Disk {
         succeeds(&["btrfs", "quota", "enable", &at]);
         succeeds(&["btrfs", "qgroup", "limit", "256K", &at]);
         Some(disk)
+    }
+
+    /// An ext2 on a device that fails: it has 64 MiB, of which the tmpfs that holds it takes one.
+    fn mount_on_failing_device(test: &str, options: &str) -> Option<FailingDisk> {
+        if !has_file_system("ext2") {
+            skipped(test, "the kernel has no ext2");
+            return None;
+        }
+        let below = Disk::mount(test)?;
+        let (image, place) = (below.file("image"), below.scratch.file("failing"));
+        fs::create_dir(&place).expect("scratch is writable");
+        let file = File::create(&image).expect("room");
+        file.set_len(64 << 20).expect("it is sparse");
+        succeeds(&["mkfs.ext2", "-q", "-E", "nodiscard", &path_of(&image)]);
+        let options = format!("loop,{options}");
+        let at = path_of(&place);
+        succeeds(&["mount", "-t", "ext2", "-o", &options, &path_of(&image), &at]);
+        let failing = Disk {
+            scratch: Scratch::new(),
+            place,
+        };
+        // `mkfs.ext2` has written to the image, so the filler takes what is left.
+        let filler = File::create(below.file("filler")).expect("a file");
+        let mut at = 0;
+        while filler.write_all_at(&[1; 4096], at).is_ok() {
+            at += 4096;
+        }
+        filler.set_len(at.saturating_sub(128 << 10)).expect("less");
+        Some(FailingDisk { failing, below })
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -96,6 +120,26 @@ impl Disk {
     fn make_room(&self) {
         fs::remove_file(self.file("filler")).expect("it is there");
     }
+}
+
+/// Fields are dropped in this order: the file system, then what holds it.
+struct FailingDisk {
+    failing: Disk,
+    below: Disk,
+}
+
+fn has_file_system(name: &str) -> bool {
+    let known = fs::read_to_string("/proc/filesystems").expect("proc is readable");
+    known
+        .lines()
+        .any(|line| line.ends_with(&format!("\t{name}")))
+}
+
+#[track_caller]
+fn succeeds(words: &[&str]) {
+    let done = Command::new(words[0]).args(&words[1..]).output();
+    let done = done.unwrap_or_else(|error| panic!("{}: {error}", words[0]));
+    assert!(done.status.success(), "{words:?}: {done:?}");
 }
 
 fn path_of(path: &Path) -> String {
@@ -272,6 +316,44 @@ fn a_recording_waits_for_its_quota() {
     let lost: u64 = meta.gaps.iter().map(|gap| gap.records).sum();
     assert_eq!(lost, meta.lost.unwritten, "{meta:?}");
     assert_numbered(&calls(&history), lost);
+}
+
+/// Writes fail with EIO, until the device takes them again.
+#[test]
+fn a_recording_waits_for_a_device_that_fails() {
+    let test = "a_recording_waits_for_a_device_that_fails";
+    let Some(disk) = Disk::mount_on_failing_device(test, "sync") else {
+        return;
+    };
+    let path = path_of(&disk.failing.file("x.parquet"));
+    let recording = Recording::start(&disk.failing.scratch, &[], &["-o", &path]);
+    recording.await_words("Input/output error");
+    disk.below.make_room();
+    recording.await_words("is written again");
+    std::thread::sleep(Duration::from_millis(300));
+    recording.end();
+    let history = History::open(&[&path]).expect("a history");
+    let meta = &history.files[0].meta;
+    assert!(meta.complete, "{meta:?}");
+    let lost: u64 = meta.gaps.iter().map(|gap| gap.records).sum();
+    assert_eq!(lost, meta.lost.unwritten, "{meta:?}");
+    assert_numbered(&calls(&history), lost);
+}
+
+/// The kernel takes what is written, and finds only later that the device does not.
+#[test]
+fn a_device_that_fails_after_the_writes_is_reported() {
+    let test = "a_device_that_fails_after_the_writes_is_reported";
+    let Some(disk) = Disk::mount_on_failing_device(test, "async") else {
+        return;
+    };
+    let path = path_of(&disk.failing.file("x.parquet"));
+    let recording = Recording::start(&disk.failing.scratch, &[], &["-o", &path]);
+    let grown = || fs::metadata(&path).is_ok_and(|found| found.len() > 256 << 10);
+    assert!(wait_for(PATIENCE, grown), "{}", recording.said());
+    let said = recording.end();
+    // Of the device below, or EIO.
+    assert!(said.contains("cannot write to"), "{said}");
 }
 
 #[test]

@@ -71,7 +71,7 @@ fn sleep_inlined() {
 
 #[inline(never)]
 fn sleep_library() {
-    std::thread::sleep(Duration::from_millis(1)); // library sleep
+    std::thread::sleep(Duration::from_millis(8)); // library sleep
     add(1);
 }
 

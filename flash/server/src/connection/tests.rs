@@ -1,22 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 use super::*;
-use crate::context::{Options, Shared};
+use crate::context::{Options, Phase, Shared};
 use crate::counts::Counts;
 use crate::helpers::{Inbox, Pool};
 use crate::pace::Pace;
 use crate::sites::FileOptions;
 
 fn context() -> Context {
-    let pool = || Pool::start("test", 1, 1, || {}).expect("a thread");
+    let pool = || Pool::start("test", 1, 1, Arc::default(), || {}).expect("a thread");
     Context {
         shared: Arc::new(Shared {
             hosts: Vec::new(),
             helpers: pool(),
             doubtful: pool(),
             log: None,
-            counts: vec![Counts::default()],
+            counts: vec![Arc::new(Counts::default())],
+            reloads: Arc::default(),
             sandbox: std::sync::OnceLock::new(),
-            ends: false.into(),
+            heirs: std::sync::OnceLock::new(),
+            phase: (Phase::Serves as u8).into(),
         }),
         options: Arc::new(Options::default()),
         inbox: Arc::new(Inbox::new().expect("a descriptor")),
@@ -25,7 +27,7 @@ fn context() -> Context {
         date: String::new(),
         log_time: String::new(),
         pace: Pace::default(),
-        is_ending: false,
+        phase: Phase::Serves,
         number: 0,
     }
 }

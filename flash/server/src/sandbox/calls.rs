@@ -113,8 +113,8 @@ const HOSTILE: &[c_long] = &[
 
 type Rules = BTreeMap<c_long, Vec<SeccompRule>>;
 
-/// Limits the calling thread, and those that it starts.
-pub fn restrict(role: Role) -> Result<Part, seccompiler::Error> {
+/// Limits the calling thread, and those that it starts. `is_inherited`: it has the limits of the main thread already.
+pub fn restrict(role: Role, is_inherited: bool) -> Result<Part, seccompiler::Error> {
     let hostile = HOSTILE.iter().map(|call| (*call, Vec::new())).collect();
     let kills = program(hostile, SeccompAction::Allow, SeccompAction::KillProcess)?;
     // The main thread has no client's bytes, and what it does when the configuration changes is not known here.
@@ -125,7 +125,9 @@ pub fn restrict(role: Role) -> Result<Part, seccompiler::Error> {
             Some(program(allowed(role)?, fails, SeccompAction::Allow)?)
         }
     };
-    apply_filter(&kills)?;
+    if role == Role::Main || !is_inherited {
+        apply_filter(&kills)?;
+    }
     if let Some(limits) = limits {
         apply_filter(&limits)?;
     }

@@ -5,6 +5,8 @@
 //! intervals of the same lengths at random times of the run. What blocks threads all the time also blocks them in
 //! those intervals, and is no cause. What blocks them more while slow requests are in flight is a cause.
 
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt, SeedableRng};
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 
@@ -243,12 +245,14 @@ fn spans(requests: &[Request], started: i64) -> Vec<Span> {
 
 /// Intervals with the lengths of `spans`, at random times within `common`.
 fn anytime(spans: &[Span], common: Span) -> Vec<Span> {
-    let mut random = fastrand::Rng::with_seed(SEED);
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(SEED);
     let rounds = ANYTIME_MIN.div_ceil(spans.len().max(1));
     let mut found = Vec::with_capacity(rounds * spans.len());
     for span in spans.iter().cycle().take(rounds * spans.len()) {
         let room = common.length().saturating_sub(span.length());
-        let begin = common.begin.saturating_add(random.u64(0..=room) as i64);
+        let begin = common
+            .begin
+            .saturating_add(random.random_range(0..=room) as i64);
         found.push(Span {
             begin,
             end: begin.saturating_add(span.length() as i64),
@@ -285,7 +289,7 @@ impl CauseCollector {
             .collect();
         scored.sort_by_key(|request| request.latency);
         let n = scored.len();
-        let first = (crate::stats::rank(n, percent) + 1).min(n.saturating_sub(1));
+        let first = (kit_stats::rank(n, percent) + 1).min(n.saturating_sub(1));
         let recorded = |request: &Request| {
             let begin = started.saturating_add(request.sent_ns);
             let end = started.saturating_add(request.end_ns());

@@ -11,7 +11,8 @@ use super::assembler::Assembler;
 use super::columns::{Column, Columns};
 use super::quantity::{SizeUnit, TimeUnit};
 use super::{next_line, Options};
-use crate::request::{Mode, Run};
+use crate::mode::Mode;
+use crate::request::Run;
 
 /// vegeta's lines contain the responses' bodies.
 const LINE_MAX: usize = 64 << 20;

@@ -9,7 +9,8 @@ use rusqlite::{Connection, OpenFlags};
 
 use super::quantity::whole;
 use super::Options;
-use crate::request::{Basis, Mode, Request, Run};
+use crate::mode::Mode;
+use crate::request::{Basis, Request, Run};
 
 pub fn read(path: &Path, options: &Options) -> Result<Run> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;

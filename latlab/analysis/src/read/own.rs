@@ -13,7 +13,8 @@ use parquet::file::metadata::KeyValue;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Options;
-use crate::request::{Basis, Mode, Request, Run, LOADS, REQUESTS_MAX};
+use crate::mode::Mode;
+use crate::request::{Basis, Request, Run, LOADS, REQUESTS_MAX};
 use crate::rows::{schema, Meta, Step, SCHEMA};
 
 const COLUMNS: &[&str] = &[

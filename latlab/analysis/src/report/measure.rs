@@ -1,6 +1,7 @@
 //! Computes the figures from the requests.
 
 use anyhow::{ensure, Result};
+use kit_stats::{CONFIDENCE, LEFT_OUT};
 
 use super::over_time::over_time;
 use super::steps::steps;
@@ -9,13 +10,14 @@ use crate::deciles::{deciles, series};
 use crate::fairness::{Connections, Jain};
 use crate::ideal::Load;
 use crate::in_flight::InFlight;
-use crate::intervals::{self, Draws, Interval, CONFIDENCE, LEFT_OUT};
+use crate::intervals::{self, Draws, Interval};
 use crate::inversion::Order;
+use crate::mode::Mode;
+use crate::number::latency as in_words;
 use crate::read::TimeUnit;
-use crate::request::{Basis, Mode, Request, Run};
+use crate::request::{Basis, Request, Run};
 use crate::rows::Lateness;
 use crate::stats::{self, Latency, Percentiles};
-use crate::text::latency as in_words;
 
 /// Fixed, so that the same file gives the same figures.
 const SEED: u64 = 20_050_601;
@@ -64,8 +66,8 @@ pub fn measure(run: &Run, settings: &Settings) -> Result<Measured> {
     };
     let mut caveats = run.caveats.clone();
     let percentiles = stats::percentiles(&sorted);
-    tell_failures(run, &sorted, &mut caveats);
-    tell_steps(run, &mut caveats);
+    add_failure_caveats(run, &sorted, &mut caveats);
+    add_step_caveats(run, &mut caveats);
 
     // Requests with known sizes.
     let sized: Vec<(u64, u64)> = by_latency
@@ -106,7 +108,7 @@ pub fn measure(run: &Run, settings: &Settings) -> Result<Measured> {
     let connections = run
         .has_connections
         .then(|| Connections::of(&scored, run.connections_used));
-    tell_generator(run, percentiles[1], &mut caveats);
+    add_generator_caveats(run, percentiles[1], &mut caveats);
     let report = RunReport {
         name: run.name(),
         format: run.format,
@@ -183,7 +185,7 @@ fn invert(
     request_bytes: u64,
     caveats: &mut Vec<String>,
 ) -> (f64, Inversion, Option<f64>) {
-    let block_of_scored = intervals::blocks(in_time, LEFT_OUT);
+    let block_of_scored = kit_stats::blocks(in_time, LEFT_OUT);
     let with_size = || {
         scored
             .iter()
@@ -205,7 +207,7 @@ fn invert(
             .collect()
     };
     let left_out = without(&order);
-    let jackknife = intervals::jackknife(value, &left_out);
+    let jackknife = kit_stats::jackknife(value, &left_out);
     let with_ties_against = order.value_with_ties_against(&responses);
     if with_ties_against - value > 0.02 {
         caveats.push(format!(
@@ -238,7 +240,7 @@ fn invert(
             let ideal = ideal.value();
             let corrected = Corrected {
                 value: value - ideal,
-                interval: intervals::jackknife(value - ideal, &difference).map(|found| found.0),
+                interval: kit_stats::jackknife(value - ideal, &difference).map(|found| found.0),
                 ideal,
                 utilisation,
                 arrivals,
@@ -341,7 +343,7 @@ fn ideal(
     }
 }
 
-fn tell_steps(run: &Run, caveats: &mut Vec<String>) {
+fn add_step_caveats(run: &Run, caveats: &mut Vec<String>) {
     let steps = run.meta.as_ref().and_then(|meta| meta.steps.as_ref());
     if let Some(steps) = steps {
         caveats.push(format!(
@@ -351,7 +353,7 @@ fn tell_steps(run: &Run, caveats: &mut Vec<String>) {
     }
 }
 
-fn tell_failures(run: &Run, sorted: &[u64], caveats: &mut Vec<String>) {
+fn add_failure_caveats(run: &Run, sorted: &[u64], caveats: &mut Vec<String>) {
     let failed: u64 = run.failed.values().sum();
     if failed == 0 {
         return;
@@ -361,7 +363,7 @@ fn tell_failures(run: &Run, sorted: &[u64], caveats: &mut Vec<String>) {
     let most = most.map_or(String::new(), |(reason, count)| {
         format!(" ({count} times: {reason})")
     });
-    let with_them = match sorted.get(stats::rank(all, 99.0)) {
+    let with_them = match sorted.get(kit_stats::rank(all, 99.0)) {
         Some(ticks) => {
             let value = Number(*ticks as f64 / run.unit.ticks());
             format!("would be {}", in_words(value, run.unit))
@@ -374,7 +376,7 @@ fn tell_failures(run: &Run, sorted: &[u64], caveats: &mut Vec<String>) {
     ));
 }
 
-fn tell_generator(run: &Run, median: u64, caveats: &mut Vec<String>) {
+fn add_generator_caveats(run: &Run, median: u64, caveats: &mut Vec<String>) {
     let Some(meta) = &run.meta else { return };
     if let Some(why) = &meta.refused {
         caveats.insert(0, format!("These figures are not the server's: {why}"));

@@ -1,5 +1,8 @@
 //! Files with known figures.
 
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::seq::SliceRandom;
+use rand::{RngExt, SeedableRng};
 use serde_json::json;
 
 use crate::files::{json, json_all, meta, parquet, run, Place, Row};
@@ -382,13 +385,13 @@ fn a_server_that_shares_has_nothing_of_its_own() {
     // Requests as an ideal server at 0.9 serves them: the inversion is due to the load alone.
     let place = Place::new();
     let path = place.path("shares.parquet");
-    let mut random = fastrand::Rng::with_seed(5);
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(5);
     let mut load = latlab_analysis::ideal::Load::default();
     let mut rows = Vec::new();
     let (mut now, mut bytes) = (0.0, 0.0);
     for _ in 0..20_000 {
-        now += -(1.0 - random.f64()).ln() * 100_000.0;
-        let size = [500, 3000, 5000, 40_000][random.usize(..4)];
+        now += -(1.0 - random.random::<f64>()).ln() * 100_000.0;
+        let size = [500, 3000, 5000, 40_000][random.random_range(0..4)];
         bytes += size as f64;
         load.add(size as f64, now, None);
         rows.push(Row::new(now as i64, 0, size));
@@ -412,7 +415,7 @@ fn a_server_that_shares_has_nothing_of_its_own() {
         .iter()
         .map(|row| row.end_ns.expect("an end") - row.start_ns)
         .collect();
-    random.shuffle(&mut ends);
+    ends.shuffle(&mut random);
     for (row, latency) in rows.iter_mut().zip(ends) {
         row.end_ns = Some(row.start_ns + latency);
     }

@@ -1,5 +1,7 @@
 //! The page in a real browser without a network: every plot is drawn, and no error is reported.
 
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt, SeedableRng};
 use serde_json::json;
 
 use crate::files::{json as json_of, meta, parquet, run_all, Place, Row};
@@ -10,13 +12,13 @@ fn skip(why: &str) {
 }
 
 fn load(n: i64, load: f64) -> Vec<Row> {
-    let mut random = fastrand::Rng::with_seed((load * 100.0) as u64);
+    let mut random = Xoshiro256PlusPlus::seed_from_u64((load * 100.0) as u64);
     (0..n)
         .map(|at| {
-            let size = [300, 2_000, 5_000, 30_000][random.usize(..4)];
-            let noise = (-(1.0 - random.f64()).ln() * 2e6 * load / (1.05 - load)) as i64;
+            let size = [300, 2_000, 5_000, 30_000][random.random_range(0..4)];
+            let noise = (-(1.0 - random.random::<f64>()).ln() * 2e6 * load / (1.05 - load)) as i64;
             Row {
-                connection: random.u32(..8),
+                connection: random.random_range(0..8),
                 ..Row::new(at * 500_000, size * 20 + noise, size)
             }
         })

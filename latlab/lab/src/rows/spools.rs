@@ -106,7 +106,7 @@ impl Spools {
     pub fn create(output: Option<&Path>, description: &Description) -> Result<Spools> {
         let cannot = "cannot make a directory for what is measured";
         let place = place(output);
-        tell_left(&place);
+        report_leftover(&place);
         let [hidden, plain] = PREFIXES;
         let prefix = if output.is_some() { hidden } else { plain };
         let directory = tempfile::Builder::new()
@@ -165,7 +165,7 @@ fn about_left(directory: &Path) -> String {
 }
 
 /// Sentences about what killed runs have left here and among the temporary files.
-pub fn tell_of_left() -> Vec<String> {
+pub fn remove_leftover() -> Vec<String> {
     let here = left(Path::new("."));
     let temporary = left(&std::env::temp_dir());
     here.iter()
@@ -175,7 +175,7 @@ pub fn tell_of_left() -> Vec<String> {
 }
 
 /// Prints, once for each place, what killed runs have left there.
-fn tell_left(place: &Path) {
+fn report_leftover(place: &Path) {
     static TOLD: std::sync::Mutex<Vec<PathBuf>> = std::sync::Mutex::new(Vec::new());
     let Ok(mut told) = TOLD.lock() else {
         return;

@@ -12,6 +12,9 @@ use latlab_disk::{check, median, Disk, Parameters};
 
 use crate::progress::Progress;
 
+/// Default directory for studies.
+pub const PLACE: &str = "/var/tmp";
+
 /// The disk's time for a request that begins where the last one ended, as in `latlab disk up`.
 const SEQUENTIAL: Duration = Duration::from_micros(100);
 const BYTES_PER_SECOND: u64 = 100_000_000;
@@ -82,11 +85,11 @@ impl Place {
         let _ = lock.try_lock();
         // Servers' workers do not run as root.
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755))?;
-        super::say(&format!(
-            "making {} of files, and a disk for them, in {}",
+        kit_console::say!(
+            "latlab: making {} of files, and a disk for them, in {}",
             latlab::units::bytes(bytes),
             directory.path().display()
-        ));
+        );
         let (files, image) = (
             directory.path().join("files"),
             directory.path().join("image"),

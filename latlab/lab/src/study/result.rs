@@ -301,7 +301,7 @@ fn contradictions(server: &Studied, findings: &mut Vec<Finding>) {
                  and with {} offered {why} ({:.0} % were answered in the same time). What its loads are parts of is \
                  uncertain: measure for longer (--duration), or more often (--repeats).",
                 load.at.load,
-                server.capacity.words(),
+                server.capacity.describe(),
                 rate(offered),
                 100.0 * part.map_or(0.0, |part| part.median)
             ),
@@ -361,7 +361,7 @@ fn uncertain(server: &Studied, caveats: &mut Vec<String>) {
     {
         caveats.push(format!(
             "{name}: its capacity has no interval: {}; loads are parts of {:.0} requests/s",
-            server.capacity.words(),
+            server.capacity.describe(),
             server.capacity.reference_rps()
         ));
     }
@@ -390,7 +390,7 @@ mod tests {
 
     use super::*;
     use crate::capacity::Interval;
-    use crate::study::words;
+    use crate::study::tables;
 
     /// A run of one second, with this many requests, and this many replies that ended in it.
     fn run(requests: u64, ended: u64, refused: Option<&str>) -> Summary {
@@ -549,7 +549,7 @@ mod tests {
             "{:?}",
             found.caveats
         );
-        let tables = words::markdown(&found);
+        let tables = tables::markdown(&found);
         assert!(
             tables.contains("| nginx | 1,000 to 1,050 | 0.3 to 0.9 (!) |"),
             "{tables}"

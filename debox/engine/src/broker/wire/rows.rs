@@ -1,8 +1,8 @@
-//! The rows of a report's tables on their way to a client: field by field, as in `seen.rs`.
+//! The rows of a report's tables on their way to a client: field by field, as in `probe_data.rs`.
 
 use serde::{Deserialize, Serialize};
 
-use crate::broker::seen::{fields_of, hide_address};
+use crate::broker::probe_data::{fields_of, hide_address};
 use crate::tables::{self, types, OpenWait};
 
 fields_of! {

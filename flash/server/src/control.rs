@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the main thread does while a server runs: it obeys signals. SIGHUP reads everything again, SIGTERM and SIGINT
+//! end the server.
+
+use std::os::fd::AsFd;
+
+use anyhow::{Context, Result};
+use kit_console::{say, say_error};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use rustix::event::{poll, PollFd, PollFlags};
+use rustix::io::Errno;
+
+use crate::server::{Plan, Server};
+
+/// The signals that the server obeys. Block them before any thread starts, so none of them takes one.
+pub fn signals() -> SigSet {
+    let all = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP];
+    all.into_iter().collect()
+}
+
+/// Runs a server until a signal ends it. `plan`: reads the configuration again, if there is one.
+///
+/// # Errors
+///
+/// A loop has failed, or signals cannot be received.
+pub fn run(mut server: Server, plan: Option<&dyn Fn() -> Result<Plan>>) -> Result<()> {
+    let signals = signals();
+    let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
+    let queue = SignalFd::with_flags(&signals, flags).context("cannot wait for signals")?;
+    let mut is_wanted = false;
+    loop {
+        server.reap();
+        if is_wanted && server.has_room() {
+            is_wanted = false;
+            read_again(&mut server, plan);
+        }
+        let mut ready = [
+            PollFd::new(&queue, PollFlags::IN),
+            PollFd::from_borrowed_fd(server.ended().as_fd(), PollFlags::IN),
+        ];
+        match poll(&mut ready, None) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error).context("cannot wait for signals"),
+        }
+        // Many signals of a kind that come at once are one.
+        while let Some(signal) = queue.read_signal().context("cannot wait for signals")? {
+            if signal.ssi_signo != Signal::SIGHUP as u32 {
+                return end(server);
+            }
+            is_wanted = true;
+        }
+    }
+}
+
+fn read_again(server: &mut Server, plan: Option<&dyn Fn() -> Result<Plan>>) {
+    let Some(plan) = plan else {
+        server.reopen_log();
+        for error in server.reload_certificates() {
+            say_error("flash", &format!("the certificates in use stay: {error:#}"));
+        }
+        return;
+    };
+    match server.reload(plan()) {
+        Ok(()) => say!("the configuration has been loaded again"),
+        Err(error) => {
+            // Logs are rotated whether the configuration is right or not.
+            server.reopen_log();
+            say_error(
+                "flash",
+                &format!("the configuration in force stays: {error:#}"),
+            );
+        }
+    }
+}
+
+fn end(server: Server) -> Result<()> {
+    say!("ending after the requests that are there; a second signal ends at once");
+    // From here on they do what they do by default. SIGHUP stays blocked: a late one would cut off requests.
+    let ends: SigSet = [Signal::SIGTERM, Signal::SIGINT].into_iter().collect();
+    ends.thread_unblock().context("cannot unblock signals")?;
+    server.end()
+}

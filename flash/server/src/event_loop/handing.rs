@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a loop does with its connections when the next configuration is in force: it gives them to the loops that serve
+//! it, each as soon as no helper works for it.
+
+use super::EventLoop;
+use crate::connection::Next;
+use crate::context::{Phase, Site};
+use crate::counts::subtract;
+use crate::handover::Moved;
+
+/// A helper's answer that comes in the last moment has to be taken still.
+const LATE: u64 = 1000;
+
+impl EventLoop {
+    /// The server's task for its loops may have changed.
+    pub(super) fn look_at_phase(&mut self) {
+        let phase = self.context.shared.phase();
+        if phase == self.context.phase {
+            return;
+        }
+        self.context.phase = phase;
+        match phase {
+            Phase::Serves => {}
+            Phase::HandsOver => self.retire(),
+            Phase::Ends => self.begin_end(),
+        }
+    }
+
+    fn retire(&mut self) {
+        self.close_listeners();
+        let options = &self.context.options;
+        let longest = options.grace_ms.max(options.helper_ms + LATE);
+        self.ends_at = self.context.now + longest;
+        self.end_idle();
+        let all = self.connections.iter();
+        let all: Vec<(usize, u32)> = all.map(|(key, (id, _))| (key, *id)).collect();
+        for (key, id) in all {
+            self.settle(key, id, Next::Wait);
+        }
+    }
+
+    /// Gives the connection away if another loop can go on with it, or closes it if it has nothing left to do. True: it
+    /// is not here any more.
+    pub(super) fn part(&mut self, key: usize) -> bool {
+        let Some((_, connection)) = self.connections.get(key) else {
+            return true;
+        };
+        let heir = self.context.heir(connection.site());
+        match heir {
+            Some(site) if !connection.waits_for_helper() => self.give(key, site),
+            None if self.context.phase != Phase::Serves && connection.is_idle() => self.close(key),
+            _ => return false,
+        }
+        true
+    }
+
+    fn give(&mut self, key: usize, site: Site) {
+        let Some((_, connection)) = self.connections.try_remove(key) else {
+            return;
+        };
+        let _ = rustix::event::epoll::delete(&self.epoll, connection.socket());
+        self.context.pace.open -= usize::from(connection.is_handshaking());
+        subtract(&self.context.counts().connections, 1);
+        let left_ms = connection.deadline.saturating_sub(self.context.now);
+        if let Some(heirs) = self.context.shared.heirs.get() {
+            heirs.of_loop(self.context.number).put(Moved {
+                connection,
+                site,
+                left_ms,
+            });
+        }
+    }
+
+    pub(super) fn take_arrivals(&mut self) {
+        let arrivals = std::sync::Arc::clone(&self.arrivals);
+        while let Some(moved) = arrivals.take() {
+            let Moved {
+                mut connection,
+                site,
+                left_ms,
+            } = moved;
+            let id = self.new_id();
+            connection.arrive(site, id, self.context.now + left_ms);
+            self.context.pace.open += usize::from(connection.is_handshaking());
+            self.insert(id, connection);
+        }
+    }
+
+    /// No connection can come any more, and those that are there are done or out of time.
+    pub(super) fn is_over(&mut self) -> bool {
+        if self.context.phase == Phase::Serves || !self.arrivals.is_complete() {
+            return false;
+        }
+        self.take_arrivals();
+        self.connections.is_empty() || self.context.now >= self.ends_at
+    }
+
+    /// Those that are left are cut off.
+    pub(super) fn leave(&mut self) {
+        self.context.pace.open = 0;
+        let counts = &self.context.shared.counts[self.context.number];
+        subtract(&counts.connections, self.connections.len() as u64);
+        self.context.pace.turn(counts);
+    }
+
+    /// Idle connections that cannot go on elsewhere: a request that is on its way already is answered, and `settle`
+    /// closes those that stay idle.
+    pub(super) fn end_idle(&mut self) {
+        let context = &self.context;
+        let all = self.connections.iter();
+        let idle = all.filter(|(_, (_, it))| it.is_idle() && context.ends(it.site()));
+        let idle: Vec<(usize, u32)> = idle.map(|(key, (id, _))| (key, *id)).collect();
+        for (key, id) in idle {
+            if let Some((_, connection)) = self.connections.get_mut(key) {
+                connection.readable = true;
+            }
+            self.drive(key, id);
+        }
+    }
+
+    /// Accepts no more. Where nobody goes on, the connections that wait in the queue of a socket are accepted first:
+    /// closing it would reset them.
+    fn close_listeners(&mut self) {
+        if self.paused_until.take().is_none() {
+            for listener in &self.listeners {
+                let _ = rustix::event::epoll::delete(&self.epoll, &listener.socket);
+            }
+        }
+        for listener in std::mem::take(&mut self.listeners) {
+            if self.context.ends(listener.site) {
+                self.accept_all(&listener);
+            }
+        }
+    }
+
+    /// No further connection is accepted, and those that are there end with their requests.
+    fn begin_end(&mut self) {
+        self.close_listeners();
+        self.ends_at = self.context.now + self.context.options.grace_ms;
+        self.end_idle();
+    }
+}

@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One configuration in force: its loops and helpers, with the sandbox of its directories. Threads cannot get other
+//! limits once they have some, so another configuration has other threads. Sockets, counters and connections go on.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+
+use anyhow::{Context as _, Result};
+use rustix::io::write;
+use rustix::process::{getpid, kill_process, Signal};
+
+use crate::context::{Phase, Reloads, Shared, Site};
+use crate::counts::Counts;
+use crate::event_loop::{EventLoop, Listener};
+use crate::handover::{Arrivals, Heirs};
+use crate::helpers::{self, Inbox, Pool};
+use crate::limits::Limits;
+use crate::log::LogFile;
+use crate::ports::{self, Port, Sharing};
+use crate::sandbox::{self, Role};
+use crate::server::Plan;
+use crate::sites::{self, Listen};
+use crate::tls::Tls;
+
+/// Jobs that wait for a helper; a request beyond is answered with 503.
+const QUEUE: usize = 4096;
+
+/// What counts on from one configuration to the next.
+#[derive(Default, Clone)]
+pub struct Tally {
+    /// By the numbers of loops.
+    pub loops: Vec<Arc<Counts>>,
+    helpers: Arc<helpers::Counts>,
+    doubtful: Arc<helpers::Counts>,
+    pub reloads: Arc<Reloads>,
+}
+
+impl Tally {
+    pub fn make_room(&mut self, loops: usize) {
+        while self.loops.len() < loops.max(1) {
+            self.loops.push(Arc::default());
+        }
+    }
+}
+
+/// The addresses of a configuration, which are open, and their certificates.
+pub struct Network {
+    listens: Vec<Listen>,
+    /// By the places of `listens`; behind them is that of the counters.
+    ports: Vec<Port>,
+    tls: Vec<Option<Tls>>,
+}
+
+impl Network {
+    /// # Errors
+    ///
+    /// A certificate cannot be loaded, or an address not be listened at; the error names it.
+    pub fn open(plan: &Plan, before: Option<&Network>) -> Result<Network> {
+        let listens = sites::listens(&plan.hosts)?;
+        let tls_of = |listen: &Listen| {
+            let same = before.and_then(|before| before.tls_at(listen));
+            let settings = listen.tls.as_ref();
+            settings
+                .map(|settings| Tls::load_after(settings, same))
+                .transpose()
+        };
+        let tls = listens.iter().map(tls_of).collect::<Result<Vec<_>>>()?;
+        let of_loops = Sharing::Several(plan.loops.max(1));
+        let addresses = listens.iter().map(|listen| (listen.address, of_loops));
+        let counts = plan.metrics.map(|address| (address, Sharing::One));
+        let wanted: Vec<_> = addresses.chain(counts).collect();
+        let before = before.map_or(&[][..], |before| &before.ports);
+        let ports = ports::open(&wanted, before)?;
+        Ok(Network {
+            listens,
+            ports,
+            tls,
+        })
+    }
+
+    fn tls_at(&self, listen: &Listen) -> Option<&Tls> {
+        let mut all = self.listens.iter().zip(&self.tls);
+        let (_, tls) = all.find(|(its, _)| its.address == listen.address)?;
+        tls.as_ref()
+    }
+
+    pub fn tls(&self) -> impl Iterator<Item = &Tls> {
+        self.tls.iter().flatten()
+    }
+
+    /// Places and addresses, with the ports that the kernel chose, in the order of the configuration.
+    pub fn addresses(&self, is_tls: bool) -> impl Iterator<Item = &Port> {
+        let all = self.ports.iter().zip(&self.tls);
+        all.filter(move |(_, tls)| tls.is_some() == is_tls)
+            .map(|(port, _)| port)
+    }
+
+    pub fn counts(&self) -> Option<&Port> {
+        self.ports.get(self.listens.len())
+    }
+
+    /// Where connections go on if `next` is in force.
+    fn heirs(&self, next: &Network) -> (Vec<Option<usize>>, bool) {
+        let all = self.ports.iter().zip(&self.tls);
+        let place_of = |(port, tls): (&Port, &Option<Tls>)| {
+            let mut nexts = next.ports.iter().zip(&next.tls);
+            nexts.position(|(its, its_tls)| its.is_same(port) && its_tls.is_some() == tls.is_some())
+        };
+        let has_counts = match (self.counts(), next.counts()) {
+            (Some(port), Some(its)) => its.is_same(port),
+            _ => false,
+        };
+        (all.map(place_of).collect(), has_counts)
+    }
+
+    /// By the numbers of the loops.
+    fn listeners(&self, loops: usize) -> Vec<Vec<Listener>> {
+        let mut listeners: Vec<Vec<Listener>> = (0..loops).map(|_| Vec::new()).collect();
+        for (place, (port, tls)) in self.ports.iter().zip(&self.tls).enumerate() {
+            for (number, socket) in port.of_loops(loops) {
+                listeners[number].push(Listener {
+                    socket,
+                    site: Site::Files(place),
+                    tls: tls.as_ref().map(|tls| Arc::clone(&tls.config)),
+                });
+            }
+        }
+        for (_, socket) in self.counts().into_iter().flat_map(|port| port.of_loops(1)) {
+            listeners[0].push(Listener {
+                socket,
+                site: Site::Counts,
+                tls: None,
+            });
+        }
+        listeners
+    }
+}
+
+pub struct Generation {
+    pub network: Network,
+    pub log: Option<Arc<LogFile>>,
+    shared: Arc<Shared>,
+    arrivals: Vec<Arc<Arrivals>>,
+    threads: Vec<JoinHandle<Result<()>>>,
+    /// Each lets a loop begin.
+    gates: Vec<Sender<()>>,
+    /// Loops that have not ended.
+    running: Arc<AtomicUsize>,
+}
+
+impl Generation {
+    /// Starts the threads, which wait for [`Generation::begin`]. `ended`: an eventfd that counts loops that end.
+    ///
+    /// # Errors
+    ///
+    /// A directory cannot be opened, or no thread be started. Nothing has been accepted then.
+    pub fn start(
+        plan: Plan,
+        network: Network,
+        log: Option<Arc<LogFile>>,
+        tally: &Tally,
+        ended: &Arc<OwnedFd>,
+    ) -> Result<Generation> {
+        let limits = Limits::of(&plan);
+        let loops = plan.loops.max(1);
+        let hosts = sites::open(&plan.hosts, &network.listens)?;
+        let (status, statuses) = mpsc::channel();
+        let few = (plan.helpers / 4).max(1);
+        let pool = |name, threads, counts: &Arc<helpers::Counts>| {
+            let prepare = limits.prepare(Role::Helper, &status);
+            let pool = Pool::start(name, threads, QUEUE, Arc::clone(counts), prepare);
+            pool.context("no helper thread")
+        };
+        let shared = Arc::new(Shared {
+            hosts,
+            helpers: pool("flash-helper", plan.helpers, &tally.helpers)?,
+            doubtful: pool("flash-doubtful", few, &tally.doubtful)?,
+            log: log.as_ref().map(|file| Arc::clone(&file.log)),
+            counts: tally.loops.clone(),
+            reloads: Arc::clone(&tally.reloads),
+            sandbox: OnceLock::new(),
+            heirs: OnceLock::new(),
+            phase: (Phase::Serves as u8).into(),
+        });
+        let options = Arc::new(plan.options);
+        let listeners = network.listeners(loops);
+        let mut it = Generation {
+            network,
+            log,
+            shared,
+            arrivals: Vec::new(),
+            threads: Vec::new(),
+            gates: Vec::new(),
+            running: Arc::new(AtomicUsize::new(0)),
+        };
+        for (number, listeners) in listeners.into_iter().enumerate() {
+            let inbox = Arc::new(Inbox::new().context("no descriptor for a loop")?);
+            let arrivals = Arc::new(Arrivals::new(Arc::clone(&inbox)));
+            it.arrivals.push(Arc::clone(&arrivals));
+            let role = Role::Loop {
+                inbox: inbox.wakes.as_raw_fd(),
+            };
+            let prepare = limits.prepare(role, &status);
+            let (shared, options) = (Arc::clone(&it.shared), Arc::clone(&options));
+            let of_loop = EventLoop::new(number, listeners, inbox, arrivals, shared, options)?;
+            let (gate, begins) = mpsc::channel();
+            it.running.fetch_add(1, Ordering::Relaxed);
+            let end = End {
+                running: Arc::clone(&it.running),
+                ended: Arc::clone(ended),
+            };
+            let thread = std::thread::Builder::new()
+                .name(format!("flash-loop-{number}"))
+                .spawn(move || {
+                    let _end = end;
+                    prepare();
+                    if begins.recv().is_err() {
+                        return Ok(());
+                    }
+                    let done = of_loop.run();
+                    if done.is_err() {
+                        end_the_server();
+                    }
+                    done
+                })
+                .context("no thread for a loop")?;
+            it.gates.push(gate);
+            it.threads.push(thread);
+        }
+        // As many as threads, which all have their own limits before they see a client's work.
+        drop(status);
+        let of_log = it.log.as_ref().map(|file| file.sandbox.clone());
+        let all = statuses.iter().chain(of_log);
+        let weakest = all.reduce(sandbox::Status::weaker);
+        let weakest = weakest.unwrap_or_else(sandbox::Status::off);
+        let _ = it.shared.sandbox.set(weakest);
+        Ok(it)
+    }
+
+    /// The loops begin to accept.
+    pub fn begin(&mut self) {
+        for gate in self.gates.drain(..) {
+            let _ = gate.send(());
+        }
+    }
+
+    /// What the threads can still do.
+    pub fn sandbox(&self) -> sandbox::Status {
+        let status = self.shared.sandbox.get().cloned();
+        status.unwrap_or_else(sandbox::Status::off)
+    }
+
+    /// Has the loops give their connections to those of `next`.
+    pub fn hand_over(&mut self, next: &Generation) {
+        let (sites, has_counts) = self.network.heirs(&next.network);
+        let _ = self.shared.heirs.set(Heirs {
+            loops: next.arrivals.clone(),
+            sites,
+            has_counts,
+        });
+        // A socket that only the loops have is closed as soon as they have emptied its queue.
+        self.network.ports.clear();
+        self.enter(Phase::HandsOver);
+    }
+
+    /// Has the loops end with the requests that are there.
+    pub fn end(&self) {
+        self.enter(Phase::Ends);
+    }
+
+    fn enter(&self, phase: Phase) {
+        self.shared.set_phase(phase);
+        for arrivals in &self.arrivals {
+            arrivals.wake();
+        }
+    }
+
+    /// All earlier generations have ended.
+    pub fn is_first(&self) {
+        for arrivals in &self.arrivals {
+            arrivals.complete();
+        }
+    }
+
+    pub fn has_ended(&self) -> bool {
+        self.running.load(Ordering::Acquire) == 0
+    }
+
+    /// Waits for the loops, and ends the helpers and a log that no other generation has.
+    ///
+    /// # Errors
+    ///
+    /// A loop has failed.
+    pub fn join(mut self) -> Result<()> {
+        let mut ended = Ok(());
+        for thread in self.threads.drain(..) {
+            let of_loop = thread.join();
+            let of_loop = of_loop.unwrap_or_else(|_| Err(anyhow::anyhow!("a loop has failed")));
+            ended = ended.and(of_loop);
+        }
+        ended
+    }
+}
+
+impl Drop for Generation {
+    fn drop(&mut self) {
+        if !self.gates.is_empty() {
+            // It has never begun. Whoever tries again needs its addresses.
+            self.gates.clear();
+            for thread in self.threads.drain(..) {
+                let _ = thread.join();
+            }
+        }
+        self.shared.helpers.end();
+        self.shared.doubtful.end();
+        if let Some(file) = self.log.take().and_then(Arc::into_inner) {
+            file.end();
+        }
+    }
+}
+
+/// Tells that a loop has ended.
+struct End {
+    running: Arc<AtomicUsize>,
+    ended: Arc<OwnedFd>,
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            end_the_server();
+        }
+        self.running.fetch_sub(1, Ordering::Release);
+        let _ = write(&self.ended, &1u64.to_ne_bytes());
+    }
+}
+
+/// A loop that fails takes the server with it: a server of fewer loops would look well and leave a part of its clients
+/// without an answer.
+fn end_the_server() {
+    let _ = kill_process(getpid(), Signal::TERM);
+}

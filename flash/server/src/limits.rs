@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The sandbox of a configuration, as far as it is the same for all its threads.
+
+use std::sync::mpsc::Sender;
+use std::sync::Arc;
+
+use crate::sandbox::{self, Paths, Role};
+use crate::server::{Caller, Plan};
+
+#[derive(Clone)]
+pub struct Limits {
+    /// `None`: there is no sandbox.
+    paths: Option<Arc<Paths>>,
+}
+
+impl Limits {
+    pub fn of(plan: &Plan) -> Limits {
+        let tls = plan.hosts.iter().flat_map(|host| &host.tls);
+        let pairs = tls.flat_map(|listen| &listen.settings.pairs);
+        let locations = plan.hosts.iter().flat_map(|host| &host.locations);
+        let paths = Paths {
+            roots: locations
+                .map(|location| location.directory.clone())
+                .collect(),
+            loaded: pairs
+                .flat_map(|pair| [pair.cert.clone(), pair.key.clone()])
+                .collect(),
+            log: plan.log.clone(),
+            may_change: plan.caller == Caller::Reloads,
+            is_inherited: plan.caller != Caller::Library,
+        };
+        Limits {
+            paths: plan.is_sandboxed.then(|| Arc::new(paths)),
+        }
+    }
+
+    pub fn enter(&self, role: Role) -> sandbox::Status {
+        match &self.paths {
+            Some(paths) => sandbox::enter(role, paths),
+            None => sandbox::Status::off(),
+        }
+    }
+
+    /// What a new thread does first.
+    pub fn prepare(&self, role: Role, status: &Sender<sandbox::Status>) -> impl FnOnce() + Send {
+        let (limits, status) = (self.clone(), status.clone());
+        move || {
+            // Somebody waits for it, unless the start has failed.
+            let _ = status.send(limits.enter(role));
+        }
+    }
+}

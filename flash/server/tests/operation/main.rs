@@ -1,0 +1,6 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How a server is operated: `flash run` with a file, signals, and what it shows of itself.
+
+mod load;
+mod reload;
+mod running;
