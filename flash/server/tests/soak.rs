@@ -187,7 +187,8 @@ fn all_storms_at_once() {
     if end.memory > begin.memory + MEMORY {
         failed.push("the process has grown".to_string());
     }
-    if end.descriptors > begin.descriptors || end.connections > 1 {
+    // A connection for the counters may be there or not.
+    if end.descriptors > begin.descriptors + 2 || end.connections > 1 {
         failed.push("descriptors or connections are left".to_string());
     }
     for name in [
