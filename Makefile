@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # make demo   on a fresh Debian with Rust: install what is needed, build, measure two real programs
 # make test   install what the tests need, pass all of them
-# The rest: build, bench, hot-cold, soak, soak-broker, causes, loops, fuzz, matrix, lint, install, clean.
+# The rest: demo-hbench, build, bench, hot-cold, adapters, soak, soak-broker, soak-flash, causes, loops, fuzz, matrix, lint, install, clean.
 
 PREFIX ?= /usr/local
 DESTDIR ?=
@@ -14,7 +14,7 @@ C_FILES = $(shell git ls-files '*.c' '*.h')
 # Loading probes needs root.
 AS_ROOT := $(shell [ "$$(id -u)" -eq 0 ] || echo sudo)
 
-.PHONY: all demo test soak soak-broker causes loops fuzz matrix build bench finding hot-cold lint install clean
+.PHONY: all demo demo-hbench test soak soak-broker soak-flash causes loops fuzz matrix build bench finding hot-cold adapters lint install clean
 
 all: build
 
@@ -27,6 +27,12 @@ demo:
 	scripts/setup build demo
 	$(CARGO) build --release --package debox-cli
 	$(AS_ROOT) scripts/demo $(TARGET)/release/debox
+
+# A machine's vector in two minutes, and what its parts say. Needs no root.
+demo-hbench:
+	scripts/setup hbench
+	$(CARGO) build --release --package hbench
+	scripts/demo-hbench $(TARGET)/release/hbench
 
 test:
 	scripts/setup build test guest browser
@@ -51,6 +57,12 @@ soak-broker:
 	$(CARGO) build --release --package debox-cli --package debox-capi
 	$(AS_ROOT) scripts/soak-broker --minutes $(MINUTES) --debox $(TARGET)/release/debox \
 		--library $(TARGET)/release/libdebox.so
+
+# Everything that a server may meet, all at once, against flash, for half an hour or for so many minutes:
+# make soak-flash MINUTES=5
+soak-flash:
+	scripts/setup build test
+	FLASH_SOAK_SECONDS=$$(($(MINUTES) * 60)) $(CARGO) test --release --package flash --test soak -- --nocapture
 
 # Programs with one known cause each, measured in every way there is, and whether the headline names it: some
 # minutes, and the table of debox/docs/causes.md. As root, on a machine that does nothing else.
@@ -81,6 +93,7 @@ bench: build
 	python3 debox/bench/history/run.py
 	python3 latlab/bench/beside.py --latlab $(TARGET)/release/latlab
 	python3 flash/bench/costs.py --flash $(TARGET)/release/flash
+	python3 hbench/bench/peers.py --hbench $(TARGET)/release/hbench
 
 # The tables of latlab/docs/latlab-finding.md anew, some 15 minutes; as root, on a machine that does nothing else.
 # STUDY names the new directory for what is measured.
@@ -97,6 +110,11 @@ hot-cold: build
 	scripts/setup test
 	$(AS_ROOT) python3 flash/bench/hot_cold.py --latlab $(TARGET)/release/latlab -o $(HOT_COLD)
 
+# What lets other servers use flash's path server (flash/adapters/README.md).
+adapters:
+	scripts/setup build test
+	$(MAKE) -C flash/adapters OUT=$(abspath $(TARGET))/adapters all apache
+
 lint:
 	scripts/setup build lint fuzz
 	$(CARGO) fmt --all --check
@@ -109,13 +127,18 @@ lint:
 # Installs what was built; building as root is not needed for it.
 install:
 	install -D -m 755 $(TARGET)/release/debox $(DESTDIR)$(PREFIX)/bin/debox
-	for program in latlab latlab-dynamic flash; do \
+	for program in latlab latlab-dynamic flash hbench; do \
 		if [ -e $(TARGET)/release/$$program ]; then \
 			install -m 755 -t $(DESTDIR)$(PREFIX)/bin $(TARGET)/release/$$program; \
 		fi; \
 	done
 	install -d $(DESTDIR)$(PREFIX)/include
 	install -m 644 debox/include/*.h $(DESTDIR)$(PREFIX)/include
+	for adapter in libflash_paths.so mod_flashpache.so; do \
+		if [ -e $(TARGET)/adapters/$$adapter ]; then \
+			install -D -m 755 -t $(DESTDIR)$(PREFIX)/lib/flash $(TARGET)/adapters/$$adapter; \
+		fi; \
+	done
 	if [ -e $(TARGET)/release/libdebox.so ]; then \
 		install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib $(TARGET)/release/libdebox.so; \
 	fi
@@ -124,7 +147,7 @@ install:
 		scripts/own-names $(TARGET)/release/libdebox.a $(DESTDIR)$(PREFIX)/lib/libdebox.a; \
 	fi
 	$(TARGET)/release/debox man $(DESTDIR)$(PREFIX)/share/man/man1
-	for program in latlab flash; do \
+	for program in latlab flash hbench; do \
 		if [ -e $(TARGET)/release/$$program ]; then \
 			$(TARGET)/release/$$program man $(DESTDIR)$(PREFIX)/share/man/man1 || exit; \
 		fi; \

@@ -127,7 +127,9 @@ impl Snapshot {
         };
         report
             .with_headline()
-            .with_hints(&crate::packages::sources())
+            .with_hints(&crate::packages::sources(|file| {
+                explainer.path_of_nameless(file)
+            }))
     }
 
     /// Processes whose end was not seen.

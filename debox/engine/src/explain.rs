@@ -1,6 +1,7 @@
 //! Turns stacks into sites, labels and call sites, in words.
 
 use std::cell::RefCell;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Instant;
 
@@ -98,6 +99,11 @@ impl<'a> Explainer<'a> {
             .iter()
             .map(|address| self.symbols.kernel(*address));
         frames.map(|frame| frame.to_string()).collect()
+    }
+
+    /// The path of a file in which a place had no name.
+    pub fn path_of_nameless(&self, file: &str) -> Option<PathBuf> {
+        self.symbols.path_of_nameless(file)
     }
 
     /// User stacks that were captured but could not be kept.

@@ -9,32 +9,31 @@ use crate::report::hints::Sources;
 
 const LISTS: &str = "/var/lib/dpkg/info";
 
-/// This machine's sources of names for code that has none.
-pub(crate) fn sources() -> Sources<fn(&str) -> Option<String>> {
+/// This machine's sources of names for code that has none. `path_of`: the path of such a file, of which the report
+/// has only the last component.
+pub(crate) fn sources(
+    path_of: impl Fn(&str) -> Option<PathBuf>,
+) -> Sources<impl Fn(&str) -> Option<String>> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let has_client = |directory: PathBuf| directory.join("debuginfod-find").is_file();
     Sources {
-        package_of,
+        package_of: move |file: &str| package_of(&path_of(file)?, Path::new(LISTS)),
         has_debuginfod: std::env::split_paths(&path).any(has_client),
     }
 }
 
-/// The package that has a file of that name in a directory for programs or libraries, by dpkg's lists.
-fn package_of(file: &str) -> Option<String> {
-    let end = format!("/{file}");
-    let lists = std::fs::read_dir(LISTS).ok()?.flatten();
+/// The package that has this file, by dpkg's lists.
+fn package_of(file: &Path, lists: &Path) -> Option<String> {
+    let file = file.to_str()?;
+    // Packages may name a file by the path that it had before /lib and others became links to /usr/lib.
+    let is_it = |line: &str| line == file || file.strip_prefix("/usr") == Some(line);
+    let lists = std::fs::read_dir(lists).ok()?.flatten();
     let mut lists = lists.map(|entry| entry.path()).filter(|path| {
         path.extension()
             .is_some_and(|extension| extension == "list")
     });
     let found = lists.find(|path| {
         let text = std::fs::read_to_string(path).unwrap_or_default();
-        let is_it = |line: &str| {
-            let is_code = ["/bin/", "/sbin/", "/lib/", "/libexec/"]
-                .iter()
-                .any(|directory| line.contains(directory));
-            is_code && line.ends_with(&end)
-        };
         text.lines().any(is_it)
     })?;
     let name = found.file_stem()?.to_string_lossy().into_owned();
@@ -76,7 +75,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_of_no_package_has_none() {
-        assert_eq!(package_of("no-such-file-of-any-package"), None);
+    fn a_package_has_files_by_their_whole_paths() {
+        let lists = tempfile::tempdir().expect("a directory");
+        let list = |name: &str, text: &str| {
+            std::fs::write(lists.path().join(name), text).expect("room");
+        };
+        list("tools.list", "/usr\n/usr/lib/tools/bin/worker\n");
+        list("libx1:amd64.list", "/lib/x86_64-linux-gnu/libx.so.1\n");
+        list("other.md5sums", "/opt/worker\n");
+        let of = |file: &str| package_of(Path::new(file), lists.path());
+        assert_eq!(of("/usr/lib/tools/bin/worker").as_deref(), Some("tools"));
+        let library = "/usr/lib/x86_64-linux-gnu/libx.so.1";
+        assert_eq!(of(library).as_deref(), Some("libx1"));
+        // A program of one's own with the same name.
+        assert_eq!(of("/home/me/bin/worker"), None);
+        assert_eq!(of("/opt/worker"), None);
     }
 }

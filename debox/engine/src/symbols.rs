@@ -54,6 +54,8 @@ pub struct Symbols {
     tables: RefCell<Cache>,
     /// By file; see [`Symbols::fetched`].
     fetched: RefCell<HashMap<u32, Option<PathBuf>>>,
+    /// Files whose functions have no names, by the last component of their paths.
+    nameless: RefCell<HashMap<String, PathBuf>>,
     /// The kernel's names, if they are in memory already.
     names: Option<&'static KernelNames>,
     has_kernel_lines: bool,
@@ -68,6 +70,7 @@ impl Default for Symbols {
             user: RefCell::default(),
             tables: RefCell::default(),
             fetched: RefCell::default(),
+            nameless: RefCell::default(),
             names: None,
             has_kernel_lines: true,
         }
@@ -240,6 +243,11 @@ impl Symbols {
         names
     }
 
+    /// The path of a file in which a place had no name.
+    pub(crate) fn path_of_nameless(&self, file: &str) -> Option<PathBuf> {
+        self.nameless.borrow().get(file).cloned()
+    }
+
     /// Debug information of a file, if debuginfod's client has fetched it; looked up once.
     fn fetched(&self, module: &Module) -> Option<PathBuf> {
         let mut fetched = self.fetched.borrow_mut();
@@ -251,15 +259,23 @@ impl Symbols {
         let short = module.short_name();
         let back = u64::from(is_return);
         let place_in_file = file_offset.saturating_sub(back);
-        let look_up = |elf: Elf| {
-            let input = Input::FileOffset(place_in_file);
+        let look_up_by = |elf: Elf, input: Input<u64>| {
             let found = self.symbolizer.symbolize_single(&Source::Elf(elf), input);
             found.ok()?.into_sym()
         };
+        let look_up = |elf: Elf| look_up_by(elf, Input::FileOffset(place_in_file));
         let own = look_up(Elf::new(module.open_path()));
         let is_whole = own.as_ref().is_some_and(|sym| sym.code_info.is_some());
         let fetched = (!is_whole).then(|| self.fetched(module)).flatten();
-        let Some(sym) = fetched.and_then(|path| look_up(Elf::new(path))).or(own) else {
+        let look_up_fetched = |path: PathBuf| {
+            // Debug information in a file of its own has the addresses of the program, not its offsets.
+            let address = self.tables.borrow_mut().of(module).address(place_in_file)?;
+            look_up_by(Elf::new(path), Input::VirtOffset(address))
+        };
+        let Some(sym) = fetched.and_then(look_up_fetched).or(own) else {
+            let mut nameless = self.nameless.borrow_mut();
+            let path = || module.path.clone();
+            nameless.entry(short.to_string()).or_insert_with(path);
             return vec![format!("{short}+{file_offset:#x}")];
         };
         let mut symbols_alone = Elf::new(module.open_path());

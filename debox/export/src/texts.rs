@@ -52,8 +52,8 @@ mod tests {
     #[test]
     fn the_same_text_has_the_same_number_wherever_it_lies() {
         let mut texts = Texts::default();
-        let texts: Vec<Text> = vec!["a".into(), "".into(), "a".into(), "b".into(), "".into()];
-        let numbers: Vec<u32> = texts.iter().map(|text| texts.number(text)).collect();
+        let seen: Vec<Text> = vec!["a".into(), "".into(), "a".into(), "b".into(), "".into()];
+        let numbers: Vec<u32> = seen.iter().map(|text| texts.number(text)).collect();
         assert_eq!(numbers, [0, 1, 0, 2, 1]);
         let texts = texts.into_texts();
         assert_eq!(texts, ["a".into(), "".into(), "b".into()]);

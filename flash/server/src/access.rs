@@ -28,7 +28,8 @@ pub struct Access {
     pub allow: Option<Networks>,
     /// Goes before `allow`.
     pub deny: Networks,
-    pub methods: Methods,
+    /// `None`: all that files, or the upstream, have.
+    pub methods: Option<Methods>,
 }
 
 impl Access {

@@ -94,8 +94,12 @@ impl<'a> Common<'a> {
     }
 
     fn methods(&self) -> Methods {
-        self.rules
-            .map_or(Methods::default(), |rules| rules.access.methods)
+        let methods = self.rules.and_then(|rules| rules.access.methods);
+        let methods = methods.unwrap_or(Methods::ALL);
+        match self.rules.is_some_and(|rules| rules.upstream.is_some()) {
+            true => methods,
+            false => methods.for_files(),
+        }
     }
 
     fn text(&self, mut head: Head, status: u16, kind: &str, text: Vec<u8>) -> Reply {

@@ -1,7 +1,6 @@
 //! The configuration file.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,6 +12,7 @@ use toml::Spanned;
 use self::access::{Charset, Ending, Kind, MethodList, Network};
 use self::auth::{Passwords, SaidOfAuth};
 use self::limits::{Limits, Speed};
+use crate::log::Format;
 use crate::sites::{FileOptions, Location, Redirect, TlsListen, VirtualHost};
 use crate::tls::{Pair, Settings};
 use crate::user::Identity;
@@ -21,6 +21,8 @@ mod access;
 mod auth;
 mod check;
 mod limits;
+mod unix;
+mod upstream;
 
 /// Bytes of a configuration file.
 const MAX_SIZE: u64 = 4 << 20;
@@ -34,7 +36,11 @@ pub struct Config {
     pub connections: Option<Number<1, 10_000_000>>,
     pub head_size: Option<Size>,
     pub log: Option<PathBuf>,
+    #[serde(default)]
+    pub log_format: Format,
     pub metrics: Option<Address>,
+    #[serde(default)]
+    pub unix: unix::Unix,
     pub user: Option<User>,
     #[serde(default = "yes")]
     pub sandbox: bool,
@@ -123,6 +129,10 @@ struct Part {
     auth: Option<SaidOfAuth>,
     rate: Option<Speed>,
     redirect: Option<Spanned<To>>,
+    proxy: Option<Spanned<upstream::Proxy>>,
+    fastcgi: Option<Spanned<upstream::FastCgi>>,
+    cgi: Option<Spanned<upstream::Cgi>>,
+    upstream: Option<Spanned<upstream::Limits>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -159,17 +169,14 @@ impl<'de> Deserialize<'de> for Size {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Address(pub SocketAddr);
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Address(pub crate::address::Address);
 
 impl<'de> Deserialize<'de> for Address {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Address, D::Error> {
         let text = String::deserialize(from)?;
         let address = text.parse().map(Address);
-        address.map_err(|_| {
-            let how = "write it as 127.0.0.1:8080 or [::1]:8080";
-            D::Error::custom(format!("`{text}` is no address with a port: {how}"))
-        })
+        address.map_err(|why: anyhow::Error| D::Error::custom(why))
     }
 }
 

@@ -4,6 +4,7 @@
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Instant;
 
 use rustix::io::Errno;
 use rustix::net::Shutdown;
@@ -16,13 +17,15 @@ use crate::counts::add;
 use crate::files::{Kind, Lookup};
 use crate::helpers::{self, Job, Ticket, Work};
 use crate::http::chunked::Body;
-use crate::http::request::{Method, Parsed, Reader, Refusal, Request};
+use crate::http::request::{fields, Method, Parsed, Reader, Refusal, Request};
 use crate::http::target::Target;
-use crate::log::Entry;
 use crate::meter::Meter;
 use crate::sending::{Progress, Sending};
 use crate::sites::Rules;
+use crate::status;
 use crate::transport::{Received, Transport};
+
+mod relay;
 
 /// Steps and bytes after which it is another connection's turn.
 const STEPS: usize = 16;
@@ -53,6 +56,7 @@ pub struct Connection {
     input: Vec<u8>,
     reader: Reader,
     state: State,
+    id: u32,
     /// The rest of the body of the request that is being answered.
     body: Option<Body>,
     passed: u64,
@@ -66,6 +70,10 @@ pub struct Connection {
     pub resumes_at: Option<u64>,
     pub readable: bool,
     pub writable: bool,
+    /// The client has reset the connection, or both sides have ended it.
+    pub is_gone: bool,
+    /// The head of the request that is being answered was complete then.
+    began: Instant,
     /// In the loop's milliseconds.
     pub deadline: u64,
     /// When the loop will look at the deadline.
@@ -78,6 +86,8 @@ enum State {
     /// Waits for a password to be checked.
     Checking(Box<Request>),
     Sending(Box<Sending>),
+    /// An upstream answers.
+    Relaying(Box<relay::Relay>),
     /// Discards the request's body before it is answered, as the body may be wrong.
     Passing(Box<Request>),
     /// The last answer has been sent, and what comes after it is discarded, until this time at most.
@@ -133,6 +143,7 @@ impl Connection {
             input: Vec::new(),
             reader: Reader::default(),
             state: State::Reading,
+            id,
             body: None,
             passed: 0,
             number: u64::from(id) << 32,
@@ -141,6 +152,8 @@ impl Connection {
             resumes_at: None,
             readable: true,
             writable: true,
+            is_gone: false,
+            began: Instant::now(),
             deadline: context.now + ms,
             looked_at: u64::MAX,
         }
@@ -173,6 +186,29 @@ impl Connection {
         }
     }
 
+    /// To the upstream that is answering its request.
+    pub fn link(&self) -> Option<usize> {
+        match &self.state {
+            State::Relaying(relay) => relay.link,
+            _ => None,
+        }
+    }
+
+    pub fn take_link(&mut self) -> Option<usize> {
+        match &mut self.state {
+            State::Relaying(relay) => relay.link.take(),
+            _ => None,
+        }
+    }
+
+    /// The one that was taken, in this loop. `None`: it has been lost.
+    pub fn put_link(&mut self, link: Option<usize>) {
+        self.is_gone |= link.is_none();
+        if let State::Relaying(relay) = &mut self.state {
+            relay.link = link;
+        }
+    }
+
     /// Comes from another loop. What it answers now has the rules that it began with. `limits`: of clients, under the
     /// configuration of this loop.
     pub fn arrive(&mut self, site: Site, id: u32, limits: Option<&Arc<Limits>>) {
@@ -180,18 +216,25 @@ impl Connection {
         let place = self.peer.place.take();
         self.peer.place = limits.and_then(|limits| limits.adopt(place, self.peer.address));
         self.site = site;
+        self.id = id;
         self.number = u64::from(id) << 32;
         self.looked_at = u64::MAX;
         self.resumes_at = None;
         (self.readable, self.writable) = (true, true);
+        if matches!(self.state, State::Reading) {
+            // They keep the directories of the earlier configuration open.
+            self.rules = None;
+        }
     }
 
     /// Tells the client that the connection ends on purpose, unless an answer is cut off.
     pub fn end(&mut self) {
-        if !matches!(
+        use State as S;
+        let is_answering = matches!(
             self.state,
-            State::Asked(_) | State::Checking(_) | State::Sending(_)
-        ) {
+            S::Asked(_) | S::Checking(_) | S::Sending(_) | S::Relaying(_)
+        );
+        if !is_answering {
             self.transport.end(&self.socket);
         }
     }
@@ -207,9 +250,12 @@ impl Connection {
         }
         for _ in 0..STEPS {
             let went = match &mut self.state {
+                // The next request is for the next configuration.
+                State::Reading if context.heir(self.site).is_some() => Went::Waits,
                 State::Reading => self.read(key, context),
                 State::Asked(_) | State::Checking(_) => Went::Waits,
                 State::Sending(_) => self.send(key, context),
+                State::Relaying(_) => self.relay(key, context),
                 State::Passing(_) => self.pass(key, context),
                 State::Lingering(_) => self.linger(context),
             };
@@ -240,6 +286,7 @@ impl Connection {
                     _ => self.drive(key, context),
                 }
             }
+            State::Relaying(_) => self.relay_expires(key, context),
             _ => Next::Close,
         }
     }
@@ -303,10 +350,25 @@ impl Connection {
     fn read(&mut self, key: usize, context: &mut Context) -> Went {
         loop {
             match self.reader.read(&self.input, context.options.max_head) {
-                Parsed::Request(request, length) => {
+                Parsed::Request(mut request, length) => {
+                    self.rules = rules_for(self.site, &request, context);
+                    let is_relayed = self.upstream_for(&request).is_some();
+                    if is_relayed {
+                        request.fields = fields(&self.input[..length]);
+                    }
                     self.input.drain(..length);
+                    self.began = Instant::now();
                     self.body = Body::new(request.body);
                     self.passed = 0;
+                    if is_relayed {
+                        self.begin(key, request, context);
+                        return Went::On;
+                    }
+                    // No file has such a name, and nothing can be done to one by such a method.
+                    if let Some(refusal) = request.no_file() {
+                        self.refuse(refusal, context);
+                        return Went::On;
+                    }
                     if self.body.is_some() && !self.answers_before_body(&request) {
                         self.deadline = context.now + context.options.head_ms;
                         self.state = State::Passing(request);
@@ -392,14 +454,18 @@ impl Connection {
     fn begin(&mut self, key: usize, request: Box<Request>, context: &mut Context) {
         add(&context.counts().requests, 1);
         self.deadline = context.now + context.options.helper_ms;
-        self.rules = rules_for(self.site, &request, context);
         self.admit(key, request, context);
     }
 
     /// Answers a request that has passed all that `admit` asks for.
-    fn serve(&mut self, key: usize, request: Box<Request>, context: &mut Context) {
-        let access = self.rules.as_ref().map(|rules| &rules.access);
-        let is_taken = access.is_none_or(|access| access.methods.contain(request.method));
+    fn serve(&mut self, key: usize, mut request: Box<Request>, context: &mut Context) {
+        let rules = self.rules.as_deref();
+        let methods = rules.and_then(|rules| rules.access.methods);
+        let is_taken = methods.is_none_or(|methods| methods.contain(request.method));
+        if let Some(upstream) = self.upstream_for(&request).filter(|_| is_taken) {
+            let fields = std::mem::take(&mut request.fields);
+            return self.begin_relay(key, request, &fields, upstream, context);
+        }
         let path = match (request.method, &request.target) {
             _ if !is_taken => return self.error(405, request, context),
             (Method::Options, _) => {
@@ -410,7 +476,7 @@ impl Connection {
             _ => return self.error(405, request, context),
         };
         if self.site == Site::Counts {
-            return self.counts_page(request, context);
+            return self.own_page(request, context);
         }
         let Some(rules) = &self.rules else {
             return self.error(404, request, context);
@@ -426,13 +492,15 @@ impl Connection {
         self.look_up(key, request, candidates, context);
     }
 
-    fn counts_page(&mut self, request: Box<Request>, context: &mut Context) {
-        let is_it = matches!(&request.target, Target::Path(path) if path.name == b"metrics");
-        if !is_it {
+    /// A page of what the server shows of itself.
+    fn own_page(&mut self, request: Box<Request>, context: &mut Context) {
+        let page = match &request.target {
+            Target::Path(path) => status::page(&path.name, &context.shared),
+            Target::Server => None,
+        };
+        let Some((kind, page)) = page else {
             return self.error(404, request, context);
-        }
-        let page = context.shared.counts_page().into_bytes();
-        let kind = "text/plain; version=0.0.4; charset=utf-8";
+        };
         let reply = self.common(&request, context).page(kind, page);
         self.reply(Some(request), reply, context);
     }
@@ -587,6 +655,13 @@ impl Connection {
         self.state = State::Sending(Box::new(Sending::new(request, reply, closes)));
     }
 
+    /// Has these bytes sent before the answer.
+    fn send_before(&mut self, bytes: Vec<u8>) {
+        if let State::Sending(sending) = &mut self.state {
+            sending.prepend(bytes);
+        }
+    }
+
     fn send(&mut self, key: usize, context: &mut Context) -> Went {
         let State::Sending(sending) = &mut self.state else {
             return Went::On;
@@ -674,8 +749,14 @@ impl Connection {
         let State::Sending(sending) = std::mem::replace(&mut self.state, State::Reading) else {
             return Went::On;
         };
-        self.log(&sending, context);
-        if sending.closes {
+        let request = sending.request.as_deref();
+        self.record(request, sending.status, sending.body_sent(), context);
+        self.finish(sending.closes, context)
+    }
+
+    /// The next request can come, or the connection ends.
+    fn finish(&mut self, closes: bool, context: &mut Context) -> Went {
+        if closes {
             return self.stop_sending(context);
         }
         self.deadline = context.now + context.options.idle_ms;
@@ -696,26 +777,6 @@ impl Connection {
         self.state = State::Lingering(context.now + LINGERS * context.options.linger_ms);
         Went::On
     }
-
-    fn log(&self, sending: &Sending, context: &Context) {
-        let Some(log) = &context.shared.log else {
-            return;
-        };
-        let request = sending.request.as_deref();
-        let entry = Entry {
-            peer: self.peer.address,
-            user: request.and_then(|request| request.user.as_deref()),
-            time: &context.log_time,
-            line: request.map_or("-", |request| &request.line),
-            status: sending.status,
-            bytes: sending.body_sent(),
-            referer: request.and_then(|request| request.referer.as_deref()),
-            user_agent: request.and_then(|request| request.user_agent.as_deref()),
-        };
-        if !log.put(entry.line()) {
-            add(&context.counts().lost_log_lines, 1);
-        }
-    }
 }
 
 fn rules_for(site: Site, request: &Request, context: &Context) -> Option<Arc<Rules>> {
@@ -730,5 +791,6 @@ fn rules_for(site: Site, request: &Request, context: &Context) -> Option<Arc<Rul
     hosts.find(&request.host, path).cloned()
 }
 
+mod record;
 #[cfg(test)]
 mod tests;

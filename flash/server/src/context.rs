@@ -9,13 +9,15 @@ use ring::hmac;
 use crate::access::limits::{self, Limits};
 use crate::access::passwords::{self, Passwords};
 use crate::access::remembered::Remembered;
-use crate::counts::{self, Counts};
+use crate::counts::Counts;
 use crate::handover::Heirs;
 use crate::helpers::{Inbox, Pool};
-use crate::log::Log;
+use crate::log::{Format, Log};
 use crate::pace::Pace;
 use crate::sandbox;
 use crate::sites::Hosts;
+use crate::upstream::links::Links;
+use crate::upstream::scripts::Scripts;
 
 /// The options of a server.
 #[derive(Debug, Clone)]
@@ -38,6 +40,8 @@ pub struct Options {
     pub limits: limits::Settings,
     /// For the requests that are there when the server ends.
     pub grace_ms: u64,
+    /// Of the access log.
+    pub log_format: Format,
 }
 
 impl Default for Options {
@@ -55,6 +59,7 @@ impl Default for Options {
             grace_ms: 30_000,
             passwords: passwords::Settings::default(),
             limits: limits::Settings::default(),
+            log_format: Format::default(),
         }
     }
 }
@@ -79,18 +84,28 @@ pub enum Phase {
 }
 
 /// Of the whole server, under all its configurations.
-#[derive(Default)]
 pub struct Reloads {
+    /// The begin of the server's time.
+    pub began: Instant,
     pub done: AtomicU64,
     pub refused: AtomicU64,
     /// Earlier configurations whose loops have not ended.
     pub draining: AtomicU64,
 }
 
+impl Default for Reloads {
+    fn default() -> Reloads {
+        Reloads {
+            began: Instant::now(),
+            done: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            draining: AtomicU64::new(0),
+        }
+    }
+}
+
 /// Of all loops of a configuration.
 pub struct Shared {
-    /// The begin of the server's time, which all its configurations have in common.
-    pub began: Instant,
     /// Of what loops remember of passwords.
     pub password_key: hmac::Key,
     pub hosts: Vec<Hosts>,
@@ -104,6 +119,14 @@ pub struct Shared {
     pub log: Option<Arc<Log>>,
     pub counts: Vec<Arc<Counts>>,
     pub reloads: Arc<Reloads>,
+    /// Of programs that answer requests, for who runs the server.
+    pub messages: Option<Arc<Log>>,
+    /// Starts programs.
+    pub scripts: Option<Arc<Scripts>>,
+    /// Of `hosts`.
+    pub ports: Vec<u16>,
+    /// Of this configuration. `counts` can be of more.
+    pub loops: usize,
     /// What is in force in all threads that have clients' work.
     pub sandbox: OnceLock<sandbox::Status>,
     pub heirs: OnceLock<Heirs>,
@@ -112,9 +135,9 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// In the server's milliseconds.
+    /// In the server's milliseconds, which all its configurations have in common.
     pub fn now(&self) -> u64 {
-        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+        u64::try_from(self.reloads.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
     pub fn phase(&self) -> Phase {
@@ -128,47 +151,6 @@ impl Shared {
     pub fn set_phase(&self, phase: Phase) {
         self.phase.store(phase as u8, Ordering::Release);
     }
-
-    pub fn counts_page(&self) -> String {
-        let mut page = counts::page(self.counts.iter().map(Arc::as_ref));
-        let files = [("names", &self.helpers), ("missing", &self.doubtful)];
-        let passwords = self.passwords.as_ref();
-        let passwords = passwords.map(|passwords| ("passwords", &passwords.pool));
-        let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
-        for (pool, helpers) in files.into_iter().chain(passwords) {
-            for (name, value) in [
-                ("flash_helper_threads", load(&helpers.counts.threads)),
-                (
-                    "flash_helper_threads_most",
-                    load(&helpers.counts.most_threads),
-                ),
-                ("flash_helper_jobs_total", load(&helpers.counts.jobs)),
-                ("flash_helper_jobs_waiting", helpers.waiting() as u64),
-                (
-                    "flash_helper_jobs_refused_total",
-                    load(&helpers.counts.refused),
-                ),
-                ("flash_helper_busy_ns_total", load(&helpers.counts.busy_ns)),
-            ] {
-                counts::row(&mut page, name, "pool", pool, value);
-            }
-        }
-        let reloads = &self.reloads;
-        for (name, value) in [
-            ("flash_reloads_total", &reloads.done),
-            ("flash_reloads_refused_total", &reloads.refused),
-            ("flash_configurations_draining", &reloads.draining),
-        ] {
-            counts::plain_row(&mut page, name, load(value));
-        }
-        if let Some(sandbox::Status { landlock, seccomp }) = self.sandbox.get() {
-            for (part, status) in [("landlock", landlock), ("seccomp", seccomp)] {
-                let is_on = u64::from(status.is_on());
-                counts::row(&mut page, "flash_sandbox", "part", part, is_on);
-            }
-        }
-        page
-    }
 }
 
 /// Of one loop.
@@ -181,9 +163,12 @@ pub struct Context {
     /// When this turn of the loop began, in the server's milliseconds.
     pub now: u64,
     pub date: String,
+    /// As the access log has it, and the milliseconds of this second.
     pub log_time: String,
+    pub log_ms: u32,
     pub pace: Pace,
     pub remembered: Remembered,
+    pub links: Links,
     pub phase: Phase,
     pub number: usize,
 }

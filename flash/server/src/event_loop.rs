@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -28,6 +27,7 @@ use crate::pace::Pace;
 use crate::ports::BACKLOG;
 use crate::residency::COPIED;
 use crate::transport::Transport;
+use crate::upstream::links::{Links, LINK};
 
 mod handing;
 
@@ -90,6 +90,9 @@ impl EventLoop {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).context("no epoll descriptor")?;
         let wakes = epoll::EventData::new_u64(INBOX);
         epoll::add(&epoll, &inbox.wakes, wakes, epoll::EventFlags::IN)?;
+        let own = epoll.try_clone().context("no epoll descriptor")?;
+        let loops = shared.loops;
+        let scripts = shared.scripts.clone();
         let mut it = EventLoop {
             epoll,
             listeners,
@@ -107,8 +110,10 @@ impl EventLoop {
                 now: 0,
                 date: String::new(),
                 log_time: String::new(),
+                log_ms: 0,
                 pace: Pace::default(),
                 remembered,
+                links: Links::new(own, loops, scripts),
                 phase: Phase::Serves,
                 number,
             },
@@ -131,6 +136,7 @@ impl EventLoop {
             }
             let turn = Instant::now();
             self.tell_time();
+            self.look_at_phase();
             for event in events.drain(..) {
                 self.take(event);
             }
@@ -139,15 +145,19 @@ impl EventLoop {
             }
             self.resume();
             self.look_at_deadlines();
+            self.context.links.look(self.context.now);
             self.unpause()?;
-            self.look_at_phase();
             if self.is_over() {
                 self.leave();
                 return Ok(());
             }
             let ns = u64::try_from(turn.elapsed().as_nanos()).unwrap_or(u64::MAX);
             let counts = self.context.counts();
-            counts.longest_turn_ns.fetch_max(ns, Ordering::Relaxed);
+            counts.count_turn(ns);
+            let (before, links) = (self.context.links.counted, self.context.links.open());
+            add(&counts.links, links as u64);
+            subtract(&counts.links, before as u64);
+            self.context.links.counted = links;
             self.context
                 .pace
                 .turn(&self.context.shared.counts[self.context.number]);
@@ -162,7 +172,8 @@ impl EventLoop {
         let ends = self.context.phase != Phase::Serves && self.arrivals.is_complete();
         let end = ends.then_some(self.ends_at);
         let later = self.later.keys().next().copied();
-        let next = [tick, later, self.paused_until, end]
+        let links = self.context.links.looks_at;
+        let next = [tick, later, self.paused_until, end, links]
             .into_iter()
             .flatten()
             .min()?;
@@ -176,12 +187,15 @@ impl EventLoop {
     fn tell_time(&mut self) {
         self.context.now = self.context.shared.now();
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
-        let second = since_1970.map_or(0, |time| time.as_secs());
+        let since_1970 = since_1970.unwrap_or_default();
+        let second = since_1970.as_secs();
+        self.context.log_ms = since_1970.subsec_millis();
         if second != self.date_second || self.context.date.is_empty() {
             self.date_second = second;
             self.context.date = conditions::date(second);
+            let format = self.context.options.log_format.time();
             let time = Timestamp::from_second(second as i64).unwrap_or(Timestamp::MAX);
-            self.context.log_time = time.strftime("%d/%b/%Y:%H:%M:%S +0000").to_string();
+            self.context.log_time = time.strftime(format).to_string();
         }
     }
 
@@ -194,6 +208,12 @@ impl EventLoop {
         if name >= FIRST_LISTENER {
             return self.accept((name - FIRST_LISTENER) as usize);
         }
+        if name & LINK != 0 {
+            if let Some((key, id)) = self.context.links.event(name, flags) {
+                self.drive(key, id);
+            }
+            return;
+        }
         let (key, id) = ((name & u64::from(u32::MAX)) as usize, (name >> 32) as u32);
         let Some((_, connection)) = self.connections.get_mut(key).filter(|(its, _)| *its == id)
         else {
@@ -202,6 +222,7 @@ impl EventLoop {
         use epoll::EventFlags as F;
         connection.readable |= flags.intersects(F::IN | F::HUP | F::ERR | F::RDHUP);
         connection.writable |= flags.intersects(F::OUT | F::HUP | F::ERR);
+        connection.is_gone |= flags.intersects(F::HUP | F::ERR);
         self.drive(key, id);
     }
 
@@ -260,6 +281,7 @@ impl EventLoop {
                 true => self.context.pace.fails(),
                 false => connection.end(),
             }
+            connection.release(&mut self.context);
             subtract(&self.context.counts().connections, 1);
         }
     }

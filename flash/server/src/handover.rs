@@ -12,12 +12,16 @@ use crate::access::remembered::Remembered;
 use crate::connection::Connection;
 use crate::context::Site;
 use crate::helpers::Inbox;
+use crate::sandbox::Reach;
+use crate::upstream::links::Link;
 
 /// A connection on its way to another loop.
 pub struct Moved {
     pub connection: Connection,
     /// What it is served there.
     pub site: Site,
+    /// To the upstream that is answering it.
+    pub link: Option<Link>,
 }
 
 /// Connections and remembered passwords that loops of earlier configurations have given to a loop.
@@ -82,6 +86,8 @@ pub struct Heirs {
     pub sites: Vec<Option<usize>>,
     /// The counters have the same address as before.
     pub has_counts: bool,
+    /// What the sandbox of the next loops lets them do with connections to upstreams.
+    pub reach: Reach,
 }
 
 impl Heirs {

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The sandbox of a configuration, as far as it is the same for all its threads.
 
+use std::path::PathBuf;
 use std::sync::mpsc::Sender;
 use std::sync::Arc;
 
-use crate::sandbox::{self, Paths, Role};
+use crate::address::Address;
+use crate::sandbox::{self, Paths, Reach, Role};
 use crate::server::{Caller, Plan};
 
 #[derive(Clone)]
@@ -28,7 +30,9 @@ impl Limits {
                 .collect(),
             loaded: pairs.chain(users.map(|auth| auth.file.clone())).collect(),
             log: plan.log.clone(),
+            sockets: sockets(plan),
             may_change: plan.caller == Caller::Reloads,
+            upstreams: Reach::of(&plan.hosts),
             is_inherited: plan.caller != Caller::Library,
         };
         Limits {
@@ -51,4 +55,19 @@ impl Limits {
             let _ = status.send(limits.enter(role));
         }
     }
+}
+
+/// The names of Unix sockets that the plan opens.
+fn sockets(plan: &Plan) -> Vec<PathBuf> {
+    let hosts = plan.hosts.iter();
+    let served = hosts.flat_map(|host| {
+        let tls = host.tls.iter().map(|listen| &listen.address);
+        host.listen.iter().chain(tls)
+    });
+    let all = served.chain(&plan.metrics);
+    let unix = all.filter_map(|address| match address {
+        Address::Unix(path) => Some(path.clone()),
+        Address::Inet(_) | Address::Passed(_) => None,
+    });
+    unix.collect()
 }

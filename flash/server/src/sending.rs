@@ -70,6 +70,12 @@ impl Sending {
         }
     }
 
+    /// Bytes that go before the head, of which none has been sent.
+    pub fn prepend(&mut self, mut bytes: Vec<u8>) {
+        bytes.append(&mut self.head);
+        self.head = bytes;
+    }
+
     pub fn has_begun(&self) -> bool {
         self.head_sent > 0
     }

@@ -5,9 +5,12 @@
 //! errors. The half-width of all intervals is the value that this maximum exceeds only in the draws of the error rate.
 //! The draws preserve how figures depend on each other: a mean and a 99th percentile move together.
 
+use kit_stats::{deviation, simultaneous, DRAWS};
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt, SeedableRng};
 use serde::Serialize;
 
-use crate::intervals::{Draws, DRAWS};
+use crate::intervals::Draws;
 use crate::report::Measured;
 use crate::stats::PERCENTS;
 
@@ -104,18 +107,10 @@ impl Cell {
     }
 }
 
-/// Mean and standard deviation.
-fn deviation(values: &[f64]) -> (f64, f64) {
-    let n = values.len().max(1) as f64;
-    let mean = values.iter().sum::<f64>() / n;
-    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
-    (mean, (squares / n).sqrt())
-}
-
 /// The differences of each of `runs` from `base`. All runs have the same unit.
 pub fn compare(base: &Measured, runs: &[Measured], error_rate: f64) -> Vec<Comparison> {
     let tables: Vec<Vec<Cell>> = runs.iter().map(|run| cells(base, run)).collect();
-    let errors = simultaneous(tables.iter().flatten(), error_rate);
+    let errors = simultaneous(standardized(tables.iter().flatten()), error_rate);
     let compared = runs.iter().zip(tables).map(|(run, cells)| Comparison {
         base: base.report.name.clone(),
         run: run.report.name.clone(),
@@ -128,44 +123,21 @@ pub fn compare(base: &Measured, runs: &[Measured], error_rate: f64) -> Vec<Compa
     compared.collect()
 }
 
-/// The number of standard errors within which all figures are simultaneously, except in a part `error_rate` of the
-/// draws.
-fn simultaneous<'a>(cells: impl Iterator<Item = &'a Cell>, error_rate: f64) -> f64 {
-    let mut random = fastrand::Rng::with_seed(SEED);
-    let mut furthest: Vec<f64> = Vec::new();
-    let mut take = |at: usize, errors: f64| {
-        if furthest.len() <= at {
-            furthest.resize(at + 1, 0.0);
-        }
-        furthest[at] = furthest[at].max(errors);
-    };
-    for cell in cells {
-        match &cell.sureness {
-            None => {}
-            Some(Sureness::Drawn(drawn)) => {
-                let (mean, deviation) = deviation(drawn);
-                for (at, value) in drawn.iter().enumerate().filter(|_| deviation > 0.0) {
-                    take(at, (value - mean).abs() / deviation);
-                }
-            }
-            Some(Sureness::Error(_)) => {
-                for at in 0..DRAWS {
-                    take(at, normal(&mut random).abs());
-                }
-            }
-        }
-    }
-    furthest.sort_by(f64::total_cmp);
-    let within = ((1.0 - error_rate) * furthest.len() as f64).ceil() as usize;
-    furthest
-        .get(within.saturating_sub(1))
-        .copied()
-        .unwrap_or(0.0)
+/// The draws of each cell that has any, standardized.
+fn standardized<'a>(
+    cells: impl Iterator<Item = &'a Cell> + 'a,
+) -> impl Iterator<Item = Vec<f64>> + 'a {
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(SEED);
+    cells.filter_map(move |cell| match &cell.sureness {
+        None => None,
+        Some(Sureness::Drawn(drawn)) => Some(kit_stats::standardized(drawn)),
+        Some(Sureness::Error(_)) => Some((0..DRAWS).map(|_| normal(&mut random)).collect()),
+    })
 }
 
 /// From two uniform random numbers (Box-Muller).
-fn normal(random: &mut fastrand::Rng) -> f64 {
-    let (radius, angle) = (1.0 - random.f64(), random.f64());
+fn normal(random: &mut Xoshiro256PlusPlus) -> f64 {
+    let (radius, angle) = (1.0 - random.random::<f64>(), random.random::<f64>());
     (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos()
 }
 
@@ -216,10 +188,11 @@ mod tests {
     use crate::intervals::draw;
 
     /// Latencies of a server whose requests wait in one queue. `slower`: the factor by which it is slower.
-    fn queue(random: &mut fastrand::Rng, slower: f64) -> Vec<u64> {
+    fn queue(random: &mut Xoshiro256PlusPlus, slower: f64) -> Vec<u64> {
         let mut waiting: f64 = 0.0;
         let mut latency = |_| {
-            let exponential = |random: &mut fastrand::Rng| -(1.0 - random.f64()).ln();
+            let exponential =
+                |random: &mut Xoshiro256PlusPlus| -(1.0 - random.random::<f64>()).ln();
             let service = exponential(random);
             waiting = (waiting + service - exponential(random) / 0.5).max(0.0);
             (1e6 * slower * (waiting + service)) as u64
@@ -265,7 +238,7 @@ mod tests {
             value: after[5],
             sureness: logs(&run.mean, &base.mean),
         });
-        let errors = simultaneous(cells.iter(), 0.05);
+        let errors = simultaneous(standardized(cells.iter()), 0.05);
         let mut differences = cells
             .into_iter()
             .map(|cell| cell.difference(errors).verdict);
@@ -274,7 +247,7 @@ mod tests {
 
     #[test]
     fn equal_runs_differ_as_seldom_as_is_said_and_others_do() {
-        let mut random = fastrand::Rng::with_seed(7);
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(7);
         let pairs = 60;
         let mut shown = |slower: f64| {
             let pair = |_: &usize| {

@@ -5,12 +5,10 @@
 //! independent: requests that wait in the same queue are slow together. So the run is cut into blocks of
 //! consecutive requests, which are drawn with replacement (bootstrap). The wider bound of both is used.
 
+use kit_stats::{blocks, draw_blocks, middle, rank, CONFIDENCE};
 use statrs::distribution::{Binomial, DiscreteCDF};
 
-use crate::stats::{percentiles, rank, PERCENTS};
-
-/// The part of such intervals that contain the true value, in the long run.
-pub const CONFIDENCE: f64 = 0.95;
+use crate::stats::{percentiles, PERCENTS};
 
 /// Blocks of a run, at most.
 const BLOCKS: usize = 50;
@@ -18,12 +16,6 @@ const BLOCKS: usize = 50;
 const BLOCK_MIN: usize = 20;
 /// Sorted values are divided into this many cells, with 0.02 % of all values in each.
 const CELLS: usize = 4096;
-pub const DRAWS: usize = 1000;
-
-/// Blocks that are left out, one at a time, to see how much a figure depends on each (jackknife).
-pub const LEFT_OUT: usize = 20;
-/// The 97.5 % quantile of Student's distribution with 19 degrees of freedom.
-const STUDENT_19: f64 = 2.093;
 
 /// Lower and upper bound. `None`: there are too few requests.
 pub type Interval = (Option<f64>, Option<f64>);
@@ -33,15 +25,6 @@ pub type Interval = (Option<f64>, Option<f64>);
 pub struct Draws {
     pub percentiles: [Vec<f64>; 5],
     pub mean: Vec<f64>,
-}
-
-/// The block of each request. `order`: the requests' indices in the order of time.
-pub fn blocks(order: &[u32], blocks: usize) -> Vec<u16> {
-    let mut block_of = vec![0u16; order.len()];
-    for (place, index) in order.iter().enumerate() {
-        block_of[*index as usize] = (place * blocks / order.len().max(1)) as u16;
-    }
-    block_of
 }
 
 /// Draws blocks. `by_latency`: indices, fastest first. `None` if there are too few requests.
@@ -65,27 +48,21 @@ pub fn draw(latencies: &[u64], by_latency: &[u32], in_time: &[u32], seed: u64) -
             sums[block].1 += 1;
         }
     }
-    let mut random = fastrand::Rng::with_seed(seed);
     let mut draws = Draws::default();
-    let mut weights = vec![0u32; count];
     let mut drawn = vec![0u64; cells];
-    for _ in 0..DRAWS {
-        weights.fill(0);
-        for _ in 0..count {
-            weights[random.usize(..count)] += 1;
-        }
+    draw_blocks(count, seed, |weights| {
         let mut total = 0u64;
         for (cell, row) in table.chunks_exact(count).enumerate() {
             let weighted = row
                 .iter()
-                .zip(&weights)
+                .zip(weights)
                 .map(|(n, weight)| n * weight)
                 .sum::<u32>();
             drawn[cell] = u64::from(weighted);
             total += drawn[cell];
         }
         let mut sum = 0.0;
-        for ((of_block, _), weight) in sums.iter().zip(&weights) {
+        for ((of_block, _), weight) in sums.iter().zip(weights) {
             sum += *of_block as f64 * f64::from(*weight);
         }
         draws.mean.push(sum / total.max(1) as f64);
@@ -101,7 +78,7 @@ pub fn draw(latencies: &[u64], by_latency: &[u32], in_time: &[u32], seed: u64) -
             let place = (from + (inside * (to - from) as f64) as usize).min(to - 1);
             values.push(latencies[by_latency[place] as usize] as f64);
         }
-    }
+    });
     Some(draws)
 }
 
@@ -162,36 +139,11 @@ fn wider((low, high): Interval, (other_low, other_high): (f64, f64)) -> Interval
     )
 }
 
-/// The bounds of the middle `part` of the values.
-pub fn middle(values: &[f64], part: f64) -> (f64, f64) {
-    let mut sorted = values.to_vec();
-    sorted.sort_unstable_by(f64::total_cmp);
-    let tail = (1.0 - part) / 2.0;
-    let at = |part: f64| {
-        let place = (part * sorted.len().saturating_sub(1) as f64).round() as usize;
-        sorted.get(place).copied().unwrap_or(f64::NAN)
-    };
-    (at(tail), at(1.0 - tail))
-}
-
-/// The interval and standard error of a figure, from its values with each of [`LEFT_OUT`] blocks left
-/// out.
-pub fn jackknife(value: f64, without: &[f64]) -> Option<((f64, f64), f64)> {
-    if without.len() != LEFT_OUT {
-        return None;
-    }
-    let n = without.len() as f64;
-    let mean = without.iter().sum::<f64>() / n;
-    let squares: f64 = without.iter().map(|one| (one - mean).powi(2)).sum();
-    let error = ((n - 1.0) / n * squares).sqrt();
-    Some((
-        (value - STUDENT_19 * error, value + STUDENT_19 * error),
-        error,
-    ))
-}
-
 #[cfg(test)]
 mod tests {
+    use rand::rngs::Xoshiro256PlusPlus;
+    use rand::{RngExt, SeedableRng};
+
     use super::*;
 
     fn order(latencies: &[u64]) -> (Vec<u32>, Vec<u64>) {
@@ -216,8 +168,10 @@ mod tests {
     fn intervals_cover_the_true_median_of_independent_requests() {
         let mut covered = 0;
         for seed in 0..100 {
-            let mut random = fastrand::Rng::with_seed(seed);
-            let latencies: Vec<u64> = (0..2000).map(|_| random.u64(0..1_000_000)).collect();
+            let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+            let latencies: Vec<u64> = (0..2000)
+                .map(|_| random.random_range(0..1_000_000))
+                .collect();
             let (order, sorted) = order(&latencies);
             let in_time: Vec<u32> = (0..2000).collect();
             let draws = draw(&latencies, &order, &in_time, 1).expect("enough");
@@ -247,15 +201,5 @@ mod tests {
             high - low
         };
         assert!(width(&together) > 10.0 && width(&mixed) < 1.0);
-    }
-
-    #[test]
-    fn a_jackknife_of_means_is_the_standard_error() {
-        let values: Vec<f64> = (0..20).map(f64::from).collect();
-        let mean = values.iter().sum::<f64>() / 20.0;
-        let without: Vec<f64> = values.iter().map(|v| (mean * 20.0 - v) / 19.0).collect();
-        let (_, error) = jackknife(mean, &without).expect("an error");
-        // Standard deviation of 0..20 is 5.916; by the root of 20.
-        assert!((error - 5.916 / 20f64.sqrt()).abs() < 0.001, "{error}");
     }
 }

@@ -1,5 +1,6 @@
 //! Percentiles, means and distributions.
 
+use kit_stats::rank;
 use serde::Serialize;
 
 use crate::number::Number;
@@ -9,14 +10,6 @@ pub const PERCENTS: [f64; 5] = [5.0, 50.0, 95.0, 99.0, 99.9];
 
 /// Points of a drawn distribution, approximately.
 const POINTS: usize = 400;
-
-/// The index of the percentile among `n` sorted values: the first value that is not exceeded by at least
-/// `percent` of them (nearest rank). From 0.
-pub fn rank(n: usize, percent: f64) -> usize {
-    // Rounding must not make a product such as 99.9 % of 1000 larger than 999.
-    let wanted = (n as f64 * percent / 100.0 - 1e-9).ceil().max(1.0) as usize;
-    wanted.min(n.max(1)) - 1
-}
 
 /// A value for each of [`PERCENTS`].
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]

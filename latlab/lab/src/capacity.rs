@@ -281,7 +281,7 @@ pub fn capacity(arguments: &Capacity) -> Result<u8> {
         Format::Text => output::line(&format!(
             "{}: {}; closed loops get {}",
             printable(&result.url),
-            result.words(),
+            result.describe(),
             result.describe_closed()
         ))?,
     }

@@ -216,6 +216,7 @@ impl Workload {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::content::Key;
 
     #[test]
     fn expected_bytes_are_found_wherever_they_are_cut() {

@@ -27,13 +27,11 @@ enum Floor {
 fn floor(path: &str) -> Floor {
     match path {
         "debox/model" => Floor::Model,
-        "debox/history" | "debox/report" | "debox/export" | "latlab/analysis" | "latlab/disk" => {
-            Floor::Analysis
-        }
+        "debox/history" | "debox/report" | "debox/export" | "hbench/results"
+        | "latlab/analysis" | "latlab/disk" => Floor::Analysis,
         "debox/engine" => Floor::Engine,
-        "debox/capi" | "debox/cli" | "debox/preload" | "flash/server" | "latlab/lab" => {
-            Floor::Program
-        }
+        "debox/capi" | "debox/cli" | "debox/preload" | "flash/server" | "hbench/suite"
+        | "latlab/lab" => Floor::Program,
         _ if path.starts_with("kit/") => Floor::Kit,
         _ if path.starts_with("debox/bindings/") => Floor::Program,
         _ if path.starts_with("tests/") || path.contains("/tests/") || path.contains("/bench/") => {
@@ -168,7 +166,13 @@ fn only_what_is_above_the_engine_needs_libbpf() {
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
-    let analysis = ["debox/model", "debox/history", "debox/report", "latlab/lab"];
+    let analysis = [
+        "debox/model",
+        "debox/history",
+        "debox/report",
+        "hbench/suite",
+        "latlab/lab",
+    ];
     for path in analysis {
         let id = house.paths.iter().find(|(_, own)| *own == path);
         let (id, _) = id.unwrap_or_else(|| panic!("there is no {path}"));

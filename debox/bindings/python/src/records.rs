@@ -5,7 +5,7 @@ use std::sync::atomic::{fence, Ordering};
 use pyo3::prelude::*;
 
 use engine::inband;
-use engine::record::{self, CpuOwner, ResourceKind, Waker, CPU_MEASURED, IRQ_MEASURED, SLEEPS_MAX};
+use engine::record::{self, ResourceKind, Waker, CPU_MEASURED, IRQ_MEASURED, SLEEPS_MAX};
 
 use crate::errors::StaleError;
 
@@ -258,7 +258,7 @@ pub struct CpuOwner {
 
 impl CpuOwner {
     fn of(record: &record::Record) -> Option<CpuOwner> {
-        let owner: CpuOwner = record.cpu_owner();
+        let owner = record.cpu_owner();
         let is_process = owner.is_process();
         Some(CpuOwner {
             kind: owner.as_str()?,

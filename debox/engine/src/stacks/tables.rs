@@ -151,7 +151,8 @@ impl Tables {
             .find_map(|section| section.distance(address))
     }
 
-    fn address(&self, file_offset: u64) -> Option<u64> {
+    /// The address of an offset of the file, as the file's own symbols have it.
+    pub fn address(&self, file_offset: u64) -> Option<u64> {
         let segment = self.segments.iter().find(|s| {
             file_offset
                 .checked_sub(s.file)

@@ -466,6 +466,53 @@ fn a_stripped_program_shows_module_and_offset() {
     assert_eq!(counts, [50, 100, 150], "{reads:#?}");
 }
 
+/// debuginfod's client has fetched the debug information of a program without any, as a file of its own.
+#[test]
+fn fetched_debug_information_names_functions() {
+    let program = Program::build(
+        "cc",
+        &[C_FLAGS, &["-Wl,--build-id"]].concat(),
+        "callers.c",
+        C,
+    );
+    let cache = program.scratch.file("cache");
+    let id = build_id(&program.path);
+    std::fs::create_dir_all(cache.join(&id)).expect("scratch directory is writable");
+    let apart = cache.join(&id).join("debuginfo");
+    let stripped = program.scratch.file("stripped");
+    let of = |words: &[&str], paths: &[&Path]| {
+        let done = Command::new(words[0])
+            .args(&words[1..])
+            .args(paths)
+            .status();
+        assert!(done.expect("binutils are there").success(), "{words:?}");
+    };
+    of(&["objcopy", "--only-keep-debug"], &[&program.path, &apart]);
+    of(&["objcopy", "--strip-all"], &[&program.path, &stripped]);
+    std::fs::rename(&stripped, &program.path).expect("scratch directory is writable");
+    let variable = format!("DEBUGINFOD_CACHE_PATH={}", cache.display());
+    for attempt in 1..=HIDDEN_SWITCHES_ATTEMPTS {
+        let report = program.scratch.file("report.json");
+        let finished = Debox::command(&program.path)
+            .args(["40"])
+            .options(["--detail", "callsites", "--format", "json", "--output"])
+            .options([&report])
+            .finish_under(&["env", &variable]);
+        if attempt == HIDDEN_SWITCHES_ATTEMPTS || !finished.proves_little(&report) {
+            let run = finished.measured(&report);
+            return every_caller_is_right(&program, &run, 40, "clock_nanosleep");
+        }
+    }
+}
+
+fn build_id(program: &Path) -> String {
+    let notes = Command::new("readelf").arg("-n").arg(program).output();
+    let notes = notes.expect("binutils are there").stdout;
+    let notes = String::from_utf8(notes).expect("text");
+    let id = notes.split_once("Build ID: ").expect("a build ID").1;
+    id.split_whitespace().next().expect("a number").to_string()
+}
+
 /// As in a container: the program's file is on an overlay among mounts of its own, which are gone with
 /// it; what it maps may show another device and inode than its path.
 #[test]

@@ -395,6 +395,65 @@ fn of_latlab() {
     }
 }
 
+const HBENCH: &[Case] = &[
+    ("run call.null --rounds 1 --sample 1ms", 0, OnOutput),
+    (
+        "run call.null --rounds 1 --sample 1ms --format json",
+        0,
+        OnOutput,
+    ),
+    ("run call.null --rounds 1 --sample 1ms -o NEW", 0, OnOutput),
+    (
+        "run call.null --rounds 1 --sample 1ms -o /dev/full",
+        FAILED,
+        Elsewhere,
+    ),
+    ("run nosuch", FAILED, Elsewhere),
+    ("list", 0, OnOutput),
+    ("show RESULT", 0, OnOutput),
+    ("show RESULT --format json", 0, OnOutput),
+    ("show /nonexistent", FAILED, Elsewhere),
+    ("compare RESULT RESULT", 0, OnOutput),
+    (
+        "compare --live env env call.null --rounds 1 --sample 1ms",
+        0,
+        OnOutput,
+    ),
+    ("explain RESULT", 0, OnOutput),
+    ("sample nonsense", FAILED, Elsewhere),
+    ("man", 0, OnOutput),
+    ("completions bash", 0, OnOutput),
+    ("help", 0, OnOutput),
+    ("--help", 0, OnOutput),
+    ("run --no-such-option", 2, Elsewhere),
+];
+
+#[test]
+fn of_hbench() {
+    let hbench: PathBuf = debox_binary().with_file_name("hbench");
+    let scratch = Scratch::new();
+    let (result, new) = (scratch.file("result.parquet"), scratch.file("new"));
+    let measured = Command::new(&hbench)
+        .args([
+            "run",
+            "process.fork",
+            "--rounds",
+            "2",
+            "--sample",
+            "1ms",
+            "-o",
+        ])
+        .arg(&result)
+        .output()
+        .expect("hbench can be started");
+    assert!(measured.status.success(), "{measured:?}");
+    let names: &[(&str, &OsStr)] = &[("RESULT", result.as_os_str()), ("NEW", new.as_os_str())];
+    go_through(&hbench, HBENCH, names, || {
+        let _ = fs::remove_file(&new);
+    });
+    check_all_are_tried(&hbench, HBENCH, &["man", "completions", "sample"]);
+}
+
 /// `debox run 2>&1 | head -0`: the command goes on and its status is the pipeline's own affair.
 #[test]
 fn the_program_itself_does_not_notice() {

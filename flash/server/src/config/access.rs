@@ -33,7 +33,7 @@ impl Said<'_> {
                 .deny
                 .as_ref()
                 .map_or_else(|| whole.deny.clone(), networks),
-            methods: self.methods.map_or(whole.methods, |methods| methods.0),
+            methods: self.methods.map(|methods| methods.0).or(whole.methods),
         }
     }
 }

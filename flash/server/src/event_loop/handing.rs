@@ -3,7 +3,7 @@
 //! it, each as soon as no helper works for it.
 
 use super::EventLoop;
-use crate::connection::Next;
+use crate::connection::{Connection, Next};
 use crate::context::{Phase, Site};
 use crate::counts::subtract;
 use crate::handover::Moved;
@@ -28,6 +28,7 @@ impl EventLoop {
 
     fn retire(&mut self) {
         self.close_listeners();
+        self.context.links.close_idle();
         let options = &self.context.options;
         let longest = options.grace_ms.max(options.helper_ms + LATE);
         self.ends_at = self.context.now + longest;
@@ -51,24 +52,37 @@ impl EventLoop {
         };
         let heir = self.context.heir(connection.site());
         match heir {
-            Some(site) if !connection.waits_for_helper() => self.give(key, site),
+            Some(site) if self.can_give(connection) => self.give(key, site),
             None if self.context.phase != Phase::Serves && connection.is_idle() => self.close(key),
             _ => return false,
         }
         true
     }
 
+    /// No helper works for it, and the other loop can go on with its upstream.
+    fn can_give(&self, connection: &Connection) -> bool {
+        let links = &self.context.links;
+        let upstream = connection.link().map(|link| links.endpoint(link));
+        let heirs = self.context.shared.heirs.get();
+        let is_known = |endpoint| heirs.is_some_and(|heirs| heirs.reach.has_kind_of(endpoint));
+        !connection.waits_for_helper() && upstream.is_none_or(is_known)
+    }
+
     fn give(&mut self, key: usize, site: Site) {
-        let Some((_, connection)) = self.connections.try_remove(key) else {
+        let Some((_, mut connection)) = self.connections.try_remove(key) else {
             return;
         };
         let _ = rustix::event::epoll::delete(&self.epoll, connection.socket());
         self.context.pace.open -= usize::from(connection.is_handshaking());
         subtract(&self.context.counts().connections, 1);
+        let link = connection.take_link();
+        let link = link.map(|link| self.context.links.give(link));
         if let Some(heirs) = self.context.shared.heirs.get() {
-            heirs
-                .of_loop(self.context.number)
-                .put(Moved { connection, site });
+            heirs.of_loop(self.context.number).put(Moved {
+                connection,
+                site,
+                link,
+            });
         }
     }
 
@@ -84,8 +98,13 @@ impl EventLoop {
             let Moved {
                 mut connection,
                 site,
+                link,
             } = moved;
             let id = self.new_id();
+            if let Some(link) = link {
+                let owner = (self.connections.vacant_key(), id);
+                connection.put_link(self.context.links.adopt(link, owner).ok());
+            }
             connection.arrive(site, id, self.context.shared.limits.as_ref());
             self.context.pace.open += usize::from(connection.is_handshaking());
             self.insert(id, connection);
@@ -107,6 +126,7 @@ impl EventLoop {
         let counts = &self.context.shared.counts[self.context.number];
         subtract(&counts.connections, self.connections.len() as u64);
         self.context.pace.turn(counts);
+        subtract(&counts.links, self.context.links.counted as u64);
     }
 
     /// Idle connections that cannot go on elsewhere: a request that is on its way already is answered, and `settle`

@@ -32,11 +32,8 @@ impl Program {
             fs::create_dir_all(path.parent().expect("a parent")).expect("room");
             fs::write(path, content).expect("room");
         }
-        let server = "[[server]]\nlisten = [\"127.0.0.1:0\"]\nroot = \"root\"\n";
-        let config = config.replacen("[[server]]\n", server, 1);
-        let config = format!("metrics = \"127.0.0.1:0\"\n{config}");
         let file = place.path().join("flash.toml");
-        fs::write(&file, config).expect("room");
+        fs::write(&file, whole(config)).expect("room");
         let mut child = Command::new(env!("CARGO_BIN_EXE_flash"))
             .arg("run")
             .arg(file)
@@ -105,6 +102,19 @@ impl Program {
         rows.iter().sum()
     }
 
+    /// Has it load another configuration, and waits for that.
+    pub fn load(&self, config: &str) {
+        fs::write(self.path("flash.toml"), whole(config)).expect("room");
+        self.load_again();
+    }
+
+    pub fn load_again(&self) {
+        let before = self.count("flash_reloads_total");
+        self.signal("-HUP");
+        let loaded = || self.count("flash_reloads_total") > before;
+        wait_until("the configuration is loaded", loaded);
+    }
+
     pub fn signal(&self, signal: &str) {
         let pid = self.child.id().to_string();
         let done = Command::new("kill").args([signal, &pid]).status();
@@ -121,6 +131,12 @@ impl Program {
         assert!(status.success(), "{errors}");
         errors
     }
+}
+
+fn whole(config: &str) -> String {
+    let server = "[[server]]\nlisten = [\"127.0.0.1:0\"]\nroot = \"root\"\n";
+    let config = config.replacen("[[server]]\n", server, 1);
+    format!("metrics = \"127.0.0.1:0\"\n{config}")
 }
 
 impl Drop for Program {
@@ -163,11 +179,32 @@ pub struct Answer {
 }
 
 impl Answer {
+    /// One answer with a length, of several.
+    pub fn next(stream: &mut TcpStream) -> Answer {
+        let mut bytes = Vec::new();
+        let mut byte = [0];
+        while !bytes.ends_with(b"\r\n\r\n") {
+            stream.read_exact(&mut byte).expect("an answer");
+            bytes.push(byte[0]);
+        }
+        let mut answer = Answer::of(&bytes);
+        let length = answer.field("Content-Length");
+        let length = length.and_then(|length| length.parse().ok());
+        let mut body = vec![0; length.expect("a length")];
+        stream.read_exact(&mut body).expect("a body");
+        answer.body = String::from_utf8_lossy(&body).into_owned();
+        answer
+    }
+
     /// Until the server ends the connection.
     pub fn read(stream: &mut TcpStream) -> Answer {
         let mut bytes = Vec::new();
         stream.read_to_end(&mut bytes).expect("an answer");
-        let text = String::from_utf8_lossy(&bytes);
+        Answer::of(&bytes)
+    }
+
+    fn of(bytes: &[u8]) -> Answer {
+        let text = String::from_utf8_lossy(bytes);
         let (head, body) = text.split_once("\r\n\r\n").expect("a head");
         let status = head
             .split(' ')

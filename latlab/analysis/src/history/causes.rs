@@ -289,7 +289,7 @@ impl CauseCollector {
             .collect();
         scored.sort_by_key(|request| request.latency);
         let n = scored.len();
-        let first = (crate::stats::rank(n, percent) + 1).min(n.saturating_sub(1));
+        let first = (kit_stats::rank(n, percent) + 1).min(n.saturating_sub(1));
         let recorded = |request: &Request| {
             let begin = started.saturating_add(request.sent_ns);
             let end = started.saturating_add(request.end_ns());

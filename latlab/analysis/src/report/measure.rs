@@ -1,6 +1,7 @@
 //! Computes the figures from the requests.
 
 use anyhow::{ensure, Result};
+use kit_stats::{CONFIDENCE, LEFT_OUT};
 
 use super::over_time::over_time;
 use super::steps::steps;
@@ -9,7 +10,7 @@ use crate::deciles::{deciles, series};
 use crate::fairness::{Connections, Jain};
 use crate::ideal::Load;
 use crate::in_flight::InFlight;
-use crate::intervals::{self, Draws, Interval, CONFIDENCE, LEFT_OUT};
+use crate::intervals::{self, Draws, Interval};
 use crate::inversion::Order;
 use crate::mode::Mode;
 use crate::number::latency as in_words;
@@ -184,7 +185,7 @@ fn invert(
     request_bytes: u64,
     caveats: &mut Vec<String>,
 ) -> (f64, Inversion, Option<f64>) {
-    let block_of_scored = intervals::blocks(in_time, LEFT_OUT);
+    let block_of_scored = kit_stats::blocks(in_time, LEFT_OUT);
     let with_size = || {
         scored
             .iter()
@@ -206,7 +207,7 @@ fn invert(
             .collect()
     };
     let left_out = without(&order);
-    let jackknife = intervals::jackknife(value, &left_out);
+    let jackknife = kit_stats::jackknife(value, &left_out);
     let with_ties_against = order.value_with_ties_against(&responses);
     if with_ties_against - value > 0.02 {
         caveats.push(format!(
@@ -239,7 +240,7 @@ fn invert(
             let ideal = ideal.value();
             let corrected = Corrected {
                 value: value - ideal,
-                interval: intervals::jackknife(value - ideal, &difference).map(|found| found.0),
+                interval: kit_stats::jackknife(value - ideal, &difference).map(|found| found.0),
                 ideal,
                 utilisation,
                 arrivals,
@@ -362,7 +363,7 @@ fn add_failure_caveats(run: &Run, sorted: &[u64], caveats: &mut Vec<String>) {
     let most = most.map_or(String::new(), |(reason, count)| {
         format!(" ({count} times: {reason})")
     });
-    let with_them = match sorted.get(stats::rank(all, 99.0)) {
+    let with_them = match sorted.get(kit_stats::rank(all, 99.0)) {
         Some(ticks) => {
             let value = Number(*ticks as f64 / run.unit.ticks());
             format!("would be {}", in_words(value, run.unit))

@@ -6,7 +6,6 @@ use serde::Serialize;
 
 use super::Number;
 use crate::request::{Request, Run};
-use crate::stats;
 
 /// Intervals of all steps together, at most.
 const INTERVALS_MAX: usize = 120;
@@ -72,7 +71,7 @@ fn intervals(in_time: &[(i64, u64)], part: Range<i64>, most: usize, unit: f64) -
             latencies.sort_unstable();
             let number = |ticks: u64| Number(ticks as f64 / unit);
             let at_percent = |percent: f64| {
-                let rank = stats::rank(latencies.len(), percent);
+                let rank = kit_stats::rank(latencies.len(), percent);
                 latencies.get(rank).copied().map(number)
             };
             Interval {

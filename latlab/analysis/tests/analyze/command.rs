@@ -1,6 +1,7 @@
 //! Files with known figures.
 
 use rand::rngs::Xoshiro256PlusPlus;
+use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use serde_json::json;
 
@@ -414,7 +415,7 @@ fn a_server_that_shares_has_nothing_of_its_own() {
         .iter()
         .map(|row| row.end_ns.expect("an end") - row.start_ns)
         .collect();
-    random.shuffle(&mut ends);
+    ends.shuffle(&mut random);
     for (row, latency) in rows.iter_mut().zip(ends) {
         row.end_ns = Some(row.start_ns + latency);
     }

@@ -301,7 +301,7 @@ fn contradictions(server: &Studied, findings: &mut Vec<Finding>) {
                  and with {} offered {why} ({:.0} % were answered in the same time). What its loads are parts of is \
                  uncertain: measure for longer (--duration), or more often (--repeats).",
                 load.at.load,
-                server.capacity.words(),
+                server.capacity.describe(),
                 rate(offered),
                 100.0 * part.map_or(0.0, |part| part.median)
             ),
@@ -361,7 +361,7 @@ fn uncertain(server: &Studied, caveats: &mut Vec<String>) {
     {
         caveats.push(format!(
             "{name}: its capacity has no interval: {}; loads are parts of {:.0} requests/s",
-            server.capacity.words(),
+            server.capacity.describe(),
             server.capacity.reference_rps()
         ));
     }

@@ -203,8 +203,8 @@ fn of_server(server: &Studied, parts: &mut Vec<Part>) {
     parts.push(Part::Heading(format!("{} ({})", server.name, server.about)));
     parts.push(Part::Sentence(format!(
         "Capacity: {}; closed loops get {}, {}/s. The disk was read {:.1} times for each 1,000 requests.",
-        server.capacity.words(),
-        server.capacity.closed_words(),
+        server.capacity.describe(),
+        server.capacity.describe_closed(),
         bytes(server.capacity.bytes_per_second.median as u64),
         server.disk_reads_per_1000
     )));

@@ -3,9 +3,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use petgraph::algo::tarjan_scc;
-use petgraph::graphmap::DiGraphMap;
-
 use crate::modules::{Module, Segments};
 
 /// The longest chain of re-exports that is followed.
@@ -19,19 +16,24 @@ pub struct Crate {
 impl Crate {
     /// Groups of files of which each refers to each other, directly or indirectly.
     pub fn circles(&self) -> Vec<BTreeSet<String>> {
-        let names: Vec<String> = self.modules.keys().map(|path| name(path)).collect();
-        let places = self.modules.keys().zip(0..).collect::<BTreeMap<_, usize>>();
-        let mut graph = DiGraphMap::<usize, ()>::new();
-        for (path, at) in &places {
-            for used in self.references(path).keys() {
-                graph.add_edge(*at, places[used], ());
+        let modules = self.modules.keys();
+        let uses: BTreeMap<&Segments, BTreeSet<Segments>> = modules
+            .map(|path| (path, self.references(path).into_keys().collect()))
+            .collect();
+        let reached: BTreeMap<&Segments, BTreeSet<&Segments>> = uses
+            .keys()
+            .map(|path| (*path, reached_from(path, &uses)))
+            .collect();
+        let mut circles = BTreeSet::new();
+        for (path, others) in &reached {
+            if others.contains(path) {
+                let circle = others
+                    .iter()
+                    .filter(|other| reached[**other].contains(path));
+                circles.insert(circle.map(|file| name(file)).collect());
             }
         }
-        let groups = tarjan_scc(&graph).into_iter();
-        let circles = groups.filter(|group| group.len() > 1);
-        circles
-            .map(|group| group.iter().map(|at| names[*at].clone()).collect())
-            .collect()
+        circles.into_iter().collect()
     }
 
     /// The other files that a file refers to, with one path by which it does so.
@@ -44,9 +46,13 @@ impl Crate {
             }
         }
         for glob in &self.modules[path].globs {
+            // Everything in a module, or the variants of an enum.
             let found = self.path_of_import(path, glob, HOPS);
-            let found = found.filter(|found| found != path && self.modules.contains_key(found));
-            if let Some(found) = found {
+            let found = found.and_then(|found| match self.modules.contains_key(&found) {
+                true => Some(found),
+                false => self.file_of(&found, HOPS),
+            });
+            if let Some(found) = found.filter(|found| found != path) {
                 references.insert(found, glob.clone());
             }
         }
@@ -139,6 +145,21 @@ impl Crate {
         }
         Some(at.into_iter().chain(rest.iter().cloned()).collect())
     }
+}
+
+/// The files that a file refers to, directly or through others.
+fn reached_from<'a>(
+    from: &Segments,
+    uses: &'a BTreeMap<&Segments, BTreeSet<Segments>>,
+) -> BTreeSet<&'a Segments> {
+    let mut reached = BTreeSet::new();
+    let mut next: Vec<&Segments> = uses[from].iter().collect();
+    while let Some(path) = next.pop() {
+        if reached.insert(path) {
+            next.extend(&uses[path]);
+        }
+    }
+    reached
 }
 
 /// A module's path, as it is written below the crate.

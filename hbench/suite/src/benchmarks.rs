@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! All benchmarks, in the order in which they are shown. A new one is a file here and a line in both lists.
+
+mod clock_call;
+mod context_switch;
+mod context_switch_lmbench;
+mod cpu_operations;
+mod device_read;
+mod device_write;
+mod epoll;
+mod fault_page;
+mod fault_protection;
+mod file_create;
+mod file_lock;
+mod file_read_cold;
+mod file_reread;
+mod file_sync;
+mod file_write;
+mod fstat;
+mod futex_call;
+mod futex_wake;
+mod io_uring;
+mod map_only;
+mod map_reread;
+mod map_unmap;
+mod memory_clear;
+mod memory_copy;
+mod memory_copy_library;
+mod memory_latency;
+mod memory_read;
+mod memory_write;
+mod null_call;
+mod open_close;
+mod pipe_bandwidth;
+mod pipe_latency;
+mod poll;
+mod process_exec;
+mod process_fork;
+mod process_shell;
+mod process_spawn;
+mod select;
+mod send_receive;
+mod sendfile;
+mod signal_deliver;
+mod signal_install;
+mod stat;
+mod tcp_bandwidth;
+mod tcp_connect;
+mod tcp_latency;
+mod thread_create;
+mod timer_sleep;
+mod udp_latency;
+mod unix_bandwidth;
+mod unix_connect;
+mod unix_latency;
+
+use crate::benchmark::{Benchmark, Case};
+
+pub static ALL: &[&Benchmark] = &[
+    &memory_read::BENCHMARK,
+    &memory_write::BENCHMARK,
+    &memory_copy::BENCHMARK,
+    &memory_copy_library::BENCHMARK,
+    &memory_clear::BENCHMARK,
+    &memory_latency::BENCHMARK,
+    &cpu_operations::BENCHMARK,
+    &null_call::BENCHMARK,
+    &clock_call::BENCHMARK,
+    &device_read::BENCHMARK,
+    &device_write::BENCHMARK,
+    &signal_install::BENCHMARK,
+    &signal_deliver::BENCHMARK,
+    &fault_page::BENCHMARK,
+    &fault_protection::BENCHMARK,
+    &map_unmap::BENCHMARK,
+    &map_only::BENCHMARK,
+    &open_close::BENCHMARK,
+    &stat::BENCHMARK,
+    &fstat::BENCHMARK,
+    &file_create::BENCHMARK,
+    &file_lock::BENCHMARK,
+    &file_read_cold::BENCHMARK,
+    &file_sync::BENCHMARK,
+    &file_reread::BENCHMARK,
+    &file_write::BENCHMARK,
+    &map_reread::BENCHMARK,
+    &pipe_bandwidth::BENCHMARK,
+    &unix_bandwidth::BENCHMARK,
+    &tcp_bandwidth::BENCHMARK,
+    &sendfile::BENCHMARK,
+    &pipe_latency::BENCHMARK,
+    &unix_latency::BENCHMARK,
+    &tcp_latency::BENCHMARK,
+    &udp_latency::BENCHMARK,
+    &tcp_connect::BENCHMARK,
+    &unix_connect::BENCHMARK,
+    &send_receive::BENCHMARK,
+    &context_switch::BENCHMARK,
+    &context_switch_lmbench::BENCHMARK,
+    &process_fork::BENCHMARK,
+    &process_exec::BENCHMARK,
+    &process_spawn::BENCHMARK,
+    &process_shell::BENCHMARK,
+    &thread_create::BENCHMARK,
+    &poll::BENCHMARK,
+    &select::BENCHMARK,
+    &epoll::BENCHMARK,
+    &futex_wake::BENCHMARK,
+    &futex_call::BENCHMARK,
+    &timer_sleep::BENCHMARK,
+    &io_uring::BENCHMARK,
+];
+
+/// Every benchmark with every one of its variants.
+pub fn cases() -> Vec<Case> {
+    ALL.iter().flat_map(|benchmark| benchmark.cases()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn declarations_are_whole_and_names_are_unique() {
+        let names: Vec<String> = cases().iter().map(Case::name).collect();
+        let unique: BTreeSet<&String> = names.iter().collect();
+        assert_eq!(unique.len(), names.len());
+        for benchmark in ALL {
+            assert!(
+                !benchmark.operation.is_empty()
+                    && !benchmark.depends_on.is_empty()
+                    && !benchmark.verified_by.is_empty(),
+                "{benchmark:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_hierarchy_names_benchmarks_that_exist() {
+        let names: BTreeSet<String> = cases().iter().map(Case::name).collect();
+        for node in hbench_results::hierarchy::nodes() {
+            assert!(names.contains(&node.benchmark), "{}", node.benchmark);
+            for part in node.parts {
+                assert!(names.contains(&part.benchmark), "{}", part.benchmark);
+            }
+        }
+    }
+}

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Locking a part of a file, and unlocking it.
+
+use crate::benchmark::{Available, Benchmark, Failure};
+use crate::sampler::{Measured, Sampler};
+use crate::scratch;
+use crate::sys;
+
+pub const BENCHMARK: Benchmark = Benchmark {
+    name: "file.lock",
+    group: "files",
+    operation: "fcntl to lock a byte, and to unlock it",
+    variants: &[],
+    depends_on: &["call.null"],
+    answers_to: &["lmbench lat_fcntl", "libMicro fcntl_tmp, lockf"],
+    verified_by: "the calls do not fail",
+    measure,
+};
+
+fn measure(sampler: &mut Sampler, _variant: &str) -> Result<Measured, Failure> {
+    let file = scratch::file(sampler.directory(), 4096, 1)?;
+    sampler.time(|n| (0..n).try_for_each(|_| sys::lock_and_unlock(&file).available("fcntl")))
+}

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Bulk transfer through a pipe.
+
+use crate::benchmark::{Available, Benchmark, Failure};
+use crate::sampler::{Measured, Sampler};
+use crate::stream;
+
+pub const BENCHMARK: Benchmark = Benchmark {
+    name: "pipe.bandwidth",
+    group: "bulk transfer",
+    operation: "sending a block to another process through a pipe",
+    variants: &["4K", "64K", "1M", "64K-two-cpus"],
+    depends_on: &["memory.copy-library", "context-switch", "call.null"],
+    answers_to: &["hbench-OS bw_pipe", "lmbench bw_pipe"],
+    verified_by: "the data have the marks that the sender gave them",
+    measure,
+};
+
+fn measure(sampler: &mut Sampler, variant: &str) -> Result<Measured, Failure> {
+    let (from, to) = std::io::pipe().available("pipe")?;
+    stream::receive(sampler, variant, from, to)
+}

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, ValueEnum};
+use kit_console::manual::{Completions, Man};
+use kit_units::parse_duration;
+
+#[derive(Parser)]
+#[command(name = "hbench", version, max_term_width = 100)]
+#[command(about = "Microbenchmarks of the operating system whose parts add up")]
+#[command(
+    after_help = "Exit status: 0 done, whatever could not be measured here; 2 wrong usage; 3 a benchmark gave a \
+                  wrong result; 125 hbench failed, as when a file cannot be written; 130 interrupted, and what was \
+                  complete was kept."
+)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub subcommand: Subcommand,
+}
+
+#[derive(clap::Subcommand)]
+pub enum Subcommand {
+    /// Measure this machine
+    #[command(after_help = "Examples:\n  hbench run -o here.parquet\n  \
+        hbench run memory call.null process.exec/static\n  \
+        hbench run --parallel -o all-cpus.parquet\n  \
+        hbench run --under 'strace -f -o /dev/null' call")]
+    Run(Run),
+    /// List the benchmarks: what each does, depends on, and answers to in other suites
+    List(List),
+    /// Show the figures of a recorded result
+    Show(Show),
+    /// Show what differs between two recorded results, or between two live commands
+    #[command(
+        after_help = "Examples:\n  hbench compare before.parquet after.parquet\n  \
+        hbench compare --live 'env' 'strace -f -o /dev/null' call pipe\n\n\
+        With --live, A and B are commands that start each sample's process, as a shell reads them. Each sample of A is \
+        followed by the same of B, so what changes on the machine meanwhile hits both."
+    )]
+    Compare(Compare),
+    /// Show what benchmarks are made of: predicted from their parts, measured, and the residual
+    Explain(Explain),
+    /// Take one sample: what `run` starts
+    #[command(hide = true)]
+    Sample(Sample),
+    /// Write the manual pages
+    Man(Man),
+    /// Print the completions of a shell
+    Completions(Completions),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    Text,
+    Json,
+}
+
+#[derive(Args)]
+pub struct Measuring {
+    /// Rounds; each measures every benchmark once
+    #[arg(long, value_name = "N", default_value_t = 11, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub rounds: u32,
+    /// How long a sample's measurement takes
+    #[arg(long, value_name = "TIME", default_value = "40ms", value_parser = sample_time)]
+    pub sample: Duration,
+    /// Directory for temporary files; what is measured of files is measured of its file system [default: TMPDIR, or /tmp]
+    #[arg(long, value_name = "DIR")]
+    pub directory: Option<PathBuf>,
+    /// Drop the kernel's caches for what is measured cold; as root. It slows every program of the machine
+    #[arg(long)]
+    pub cold: bool,
+    /// Measure on all CPUs at the same time, one process on each
+    #[arg(long)]
+    pub parallel: bool,
+}
+
+#[derive(Args)]
+pub struct Run {
+    /// Benchmarks: names, or their beginnings [default: all]
+    #[arg(value_name = "NAME")]
+    pub names: Vec<String>,
+    #[command(flatten)]
+    pub measuring: Measuring,
+    /// Command that starts each sample's process, as a shell reads it: a tracer, a sandbox, a limit
+    #[arg(long, value_name = "COMMAND")]
+    pub under: Option<String>,
+    /// File for the result (Parquet), with every sample
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    pub format: Format,
+}
+
+#[derive(Args)]
+pub struct List {
+    /// Benchmarks: names, or their beginnings [default: all]
+    #[arg(value_name = "NAME")]
+    pub names: Vec<String>,
+}
+
+#[derive(Args)]
+pub struct Show {
+    /// Result of `hbench run -o`
+    pub file: PathBuf,
+    /// Benchmarks: names, or their beginnings [default: all]
+    #[arg(value_name = "NAME")]
+    pub names: Vec<String>,
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    pub format: Format,
+}
+
+#[derive(Args)]
+pub struct Compare {
+    /// Result of `hbench run -o`, or with --live a command
+    pub a: String,
+    /// The same to compare with it
+    pub b: String,
+    /// With --live: names of benchmarks, or their beginnings [default: all]
+    #[arg(value_name = "NAME", requires = "live")]
+    pub names: Vec<String>,
+    /// A and B are commands under which the benchmarks run in turn
+    #[arg(long)]
+    pub live: bool,
+    #[command(flatten)]
+    pub measuring: Measuring,
+    /// Show what does not differ, too
+    #[arg(long)]
+    pub all: bool,
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    pub format: Format,
+}
+
+#[derive(Args)]
+pub struct Explain {
+    /// Result of `hbench run -o`
+    pub file: PathBuf,
+    /// Benchmarks: names, or their beginnings [default: all that are made of others]
+    #[arg(value_name = "NAME")]
+    pub names: Vec<String>,
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    pub format: Format,
+}
+
+#[derive(Args)]
+pub struct Sample {
+    /// What to measure, in JSON
+    pub job: String,
+}
+
+fn sample_time(text: &str) -> Result<Duration, String> {
+    let time = parse_duration(text)?;
+    match (Duration::from_millis(1)..=Duration::from_secs(10)).contains(&time) {
+        true => Ok(time),
+        false => Err("a sample takes 1ms to 10s".to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_manual_has_every_subcommand() {
+        Cli::command().debug_assert();
+        kit_console::manual::check(&Cli::command());
+    }
+
+    #[test]
+    fn a_sample_has_a_sensible_length() {
+        assert_eq!(sample_time("40ms"), Ok(Duration::from_millis(40)));
+        assert!(sample_time("1us").is_err() && sample_time("1h").is_err());
+    }
+}

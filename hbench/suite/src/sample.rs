@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The process of one sample.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::{FromRawFd, OwnedFd};
+
+use anyhow::{ensure, Context, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::benchmark::Failure;
+use crate::benchmarks::cases;
+use crate::sampler::{Job, Measured, Sampler};
+use crate::sys;
+
+/// What the process writes in the end, as one line of JSON.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    Measured {
+        measured: Measured,
+        /// The CPU that the process was bound to.
+        cpu: Option<u32>,
+    },
+    Unavailable {
+        reason: String,
+    },
+    Wrong {
+        reason: String,
+    },
+}
+
+/// Takes the sample that `job` describes in JSON.
+pub fn sample(job: &str) -> Result<()> {
+    let mut job: Job = serde_json::from_str(job).context("it is no description of a sample")?;
+    let case = cases()
+        .into_iter()
+        .find(|case| case.name() == job.benchmark);
+    let case = case.with_context(|| format!("there is no benchmark {}", job.benchmark))?;
+    let report = take_standard_output().context("cannot keep standard output for the result")?;
+    if job.cpu.is_some_and(|cpu| sys::bind_to_cpu(cpu).is_err()) {
+        job.cpu = None;
+    }
+    let cpu = job.cpu;
+    let mut sampler = Sampler::new(job, report);
+    let outcome = match (case.benchmark.measure)(&mut sampler, case.variant) {
+        Ok(measured) => Outcome::Measured { measured, cpu },
+        Err(Failure::Unavailable(reason)) => Outcome::Unavailable { reason },
+        Err(Failure::Wrong(reason)) => Outcome::Wrong { reason },
+    };
+    let line = serde_json::to_string(&outcome)?;
+    writeln!(sampler.report(), "{line}").context("cannot report the result")
+}
+
+/// Standard output is the runner's. Programs that a benchmark executes get one that discards.
+fn take_standard_output() -> Result<File> {
+    let null = File::options().write(true).open("/dev/null")?;
+    // SAFETY: the copy is this function's alone, and dup2 replaces standard output as a whole.
+    unsafe {
+        let copy = libc::fcntl(libc::STDOUT_FILENO, libc::F_DUPFD_CLOEXEC, 3);
+        ensure!(copy >= 0, "standard output is closed");
+        let copy = OwnedFd::from_raw_fd(copy);
+        let null = std::os::fd::AsRawFd::as_raw_fd(&null);
+        ensure!(
+            libc::dup2(null, libc::STDOUT_FILENO) >= 0,
+            "it cannot be replaced"
+        );
+        Ok(File::from(copy))
+    }
+}

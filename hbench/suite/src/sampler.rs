@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Times an operation in the process that was started for this: warm-up, number of iterations, and one
+//! measurement without what the clock takes.
+
+use std::fs::File;
+use std::io::{BufRead, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::benchmark::{Available, Failure};
+use crate::clock::Clock;
+use crate::sys;
+
+/// The part of a sample's time that the search for the number of iterations takes, at least.
+const SEARCH: f64 = 0.1;
+const ITERATIONS_MAX: u64 = 1 << 40;
+/// Events with a long preparation end a sample after this many times its planned time.
+const PATIENCE: f64 = 3.0;
+const EVENTS_MAX: u64 = 10_000_000;
+
+/// What a sample's process is asked to do.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Job {
+    pub benchmark: String,
+    pub clock: Clock,
+    /// The time that the measurement is to take.
+    pub target_ns: f64,
+    /// For temporary files.
+    pub directory: PathBuf,
+    /// The CPU of the process, and one for a second process that measures with it.
+    pub cpu: Option<u32>,
+    pub second_cpu: Option<u32>,
+    /// Bytes that do not fit into the caches.
+    pub memory_bytes: u64,
+    /// Whether the kernel's caches may be dropped.
+    pub may_drop_caches: bool,
+    /// Whether the process says when it is ready, and waits for a line before it measures.
+    pub is_gated: bool,
+}
+
+/// One measurement.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Measured {
+    pub iterations: u64,
+    pub elapsed_ns: f64,
+    pub overhead_ns: f64,
+    pub baseline_ns: Option<f64>,
+    pub bytes: Option<u64>,
+    pub runqueue_ns: Option<u64>,
+}
+
+impl Measured {
+    pub fn operation_ns(&self) -> f64 {
+        let measured = (self.elapsed_ns - self.overhead_ns) / self.iterations as f64;
+        measured - self.baseline_ns.unwrap_or(0.0)
+    }
+
+    /// Says that an operation transfers so many bytes.
+    pub fn bytes(mut self, bytes: usize) -> Measured {
+        self.bytes = Some(bytes as u64);
+        self
+    }
+
+    /// Says that each iteration was so many operations.
+    pub fn times(mut self, operations: u64) -> Measured {
+        self.iterations *= operations;
+        self.baseline_ns = self.baseline_ns.map(|ns| ns / operations as f64);
+        self
+    }
+}
+
+#[derive(Debug)]
+pub struct Sampler {
+    job: Job,
+    /// Where the process that started this one reads.
+    report: File,
+    overhead_ns: f64,
+    /// Whether other processes of this sample use the CPU too, so waiting for it is a part of the operation.
+    shares_cpu: bool,
+    has_passed_gate: bool,
+}
+
+/// Times events one at a time: each has a part before it that does not count.
+#[derive(Debug)]
+pub struct Watch {
+    clock: Clock,
+    elapsed_ns: f64,
+    events: u64,
+    operations: u64,
+}
+
+impl Watch {
+    /// Times `event`, which is `operations` operations.
+    #[inline(always)]
+    pub fn time<T>(&mut self, operations: u64, event: impl FnOnce() -> T) -> T {
+        let begin = self.clock.now();
+        let result = event();
+        let end = self.clock.now();
+        self.elapsed_ns += self.clock.between(begin, end);
+        self.events += 1;
+        self.operations += operations;
+        result
+    }
+}
+
+impl Sampler {
+    pub fn new(job: Job, report: File) -> Sampler {
+        Sampler {
+            report,
+            overhead_ns: job.clock.overhead_ns(),
+            job,
+            shares_cpu: false,
+            has_passed_gate: false,
+        }
+    }
+
+    pub fn report(&mut self) -> &mut File {
+        &mut self.report
+    }
+
+    /// The directory for temporary files.
+    pub fn directory(&self) -> &Path {
+        &self.job.directory
+    }
+
+    /// A size such as `16K`; `memory` is a size that does not fit into the caches.
+    pub fn size(&self, variant: &str) -> Result<usize, Failure> {
+        let size = match variant {
+            "memory" => self.job.memory_bytes,
+            "0K" => 0,
+            _ => kit_units::parse_size(variant).map_err(Failure::Wrong)?,
+        };
+        Ok(size as usize)
+    }
+
+    pub fn may_drop_caches(&self) -> bool {
+        self.job.may_drop_caches
+    }
+
+    /// Says that other processes or threads of the benchmark use the CPU too.
+    pub fn shares_cpu(&mut self) {
+        self.shares_cpu = true;
+    }
+
+    /// The CPU of a second process: the same for `one-cpu`, another for `two-cpus`.
+    pub fn second_cpu(&self, variant: &str) -> Result<Option<u32>, Failure> {
+        if !variant.contains("two-cpus") {
+            return Ok(self.job.cpu);
+        }
+        let reason =
+            || Failure::Unavailable("there is no second CPU that is free for it".to_string());
+        self.job.second_cpu.map(Some).ok_or_else(reason)
+    }
+
+    /// Times `run`, which performs the operation as often as its argument says.
+    pub fn time(
+        &mut self,
+        mut run: impl FnMut(u64) -> Result<(), Failure>,
+    ) -> Result<Measured, Failure> {
+        let iterations = self.search(&mut run, self.job.target_ns)?;
+        self.pass_gate()?;
+        self.measure(&mut run, iterations)
+    }
+
+    /// Times `run` and, in the same process, what has to be done beside the operation.
+    pub fn time_less(
+        &mut self,
+        mut run: impl FnMut(u64) -> Result<(), Failure>,
+        mut beside: impl FnMut(u64) -> Result<(), Failure>,
+    ) -> Result<Measured, Failure> {
+        let half = self.job.target_ns / 2.0;
+        let iterations = self.search(&mut run, half)?;
+        let of_beside = self.search(&mut beside, half)?;
+        self.pass_gate()?;
+        let baseline = self.measure(&mut beside, of_beside)?.operation_ns();
+        let measured = self.measure(&mut run, iterations)?;
+        Ok(Measured {
+            baseline_ns: Some(baseline),
+            ..measured
+        })
+    }
+
+    /// Times events one at a time. `event` prepares, has the watch time the operation, and cleans up.
+    pub fn time_each(
+        &mut self,
+        mut event: impl FnMut(&mut Watch) -> Result<(), Failure>,
+    ) -> Result<Measured, Failure> {
+        let watch = || Watch {
+            clock: self.job.clock,
+            elapsed_ns: 0.0,
+            events: 0,
+            operations: 0,
+        };
+        let mut warm_up = watch();
+        let begin = self.job.clock.now();
+        let elapsed = |begin| self.job.clock.between(begin, self.job.clock.now());
+        loop {
+            event(&mut warm_up)?;
+            if elapsed(begin) > SEARCH * self.job.target_ns {
+                break;
+            }
+        }
+        let mut watch = watch();
+        self.pass_gate()?;
+        let waited = sys::runqueue_ns();
+        let begin = self.job.clock.now();
+        while watch.events < EVENTS_MAX {
+            event(&mut watch)?;
+            let elapsed = self.job.clock.between(begin, self.job.clock.now());
+            let is_enough = watch.elapsed_ns >= self.job.target_ns;
+            if is_enough || elapsed >= PATIENCE * self.job.target_ns {
+                break;
+            }
+        }
+        Ok(Measured {
+            iterations: watch.operations,
+            elapsed_ns: watch.elapsed_ns,
+            overhead_ns: self.overhead_ns * watch.events as f64,
+            runqueue_ns: self.waited_since(waited),
+            ..Measured::default()
+        })
+    }
+
+    /// The number of iterations that take `target_ns`; finding it warms up.
+    fn search(
+        &self,
+        run: &mut impl FnMut(u64) -> Result<(), Failure>,
+        target_ns: f64,
+    ) -> Result<u64, Failure> {
+        let mut iterations = 1u64;
+        loop {
+            let begin = self.job.clock.now();
+            run(iterations)?;
+            let elapsed = self.job.clock.between(begin, self.job.clock.now()).max(1.0);
+            let needed = iterations as f64 * target_ns / elapsed;
+            if elapsed >= SEARCH * target_ns || iterations >= ITERATIONS_MAX {
+                return Ok((needed as u64).clamp(1, ITERATIONS_MAX));
+            }
+            // Towards one and a half times the least time, so that the next step is the last.
+            let next = (needed * SEARCH * 1.5) as u64;
+            iterations = next.clamp(iterations + 1, iterations.saturating_mul(10));
+        }
+    }
+
+    fn measure(
+        &self,
+        run: &mut impl FnMut(u64) -> Result<(), Failure>,
+        iterations: u64,
+    ) -> Result<Measured, Failure> {
+        let waited = sys::runqueue_ns();
+        let begin = self.job.clock.now();
+        run(iterations)?;
+        let end = self.job.clock.now();
+        Ok(Measured {
+            iterations,
+            elapsed_ns: self.job.clock.between(begin, end),
+            overhead_ns: self.overhead_ns,
+            runqueue_ns: self.waited_since(waited),
+            ..Measured::default()
+        })
+    }
+
+    fn waited_since(&self, before: Option<u64>) -> Option<u64> {
+        let waited = sys::runqueue_ns()?.saturating_sub(before?);
+        (!self.shares_cpu).then_some(waited)
+    }
+
+    /// With other instances, all measure at the same time.
+    fn pass_gate(&mut self) -> Result<(), Failure> {
+        if !self.job.is_gated || self.has_passed_gate {
+            return Ok(());
+        }
+        self.has_passed_gate = true;
+        self.report
+            .write_all(READY_LINE)
+            .available("say that the sample is ready")?;
+        let mut line = String::new();
+        let read = std::io::stdin().lock().read_line(&mut line);
+        match read.available("wait for the other instances")? {
+            0 => Err(Failure::Unavailable("the run has ended".to_string())),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What a gated sample's process writes when it is ready.
+pub const READY_LINE: &[u8] = b"ready\n";
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    pub(crate) fn sampler() -> Sampler {
+        let job = Job {
+            benchmark: String::new(),
+            clock: Clock::MonotonicRaw,
+            target_ns: 2e6,
+            directory: std::env::temp_dir(),
+            cpu: None,
+            second_cpu: Some(0),
+            memory_bytes: 4 << 20,
+            may_drop_caches: false,
+            is_gated: false,
+        };
+        let report = File::options().write(true).open("/dev/null");
+        Sampler::new(job, report.expect("it is there"))
+    }
+
+    fn spin(duration: Duration) {
+        let begin = Instant::now();
+        while begin.elapsed() < duration {}
+    }
+
+    #[test]
+    fn a_known_time_is_measured() {
+        let measured = sampler()
+            .time(|n| {
+                (0..n).for_each(|_| spin(Duration::from_micros(20)));
+                Ok(())
+            })
+            .expect("it runs");
+        assert!(measured.iterations > 10);
+        // Never less than it takes; more if the machine does something else.
+        assert!(measured.operation_ns() >= 20_000.0, "{measured:?}");
+        assert!(measured.operation_ns() < 2e6, "{measured:?}");
+    }
+
+    #[test]
+    fn what_is_beside_the_operation_does_not_count() {
+        let spin_for = |us: u64| {
+            move |n: u64| {
+                (0..n).for_each(|_| spin(Duration::from_micros(us)));
+                Ok(())
+            }
+        };
+        let measured = sampler()
+            .time_less(spin_for(50), spin_for(30))
+            .expect("it runs");
+        assert!(measured.baseline_ns.expect("a baseline") >= 30_000.0);
+        let parts = measured.operation_ns() + measured.baseline_ns.expect("a baseline");
+        let whole = (measured.elapsed_ns - measured.overhead_ns) / measured.iterations as f64;
+        assert!((parts - whole).abs() < 1e-3);
+    }
+
+    #[test]
+    fn of_events_only_what_is_timed_counts() {
+        let mut prepared = 0;
+        let measured = sampler()
+            .time_each(|watch| {
+                prepared += 1;
+                spin(Duration::from_micros(300));
+                watch.time(4, || spin(Duration::from_micros(40)));
+                Ok(())
+            })
+            .expect("it runs");
+        assert_eq!(measured.iterations % 4, 0);
+        assert!(prepared > measured.iterations / 4, "there is a warm-up");
+        assert!(measured.operation_ns() >= 9_900.0, "{measured:?}");
+        assert_eq!(measured.bytes(8).times(2).bytes, Some(8));
+    }
+
+    #[test]
+    fn a_failure_ends_the_sample() {
+        let failed = sampler().time(|_| Err(Failure::Wrong("it was".to_string())));
+        assert_eq!(failed, Err(Failure::Wrong("it was".to_string())));
+    }
+}

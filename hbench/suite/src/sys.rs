@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! System calls that the standard library does not have, made safe.
+
+mod memory;
+mod process;
+mod signal;
+mod wait;
+
+pub use memory::{Chunk, Mapping};
+pub use process::{bind_to_cpu, fork_and_wait, ppid, Peer, Program};
+pub use signal::{install_handler, raise, Faults, SIGNALS};
+pub use wait::{futex_wait, futex_wake, nanosleep, poll, select, Epoll, EventFd};
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+/// `clock_gettime(CLOCK_MONOTONIC_RAW)`.
+#[inline(always)]
+pub fn monotonic_raw_ns() -> u64 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the kernel writes a timespec.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_RAW, &mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// How long the calling thread was ready and had no CPU. `None`: the kernel does not count this.
+pub fn runqueue_ns() -> Option<u64> {
+    let counted = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    counted.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// The kernel copies from the file, from its beginning, to the other descriptor.
+pub fn sendfile(to: BorrowedFd<'_>, from: &std::fs::File, bytes: usize) -> std::io::Result<usize> {
+    let mut offset: libc::off_t = 0;
+    // SAFETY: the kernel writes the offset, which lives long enough.
+    let sent = unsafe { libc::sendfile(to.as_raw_fd(), from.as_raw_fd(), &mut offset, bytes) };
+    usize::try_from(sent).map_err(|_| std::io::Error::last_os_error())
+}
+
+/// Has the kernel drop the file's pages that are clean.
+pub fn drop_pages(of: &std::fs::File) -> std::io::Result<()> {
+    // SAFETY: no memory is passed.
+    match unsafe { libc::posix_fadvise(of.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) } {
+        0 => Ok(()),
+        error => Err(std::io::Error::from_raw_os_error(error)),
+    }
+}
+
+/// Locks and unlocks the first byte of a file, by `fcntl`.
+pub fn lock_and_unlock(file: &std::fs::File) -> std::io::Result<()> {
+    for kind in [libc::F_WRLCK, libc::F_UNLCK] {
+        // SAFETY: all fields may be zero.
+        let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+        lock.l_type = kind as libc::c_short;
+        lock.l_whence = libc::SEEK_SET as libc::c_short;
+        lock.l_len = 1;
+        // SAFETY: the kernel reads the structure.
+        if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLKW, &lock) } != 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
+/// Closing the connection ends it at once, and frees its port.
+pub fn reset_on_close(connection: BorrowedFd<'_>) -> std::io::Result<()> {
+    let linger = libc::linger {
+        l_onoff: 1,
+        l_linger: 0,
+    };
+    // SAFETY: the kernel reads the structure.
+    let set = unsafe {
+        libc::setsockopt(
+            connection.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_LINGER,
+            (&raw const linger).cast(),
+            size_of::<libc::linger>() as libc::socklen_t,
+        )
+    };
+    match set {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
