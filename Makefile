@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # make demo   on a fresh Debian with Rust: install what is needed, build, measure two real programs
 # make test   install what the tests need, pass all of them
-# The rest: demo-hbench, build, bench, hot-cold, soak, soak-broker, causes, loops, fuzz, matrix, lint, install, clean.
+# The rest: demo-hbench, build, bench, hot-cold, adapters, soak, soak-broker, soak-flash, causes, loops, fuzz, matrix, lint, install, clean.
 
 PREFIX ?= /usr/local
 DESTDIR ?=
@@ -14,7 +14,7 @@ C_FILES = $(shell git ls-files '*.c' '*.h')
 # Loading probes needs root.
 AS_ROOT := $(shell [ "$$(id -u)" -eq 0 ] || echo sudo)
 
-.PHONY: all demo demo-hbench test soak soak-broker causes loops fuzz matrix build bench finding hot-cold lint install clean
+.PHONY: all demo demo-hbench test soak soak-broker soak-flash causes loops fuzz matrix build bench finding hot-cold adapters lint install clean
 
 all: build
 
@@ -57,6 +57,12 @@ soak-broker:
 	$(CARGO) build --release --package debox-cli --package debox-capi
 	$(AS_ROOT) scripts/soak-broker --minutes $(MINUTES) --debox $(TARGET)/release/debox \
 		--library $(TARGET)/release/libdebox.so
+
+# Everything that a server may meet, all at once, against flash, for half an hour or for so many minutes:
+# make soak-flash MINUTES=5
+soak-flash:
+	scripts/setup build test
+	FLASH_SOAK_SECONDS=$$(($(MINUTES) * 60)) $(CARGO) test --release --package flash --test soak -- --nocapture
 
 # Programs with one known cause each, measured in every way there is, and whether the headline names it: some
 # minutes, and the table of debox/docs/causes.md. As root, on a machine that does nothing else.
@@ -104,6 +110,11 @@ hot-cold: build
 	scripts/setup test
 	$(AS_ROOT) python3 flash/bench/hot_cold.py --latlab $(TARGET)/release/latlab -o $(HOT_COLD)
 
+# What lets other servers use flash's path server (flash/adapters/README.md).
+adapters:
+	scripts/setup build test
+	$(MAKE) -C flash/adapters OUT=$(abspath $(TARGET))/adapters all apache
+
 lint:
 	scripts/setup build lint fuzz
 	$(CARGO) fmt --all --check
@@ -123,6 +134,11 @@ install:
 	done
 	install -d $(DESTDIR)$(PREFIX)/include
 	install -m 644 debox/include/*.h $(DESTDIR)$(PREFIX)/include
+	for adapter in libflash_paths.so mod_flashpache.so; do \
+		if [ -e $(TARGET)/adapters/$$adapter ]; then \
+			install -D -m 755 -t $(DESTDIR)$(PREFIX)/lib/flash $(TARGET)/adapters/$$adapter; \
+		fi; \
+	done
 	if [ -e $(TARGET)/release/libdebox.so ]; then \
 		install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib $(TARGET)/release/libdebox.so; \
 	fi

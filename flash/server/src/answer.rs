@@ -3,8 +3,9 @@
 use std::collections::VecDeque;
 use std::fmt::Write;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
+use crate::access::methods::Methods;
 use crate::files::File;
 use crate::http::codings::Coding;
 use crate::http::conditions::{self, Validators, Verdict};
@@ -12,9 +13,10 @@ use crate::http::ranges::{self, Asked, Part};
 use crate::http::request::{Method, Request};
 use crate::http::response::{self, Head};
 use crate::sites::{Redirect, Rules};
+use crate::types::Types;
 
-/// What can be done to a file here.
-const ALLOWED: &str = "GET, HEAD, OPTIONS";
+/// Of what no configuration is for.
+static USUAL: LazyLock<Types> = LazyLock::new(Types::default);
 
 pub struct Reply {
     pub status: u16,
@@ -91,6 +93,15 @@ impl<'a> Common<'a> {
         head
     }
 
+    fn methods(&self) -> Methods {
+        let methods = self.rules.and_then(|rules| rules.access.methods);
+        let methods = methods.unwrap_or(Methods::ALL);
+        match self.rules.is_some_and(|rules| rules.upstream.is_some()) {
+            true => methods,
+            false => methods.for_files(),
+        }
+    }
+
     fn text(&self, mut head: Head, status: u16, kind: &str, text: Vec<u8>) -> Reply {
         head.field("Content-Type", kind)
             .field("Content-Length", text.len());
@@ -117,8 +128,14 @@ impl<'a> Common<'a> {
     pub fn error(&self, status: u16) -> Reply {
         let mut head = self.head(status);
         match status {
-            405 => head.field("Allow", ALLOWED),
-            503 => head.field("Retry-After", 1),
+            401 => {
+                if let Some(auth) = self.rules.and_then(|rules| rules.auth.as_ref()) {
+                    auth.challenge(&mut head);
+                }
+                &mut head
+            }
+            405 => head.field("Allow", self.methods()),
+            429 | 503 => head.field("Retry-After", 1),
             _ => &mut head,
         };
         let own = self.rules.and_then(|rules| rules.error_pages.get(&status));
@@ -149,7 +166,7 @@ impl<'a> Common<'a> {
 
     pub fn options(&self) -> Reply {
         let mut head = self.head(204);
-        head.field("Allow", ALLOWED);
+        head.field("Allow", self.methods());
         Common::empty(head, 204)
     }
 
@@ -206,7 +223,8 @@ impl<'a> Common<'a> {
     }
 
     fn parts(&self, file: &Arc<File>, form: &Form<'_>, status: u16, parts: &[Part]) -> Reply {
-        let kind = kind_of(form.name);
+        let types = self.rules.map_or(&*USUAL, |rules| &rules.types);
+        let kind = types.of(form.name);
         let size = file.size;
         let mut head = self.head(status);
         let of_file = |part: &Part| Segment::File {
@@ -277,18 +295,6 @@ fn boundary() -> String {
     format!("part-{random:016x}")
 }
 
-/// The type by the name's ending, texts with their character set.
-fn kind_of(name: &[u8]) -> String {
-    let name = String::from_utf8_lossy(name);
-    let kind = mime_guess::from_path(name.as_ref()).first_or_octet_stream();
-    let kind = kind.essence_str();
-    let is_text = kind.starts_with("text/") || kind == "application/javascript";
-    match is_text {
-        true => format!("{kind}; charset=utf-8"),
-        false => kind.to_string(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -305,12 +311,5 @@ mod tests {
         let head = common.to_directory("//example.org/a", Some("b")).head;
         let head = String::from_utf8(head).expect("text");
         assert!(head.contains("Location: /example.org/a/?b\r\n"), "{head}");
-    }
-
-    #[test]
-    fn types_come_from_names() {
-        assert_eq!(kind_of(b"a/index.html"), "text/html; charset=utf-8");
-        assert_eq!(kind_of(b"a.png"), "image/png");
-        assert_eq!(kind_of(b"a"), "application/octet-stream");
     }
 }

@@ -1,6 +1,6 @@
 //! The configuration file.
 
-use std::net::SocketAddr;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,11 +9,20 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
+use self::access::{Charset, Ending, Kind, MethodList, Network};
+use self::auth::{Passwords, SaidOfAuth};
+use self::limits::{Limits, Speed};
+use crate::log::Format;
 use crate::sites::{FileOptions, Location, Redirect, TlsListen, VirtualHost};
 use crate::tls::{Pair, Settings};
 use crate::user::Identity;
 
+mod access;
+mod auth;
 mod check;
+mod limits;
+mod unix;
+mod upstream;
 
 /// Bytes of a configuration file.
 const MAX_SIZE: u64 = 4 << 20;
@@ -27,12 +36,20 @@ pub struct Config {
     pub connections: Option<Number<1, 10_000_000>>,
     pub head_size: Option<Size>,
     pub log: Option<PathBuf>,
+    #[serde(default)]
+    pub log_format: Format,
     pub metrics: Option<Address>,
+    #[serde(default)]
+    pub unix: unix::Unix,
     pub user: Option<User>,
     #[serde(default = "yes")]
     pub sandbox: bool,
     #[serde(default)]
     pub timeouts: Timeouts,
+    #[serde(default)]
+    pub passwords: Passwords,
+    #[serde(default)]
+    pub limits: Limits,
     #[serde(default, rename = "server")]
     servers: Vec<Spanned<Server>>,
 }
@@ -69,8 +86,16 @@ struct Server {
     cache: Option<Time>,
     #[serde(default)]
     headers: toml::Table,
+    allow: Option<Vec<Network>>,
+    deny: Option<Vec<Network>>,
+    methods: Option<MethodList>,
+    types: Option<BTreeMap<Ending, Kind>>,
+    default_type: Option<Kind>,
+    charset: Option<Charset>,
+    auth: Option<SaidOfAuth>,
+    rate: Option<Speed>,
     #[serde(default)]
-    error_pages: std::collections::BTreeMap<String, Spanned<PathBuf>>,
+    error_pages: BTreeMap<String, Spanned<PathBuf>>,
     #[serde(default, rename = "location")]
     locations: Vec<Spanned<Part>>,
 }
@@ -95,7 +120,19 @@ struct Part {
     dotfiles: Option<bool>,
     cache: Option<Time>,
     headers: Option<toml::Table>,
+    allow: Option<Vec<Network>>,
+    deny: Option<Vec<Network>>,
+    methods: Option<MethodList>,
+    types: Option<BTreeMap<Ending, Kind>>,
+    default_type: Option<Kind>,
+    charset: Option<Charset>,
+    auth: Option<SaidOfAuth>,
+    rate: Option<Speed>,
     redirect: Option<Spanned<To>>,
+    proxy: Option<Spanned<upstream::Proxy>>,
+    fastcgi: Option<Spanned<upstream::FastCgi>>,
+    cgi: Option<Spanned<upstream::Cgi>>,
+    upstream: Option<Spanned<upstream::Limits>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -132,17 +169,14 @@ impl<'de> Deserialize<'de> for Size {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Address(pub SocketAddr);
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Address(pub crate::address::Address);
 
 impl<'de> Deserialize<'de> for Address {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Address, D::Error> {
         let text = String::deserialize(from)?;
         let address = text.parse().map(Address);
-        address.map_err(|_| {
-            let how = "write it as 127.0.0.1:8080 or [::1]:8080";
-            D::Error::custom(format!("`{text}` is no address with a port: {how}"))
-        })
+        address.map_err(|why: anyhow::Error| D::Error::custom(why))
     }
 }
 
@@ -225,6 +259,7 @@ fn parse(text: &str, directory: &Path) -> Result<(Config, Vec<VirtualHost>), Wro
         at: error.span(),
         what: with_nearest(error.message()),
     })?;
+    config.limits.check()?;
     let hosts = check::hosts(&config.servers, directory)?;
     Ok((config, hosts))
 }

@@ -4,42 +4,59 @@
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Instant;
 
 use rustix::io::Errno;
-use rustix::net::{recv, RecvFlags, Shutdown};
+use rustix::net::Shutdown;
 
+use crate::access::limits::{Limits, Place};
 use crate::answer::{Common, Form, Reply};
 use crate::candidates::{is_hidden, Candidates, Role};
 use crate::context::{Context, Site};
 use crate::counts::add;
 use crate::files::{Kind, Lookup};
 use crate::helpers::{self, Job, Ticket, Work};
-use crate::http::chunked::{Body, Passed};
-use crate::http::request::{Method, Parsed, Reader, Refusal, Request};
+use crate::http::chunked::Body;
+use crate::http::request::{fields, Method, Parsed, Reader, Refusal, Request};
 use crate::http::target::Target;
-use crate::log::Entry;
+use crate::meter::Meter;
 use crate::sending::{Progress, Sending};
 use crate::sites::Rules;
+use crate::status;
 use crate::transport::{Received, Transport};
+
+mod relay;
 
 /// Steps and bytes after which it is another connection's turn.
 const STEPS: usize = 16;
 const BYTES: u64 = 512 << 10;
 /// Bytes of a request's body that are read and discarded. If it is longer, the connection ends with the answer.
 const PASSED: u64 = 64 << 10;
-/// After the last answer, what the client still sends is discarded for so many times `linger_ms`.
-const LINGERS: u64 = 6;
+
+mod admission;
+mod discard;
+
+use discard::LINGERS;
+
+/// Who is at the other end.
+#[derive(Default)]
+pub struct Peer {
+    pub address: Option<IpAddr>,
+    /// Its place among the connections of its client, if those are limited.
+    pub place: Option<Place>,
+}
 
 pub struct Connection {
     socket: OwnedFd,
     transport: Transport,
-    peer: Option<IpAddr>,
+    peer: Peer,
     site: Site,
     /// Of the request that is being answered.
     rules: Option<Arc<Rules>>,
     input: Vec<u8>,
     reader: Reader,
     state: State,
+    id: u32,
     /// The rest of the body of the request that is being answered.
     body: Option<Body>,
     passed: u64,
@@ -48,8 +65,15 @@ pub struct Connection {
     number: u64,
     /// The last name that a helper had to look for did not exist.
     has_missed: bool,
+    meter: Meter,
+    /// When the loop will go on with it.
+    pub resumes_at: Option<u64>,
     pub readable: bool,
     pub writable: bool,
+    /// The client has reset the connection, or both sides have ended it.
+    pub is_gone: bool,
+    /// The head of the request that is being answered was complete then.
+    began: Instant,
     /// In the loop's milliseconds.
     pub deadline: u64,
     /// When the loop will look at the deadline.
@@ -59,7 +83,11 @@ pub struct Connection {
 enum State {
     Reading,
     Asked(Box<Asked>),
+    /// Waits for a password to be checked.
+    Checking(Box<Request>),
     Sending(Box<Sending>),
+    /// An upstream answers.
+    Relaying(Box<relay::Relay>),
     /// Discards the request's body before it is answered, as the body may be wrong.
     Passing(Box<Request>),
     /// The last answer has been sent, and what comes after it is discarded, until this time at most.
@@ -78,12 +106,15 @@ pub enum Next {
     Wait,
     /// It could go on, but others should, too.
     Again,
+    /// It can go on at this time, in the loop's milliseconds.
+    At(u64),
     Close,
 }
 
 enum Went {
     On,
     Waits,
+    WaitsUntil(u64),
     /// It is time for other connections.
     Paced,
     Ended,
@@ -94,7 +125,7 @@ impl Connection {
     pub fn new(
         socket: OwnedFd,
         transport: Transport,
-        peer: Option<IpAddr>,
+        peer: Peer,
         site: Site,
         id: u32,
         context: &Context,
@@ -112,12 +143,17 @@ impl Connection {
             input: Vec::new(),
             reader: Reader::default(),
             state: State::Reading,
+            id,
             body: None,
             passed: 0,
             number: u64::from(id) << 32,
             has_missed: false,
+            meter: Meter::default(),
+            resumes_at: None,
             readable: true,
             writable: true,
+            is_gone: false,
+            began: Instant::now(),
             deadline: context.now + ms,
             looked_at: u64::MAX,
         }
@@ -144,24 +180,61 @@ impl Connection {
     /// A helper's answer will come to this loop.
     pub fn waits_for_helper(&self) -> bool {
         match &self.state {
-            State::Asked(_) => true,
+            State::Asked(_) | State::Checking(_) => true,
             State::Sending(sending) => sending.waits,
             _ => false,
         }
     }
 
-    /// Comes from another loop. What it answers now has the rules that it began with.
-    pub fn arrive(&mut self, site: Site, id: u32, deadline: u64) {
+    /// To the upstream that is answering its request.
+    pub fn link(&self) -> Option<usize> {
+        match &self.state {
+            State::Relaying(relay) => relay.link,
+            _ => None,
+        }
+    }
+
+    pub fn take_link(&mut self) -> Option<usize> {
+        match &mut self.state {
+            State::Relaying(relay) => relay.link.take(),
+            _ => None,
+        }
+    }
+
+    /// The one that was taken, in this loop. `None`: it has been lost.
+    pub fn put_link(&mut self, link: Option<usize>) {
+        self.is_gone |= link.is_none();
+        if let State::Relaying(relay) = &mut self.state {
+            relay.link = link;
+        }
+    }
+
+    /// Comes from another loop. What it answers now has the rules that it began with. `limits`: of clients, under the
+    /// configuration of this loop.
+    pub fn arrive(&mut self, site: Site, id: u32, limits: Option<&Arc<Limits>>) {
+        let limits = limits.filter(|_| site != Site::Counts);
+        let place = self.peer.place.take();
+        self.peer.place = limits.and_then(|limits| limits.adopt(place, self.peer.address));
         self.site = site;
+        self.id = id;
         self.number = u64::from(id) << 32;
-        self.deadline = deadline;
         self.looked_at = u64::MAX;
+        self.resumes_at = None;
         (self.readable, self.writable) = (true, true);
+        if matches!(self.state, State::Reading) {
+            // They keep the directories of the earlier configuration open.
+            self.rules = None;
+        }
     }
 
     /// Tells the client that the connection ends on purpose, unless an answer is cut off.
     pub fn end(&mut self) {
-        if !matches!(self.state, State::Asked(_) | State::Sending(_)) {
+        use State as S;
+        let is_answering = matches!(
+            self.state,
+            S::Asked(_) | S::Checking(_) | S::Sending(_) | S::Relaying(_)
+        );
+        if !is_answering {
             self.transport.end(&self.socket);
         }
     }
@@ -177,15 +250,19 @@ impl Connection {
         }
         for _ in 0..STEPS {
             let went = match &mut self.state {
+                // The next request is for the next configuration.
+                State::Reading if context.heir(self.site).is_some() => Went::Waits,
                 State::Reading => self.read(key, context),
-                State::Asked(_) => Went::Waits,
+                State::Asked(_) | State::Checking(_) => Went::Waits,
                 State::Sending(_) => self.send(key, context),
+                State::Relaying(_) => self.relay(key, context),
                 State::Passing(_) => self.pass(key, context),
                 State::Lingering(_) => self.linger(context),
             };
             match went {
                 Went::On => {}
                 Went::Waits => return Next::Wait,
+                Went::WaitsUntil(at) => return Next::At(at),
                 Went::Paced => return Next::Again,
                 Went::Ended => return Next::Close,
             }
@@ -201,7 +278,7 @@ impl Connection {
                 self.refuse(Refusal::new(408, "the request did not come"), context);
                 self.drive(key, context)
             }
-            State::Asked(_) | State::Sending(_) => {
+            State::Asked(_) | State::Checking(_) | State::Sending(_) => {
                 // The helper's answer will be too late.
                 self.number += 1;
                 match self.give_up(context) {
@@ -209,6 +286,7 @@ impl Connection {
                     _ => self.drive(key, context),
                 }
             }
+            State::Relaying(_) => self.relay_expires(key, context),
             _ => Next::Close,
         }
     }
@@ -221,6 +299,12 @@ impl Connection {
         self.number += 1;
         match std::mem::replace(&mut self.state, State::Reading) {
             State::Asked(asked) => self.found_by_helper(ticket.connection, *asked, result, context),
+            State::Checking(request) => match result {
+                helpers::Result::Checked(checked) => {
+                    self.checked(ticket.connection, request, *checked, context);
+                }
+                _ => self.error(500, request, context),
+            },
             State::Sending(mut sending) => {
                 sending.waits = false;
                 sending.brought += 1;
@@ -266,10 +350,25 @@ impl Connection {
     fn read(&mut self, key: usize, context: &mut Context) -> Went {
         loop {
             match self.reader.read(&self.input, context.options.max_head) {
-                Parsed::Request(request, length) => {
+                Parsed::Request(mut request, length) => {
+                    self.rules = rules_for(self.site, &request, context);
+                    let is_relayed = self.upstream_for(&request).is_some();
+                    if is_relayed {
+                        request.fields = fields(&self.input[..length]);
+                    }
                     self.input.drain(..length);
+                    self.began = Instant::now();
                     self.body = Body::new(request.body);
                     self.passed = 0;
+                    if is_relayed {
+                        self.begin(key, request, context);
+                        return Went::On;
+                    }
+                    // No file has such a name, and nothing can be done to one by such a method.
+                    if let Some(refusal) = request.no_file() {
+                        self.refuse(refusal, context);
+                        return Went::On;
+                    }
                     if self.body.is_some() && !self.answers_before_body(&request) {
                         self.deadline = context.now + context.options.head_ms;
                         self.state = State::Passing(request);
@@ -355,8 +454,20 @@ impl Connection {
     fn begin(&mut self, key: usize, request: Box<Request>, context: &mut Context) {
         add(&context.counts().requests, 1);
         self.deadline = context.now + context.options.helper_ms;
-        self.rules = rules_for(self.site, &request, context);
+        self.admit(key, request, context);
+    }
+
+    /// Answers a request that has passed all that `admit` asks for.
+    fn serve(&mut self, key: usize, mut request: Box<Request>, context: &mut Context) {
+        let rules = self.rules.as_deref();
+        let methods = rules.and_then(|rules| rules.access.methods);
+        let is_taken = methods.is_none_or(|methods| methods.contain(request.method));
+        if let Some(upstream) = self.upstream_for(&request).filter(|_| is_taken) {
+            let fields = std::mem::take(&mut request.fields);
+            return self.begin_relay(key, request, &fields, upstream, context);
+        }
         let path = match (request.method, &request.target) {
+            _ if !is_taken => return self.error(405, request, context),
             (Method::Options, _) => {
                 let reply = self.common(&request, context).options();
                 return self.reply(Some(request), reply, context);
@@ -365,7 +476,7 @@ impl Connection {
             _ => return self.error(405, request, context),
         };
         if self.site == Site::Counts {
-            return self.counts_page(request, context);
+            return self.own_page(request, context);
         }
         let Some(rules) = &self.rules else {
             return self.error(404, request, context);
@@ -381,13 +492,15 @@ impl Connection {
         self.look_up(key, request, candidates, context);
     }
 
-    fn counts_page(&mut self, request: Box<Request>, context: &mut Context) {
-        let is_it = matches!(&request.target, Target::Path(path) if path.name == b"metrics");
-        if !is_it {
+    /// A page of what the server shows of itself.
+    fn own_page(&mut self, request: Box<Request>, context: &mut Context) {
+        let page = match &request.target {
+            Target::Path(path) => status::page(&path.name, &context.shared),
+            Target::Server => None,
+        };
+        let Some((kind, page)) = page else {
             return self.error(404, request, context);
-        }
-        let page = context.shared.counts_page().into_bytes();
-        let kind = "text/plain; version=0.0.4; charset=utf-8";
+        };
         let reply = self.common(&request, context).page(kind, page);
         self.reply(Some(request), reply, context);
     }
@@ -542,6 +655,13 @@ impl Connection {
         self.state = State::Sending(Box::new(Sending::new(request, reply, closes)));
     }
 
+    /// Has these bytes sent before the answer.
+    fn send_before(&mut self, bytes: Vec<u8>) {
+        if let State::Sending(sending) = &mut self.state {
+            sending.prepend(bytes);
+        }
+    }
+
     fn send(&mut self, key: usize, context: &mut Context) -> Went {
         let State::Sending(sending) = &mut self.state else {
             return Went::On;
@@ -549,13 +669,22 @@ impl Connection {
         if sending.waits || !self.writable {
             return Went::Waits;
         }
-        let mut sent_now = 0;
+        let (mut sent_now, now) = (0, context.now);
+        let rate = self.rules.as_ref().and_then(|rules| rules.rate);
         let outcome = loop {
             if sent_now >= BYTES {
                 break Ok(Progress::Budget);
             }
-            match sending.step(&mut self.transport, &self.socket, &mut context.buffer) {
-                Ok(Progress::Sent(bytes)) => sent_now += bytes,
+            let most = match self.meter.allow(rate, now) {
+                Ok(most) => most,
+                Err(at) => break Ok(Progress::Metered(at)),
+            };
+            let (transport, buffer) = (&mut self.transport, &mut context.buffer);
+            match sending.step(transport, &self.socket, buffer, most) {
+                Ok(Progress::Sent(bytes)) => {
+                    sent_now += bytes;
+                    self.meter.spend(rate, bytes, now);
+                }
                 other => break other,
             }
         };
@@ -569,6 +698,10 @@ impl Connection {
         }
         match outcome {
             Ok(Progress::Budget | Progress::Sent(_)) => Went::On,
+            Ok(Progress::Metered(at)) => {
+                self.deadline = at + context.options.send_ms;
+                Went::WaitsUntil(at)
+            }
             Ok(Progress::Done) => self.sent(context),
             Ok(Progress::Bring(work)) => {
                 let counts = context.counts();
@@ -599,6 +732,7 @@ impl Connection {
     fn give_up(&mut self, context: &mut Context) -> Went {
         let request = match std::mem::replace(&mut self.state, State::Reading) {
             State::Asked(asked) => Some(asked.request),
+            State::Checking(request) => Some(request),
             State::Sending(sending) if sending.waits && !sending.has_begun() => sending.request,
             _ => None,
         };
@@ -615,8 +749,14 @@ impl Connection {
         let State::Sending(sending) = std::mem::replace(&mut self.state, State::Reading) else {
             return Went::On;
         };
-        self.log(&sending, context);
-        if sending.closes {
+        let request = sending.request.as_deref();
+        self.record(request, sending.status, sending.body_sent(), context);
+        self.finish(sending.closes, context)
+    }
+
+    /// The next request can come, or the connection ends.
+    fn finish(&mut self, closes: bool, context: &mut Context) -> Went {
+        if closes {
             return self.stop_sending(context);
         }
         self.deadline = context.now + context.options.idle_ms;
@@ -637,85 +777,6 @@ impl Connection {
         self.state = State::Lingering(context.now + LINGERS * context.options.linger_ms);
         Went::On
     }
-
-    fn log(&self, sending: &Sending, context: &Context) {
-        let Some(log) = &context.shared.log else {
-            return;
-        };
-        let request = sending.request.as_deref();
-        let entry = Entry {
-            peer: self.peer,
-            time: &context.log_time,
-            line: request.map_or("-", |request| &request.line),
-            status: sending.status,
-            bytes: sending.body_sent(),
-            referer: request.and_then(|request| request.referer.as_deref()),
-            user_agent: request.and_then(|request| request.user_agent.as_deref()),
-        };
-        if !log.put(entry.line()) {
-            add(&context.counts().lost_log_lines, 1);
-        }
-    }
-
-    /// Reads the request's body and discards it, then begins to answer.
-    fn pass(&mut self, key: usize, context: &mut Context) -> Went {
-        if !self.input.is_empty() {
-            let passed = self.body.as_mut().map(|body| body.pass(&self.input));
-            match passed {
-                Some(Passed::Wrong) => {
-                    self.refuse(Refusal::new(400, "the body is not valid"), context);
-                    return Went::On;
-                }
-                Some(Passed::All) => {
-                    self.passed += self.input.len() as u64;
-                    self.input.clear();
-                }
-                Some(Passed::Ended(at)) => {
-                    self.input.drain(..at);
-                    self.body = None;
-                }
-                None => {}
-            }
-        }
-        if self.body.is_none() || self.passed > PASSED {
-            if let State::Passing(request) = std::mem::replace(&mut self.state, State::Reading) {
-                self.begin(key, request, context);
-            }
-            return Went::On;
-        }
-        if !self.readable {
-            return Went::Waits;
-        }
-        match self.receive(context) {
-            Received::Bytes(_) => Went::On,
-            Received::Nothing => Went::Waits,
-            Received::Paced => Went::Paced,
-            Received::End | Received::NotTls | Received::Failed(_) => Went::Ended,
-        }
-    }
-
-    fn linger(&mut self, context: &mut Context) -> Went {
-        let State::Lingering(until) = self.state else {
-            return Went::On;
-        };
-        if !self.readable {
-            return Went::Waits;
-        }
-        match recv(&self.socket, &mut context.buffer[..], RecvFlags::empty()) {
-            Ok((0, _)) => Went::Ended,
-            Ok(_) if context.now >= until => Went::Ended,
-            Ok(_) => {
-                self.deadline = until.min(context.now + context.options.linger_ms);
-                Went::On
-            }
-            Err(Errno::AGAIN) => {
-                self.readable = false;
-                Went::Waits
-            }
-            Err(Errno::INTR) => Went::On,
-            Err(_) => Went::Ended,
-        }
-    }
 }
 
 fn rules_for(site: Site, request: &Request, context: &Context) -> Option<Arc<Rules>> {
@@ -730,5 +791,6 @@ fn rules_for(site: Site, request: &Request, context: &Context) -> Option<Arc<Rul
     hosts.find(&request.host, path).cloned()
 }
 
+mod record;
 #[cfg(test)]
 mod tests;

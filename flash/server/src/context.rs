@@ -2,14 +2,22 @@
 
 use std::sync::atomic::{AtomicU64, AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
-use crate::counts::{self, Counts};
+use ring::hmac;
+
+use crate::access::limits::{self, Limits};
+use crate::access::passwords::{self, Passwords};
+use crate::access::remembered::Remembered;
+use crate::counts::Counts;
 use crate::handover::Heirs;
 use crate::helpers::{Inbox, Pool};
-use crate::log::Log;
+use crate::log::{Format, Log};
 use crate::pace::Pace;
 use crate::sandbox;
 use crate::sites::Hosts;
+use crate::upstream::links::Links;
+use crate::upstream::scripts::Scripts;
 
 /// The options of a server.
 #[derive(Debug, Clone)]
@@ -28,8 +36,12 @@ pub struct Options {
     pub helper_ms: u64,
     pub send_ms: u64,
     pub linger_ms: u64,
+    pub passwords: passwords::Settings,
+    pub limits: limits::Settings,
     /// For the requests that are there when the server ends.
     pub grace_ms: u64,
+    /// Of the access log.
+    pub log_format: Format,
 }
 
 impl Default for Options {
@@ -45,6 +57,9 @@ impl Default for Options {
             send_ms: 60_000,
             linger_ms: 5_000,
             grace_ms: 30_000,
+            passwords: passwords::Settings::default(),
+            limits: limits::Settings::default(),
+            log_format: Format::default(),
         }
     }
 }
@@ -69,23 +84,49 @@ pub enum Phase {
 }
 
 /// Of the whole server, under all its configurations.
-#[derive(Default)]
 pub struct Reloads {
+    /// The begin of the server's time.
+    pub began: Instant,
     pub done: AtomicU64,
     pub refused: AtomicU64,
     /// Earlier configurations whose loops have not ended.
     pub draining: AtomicU64,
 }
 
+impl Default for Reloads {
+    fn default() -> Reloads {
+        Reloads {
+            began: Instant::now(),
+            done: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            draining: AtomicU64::new(0),
+        }
+    }
+}
+
 /// Of all loops of a configuration.
 pub struct Shared {
+    /// Of what loops remember of passwords.
+    pub password_key: hmac::Key,
     pub hosts: Vec<Hosts>,
     pub helpers: Arc<Pool>,
     /// Helpers for connections whose last lookup found no such name, as those of scanners.
     pub doubtful: Arc<Pool>,
+    /// `None`: no password is asked for.
+    pub passwords: Option<Passwords>,
+    /// `None`: clients have no limits.
+    pub limits: Option<Arc<Limits>>,
     pub log: Option<Arc<Log>>,
     pub counts: Vec<Arc<Counts>>,
     pub reloads: Arc<Reloads>,
+    /// Of programs that answer requests, for who runs the server.
+    pub messages: Option<Arc<Log>>,
+    /// Starts programs.
+    pub scripts: Option<Arc<Scripts>>,
+    /// Of `hosts`.
+    pub ports: Vec<u16>,
+    /// Of this configuration. `counts` can be of more.
+    pub loops: usize,
     /// What is in force in all threads that have clients' work.
     pub sandbox: OnceLock<sandbox::Status>,
     pub heirs: OnceLock<Heirs>,
@@ -94,6 +135,11 @@ pub struct Shared {
 }
 
 impl Shared {
+    /// In the server's milliseconds, which all its configurations have in common.
+    pub fn now(&self) -> u64 {
+        u64::try_from(self.reloads.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
     pub fn phase(&self) -> Phase {
         match self.phase.load(Ordering::Acquire) {
             0 => Phase::Serves,
@@ -105,45 +151,6 @@ impl Shared {
     pub fn set_phase(&self, phase: Phase) {
         self.phase.store(phase as u8, Ordering::Release);
     }
-
-    pub fn counts_page(&self) -> String {
-        let mut page = counts::page(self.counts.iter().map(Arc::as_ref));
-        let pools = [("names", &self.helpers), ("missing", &self.doubtful)];
-        let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
-        for (pool, helpers) in pools {
-            for (name, value) in [
-                ("flash_helper_threads", load(&helpers.counts.threads)),
-                (
-                    "flash_helper_threads_most",
-                    load(&helpers.counts.most_threads),
-                ),
-                ("flash_helper_jobs_total", load(&helpers.counts.jobs)),
-                ("flash_helper_jobs_waiting", helpers.waiting() as u64),
-                (
-                    "flash_helper_jobs_refused_total",
-                    load(&helpers.counts.refused),
-                ),
-                ("flash_helper_busy_ns_total", load(&helpers.counts.busy_ns)),
-            ] {
-                counts::row(&mut page, name, "pool", pool, value);
-            }
-        }
-        let reloads = &self.reloads;
-        for (name, value) in [
-            ("flash_reloads_total", &reloads.done),
-            ("flash_reloads_refused_total", &reloads.refused),
-            ("flash_configurations_draining", &reloads.draining),
-        ] {
-            counts::plain_row(&mut page, name, load(value));
-        }
-        if let Some(sandbox::Status { landlock, seccomp }) = self.sandbox.get() {
-            for (part, status) in [("landlock", landlock), ("seccomp", seccomp)] {
-                let is_on = u64::from(status.is_on());
-                counts::row(&mut page, "flash_sandbox", "part", part, is_on);
-            }
-        }
-        page
-    }
 }
 
 /// Of one loop.
@@ -153,11 +160,15 @@ pub struct Context {
     pub inbox: Arc<Inbox>,
     /// For what is received, and for files that are copied.
     pub buffer: Vec<u8>,
-    /// Milliseconds since the loop began.
+    /// When this turn of the loop began, in the server's milliseconds.
     pub now: u64,
     pub date: String,
+    /// As the access log has it, and the milliseconds of this second.
     pub log_time: String,
+    pub log_ms: u32,
     pub pace: Pace,
+    pub remembered: Remembered,
+    pub links: Links,
     pub phase: Phase,
     pub number: usize,
 }

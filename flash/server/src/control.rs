@@ -12,6 +12,7 @@ use rustix::event::{poll, PollFd, PollFlags};
 use rustix::io::Errno;
 
 use crate::server::{Plan, Server};
+use crate::systemd;
 
 /// The signals that the server obeys. Block them before any thread starts, so none of them takes one.
 pub fn signals() -> SigSet {
@@ -29,11 +30,14 @@ pub fn run(mut server: Server, plan: Option<&dyn Fn() -> Result<Plan>>) -> Resul
     let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
     let queue = SignalFd::with_flags(&signals, flags).context("cannot wait for signals")?;
     let mut is_wanted = false;
+    systemd::ready(&serving(&server));
     loop {
         server.reap();
         if is_wanted && server.has_room() {
             is_wanted = false;
-            read_again(&mut server, plan);
+            systemd::reloading();
+            let status = read_again(&mut server, plan);
+            systemd::ready(&status);
         }
         let mut ready = [
             PollFd::new(&queue, PollFlags::IN),
@@ -46,37 +50,50 @@ pub fn run(mut server: Server, plan: Option<&dyn Fn() -> Result<Plan>>) -> Resul
         // Many signals of a kind that come at once are one.
         while let Some(signal) = queue.read_signal().context("cannot wait for signals")? {
             if signal.ssi_signo != Signal::SIGHUP as u32 {
-                return end(server, &signals);
+                return end(server);
             }
             is_wanted = true;
         }
     }
 }
 
-fn read_again(server: &mut Server, plan: Option<&dyn Fn() -> Result<Plan>>) {
+/// What `systemctl status` shows.
+fn serving(server: &Server) -> String {
+    format!("serving at {}", server.urls().join(", "))
+}
+
+/// Returns what to say of it.
+fn read_again(server: &mut Server, plan: Option<&dyn Fn() -> Result<Plan>>) -> String {
     let Some(plan) = plan else {
         server.reopen_log();
+        let mut status = serving(server);
         for error in server.reload_certificates() {
-            say_error("flash", &format!("the certificates in use stay: {error:#}"));
+            status = format!("the certificates in use stay: {error:#}");
+            say_error("flash", &status);
         }
-        return;
+        return status;
     };
     match server.reload(plan()) {
-        Ok(()) => say!("the configuration has been loaded again"),
+        Ok(()) => {
+            say!("the configuration has been loaded again");
+            serving(server)
+        }
         Err(error) => {
             // Logs are rotated whether the configuration is right or not.
             server.reopen_log();
-            say_error(
-                "flash",
-                &format!("the configuration in force stays: {error:#}"),
-            );
+            let text = format!("the configuration in force stays: {error:#}");
+            say_error("flash", &text);
+            text
         }
     }
 }
 
-fn end(server: Server, signals: &SigSet) -> Result<()> {
-    say!("ending after the requests that are there; a second signal ends at once");
-    // From here on the signals do what they do by default.
-    signals.thread_unblock().context("cannot unblock signals")?;
+fn end(server: Server) -> Result<()> {
+    let text = "ending after the requests that are there";
+    systemd::stopping(text);
+    say!("{text}; a second signal ends at once");
+    // From here on they do what they do by default. SIGHUP stays blocked: a late one would cut off requests.
+    let ends: SigSet = [Signal::SIGTERM, Signal::SIGINT].into_iter().collect();
+    ends.thread_unblock().context("cannot unblock signals")?;
     server.end()
 }

@@ -2,6 +2,14 @@
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+
+use crate::histogram::Histogram;
+
+/// Classes of statuses.
+pub const CLASSES: [&str; 4] = ["2xx", "3xx", "4xx", "5xx"];
+/// A turn of a loop that takes longer keeps its other connections waiting.
+const LONG_TURN_NS: u64 = 1_000_000;
 
 /// Of one loop, and of those that had its number in earlier configurations.
 #[derive(Default)]
@@ -9,6 +17,8 @@ pub struct Counts {
     pub accepted: AtomicU64,
     pub connections: AtomicU64,
     pub requests: AtomicU64,
+    /// By class.
+    pub answers: [AtomicU64; CLASSES.len()],
     pub bytes: AtomicU64,
     /// Names that were not in the kernel's caches, and bytes of files that were not in memory.
     pub cold_names: AtomicU64,
@@ -19,10 +29,30 @@ pub struct Counts {
     pub untold: AtomicU64,
     /// Files that became shorter while they were sent.
     pub shortened: AtomicU64,
-    /// Calls of the loop that took longer than they may, and the longest time between two waits for events.
+    /// Calls of the loop that took longer than they may.
     pub stalls: AtomicU64,
+    /// From the end of a wait for events to the begin of the next one.
+    pub turns: Histogram,
     pub longest_turn_ns: AtomicU64,
+    pub long_turns: AtomicU64,
     pub lost_log_lines: AtomicU64,
+    /// By the limits of clients.
+    pub limited_connections: AtomicU64,
+    pub limited_connection_rates: AtomicU64,
+    pub limited_requests: AtomicU64,
+    pub untracked_clients: AtomicU64,
+    pub wrong_passwords: AtomicU64,
+    /// Requests answered with 429 as the client had too many passwords to be checked.
+    pub limited_passwords: AtomicU64,
+    /// Of upstreams: requests for them, open connections, and what went wrong.
+    pub upstream_requests: AtomicU64,
+    pub links: AtomicU64,
+    pub upstream_failures: AtomicU64,
+    pub upstream_retries: AtomicU64,
+    pub upstream_timeouts: AtomicU64,
+    pub upstream_full: AtomicU64,
+    pub cut: AtomicU64,
+    pub tunnels: AtomicU64,
     /// Of TLS: what has been done, how many are not finished, and the time that they took.
     pub handshakes: AtomicU64,
     pub resumed: AtomicU64,
@@ -31,6 +61,24 @@ pub struct Counts {
     pub handshakes_open: AtomicU64,
     pub handshake_ns: AtomicU64,
     pub longest_handshake_ns: AtomicU64,
+}
+
+impl Counts {
+    pub fn count_turn(&self, ns: u64) {
+        self.turns.record(ns);
+        self.longest_turn_ns.fetch_max(ns, Ordering::Relaxed);
+        if ns > LONG_TURN_NS {
+            add(&self.long_turns, 1);
+        }
+    }
+
+    /// An answer has gone out.
+    pub fn count_answer(&self, status: u16) {
+        let class = usize::from(status / 100).checked_sub(2);
+        if let Some(counter) = class.and_then(|class| self.answers.get(class)) {
+            add(counter, 1);
+        }
+    }
 }
 
 /// Adds to a counter.
@@ -105,10 +153,100 @@ const ROWS: &[Row] = &[
         |c| &c.longest_turn_ns,
     ),
     (
+        "flash_loop_long_turns_total",
+        "Times between two waits for events that were longer than 1 ms",
+        true,
+        |c| &c.long_turns,
+    ),
+    (
         "flash_lost_log_lines_total",
         "Lines that the access log had no room for",
         true,
         |c| &c.lost_log_lines,
+    ),
+    (
+        "flash_limited_connections_total",
+        "Connections closed because their client has too many",
+        true,
+        |c| &c.limited_connections,
+    ),
+    (
+        "flash_limited_new_connections_total",
+        "Connections closed because their client opens them too fast",
+        true,
+        |c| &c.limited_connection_rates,
+    ),
+    (
+        "flash_limited_requests_total",
+        "Requests answered with 429 because their client asks too fast",
+        true,
+        |c| &c.limited_requests,
+    ),
+    (
+        "flash_untracked_connections_total",
+        "Connections without limits because the table of clients is full",
+        true,
+        |c| &c.untracked_clients,
+    ),
+    (
+        "flash_wrong_passwords_total",
+        "Passwords that were wrong, and users that do not exist",
+        true,
+        |c| &c.wrong_passwords,
+    ),
+    (
+        "flash_passwords_limited_total",
+        "Requests answered with 429 because the client has too many password checks",
+        true,
+        |c| &c.limited_passwords,
+    ),
+    (
+        "flash_upstream_requests_total",
+        "Requests that upstreams were to answer",
+        true,
+        |c| &c.upstream_requests,
+    ),
+    (
+        "flash_upstream_connections",
+        "Connections to upstreams, open now",
+        false,
+        |c| &c.links,
+    ),
+    (
+        "flash_upstream_failures_total",
+        "Connections and answers of upstreams that failed",
+        true,
+        |c| &c.upstream_failures,
+    ),
+    (
+        "flash_upstream_retries_total",
+        "Requests that were sent to an upstream again",
+        true,
+        |c| &c.upstream_retries,
+    ),
+    (
+        "flash_upstream_timeouts_total",
+        "Requests answered with 504 because an upstream took too long",
+        true,
+        |c| &c.upstream_timeouts,
+    ),
+    (
+        "flash_upstream_full_total",
+        "Requests answered with 503 because all connections to upstreams were in use",
+        true,
+        |c| &c.upstream_full,
+    ),
+    (
+        "flash_upstream_cut_total",
+        "Answers of upstreams that could not be sent to their end",
+        true,
+        |c| &c.cut,
+    ),
+    (
+        "flash_tunnels_total",
+        "Connections that became another protocol's, as WebSocket",
+        true,
+        |c| &c.tunnels,
     ),
     (
         "flash_tls_handshakes_total",
@@ -155,22 +293,57 @@ const ROWS: &[Row] = &[
 ];
 
 /// The text format of Prometheus, a row for each loop.
-pub fn page<'a>(loops: impl Iterator<Item = &'a Counts> + Clone) -> String {
+pub fn page(loops: &[Arc<Counts>]) -> String {
     let mut page = String::new();
     for (name, meaning, grows, counter) in ROWS {
-        let kind = if *grows { "counter" } else { "gauge" };
-        // Writing into memory cannot fail.
-        let _ = write!(page, "# HELP {name} {meaning}\n# TYPE {name} {kind}\n");
-        for (number, counts) in loops.clone().enumerate() {
+        head(&mut page, name, meaning, kind(*grows));
+        for (number, counts) in loops.iter().enumerate() {
             let value = counter(counts).load(Ordering::Relaxed);
+            // Writing into memory cannot fail.
             let _ = writeln!(page, "{name}{{loop=\"{number}\"}} {value}");
         }
+    }
+    let name = "flash_answers_total";
+    head(&mut page, name, "Answers sent to their end", kind(true));
+    for (number, counts) in loops.iter().enumerate() {
+        for (class, counter) in CLASSES.iter().zip(&counts.answers) {
+            let value = counter.load(Ordering::Relaxed);
+            let _ = writeln!(
+                page,
+                "{name}{{loop=\"{number}\",class=\"{class}\"}} {value}"
+            );
+        }
+    }
+    let name = "flash_loop_turn_seconds";
+    head(
+        &mut page,
+        name,
+        "Times between two waits for events",
+        "histogram",
+    );
+    for (number, counts) in loops.iter().enumerate() {
+        counts
+            .turns
+            .rows(&mut page, name, &format!("loop=\"{number}\""));
     }
     page
 }
 
+fn kind(grows: bool) -> &'static str {
+    if grows {
+        "counter"
+    } else {
+        "gauge"
+    }
+}
+
+fn head(page: &mut String, name: &str, meaning: &str, kind: &str) {
+    let _ = write!(page, "# HELP {name} {meaning}\n# TYPE {name} {kind}\n");
+}
+
 /// A row of the whole server.
-pub fn plain_row(page: &mut String, name: &str, value: u64) {
+pub fn plain_row(page: &mut String, name: &str, meaning: &str, grows: bool, value: u64) {
+    head(page, name, meaning, kind(grows));
     let _ = writeln!(page, "{name} {value}");
 }
 

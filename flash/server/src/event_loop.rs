@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -16,7 +15,9 @@ use rustix::net::{acceptfrom_with, SocketAddrAny, SocketFlags};
 use rustls::ServerConfig;
 use slab::Slab;
 
-use crate::connection::{Connection, Next};
+use crate::access::limits::Admission;
+use crate::access::remembered::Remembered;
+use crate::connection::{Connection, Next, Peer};
 use crate::context::{Context, Options, Phase, Shared, Site};
 use crate::counts::{add, subtract};
 use crate::handover::Arrivals;
@@ -26,6 +27,7 @@ use crate::pace::Pace;
 use crate::ports::BACKLOG;
 use crate::residency::COPIED;
 use crate::transport::Transport;
+use crate::upstream::links::{Links, LINK};
 
 mod handing;
 
@@ -60,13 +62,14 @@ pub struct EventLoop {
     next_id: u32,
     /// By tick: connections whose deadlines are to be looked at.
     deadlines: BTreeMap<u64, Vec<(usize, u32)>>,
+    /// By millisecond: connections that can go on then.
+    later: BTreeMap<u64, Vec<(usize, u32)>>,
     /// Connections that could go on.
     again: Vec<(usize, u32)>,
     context: Context,
     arrivals: Arc<Arrivals>,
     /// When the connections that are left are cut off, once the server or this configuration ends.
     ends_at: u64,
-    began: Instant,
     date_second: u64,
 }
 
@@ -82,9 +85,14 @@ impl EventLoop {
         shared: Arc<Shared>,
         options: Arc<Options>,
     ) -> Result<EventLoop> {
+        let key = shared.password_key.clone();
+        let remembered = Remembered::new(key, options.passwords.remember_ms);
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).context("no epoll descriptor")?;
         let wakes = epoll::EventData::new_u64(INBOX);
         epoll::add(&epoll, &inbox.wakes, wakes, epoll::EventFlags::IN)?;
+        let own = epoll.try_clone().context("no epoll descriptor")?;
+        let loops = shared.loops;
+        let scripts = shared.scripts.clone();
         let mut it = EventLoop {
             epoll,
             listeners,
@@ -92,6 +100,7 @@ impl EventLoop {
             connections: Slab::new(),
             next_id: 0,
             deadlines: BTreeMap::new(),
+            later: BTreeMap::new(),
             again: Vec::new(),
             context: Context {
                 shared,
@@ -101,13 +110,15 @@ impl EventLoop {
                 now: 0,
                 date: String::new(),
                 log_time: String::new(),
+                log_ms: 0,
                 pace: Pace::default(),
+                remembered,
+                links: Links::new(own, loops, scripts),
                 phase: Phase::Serves,
                 number,
             },
             arrivals,
             ends_at: 0,
-            began: Instant::now(),
             date_second: 0,
         };
         it.listen()?;
@@ -125,22 +136,28 @@ impl EventLoop {
             }
             let turn = Instant::now();
             self.tell_time();
+            self.look_at_phase();
             for event in events.drain(..) {
                 self.take(event);
             }
             for (key, id) in std::mem::take(&mut self.again) {
                 self.drive(key, id);
             }
+            self.resume();
             self.look_at_deadlines();
+            self.context.links.look(self.context.now);
             self.unpause()?;
-            self.look_at_phase();
             if self.is_over() {
                 self.leave();
                 return Ok(());
             }
             let ns = u64::try_from(turn.elapsed().as_nanos()).unwrap_or(u64::MAX);
             let counts = self.context.counts();
-            counts.longest_turn_ns.fetch_max(ns, Ordering::Relaxed);
+            counts.count_turn(ns);
+            let (before, links) = (self.context.links.counted, self.context.links.open());
+            add(&counts.links, links as u64);
+            subtract(&counts.links, before as u64);
+            self.context.links.counted = links;
             self.context
                 .pace
                 .turn(&self.context.shared.counts[self.context.number]);
@@ -154,9 +171,13 @@ impl EventLoop {
         let tick = self.deadlines.keys().next().map(|tick| tick * TICK);
         let ends = self.context.phase != Phase::Serves && self.arrivals.is_complete();
         let end = ends.then_some(self.ends_at);
-        let next = [tick, self.paused_until, end].into_iter().flatten().min()?;
-        let now = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let ms = next.saturating_sub(now);
+        let later = self.later.keys().next().copied();
+        let links = self.context.links.looks_at;
+        let next = [tick, later, self.paused_until, end, links]
+            .into_iter()
+            .flatten()
+            .min()?;
+        let ms = next.saturating_sub(self.context.shared.now());
         Some(Timespec {
             tv_sec: (ms / 1000) as i64,
             tv_nsec: (ms % 1000 * 1_000_000) as i64,
@@ -164,14 +185,17 @@ impl EventLoop {
     }
 
     fn tell_time(&mut self) {
-        self.context.now = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.context.now = self.context.shared.now();
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
-        let second = since_1970.map_or(0, |time| time.as_secs());
+        let since_1970 = since_1970.unwrap_or_default();
+        let second = since_1970.as_secs();
+        self.context.log_ms = since_1970.subsec_millis();
         if second != self.date_second || self.context.date.is_empty() {
             self.date_second = second;
             self.context.date = conditions::date(second);
+            let format = self.context.options.log_format.time();
             let time = Timestamp::from_second(second as i64).unwrap_or(Timestamp::MAX);
-            self.context.log_time = time.strftime("%d/%b/%Y:%H:%M:%S +0000").to_string();
+            self.context.log_time = time.strftime(format).to_string();
         }
     }
 
@@ -184,6 +208,12 @@ impl EventLoop {
         if name >= FIRST_LISTENER {
             return self.accept((name - FIRST_LISTENER) as usize);
         }
+        if name & LINK != 0 {
+            if let Some((key, id)) = self.context.links.event(name, flags) {
+                self.drive(key, id);
+            }
+            return;
+        }
         let (key, id) = ((name & u64::from(u32::MAX)) as usize, (name >> 32) as u32);
         let Some((_, connection)) = self.connections.get_mut(key).filter(|(its, _)| *its == id)
         else {
@@ -192,6 +222,7 @@ impl EventLoop {
         use epoll::EventFlags as F;
         connection.readable |= flags.intersects(F::IN | F::HUP | F::ERR | F::RDHUP);
         connection.writable |= flags.intersects(F::OUT | F::HUP | F::ERR);
+        connection.is_gone |= flags.intersects(F::HUP | F::ERR);
         self.drive(key, id);
     }
 
@@ -223,7 +254,7 @@ impl EventLoop {
         match next {
             Next::Close => return self.close(key),
             Next::Again => self.again.push((key, id)),
-            Next::Wait => {}
+            Next::At(_) | Next::Wait => {}
         }
         if self.context.phase != Phase::Serves && self.part(key) {
             return;
@@ -231,6 +262,11 @@ impl EventLoop {
         let Some((_, connection)) = self.connections.get_mut(key) else {
             return;
         };
+        if let Next::At(at) = next {
+            if connection.resumes_at.replace(at) != Some(at) {
+                self.later.entry(at).or_default().push((key, id));
+            }
+        }
         // A deadline that moves on is looked at when the earlier one is over.
         let tick = connection.deadline / TICK + 1;
         if tick < connection.looked_at {
@@ -245,7 +281,24 @@ impl EventLoop {
                 true => self.context.pace.fails(),
                 false => connection.end(),
             }
+            connection.release(&mut self.context);
             subtract(&self.context.counts().connections, 1);
+        }
+    }
+
+    fn resume(&mut self) {
+        while let Some(entry) = self.later.first_entry() {
+            if *entry.key() > self.context.now {
+                return;
+            }
+            let (at, due) = entry.remove_entry();
+            for (key, id) in due {
+                let found = self.connections.get_mut(key).filter(|(its, _)| *its == id);
+                if let Some((_, connection)) = found.filter(|(_, it)| it.resumes_at == Some(at)) {
+                    connection.resumes_at = None;
+                    self.drive(key, id);
+                }
+            }
         }
     }
 
@@ -300,7 +353,10 @@ impl EventLoop {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         match acceptfrom_with(&listener.socket, flags) {
             Ok((socket, peer)) => {
-                self.add(socket, peer.and_then(address), listener);
+                let address = peer.and_then(address);
+                if let Some(peer) = self.admit(address, listener.site) {
+                    self.add(socket, peer, listener);
+                }
                 Accepted::One
             }
             Err(Errno::AGAIN) => Accepted::Nothing,
@@ -310,7 +366,35 @@ impl EventLoop {
         }
     }
 
-    fn add(&mut self, socket: OwnedFd, peer: Option<IpAddr>, listener: &Listener) {
+    /// `None`: the client may have no more connections now, and the socket is closed at once.
+    fn admit(&self, address: Option<IpAddr>, site: Site) -> Option<Peer> {
+        let counts = self.context.counts();
+        let limits = self.context.shared.limits.as_ref();
+        let admission = match limits {
+            // Counters have to be read above all when there is too much of something.
+            Some(limits) if site != Site::Counts => limits.connect(address),
+            _ => Admission::Exempt,
+        };
+        let place = match admission {
+            Admission::Counted(place) => Some(place),
+            Admission::Exempt => None,
+            Admission::Untracked => {
+                add(&counts.untracked_clients, 1);
+                None
+            }
+            Admission::TooMany => {
+                add(&counts.limited_connections, 1);
+                return None;
+            }
+            Admission::TooFast => {
+                add(&counts.limited_connection_rates, 1);
+                return None;
+            }
+        };
+        Some(Peer { address, place })
+    }
+
+    fn add(&mut self, socket: OwnedFd, peer: Peer, listener: &Listener) {
         let (site, tls) = (listener.site, listener.tls.as_ref());
         let is_full = self.context.pace.open >= self.context.options.max_handshakes;
         let transport = match tls {

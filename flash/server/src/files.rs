@@ -95,6 +95,30 @@ impl Root {
         Lookup::Busy
     }
 
+    /// Opens with these flags, for another process. `is_cached`: never waits, and fails with `AGAIN` instead.
+    ///
+    /// # Errors
+    ///
+    /// Those of openat2.
+    pub fn open_as(&self, name: &[u8], flags: OFlags, is_cached: bool) -> Result<OwnedFd, Errno> {
+        let name = if name.is_empty() { b"." } else { name };
+        let how = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        let (how, tries) = match is_cached {
+            true => (how | ResolveFlags::CACHED, 1),
+            false => (how, MAX_RACES),
+        };
+        let flags = flags | OFlags::CLOEXEC;
+        let open = || openat2(&self.directory, name, flags, Mode::empty(), how);
+        let mut opened = Err(Errno::AGAIN);
+        for _ in 0..tries {
+            opened = open();
+            if !matches!(opened, Err(Errno::AGAIN)) {
+                break;
+            }
+        }
+        opened
+    }
+
     fn open_with(&self, name: &[u8], how: ResolveFlags) -> Result<OwnedFd, Errno> {
         let name = if name.is_empty() { b"." } else { name };
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;

@@ -9,9 +9,14 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 use anyhow::{Context as _, Result};
+use ring::hmac;
 use rustix::io::write;
 use rustix::process::{getpid, kill_process, Signal};
 
+use crate::access::limits::Limits as ClientLimits;
+use crate::access::passwords::Passwords;
+use crate::access::remembered;
+use crate::address::Address;
 use crate::context::{Phase, Reloads, Shared, Site};
 use crate::counts::Counts;
 use crate::event_loop::{EventLoop, Listener};
@@ -19,26 +24,43 @@ use crate::handover::{Arrivals, Heirs};
 use crate::helpers::{self, Inbox, Pool};
 use crate::limits::Limits;
 use crate::log::LogFile;
-use crate::ports::{self, Port, Sharing};
-use crate::sandbox::{self, Role};
+use crate::ports::{Port, Sharing, Sources};
+use crate::sandbox::{self, Reach, Role};
 use crate::server::Plan;
 use crate::sites::{self, Listen};
 use crate::tls::Tls;
+use crate::upstream::scripts::Scripts;
+use crate::upstream::Upstream;
 
 /// Jobs that wait for a helper; a request beyond is answered with 503.
 const QUEUE: usize = 4096;
 
 /// What counts on from one configuration to the next.
-#[derive(Default, Clone)]
 pub struct Tally {
+    password_key: hmac::Key,
     /// By the numbers of loops.
     pub loops: Vec<Arc<Counts>>,
     helpers: Arc<helpers::Counts>,
     doubtful: Arc<helpers::Counts>,
+    passwords: Arc<helpers::Counts>,
     pub reloads: Arc<Reloads>,
 }
 
 impl Tally {
+    /// # Errors
+    ///
+    /// The system has no random numbers.
+    pub fn new() -> Result<Tally> {
+        Ok(Tally {
+            password_key: remembered::new_key()?,
+            loops: Vec::new(),
+            helpers: Arc::default(),
+            doubtful: Arc::default(),
+            passwords: Arc::default(),
+            reloads: Arc::default(),
+        })
+    }
+
     pub fn make_room(&mut self, loops: usize) {
         while self.loops.len() < loops.max(1) {
             self.loops.push(Arc::default());
@@ -69,11 +91,17 @@ impl Network {
         };
         let tls = listens.iter().map(tls_of).collect::<Result<Vec<_>>>()?;
         let of_loops = Sharing::Several(plan.loops.max(1));
-        let addresses = listens.iter().map(|listen| (listen.address, of_loops));
-        let counts = plan.metrics.map(|address| (address, Sharing::One));
+        let addresses = listens
+            .iter()
+            .map(|listen| (listen.address.clone(), of_loops));
+        let counts = plan.metrics.clone().map(|address| (address, Sharing::One));
         let wanted: Vec<_> = addresses.chain(counts).collect();
-        let before = before.map_or(&[][..], |before| &before.ports);
-        let ports = ports::open(&wanted, before)?;
+        let sources = Sources {
+            before: before.map_or(&[][..], |before| &before.ports),
+            passed: &plan.passed,
+            unix: &plan.unix,
+        };
+        let ports = sources.open(&wanted)?;
         Ok(Network {
             listens,
             ports,
@@ -87,12 +115,16 @@ impl Network {
         tls.as_ref()
     }
 
+    pub fn has(&self, address: &Address) -> bool {
+        self.ports.iter().any(|port| port.is_at(address))
+    }
+
     pub fn tls(&self) -> impl Iterator<Item = &Tls> {
         self.tls.iter().flatten()
     }
 
-    /// Places and addresses, with the ports that the kernel chose, in the order of the configuration.
-    pub fn addresses(&self, is_tls: bool) -> impl Iterator<Item = &Port> {
+    /// In the order of the configuration.
+    pub fn ports(&self, is_tls: bool) -> impl Iterator<Item = &Port> {
         let all = self.ports.iter().zip(&self.tls);
         all.filter(move |(_, tls)| tls.is_some() == is_tls)
             .map(|(port, _)| port)
@@ -139,9 +171,19 @@ impl Network {
     }
 }
 
+/// What can go on from one configuration to the next as it is.
+pub struct Parts {
+    pub log: Option<Arc<LogFile>>,
+    /// Of programs that answer requests.
+    pub messages: Option<Arc<LogFile>>,
+    pub scripts: Option<Arc<Scripts>>,
+}
+
 pub struct Generation {
     pub network: Network,
-    pub log: Option<Arc<LogFile>>,
+    pub parts: Parts,
+    upstreams: Vec<Arc<Upstream>>,
+    reach: Reach,
     shared: Arc<Shared>,
     arrivals: Vec<Arc<Arrivals>>,
     threads: Vec<JoinHandle<Result<()>>>,
@@ -152,7 +194,8 @@ pub struct Generation {
 }
 
 impl Generation {
-    /// Starts the threads, which wait for [`Generation::begin`]. `ended`: an eventfd that counts loops that end.
+    /// Starts the threads, which wait for [`Generation::begin`]. `ended`: an eventfd that counts loops that end. `before`:
+    /// the generation in force.
     ///
     /// # Errors
     ///
@@ -160,13 +203,15 @@ impl Generation {
     pub fn start(
         plan: Plan,
         network: Network,
-        log: Option<Arc<LogFile>>,
+        parts: Parts,
         tally: &Tally,
         ended: &Arc<OwnedFd>,
+        before: Option<&Generation>,
     ) -> Result<Generation> {
         let limits = Limits::of(&plan);
         let loops = plan.loops.max(1);
-        let hosts = sites::open(&plan.hosts, &network.listens)?;
+        let earlier = before.map(Generation::of_sites).unwrap_or_default();
+        let (hosts, upstreams) = sites::open(&plan.hosts, &network.listens, &earlier)?;
         let (status, statuses) = mpsc::channel();
         let few = (plan.helpers / 4).max(1);
         let pool = |name, threads, counts: &Arc<helpers::Counts>| {
@@ -174,22 +219,51 @@ impl Generation {
             let pool = Pool::start(name, threads, QUEUE, Arc::clone(counts), prepare);
             pool.context("no helper thread")
         };
+        let users = sites::user_files(&hosts);
+        let passwords = match users.is_empty() {
+            true => None,
+            false => {
+                let prepare = limits.prepare(Role::Password, &status);
+                let counts = Arc::clone(&tally.passwords);
+                let passwords = Passwords::start(plan.options.passwords, users, counts, prepare);
+                Some(passwords.context("no thread for passwords")?)
+            }
+        };
+        let of_clients = &plan.options.limits;
+        let of_clients = of_clients.limit_something().then(|| {
+            let before = before.and_then(|before| before.shared.limits.as_deref());
+            ClientLimits::new(of_clients.clone(), before)
+        });
         let shared = Arc::new(Shared {
+            password_key: tally.password_key.clone(),
             hosts,
             helpers: pool("flash-helper", plan.helpers, &tally.helpers)?,
             doubtful: pool("flash-doubtful", few, &tally.doubtful)?,
-            log: log.as_ref().map(|file| Arc::clone(&file.log)),
+            passwords,
+            limits: of_clients,
+            log: parts.log.as_ref().map(|file| Arc::clone(&file.log)),
+            messages: parts.messages.as_ref().map(|file| Arc::clone(&file.log)),
+            scripts: parts.scripts.clone(),
+            ports: network
+                .ports
+                .iter()
+                .map(|port| port.addresses.iter().find_map(Address::port).unwrap_or(0))
+                .collect(),
+            loops,
             counts: tally.loops.clone(),
             reloads: Arc::clone(&tally.reloads),
             sandbox: OnceLock::new(),
             heirs: OnceLock::new(),
             phase: (Phase::Serves as u8).into(),
         });
+        let reach = Reach::of(&plan.hosts);
         let options = Arc::new(plan.options);
         let listeners = network.listeners(loops);
         let mut it = Generation {
             network,
-            log,
+            parts,
+            upstreams,
+            reach,
             shared,
             arrivals: Vec::new(),
             threads: Vec::new(),
@@ -232,12 +306,20 @@ impl Generation {
         }
         // As many as threads, which all have their own limits before they see a client's work.
         drop(status);
-        let of_log = it.log.as_ref().map(|file| file.sandbox.clone());
-        let all = statuses.iter().chain(of_log);
+        let logs = [&it.parts.log, &it.parts.messages].into_iter().flatten();
+        let all = statuses.iter().chain(logs.map(|file| file.sandbox.clone()));
         let weakest = all.reduce(sandbox::Status::weaker);
         let weakest = weakest.unwrap_or_else(sandbox::Status::off);
         let _ = it.shared.sandbox.set(weakest);
         Ok(it)
+    }
+
+    fn of_sites(&self) -> sites::Before {
+        let passwords = self.shared.passwords.as_ref();
+        sites::Before {
+            users: passwords.map_or(Vec::new(), |passwords| passwords.files.clone()),
+            upstreams: self.upstreams.clone(),
+        }
     }
 
     /// The loops begin to accept.
@@ -260,6 +342,7 @@ impl Generation {
             loops: next.arrivals.clone(),
             sites,
             has_counts,
+            reach: next.reach.clone(),
         });
         // A socket that only the loops have is closed as soon as they have emptied its queue.
         self.network.ports.clear();
@@ -267,7 +350,8 @@ impl Generation {
     }
 
     /// Has the loops end with the requests that are there.
-    pub fn end(&self) {
+    pub fn end(&mut self) {
+        self.network.ports.clear();
         self.enter(Phase::Ends);
     }
 
@@ -316,9 +400,12 @@ impl Drop for Generation {
         }
         self.shared.helpers.end();
         self.shared.doubtful.end();
-        if let Some(file) = self.log.take().and_then(Arc::into_inner) {
-            file.end();
+        if let Some(passwords) = &self.shared.passwords {
+            passwords.pool.end();
         }
+        let logs = [self.parts.log.take(), self.parts.messages.take()];
+        let last = logs.into_iter().flatten().filter_map(Arc::into_inner);
+        last.for_each(LogFile::end);
     }
 }
 
@@ -340,6 +427,6 @@ impl Drop for End {
 
 /// A loop that fails takes the server with it: a server of fewer loops would look well and leave a part of its clients
 /// without an answer.
-fn end_the_server() {
+pub fn end_the_server() {
     let _ = kill_process(getpid(), Signal::TERM);
 }

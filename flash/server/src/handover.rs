@@ -8,23 +8,27 @@ use std::sync::Arc;
 
 use crossbeam_queue::SegQueue;
 
+use crate::access::remembered::Remembered;
 use crate::connection::Connection;
 use crate::context::Site;
 use crate::helpers::Inbox;
+use crate::sandbox::Reach;
+use crate::upstream::links::Link;
 
 /// A connection on its way to another loop.
 pub struct Moved {
     pub connection: Connection,
     /// What it is served there.
     pub site: Site,
-    /// Until its deadline. Each loop has its own clock.
-    pub left_ms: u64,
+    /// To the upstream that is answering it.
+    pub link: Option<Link>,
 }
 
-/// Connections that loops of earlier configurations have given to a loop.
+/// Connections and remembered passwords that loops of earlier configurations have given to a loop.
 pub struct Arrivals {
     inbox: Arc<Inbox>,
     queue: SegQueue<Moved>,
+    remembered: SegQueue<Remembered>,
     is_complete: AtomicBool,
 }
 
@@ -33,6 +37,7 @@ impl Arrivals {
         Arrivals {
             inbox,
             queue: SegQueue::new(),
+            remembered: SegQueue::new(),
             is_complete: AtomicBool::new(false),
         }
     }
@@ -44,6 +49,16 @@ impl Arrivals {
 
     pub fn take(&self) -> Option<Moved> {
         self.queue.pop()
+    }
+
+    /// Before the connections, which need it.
+    pub fn remind(&self, remembered: Remembered) {
+        self.remembered.push(remembered);
+        self.inbox.wake();
+    }
+
+    pub fn take_remembered(&self) -> Option<Remembered> {
+        self.remembered.pop()
     }
 
     /// The loops of all earlier configurations have ended.
@@ -71,6 +86,8 @@ pub struct Heirs {
     pub sites: Vec<Option<usize>>,
     /// The counters have the same address as before.
     pub has_counts: bool,
+    /// What the sandbox of the next loops lets them do with connections to upstreams.
+    pub reach: Reach,
 }
 
 impl Heirs {

@@ -14,8 +14,10 @@ use rustix::event::{eventfd, poll, EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::fs::{fadvise, Advice};
 use rustix::io::{read, write, Errno};
 
+use crate::access::passwords::{Check, Checked};
 use crate::files::{File, Lookup, Root};
 use crate::listing;
+use crate::path_server::{Brought, How};
 
 /// A helper without work ends after this time, unless it is the last idle one.
 const IDLE: Duration = Duration::from_secs(30);
@@ -47,11 +49,19 @@ pub enum Work {
         begin: u64,
         end: u64,
     },
+    /// Opens a name for another process, and brings its first bytes into memory.
+    Bring {
+        root: Arc<Root>,
+        name: Vec<u8>,
+        how: How,
+    },
     /// Waits until as many helpers wait.
     #[cfg(test)]
     Meet(Arc<std::sync::Barrier>),
     /// A page with what is in a directory.
     List { directory: Arc<File>, title: String },
+    /// Whether a password is right.
+    Check(Box<Check>),
 }
 
 pub enum Result {
@@ -60,6 +70,8 @@ pub enum Result {
     Warmed,
     Read(Vec<u8>),
     Listed(Vec<u8>),
+    Checked(Box<Checked>),
+    Brought(Box<Brought>),
     /// The file cannot be read.
     Failed(Errno),
 }
@@ -125,6 +137,8 @@ pub struct Counts {
     pub threads: AtomicU64,
     pub jobs: AtomicU64,
     pub refused: AtomicU64,
+    /// Threads that do a job now.
+    pub busy: AtomicU64,
     pub busy_ns: AtomicU64,
     pub most_threads: AtomicU64,
 }
@@ -248,7 +262,9 @@ impl Pool {
 
     fn run(&self, job: Job, scratch: &mut [u8]) {
         let begin = std::time::Instant::now();
+        self.counts.busy.fetch_add(1, Ordering::Relaxed);
         let result = work(job.work, scratch);
+        self.counts.busy.fetch_sub(1, Ordering::Relaxed);
         let ns = u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.counts.busy_ns.fetch_add(ns, Ordering::Relaxed);
         self.counts.jobs.fetch_add(1, Ordering::Relaxed);
@@ -284,6 +300,9 @@ fn work(work: Work, scratch: &mut [u8]) -> Result {
         Work::Open { root, names } => open_first(&root, &names),
         Work::Warm { file, begin, end } => warm(&file, begin, end, scratch),
         Work::Read { file, begin, end } => read_part(&file, begin, end),
+        Work::Bring { root, name, how } => {
+            Result::Brought(Box::new(how.bring(&root, &name, scratch)))
+        }
         #[cfg(test)]
         Work::Meet(barrier) => {
             barrier.wait();
@@ -293,6 +312,7 @@ fn work(work: Work, scratch: &mut [u8]) -> Result {
             Ok(page) => Result::Listed(page),
             Err(error) => Result::Failed(error),
         },
+        Work::Check(check) => Result::Checked(Box::new(check.run())),
     }
 }
 

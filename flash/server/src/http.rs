@@ -3,6 +3,7 @@
 pub mod chunked;
 pub mod codings;
 pub mod conditions;
+pub mod credentials;
 pub mod ranges;
 pub mod request;
 pub mod response;

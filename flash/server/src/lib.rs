@@ -5,6 +5,8 @@
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+pub mod access;
+pub mod address;
 mod answer;
 mod candidates;
 pub mod config;
@@ -17,17 +19,25 @@ mod files;
 mod generation;
 mod handover;
 mod helpers;
+mod histogram;
 pub mod http;
 mod limits;
 mod listing;
-mod log;
+pub mod log;
+mod meter;
 mod pace;
+pub mod path_server;
 mod ports;
 mod residency;
 pub mod sandbox;
 mod sending;
 pub mod server;
 pub mod sites;
+mod status;
+pub mod systemd;
 pub mod tls;
 mod transport;
+pub mod types;
+pub mod unix;
+pub mod upstream;
 pub mod user;

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The sandbox of a configuration, as far as it is the same for all its threads.
 
+use std::path::PathBuf;
 use std::sync::mpsc::Sender;
 use std::sync::Arc;
 
-use crate::sandbox::{self, Paths, Role};
+use crate::address::Address;
+use crate::sandbox::{self, Paths, Reach, Role};
 use crate::server::{Caller, Plan};
 
 #[derive(Clone)]
@@ -17,16 +19,20 @@ impl Limits {
     pub fn of(plan: &Plan) -> Limits {
         let tls = plan.hosts.iter().flat_map(|host| &host.tls);
         let pairs = tls.flat_map(|listen| &listen.settings.pairs);
+        let pairs = pairs.flat_map(|pair| [pair.cert.clone(), pair.key.clone()]);
         let locations = plan.hosts.iter().flat_map(|host| &host.locations);
+        let users = locations
+            .clone()
+            .filter_map(|location| location.auth.as_ref());
         let paths = Paths {
             roots: locations
                 .map(|location| location.directory.clone())
                 .collect(),
-            loaded: pairs
-                .flat_map(|pair| [pair.cert.clone(), pair.key.clone()])
-                .collect(),
+            loaded: pairs.chain(users.map(|auth| auth.file.clone())).collect(),
             log: plan.log.clone(),
+            sockets: sockets(plan),
             may_change: plan.caller == Caller::Reloads,
+            upstreams: Reach::of(&plan.hosts),
             is_inherited: plan.caller != Caller::Library,
         };
         Limits {
@@ -49,4 +55,19 @@ impl Limits {
             let _ = status.send(limits.enter(role));
         }
     }
+}
+
+/// The names of Unix sockets that the plan opens.
+fn sockets(plan: &Plan) -> Vec<PathBuf> {
+    let hosts = plan.hosts.iter();
+    let served = hosts.flat_map(|host| {
+        let tls = host.tls.iter().map(|listen| &listen.address);
+        host.listen.iter().chain(tls)
+    });
+    let all = served.chain(&plan.metrics);
+    let unix = all.filter_map(|address| match address {
+        Address::Unix(path) => Some(path.clone()),
+        Address::Inet(_) | Address::Passed(_) => None,
+    });
+    unix.collect()
 }

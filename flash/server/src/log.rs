@@ -1,11 +1,8 @@
 //! The access log: a loop hands a line over and never waits for the file.
 
-use std::fs::{File, OpenOptions};
-use std::io::{BufWriter, Write};
-use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{fence, AtomicBool, Ordering};
+use std::sync::atomic::{fence, AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -16,12 +13,19 @@ use rustix::io::{read, write};
 
 use crate::sandbox;
 
+mod appender;
+mod entry;
+
+use appender::Appender;
+pub use entry::{Entry, Format};
+
 /// Lines that wait to be written. One that finds no room is lost, and counted.
 const ROOM: usize = 1 << 16;
 
 /// A log with its thread.
 pub struct LogFile {
-    pub path: PathBuf,
+    /// `None`: it is the standard error stream.
+    pub path: Option<PathBuf>,
     pub log: Arc<Log>,
     pub thread: JoinHandle<()>,
     /// What is in force in its thread.
@@ -36,6 +40,38 @@ impl LogFile {
     }
 }
 
+enum Out {
+    File(Appender),
+    /// The standard error stream, line by line.
+    Messages,
+}
+
+impl Out {
+    fn reopen(&mut self) {
+        if let Out::File(file) = self {
+            file.reopen();
+        }
+    }
+
+    /// Takes a line, and returns how many were lost.
+    fn put(&mut self, line: &str) -> u64 {
+        match self {
+            Out::File(file) => file.put(line),
+            Out::Messages => {
+                kit_console::say_error("flash", line.trim_end());
+                0
+            }
+        }
+    }
+
+    fn flush(&mut self) -> u64 {
+        match self {
+            Out::File(file) => file.flush(),
+            Out::Messages => 0,
+        }
+    }
+}
+
 pub struct Log {
     lines: ArrayQueue<String>,
     wakes: OwnedFd,
@@ -43,9 +79,22 @@ pub struct Log {
     sleeps: AtomicBool,
     reopens: AtomicBool,
     ends: AtomicBool,
+    /// Lines that the file did not take, as on a full disk.
+    pub unwritten: AtomicU64,
 }
 
 impl Log {
+    /// Begins to write to the standard error stream.
+    ///
+    /// # Errors
+    ///
+    /// There is no descriptor or no thread left.
+    pub fn start_messages(
+        prepare: impl FnOnce() + Send + 'static,
+    ) -> Result<(Arc<Log>, JoinHandle<()>)> {
+        Log::start_with(Out::Messages, prepare)
+    }
+
     /// Begins to write to the end of a file. `prepare` is called in the thread that does it.
     ///
     /// # Errors
@@ -55,20 +104,28 @@ impl Log {
         path: &Path,
         prepare: impl FnOnce() + Send + 'static,
     ) -> Result<(Arc<Log>, JoinHandle<()>)> {
-        let file = open(path)?;
+        let file = Appender::open(path)?;
+        Log::start_with(Out::File(file), prepare)
+    }
+
+    fn start_with(
+        out: Out,
+        prepare: impl FnOnce() + Send + 'static,
+    ) -> Result<(Arc<Log>, JoinHandle<()>)> {
         let log = Arc::new(Log {
             lines: ArrayQueue::new(ROOM),
             wakes: eventfd(0, EventfdFlags::CLOEXEC).context("no descriptor for the log")?,
             sleeps: AtomicBool::new(false),
             reopens: AtomicBool::new(false),
             ends: AtomicBool::new(false),
+            unwritten: AtomicU64::new(0),
         });
-        let (writer, path) = (Arc::clone(&log), path.to_path_buf());
+        let writer = Arc::clone(&log);
         let thread = std::thread::Builder::new()
             .name("flash-log".to_string())
             .spawn(move || {
                 prepare();
-                writer.run(file, &path);
+                writer.run(out);
             })
             .context("no thread for the log")?;
         Ok((log, thread))
@@ -101,8 +158,7 @@ impl Log {
         let _ = write(&self.wakes, &1u64.to_ne_bytes());
     }
 
-    fn run(&self, file: File, path: &Path) {
-        let mut out = BufWriter::with_capacity(64 << 10, file);
+    fn run(&self, mut out: Out) {
         loop {
             self.sleeps.store(true, Ordering::Relaxed);
             fence(Ordering::SeqCst);
@@ -112,100 +168,26 @@ impl Log {
             self.sleeps.store(false, Ordering::Relaxed);
             let ends = self.ends.load(Ordering::Relaxed);
             if self.reopens.swap(false, Ordering::Relaxed) {
-                let _ = out.flush();
-                match open(path) {
-                    Ok(file) => out = BufWriter::with_capacity(64 << 10, file),
-                    Err(error) => kit_console::say_error("flash", &format!("{error:#}")),
-                }
+                out.reopen();
             }
-            let mut failed = None;
             while let Some(line) = self.lines.pop() {
-                failed = out.write_all(line.as_bytes()).err().or(failed);
+                self.count_unwritten(out.put(&line));
             }
-            failed = out.flush().err().or(failed);
-            if let Some(error) = failed {
-                let text = format!("cannot write to {}: {error}", path.display());
-                kit_console::say_error("flash", &text);
-            }
+            self.count_unwritten(out.flush());
             if ends {
                 return;
             }
         }
     }
-}
 
-fn open(path: &Path) -> Result<File> {
-    let opened = OpenOptions::new().append(true).create(true).open(path);
-    opened.with_context(|| format!("cannot open the access log {}", path.display()))
-}
-
-/// One request, in the combined format of Apache and nginx.
-pub struct Entry<'a> {
-    pub peer: Option<IpAddr>,
-    /// As the log has it: `25/Nov/2026:01:02:03 +0000`.
-    pub time: &'a str,
-    pub line: &'a str,
-    pub status: u16,
-    pub bytes: u64,
-    pub referer: Option<&'a str>,
-    pub user_agent: Option<&'a str>,
-}
-
-impl Entry<'_> {
-    pub fn line(&self) -> String {
-        let peer = self
-            .peer
-            .map_or_else(|| "-".to_string(), |peer| peer.to_string());
-        format!(
-            "{peer} - - [{}] \"{}\" {} {} \"{}\" \"{}\"\n",
-            self.time,
-            quoted(self.line),
-            self.status,
-            self.bytes,
-            self.referer.map_or_else(|| "-".to_string(), quoted),
-            self.user_agent.map_or_else(|| "-".to_string(), quoted),
-        )
+    fn count_unwritten(&self, lines: u64) {
+        self.unwritten.fetch_add(lines, Ordering::Relaxed);
     }
-}
-
-/// What cannot steer a terminal or look like another field.
-fn quoted(text: &str) -> String {
-    let mut quoted = String::with_capacity(text.len());
-    for letter in text.chars() {
-        match letter {
-            '"' | '\\' => quoted.extend(['\\', letter]),
-            ' '..='~' => quoted.push(letter),
-            letter => {
-                let mut bytes = [0; 4];
-                for byte in letter.encode_utf8(&mut bytes).bytes() {
-                    quoted.push_str(&format!("\\x{byte:02x}"));
-                }
-            }
-        }
-    }
-    quoted
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn lines_are_in_the_combined_format() {
-        let entry = Entry {
-            peer: Some([127, 0, 0, 1].into()),
-            time: "25/Nov/2026:01:02:03 +0000",
-            line: "GET /a\"b\u{1b}[2J HTTP/1.1",
-            status: 200,
-            bytes: 5,
-            referer: None,
-            user_agent: Some("curl/8"),
-        };
-        assert_eq!(
-            entry.line(),
-            "127.0.0.1 - - [25/Nov/2026:01:02:03 +0000] \"GET /a\\\"b\\x1b[2J HTTP/1.1\" 200 5 \"-\" \"curl/8\"\n"
-        );
-    }
 
     #[test]
     fn a_log_is_written_to_its_end_and_opened_again() {

@@ -13,10 +13,15 @@ use kit_console::manual::{self, Completions, Man};
 use kit_console::{say, Allowed};
 use kit_units::parse_duration;
 
+use flash::address::Address;
 use flash::context::Options;
+use flash::log::Format;
+use flash::path_server::command::{self, PathServerOptions};
 use flash::server::{room_for_connections, Caller, Plan, Server, HELPERS};
 use flash::sites::{self, FileOptions, TlsListen, VirtualHost};
+use flash::systemd::Passed;
 use flash::tls::{Pair, Settings, Tls};
+use flash::unix::{self, Owner};
 use flash::user::{self, Identity};
 use flash::{config, control};
 
@@ -46,11 +51,16 @@ enum Subcommand {
     /// Serve what a configuration file says
     #[command(after_help = "Example:\n  flash run flash.toml\n\n\
         Ends on SIGTERM and SIGINT after the requests that are there; SIGHUP loads the file again, with its \
-        certificates, and opens the access log again.")]
+        certificates and users, resolves the names of upstreams and opens the access log again.")]
     Run(File),
     /// Check a configuration file, with the directories, pages and certificates that it names
     #[command(after_help = "Example:\n  flash check flash.toml")]
     Check(File),
+    /// Open files for other servers, so that these need not wait for the disk (Flashpache)
+    #[command(after_help = "Example:\n  \
+        flash path-server --listen unix:/run/flash-paths.sock --root /srv/www --user www-data\n\n\
+        Ends on SIGTERM and SIGINT; SIGHUP closes the names that are kept open.")]
+    PathServer(Box<PathServerOptions>),
     /// Write the manual pages
     Man(Man),
     /// Print the completions of a shell
@@ -68,11 +78,11 @@ struct Serve {
     /// Directory whose files are served
     directory: PathBuf,
     /// Address to listen at; can be given more than once [default: 127.0.0.1:8080, unless there is --tls-listen]
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    listen: Vec<SocketAddr>,
+    #[arg(long, value_name = "ADDRESS:PORT|unix:PATH|systemd:NAME")]
+    listen: Vec<Address>,
     /// Address to listen at for HTTPS; can be given more than once
     #[arg(long, value_name = "ADDRESS:PORT", requires_all = ["tls_cert", "tls_key"])]
-    tls_listen: Vec<SocketAddr>,
+    tls_listen: Vec<Address>,
     /// PEM file with a certificate and those that lead to its issuer; one for each --tls-key
     #[arg(long, value_name = "FILE", requires = "tls_listen")]
     tls_cert: Vec<PathBuf>,
@@ -88,12 +98,21 @@ struct Serve {
     /// Send FILE.br, FILE.zst or FILE.gz in place of FILE to clients that take it
     #[arg(long)]
     precompressed: bool,
-    /// Append a line for each request to this file, in the combined format
+    /// Append a line for each request to this file
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
-    /// Serve counters in the format of Prometheus at this address, as /metrics
+    /// Format of these lines
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Format::Combined)]
+    log_format: Format,
+    /// Serve /status, and counters in the format of Prometheus as /metrics, at this address
     #[arg(long, value_name = "ADDRESS:PORT")]
-    metrics: Option<SocketAddr>,
+    metrics: Option<Address>,
+    /// Mode of Unix sockets, in octal digits
+    #[arg(long, value_name = "MODE", default_value = "660", value_parser = unix::parse_mode)]
+    unix_mode: u32,
+    /// Owner of Unix sockets [default: the user who starts flash]
+    #[arg(long, value_name = "NAME[:GROUP]")]
+    unix_owner: Option<Owner>,
     /// User, and group, whose rights the server has once its ports are open; for a start as root
     #[arg(long, value_name = "NAME[:GROUP]")]
     user: Option<Identity>,
@@ -133,10 +152,9 @@ fn main() -> ExitCode {
     };
     let done = match cli.subcommand {
         Subcommand::Serve(arguments) => serve(*arguments),
-        Subcommand::Run(File { file }) => {
-            plan_of(&file).and_then(|plan| start(plan, Some(&|| plan_of(&file))))
-        }
+        Subcommand::Run(File { file }) => run(&file),
         Subcommand::Check(arguments) => check(&arguments.file),
+        Subcommand::PathServer(options) => command::run(*options),
         Subcommand::Man(arguments) => manual::man(Cli::command(), &arguments).map_err(Into::into),
         Subcommand::Completions(arguments) => {
             manual::completions(&mut Cli::command(), &arguments).map_err(Into::into)
@@ -179,12 +197,17 @@ fn serve(arguments: Serve) -> Result<()> {
         .collect();
     let mut listen = arguments.listen;
     if listen.is_empty() && tls.is_empty() {
-        listen.push(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080));
+        listen.push(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080).into());
     }
     let host = VirtualHost::of_directory(arguments.directory, listen, files);
     let plan = Plan {
         hosts: vec![VirtualHost { tls, ..host }],
         metrics: arguments.metrics,
+        unix: unix::Settings {
+            mode: arguments.unix_mode,
+            owner: arguments.unix_owner.unwrap_or_default(),
+        },
+        passed: Passed::take()?,
         loops,
         helpers: usize::from(arguments.helpers),
         log: arguments.log,
@@ -199,14 +222,21 @@ fn serve(arguments: Serve) -> Result<()> {
             head_ms: ms(arguments.head),
             helper_ms: ms(arguments.disk),
             grace_ms: ms(arguments.grace),
+            log_format: arguments.log_format,
             ..Options::default()
         },
     };
     start(plan, None)
 }
 
+fn run(file: &Path) -> Result<()> {
+    let passed = Passed::take()?;
+    let plan = || plan_of(file, passed.clone());
+    start(plan()?, Some(&plan))
+}
+
 /// What a configuration file says.
-fn plan_of(file: &Path) -> Result<Plan> {
+fn plan_of(file: &Path, passed: Passed) -> Result<Plan> {
     let (config, hosts) = config::read(file)?;
     let loops = loops(config.loops.map(|number| number.0));
     let connections = connections(config.connections.map(|number| number.0))?;
@@ -216,7 +246,9 @@ fn plan_of(file: &Path) -> Result<Plan> {
     let directory = file.parent().unwrap_or(Path::new(""));
     Ok(Plan {
         hosts,
-        metrics: config.metrics.map(|address| address.0),
+        metrics: config.metrics.map(|address| address.0.below(directory)),
+        unix: config.unix.settings(),
+        passed,
         loops,
         helpers: config.helpers.map_or(HELPERS, |number| number.0),
         log: config.log.map(|path| directory.join(path)),
@@ -233,6 +265,9 @@ fn plan_of(file: &Path) -> Result<Plan> {
             helper_ms: or(times.disk, usual.helper_ms),
             send_ms: or(times.send, usual.send_ms),
             grace_ms: or(times.grace, usual.grace_ms),
+            passwords: config.passwords.over(usual.passwords),
+            limits: config.limits.settings(),
+            log_format: config.log_format,
             ..usual
         },
     })
@@ -244,7 +279,7 @@ fn check(file: &Path) -> Result<()> {
     for settings in listens.iter().filter_map(|listen| listen.tls.as_ref()) {
         Tls::load(settings)?;
     }
-    sites::open(&hosts, &listens)?;
+    sites::open(&hosts, &listens, &sites::Before::default())?;
     kit_console::print(Allowed::Text, |out| {
         writeln!(out, "{} is correct", file.display())
     })?;
@@ -283,14 +318,11 @@ fn start(plan: Plan, again: Option<&dyn Fn() -> Result<Plan>>) -> Result<()> {
         say!("runs as root: --user NAME gives up root's rights once the ports are open");
     }
     kit_console::print(Allowed::Text, |out| {
-        for address in server.addresses() {
-            writeln!(out, "serving at http://{address}/")?;
+        for url in server.urls() {
+            writeln!(out, "serving at {url}")?;
         }
-        for address in server.tls_addresses() {
-            writeln!(out, "serving at https://{address}/")?;
-        }
-        if let Some(address) = server.metrics() {
-            writeln!(out, "counters at http://{address}/metrics")?;
+        for url in server.counts_urls() {
+            writeln!(out, "counters at {url}")?;
         }
         writeln!(out, "sandbox: {}", server.sandbox())
     })?;

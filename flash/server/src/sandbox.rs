@@ -12,9 +12,12 @@ use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
 
 use landlock::{
-    path_beneath_rules, Access, AccessFs, AccessNet, BitFlags, LandlockStatus, Ruleset,
+    path_beneath_rules, Access, AccessFs, AccessNet, BitFlags, LandlockStatus, NetPort, Ruleset,
     RulesetAttr, RulesetCreatedAttr, RulesetError, RulesetStatus, ABI,
 };
+
+use crate::sites::VirtualHost;
+use crate::upstream::{Endpoint, Place};
 
 /// What a thread is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,7 +27,17 @@ pub enum Role {
         inbox: RawFd,
     },
     Helper,
+    /// Checks passwords.
+    Password,
+    /// The loop of the path server, with its inbox.
+    Paths {
+        inbox: RawFd,
+    },
+    /// Opens files for other processes, with the flags that these want.
+    PathHelper,
     Log,
+    /// Writes to the standard error stream.
+    Messages,
     /// Waits for signals, loads certificates and changed configurations, and starts the others.
     Main,
 }
@@ -34,15 +47,52 @@ pub enum Role {
 pub struct Paths {
     /// Directories whose files are served.
     pub roots: Vec<PathBuf>,
-    /// What is loaded again on SIGHUP, as certificates and keys. The directories are readable, as renewal puts new files
+    /// What is loaded again on SIGHUP, as certificates, keys and users. The directories are readable, as renewal puts new files
     /// in place of old ones.
     pub loaded: Vec<PathBuf>,
     /// Opened again on SIGHUP. New files can be made in its directory.
     pub log: Option<PathBuf>,
+    /// Unix sockets: made when the configuration changes, removed in the end.
+    pub sockets: Vec<PathBuf>,
     /// The main thread will read a changed configuration, with directories and certificates that are not known yet.
     pub may_change: bool,
     /// All other threads come from the main thread, so they have its limits, too.
     pub is_inherited: bool,
+    pub upstreams: Reach,
+}
+
+/// Which upstreams loops connect to.
+#[derive(Debug, Clone, Default)]
+pub struct Reach {
+    /// Of TCP. Addresses cannot be limited.
+    pub ports: Vec<u16>,
+    pub has_unix: bool,
+    pub has_scripts: bool,
+}
+
+impl Reach {
+    pub fn of(hosts: &[VirtualHost]) -> Reach {
+        let mut reach = Reach::default();
+        let locations = hosts.iter().flat_map(|host| &host.locations);
+        let plans = locations.filter_map(|location| location.upstream.as_ref());
+        for place in plans.flat_map(|plan| &plan.to) {
+            match place {
+                Place::Tcp { port, .. } => reach.ports.push(*port),
+                Place::Unix(_) => reach.has_unix = true,
+                Place::Script => reach.has_scripts = true,
+            }
+        }
+        reach
+    }
+
+    /// A connection to an upstream of this kind can be used, if it is open.
+    pub fn has_kind_of(&self, endpoint: &Endpoint) -> bool {
+        match endpoint {
+            Endpoint::Tcp(_) => !self.ports.is_empty(),
+            Endpoint::Unix(_) => self.has_unix,
+            Endpoint::Script => self.has_scripts,
+        }
+    }
 }
 
 /// A part of the sandbox: in force, in which form; or not, and why.
@@ -112,7 +162,7 @@ pub fn enter(role: Role, paths: &Paths) -> Status {
     let _ = rustix::thread::set_no_new_privs(true);
     Status {
         landlock: restrict_files(role, paths).unwrap_or_else(|error| Part::Off(error.to_string())),
-        seccomp: calls::restrict(role, paths.is_inherited).unwrap_or_else(|error| {
+        seccomp: calls::restrict(role, paths).unwrap_or_else(|error| {
             Part::Off(format!(
                 "this kernel or container does not allow it: {error}"
             ))
@@ -124,7 +174,10 @@ fn restrict_files(role: Role, paths: &Paths) -> Result<Part, RulesetError> {
     let reads = AccessFs::ReadFile | AccessFs::ReadDir;
     let none: BitFlags<AccessFs> = BitFlags::EMPTY;
     let (readable, writable) = match role {
-        Role::Loop { .. } | Role::Helper => (paths.roots.clone(), Vec::new()),
+        Role::Loop { .. } | Role::Helper | Role::Paths { .. } | Role::PathHelper => {
+            (paths.roots.clone(), Vec::new())
+        }
+        Role::Password | Role::Messages => (Vec::new(), Vec::new()),
         Role::Log => (Vec::new(), log_places(paths.log.as_deref())),
         Role::Main => (main_reads(paths), log_places(paths.log.as_deref())),
     };
@@ -134,12 +187,24 @@ fn restrict_files(role: Role, paths: &Paths) -> Result<Part, RulesetError> {
     };
     let mut ruleset = Ruleset::default().handle_access(AccessFs::from_all(ABI::V5))?;
     if role != Role::Main {
-        // No connection is opened, and no further port.
+        // No connection is opened but those to upstreams, and no further port.
         ruleset = ruleset.handle_access(AccessNet::from_all(ABI::V4))?;
     }
+    let ports = match role {
+        Role::Loop { .. } => paths.upstreams.ports.as_slice(),
+        _ => &[],
+    };
+    let connects = |port: &u16| Ok::<_, RulesetError>(NetPort::new(*port, AccessNet::ConnectTcp));
+    let sockets: Vec<PathBuf> = match role {
+        Role::Main => paths.sockets.iter().map(|path| parent(path)).collect(),
+        _ => Vec::new(),
+    };
+    let makes = AccessFs::MakeSock | AccessFs::RemoveFile | reads;
     let created = ruleset
         .create()?
+        .add_rules(ports.iter().map(connects))?
         .add_rules(path_beneath_rules(readable, reads))?
+        .add_rules(path_beneath_rules(sockets, makes))?
         .add_rules(path_beneath_rules(writable, writes))?;
     let status = created.restrict_self()?;
     Ok(match (status.ruleset, status.landlock) {
@@ -296,6 +361,61 @@ mod tests {
         });
     }
 
+    #[test]
+    fn a_loop_connects_to_upstreams_and_to_nothing_else() {
+        use rustix::net::{connect, ipproto, socket_with, AddressFamily, SocketFlags, SocketType};
+        let Place { mut paths, .. } = place();
+        let [known, other] = [0, 1].map(|_| {
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+            (listener.local_addr().expect("an address"), listener)
+        });
+        paths.upstreams.ports = vec![known.0.port()];
+        let inbox = File::open("/dev/zero").expect("a device");
+        let role = Role::Loop {
+            inbox: inbox.as_raw_fd(),
+        };
+        // A loop could not read it.
+        let has_tcp_rules = has_tcp_rules();
+        limited(role, &paths, |status| {
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            let tcp = || {
+                let (family, kind) = (AddressFamily::INET, SocketType::STREAM);
+                socket_with(family, kind, flags, Some(ipproto::TCP)).expect("it is allowed")
+            };
+            let begun = connect(tcp(), &known.0);
+            assert!(
+                matches!(begun, Ok(()) | Err(Errno::INPROGRESS)),
+                "{begun:?}"
+            );
+            if status.landlock.is_on() && has_tcp_rules {
+                assert_eq!(connect(tcp(), &other.0), Err(Errno::ACCESS));
+            }
+            for (family, kind, flags) in [
+                (AddressFamily::INET, SocketType::DGRAM, flags),
+                (
+                    AddressFamily::INET,
+                    SocketType::STREAM,
+                    SocketFlags::CLOEXEC,
+                ),
+                (AddressFamily::UNIX, SocketType::STREAM, flags),
+                (AddressFamily::NETLINK, SocketType::RAW, flags),
+            ] {
+                let refused = socket_with(family, kind, flags, None).map(drop);
+                assert_eq!(refused, Err(Errno::PERM), "{family:?} {kind:?}");
+            }
+        });
+    }
+
+    /// Linux 6.7.
+    fn has_tcp_rules() -> bool {
+        let release = fs::read_to_string("/proc/sys/kernel/osrelease").expect("a kernel");
+        let mut numbers = release
+            .split('.')
+            .map(|part| part.parse::<u32>().unwrap_or(0));
+        let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+        version >= (6, 7)
+    }
+
     /// Memory that can be executed.
     fn unsafe_free_map() -> Result<(), Errno> {
         use nix::sys::mman::{mmap_anonymous, MapFlags, ProtFlags};
@@ -330,6 +450,22 @@ mod tests {
                 assert!(matches!(outside.open_waiting(b"secret"), Lookup::Forbidden));
                 File::open(&secret).expect_err("not served");
             }
+        });
+    }
+
+    #[test]
+    fn who_checks_passwords_opens_nothing() {
+        let Place { place, paths } = place();
+        let inside = Root::open(&paths.roots[0]).expect("it is there");
+        limited(Role::Password, &paths, |status| {
+            assert!(status.seccomp.is_on(), "{status}");
+            assert!(matches!(inside.open_waiting(b"a"), Lookup::Forbidden));
+            File::open(place.path().join("root/a")).expect_err("no files");
+            File::open(place.path().join("certs/key")).expect_err("no files");
+            TcpStream::connect("127.0.0.1:1").expect_err("no connections");
+            std::thread::scope(|scope| {
+                scope.spawn(|| {}).join().expect("a further thread");
+            });
         });
     }
 
@@ -396,6 +532,17 @@ mod tests {
                 }
             });
         });
+    }
+
+    #[test]
+    fn what_is_off_in_one_thread_is_off() {
+        let part = |is_on| match is_on {
+            true => Part::On("on".to_string()),
+            false => Part::Off("off".to_string()),
+        };
+        for (one, other) in [(true, true), (true, false), (false, true), (false, false)] {
+            assert_eq!(part(one).weaker(part(other)).is_on(), one && other);
+        }
     }
 
     #[test]

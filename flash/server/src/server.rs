@@ -12,15 +12,20 @@ use anyhow::{bail, Context as _, Result};
 use rustix::event::{eventfd, EventfdFlags};
 use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
 
+use crate::address::Address;
 use crate::context::Options;
 use crate::counts::add;
-use crate::generation::{Generation, Network, Tally};
+use crate::generation::{Generation, Network, Parts, Tally};
 use crate::limits::Limits;
 use crate::log::{Log, LogFile};
-use crate::ports::Port;
+use crate::ports::{CannotListen, Port};
 use crate::sandbox::{self, Role};
 use crate::sites::VirtualHost;
+use crate::systemd::Passed;
 use crate::tls::Tls;
+use crate::unix;
+use crate::upstream::script_host;
+use crate::upstream::scripts::{self, Scripts};
 use crate::user::Identity;
 
 /// Open files that are no connection's: listening sockets, logs, what helpers have at hand.
@@ -46,7 +51,11 @@ pub struct Plan {
     /// The first one of an address also serves the names that none has.
     pub hosts: Vec<VirtualHost>,
     /// Where `/metrics` is.
-    pub metrics: Option<SocketAddr>,
+    pub metrics: Option<Address>,
+    /// Of Unix sockets that are opened.
+    pub unix: unix::Settings,
+    /// Sockets that systemd has opened.
+    pub passed: Passed,
     pub loops: usize,
     pub helpers: usize,
     pub log: Option<PathBuf>,
@@ -64,6 +73,8 @@ impl Plan {
         Plan {
             hosts,
             metrics: None,
+            unix: unix::Settings::default(),
+            passed: Passed::default(),
             loops: std::thread::available_parallelism().map_or(1, usize::from),
             helpers: HELPERS,
             log: None,
@@ -84,6 +95,7 @@ pub struct Server {
     /// Counts loops that have ended.
     ended: Arc<OwnedFd>,
     fixed: Fixed,
+    scripts: Option<Arc<Scripts>>,
     /// Of the calling thread, if it is limited.
     sandbox: Option<sandbox::Status>,
     warnings: Vec<String>,
@@ -112,9 +124,16 @@ impl Server {
     pub fn start(plan: Plan) -> Result<Server> {
         let limits = Limits::of(&plan);
         let fixed = Fixed::of(&plan);
+        // First of all: it starts a process.
+        let scripts = start_scripts(&plan)?;
         let network = Network::open(&plan, None)?;
+        let passed = plan.passed.names().into_iter();
+        let unused = passed.filter(|name| !network.has(&Address::Passed((*name).to_string())));
+        let unused = unused.map(|name| {
+            format!("systemd has passed the socket {name}, which no address names: clients wait there in vain")
+        });
+        let mut warnings: Vec<String> = unused.collect();
         // What comes now has no more rights than what is done again later.
-        let mut warnings = Vec::new();
         if let Some(user) = &plan.user {
             user.assume()?;
             let failed = network.tls().filter_map(|tls| tls.check().err());
@@ -128,10 +147,15 @@ impl Server {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let ended = Arc::new(eventfd(0, flags).context("no descriptor for the loops")?);
         let log = plan.log.as_deref();
-        let log = log.map(|path| start_log(path, &limits)).transpose()?;
-        let mut tally = Tally::default();
+        let log = log.map(|path| start_log(Some(path), &limits));
+        let parts = Parts {
+            log: log.transpose()?,
+            messages: start_messages(&plan, &limits)?,
+            scripts: scripts.clone(),
+        };
+        let mut tally = Tally::new()?;
         tally.make_room(plan.loops);
-        let mut current = Generation::start(plan, network, log, &tally, &ended)?;
+        let mut current = Generation::start(plan, network, parts, &tally, &ended, None)?;
         current.is_first();
         current.begin();
         Ok(Server {
@@ -140,6 +164,7 @@ impl Server {
             tally,
             ended,
             fixed,
+            scripts,
             sandbox,
             warnings,
         })
@@ -161,10 +186,11 @@ impl Server {
                 return Err(error);
             }
         };
-        add(&reloads.done, 1);
         add(&reloads.draining, 1);
         next.begin();
         self.current.hand_over(&next);
+        // Requests that come now are served the new plan.
+        add(&reloads.done, 1);
         self.reopen_log();
         let before = std::mem::replace(&mut self.current, next);
         self.draining.push_back(before);
@@ -180,22 +206,38 @@ impl Server {
         if fixed.is_sandboxed != self.fixed.is_sandboxed {
             bail!("`sandbox` cannot change while flash runs: restart it");
         }
+        let room = self.scripts.as_ref().map_or(0, |scripts| scripts.most);
+        if scripts::at_once(&plan.hosts) > room {
+            bail!(
+                "flash makes room for scripts (`cgi`) when it starts, for {room} at the same time now: restart it for more"
+            );
+        }
         let network = Network::open(&plan, Some(&self.current.network));
-        let network = network.map_err(|error| self.explain(error, Needs::Port))?;
-        let log = match (&plan.log, &self.current.log) {
+        let network = network.map_err(|error| self.explain(error))?;
+        let log = match (&plan.log, &self.current.parts.log) {
             (None, _) => None,
-            (Some(path), Some(file)) if *path == file.path => Some(Arc::clone(file)),
+            (Some(path), Some(file)) if file.path.as_ref() == Some(path) => Some(Arc::clone(file)),
             (Some(path), _) => {
-                let log = start_log(path, &Limits::of(&plan));
-                Some(log.map_err(|error| self.explain(error, Needs::Log))?)
+                let log = start_log(Some(path), &Limits::of(&plan));
+                Some(log.map_err(|error| self.explain(error))?)
             }
         };
+        let messages = match &self.current.parts.messages {
+            Some(messages) => Some(Arc::clone(messages)),
+            None => start_messages(&plan, &Limits::of(&plan))?,
+        };
+        let parts = Parts {
+            log,
+            messages,
+            scripts: self.scripts.clone(),
+        };
         self.tally.make_room(plan.loops);
-        Generation::start(plan, network, log, &self.tally, &self.ended)
+        let before = Some(&self.current);
+        Generation::start(plan, network, parts, &self.tally, &self.ended, before)
     }
 
     /// Adds why the process may not do now what it could do at its start.
-    fn explain(&self, error: anyhow::Error, needs: Needs) -> anyhow::Error {
+    fn explain(&self, error: anyhow::Error) -> anyhow::Error {
         use std::io::ErrorKind::{AddrInUse, PermissionDenied};
         let kind = error
             .chain()
@@ -205,15 +247,22 @@ impl Server {
                 found.map(|error: &rustix::io::Errno| error.kind())
             });
         let user = self.fixed.user.as_ref().map(Identity::name);
-        let why = match (kind, needs, user) {
-            (Some(PermissionDenied), Needs::Port, Some(user)) => format!(
+        let address = error.downcast_ref::<CannotListen>();
+        let address = address.map(|CannotListen(address)| address);
+        let why = match (kind, address, user) {
+            (Some(PermissionDenied), Some(Address::Inet(_)), Some(user)) => format!(
                 "flash runs as {user} now, who may not open ports below 1024: restart flash"
             ),
-            (Some(AddrInUse), Needs::Port, Some(user)) => format!(
+            (Some(AddrInUse), Some(Address::Inet(_)), Some(user)) => format!(
                 "flash runs as {user} now, who may not share a port that root has opened: restart flash if it \
                  listens at another address of this port"
             ),
-            (Some(PermissionDenied), Needs::Log, _) if self.fixed.is_sandboxed => {
+            (Some(PermissionDenied), Some(Address::Unix(_)), _) if self.fixed.is_sandboxed => {
+                "in its sandbox, flash makes sockets only in directories where it had some at the start: use one of \
+                 those, or restart flash"
+                    .to_string()
+            }
+            (Some(PermissionDenied), None, _) if self.fixed.is_sandboxed => {
                 "in its sandbox, flash makes logs only in the directory where its log was at the start: use that one, \
                  or restart flash"
                     .to_string()
@@ -247,20 +296,30 @@ impl Server {
 
     /// Where it listens, with the ports that the kernel chose.
     pub fn addresses(&self) -> Vec<SocketAddr> {
-        let ports = self.current.network.addresses(false);
-        ports.map(|port| port.address).collect()
+        inet(self.current.network.ports(false))
     }
 
     pub fn tls_addresses(&self) -> Vec<SocketAddr> {
-        let ports = self.current.network.addresses(true);
-        ports.map(|port| port.address).collect()
+        inet(self.current.network.ports(true))
+    }
+
+    /// All addresses for readers.
+    pub fn urls(&self) -> Vec<String> {
+        let network = &self.current.network;
+        let plain = network.ports(false).flat_map(|port| port.urls("http", "/"));
+        let tls = network.ports(true).flat_map(|port| port.urls("https", "/"));
+        plain.chain(tls).collect()
+    }
+
+    /// The addresses of the counters for readers.
+    pub fn counts_urls(&self) -> Vec<String> {
+        let port = self.current.network.counts();
+        port.map(|port| port.urls("http", "/metrics"))
+            .unwrap_or_default()
     }
 
     pub fn metrics(&self) -> Option<SocketAddr> {
-        self.current
-            .network
-            .counts()
-            .map(|port: &Port| port.address)
+        inet(self.current.network.counts().into_iter()).pop()
     }
 
     /// What the threads can still do.
@@ -289,7 +348,7 @@ impl Server {
 
     /// Opens the log again by its name, as after a rotation.
     pub fn reopen_log(&self) {
-        if let Some(file) = &self.current.log {
+        if let Some(file) = &self.current.parts.log {
             file.log.reopen();
         }
     }
@@ -301,8 +360,8 @@ impl Server {
     /// A loop had failed before.
     pub fn end(self) -> Result<()> {
         let all = self.draining.into_iter().chain([self.current]);
-        let all: Vec<Generation> = all.collect();
-        all.iter().for_each(Generation::end);
+        let mut all: Vec<Generation> = all.collect();
+        all.iter_mut().for_each(Generation::end);
         let mut ended = Ok(());
         for generation in all {
             generation.is_first();
@@ -312,18 +371,42 @@ impl Server {
     }
 }
 
-/// What an error was about.
-#[derive(Clone, Copy)]
-enum Needs {
-    Port,
-    Log,
+fn inet<'a>(ports: impl Iterator<Item = &'a Port>) -> Vec<SocketAddr> {
+    let all = ports.flat_map(|port| &port.addresses);
+    let inet = all.filter_map(|address| match address {
+        Address::Inet(address) => Some(*address),
+        Address::Unix(_) | Address::Passed(_) => None,
+    });
+    inet.collect()
 }
 
-fn start_log(path: &Path, limits: &Limits) -> Result<Arc<LogFile>> {
+/// The process that starts scripts, if a location has some.
+fn start_scripts(plan: &Plan) -> Result<Option<Arc<Scripts>>> {
+    let most = scripts::at_once(&plan.hosts);
+    if most == 0 {
+        return Ok(None);
+    }
+    let scripts = script_host::start(most, plan.user.as_ref(), plan.is_sandboxed)?;
+    Ok(Some(Arc::new(scripts)))
+}
+
+/// What programs say to who runs the server, if a location has such programs.
+fn start_messages(plan: &Plan, limits: &Limits) -> Result<Option<Arc<LogFile>>> {
+    let locations = plan.hosts.iter().flat_map(|host| &host.locations);
+    let mut upstreams = locations.filter_map(|location| location.upstream.as_ref());
+    let has_messages = upstreams.any(|upstream| upstream.protocol.has_messages());
+    has_messages.then(|| start_log(None, limits)).transpose()
+}
+
+/// `None`: the standard error stream.
+fn start_log(path: Option<&Path>, limits: &Limits) -> Result<Arc<LogFile>> {
     let (status, statuses) = mpsc::channel();
-    let (log, thread) = Log::start(path, limits.prepare(Role::Log, &status))?;
+    let (log, thread) = match path {
+        Some(path) => Log::start(path, limits.prepare(Role::Log, &status))?,
+        None => Log::start_messages(limits.prepare(Role::Messages, &status))?,
+    };
     Ok(Arc::new(LogFile {
-        path: path.to_path_buf(),
+        path: path.map(Path::to_path_buf),
         log,
         thread,
         sandbox: statuses.recv().context("the log's thread has failed")?,

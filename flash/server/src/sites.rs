@@ -1,15 +1,19 @@
 //! What is served where: the virtual hosts of an address, and the locations of each.
 
 use std::collections::{HashMap, HashSet};
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{bail, Context, Result};
 
+use crate::access::users::UserFile;
+use crate::access::{Access, Auth, AuthSettings};
+use crate::address::Address;
 use crate::files::Root;
 use crate::tls;
+use crate::types::Types;
+use crate::upstream::{self, Upstream};
 
 /// Bytes of an error page. They are in memory as long as the server runs.
 const MAX_ERROR_PAGE: u64 = 256 << 10;
@@ -56,33 +60,40 @@ pub struct Location {
     pub fields: Vec<(String, String)>,
     /// How long clients may keep a file without asking again.
     pub cache: Option<Duration>,
+    pub access: Access,
+    pub types: Types,
+    /// A password is asked for.
+    pub auth: Option<AuthSettings>,
+    /// Bytes per second of a connection.
+    pub rate: Option<u64>,
+    /// What answers in place of files.
+    pub upstream: Option<upstream::Plan>,
 }
 
 /// An address at which clients speak TLS.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsListen {
-    pub address: SocketAddr,
+    pub address: Address,
     pub settings: tls::Settings,
 }
 
 /// An address at which connections are accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listen {
-    pub address: SocketAddr,
+    pub address: Address,
     pub tls: Option<tls::Settings>,
 }
 
 impl Listen {
-    /// Port 0 is a new port each time.
-    fn is_at(&self, address: SocketAddr) -> bool {
-        address.port() != 0 && self.address == address
+    fn is_at(&self, address: &Address) -> bool {
+        !address.is_new_each_time() && self.address == *address
     }
 }
 
 /// A virtual host, before its directories are opened.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct VirtualHost {
-    pub listen: Vec<SocketAddr>,
+    pub listen: Vec<Address>,
     pub tls: Vec<TlsListen>,
     /// In lower case: `example.org`, or `*.example.org` for every name below it.
     pub names: Vec<String>,
@@ -96,7 +107,7 @@ impl VirtualHost {
     /// The files of one directory, for every name.
     pub fn of_directory(
         directory: PathBuf,
-        listen: Vec<SocketAddr>,
+        listen: Vec<Address>,
         files: FileOptions,
     ) -> VirtualHost {
         VirtualHost {
@@ -115,11 +126,11 @@ impl VirtualHost {
 impl VirtualHost {
     fn listens(&self) -> impl Iterator<Item = Listen> + '_ {
         let plain = self.listen.iter().map(|address| Listen {
-            address: *address,
+            address: address.clone(),
             tls: None,
         });
         plain.chain(self.tls.iter().map(|listen| Listen {
-            address: listen.address,
+            address: listen.address.clone(),
             tls: Some(listen.settings.clone()),
         }))
     }
@@ -132,7 +143,12 @@ pub struct Rules {
     pub redirect: Option<Redirect>,
     pub fields: Vec<(String, String)>,
     pub cache: Option<Duration>,
+    pub access: Access,
+    pub types: Types,
+    pub auth: Option<Auth>,
+    pub rate: Option<u64>,
     pub error_pages: Arc<HashMap<u16, Vec<u8>>>,
+    pub upstream: Option<Arc<Upstream>>,
 }
 
 /// A location's path without slashes at its ends, and its rules; the longest path comes first.
@@ -155,7 +171,7 @@ pub struct Hosts {
 pub fn listens(hosts: &[VirtualHost]) -> Result<Vec<Listen>> {
     let mut found: Vec<Listen> = Vec::new();
     for listen in hosts.iter().flat_map(VirtualHost::listens) {
-        let Some(known) = found.iter_mut().find(|known| known.is_at(listen.address)) else {
+        let Some(known) = found.iter_mut().find(|known| known.is_at(&listen.address)) else {
             found.push(listen);
             continue;
         };
@@ -177,26 +193,36 @@ pub fn listens(hosts: &[VirtualHost]) -> Result<Vec<Listen>> {
     Ok(found)
 }
 
-/// The hosts of each of these addresses, which are those of [`listens`].
+/// The hosts of each of these addresses, which are those of [`listens`], and their upstreams, each once.
 ///
 /// # Errors
 ///
-/// A directory or an error page cannot be opened; the error names it. Two hosts have one name at one address.
-pub fn open(hosts: &[VirtualHost], listens: &[Listen]) -> Result<Vec<Hosts>> {
-    let mut roots = HashMap::new();
+/// A directory, an error page or a file of users cannot be opened, or a name of an upstream has no address; the error names
+/// it. Two hosts have one name at one address.
+pub fn open(
+    hosts: &[VirtualHost],
+    listens: &[Listen],
+    before: &Before,
+) -> Result<(Vec<Hosts>, Vec<Arc<Upstream>>)> {
+    let mut opened = Opened {
+        before,
+        roots: HashMap::new(),
+        users: HashMap::new(),
+        upstreams: Vec::new(),
+    };
     let mut found: Vec<Hosts> = listens.iter().map(|_| Hosts::default()).collect();
     // Where those with port 0 are, which are all different.
-    let is_new = |listen: &&(usize, &Listen)| listen.1.address.port() == 0;
+    let is_new = |listen: &&(usize, &Listen)| listen.1.address.is_new_each_time();
     let numbered: Vec<(usize, &Listen)> = listens.iter().enumerate().collect();
     let mut new = numbered.iter().filter(is_new);
     for host in hosts {
-        let locations = open_locations(host, &mut roots)?;
+        let locations = open_locations(host, &mut opened)?;
         let mut seen = HashSet::new();
         for listen in host.listens() {
-            let is_it = |its: &&(usize, &Listen)| its.1.is_at(listen.address);
-            let number = match listen.address.port() {
-                0 => new.next(),
-                _ => numbered.iter().find(is_it),
+            let is_it = |its: &&(usize, &Listen)| its.1.is_at(&listen.address);
+            let number = match listen.address.is_new_each_time() {
+                true => new.next(),
+                false => numbered.iter().find(is_it),
             };
             let (number, _) = number.context("an address that is not listened at")?;
             if seen.insert(*number) {
@@ -204,13 +230,68 @@ pub fn open(hosts: &[VirtualHost], listens: &[Listen]) -> Result<Vec<Hosts>> {
             }
         }
     }
-    Ok(found)
+    Ok((found, opened.upstreams))
 }
 
-fn open_locations(
-    host: &VirtualHost,
-    roots: &mut HashMap<PathBuf, Arc<Root>>,
-) -> Result<Locations> {
+/// What goes on from the earlier configuration, where it is the same.
+#[derive(Default)]
+pub struct Before {
+    pub users: Vec<Arc<UserFile>>,
+    pub upstreams: Vec<Arc<Upstream>>,
+}
+
+/// What several locations may have in common.
+struct Opened<'a> {
+    before: &'a Before,
+    roots: HashMap<PathBuf, Arc<Root>>,
+    users: HashMap<PathBuf, Arc<UserFile>>,
+    upstreams: Vec<Arc<Upstream>>,
+}
+
+fn open_auth(auth: &AuthSettings, opened: &mut Opened<'_>) -> Result<Auth> {
+    let file = match opened.users.get(&auth.file) {
+        Some(file) => Arc::clone(file),
+        None => {
+            let file = Arc::new(UserFile::open(&auth.file, &opened.before.users)?);
+            opened.users.insert(auth.file.clone(), Arc::clone(&file));
+            file
+        }
+    };
+    let realm = auth.realm.clone();
+    Ok(Auth { realm, file })
+}
+
+fn open_upstream(plan: &upstream::Plan, opened: &mut Opened<'_>) -> Result<Arc<Upstream>> {
+    let is_it = |known: &&Arc<Upstream>| known.plan == *plan;
+    if let Some(known) = opened.upstreams.iter().find(is_it) {
+        return Ok(Arc::clone(known));
+    }
+    let upstream = match opened.before.upstreams.iter().find(is_it) {
+        Some(known) => {
+            known.resolve_again();
+            Arc::clone(known)
+        }
+        None => Arc::new(Upstream::open(plan)?),
+    };
+    opened.upstreams.push(Arc::clone(&upstream));
+    Ok(upstream)
+}
+
+/// The files with users of all hosts, each once.
+pub fn user_files(hosts: &[Hosts]) -> Vec<Arc<UserFile>> {
+    let locations = hosts
+        .iter()
+        .flat_map(|hosts| hosts.locations.iter().flatten());
+    let mut found: Vec<Arc<UserFile>> = Vec::new();
+    for auth in locations.filter_map(|(_, rules)| rules.auth.as_ref()) {
+        if !found.iter().any(|file| Arc::ptr_eq(file, &auth.file)) {
+            found.push(Arc::clone(&auth.file));
+        }
+    }
+    found
+}
+
+fn open_locations(host: &VirtualHost, opened: &mut Opened<'_>) -> Result<Locations> {
     let mut pages = HashMap::new();
     for (status, path) in &host.error_pages {
         pages.insert(*status, error_page(path)?);
@@ -218,11 +299,13 @@ fn open_locations(
     let pages = Arc::new(pages);
     let mut locations = Vec::new();
     for location in &host.locations {
-        let root = match roots.get(&location.directory) {
+        let root = match opened.roots.get(&location.directory) {
             Some(root) => Arc::clone(root),
             None => {
                 let root = Arc::new(Root::open(&location.directory)?);
-                roots.insert(location.directory.clone(), Arc::clone(&root));
+                opened
+                    .roots
+                    .insert(location.directory.clone(), Arc::clone(&root));
                 root
             }
         };
@@ -232,7 +315,19 @@ fn open_locations(
             redirect: location.redirect.clone(),
             fields: location.fields.clone(),
             cache: location.cache,
+            access: location.access.clone(),
+            types: location.types.clone(),
+            auth: location
+                .auth
+                .as_ref()
+                .map(|auth| open_auth(auth, opened))
+                .transpose()?,
+            rate: location.rate,
             error_pages: Arc::clone(&pages),
+            upstream: match &location.upstream {
+                Some(plan) => Some(open_upstream(plan, opened)?),
+                None => None,
+            },
         };
         let path = location.path.trim_matches('/').as_bytes().to_vec();
         locations.push((path, Arc::new(rules)));
@@ -305,7 +400,7 @@ mod tests {
     use super::*;
 
     fn opened(hosts: &[VirtualHost]) -> Result<Vec<Hosts>> {
-        open(hosts, &listens(hosts)?)
+        open(hosts, &listens(hosts)?, &Before::default()).map(|(found, _)| found)
     }
 
     fn host(names: &[&str], marks: &[&str]) -> VirtualHost {
@@ -345,7 +440,27 @@ mod tests {
         assert_eq!(find("x.a.org", "imgs"), "a.org *.a.org /");
         assert_eq!(find("x.b.a.org", "img"), "*.b.a.org /");
         assert_eq!(find(".a.org", ""), "first /");
+        assert_eq!(find("evil-a.org", ""), "first /");
         assert_eq!(find("", ""), "first /");
+    }
+
+    #[test]
+    fn an_error_page_is_a_file_that_fits_into_memory() {
+        let place = tempfile::tempdir().expect("a directory");
+        let opened_with = |path: PathBuf| {
+            let error_pages = vec![(404, path)];
+            opened(&[VirtualHost {
+                error_pages,
+                ..host(&[], &["/"])
+            }])
+        };
+        let page = place.path().join("page");
+        let file = std::fs::File::create(&page).expect("room");
+        file.set_len(MAX_ERROR_PAGE).expect("room");
+        assert!(opened_with(page.clone()).is_ok());
+        file.set_len(MAX_ERROR_PAGE + 1).expect("room");
+        assert!(opened_with(page).is_err());
+        assert!(opened_with(place.path().to_path_buf()).is_err());
     }
 
     #[test]
@@ -356,7 +471,7 @@ mod tests {
 
     #[test]
     fn an_address_has_tls_for_all_its_servers() {
-        let at = |port| ([127, 0, 0, 1], port).into();
+        let at = |port| Address::from(([127, 0, 0, 1], port));
         let secure = |port, name: &str| TlsListen {
             address: at(port),
             settings: tls::Settings {
@@ -366,7 +481,7 @@ mod tests {
                 }],
             },
         };
-        let of = |listen: Vec<SocketAddr>, tls| VirtualHost {
+        let of = |listen: Vec<Address>, tls| VirtualHost {
             tls,
             ..VirtualHost::of_directory("/".into(), listen, FileOptions::default())
         };
@@ -375,8 +490,8 @@ mod tests {
             of(vec![at(0)], vec![secure(443, "b"), secure(443, "a")]),
         ];
         let found = listens(&two).expect("they agree");
-        let ports: Vec<u16> = found.iter().map(|listen| listen.address.port()).collect();
-        assert_eq!(ports, [80, 0, 443, 0, 0]);
+        let ports = found.iter().filter_map(|listen| listen.address.port());
+        assert_eq!(ports.collect::<Vec<u16>>(), [80, 0, 443, 0, 0]);
         let pairs = |listen: &Listen| listen.tls.as_ref().map(|tls| tls.pairs.len());
         let pairs: Vec<Option<usize>> = found.iter().map(pairs).collect();
         assert_eq!(pairs, [None, None, Some(2), Some(1), None]);

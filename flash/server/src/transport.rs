@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use rustix::io::Errno;
 use rustix::net::{recv, sendmsg, RecvFlags, SendAncillaryBuffer, SendFlags};
-use rustls::{ServerConfig, ServerConnection};
+use rustls::{ProtocolVersion, ServerConfig, ServerConnection};
 
 use crate::pace::Pace;
 
@@ -60,6 +60,18 @@ impl Transport {
 
     pub fn is_handshaking(&self) -> bool {
         matches!(self, Transport::Tls(tls) if tls.connection.is_handshaking())
+    }
+
+    /// Of TLS, once it is agreed upon.
+    pub fn version(&self) -> Option<&'static str> {
+        let Transport::Tls(tls) = self else {
+            return None;
+        };
+        match tls.connection.protocol_version()? {
+            ProtocolVersion::TLSv1_2 => Some("TLSv1.2"),
+            ProtocolVersion::TLSv1_3 => Some("TLSv1.3"),
+            _ => None,
+        }
     }
 
     /// `sendfile` may be used on the socket.

@@ -537,7 +537,7 @@ fn what_cannot_be_served_is_an_error_with_its_name() {
     let start = |directory: &Path, listen: SocketAddr| {
         let host = VirtualHost::of_directory(
             directory.to_path_buf(),
-            vec![listen],
+            vec![listen.into()],
             FileOptions::default(),
         );
         let started = Server::start(Plan {

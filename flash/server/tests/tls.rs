@@ -585,3 +585,31 @@ fn connections_and_sessions_outlive_a_new_configuration() {
     let _ = slow.read_to_end(&mut rest);
     assert_eq!(rest.first(), Some(&21), "an alert");
 }
+
+#[test]
+fn the_log_has_the_version_and_the_host() {
+    let place = Place::with(|plan, directory| {
+        plan.log = Some(directory.join("log"));
+        plan.options.log_format = flash::log::Format::Json;
+    });
+    for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
+        place.get(&config(&[version]), "/hello.txt");
+    }
+    let began = Instant::now();
+    let text = loop {
+        let text = fs::read_to_string(place.directory.path().join("log")).expect("it is there");
+        if text.lines().count() == 2 {
+            break text;
+        }
+        assert!(began.elapsed() < PATIENCE, "{text}");
+        std::thread::yield_now();
+    };
+    for version in ["TLSv1.2", "TLSv1.3"] {
+        let has = |line: &str| line.contains(&format!("\"tls\":\"{version}\""));
+        assert_eq!(text.lines().filter(|line| has(line)).count(), 1, "{text}");
+    }
+    assert!(
+        text.lines().all(|line| line.contains("\"host\":\"a\"")),
+        "{text}"
+    );
+}

@@ -32,12 +32,15 @@ const fn everywhere(suite: &'static str, test: &'static str, reason: &'static st
     }
 }
 
-pub const LEFT_OUT: [LeftOut; 28] = [
+pub const LEFT_OUT: [LeftOut; 39] = [
     everywhere(
         "bad_input",
         "a_child_left_running_is_not_waited_for",
         "debox's own start and end, against the clock",
     ),
+    everywhere("access", "", "a web server's, on no kernel"),
+    everywhere("adapters", "", "a web server's, on no kernel"),
+    everywhere("abuse", "", "a web server's, on no kernel"),
     everywhere("analyze", "", "needs no kernel"),
     everywhere("behind", "", "a load generator's, on no kernel"),
     everywhere("browser", "", "needs no kernel"),
@@ -47,28 +50,36 @@ pub const LEFT_OUT: [LeftOut; 28] = [
         "shares of a program's time, which are others where the processor is emulated",
     ),
     everywhere("clients", "", "a web server's, on no kernel"),
+    everywhere("combined", "", "a web server's, on no kernel"),
     everywhere("configured", "", "a web server's, on no kernel"),
     everywhere("conformance", "", "a web server's, on no kernel"),
     everywhere("disk", "", "a slow disk's, by the clock"),
     everywhere("faults", "", "a load generator's, on no kernel"),
     everywhere("files", "", "needs no kernel"),
+    everywhere("flashpache", "", "a slow disk's, by the clock"),
     everywhere("harness", "", "tests the tests, on no kernel"),
     everywhere("hot_cold", "", "a slow disk's, by the clock"),
     everywhere("left", "", "a load generator's, on no kernel"),
+    everywhere("limits", "", "a web server's, on no kernel"),
     everywhere("loops", "", "a guard's limit, by the clock"),
     everywhere("measuring", "", "microbenchmarks, by the clock"),
     everywhere("never_blocks", "", "a slow disk's, by the clock"),
     everywhere("operation", "", "a web server's, on no kernel"),
+    everywhere("passwords", "", "a web server's, on no kernel"),
+    everywhere("path_server", "", "a web server's, on no kernel"),
     everywhere("peers", "", "other load generators"),
     everywhere("process", "", "a web server's, on no kernel"),
     everywhere("report", "", "needs no kernel"),
     everywhere("report_schema", "", "needs no kernel"),
     everywhere("results_schema", "", "needs no kernel"),
     everywhere("serve", "", "a web server's, on no kernel"),
+    everywhere("slow", "", "a web server's, on no kernel"),
+    everywhere("soak", "", "a web server's, on no kernel"),
     everywhere("started", "", "a load generator's, on no kernel"),
     everywhere("study", "", "a load generator's, by the clock"),
     everywhere("tls", "", "a web server's, on no kernel"),
     everywhere("truth", "", "a load generator's, by the clock"),
+    everywhere("upstream", "", "a web server's, on no kernel"),
 ];
 
 /// Tests that only `--all` runs: they test what is built on top of the records. In a guest they take

@@ -2,9 +2,15 @@
 
 use std::collections::HashMap;
 
+use crate::access::Access;
+use crate::address::Address;
+use crate::types::Types;
+
+use super::access::{Said, SaidOfTypes};
+use super::auth;
 use super::{
     Duration, FileOptions, Location, Pair, Part, Path, PathBuf, Redirect, Server, Settings,
-    SocketAddr, Spanned, Time, TlsListen, VirtualHost, Wrong,
+    Spanned, Time, TlsListen, VirtualHost, Wrong,
 };
 
 /// Fields that the server writes itself; a second one would make an answer invalid or ambiguous.
@@ -25,7 +31,7 @@ const OWN: [&str; 13] = [
 ];
 const REDIRECTS: [u16; 5] = [301, 302, 303, 307, 308];
 /// The errors that have a page.
-const ERRORS: [u16; 7] = [403, 404, 405, 412, 416, 500, 503];
+const ERRORS: [u16; 11] = [401, 403, 404, 405, 412, 416, 429, 500, 502, 503, 504];
 
 pub(super) fn hosts(
     servers: &[Spanned<Server>],
@@ -44,20 +50,24 @@ pub(super) fn hosts(
             let what = "no address: set `listen`, as [\"127.0.0.1:8080\"], or `tls`";
             return Err(Wrong::at(span, what));
         }
-        let listen: Vec<SocketAddr> = server.listen.iter().map(|address| address.0).collect();
+        let listen = server
+            .listen
+            .iter()
+            .map(|address| address.0.below(directory));
+        let listen: Vec<Address> = listen.collect();
         // One server may show several certificates at an address.
         let mut all = listen.clone();
-        for address in tls.iter().map(|listen| listen.address) {
-            if !all.contains(&address) {
-                all.push(address);
+        for listen in &tls {
+            if !all.contains(&listen.address) {
+                all.push(listen.address.clone());
             }
         }
         let mut names = Vec::new();
         for name in &server.names {
             let (at, name) = (name.span(), host_name(name)?);
             for address in &all {
-                // Each port 0 is another port.
-                if address.port() != 0 && taken.insert((*address, name.clone()), ()).is_some() {
+                let is_known = !address.is_new_each_time();
+                if is_known && taken.insert((address.clone(), name.clone()), ()).is_some() {
                     let what =
                         format!("a server at {address} has the name `{name}` already: remove one");
                     return Err(Wrong::at(at, what));
@@ -65,7 +75,7 @@ pub(super) fn hosts(
             }
             names.push(name);
         }
-        let has_others = |address: &&SocketAddr| {
+        let has_others = |address: &&Address| {
             let mut before = hosts.iter();
             before.any(|host: &VirtualHost| {
                 let is_it = |listen: &TlsListen| listen.address == **address;
@@ -73,7 +83,7 @@ pub(super) fn hosts(
             })
         };
         if let Some(address) = all.iter().find(has_others) {
-            if names.is_empty() && address.port() != 0 {
+            if names.is_empty() && !address.is_new_each_time() {
                 let what = format!("another server is at {address}, so this one needs `names`");
                 return Err(Wrong::at(span, what));
             }
@@ -116,7 +126,7 @@ fn tls(server: &Server, directory: &Path) -> Result<Vec<TlsListen>, Wrong> {
             }
             let (cert, key) = (cert.clone(), key.clone());
             found.push(TlsListen {
-                address: address.0,
+                address: address.0.below(directory),
                 settings: Settings {
                     pairs: vec![Pair { cert, key }],
                 },
@@ -173,8 +183,23 @@ fn locations(server: &Server, directory: &Path) -> Result<Vec<Location>, Wrong> 
             dotfiles: server.dotfiles,
         },
         redirect: None,
+        upstream: None,
         cache: server.cache.map(|time| time.0),
         fields: fields(&server.headers, &server.root.span())?,
+        access: Said {
+            allow: &server.allow,
+            deny: &server.deny,
+            methods: server.methods,
+        }
+        .over(&Access::default()),
+        types: SaidOfTypes {
+            types: &server.types,
+            default_type: &server.default_type,
+            charset: &server.charset,
+        }
+        .over(&Types::default()),
+        auth: auth::over(&server.auth, None, directory)?,
+        rate: server.rate.map(|rate| rate.0),
     };
     let mut found: Vec<Location> = Vec::new();
     for part in &server.locations {
@@ -207,12 +232,14 @@ fn location(part: &Part, whole: &Location, directory: &Path) -> Result<Location,
         let what = format!("`{path}` is no path: write it as `/images`");
         return Err(Wrong::at(part.path.span(), what));
     }
+    let own_root = match &part.root {
+        Some(path) => root(path, directory)?,
+        None => whole.directory.clone(),
+    };
     Ok(Location {
         path: path.clone(),
-        directory: match &part.root {
-            Some(path) => root(path, directory)?,
-            None => whole.directory.clone(),
-        },
+        upstream: super::upstream::plan(part, directory, &own_root)?,
+        directory: own_root,
         files: FileOptions {
             index: match &part.index {
                 Some(name) => index(name)?,
@@ -228,6 +255,20 @@ fn location(part: &Part, whole: &Location, directory: &Path) -> Result<Location,
             Some(table) => fields(table, &part.path.span())?,
             None => whole.fields.clone(),
         },
+        access: Said {
+            allow: &part.allow,
+            deny: &part.deny,
+            methods: part.methods,
+        }
+        .over(&whole.access),
+        types: SaidOfTypes {
+            types: &part.types,
+            default_type: &part.default_type,
+            charset: &part.charset,
+        }
+        .over(&whole.types),
+        auth: auth::over(&part.auth, whole.auth.as_ref(), directory)?,
+        rate: part.rate.map(|rate| rate.0).or(whole.rate),
     })
 }
 

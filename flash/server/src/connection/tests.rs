@@ -1,21 +1,32 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 use super::*;
+use crate::access::remembered::{self, Remembered};
 use crate::context::{Options, Phase, Shared};
 use crate::counts::Counts;
 use crate::helpers::{Inbox, Pool};
 use crate::pace::Pace;
 use crate::sites::FileOptions;
+use crate::upstream::links::Links;
+use rustix::event::epoll;
 
 fn context() -> Context {
+    let key = remembered::new_key().expect("random numbers");
     let pool = || Pool::start("test", 1, 1, Arc::default(), || {}).expect("a thread");
     Context {
         shared: Arc::new(Shared {
+            password_key: key.clone(),
             hosts: Vec::new(),
             helpers: pool(),
             doubtful: pool(),
+            passwords: None,
+            limits: None,
             log: None,
             counts: vec![Arc::new(Counts::default())],
             reloads: Arc::default(),
+            messages: None,
+            scripts: None,
+            ports: Vec::new(),
+            loops: 1,
             sandbox: std::sync::OnceLock::new(),
             heirs: std::sync::OnceLock::new(),
             phase: (Phase::Serves as u8).into(),
@@ -26,8 +37,15 @@ fn context() -> Context {
         now: 0,
         date: String::new(),
         log_time: String::new(),
+        log_ms: 0,
         pace: Pace::default(),
+        remembered: Remembered::new(key, 0),
         phase: Phase::Serves,
+        links: Links::new(
+            epoll::create(epoll::CreateFlags::CLOEXEC).expect("a descriptor"),
+            1,
+            None,
+        ),
         number: 0,
     }
 }
@@ -38,7 +56,7 @@ fn asking(id: u32, context: &Context) -> Connection {
     let mut connection = Connection::new(
         socket.into(),
         Transport::Plain,
-        None,
+        Peer::default(),
         Site::Files(0),
         id,
         context,

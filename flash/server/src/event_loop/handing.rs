@@ -3,7 +3,7 @@
 //! it, each as soon as no helper works for it.
 
 use super::EventLoop;
-use crate::connection::Next;
+use crate::connection::{Connection, Next};
 use crate::context::{Phase, Site};
 use crate::counts::subtract;
 use crate::handover::Moved;
@@ -28,9 +28,14 @@ impl EventLoop {
 
     fn retire(&mut self) {
         self.close_listeners();
+        self.context.links.close_idle();
         let options = &self.context.options;
         let longest = options.grace_ms.max(options.helper_ms + LATE);
         self.ends_at = self.context.now + longest;
+        if let Some(heirs) = self.context.shared.heirs.get() {
+            let heir = heirs.of_loop(self.context.number);
+            heir.remind(self.context.remembered.give());
+        }
         self.end_idle();
         let all = self.connections.iter();
         let all: Vec<(usize, u32)> = all.map(|(key, (id, _))| (key, *id)).collect();
@@ -47,40 +52,60 @@ impl EventLoop {
         };
         let heir = self.context.heir(connection.site());
         match heir {
-            Some(site) if !connection.waits_for_helper() => self.give(key, site),
+            Some(site) if self.can_give(connection) => self.give(key, site),
             None if self.context.phase != Phase::Serves && connection.is_idle() => self.close(key),
             _ => return false,
         }
         true
     }
 
+    /// No helper works for it, and the other loop can go on with its upstream.
+    fn can_give(&self, connection: &Connection) -> bool {
+        let links = &self.context.links;
+        let upstream = connection.link().map(|link| links.endpoint(link));
+        let heirs = self.context.shared.heirs.get();
+        let is_known = |endpoint| heirs.is_some_and(|heirs| heirs.reach.has_kind_of(endpoint));
+        !connection.waits_for_helper() && upstream.is_none_or(is_known)
+    }
+
     fn give(&mut self, key: usize, site: Site) {
-        let Some((_, connection)) = self.connections.try_remove(key) else {
+        let Some((_, mut connection)) = self.connections.try_remove(key) else {
             return;
         };
         let _ = rustix::event::epoll::delete(&self.epoll, connection.socket());
         self.context.pace.open -= usize::from(connection.is_handshaking());
         subtract(&self.context.counts().connections, 1);
-        let left_ms = connection.deadline.saturating_sub(self.context.now);
+        let link = connection.take_link();
+        let link = link.map(|link| self.context.links.give(link));
         if let Some(heirs) = self.context.shared.heirs.get() {
             heirs.of_loop(self.context.number).put(Moved {
                 connection,
                 site,
-                left_ms,
+                link,
             });
         }
     }
 
     pub(super) fn take_arrivals(&mut self) {
         let arrivals = std::sync::Arc::clone(&self.arrivals);
+        while let Some(remembered) = arrivals.take_remembered() {
+            if let Some(passwords) = &self.context.shared.passwords {
+                let (own, now) = (&mut self.context.remembered, self.context.now);
+                own.take(remembered, now, |version| passwords.has(version));
+            }
+        }
         while let Some(moved) = arrivals.take() {
             let Moved {
                 mut connection,
                 site,
-                left_ms,
+                link,
             } = moved;
             let id = self.new_id();
-            connection.arrive(site, id, self.context.now + left_ms);
+            if let Some(link) = link {
+                let owner = (self.connections.vacant_key(), id);
+                connection.put_link(self.context.links.adopt(link, owner).ok());
+            }
+            connection.arrive(site, id, self.context.shared.limits.as_ref());
             self.context.pace.open += usize::from(connection.is_handshaking());
             self.insert(id, connection);
         }
@@ -101,6 +126,7 @@ impl EventLoop {
         let counts = &self.context.shared.counts[self.context.number];
         subtract(&counts.connections, self.connections.len() as u64);
         self.context.pace.turn(counts);
+        subtract(&counts.links, self.context.links.counted as u64);
     }
 
     /// Idle connections that cannot go on elsewhere: a request that is on its way already is answered, and `settle`

@@ -1,4 +1,6 @@
-//! Finds where the body of a request ends (RFC 9112, 7.1). Its content is discarded.
+//! Finds where the body of a message ends, and what of the received bytes is its content (RFC 9112, 7.1).
+
+use std::ops::Range;
 
 use super::request::{is_token, Framing};
 
@@ -49,54 +51,86 @@ impl Body {
         }
     }
 
+    /// Follows the body, and discards its content.
     pub fn pass(&mut self, received: &[u8]) -> Passed {
+        self.read(received, |_| {})
+    }
+
+    /// Follows the body, and hands over its content.
+    pub fn read(&mut self, received: &[u8], mut content: impl FnMut(&[u8])) -> Passed {
         match self {
             Body::Length(left) => {
                 let here = (*left).min(received.len() as u64);
                 *left -= here;
+                content(&received[..here as usize]);
                 match *left {
                     0 => Passed::Ended(here as usize),
                     _ => Passed::All,
                 }
             }
-            Body::Chunked(chunked) => chunked.pass(received),
+            Body::Chunked(chunked) => {
+                let mut at = 0;
+                while at < received.len() {
+                    match chunked.next(&received[at..]) {
+                        Piece::Content(part) => {
+                            content(&received[at + part.start..at + part.end]);
+                            at += part.end;
+                        }
+                        Piece::Other => return Passed::All,
+                        Piece::Ended(length) => return Passed::Ended(at + length),
+                        Piece::Wrong => return Passed::Wrong,
+                    }
+                }
+                Passed::All
+            }
         }
     }
 }
 
+/// What received bytes of a chunked body begin with.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Piece {
+    /// The end of this range is where the next piece begins.
+    Content(Range<usize>),
+    /// All of them are lines between contents.
+    Other,
+    /// The body ended so many bytes in.
+    Ended(usize),
+    Wrong,
+}
+
 impl Chunked {
-    fn pass(&mut self, received: &[u8]) -> Passed {
+    pub fn next(&mut self, received: &[u8]) -> Piece {
         let mut at = 0;
         while at < received.len() {
             if let Place::Data(left) = self.place {
                 let here = left.min((received.len() - at) as u64);
-                at += here as usize;
                 self.place = match left - here {
                     0 => Place::DataEnd,
                     left => Place::Data(left),
                 };
-                continue;
+                return Piece::Content(at..at + here as usize);
             }
             let byte = received[at];
             at += 1;
             self.line.push(byte);
             if byte != b'\n' {
                 if self.line.len() > MAX_LINE {
-                    return Passed::Wrong;
+                    return Piece::Wrong;
                 }
                 continue;
             }
             let line = std::mem::take(&mut self.line);
             let Some(line) = line.strip_suffix(b"\r\n") else {
-                return Passed::Wrong;
+                return Piece::Wrong;
             };
             match self.line_end(line) {
-                None => return Passed::Wrong,
-                Some(true) => return Passed::Ended(at),
+                None => return Piece::Wrong,
+                Some(true) => return Piece::Ended(at),
                 Some(false) => {}
             }
         }
-        Passed::All
+        Piece::Other
     }
 
     /// Whether the body ends with this line; `None`: it is not valid.
@@ -197,8 +231,21 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn chunked() -> Body {
+        Body::Chunked(Chunked::default())
+    }
+
     fn pass(text: &[u8]) -> Passed {
-        Chunked::default().pass(text)
+        chunked().pass(text)
+    }
+
+    #[test]
+    fn the_content_is_what_the_chunks_have() {
+        let mut content = Vec::new();
+        let text = b"5;x=y\r\nhello\r\n1\r\n!\r\n0\r\nX: y\r\n\r\nmore";
+        let passed = chunked().read(text, |part| content.extend_from_slice(part));
+        assert_eq!(passed, Passed::Ended(text.len() - 4));
+        assert_eq!(content, b"hello!");
     }
 
     #[test]
@@ -228,6 +275,10 @@ mod tests {
             b"5;[\r\n",
             b"5;a=\r\n",
             b"5;a=\"b\r\n",
+            b"5;a=\"\x01\"\r\n",
+            b"5;a=\"b\rc\"\r\n",
+            b"5\x0b;a\r\n",
+            b"5\r;a\r\n",
             b" 5\r\n",
             b"1_0\r\n",
             b"0\r\nX : y\r\n",
@@ -260,7 +311,7 @@ mod tests {
         ) {
             let whole = pass(&bytes);
             let cut = cut.index(bytes.len() + 1);
-            let mut chunked = Chunked::default();
+            let mut chunked = chunked();
             let first = chunked.pass(&bytes[..cut]);
             let last = match first {
                 Passed::All => match chunked.pass(&bytes[cut..]) {

@@ -4,10 +4,13 @@
 //! combination of `Host`, `Content-Length` and `Transfer-Encoding`. Requests that two servers can read in two ways are
 //! how requests are smuggled, so they are refused here.
 
+use super::credentials::Authorization;
 use super::target::{self, Target};
 
 /// Fields of one request; one with more is refused.
 pub const MAX_FIELDS: usize = 100;
+/// Bytes of a method.
+const MAX_METHOD: usize = 32;
 /// Empty lines before a request line that are passed over (RFC 9112, 2.2, asks for at least one).
 const MAX_EMPTY_LINES: usize = 4;
 
@@ -18,8 +21,14 @@ pub enum Method {
     Options,
     /// Its target is an authority, and what follows its head might be for another server.
     Connect,
-    /// Known, but there is nothing here that it could be done to.
-    Other,
+    /// Known, but there is no file that it could be done to. What an upstream does with it is its own affair.
+    Put,
+    Delete,
+    Trace,
+    Post,
+    Patch,
+    /// Of an extension, as PROPFIND.
+    Unknown,
 }
 
 /// How the body of a request ends.
@@ -54,6 +63,11 @@ pub struct Request {
     pub expects_continue: bool,
     pub conditions: Conditions,
     pub accept_encoding: Option<String>,
+    pub authorization: Option<Authorization>,
+    /// Who the client has proved to be.
+    pub user: Option<String>,
+    /// All that came, if an upstream is to answer.
+    pub fields: Vec<(String, Vec<u8>)>,
     /// For the access log.
     pub line: String,
     pub referer: Option<String>,
@@ -66,6 +80,22 @@ pub struct Request {
 pub struct Refusal {
     pub status: u16,
     pub why: &'static str,
+}
+
+impl Request {
+    /// Why it is for no file, whatever there is.
+    pub fn no_file(&self) -> Option<Refusal> {
+        match (&self.target, self.method) {
+            (_, Method::Unknown) => Some(UNKNOWN_METHOD),
+            (Target::Path(path), _) => path.no_file,
+            (Target::Server, _) => None,
+        }
+    }
+
+    /// As the client wrote it.
+    pub fn method_name(&self) -> &str {
+        self.line.split(' ').next().unwrap_or_default()
+    }
 }
 
 impl Refusal {
@@ -234,11 +264,17 @@ fn parse(head: &[u8]) -> Result<Request, Refusal> {
         expects_continue,
         conditions: fields.conditions,
         accept_encoding: fields.accept_encoding,
+        authorization: fields.authorization,
+        user: None,
+        fields: Vec::new(),
         line: String::from_utf8_lossy(line).into_owned(),
         referer: fields.referer,
         user_agent: fields.user_agent,
     })
 }
+
+/// Of a request for a file.
+pub const UNKNOWN_METHOD: Refusal = Refusal::new(501, "the method is not known");
 
 fn method(name: &str) -> Result<Method, Refusal> {
     match name {
@@ -246,12 +282,20 @@ fn method(name: &str) -> Result<Method, Refusal> {
         "HEAD" => Ok(Method::Head),
         "OPTIONS" => Ok(Method::Options),
         "CONNECT" => Ok(Method::Connect),
-        "POST" | "PUT" | "DELETE" | "PATCH" | "TRACE" => Ok(Method::Other),
-        _ => Err(Refusal::new(501, "the method is not known")),
+        "POST" => Ok(Method::Post),
+        "PUT" => Ok(Method::Put),
+        "DELETE" => Ok(Method::Delete),
+        "PATCH" => Ok(Method::Patch),
+        "TRACE" => Ok(Method::Trace),
+        // None of an extension is as long, and none has small letters, which are a mistake.
+        name if name.len() > MAX_METHOD => Err(UNKNOWN_METHOD),
+        name if name.bytes().any(|byte| byte.is_ascii_lowercase()) => Err(UNKNOWN_METHOD),
+        _ => Ok(Method::Unknown),
     }
 }
 
-/// Checks `host[:port]` (RFC 3986, 3.2.2) and returns the host in lower case.
+/// Checks `host[:port]` (RFC 3986, 3.2.2) and returns the host in lower case, without the dot that stands for the root of
+/// the name system.
 fn host(named: &str) -> Result<String, Refusal> {
     const WRONG: Refusal = BAD_HOST;
     let (host, port) = match named.strip_prefix('[') {
@@ -280,7 +324,11 @@ fn host(named: &str) -> Result<String, Refusal> {
     if !is_number || !target::has_valid_escapes(host) {
         return Err(WRONG);
     }
-    Ok(host.to_ascii_lowercase())
+    match host.strip_suffix('.') {
+        Some("") => Err(WRONG),
+        Some(relative) => Ok(relative.to_ascii_lowercase()),
+        None => Ok(host.to_ascii_lowercase()),
+    }
 }
 
 const BAD_HOST: Refusal = Refusal::new(400, "the host is not valid");
@@ -296,8 +344,24 @@ struct Fields<'a> {
     keeps_alive: bool,
     conditions: Conditions,
     accept_encoding: Option<String>,
+    authorization: Option<Authorization>,
     referer: Option<String>,
     user_agent: Option<String>,
+}
+
+/// The fields of a head that [`Reader`] has accepted, as they came, without spaces around the values.
+pub fn fields(head: &[u8]) -> Vec<(String, Vec<u8>)> {
+    let begin = head.iter().position(|byte| !b"\r\n".contains(byte));
+    let head = &head[begin.unwrap_or(0)..];
+    let end = memchr::memchr(b'\n', head).map_or(head.len(), |at| at + 1);
+    let mut headers = [httparse::EMPTY_HEADER; MAX_FIELDS];
+    match httparse::parse_headers(&head[end..], &mut headers) {
+        Ok(httparse::Status::Complete((_, headers))) => headers
+            .iter()
+            .map(|header| (header.name.to_string(), header.value.trim_ascii().to_vec()))
+            .collect(),
+        _ => Vec::new(),
+    }
 }
 
 impl<'a> Fields<'a> {
@@ -308,6 +372,7 @@ impl<'a> Fields<'a> {
         let mut seen_if_range = 0;
         let mut seen_since = 0;
         let mut seen_unmodified = 0;
+        let mut seen_authorization = 0;
         for header in headers {
             let name = header.name;
             let is = |other: &str| name.eq_ignore_ascii_case(other);
@@ -363,6 +428,10 @@ impl<'a> Fields<'a> {
                 fields.conditions.if_unmodified_since = owned().filter(|_| seen_unmodified == 1);
             } else if is("accept-encoding") {
                 join(&mut fields.accept_encoding, owned());
+            } else if is("authorization") {
+                seen_authorization += 1;
+                let one = owned().filter(|_| seen_authorization == 1);
+                fields.authorization = one.map(Authorization);
             } else if is("referer") {
                 fields.referer = owned();
             } else if is("user-agent") {
@@ -405,8 +474,8 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// The elements of a list; empty ones do not count (RFC 9110, 5.6.1.2).
-fn elements(list: &str) -> impl Iterator<Item = &str> {
+/// The elements of a list of fields; empty ones do not count (RFC 9110, 5.6.1.2).
+pub fn elements(list: &str) -> impl Iterator<Item = &str> {
     let elements = list.split(',').map(|one| one.trim_matches([' ', '\t']));
     elements.filter(|one| !one.is_empty())
 }
@@ -491,6 +560,7 @@ mod tests {
             ("Host: a:99999\r\n", 400),
             ("Host: user@a\r\n", 400),
             ("Host: [::1\r\n", 400),
+            ("Host: [::1]80\r\n", 400),
             ("Host: a\r\nContent-Length: 1\r\nContent-Length: 1\r\n", 400),
             ("Host: a\r\nContent-Length: 1, 1\r\n", 400),
             ("Host: a\r\nContent-Length: +1\r\n", 400),
@@ -534,7 +604,9 @@ mod tests {
         assert_eq!(status("\x16\x03\x01"), 400);
         assert_eq!(status(" GET"), 400);
         assert_eq!(status("PRI * HTTP/2.0\r\n\r\n"), 505);
-        assert_eq!(status("BREW / HTTP/1.1\r\nHost: a\r\n\r\n"), 501);
+        assert_eq!(status("brew / HTTP/1.1\r\nHost: a\r\n\r\n"), 501);
+        let brew = request("BREW / HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!((brew.method, brew.method_name()), (Method::Unknown, "BREW"));
         assert_eq!(status("GET /\r\n\r\n"), 400);
     }
 
@@ -562,6 +634,10 @@ mod tests {
             "[::1]"
         );
         assert_eq!(request("GET / HTTP/1.0\r\nHost:\r\n\r\n").host, "");
+        let dotted = "GET / HTTP/1.1\r\nHost: B.example.:80\r\n\r\n";
+        assert_eq!(request(dotted).host, "b.example");
+        assert_eq!(status("GET / HTTP/1.1\r\nHost: .\r\n\r\n"), 400);
+        assert_eq!(status("GET / HTTP/1.0\r\nHost: .\r\n\r\n"), 400);
     }
 
     #[test]

@@ -25,6 +25,42 @@ pub struct Path {
     /// As the client sent it, for redirects.
     pub raw: String,
     pub query: Option<String>,
+    /// Why no file can have this name. An upstream may know it.
+    pub no_file: Option<Refusal>,
+}
+
+impl Path {
+    /// For an upstream: as it came, but without segments that lead elsewhere. What the upstream makes of them could be
+    /// another path than the one that chose the location.
+    pub fn forwarded(&self) -> String {
+        let is_dots = |segment: &str| {
+            let plain = segment.replace("%2e", ".").replace("%2E", ".");
+            matches!(plain.as_str(), "." | "..")
+        };
+        let mut target = match self.raw.split('/').any(is_dots) {
+            false => self.raw.clone(),
+            true => {
+                let mut names: Vec<&str> = Vec::new();
+                for segment in self.raw.split('/') {
+                    match segment.replace("%2e", ".").replace("%2E", ".").as_str() {
+                        "" | "." => {}
+                        ".." => drop(names.pop()),
+                        _ => names.push(segment),
+                    }
+                }
+                let end = match self.is_directory && !names.is_empty() {
+                    true => "/",
+                    false => "",
+                };
+                format!("/{}{end}", names.join("/"))
+            }
+        };
+        if let Some(query) = &self.query {
+            target.push('?');
+            target.push_str(query);
+        }
+        target
+    }
 }
 
 /// Returns the target and, of the absolute form, the authority.
@@ -91,6 +127,7 @@ fn path(raw: &str) -> Result<Path, Refusal> {
     }
     let mut names: Vec<Vec<u8>> = Vec::new();
     let mut is_directory = false;
+    let mut no_file = None;
     for segment in raw.split('/') {
         let name: Vec<u8> = percent_decode_str(segment).collect();
         is_directory = false;
@@ -102,23 +139,30 @@ fn path(raw: &str) -> Result<Path, Refusal> {
                     return Err(Refusal::new(400, "the target leads above the root"));
                 }
             }
-            // No file has such a name. The slash is data here, not a separator (RFC 3986, 2.2).
-            _ if name.contains(&b'/') => return Err(Refusal::new(404, "a name has a slash")),
             _ if name.contains(&0) => return Err(Refusal::new(400, "a name has a zero")),
-            // No file has such a name, either.
-            _ if name.len() > MAX_NAME => return Err(Refusal::new(404, "a name is too long")),
-            _ => names.push(name),
+            // The slash is data here, not a separator (RFC 3986, 2.2), so it stays escaped.
+            _ if name.contains(&b'/') => {
+                no_file = Some(Refusal::new(404, "a name has a slash"));
+                names.push(segment.as_bytes().to_vec());
+            }
+            _ => {
+                if name.len() > MAX_NAME {
+                    no_file = Some(Refusal::new(404, "a name is too long"));
+                }
+                names.push(name);
+            }
         }
     }
     let name = names.join(&b'/');
     if name.len() > MAX_PATH {
-        return Err(Refusal::new(414, "the path is too long"));
+        no_file = no_file.or(Some(Refusal::new(414, "the path is too long")));
     }
     Ok(Path {
         name,
         is_directory,
         raw: raw.to_string(),
         query,
+        no_file,
     })
 }
 
@@ -138,6 +182,9 @@ mod tests {
     fn name(raw: &str) -> Result<(String, bool), u16> {
         match parse(raw, Method::Get) {
             Ok((Target::Path(path), _)) => {
+                if let Some(refusal) = path.no_file {
+                    return Err(refusal.status);
+                }
                 let name = String::from_utf8(path.name).expect("of the tests");
                 Ok((name, path.is_directory))
             }
@@ -178,10 +225,32 @@ mod tests {
         assert_eq!(name(&format!("/{}", "a".repeat(256))), Err(404));
     }
 
+    #[test]
+    fn an_upstream_sees_the_path_that_chose_it() {
+        let forwarded = |raw: &str| match parse(raw, Method::Get) {
+            Ok((Target::Path(path), _)) => path.forwarded(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(forwarded("/a//b%20c/?x=/../y"), "/a//b%20c/?x=/../y");
+        assert_eq!(forwarded("/a/../b"), "/b");
+        assert_eq!(forwarded("/a//%2E%2e/b/."), "/b/");
+        assert_eq!(forwarded("/a/.."), "/");
+        assert_eq!(forwarded("/a%2fb/..c"), "/a%2fb/..c");
+        let path = parse("/app/x%2F..%2fy", Method::Get);
+        let Ok((Target::Path(path), _)) = path else {
+            panic!("a path");
+        };
+        assert_eq!(path.name, b"app/x%2F..%2fy");
+        assert!(path.no_file.is_some());
+    }
+
     proptest! {
         #[test]
         fn no_name_has_a_segment_that_leads_elsewhere(raw in "/([./a%2e5cfF]|%2e|%2f|%5c){0,30}") {
             if let Ok((Target::Path(path), _)) = parse(&raw, Method::Get) {
+                if path.no_file.is_some() {
+                    return Ok(());
+                }
                 for segment in path.name.split(|byte| *byte == b'/') {
                     prop_assert!(segment != b".." && segment != b"." );
                     prop_assert!(!segment.is_empty() || path.name.is_empty());

@@ -12,7 +12,7 @@ use seccompiler::{
     SeccompCondition, SeccompFilter, SeccompRule, TargetArch,
 };
 
-use super::{Part, Role};
+use super::{Part, Paths, Reach, Role};
 
 /// Linux 6.5; the C library does not have it yet.
 const CACHESTAT: c_long = 451;
@@ -62,6 +62,22 @@ const LOOP: &[c_long] = &[
     CACHESTAT,
 ];
 
+const PATHS: &[c_long] = &[
+    libc::SYS_accept4,
+    libc::SYS_epoll_ctl,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_epoll_wait,
+    // Who a client is.
+    libc::SYS_getsockopt,
+    libc::SYS_openat2,
+    libc::SYS_recvfrom,
+    libc::SYS_sendmsg,
+    libc::SYS_sendto,
+    libc::SYS_statx,
+];
+
 const HELPER: &[c_long] = &[
     // Starts further helpers.
     libc::SYS_clone,
@@ -77,6 +93,16 @@ const HELPER: &[c_long] = &[
     libc::SYS_pread64,
     libc::SYS_read,
     libc::SYS_statx,
+];
+
+const PASSWORD: &[c_long] = &[
+    // Starts further threads.
+    libc::SYS_clone,
+    libc::SYS_clone3,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_poll,
+    libc::SYS_ppoll,
+    libc::SYS_read,
 ];
 
 const LOG: &[c_long] = &[libc::SYS_openat, libc::SYS_read, libc::SYS_statx];
@@ -113,8 +139,8 @@ const HOSTILE: &[c_long] = &[
 
 type Rules = BTreeMap<c_long, Vec<SeccompRule>>;
 
-/// Limits the calling thread, and those that it starts. `is_inherited`: it has the limits of the main thread already.
-pub fn restrict(role: Role, is_inherited: bool) -> Result<Part, seccompiler::Error> {
+/// Limits the calling thread, and those that it starts.
+pub fn restrict(role: Role, paths: &Paths) -> Result<Part, seccompiler::Error> {
     let hostile = HOSTILE.iter().map(|call| (*call, Vec::new())).collect();
     let kills = program(hostile, SeccompAction::Allow, SeccompAction::KillProcess)?;
     // The main thread has no client's bytes, and what it does when the configuration changes is not known here.
@@ -122,10 +148,15 @@ pub fn restrict(role: Role, is_inherited: bool) -> Result<Part, seccompiler::Err
         Role::Main => None,
         role => {
             let fails = SeccompAction::Errno(libc::EPERM as u32);
-            Some(program(allowed(role)?, fails, SeccompAction::Allow)?)
+            Some(program(
+                allowed(role, &paths.upstreams)?,
+                fails,
+                SeccompAction::Allow,
+            )?)
         }
     };
-    if role == Role::Main || !is_inherited {
+    // What the main thread has, all others have from it.
+    if role == Role::Main || !paths.is_inherited {
         apply_filter(&kills)?;
     }
     if let Some(limits) = limits {
@@ -143,11 +174,14 @@ fn program(
     SeccompFilter::new(rules, otherwise, on_match, architecture)?.try_into()
 }
 
-fn allowed(role: Role) -> Result<Rules, BackendError> {
+fn allowed(role: Role, upstreams: &Reach) -> Result<Rules, BackendError> {
     let own = match role {
         Role::Loop { .. } => LOOP,
-        Role::Helper => HELPER,
+        Role::Paths { .. } => PATHS,
+        Role::Helper | Role::PathHelper => HELPER,
+        Role::Password => PASSWORD,
         Role::Log => LOG,
+        Role::Messages => &[libc::SYS_read],
         Role::Main => &[],
     };
     let calls = COMMON.iter().chain(own);
@@ -165,27 +199,78 @@ fn allowed(role: Role) -> Result<Rules, BackendError> {
     rules.insert(libc::SYS_prctl, vec![names_thread]);
     // Builds with assertions look whether a descriptor is open before they close it, and what lists a directory looks how
     // it is open.
-    let looks = [libc::F_GETFD, libc::F_GETFL].map(|what| rule(1, SeccompCmpOp::Eq, what as u64));
-    rules.insert(
-        libc::SYS_fcntl,
-        looks.into_iter().collect::<Result<_, _>>()?,
-    );
+    let mut allowed = vec![libc::F_GETFD, libc::F_GETFL];
+    if matches!(role, Role::Paths { .. } | Role::PathHelper) {
+        // Descriptors for other processes have the flags that these want.
+        allowed.push(libc::F_SETFL);
+    }
+    let looks = allowed
+        .into_iter()
+        .map(|what| rule(1, SeccompCmpOp::Eq, what as u64));
+    rules.insert(libc::SYS_fcntl, looks.collect::<Result<_, _>>()?);
     match role {
-        Role::Loop { inbox } => {
+        Role::Loop { inbox } | Role::Paths { inbox } => {
             let own_inbox = rule(0, SeccompCmpOp::Eq, inbox as u64)?;
             rules.insert(libc::SYS_read, vec![own_inbox]);
             let nowait = libc::RWF_NOWAIT as u64;
             let never_waits = rule(5, SeccompCmpOp::MaskedEq(nowait), nowait)?;
             rules.insert(libc::SYS_preadv2, vec![never_waits]);
+            connections(&mut rules, upstreams)?;
         }
-        Role::Helper => {
+        Role::Helper | Role::PathHelper => {
             let changes = (libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC) as u64;
             let reads = rule(2, SeccompCmpOp::MaskedEq(changes), 0)?;
             rules.insert(libc::SYS_openat, vec![reads]);
         }
-        Role::Log | Role::Main => {}
+        Role::Password | Role::Log | Role::Messages | Role::Main => {}
     }
     Ok(rules)
+}
+
+/// What a loop needs to connect to upstreams. seccomp does not see to which: Landlock has the ports.
+fn connections(rules: &mut Rules, upstreams: &Reach) -> Result<(), BackendError> {
+    let mut families = Vec::new();
+    if !upstreams.ports.is_empty() {
+        families.extend([libc::AF_INET, libc::AF_INET6]);
+    }
+    if upstreams.has_unix {
+        families.push(libc::AF_UNIX);
+    }
+    if families.is_empty() && !upstreams.has_scripts {
+        return Ok(());
+    }
+    let linger = both((1, libc::SOL_SOCKET as u64), (2, libc::SO_LINGER as u64))?;
+    let mut set = vec![linger];
+    if upstreams.has_scripts {
+        // Pipes that do not wait, and what is passed to the process that starts scripts.
+        let local = rule(0, SeccompCmpOp::Eq, libc::AF_UNIX as u64)?;
+        rules.insert(libc::SYS_socketpair, vec![local]);
+        rules.insert(libc::SYS_pipe2, Vec::new());
+        rules.insert(libc::SYS_readv, Vec::new());
+    }
+    if families.is_empty() {
+        rules.insert(libc::SYS_setsockopt, set);
+        return Ok(());
+    }
+    let kind = (libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK) as u64;
+    let of_family = |family: libc::c_int| both((0, family as u64), (1, kind));
+    let sockets: Result<Vec<_>, _> = families.into_iter().map(of_family).collect();
+    rules.insert(libc::SYS_socket, sockets?);
+    rules.insert(libc::SYS_connect, Vec::new());
+    let error = both((1, libc::SOL_SOCKET as u64), (2, libc::SO_ERROR as u64))?;
+    rules.insert(libc::SYS_getsockopt, vec![error]);
+    let tcp = libc::IPPROTO_TCP as u64;
+    set.push(both((1, tcp), (2, libc::TCP_NODELAY as u64))?);
+    rules.insert(libc::SYS_setsockopt, set);
+    Ok(())
+}
+
+/// Two arguments with these values.
+fn both(first: (u8, u64), second: (u8, u64)) -> Result<SeccompRule, BackendError> {
+    let is = |(argument, value): (u8, u64)| {
+        SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value)
+    };
+    SeccompRule::new(vec![is(first)?, is(second)?])
 }
 
 /// Compares an argument, of which all have 32 bits here.
@@ -193,3 +278,6 @@ fn rule(argument: u8, comparison: SeccompCmpOp, value: u64) -> Result<SeccompRul
     let condition = SeccompCondition::new(argument, SeccompCmpArgLen::Dword, comparison, value)?;
     SeccompRule::new(vec![condition])
 }
+
+#[cfg(test)]
+mod tests;

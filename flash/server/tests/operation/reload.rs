@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The configuration changes while clients are served.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
 
 use debox_skipped::skipped;
 use nix::sys::signal::Signal;
@@ -24,6 +25,13 @@ fn wait_for_calm(flash: &Running) {
     });
 }
 
+/// Has the kernel give up the pages of a file, where its file system has any on a disk.
+fn forget(path: &Path) {
+    let file = File::open(path).expect("it is there");
+    file.sync_all().expect("a disk");
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("a file");
+}
+
 #[test]
 fn no_request_is_lost_by_fifty_reloads() {
     let place = Place::new(&config("a", 2));
@@ -36,7 +44,15 @@ fn no_request_is_lost_by_fifty_reloads() {
     for turn in 0..50 {
         let root = if turn % 2 == 0 { "b" } else { "a" };
         place.configure(&config(root, 1 + turn % 3));
+        // A helper has to look for this one, and to read that.
+        let mut cold = connect(flash.address());
+        let request = format!("GET /none-{turn} HTTP/1.0\r\n\r\n");
+        cold.write_all(request.as_bytes()).expect("it reads");
+        forget(&place.at("a/index.html"));
         flash.reload();
+        let mut answer = String::new();
+        cold.read_to_string(&mut answer).expect("an answer");
+        assert!(answer.starts_with("HTTP/1.1 404 "), "{answer}");
     }
     assert!(load.end() > 0);
     assert_eq!(flash.count("flash_reloads_total"), 50, "{}", flash.errors());

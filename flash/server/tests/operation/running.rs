@@ -60,6 +60,23 @@ impl Place {
     }
 }
 
+pub const FLASH: &str = env!("CARGO_BIN_EXE_flash");
+
+/// `flash run`.
+pub fn command(place: &Place) -> Command {
+    let mut command = Command::new(FLASH);
+    command.arg("run").arg(place.at("flash.toml"));
+    command
+}
+
+/// What it says when it cannot start.
+#[track_caller]
+pub fn refusal(mut command: Command) -> String {
+    let output = command.output().expect("it can be executed");
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
 pub fn big() -> Vec<u8> {
     (0..8_000_000u32)
         .map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8)
@@ -76,9 +93,7 @@ pub struct Running {
 
 impl Running {
     pub fn start(place: &Place) -> Running {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_flash"));
-        command.arg("run").arg(place.at("flash.toml"));
-        Running::start_as(place, command)
+        Running::start_as(place, command(place))
     }
 
     /// Starts a command that becomes flash, and waits for the last line of what it says then.

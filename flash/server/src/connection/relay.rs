@@ -1,0 +1,451 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Passes a request on to an upstream, and its answer back. Both directions go on at the same time, as far as the sockets
+//! and the buffers allow; what is full is not read into, so who is slower sets the pace.
+
+use std::sync::Arc;
+
+use rustix::net::sockopt::set_socket_linger;
+
+use super::{Connection, Next, State, Went};
+use crate::context::Context;
+use crate::counts::add;
+use crate::http::request::{Method, Refusal, Request};
+use crate::upstream::answer::{Malformed, Outlet, Queue, WrongLength};
+use crate::upstream::http::{self, Field};
+use crate::upstream::links::{NoLink, Wants};
+use crate::upstream::{fastcgi, scripts, Form, Protocol, Reader, Settings, Upstream};
+
+mod asking;
+mod passing;
+
+/// Upstreams that one request is sent to.
+const TRIES: u32 = 3;
+
+pub struct Relay {
+    request: Box<Request>,
+    upstream: Arc<Upstream>,
+    reader: Reader,
+    form: Form,
+    /// The protocol that the client wants to change to.
+    upgrade: Option<String>,
+    /// Without the body. It may have to be sent again.
+    head: Vec<u8>,
+    pub(super) link: Option<usize>,
+    tries: u32,
+    is_connected: bool,
+    to_upstream: Queue,
+    /// Bytes that this link has taken.
+    sent: u64,
+    /// Some of the body has been taken from the client, so the request cannot be sent again.
+    has_taken_body: bool,
+    /// The client waits for a 100.
+    expects_continue: bool,
+    /// The whole request is in `to_upstream`, or was.
+    is_read: bool,
+    /// The upstream takes nothing more.
+    is_refused: bool,
+    received: Vec<u8>,
+    outlet: Outlet,
+    /// Bytes that the client's socket has taken.
+    delivered: u64,
+    is_tunnel: bool,
+    /// The whole answer is in `outlet`, or was.
+    is_answered: bool,
+    closes: bool,
+    /// When the upstream has done something, or begun to have something to do; and the client.
+    upstream_at: u64,
+    client_at: u64,
+}
+
+/// Why there is no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Failure {
+    /// There is no connection.
+    Connect,
+    ConnectTime,
+    NoLink,
+    /// The connection ended without an answer.
+    Closed,
+    Malformed(Malformed),
+    Time,
+    BadBody,
+    BodyTime,
+}
+
+/// Why it does not go on now.
+enum Stop {
+    Waits,
+    Paced,
+    Done,
+    Failed(Failure),
+    /// More would be faster than the client may have it, until this time.
+    WaitsUntil(u64),
+    /// The client has gone, or the answer that it is getting cannot be finished.
+    Cut,
+}
+
+impl From<Failure> for Stop {
+    fn from(failure: Failure) -> Stop {
+        Stop::Failed(failure)
+    }
+}
+
+impl Failure {
+    fn status(self) -> u16 {
+        match self {
+            Failure::Connect | Failure::Closed | Failure::Malformed(_) => 502,
+            Failure::NoLink => 503,
+            Failure::ConnectTime | Failure::Time => 504,
+            Failure::BadBody => 400,
+            Failure::BodyTime => 408,
+        }
+    }
+
+    /// The upstream, and not the client or the own limit.
+    fn is_upstreams(self) -> bool {
+        !matches!(self, Failure::NoLink | Failure::BadBody | Failure::BodyTime)
+    }
+}
+
+impl Relay {
+    fn settings(&self) -> &Settings {
+        self.upstream.settings()
+    }
+
+    /// RFC 9110, 9.2.2: it may be done twice.
+    fn is_idempotent(&self) -> bool {
+        use Method as M;
+        matches!(
+            self.request.method,
+            M::Get | M::Head | M::Options | M::Put | M::Delete
+        )
+    }
+
+    /// The request can be sent to another upstream, or again.
+    fn can_be_repeated(&self, failure: Failure) -> bool {
+        let is_of_link = matches!(
+            failure,
+            Failure::Connect | Failure::ConnectTime | Failure::Closed
+        );
+        // A script has begun with its order.
+        let is_safe = !self.is_script() && (self.sent == 0 || self.is_idempotent());
+        is_of_link && is_safe && !self.has_begun() && !self.has_taken_body && self.tries < TRIES
+    }
+
+    /// Bytes of content that the answer may have.
+    fn most_content(&self) -> u64 {
+        match &self.upstream.plan.protocol {
+            Protocol::Cgi(options) => options.output,
+            _ => u64::MAX,
+        }
+    }
+
+    fn is_script(&self) -> bool {
+        matches!(self.upstream.plan.protocol, Protocol::Cgi(_))
+    }
+
+    /// The client has a part of the answer.
+    fn has_begun(&self) -> bool {
+        self.outlet.status.is_some() && self.delivered > 0
+    }
+
+    /// Has room for bytes of the answer.
+    fn has_room(&self) -> bool {
+        self.outlet.waiting() < self.settings().buffer
+    }
+
+    /// Where bytes for the upstream go.
+    fn outward(&mut self, now: u64) -> &mut Vec<u8> {
+        if self.to_upstream.is_empty() {
+            self.upstream_at = now;
+        }
+        self.to_upstream.end()
+    }
+
+    fn new_reader(&self) -> Reader {
+        match &self.upstream.plan.protocol {
+            Protocol::Http(_) => {
+                let is_head = self.request.method == Method::Head;
+                Reader::Http(http::Reader::new(is_head, self.upgrade.is_some()))
+            }
+            Protocol::FastCgi(_) => Reader::FastCgi(Box::new(fastcgi::Reader::new())),
+            Protocol::Cgi(_) => Reader::Cgi(scripts::Reader::default()),
+        }
+    }
+}
+
+impl Connection {
+    pub(super) fn begin_relay(
+        &mut self,
+        key: usize,
+        request: Box<Request>,
+        fields: &[Field],
+        upstream: Arc<Upstream>,
+        context: &mut Context,
+    ) {
+        add(&context.counts().upstream_requests, 1);
+        let is_zero = |(name, value): &Field| {
+            name.eq_ignore_ascii_case("max-forwards") && value.as_slice() == b"0"
+        };
+        if request.method == Method::Options && fields.iter().any(is_zero) {
+            let reply = self.common(&request, context).options();
+            return self.reply(Some(request), reply, context);
+        }
+        let (head, form, upgrade) = match self.head_for(&upstream, &request, fields, context) {
+            Ok(head) => head,
+            Err(status) => return self.error(status, request, context),
+        };
+        let reader = Reader::Http(http::Reader::new(false, false));
+        let mut relay = Box::new(Relay {
+            // Each link has its own.
+            reader,
+            form,
+            expects_continue: request.expects_continue,
+            is_read: self.body.is_none(),
+            request,
+            upstream,
+            upgrade,
+            head,
+            link: None,
+            tries: 0,
+            is_connected: false,
+            to_upstream: Queue::default(),
+            sent: 0,
+            has_taken_body: false,
+            is_refused: false,
+            received: Vec::new(),
+            outlet: Outlet::default(),
+            delivered: 0,
+            is_tunnel: false,
+            is_answered: false,
+            closes: false,
+            upstream_at: context.now,
+            client_at: context.now,
+        });
+        let begun = self.try_upstream(key, &mut relay, context);
+        self.state = State::Relaying(relay);
+        if let Err(failure) = begun {
+            self.relay_fails(key, failure, context);
+        }
+    }
+
+    /// Gets a link, and begins to send the request.
+    fn try_upstream(
+        &mut self,
+        key: usize,
+        relay: &mut Relay,
+        context: &mut Context,
+    ) -> Result<(), Failure> {
+        let owner = (key, self.id);
+        let mut failure = Failure::NoLink;
+        while relay.tries < TRIES {
+            relay.tries += 1;
+            let wants = Wants {
+                is_sure: !relay.is_idempotent() || !relay.is_read,
+                is_new: relay.tries > 1,
+            };
+            let (upstream, head) = (&relay.upstream, &relay.head);
+            match context
+                .links
+                .take(upstream, owner, wants, head, context.now)
+            {
+                Ok(link) => {
+                    relay.link = Some(link);
+                    relay.is_connected = false;
+                    relay.sent = 0;
+                    relay.is_refused = false;
+                    relay.received = Vec::new();
+                    relay.reader = relay.new_reader();
+                    relay.to_upstream.clear();
+                    if !relay.is_script() {
+                        relay.to_upstream.push(&relay.head);
+                    }
+                    relay.upstream_at = context.now;
+                    return Ok(());
+                }
+                Err(NoLink::Full) => return Err(failure),
+                Err(NoLink::Failed(_)) => {
+                    add(&context.counts().upstream_failures, 1);
+                    failure = Failure::Connect;
+                }
+            }
+        }
+        Err(failure)
+    }
+
+    pub(super) fn relay(&mut self, key: usize, context: &mut Context) -> Went {
+        let State::Relaying(mut relay) = std::mem::replace(&mut self.state, State::Reading) else {
+            return Went::On;
+        };
+        let stop = self.pass_on(&mut relay, context);
+        self.deadline = Self::relay_deadline(&relay, context);
+        match stop {
+            Stop::Done => return self.relay_done(*relay, context),
+            Stop::Failed(failure) => {
+                self.state = State::Relaying(relay);
+                return self.relay_fails(key, failure, context);
+            }
+            _ => self.state = State::Relaying(relay),
+        }
+        match stop {
+            Stop::Waits => Went::Waits,
+            Stop::WaitsUntil(at) => Went::WaitsUntil(at),
+            Stop::Paced => Went::Paced,
+            _ => {
+                self.cut(context);
+                Went::Ended
+            }
+        }
+    }
+
+    fn relay_done(&mut self, relay: Relay, context: &mut Context) -> Went {
+        let status = relay.outlet.status.unwrap_or_default();
+        self.record(Some(&relay.request), status, relay.outlet.content, context);
+        self.finish(relay.closes || relay.is_tunnel, context)
+    }
+
+    /// Tries again, or answers with what went wrong; or ends, if the client has a part of an answer.
+    fn relay_fails(&mut self, key: usize, failure: Failure, context: &mut Context) -> Went {
+        let State::Relaying(mut relay) = std::mem::replace(&mut self.state, State::Reading) else {
+            return Went::On;
+        };
+        self.drop_link(&mut relay, failure, context);
+        if relay.outlet.status.is_some() && !relay.has_begun() {
+            // Nobody has seen what has come of it.
+            relay.outlet = Outlet::default();
+        }
+        if relay.can_be_repeated(failure) {
+            add(&context.counts().upstream_retries, 1);
+            if self.try_upstream(key, &mut relay, context).is_ok() {
+                self.deadline = Self::relay_deadline(&relay, context);
+                self.state = State::Relaying(relay);
+                return Went::On;
+            }
+        }
+        if relay.has_begun() {
+            self.state = State::Relaying(relay);
+            self.cut(context);
+            return Went::Ended;
+        }
+        if failure == Failure::NoLink {
+            add(&context.counts().upstream_full, 1);
+        }
+        let before = relay.outlet.queue().take();
+        if failure.status() < 500 {
+            let refusal = Refusal::new(failure.status(), "");
+            self.refuse(refusal, context);
+        } else {
+            self.error(failure.status(), relay.request, context);
+        }
+        self.send_before(before);
+        Went::On
+    }
+
+    /// Gives the link up, and counts what its address has done. That an unused connection was just being closed is no
+    /// failure.
+    fn drop_link(&self, relay: &mut Relay, failure: Failure, context: &mut Context) {
+        let Some(link) = relay.link.take() else {
+            return;
+        };
+        let was_reused = context.links.link(link).is_reused;
+        let is_stale = was_reused && failure == Failure::Closed && !relay.reader.has_head();
+        if failure.is_upstreams() && !is_stale {
+            add(&context.counts().upstream_failures, 1);
+            context.links.fails(link, &relay.upstream, context.now);
+        } else {
+            context.links.close(link);
+        }
+    }
+
+    /// The answer cannot be finished, and the client has to see that.
+    fn cut(&mut self, context: &mut Context) {
+        let State::Relaying(relay) = &mut self.state else {
+            return;
+        };
+        let is_whole = relay.is_answered && relay.outlet.waiting() == 0;
+        if !is_whole && !relay.is_tunnel {
+            add(&context.counts().cut, 1);
+            if relay.outlet.ends_with_connection() {
+                // A regular end would be the end of the content.
+                let _ = set_socket_linger(&self.socket, Some(std::time::Duration::ZERO));
+            }
+        }
+        self.release(context);
+    }
+
+    /// The connection ends: the upstream's is not needed any more.
+    pub fn release(&mut self, context: &mut Context) {
+        if let State::Relaying(relay) = &mut self.state {
+            if let Some(link) = relay.link.take() {
+                context.links.close(link);
+            }
+        }
+    }
+
+    fn relay_deadline(relay: &Relay, context: &Context) -> u64 {
+        let settings = relay.settings();
+        let of_client = relay.client_at + context.options.send_ms;
+        let client = match relay.outlet.waiting() > 0 || relay.is_answered {
+            true => of_client,
+            false => u64::MAX,
+        };
+        if relay.is_answered {
+            return client;
+        }
+        let upstream = if relay.is_tunnel {
+            relay.upstream_at.max(relay.client_at) + settings.tunnel_ms
+        } else if !relay.is_connected {
+            relay.upstream_at + settings.connect_ms
+        } else if !relay.to_upstream.is_empty() {
+            relay.upstream_at + settings.send_ms
+        } else if !relay.is_read {
+            of_client
+        } else if relay.has_room() {
+            relay.upstream_at + settings.read_ms
+        } else {
+            u64::MAX
+        };
+        client.min(upstream)
+    }
+
+    /// Handles the end of a deadline.
+    pub(super) fn relay_expires(&mut self, key: usize, context: &mut Context) -> Next {
+        let State::Relaying(relay) = &self.state else {
+            return Next::Wait;
+        };
+        let deadline = Self::relay_deadline(relay, context);
+        if deadline > context.now {
+            self.deadline = deadline;
+            return Next::Wait;
+        }
+        let of_client = relay.client_at + context.options.send_ms;
+        let is_client_slow = relay.outlet.waiting() > 0 && of_client <= context.now;
+        let failure = if is_client_slow || relay.is_answered || relay.is_tunnel {
+            None
+        } else if !relay.is_connected {
+            Some(Failure::ConnectTime)
+        } else if relay.to_upstream.is_empty() && !relay.is_read {
+            Some(Failure::BodyTime)
+        } else {
+            add(&context.counts().upstream_timeouts, 1);
+            Some(Failure::Time)
+        };
+        let went = match failure {
+            Some(failure) => self.relay_fails(key, failure, context),
+            None => {
+                self.cut(context);
+                Went::Ended
+            }
+        };
+        match went {
+            Went::Ended => Next::Close,
+            _ => self.drive(key, context),
+        }
+    }
+}
+
+impl From<WrongLength> for Stop {
+    fn from(_: WrongLength) -> Stop {
+        Failure::Closed.into()
+    }
+}

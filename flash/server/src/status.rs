@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the server shows of itself at the address of the counters: `/metrics` for Prometheus, `/status` for readers, and
+//! `/status.json`. A loop makes these pages from counters, so they cost no wait.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use serde::Serialize;
+
+use crate::context::Shared;
+use crate::counts::{self, Counts, CLASSES};
+use crate::helpers::Pool;
+use crate::sandbox;
+
+const PAGE: &str = include_str!("status/page.html");
+/// Of a loop's turns, all but one in so many are at most as long as `Loop::p9999_us` says.
+const ONE_IN: u64 = 10_000;
+
+/// The type and the bytes of a page, by its path.
+pub fn page(path: &[u8], shared: &Shared) -> Option<(&'static str, Vec<u8>)> {
+    match path {
+        b"metrics" => Some((
+            "text/plain; version=0.0.4; charset=utf-8",
+            metrics(shared).into_bytes(),
+        )),
+        b"status" => Some(("text/html; charset=utf-8", PAGE.as_bytes().to_vec())),
+        // Writing plain data into memory cannot fail.
+        b"status.json" => Some((
+            "application/json",
+            serde_json::to_vec(&Status::of(shared)).unwrap_or_default(),
+        )),
+        _ => None,
+    }
+}
+
+/// The numbers of the page. Those that grow are since the start.
+#[derive(Serialize)]
+struct Status {
+    version: &'static str,
+    uptime_ms: u64,
+    connections: u64,
+    accepted: u64,
+    handshakes_open: u64,
+    requests: u64,
+    /// By class: `2xx`.
+    answers: BTreeMap<&'static str, u64>,
+    sent_bytes: u64,
+    refused: u64,
+    lost_log_lines: u64,
+    loops: Vec<Loop>,
+    helpers: BTreeMap<&'static str, Helpers>,
+    configuration: Configuration,
+}
+
+#[derive(Serialize)]
+struct Loop {
+    connections: u64,
+    turns: u64,
+    p9999_us: Option<u64>,
+    longest_us: u64,
+    long_turns: u64,
+    long_sends: u64,
+}
+
+#[derive(Serialize)]
+struct Helpers {
+    threads: u64,
+    busy: u64,
+    queue: u64,
+    jobs: u64,
+    refused: u64,
+}
+
+#[derive(Serialize)]
+struct Configuration {
+    reloads: u64,
+    refused: u64,
+    draining: u64,
+}
+
+fn load(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
+}
+
+impl Status {
+    fn of(shared: &Shared) -> Status {
+        let sum = |counter: fn(&Counts) -> &AtomicU64| {
+            let loops = shared.counts.iter();
+            loops.map(|counts| load(counter(counts))).sum::<u64>()
+        };
+        let of_class = |(place, class): (usize, &&'static str)| {
+            let loops = shared.counts.iter();
+            let all = loops.map(|counts| load(&counts.answers[place])).sum();
+            (*class, all)
+        };
+        let reloads = &shared.reloads;
+        Status {
+            version: env!("CARGO_PKG_VERSION"),
+            uptime_ms: u64::try_from(reloads.began.elapsed().as_millis()).unwrap_or(u64::MAX),
+            connections: sum(|counts| &counts.connections),
+            accepted: sum(|counts| &counts.accepted),
+            handshakes_open: sum(|counts| &counts.handshakes_open),
+            requests: sum(|counts| &counts.requests),
+            answers: CLASSES.iter().enumerate().map(of_class).collect(),
+            sent_bytes: sum(|counts| &counts.bytes),
+            refused: sum(|counts| &counts.refused),
+            lost_log_lines: sum(|counts| &counts.lost_log_lines),
+            loops: shared
+                .counts
+                .iter()
+                .map(|counts| Loop::of(counts))
+                .collect(),
+            helpers: pools(shared)
+                .map(|(name, pool)| (name, Helpers::of(pool)))
+                .collect(),
+            configuration: Configuration {
+                reloads: load(&reloads.done),
+                refused: load(&reloads.refused),
+                draining: load(&reloads.draining),
+            },
+        }
+    }
+}
+
+impl Loop {
+    fn of(counts: &Counts) -> Loop {
+        let longest_us = load(&counts.longest_turn_ns).div_ceil(1000);
+        let p9999 = counts.turns.all_but_one_in_us(ONE_IN);
+        Loop {
+            connections: load(&counts.connections),
+            turns: counts.turns.count(),
+            // A bucket's end is at most an eighth above what it holds.
+            p9999_us: p9999.map(|us| us.min(longest_us)),
+            longest_us,
+            long_turns: load(&counts.long_turns),
+            long_sends: load(&counts.stalls),
+        }
+    }
+}
+
+impl Helpers {
+    fn of(pool: &Pool) -> Helpers {
+        Helpers {
+            threads: load(&pool.counts.threads),
+            busy: load(&pool.counts.busy),
+            queue: pool.waiting() as u64,
+            jobs: load(&pool.counts.jobs),
+            refused: load(&pool.counts.refused),
+        }
+    }
+}
+
+fn pools(shared: &Shared) -> impl Iterator<Item = (&'static str, &Pool)> {
+    let files = [("names", &shared.helpers), ("missing", &shared.doubtful)];
+    let passwords = shared.passwords.as_ref();
+    let passwords = passwords.map(|passwords| ("passwords", &passwords.pool));
+    let all = files.into_iter().chain(passwords);
+    all.map(|(name, pool)| (name, &**pool))
+}
+
+/// The text format of Prometheus.
+pub fn metrics(shared: &Shared) -> String {
+    let mut page = counts::page(&shared.counts);
+    for (pool, helpers) in pools(shared) {
+        for (name, value) in [
+            ("flash_helper_threads", load(&helpers.counts.threads)),
+            ("flash_helper_threads_busy", load(&helpers.counts.busy)),
+            (
+                "flash_helper_threads_most",
+                load(&helpers.counts.most_threads),
+            ),
+            ("flash_helper_jobs_total", load(&helpers.counts.jobs)),
+            ("flash_helper_jobs_waiting", helpers.waiting() as u64),
+            (
+                "flash_helper_jobs_refused_total",
+                load(&helpers.counts.refused),
+            ),
+            ("flash_helper_busy_ns_total", load(&helpers.counts.busy_ns)),
+        ] {
+            counts::row(&mut page, name, "pool", pool, value);
+        }
+    }
+    let reloads = &shared.reloads;
+    for (name, meaning, grows, value) in [
+        (
+            "flash_reloads_total",
+            "Configurations loaded again",
+            true,
+            &reloads.done,
+        ),
+        (
+            "flash_reloads_refused_total",
+            "Configurations that could not be loaded again",
+            true,
+            &reloads.refused,
+        ),
+        (
+            "flash_configurations_draining",
+            "Earlier configurations whose requests have not ended",
+            false,
+            &reloads.draining,
+        ),
+    ] {
+        counts::plain_row(&mut page, name, meaning, grows, load(value));
+    }
+    if let Some(log) = &shared.log {
+        let name = "flash_unwritten_log_lines_total";
+        let meaning = "Lines that the access log's file did not take";
+        counts::plain_row(&mut page, name, meaning, true, load(&log.unwritten));
+    }
+    if let Some(sandbox::Status { landlock, seccomp }) = shared.sandbox.get() {
+        for (part, status) in [("landlock", landlock), ("seccomp", seccomp)] {
+            let is_on = u64::from(status.is_on());
+            counts::row(&mut page, "flash_sandbox", "part", part, is_on);
+        }
+    }
+    page
+}
