@@ -4,6 +4,7 @@
 
 pub mod client;
 pub mod hashes;
+pub mod limits;
 pub mod methods;
 pub mod networks;
 pub mod passwords;

@@ -12,6 +12,7 @@ use toml::Spanned;
 
 use self::access::{Charset, Ending, Kind, MethodList, Network};
 use self::auth::{Passwords, SaidOfAuth};
+use self::limits::{Limits, Speed};
 use crate::sites::{FileOptions, Location, Redirect, TlsListen, VirtualHost};
 use crate::tls::{Pair, Settings};
 use crate::user::Identity;
@@ -19,6 +20,7 @@ use crate::user::Identity;
 mod access;
 mod auth;
 mod check;
+mod limits;
 
 /// Bytes of a configuration file.
 const MAX_SIZE: u64 = 4 << 20;
@@ -40,6 +42,8 @@ pub struct Config {
     pub timeouts: Timeouts,
     #[serde(default)]
     pub passwords: Passwords,
+    #[serde(default)]
+    pub limits: Limits,
     #[serde(default, rename = "server")]
     servers: Vec<Spanned<Server>>,
 }
@@ -83,6 +87,7 @@ struct Server {
     default_type: Option<Kind>,
     charset: Option<Charset>,
     auth: Option<SaidOfAuth>,
+    rate: Option<Speed>,
     #[serde(default)]
     error_pages: BTreeMap<String, Spanned<PathBuf>>,
     #[serde(default, rename = "location")]
@@ -116,6 +121,7 @@ struct Part {
     default_type: Option<Kind>,
     charset: Option<Charset>,
     auth: Option<SaidOfAuth>,
+    rate: Option<Speed>,
     redirect: Option<Spanned<To>>,
 }
 
@@ -246,6 +252,7 @@ fn parse(text: &str, directory: &Path) -> Result<(Config, Vec<VirtualHost>), Wro
         at: error.span(),
         what: with_nearest(error.message()),
     })?;
+    config.limits.check()?;
     let hosts = check::hosts(&config.servers, directory)?;
     Ok((config, hosts))
 }

@@ -6,18 +6,20 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use rustix::net::{recv, RecvFlags, Shutdown};
+use rustix::net::Shutdown;
 
+use crate::access::limits::Place;
 use crate::answer::{Common, Form, Reply};
 use crate::candidates::{is_hidden, Candidates, Role};
 use crate::context::{Context, Site};
 use crate::counts::add;
 use crate::files::{Kind, Lookup};
 use crate::helpers::{self, Job, Ticket, Work};
-use crate::http::chunked::{Body, Passed};
+use crate::http::chunked::Body;
 use crate::http::request::{Method, Parsed, Reader, Refusal, Request};
 use crate::http::target::Target;
 use crate::log::Entry;
+use crate::meter::Meter;
 use crate::sending::{Progress, Sending};
 use crate::sites::Rules;
 use crate::transport::{Received, Transport};
@@ -27,15 +29,22 @@ const STEPS: usize = 16;
 const BYTES: u64 = 512 << 10;
 /// Bytes of a request's body that are read and discarded. If it is longer, the connection ends with the answer.
 const PASSED: u64 = 64 << 10;
-/// Bytes that are read and discarded after the last answer, so the client receives the answer and not a reset.
-const LINGERED: u64 = 256 << 10;
 
 mod admission;
+mod discard;
+
+/// Who is at the other end.
+#[derive(Default)]
+pub struct Peer {
+    pub address: Option<IpAddr>,
+    /// Its place among the connections of its client, if those are limited.
+    pub place: Option<Place>,
+}
 
 pub struct Connection {
     socket: OwnedFd,
     transport: Transport,
-    peer: Option<IpAddr>,
+    peer: Peer,
     site: Site,
     /// Of the request that is being answered.
     rules: Option<Arc<Rules>>,
@@ -50,6 +59,9 @@ pub struct Connection {
     number: u64,
     /// The last name that a helper had to look for did not exist.
     has_missed: bool,
+    meter: Meter,
+    /// When the loop will go on with it.
+    pub resumes_at: Option<u64>,
     pub readable: bool,
     pub writable: bool,
     /// In the loop's milliseconds.
@@ -82,12 +94,15 @@ pub enum Next {
     Wait,
     /// It could go on, but others should, too.
     Again,
+    /// It can go on at this time, in the loop's milliseconds.
+    At(u64),
     Close,
 }
 
 enum Went {
     On,
     Waits,
+    WaitsUntil(u64),
     /// It is time for other connections.
     Paced,
     Ended,
@@ -98,7 +113,7 @@ impl Connection {
     pub fn new(
         socket: OwnedFd,
         transport: Transport,
-        peer: Option<IpAddr>,
+        peer: Peer,
         site: Site,
         id: u32,
         context: &Context,
@@ -120,6 +135,8 @@ impl Connection {
             passed: 0,
             number: u64::from(id) << 32,
             has_missed: false,
+            meter: Meter::default(),
+            resumes_at: None,
             readable: true,
             writable: true,
             deadline: context.now + ms,
@@ -171,6 +188,7 @@ impl Connection {
             match went {
                 Went::On => {}
                 Went::Waits => return Next::Wait,
+                Went::WaitsUntil(at) => return Next::At(at),
                 Went::Paced => return Next::Again,
                 Went::Ended => return Next::Close,
             }
@@ -548,13 +566,22 @@ impl Connection {
         if sending.waits || !self.writable {
             return Went::Waits;
         }
-        let mut sent_now = 0;
+        let (mut sent_now, now) = (0, context.now);
+        let rate = self.rules.as_ref().and_then(|rules| rules.rate);
         let outcome = loop {
             if sent_now >= BYTES {
                 break Ok(Progress::Budget);
             }
-            match sending.step(&mut self.transport, &self.socket, &mut context.buffer) {
-                Ok(Progress::Sent(bytes)) => sent_now += bytes,
+            let most = match self.meter.allow(rate, now) {
+                Ok(most) => most,
+                Err(at) => break Ok(Progress::Metered(at)),
+            };
+            let (transport, buffer) = (&mut self.transport, &mut context.buffer);
+            match sending.step(transport, &self.socket, buffer, most) {
+                Ok(Progress::Sent(bytes)) => {
+                    sent_now += bytes;
+                    self.meter.spend(rate, bytes, now);
+                }
                 other => break other,
             }
         };
@@ -568,6 +595,10 @@ impl Connection {
         }
         match outcome {
             Ok(Progress::Budget | Progress::Sent(_)) => Went::On,
+            Ok(Progress::Metered(at)) => {
+                self.deadline = at + context.options.send_ms;
+                Went::WaitsUntil(at)
+            }
             Ok(Progress::Done) => self.sent(context),
             Ok(Progress::Bring(work)) => {
                 let counts = context.counts();
@@ -642,7 +673,7 @@ impl Connection {
         };
         let request = sending.request.as_deref();
         let entry = Entry {
-            peer: self.peer,
+            peer: self.peer.address,
             user: request.and_then(|request| request.user.as_deref()),
             time: &context.log_time,
             line: request.map_or("-", |request| &request.line),
@@ -653,64 +684,6 @@ impl Connection {
         };
         if !log.put(entry.line()) {
             add(&context.counts().lost_log_lines, 1);
-        }
-    }
-
-    /// Reads the request's body and discards it, then begins to answer.
-    fn pass(&mut self, key: usize, context: &mut Context) -> Went {
-        if !self.input.is_empty() {
-            let passed = self.body.as_mut().map(|body| body.pass(&self.input));
-            match passed {
-                Some(Passed::Wrong) => {
-                    self.refuse(Refusal::new(400, "the body is not valid"), context);
-                    return Went::On;
-                }
-                Some(Passed::All) => {
-                    self.passed += self.input.len() as u64;
-                    self.input.clear();
-                }
-                Some(Passed::Ended(at)) => {
-                    self.input.drain(..at);
-                    self.body = None;
-                }
-                None => {}
-            }
-        }
-        if self.body.is_none() || self.passed > PASSED {
-            if let State::Passing(request) = std::mem::replace(&mut self.state, State::Reading) {
-                self.begin(key, request, context);
-            }
-            return Went::On;
-        }
-        if !self.readable {
-            return Went::Waits;
-        }
-        match self.receive(context) {
-            Received::Bytes(_) => Went::On,
-            Received::Nothing => Went::Waits,
-            Received::Paced => Went::Paced,
-            Received::End | Received::NotTls | Received::Failed(_) => Went::Ended,
-        }
-    }
-
-    fn linger(&mut self, context: &mut Context) -> Went {
-        let State::Lingering(read) = &mut self.state else {
-            return Went::On;
-        };
-        match recv(&self.socket, &mut context.buffer[..], RecvFlags::empty()) {
-            Ok((0, _)) => Went::Ended,
-            Ok((length, _)) => {
-                *read += length as u64;
-                match *read > LINGERED {
-                    true => Went::Ended,
-                    false => Went::On,
-                }
-            }
-            Err(Errno::AGAIN | Errno::INTR) => {
-                self.readable = false;
-                Went::Waits
-            }
-            Err(_) => Went::Ended,
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use crate::access::limits::{self, Limits};
 use crate::access::passwords::{self, Passwords};
 use crate::access::remembered::Remembered;
 use crate::counts::{self, Counts};
@@ -30,6 +31,7 @@ pub struct Options {
     pub send_ms: u64,
     pub linger_ms: u64,
     pub passwords: passwords::Settings,
+    pub limits: limits::Settings,
     /// For the requests that are there when the server ends.
     pub grace_ms: u64,
 }
@@ -48,6 +50,7 @@ impl Default for Options {
             linger_ms: 2_000,
             grace_ms: 30_000,
             passwords: passwords::Settings::default(),
+            limits: limits::Settings::default(),
         }
     }
 }
@@ -69,6 +72,8 @@ pub struct Shared {
     pub doubtful: Arc<Pool>,
     /// `None`: no password is asked for.
     pub passwords: Option<Passwords>,
+    /// `None`: clients have no limits.
+    pub limits: Option<Arc<Limits>>,
     pub log: Option<Arc<Log>>,
     pub counts: Vec<Counts>,
     /// What is in force in all threads that have clients' work.

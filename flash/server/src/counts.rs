@@ -23,6 +23,11 @@ pub struct Counts {
     pub stalls: AtomicU64,
     pub longest_turn_ns: AtomicU64,
     pub lost_log_lines: AtomicU64,
+    /// By the limits of clients.
+    pub limited_connections: AtomicU64,
+    pub limited_connection_rates: AtomicU64,
+    pub limited_requests: AtomicU64,
+    pub untracked_clients: AtomicU64,
     pub wrong_passwords: AtomicU64,
     /// Requests answered with 429 as the client had too many passwords to be checked.
     pub limited_passwords: AtomicU64,
@@ -107,6 +112,30 @@ const ROWS: &[Row] = &[
         "Lines that the access log had no room for",
         true,
         |c| &c.lost_log_lines,
+    ),
+    (
+        "flash_limited_connections_total",
+        "Connections closed because their client has too many",
+        true,
+        |c| &c.limited_connections,
+    ),
+    (
+        "flash_limited_new_connections_total",
+        "Connections closed because their client opens them too fast",
+        true,
+        |c| &c.limited_connection_rates,
+    ),
+    (
+        "flash_limited_requests_total",
+        "Requests answered with 429 because their client asks too fast",
+        true,
+        |c| &c.limited_requests,
+    ),
+    (
+        "flash_untracked_connections_total",
+        "Connections without limits because the table of clients is full",
+        true,
+        |c| &c.untracked_clients,
     ),
     (
         "flash_wrong_passwords_total",

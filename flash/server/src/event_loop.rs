@@ -16,8 +16,9 @@ use rustix::net::{acceptfrom_with, SocketAddrAny, SocketFlags};
 use rustls::ServerConfig;
 use slab::Slab;
 
+use crate::access::limits::Admission;
 use crate::access::remembered::Remembered;
-use crate::connection::{Connection, Next};
+use crate::connection::{Connection, Next, Peer};
 use crate::context::{Context, Options, Shared, Site};
 use crate::counts::add;
 use crate::helpers::{Inbox, Ticket};
@@ -55,6 +56,8 @@ pub struct EventLoop {
     next_id: u32,
     /// By tick: connections whose deadlines are to be looked at.
     deadlines: BTreeMap<u64, Vec<(usize, u32)>>,
+    /// By millisecond: connections that can go on then.
+    later: BTreeMap<u64, Vec<(usize, u32)>>,
     /// Connections that could go on.
     again: Vec<(usize, u32)>,
     context: Context,
@@ -86,6 +89,7 @@ impl EventLoop {
             connections: Slab::new(),
             next_id: 0,
             deadlines: BTreeMap::new(),
+            later: BTreeMap::new(),
             again: Vec::new(),
             context: Context {
                 shared,
@@ -125,6 +129,7 @@ impl EventLoop {
             for (key, id) in std::mem::take(&mut self.again) {
                 self.drive(key, id);
             }
+            self.resume();
             self.look_at_deadlines();
             self.unpause()?;
             if self.context.shared.ends.load(Ordering::Relaxed) && !self.context.is_ending {
@@ -149,7 +154,11 @@ impl EventLoop {
         }
         let tick = self.deadlines.keys().next().map(|tick| tick * TICK);
         let end = self.context.is_ending.then_some(self.ends_at);
-        let next = [tick, self.paused_until, end].into_iter().flatten().min()?;
+        let later = self.later.keys().next().copied();
+        let next = [tick, later, self.paused_until, end]
+            .into_iter()
+            .flatten()
+            .min()?;
         let now = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
         let ms = next.saturating_sub(now);
         Some(Timespec {
@@ -217,11 +226,16 @@ impl EventLoop {
         match next {
             Next::Close => return self.close(key),
             Next::Again => self.again.push((key, id)),
-            Next::Wait => {}
+            Next::At(_) | Next::Wait => {}
         }
         let Some((_, connection)) = self.connections.get_mut(key) else {
             return;
         };
+        if let Next::At(at) = next {
+            if connection.resumes_at.replace(at) != Some(at) {
+                self.later.entry(at).or_default().push((key, id));
+            }
+        }
         if self.context.is_ending && connection.is_idle() {
             return self.close(key);
         }
@@ -243,6 +257,22 @@ impl EventLoop {
             counts
                 .connections
                 .store(self.connections.len() as u64, Ordering::Relaxed);
+        }
+    }
+
+    fn resume(&mut self) {
+        while let Some(entry) = self.later.first_entry() {
+            if *entry.key() > self.context.now {
+                return;
+            }
+            let (at, due) = entry.remove_entry();
+            for (key, id) in due {
+                let found = self.connections.get_mut(key).filter(|(its, _)| *its == id);
+                if let Some((_, connection)) = found.filter(|(_, it)| it.resumes_at == Some(at)) {
+                    connection.resumes_at = None;
+                    self.drive(key, id);
+                }
+            }
         }
     }
 
@@ -279,9 +309,11 @@ impl EventLoop {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             match acceptfrom_with(socket, flags) {
                 Ok((socket, peer)) => {
-                    let peer = peer.and_then(address);
+                    let address = peer.and_then(address);
                     let (site, tls) = (*site, tls.clone());
-                    self.add(socket, peer, site, tls.as_ref());
+                    if let Some(peer) = self.admit(address, site) {
+                        self.add(socket, peer, site, tls.as_ref());
+                    }
                 }
                 Err(Errno::AGAIN) => return,
                 // The client has gone already, or a packet was wrong (accept(2)).
@@ -291,13 +323,35 @@ impl EventLoop {
         }
     }
 
-    fn add(
-        &mut self,
-        socket: OwnedFd,
-        peer: Option<IpAddr>,
-        site: Site,
-        tls: Option<&Arc<ServerConfig>>,
-    ) {
+    /// `None`: the client may have no more connections now, and the socket is closed at once.
+    fn admit(&self, address: Option<IpAddr>, site: Site) -> Option<Peer> {
+        let counts = self.context.counts();
+        let limits = self.context.shared.limits.as_ref();
+        let admission = match limits {
+            // Counters have to be read above all when there is too much of something.
+            Some(limits) if site != Site::Counts => limits.connect(address),
+            _ => Admission::Exempt,
+        };
+        let place = match admission {
+            Admission::Counted(place) => Some(place),
+            Admission::Exempt => None,
+            Admission::Untracked => {
+                add(&counts.untracked_clients, 1);
+                None
+            }
+            Admission::TooMany => {
+                add(&counts.limited_connections, 1);
+                return None;
+            }
+            Admission::TooFast => {
+                add(&counts.limited_connection_rates, 1);
+                return None;
+            }
+        };
+        Some(Peer { address, place })
+    }
+
+    fn add(&mut self, socket: OwnedFd, peer: Peer, site: Site, tls: Option<&Arc<ServerConfig>>) {
         let is_full = self.context.pace.open >= self.context.options.max_handshakes;
         let transport = match tls {
             Some(_) if is_full => None,

@@ -18,6 +18,7 @@ mod helpers;
 pub mod http;
 mod listing;
 mod log;
+mod meter;
 mod pace;
 mod residency;
 pub mod sandbox;

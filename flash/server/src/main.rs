@@ -229,6 +229,7 @@ fn run(file: &Path) -> Result<()> {
             send_ms: or(times.send, usual.send_ms),
             grace_ms: or(times.grace, usual.grace_ms),
             passwords: config.passwords.over(usual.passwords),
+            limits: config.limits.settings(),
             ..usual
         },
     })

@@ -49,6 +49,8 @@ pub enum Progress {
     Short,
     /// It is another connection's turn.
     Budget,
+    /// More would be faster than it may be, until this time in the loop's milliseconds.
+    Metered(u64),
 }
 
 impl Sending {
@@ -89,17 +91,18 @@ impl Sending {
         self.has_failed = true;
     }
 
-    /// One call, at most. `buffer`: for what is copied.
+    /// One call, at most, that sends so many bytes of the body at most. `buffer`: for what is copied.
     pub fn step(
         &mut self,
         transport: &mut Transport,
         socket: &OwnedFd,
         buffer: &mut [u8],
+        most: usize,
     ) -> Result<Progress, Errno> {
         let copies = !transport.is_plain();
         // What is encrypted at once need not be read in larger pieces.
-        let most = if copies { ENCRYPTED } else { buffer.len() };
-        let buffer = &mut buffer[..most];
+        let room = if copies { ENCRYPTED } else { buffer.len() };
+        let buffer = &mut buffer[..room.min(most)];
         if self.has_failed {
             return Ok(Progress::Short);
         }
@@ -115,11 +118,13 @@ impl Sending {
             None => transport.send(socket, head, &[], false)?,
             Some(Segment::Bytes(bytes)) => {
                 let goes_on = self.body.len() > 1;
+                let bytes = &bytes[..bytes.len().min(most)];
                 transport.send(socket, head, bytes, goes_on)?
             }
             Some(Segment::File { file, part }) => {
                 let was_brought = self.brought > 0;
                 let (begin, end) = (part.begin, part.end);
+                let end = end.min(begin.saturating_add(most as u64));
                 match residency::look(file, begin, end, was_brought, copies, buffer) {
                     Ready::Copied(length) => {
                         transport.send(socket, head, &buffer[..length], false)?

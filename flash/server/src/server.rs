@@ -13,6 +13,7 @@ use rustix::net::sockopt::{set_socket_reuseaddr, set_socket_reuseport, set_tcp_n
 use rustix::net::{bind, ipproto, listen, socket_with, AddressFamily, SocketFlags, SocketType};
 use rustix::process::{getpid, getrlimit, kill_process, setrlimit, Resource, Rlimit, Signal};
 
+use crate::access::limits::Limits as ClientLimits;
 use crate::access::passwords::Passwords;
 use crate::context::{Options, Shared, Site};
 use crate::counts::Counts;
@@ -188,11 +189,15 @@ impl Server {
                 Some(passwords.context("no thread for passwords")?)
             }
         };
+        let clients = &plan.options.limits;
         let shared = Arc::new(Shared {
             hosts,
             helpers: pool("flash-helper", plan.helpers)?,
             doubtful: pool("flash-doubtful", few)?,
             passwords,
+            limits: clients
+                .limit_something()
+                .then(|| ClientLimits::new(clients.clone())),
             log,
             counts: (0..loops).map(|_| Counts::default()).collect(),
             sandbox: OnceLock::new(),

@@ -63,6 +63,8 @@ pub struct Location {
     pub types: Types,
     /// A password is asked for.
     pub auth: Option<AuthSettings>,
+    /// Bytes per second of a connection.
+    pub rate: Option<u64>,
 }
 
 /// An address at which clients speak TLS.
@@ -142,6 +144,7 @@ pub struct Rules {
     pub access: Access,
     pub types: Types,
     pub auth: Option<Auth>,
+    pub rate: Option<u64>,
     pub error_pages: Arc<HashMap<u16, Vec<u8>>>,
 }
 
@@ -282,6 +285,7 @@ fn open_locations(host: &VirtualHost, opened: &mut Opened) -> Result<Locations> 
                 .as_ref()
                 .map(|auth| open_auth(auth, opened))
                 .transpose()?,
+            rate: location.rate,
             error_pages: Arc::clone(&pages),
         };
         let path = location.path.trim_matches('/').as_bytes().to_vec();

@@ -261,7 +261,10 @@ mod tests {
         assert_eq!(places.len(), 3);
         assert!(matches!(limits.connect_at(peer(1), 0), Admission::TooFast));
         assert!(counted(limits.connect_at(peer(1), SECOND / 10)).is_some());
-        assert!(matches!(limits.connect_at(peer(1), SECOND / 10), Admission::TooFast));
+        assert!(matches!(
+            limits.connect_at(peer(1), SECOND / 10),
+            Admission::TooFast
+        ));
         // Requests have a bucket of their own, which all connections of the client share.
         let asked = [0, 1, 2, 0].map(|at: usize| places[at].request_at(SECOND));
         assert_eq!(asked, [true, true, true, false]);
@@ -282,7 +285,10 @@ mod tests {
             .filter_map(|number| counted(limits.connect_at(peer(number), 0)))
             .collect();
         assert_eq!(places.len(), WAYS);
-        assert!(matches!(limits.connect_at(peer(100), 0), Admission::Untracked));
+        assert!(matches!(
+            limits.connect_at(peer(100), 0),
+            Admission::Untracked
+        ));
         assert!(matches!(limits.connect_at(peer(3), 0), Admission::TooMany));
         places.pop();
         assert!(counted(limits.connect_at(peer(100), 0)).is_some());

@@ -193,6 +193,7 @@ fn locations(server: &Server, directory: &Path) -> Result<Vec<Location>, Wrong> 
         }
         .over(&Types::default()),
         auth: auth::over(&server.auth, None, directory)?,
+        rate: server.rate.map(|rate| rate.0),
     };
     let mut found: Vec<Location> = Vec::new();
     for part in &server.locations {
@@ -259,6 +260,7 @@ fn location(part: &Part, whole: &Location, directory: &Path) -> Result<Location,
         }
         .over(&whole.types),
         auth: auth::over(&part.auth, whole.auth.as_ref(), directory)?,
+        rate: part.rate.map(|rate| rate.0).or(whole.rate),
     })
 }
 

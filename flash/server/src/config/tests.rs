@@ -44,6 +44,9 @@ fn errors_name_the_place_and_the_remedy() {
         (format!("{SERVER}auth = {{ realm = \"a\\\"b\", users = \"u\" }}\n"), "4:", "without quotes"),
         (format!("{SERVER}auth = {{ users = \"none\" }}\n"), "4:18: ", "htpasswd"),
         (format!("{SERVER}auth = {{ user = \"none\" }}\n"), "4:", "`users`?"),
+        (format!("limits.requests = 0\n{SERVER}"), "1:19: ", "from 1 to 1000000"),
+        (format!("limits.request_burst = 5\n{SERVER}"), "", "`requests`"),
+        (format!("{SERVER}rate = \"5\"\n"), "4:8: ", "from 1K to"),
         (format!("passwords.threads = 0\n{SERVER}"), "1:21: ", "from 1 to 64"),
         (format!("{SERVER}charset = \"a b\"\n"), "4:11: ", "utf-8"),
         (

@@ -13,10 +13,15 @@ use crate::http::request::Request;
 
 impl Connection {
     pub(super) fn admit(&mut self, key: usize, mut request: Box<Request>, context: &mut Context) {
+        let place = self.peer.place.as_ref();
+        if place.is_some_and(|place| !place.request()) {
+            add(&context.counts().limited_requests, 1);
+            return self.error(429, request, context);
+        }
         let Some(rules) = self.rules.clone() else {
             return self.serve(key, request, context);
         };
-        if !rules.access.admits(self.peer) {
+        if !rules.access.admits(self.peer.address) {
             return self.error(403, request, context);
         }
         let Some(auth) = &rules.auth else {
@@ -37,7 +42,7 @@ impl Connection {
         let Some(passwords) = &context.shared.passwords else {
             return self.error(500, request, context);
         };
-        let asked = passwords.admit(self.peer, users, credentials);
+        let asked = passwords.admit(self.peer.address, users, credentials);
         let asked = asked.and_then(|check| {
             passwords.submit(Job {
                 ticket: Ticket {

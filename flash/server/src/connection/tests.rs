@@ -15,6 +15,7 @@ fn context() -> Context {
             helpers: pool(),
             doubtful: pool(),
             passwords: None,
+            limits: None,
             log: None,
             counts: vec![Counts::default()],
             sandbox: std::sync::OnceLock::new(),
@@ -39,7 +40,7 @@ fn asking(id: u32, context: &Context) -> Connection {
     let mut connection = Connection::new(
         socket.into(),
         Transport::Plain,
-        None,
+        Peer::default(),
         Site::Files(0),
         id,
         context,
