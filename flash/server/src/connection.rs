@@ -460,15 +460,12 @@ impl Connection {
             number: self.number,
         };
         let answer_to = Arc::clone(&context.inbox);
-        let pool = match (&work, self.has_missed) {
-            (Work::Open { .. }, true) => &context.shared.doubtful,
-            _ => &context.shared.helpers,
-        };
-        pool.submit(Job {
+        let job = Job {
             ticket,
             work,
             answer_to,
-        })
+        };
+        context.shared.helpers.submit(job, self.has_missed)
     }
 
     /// Answers with the candidate that was found.

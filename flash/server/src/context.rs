@@ -1,12 +1,13 @@
 //! The state that connections share: of their loop, and of the server.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crate::access::limits::{self, Limits};
 use crate::access::passwords::{self, Passwords};
 use crate::access::remembered::Remembered;
 use crate::counts::{self, Counts};
+use crate::helpers::pools::Pools;
 use crate::helpers::{Inbox, Pool};
 use crate::log::Log;
 use crate::pace::Pace;
@@ -67,9 +68,7 @@ pub enum Site {
 /// Of all loops.
 pub struct Shared {
     pub hosts: Vec<Hosts>,
-    pub helpers: Arc<Pool>,
-    /// Helpers for connections whose last lookup found no such name, as those of scanners.
-    pub doubtful: Arc<Pool>,
+    pub helpers: Pools,
     /// `None`: no password is asked for.
     pub passwords: Option<Passwords>,
     /// `None`: clients have no limits.
@@ -84,35 +83,39 @@ pub struct Shared {
 impl Shared {
     pub fn counts_page(&self) -> String {
         let mut page = counts::page(self.counts.iter());
-        let files = [("names", &self.helpers), ("missing", &self.doubtful)];
-        let passwords = self.passwords.as_ref();
-        let passwords = passwords.map(|passwords| ("passwords", &passwords.pool));
-        let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
-        for (pool, helpers) in files.into_iter().chain(passwords) {
-            for (name, value) in [
-                ("flash_helper_threads", helpers.threads() as u64),
-                (
-                    "flash_helper_threads_most",
-                    load(&helpers.counts.most_threads),
-                ),
-                ("flash_helper_jobs_total", load(&helpers.counts.jobs)),
-                ("flash_helper_jobs_waiting", helpers.waiting() as u64),
-                (
-                    "flash_helper_jobs_refused_total",
-                    load(&helpers.counts.refused),
-                ),
-                ("flash_helper_busy_ns_total", load(&helpers.counts.busy_ns)),
-            ] {
-                counts::row(&mut page, name, "pool", pool, value);
+        for pair in self.helpers.all() {
+            for (pool, helpers) in [("names", &pair.names), ("missing", &pair.missing)] {
+                let labels = format!("pool=\"{pool}\",device=\"{}\"", pair.device);
+                pool_rows(&mut page, &labels, helpers);
             }
+        }
+        if let Some(passwords) = &self.passwords {
+            pool_rows(&mut page, "pool=\"passwords\"", &passwords.pool);
         }
         if let Some(sandbox::Status { landlock, seccomp }) = self.sandbox.get() {
             for (part, status) in [("landlock", landlock), ("seccomp", seccomp)] {
                 let is_on = u64::from(status.is_on());
-                counts::row(&mut page, "flash_sandbox", "part", part, is_on);
+                let labels = format!("part=\"{part}\"");
+                counts::row(&mut page, "flash_sandbox", &labels, is_on);
             }
         }
         page
+    }
+}
+
+fn pool_rows(page: &mut String, labels: &str, pool: &Pool) {
+    let counts = &pool.counts;
+    let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    for (name, value) in [
+        ("flash_helper_threads", pool.threads() as u64),
+        ("flash_helper_threads_most", load(&counts.most_threads)),
+        ("flash_helper_jobs_total", load(&counts.jobs)),
+        ("flash_helper_jobs_joined_total", load(&counts.joined)),
+        ("flash_helper_jobs_waiting", pool.waiting() as u64),
+        ("flash_helper_jobs_refused_total", load(&counts.refused)),
+        ("flash_helper_busy_ns_total", load(&counts.busy_ns)),
+    ] {
+        counts::row(page, name, labels, value);
     }
 }
 

@@ -209,6 +209,6 @@ pub fn page<'a>(loops: impl Iterator<Item = &'a Counts> + Clone) -> String {
 }
 
 /// A row of something that is not a loop's.
-pub fn row(page: &mut String, name: &str, label: &str, of: &str, value: u64) {
-    let _ = writeln!(page, "{name}{{{label}=\"{of}\"}} {value}");
+pub fn row(page: &mut String, name: &str, labels: &str, value: u64) {
+    let _ = writeln!(page, "{name}{{{labels}}} {value}");
 }

@@ -18,6 +18,7 @@ use crate::access::passwords::Passwords;
 use crate::context::{Options, Shared, Site};
 use crate::counts::Counts;
 use crate::event_loop::{EventLoop, Listener};
+use crate::helpers::pools::Pools;
 use crate::helpers::{Inbox, Pool};
 use crate::log::Log;
 use crate::sandbox::{self, Paths, Role};
@@ -29,7 +30,7 @@ use crate::user::Identity;
 const BACKLOG: i32 = 4096;
 /// Open files that are no connection's: listening sockets, logs, what helpers have at hand.
 const OTHER_FILES: usize = 256;
-/// Threads that may wait for the disk, unless the plan says otherwise.
+/// Threads that may wait for a device, unless the plan says otherwise.
 pub const HELPERS: usize = 64;
 /// Jobs that wait for a helper; a request beyond is answered with 503.
 const QUEUE: usize = 4096;
@@ -176,10 +177,15 @@ impl Server {
             None => (None, None),
         };
         let few = (plan.helpers / 4).max(1);
-        let pool = |name, threads| {
+        let helpers = Pools::start(sites::devices(&hosts), |is_for_missing, elsewhere| {
             let prepare = limits.prepare(Role::Helper, &status);
-            Pool::start(name, threads, QUEUE, prepare).context("no helper thread")
-        };
+            let (name, threads) = match is_for_missing {
+                true => ("flash-doubtful", few),
+                false => ("flash-helper", plan.helpers),
+            };
+            let pool = Pool::start(name, threads, QUEUE, elsewhere, prepare);
+            pool.context("no helper thread")
+        })?;
         let users = sites::user_files(&hosts);
         let passwords = match users.is_empty() {
             true => None,
@@ -192,8 +198,7 @@ impl Server {
         let clients = &plan.options.limits;
         let shared = Arc::new(Shared {
             hosts,
-            helpers: pool("flash-helper", plan.helpers)?,
-            doubtful: pool("flash-doubtful", few)?,
+            helpers,
             passwords,
             limits: clients
                 .limit_something()

@@ -94,7 +94,13 @@ impl Passwords {
         };
         Ok(Passwords {
             files,
-            pool: Pool::start("flash-password", settings.threads, settings.queue, first)?,
+            pool: Pool::start(
+                "flash-password",
+                settings.threads,
+                settings.queue,
+                None,
+                first,
+            )?,
             places: (0..PLACES).map(|_| AtomicU16::new(0)).collect(),
             hasher: RandomState::new(),
             per_client: u16::try_from(settings.per_client).unwrap_or(u16::MAX),

@@ -3,17 +3,19 @@ use super::*;
 use crate::access::remembered::Remembered;
 use crate::context::{Options, Shared};
 use crate::counts::Counts;
+use crate::helpers::pools::Pools;
 use crate::helpers::{Inbox, Pool};
 use crate::pace::Pace;
 use crate::sites::FileOptions;
 
 fn context() -> Context {
-    let pool = || Pool::start("test", 1, 1, || {}).expect("a thread");
+    let pools = Pools::start([], |_, elsewhere| {
+        Pool::start("test", 1, 1, elsewhere, || {})
+    });
     Context {
         shared: Arc::new(Shared {
             hosts: Vec::new(),
-            helpers: pool(),
-            doubtful: pool(),
+            helpers: pools.expect("threads"),
             passwords: None,
             limits: None,
             log: None,
