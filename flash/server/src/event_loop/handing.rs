@@ -129,6 +129,8 @@ impl EventLoop {
         for listener in std::mem::take(&mut self.listeners) {
             if self.context.ends(listener.site) {
                 self.accept_all(&listener);
+                // The main thread has the socket open, too: clients that come now would wait for nothing.
+                let _ = rustix::net::shutdown(&listener.socket, rustix::net::Shutdown::Read);
             }
         }
     }
