@@ -365,11 +365,12 @@ struct debox_explanation {
  * second, with a broker some milliseconds. Fails with SYSTEM if a broker does not answer at all for
  * 10 seconds, or falls silent for 60 more while it loads the probes.
  *
- * A session of the process's own takes about 90 file descriptors, 115 with DEBOX_DETAIL_IRQ, and 15 MiB of kernel memory on
- * two CPUs besides the records. While there is any session, or any client of a broker, each system
- * call of every process on the machine takes some 40 to 50 ns longer, and each switch between
- * processes a few per cent longer. That cost does not grow with the number of sessions, up to 32,
- * if their processes run as root with CAP_SYS_ADMIN: these sessions share the attached programs.
+ * A session of the process's own takes about 90 file descriptors, 115 with DEBOX_DETAIL_IRQ, and
+ * 15 MiB of kernel memory on two CPUs besides the records. While there is any session, or any
+ * client of a broker, each system call of every process on the machine takes some 40 to 50 ns
+ * longer, and each switch between processes a few per cent longer. That cost does not grow with the
+ * number of sessions, up to 32, if their processes run as root with CAP_SYS_ADMIN: these sessions
+ * share the attached programs.
  *
  * The descriptors of such a session are BPF maps, programs, links and types and an epoll instance
  * (anon_inode:bpf-map and so on in /proc/self/fd). All of them are opened in this function or in
@@ -584,10 +585,10 @@ int debox_explain_trace(const struct debox_trace_entry *entry, struct debox_expl
 /*
  * Registers a trigger: `callback` is called, with the record and `argument`, for each call of this
  * process for which `predicate` holds. It runs when the call ends, in the thread that made the
- * call, before any other code of the program runs there. debox/README.md describes the language. At most
- * `limit` callbacks per second; 0: no limit. A process may have up to 8 triggers and must register
- * them before debox_enable(), which then uses no broker and opens a session of its own, with the
- * kernel tap.
+ * call, before any other code of the program runs there. debox/README.md describes the language.
+ * At most `limit` callbacks per second; 0: no limit. A process may have up to 8 triggers and must
+ * register them before debox_enable(), which then uses no broker and opens a session of its own,
+ * with the kernel tap.
  *
  * Predicates with `throttled` or `cpu_owner` need DEBOX_DETAIL_CPU.
  *

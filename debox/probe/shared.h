@@ -84,13 +84,13 @@ struct slept {
  * it is in few cache lines.
  */
 struct thread {
-	__u64 task;   /* address of the task's structure in the kernel */
-	__u32 state;  /* enum thread_state; compared together with mode */
-	__u32 mode;   /* enum mode */
-	__u32 call;   /* number, + CALL_IA32, or CALL_NONE; compared together with has_parts */
+	__u64 task;	 /* address of the task's structure in the kernel */
+	__u32 state;	 /* enum thread_state; compared together with mode */
+	__u32 mode;	 /* enum mode */
+	__u32 call;	 /* number, + CALL_IA32, or CALL_NONE; compared together with has_parts */
 	__u32 has_parts; /* something was added to parts[] or the fields that go with them */
-	__u32 flags;  /* enum thread_flag */
-	__u32 busy;   /* a probe is at work on this entry (see begin_work) */
+	__u32 flags;	 /* enum thread_flag */
+	__u32 busy;	 /* a probe is at work on this entry (see begin_work) */
 
 	/* The open call, or the open time between calls. */
 	__u64 begin_ns;

@@ -96,6 +96,7 @@ mod join;
 mod liveness;
 mod map_id;
 mod memory;
+mod options;
 mod own_work;
 mod prepared;
 mod presence;
@@ -116,8 +117,9 @@ pub use explain::explain;
 pub use explain::split_line;
 pub use explained::Explanation;
 use map_id::map_id_of;
+pub use options::Options;
 pub use scope::{scope, Faults, Scope, Start, Sums};
-pub use slot::Last;
+pub use slot::{is_enabled, Last};
 use state::{state, Source, State};
 pub use trace::{explain_trace, start_trace, trace};
 pub use triggers::{trigger, trigger_counts, Callback};
@@ -128,36 +130,10 @@ pub use user_tap::{entry, watch, watch_thread};
 pub(crate) use {join::is_welcome, slot::copy_history};
 
 use crate::kernel::{self, objects};
-use crate::options::{Detail, Tap};
+use crate::options::Tap;
 use crate::record;
 use crate::record::{Record, HISTORY_MAX, SLEEPS_MAX, TRACE_MAX};
 use crate::session::{Session, Table};
-
-/// What [`enable`] loads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Options {
-    /// Threads of this process and its children that can be monitored at the same time. Each takes
-    /// 17 KB of kernel memory, used or not.
-    pub max_threads: u32,
-    /// How much is recorded; `callsites` has no place in a record and only costs.
-    pub detail: Detail,
-    /// How calls are seen. `None`: under `debox run --tap user`, the user tap of that session, which the process joins;
-    /// otherwise the kernel tap of a session of its own. See [the two taps](self#the-two-taps).
-    pub tap: Option<Tap>,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Options {
-            max_threads: 1024,
-            tap: None,
-            detail: Detail {
-                sleeps: true,
-                ..Detail::default()
-            },
-        }
-    }
-}
 
 /// The largest [`Options::max_threads`] that [`enable`] accepts: 1 GB of records.
 const MAX_THREADS: u32 = 65536;
@@ -356,13 +332,6 @@ fn end(state: &mut State) {
     memory::vacate();
     state.explained.clear();
     release(state);
-}
-
-/// Whether this process has enabled DeBox and the writer of its records, such as the broker, is still there. Safe in
-/// signal handlers.
-pub fn is_enabled() -> bool {
-    let is_there = memory::generation() != 0 && presence::is_there();
-    (is_there && slot::known().is_none_or(liveness::may_believe_records)) || brokered::seek()
 }
 
 /// This thread's last call; `None` before its first one, while nothing is enabled, and on a thread that is not

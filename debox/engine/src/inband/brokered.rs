@@ -27,8 +27,9 @@ use crate::options::Tap;
 use crate::signals::Blocked;
 use crate::symbols::Frame;
 
+use super::options::Options;
 use super::state::{try_state, Source};
-use super::{memory, presence, slot, user_tap, Error, Options};
+use super::{memory, presence, slot, user_tap, Error};
 
 /// How often a broker that has gone is looked for.
 const RETRY_NS: u64 = 200_000_000;

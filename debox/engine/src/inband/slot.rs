@@ -117,6 +117,13 @@ impl Last {
     }
 }
 
+/// Whether this process has enabled DeBox and the writer of its records, such as the broker, is still there. Safe in
+/// signal handlers.
+pub fn is_enabled() -> bool {
+    let is_there = memory::generation() != 0 && presence::is_there();
+    (is_there && known().is_none_or(liveness::may_believe_records)) || brokered::seek()
+}
+
 /// The calling thread's slot.
 #[inline]
 pub(super) fn own() -> Option<*mut Slot> {

@@ -68,16 +68,16 @@ mod tests {
 
     #[test]
     fn every_thread_has_its_own() {
-        words().floor.set(7);
+        of_this_thread().floor.set(7);
         let other = std::thread::spawn(|| {
-            let seen = words().floor.get();
-            words().floor.set(9);
-            (seen, std::ptr::from_ref(words()) as usize)
+            let seen = of_this_thread().floor.get();
+            of_this_thread().floor.set(9);
+            (seen, std::ptr::from_ref(of_this_thread()) as usize)
         });
         let (seen, address) = other.join().unwrap();
         assert_eq!(seen, 0);
-        assert_ne!(address, std::ptr::from_ref(words()) as usize);
-        assert_eq!(words().floor.get(), 7);
-        words().floor.set(0);
+        assert_ne!(address, std::ptr::from_ref(of_this_thread()) as usize);
+        assert_eq!(of_this_thread().floor.get(), 7);
+        of_this_thread().floor.set(0);
     }
 }

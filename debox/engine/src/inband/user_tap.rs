@@ -321,7 +321,7 @@ static mut WATCHER: Option<Watcher> = None;
 #[doc(hidden)]
 pub fn watch(watcher: Watcher) -> Result<bool, Error> {
     let state = super::state::state();
-    if !super::is_enabled() {
+    if !slot::is_enabled() {
         return Err(Error::NotEnabled);
     }
     // SAFETY: written under the lock, with the same value each time, before it is read.

@@ -7,7 +7,7 @@ use nix::poll::PollTimeout;
 use nix::sys::socket::{self, AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType};
 
 use crate::broker::protocol::{self, Admission, Reply, Request, REPLY_MAX, REQUEST_MAX};
-use crate::broker::{again, channel};
+use crate::broker::{channel, reconnect};
 use crate::inband;
 
 /// Receives a packet that a client sends to the broker, with so many descriptors.
