@@ -8,6 +8,9 @@ use std::str::FromStr;
 
 use anyhow::{bail, Error, Result};
 
+/// Connections that wait to be accepted; the kernel's own limit is `net.core.somaxconn`.
+pub const BACKLOG: i32 = 4096;
+
 /// What stands before the name of a Unix socket.
 const UNIX: &str = "unix:";
 /// What stands before the name of sockets that systemd has opened.

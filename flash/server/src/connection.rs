@@ -7,36 +7,37 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use rustix::io::Errno;
-use rustix::net::Shutdown;
 
-use crate::access::limits::{Limits, Place};
-use crate::answer::{Common, Form, Reply};
-use crate::candidates::{is_hidden, Candidates, Role};
+use crate::access::limits::Place;
+use crate::answer::{Common, Reply};
+use crate::candidates::{is_hidden, Candidates};
 use crate::context::{Context, Site};
 use crate::counts::add;
-use crate::files::{Kind, Lookup};
-use crate::helpers::{self, Job, Ticket, Work};
+use crate::helpers::{self, Ticket};
 use crate::http::chunked::Body;
-use crate::http::request::{fields, Method, Parsed, Reader, Refusal, Request};
+use crate::http::request::{Method, Reader, Refusal, Request};
 use crate::http::target::Target;
 use crate::meter::Meter;
-use crate::sending::{Progress, Sending};
+use crate::sending::Sending;
 use crate::sites::Rules;
-use crate::status;
-use crate::transport::{Received, Transport};
+use crate::transport::Transport;
 
+mod admission;
+mod delivery;
+mod discard;
+mod lookup;
+mod moving;
+mod reading;
+mod record;
 mod relay;
+#[cfg(test)]
+mod tests;
 
 /// Steps and bytes after which it is another connection's turn.
 const STEPS: usize = 16;
 const BYTES: u64 = 512 << 10;
 /// Bytes of a request's body that are read and discarded. If it is longer, the connection ends with the answer.
 const PASSED: u64 = 64 << 10;
-
-mod admission;
-mod discard;
-
-use discard::LINGERS;
 
 /// Who is at the other end.
 #[derive(Default)]
@@ -173,60 +174,6 @@ impl Connection {
         self.transport.is_handshaking()
     }
 
-    pub fn site(&self) -> Site {
-        self.site
-    }
-
-    /// A helper's answer will come to this loop.
-    pub fn waits_for_helper(&self) -> bool {
-        match &self.state {
-            State::Asked(_) | State::Checking(_) => true,
-            State::Sending(sending) => sending.waits,
-            _ => false,
-        }
-    }
-
-    /// To the upstream that is answering its request.
-    pub fn link(&self) -> Option<usize> {
-        match &self.state {
-            State::Relaying(relay) => relay.link,
-            _ => None,
-        }
-    }
-
-    pub fn take_link(&mut self) -> Option<usize> {
-        match &mut self.state {
-            State::Relaying(relay) => relay.link.take(),
-            _ => None,
-        }
-    }
-
-    /// The one that was taken, in this loop. `None`: it has been lost.
-    pub fn put_link(&mut self, link: Option<usize>) {
-        self.is_gone |= link.is_none();
-        if let State::Relaying(relay) = &mut self.state {
-            relay.link = link;
-        }
-    }
-
-    /// Comes from another loop. What it answers now has the rules that it began with. `limits`: of clients, under the
-    /// configuration of this loop.
-    pub fn arrive(&mut self, site: Site, id: u32, limits: Option<&Arc<Limits>>) {
-        let limits = limits.filter(|_| site != Site::Counts);
-        let place = self.peer.place.take();
-        self.peer.place = limits.and_then(|limits| limits.adopt(place, self.peer.address));
-        self.site = site;
-        self.id = id;
-        self.number = u64::from(id) << 32;
-        self.looked_at = u64::MAX;
-        self.resumes_at = None;
-        (self.readable, self.writable) = (true, true);
-        if matches!(self.state, State::Reading) {
-            // They keep the directories of the earlier configuration open.
-            self.rules = None;
-        }
-    }
-
     /// Tells the client that the connection ends on purpose, unless an answer is cut off.
     pub fn end(&mut self) {
         use State as S;
@@ -320,114 +267,6 @@ impl Connection {
         }
     }
 
-    fn found_by_helper(
-        &mut self,
-        key: usize,
-        asked: Asked,
-        result: helpers::Result,
-        context: &mut Context,
-    ) {
-        let Asked {
-            request,
-            mut candidates,
-        } = asked;
-        match result {
-            helpers::Result::Opened(at, lookup) => {
-                self.has_missed = matches!(lookup, Lookup::Missing);
-                candidates.skip(at);
-                self.found(key, request, candidates, lookup, context);
-            }
-            helpers::Result::Listed(page) => {
-                let common = self.common(&request, context);
-                let reply = common.page("text/html; charset=utf-8", page);
-                self.reply(Some(request), reply, context);
-            }
-            _ => self.error(500, request, context),
-        }
-    }
-
-    /// Reads the next request from the bytes received so far, and receives more if needed.
-    fn read(&mut self, key: usize, context: &mut Context) -> Went {
-        loop {
-            match self.reader.read(&self.input, context.options.max_head) {
-                Parsed::Request(mut request, length) => {
-                    self.rules = rules_for(self.site, &request, context);
-                    let is_relayed = self.upstream_for(&request).is_some();
-                    if is_relayed {
-                        request.fields = fields(&self.input[..length]);
-                    }
-                    self.input.drain(..length);
-                    self.began = Instant::now();
-                    self.body = Body::new(request.body);
-                    self.passed = 0;
-                    if is_relayed {
-                        self.begin(key, request, context);
-                        return Went::On;
-                    }
-                    // No file has such a name, and nothing can be done to one by such a method.
-                    if let Some(refusal) = request.no_file() {
-                        self.refuse(refusal, context);
-                        return Went::On;
-                    }
-                    if self.body.is_some() && !self.answers_before_body(&request) {
-                        self.deadline = context.now + context.options.head_ms;
-                        self.state = State::Passing(request);
-                        return Went::On;
-                    }
-                    self.begin(key, request, context);
-                    return Went::On;
-                }
-                Parsed::Refused(refusal) => {
-                    self.refuse(refusal, context);
-                    return Went::On;
-                }
-                Parsed::Incomplete => {}
-            }
-            if !self.readable {
-                return Went::Waits;
-            }
-            let was_empty = self.input.is_empty();
-            match self.receive(context) {
-                Received::End | Received::Failed(_) => return Went::Ended,
-                Received::Bytes(_) if was_empty => {
-                    self.deadline = context.now + context.options.head_ms;
-                }
-                Received::Bytes(_) => {}
-                Received::NotTls => {
-                    self.refuse_plain(context);
-                    return Went::On;
-                }
-                Received::Paced => return Went::Paced,
-                Received::Nothing => {
-                    if self.input.is_empty() {
-                        // An idle connection should cost little.
-                        self.input = Vec::new();
-                    }
-                    return Went::Waits;
-                }
-            }
-        }
-    }
-
-    /// Receives bytes into `input`.
-    fn receive(&mut self, context: &mut Context) -> Received {
-        let was_handshaking = self.transport.is_handshaking();
-        let into = &mut context.buffer[..16 << 10];
-        let received = self
-            .transport
-            .receive(&self.socket, into, &mut context.pace);
-        match received {
-            Received::Bytes(length) => self.input.extend_from_slice(&into[..length]),
-            Received::Nothing => self.readable = false,
-            Received::NotTls => context.pace.fails(),
-            _ => {}
-        }
-        if was_handshaking && !self.transport.is_handshaking() {
-            self.deadline = context.now + context.options.head_ms;
-        }
-        received
-    }
-
     fn common<'a>(&'a self, request: &Request, context: &'a Context) -> Common<'a> {
         Common {
             date: &context.date,
@@ -492,139 +331,6 @@ impl Connection {
         self.look_up(key, request, candidates, context);
     }
 
-    /// A page of what the server shows of itself.
-    fn own_page(&mut self, request: Box<Request>, context: &mut Context) {
-        let page = match &request.target {
-            Target::Path(path) => status::page(&path.name, &context.shared),
-            Target::Server => None,
-        };
-        let Some((kind, page)) = page else {
-            return self.error(404, request, context);
-        };
-        let reply = self.common(&request, context).page(kind, page);
-        self.reply(Some(request), reply, context);
-    }
-
-    fn look_up(
-        &mut self,
-        key: usize,
-        request: Box<Request>,
-        mut candidates: Candidates,
-        context: &mut Context,
-    ) {
-        let Some(rules) = &self.rules else {
-            return self.error(404, request, context);
-        };
-        let root = Arc::clone(&rules.root);
-        loop {
-            match root.open_cached(candidates.name()) {
-                Some(Lookup::Missing) if candidates.skip(1) => {}
-                Some(lookup) => return self.found(key, request, candidates, lookup, context),
-                None => break,
-            }
-        }
-        add(&context.counts().cold_names, 1);
-        let names = candidates.names();
-        let work = Work::Open { root, names };
-        self.ask(key, request, candidates, work, context);
-    }
-
-    /// Hands the work to a helper.
-    fn ask(
-        &mut self,
-        key: usize,
-        request: Box<Request>,
-        candidates: Candidates,
-        work: Work,
-        context: &mut Context,
-    ) {
-        let is_taken = self.submit(key, work, context);
-        if !is_taken {
-            add(&context.counts().refused, 1);
-            return self.error(503, request, context);
-        }
-        self.deadline = context.now + context.options.helper_ms;
-        self.state = State::Asked(Box::new(Asked {
-            request,
-            candidates,
-        }));
-    }
-
-    fn submit(&mut self, key: usize, work: Work, context: &Context) -> bool {
-        let ticket = Ticket {
-            connection: key,
-            number: self.number,
-        };
-        let answer_to = Arc::clone(&context.inbox);
-        let pool = match (&work, self.has_missed) {
-            (Work::Open { .. }, true) => &context.shared.doubtful,
-            _ => &context.shared.helpers,
-        };
-        pool.submit(Job {
-            ticket,
-            work,
-            answer_to,
-        })
-    }
-
-    /// Answers with the candidate that was found.
-    fn found(
-        &mut self,
-        key: usize,
-        request: Box<Request>,
-        mut candidates: Candidates,
-        lookup: Lookup,
-        context: &mut Context,
-    ) {
-        let Target::Path(path) = &request.target else {
-            return self.error(404, request, context);
-        };
-        let file = match lookup {
-            Lookup::Found(file) => file,
-            Lookup::Missing => return self.error(404, request, context),
-            Lookup::Forbidden => return self.error(403, request, context),
-            Lookup::Busy => return self.error(503, request, context),
-            Lookup::Failed(_) => return self.error(500, request, context),
-        };
-        match (candidates.role(), file.kind) {
-            (Role::File(coding), Kind::Regular) => {
-                let common = self.common(&request, context);
-                let form = Form {
-                    name: candidates.plain_name(),
-                    coding,
-                    may_be_coded: self
-                        .rules
-                        .as_ref()
-                        .is_some_and(|rules| rules.files.precompressed),
-                };
-                let reply = common.file(&request, &file, &form);
-                self.reply(Some(request), reply, context);
-            }
-            // It has the name of a compressed file and is none.
-            (Role::File(Some(_)), _) if candidates.skip(1) => {
-                self.look_up(key, request, candidates, context);
-            }
-            (Role::File(_), Kind::Directory) if !path.is_directory => {
-                let common = self.common(&request, context);
-                let reply = common.to_directory(&path.raw, path.query.as_deref());
-                self.reply(Some(request), reply, context);
-            }
-            (Role::Directory, Kind::Directory)
-                if self.rules.as_ref().is_some_and(|rules| rules.files.lists) =>
-            {
-                let title = format!("/{}", String::from_utf8_lossy(&path.name));
-                let work = Work::List {
-                    directory: file,
-                    title,
-                };
-                self.ask(key, request, candidates, work, context);
-            }
-            // `/file/` is no name of a file.
-            (Role::Directory, Kind::Regular) => self.error(404, request, context),
-            _ => self.error(403, request, context),
-        }
-    }
-
     fn error(&mut self, status: u16, request: Box<Request>, context: &mut Context) {
         let reply = self.common(&request, context).error(status);
         self.reply(Some(request), reply, context);
@@ -654,129 +360,6 @@ impl Connection {
         self.deadline = context.now + context.options.send_ms;
         self.state = State::Sending(Box::new(Sending::new(request, reply, closes)));
     }
-
-    /// Has these bytes sent before the answer.
-    fn send_before(&mut self, bytes: Vec<u8>) {
-        if let State::Sending(sending) = &mut self.state {
-            sending.prepend(bytes);
-        }
-    }
-
-    fn send(&mut self, key: usize, context: &mut Context) -> Went {
-        let State::Sending(sending) = &mut self.state else {
-            return Went::On;
-        };
-        if sending.waits || !self.writable {
-            return Went::Waits;
-        }
-        let (mut sent_now, now) = (0, context.now);
-        let rate = self.rules.as_ref().and_then(|rules| rules.rate);
-        let outcome = loop {
-            if sent_now >= BYTES {
-                break Ok(Progress::Budget);
-            }
-            let most = match self.meter.allow(rate, now) {
-                Ok(most) => most,
-                Err(at) => break Ok(Progress::Metered(at)),
-            };
-            let (transport, buffer) = (&mut self.transport, &mut context.buffer);
-            match sending.step(transport, &self.socket, buffer, most) {
-                Ok(Progress::Sent(bytes)) => {
-                    sent_now += bytes;
-                    self.meter.spend(rate, bytes, now);
-                }
-                other => break other,
-            }
-        };
-        add(&context.counts().bytes, sent_now);
-        add(
-            &context.counts().stalls,
-            std::mem::take(&mut sending.stalls),
-        );
-        if sent_now > 0 {
-            self.deadline = context.now + context.options.send_ms;
-        }
-        match outcome {
-            Ok(Progress::Budget | Progress::Sent(_)) => Went::On,
-            Ok(Progress::Metered(at)) => {
-                self.deadline = at + context.options.send_ms;
-                Went::WaitsUntil(at)
-            }
-            Ok(Progress::Done) => self.sent(context),
-            Ok(Progress::Bring(work)) => {
-                let counts = context.counts();
-                add(&counts.cold_bytes, 1);
-                if matches!(work, Work::Read { .. }) {
-                    add(&counts.untold, 1);
-                }
-                sending.waits = true;
-                if self.submit(key, work, context) {
-                    self.deadline = context.now + context.options.helper_ms;
-                    return Went::Waits;
-                }
-                self.give_up(context)
-            }
-            Ok(Progress::Short) => {
-                add(&context.counts().shortened, 1);
-                Went::Ended
-            }
-            Err(Errno::AGAIN) => {
-                self.writable = false;
-                Went::Waits
-            }
-            Err(_) => Went::Ended,
-        }
-    }
-
-    /// A helper cannot do its part, now or in time. Answers with 503 unless a part of an answer has been sent.
-    fn give_up(&mut self, context: &mut Context) -> Went {
-        let request = match std::mem::replace(&mut self.state, State::Reading) {
-            State::Asked(asked) => Some(asked.request),
-            State::Checking(request) => Some(request),
-            State::Sending(sending) if sending.waits && !sending.has_begun() => sending.request,
-            _ => None,
-        };
-        let Some(request) = request else {
-            return Went::Ended;
-        };
-        add(&context.counts().refused, 1);
-        self.error(503, request, context);
-        Went::On
-    }
-
-    /// The answer has gone out.
-    fn sent(&mut self, context: &mut Context) -> Went {
-        let State::Sending(sending) = std::mem::replace(&mut self.state, State::Reading) else {
-            return Went::On;
-        };
-        let request = sending.request.as_deref();
-        self.record(request, sending.status, sending.body_sent(), context);
-        self.finish(sending.closes, context)
-    }
-
-    /// The next request can come, or the connection ends.
-    fn finish(&mut self, closes: bool, context: &mut Context) -> Went {
-        if closes {
-            return self.stop_sending(context);
-        }
-        self.deadline = context.now + context.options.idle_ms;
-        Went::On
-    }
-
-    /// Ends the server's side of the connection. The client's side ends when the client closes it, or when it
-    /// has sent nothing for a while: if bytes arrive at a closed socket, the kernel sends a reset, and the client may lose the answer (RFC 9112, 9.6).
-    fn stop_sending(&mut self, context: &mut Context) -> Went {
-        self.transport.end(&self.socket);
-        if rustix::net::shutdown(&self.socket, Shutdown::Write).is_err() {
-            return Went::Ended;
-        }
-        self.deadline = context.now + context.options.linger_ms;
-        self.input = Vec::new();
-        self.body = None;
-        self.rules = None;
-        self.state = State::Lingering(context.now + LINGERS * context.options.linger_ms);
-        Went::On
-    }
 }
 
 fn rules_for(site: Site, request: &Request, context: &Context) -> Option<Arc<Rules>> {
@@ -790,7 +373,3 @@ fn rules_for(site: Site, request: &Request, context: &Context) -> Option<Arc<Rul
     let hosts = context.shared.hosts.get(address)?;
     hosts.find(&request.host, path).cloned()
 }
-
-mod record;
-#[cfg(test)]
-mod tests;

@@ -11,7 +11,8 @@ use crate::access::passwords::{self, Passwords};
 use crate::access::remembered::Remembered;
 use crate::counts::Counts;
 use crate::handover::Heirs;
-use crate::helpers::{Inbox, Pool};
+use crate::helpers::pools::Pools;
+use crate::helpers::Inbox;
 use crate::log::{Format, Log};
 use crate::pace::Pace;
 use crate::sandbox;
@@ -109,9 +110,7 @@ pub struct Shared {
     /// Of what loops remember of passwords.
     pub password_key: hmac::Key,
     pub hosts: Vec<Hosts>,
-    pub helpers: Arc<Pool>,
-    /// Helpers for connections whose last lookup found no such name, as those of scanners.
-    pub doubtful: Arc<Pool>,
+    pub helpers: Pools,
     /// `None`: no password is asked for.
     pub passwords: Option<Passwords>,
     /// `None`: clients have no limits.

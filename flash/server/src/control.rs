@@ -14,10 +14,17 @@ use rustix::io::Errno;
 use crate::server::{Plan, Server};
 use crate::systemd;
 
-/// The signals that the server obeys. Block them before any thread starts, so none of them takes one.
-pub fn signals() -> SigSet {
+/// Where the signals come in that the server obeys. It begins before any thread, so no thread takes one.
+///
+/// # Errors
+///
+/// The kernel has no descriptor left.
+pub fn signals() -> Result<SignalFd> {
     let all = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP];
-    all.into_iter().collect()
+    let all: SigSet = all.into_iter().collect();
+    all.thread_block().context("cannot block signals")?;
+    let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
+    SignalFd::with_flags(&all, flags).context("cannot wait for signals")
 }
 
 /// Runs a server until a signal ends it. `plan`: reads the configuration again, if there is one.
@@ -25,10 +32,11 @@ pub fn signals() -> SigSet {
 /// # Errors
 ///
 /// A loop has failed, or signals cannot be received.
-pub fn run(mut server: Server, plan: Option<&dyn Fn() -> Result<Plan>>) -> Result<()> {
-    let signals = signals();
-    let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
-    let queue = SignalFd::with_flags(&signals, flags).context("cannot wait for signals")?;
+pub fn run(
+    mut server: Server,
+    signals: &SignalFd,
+    plan: Option<&dyn Fn() -> Result<Plan>>,
+) -> Result<()> {
     let mut is_wanted = false;
     systemd::ready(&serving(&server));
     loop {
@@ -40,7 +48,7 @@ pub fn run(mut server: Server, plan: Option<&dyn Fn() -> Result<Plan>>) -> Resul
             systemd::ready(&status);
         }
         let mut ready = [
-            PollFd::new(&queue, PollFlags::IN),
+            PollFd::new(signals, PollFlags::IN),
             PollFd::from_borrowed_fd(server.ended().as_fd(), PollFlags::IN),
         ];
         match poll(&mut ready, None) {
@@ -48,7 +56,7 @@ pub fn run(mut server: Server, plan: Option<&dyn Fn() -> Result<Plan>>) -> Resul
             Err(error) => return Err(error).context("cannot wait for signals"),
         }
         // Many signals of a kind that come at once are one.
-        while let Some(signal) = queue.read_signal().context("cannot wait for signals")? {
+        while let Some(signal) = signals.read_signal().context("cannot wait for signals")? {
             if signal.ssi_signo != Signal::SIGHUP as u32 {
                 return end(server);
             }
@@ -83,6 +91,7 @@ fn read_again(server: &mut Server, plan: Option<&dyn Fn() -> Result<Plan>>) -> S
             server.reopen_log();
             let text = format!("the configuration in force stays: {error:#}");
             say_error("flash", &text);
+            server.count_refusal();
             text
         }
     }

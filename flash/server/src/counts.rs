@@ -348,6 +348,6 @@ pub fn plain_row(page: &mut String, name: &str, meaning: &str, grows: bool, valu
 }
 
 /// A row of something that is not a loop's.
-pub fn row(page: &mut String, name: &str, label: &str, of: &str, value: u64) {
-    let _ = writeln!(page, "{name}{{{label}=\"{of}\"}} {value}");
+pub fn row(page: &mut String, name: &str, labels: &str, value: u64) {
+    let _ = writeln!(page, "{name}{{{labels}}} {value}");
 }

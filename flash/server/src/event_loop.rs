@@ -17,6 +17,7 @@ use slab::Slab;
 
 use crate::access::limits::Admission;
 use crate::access::remembered::Remembered;
+use crate::address::BACKLOG;
 use crate::connection::{Connection, Next, Peer};
 use crate::context::{Context, Options, Phase, Shared, Site};
 use crate::counts::{add, subtract};
@@ -24,7 +25,6 @@ use crate::handover::Arrivals;
 use crate::helpers::{Inbox, Ticket};
 use crate::http::conditions;
 use crate::pace::Pace;
-use crate::ports::BACKLOG;
 use crate::residency::COPIED;
 use crate::transport::Transport;
 use crate::upstream::links::{Links, LINK};

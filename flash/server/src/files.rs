@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
@@ -17,16 +17,30 @@ use crate::http::conditions::Validators;
 /// How often a path that changes while the kernel follows it is tried again before the answer is "busy".
 const MAX_RACES: usize = 16;
 
+/// Distinguishes the roots of all times.
+static ROOTS: AtomicU64 = AtomicU64::new(0);
+
 /// A directory whose files are served. Nothing above it is reached.
 pub struct Root {
     directory: OwnedFd,
+    pub number: u64,
+    /// Where the directory is. What is mounted below it is elsewhere.
+    pub device: u64,
     /// The files belong to this user, so reading them need not note the time of access.
     may_skip_access_time: AtomicBool,
+}
+
+/// Which file it is, whatever its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct FileId {
+    pub device: u64,
+    pub inode: u64,
 }
 
 /// An open file or directory.
 pub struct File {
     pub fd: OwnedFd,
+    pub id: FileId,
     pub kind: Kind,
     pub size: u64,
     pub validators: Validators,
@@ -59,8 +73,13 @@ impl Root {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = rustix::fs::openat(CWD, path, flags, Mode::empty())
             .with_context(|| format!("cannot open the directory {}", path.display()))?;
+        let how = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let status = statx(&directory, "", how, StatxFlags::BASIC_STATS)
+            .with_context(|| format!("cannot look at the directory {}", path.display()))?;
         let root = Root {
             directory,
+            number: ROOTS.fetch_add(1, Ordering::Relaxed),
+            device: device(&status),
             may_skip_access_time: AtomicBool::new(true),
         };
         // Whether the call exists; what it finds does not matter.
@@ -76,6 +95,11 @@ impl Root {
         }
     }
 
+    #[cfg(test)]
+    pub fn pretend_device(self, device: u64) -> Root {
+        Root { device, ..self }
+    }
+
     /// Never waits. `None`: the kernel's caches do not have the whole path, or it was changed meanwhile.
     pub fn open_cached(&self, name: &[u8]) -> Option<Lookup> {
         match self.open_with(name, ResolveFlags::CACHED) {
@@ -86,13 +110,26 @@ impl Root {
 
     /// Waits for the disk if it has to.
     pub fn open_waiting(&self, name: &[u8]) -> Lookup {
+        lookup(self.open_patiently(name, ResolveFlags::empty()))
+    }
+
+    /// As `open_waiting`, but does not touch another device than the root's. `None`: the name is on one, or leads out of
+    /// the root.
+    pub fn open_on_device(&self, name: &[u8]) -> Option<Lookup> {
+        match self.open_patiently(name, ResolveFlags::NO_XDEV) {
+            Err(Errno::XDEV) => None,
+            opened => Some(lookup(opened)),
+        }
+    }
+
+    fn open_patiently(&self, name: &[u8], how: ResolveFlags) -> Result<OwnedFd, Errno> {
         for _ in 0..MAX_RACES {
-            match self.open_with(name, ResolveFlags::empty()) {
+            match self.open_with(name, how) {
                 Err(Errno::AGAIN) => {}
-                opened => return lookup(opened),
+                opened => return opened,
             }
         }
-        Lookup::Busy
+        Err(Errno::AGAIN)
     }
 
     /// Opens with these flags, for another process. `is_cached`: never waits, and fails with `AGAIN` instead.
@@ -142,7 +179,7 @@ fn lookup(opened: Result<OwnedFd, Errno>) -> Lookup {
         Err(Errno::ACCESS | Errno::PERM | Errno::LOOP | Errno::XDEV | Errno::NXIO) => {
             Lookup::Forbidden
         }
-        Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => Lookup::Busy,
+        Err(Errno::AGAIN | Errno::MFILE | Errno::NFILE | Errno::NOMEM) => Lookup::Busy,
         Err(error) => Lookup::Failed(error),
     }
 }
@@ -163,12 +200,20 @@ impl File {
         }
         Ok(File {
             fd,
+            id: FileId {
+                device: device(&status),
+                inode: status.stx_ino,
+            },
             kind,
             size: status.stx_size,
             validators: validators(&status),
             hides_residency: AtomicBool::new(false),
         })
     }
+}
+
+fn device(status: &Statx) -> u64 {
+    rustix::fs::makedev(status.stx_dev_major, status.stx_dev_minor)
 }
 
 fn validators(status: &Statx) -> Validators {
@@ -212,6 +257,24 @@ mod tests {
         assert!(matches!(root.open_cached(b"a/none"), Some(Lookup::Missing)));
         assert_eq!(found(root.open_waiting(b"")).kind, Kind::Directory);
         assert!(matches!(root.open_waiting(b"a/b/c"), Lookup::Missing));
+    }
+
+    #[test]
+    fn what_is_mounted_below_is_left_to_others() {
+        let root = Root::open(Path::new("/")).expect("it is there");
+        let is_mounted = found(root.open_waiting(b"proc")).id.device != root.device;
+        if is_mounted {
+            assert!(root.open_on_device(b"proc").is_none());
+            assert!(root.open_on_device(b"proc/version").is_none());
+        }
+        let place = tempfile::tempdir().expect("a directory");
+        fs::write(place.path().join("a"), "").expect("room");
+        let root = Root::open(place.path()).expect("it is there");
+        found(root.open_on_device(b"a").expect("it is here"));
+        assert!(matches!(
+            root.open_on_device(b"none"),
+            Some(Lookup::Missing)
+        ));
     }
 
     #[test]

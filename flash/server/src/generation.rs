@@ -2,10 +2,11 @@
 //! One configuration in force: its loops and helpers, with the sandbox of its directories. Threads cannot get other
 //! limits once they have some, so another configuration has other threads. Sockets, counters and connections go on.
 
+use std::collections::HashMap;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Sender};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 
 use anyhow::{Context as _, Result};
@@ -21,12 +22,13 @@ use crate::context::{Phase, Reloads, Shared, Site};
 use crate::counts::Counts;
 use crate::event_loop::{EventLoop, Listener};
 use crate::handover::{Arrivals, Heirs};
+use crate::helpers::pools::Pools;
 use crate::helpers::{self, Inbox, Pool};
 use crate::limits::Limits;
 use crate::log::LogFile;
+use crate::plan::Plan;
 use crate::ports::{Port, Sharing, Sources};
 use crate::sandbox::{self, Reach, Role};
-use crate::server::Plan;
 use crate::sites::{self, Listen};
 use crate::tls::Tls;
 use crate::upstream::scripts::Scripts;
@@ -40,8 +42,8 @@ pub struct Tally {
     password_key: hmac::Key,
     /// By the numbers of loops.
     pub loops: Vec<Arc<Counts>>,
-    helpers: Arc<helpers::Counts>,
-    doubtful: Arc<helpers::Counts>,
+    /// Of helpers, by device and by whether they are for missing names.
+    helpers: Mutex<HashMap<(String, bool), Arc<helpers::Counts>>>,
     passwords: Arc<helpers::Counts>,
     pub reloads: Arc<Reloads>,
 }
@@ -54,11 +56,16 @@ impl Tally {
         Ok(Tally {
             password_key: remembered::new_key()?,
             loops: Vec::new(),
-            helpers: Arc::default(),
-            doubtful: Arc::default(),
+            helpers: Mutex::default(),
             passwords: Arc::default(),
             reloads: Arc::default(),
         })
+    }
+
+    fn of_helpers(&self, device: &str, is_for_missing: bool) -> Arc<helpers::Counts> {
+        let mut known = self.helpers.lock().unwrap_or_else(PoisonError::into_inner);
+        let name = (device.to_string(), is_for_missing);
+        Arc::clone(known.entry(name).or_default())
     }
 
     pub fn make_room(&mut self, loops: usize) {
@@ -214,11 +221,17 @@ impl Generation {
         let (hosts, upstreams) = sites::open(&plan.hosts, &network.listens, &earlier)?;
         let (status, statuses) = mpsc::channel();
         let few = (plan.helpers / 4).max(1);
-        let pool = |name, threads, counts: &Arc<helpers::Counts>| {
+        let devices = sites::devices(&hosts);
+        let helpers = Pools::start(devices, |device, is_for_missing, elsewhere| {
             let prepare = limits.prepare(Role::Helper, &status);
-            let pool = Pool::start(name, threads, QUEUE, Arc::clone(counts), prepare);
+            let (name, threads) = match is_for_missing {
+                true => ("flash-doubtful", few),
+                false => ("flash-helper", plan.helpers),
+            };
+            let counts = tally.of_helpers(device, is_for_missing);
+            let pool = Pool::start(name, threads, QUEUE, elsewhere, counts, prepare);
             pool.context("no helper thread")
-        };
+        })?;
         let users = sites::user_files(&hosts);
         let passwords = match users.is_empty() {
             true => None,
@@ -237,8 +250,7 @@ impl Generation {
         let shared = Arc::new(Shared {
             password_key: tally.password_key.clone(),
             hosts,
-            helpers: pool("flash-helper", plan.helpers, &tally.helpers)?,
-            doubtful: pool("flash-doubtful", few, &tally.doubtful)?,
+            helpers,
             passwords,
             limits: of_clients,
             log: parts.log.as_ref().map(|file| Arc::clone(&file.log)),
@@ -399,7 +411,6 @@ impl Drop for Generation {
             }
         }
         self.shared.helpers.end();
-        self.shared.doubtful.end();
         if let Some(passwords) = &self.shared.passwords {
             passwords.pool.end();
         }

@@ -27,6 +27,7 @@ pub mod log;
 mod meter;
 mod pace;
 pub mod path_server;
+mod plan;
 mod ports;
 mod residency;
 pub mod sandbox;

@@ -6,8 +6,8 @@ use std::sync::mpsc::Sender;
 use std::sync::Arc;
 
 use crate::address::Address;
+use crate::plan::{Caller, Plan};
 use crate::sandbox::{self, Paths, Reach, Role};
-use crate::server::{Caller, Plan};
 
 #[derive(Clone)]
 pub struct Limits {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::{Args, CommandFactory, Parser};
 use kit_console::manual::{self, Completions, Man};
 use kit_console::{say, Allowed};
@@ -308,8 +308,7 @@ fn connections(wanted: Option<usize>) -> Result<usize> {
 
 /// Serves a plan until a signal ends it. `again`: reads it again.
 fn start(plan: Plan, again: Option<&dyn Fn() -> Result<Plan>>) -> Result<()> {
-    let signals = control::signals();
-    signals.thread_block().context("cannot block signals")?;
+    let signals = control::signals()?;
     let server = Server::start(plan)?;
     for warning in server.warnings() {
         say!("{warning}");
@@ -326,7 +325,7 @@ fn start(plan: Plan, again: Option<&dyn Fn() -> Result<Plan>>) -> Result<()> {
         }
         writeln!(out, "sandbox: {}", server.sandbox())
     })?;
-    control::run(server, again)
+    control::run(server, &signals, again)
 }
 
 #[cfg(test)]

@@ -99,6 +99,7 @@ impl PathServer {
                 name,
                 plan.helpers,
                 QUEUE,
+                None,
                 Arc::default(),
                 prepare(Role::PathHelper),
             )

@@ -14,12 +14,9 @@ use rustix::net::{
     SocketType,
 };
 
-use crate::address::Address;
+use crate::address::{Address, BACKLOG};
 use crate::systemd::Passed;
 use crate::unix;
-
-/// Connections that wait to be accepted; the kernel's own limit is `net.core.somaxconn`.
-pub const BACKLOG: i32 = 4096;
 
 /// An address that is listened at.
 #[derive(Clone)]

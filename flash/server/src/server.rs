@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::sync::Arc;
@@ -13,7 +13,6 @@ use rustix::event::{eventfd, EventfdFlags};
 use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
 
 use crate::address::Address;
-use crate::context::Options;
 use crate::counts::add;
 use crate::generation::{Generation, Network, Parts, Tally};
 use crate::limits::Limits;
@@ -21,70 +20,17 @@ use crate::log::{Log, LogFile};
 use crate::ports::{CannotListen, Port};
 use crate::sandbox::{self, Role};
 use crate::sites::VirtualHost;
-use crate::systemd::Passed;
 use crate::tls::Tls;
-use crate::unix;
-use crate::upstream::script_host;
-use crate::upstream::scripts::{self, Scripts};
+use crate::upstream::scripts::Scripts;
+use crate::upstream::{script_host, Protocol};
 use crate::user::Identity;
+
+pub use crate::plan::{Caller, Plan, HELPERS};
 
 /// Open files that are no connection's: listening sockets, logs, what helpers have at hand.
 const OTHER_FILES: usize = 256;
-/// Threads that may wait for the disk, unless the plan says otherwise.
-pub const HELPERS: usize = 64;
 /// Earlier configurations whose requests have not ended. A further reload waits until one of them has.
 const DRAINING: usize = 8;
-
-/// The thread that starts the server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Caller {
-    /// It does other things, too, and is not limited.
-    Library,
-    /// It does nothing else.
-    Process,
-    /// It does nothing else, and will read changed configurations.
-    Reloads,
-}
-
-/// What is to be served, and where.
-pub struct Plan {
-    /// The first one of an address also serves the names that none has.
-    pub hosts: Vec<VirtualHost>,
-    /// Where `/metrics` is.
-    pub metrics: Option<Address>,
-    /// Of Unix sockets that are opened.
-    pub unix: unix::Settings,
-    /// Sockets that systemd has opened.
-    pub passed: Passed,
-    pub loops: usize,
-    pub helpers: usize,
-    pub log: Option<PathBuf>,
-    /// The user whose rights the process takes once the ports are open. Without one it keeps its own.
-    pub user: Option<Identity>,
-    /// Each thread is limited to what it needs.
-    pub is_sandboxed: bool,
-    pub caller: Caller,
-    pub options: Options,
-}
-
-impl Plan {
-    /// As `flash serve` without options, but with no more connections than [`Options`] says.
-    pub fn of(hosts: Vec<VirtualHost>) -> Plan {
-        Plan {
-            hosts,
-            metrics: None,
-            unix: unix::Settings::default(),
-            passed: Passed::default(),
-            loops: std::thread::available_parallelism().map_or(1, usize::from),
-            helpers: HELPERS,
-            log: None,
-            user: None,
-            is_sandboxed: true,
-            caller: Caller::Library,
-            options: Options::default(),
-        }
-    }
-}
 
 /// A server that runs.
 pub struct Server {
@@ -177,15 +123,8 @@ impl Server {
     ///
     /// What the new plan needs cannot be had, or it is an error already. The plan in force stays as it is.
     pub fn reload(&mut self, plan: Result<Plan>) -> Result<()> {
-        let next = plan.and_then(|plan| self.prepare(plan));
+        let mut next = plan.and_then(|plan| self.prepare(plan))?;
         let reloads = &self.tally.reloads;
-        let mut next = match next {
-            Ok(next) => next,
-            Err(error) => {
-                add(&reloads.refused, 1);
-                return Err(error);
-            }
-        };
         add(&reloads.draining, 1);
         next.begin();
         self.current.hand_over(&next);
@@ -195,6 +134,11 @@ impl Server {
         let before = std::mem::replace(&mut self.current, next);
         self.draining.push_back(before);
         Ok(())
+    }
+
+    /// Counts a plan that could not be served. Who sees the number finds the error where it was reported.
+    pub fn count_refusal(&self) {
+        add(&self.tally.reloads.refused, 1);
     }
 
     /// A generation that waits to begin.
@@ -207,7 +151,7 @@ impl Server {
             bail!("`sandbox` cannot change while flash runs: restart it");
         }
         let room = self.scripts.as_ref().map_or(0, |scripts| scripts.most);
-        if scripts::at_once(&plan.hosts) > room {
+        if scripts_at_once(&plan.hosts) > room {
             bail!(
                 "flash makes room for scripts (`cgi`) when it starts, for {room} at the same time now: restart it for more"
             );
@@ -382,12 +326,20 @@ fn inet<'a>(ports: impl Iterator<Item = &'a Port>) -> Vec<SocketAddr> {
 
 /// The process that starts scripts, if a location has some.
 fn start_scripts(plan: &Plan) -> Result<Option<Arc<Scripts>>> {
-    let most = scripts::at_once(&plan.hosts);
+    let most = scripts_at_once(&plan.hosts);
     if most == 0 {
         return Ok(None);
     }
     let scripts = script_host::start(most, plan.user.as_ref(), plan.is_sandboxed)?;
     Ok(Some(Arc::new(scripts)))
+}
+
+/// How many scripts the locations may have at the same time.
+fn scripts_at_once(hosts: &[VirtualHost]) -> usize {
+    let locations = hosts.iter().flat_map(|host| &host.locations);
+    let upstreams = locations.filter_map(|location| location.upstream.as_ref());
+    let of_scripts = upstreams.filter(|it| matches!(it.protocol, Protocol::Cgi(_)));
+    of_scripts.map(|it| it.settings.connections).sum()
 }
 
 /// What programs say to who runs the server, if a location has such programs.

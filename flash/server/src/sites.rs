@@ -291,6 +291,20 @@ pub fn user_files(hosts: &[Hosts]) -> Vec<Arc<UserFile>> {
     found
 }
 
+/// The devices of all roots, each once.
+pub fn devices(hosts: &[Hosts]) -> Vec<u64> {
+    let locations = hosts
+        .iter()
+        .flat_map(|hosts| hosts.locations.iter().flatten());
+    let mut found = Vec::new();
+    for (_, rules) in locations {
+        if !found.contains(&rules.root.device) {
+            found.push(rules.root.device);
+        }
+    }
+    found
+}
+
 fn open_locations(host: &VirtualHost, opened: &mut Opened<'_>) -> Result<Locations> {
     let mut pages = HashMap::new();
     for (status, path) in &host.error_pages {

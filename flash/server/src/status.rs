@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::context::Shared;
 use crate::counts::{self, Counts, CLASSES};
+use crate::helpers::pools::Pair;
 use crate::helpers::Pool;
 use crate::sandbox;
 
@@ -62,7 +63,8 @@ struct Loop {
     long_sends: u64,
 }
 
-#[derive(Serialize)]
+/// Of all devices.
+#[derive(Default, Serialize)]
 struct Helpers {
     threads: u64,
     busy: u64,
@@ -110,9 +112,7 @@ impl Status {
                 .iter()
                 .map(|counts| Loop::of(counts))
                 .collect(),
-            helpers: pools(shared)
-                .map(|(name, pool)| (name, Helpers::of(pool)))
-                .collect(),
+            helpers: Helpers::all(shared),
             configuration: Configuration {
                 reloads: load(&reloads.done),
                 refused: load(&reloads.refused),
@@ -139,29 +139,43 @@ impl Loop {
 }
 
 impl Helpers {
-    fn of(pool: &Pool) -> Helpers {
-        Helpers {
-            threads: load(&pool.counts.threads),
-            busy: load(&pool.counts.busy),
-            queue: pool.waiting() as u64,
-            jobs: load(&pool.counts.jobs),
-            refused: load(&pool.counts.refused),
+    fn all(shared: &Shared) -> BTreeMap<&'static str, Helpers> {
+        let mut all: BTreeMap<&'static str, Helpers> = BTreeMap::new();
+        for (name, _, pool) in pools(shared) {
+            let sum = all.entry(name).or_default();
+            sum.threads += load(&pool.counts.threads);
+            sum.busy += load(&pool.counts.busy);
+            sum.queue += pool.waiting() as u64;
+            sum.jobs += load(&pool.counts.jobs);
+            sum.refused += load(&pool.counts.refused);
         }
+        all
     }
 }
 
-fn pools(shared: &Shared) -> impl Iterator<Item = (&'static str, &Pool)> {
-    let files = [("names", &shared.helpers), ("missing", &shared.doubtful)];
+/// Each with its name and its device, if it has one.
+fn pools(shared: &Shared) -> impl Iterator<Item = (&'static str, Option<&str>, &Pool)> {
+    let files = shared.helpers.all().flat_map(pools_of_device);
     let passwords = shared.passwords.as_ref();
-    let passwords = passwords.map(|passwords| ("passwords", &passwords.pool));
-    let all = files.into_iter().chain(passwords);
-    all.map(|(name, pool)| (name, &**pool))
+    files.chain(passwords.map(|passwords| ("passwords", None, &*passwords.pool)))
+}
+
+fn pools_of_device(pair: &Pair) -> [(&'static str, Option<&str>, &Pool); 2] {
+    let device = Some(pair.device.as_str());
+    [
+        ("names", device, &pair.names),
+        ("missing", device, &pair.missing),
+    ]
 }
 
 /// The text format of Prometheus.
 pub fn metrics(shared: &Shared) -> String {
     let mut page = counts::page(&shared.counts);
-    for (pool, helpers) in pools(shared) {
+    for (pool, device, helpers) in pools(shared) {
+        let labels = match device {
+            Some(device) => format!("pool=\"{pool}\",device=\"{device}\""),
+            None => format!("pool=\"{pool}\""),
+        };
         for (name, value) in [
             ("flash_helper_threads", load(&helpers.counts.threads)),
             ("flash_helper_threads_busy", load(&helpers.counts.busy)),
@@ -170,6 +184,10 @@ pub fn metrics(shared: &Shared) -> String {
                 load(&helpers.counts.most_threads),
             ),
             ("flash_helper_jobs_total", load(&helpers.counts.jobs)),
+            (
+                "flash_helper_jobs_joined_total",
+                load(&helpers.counts.joined),
+            ),
             ("flash_helper_jobs_waiting", helpers.waiting() as u64),
             (
                 "flash_helper_jobs_refused_total",
@@ -177,7 +195,7 @@ pub fn metrics(shared: &Shared) -> String {
             ),
             ("flash_helper_busy_ns_total", load(&helpers.counts.busy_ns)),
         ] {
-            counts::row(&mut page, name, "pool", pool, value);
+            counts::row(&mut page, name, &labels, value);
         }
     }
     let reloads = &shared.reloads;
@@ -211,7 +229,8 @@ pub fn metrics(shared: &Shared) -> String {
     if let Some(sandbox::Status { landlock, seccomp }) = shared.sandbox.get() {
         for (part, status) in [("landlock", landlock), ("seccomp", seccomp)] {
             let is_on = u64::from(status.is_on());
-            counts::row(&mut page, "flash_sandbox", "part", part, is_on);
+            let labels = format!("part=\"{part}\"");
+            counts::row(&mut page, "flash_sandbox", &labels, is_on);
         }
     }
     page

@@ -18,7 +18,7 @@ use rustix::net::{
     bind, connect, listen, socket_with, AddressFamily, SocketAddrUnix, SocketFlags, SocketType,
 };
 
-use crate::ports::BACKLOG;
+use crate::address::BACKLOG;
 
 /// Until other servers have made or removed their sockets in the same directory.
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);

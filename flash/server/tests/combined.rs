@@ -106,6 +106,34 @@ fn a_reload_asks_open_connections_for_passwords() {
     assert_eq!(ask(&mut stream, "GET", "/a", "").body, "of a");
 }
 
+/// A request whose body is still coming is judged by the configuration that has read its head.
+#[test]
+fn a_reload_in_the_middle_of_a_requests_body() {
+    let open = "loops = 1\n[[server]]\n";
+    let closed = format!("{open}auth = {{ users = \"users\" }}\n");
+    let files = [
+        ("root/a", "of a"),
+        ("users", &format!("ann:{SHA}\n") as &str),
+    ];
+    let program = Program::start(&closed, &files);
+    let bodies = [basic("ann", "sesame"), basic("ann", "wrong")].map(|fields| {
+        let mut stream = program.connect();
+        let head = format!("POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 8\r\n{fields}\r\n");
+        stream.write_all(head.as_bytes()).expect("it reads");
+        stream.write_all(b"half").expect("it reads");
+        stream
+    });
+    // The one loop has read both by now.
+    assert_eq!(program.ask("GET", "/a", "").status, 401);
+    program.load(open);
+    for (mut stream, status) in bodies.into_iter().zip([405, 401]) {
+        stream.write_all(b"rest").expect("it reads");
+        assert_eq!(Answer::next(&mut stream).status, status);
+        assert_eq!(ask(&mut stream, "GET", "/a", "").body, "of a");
+    }
+    wait_for_the_last_configuration(&program);
+}
+
 #[test]
 fn a_file_of_users_that_is_wrong_changes_nothing() {
     let config = "[[server]]\nauth = { users = \"users\" }\n";

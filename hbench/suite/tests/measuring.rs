@@ -22,10 +22,10 @@ fn hbench(words: &[&str]) -> Command {
 }
 
 /// A run that takes as little time as it can, into a file.
-fn quick(names: &[&str]) -> (Command, TempDir, PathBuf) {
+fn quick(rounds: &str, names: &[&str]) -> (Command, TempDir, PathBuf) {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("result.parquet");
-    let mut command = hbench(&["run", "--sample", "1ms", "--rounds", "1", "--directory"]);
+    let mut command = hbench(&["run", "--sample", "1ms", "--rounds", rounds, "--directory"]);
     command
         .arg(directory.path())
         .arg("-o")
@@ -66,7 +66,7 @@ fn reason(recorded: &Recorded, name: &str) -> String {
 
 #[test]
 fn every_benchmark_is_measured_or_says_why_not() {
-    let (command, directory, path) = quick(&[]);
+    let (command, directory, path) = quick("1", &[]);
     let recorded = result(command, &path);
     let all = cases();
     for case in &all {
@@ -113,8 +113,7 @@ fn every_benchmark_is_measured_or_says_why_not() {
 
 #[test]
 fn a_table_and_three_documents_come_from_one_file() {
-    let (mut command, _directory, path) = quick(&["memory", "call", "process"]);
-    command.args(["--rounds", "3"]);
+    let (mut command, _directory, path) = quick("3", &["memory", "call", "process"]);
     let shown = said(&output(&mut command));
     assert!(
         shown.contains("call.null") && shown.contains("GB/s"),
@@ -195,11 +194,8 @@ fn bad_input_is_one_sentence_with_its_remedy() {
 
 /// Starts a run that would not end, and waits until its first round is in the file.
 fn endless() -> (std::process::Child, TempDir, PathBuf) {
-    let (mut command, directory, path) = quick(&["call.null"]);
-    command
-        .args(["--rounds", "10000"])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
+    let (mut command, directory, path) = quick("10000", &["call.null"]);
+    command.stdout(Stdio::null()).stderr(Stdio::null());
     let child = command.spawn().expect("hbench can be started");
     let begun = Instant::now();
     while !path.exists() {
@@ -239,7 +235,7 @@ fn a_killed_run_has_left_a_whole_file() {
 
 #[test]
 fn one_cpu_is_enough() {
-    let (mut command, _directory, path) = quick(&["pipe.latency"]);
+    let (mut command, _directory, path) = quick("1", &["pipe.latency"]);
     // SAFETY: only a system call between fork and exec.
     unsafe {
         command.pre_exec(|| {
@@ -259,7 +255,7 @@ fn one_cpu_is_enough() {
 
 #[test]
 fn no_space_for_files_leaves_the_rest() {
-    let (mut command, _directory, path) = quick(&["call.null", "file.reread", "process.exec"]);
+    let (mut command, _directory, path) = quick("1", &["call.null", "file.reread", "process.exec"]);
     // SAFETY: only a system call between fork and exec.
     unsafe {
         command.pre_exec(|| {
@@ -285,7 +281,7 @@ fn no_space_for_files_leaves_the_rest() {
 
 #[test]
 fn forbidden_system_calls_are_named() {
-    let (mut command, _directory, path) = quick(&["call.null", "io-uring", "futex.wake-none"]);
+    let (mut command, _directory, path) = quick("1", &["call.null", "io-uring", "futex.wake-none"]);
     // SAFETY: only system calls between fork and exec.
     unsafe {
         command.pre_exec(|| {
@@ -383,8 +379,8 @@ fn a_slower_system_call_is_named_and_memory_is_not() {
 
 #[test]
 fn all_cpus_measure_at_the_same_time() {
-    let (mut command, _directory, path) = quick(&["memory.read/16K", "pipe.latency/two-cpus"]);
-    command.args(["--parallel", "--rounds", "2"]);
+    let (mut command, _directory, path) = quick("2", &["memory.read/16K", "pipe.latency/two-cpus"]);
+    command.arg("--parallel");
     let recorded = result(command, &path);
     let instances = recorded.meta.instances as usize;
     if instances < 2 {

@@ -96,7 +96,7 @@ impl Passwords {
         let Settings { threads, queue, .. } = settings;
         Ok(Passwords {
             files,
-            pool: Pool::start("flash-password", threads, queue, counts, first)?,
+            pool: Pool::start("flash-password", threads, queue, None, counts, first)?,
             places: (0..PLACES).map(|_| AtomicU16::new(0)).collect(),
             hasher: RandomState::new(),
             per_client: u16::try_from(settings.per_client).unwrap_or(u16::MAX),

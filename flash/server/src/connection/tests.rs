@@ -3,7 +3,10 @@ use super::*;
 use crate::access::remembered::{self, Remembered};
 use crate::context::{Options, Phase, Shared};
 use crate::counts::Counts;
+use crate::files::Lookup;
+use crate::helpers::pools::Pools;
 use crate::helpers::{Inbox, Pool};
+use crate::http::request::Parsed;
 use crate::pace::Pace;
 use crate::sites::FileOptions;
 use crate::upstream::links::Links;
@@ -11,13 +14,14 @@ use rustix::event::epoll;
 
 fn context() -> Context {
     let key = remembered::new_key().expect("random numbers");
-    let pool = || Pool::start("test", 1, 1, Arc::default(), || {}).expect("a thread");
+    let pools = Pools::start([], |_, _, elsewhere| {
+        Pool::start("test", 1, 1, elsewhere, Arc::default(), || {})
+    });
     Context {
         shared: Arc::new(Shared {
             password_key: key.clone(),
             hosts: Vec::new(),
-            helpers: pool(),
-            doubtful: pool(),
+            helpers: pools.expect("threads"),
             passwords: None,
             limits: None,
             log: None,

@@ -65,7 +65,7 @@ impl EventLoop {
         let upstream = connection.link().map(|link| links.endpoint(link));
         let heirs = self.context.shared.heirs.get();
         let is_known = |endpoint| heirs.is_some_and(|heirs| heirs.reach.has_kind_of(endpoint));
-        !connection.waits_for_helper() && upstream.is_none_or(is_known)
+        !connection.is_bound() && upstream.is_none_or(is_known)
     }
 
     fn give(&mut self, key: usize, site: Site) {

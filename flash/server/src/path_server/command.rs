@@ -11,7 +11,7 @@ use kit_console::{say, Allowed};
 use nix::sys::signal::{SigSet, Signal};
 
 use super::{PathServer, Plan};
-use crate::server::HELPERS;
+use crate::plan::HELPERS;
 use crate::user::{self, Identity};
 
 /// Options of `flash path-server`.

@@ -115,7 +115,7 @@ impl Figures {
                 ("flash_path_helper_jobs_waiting", pool.waiting() as u64),
                 ("flash_path_helper_busy_ns_total", load(&counts.busy_ns)),
             ] {
-                row(&mut page, name, "device", device, value);
+                row(&mut page, name, &format!("device=\"{device}\""), value);
             }
         }
         page

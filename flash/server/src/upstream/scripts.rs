@@ -18,9 +18,7 @@ use rustix::pipe::{pipe_with, PipeFlags};
 use super::answer::{Malformed, Step};
 use super::script_head::Collector;
 use super::variables::{Script, Variable};
-use super::Protocol;
 use crate::http::target::Path;
-use crate::sites::VirtualHost;
 
 /// How the host says that a script has ended: by itself, by a signal, or by the host as its time was over.
 pub const ENDED: u8 = b'E';
@@ -70,14 +68,6 @@ pub struct Scripts {
     pub control: OwnedFd,
     /// Scripts that the host lets run at the same time.
     pub most: usize,
-}
-
-/// How many scripts the locations may have at the same time.
-pub fn at_once(hosts: &[VirtualHost]) -> usize {
-    let locations = hosts.iter().flat_map(|host| &host.locations);
-    let upstreams = locations.filter_map(|location| location.upstream.as_ref());
-    let of_scripts = upstreams.filter(|it| matches!(it.protocol, Protocol::Cgi(_)));
-    of_scripts.map(|it| it.settings.connections).sum()
 }
 
 /// The server's ends of what it shares with a script and its host.

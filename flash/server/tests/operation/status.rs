@@ -62,7 +62,8 @@ fn the_numbers_are_those_of_the_clients() {
     );
     // What Prometheus reads.
     let turns = flash.count("flash_loop_turn_seconds_count");
-    assert!(turns > sum(&numbers, "turns"));
+    // Both questions may have had one turn.
+    assert!(turns >= sum(&numbers, "turns"));
     let page = get(flash.counters(), "/metrics");
     for row in [
         "# TYPE flash_loop_turn_seconds histogram\n",

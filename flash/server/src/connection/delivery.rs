@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Sends answers, and what follows an answer: the next request, or the end of the connection.
+
+use rustix::io::Errno;
+use rustix::net::Shutdown;
+
+use super::discard::LINGERS;
+use super::{Connection, State, Went, BYTES};
+use crate::context::Context;
+use crate::counts::add;
+use crate::helpers::Work;
+use crate::sending::Progress;
+
+impl Connection {
+    /// Has these bytes sent before the answer.
+    pub(super) fn send_before(&mut self, bytes: Vec<u8>) {
+        if let State::Sending(sending) = &mut self.state {
+            sending.prepend(bytes);
+        }
+    }
+
+    pub(super) fn send(&mut self, key: usize, context: &mut Context) -> Went {
+        let State::Sending(sending) = &mut self.state else {
+            return Went::On;
+        };
+        if sending.waits || !self.writable {
+            return Went::Waits;
+        }
+        let (mut sent_now, now) = (0, context.now);
+        let rate = self.rules.as_ref().and_then(|rules| rules.rate);
+        let outcome = loop {
+            if sent_now >= BYTES {
+                break Ok(Progress::Budget);
+            }
+            let most = match self.meter.allow(rate, now) {
+                Ok(most) => most,
+                Err(at) => break Ok(Progress::Metered(at)),
+            };
+            let (transport, buffer) = (&mut self.transport, &mut context.buffer);
+            match sending.step(transport, &self.socket, buffer, most) {
+                Ok(Progress::Sent(bytes)) => {
+                    sent_now += bytes;
+                    self.meter.spend(rate, bytes, now);
+                }
+                other => break other,
+            }
+        };
+        add(&context.counts().bytes, sent_now);
+        add(
+            &context.counts().stalls,
+            std::mem::take(&mut sending.stalls),
+        );
+        if sent_now > 0 {
+            self.deadline = context.now + context.options.send_ms;
+        }
+        match outcome {
+            Ok(Progress::Budget | Progress::Sent(_)) => Went::On,
+            Ok(Progress::Metered(at)) => {
+                self.deadline = at + context.options.send_ms;
+                Went::WaitsUntil(at)
+            }
+            Ok(Progress::Done) => self.sent(context),
+            Ok(Progress::Bring(work)) => {
+                let counts = context.counts();
+                add(&counts.cold_bytes, 1);
+                if matches!(work, Work::Read { .. }) {
+                    add(&counts.untold, 1);
+                }
+                sending.waits = true;
+                if self.submit(key, work, context) {
+                    self.deadline = context.now + context.options.helper_ms;
+                    return Went::Waits;
+                }
+                self.give_up(context)
+            }
+            Ok(Progress::Short) => {
+                add(&context.counts().shortened, 1);
+                Went::Ended
+            }
+            Err(Errno::AGAIN) => {
+                self.writable = false;
+                Went::Waits
+            }
+            Err(_) => Went::Ended,
+        }
+    }
+
+    /// A helper cannot do its part, now or in time. Answers with 503 unless a part of an answer has been sent.
+    pub(super) fn give_up(&mut self, context: &mut Context) -> Went {
+        let request = match std::mem::replace(&mut self.state, State::Reading) {
+            State::Asked(asked) => Some(asked.request),
+            State::Checking(request) => Some(request),
+            State::Sending(sending) if sending.waits && !sending.has_begun() => sending.request,
+            _ => None,
+        };
+        let Some(request) = request else {
+            return Went::Ended;
+        };
+        add(&context.counts().refused, 1);
+        self.error(503, request, context);
+        Went::On
+    }
+
+    /// The answer has gone out.
+    pub(super) fn sent(&mut self, context: &mut Context) -> Went {
+        let State::Sending(sending) = std::mem::replace(&mut self.state, State::Reading) else {
+            return Went::On;
+        };
+        let request = sending.request.as_deref();
+        self.record(request, sending.status, sending.body_sent(), context);
+        self.finish(sending.closes, context)
+    }
+
+    /// The next request can come, or the connection ends.
+    pub(super) fn finish(&mut self, closes: bool, context: &mut Context) -> Went {
+        if closes {
+            return self.stop_sending(context);
+        }
+        self.deadline = context.now + context.options.idle_ms;
+        Went::On
+    }
+
+    /// Ends the server's side of the connection. The client's side ends when the client closes it, or when it
+    /// has sent nothing for a while: if bytes arrive at a closed socket, the kernel sends a reset, and the client may lose the answer (RFC 9112, 9.6).
+    pub(super) fn stop_sending(&mut self, context: &mut Context) -> Went {
+        self.transport.end(&self.socket);
+        if rustix::net::shutdown(&self.socket, Shutdown::Write).is_err() {
+            return Went::Ended;
+        }
+        self.deadline = context.now + context.options.linger_ms;
+        self.input = Vec::new();
+        self.body = None;
+        self.rules = None;
+        self.state = State::Lingering(context.now + LINGERS * context.options.linger_ms);
+        Went::On
+    }
+}

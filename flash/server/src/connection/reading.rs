@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Receives requests.
+
+use std::time::Instant;
+
+use super::{rules_for, Connection, State, Went};
+use crate::context::Context;
+use crate::http::chunked::Body;
+use crate::http::request::{fields, Parsed};
+use crate::transport::Received;
+
+impl Connection {
+    /// Reads the next request from the bytes received so far, and receives more if needed.
+    pub(super) fn read(&mut self, key: usize, context: &mut Context) -> Went {
+        loop {
+            match self.reader.read(&self.input, context.options.max_head) {
+                Parsed::Request(mut request, length) => {
+                    self.rules = rules_for(self.site, &request, context);
+                    let is_relayed = self.upstream_for(&request).is_some();
+                    if is_relayed {
+                        request.fields = fields(&self.input[..length]);
+                    }
+                    self.input.drain(..length);
+                    self.began = Instant::now();
+                    self.body = Body::new(request.body);
+                    self.passed = 0;
+                    if is_relayed {
+                        self.begin(key, request, context);
+                        return Went::On;
+                    }
+                    // No file has such a name, and nothing can be done to one by such a method.
+                    if let Some(refusal) = request.no_file() {
+                        self.refuse(refusal, context);
+                        return Went::On;
+                    }
+                    if self.body.is_some() && !self.answers_before_body(&request) {
+                        self.deadline = context.now + context.options.head_ms;
+                        self.state = State::Passing(request);
+                        return Went::On;
+                    }
+                    self.begin(key, request, context);
+                    return Went::On;
+                }
+                Parsed::Refused(refusal) => {
+                    self.refuse(refusal, context);
+                    return Went::On;
+                }
+                Parsed::Incomplete => {}
+            }
+            if !self.readable {
+                return Went::Waits;
+            }
+            let was_empty = self.input.is_empty();
+            match self.receive(context) {
+                Received::End | Received::Failed(_) => return Went::Ended,
+                Received::Bytes(_) if was_empty => {
+                    self.deadline = context.now + context.options.head_ms;
+                }
+                Received::Bytes(_) => {}
+                Received::NotTls => {
+                    self.refuse_plain(context);
+                    return Went::On;
+                }
+                Received::Paced => return Went::Paced,
+                Received::Nothing => {
+                    if self.input.is_empty() {
+                        // An idle connection should cost little.
+                        self.input = Vec::new();
+                    }
+                    return Went::Waits;
+                }
+            }
+        }
+    }
+
+    /// Receives bytes into `input`.
+    pub(super) fn receive(&mut self, context: &mut Context) -> Received {
+        let was_handshaking = self.transport.is_handshaking();
+        let into = &mut context.buffer[..16 << 10];
+        let received = self
+            .transport
+            .receive(&self.socket, into, &mut context.pace);
+        match received {
+            Received::Bytes(length) => self.input.extend_from_slice(&into[..length]),
+            Received::Nothing => self.readable = false,
+            Received::NotTls => context.pace.fails(),
+            _ => {}
+        }
+        if was_handshaking && !self.transport.is_handshaking() {
+            self.deadline = context.now + context.options.head_ms;
+        }
+        received
+    }
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A pool of helpers for each device, so a device that does not answer keeps no helper from the others.
+
+use std::sync::Arc;
+
+use super::{Job, Pool, Work};
+
+/// Devices with pools of their own. Those of further roots share one pair of pools.
+pub const MAX_DEVICES: usize = 8;
+
+const OTHERS: &str = "other";
+
+/// The helpers of one device.
+pub struct Pair {
+    /// As in the metrics: `8:1`, or `other`.
+    pub device: String,
+    pub names: Arc<Pool>,
+    /// For connections whose last lookup found no such name, as those of scanners.
+    pub missing: Arc<Pool>,
+}
+
+pub struct Pools {
+    of_devices: Vec<(u64, Pair)>,
+    /// Of what is mounted below a root, and of the roots beyond [`MAX_DEVICES`].
+    others: Pair,
+}
+
+impl Pools {
+    /// `devices`: of the roots. `start` makes a pool: of which device, whether it is for names that are missing, and to
+    /// which pool it leaves what is on another device.
+    ///
+    /// # Errors
+    ///
+    /// A pool cannot be started.
+    pub fn start<E>(
+        devices: impl IntoIterator<Item = u64>,
+        mut start: impl FnMut(&str, bool, Option<Arc<Pool>>) -> Result<Arc<Pool>, E>,
+    ) -> Result<Pools, E> {
+        let others = Pair {
+            device: OTHERS.to_string(),
+            names: start(OTHERS, false, None)?,
+            missing: start(OTHERS, true, None)?,
+        };
+        let mut pools = Pools {
+            of_devices: Vec::new(),
+            others,
+        };
+        for device in devices {
+            let is_known = pools.of_devices.iter().any(|(its, _)| *its == device);
+            if is_known || pools.of_devices.len() == MAX_DEVICES {
+                continue;
+            }
+            let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+            let name = format!("{major}:{minor}");
+            let pair = Pair {
+                names: start(&name, false, Some(Arc::clone(&pools.others.names)))?,
+                missing: start(&name, true, Some(Arc::clone(&pools.others.missing)))?,
+                device: name,
+            };
+            pools.of_devices.push((device, pair));
+        }
+        Ok(pools)
+    }
+
+    pub fn end(&self) {
+        for pair in self.all() {
+            pair.names.end();
+            pair.missing.end();
+        }
+    }
+
+    pub fn all(&self) -> impl Iterator<Item = &Pair> {
+        let own = self.of_devices.iter().map(|(_, pair)| pair);
+        own.chain([&self.others])
+    }
+
+    /// `has_missed`: the last name that the client asked for did not exist. False: the queue is full.
+    pub fn submit(&self, job: Job, has_missed: bool) -> bool {
+        let Some(device) = job.work.device() else {
+            return false;
+        };
+        let own = self.of_devices.iter().find(|(its, _)| *its == device);
+        let pair = own.map_or(&self.others, |(_, pair)| pair);
+        let pool = match (&job.work, has_missed) {
+            (Work::Open { .. }, true) => &pair.missing,
+            _ => &pair.names,
+        };
+        pool.submit(job)
+    }
+}

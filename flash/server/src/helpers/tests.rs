@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+use super::*;
+
+fn ticket(number: u64) -> Ticket {
+    Ticket {
+        connection: 1,
+        number,
+    }
+}
+
+fn wait_for(inbox: &Inbox, count: usize) -> Vec<(Ticket, Result)> {
+    let mut results = Vec::new();
+    while results.len() < count {
+        let mut ready = [PollFd::new(&inbox.wakes, PollFlags::IN)];
+        let timeout = Timespec {
+            tv_sec: 20,
+            tv_nsec: 0,
+        };
+        assert_eq!(poll(&mut ready, Some(&timeout)), Ok(1), "no result came");
+        inbox.take(|ticket, result| results.push((ticket, result)));
+    }
+    results
+}
+
+/// Jobs that come while all helpers wait for a disk get helpers of their own.
+#[test]
+fn a_helper_that_waits_keeps_no_job_from_another() {
+    let inbox = Arc::new(Inbox::new().expect("descriptors"));
+    let pool = Pool::start("helper", 4, 10, None, Arc::default(), || {}).expect("threads");
+    let barrier = Arc::new(std::sync::Barrier::new(4));
+    for number in 0..4 {
+        // The helpers before are already waiting.
+        std::thread::sleep(Duration::from_millis(20));
+        let work = Work::Meet(Arc::clone(&barrier));
+        let answer_to = Arc::clone(&inbox);
+        let ticket = ticket(number);
+        assert!(pool.submit(Job {
+            ticket,
+            work,
+            answer_to
+        }));
+    }
+    assert_eq!(wait_for(&inbox, 4).len(), 4);
+    assert_eq!(pool.threads(), 4);
+}
+
+#[test]
+fn jobs_are_answered_by_as_many_threads_as_it_takes() {
+    let place = tempfile::tempdir().expect("a directory");
+    std::fs::write(place.path().join("a"), vec![7; 300_000]).expect("room");
+    let root = Arc::new(Root::open(place.path()).expect("it is there"));
+    let inbox = Arc::new(Inbox::new().expect("descriptors"));
+    let pool = Pool::start("helper", 4, 1000, None, Arc::default(), || {}).expect("threads");
+    for number in 0..200u64 {
+        let work = Work::Open {
+            root: Arc::clone(&root),
+            names: vec![b"none".to_vec(), b"a".to_vec()],
+        };
+        let answer_to = Arc::clone(&inbox);
+        let ticket = ticket(number);
+        assert!(pool.submit(Job {
+            ticket,
+            work,
+            answer_to
+        }));
+    }
+    let results = wait_for(&inbox, 200);
+    let mut numbers: Vec<u64> = results.iter().map(|(ticket, _)| ticket.number).collect();
+    numbers.sort_unstable();
+    assert_eq!(numbers, (0..200).collect::<Vec<u64>>());
+    assert!((1..=4).contains(&pool.threads()));
+    let Some((_, Result::Opened(1, Lookup::Found(file)))) = results.into_iter().next() else {
+        panic!("it is there");
+    };
+    let work = Work::Warm {
+        file,
+        begin: 0,
+        end: 1 << 20,
+    };
+    let answer_to = Arc::clone(&inbox);
+    assert!(pool.submit(Job {
+        ticket: ticket(7),
+        work,
+        answer_to
+    }));
+    assert!(matches!(wait_for(&inbox, 1)[0], (_, Result::Warmed)));
+}
+
+/// A pool whose only helper waits until `release` is passed, too.
+fn busy(inbox: &Arc<Inbox>, queue: usize) -> (Arc<Pool>, Arc<std::sync::Barrier>) {
+    let pool = Pool::start("helper", 1, queue, None, Arc::default(), || {}).expect("threads");
+    let release = Arc::new(std::sync::Barrier::new(2));
+    let job = Job {
+        ticket: ticket(u64::MAX),
+        work: Work::Meet(Arc::clone(&release)),
+        answer_to: Arc::clone(inbox),
+    };
+    assert!(pool.submit(job));
+    let began = std::time::Instant::now();
+    while pool.waiting() > 0 {
+        assert!(
+            began.elapsed() < Duration::from_secs(30),
+            "no helper took it"
+        );
+        std::thread::yield_now();
+    }
+    (pool, release)
+}
+
+#[test]
+fn requests_for_one_name_are_one_job() {
+    let place = tempfile::tempdir().expect("a directory");
+    std::fs::write(place.path().join("a"), "of a").expect("room");
+    let root = Arc::new(Root::open(place.path()).expect("it is there"));
+    let inbox = Arc::new(Inbox::new().expect("descriptors"));
+    let (pool, release) = busy(&inbox, 10);
+    let open = |number, names: &[&str]| {
+        pool.submit(Job {
+            ticket: ticket(number),
+            work: Work::Open {
+                root: Arc::clone(&root),
+                names: names.iter().map(|name| name.as_bytes().to_vec()).collect(),
+            },
+            answer_to: Arc::clone(&inbox),
+        })
+    };
+    assert!((0..5).all(|number| open(number, &["a"])));
+    assert!((5..10).all(|number| open(number, &["none", "a"])));
+    assert_eq!(pool.waiting(), 2);
+    // Of those that wait for others' jobs there are no more than of jobs.
+    assert!((10..12).all(|number| open(number, &["a"])));
+    assert!(!open(12, &["a"]));
+    release.wait();
+    let results = wait_for(&inbox, 13);
+    for (Ticket { number, .. }, result) in results {
+        match (number, result) {
+            (u64::MAX, _) => {}
+            (0..5 | 10..12, Result::Opened(0, Lookup::Found(file))) => assert_eq!(file.size, 4),
+            (5..10, Result::Opened(1, Lookup::Found(file))) => assert_eq!(file.size, 4),
+            (number, _) => panic!("{number} has another's answer"),
+        }
+    }
+    let counts = &pool.counts;
+    let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    assert_eq!((count(&counts.joined), count(&counts.refused)), (10, 1));
+    // What is asked for later is a job of its own.
+    assert!(open(20, &["a"]));
+    assert_eq!(wait_for(&inbox, 1).len(), 1);
+    assert_eq!(count(&counts.joined), 10);
+}
+
+/// All helpers of one device wait for it, and another device's do not notice.
+#[test]
+fn a_device_that_does_not_answer_keeps_its_own_helpers_only() {
+    let place = tempfile::tempdir().expect("a directory");
+    let root = |name: &str, device: u64| {
+        std::fs::create_dir(place.path().join(name)).expect("room");
+        let opened = Root::open(&place.path().join(name)).expect("it is there");
+        Arc::new(opened.pretend_device(device))
+    };
+    let (dead, alive) = (root("dead", 1), root("alive", 2));
+    let inbox = Arc::new(Inbox::new().expect("descriptors"));
+    let pools = pools::Pools::start([1, 1, 2], |_, _, elsewhere| {
+        Pool::start("helper", 1, 10, elsewhere, Arc::default(), || {})
+    });
+    let pools = pools.expect("threads");
+    let names: Vec<&str> = pools.all().map(|pair| pair.device.as_str()).collect();
+    assert_eq!(names, ["0:1", "0:2", "other"]);
+    let release = Arc::new(std::sync::Barrier::new(2));
+    let hangs = Job {
+        ticket: ticket(0),
+        work: Work::Meet(Arc::clone(&release)),
+        answer_to: Arc::clone(&inbox),
+    };
+    let of_dead = pools.all().next().expect("the first device's");
+    assert!(of_dead.names.submit(hangs));
+    let open = |number, root: &Arc<Root>| {
+        let job = Job {
+            ticket: ticket(number),
+            work: Work::Open {
+                root: Arc::clone(root),
+                names: vec![number.to_string().into_bytes()],
+            },
+            answer_to: Arc::clone(&inbox),
+        };
+        pools.submit(job, false)
+    };
+    assert!((1..4).all(|number| open(number, &dead)));
+    assert!((4..8).all(|number| open(number, &alive)));
+    let mut answered: Vec<u64> = wait_for(&inbox, 4)
+        .iter()
+        .map(|(it, _)| it.number)
+        .collect();
+    answered.sort_unstable();
+    assert_eq!(answered, [4, 5, 6, 7]);
+    release.wait();
+    assert_eq!(wait_for(&inbox, 4).len(), 4);
+}

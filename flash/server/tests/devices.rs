@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A mount that does not answer, below a directory whose own files are served all the while.
+
+mod program;
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
+
+use debox_skipped::skipped;
+use program::{wait_until, Program};
+use rustix::mount::{
+    mount, mount_change, unmount, MountFlags, MountPropagationFlags, UnmountFlags,
+};
+use rustix::thread::{unshare_unsafe, UnshareFlags};
+
+/// Gives this thread mounts of its own, which end with it and the processes that it starts.
+fn own_mounts() -> rustix::io::Result<()> {
+    // SAFETY: only the namespace of mounts changes; no descriptor does.
+    unsafe { unshare_unsafe(UnshareFlags::NEWNS)? };
+    mount_change(
+        "/",
+        MountPropagationFlags::REC | MountPropagationFlags::PRIVATE,
+    )
+}
+
+/// A file system whose daemon never reads a request.
+struct Hanging {
+    _daemon: File,
+    at: PathBuf,
+}
+
+impl Drop for Hanging {
+    fn drop(&mut self) {
+        let _ = unmount(&self.at, UnmountFlags::DETACH);
+    }
+}
+
+fn mount_hanging(at: PathBuf) -> std::io::Result<Hanging> {
+    let device = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/fuse")?;
+    let fd = device.as_raw_fd();
+    let options = format!("fd={fd},rootmode=40000,user_id=0,group_id=0,allow_other");
+    let options = std::ffi::CString::new(options).expect("no zero byte");
+    let flags = MountFlags::NOSUID | MountFlags::NODEV;
+    mount("hangs", &at, "fuse", flags, options.as_c_str())?;
+    Ok(Hanging {
+        _daemon: device,
+        at,
+    })
+}
+
+#[test]
+fn a_mount_that_hangs_keeps_no_other_file_waiting() {
+    if let Err(error) = own_mounts() {
+        return skipped(&format!(
+            "a mount that hangs: no mounts of one's own: {error}"
+        ));
+    }
+    let config = "loops = 1\nhelpers = 2\ntimeouts = { disk = \"5s\" }\n[[server]]\n";
+    let program = Program::start(config, &[("root/hung/below", ""), ("root/a", "of a")]);
+    let _hanging = match mount_hanging(program.path("root/hung")) {
+        Ok(hanging) => hanging,
+        Err(error) => return skipped(&format!("a mount that hangs: no FUSE: {error}")),
+    };
+    let mut hanging = Vec::new();
+    for number in 0..6 {
+        let mut stream = program.connect();
+        let request = format!("GET /hung/{number} HTTP/1.1\r\nHost: a\r\n\r\n");
+        stream.write_all(request.as_bytes()).expect("it reads");
+        hanging.push(stream);
+    }
+    let waiting = "flash_helper_jobs_waiting{pool=\"names\",device=\"other\"}";
+    wait_until("all helpers wait", || program.count(waiting) > 0);
+    for number in 0..5 {
+        // Names that nobody has looked for yet, so a helper has to.
+        let answer = program.ask("GET", &format!("/none-{number}"), "");
+        assert_eq!(answer.status, 404);
+    }
+    assert_eq!(program.ask("GET", "/a", "").body, "of a");
+    assert!(program.count("flash_cold_names_total") >= 11);
+}
