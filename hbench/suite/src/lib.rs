@@ -10,6 +10,7 @@ pub mod benchmarks;
 pub mod capture;
 pub mod clock;
 mod descriptors;
+mod failure;
 mod hello;
 pub mod noise;
 mod ring;
