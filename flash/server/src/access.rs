@@ -2,6 +2,7 @@
 //! What a request has to pass before anything is looked for: the client's network, the user's password, and the
 //! method.
 
+pub mod check;
 pub mod client;
 pub mod hashes;
 pub mod limits;

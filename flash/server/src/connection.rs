@@ -25,6 +25,7 @@ use crate::transport::Transport;
 mod admission;
 mod delivery;
 mod discard;
+mod exchange;
 mod lookup;
 mod moving;
 mod reading;
@@ -88,7 +89,7 @@ enum State {
     Checking(Box<Request>),
     Sending(Box<Sending>),
     /// An upstream answers.
-    Relaying(Box<relay::Relay>),
+    Relaying(Box<exchange::Relay>),
     /// Discards the request's body before it is answered, as the body may be wrong.
     Passing(Box<Request>),
     /// The last answer has been sent, and what comes after it is discarded, until this time at most.

@@ -10,12 +10,11 @@ use crate::access::limits::{self, Limits};
 use crate::access::passwords::{self, Passwords};
 use crate::access::remembered::Remembered;
 use crate::counts::Counts;
-use crate::handover::Heirs;
 use crate::helpers::pools::Pools;
 use crate::helpers::Inbox;
 use crate::log::{Format, Log};
 use crate::pace::Pace;
-use crate::sandbox;
+use crate::sandbox::{self, Reach};
 use crate::sites::Hosts;
 use crate::upstream::links::Links;
 use crate::upstream::scripts::Scripts;
@@ -82,6 +81,26 @@ pub enum Phase {
     HandsOver,
     /// The server ends.
     Ends,
+}
+
+/// Where the connections of a configuration go on.
+pub struct Heirs {
+    /// By the place of an address in the earlier configuration: its place in the next one.
+    pub sites: Vec<Option<usize>>,
+    /// The counters have the same address as before.
+    pub has_counts: bool,
+    /// What the sandbox of the next loops lets them do with connections to upstreams.
+    pub reach: Reach,
+}
+
+impl Heirs {
+    /// `None`: the next configuration does not listen at this address.
+    pub fn site(&self, site: Site) -> Option<Site> {
+        match site {
+            Site::Files(place) => self.sites.get(place).copied().flatten().map(Site::Files),
+            Site::Counts => self.has_counts.then_some(Site::Counts),
+        }
+    }
 }
 
 /// Of the whole server, under all its configurations.

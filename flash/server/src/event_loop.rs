@@ -1,7 +1,6 @@
 //! One loop: a thread with its own listening sockets. It waits for events, and for nothing else.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -11,14 +10,11 @@ use jiff::Timestamp;
 use rustix::buffer::spare_capacity;
 use rustix::event::{epoll, Timespec};
 use rustix::io::Errno;
-use rustix::net::{acceptfrom_with, SocketAddrAny, SocketFlags};
 use rustls::ServerConfig;
 use slab::Slab;
 
-use crate::access::limits::Admission;
 use crate::access::remembered::Remembered;
-use crate::address::BACKLOG;
-use crate::connection::{Connection, Next, Peer};
+use crate::connection::{Connection, Next};
 use crate::context::{Context, Options, Phase, Shared, Site};
 use crate::counts::{add, subtract};
 use crate::handover::Arrivals;
@@ -26,14 +22,13 @@ use crate::helpers::{Inbox, Ticket};
 use crate::http::conditions;
 use crate::pace::Pace;
 use crate::residency::COPIED;
-use crate::transport::Transport;
 use crate::upstream::links::{Links, LINK};
 
+mod accepting;
 mod handing;
 
-/// Events of one wait, and connections accepted before others have their turn.
+/// Events of one wait.
 const EVENTS: usize = 256;
-const ACCEPTED: usize = 64;
 /// Deadlines are kept so exactly, in milliseconds.
 const TICK: u64 = 250;
 /// After there was no descriptor for a connection: until the next try.
@@ -324,93 +319,6 @@ impl EventLoop {
         }
     }
 
-    fn accept(&mut self, listener: usize) {
-        for _ in 0..ACCEPTED {
-            let Some(listener) = self.listeners.get(listener) else {
-                return;
-            };
-            match self.accept_one(&listener.clone()) {
-                Accepted::One => {}
-                Accepted::Nothing => return,
-                Accepted::Full => return self.pause(),
-            }
-        }
-    }
-
-    /// Those that wait in the queue of a socket before it is closed.
-    fn accept_all(&mut self, listener: &Listener) {
-        for _ in 0..BACKLOG {
-            if self.accept_one(listener) != Accepted::One {
-                return;
-            }
-        }
-    }
-
-    fn accept_one(&mut self, listener: &Listener) -> Accepted {
-        if self.connections.len() >= self.context.options.max_connections {
-            return Accepted::Full;
-        }
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        match acceptfrom_with(&listener.socket, flags) {
-            Ok((socket, peer)) => {
-                let address = peer.and_then(address);
-                if let Some(peer) = self.admit(address, listener.site) {
-                    self.add(socket, peer, listener);
-                }
-                Accepted::One
-            }
-            Err(Errno::AGAIN) => Accepted::Nothing,
-            // The client has gone already, or a packet was wrong (accept(2)).
-            Err(Errno::INTR | Errno::CONNABORTED | Errno::PROTO | Errno::NETDOWN) => Accepted::One,
-            Err(_) => Accepted::Full,
-        }
-    }
-
-    /// `None`: the client may have no more connections now, and the socket is closed at once.
-    fn admit(&self, address: Option<IpAddr>, site: Site) -> Option<Peer> {
-        let counts = self.context.counts();
-        let limits = self.context.shared.limits.as_ref();
-        let admission = match limits {
-            // Counters have to be read above all when there is too much of something.
-            Some(limits) if site != Site::Counts => limits.connect(address),
-            _ => Admission::Exempt,
-        };
-        let place = match admission {
-            Admission::Counted(place) => Some(place),
-            Admission::Exempt => None,
-            Admission::Untracked => {
-                add(&counts.untracked_clients, 1);
-                None
-            }
-            Admission::TooMany => {
-                add(&counts.limited_connections, 1);
-                return None;
-            }
-            Admission::TooFast => {
-                add(&counts.limited_connection_rates, 1);
-                return None;
-            }
-        };
-        Some(Peer { address, place })
-    }
-
-    fn add(&mut self, socket: OwnedFd, peer: Peer, listener: &Listener) {
-        let (site, tls) = (listener.site, listener.tls.as_ref());
-        let is_full = self.context.pace.open >= self.context.options.max_handshakes;
-        let transport = match tls {
-            Some(_) if is_full => None,
-            tls => Transport::new(tls).ok(),
-        };
-        let Some(transport) = transport else {
-            return add(&self.context.counts().refused_handshakes, 1);
-        };
-        self.context.pace.open += usize::from(tls.is_some());
-        let id = self.new_id();
-        let connection = Connection::new(socket, transport, peer, site, id, &self.context);
-        add(&self.context.counts().accepted, 1);
-        self.insert(id, connection);
-    }
-
     fn new_id(&mut self) -> u32 {
         self.next_id = self.next_id.wrapping_add(1) & (u32::MAX >> 1);
         self.next_id
@@ -457,19 +365,4 @@ impl EventLoop {
             _ => Ok(()),
         }
     }
-}
-
-/// What became of the first connection in a queue.
-#[derive(PartialEq)]
-enum Accepted {
-    One,
-    Nothing,
-    /// There is no room for it.
-    Full,
-}
-
-fn address(peer: SocketAddrAny) -> Option<IpAddr> {
-    std::net::SocketAddr::try_from(peer)
-        .ok()
-        .map(|peer| peer.ip().to_canonical())
 }

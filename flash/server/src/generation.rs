@@ -18,10 +18,10 @@ use crate::access::limits::Limits as ClientLimits;
 use crate::access::passwords::Passwords;
 use crate::access::remembered;
 use crate::address::Address;
-use crate::context::{Phase, Reloads, Shared, Site};
+use crate::context::{Heirs, Phase, Reloads, Shared, Site};
 use crate::counts::Counts;
 use crate::event_loop::{EventLoop, Listener};
-use crate::handover::{Arrivals, Heirs};
+use crate::handover::Arrivals;
 use crate::helpers::pools::Pools;
 use crate::helpers::{self, Inbox, Pool};
 use crate::limits::Limits;
@@ -350,8 +350,11 @@ impl Generation {
     /// Has the loops give their connections to those of `next`.
     pub fn hand_over(&mut self, next: &Generation) {
         let (sites, has_counts) = self.network.heirs(&next.network);
+        for (number, arrivals) in self.arrivals.iter().enumerate() {
+            let heir = &next.arrivals[number % next.arrivals.len()];
+            arrivals.set_heir(Arc::clone(heir));
+        }
         let _ = self.shared.heirs.set(Heirs {
-            loops: next.arrivals.clone(),
             sites,
             has_counts,
             reach: next.reach.clone(),

@@ -4,7 +4,7 @@
 //! notices.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crossbeam_queue::SegQueue;
 
@@ -12,7 +12,6 @@ use crate::access::remembered::Remembered;
 use crate::connection::Connection;
 use crate::context::Site;
 use crate::helpers::Inbox;
-use crate::sandbox::Reach;
 use crate::upstream::links::Link;
 
 /// A connection on its way to another loop.
@@ -30,6 +29,8 @@ pub struct Arrivals {
     queue: SegQueue<Moved>,
     remembered: SegQueue<Remembered>,
     is_complete: AtomicBool,
+    /// Of the loop that goes on with the connections of this one.
+    heir: OnceLock<Arc<Arrivals>>,
 }
 
 impl Arrivals {
@@ -39,6 +40,7 @@ impl Arrivals {
             queue: SegQueue::new(),
             remembered: SegQueue::new(),
             is_complete: AtomicBool::new(false),
+            heir: OnceLock::new(),
         }
     }
 
@@ -73,34 +75,17 @@ impl Arrivals {
         self.is_complete.load(Ordering::Acquire)
     }
 
+    /// Before its loop hands over.
+    pub fn set_heir(&self, heir: Arc<Arrivals>) {
+        // A configuration has one that follows it.
+        let _ = self.heir.set(heir);
+    }
+
+    pub fn heir(&self) -> Option<&Arc<Arrivals>> {
+        self.heir.get()
+    }
+
     pub fn wake(&self) {
         self.inbox.wake();
-    }
-}
-
-/// Where the connections of a configuration go on.
-pub struct Heirs {
-    /// Of the loops of the next configuration.
-    pub loops: Vec<Arc<Arrivals>>,
-    /// By the place of an address in the earlier configuration: its place in the next one.
-    pub sites: Vec<Option<usize>>,
-    /// The counters have the same address as before.
-    pub has_counts: bool,
-    /// What the sandbox of the next loops lets them do with connections to upstreams.
-    pub reach: Reach,
-}
-
-impl Heirs {
-    /// `None`: the next configuration does not listen at this address.
-    pub fn site(&self, site: Site) -> Option<Site> {
-        match site {
-            Site::Files(place) => self.sites.get(place).copied().flatten().map(Site::Files),
-            Site::Counts => self.has_counts.then_some(Site::Counts),
-        }
-    }
-
-    /// Of a loop of the earlier configuration.
-    pub fn of_loop(&self, number: usize) -> &Arrivals {
-        &self.loops[number % self.loops.len()]
     }
 }

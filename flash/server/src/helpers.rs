@@ -4,7 +4,9 @@
 //! Nothing here makes a loop wait, either: jobs and results go through queues without locks, a loop only tries the one
 //! lock that there is (of `flights`), and a semaphore of the kernel's (an eventfd) wakes who is to take them.
 
-pub mod flights;
+mod flights;
+mod inbox;
+mod key;
 pub mod pools;
 mod work;
 
@@ -13,66 +15,25 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_queue::{ArrayQueue, SegQueue};
+use crossbeam_queue::ArrayQueue;
 use rustix::event::{eventfd, poll, EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::io::{read, write};
 
 use crate::files::{Lookup, Root};
 
-use flights::{Flights, Key};
+use flights::Flights;
+pub use inbox::{Inbox, Ticket};
+use key::Key;
 use work::SCRATCH;
 pub use work::{Result, Work};
 
 /// A helper without work ends after this time, unless it is the last idle one.
 const IDLE: Duration = Duration::from_secs(30);
 
-/// Who asked, and for which of its requests.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ticket {
-    pub connection: usize,
-    pub number: u64,
-}
-
 pub struct Job {
     pub ticket: Ticket,
     pub work: Work,
     pub answer_to: Arc<Inbox>,
-}
-
-/// Where results wait for a loop. Its eventfd becomes readable when there are some.
-pub struct Inbox {
-    results: SegQueue<(Ticket, Result)>,
-    pub wakes: OwnedFd,
-}
-
-impl Inbox {
-    /// # Errors
-    ///
-    /// The kernel has no descriptor left.
-    pub fn new() -> std::io::Result<Inbox> {
-        Ok(Inbox {
-            results: SegQueue::new(),
-            wakes: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
-        })
-    }
-
-    pub fn put(&self, ticket: Ticket, result: Result) {
-        self.results.push((ticket, result));
-        self.wake();
-    }
-
-    pub fn wake(&self) {
-        // It cannot fail but for a counter that is full, and then the loop is awake.
-        let _ = write(&self.wakes, &1u64.to_ne_bytes());
-    }
-
-    /// Takes the wake-up, and then all that is there.
-    pub fn take(&self, mut each: impl FnMut(Ticket, Result)) {
-        let _ = read(&self.wakes, &mut [0u8; 8]);
-        while let Some((ticket, result)) = self.results.pop() {
-            each(ticket, result);
-        }
-    }
 }
 
 /// Helpers with a queue of their own.

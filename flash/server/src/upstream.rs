@@ -15,6 +15,7 @@ use arc_swap::ArcSwap;
 use answer::{Malformed, Step};
 
 pub mod answer;
+mod channel;
 pub mod fastcgi;
 pub mod http;
 pub mod links;

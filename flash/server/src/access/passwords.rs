@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use rustix::process::setpriority_process;
 
+use super::check::{Check, Place};
 use super::client::Client;
 use super::users::{UserFile, Users};
 use crate::helpers::{self, Job, Pool};
@@ -48,24 +49,6 @@ pub struct Passwords {
     places: Arc<[AtomicU16]>,
     hasher: RandomState,
     per_client: u16,
-}
-
-/// What is to be checked. While it exists, it counts for its client.
-pub struct Check {
-    pub users: Arc<Users>,
-    pub credentials: Credentials,
-    place: Place,
-}
-
-struct Place {
-    places: Arc<[AtomicU16]>,
-    at: usize,
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.places[self.at].fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 /// Why a check has not begun.
@@ -139,26 +122,6 @@ impl Passwords {
             false => Err(Refused::Queue),
         }
     }
-}
-
-impl Check {
-    /// The credentials come back: they are remembered if they were right.
-    pub fn run(self) -> Checked {
-        let is_right = self.users.check(&self.credentials);
-        drop(self.place);
-        Checked {
-            is_right,
-            version: self.users.version,
-            credentials: self.credentials,
-        }
-    }
-}
-
-pub struct Checked {
-    pub is_right: bool,
-    /// Of the users that were asked.
-    pub version: u64,
-    pub credentials: Credentials,
 }
 
 #[cfg(test)]

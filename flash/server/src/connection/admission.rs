@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use super::{Connection, State};
-use crate::access::passwords::{Checked, Refused};
+use crate::access::check::Checked;
+use crate::access::passwords::Refused;
 use crate::context::Context;
 use crate::counts::add;
 use crate::helpers::{Job, Ticket, Work};

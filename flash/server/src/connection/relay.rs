@@ -6,71 +6,18 @@ use std::sync::Arc;
 
 use rustix::net::sockopt::set_socket_linger;
 
+use super::exchange::{Failure, Relay, TRIES};
 use super::{Connection, Next, State, Went};
 use crate::context::Context;
 use crate::counts::add;
 use crate::http::request::{Method, Refusal, Request};
-use crate::upstream::answer::{Malformed, Outlet, Queue, WrongLength};
+use crate::upstream::answer::{Outlet, Queue, WrongLength};
 use crate::upstream::http::{self, Field};
 use crate::upstream::links::{NoLink, Wants};
-use crate::upstream::{fastcgi, scripts, Form, Protocol, Reader, Settings, Upstream};
+use crate::upstream::{Reader, Upstream};
 
 mod asking;
 mod passing;
-
-/// Upstreams that one request is sent to.
-const TRIES: u32 = 3;
-
-pub struct Relay {
-    request: Box<Request>,
-    upstream: Arc<Upstream>,
-    reader: Reader,
-    form: Form,
-    /// The protocol that the client wants to change to.
-    upgrade: Option<String>,
-    /// Without the body. It may have to be sent again.
-    head: Vec<u8>,
-    pub(super) link: Option<usize>,
-    tries: u32,
-    is_connected: bool,
-    to_upstream: Queue,
-    /// Bytes that this link has taken.
-    sent: u64,
-    /// Some of the body has been taken from the client, so the request cannot be sent again.
-    has_taken_body: bool,
-    /// The client waits for a 100.
-    expects_continue: bool,
-    /// The whole request is in `to_upstream`, or was.
-    is_read: bool,
-    /// The upstream takes nothing more.
-    is_refused: bool,
-    received: Vec<u8>,
-    outlet: Outlet,
-    /// Bytes that the client's socket has taken.
-    delivered: u64,
-    is_tunnel: bool,
-    /// The whole answer is in `outlet`, or was.
-    is_answered: bool,
-    closes: bool,
-    /// When the upstream has done something, or begun to have something to do; and the client.
-    upstream_at: u64,
-    client_at: u64,
-}
-
-/// Why there is no answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Failure {
-    /// There is no connection.
-    Connect,
-    ConnectTime,
-    NoLink,
-    /// The connection ended without an answer.
-    Closed,
-    Malformed(Malformed),
-    Time,
-    BadBody,
-    BodyTime,
-}
 
 /// Why it does not go on now.
 enum Stop {
@@ -87,90 +34,6 @@ enum Stop {
 impl From<Failure> for Stop {
     fn from(failure: Failure) -> Stop {
         Stop::Failed(failure)
-    }
-}
-
-impl Failure {
-    fn status(self) -> u16 {
-        match self {
-            Failure::Connect | Failure::Closed | Failure::Malformed(_) => 502,
-            Failure::NoLink => 503,
-            Failure::ConnectTime | Failure::Time => 504,
-            Failure::BadBody => 400,
-            Failure::BodyTime => 408,
-        }
-    }
-
-    /// The upstream, and not the client or the own limit.
-    fn is_upstreams(self) -> bool {
-        !matches!(self, Failure::NoLink | Failure::BadBody | Failure::BodyTime)
-    }
-}
-
-impl Relay {
-    fn settings(&self) -> &Settings {
-        self.upstream.settings()
-    }
-
-    /// RFC 9110, 9.2.2: it may be done twice.
-    fn is_idempotent(&self) -> bool {
-        use Method as M;
-        matches!(
-            self.request.method,
-            M::Get | M::Head | M::Options | M::Put | M::Delete
-        )
-    }
-
-    /// The request can be sent to another upstream, or again.
-    fn can_be_repeated(&self, failure: Failure) -> bool {
-        let is_of_link = matches!(
-            failure,
-            Failure::Connect | Failure::ConnectTime | Failure::Closed
-        );
-        // A script has begun with its order.
-        let is_safe = !self.is_script() && (self.sent == 0 || self.is_idempotent());
-        is_of_link && is_safe && !self.has_begun() && !self.has_taken_body && self.tries < TRIES
-    }
-
-    /// Bytes of content that the answer may have.
-    fn most_content(&self) -> u64 {
-        match &self.upstream.plan.protocol {
-            Protocol::Cgi(options) => options.output,
-            _ => u64::MAX,
-        }
-    }
-
-    fn is_script(&self) -> bool {
-        matches!(self.upstream.plan.protocol, Protocol::Cgi(_))
-    }
-
-    /// The client has a part of the answer.
-    fn has_begun(&self) -> bool {
-        self.outlet.status.is_some() && self.delivered > 0
-    }
-
-    /// Has room for bytes of the answer.
-    fn has_room(&self) -> bool {
-        self.outlet.waiting() < self.settings().buffer
-    }
-
-    /// Where bytes for the upstream go.
-    fn outward(&mut self, now: u64) -> &mut Vec<u8> {
-        if self.to_upstream.is_empty() {
-            self.upstream_at = now;
-        }
-        self.to_upstream.end()
-    }
-
-    fn new_reader(&self) -> Reader {
-        match &self.upstream.plan.protocol {
-            Protocol::Http(_) => {
-                let is_head = self.request.method == Method::Head;
-                Reader::Http(http::Reader::new(is_head, self.upgrade.is_some()))
-            }
-            Protocol::FastCgi(_) => Reader::FastCgi(Box::new(fastcgi::Reader::new())),
-            Protocol::Cgi(_) => Reader::Cgi(scripts::Reader::default()),
-        }
     }
 }
 

@@ -32,8 +32,7 @@ impl EventLoop {
         let options = &self.context.options;
         let longest = options.grace_ms.max(options.helper_ms + LATE);
         self.ends_at = self.context.now + longest;
-        if let Some(heirs) = self.context.shared.heirs.get() {
-            let heir = heirs.of_loop(self.context.number);
+        if let Some(heir) = self.arrivals.heir() {
             heir.remind(self.context.remembered.give());
         }
         self.end_idle();
@@ -77,8 +76,8 @@ impl EventLoop {
         subtract(&self.context.counts().connections, 1);
         let link = connection.take_link();
         let link = link.map(|link| self.context.links.give(link));
-        if let Some(heirs) = self.context.shared.heirs.get() {
-            heirs.of_loop(self.context.number).put(Moved {
+        if let Some(heir) = self.arrivals.heir() {
+            heir.put(Moved {
                 connection,
                 site,
                 link,

@@ -4,26 +4,11 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
-use super::{Inbox, Ticket};
-use crate::files::FileId;
+use super::inbox::{Inbox, Ticket};
+use super::key::Key;
 
 /// How often a loop tries to look. A helper that has the lock needs it for less than a microsecond.
 const TRIES: usize = 100;
-
-/// Two jobs with the same key have the same result.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Key {
-    /// By the root's number.
-    Open {
-        root: u64,
-        names: Vec<Vec<u8>>,
-    },
-    Warm {
-        file: FileId,
-        begin: u64,
-        end: u64,
-    },
-}
 
 /// Who waits for the result of another's job.
 pub type Waiting = Vec<(Ticket, Arc<Inbox>)>;

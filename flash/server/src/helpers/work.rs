@@ -6,8 +6,8 @@ use std::sync::Arc;
 use rustix::fs::{fadvise, Advice};
 use rustix::io::Errno;
 
-use super::flights::Key;
-use crate::access::passwords::{Check, Checked};
+use super::key::Key;
+use crate::access::check::{Check, Checked};
 use crate::files::{File, Lookup, Root};
 use crate::listing;
 use crate::path_server::{Brought, How};

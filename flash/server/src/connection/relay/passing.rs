@@ -3,8 +3,9 @@
 
 use rustix::io::Errno;
 
+use super::super::exchange::{Failure, Relay};
 use super::super::{Connection, BYTES};
-use super::{Failure, Relay, Stop};
+use super::Stop;
 use crate::context::Context;
 use crate::counts::add;
 use crate::http::chunked::Passed;
