@@ -31,7 +31,10 @@ const STILL_IN_CIRCLES: &[(&str, &[&str])] = &[
         "flash/server",
         &[
             "config",
+            "config::auth",
             "config::check",
+            "config::limits",
+            "config::upstream",
             "http::request",
             "http::target",
             "sandbox",
