@@ -198,7 +198,8 @@ fn endless() -> (std::process::Child, TempDir, PathBuf) {
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let child = command.spawn().expect("hbench can be started");
     let begun = Instant::now();
-    while !path.exists() {
+    // Before the first round, a file is there for a moment to see whether it can be written.
+    while file::read(&path).is_err() {
         assert!(begun.elapsed() < PATIENCE, "there is no file");
         std::thread::yield_now();
     }
