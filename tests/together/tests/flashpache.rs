@@ -20,6 +20,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const DIRECTORIES: usize = 4;
 const FILES: usize = 5;
 
+/// Longer than Apache's second, which begins with any of its own.
+const WEAK: Duration = Duration::from_secs(3);
+
 fn disk() -> SlowDisk {
     let mut files = Vec::new();
     for directory in 0..DIRECTORIES {
@@ -29,6 +32,14 @@ fn disk() -> SlowDisk {
         }
     }
     let disk = SlowDisk::up("10ms", &files);
+    // Apache marks the tag of a file as weak that has been written in the last second.
+    let written = |name: &String| {
+        let about = fs::metadata(disk.root().join(name)).expect("a file");
+        about.modified().expect("a time")
+    };
+    let last = files.iter().map(|(name, _)| written(name)).max();
+    let is_old = || last.is_some_and(|last| last.elapsed().is_ok_and(|past| past > WEAK));
+    assert!(wait_for(PATIENCE, is_old));
     // Servers become users that have to reach the root and the socket.
     let open = fs::Permissions::from_mode(0o755);
     fs::set_permissions(disk.scratch(), open).expect("it is ours");
