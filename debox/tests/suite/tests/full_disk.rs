@@ -265,6 +265,17 @@ fn assert_numbered(calls: &[Call], lost: u64) {
     );
 }
 
+/// Each call is in the file, or counted.
+#[track_caller]
+fn assert_whole(path: &str) {
+    let history = History::open(&[path]).expect("a history");
+    let meta = &history.files[0].meta;
+    assert!(meta.complete, "{meta:?}");
+    let lost: u64 = meta.gaps.iter().map(|gap| gap.records).sum();
+    assert_eq!(lost, meta.lost.unwritten, "{meta:?}");
+    assert_numbered(&calls(&history), lost);
+}
+
 #[test]
 fn a_recording_without_room_counts_what_is_lost() {
     let Some(disk) = Disk::mount("a_recording_without_room_counts_what_is_lost") else {
@@ -310,12 +321,7 @@ fn a_recording_waits_for_its_quota() {
     recording.await_words("is written again");
     std::thread::sleep(Duration::from_millis(300));
     recording.end();
-    let history = History::open(&[&path]).expect("a history");
-    let meta = &history.files[0].meta;
-    assert!(meta.complete, "{meta:?}");
-    let lost: u64 = meta.gaps.iter().map(|gap| gap.records).sum();
-    assert_eq!(lost, meta.lost.unwritten, "{meta:?}");
-    assert_numbered(&calls(&history), lost);
+    assert_whole(&path);
 }
 
 /// Writes fail, until the device takes them again.
@@ -333,12 +339,7 @@ fn a_recording_waits_for_a_device_that_fails() {
     recording.await_words("is written again");
     std::thread::sleep(Duration::from_millis(300));
     recording.end();
-    let history = History::open(&[&path]).expect("a history");
-    let meta = &history.files[0].meta;
-    assert!(meta.complete, "{meta:?}");
-    let lost: u64 = meta.gaps.iter().map(|gap| gap.records).sum();
-    assert_eq!(lost, meta.lost.unwritten, "{meta:?}");
-    assert_numbered(&calls(&history), lost);
+    assert_whole(&path);
 }
 
 /// The kernel takes what is written, and finds only later that the device does not.
