@@ -16,7 +16,7 @@ const TEXTS: [&CStr; 11] = [
     c"an argument is out of its range",
     c"the operating system refused something; debox_last_error_text() says what",
     c"the scope began on another thread: it ends on the thread it began on",
-    c"monitoring ended, or began anew, inside the scope",
+    c"monitoring ended, or was started again, inside the scope",
     c"the program has closed DeBox's file descriptors; debox_enable() begins a new session",
 ];
 

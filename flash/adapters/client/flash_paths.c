@@ -262,7 +262,7 @@ static int ask(struct flash_paths *server, enum flash_paths_kind kind, const cha
 		(int)syscall(SYS_socket, AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (socket < 0)
 		return -1;
-	/* It fails at once if nobody listens, or too many wait to be accepted. */
+	/* It fails at once if no process listens, or if too many connections wait. */
 	if (syscall(SYS_connect, socket, &server->address, sizeof server->address) == 0 &&
 	    syscall(SYS_sendto, socket, question, QUESTION_HEAD + length, MSG_NOSIGNAL, NULL, 0) >=
 		    0)

@@ -24,7 +24,7 @@ struct flash_paths {
 	struct sockaddr_un address;
 	/* How long an answer may take; the caller does without it then. */
 	int64_t deadline_ns;
-	/* Nobody asks before this time (CLOCK_MONOTONIC), because an answer took too long. */
+	/* No question is sent before this time (CLOCK_MONOTONIC): an answer took too long. */
 	int64_t quiet_until_ns;
 };
 

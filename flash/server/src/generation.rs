@@ -407,7 +407,7 @@ impl Generation {
 impl Drop for Generation {
     fn drop(&mut self) {
         if !self.gates.is_empty() {
-            // It has never begun. Whoever tries again needs its addresses.
+            // It has never begun. Its addresses must be free for the next attempt.
             self.gates.clear();
             for thread in self.threads.drain(..) {
                 let _ = thread.join();

@@ -28,7 +28,7 @@ exceptions! {
     ArgumentError: Error, "An argument is out of its range.";
     SystemRefusedError: Error, "The operating system refused something.";
     WrongThreadError: Error, "A scope must end on the thread it began on.";
-    InterruptedError: Error, "Monitoring ended, or began anew, inside the scope.";
+    InterruptedError: Error, "Monitoring ended, or was started again, inside the scope.";
     StaleError: Error, "The record has been overwritten by a later call.";
 }
 

@@ -55,7 +55,7 @@ impl fmt::Display for Error {
                  (closefrom, close_range); enabling DeBox again begins a new session",
             ),
             Error::Interrupted => f.write_str(
-                "monitoring ended or began anew inside this scope: DeBox was disabled or enabled, \
+                "monitoring ended or was started again inside this scope: DeBox was disabled or enabled, \
                  its file descriptors were closed, the broker went away, or the process forked",
             ),
             Error::Argument(text) => f.write_str(text),

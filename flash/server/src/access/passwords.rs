@@ -136,7 +136,7 @@ mod tests {
         };
         let passwords =
             Passwords::start(settings, Vec::new(), Arc::default(), || {}).expect("a thread");
-        let users = Arc::new(Users::parse("").expect("nobody"));
+        let users = Arc::new(Users::parse("").expect("no users"));
         let credentials = Credentials {
             user: "ann".to_string(),
             password: b"secret".to_vec(),

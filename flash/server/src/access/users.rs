@@ -159,7 +159,7 @@ mod tests {
                 "{user}"
             );
         }
-        let none = Users::parse("").expect("nobody");
+        let none = Users::parse("").expect("no users");
         assert!(!none.check(&credentials("ann", "sesame")));
     }
 

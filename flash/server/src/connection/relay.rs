@@ -174,7 +174,7 @@ impl Connection {
         };
         self.drop_link(&mut relay, failure, context);
         if relay.outlet.status.is_some() && !relay.has_begun() {
-            // Nobody has seen what has come of it.
+            // The client has not got any part of this answer.
             relay.outlet = Outlet::default();
         }
         if relay.can_be_repeated(failure) {

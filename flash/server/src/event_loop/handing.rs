@@ -143,7 +143,7 @@ impl EventLoop {
         }
     }
 
-    /// Accepts no more. Where nobody goes on, the connections that wait in the queue of a socket are accepted first:
+    /// Accepts no more. Where no other loop goes on, the connections that wait in the queue of a socket are accepted first:
     /// closing it would reset them.
     fn close_listeners(&mut self) {
         if self.paused_until.take().is_none() {

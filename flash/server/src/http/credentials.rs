@@ -5,7 +5,7 @@ use std::fmt;
 
 use base64::prelude::{Engine, BASE64_STANDARD};
 
-/// Bytes of a name and of a password. Longer ones are nobody's; hashing them would take long.
+/// Bytes of a name and of a password. Longer ones match no user; hashing them would take long.
 const MAX_NAME: usize = 255;
 const MAX_PASSWORD: usize = 256;
 
@@ -16,7 +16,7 @@ pub struct Authorization(pub String);
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
     pub user: String,
-    /// In UTF-8 if the client does as it is told.
+    /// In UTF-8 if the client follows the server's `charset`.
     pub password: Vec<u8>,
 }
 

@@ -3,7 +3,7 @@
 
 use crate::benchmark::{verify, Available, Benchmark, Failure};
 use crate::sampler::{Measured, Sampler};
-use crate::sys::Mapping;
+use crate::sys::{Chunk, Mapping};
 
 pub const BENCHMARK: Benchmark = Benchmark {
     name: "memory.copy",
@@ -17,6 +17,15 @@ pub const BENCHMARK: Benchmark = Benchmark {
 };
 
 fn measure(sampler: &mut Sampler, variant: &str) -> Result<Measured, Failure> {
+    measure_copy(sampler, variant, |to, from| to.copy_from(from))
+}
+
+/// Takes a sample of a way to copy. `copy`: copies its second argument into the first.
+pub fn measure_copy(
+    sampler: &mut Sampler,
+    variant: &str,
+    copy: impl Fn(&Chunk, &Chunk),
+) -> Result<Measured, Failure> {
     let bytes = sampler.size(variant)?;
     // Both buffers together have the size of the variant.
     let half = bytes / 2;
@@ -24,7 +33,7 @@ fn measure(sampler: &mut Sampler, variant: &str) -> Result<Measured, Failure> {
     let (from, to) = (memory.chunk(0, half), memory.chunk(half, half));
     from.write(3);
     let measured = sampler.time(|n| {
-        (0..n).for_each(|_| to.copy_from(&from));
+        (0..n).for_each(|_| copy(&to, &from));
         let sum = to.read();
         verify(sum == 3 * (half / 8) as u64, || format!("a sum of {sum}"))
     })?;

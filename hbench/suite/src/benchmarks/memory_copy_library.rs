@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Copying memory by the C library's `memmove`.
 
-use crate::benchmark::{verify, Available, Benchmark, Failure};
+use super::memory_copy::measure_copy;
+use crate::benchmark::{Benchmark, Failure};
 use crate::sampler::{Measured, Sampler};
-use crate::sys::Mapping;
 
 pub const BENCHMARK: Benchmark = Benchmark {
     name: "memory.copy-library",
@@ -17,16 +17,5 @@ pub const BENCHMARK: Benchmark = Benchmark {
 };
 
 fn measure(sampler: &mut Sampler, variant: &str) -> Result<Measured, Failure> {
-    let bytes = sampler.size(variant)?;
-    // Both buffers together have the size of the variant.
-    let half = bytes / 2;
-    let memory = Mapping::filled(bytes).available("allocate memory")?;
-    let (from, to) = (memory.chunk(0, half), memory.chunk(half, half));
-    from.write(3);
-    let measured = sampler.time(|n| {
-        (0..n).for_each(|_| to.copy_by_library(&from));
-        let sum = to.read();
-        verify(sum == 3 * (half / 8) as u64, || format!("a sum of {sum}"))
-    })?;
-    Ok(measured.bytes(half))
+    measure_copy(sampler, variant, |to, from| to.copy_by_library(from))
 }
