@@ -109,9 +109,44 @@ fn run(binary: &Path, words: &[String], stream: Stream, trouble: Trouble) -> (Ex
     (output.status, String::from_utf8_lossy(&said).into_owned())
 }
 
-/// Goes through all cases; all that is wrong is said together.
+/// What is wrong with one case in one trouble; empty if nothing is.
+fn wrong_with(
+    binary: &Path,
+    case: &Case,
+    words: &[String],
+    (stream, trouble): (Stream, Trouble),
+) -> Vec<String> {
+    let line = case.0;
+    let (status, said) = run(binary, words, stream, trouble);
+    let wanted = expected(case, stream, trouble);
+    let panicked = said.contains("panicked at");
+    let mut wrong = Vec::new();
+    if status.code() != Some(wanted) || panicked {
+        let (code, signal) = (status.code(), status.signal());
+        wrong.push(format!(
+            "`{line}` with {stream:?} {trouble:?}: {code:?} (signal {signal:?}) and not {wanted}: {said}"
+        ));
+    }
+    // Where the product is lost, one line says so, if there is where to.
+    let is_lost = wanted == FAILED && case.1 != FAILED && stream == Stream::Output;
+    if is_lost && !said.lines().any(|line| line.contains("cannot write")) {
+        wrong.push(format!(
+            "`{line}` does not say what it could not write: {said}"
+        ));
+    }
+    wrong
+}
+
+/// Goes through all cases; all that is wrong is said together. Case by case, and where a case writes no file that is
+/// the same in each trouble and `at_once` allows it, in all troubles at the same time: most of it is waiting.
 #[track_caller]
-fn go_through(binary: &Path, cases: &[Case], names: &[(&str, &OsStr)], refresh: impl Fn()) {
+fn go_through(
+    binary: &Path,
+    cases: &[Case],
+    names: &[(&str, &OsStr)],
+    at_once: bool,
+    refresh: impl Fn(),
+) {
     require_root();
     let _turn = Exclusive::take();
     let mut wrong = Vec::new();
@@ -122,26 +157,20 @@ fn go_through(binary: &Path, cases: &[Case], names: &[(&str, &OsStr)], refresh: 
             .filter(|word| !word.is_empty())
             .map(|word| named(word, names))
             .collect();
-        for (stream, trouble) in TROUBLES {
+        let writes = ["NEW", "SET", "PLACE", "disk"];
+        if at_once && !case.0.split(' ').any(|word| writes.contains(&word)) {
+            std::thread::scope(|scope| {
+                let tried = TROUBLES
+                    .map(|trouble| scope.spawn(|| wrong_with(binary, case, &words, trouble)));
+                for thread in tried {
+                    wrong.extend(thread.join().expect("it does not panic"));
+                }
+            });
+            continue;
+        }
+        for trouble in TROUBLES {
             refresh();
-            let (status, said) = run(binary, &words, stream, trouble);
-            let wanted = expected(case, stream, trouble);
-            let panicked = said.contains("panicked at");
-            if status.code() != Some(wanted) || panicked {
-                let (line, signal) = (case.0, status.signal());
-                wrong.push(format!(
-                    "`{line}` with {stream:?} {trouble:?}: {:?} (signal {signal:?}) and not {wanted}: {said}",
-                    status.code()
-                ));
-            }
-            // Where the product is lost, one line says so, if there is where to.
-            let is_lost = wanted == FAILED && case.1 != FAILED && stream == Stream::Output;
-            if is_lost && !said.lines().any(|line| line.contains("cannot write")) {
-                wrong.push(format!(
-                    "`{}` does not say what it could not write: {said}",
-                    case.0
-                ));
-            }
+            wrong.extend(wrong_with(binary, case, &words, trouble));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -244,7 +273,7 @@ fn of_debox() {
     let remove = || {
         let _ = fs::remove_file(&new);
     };
-    go_through(&debox, DEBOX, names, remove);
+    go_through(&debox, DEBOX, names, false, remove);
     // What the doctor finds is the machine's affair.
     let healthy = Command::new(&debox)
         .arg("doctor")
@@ -255,7 +284,7 @@ fn of_debox() {
         ("doctor", status, OnOutput),
         ("doctor --format json", status, OnOutput),
     ];
-    go_through(&debox, &doctor, names, remove);
+    go_through(&debox, &doctor, names, false, remove);
     check_all_are_tried(&debox, &[DEBOX, &doctor].concat(), &["man", "completions"]);
 }
 
@@ -371,7 +400,7 @@ fn of_latlab() {
         ("PLACE", place.as_os_str()),
         ("ROWS", rows.as_os_str()),
     ];
-    go_through(&latlab, LATLAB, names, || {
+    go_through(&latlab, LATLAB, names, true, || {
         let _ = fs::remove_dir_all(&new);
     });
     check_all_are_tried(&latlab, LATLAB, &["man", "completions", "worker"]);
@@ -448,7 +477,7 @@ fn of_hbench() {
         .expect("hbench can be started");
     assert!(measured.status.success(), "{measured:?}");
     let names: &[(&str, &OsStr)] = &[("RESULT", result.as_os_str()), ("NEW", new.as_os_str())];
-    go_through(&hbench, HBENCH, names, || {
+    go_through(&hbench, HBENCH, names, true, || {
         let _ = fs::remove_file(&new);
     });
     check_all_are_tried(&hbench, HBENCH, &["man", "completions", "sample"]);
