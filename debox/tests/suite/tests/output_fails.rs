@@ -159,9 +159,10 @@ fn go_through(
             .collect();
         let writes = ["NEW", "SET", "PLACE", "disk"];
         if at_once && !case.0.split(' ').any(|word| writes.contains(&word)) {
+            let words = &words;
             std::thread::scope(|scope| {
                 let tried = TROUBLES
-                    .map(|trouble| scope.spawn(|| wrong_with(binary, case, &words, trouble)));
+                    .map(|trouble| scope.spawn(move || wrong_with(binary, case, words, trouble)));
                 for thread in tried {
                     wrong.extend(thread.join().expect("it does not panic"));
                 }
