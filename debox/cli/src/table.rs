@@ -14,7 +14,7 @@ mod owners;
 pub(crate) mod processes;
 pub(crate) mod samples;
 mod sleeps;
-mod spins;
+pub(crate) mod spins;
 mod summary;
 mod threads;
 mod trace;

@@ -1,7 +1,7 @@
 //! A file's metadata.
 
 use anyhow::{bail, Context, Result};
-use debox_model::report::{Deadlock, Headline, Process, Report, Samples, Totals};
+use debox_model::report::{Deadlock, Headline, Process, Report, Samples, Spin, Totals};
 use parquet::file::metadata::KeyValue;
 use serde::{Deserialize, Serialize};
 
@@ -87,6 +87,14 @@ pub struct Account {
     /// Samples of where threads computed; null if they were not sampled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub samples: Option<Samples>,
+    /// Kernel locks that calls spun on, the longest first. None: an earlier version wrote the file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spins: Option<Vec<Spin>>,
+    /// The number of other locks, and the time that calls spun on them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub spins_left_out: u64,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub spins_left_out_ns: u64,
 }
 
 /// The time of one thread.
@@ -100,6 +108,7 @@ pub struct Life {
 
 /// Limits on the metadata, which is written often and read as a whole.
 const LIVES_MAX: usize = 200;
+const SPINS_MAX: usize = 100;
 const STACKS_BYTES_MAX: usize = 512 << 10;
 
 impl Account {
@@ -114,6 +123,7 @@ impl Account {
         threads.sort_by_key(|life| std::cmp::Reverse(life.totals.user_cpu_ns));
         let threads_left_out = threads.len().saturating_sub(LIVES_MAX) as u64;
         threads.truncate(LIVES_MAX);
+        let (spins, others) = report.spins.split_at(report.spins.len().min(SPINS_MAX));
         Account {
             totals: report.totals.clone(),
             headline: report.headline.clone(),
@@ -123,6 +133,11 @@ impl Account {
                 .samples
                 .as_ref()
                 .map(|samples| samples.within(STACKS_BYTES_MAX)),
+            spins: Some(spins.to_vec()),
+            spins_left_out: others.len() as u64,
+            spins_left_out_ns: others
+                .iter()
+                .fold(0, |sum, spin| sum.saturating_add(spin.spin_ns)),
         }
     }
 }

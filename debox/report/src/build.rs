@@ -94,6 +94,9 @@ pub fn report(
         headline_text: Vec::new(),
         account: None,
         samples: None,
+        spins: None,
+        spins_left_out: 0,
+        spins_left_out_ns: 0,
         deadlocks: deadlocks(history),
         findings: Vec::new(),
         caveats: Vec::new(),
@@ -166,6 +169,9 @@ fn add_headline(report: &mut Report, history: &History) {
             report.headline_is_of_run = true;
             report.account = Some(account.totals.clone());
             report.samples.clone_from(&account.samples);
+            report.spins.clone_from(&account.spins);
+            report.spins_left_out = account.spins_left_out;
+            report.spins_left_out_ns = account.spins_left_out_ns;
             let lives = account.threads.iter();
             let lives: BTreeMap<(u32, u32), u64> = lives
                 .map(|life| ((life.pid, life.tid), life.totals.user_cpu_ns))

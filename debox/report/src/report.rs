@@ -1,7 +1,7 @@
 //! What is computed from a history, as plain data. The terminal's tables, the page and `--json` are made from it
 //! alone.
 
-use debox_model::report::{Deadlock, Headline, Process, Samples, Totals};
+use debox_model::report::{Deadlock, Headline, Process, Samples, Spin, Totals};
 use serde::Serialize;
 
 use crate::comparison::Comparison;
@@ -27,6 +27,11 @@ pub struct Report {
     /// Where threads computed, over the whole recording. Null: it was not sampled, has no end, or there are
     /// several.
     pub samples: Option<Samples>,
+    /// Kernel locks that calls spun on, over the whole recording, the longest first. Null: it has no end, there are
+    /// several, or an earlier version made it.
+    pub spins: Option<Vec<Spin>>,
+    pub spins_left_out: u64,
+    pub spins_left_out_ns: u64,
     /// Threads that were found waiting for each other.
     pub deadlocks: Vec<Deadlock>,
     pub findings: Vec<Finding>,

@@ -30,6 +30,7 @@ pub fn print(out: &mut impl Write, report: &Report, options: &TableOptions) -> i
     labels(out, report, options)?;
     waits(out, report, options)?;
     cpu_waits(out, report, options)?;
+    spins(out, report, options)?;
     growth(out, report, options)?;
     super::slowest::print(out, report, options)?;
     super::slowest::in_flight(out, report, options)?;
@@ -49,6 +50,18 @@ fn cpu_waits(out: &mut impl Write, report: &Report, options: &TableOptions) -> i
     let calls = report.calls.iter().chain(&report.between_calls);
     let wall_ns = calls.fold(0u64, |sum, call| sum.saturating_add(call.budget.wall_ns));
     crate::table::cpu_waits::rows(out, &waits.rows(&report.threads), wall_ns, options)
+}
+
+/// Shows the kernel's locks that calls spun on.
+fn spins(out: &mut impl Write, report: &Report, options: &TableOptions) -> io::Result<()> {
+    let (Some(spins), Some(account)) = (&report.spins, &report.account) else {
+        return Ok(());
+    };
+    let others = crate::table::spins::Others {
+        locks: report.spins_left_out,
+        spin_ns: report.spins_left_out_ns,
+    };
+    crate::table::spins::rows(out, spins, others, account.kernel_cpu_ns, options)
 }
 
 fn active(budget: &Budget) -> u64 {

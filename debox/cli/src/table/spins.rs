@@ -12,14 +12,37 @@ const ROWS: usize = 6;
 const LEAST: f64 = 0.01;
 
 pub fn print(out: &mut impl Write, report: &Report, options: &TableOptions) -> io::Result<()> {
+    let kernel_cpu_ns = report.totals.kernel_cpu_ns;
+    rows(
+        out,
+        &report.spins,
+        Others::default(),
+        kernel_cpu_ns,
+        options,
+    )
+}
+
+/// Locks that are not in the list.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Others {
+    pub locks: u64,
+    pub spin_ns: u64,
+}
+
+pub fn rows(
+    out: &mut impl Write,
+    spins: &[Spin],
+    others: Others,
+    kernel_cpu_ns: u64,
+    options: &TableOptions,
+) -> io::Result<()> {
     let total = |spins: &[Spin], of: fn(&Spin) -> u64| {
         spins
             .iter()
             .fold(0u64, |sum, spin| sum.saturating_add(of(spin)))
     };
-    let spins = &report.spins;
-    let all = total(spins, |spin| spin.spin_ns);
-    let is_much = all as f64 >= report.totals.kernel_cpu_ns as f64 * LEAST;
+    let all = total(spins, |spin| spin.spin_ns).saturating_add(others.spin_ns);
+    let is_much = all as f64 >= kernel_cpu_ns as f64 * LEAST;
     if spins.is_empty() || (!is_much && !options.all) {
         return Ok(());
     }
@@ -48,13 +71,20 @@ pub fn print(out: &mut impl Write, report: &Report, options: &TableOptions) -> i
         ]);
     }
     let rest = &spins[shown..];
-    if !rest.is_empty() {
+    let count = (rest.len() as u64).saturating_add(others.locks);
+    if count > 0 {
+        // How often they spun is not known of those that were left out of the recording.
+        let spun = match others.locks {
+            0 => Cell::number(total(rest, |spin| spin.count)),
+            _ => Cell::blank(),
+        };
+        let spin_ns = total(rest, |spin| spin.spin_ns).saturating_add(others.spin_ns);
         grid.quiet_row([
-            Cell::text(format!("… {} more", rest.len())).tone(Tone::Quiet),
+            Cell::text(format!("… {count} more")).tone(Tone::Quiet),
             Cell::blank(),
             Cell::blank(),
-            Cell::number(total(rest, |spin| spin.count)),
-            Cell::time(total(rest, |spin| spin.spin_ns)),
+            spun,
+            Cell::time(spin_ns),
             Cell::blank(),
         ]);
     }

@@ -162,6 +162,75 @@ fn spinning_on_a_spinlock_is_shown() {
     }
 }
 
+/// A recording has the same locks, and they have no more time than its calls.
+#[test]
+fn a_recording_names_the_locks_that_calls_spun_on() {
+    let program = debox_tests::program("spinlock");
+    let name = "a_recording_names_the_locks_that_calls_spun_on";
+    if std::thread::available_parallelism().map_or(1, |cpus| cpus.get()) < 2 {
+        return skipped(name, "one CPU only");
+    }
+    let of_program = program.clone();
+    let told = std::thread::spawn(move || tells_of_spinning(&of_program)).join();
+    if let Err(reason) = told.expect("it does not panic") {
+        return skipped(name, reason);
+    }
+    let scratch = debox_tests::Scratch::new();
+    let file = scratch.file("trace.parquet");
+    let debox = |arguments: &[&std::ffi::OsStr]| {
+        let done = std::process::Command::new(debox_tests::debox_binary())
+            .args(arguments)
+            .output()
+            .expect("debox can be executed");
+        assert!(done.status.success(), "{done:?}");
+        String::from_utf8(done.stdout).expect("text")
+    };
+    debox(&[
+        "record".as_ref(),
+        "-o".as_ref(),
+        file.as_os_str(),
+        "--".as_ref(),
+        program.as_os_str(),
+        "100000".as_ref(),
+    ]);
+    let json = debox(&[
+        "report".as_ref(),
+        file.as_os_str(),
+        "--json".as_ref(),
+        "-".as_ref(),
+    ]);
+    let report: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    let spins = report["spins"].as_array().expect("a list");
+    let history = debox_history::History::open(&[&file]).expect("a history");
+    for name in ["dup", "close"] {
+        let own = spins.iter().filter(|spin| spin["syscall"] == name);
+        let ns = |spin: &serde_json::Value| spin["spin_ns"].as_u64().expect("a number");
+        assert!(
+            own.clone().any(|spin| spin["site"]
+                .as_str()
+                .is_some_and(|site| site.contains("fd"))),
+            "{spins:#?}"
+        );
+        let of_locks: u64 = own.map(ns).sum();
+        let calls = history.calls().map(|call| call.expect("a row").1);
+        let of_calls: u64 = calls
+            .filter(|call| &*call.name == name)
+            .map(|call| call.spin_ns)
+            .sum();
+        // A call whose record was lost is among the locks only.
+        let lost = report["recording"]["lost"]["records"].as_u64() != Some(0);
+        assert!(
+            of_locks > 0 && (lost || of_locks <= of_calls),
+            "{name}: {of_locks} {of_calls}"
+        );
+    }
+    let text = debox(&["report".as_ref(), file.as_os_str(), "--all".as_ref()]);
+    assert!(
+        text.contains("For which locks of the kernel it spun"),
+        "{text}"
+    );
+}
+
 /// Where it is not measured it is null, and not 0.
 #[test]
 fn spinning_is_not_measured_by_the_user_tap() {
