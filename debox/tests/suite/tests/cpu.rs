@@ -193,12 +193,7 @@ fn a_recording_names_the_locks_that_calls_spun_on() {
         program.as_os_str(),
         "100000".as_ref(),
     ]);
-    let json = debox(&[
-        "report".as_ref(),
-        file.as_os_str(),
-        "--json".as_ref(),
-        "-".as_ref(),
-    ]);
+    let json = debox(&["report".as_ref(), file.as_os_str(), "--json".as_ref()]);
     let report: serde_json::Value = serde_json::from_str(&json).expect("JSON");
     let spins = report["spins"].as_array().expect("a list");
     let history = debox_history::History::open(&[&file]).expect("a history");
