@@ -14,6 +14,9 @@ use crate::table::{self, TableOptions};
 /// Exit status if DeBox does not work on this machine.
 const PREVENTED: u8 = 1;
 
+/// Width of the table where standard output is no terminal.
+const WIDTH: usize = 100;
+
 pub fn doctor(arguments: Doctor) -> Result<u8> {
     let mut findings = doctor::examine();
     findings.push(place_for_the_library());
@@ -27,7 +30,7 @@ pub fn doctor(arguments: Doctor) -> Result<u8> {
             let allowed = kit_console::colours();
             let options = TableOptions {
                 color: allowed == Allowed::Colours,
-                width: terminal_width(),
+                width: kit_console::terminal_width(libc::STDOUT_FILENO).unwrap_or(WIDTH),
                 all: true,
             };
             let (version, kernel) = (env!("CARGO_PKG_VERSION"), &diagnosis.kernel);
@@ -64,11 +67,4 @@ fn is_mounted_noexec(path: &[u8]) -> io::Result<bool> {
         return Err(io::Error::last_os_error());
     }
     Ok(found.f_flag & libc::ST_NOEXEC != 0)
-}
-
-/// Width of standard output. Reports go to standard error, which has its own width.
-fn terminal_width() -> usize {
-    // A serial console is a terminal, but reports width 0.
-    let width = comfy_table::Table::new().width().filter(|width| *width > 0);
-    width.map_or(100, usize::from)
 }

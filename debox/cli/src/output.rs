@@ -105,15 +105,9 @@ pub fn print(report: &Report) -> Result<()> {
 
 /// Width of the terminal behind a descriptor; if it is no terminal, `COLUMNS`, or 100.
 pub fn terminal_width(descriptor: i32) -> usize {
-    // SAFETY: the ioctl fills in the structure it is given.
-    let mut size: libc::winsize = unsafe { std::mem::zeroed() };
-    // SAFETY: as above.
-    let known = unsafe { libc::ioctl(descriptor, libc::TIOCGWINSZ, &mut size) } == 0;
-    if known && size.ws_col > 0 {
-        usize::from(size.ws_col)
-    } else {
-        columns_wished(std::env::var("COLUMNS").ok().as_deref()).unwrap_or(100)
-    }
+    let wished = || columns_wished(std::env::var("COLUMNS").ok().as_deref());
+    let known = kit_console::terminal_width(descriptor);
+    known.or_else(wished).unwrap_or(100)
 }
 
 fn columns_wished(variable: Option<&str>) -> Option<usize> {

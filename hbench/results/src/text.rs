@@ -3,8 +3,8 @@
 
 use std::io::{self, Write};
 
-use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, TableStyle};
 use kit_console::printable;
+use kit_console::table::Grid;
 use kit_units::{bytes, counted};
 
 use crate::compare::{Comparison, Difference, Verdict};
@@ -16,32 +16,11 @@ use crate::words::{percent, rate, time};
 /// Differences that are shown without being asked for.
 const SHOWN: usize = 20;
 
-/// Columns whose name begins with `>` contain numbers.
-fn grid(columns: &[&str], width: usize) -> Table {
-    let mut table = Table::new();
-    table.load_style(TableStyle::new());
-    table.set_content_arrangement(ContentArrangement::Dynamic);
-    table.set_width(u16::try_from(width.clamp(60, 400)).unwrap_or(110));
-    table.set_header(columns.iter().map(|name| name.trim_start_matches('>')));
-    for (at, name) in columns.iter().enumerate() {
-        if let Some(column) = table.column_mut(at) {
-            column.set_padding((if at == 0 { 2 } else { 1 }, 1));
-            if name.starts_with('>') {
-                column.set_cell_alignment(CellAlignment::Right);
-            }
-            if at + 1 < columns.len() {
-                column.set_constraint(ColumnConstraint::ContentWidth);
-            }
-        }
-    }
-    table
-}
+/// A table is at least so wide, in columns of the terminal.
+const WIDTH_MIN: usize = 60;
 
-fn write_grid(out: &mut impl Write, table: &Table) -> io::Result<()> {
-    for line in table.lines() {
-        writeln!(out, "{}", line.trim_end())?;
-    }
-    Ok(())
+fn grid(heads: &[&str], width: usize) -> Grid {
+    Grid::with_remarks(heads, width.max(WIDTH_MIN))
 }
 
 /// The headline, the machine, the table by groups, and what is missing.
@@ -49,11 +28,11 @@ pub fn summary(out: &mut impl Write, summary: &Summary, width: usize) -> io::Res
     headline(out, summary)?;
     machine(out, summary.meta)?;
     let mut group = "";
-    let mut table = None;
+    let mut table: Option<Grid> = None;
     for figure in &summary.figures {
         if figure.group != group {
             if let Some(table) = table.take() {
-                write_grid(out, &table)?;
+                table.print(out)?;
             }
             group = &figure.group;
             let head = ["benchmark", ">time", ">+/-", ">rate", "remark"];
@@ -61,8 +40,8 @@ pub fn summary(out: &mut impl Write, summary: &Summary, width: usize) -> io::Res
             table = Some(grid(&head, width));
         }
         if let Some(table) = &mut table {
-            table.add_row([
-                printable(&figure.benchmark).into_owned(),
+            table.row([
+                figure.benchmark.clone(),
                 time(figure.operation_ns),
                 figure.half_width().map_or("?".to_string(), percent),
                 figure.bytes_per_second.map_or(String::new(), rate),
@@ -71,7 +50,7 @@ pub fn summary(out: &mut impl Write, summary: &Summary, width: usize) -> io::Res
         }
     }
     if let Some(table) = table {
-        write_grid(out, &table)?;
+        table.print(out)?;
     }
     missing(out, summary.meta)
 }
@@ -245,8 +224,8 @@ pub fn comparison(
         let mut table = grid(&head, width);
         for one in &all[..shown] {
             let ratio = |ratio: f64| format!("{ratio:.3}");
-            table.add_row([
-                printable(&one.benchmark).into_owned(),
+            table.row([
+                one.benchmark.clone(),
                 time(one.a_ns),
                 time(one.b_ns),
                 one.ratio.map_or("?".to_string(), ratio),
@@ -257,7 +236,7 @@ pub fn comparison(
             ]);
         }
         writeln!(out)?;
-        write_grid(out, &table)?;
+        table.print(out)?;
     }
     if shown < all.len() {
         writeln!(out, "  and {} more (--all)", all.len() - shown)?;
@@ -304,20 +283,20 @@ pub fn explanation(out: &mut impl Write, nodes: &[Explained], width: usize) -> i
         )?;
         let mut table = grid(&["part", ">time", ">share", "how"], width);
         for part in &node.parts {
-            table.add_row([
+            table.row([
                 part.benchmark.clone(),
                 time(part.ns),
                 percent(part.ns / node.measured_ns),
                 part.how.clone(),
             ]);
         }
-        table.add_row([
+        table.row([
             "residual".to_string(),
             time(node.residual_ns),
             percent(node.residual_ns / node.measured_ns),
             node.residual.clone(),
         ]);
-        write_grid(out, &table)?;
+        table.print(out)?;
     }
     Ok(())
 }

@@ -160,16 +160,5 @@ fn print(
 }
 
 fn width() -> usize {
-    // SAFETY: all fields may be zero, and the kernel writes no more than a winsize.
-    let (got, size) = unsafe {
-        let mut size: libc::winsize = std::mem::zeroed();
-        (
-            libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, &mut size),
-            size,
-        )
-    };
-    match got == 0 && size.ws_col > 0 {
-        true => usize::from(size.ws_col),
-        false => WIDTH,
-    }
+    kit_console::terminal_width(libc::STDOUT_FILENO).unwrap_or(WIDTH)
 }

@@ -12,6 +12,9 @@ mod clean;
 pub mod manual;
 mod printable;
 mod streams;
+#[cfg(feature = "table")]
+pub mod table;
+mod terminal;
 #[cfg(feature = "clap")]
 mod usage;
 
@@ -21,6 +24,7 @@ pub use streams::{
     colours, error_colours, error_is_read, is_read, print, print_error, say, say_error,
     StandardOutput,
 };
+pub use terminal::terminal_width;
 #[cfg(feature = "clap")]
 pub use usage::parse;
 

@@ -2,8 +2,8 @@
 
 use std::io::{self, Write};
 
-use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, TableStyle, Width};
 use kit_console::printable;
+use kit_console::table::Grid;
 use kit_units as units;
 
 use crate::compare::{Comparison, Verdict};
@@ -20,52 +20,6 @@ fn between((low, high): &Bounds, unit: Unit) -> String {
         return "too few requests".to_string();
     }
     format!("{} to {}", side(low), side(high))
-}
-
-pub struct Grid(Table);
-
-impl Grid {
-    /// Columns whose name begins with `>` contain numbers. The other columns are wrapped, but stay at
-    /// least 8 letters wide.
-    pub fn new(columns: &[&str], width: usize) -> Grid {
-        Grid::with_least(columns, width, 8)
-    }
-
-    /// Like `new`, with another minimum width of the wrapped columns, in letters; two blanks are added.
-    pub fn with_least(columns: &[&str], width: usize, least: u16) -> Grid {
-        let mut table = Table::new();
-        table.load_style(TableStyle::new());
-        table.set_content_arrangement(ContentArrangement::Dynamic);
-        table.set_width(u16::try_from(width.clamp(40, 400)).unwrap_or(100));
-        table.set_header(columns.iter().map(|name| name.trim_start_matches('>')));
-        for (at, name) in columns.iter().enumerate() {
-            if let Some(column) = table.column_mut(at) {
-                column.set_padding((if at == 0 { 2 } else { 1 }, 1));
-                if name.starts_with('>') {
-                    column.set_cell_alignment(CellAlignment::Right);
-                    column.set_constraint(ColumnConstraint::ContentWidth);
-                } else {
-                    column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(least)));
-                }
-            }
-        }
-        Grid(table)
-    }
-
-    pub fn row<S: AsRef<str>>(&mut self, cells: impl IntoIterator<Item = S>) {
-        self.0.add_row(
-            cells
-                .into_iter()
-                .map(|cell| printable(cell.as_ref()).into_owned()),
-        );
-    }
-
-    pub fn print(&self, out: &mut dyn Write) -> io::Result<()> {
-        for line in self.0.lines() {
-            writeln!(out, "{}", line.trim_end())?;
-        }
-        Ok(())
-    }
 }
 
 pub fn heading(out: &mut dyn Write, text: &str) -> io::Result<()> {

@@ -1,7 +1,6 @@
 //! What the subcommands print to standard output.
 
 use std::io::{self, Write};
-use std::mem::MaybeUninit;
 
 use anyhow::Result;
 use kit_console::{printable, Allowed, StandardOutput};
@@ -27,10 +26,5 @@ pub fn line(line: &str) -> Result<()> {
 
 /// `None` if standard output is no terminal.
 pub fn terminal_width() -> Option<usize> {
-    let mut size = MaybeUninit::<libc::winsize>::zeroed();
-    // SAFETY: the kernel writes no more than a winsize.
-    let got = unsafe { libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, size.as_mut_ptr()) };
-    // SAFETY: all zeroes are a winsize.
-    let columns = unsafe { size.assume_init() }.ws_col;
-    (got == 0 && columns > 0).then_some(usize::from(columns))
+    kit_console::terminal_width(libc::STDOUT_FILENO)
 }

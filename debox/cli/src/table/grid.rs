@@ -1,15 +1,13 @@
 //! A table without lines that fits the terminal.
 //!
-//! comfy-table lays out the cells. This module adds what a report needs: columns that appear only if they have
+//! The kit lays out the cells. This module adds what a report needs: columns that appear only if they have
 //! content, columns that are dropped on a narrow terminal (and are then named below the table), and cells whose
 //! meaning (`zero`, `not measured`, `idle`) is a tone rather than a colour.
 
 use std::io::{self, Write};
 
-use comfy_table::{
-    Attribute, CellAlignment, Color, ColumnConstraint, ContentArrangement, Table, TableStyle, Width,
-};
 use kit_console::printable;
+use kit_console::table::{self, Layout, Width};
 
 use super::TableOptions;
 use crate::units;
@@ -31,15 +29,7 @@ const UNITS: &[&str] = &[
     "ns", "us", "ms", "s", "min", "h", "%", "B", "kB", "MB", "GB", "TB", "KiB", "MiB", "GiB",
 ];
 
-/// How a cell should look.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tone {
-    Plain,
-    /// Printed for completeness: zeros, idle waits.
-    Quiet,
-    /// Worth a look.
-    Warn,
-}
+pub use table::Tone;
 
 pub struct Cell {
     text: String,
@@ -212,13 +202,7 @@ impl Grid {
 
     pub fn print(&self, out: &mut impl Write, options: &TableOptions) -> io::Result<()> {
         let (columns, left_out, gap) = self.fit(options);
-        let mut table = self.lay_out(&columns, gap, options);
-        if options.color {
-            table.enforce_styling();
-        } else {
-            table.force_no_tty();
-        }
-        for row in table.lines() {
+        for row in self.lay_out(&columns, gap, options) {
             let row = row.replace(KEPT_SPACE, " ");
             writeln!(out, "{:INDENT$}{}", "", row.trim_end())?;
         }
@@ -271,10 +255,8 @@ impl Grid {
     /// For each column, the width of names and numbers, and of the longest word of a text.
     fn least_widths(&self, columns: &[usize], word_max: usize) -> Vec<usize> {
         let widths = |show: fn(&str) -> String| {
-            self.bare(columns, show)
-                .column_max_content_widths()
-                .into_iter()
-                .map(usize::from)
+            let widths = self.layout(columns, show).content_widths();
+            widths.into_iter()
         };
         let whole = widths(str::to_string);
         let words = widths(|text| with_units(text).replace(' ', "\n"));
@@ -286,12 +268,7 @@ impl Grid {
         columns.iter().zip(whole).zip(words).map(least).collect()
     }
 
-    fn lay_out(&self, columns: &[usize], gap: usize, options: &TableOptions) -> Table {
-        let mut table = self.bare(columns, with_units);
-        let width = options.width.saturating_sub(INDENT).max(1);
-        table
-            .set_content_arrangement(ContentArrangement::Dynamic)
-            .set_width(u16::try_from(width).unwrap_or(u16::MAX));
+    fn lay_out(&self, columns: &[usize], gap: usize, options: &TableOptions) -> Vec<String> {
         let last = columns.len().saturating_sub(1);
         let has_room =
             |word_max: &usize| self.least_width_with(columns, gap, *word_max) <= options.width;
@@ -299,48 +276,41 @@ impl Grid {
         let least = self.least_widths(columns, word_max.unwrap_or(SHORTEST_WORD));
         // On a terminal that is too narrow for everything, breaking a word is better than breaking a line.
         let fits = self.least_width(columns, gap) <= options.width;
-        for (position, &column) in columns.iter().enumerate() {
-            let layout = table.column_mut(position).expect("each column has a head");
+        let column = |(position, &column): (usize, &usize)| {
             let padding = if position == last { 0 } else { gap as u16 };
-            layout.set_padding((0, padding));
-            if self.columns[column].kind == Kind::Number {
-                layout.set_cell_alignment(CellAlignment::Right);
+            let kind = self.columns[column].kind;
+            table::Column {
+                width: match kind {
+                    Kind::Text if fits => {
+                        let width = u16::try_from(least[position]).unwrap_or(u16::MAX);
+                        Width::AtLeast(width.saturating_add(padding))
+                    }
+                    Kind::Text => Width::Any,
+                    Kind::Name | Kind::Number => Width::Content,
+                },
+                is_right_aligned: kind == Kind::Number,
+                padding: (0, padding),
             }
-            layout.set_constraint(match self.columns[column].kind {
-                Kind::Text if fits => {
-                    let width = u16::try_from(least[position]).unwrap_or(u16::MAX);
-                    ColumnConstraint::LowerBoundary(Width::Fixed(width.saturating_add(padding)))
-                }
-                Kind::Text => continue,
-                Kind::Name | Kind::Number => ColumnConstraint::ContentWidth,
-            });
-        }
-        table
+        };
+        let layout: Vec<_> = columns.iter().enumerate().map(column).collect();
+        let width = options.width.saturating_sub(INDENT).max(1);
+        self.layout(columns, with_units)
+            .lines(&layout, width, options.color)
     }
 
-    /// The cells of some columns, before layout.
-    fn bare(&self, columns: &[usize], show: fn(&str) -> String) -> Table {
-        let mut table = Table::new();
-        table.load_style(TableStyle::new());
-        table.style_text_only();
-        let head = |&column: &usize| {
-            comfy_table::Cell::new(&self.columns[column].head).add_attribute(Attribute::Dim)
-        };
-        if self.columns.iter().any(|column| !column.head.is_empty()) {
-            table.set_header(columns.iter().map(head).collect::<Vec<_>>());
-        }
+    /// The cells of some columns.
+    fn layout(&self, columns: &[usize], show: fn(&str) -> String) -> Layout {
+        let has_heads = self.columns.iter().any(|column| !column.head.is_empty());
+        let head = |&column: &usize| self.columns[column].head.as_str();
+        let heads = columns.iter().filter(|_| has_heads).map(head);
+        let mut layout = Layout::new(heads);
         for row in &self.rows {
-            let cells = columns.iter().map(|&column| {
-                let cell = comfy_table::Cell::new(show(&row[column].text));
-                match row[column].tone {
-                    Tone::Plain => cell,
-                    Tone::Quiet => cell.add_attribute(Attribute::Dim),
-                    Tone::Warn => cell.fg(Color::Yellow),
-                }
-            });
-            table.add_row(cells.collect::<Vec<_>>());
+            layout.row(columns.iter().map(|&column| {
+                let cell = &row[column];
+                (show(&cell.text), cell.tone)
+            }));
         }
-        table
+        layout
     }
 }
 

@@ -3,8 +3,9 @@
 use std::io::{self, Write};
 
 use kit_console::printable;
+use kit_console::table::Grid;
 use latlab::units::{bytes, count, time};
-use latlab_analysis::text::{note, Grid};
+use latlab_analysis::text::note;
 
 use super::result::{AtLevel, Figures, Measured, Result};
 use crate::procedure::Spread;

@@ -3,9 +3,10 @@
 use std::io::{self, Write};
 
 use kit_console::printable;
+use kit_console::table::Grid;
 use latlab::units::{bytes, count, time};
 use latlab_analysis::report::RunReport;
-use latlab_analysis::text::{note, Grid};
+use latlab_analysis::text::note;
 
 use super::result::{not_valid, AtLoad, Result, Studied};
 use crate::procedure::Spread;
